@@ -41,6 +41,8 @@ export class PassRunner {
       return logits;
     } finally {
       this.engine.toldPasses.end(rows);
+      // Where nobody waits any more the ends of the sequences free all of it.
+      if (failed && !joint.signal.aborted) context.told.release();
       joint.dispose();
       observed?.ended(failed);
     }

@@ -33,6 +33,7 @@ export class DeviceFaults {
   loaded = { loads: 0, readBytes: 0 };
   /** Of main: who hears what its passes run. */
   passTap: PassTap | null = null;
+  private passesBegun = 0;
   /** Devices and what was made on them, in the order of making. */
   private readonly opened = new Set<Disposable>();
   private readonly sequenceNumbers = new WeakMap<Sequence, number>();
@@ -141,20 +142,23 @@ export class DeviceFaults {
   }
 
   private wrapPass(pass: Pass, device: Device, handles: HandleCounts): Pass {
-    let begun = { sequence: -1, position: -1, rows: 0 };
+    let begun = { pass: -1, rows: 0 };
     return counted(pass, handles, 'passes', {
       begin: async (...args) => {
         this.requireMemory();
-        const [[first], , positions, tokenIds] = args;
-        begun = { sequence: this.numberOf(first), position: positions[0] ?? -1, rows: positions.length };
-        this.passTap?.begun(begun.sequence, [...positions], [...tokenIds]);
+        const [sequences, owners, positions, tokenIds] = args;
+        begun = { pass: this.passesBegun++, rows: positions.length };
+        const rows = [...positions].map((position, row) => ({
+          ...{ sequence: this.numberOf(sequences[owners[row] ?? 0]), position, tokenId: tokenIds[row] ?? -1 },
+        }));
+        this.passTap?.begun(begun.pass, rows);
         await pass.begin(...args);
         this.checkBudget(device);
       },
       attend: async (...args) => {
         this.requireSound();
         const choice = await pass.attend(...args);
-        this.passTap?.chosen(begun.sequence, begun.position, args[0], byRow(choice, begun.rows));
+        this.passTap?.chosen(begun.pass, args[0], byRow(choice, begun.rows));
         return choice;
       },
       chooseAhead: async (...args) => {

@@ -173,6 +173,19 @@ describe('main: passes of several sequences', () => {
     await assert.rejects(cluster.run(rows), { code: 'CANCELLED' });
   });
 
+  it('release what was told ahead where they fail', async () => {
+    const cluster = new PassCluster({
+      onAttend: (layer) => {
+        if (layer === 1) throw new Error('the device gives no memory');
+      },
+    });
+    const [one, other] = [memberOf(7), memberOf(8)];
+    one.predictions.arrive(untold(7, 10, 1, [2]));
+    await assert.rejects(cluster.run([answerRows(one, 10, [1]), answerRows(other, 5, [1])]));
+    assert.deepEqual(cluster.workers.releasedExperts, cluster.workers.toldOf);
+    assert.equal(cluster.workers.toldOf.length, 1);
+  });
+
   it('count what was predicted for the rows of the answer alone, sequence by sequence', async () => {
     const cluster = new PassCluster({ experts: 8, router: (token) => [token, 7] });
     const again = memberOf(7, { promptTokens: 8 });

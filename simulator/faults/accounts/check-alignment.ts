@@ -1,20 +1,7 @@
-import type { NodeSettings } from '../../../shared/config/node-settings.js';
-import { isRecurrent, TAKEN_BACK_POSITIONS, type ModelShape } from '../../../shared/model/model-shape.js';
+import { isRecurrent, TAKEN_BACK_POSITIONS } from '../../../shared/model/model-shape.js';
 import { usableDraftRows } from '../../../shared/placement/draft-rows.js';
-import type { AlignToken, Finished } from '../../../shared/rpc/messages.js';
-import type { SequenceAccount } from './sequence-account.js';
-
-export interface AnswerAccount {
-  account: SequenceAccount;
-  settings: NodeSettings;
-  promptTokens: number;
-  /** Of the answer. */
-  tokenIds: readonly number[];
-  /** Most tokens that it may have. */
-  maxTokens: number;
-  finished: Finished;
-  shape: ModelShape;
-}
+import type { AlignToken } from '../../../shared/rpc/messages.js';
+import type { AnswerAccount } from './answer-account.js';
 
 /** What shadow is told of an answer: its begin once, each token once, each row of keys and values when it is due, its end. */
 export function checkAlignment(answer: AnswerAccount): string[] {
@@ -33,18 +20,25 @@ export function checkAlignment(answer: AnswerAccount): string[] {
 }
 
 /** main's tokens from the first that shadow did not get with the sequence. */
-function checkTokens({ account, settings, promptTokens, tokenIds }: AnswerAccount): string[] {
+function checkTokens({ account, settings, promptTokens, tokenIds, decodes }: AnswerAccount): string[] {
   const { events, passes } = account;
   const tokens = events.flatMap((event) => (event.kind === 'token' ? [event.token] : []));
   const known = events.reduce((most, event) => (event.kind === 'begin' ? event.begin.tokenIds.length : most), 0);
-  const rowsAt = new Map(passes.map(({ position, tokenIds: ran }) => [position, ran.length]));
-  const draftsFirst = settings.drafting.rows !== 1 && !settings.drafting.optimistic;
+  const rowsAt = new Map(
+    passes.flatMap(({ position, tokenIds: ran, of }) => {
+      const decode = decodes.get(of) ?? null;
+      return decode === null ? [] : [[decode, position + ran.length - decode] as const];
+    }),
+  );
   const problems: string[] = [];
   let at = 0;
   for (let position = Math.max(known, promptTokens); position < promptTokens + tokenIds.length - 1; position++) {
     const own: AlignToken[] = [];
     while (tokens[at]?.position === position) own.push(tokens[at++] as AlignToken);
     const rows = rowsAt.get(position) ?? 0;
+    // Shadow must have the token before it drafts what follows; in a joint pass it may, and how many drafts that takes is not certain before.
+    const { drafting } = settings;
+    const draftsFirst = drafting.rows !== 1 && (!drafting.optimistic || own[0]?.joint === true);
     const announcements = own.map(({ rows: told }) => told);
     const expected = rows === 0 ? [[0]] : draftsFirst ? [[rows], [0, rows]] : [[rows]];
     if (!expected.some((right) => right.join() === announcements.join()))
@@ -61,23 +55,30 @@ function checkTokens({ account, settings, promptTokens, tokenIds }: AnswerAccoun
 
 /**
  * What is due of each layer after each pass: once, and again from where drafts were rejected on. Of a layer with a recurrence main has rows
- * of the pass, and of some positions before it.
+ * of the pass, and of some positions before it. What shadow has kept of an earlier sequence is not sent; of that, when it says so decides
+ * which rows the last pass still brings it, so that the last ones may be missing.
  */
-function checkRows({ account, settings, promptTokens, shape }: AnswerAccount): string[] {
+function checkRows({ account, settings, promptTokens, shape, decodes }: AnswerAccount): string[] {
   const { keyValuePeriod: period } = settings.align;
   const expected = shape.layers.map((): number[] => []);
   const sent = shape.layers.map((): number[] => []);
-  let begun = false;
+  let [begun, asked, hasPrefix] = [false, false, false];
   let [next, written, oldest] = [0, 0, 0];
   for (const event of account.events) {
-    if (event.kind === 'begin') [begun, next] = [true, 0];
+    if (event.kind === 'begin') {
+      [begun, next] = [true, 0];
+      asked = (event.begin.prefixPositions ?? 0) > 0;
+      hasPrefix ||= asked;
+    }
+    if (event.kind === 'prefixKept') [asked, next] = [false, event.positions];
     if (event.kind === 'rows')
       for (let row = 0; row < event.rows.rows; row++) sent[event.rows.layer]?.push(event.rows.position + row);
     if (event.kind !== 'pass') continue;
-    if (event.position < written) next = Math.min(next, event.position);
+    const decode = decodes.get(event.of) ?? null;
+    if (decode !== null && decode < written) next = Math.min(next, decode);
     written = event.position + event.tokenIds.length;
     oldest = Math.max(oldest, event.position - TAKEN_BACK_POSITIONS);
-    if (!begun || period === 0) continue;
+    if (!begun || asked || period === 0) continue;
     const answered = written - promptTokens;
     const due = answered <= 0 ? written : written - (answered % period);
     for (const [layer, { mixer }] of shape.layers.entries())
@@ -85,21 +86,36 @@ function checkRows({ account, settings, promptTokens, shape }: AnswerAccount): s
         expected[layer]?.push(position);
     next = Math.max(next, due);
   }
+  if (isComputedAgain(account)) return [];
   return expected.flatMap((positions, layer) => {
     const really = sent[layer] ?? [];
-    return positions.join() === really.join()
+    const mixer = shape.layers[layer]?.mixer;
+    const keepsLatest = mixer !== undefined && isRecurrent(mixer);
+    const isRight = hasPrefix
+      ? keepsLatest || positions.join().startsWith(really.join())
+      : positions.join() === really.join();
+    return isRight
       ? []
       : [`rows of layer ${layer} were sent for positions ${really.join()}; due were ${positions.join()}`];
   });
 }
 
+/** The sequence has given its memory back: which of its rows shadow has had then does not follow from its passes. */
+function isComputedAgain({ passes }: AnswerAccount['account']): boolean {
+  const created = passes.map(({ of, position }) => of.members.find((member) => member.position === position)?.created);
+  return new Set(created).size > 1;
+}
+
 /** Drafts of passes and those that proved right; each draft that was run had come from shadow. */
-export function checkDrafts({ account, settings, tokenIds, finished, promptTokens }: AnswerAccount): string[] {
+export function checkDrafts({ account, settings, tokenIds, finished, decodes }: AnswerAccount): string[] {
   const { rows } = settings.drafting;
   if (usableDraftRows(rows, settings.prediction.source, settings.align.tokenPeriod) === 1)
     return finished.drafts === null ? [] : ['drafts are counted where there are none'];
-  const decode = account.passes.filter(({ position }) => position >= promptTokens);
-  const proposed = decode.reduce((sum, { tokenIds: ran }) => sum + ran.length - 1, 0);
+  const decode = account.passes.flatMap(({ position, tokenIds: ran, of }) => {
+    const first = decodes.get(of) ?? null;
+    return first === null ? [] : [position + ran.length - first];
+  });
+  const proposed = decode.reduce((sum, rows) => sum + rows - 1, 0);
   // The token sampled last is not run; of a prompt that is run alone nothing is.
   const accepted = Math.max(0, tokenIds.length - 1) - decode.length;
   const problems: string[] = [];
@@ -110,9 +126,11 @@ export function checkDrafts({ account, settings, tokenIds, finished, promptToken
   const drafted = new Set<string>();
   for (const event of account.events) {
     if (event.kind === 'draftArrived') drafted.add(`${event.draft.position} ${event.draft.tokenId}`);
-    if (event.kind !== 'pass' || event.position < promptTokens) continue;
-    event.tokenIds.slice(1).forEach((tokenId, index) => {
-      const position = event.position + 1 + index;
+    if (event.kind !== 'pass') continue;
+    const first = decodes.get(event.of) ?? null;
+    if (first === null) continue;
+    event.tokenIds.slice(first - event.position + 1).forEach((tokenId, index) => {
+      const position = first + 1 + index;
       if (!drafted.has(`${position} ${tokenId}`))
         problems.push(`token ${tokenId} was run at ${position}, which nobody drafted`);
     });

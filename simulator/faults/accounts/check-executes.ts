@@ -1,50 +1,31 @@
-import type { Execute } from '../../../shared/rpc/messages.js';
-import type { RanPass, SequenceAccount } from './sequence-account.js';
+import type { Execute, ExecuteResult } from '../../../shared/rpc/messages.js';
+import type { JointPass } from './ran-passes.js';
 
 /**
- * Every expert that the router chose is executed exactly once for each of its rows, and nothing else is; in decode by one worker, in one
- * message a worker and layer. The last execute of an expert at a worker says that it is the last.
+ * What ranPasses has not compared: whatever the pass, the last execute of an expert at a worker says that it is the last, and each is
+ * answered once. `inOneMessage`: a worker gets one message a layer, and an expert runs on one worker.
  */
-export function checkExecutes({ events, passes }: SequenceAccount, promptTokens: number): string[] {
-  const sent = new Map<string, { worker: string; execute: Execute }[]>();
-  let answers = 0;
-  for (const event of events) {
-    if (event.kind === 'execute') {
-      const key = placeKey(event.execute.pass.position, event.execute.layer);
-      sent.set(key, [...(sent.get(key) ?? []), event]);
-    } else if (event.kind === 'result') {
-      answers += event.result.experts.filter(({ failure }) => failure === null).length;
-    }
+export function checkExecutes(
+  { executes, choices }: JointPass,
+  results: ReadonlyMap<string, readonly ExecuteResult[]>,
+  inOneMessage: boolean,
+): string[] {
+  const problems: string[] = [];
+  for (const { worker, execute } of executes) {
+    const answers = (results.get(`${worker} ${execute.requestId}`) ?? []).flatMap(({ experts }) => experts);
+    const answered = answers.filter(({ failure }) => failure === null).length;
+    if (answered !== execute.experts.length)
+      problems.push(`${execute.experts.length} experts were asked of ${worker}, and ${answered} answered`);
   }
-  const problems = passes.flatMap((pass) =>
-    pass.choices.flatMap((choice, layer) => {
-      const key = placeKey(pass.position, layer);
-      const executes = sent.get(key) ?? [];
-      sent.delete(key);
-      const isDecode = pass.position >= promptTokens;
-      return checkLayer(pass, choice, executes, isDecode).map(
-        (what) => `layer ${layer} of the pass at ${pass.position}: ${what}`,
-      );
-    }),
-  );
-  for (const key of sent.keys())
-    problems.push(`executes were sent for (position, layer) ${key}, where no router has chosen`);
-  const asked = events.reduce((sum, event) => sum + (event.kind === 'execute' ? event.execute.experts.length : 0), 0);
-  if (asked !== answers) problems.push(`${asked} experts were asked for and ${answers} answered`);
+  for (const layer of choices.keys()) {
+    const ofLayer = executes.filter(({ execute }) => execute.layer === layer);
+    for (const what of checkLayer(ofLayer, inOneMessage)) problems.push(`layer ${layer}: ${what}`);
+  }
   return problems;
 }
 
-function checkLayer(
-  pass: RanPass,
-  choice: readonly number[][],
-  executes: readonly { worker: string; execute: Execute }[],
-  isDecode: boolean,
-): string[] {
+function checkLayer(executes: readonly { worker: string; execute: Execute }[], inOneMessage: boolean): string[] {
   const problems: string[] = [];
-  const wanted = choice.flatMap((experts, row) => experts.map((expert) => `${expert} at ${pass.position + row}`));
-  const asked = executes.flatMap(({ execute }) => pairsOf(execute));
-  if (sorted(wanted) !== sorted(asked))
-    problems.push(`the router chose experts ${sorted(wanted)}, and ${sorted(asked)} were executed`);
   const runs = new Map<string, { worker: string; expert: number; lasts: boolean[] }>();
   for (const { worker, execute } of executes) {
     for (const { expert, last } of execute.experts) {
@@ -57,29 +38,10 @@ function checkLayer(
   for (const { worker, expert, lasts } of runs.values())
     if (lasts.indexOf(true) !== lasts.length - 1)
       problems.push(`the last of ${lasts.length} executes of expert ${expert} at ${worker} is not told as such`);
-  if (!isDecode) return problems;
+  if (!inOneMessage) return problems;
   const workers = executes.map(({ worker }) => worker);
   if (new Set(workers).size < workers.length) problems.push(`a worker got several executes: ${workers.join(' ')}`);
   const experts = [...runs.values()].map(({ expert }) => expert);
   if (new Set(experts).size < experts.length) problems.push('an expert was executed by several workers');
   return problems;
-}
-
-/** "expert at position" of each expert and row that it asks for. */
-function pairsOf({ rows, experts }: Execute): string[] {
-  const positions = rows.flatMap(({ position, rows: count }) =>
-    Array.from({ length: count }, (_, row) => position + row),
-  );
-  return experts.flatMap(({ expert, rows: indexes }) => {
-    const chosen = indexes.length === 0 ? positions : indexes.map((index) => positions[index]);
-    return chosen.map((position) => `${expert} at ${position}`);
-  });
-}
-
-export function placeKey(position: number, layer: number): string {
-  return `${position} ${layer}`;
-}
-
-function sorted(texts: readonly string[]): string {
-  return [...texts].sort().join(', ');
 }

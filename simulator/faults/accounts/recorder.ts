@@ -2,12 +2,18 @@ import type { PeerMessage } from '../../../shared/rpc/stream-pace.js';
 import type { NodeStatus, Placement } from '../../../shared/rpc/messages.js';
 import type { MessageTap } from '../../network/channel.js';
 
-/** Hears what the passes of a node's models run, and what their routers choose. */
+/** A row of a pass. `sequence`: the number of its creation at the device, from 0. */
+export interface TappedRow {
+  sequence: number;
+  position: number;
+  tokenId: number;
+}
+
+/** Hears what the passes of a node's models run, and what their routers choose. Passes are numbered as they begin. */
 export interface PassTap {
-  /** `sequence`: the number of its creation, from 0. Rows of one sequence each. */
-  begun(sequence: number, positions: readonly number[], tokenIds: readonly number[]): void;
+  begun(pass: number, rows: readonly TappedRow[]): void;
   /** `experts`: of each row, by rank. */
-  chosen(sequence: number, firstPosition: number, layer: number, experts: readonly number[][]): void;
+  chosen(pass: number, layer: number, experts: readonly number[][]): void;
 }
 
 /** What somebody said to somebody, without the bytes of tensors. */
@@ -19,19 +25,17 @@ export interface RecordedMessage {
   message: PeerMessage;
 }
 
-/** main's device begins a pass. `sequence`: number of its creation at main, from 0. */
+/** main's device begins a pass. */
 export interface RecordedPass {
   kind: 'pass';
-  sequence: number;
-  positions: readonly number[];
-  tokenIds: readonly number[];
+  pass: number;
+  rows: readonly TappedRow[];
 }
 
 /** main's router has chosen the experts of each row of a pass's layer, by rank. */
 export interface RecordedChoice {
   kind: 'choice';
-  sequence: number;
-  position: number;
+  pass: number;
   layer: number;
   experts: readonly number[][];
 }
@@ -58,12 +62,12 @@ export class Recorder implements PassTap {
     this.events.push({ kind: 'message', way, from, to, message: withoutTensors(message) });
   };
 
-  begun(sequence: number, positions: readonly number[], tokenIds: readonly number[]): void {
-    if (this.listens) this.events.push({ kind: 'pass', sequence, positions, tokenIds });
+  begun(pass: number, rows: readonly TappedRow[]): void {
+    if (this.listens) this.events.push({ kind: 'pass', pass, rows });
   }
 
-  chosen(sequence: number, position: number, layer: number, experts: readonly number[][]): void {
-    if (this.listens) this.events.push({ kind: 'choice', sequence, position, layer, experts });
+  chosen(pass: number, layer: number, experts: readonly number[][]): void {
+    if (this.listens) this.events.push({ kind: 'choice', pass, layer, experts });
   }
 
   /** What each node last told of itself, by host. */

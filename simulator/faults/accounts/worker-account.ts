@@ -1,20 +1,25 @@
-import type { Execute, Prediction, Release } from '../../../shared/rpc/messages.js';
+import { rowsOutside } from '../../../shared/rpc/pass-rows.js';
+import type { Execute, PassLayer, PassRow, Prediction, Release, RowRun } from '../../../shared/rpc/messages.js';
 import type { Recorded } from './recorder.js';
 
 /** A sequence without an execute while this many experts ran for others is taken for ended (worker-node/loader/sequence-progress.ts). */
 const IDLE_EXECUTES = 64;
+/** Of a sequence whose rows ran in a pass that begins with another one's. */
+const BEFORE_ANY_LAYER = -1;
 
-interface Expected {
-  sequence: number;
-  position: number;
-  layer: number;
+interface Expected extends PassLayer {
   expert: number;
   byShadowAlone: boolean;
 }
 
+interface Reached {
+  position: number;
+  layer: number;
+}
+
 interface Progress {
   /** Where main's router has spoken last; null: nowhere. */
-  passed: { position: number; layer: number } | null;
+  passed: Reached | null;
   ended: boolean;
   lastExecute: number;
 }
@@ -29,6 +34,7 @@ export class WorkerAccount {
   executions = 0;
   private expected: Expected[] = [];
   private readonly sequences = new Map<number, Progress>();
+  private executes = 0;
 
   constructor(
     private readonly worker: string,
@@ -47,67 +53,117 @@ export class WorkerAccount {
     else if (message.kind === 'end') this.end(message.end.sequence);
   }
 
-  private predict({ pass, layer, experts, restart }: Prediction, byMain: boolean): void {
-    const { sequence, position } = pass;
+  private predict(prediction: Prediction, byMain: boolean): void {
+    const { pass, rows, layer, experts, restart } = prediction;
     if (restart) {
-      this.drop((one) => one.byShadowAlone && one.sequence === sequence && one.position >= position);
+      this.withdraw({ sequence: pass.sequence, from: pass.position, end: Infinity }, (one) => one.byShadowAlone);
       return;
     }
-    const { passed, ended } = this.progress(sequence);
-    const ahead = passed === null ? 1 : position - passed.position || layer - passed.layer;
+    const { passed, ended } = this.progress(pass.sequence);
+    const ahead = passed === null ? 1 : pass.position - passed.position || layer - passed.layer;
     if (ended || (byMain ? ahead < 0 : ahead <= 0)) {
       this.latePredictions += experts.length;
       return;
     }
-    const isHere = (one: Expected): boolean => isAt(one, { sequence, position, layer });
+    const isHere = (one: Expected): boolean => isOfPass(one, pass) && one.layer === layer;
     if (!byMain) this.drop((one) => one.byShadowAlone && isHere(one) && !experts.includes(one.expert));
     for (const expert of experts) {
-      const known = this.expected.find((one) => isHere(one) && one.expert === expert);
-      if (known === undefined) this.expected.push({ sequence, position, layer, expert, byShadowAlone: !byMain });
-      else if (byMain) known.byShadowAlone = false;
+      const known = this.find(prediction, expert) ?? this.findJoint(prediction, expert);
+      if (known === undefined) {
+        this.expected.push({ pass, rows, layer, expert, byShadowAlone: !byMain });
+        continue;
+      }
+      if (byMain) known.byShadowAlone = false;
+      addRows(known, rows);
     }
   }
 
-  private execute({ pass, layer, experts }: Execute): void {
-    const here = { ...pass, layer };
+  private execute({ pass, rows, layer, experts }: Execute): void {
+    const here = { pass, rows, layer };
     for (const { expert, last } of experts) {
       this.executes += 1;
-      const progress = this.progress(pass.sequence);
-      Object.assign(progress, { passed: here, ended: false, lastExecute: this.executes });
+      const alive = { ended: false, lastExecute: this.executes };
+      Object.assign(this.progress(pass.sequence), alive, { passed: { position: pass.position, layer } });
+      for (const { sequence, position } of othersOf(here)) {
+        this.reach(sequence, { position, layer: BEFORE_ANY_LAYER });
+        Object.assign(this.progress(sequence), alive);
+      }
       this.dropPassed(here);
-      const known = this.expected.find((one) => isAt(one, here) && one.expert === expert);
+      let known = this.find(here, expert);
       if (known === undefined) {
         this.reloads += 1;
-        this.expected.push({ ...here, expert, byShadowAlone: false });
-      } else known.byShadowAlone = false;
-      if (last) this.drop((one) => isAt(one, here) && one.expert === expert);
+        known = { ...here, expert, byShadowAlone: false };
+        this.expected.push(known);
+      } else addRows(known, rows);
+      known.byShadowAlone = false;
+      if (last) this.drop((one) => one === known);
       for (const [sequence, { lastExecute }] of this.sequences)
-        if (lastExecute < this.executes - IDLE_EXECUTES) this.drop((one) => one.sequence === sequence);
+        if (lastExecute < this.executes - IDLE_EXECUTES) this.drop((one) => one.pass.sequence === sequence);
     }
   }
 
-  private release({ pass, layer, experts }: Release): void {
-    const here = { ...pass, layer };
-    const progress = this.progress(pass.sequence);
-    if (progress.passed === null || isBefore(progress.passed, here)) progress.passed = here;
+  private release({ pass, rows, layer, experts }: Release): void {
+    const here = { pass, rows, layer };
+    this.reach(pass.sequence, { position: pass.position, layer });
+    for (const { sequence, position } of othersOf(here)) this.reach(sequence, { position, layer: BEFORE_ANY_LAYER });
     this.dropPassed(here);
-    this.drop((one) => isAt(one, here) && experts.includes(one.expert));
+    for (const expert of experts) {
+      const known = this.find(here, expert);
+      this.drop((one) => one === known);
+    }
   }
 
   private end(sequence: number): void {
     this.progress(sequence).ended = true;
-    this.drop((one) => one.sequence === sequence);
+    this.withdraw({ sequence, from: 0, end: Infinity }, () => true);
   }
 
-  private dropPassed(here: { sequence: number; position: number; layer: number }): void {
-    this.drop((one) => one.sequence === here.sequence && isBefore(one, here));
+  /** Of the pass; else of a row's own. */
+  private find({ pass, rows, layer }: PassLayer, expert: number): Expected | undefined {
+    for (const own of [pass, ...othersOf({ pass, rows })]) {
+      const known = this.expected.find((one) => isOfPass(one, own) && one.layer === layer && one.expert === expert);
+      if (known !== undefined) return known;
+    }
+    return undefined;
+  }
+
+  /** Of a pass that the first row is in. */
+  private findJoint({ pass, layer }: PassLayer, expert: number): Expected | undefined {
+    const isIts = (run: RowRun): boolean => run.sequence === pass.sequence && run.position === pass.position;
+    return this.expected.find(
+      (one) =>
+        one.pass.sequence !== pass.sequence && one.layer === layer && one.expert === expert && one.rows.some(isIts),
+    );
+  }
+
+  private dropPassed({ pass, rows, layer }: PassLayer): void {
+    const dropBefore = (sequence: number, reached: Reached): void => {
+      this.drop((one) => one.pass.sequence === sequence && isBefore({ ...one.pass, layer: one.layer }, reached));
+    };
+    dropBefore(pass.sequence, { position: pass.position, layer });
+    for (const { sequence, position } of othersOf({ pass, rows })) {
+      dropBefore(sequence, { position, layer: 0 });
+      this.withdraw(
+        { sequence, from: 0, end: position },
+        (one) => one.pass.sequence !== sequence && !isOfPass(one, pass),
+      );
+    }
+  }
+
+  /** Rows go; what has none left goes, too. */
+  private withdraw(rows: { sequence: number; from: number; end: number }, concerns: (one: Expected) => boolean): void {
+    for (const one of this.expected) if (concerns(one)) one.rows = rowsOutside(one.rows, rows);
+    this.drop((one) => one.rows.length === 0);
   }
 
   private drop(isVoid: (one: Expected) => boolean): void {
     this.expected = this.expected.filter((one) => !isVoid(one));
   }
 
-  private executes = 0;
+  private reach(sequence: number, reached: Reached): void {
+    const progress = this.progress(sequence);
+    if (progress.passed === null || isBefore(progress.passed, reached)) progress.passed = reached;
+  }
 
   private progress(sequence: number): Progress {
     const known = this.sequences.get(sequence) ?? { passed: null, ended: false, lastExecute: this.executes };
@@ -116,16 +172,20 @@ export class WorkerAccount {
   }
 }
 
-interface Place {
-  sequence: number;
-  position: number;
-  layer: number;
+function addRows(known: Expected, rows: readonly RowRun[]): void {
+  const sequences = new Set(known.rows.map(({ sequence }) => sequence));
+  known.rows = [...known.rows, ...rows.filter(({ sequence }) => !sequences.has(sequence))];
 }
 
-function isAt(one: Place, { sequence, position, layer }: Place): boolean {
-  return one.sequence === sequence && one.position === position && one.layer === layer;
+/** Rows of other sequences than the pass's. */
+function othersOf({ pass, rows }: Pick<PassLayer, 'pass' | 'rows'>): RowRun[] {
+  return rows.filter(({ sequence }) => sequence !== pass.sequence);
 }
 
-function isBefore(left: Omit<Place, 'sequence'>, right: Omit<Place, 'sequence'>): boolean {
+function isOfPass({ pass }: Expected, { sequence, position }: PassRow): boolean {
+  return pass.sequence === sequence && pass.position === position;
+}
+
+function isBefore(left: Reached, right: Reached): boolean {
   return left.position < right.position || (left.position === right.position && left.layer < right.layer);
 }

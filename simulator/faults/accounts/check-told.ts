@@ -1,0 +1,198 @@
+import { miniBatchRowsFor } from '../../../main-node/pass/expert-batches.js';
+import { assignmentOf } from '../../../shared/placement/assignment-of.js';
+import { expertsByWorker } from '../../../shared/placement/experts-by-worker.js';
+import { prefillAssignment, usesNearlyAllExperts } from '../../../shared/placement/prefill-workers.js';
+import type { Placement, Prediction } from '../../../shared/rpc/messages.js';
+import { isAlone, type AnswerAccount } from './answer-account.js';
+import { predictsItself, type PredictionBook } from './prediction-book.js';
+import type { JointPass } from './ran-passes.js';
+
+/** An answer that has rows in a pass, with what was foretold of it. */
+export interface Foretold {
+  answer: AnswerAccount;
+  book: PredictionBook;
+}
+
+/** What main told a worker to load. */
+export interface Announcement {
+  at: number;
+  worker: string;
+  prediction: Prediction;
+}
+
+/** What the workers were told of one pass, and what follows from it. */
+export interface ToldAccount {
+  problems: string[];
+  /** "worker expert sequence position layer" of each expert that was told of and not asked for, or that nobody will ask for. */
+  releases: string[];
+  /** "layer expert" of those that ran where they had been told of. */
+  foreseen: ReadonlySet<string>;
+}
+
+interface LayerTold {
+  layer: number;
+  /** "worker expert" that main told before its router chose, and after that. */
+  before: string[];
+  after: string[];
+  /** That shadow told. */
+  direct: Set<string>;
+  asked: Set<string>;
+}
+
+/** `announcements`: those under the name of the pass, or of one of its rows alone. */
+export function accountTold(
+  pass: JointPass,
+  members: readonly Foretold[],
+  announcements: readonly Announcement[],
+): ToldAccount {
+  const told: ToldAccount & { foreseen: Set<string> } = { problems: [], releases: [], foreseen: new Set() };
+  const [first] = members;
+  if (first === undefined) return told;
+  const placement = first.answer.account.placement as Placement;
+  const name = `${pass.members[0]?.sequence} ${pass.members[0]?.position}`;
+  const aheadOfOthers = announcements.filter(({ prediction }) => isOfAnotherPass(pass, prediction, members));
+  for (const { worker, prediction } of aheadOfOthers)
+    for (const expert of prediction.experts)
+      told.releases.push(
+        `${worker} ${expert} ${prediction.pass.sequence} ${prediction.pass.position} ${prediction.layer}`,
+      );
+  const own = announcements.filter((one) => !aheadOfOthers.includes(one));
+  for (const layer of pass.choices.keys()) {
+    const ofLayer = layerTold(pass, layer, placement, members, own);
+    const { before, after, direct, asked } = ofLayer;
+    for (const pair of new Set([...before, ...after, ...direct])) {
+      if (!asked.has(pair)) told.releases.push(`${pair} ${name} ${layer}`);
+    }
+    for (const pair of [...before, ...direct]) if (asked.has(pair)) told.foreseen.add(`${layer} ${expertOf(pair)}`);
+    const problems = [...checkHolders(ofLayer), ...checkAnnounced(pass, ofLayer, placement, members)];
+    told.problems.push(...problems.map((what) => `layer ${layer}: ${what}`));
+  }
+  return told;
+}
+
+/** Told ahead for the rest of a prompt, which then came behind another sequence's rows. */
+function isOfAnotherPass({ members: [named] }: JointPass, { pass }: Prediction, members: readonly Foretold[]): boolean {
+  if (pass.sequence === named?.sequence && pass.position === named.position) return false;
+  const of = members.find(({ answer }) => answer.account.sequence === pass.sequence);
+  return of !== undefined && pass.position < of.answer.promptTokens;
+}
+
+function layerTold(
+  pass: JointPass,
+  layer: number,
+  placement: Placement,
+  members: readonly Foretold[],
+  announcements: readonly Announcement[],
+): LayerTold {
+  const chosenAt = pass.chosenAt[layer] ?? 0;
+  const pairs = (isBefore: boolean): string[] =>
+    announcements
+      .filter(({ at, prediction }) => prediction.layer === layer && at < chosenAt === isBefore)
+      .flatMap(({ worker, prediction }) => prediction.experts.map((expert) => `${worker} ${expert}`));
+  const direct = new Set<string>();
+  for (const { book } of members) {
+    const { inTime } = book.layerOf(pass, layer);
+    if (inTime === null || inTime.untold === true) continue;
+    for (const [expert, worker] of assignmentOf(placement, inTime)) direct.add(`${worker} ${expert}`);
+  }
+  const asked = pass.executes
+    .filter(({ execute }) => execute.layer === layer)
+    .flatMap(({ worker, execute }) => execute.experts.map(({ expert }) => `${worker} ${expert}`));
+  return { layer, before: pairs(true), after: pairs(false), direct, asked: new Set(asked) };
+}
+
+/** An expert that somebody was told of runs where it was told of. */
+function checkHolders({ before, direct, asked }: LayerTold): string[] {
+  const held = new Set([...before, ...direct].map(expertOf));
+  const there = new Set([...before, ...direct].filter((pair) => asked.has(pair)).map(expertOf));
+  return [...asked]
+    .map(expertOf)
+    .filter((expert) => held.has(expert) && !there.has(expert))
+    .map((expert) => `expert ${expert} ran elsewhere than at the worker that had been told of it`);
+}
+
+/**
+ * Main tells the workers of all experts of a layer where the pass is expected to use nearly all of them and not all rows are predicted; else of
+ * those that shadow has told main alone; and of those that they are asked for in several messages. Each expert once.
+ */
+function checkAnnounced(
+  pass: JointPass,
+  { layer, before, after, direct, asked }: LayerTold,
+  placement: Placement,
+  members: readonly Foretold[],
+): string[] {
+  const [first] = members;
+  if (first === undefined) return [];
+  const { settings, shape, decodes } = first.answer;
+  const alone = members.length === 1 && isAlone(pass, decodes);
+  const rows = pass.members.reduce((sum, { tokenIds }) => sum + tokenIds.length, 0);
+  const batches = Math.ceil(rows / miniBatchRowsFor(settings.main.miniBatchRows, shape.hiddenSize));
+  const isPrompts = members.some(({ answer }) => !isAnswerOnly(pass, answer));
+  const overlaps = settings.main.prefillOverlap;
+  const problems: string[] = [];
+  const known = new Set([...before, ...direct]);
+  const inSeveral = batches > 1 && !alone && (overlaps || !isPrompts);
+  const used = inSeveral ? [...asked].filter((pair) => !known.has(pair)) : [];
+  if (used.sort().join() !== [...after].sort().join())
+    problems.push(`workers were told of ${after.join(', ')} that they are asked for; due were ${used.join(', ')}`);
+  const isAnnounced =
+    overlaps && !alone && usesNearlyAllExperts(placement, differentRows(pass)) && isUnpredicted(pass, members);
+  const experts = before.map(expertOf);
+  const wishes = new Set(members.flatMap(({ book }) => [...book.layerOf(pass, layer).untold]));
+  const others = new Set([...direct].map(expertOf));
+  if (isAnnounced) {
+    const missing = Array.from({ length: placement.experts }, (_, expert) => expert).filter(
+      (expert) => !experts.includes(expert) && !others.has(expert),
+    );
+    if (missing.length > 0) problems.push(`nobody was told of experts ${missing.join(' ')}`);
+    if (wishes.size > 0 || others.size > 0 || predictsItself(settings)) return problems;
+    const due = [...expertsByWorker(prefillAssignment(placement, layer, batches))].flatMap(([worker, ofWorker]) =>
+      ofWorker.map((expert) => `${worker} ${expert}`),
+    );
+    if (due.sort().join() !== [...before].sort().join())
+      problems.push(`announced were ${before.join(', ')}; due were ${due.join(', ')}`);
+    return problems;
+  }
+  if (predictsItself(settings)) return problems;
+  if (new Set(experts).size < experts.length) problems.push(`experts were told of twice: ${before.join(', ')}`);
+  const untold = [...wishes].filter((expert) => !experts.includes(expert) && !others.has(expert));
+  if (untold.length > 0)
+    problems.push(`workers were not told of experts ${untold.join(' ')}, which shadow had predicted`);
+  // Of the first layer main may guess some.
+  const needless = layer === 0 ? [] : experts.filter((expert) => !wishes.has(expert));
+  if (needless.length > 0)
+    problems.push(`workers were told of experts ${needless.join(' ')}, which nobody had predicted`);
+  return problems;
+}
+
+function expertOf(pair: string): number {
+  return Number(pair.slice(pair.lastIndexOf(' ') + 1));
+}
+
+/** All its rows in the pass are of its answer and run for the first time. */
+function isAnswerOnly(pass: JointPass, { account, decodes }: AnswerAccount): boolean {
+  return pass.members.every(
+    ({ sequence, position }) => sequence !== account.sequence || decodes.get(pass) === position,
+  );
+}
+
+function isUnpredicted(pass: JointPass, members: readonly Foretold[]): boolean {
+  return members.some(({ answer }) => {
+    if (!isAnswerOnly(pass, answer)) return true;
+    return !predictsItself(answer.settings) && !isFed(answer, pass);
+  });
+}
+
+/** Shadow had been told of the sequence when the pass began. */
+function isFed({ account }: AnswerAccount, pass: JointPass): boolean {
+  for (const event of account.events) {
+    if (event.kind === 'begin') return true;
+    if (event.kind === 'pass' && event.of === pass) return false;
+  }
+  return false;
+}
+
+function differentRows({ members }: JointPass): number {
+  const rows = members.flatMap(({ position, tokenIds }) => tokenIds.map((id, row) => `${position + row} ${id}`));
+  return members.length === 1 ? rows.length : new Set(rows).size;
+}

@@ -1,0 +1,112 @@
+import type { Prediction } from '../../../shared/rpc/messages.js';
+import { isAlone, type AnswerAccount } from './answer-account.js';
+import type { JointPass } from './ran-passes.js';
+import type { SequenceEvent } from './sequence-account.js';
+
+/** What was predicted for a layer of a pass, as main should have taken it. */
+export interface LayerForetold {
+  /** What main knew when its router chose; null: nothing. */
+  inTime: Prediction | null;
+  /** Experts that main was told of and was to tell the workers. */
+  untold: Set<number>;
+}
+
+/** Main makes predictions of its own, at any layer. */
+export function predictsItself({ prediction: { source } }: AnswerAccount['settings']): boolean {
+  return source === 'random' || source === 'router-ahead';
+}
+
+/** Goes through what happened to an answer as main should have: what was foretold of its rows, and how well. */
+export class PredictionBook {
+  activated = 0;
+  predictedCorrectly = 0;
+  late = 0;
+  /** That came when the router had chosen. */
+  readonly latePredictions: Prediction[] = [];
+  private readonly foretold = new Map<JointPass, LayerForetold[]>();
+  private readonly kept = new Map<number, Prediction>();
+  private readonly missed = new Map<number, ReadonlySet<number>>();
+  /** Of main's own predictions, by chance or by routers of later layers: by place. */
+  private readonly own = new Map<number, number[]>();
+  private running: JointPass | null = null;
+  private lastDecided = -1;
+  private readonly layers: number;
+
+  constructor(private readonly answer: AnswerAccount) {
+    const { account, settings, shape } = answer;
+    this.layers = shape.expertLayers;
+    for (const event of account.events) {
+      if (event.kind === 'end') break;
+      this.take(event, predictsItself(settings));
+    }
+  }
+
+  layerOf(pass: JointPass, layer: number): LayerForetold {
+    const known = this.foretold.get(pass) ?? [];
+    this.foretold.set(pass, known);
+    return (known[layer] ??= { inTime: null, untold: new Set() });
+  }
+
+  private take(event: SequenceEvent, byMain: boolean): void {
+    if (event.kind === 'predictionArrived') this.arrived(event.prediction);
+    else if (event.kind === 'announced' && byMain) this.announced(event.prediction);
+    else if (event.kind === 'pass') this.begin(event.of);
+    else if (event.kind === 'choice') this.decide(event);
+  }
+
+  private announced({ pass, layer, experts }: Prediction): void {
+    if (pass.sequence !== this.answer.account.sequence) return;
+    const place = pass.position * this.layers + layer;
+    this.own.set(place, [...(this.own.get(place) ?? []), ...experts]);
+  }
+
+  private begin(pass: JointPass): void {
+    this.running = pass;
+    const position = this.answer.decodes.get(pass) ?? null;
+    if (position === null) return;
+    for (let layer = 0; layer < this.layers; layer++) {
+      const known = this.kept.get(position * this.layers + layer);
+      if (known?.untold === true) for (const expert of known.experts) this.layerOf(pass, layer).untold.add(expert);
+    }
+  }
+
+  private arrived(prediction: Prediction): void {
+    const { position } = prediction.pass;
+    if (prediction.restart) {
+      for (const place of [...this.kept.keys()]) if (place >= position * this.layers) this.kept.delete(place);
+      return;
+    }
+    if (position < this.answer.promptTokens) return;
+    const place = position * this.layers + prediction.layer;
+    if (place > this.lastDecided) {
+      this.kept.set(place, prediction);
+      const { running } = this;
+      if (prediction.untold === true && running !== null && this.answer.decodes.get(running) === position)
+        for (const expert of prediction.experts) this.layerOf(running, prediction.layer).untold.add(expert);
+      return;
+    }
+    const activated = this.missed.get(place);
+    if (activated !== undefined) {
+      this.missed.delete(place);
+      this.late += 1;
+      this.predictedCorrectly += prediction.experts.filter((expert) => activated.has(expert)).length;
+    }
+    this.latePredictions.push(prediction);
+  }
+
+  private decide({ position: first, layer, experts }: Extract<SequenceEvent, { kind: 'choice' }>): void {
+    const { running } = this;
+    const position = running === null ? null : (this.answer.decodes.get(running) ?? null);
+    if (running === null || position === null) return;
+    const chosen = new Set(experts.slice(position - first).flat());
+    const place = position * this.layers + layer;
+    this.lastDecided = place;
+    this.activated += chosen.size;
+    const prediction = this.kept.get(place) ?? null;
+    const predicted = prediction?.experts ?? (isAlone(running, this.answer.decodes) ? this.own.get(place) : undefined);
+    this.kept.delete(place);
+    this.layerOf(running, layer).inTime = prediction;
+    if (predicted === undefined) this.missed.set(place, chosen);
+    else this.predictedCorrectly += [...chosen].filter((expert) => predicted.includes(expert)).length;
+  }
+}

@@ -1,0 +1,234 @@
+import type { Execute } from '../../../shared/rpc/messages.js';
+import type { Recorded, TappedRow } from './recorder.js';
+
+/** Rows of one sequence in a pass of main's. */
+export interface RanRows {
+  /** As messages call it. */
+  sequence: number;
+  /** As the device calls it: another one once the sequence has given its memory back. */
+  created: number;
+  position: number;
+  tokenIds: readonly number[];
+  /** Among the rows of the pass. */
+  firstRow: number;
+}
+
+/** A pass that main ran through all its layers, and the executes that it sent for it. */
+export interface JointPass {
+  members: readonly RanRows[];
+  /** By layer: each row's experts, by rank. */
+  choices: readonly (readonly (readonly number[])[])[];
+  executes: readonly { worker: string; execute: Execute }[];
+  /** Where in the record it began, and where each router chose. */
+  begunAt: number;
+  chosenAt: readonly number[];
+  /** Where the last of its executes was sent. */
+  endedAt: number;
+}
+
+/** What the device ran. */
+interface DevicePass {
+  rows: readonly TappedRow[];
+  choices: (readonly number[][])[];
+  begunAt: number;
+  chosenAt: number[];
+}
+
+/** Executes of one pass. */
+interface AskedPass {
+  executes: { worker: string; execute: Execute }[];
+  lastLayer: number;
+  /** Where in the record the first of them is, and the last. */
+  begunAt: number;
+  endedAt: number;
+}
+
+/** Passes with the names of their sequences. */
+export interface RanPasses {
+  passes: JointPass[];
+  /** Sequences that others have run so much alike that nobody can tell them apart, and those with rows in a pass that failed. */
+  unsure: ReadonlySet<number>;
+  problems: string[];
+}
+
+/**
+ * Which executes are of which pass of main's device, and so which sequence of the device is which of the messages'. A pass and its executes
+ * have the same rows at the same positions, and of each row the same experts in each layer: nothing else is known of both. Passes that did
+ * not run through all `layers` are left out, with their executes.
+ */
+export function ranPasses(events: readonly Recorded[], main: string, layers: number): RanPasses {
+  const byShape = new Map<string, AskedPass[]>();
+  for (const pass of askedPasses(events, main)) {
+    const shape = shapeOf(rowsAsked(pass));
+    byShape.set(shape, [...(byShape.get(shape) ?? []), pass]);
+  }
+  const begun = devicePasses(events);
+  const ran = begun.filter(({ choices }) => choices.length === layers);
+  const alike = ran.map((device) => {
+    const asked = byShape.get(shapeOf(rowsRun(device))) ?? [];
+    return { device, asked: asked.filter(({ begunAt }) => isBetween(begunAt, device)) };
+  });
+  const { names, unsure } = namesOf(alike);
+  for (const { rows, choices } of begun)
+    if (choices.length < layers) for (const { sequence } of rows) unsure.add(names.get(sequence) ?? -1);
+  const problems: string[] = [];
+  const taken = new Set<AskedPass>();
+  const passes = alike.flatMap(({ device, asked }): JointPass[] => {
+    const members = membersRun(device, names);
+    const free = asked.filter((pass) => !taken.has(pass));
+    const pass = free.find((one) => isOf(one, members)) ?? free[0];
+    if (pass !== undefined) {
+      taken.add(pass);
+      return [{ ...device, members, executes: pass.executes, endedAt: pass.endedAt }];
+    }
+    const positions = device.rows.map(({ position }) => position).join(' ');
+    problems.push(`of a pass at positions ${positions} executes ask for something else than its routers chose`);
+    return [];
+  });
+  return { passes, unsure, problems };
+}
+
+/** Executes leave when the first router has chosen, before the second one has. */
+function isBetween(at: number, { chosenAt }: DevicePass): boolean {
+  return at > (chosenAt[0] ?? Infinity) && at < (chosenAt[1] ?? Infinity);
+}
+
+function isOf({ executes }: AskedPass, members: readonly RanRows[]): boolean {
+  const [first] = executes;
+  return first?.execute.pass.sequence === members[0]?.sequence;
+}
+
+function devicePasses(events: readonly Recorded[]): DevicePass[] {
+  const passes = new Map<number, DevicePass>();
+  for (const [index, event] of events.entries()) {
+    if (event.kind === 'pass') passes.set(event.pass, { rows: event.rows, choices: [], begunAt: index, chosenAt: [] });
+    if (event.kind !== 'choice') continue;
+    const pass = passes.get(event.pass);
+    pass?.choices.push(event.experts);
+    pass?.chosenAt.push(index);
+  }
+  return [...passes.values()];
+}
+
+/** A pass whose layers begin anew is another one. */
+function askedPasses(events: readonly Recorded[], main: string): AskedPass[] {
+  const passes: AskedPass[] = [];
+  const open = new Map<string, AskedPass>();
+  for (const [index, event] of events.entries()) {
+    if (event.kind !== 'message' || event.way !== 'sent' || event.from !== main || event.message.kind !== 'execute')
+      continue;
+    const { execute } = event.message;
+    const key = `${execute.pass.sequence} ${execute.pass.position}`;
+    let pass = open.get(key);
+    if (pass === undefined || execute.layer < pass.lastLayer) {
+      pass = { executes: [], lastLayer: 0, begunAt: index, endedAt: index };
+      passes.push(pass);
+      open.set(key, pass);
+    }
+    pass.lastLayer = execute.layer;
+    pass.endedAt = index;
+    pass.executes.push({ worker: event.to, execute });
+  }
+  return passes;
+}
+
+/** A row by its position and the experts of each of its layers; `whose`: its sequence. */
+interface ShapedRow {
+  whose: number;
+  position: number;
+  experts: string[];
+}
+
+function rowsRun({ rows, choices }: DevicePass): ShapedRow[] {
+  return rows.map(({ sequence, position }, row) => ({
+    whose: sequence,
+    position,
+    experts: choices.flatMap((ofLayer, layer) => (ofLayer[row] ?? []).map((expert) => `${layer}/${expert}`)),
+  }));
+}
+
+function rowsAsked({ executes }: AskedPass): ShapedRow[] {
+  const rows = new Map<string, ShapedRow>();
+  for (const { execute } of executes)
+    for (const { expert, whose, position } of pairsOf(execute)) {
+      const key = `${whose} ${position}`;
+      const row = rows.get(key) ?? { whose, position, experts: [] };
+      row.experts.push(`${execute.layer}/${expert}`);
+      rows.set(key, row);
+    }
+  return [...rows.values()];
+}
+
+/** Each expert and row that it asks for. */
+export function pairsOf({ rows, experts }: Execute): { expert: number; whose: number; position: number }[] {
+  const places = rows.flatMap(({ sequence, position, rows: count }) =>
+    Array.from({ length: count }, (_, row) => ({ whose: sequence, position: position + row })),
+  );
+  return experts.flatMap(({ expert, rows: indexes }) =>
+    (indexes.length === 0 ? places : indexes.flatMap((index) => places[index] ?? [])).map((place) => ({
+      expert,
+      ...place,
+    })),
+  );
+}
+
+/** The same for the same rows, whoever's they are and in whichever order. */
+function shapeOf(rows: readonly ShapedRow[]): string {
+  return [...membersOf(rows).values()].sort().join('; ');
+}
+
+/** Of each sequence: what it runs. */
+function membersOf(rows: readonly ShapedRow[]): Map<number, string> {
+  const members = new Map<number, string[]>();
+  for (const { whose, position, experts } of rows)
+    members.set(whose, [...(members.get(whose) ?? []), `${position}: ${[...experts].sort().join(' ')}`]);
+  return new Map([...members].map(([whose, described]) => [whose, described.sort().join(', ')]));
+}
+
+/** Sequences of the device get their names: those that fit in every pass. */
+function namesOf(alike: readonly { device: DevicePass; asked: readonly AskedPass[] }[]): {
+  names: Map<number, number>;
+  unsure: Set<number>;
+} {
+  const candidates = new Map<number, Set<number>>();
+  for (const { device, asked } of alike) {
+    const members = asked.flatMap((pass) => [...membersOf(rowsAsked(pass))]);
+    for (const [created, runs] of membersOf(rowsRun(device))) {
+      const fitting = members.flatMap(([sequence, asks]) => (asks === runs ? [sequence] : []));
+      const before = candidates.get(created);
+      candidates.set(created, new Set(before === undefined ? fitting : fitting.filter((one) => before.has(one))));
+    }
+  }
+  const names = new Map<number, number>();
+  const unsure = new Set<number>();
+  for (const [created, fitting] of [...candidates].sort(([, left], [, right]) => left.size - right.size)) {
+    const taken = new Set(sharing(created, alike).map((other) => names.get(other)));
+    const left = [...fitting].filter((one) => !taken.has(one));
+    const [name] = left;
+    if (name !== undefined) names.set(created, name);
+    if (left.length > 1) for (const one of left) unsure.add(one);
+  }
+  return { names, unsure };
+}
+
+/** Other sequences in the same passes. */
+function sharing(created: number, passes: readonly { device: DevicePass }[]): number[] {
+  return passes.flatMap(({ device: { rows } }) => {
+    const members = [...new Set(rows.map(({ sequence }) => sequence))];
+    return members.includes(created) ? members.filter((other) => other !== created) : [];
+  });
+}
+
+function membersRun({ rows }: DevicePass, names: ReadonlyMap<number, number>): RanRows[] {
+  const members: (RanRows & { tokenIds: number[] })[] = [];
+  for (const [row, { sequence, position, tokenId }] of rows.entries()) {
+    const open = members.at(-1);
+    if (open?.created === sequence) open.tokenIds.push(tokenId);
+    else
+      members.push({
+        ...{ sequence: names.get(sequence) ?? -1, created: sequence, position },
+        ...{ tokenIds: [tokenId], firstRow: row },
+      });
+  }
+  return members;
+}
