@@ -87,6 +87,7 @@ export function statusJson(status: StatusReply): Record<string, unknown> {
     queued_requests: status.queuedRequests,
     requests: status.requests,
     tokens: status.tokens,
+    passes: status.passes ?? null,
     problems: snakeCaseKeys(status.problems),
     layer_waits: snakeCaseKeys(status.layerWaits),
     worker_waits: snakeCaseKeys(status.workerWaits),
@@ -103,7 +104,16 @@ function headline(status: StatusReply, earlier: EarlierStatus | null): string {
     `${status.requests} requests and ${status.tokens} tokens so far`,
   ];
   if (earlier !== null) parts.push(`${perSecond(status.tokens - earlier.status.tokens, earlier.elapsedMs)} tokens/s`);
+  const shared = rowsPerPass(status, earlier);
+  if (shared !== null) parts.push(`${shared} tokens a pass`);
   return parts.join(', ');
+}
+
+/** Tokens of prompts and answers that a pass of main ran together, since the earlier status; null: none has run. */
+function rowsPerPass({ passes }: StatusReply, earlier: EarlierStatus | null): string | null {
+  const before = earlier?.status.passes ?? { passes: 0, rows: 0 };
+  const count = (passes?.passes ?? 0) - before.passes;
+  return passes && count > 0 ? ((passes.rows - before.rows) / count).toFixed(1) : null;
 }
 
 function rosterRow(node: NodeStatus, { links }: StatusReply): string[] {

@@ -220,6 +220,8 @@ nodes: []`;
     assert.throws(() => ofMain({ layersAhead: 2 }), /add --prediction router-ahead, or leave out --layers-ahead/);
     assert.throws(() => ofMain({}, 'placement: {replicas: 2}'), /only placement.homes: strict has copies/);
     assert.throws(() => ofMain({}, 'prediction: {layers_ahead: 2}'), /only prediction.source: router-ahead/);
+    assert.throws(() => ofMain({}, 'batching: {enabled: false, max_delay_ms: 9}'), /each pass has one sequence/);
+    assert.throws(() => ofMain({}, 'batching: {max_rows: 2}\ndrafting: {rows: 3}'), /a pass has 2 rows/);
     assert.equal(ofMain({ replicas: 2, homes: 'strict' }).placement.replicas, 2);
     assert.equal(ofMain({ layersAhead: 2, prediction: 'router-ahead' }).prediction.layersAhead, 2);
   });

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { AdmissionQueue } from '../../main-node/rpc/admission-queue.js';
+import { AdmissionQueue, admissionOrder } from '../../main-node/rpc/admission-queue.js';
 
 const never = new AbortController().signal;
 
@@ -65,5 +65,30 @@ describe('main: the admission queue', () => {
     queue.leave('');
     await patient;
     await assert.rejects(queue.enter('', gone.signal), { code: 'CANCELLED' });
+  });
+
+  it('admits next whose client has the fewest running, and tells places by that', async () => {
+    const queue = new AdmissionQueue(2, 8);
+    const admitted: string[] = [];
+    const places: number[] = [];
+    await Promise.all([queue.enter('many', never), queue.enter('many', never)]);
+    const waits = ['many', 'many', 'one'].map((client, index) =>
+      queue.enter(client, never, (before) => (places[index] = before)).then(() => admitted.push(`${client} ${index}`)),
+    );
+    assert.deepEqual(places, [1, 2, 0]);
+    for (const leaver of ['many', 'many', 'one']) {
+      queue.leave(leaver);
+      await Promise.resolve();
+    }
+    await Promise.all(waits);
+    assert.deepEqual(admitted, ['one 2', 'many 0', 'many 1']);
+  });
+
+  it('orders equals by their arrival', () => {
+    const waiting = ['a', 'a', 'b', 'c', 'b'].map((client, id) => ({ client, id }));
+    const ids = (running: [string, number][]): number[] =>
+      admissionOrder(waiting, new Map(running)).map(({ id }) => id);
+    assert.deepEqual(ids([]), [0, 2, 3, 1, 4]);
+    assert.deepEqual(ids([['a', 2]]), [2, 3, 4, 0, 1]);
   });
 });
