@@ -46,14 +46,16 @@ export class FirstLayerAhead {
     }
   }
 
-  /**
-   * The router of the first layer has chosen at `position`. Returns who has been told of which expert for it under this placement; nobody is
-   * from now on.
-   */
-  take(placement: Placement, position: number): ReadonlyMap<number, string> {
+  /** Who has been told of which expert for the first layer at `position` under this placement. */
+  toldFor(placement: Placement, position: number): ReadonlyMap<number, string> {
     const told = this.told;
-    if (told?.position !== position || told.placement.epoch !== placement.epoch) return new Map();
-    this.told = null;
-    return told.workers;
+    return told?.position === position && told.placement.epoch === placement.epoch ? told.workers : new Map();
+  }
+
+  /** The same, once the router of that layer has chosen; nobody has been told of anything from now on. */
+  take(placement: Placement, position: number): ReadonlyMap<number, string> {
+    const workers = this.toldFor(placement, position);
+    if (workers.size > 0) this.told = null;
+    return workers;
   }
 }

@@ -1,5 +1,6 @@
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { usesNearlyAllExperts } from '../../shared/placement/prefill-workers.js';
+import type { Placement } from '../../shared/rpc/messages.js';
 import { passOfRuns } from '../../shared/rpc/pass-rows.js';
 import { FirstLayerAhead } from './first-layer-ahead.js';
 import { JointSignal } from './joint-signal.js';
@@ -12,6 +13,7 @@ import type { PassSlot } from './pass-pool.js';
 import { RandomPrefetch } from './random-prefetch.js';
 import { RouterAhead } from './router-ahead.js';
 import { OwnPredictions } from './tell-predicted.js';
+import { toldByPrediction } from './told-by-prediction.js';
 import { ToldExperts } from './told-experts.js';
 import { decodePosition, expectedBy, runOf } from './told-passes.js';
 
@@ -70,11 +72,20 @@ export class PassRunner {
         ...passOfRuns(members.map(runOf)),
         differentRows: differentRows(members),
         copies: Math.ceil(rowCount / miniBatchRows),
-        toldByOthers: (layer) => members.flatMap((rows) => expectedBy(rows, layer) ?? []),
+        toldByOthers: (placement, layer) =>
+          members.flatMap((rows) => [
+            toldByPrediction(placement, expectedBy(rows, layer)),
+            layer === FIRST_LAYER ? this.toldAhead(placement, rows) : null,
+          ]),
         spread,
       },
       roster,
     );
+  }
+
+  private toldAhead(placement: Placement, rows: MemberRows): ReadonlyMap<number, string> | null {
+    const position = decodePosition(rows);
+    return position === null ? null : (this.firstLayers.get(rows.member)?.toldFor(placement, position) ?? null);
   }
 
   private async runLayers(

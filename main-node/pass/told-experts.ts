@@ -1,9 +1,8 @@
 import { assignMoreExperts, neededBy, takersOf } from '../../shared/placement/joint-assignment.js';
 import { expertsByWorker } from '../../shared/placement/experts-by-worker.js';
 import { prefillAssignment } from '../../shared/placement/prefill-workers.js';
-import type { PassRow, Placement, Prediction, RowRun } from '../../shared/rpc/messages.js';
+import type { PassRow, Placement, RowRun } from '../../shared/rpc/messages.js';
 import type { PlacedWorkers } from '../cluster/placed-workers.js';
-import { toldByPrediction } from './told-by-prediction.js';
 
 /** Experts of a layer that some rows of a pass are expected to need. */
 export interface ExpertWish {
@@ -35,8 +34,8 @@ export interface ToldPass {
   differentRows: number;
   /** Workers that an expert of a layer may be announced to: as many as may run mini-batches of it. */
   copies: number;
-  /** Predictions of shadow's for rows of the pass that it has told workers of itself. */
-  toldByOthers(layer: number): readonly Prediction[];
+  /** expert -> worker, of what workers have been told for rows of the pass otherwise: by shadow, or before the pass began. */
+  toldByOthers(placement: Placement, layer: number): readonly (ReadonlyMap<number, string> | null)[];
   /** Dealt to all workers, whatever the group of the layer. */
   spread: 'group' | 'all';
 }
@@ -138,8 +137,8 @@ export class ToldExperts {
 
   private heldWithOthers(layer: number, { placement, holders }: OwnLayer): Map<number, string> {
     const held = new Map<number, string>();
-    for (const prediction of this.of.toldByOthers(layer))
-      for (const [expert, worker] of toldByPrediction(placement, prediction) ?? []) held.set(expert, worker);
+    for (const told of this.of.toldByOthers(placement, layer))
+      for (const [expert, worker] of told ?? []) held.set(expert, worker);
     for (const [expert, [worker]] of holders) if (worker !== undefined) held.set(expert, worker);
     return held;
   }

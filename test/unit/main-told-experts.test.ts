@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { PredictionPost } from '../../main-node/decode/prediction-post.js';
+import { toldByPrediction } from '../../main-node/pass/told-by-prediction.js';
 import { ToldExperts, type ToldPass } from '../../main-node/pass/told-experts.js';
 import { assignMoreExperts, takersOf } from '../../shared/placement/joint-assignment.js';
 import { groupForLayer, planPlacement } from '../../shared/placement/plan-placement.js';
@@ -136,7 +137,7 @@ describe('main: what it tells workers for a pass of several sequences', () => {
 
   it('leaves to shadow what that has told, and says who is asked where both name a worker', () => {
     const workers = new ToldWorkers(placementOf(4));
-    const others = [told(8, 10, 0, [1, 2], [3, 2])];
+    const others = [toldByPrediction(placementOf(4), told(8, 10, 0, [1, 2], [3, 2])), null];
     const pass = toldOf(workers, { toldByOthers: () => others });
     pass.tell(0, [wish(7, [1, 3])]);
     assert.deepEqual(
