@@ -63,8 +63,8 @@ function shortNumber(sequence: number): string {
 /** Which tokens a pass was of: "sequence 3, position 17", or how many of how many. */
 export function passTitle({ number, members }: PassTrace): string {
   const words = members.slice(0, 3).map(({ sequence, position, rows, kind }) => {
-    const last = rows > 1 ? ` to ${position + rows - 1}` : '';
-    return `${kind === 'prompt' ? 'prompt of ' : ''}sequence ${shortNumber(sequence)}, position ${position}${last}`;
+    const place = rows > 1 ? `positions ${position} to ${position + rows - 1}` : `position ${position}`;
+    return `${kind === 'prompt' ? 'prompt of ' : ''}sequence ${shortNumber(sequence)}, ${place}`;
   });
   const more = members.length > 3 ? [`and ${members.length - 3} more`] : [];
   return `Pass ${number}: ${[...words, ...more].join('; ')}`;

@@ -1,4 +1,5 @@
 import type { JSX } from 'preact';
+import { formatShare, NOTHING } from '../format/quantities.js';
 import { milliseconds } from './bar-texts.js';
 import {
   figureDifferences,
@@ -29,7 +30,7 @@ export function PassNumbers({ figures }: { figures: PassFigures }): JSX.Element 
     ['experts', String(experts)],
     ['loads', String(loads)],
     ['reloads', String(reloads)],
-    ['predicted in time', recall === null ? 'nobody predicts' : `${(recall * 100).toFixed(0)} %`],
+    ['predicted in time', recall === null ? NOTHING : formatShare(recall)],
   ];
   return (
     <dl class="pass-numbers">

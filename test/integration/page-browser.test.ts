@@ -89,7 +89,7 @@ describe('the page in a browser, of a cluster of real daemons', function () {
     await page.locator('.timing-svg rect[data-bar]').first().waitFor();
     assert.match(
       (await page.locator('.token-view h1').textContent()) ?? '',
-      /^Pass \d+: .*sequence …?\d+, position \d+/,
+      /^Pass \d+: .*sequence …?\d+, positions? \d+/,
     );
     // Before the key was known, and with a wrong one, the browser itself tells of the refusal.
     browser.assertNothingWrong([/status of 401/]);

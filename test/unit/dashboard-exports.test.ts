@@ -123,6 +123,6 @@ describe('the choice of passes', () => {
       passTitle({ ...samplePass(), members: [{ ...member, sequence: 222775956330541 }] }),
       /sequence …0541,/,
     );
-    assert.match(title, /^Pass 7: prompt of sequence 3, position 41 to 48; .*; and 2 more$/);
+    assert.match(title, /^Pass 7: prompt of sequence 3, positions 41 to 48; .*; and 2 more$/);
   });
 });
