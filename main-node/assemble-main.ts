@@ -8,7 +8,6 @@ import { spreadForDrafts, usableDraftRows } from '../shared/placement/draft-rows
 import { isFirstLayerWorthAGuess } from '../shared/placement/first-layer-workers.js';
 import { nominalLayerCosts } from '../shared/placement/group-size.js';
 import type { NodeIdentity, StatusReply } from '../shared/rpc/messages.js';
-import type { SequenceRoom } from './batching/batch-member.js';
 import { PassLoop, type PassLoopOptions } from './batching/pass-loop.js';
 import { firstEpoch } from './cluster/first-epoch.js';
 import { Membership } from './cluster/membership.js';
@@ -23,7 +22,7 @@ import { MainEvents, type MainMoment } from './events/main-events.js';
 import type { ServedMetrics, ServedModel } from './http/door-context.js';
 import { servedModel } from './http/served-model.js';
 import { arithmeticOf, type LoadedMain } from './load-main.js';
-import type { ClusterFigures } from './metrics/cluster-metrics.js';
+import type { ClusterFigures, RowFigures } from './metrics/cluster-metrics.js';
 import { MainMetrics } from './metrics/main-metrics.js';
 import { miniBatchRowsFor } from './pass/expert-batches.js';
 import { ExpertDispatcher } from './pass/expert-dispatcher.js';
@@ -32,6 +31,8 @@ import type { PassEngine } from './pass/pass-engine.js';
 import { PassPool } from './pass/pass-pool.js';
 import { PassRunner } from './pass/run-pass.js';
 import { ToldPasses } from './pass/told-passes.js';
+import { createContextRoom } from './room/create-context-room.js';
+import { retriedWithRoom } from './room/retried-pass.js';
 import { contextPositionsOf, InferenceService } from './rpc/inference-service.js';
 import { nodeStatuses } from './rpc/node-statuses.js';
 import { observeAll } from './rpc/request-observer.js';
@@ -40,7 +41,6 @@ import { observeAll } from './rpc/request-observer.js';
 const JOINT_PASSES = 1;
 /** Where passes are not joint: prompts go through one at a time, and answers go on meanwhile. */
 const CHUNK_PASSES = 1;
-const ROOM_FOR_ALL: SequenceRoom = { prepare: (rows) => [...rows] };
 const RANDOM_SEED_LIMIT = 2 ** 48 - 1;
 
 /** What serves: the engine, who belongs to the cluster, and who asks. */
@@ -72,7 +72,7 @@ export function openCounts({ engine, inference }: MainParts): Record<string, num
 
 function createEngine(
   settings: NodeSettings,
-  { source, model, environment }: LoadedMain & { environment: NodeEnvironment },
+  { source, model, device, environment }: LoadedMain & { environment: NodeEnvironment },
   epoch: number,
   events: Pick<MainEvents, 'nodes' | 'passes'>,
   log: Logger,
@@ -106,13 +106,13 @@ function createEngine(
     draftCosts,
     layerWaits: new LayerWaits(shape.expertLayers),
   };
+  const loop = passLoopOptions(settings, { model, shape, runtime }, drafting.rows);
+  const parts = { device, model, devices: environment.devices, runtime };
+  const room = createContextRoom(settings, parts, [...new Set([loop.passes, loop.chunkPasses])]);
+  const runPass = retriedWithRoom(new PassRunner(passEngine).run, room);
   return {
-    ...{ ...passEngine, draftCosts, model, roster, runtime, log, drafting, align: settings.align },
-    passLoop: new PassLoop({
-      ...passLoopOptions(settings, { model, shape, runtime }, drafting.rows),
-      runPass: new PassRunner(passEngine).run,
-      room: ROOM_FOR_ALL,
-    }),
+    ...{ ...passEngine, draftCosts, model, roster, runtime, log, drafting, align: settings.align, room },
+    passLoop: new PassLoop({ ...loop, runPass, room }),
     predictionPost: new PredictionPost(roster, passEngine.toldPasses),
   };
 }
@@ -205,11 +205,10 @@ export function assemble(
     shadowListener: shadowListener(engine),
     log,
   });
-  const statuses = () =>
-    nodeStatuses(identity, loaded, roster, {
-      uptimeMs: runtime.nowMs() - startedMs,
-      memoryBytes: runtime.memoryBytes(),
-    });
+  const statuses = () => {
+    const figures = { uptimeMs: runtime.nowMs() - startedMs, memoryBytes: runtime.memoryBytes() };
+    return nodeStatuses(identity, loaded, roster, figures, engine.room.counts());
+  };
   const metrics = new MainMetrics();
   const inference = new InferenceService({
     engine,
@@ -239,9 +238,15 @@ export function assemble(
     status: status(),
     peerCounts: roster.peerCounts(),
     arithmetic: arithmeticOf(settings, loaded),
+    rows: rowFigures(engine),
   });
   const { feed } = events;
   return { engine, membership, inference, status, metrics: servedMetrics(metrics, figures), model, feed };
+}
+
+function rowFigures({ room }: ClusterEngine): RowFigures {
+  const { prefixes: keptPrefixes, droppedPrefixes } = room.counts();
+  return { keptPrefixes, droppedPrefixes };
 }
 
 function modelOf(settings: NodeSettings, loaded: LoadedMain & { environment: NodeEnvironment }): ServedModel {

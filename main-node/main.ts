@@ -95,6 +95,7 @@ async function serveMain(
   return {
     ...{ address: server.address, httpAddress: door?.address ?? null, stop },
     openCounts: () => openCounts(parts),
+    keptSequences: () => parts.engine.room.counts().prefixes,
     metrics: () => parts.metrics.text(),
     events: (wantsPasses) => parts.feed.listen(wantsPasses),
   };
@@ -112,6 +113,7 @@ async function stopMain(
   engine.roster.stop();
   await membership.stop();
   engine.passLoop.dispose();
+  engine.room.dispose();
   await disposeLoaded(loaded);
 }
 

@@ -66,6 +66,7 @@ export function statusLines(status: StatusReply, earlier: EarlierStatus | null):
       ROSTER_COLUMNS,
       status.nodes.map((node) => rosterRow(node, status)),
     ),
+    ...rowLines(status.nodes),
     ...deviceLines(status.nodes),
     ...workerLines(status, earlier),
     ...cacheLines(status.nodes),
@@ -131,6 +132,18 @@ function rosterRow(node: NodeStatus, { links }: StatusReply): string[] {
     node.identity.device,
     node.identity.release,
   ];
+}
+
+/** Memory for the rows of sequences, where a node has any. */
+function rowLines(nodes: readonly NodeStatus[]): string[] {
+  const holders = nodes.filter(({ keyValueBytes }) => keyValueBytes > 0);
+  if (holders.length === 0) return [];
+  const held = holders.map(({ identity, keyValueBytes, prefixBytes }) => {
+    const kept =
+      prefixBytes === 0 ? '' : `, of which ${formatBytes(prefixBytes)} are kept for prompts that begin alike`;
+    return `${identity.id} ${formatBytes(keyValueBytes)}${kept}`;
+  });
+  return ['', `rows of sequences: ${held.join('; ')}`];
 }
 
 const DEVICE_COLUMNS: readonly TableColumn[] = [

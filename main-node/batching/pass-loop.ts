@@ -2,7 +2,7 @@ import { assertInvariant } from '../../shared/errors/assert-invariant.js';
 import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { ErrorCode } from '../../shared/errors/registry.js';
 import type { PassCounts } from '../../shared/rpc/messages.js';
-import type { Runtime } from '../../shared/runtime/runtime.js';
+import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
 import type { MemberRows, RunPass } from '../pass/pass-member.js';
 import type { PassPool } from '../pass/pass-pool.js';
 import type { BatchMember, SequenceRoom } from './batch-member.js';
@@ -14,6 +14,9 @@ import { isAnswer, planPass, type PassBudget, type PlannedRows } from './plan-pa
 
 /** Failures that concern everybody in a pass: running its members one by one would meet them again. */
 const COMMON_FAILURES: ReadonlySet<ErrorCode> = new Set(['NO_WORKERS', 'DEVICE_LOST', 'CANCELLED']);
+
+/** Where there is no room for anybody's rows, it is looked for again after so long. */
+const ROOM_RETRY_MS = 250;
 
 export interface PassLoopOptions {
   /** One pass for all, one after another; false: one sequence a pass, passes side by side. */
@@ -46,6 +49,8 @@ interface PlannedMember {
 export class PassLoop {
   private readonly counts = { passes: 0, rows: 0, preemptions: 0 };
   private readonly members = new Map<number, LoopMember>();
+  /** They have left, and may still have memory. */
+  private readonly leaving = new Map<number, LoopMember>();
   private readonly shares = new ClientShares();
   private readonly times = new PassTimes();
   private readonly wait: PassWait;
@@ -54,6 +59,7 @@ export class PassLoop {
   private lastPassMs = 0;
   private runningPasses = 0;
   private runningChunks = 0;
+  private retry: Timer | null = null;
 
   constructor(private readonly options: PassLoopOptions) {
     this.wait = new PassWait(options.runtime, () => this.consider());
@@ -93,17 +99,29 @@ export class PassLoop {
     this.members.set(member.id, new LoopMember(member));
   }
 
-  /** Its rows are wanted no more. Resolves when no pass works on it. */
+  /** Its rows are wanted no more. Resolves when no pass works on it; memoryFreed() must follow. */
   async leave({ id }: BatchMember): Promise<void> {
     const member = this.members.get(id);
     if (member === undefined) return;
     this.members.delete(id);
+    this.leaving.set(id, member);
     if (this.members.size === 0) {
       this.lastPass = [];
       this.wait.end();
     }
     this.consider();
     await member.idle();
+  }
+
+  /** A member that has left has given up its memory: others may have it. */
+  memoryFreed({ id }: BatchMember): void {
+    this.leaving.delete(id);
+    this.consider();
+  }
+
+  /** A pass works on it. */
+  isBusy({ id }: Pick<BatchMember, 'id'>): boolean {
+    return (this.members.get(id) ?? this.leaving.get(id))?.isBusy === true;
   }
 
   /**
@@ -120,12 +138,21 @@ export class PassLoop {
 
   dispose(): void {
     this.wait.end();
+    this.retry?.cancel();
     this.options.passes.dispose();
     this.options.chunkPasses.dispose();
   }
 
   private ready(): LoopMember[] {
     return [...this.members.values()].filter(({ isReady }) => isReady);
+  }
+
+  /** There is no room for anybody's rows at present: whoever has it may give it up. */
+  private considerLater(): void {
+    this.retry ??= this.options.runtime.after(ROOM_RETRY_MS, () => {
+      this.retry = null;
+      this.consider();
+    });
   }
 
   /** Begins what can begin. */
@@ -148,6 +175,7 @@ export class PassLoop {
     const { maxRows } = this.options;
     const planned = this.plan(ready, { maxRows, chunkRows: this.chunkRows(ready) });
     const prepared = this.prepare(planned);
+    if (prepared.length === 0) return this.considerLater();
     this.lastPass = prepared.map(({ member }) => member);
     void this.runJoint(prepared);
   }
@@ -180,13 +208,10 @@ export class PassLoop {
       this.options.room
         .prepare(
           wanted.map(({ rows }) => rows),
-          ({ id }) => this.members.get(id)?.isBusy === true,
+          (member) => this.isBusy(member),
         )
         .map(({ member }) => member.id),
     );
-    // Where nothing fits and nothing that runs will make room, the device itself says what is wrong.
-    const [first] = wanted;
-    if (roomFor.size === 0 && this.runningPasses === 0 && first !== undefined) roomFor.add(first.member.id);
     const prepared = wanted.filter(({ member }) => roomFor.has(member.id));
     for (const { member, rows } of prepared) {
       if (rows.decodeFrom > 0) this.shares.took(member.client, rows.decodeFrom);
@@ -267,6 +292,7 @@ export class PassLoop {
     const isChunk = !isAnswer(planned.member);
     const prepared = this.prepare([planned]);
     if (prepared.length > 0) void this.runSingle(prepared, isChunk);
+    else this.considerLater();
   }
 
   private async runSingle(prepared: readonly PlannedMember[], isChunk: boolean): Promise<void> {

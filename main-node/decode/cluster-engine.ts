@@ -3,6 +3,7 @@ import type { NodeSettings } from '../../shared/config/node-settings.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { Runtime } from '../../shared/runtime/runtime.js';
 import type { PassLoop } from '../batching/pass-loop.js';
+import type { ContextRoom } from '../room/context-room.js';
 import type { Roster } from '../cluster/roster.js';
 import type { PassEngine } from '../pass/pass-engine.js';
 import type { ClusterCosts, DraftCostMeter } from './draft-costs.js';
@@ -15,6 +16,8 @@ export interface ClusterEngine extends PassEngine {
   readonly predictionPost: PredictionPost;
   /** Runs the rows of all sequences. */
   readonly passLoop: PassLoop;
+  /** Memory for their rows, and what is kept of earlier ones. */
+  readonly room: ContextRoom;
   readonly align: NodeSettings['align'];
   readonly drafting: NodeSettings['drafting'];
   readonly draftCosts: DraftCostMeter;

@@ -39,6 +39,8 @@ export interface AnswerCost {
   ioStallMs: number;
   /** Null: main was not to use drafts. */
   drafts: DraftMetrics | null;
+  /** Of the prompt: not run, because another one had begun alike. */
+  cachedTokens: number;
 }
 
 /** One answer in the making on the cluster: what engine/generation's token loop runs on, and a member of the loop of passes. */
@@ -58,6 +60,7 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
   /** Tokens that are known; those behind them are drafts. */
   private knownTokens = 0;
   private nextRows = 1;
+  private cachedTokens = 0;
   private ended = false;
 
   /** Throws DEVICE_OUT_OF_MEMORY. */
@@ -86,6 +89,7 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     );
     engine.predictionPost.open(id, { predictions, feed: this.feed, drafts: this.drafting });
     engine.passLoop.join(this);
+    engine.room.enter(this);
   }
 
   get sequence(): Sequence {
@@ -121,7 +125,8 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
   cost(): AnswerCost {
     const { reloads, ioStallUs } = this.counters;
     const activations = this.predictions.activations(this.isPredicted);
-    return { activations, reloads, ioStallMs: ioStallUs / 1000, drafts: this.draftMetrics() };
+    const { cachedTokens } = this;
+    return { activations, reloads, ioStallMs: ioStallUs / 1000, drafts: this.draftMetrics(), cachedTokens };
   }
 
   /** What shadow has told of positions that main has not come to. */
@@ -134,8 +139,10 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     const { engine, promptTokens, feed } = this;
     this.tokenIds.push(...tokenIds);
     this.knownTokens = tokenIds.length;
-    feed.followShadow(this.tokenIds, this.written);
     const last = promptTokens - 1;
+    this.wantedFrom = onLogits === undefined ? last : 0;
+    this.shareRows();
+    feed.followShadow(this.tokenIds, this.written);
     let result: Float32Array | undefined;
     const observe = (position: number, logits: Float32Array): void => {
       // Rows that are run again, because their pass failed or their memory was given back, have been observed.
@@ -144,7 +151,6 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
       if (position === last) result = logits.slice();
       else onLogits?.(position, logits);
     };
-    this.wantedFrom = onLogits === undefined ? last : 0;
     this.request.onPrefill(this.written);
     await engine.passLoop.run(this, {
       until: promptTokens,
@@ -191,8 +197,20 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     const statuses = this.signal.aborted ? Promise.resolve() : this.engine.roster.nextStatuses(LAST_STATUSES_LIMIT_MS);
     this.feed.end();
     this.engine.predictionPost.close(this.id);
-    this.memory.dispose();
+    this.engine.room.leave(this, this.memory, this.tokenIds.slice(0, this.knownTokens));
+    this.engine.passLoop.memoryFreed(this);
     await statuses;
+  }
+
+  /** Begins with the rows that others have of the same tokens. Where logits of the whole prompt are wanted, its rows run. */
+  private shareRows(): void {
+    const { engine, wantedFrom } = this;
+    const shared = engine.room.share(this, wantedFrom, (member) => engine.passLoop.isBusy(member));
+    if (shared === null) return;
+    this.memory.dispose();
+    this.memory = shared.sequence;
+    this.cachedTokens = shared.positions;
+    this.feed.beginsAs({ sequence: shared.from, positions: shared.positions });
   }
 
   private get isJoint(): boolean {

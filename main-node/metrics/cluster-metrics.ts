@@ -8,6 +8,14 @@ export interface ClusterFigures {
   /** What each connected peer has counted over all its starts, by id. */
   peerCounts: ReadonlyMap<string, PeerCounts>;
   arithmetic: 'exact' | 'fast';
+  rows: RowFigures;
+}
+
+/** What becomes of rows of sequences on main. */
+export interface RowFigures {
+  keptPrefixes: number;
+  /** Since main's start. */
+  droppedPrefixes: number;
 }
 
 type Sample = readonly [labels: Record<string, string>, value: number];
@@ -50,6 +58,12 @@ const GAUGES: readonly ClusterMetric[] = [
   plainGauge('odmoe_requests_active', 'Requests that are being answered.', ({ activeSequences }) => activeSequences),
   plainGauge('odmoe_requests_queued', 'Requests that wait for their turn.', ({ queuedRequests }) => queuedRequests),
   plainGauge('odmoe_sequences_waiting', 'Sequences whose rows wait for a pass.', ({ passes }) => passes?.waiting ?? 0),
+  {
+    name: 'odmoe_kept_prefixes',
+    help: 'Beginnings of prompts whose rows main keeps for later ones.',
+    labels: [],
+    samples: ({ rows }) => [[{}, rows.keptPrefixes]],
+  },
   plainGauge('odmoe_placement_epoch', 'Epoch of the placement; 0: none.', ({ placement }) => placement?.epoch ?? 0),
   plainGauge(
     'odmoe_placed_workers',
@@ -94,7 +108,7 @@ const GAUGES: readonly ClusterMetric[] = [
   ),
   {
     name: 'odmoe_device_memory_bytes',
-    help: 'Taken of the device, by kind: context, weights, key_value_cache (with scratch of passes), slots, cache.',
+    help: 'Taken of the device, by kind: context, weights, key_value_cache, prefixes, scratch, slots, cache.',
     labels: ['node', 'kind'],
     samples: ({ status: { nodes } }) =>
       nodes.flatMap((node) => memoryKinds(node).map(([kind, bytes]): Sample => [{ node: idOf(node), kind }, bytes])),
@@ -125,6 +139,12 @@ const COUNTERS: readonly ClusterMetric[] = [
     'Times that a sequence gave its memory back, and was computed again.',
     'preemptions',
   ),
+  {
+    name: 'odmoe_dropped_prefixes_total',
+    help: 'Kept beginnings of prompts that had to make room for rows of answers.',
+    labels: [],
+    samples: ({ rows }) => [[{}, rows.droppedPrefixes]],
+  },
   nodeCounter('odmoe_expert_loads_total', 'Experts that a worker has loaded.', 'loads', isWorker),
   nodeCounter('odmoe_expert_evictions_total', 'Experts that a worker has given up for others.', 'evictions', isWorker),
   nodeCounter(
@@ -258,20 +278,22 @@ function countsOf(
   });
 }
 
-/** What a node takes of its device, by what for, as far as it tells; the rest is scratch. */
+/** What a node takes of its device, by what for; of a worker scratch is not told. */
 function memoryKinds(node: NodeStatus): readonly (readonly [kind: string, bytes: number])[] {
   const { deviceMemoryUsedBytes, deviceContextBytes: context, weightBytes: weights, slots, slotBytes, cache } = node;
+  const { keyValueBytes, prefixBytes } = node;
   if (isWorker(node))
     return [
       ['context', context],
       ['slots', slots * slotBytes],
       ['cache', cache?.bytes ?? 0],
     ];
-  const keyValueCache = Math.max(0, deviceMemoryUsedBytes - context - weights);
   return [
     ['context', context],
     ['weights', weights],
-    ['key_value_cache', keyValueCache],
+    ['key_value_cache', keyValueBytes - prefixBytes],
+    ['prefixes', prefixBytes],
+    ['scratch', Math.max(0, deviceMemoryUsedBytes - context - weights - keyValueBytes)],
   ];
 }
 

@@ -11,6 +11,7 @@ const QUEUE_BUCKETS_S = [0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1
 export class RequestMetrics implements RequestObserver {
   private readonly requests: Counter<'code'>;
   private readonly promptTokens: Counter;
+  private readonly cachedTokens: Counter;
   private readonly generatedTokens: Counter;
   private readonly queue: Histogram;
   private readonly firstTokens: Histogram;
@@ -55,6 +56,10 @@ export class RequestMetrics implements RequestObserver {
       TOKEN_BUCKETS_S,
     );
     this.promptTokens = counter('odmoe_prompt_tokens_total', 'Tokens of prompts whose turn has come.');
+    this.cachedTokens = counter(
+      'odmoe_cached_prompt_tokens_total',
+      'Of these, the ones that were not run, because an earlier prompt had begun with them.',
+    );
     this.generatedTokens = counter('odmoe_generated_tokens_total', 'Tokens of answers.');
     this.activations = new Counter({
       name: 'odmoe_expert_activations_total',
@@ -91,7 +96,8 @@ export class RequestMetrics implements RequestObserver {
     this.durations.observe({ code }, durationMs / 1000);
     if (code === 'ok' && tokens > 1) this.laterTokens.observe(timing.tpotMs / 1000);
     if (cost === null) return;
-    const { activations, reloads, ioStallMs, drafts } = cost;
+    const { activations, reloads, ioStallMs, drafts, cachedTokens } = cost;
+    this.cachedTokens.inc(cachedTokens);
     this.stalls.inc(ioStallMs / 1000);
     this.activations.inc({ prediction: 'in_time' }, activations.inTime);
     this.activations.inc({ prediction: 'late' }, activations.late);

@@ -23,8 +23,8 @@ export class PassPool {
   constructor(
     private readonly model: Pick<Model, 'createPass'>,
     private readonly shape: Pick<ModelShape, 'hiddenSize' | 'expertsPerToken'>,
-    private readonly rows: number,
-    private readonly count: number,
+    readonly rows: number,
+    readonly count: number,
   ) {}
 
   /** Passes that are in use, and takers that wait for one. */

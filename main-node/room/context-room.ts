@@ -4,15 +4,22 @@ import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { CACHE_BLOCK_POSITIONS } from '../../shared/model/sequence-memory.js';
 import type { BatchMember, SequenceRoom } from '../batching/batch-member.js';
 import type { MemberRows, PassMember } from '../pass/pass-member.js';
+import type { Runtime } from '../../shared/runtime/runtime.js';
 import { planRoom, type RoomMember, type RoomState } from './plan-room.js';
 import { PrefixStore, type SharedRows } from './prefix-store.js';
 
+/** Who wants no rows for so long gives memory back where nobody else could run. */
+export const IDLE_MEMORY_LIMIT_MS = 2000;
+
 export interface ContextRoomOptions {
+  readonly runtime: Pick<Runtime, 'nowMs'>;
   readonly model: Pick<Model, 'sequenceBytes'>;
   /** For the rows of all sequences, and of kept prefixes. */
   readonly limitBytes: number;
   /** Most that a sequence of so many positions takes which shares nothing. */
   readonly bytesOf: (positions: number) => number;
+  /** Of the model. */
+  readonly maxPositions: number;
   /** Of the model: a sequence cannot be forked far behind its end. */
   readonly isRecurrent: boolean;
   /** Rows are used again where a prompt begins as an earlier one did. */
@@ -44,6 +51,8 @@ export class ContextRoom implements SequenceRoom {
   private readonly tenants = new Map<number, Tenant>();
   private cachedTokens = 0;
   private droppedPrefixes = 0;
+  /** Nobody of those who want to run can; null: somebody could. */
+  private stuckSinceMs: number | null = null;
 
   constructor(private readonly options: ContextRoomOptions) {}
 
@@ -55,10 +64,11 @@ export class ContextRoom implements SequenceRoom {
 
   /** Most positions that a request can have at all. */
   get mostPositions(): number {
-    const { bytesOf, limitBytes } = this.options;
-    let blocks = 0;
-    while (blocks < MOST_BLOCKS && bytesOf((blocks + 1) * CACHE_BLOCK_POSITIONS) <= limitBytes) blocks += 1;
-    return blocks * CACHE_BLOCK_POSITIONS;
+    const { bytesOf, limitBytes, maxPositions } = this.options;
+    if (bytesOf(maxPositions) <= limitBytes) return maxPositions;
+    let positions = 0;
+    while (bytesOf(positions + CACHE_BLOCK_POSITIONS) <= limitBytes) positions += CACHE_BLOCK_POSITIONS;
+    return positions;
   }
 
   /** @throws DEVICE_OUT_OF_MEMORY where a request of so many positions could not be answered though it were the only one */
@@ -79,8 +89,7 @@ export class ContextRoom implements SequenceRoom {
     const { bytesOf, limitBytes } = this.options;
     const { keyValueBytes, prefixBytes } = this.held();
     const dueBytes = [...this.tenants.values()].reduce((sum, { member }) => sum + this.dueBytes(member), 0);
-    const laterBytes = (this.tenants.size + 1) * this.blockBytes;
-    return keyValueBytes - prefixBytes + dueBytes + bytesOf(promptTokens) + laterBytes <= limitBytes;
+    return keyValueBytes - prefixBytes + dueBytes + bytesOf(promptTokens) + this.blockBytes <= limitBytes;
   }
 
   /** It runs from now on. Members come in the order in which they were admitted. */
@@ -114,8 +123,10 @@ export class ContextRoom implements SequenceRoom {
     for (const { member } of rows) this.passBy(member.id);
     for (;;) {
       const step = planRoom(this.state(wanted, isRunning));
-      if (step.kind === 'run')
+      if (step.kind === 'run') {
+        this.noteRunning(step.ids.length > 0);
         return rows.filter(({ member }) => wanted.has(member.id) && step.ids.includes(member.id));
+      }
       if (step.kind === 'drop') {
         this.dropFirst();
       } else {
@@ -148,6 +159,16 @@ export class ContextRoom implements SequenceRoom {
     return true;
   }
 
+  private noteRunning(somebodyRuns: boolean): void {
+    if (somebodyRuns) this.stuckSinceMs = null;
+    else this.stuckSinceMs ??= this.options.runtime.nowMs();
+  }
+
+  private get isStuckForLong(): boolean {
+    const { stuckSinceMs } = this;
+    return stuckSinceMs !== null && this.options.runtime.nowMs() - stuckSinceMs >= IDLE_MEMORY_LIMIT_MS;
+  }
+
   private passBy(id: number): void {
     const tenant = this.tenants.get(id);
     if (tenant === undefined || !this.options.isRecurrent || !this.options.reusesPrefixes) return;
@@ -170,7 +191,11 @@ export class ContextRoom implements SequenceRoom {
         dueBytes: this.dueBytes(member),
       };
     });
-    return { limitBytes, heldBytes, prefixBytes, prefixes: this.prefixes.size, blockBytes: this.blockBytes, members };
+    return {
+      ...{ limitBytes, heldBytes, prefixBytes, prefixes: this.prefixes.size, blockBytes: this.blockBytes },
+      mayTakeFromIdle: this.isStuckForLong,
+      members,
+    };
   }
 
   private dueBytes({ tokenIds, written }: BatchMember): number {
@@ -187,6 +212,3 @@ export class ContextRoom implements SequenceRoom {
     return { keyValueBytes, prefixBytes: Math.max(0, keyValueBytes - ofSequences) };
   }
 }
-
-/** More than any model has. */
-const MOST_BLOCKS = 2 ** 20;

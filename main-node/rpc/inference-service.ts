@@ -105,7 +105,7 @@ export class InferenceService {
     const entry = { abort, ended: new Promise<void>((resolve) => (markEnded = resolve)) };
     this.running.add(entry);
     try {
-      const resolved = await this.resolve(request, abort.signal);
+      const resolved = this.fitted(await this.resolve(request, abort.signal));
       this.requestCount += 1;
       await this.admission.enter(watch.client, abort.signal, (before) => watch.queued(before));
       try {
@@ -182,6 +182,16 @@ export class InferenceService {
     return resolveGeneration(request, { tokenizer, prompts, formats: this.formats, limits, chooseSeed }, signal);
   }
 
+  /** A request for all that the context holds gets what memory holds of it. @throws DEVICE_OUT_OF_MEMORY */
+  private fitted({ promptIds, options }: ResolvedGeneration): ResolvedGeneration {
+    const { room } = this.options.engine;
+    const positions = promptIds.length + options.maxTokens;
+    const isOpenEnded = positions === this.contextPositions && promptIds.length < room.mostPositions;
+    const fitting = isOpenEnded ? Math.min(positions, room.mostPositions) : positions;
+    room.requireFits(fitting);
+    return { promptIds, options: { ...options, maxTokens: fitting - promptIds.length } };
+  }
+
   private async *answer(
     { promptIds, options }: ResolvedGeneration,
     { observed, watch }: { observed: ObservedRequest; watch: GenerationWatch },
@@ -229,6 +239,7 @@ export class InferenceService {
         reloads: sequence.counters.reloads,
         nodes: this.options.nodeStatuses(),
         drafts: sequence.draftMetrics(),
+        cachedTokens: sequence.cost().cachedTokens,
       },
     };
   }

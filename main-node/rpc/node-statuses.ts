@@ -21,6 +21,12 @@ interface OwnDevice {
   weightBytes: number;
 }
 
+/** Of sequences, and of those that are kept. */
+export interface RowBytes {
+  keyValueBytes: number;
+  prefixBytes: number;
+}
+
 interface Peers {
   readonly epoch: number;
   connectedWorkers(): LinkedPeer[];
@@ -33,8 +39,12 @@ export function nodeStatuses(
   { device, deviceReason, weightBytes }: OwnDevice,
   roster: Peers,
   figures: ProcessFigures,
+  { keyValueBytes, prefixBytes }: RowBytes,
 ): NodeStatus[] {
-  const main = { ...ownNodeStatus(own, figures, device.info(), deviceReason), epoch: roster.epoch, weightBytes };
+  const main = {
+    ...ownNodeStatus(own, figures, device.info(), deviceReason),
+    ...{ epoch: roster.epoch, weightBytes, keyValueBytes, prefixBytes },
+  };
   const workers = roster.connectedWorkers().sort((left, right) => (left.id < right.id ? -1 : 1));
   const peers = [...roster.connectedShadows(), ...workers];
   return [main, ...peers.map((link) => atDialledAddress(link.status ?? emptyNodeStatus(link.identity), link.address))];

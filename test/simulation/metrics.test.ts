@@ -145,7 +145,13 @@ describe("a simulated cluster's metrics", () => {
       const of = (kind: string): number => value('odmoe_device_memory_bytes', { node: identity.id, kind });
       const own = identity.role === 'ROLE_WORKER' ? of('slots') : of('weights');
       assert.ok(own > 0 && own <= used, `${identity.id}: ${own} of ${used}`);
-      if (identity.role !== 'ROLE_WORKER') assert.equal(of('weights') + of('key_value_cache') + of('context'), used);
+      if (identity.role !== 'ROLE_WORKER') {
+        const kinds = ['weights', 'key_value_cache', 'prefixes', 'scratch', 'context'];
+        assert.equal(
+          kinds.reduce((sum, kind) => sum + of(kind), 0),
+          used,
+        );
+      }
     }
   });
 

@@ -62,6 +62,7 @@ describe('the address that a daemon advertises', () => {
         ],
       },
       { uptimeMs: 0, memoryBytes: 0 },
+      { keyValueBytes: 0, prefixBytes: 0 },
     );
     assert.deepEqual(
       statuses.map((status) => status.identity.address),

@@ -65,6 +65,14 @@ const STATUS: StatusReply = {
 };
 
 describe('the status of a cluster', () => {
+  it('says what rows of sequences take, where there are any', () => {
+    assert.doesNotMatch(statusLines(STATUS, null).join('\n'), /rows of sequences/);
+    const [main, ...others] = STATUS.nodes;
+    const nodes = [...(main === undefined ? [] : [{ ...main, keyValueBytes: 3e6, prefixBytes: 1e6 }]), ...others];
+    const lines = statusLines({ ...STATUS, nodes }, null);
+    assert.ok(lines.includes('rows of sequences: main 3.00 MB, of which 1.00 MB are kept for prompts that begin alike'));
+  });
+
   it('shows what nodes run on, and why, where one runs on a GPU', () => {
     assert.ok(!statusLines(STATUS, null).some((line) => line.includes('GPU')));
     const onGpu = node('ROLE_WORKER', 'w3', {

@@ -7,6 +7,7 @@ import { PREFIX_BLOCK_TOKENS } from '../../main-node/room/prefix-index.js';
 import type { Device, Model, Pass, Sequence } from '../../native/index.js';
 import { isRecurrent, type ModelShape } from '../../shared/model/model-shape.js';
 import { sequenceMemoryBytes } from '../../shared/model/sequence-memory.js';
+import { RUNTIME } from '../wall.js';
 import { RandomWeights } from './native-random-model.js';
 import { bits, openTestDevice } from './native-test-model.js';
 import { RANDOM_SHAPES } from './random-model-shapes.js';
@@ -96,7 +97,15 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
     let pass: Pass;
     const bytesOf = (positions: number): number => sequenceMemoryBytes(shape, positions, PASS_ROWS);
     const roomOf = (limitBytes: number): ContextRoom =>
-      new ContextRoom({ model, limitBytes, bytesOf, isRecurrent: recurrent(shape), reusesPrefixes: true });
+      new ContextRoom({
+        runtime: RUNTIME,
+        model,
+        limitBytes,
+        bytesOf,
+        maxPositions: shape.maxPositions,
+        isRecurrent: recurrent(shape),
+        reusesPrefixes: true,
+      });
 
     before(async () => {
       device = openTestDevice();

@@ -91,7 +91,7 @@ describe('what answers have cost together', () => {
   const source = (correct: number[], activated: number[], reloads: number) => ({
     cost: () => ({
       activations: { inTime: 3, late: 1, missed: 2, unpredicted: 9 },
-      ...{ reloads, ioStallMs: 0, drafts: null },
+      ...{ reloads, ioStallMs: 0, drafts: null, cachedTokens: 0 },
     }),
     sepMetrics: () => ({
       ...{ recall: 0, activated: 0, predictedCorrectly: 0, late: 0 },

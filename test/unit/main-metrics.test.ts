@@ -64,6 +64,7 @@ describe("main's metrics", () => {
     );
     assert.deepEqual(predicted, [10, 4, 2, 0]);
     assert.equal(value('odmoe_expert_reloads_total'), 6);
+    assert.equal(value('odmoe_cached_prompt_tokens_total'), 8);
     assert.equal(value('odmoe_expert_stall_seconds_total'), 0.04);
     assert.deepEqual(
       [value('odmoe_draft_tokens_proposed_total'), value('odmoe_draft_tokens_accepted_total')],
@@ -85,7 +86,15 @@ describe("main's metrics", () => {
     assert.deepEqual([value('odmoe_requests_active'), value('odmoe_requests_queued')], [1, 2]);
     assert.equal(value('odmoe_pass_expert_wait_seconds'), 0.006);
     const ofMain = (kind: string): number => value('odmoe_device_memory_bytes', { node: 'main', kind });
-    assert.deepEqual(['context', 'weights', 'key_value_cache'].map(ofMain), [100, 700, 200]);
+    assert.deepEqual(
+      ['context', 'weights', 'key_value_cache', 'prefixes', 'scratch'].map(ofMain),
+      [100, 700, 120, 30, 50],
+    );
+    const rows = ['odmoe_kept_prefixes', 'odmoe_dropped_prefixes_total'];
+    assert.deepEqual(
+      rows.map((name) => value(name)),
+      [3, 2],
+    );
     const escaped = String.raw`w\"1\\`;
     const ofWorker = (name: string, labels = {}): number => value(name, { node: escaped, ...labels });
     assert.equal(ofWorker('odmoe_device_memory_bytes', { kind: 'slots' }), 20);

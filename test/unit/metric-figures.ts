@@ -16,6 +16,7 @@ const POOLS = { full: 4, compressed: 3, signMantissa: 2, exponent: 1 };
 const CACHE = { policy: 'lru', bytes: 50, capacities: POOLS, kept: POOLS, hits: POOLS, misses: 9 };
 export const MAIN_STATUS = nodeStatus('ROLE_MAIN', 'main', {
   ...{ deviceMemoryUsedBytes: 1000, weightBytes: 700, deviceContextBytes: 100, residentMemoryBytes: 5000 },
+  ...{ keyValueBytes: 150, prefixBytes: 30 },
   uptimeMs: 2500,
 });
 /** A name that must be escaped. */
@@ -31,6 +32,7 @@ export function metricFigures(nodes: NodeStatus[] = [MAIN_STATUS, SHADOW_STATUS,
   const peers = nodes.filter(({ identity }) => identity.role !== 'ROLE_MAIN');
   return {
     arithmetic: 'exact',
+    rows: { keptPrefixes: 3, droppedPrefixes: 2 },
     peerCounts: new Map(peers.map((peer) => [peer.identity.id, countsOf(peer)])),
     status: {
       ...{ nodes, placement: null, groupReason: '', httpAddress: '', problems: [] },
@@ -56,6 +58,6 @@ export const ENDED_REQUEST: RequestEnd = {
   },
   cost: {
     activations: { inTime: 5, late: 2, missed: 1, unpredicted: 0 },
-    ...{ reloads: 3, ioStallMs: 20, drafts: { proposed: 8, accepted: 6 } },
+    ...{ reloads: 3, ioStallMs: 20, drafts: { proposed: 8, accepted: 6 }, cachedTokens: 4 },
   },
 };

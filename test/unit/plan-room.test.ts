@@ -87,7 +87,15 @@ class World {
     });
     const prefixBytes = this.prefixes.reduce((sum, bytes) => sum + bytes, 0);
     const { limitBytes, heldBytes } = this;
-    return { limitBytes, heldBytes, prefixBytes, prefixes: this.prefixes.length, blockBytes: 1, members };
+    return {
+      limitBytes,
+      heldBytes,
+      prefixBytes,
+      prefixes: this.prefixes.length,
+      blockBytes: 1,
+      mayTakeFromIdle: false,
+      members,
+    };
   }
 
   get isDone(): boolean {
@@ -109,7 +117,15 @@ describe('room for the rows of passes', () => {
     ...of,
   });
   const state = (of: Partial<RoomState>): RoomState => ({
-    ...{ limitBytes: 10, heldBytes: 10, prefixBytes: 0, prefixes: 0, blockBytes: 1, members: [] },
+    ...{
+      limitBytes: 10,
+      heldBytes: 10,
+      prefixBytes: 0,
+      prefixes: 0,
+      blockBytes: 1,
+      mayTakeFromIdle: false,
+      members: [],
+    },
     ...of,
   });
 
@@ -160,6 +176,14 @@ describe('room for the rows of passes', () => {
     assert.deepEqual(planRoom(state({ members })), { kind: 'run', ids: [1] });
   });
 
+  it('takes from those who have been idle for long, the younger first, where nobody could run otherwise', () => {
+    const members = [member(1, { needBytes: null }), member(2, {})];
+    assert.deepEqual(planRoom(state({ members })), { kind: 'run', ids: [] });
+    assert.deepEqual(planRoom(state({ members, mayTakeFromIdle: true })), { kind: 'giveBack', id: 1 });
+    const others = [...members, member(3, { needBytes: 0 })];
+    assert.deepEqual(planRoom(state({ members: others, mayTakeFromIdle: true })), { kind: 'giveBack', id: 3 });
+  });
+
   it('lets one begin only where it need not go again at once', () => {
     const begins = member(2, { holds: false, needBytes: 1, dueBytes: 4 });
     const room = (heldBytes: number, dueBytes: number, prefixBytes = 0) =>
@@ -169,11 +193,11 @@ describe('room for the rows of passes', () => {
           members: [member(1, { needBytes: 0, dueBytes }), begins],
         }),
       );
-    // Its four, and a block more of each.
-    assert.deepEqual(room(4, 0), { kind: 'run', ids: [1, 2] });
-    assert.deepEqual(room(5, 0), { kind: 'run', ids: [1] });
-    assert.deepEqual(room(4, 1), { kind: 'run', ids: [1] });
-    assert.deepEqual(room(6, 0, 2), { kind: 'drop' });
-    assert.deepEqual(room(7, 0, 2), { kind: 'run', ids: [1] });
+    // Its four, and a block more.
+    assert.deepEqual(room(5, 0), { kind: 'run', ids: [1, 2] });
+    assert.deepEqual(room(6, 0), { kind: 'run', ids: [1] });
+    assert.deepEqual(room(5, 1), { kind: 'run', ids: [1] });
+    assert.deepEqual(room(7, 0, 2), { kind: 'drop' });
+    assert.deepEqual(room(8, 0, 2), { kind: 'run', ids: [1] });
   });
 });

@@ -1,0 +1,83 @@
+import type { Devices } from '../../engine/devices/devices.js';
+import type { Device, DeviceInfo, Model } from '../../native/index.js';
+import type { NodeSettings } from '../../shared/config/node-settings.js';
+import { isRecurrent } from '../../shared/model/model-shape.js';
+import { CACHE_BLOCK_POSITIONS, sequenceMemoryBytes } from '../../shared/model/sequence-memory.js';
+import type { Runtime } from '../../shared/runtime/runtime.js';
+import { ContextRoom } from './context-room.js';
+
+/** Passes of one size that there may be at a time. */
+export interface PlannedPasses {
+  readonly rows: number;
+  readonly count: number;
+}
+
+export interface RoomParts {
+  readonly device: Device;
+  readonly model: Model;
+  readonly devices: Pick<Devices, 'cudaStatus'>;
+  readonly runtime: Pick<Runtime, 'nowMs' | 'freeHostMemoryBytes'>;
+}
+
+/** Rows may have so much of what is free where no budget says how much is main's: others live there, too. */
+const SHARE_OF_FREE_HOST_MEMORY = 0.5;
+const SHARE_OF_FREE_GPU_MEMORY = 0.9;
+
+/** The room of a main whose weights are loaded. */
+export function createContextRoom(
+  { main }: Pick<NodeSettings, 'main'>,
+  parts: RoomParts,
+  passes: readonly PlannedPasses[],
+): ContextRoom {
+  const { device, model } = parts;
+  const { shape } = model;
+  const passRows = Math.max(...passes.map(({ rows }) => rows));
+  const isEmulated = device.info().backend === 'emulated';
+  return new ContextRoom({
+    ...{ model, runtime: parts.runtime },
+    limitBytes:
+      main.contextMemoryBytes === 'auto' ? bytesLeft(parts, bytesOfPasses(parts, passes)) : main.contextMemoryBytes,
+    bytesOf: isEmulated ? emulatedBytes(model) : (positions) => sequenceMemoryBytes(shape, positions, passRows),
+    maxPositions: shape.maxPositions,
+    isRecurrent: shape.layers.some(({ mixer }) => isRecurrent(mixer)),
+    reusesPrefixes: main.reusePrefixes,
+  });
+}
+
+/** What weights and passes leave of the budget; without one, a share of what is free. */
+function bytesLeft({ device, devices, runtime }: RoomParts, passBytes: number): number {
+  const info = device.info();
+  const left = (bytes: number): number => Math.max(0, Math.floor(bytes));
+  if (info.budgetBytes > 0) return left(info.budgetBytes - info.usedBytes - passBytes);
+  if (info.backend !== 'cuda') return left(runtime.freeHostMemoryBytes() * SHARE_OF_FREE_HOST_MEMORY);
+  return left((gpuBytes(info, devices) - info.usedBytes - passBytes) * SHARE_OF_FREE_GPU_MEMORY);
+}
+
+function gpuBytes({ name }: DeviceInfo, devices: Pick<Devices, 'cudaStatus'>): number {
+  return devices.cudaStatus().devices.find((device) => device.name === name)?.memoryBytes ?? 0;
+}
+
+/** Passes are made when they are first needed; one is made here to see what it takes. */
+function bytesOfPasses({ device, model }: RoomParts, passes: readonly PlannedPasses[]): number {
+  return passes.reduce((sum, { rows, count }) => {
+    const before = device.info().usedBytes;
+    const pass = model.createPass(rows);
+    const bytes = device.info().usedBytes - before;
+    pass.dispose();
+    return sum + bytes * count;
+  }, 0);
+}
+
+/** A profiled device counts in bytes of its own, block by block. */
+function emulatedBytes(model: Model): (positions: number) => number {
+  const byBlocks: number[] = [0];
+  return (positions) => {
+    const blocks = Math.ceil(Math.min(positions, model.shape.maxPositions) / CACHE_BLOCK_POSITIONS);
+    const known = byBlocks[blocks];
+    if (known !== undefined) return known;
+    const sequence = model.createSequence();
+    const bytes = sequence.bytesToWrite(0, blocks * CACHE_BLOCK_POSITIONS);
+    sequence.dispose();
+    return (byBlocks[blocks] = bytes);
+  };
+}
