@@ -70,7 +70,9 @@ describe('the status of a cluster', () => {
     const [main, ...others] = STATUS.nodes;
     const nodes = [...(main === undefined ? [] : [{ ...main, keyValueBytes: 3e6, prefixBytes: 1e6 }]), ...others];
     const lines = statusLines({ ...STATUS, nodes }, null);
-    assert.ok(lines.includes('rows of sequences: main 3.00 MB, of which 1.00 MB are kept for prompts that begin alike'));
+    assert.ok(
+      lines.includes('rows of sequences: main 3.00 MB, of which 1.00 MB are kept for prompts that begin alike'),
+    );
   });
 
   it('shows what nodes run on, and why, where one runs on a GPU', () => {
