@@ -62,7 +62,7 @@ describe('the page in a browser, of a cluster of real daemons', function () {
   }
 
   it('logs in with a key, shows an answer as it comes, a worker that is killed meanwhile, and where the time went', async () => {
-    const cluster = await clusters.start('demo', 3, true, ['--http', '127.0.0.1:0'], {
+    const cluster = await clusters.start('demo', 2, false, ['--http', '127.0.0.1:0'], {
       flags: () => ['--device', 'cpu'],
       environment: (id): Record<string, string> => (id === 'main' ? { ODMOE_API_KEYS: KEY } : {}),
     });
