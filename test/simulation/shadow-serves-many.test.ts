@@ -7,6 +7,8 @@ import { stopVirtualCluster, VirtualCluster } from './virtual-cluster.js';
 
 const USERS = 8;
 const MAX_TOKENS = 12;
+/** Shadow tells what it has done in a status. */
+const SETTLE_MS = 6000;
 
 const sampled = (seed: number): Partial<GenerateRequest> => ({
   sampling: { temperature: 1, topK: 40, topP: 0, minP: 0, repetitionPenalty: 0, seed },
@@ -70,4 +72,29 @@ describe('a simulated shadow with many sequences', () => {
       );
     });
   }
+
+  it('a chat’s next turn is predicted as well as if it were the first, and gets the rows that are new', async () => {
+    const first = requestOf(4);
+    const turn = async (): Promise<{ answer: CollectedAnswer; rows: number; cached: number }> => {
+      const opening = await cluster.ask(first);
+      const promptTokenIds = [...first.promptTokenIds, ...opening.tokens.map(({ tokenId }) => tokenId), 9, 17];
+      const rowsSoFar = async (): Promise<number> => {
+        await cluster.sleep(SETTLE_MS);
+        const shadow = (await cluster.status()).nodes.find(({ identity }) => identity.role === 'ROLE_SHADOW');
+        return shadow?.alignedKvRows ?? 0;
+      };
+      const before = await rowsSoFar();
+      const answer = await cluster.ask({ ...first, promptTokenIds });
+      return { answer, rows: (await rowsSoFar()) - before, cached: answer.finished.cachedTokens ?? 0 };
+    };
+    await start({ main: { reusePrefixes: false } });
+    const anew = await turn();
+    await cluster.stop();
+    await start();
+    const reused = await turn();
+    assertSameAnswer(reused.answer, anew.answer);
+    assert.deepEqual([anew.cached, reused.cached], [0, first.promptTokenIds.length + MAX_TOKENS - 1]);
+    assert.equal(reused.rows, anew.rows - reused.cached);
+    assert.equal(reused.answer.finished.sep?.recall, anew.answer.finished.sep?.recall);
+  });
 });
