@@ -186,6 +186,21 @@ describe('main: passes of several sequences', () => {
     assert.equal(cluster.workers.toldOf.length, 1);
   });
 
+  it('tell workers once of what they were told of the first layer ahead, and release it where it is not chosen', async () => {
+    const cluster = new PassCluster({ experts: 8, engine: { firstLayerAhead: true } });
+    const member = memberOf(7);
+    await cluster.run([answerRows(member, 10, [1])]);
+    member.predictions.arrive(untold(7, 11, 0, [0, 5]));
+    await cluster.run([answerRows(member, 11, [1])]);
+    const { toldOf, releasedExperts } = cluster.workers;
+    const ofFirst = toldOf.filter((text) => text.includes(' 11/0 ')).map((text) => text.slice(3));
+    assert.deepEqual(
+      ofFirst.sort(),
+      [0, 1, 2, 3, 5].map((expert) => `11/0 ${expert}`),
+    );
+    assert.deepEqual(releasedExperts.map((text) => text.slice(3)).sort(), ['11/0 2', '11/0 3', '11/0 5']);
+  });
+
   it('count what was predicted for the rows of the answer alone, sequence by sequence', async () => {
     const cluster = new PassCluster({ experts: 8, router: (token) => [token, 7] });
     const again = memberOf(7, { promptTokens: 8 });
