@@ -22,6 +22,11 @@ const WEATHER = {
   },
 };
 
+/** What was run of a prompt, and what was not because an earlier one had begun alike. */
+function promptTokens(usage: { input_tokens: number; cache_read_input_tokens: number | null }): number {
+  return usage.input_tokens + (usage.cache_read_input_tokens ?? 0);
+}
+
 describe("the HTTP door, for Anthropic's clients", function () {
   this.timeout(120_000);
   let door: HttpCluster;
@@ -61,7 +66,7 @@ describe("the HTTP door, for Anthropic's clients", function () {
     assert.equal(textOf(message), finished.text);
     assert.equal(message.stop_reason, 'end_turn');
     assert.deepEqual(
-      [message.usage.input_tokens, message.usage.output_tokens],
+      [promptTokens(message.usage), message.usage.output_tokens],
       [started.promptTokenIds.length, tokens.length],
     );
     assert.equal(message.model, model);
@@ -125,7 +130,7 @@ describe("the HTTP door, for Anthropic's clients", function () {
     const asked = { model, messages: ASKED, system: 'Be short.', tools: [WEATHER] };
     const { input_tokens: counted } = await client.messages.countTokens(asked);
     const { usage } = await client.messages.create({ ...asked, max_tokens: 1 });
-    assert.equal(counted, usage.input_tokens);
+    assert.equal(counted, promptTokens(usage));
     const bare = await door.fetch('/messages/count_tokens', asked);
     assert.deepEqual(await bare.json(), { input_tokens: counted });
   });
@@ -154,7 +159,7 @@ describe("the HTTP door, for Anthropic's clients", function () {
         { role: 'user', content: [{ type: 'tool_result', tool_use_id: call.id, content: 'sunny' }] },
       ],
     });
-    assert.ok(after.usage.input_tokens > message.usage.input_tokens);
+    assert.ok(promptTokens(after.usage) > promptTokens(message.usage));
   });
 
   it('answers in a format that is asked for', async () => {

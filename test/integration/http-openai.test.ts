@@ -70,11 +70,13 @@ describe("OpenAI's client", function () {
     );
     assert.equal(entries.map(({ token }) => token).join(''), choice.message.content);
     assert.equal(textOf(entries.map(({ bytes }) => bytes)), choice.message.content);
+    const cached = answer.usage?.prompt_tokens_details?.cached_tokens ?? -1;
+    assert.ok(cached >= 0 && cached < expected.started.promptTokenIds.length);
     assert.deepEqual(answer.usage, {
       prompt_tokens: expected.started.promptTokenIds.length,
       completion_tokens: expected.tokens.length,
       total_tokens: expected.started.promptTokenIds.length + expected.tokens.length,
-      prompt_tokens_details: { cached_tokens: 0 },
+      prompt_tokens_details: { cached_tokens: cached },
       completion_tokens_details: { reasoning_tokens: 0 },
     });
     assert.match((answer as { system_fingerprint?: string }).system_fingerprint ?? '', /^odmoe-.+-[0-9a-f]{12}-exact$/);
