@@ -48,6 +48,7 @@ const STATUS: StatusReply = {
       ...{ lastShare: 0.75, costMs: 0.25 },
     },
   ],
+  passes: null,
   links: [{ peer: 'w', sentBytes: 2 ** 40, receivedBytes: 7, roundTripMs: 0.25 }],
   httpAddress: '',
 };
@@ -70,7 +71,7 @@ function token(tokenId: number): GenerateReply {
 const FINISHED: GenerateReply = {
   kind: 'finished',
   finished: {
-    ...{ finishReason: 'length', stopString: '', text: 'all' },
+    ...{ finishReason: 'length', stopString: '', text: 'all', cachedTokens: 0 },
     ...{ timing: null, sep: null, reloads: 0, nodes: [], drafts: null },
   },
 };

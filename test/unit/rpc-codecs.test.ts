@@ -151,9 +151,16 @@ describe("decoding of a peer's messages", () => {
       },
       {
         kind: 'prediction',
-        prediction: plainPrediction({ epoch: 4, sequence: 9, position: 3, layer: 0, experts: [0, 7] }),
+        prediction: {
+          ...plainPrediction({ epoch: 4, sequence: 9, position: 3, layer: 0, experts: [0, 7] }),
+          untold: false,
+          runUs: 0,
+        },
       },
-      { kind: 'prediction', prediction: restartAt({ epoch: 4, sequence: 9, position: 3 }) },
+      {
+        kind: 'prediction',
+        prediction: { ...restartAt({ epoch: 4, sequence: 9, position: 3 }), untold: false, runUs: 0 },
+      },
       { kind: 'release', release: plainRelease({ epoch: 4, sequence: 9, position: 3, layer: 0, experts: [2] }) },
       { kind: 'end', end: { sequence: 9 } },
     ];
@@ -170,6 +177,8 @@ describe("decoding of a peer's messages", () => {
           alignTokenPeriod: 1,
           alignKvPeriod: 0,
           promptTokens: 2,
+          prefixSequence: 0,
+          prefixPositions: 0,
           maxPositions: 100,
           optimistic: true,
           spread: false,
@@ -178,7 +187,7 @@ describe("decoding of a peer's messages", () => {
       },
       {
         kind: 'token',
-        token: { epoch: 1, sequence: 2, position: 0, tokenId: 65_000, rows: 1, nextRows: 1, branch: 0 },
+        token: { epoch: 1, sequence: 2, position: 0, tokenId: 65_000, rows: 1, nextRows: 1, branch: 0, joint: false },
       },
       {
         kind: 'cacheRows',

@@ -29,7 +29,7 @@ const REQUEST: GenerateRequest = {
 const FINISHED: GenerateReply = {
   kind: 'finished',
   finished: {
-    ...{ finishReason: 'length', stopString: '', text: 'all' },
+    ...{ finishReason: 'length', stopString: '', text: 'all', cachedTokens: 0 },
     ...{ timing: null, sep: null, reloads: 0, nodes: [], drafts: null },
   },
 };
