@@ -12,6 +12,7 @@ import { registerBenchPaper } from './paper/index.js';
 import { registerBenchPools } from './pools/index.js';
 import { registerBenchRecall } from './recall/index.js';
 import { registerBenchSchedule } from './schedule/index.js';
+import { registerBenchServe } from './serve/index.js';
 import { registerBenchSynth } from './synth/index.js';
 import { registerBenchTrace } from './trace/index.js';
 
@@ -31,6 +32,7 @@ registerBenchPaper(program);
 registerBenchPools(program);
 registerBenchRecall(program);
 registerBenchSchedule(program);
+registerBenchServe(program);
 registerBenchSynth(program);
 registerBenchTrace(program);
 

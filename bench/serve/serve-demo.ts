@@ -1,0 +1,184 @@
+import { join } from 'node:path';
+import { runtime, transport } from '../../cli/client/process-runtime.js';
+import { DemoCluster } from '../../cli/demo/demo-cluster.js';
+import { servingAt } from '../../cli/demo/serving.js';
+import { packForServing } from '../../packs/pack-for-serving.js';
+import { packageRoot } from '../../shared/config/package-root.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { type AnswerRecord, type ServeRow, serveRow } from './serve-figures.js';
+import { plannedRequest, promptIdsOf } from './user-plan.js';
+
+export interface DemoServing {
+  /** A pack or a checkpoint; null: the demo model. */
+  model: string | null;
+  workers: number;
+  shadow: 'none' | 'int8' | 'fp16' | 'nf4';
+  /** Answers of each user. */
+  answers: number;
+  seed: number;
+}
+
+/** A turn of a conversation, each of which repeats what came before it. */
+export interface ChatTurn {
+  ttftMs: number;
+  promptTokens: number;
+  cachedTokens: number;
+}
+
+const START_TIMEOUT_MS = 60_000;
+const STATUS_TIMEOUT_MS = 5_000;
+/** Workers tell their counters once a second. */
+const COUNTERS_SETTLE_MS = 1_500;
+const CHAT_ANSWER_TOKENS = 24;
+const QUESTIONS = [
+  'Tell me a story about a fox.',
+  'What happens to the fox then?',
+  'Who is with the fox?',
+  'Where do they go?',
+  'How does it end?',
+];
+
+/** The demo cluster, its daemons as processes of their own, asked over HTTP. */
+export class DemoService {
+  private url = '';
+  private model = '';
+  private round = 0;
+
+  private constructor(
+    private readonly cluster: DemoCluster,
+    private readonly serving: DemoServing,
+    readonly batching: boolean,
+  ) {}
+
+  /** Throws as DemoCluster.start; nothing runs then. */
+  static async start(serving: DemoServing, batching: boolean, signal: AbortSignal): Promise<DemoService> {
+    const directory = serving.model ?? join(packageRoot(), 'models', 'demo');
+    const packPath = await packForServing(directory, null, runtime, () => undefined, signal);
+    const cluster = new DemoCluster({
+      ...{ packPath, workers: serving.workers, shadow: serving.shadow, groupSize: 'auto' },
+      ...{ alignTokenPeriod: 1, alignKeyValuePeriod: 1, startTimeoutMs: START_TIMEOUT_MS },
+      http: { host: '127.0.0.1', port: 0 },
+      flags: { main: ['--batching', batching ? 'on' : 'off'] },
+    });
+    const service = new DemoService(cluster, serving, batching);
+    try {
+      await cluster.start(signal);
+      const { httpAddress, nodes } = await cluster.status();
+      const main = nodes.find(({ identity }) => identity.role === 'ROLE_MAIN');
+      service.model = main?.identity.modelName ?? '';
+      service.url = servingAt(httpAddress, service.model, false).url;
+      return service;
+    } catch (thrown) {
+      await cluster.stop();
+      throw thrown;
+    }
+  }
+
+  stop(): Promise<void> {
+    return this.cluster.stop();
+  }
+
+  /** So many users, each asking again when answered. */
+  async run(users: number, signal: AbortSignal): Promise<ServeRow> {
+    const records: AnswerRecord[] = [];
+    const before = await this.loads();
+    // Prompts of a round are those of no other, so that none has been run before.
+    const firstTurn = this.serving.answers * this.round++;
+    const user = async (number: number): Promise<void> => {
+      for (let turn = firstTurn; turn < firstTurn + this.serving.answers; turn += 1) {
+        records.push({ user: number, ...(await this.complete(number, turn, signal)) });
+      }
+    };
+    await Promise.all(Array.from({ length: users }, (_, number) => user(number)));
+    const loads = (await this.loads()) - before;
+    return serveRow({ users, batching: this.batching, loads }, records);
+  }
+
+  /** A conversation of five turns. */
+  async chat(signal: AbortSignal): Promise<ChatTurn[]> {
+    const turns: ChatTurn[] = [];
+    const messages: { role: string; content: string }[] = [];
+    const number = this.round++;
+    for (const question of QUESTIONS) {
+      messages.push({ role: 'user', content: turns.length === 0 ? `${number}. ${question}` : question });
+      const body = { messages, max_tokens: CHAT_ANSWER_TOKENS, stream_options: { include_usage: true } };
+      const { askedMs, pieces } = await this.stream('/v1/chat/completions', body, signal);
+      const texts = pieces.filter(({ piece }) => contentOf(piece) !== '');
+      const usage = pieces.map(({ piece }) => piece.usage).find((told) => told !== undefined && told !== null);
+      turns.push({
+        ttftMs: (texts[0]?.atMs ?? askedMs) - askedMs,
+        promptTokens: usage?.prompt_tokens ?? 0,
+        cachedTokens: usage?.prompt_tokens_details?.cached_tokens ?? 0,
+      });
+      messages.push({ role: 'assistant', content: texts.map(({ piece }) => contentOf(piece)).join('') });
+    }
+    return turns;
+  }
+
+  private async complete(user: number, turn: number, signal: AbortSignal): Promise<Omit<AnswerRecord, 'user'>> {
+    const { seed } = this.serving;
+    const body = {
+      prompt: promptIdsOf(seed, user, turn, PROMPT_VOCABULARY),
+      max_tokens: plannedRequest(seed, user, turn).answerTokens,
+      ...{ ignore_eos: true, logprobs: 1 },
+    };
+    const { askedMs, pieces } = await this.stream('/v1/completions', body, signal);
+    const tokenMs = pieces.flatMap(({ atMs, piece }) => (piece.choices?.[0]?.logprobs?.tokens ?? []).map(() => atMs));
+    return { askedMs, tokenMs };
+  }
+
+  /** Loads of all workers so far. */
+  private async loads(): Promise<number> {
+    await runtime.sleep(COUNTERS_SETTLE_MS);
+    const { nodes } = await transport.fetchStatus(this.cluster.mainAddress, STATUS_TIMEOUT_MS);
+    return nodes.reduce((sum, node) => sum + node.loads, 0);
+  }
+
+  private async stream(
+    path: string,
+    body: object,
+    signal: AbortSignal,
+  ): Promise<{ askedMs: number; pieces: Arrived[] }> {
+    const askedMs = runtime.nowMs();
+    const response = await fetch(`${this.url}${path}`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ model: this.model, stream: true, temperature: 0, ...body }),
+      signal,
+    });
+    if (!response.ok || response.body === null) {
+      throw new OdmoeError('INTERNAL', `${path} answered ${response.status}: ${await response.text()}`);
+    }
+    const pieces: Arrived[] = [];
+    const decoder = new TextDecoder();
+    let kept = '';
+    for await (const bytes of response.body) {
+      kept += decoder.decode(bytes as Uint8Array, { stream: true });
+      const lines = kept.split('\n');
+      kept = lines.pop() ?? '';
+      const atMs = runtime.nowMs();
+      for (const line of lines) {
+        if (line.startsWith('data: {')) pieces.push({ atMs, piece: JSON.parse(line.slice('data: '.length)) as Piece });
+      }
+    }
+    return { askedMs, pieces };
+  }
+}
+
+/** Ids of a prompt lie below this: every vocabulary has so many. */
+const PROMPT_VOCABULARY = 256;
+
+/** Of a chunk, what is looked at. */
+interface Piece {
+  choices?: { delta?: { content?: string | null }; logprobs?: { tokens?: string[] } | null }[];
+  usage?: { prompt_tokens: number; prompt_tokens_details?: { cached_tokens: number } } | null;
+}
+
+interface Arrived {
+  atMs: number;
+  piece: Piece;
+}
+
+function contentOf({ choices }: Piece): string {
+  return choices?.[0]?.delta?.content ?? '';
+}

@@ -1,0 +1,60 @@
+import { requirePresent } from '../../shared/errors/assert-invariant.js';
+
+/** One answer: when it was asked for, and when each of its tokens came. Milliseconds of one clock. */
+export interface AnswerRecord {
+  user: number;
+  askedMs: number;
+  tokenMs: readonly number[];
+}
+
+export interface Percentiles {
+  p50: number;
+  p95: number;
+}
+
+/** What so many users at a time get. */
+export interface ServeRow {
+  users: number;
+  batching: boolean;
+  tokensPerS: number;
+  /** Experts that workers loaded, for each token of an answer. */
+  loadsPerToken: number;
+  ttftMs: Percentiles;
+  /** Time between a token and the one before it. */
+  gapMs: Percentiles;
+}
+
+/**
+ * Figures of answers whose users asked again as soon as they were answered. Tokens a second count while all users ask: until the first of
+ * them has its last answer. `loads`: of all answers. Pure.
+ */
+export function serveRow(
+  { users, batching, loads }: { users: number; batching: boolean; loads: number },
+  records: readonly AnswerRecord[],
+): ServeRow {
+  const beginMs = Math.min(...records.map(({ askedMs }) => askedMs));
+  const lastOfUser = new Map<number, number>();
+  for (const { user, tokenMs } of records)
+    lastOfUser.set(user, Math.max(lastOfUser.get(user) ?? 0, tokenMs.at(-1) ?? 0));
+  const endMs = Math.min(...lastOfUser.values());
+  const tokens = records.flatMap(({ tokenMs }) => tokenMs);
+  const counted = tokens.filter((ms) => ms <= endMs).length;
+  const ttfts = records.flatMap(({ askedMs, tokenMs: [first] }) => (first === undefined ? [] : [first - askedMs]));
+  const gaps = records.flatMap(({ tokenMs }) => tokenMs.slice(1).map((ms, index) => ms - (tokenMs[index] ?? ms)));
+  return {
+    ...{ users, batching },
+    tokensPerS: (1000 * counted) / Math.max(1, endMs - beginMs),
+    loadsPerToken: loads / Math.max(1, tokens.length),
+    ttftMs: percentiles(ttfts),
+    gapMs: percentiles(gaps),
+  };
+}
+
+/** The nearest values below which half, and 95 of 100, lie; 0 where there is none. Pure. */
+export function percentiles(values: readonly number[]): Percentiles {
+  if (values.length === 0) return { p50: 0, p95: 0 };
+  const sorted = [...values].sort((left, right) => left - right);
+  const at = (share: number): number =>
+    requirePresent(sorted[Math.max(0, Math.ceil(share * sorted.length) - 1)], 'a percentile is one of the values.');
+  return { p50: at(0.5), p95: at(0.95) };
+}
