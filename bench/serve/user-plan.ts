@@ -8,7 +8,7 @@ export interface PlannedRequest {
 
 /** The shortest and the longest of each; drawn evenly between them. */
 export const PROMPT_TOKENS = { least: 8, most: 64 };
-export const ANSWER_TOKENS = { least: 24, most: 72 };
+export const ANSWER_TOKENS = { least: 32, most: 128 };
 /** Numbers that one request takes from its stream. */
 const DRAWS_PER_REQUEST = 256;
 

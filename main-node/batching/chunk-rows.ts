@@ -4,8 +4,9 @@ import { LEAST_CHUNK_ROWS } from './plan-pass.js';
 const PASSES_OF_MEAN = 8;
 /** What a further row is taken to cost of a pass, while all passes had about equally many. */
 const ASSUMED_ROW_SHARE = 1 / LEAST_CHUNK_ROWS;
-/** Under `auto` a pass with a chunk takes at most about so many times what it takes without. */
-const LONGER_WITH_CHUNK = 2;
+/** Under `auto` a pass with a chunk takes at most about so many times what it takes without: eight users then wait for a token less than three
+ * times as long as one does (docs/results.md). */
+const LONGER_WITH_CHUNK = 1.25;
 
 /** Means of the passes of about equally many rows. */
 interface MeasuredSize {
@@ -57,7 +58,7 @@ export function expectedPassMs(measured: readonly { rows: number; ms: number }[]
 
 /**
  * How many rows of prompts may join `answerRows` rows of answers, at most `limit`, so that they delay a token by no more than
- * maxDelayMs; `auto`: by no more than the pass takes without them. LEAST_CHUNK_ROWS in any case.
+ * maxDelayMs; `auto`: by no more than a quarter of what the pass takes without them. LEAST_CHUNK_ROWS in any case.
  */
 export function chunkRowsFor(
   measured: readonly { rows: number; ms: number }[],

@@ -175,10 +175,9 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
       return kept;
     }
     this.tokenIds.length = position;
-    if (this.written > position) {
-      this.memory.truncate(position);
-      feed.rewind(position);
-    }
+    if (this.written > position) this.memory.truncate(position);
+    // Also where the memory of drafts that proved wrong was given back meanwhile.
+    feed.rewind(position);
     if (feed.followShadow(this.tokenIds, this.written)) drafting.forgetDrafts();
     this.tokenIds.push(tokenId);
     this.tokenIds.push(...(await this.drafts(position, tokenId)));

@@ -85,7 +85,6 @@ export class ContextRoom implements SequenceRoom {
 
   /** Whether a request could begin now: its prompt's rows and a block more fit beside what others hold, and are going to. */
   admits(promptTokens: number): boolean {
-    if (this.tenants.size === 0) return true;
     const { bytesOf, limitBytes } = this.options;
     const { keyValueBytes, prefixBytes } = this.held();
     const dueBytes = [...this.tenants.values()].reduce((sum, { member }) => sum + this.dueBytes(member), 0);

@@ -2,6 +2,7 @@ import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 
 interface WaitingRequest {
   readonly client: string;
+  readonly promptTokens: number;
   admit(): void;
   /** What it was told last. */
   place: number | null;
@@ -9,8 +10,8 @@ interface WaitingRequest {
 }
 
 /**
- * Lets a bounded number of requests run and a bounded number wait. The next one to run is of the client that has the fewest running; among
- * these, first come first served.
+ * Lets a bounded number of requests run, as far as memory admits them, and a bounded number wait. The next one to run is of the client that
+ * has the fewest running; among these, first come first served. Nobody overtakes one that memory has no room for yet.
  */
 export class AdmissionQueue {
   private running = 0;
@@ -21,6 +22,8 @@ export class AdmissionQueue {
   constructor(
     private readonly maxActive: number,
     private readonly maxQueued: number,
+    /** Whether prompts of so many tokens could begin beside what runs. Where nothing runs, one begins in any case. */
+    private readonly fits: (promptTokens: number) => boolean = () => true,
   ) {}
 
   get active(): number {
@@ -35,9 +38,14 @@ export class AdmissionQueue {
    * Resolves when it is the request's turn; leave() must follow. `client`: who asks. `onPlace` is told how many would be admitted before
    * it, whenever that changes. Rejects with QUEUE_FULL or CANCELLED.
    */
-  async enter(client: string, signal: AbortSignal, onPlace: (before: number) => void = () => undefined): Promise<void> {
+  async enter(
+    client: string,
+    signal: AbortSignal,
+    onPlace: (before: number) => void = () => undefined,
+    promptTokens = 0,
+  ): Promise<void> {
     if (signal.aborted) throw cancelled();
-    if (this.running < this.maxActive) {
+    if (this.waiting.length === 0 && this.mayBegin(promptTokens)) {
       this.begin(client);
       return;
     }
@@ -48,7 +56,7 @@ export class AdmissionQueue {
           'main.max_queued_requests in cluster.yaml',
       );
     }
-    await this.turn(client, signal, onPlace);
+    await this.turn({ client, promptTokens }, signal, onPlace);
   }
 
   leave(client: string): void {
@@ -56,13 +64,25 @@ export class AdmissionQueue {
     const left = (this.runningOf.get(client) ?? 0) - 1;
     if (left > 0) this.runningOf.set(client, left);
     else this.runningOf.delete(client);
-    const [next] = admissionOrder(this.waiting, this.runningOf);
-    if (next !== undefined) {
+    this.admitNext();
+    this.tellPlaces();
+  }
+
+  private admitNext(): void {
+    // Their prompts take no memory yet.
+    let admittedTokens = 0;
+    for (;;) {
+      const [next] = admissionOrder(this.waiting, this.runningOf);
+      if (next === undefined || !this.mayBegin(admittedTokens + next.promptTokens)) return;
+      admittedTokens += next.promptTokens;
       this.waiting.splice(this.waiting.indexOf(next), 1);
       this.begin(next.client);
       next.admit();
     }
-    this.tellPlaces();
+  }
+
+  private mayBegin(promptTokens: number): boolean {
+    return this.running < this.maxActive && (this.running === 0 || this.fits(promptTokens));
   }
 
   private begin(client: string): void {
@@ -78,15 +98,21 @@ export class AdmissionQueue {
     }
   }
 
-  private turn(client: string, signal: AbortSignal, onPlace: (before: number) => void): Promise<void> {
+  private turn(
+    { client, promptTokens }: Pick<WaitingRequest, 'client' | 'promptTokens'>,
+    signal: AbortSignal,
+    onPlace: (before: number) => void,
+  ): Promise<void> {
     return new Promise((resolve, reject) => {
       const giveUp = (): void => {
         this.waiting.splice(this.waiting.indexOf(entry), 1);
+        // It may have been the one that memory had no room for.
+        this.admitNext();
         this.tellPlaces();
         reject(cancelled());
       };
       const entry: WaitingRequest = {
-        ...{ client, place: null },
+        ...{ client, promptTokens, place: null },
         admit: () => {
           signal.removeEventListener('abort', giveUp);
           resolve();

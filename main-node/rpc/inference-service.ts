@@ -53,6 +53,8 @@ export class InferenceService {
     this.admission = new AdmissionQueue(
       mostActiveSequences(options.limits.maxActiveSequences),
       options.limits.maxQueuedRequests,
+      // Who gives a number wants so many at once, and some of them to give way where memory is short.
+      (promptTokens) => options.limits.maxActiveSequences !== 'auto' || options.engine.room.admits(promptTokens),
     );
     this.nextSequence = options.firstSequence;
     const { tokenizer, engine, eosTokenIds } = options;
@@ -107,9 +109,10 @@ export class InferenceService {
     try {
       const resolved = this.fitted(await this.resolve(request, abort.signal));
       this.requestCount += 1;
-      await this.admission.enter(watch.client, abort.signal, (before) => watch.queued(before));
+      const { length: promptTokens } = resolved.promptIds;
+      await this.admission.enter(watch.client, abort.signal, (before) => watch.queued(before), promptTokens);
       try {
-        observed.admitted(resolved.promptIds.length);
+        observed.admitted(promptTokens);
         yield* this.answer(resolved, { observed, watch }, abort.signal);
         observed.succeeded();
       } finally {

@@ -75,7 +75,7 @@ export interface NodeSettings {
     enabled: boolean;
     /** Of one pass. */
     maxRows: number;
-    /** How long rows of a prompt may delay others' tokens; auto: as long as a pass takes without them. */
+    /** How long rows of a prompt may delay others' tokens; auto: a quarter of what a pass takes without them. */
     maxDelayMs: number | 'auto';
   };
   /** The processor's arithmetic in the time and memory of profiled devices and network; null: this machine is what it is. */

@@ -41,11 +41,11 @@ describe('batching: rows of prompts beside answers', () => {
     assert.equal(chunkRowsFor(steep, 1, { maxDelayMs: 5, limit: 3 }), 3);
   });
 
-  it('are as many as the delay allows: under auto what the pass takes without them', () => {
+  it('are as many as the delay allows: under auto a quarter of what the pass takes without them', () => {
     const times = measured([1, 10], [101, 30]);
     assert.equal(chunkRowsFor(times, 1, { maxDelayMs: 10, limit: LIMIT }), 50);
-    assert.equal(chunkRowsFor(times, 1, { maxDelayMs: 'auto', limit: LIMIT }), 50);
-    assert.equal(chunkRowsFor(times, 51, { maxDelayMs: 'auto', limit: LIMIT }), 100);
-    assert.equal(chunkRowsFor(times, 51, { maxDelayMs: 'auto', limit: 70 }), 70);
+    assert.equal(chunkRowsFor(times, 1, { maxDelayMs: 'auto', limit: LIMIT }), 12);
+    assert.equal(chunkRowsFor(times, 51, { maxDelayMs: 'auto', limit: LIMIT }), 25);
+    assert.equal(chunkRowsFor(times, 51, { maxDelayMs: 'auto', limit: 20 }), 20);
   });
 });

@@ -19,6 +19,24 @@ describe('main: the admission queue', () => {
     assert.deepEqual([queue.active, queue.queued], [0, 0]);
   });
 
+  it('admits as far as memory has room, nobody overtaking, and one in any case', async () => {
+    let free = 100;
+    const queue = new AdmissionQueue(8, 8, (promptTokens) => promptTokens <= free);
+    const admitted: number[] = [];
+    const ask = (id: number, promptTokens: number): Promise<unknown> =>
+      queue.enter('', never, undefined, promptTokens).then(() => admitted.push(id));
+    await ask(0, 1000);
+    free = 0;
+    const waits = [ask(1, 60), ask(2, 50), ask(3, 40), ask(4, 1)];
+    free = 100;
+    queue.leave('');
+    await Promise.all(waits.slice(0, 1));
+    assert.deepEqual([admitted, queue.queued], [[0, 1], 3]);
+    queue.leave('');
+    await Promise.all(waits);
+    assert.deepEqual(admitted, [0, 1, 2, 3, 4]);
+  });
+
   it('refuses what exceeds the bound with QUEUE_FULL', async () => {
     const queue = new AdmissionQueue(1, 1);
     await queue.enter('', never);
