@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import type { LocalEngine } from '../../engine/generation/local-engine.js';
 import type { GenerateRequest } from '../../shared/rpc/messages.js';
-import { assertSameAnswer, collect, requestFor } from '../integration/harness/answers.js';
+import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
 import { openReference } from '../integration/harness/test-models.js';
 import type { SettingsChanges } from '../integration/harness/test-settings.js';
 import { stopVirtualCluster, VirtualCluster } from './virtual-cluster.js';
@@ -9,12 +9,15 @@ import { stopVirtualCluster, VirtualCluster } from './virtual-cluster.js';
 /** What workers tell of themselves has reached main after so long. */
 const TOLD_MS = 2500;
 const WORKERS = 2;
+/** Of all answers together, when a worker dies. */
+const TOKENS_BEFORE = 40;
 
 /** Of different lengths, greedy and sampled; some ask for the log-probabilities of their prompts. */
-const REQUESTS: readonly GenerateRequest[] = [1, 2, 5, 9, 20, 40, 60, 90].map((promptTokens, index) => ({
+const PROMPT_TOKENS = [1, 2, 5, 9, 20, 40, 60, 90, 3, 7, 15, 16, 17, 33, 64, 100];
+const REQUESTS: readonly GenerateRequest[] = PROMPT_TOKENS.map((promptTokens, index) => ({
   ...requestFor(
     Array.from({ length: promptTokens }, (_, position) => 1 + ((position * 7 + index * 31) % 250)),
-    { maxTokens: 4 + 2 * index, logprobs: 3 },
+    { maxTokens: 4 + index, logprobs: 3 },
   ),
   ...(index % 2 === 0
     ? {}
@@ -25,12 +28,19 @@ const REQUESTS: readonly GenerateRequest[] = [1, 2, 5, 9, 20, 40, 60, 90].map((p
 describe('a simulated cluster that answers many at once', () => {
   let reference: LocalEngine;
   let cluster: VirtualCluster;
+  const known = new Map<GenerateRequest, Promise<CollectedAnswer>>();
 
   before(async () => {
     reference = await openReference('tiny');
   });
 
   after(() => reference.dispose());
+
+  function alone(request: GenerateRequest): Promise<CollectedAnswer> {
+    const answer = known.get(request) ?? collect(reference.generate(request, new AbortController().signal));
+    known.set(request, answer);
+    return answer;
+  }
 
   afterEach(async function () {
     await stopVirtualCluster(this, cluster);
@@ -52,14 +62,28 @@ describe('a simulated cluster that answers many at once', () => {
   for (const [what, main, shadow] of clusters) {
     it(`gives each what it gives it alone, ${what}`, async () => {
       await start(main, shadow);
-      const answers = await Promise.all(REQUESTS.map((request) => cluster.ask(request)));
-      for (const [index, request] of REQUESTS.entries()) {
-        const alone = await collect(reference.generate(request, new AbortController().signal));
-        const answer = answers[index];
-        assert.ok(answer !== undefined);
-        assertSameAnswer(answer, alone);
-      }
+      await assertAlike(await Promise.all(REQUESTS.map((request) => cluster.ask(request))));
     });
+
+    it(`gives each what it gives it alone, ${what}, though a worker dies`, async () => {
+      await start(main, shadow);
+      let tokens = 0;
+      const asked = REQUESTS.map((request) =>
+        cluster.ask(request, undefined, () => {
+          if (++tokens === TOKENS_BEFORE) cluster.node('worker-1').kill();
+        }),
+      );
+      await assertAlike(await Promise.all(asked));
+      assert.equal((await cluster.status()).placement?.workers.length, WORKERS - 1);
+    });
+  }
+
+  async function assertAlike(answers: readonly CollectedAnswer[]): Promise<void> {
+    for (const [index, request] of REQUESTS.entries()) {
+      const answer = answers[index];
+      assert.ok(answer !== undefined);
+      assertSameAnswer(answer, await alone(request));
+    }
   }
 
   /** Passes of main, and what workers loaded and ran, for equal requests that come while another one's pass runs. */
