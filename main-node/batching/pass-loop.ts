@@ -12,8 +12,8 @@ import { LoopMember, type RowsWanted } from './loop-member.js';
 import { PassWait, type WaitFor } from './pass-wait.js';
 import { isAnswer, planPass, type PassBudget, type PlannedRows } from './plan-pass.js';
 
-/** Failures that concern everybody in a pass: running its members one by one would meet them again. */
-const COMMON_FAILURES: ReadonlySet<ErrorCode> = new Set(['NO_WORKERS', 'DEVICE_LOST', 'CANCELLED']);
+/** Failures that concern everybody: each other pass would meet them, too. */
+const EVERYBODYS_FAILURES: ReadonlySet<ErrorCode> = new Set(['NO_WORKERS', 'DEVICE_LOST']);
 
 /** Where there is no room for anybody's rows, it is looked for again after so long. */
 const ROOM_RETRY_MS = 250;
@@ -173,8 +173,7 @@ export class PassLoop {
     this.wait.end();
     for (const member of this.lastPass) member.isLate = !member.isReady;
     const { maxRows } = this.options;
-    const planned = this.plan(ready, { maxRows, chunkRows: this.chunkRows(ready) });
-    const prepared = this.prepare(planned);
+    const prepared = this.planWithRoom(ready, { maxRows, chunkRows: this.chunkRows(ready) });
     if (prepared.length === 0) return this.considerLater();
     this.lastPass = prepared.map(({ member }) => member);
     void this.runJoint(prepared);
@@ -196,12 +195,27 @@ export class PassLoop {
     return chunkRowsFor(this.times.measured(), answerRows, { maxDelayMs, limit: maxRows });
   }
 
-  private plan(ready: readonly LoopMember[], budget: PassBudget): PlannedRows<LoopMember>[] {
+  /**
+   * The rows of the next pass that memory has room for; those of prompts count as their clients' from now on. Where a prompt waits for room
+   * to begin, those that have begun run in its place. No other one begins then: what it took, the first one would have to wait for.
+   */
+  private planWithRoom(ready: readonly LoopMember[], budget: PassBudget, mostMembers = Infinity): PlannedMember[] {
     const prompts = ready.filter((member) => !isAnswer(member));
-    return planPass(ready, this.shares.enter(prompts.map(({ client }) => client)), budget);
+    const served = this.shares.enter(prompts.map(({ client }) => client));
+    const plan = (among: readonly LoopMember[]): PlannedRows<LoopMember>[] =>
+      planPass(among, served, budget).slice(0, mostMembers);
+    const planned = plan(ready);
+    let prepared = this.prepare(planned);
+    const roomFor = new Set(prepared.map(({ member }) => member));
+    if (planned.some(({ member }) => member.written === 0 && !roomFor.has(member)))
+      prepared = this.prepare(plan(ready.filter((member) => member.written > 0 || roomFor.has(member))));
+    for (const { member, rows } of prepared) {
+      if (rows.decodeFrom > 0) this.shares.took(member.client, rows.decodeFrom);
+    }
+    return prepared;
   }
 
-  /** Those that memory has room for; rows of prompts count as their clients' from now on. */
+  /** Those that memory has room for. */
   private prepare(planned: readonly PlannedRows<LoopMember>[]): PlannedMember[] {
     const wanted = planned.map(({ member, rows }) => ({ member, rows: member.rows(rows) }));
     const roomFor = new Set(
@@ -212,11 +226,7 @@ export class PassLoop {
         )
         .map(({ member }) => member.id),
     );
-    const prepared = wanted.filter(({ member }) => roomFor.has(member.id));
-    for (const { member, rows } of prepared) {
-      if (rows.decodeFrom > 0) this.shares.took(member.client, rows.decodeFrom);
-    }
-    return prepared;
+    return wanted.filter(({ member }) => roomFor.has(member.id));
   }
 
   private async runJoint(prepared: readonly PlannedMember[]): Promise<void> {
@@ -228,7 +238,10 @@ export class PassLoop {
       this.lastPassMs = this.options.runtime.nowMs() - begunMs;
       this.times.add(rowsOf(prepared), this.lastPassMs);
     } catch (thrown) {
-      if (prepared.length === 1 || COMMON_FAILURES.has(toOdmoeError(thrown).code)) failAll(prepared, thrown);
+      const { code } = toOdmoeError(thrown);
+      // A joint pass is cancelled where nobody is left.
+      const concernsAll = prepared.length === 1 || code === 'CANCELLED' || EVERYBODYS_FAILURES.has(code);
+      if (concernsAll) failAll(prepared, thrown);
       else await this.runOneByOne(prepared);
     }
     this.runningPasses -= 1;
@@ -264,33 +277,31 @@ export class PassLoop {
 
   /** After a joint pass that one of its members may have failed: nobody's answer ends for what another one's rows met. */
   private async runOneByOne(prepared: readonly PlannedMember[]): Promise<void> {
-    for (const planned of prepared) {
+    for (const [index, planned] of prepared.entries()) {
       const { member, rows } = planned;
       if (rows.member.signal.aborted) continue;
       try {
         rows.member.sequence.truncate(rows.position);
         await this.runTogether([planned]);
       } catch (thrown) {
+        if (EVERYBODYS_FAILURES.has(toOdmoeError(thrown).code)) return failAll(prepared.slice(index), thrown);
         member.fail(thrown);
       }
     }
   }
 
   private considerSingle(): void {
+    const { maxRows, chunkRows } = this.options;
     for (const member of this.ready()) {
       if (isAnswer(member))
-        this.beginSingle({ member, rows: Math.min(member.end - member.written, this.options.maxRows) });
+        this.beginSingle(this.prepare([{ member, rows: Math.min(member.end - member.written, maxRows) }]), false);
     }
     if (this.runningChunks > 0) return;
     const prompts = this.ready().filter((member) => !isAnswer(member));
-    const { chunkRows } = this.options;
-    const [next] = this.plan(prompts, { maxRows: chunkRows, chunkRows });
-    if (next !== undefined) this.beginSingle(next);
+    if (prompts.length > 0) this.beginSingle(this.planWithRoom(prompts, { maxRows: chunkRows, chunkRows }, 1), true);
   }
 
-  private beginSingle(planned: PlannedRows<LoopMember>): void {
-    const isChunk = !isAnswer(planned.member);
-    const prepared = this.prepare([planned]);
+  private beginSingle(prepared: readonly PlannedMember[], isChunk: boolean): void {
     if (prepared.length > 0) void this.runSingle(prepared, isChunk);
     else this.considerLater();
   }

@@ -160,6 +160,33 @@ describe('batching: the loop of passes', () => {
       assert.deepEqual(test.passes, ['1:3 2:3']);
     }));
 
+  it('ends running its members one by one where no pass at all would do', () =>
+    withLoop(async (test) => {
+      test.failure = (ids) => (ids.length > 1 ? 'PACK_CORRUPT' : 'NO_WORKERS');
+      const answers = [1, 2, 3].map((id) => test.answer(new CountedMember(id, 3), 2));
+      for (const answer of answers) await assert.rejects(answer, { code: 'NO_WORKERS' });
+      assert.deepEqual(test.passes, ['1:3 2:3 3:3', '1:3']);
+    }));
+
+  for (const joint of [true, false]) {
+    it(`runs a prompt on whose client's turn it is not where the other one's has no room to begin (${joint})`, async () => {
+      const [first, second] = [new CountedMember(1, 64, 'a'), new CountedMember(2, 64, 'b')];
+      let firstEnded = false;
+      const room: SequenceRoom = { prepare: (rows) => rows.filter(({ member }) => member.id === 1 || firstEnded) };
+      await withLoop(
+        async (test, runtime) => {
+          const begunMs = runtime.nowMs();
+          const late = runtime.sleep(PASS_MS / 2).then(() => test.answer(second, 1));
+          await test.answer(first, 1);
+          firstEnded = true;
+          assert.ok(runtime.nowMs() - begunMs < 6 * PASS_MS, test.passes.join());
+          await late;
+        },
+        { room, joint },
+      );
+    });
+  }
+
   it('tells who leaves at once, though a pass still works on it, and is left when the pass has ended', () =>
     withLoop(async (test, runtime) => {
       const gone = new CountedMember(1, 3);
