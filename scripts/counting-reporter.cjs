@@ -23,8 +23,8 @@ class CountingReporter extends reporters.Spec {
       fileMs[file] = (fileMs[file] ?? 0) + (test.duration ?? 0);
     });
     runner.once(Runner.constants.EVENT_RUN_END, () => {
-      const { passes, failures, pending } = runner.stats;
-      writeFileSync(path, JSON.stringify({ passed: passes, failed: failures, skipped: pending, failures, fileMs }));
+      const { passes: passed, failures: failed, pending: skipped } = runner.stats;
+      writeFileSync(path, JSON.stringify({ passed, failed, skipped, failures, fileMs }));
     });
   }
 }
