@@ -180,24 +180,33 @@ describe('origins of web pages', () => {
 describe('sessions of browsers', () => {
   const clock = { ms: 0, ids: 0 };
   const runtime = { nowMs: () => clock.ms, randomId: () => `token-${(clock.ids += 1)}` };
-  const sessions = new KeySessions(new ApiKeys(['first-key-1']), runtime);
-  const begin = (): string => sessions.begin('first-key-1') ?? assert.fail('the key is right');
+  const keys = new ApiKeys(['first-key-1', 'second-key-2']);
+  const sessions = new KeySessions(keys, runtime);
+  const begin = (key = 'first-key-1'): string => sessions.begin(key) ?? assert.fail('the key is right');
+  const admits = (token: string | null | undefined): boolean => sessions.clientOf(token ?? null) !== null;
 
   it('begin with a right key alone, and end when they are ended or old', () => {
-    assert.equal(sessions.begin('first-key-2'), null);
+    assert.equal(sessions.begin('third-key-3'), null);
     const [first, second] = [begin(), begin()];
-    for (const token of [first, second]) assert.equal(sessions.admits(token), true);
-    for (const token of ['token-0', '', null]) assert.equal(sessions.admits(token), false);
+    for (const token of [first, second]) assert.equal(admits(token), true);
+    for (const token of ['token-0', '', null]) assert.equal(admits(token), false);
     sessions.end(first);
     sessions.end('token-0');
-    assert.deepEqual([sessions.admits(first), sessions.admits(second)], [false, true]);
+    assert.deepEqual([admits(first), admits(second)], [false, true]);
     clock.ms += SESSION_AGE_S * 1000;
-    assert.equal(sessions.admits(second), false);
+    assert.equal(admits(second), false);
+  });
+
+  it('are of whose key they began with, so that main is shared by keys as it is without cookies', () => {
+    const [first, second] = [begin(), begin('second-key-2')];
+    assert.equal(sessions.clientOf(first), keys.clientOf('first-key-1'));
+    assert.equal(sessions.clientOf(second), keys.clientOf('second-key-2'));
+    assert.notEqual(sessions.clientOf(first), sessions.clientOf(second));
   });
 
   it('are bounded: one more ends the oldest', () => {
-    const tokens = Array.from({ length: MAX_SESSIONS + 1 }, begin);
-    assert.deepEqual([sessions.admits(tokens[0] ?? ''), sessions.admits(tokens[1] ?? '')], [false, true]);
+    const tokens = Array.from({ length: MAX_SESSIONS + 1 }, () => begin());
+    assert.deepEqual([admits(tokens[0]), admits(tokens[1])], [false, true]);
   });
 
   for (const [cookie, token] of [

@@ -65,7 +65,11 @@ function requireKey(request: FastifyRequest, { keys, sessions }: Pick<Admission,
     if (request.account) request.account.client = keys.clientOf(key);
     return;
   }
-  if (key === null && mayUseCookie(request) && sessions.admits(sessionTokenOf(request.headers))) return;
+  const client = key === null && mayUseCookie(request) ? sessions.clientOf(sessionTokenOf(request.headers)) : null;
+  if (client !== null) {
+    if (request.account) request.account.client = client;
+    return;
+  }
   const what = key === null ? 'no API key came with the request' : 'the API key is none that this cluster knows';
   throw new OdmoeError('UNAUTHORIZED', `${what}: send one as "Authorization: Bearer KEY" or "x-api-key: KEY"`);
 }

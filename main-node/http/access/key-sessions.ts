@@ -16,6 +16,8 @@ interface KeySession {
   /** Of its token; no more is kept of it. */
   digest: Buffer;
   endsMs: number;
+  /** Of its key (ApiKeys.clientOf). */
+  client: string;
 }
 
 /**
@@ -38,17 +40,18 @@ export class KeySessions {
     this.expire();
     if (this.sessions.length >= MAX_SESSIONS) this.sessions.shift();
     const token = this.runtime.randomId();
-    this.sessions.push({ digest: digestOf(token), endsMs: this.runtime.nowMs() + SESSION_AGE_S * 1000 });
+    const endsMs = this.runtime.nowMs() + SESSION_AGE_S * 1000;
+    this.sessions.push({ digest: digestOf(token), endsMs, client: this.keys.clientOf(key) });
     return token;
   }
 
-  /** Takes as long for a wrong token as for a right one. */
-  admits(token: string | null): boolean {
+  /** Whose key the session began with, as ApiKeys.clientOf; null: there is no such session. Takes as long for a wrong token as for a right one. */
+  clientOf(token: string | null): string | null {
     this.expire();
     const given = digestOf(token ?? '');
-    let found = false;
-    for (const { digest } of this.sessions) found = timingSafeEqual(digest, given) || found;
-    return found && token !== null;
+    let found: string | null = null;
+    for (const { digest, client } of this.sessions) found = timingSafeEqual(digest, given) ? client : found;
+    return token === null ? null : found;
   }
 
   end(token: string | null): void {
