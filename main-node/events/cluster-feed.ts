@@ -20,6 +20,8 @@ const SAMPLES_BETWEEN_LOOKS = 5;
 /** Nodes that come or go at about the same time are told of together. */
 const NODES_CHANGED_MS = 100;
 const PASS_SPACING_MS = 1000 / PASS_EVENTS_PER_S;
+/** Experts of passes that are told in a second: a third of a kilobyte each, to every listener. Larger passes come less often. */
+export const EXPERTS_TOLD_PER_S = 4096;
 
 /** Where what is told comes from. */
 export interface FeedSources {
@@ -93,7 +95,8 @@ export class ClusterFeed {
 
   /** A pass has ended; where `wantsPass`. */
   passEnded(pass: PassTrace): void {
-    this.nextPassMs = this.runtime.nowMs() + PASS_SPACING_MS;
+    const experts = pass.layers.reduce((sum, layer) => sum + layer.experts.length, 0);
+    this.nextPassMs = this.runtime.nowMs() + Math.max(PASS_SPACING_MS, (1000 * experts) / EXPERTS_TOLD_PER_S);
     this.tell({ type: 'pass', pass });
   }
 

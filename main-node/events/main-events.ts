@@ -1,3 +1,4 @@
+import type { PassTrace } from '../../shared/cluster-events/cluster-events.js';
 import type { StatusReply } from '../../shared/rpc/messages.js';
 import type { Runtime } from '../../shared/runtime/runtime.js';
 import type { RosterObserver } from '../cluster/roster.js';
@@ -10,6 +11,7 @@ import { clusterView, type ServedCluster } from './cluster-view.js';
 import { ExpertHeatCounts } from './expert-heat.js';
 import { Figures } from './figures.js';
 import { LostNodes } from './lost-nodes.js';
+import type { PassRecord } from './pass-record.js';
 import { PassRecorder } from './pass-recorder.js';
 import { passTrace } from './pass-trace.js';
 
@@ -32,11 +34,18 @@ export class MainEvents {
     const figures = new Figures();
     const lost = new LostNodes(() => runtime.nowMs());
     const heat = new ExpertHeatCounts(served);
+    // Listeners that begin while it is kept share a pass's trace: of thousands of experts it is large.
+    const traces = new WeakMap<PassRecord, PassTrace>();
+    const traceOf = (record: PassRecord): PassTrace => {
+      const trace = traces.get(record) ?? passTrace(record, startedMs);
+      traces.set(record, trace);
+      return trace;
+    };
     const passes = new PassRecorder(
       () => runtime.nowMs(),
       heat,
       (record) => {
-        if (this.feed.wantsPass) this.feed.passEnded(passTrace(record, startedMs));
+        if (this.feed.wantsPass) this.feed.passEnded(traceOf(record));
       },
     );
     this.passes = passes;
@@ -51,7 +60,7 @@ export class MainEvents {
     };
     const sources = {
       ...{ view, figures, counts, recall: () => answers.recall(), heat },
-      passes: () => passes.records.map((record) => passTrace(record, startedMs)),
+      passes: () => passes.records.map(traceOf),
     };
     this.feed = new ClusterFeed(sources, runtime, startedMs);
     this.requests = {

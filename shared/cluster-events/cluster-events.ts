@@ -182,7 +182,7 @@ export interface PredictionTrace {
   experts: number[];
 }
 
-/** Most passes a second that are told. */
+/** Most passes a second that are told; of passes with very many experts fewer are. */
 export const PASS_EVENTS_PER_S = 5;
 /** Passes that whoever begins to listen is told at once. */
 export const PASSES_KEPT = 32;

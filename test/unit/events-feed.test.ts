@@ -1,7 +1,17 @@
 import assert from 'node:assert/strict';
-import { FIGURES_KEPT_S, PASSES_KEPT, type ClusterEvent } from '../../shared/cluster-events/cluster-events.js';
+import {
+  FIGURES_KEPT_S,
+  PASSES_KEPT,
+  type ClusterEvent,
+  type PassTrace,
+} from '../../shared/cluster-events/cluster-events.js';
 import { AnswerTotals } from '../../main-node/events/answer-totals.js';
-import { ClusterFeed, MAX_LISTENERS, type FeedSources } from '../../main-node/events/cluster-feed.js';
+import {
+  ClusterFeed,
+  EXPERTS_TOLD_PER_S,
+  MAX_LISTENERS,
+  type FeedSources,
+} from '../../main-node/events/cluster-feed.js';
 import { EventQueue, MAX_WAITING_FIGURES } from '../../main-node/events/event-queue.js';
 import { ExpertHeatCounts } from '../../main-node/events/expert-heat.js';
 import { type FigureCounts, Figures } from '../../main-node/events/figures.js';
@@ -13,6 +23,12 @@ type EventOf<Type extends ClusterEvent['type']> = Extract<ClusterEvent, { type: 
 const cluster = (name: string): EventOf<'cluster'> => ({ type: 'cluster', cluster: { name } as never });
 const figures = (): EventOf<'figures'> => ({ type: 'figures', samples: [] });
 const pass = (number: number): EventOf<'pass'> => ({ type: 'pass', pass: { number } as never });
+
+/** In two layers. */
+const passOf = (experts: number): PassTrace => {
+  const layer = { experts: new Array<unknown>(experts / 2).fill(null) };
+  return { number: 2, layers: [layer, layer] } as never;
+};
 
 const NO_ANSWERS = { activated: 0, predicted: 0, reloads: 0, draftsRun: 0, draftsRight: 0 };
 const NOTHING: FigureCounts = {
@@ -173,9 +189,14 @@ describe('the feed of the cluster', () => {
     assert.equal(feed.wantsPass, false);
     feed.listen(true);
     assert.equal(feed.wantsPass, true);
-    feed.passEnded({ number: 2 } as never);
+    feed.passEnded(passOf(10));
     assert.equal(feed.wantsPass, false);
     await wait(200);
+    assert.equal(feed.wantsPass, true);
+    feed.passEnded(passOf(EXPERTS_TOLD_PER_S));
+    await wait(990);
+    assert.equal(feed.wantsPass, false, 'a large pass counts for several');
+    await wait(10);
     assert.equal(feed.wantsPass, true);
     feed.stop();
   });
