@@ -53,7 +53,8 @@ export function changeSettings(change: Partial<ChatSettings>): void {
 /** Also where an answer runs: nothing of it comes any more. */
 export function forgetConversation(): void {
   stopAnswer();
-  update({ conversation: EMPTY_CONVERSATION });
+  // What still comes of the answer is not to find another with its id.
+  update({ conversation: { ...EMPTY_CONVERSATION, nextId: state.conversation.nextId } });
 }
 
 export function askQuestion(text: string): void {

@@ -1,7 +1,7 @@
 import type { ComponentChildren, JSX } from 'preact';
 import type { NodeView } from '../../shared/cluster-events/cluster-events.js';
 import { formatBytes, formatDuration } from '../../shared/terminal/units.js';
-import { formatCount, formatFigure, formatMilliseconds, formatShare } from '../format/quantities.js';
+import { formatCount, formatFigure, formatMilliseconds, formatShare, NOTHING } from '../format/quantities.js';
 import { MemoryMeter } from './memory-meter.js';
 
 interface NodeProps {
@@ -130,7 +130,7 @@ function NodeFigures({ node }: { node: NodeView }): JSX.Element {
     <dl class="figures small">
       {link !== null && (
         <>
-          <Figure title="Round trip">{formatMilliseconds(link.roundTripMs)}</Figure>
+          <Figure title="Round trip">{link.roundTripMs === 0 ? NOTHING : formatMilliseconds(link.roundTripMs)}</Figure>
           <Figure title="Sent to it">{formatBytes(link.sentBytes)}</Figure>
           <Figure title="Received">{formatBytes(link.receivedBytes)}</Figure>
         </>

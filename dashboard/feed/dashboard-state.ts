@@ -27,6 +27,9 @@ export interface DashboardState {
 /** Passes that the page holds: more than main tells at once, so that there is something to step back to. */
 export const PASSES_HELD = 240;
 
+/** Experts of these passes together: a pass of many sequences runs thousands, and a phone has little memory. */
+export const EXPERTS_HELD = 100_000;
+
 export const EMPTY_STATE: DashboardState = {
   connection: 'connecting',
   cluster: null,
@@ -52,8 +55,18 @@ export function withEvent(state: DashboardState, event: ClusterEvent): Dashboard
     case 'heat':
       return { ...state, heat: event.heat };
     case 'pass':
-      return { ...state, passes: [...state.passes, event.pass].slice(-PASSES_HELD) };
+      return { ...state, passes: heldPasses([...state.passes, event.pass]) };
   }
+}
+
+/** The latest of them, within the bounds; one at least. */
+function heldPasses(passes: readonly PassTrace[]): readonly PassTrace[] {
+  let experts = 0;
+  const first = passes.findLastIndex(({ layers }) => {
+    experts += layers.reduce((sum, layer) => sum + layer.experts.length, 0);
+    return experts > EXPERTS_HELD;
+  });
+  return passes.slice(Math.max(0, Math.min(first + 1, passes.length - 1), passes.length - PASSES_HELD));
 }
 
 const FIRST_PAUSE_MS = 500;

@@ -5,15 +5,25 @@ import { updateDashboard } from './dashboard-store.js';
 const EVENTS_URL = '/cluster/events';
 const EVENT_TYPES = ['cluster', 'figures', 'recall', 'heat', 'pass'] as const satisfies readonly ClusterEvent['type'][];
 
+/** Main tells of the cluster every second. Browsers do not notice for minutes that its box has gone. */
+const SILENCE_LIMIT_MS = 10_000;
+
 let attempts = 0;
 let source: EventSource | null = null;
 let retry: number | undefined;
+let silence: number | undefined;
 
 function setConnection(connection: Connection): void {
   updateDashboard((state) => ({ ...state, connection }));
 }
 
+function expectEvent(): void {
+  window.clearTimeout(silence);
+  silence = window.setTimeout(() => void failed(), SILENCE_LIMIT_MS);
+}
+
 function take(message: MessageEvent<string>): void {
+  expectEvent();
   // Main's own words, of its own release: the page comes from it.
   const event = JSON.parse(message.data) as ClusterEvent;
   updateDashboard((state) => withEvent(state, event));
@@ -22,17 +32,20 @@ function take(message: MessageEvent<string>): void {
 /** The browser does not tell an event source's status: one request asks for it. */
 async function isLocked(): Promise<boolean> {
   const stop = new AbortController();
+  const limit = window.setTimeout(() => stop.abort(), SILENCE_LIMIT_MS);
   try {
     const { status } = await fetch(EVENTS_URL, { headers: { accept: 'text/event-stream' }, signal: stop.signal });
     return status === 401;
   } catch {
     return false;
   } finally {
+    window.clearTimeout(limit);
     stop.abort();
   }
 }
 
 async function failed(): Promise<void> {
+  window.clearTimeout(silence);
   source?.close();
   source = null;
   if (await isLocked()) return setConnection('locked');
@@ -46,6 +59,7 @@ export function startFeed(): void {
   window.clearTimeout(retry);
   source?.close();
   source = new EventSource(EVENTS_URL);
+  expectEvent();
   source.onopen = () => {
     attempts = 0;
     updateDashboard(withOpenConnection);

@@ -26,13 +26,14 @@ function chunkOf({ text, probability }: { text: string; probability: number }): 
   return { ...HEAD, system_fingerprint: FINGERPRINT, choices: [choice] };
 }
 
-/** Streams the made-up answer as POST /v1/chat/completions does. */
-export async function sampleChat(response: ServerResponse): Promise<void> {
+/** Streams the made-up answer as POST /v1/chat/completions does, its second half when `halfway` resolves. */
+export async function sampleChat(response: ServerResponse, halfway: () => Promise<void>): Promise<void> {
   response.writeHead(200, { 'content-type': 'text/event-stream' });
   const tell = (data: object): boolean => response.write(`data: ${JSON.stringify(data)}\n\n`);
   const delta = { reasoning_content: 'A story was asked for: a short one, with an end.' };
   tell({ ...HEAD, choices: [{ index: 0, delta, logprobs: null, finish_reason: null }] });
-  for (const token of TOKENS) {
+  for (const [index, token] of TOKENS.entries()) {
+    if (index === Math.floor(TOKENS.length / 2)) await halfway();
     tell(chunkOf(token));
     await new Promise((resume) => setTimeout(resume, PAUSE_MS));
   }

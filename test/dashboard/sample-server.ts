@@ -18,6 +18,8 @@ export interface SampleOptions {
   alone: boolean;
   /** API key that is wanted; null: none. */
   key: string | null;
+  /** Asked in the midst of each answer, which goes on when it resolves. */
+  halfway: () => Promise<void>;
 }
 
 const PAGE = resolve(fileURLToPath(import.meta.url), '..', '..', '..', 'dashboard');
@@ -50,7 +52,7 @@ function feed(request: IncomingMessage, response: ServerResponse, options: Sampl
   let secondsOn = 0;
   const every = setInterval(() => {
     secondsOn += 1;
-    if (options.alone) return;
+    if (options.alone) return void tell({ type: 'cluster', cluster: sampleClusterAlone() });
     tell({ type: 'cluster', cluster: sampleCluster(secondsOn) });
     tell({ type: 'figures', samples: [sampleFigures(secondsOn)] });
   }, 1000);
@@ -91,7 +93,7 @@ export function sampleServer(options: SampleOptions): Server {
       if (isKnown) feed(request, response, options);
       else response.writeHead(401).end();
     } else if (path === '/cluster/session') void logIn(request, response, options);
-    else if (path === '/v1/chat/completions') void sampleChat(response);
+    else if (path === '/v1/chat/completions') void sampleChat(response, options.halfway);
     else if (path === '/') sendFile(response, 'index.html');
     else if (/^\/assets\/[\w.-]+$/.test(path)) sendFile(response, path.slice('/assets/'.length));
     else response.writeHead(404).end();
@@ -106,7 +108,8 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
       key: { type: 'string' },
     },
   });
-  sampleServer({ alone: values.alone, key: values.key ?? null }).listen(Number(values.port), '127.0.0.1', () => {
+  const options = { alone: values.alone, key: values.key ?? null, halfway: () => Promise.resolve() };
+  sampleServer(options).listen(Number(values.port), '127.0.0.1', () => {
     process.stdout.write(`http://127.0.0.1:${values.port}/\n`);
   });
 }

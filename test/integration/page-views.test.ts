@@ -19,6 +19,8 @@ describe('the page in a browser, of a cluster that is made up', function () {
   let browser: TestBrowser;
   let url: string;
   let page: Page;
+  /** The second half of the model's answers waits for it. */
+  let halfway = Promise.resolve();
 
   before(async function () {
     const path = findBrowser();
@@ -26,7 +28,7 @@ describe('the page in a browser, of a cluster that is made up', function () {
       process.stdout.write('    skipped: no Chromium in the PATH, and CHROME_PATH names none\n');
       return this.skip();
     }
-    server = sampleServer({ alone: false, key: null });
+    server = sampleServer({ alone: false, key: null, halfway: () => halfway });
     await once(server.listen(0, '127.0.0.1'), 'listening');
     url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
     browser = await TestBrowser.start(path, { viewport: DESK, permissions: ['clipboard-read', 'clipboard-write'] });
@@ -147,11 +149,15 @@ describe('the page in a browser, of a cluster that is made up', function () {
       await page.keyboard.press('Enter');
       await page.locator('.turn-answer[data-state="streaming"]').waitFor();
     };
+    halfway = new Promise(() => undefined);
     await ask();
     await page.getByRole('button', { name: 'Stop' }).click();
     await page.locator('.turn-answer[data-state="stopped"]').waitFor();
+    let goOn = (): void => undefined;
+    halfway = new Promise((resolve) => (goOn = resolve));
     await ask();
     await page.getByRole('link', { name: 'Cluster' }).click();
+    goOn();
     await page.getByRole('link', { name: 'Chat' }).click();
     await page.locator('.turn-answer[data-state="done"]').nth(1).waitFor();
   });

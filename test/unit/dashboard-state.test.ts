@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import {
   EMPTY_STATE,
+  EXPERTS_HELD,
   PASSES_HELD,
   pauseBeforeAttempt,
   withEvent,
@@ -10,8 +11,10 @@ import { FIGURES_KEPT_S, type ClusterEvent, type PassTrace } from '../../shared/
 import { sampleCluster } from '../dashboard/sample-cluster.js';
 import { sampleFigures, sampleHeat, sampleHistory, sampleRecall } from '../dashboard/sample-figures.js';
 
-function pass(number: number): PassTrace {
-  return { number, atMs: 0, members: [], durationMs: 1, layers: [], predictions: [] };
+/** Its experts are in two layers. */
+function pass(number: number, experts = 0): PassTrace {
+  const layer = { experts: new Array<unknown>(experts / 2).fill(null) } as never;
+  return { number, atMs: 0, members: [], durationMs: 1, layers: [layer, layer], predictions: [] };
 }
 
 const told = (events: readonly ClusterEvent[]) => events.reduce(withEvent, withOpenConnection(EMPTY_STATE));
@@ -45,6 +48,16 @@ describe('what the page knows', () => {
       state.passes.map(({ number }) => number),
       numbers.slice(3),
     );
+  });
+
+  it('holds fewer passes where they have very many experts, but always the latest', () => {
+    const numbers = (experts: readonly number[]): number[] =>
+      told(experts.map((count, number) => ({ type: 'pass', pass: pass(number, count) }))).passes.map(
+        ({ number }) => number,
+      );
+    const half = EXPERTS_HELD / 2;
+    assert.deepEqual(numbers([half, half, half]), [1, 2]);
+    assert.deepEqual(numbers([half, half, 2 * EXPERTS_HELD]), [2]);
   });
 
   it('begins anew with a new connection, where the cluster stays to be looked at', () => {
