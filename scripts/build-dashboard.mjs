@@ -2,7 +2,16 @@
 import { copyFileSync, mkdirSync, statSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
-import { BuildError, doStep, filesBelow, inputState, installedVersion, isDone, packageRoot } from './build-state.mjs';
+import {
+  BuildError,
+  doStep,
+  fileState,
+  filesBelow,
+  inputState,
+  installedVersion,
+  isDone,
+  packageRoot,
+} from './build-state.mjs';
 
 const BUNDLED = ['app.js', 'app.css'];
 const COPIED = ['index.html', 'icon.svg'];
@@ -20,7 +29,8 @@ function sourceState() {
 
 /** Also where there are no sources: the package that npm installs has the bundle alone. */
 export function isDashboardBuilt() {
-  return filesBelow('dashboard').length === 0 || isDone(STATE_PATH, sourceState());
+  if (filesBelow('dashboard').length === 0) return true;
+  return DASHBOARD_OUTPUTS.every((path) => fileState(path) !== 'absent') && isDone(STATE_PATH, sourceState());
 }
 
 /** Throws BuildError for what does not compile. */
