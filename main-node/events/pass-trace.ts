@@ -117,7 +117,10 @@ function placeOf(result: ExpertRecord): PlacedResult {
   const loadEndMs = arrivedMs + (wasLoaded ? -loadedBeforeUs : stallUs) / US_PER_MS;
   const executeBeginMs = arrivedMs + begunUs / US_PER_MS;
   return {
-    ...{ sentMs, arrivedMs, executeBeginMs, executeEndMs: executeBeginMs + executeUs / US_PER_MS },
+    sentMs,
+    arrivedMs,
+    executeBeginMs,
+    executeEndMs: executeBeginMs + executeUs / US_PER_MS,
     loadMs: loadUs === 0 ? null : { beginMs: loadEndMs - loadUs / US_PER_MS, endMs: loadEndMs },
   };
 }
