@@ -131,13 +131,20 @@ export class ExpertExecutor {
       this.executeMs.add(executeMs);
       this.rowMs.add(executeMs / rows);
       const loadedAfterMs = load.endedMs - of.arrivedMs;
-      const times = {
-        ...{ wasLoaded, stallUs: wasLoaded ? 0 : wholeUs(loadedAfterMs), executeUs: wholeUs(executeMs) },
-        ...{ loadUs: wholeUs(load.tookMs), loadedBeforeUs: load.tookMs === 0 ? 0 : wholeUs(-loadedAfterMs) },
-        ...{ begunUs: wholeUs(begunMs - of.arrivedMs), answeredUs: 0 },
-      };
       of.running -= 1;
-      this.finish(ticket, { expert, rows, ...times, output, failure: null });
+      this.finish(ticket, {
+        expert,
+        rows,
+        wasLoaded,
+        stallUs: wasLoaded ? 0 : wholeUs(loadedAfterMs),
+        executeUs: wholeUs(executeMs),
+        loadUs: wholeUs(load.tookMs),
+        loadedBeforeUs: load.tookMs === 0 ? 0 : wholeUs(-loadedAfterMs),
+        begunUs: wholeUs(begunMs - of.arrivedMs),
+        answeredUs: 0,
+        output,
+        failure: null,
+      });
     } catch (thrown) {
       of.running -= 1;
       const error = toOdmoeError(thrown);
