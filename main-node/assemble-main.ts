@@ -1,6 +1,6 @@
 import type { NodeEnvironment } from '../engine/environment/node-environment.js';
 import type { NodeSettings } from '../shared/config/node-settings.js';
-import { MAX_DRAFT_ROWS, mostActiveSequences } from '../shared/config/setting-limits.js';
+import { MAX_DRAFT_ROWS, mostSeparatePasses } from '../shared/config/setting-limits.js';
 import { machineAddress } from '../shared/daemon/advertised-address.js';
 import type { GiveUp } from '../shared/daemon/run-daemon.js';
 import type { Logger } from '../shared/log/logger.js';
@@ -131,7 +131,7 @@ function passLoopOptions(
     return { joint, maxRows, chunkRows, maxDelayMs, passes, chunkPasses: passes, runtime };
   }
   const maxRows = draftRows === 'auto' ? MAX_DRAFT_ROWS : draftRows;
-  const passes = new PassPool(model, shape, maxRows, mostActiveSequences(main.maxActiveSequences));
+  const passes = new PassPool(model, shape, maxRows, mostSeparatePasses(main.maxActiveSequences));
   const chunkPasses = new PassPool(model, shape, chunkRows, CHUNK_PASSES);
   return { joint, maxRows, chunkRows, maxDelayMs, passes, chunkPasses, runtime };
 }

@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events';
 import { assertInvariant } from '../../shared/errors/assert-invariant.js';
 import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { ErrorCode } from '../../shared/errors/registry.js';
@@ -62,6 +63,8 @@ export class PassLoop {
   private retry: Timer | null = null;
 
   constructor(private readonly options: PassLoopOptions) {
+    // Passes of one sequence that wait for their turn.
+    setMaxListeners(0, this.never);
     this.wait = new PassWait(options.runtime, () => this.consider());
   }
 

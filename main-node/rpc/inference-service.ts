@@ -37,7 +37,7 @@ export interface InferenceOptions {
   onDeviceLost: (error: OdmoeError) => void;
 }
 
-/** Inference.Generate: checks, queues and runs requests; several at a time, each a loop of its own. */
+/** Inference.Generate: checks and queues requests, and makes their answers. Their rows share passes (batching/pass-loop.ts). */
 export class InferenceService {
   private readonly admission: AdmissionQueue;
   private readonly running = new Set<{ abort: AbortController; ended: Promise<void> }>();

@@ -11,6 +11,17 @@ export function mostActiveSequences(setting: number | 'auto'): number {
   return setting === 'auto' ? MAX_ACTIVE_SEQUENCES : setting;
 }
 
+/** Where passes are not joint and nothing else is said. */
+const SEPARATE_PASSES = 16;
+
+/**
+ * Most passes of one sequence each that run side by side, of `main.max_active_sequences`. Memory is set aside for each of them; further
+ * sequences take turns.
+ */
+export function mostSeparatePasses(setting: number | 'auto'): number {
+  return setting === 'auto' ? SEPARATE_PASSES : setting;
+}
+
 /** Most rows of one pass. */
 export const PASS_ROWS_LIMIT = 16_384;
 

@@ -1,9 +1,12 @@
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import type { BatchMember, SequenceRoom } from '../../main-node/batching/batch-member.js';
 import { PassLoop, type PassLoopOptions } from '../../main-node/batching/pass-loop.js';
 import { RETURN_LEAST_MS } from '../../main-node/batching/pass-wait.js';
 import type { MemberRows } from '../../main-node/pass/pass-member.js';
-import type { PassPool, PassSlot } from '../../main-node/pass/pass-pool.js';
+import { PassPool, type PassSlot } from '../../main-node/pass/pass-pool.js';
+import type { Pass } from '../../native/index.js';
+import { mostActiveSequences, mostSeparatePasses } from '../../shared/config/setting-limits.js';
 import type { ErrorCode } from '../../shared/errors/registry.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
@@ -228,4 +231,27 @@ describe('batching: the loop of passes', () => {
       },
       { joint: false },
     ));
+
+  it('lets passes of one sequence take turns where many answers run', async () => {
+    assert.ok(16 * mostSeparatePasses('auto') <= mostActiveSequences('auto'), 'memory is set aside for each pass');
+    const model = { createPass: () => ({ dispose: () => undefined }) as unknown as Pass };
+    const passes = new PassPool(model, { hiddenSize: 1, expertsPerToken: 1 }, 1, 1);
+    const abort = new AbortController();
+    const warned = once(process, 'warning', { signal: abort.signal }).then(([warning]) => String(warning));
+    await withLoop(
+      async (test) => {
+        const answers = Array.from({ length: 24 }, (_, id) => test.answer(new CountedMember(1 + id, 2), 8));
+        await Promise.all(answers);
+      },
+      { joint: false, passes },
+    );
+    passes.dispose();
+    // A warning comes in a turn of its own.
+    await new Promise((resolve) => setImmediate(resolve));
+    abort.abort();
+    await assert.rejects(
+      warned.then((warning) => assert.fail(warning)),
+      { name: 'AbortError' },
+    );
+  });
 });

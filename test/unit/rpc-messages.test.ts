@@ -305,12 +305,7 @@ const MEMBERS: Record<string, Record<string, true>> = {
     stallMs: true,
     slowestWorker: true,
   } satisfies Names<Messages.LayerWait>,
-  PassCounts: {
-    passes: true,
-    rows: true,
-    preemptions: true,
-    waiting: true,
-  } satisfies Names<Messages.PassCounts>,
+  PassCounts: { passes: true, rows: true, preemptions: true, waiting: true } satisfies Names<Messages.PassCounts>,
   WorkerWait: {
     worker: true,
     executes: true,
