@@ -1,5 +1,6 @@
 import { neverDrawn, type DrawnCounts } from '../../simulator/faults/count-drawn.js';
 import { describeScenario } from '../../simulator/faults/describe-scenario.js';
+import type { Happened } from '../../simulator/faults/happened.js';
 import type { Scenario } from '../../simulator/faults/scenario.js';
 import type { Failure } from './shrink-failures.js';
 
@@ -8,12 +9,14 @@ export interface FaultsReport {
   failures: Failure[];
   /** Hash over the histories of all seeds: the same on every run. */
   history: string;
+  /** What the mains of all seeds have done. */
+  happened: Happened;
   drawn: DrawnCounts;
 }
 
 /** For people. `shown`: the scenario of the only seed. */
 export function faultsText(
-  { seeds, failures, history, drawn }: FaultsReport,
+  { seeds, failures, history, happened, drawn }: FaultsReport,
   { tookMs, shown }: { tookMs: number; shown: Scenario | null },
 ): string {
   const failed = new Set(failures.map(({ seed }) => seed)).size;
@@ -21,6 +24,7 @@ export function faultsText(
     ...(shown === null ? drawnLines(drawn) : describeScenario(shown)),
     '',
     ...failures.flatMap(failureLines),
+    happenedLine(happened),
     `${seeds} seeds in ${(tookMs / 1000).toFixed(1)} s, ${failed} failed; history ${history}`,
   ];
   return `${lines.join('\n')}\n`;
@@ -35,6 +39,13 @@ function drawnLines(drawn: DrawnCounts): string[] {
         .join(', ')}`,
   );
   return [...counts, ...(never.length === 0 ? [] : [`never drawn: ${never.join('; ')}`])];
+}
+
+function happenedLine({ passes, sharedPasses, preemptions, cachedTokens, droppedPrefixes }: Happened): string {
+  return (
+    `${passes} passes, ${sharedPasses} of several sequences; ${preemptions} times memory was given back, ` +
+    `${cachedTokens} tokens of prompts were there, ${droppedPrefixes} prefixes were dropped`
+  );
 }
 
 function failureLines({ seed, invariant, detail, scenario }: Failure): string[] {

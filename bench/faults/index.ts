@@ -10,7 +10,7 @@ import { countDrawn } from '../../simulator/faults/count-drawn.js';
 import { drawScenario } from '../../simulator/faults/draw-scenario.js';
 import { drawHistory } from './draw-history.js';
 import { faultsText, type FaultsReport } from './faults-report.js';
-import { historyOf, runSeeds } from './run-seeds.js';
+import { happenedIn, historyOf, runSeeds } from './run-seeds.js';
 import { failuresOf } from './shrink-failures.js';
 
 const MOST_SEEDS = 1_000_000;
@@ -85,6 +85,7 @@ async function run(flags: FaultsFlags, signal: AbortSignal): Promise<void> {
     seeds: count,
     failures: await failuresOf(outcomes, flags.shrink),
     history: historyOf(outcomes),
+    happened: happenedIn(outcomes),
     drawn: countDrawn(scenariosOf(from, count)),
   };
   const tookMs = performance.now() - beganMs;

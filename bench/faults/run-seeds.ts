@@ -1,6 +1,7 @@
 import { fork, type ChildProcess } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { fileURLToPath } from 'node:url';
+import { addHappened, NOTHING_HAPPENED, type Happened } from '../../simulator/faults/happened.js';
 import type { SeedOutcome, SeedReport } from './seed-messages.js';
 
 /** Seeds that a process gets at a time: so few that all end at about the same time. */
@@ -45,6 +46,13 @@ export function historyOf(outcomes: readonly SeedOutcome[]): string {
   const hash = createHash('sha256');
   for (const { seed, history } of outcomes) hash.update(`${seed} ${history}\n`);
   return hash.digest('hex');
+}
+
+/** What the mains of all seeds have done. */
+export function happenedIn(outcomes: readonly SeedOutcome[]): Happened {
+  const sum = { ...NOTHING_HAPPENED };
+  for (const { happened } of outcomes) addHappened(sum, happened);
+  return sum;
 }
 
 /** Runs blocks until there is none; a process that dies or hangs is replaced, and the seed that it ran has failed. */
@@ -104,7 +112,7 @@ class SeedProcess {
         resolve(failed);
       };
       const failed = (detail: string): void =>
-        over({ seed: current, history: '', violations: [{ invariant: 'the process survives', detail }] });
+        over({ seed: current, history: '', happened: NOTHING_HAPPENED, violations: [{ invariant: 'the process survives', detail }] });
       const wait = (): NodeJS.Timeout =>
         setTimeout(() => {
           failed(`the seed has run for ${SEED_LIMIT_MS / 1000} s`);

@@ -1,3 +1,4 @@
+import type { Happened } from '../../simulator/faults/happened.js';
 import type { Violation } from '../../simulator/faults/accounts/violation.js';
 
 /** To a process that runs seeds: the next ones, in their order. */
@@ -12,6 +13,7 @@ export interface SeedOutcome {
   /** Hash of all that happened. */
   history: string;
   violations: Violation[];
+  happened: Happened;
 }
 
 /** From a process that runs seeds. */

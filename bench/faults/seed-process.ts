@@ -23,8 +23,8 @@ process.on('message', (block: SeedBlock) => {
 async function runBlock({ from, count }: SeedBlock): Promise<void> {
   for (let seed = from; seed < from + count; seed++) {
     report({ kind: 'begun', seed });
-    const { history, violations } = await runScenario(drawScenario(seed), references);
-    report({ kind: 'done', outcome: { seed, history, violations: [...violations, ...uncaught.splice(0)] } });
+    const { history, violations, happened } = await runScenario(drawScenario(seed), references);
+    report({ kind: 'done', outcome: { seed, history, happened, violations: [...violations, ...uncaught.splice(0)] } });
   }
 }
 

@@ -2,7 +2,14 @@ import type { SamplingMessage } from '../../shared/sampling/sampling-options.js'
 import { CACHE_POLICIES } from '../../shared/planner/cache-decisions.js';
 import { budgetKind } from './draw-budget.js';
 import { MAX_WORKERS } from './draw-world.js';
-import { FAULT_KINDS, MAIN, SCENARIO_MODELS, type Scenario, type ScenarioRequest } from './scenario.js';
+import {
+  FAULT_KINDS,
+  MAIN,
+  SCENARIO_MODELS,
+  SHARED_BEGINNINGS,
+  type Scenario,
+  type ScenarioRequest,
+} from './scenario.js';
 
 /** How often each value was drawn, by what it is a value of. Values that were never drawn are there, with 0. */
 export type DrawnCounts = Record<string, Record<string, number>>;
@@ -34,7 +41,15 @@ const DRAWABLE: Record<string, readonly (string | number)[]> = {
   slots: [1, 2, 3],
   cachePolicy: ['none', ...CACHE_POLICIES],
   memoryBudgets: ['none', 'holdsAll', 'holdsSome', 'holdsNothing'],
-  requests: [1, 2, 3, 4, 8],
+  batching: YES_NO,
+  passRows: [1, 2, 5, 16, 64, 512],
+  delayMs: ['auto', 0, 2, 50],
+  activeSequences: ['auto', 1, 2, 3, 4, 16],
+  contextMemory: ['auto', 'bounded'],
+  reusePrefixes: YES_NO,
+  requests: [1, 2, 3, 4, 8, 16],
+  bursts: YES_NO,
+  beginnings: ['own', ...SHARED_BEGINNINGS],
   requestKinds: [
     ...['text', 'tokens', 'chat', 'raw', 'greedy', 'sampled', 'topK', 'topP', 'minP', 'repetitionPenalty'],
     ...['stop', 'ignoreEos', 'logprobs', 'cancelled', 'oneToken', 'longPrompt'],
@@ -46,7 +61,7 @@ const DRAWABLE: Record<string, readonly (string | number)[]> = {
 
 /** Tokens and positions of the tiny models: more are refused. */
 const VOCABULARY = 1024;
-const MAX_PROMPT = 160;
+const MAX_PROMPT = 640;
 
 /** A prompt of so many tokens or words is long for a tiny model. */
 const LONG_PROMPT = 20;
@@ -91,6 +106,8 @@ function drawnOf(scenario: Scenario): Drawn[] {
     ...faults.map(({ kind }): Drawn => ['faults', kind]),
     ...faults.map(({ node }): Drawn => ['faultsAtMain', yesNo(node === MAIN)]),
     ['requests', requests.length],
+    ['bursts', yesNo(requests.length > 1 && requests.every(({ atMs }) => atMs === requests[0]?.atMs))],
+    ...requests.map(({ begins }): Drawn => ['beginnings', begins ?? 'own']),
     ...requests.flatMap((request) => requestKinds(request).map((kind): Drawn => ['requestKinds', kind])),
     ...drawnOfSettings(scenario),
   ];
@@ -99,13 +116,19 @@ function drawnOf(scenario: Scenario): Drawn[] {
 function drawnOfSettings({ model, nodes }: Scenario): Drawn[] {
   const [main, ...others] = nodes.map(({ settings }) => settings);
   if (main === undefined) return [];
-  const { drafting, placement, prediction, align, discovery } = main;
+  const { batching, drafting, placement, prediction, align, discovery } = main;
   const joinsMain = others.some(({ mainAddress }) => mainAddress !== null);
   return [
     [
       'discovery',
       discovery.provider === 'mdns' ? 'mdns' : discovery.peers.length > 0 || !joinsMain ? 'configured' : 'main',
     ],
+    ['batching', yesNo(batching.enabled)],
+    ['passRows', batching.maxRows],
+    ['delayMs', batching.maxDelayMs],
+    ['activeSequences', main.main.maxActiveSequences],
+    ['contextMemory', main.main.contextMemoryBytes === 'auto' ? 'auto' : 'bounded'],
+    ['reusePrefixes', yesNo(main.main.reusePrefixes)],
     ['draftRows', drafting.rows],
     ['optimistic', yesNo(drafting.optimistic)],
     ['spread', placement.spread],

@@ -17,18 +17,21 @@ export function describeScenario(scenario: Scenario): string[] {
 
 /** What main's settings say for all. */
 function describeShared({ settings }: ScenarioNode): string {
-  const { align, drafting, placement, prediction } = settings;
-  const all = { ...drafting, ...placement, predictions: prediction.source, ...align };
+  const { align, batching, drafting, placement, prediction } = settings;
+  const ofPasses = { batching: batching.enabled, maxRows: batching.maxRows, maxDelayMs: batching.maxDelayMs };
+  const all = { ...ofPasses, ...drafting, ...placement, predictions: prediction.source, ...align };
   return `settings: ${fields(all)}`;
 }
 
 function describeNode({ settings, startMs, wallSkewMs, fetches }: ScenarioNode): string {
   const { id, role, main, worker, shadow, device, mainAddress } = settings;
-  const { maxActiveSequences, maxQueuedRequests, prefillRows, miniBatchRows, prefillOverlap } = main;
+  const { maxActiveSequences, maxQueuedRequests, contextMemoryBytes, reusePrefixes } = main;
+  const { prefillRows, miniBatchRows, prefillOverlap } = main;
+  const ofRequests = { maxActiveSequences, maxQueuedRequests, contextMemoryBytes, reusePrefixes };
   const { slots, cachePolicy, pools } = worker;
   const own =
     role === 'main'
-      ? fields({ maxActiveSequences, maxQueuedRequests, prefillRows, miniBatchRows, prefillOverlap })
+      ? fields({ ...ofRequests, prefillRows, miniBatchRows, prefillOverlap })
       : role === 'shadow'
         ? fields(shadow)
         : `${slots} slots, ${pools === null ? 'no cache' : `cache ${cachePolicy} (${fields(pools)})`}`;
@@ -42,10 +45,12 @@ function describeNode({ settings, startMs, wallSkewMs, fetches }: ScenarioNode):
   return `${id}: ${[own, ...more].join(', ')}`;
 }
 
-function describeRequest({ atMs, request, cancelAfterMs, readMs }: ScenarioRequest): string {
+function describeRequest({ atMs, request, begins, follows, cancelAfterMs, readMs }: ScenarioRequest): string {
   const cancelled = cancelAfterMs === null ? '' : `, cancelled ${cancelAfterMs} ms later`;
+  const turn = follows === null ? '' : ` behind ${promptOf(follows)} and its answer`;
+  const beginning = begins === null ? '' : ` (begins as others do: ${begins}${turn})`;
   const slow = readMs === 0 ? '' : `, read at ${readMs} ms a token`;
-  return `at ${atMs} ms: request for ${request.maxTokens} tokens of ${promptOf(request)}, ${samplingOf(request)}${cancelled}${slow}`;
+  return `at ${atMs} ms: request for ${request.maxTokens} tokens of ${promptOf(request)}${beginning}, ${samplingOf(request)}${cancelled}${slow}`;
 }
 
 function promptOf(request: GenerateRequest): string {

@@ -28,8 +28,12 @@ const SHAPES: Readonly<Record<ScenarioModel, { layers: number; experts: number }
   'dense-ends': { layers: 4, experts: 12 },
 };
 
-/** Keys and values are taken in blocks of so many positions; no tiny model has more. */
-const BLOCK_POSITIONS = 256;
+/** Keys and values are taken in blocks of so many positions. */
+export const BLOCK_POSITIONS = 256;
+/** Of models whose sequences have several blocks, and of the others. */
+const LONG_CONTEXT_POSITIONS = 640;
+const CONTEXT_POSITIONS = 160;
+const LONG_CONTEXTS: ReadonlySet<ScenarioModel> = new Set<ScenarioModel>(['four-experts', 'delta-nets']);
 
 type BudgetedSettings = Pick<NodeSettings, 'main' | 'worker'>;
 
@@ -98,7 +102,23 @@ function modelBytes(role: RoleSetting, model: ScenarioModel): number {
   return DEVICE_BYTES.outerBytes + layers * DEVICE_BYTES.denseLayerBytes + resident;
 }
 
+/** Most positions of prompt and answer together. */
+export function contextPositions(model: ScenarioModel): number {
+  return LONG_CONTEXTS.has(model) ? LONG_CONTEXT_POSITIONS : CONTEXT_POSITIONS;
+}
+
+/** Memory for rows: so much that every request that the model can answer can be the only one, or some blocks more. */
+export function drawContextMemory(random: SeededRandom, model: ScenarioModel): number | 'auto' {
+  const blocks = random.pick(['auto', 'auto', 0, 1, 2] as const);
+  return blocks === 'auto' ? 'auto' : sequenceBytes(model) + blocks * blockBytes(model);
+}
+
+/** Of a sequence as long as can be. */
 function sequenceBytes(model: ScenarioModel): number {
+  return Math.ceil(contextPositions(model) / BLOCK_POSITIONS) * blockBytes(model);
+}
+
+function blockBytes(model: ScenarioModel): number {
   return SHAPES[model].layers * BLOCK_POSITIONS * DEVICE_BYTES.cacheRowBytes;
 }
 

@@ -4,7 +4,7 @@ import type { GenerateRequest } from '../../shared/rpc/messages.js';
 import type { SeededRandom } from '../../shared/runtime/seeded-random.js';
 import type { LogitBias } from '../../shared/sampling/sampling-options.js';
 
-const VOCABULARY = 1024;
+export const VOCABULARY = 1024;
 const WORDS = ['the', ' fox', ' and', ' a', ' story', ' about', ' two', '.', ' 17', ' is', '\n', 'é'];
 /** Plain JSON, schemas of each kind of value, one text of several, and a call after free text. */
 const FORMATS: readonly OutputFormat[] = [
@@ -50,6 +50,9 @@ const FORMATS: readonly OutputFormat[] = [
 ];
 const STOPS = [' the', 'e', '.', ' a b', 'zz', '\n'];
 
+/** More tokens than any tiny model has positions. */
+const TOO_LONG_PROMPT = 700;
+
 export function drawRequest(random: SeededRandom): GenerateRequest {
   const request = withFormat(random.fork('format'), withMore(random.fork('more'), drawValidRequest(random)));
   return random.chance(0.04) ? spoiled(random, request) : request;
@@ -57,7 +60,7 @@ export function drawRequest(random: SeededRandom): GenerateRequest {
 
 /** A request that is refused: because of a token that the model has not, or of more positions than it has. */
 function spoiled(random: SeededRandom, request: GenerateRequest): GenerateRequest {
-  const promptTokenIds = random.chance(0.5) ? [3, VOCABULARY + random.int(9)] : Array.from({ length: 200 }, () => 5);
+  const promptTokenIds = random.chance(0.5) ? [3, VOCABULARY + random.int(9)] : Array.from({ length: TOO_LONG_PROMPT }, () => 5);
   return { ...request, text: '', messages: [], promptTokenIds };
 }
 

@@ -1,7 +1,8 @@
 import { SeededRandom } from '../../shared/runtime/seeded-random.js';
-import { drawRequest } from './draw-request.js';
+import { drawRequests } from './draw-requests.js';
 import { drawLink, drawNodes, drawPace } from './draw-world.js';
 import {
+  BUSY_MS,
   FAULT_KINDS,
   MAIN,
   SCENARIO_MODELS,
@@ -9,19 +10,17 @@ import {
   type FaultKind,
   type Scenario,
   type ScenarioNode,
-  type ScenarioRequest,
 } from './scenario.js';
 
-/** Requests and faults begin within so long. */
-export const BUSY_MS = 1500;
 /** Longest that a fault lasts. */
 const LONGEST_FAULT_MS = 2500;
+
 /** What a seed decides. Pure. */
 export function drawScenario(seed: number): Scenario {
   const random = new SeededRandom(seed);
   const model = random.pick(SCENARIO_MODELS);
   const nodes = drawNodes(random.fork('nodes'), model);
-  const requests = drawRequests(random.fork('requests'));
+  const requests = drawRequests(random.fork('requests'), nodes, model);
   const faults = drawFaults(random.fork('faults'), nodes);
   const calmMs = Math.max(BUSY_MS, ...faults.map(({ atMs, forMs }) => atMs + forMs));
   return {
@@ -34,16 +33,6 @@ export function drawScenario(seed: number): Scenario {
     faults,
     calmMs,
   };
-}
-
-function drawRequests(random: SeededRandom): ScenarioRequest[] {
-  const count = random.pick([1, 1, 2, 2, 3, 4, 8]);
-  return Array.from({ length: count }, () => ({
-    atMs: 100 + random.int(BUSY_MS - 100),
-    request: drawRequest(random),
-    cancelAfterMs: random.chance(0.15) ? random.int(300) : null,
-    readMs: random.chance(0.1) ? 1 + random.int(100) : 0,
-  }));
 }
 
 function drawFaults(random: SeededRandom, nodes: readonly ScenarioNode[]): Fault[] {

@@ -3,7 +3,7 @@ import { resolveNodeSettings } from '../../shared/config/resolve-node-settings.j
 import type { NodeSettings, RoleSetting } from '../../shared/config/node-settings.js';
 import { CACHE_POLICIES } from '../../shared/planner/cache-decisions.js';
 import type { SeededRandom } from '../../shared/runtime/seeded-random.js';
-import { drawBudget } from './draw-budget.js';
+import { drawBudget, drawContextMemory } from './draw-budget.js';
 import { MAIN, type DrawnLink, type DrawnPace, type ScenarioModel, type ScenarioNode } from './scenario.js';
 
 export const MAX_WORKERS = 8;
@@ -30,7 +30,7 @@ export function drawPace(random: SeededRandom): DrawnPace {
 }
 
 /** What all daemons of a cluster share. */
-type Shared = Pick<NodeSettings, 'align' | 'drafting' | 'placement' | 'prediction' | 'network'>;
+type Shared = Pick<NodeSettings, 'align' | 'batching' | 'drafting' | 'placement' | 'prediction' | 'network'>;
 
 /** main, 1 to 8 workers, and mostly a shadow; some are started later than others. */
 export function drawNodes(random: SeededRandom, model: ScenarioModel): ScenarioNode[] {
@@ -45,7 +45,7 @@ export function drawNodes(random: SeededRandom, model: ScenarioModel): ScenarioN
   const peers = discovery === 'configured' ? ids.map(({ role, id }) => ({ role, id, address: `${id}:${PORT}` })) : [];
   const nodeOf = (role: RoleSetting, id: string): ScenarioNode => {
     const own = random.fork(id);
-    const settings = drawSettings(own, role, id, shared);
+    const settings = drawSettings(own, role, id, { shared, model });
     const memoryBudgetBytes = drawBudget(own.fork('budget'), role, model, settings, {
       mayNotFit: role === 'worker' && id !== 'w0',
     });
@@ -71,13 +71,15 @@ export function drawNodes(random: SeededRandom, model: ScenarioModel): ScenarioN
 }
 
 function drawShared(random: SeededRandom): Shared {
+  const drafting = { optimistic: random.chance(0.4), rows: random.pick([1, 1, 2, 3, 4, 'auto' as const]) };
   return {
     align: {
       tokenPeriod: random.pick([1, 1, 1, 1, 2, 4, 0]),
       keyValuePeriod: random.pick([1, 1, 1, 3, 0]),
       streamKeyValues: random.chance(0.7),
     },
-    drafting: { optimistic: random.chance(0.4), rows: random.pick([1, 1, 2, 3, 4, 'auto' as const]) },
+    batching: drawBatching(random.fork('batching'), drafting.rows),
+    drafting,
     placement: {
       groupSize: random.pick(['auto' as const, 1, 2, 3]),
       spread: random.pick(['group' as const, 'all' as const]),
@@ -92,7 +94,18 @@ function drawShared(random: SeededRandom): Shared {
   };
 }
 
-function drawSettings(random: SeededRandom, role: RoleSetting, id: string, shared: Shared): NodeSettings {
+/** A pass has at least the rows of a token and its drafts. */
+function drawBatching(random: SeededRandom, draftRows: number | 'auto'): Shared['batching'] {
+  const maxRows = Math.max(random.pick([1, 2, 5, 16, 64, 512]), draftRows === 'auto' ? 1 : draftRows);
+  return { enabled: random.chance(0.75), maxRows, maxDelayMs: random.pick(['auto', 'auto', 0, 2, 50] as const) };
+}
+
+function drawSettings(
+  random: SeededRandom,
+  role: RoleSetting,
+  id: string,
+  { shared, model }: { shared: Shared; model: ScenarioModel },
+): NodeSettings {
   const defaults = resolveNodeSettings(
     role,
     defaultClusterConfig(),
@@ -104,8 +117,10 @@ function drawSettings(random: SeededRandom, role: RoleSetting, id: string, share
     ...shared,
     main: {
       ...defaults.main,
-      maxActiveSequences: 1 + random.int(4),
-      maxQueuedRequests: random.pick([1, 8]),
+      maxActiveSequences: random.pick(['auto', 'auto', 1, 2, 3, 4, 16] as const),
+      maxQueuedRequests: random.pick([1, 8, 16]),
+      contextMemoryBytes: drawContextMemory(random.fork('context'), model),
+      reusePrefixes: random.chance(0.8),
       prefillRows: random.pick([1, 3, 8, 64]),
       miniBatchRows: random.pick([1, 2, 5, 64]),
       prefillOverlap: random.chance(0.7),

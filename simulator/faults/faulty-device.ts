@@ -33,6 +33,8 @@ export class DeviceFaults {
   loaded = { loads: 0, readBytes: 0 };
   /** Of main: who hears what its passes run. */
   passTap: PassTap | null = null;
+  /** Passes that had rows of several sequences. */
+  sharedPasses = 0;
   private passesBegun = 0;
   /** Devices and what was made on them, in the order of making. */
   private readonly opened = new Set<Disposable>();
@@ -148,6 +150,7 @@ export class DeviceFaults {
         this.requireMemory();
         const [sequences, owners, positions, tokenIds] = args;
         begun = { pass: this.passesBegun++, rows: positions.length };
+        if (new Set(owners).size > 1) this.sharedPasses += 1;
         const rows = [...positions].map((position, row) => ({
           ...{ sequence: this.numberOf(sequences[owners[row] ?? 0]), position, tokenId: tokenIds[row] ?? -1 },
         }));

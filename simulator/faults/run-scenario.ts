@@ -23,7 +23,8 @@ import { drawRequest } from './draw-request.js';
 import { FaultInjector, SECOND_MAIN } from './inject-faults.js';
 import type { ReferenceAnswers } from './reference-answers.js';
 import { ScenarioWorld } from './scenario-world.js';
-import { MAIN, type Scenario } from './scenario.js';
+import { addHappened, happenedAt, NOTHING_HAPPENED, type Happened } from './happened.js';
+import { MAIN, type Scenario, type ScenarioRequest } from './scenario.js';
 
 /** After the last fault: how long until every request that was asked must be over. */
 export const ANSWER_BOUND_MS = 90_000;
@@ -43,6 +44,7 @@ export interface ScenarioOutcome {
   history: string;
   lines: readonly string[];
   events: number;
+  happened: Happened;
 }
 
 /** Runs a scenario to its end and holds what happened against what must always be so. `operations`: where what nodes do is written down. */
@@ -72,11 +74,14 @@ export async function runScenario(
     await world.dispose();
   }
   const { history } = cluster;
-  return { violations: run.violations, history: history.digest(), lines: history.lines, events: history.eventCount };
+  const { violations, happened } = run;
+  return { violations, history: history.digest(), lines: history.lines, events: history.eventCount, happened };
 }
 
 class ScenarioRun {
   readonly violations: Violation[] = [];
+  readonly happened: Happened = { ...NOTHING_HAPPENED };
+  private requests: { drawn: ScenarioRequest; request: GenerateRequest }[] = [];
   private readonly asked: { answer: SimulatedAnswer; request: GenerateRequest; probe: boolean }[] = [];
   private readonly injector: FaultInjector;
   private hasGrown = false;
@@ -110,6 +115,7 @@ class ScenarioRun {
 
   async all(): Promise<void> {
     const { clock } = this.cluster;
+    this.requests = await requestsOf(this.scenario, this.references);
     this.startNodes();
     const devices = this.world.devices.get(MAIN);
     if (devices !== undefined) devices.passTap = this.recorder;
@@ -134,6 +140,8 @@ class ScenarioRun {
     await this.until(() => false, clock.nowMs + QUIET_MS);
     this.violations.push(...checkQuiet(this.cluster, this.world, this.scenario, atRest));
     this.checkWorkers(statuses);
+    const { sharedPasses = 0 } = this.world.devices.get(MAIN) ?? {};
+    addHappened(this.happened, await happenedAt(this.cluster.nodes.get(MAIN), sharedPasses));
     await this.stopNodes();
     this.checkLogs();
   }
@@ -161,7 +169,8 @@ class ScenarioRun {
 
   private scheduleRequests(): void {
     const { clock } = this.cluster;
-    for (const { atMs, request, cancelAfterMs, readMs } of this.scenario.requests) {
+    for (const { drawn, request } of this.requests) {
+      const { atMs, cancelAfterMs, readMs } = drawn;
       clock.schedule(atMs, () => {
         const answer = this.cluster.ask(this.cluster.node(MAIN).address, request, { readMs, onToken: this.onToken });
         this.asked.push({ answer, request, probe: false });
@@ -287,6 +296,22 @@ class ScenarioRun {
     for (const [id, { violations }] of this.world.devices)
       for (const detail of violations) this.violate('slots and budgets hold', `${id}: ${detail}`);
   }
+}
+
+/** Each with the turns before its own prompt, which the engine answers. */
+function requestsOf(
+  { model, requests }: Scenario,
+  references: ReferenceAnswers,
+): Promise<{ drawn: ScenarioRequest; request: GenerateRequest }[]> {
+  return Promise.all(
+    requests.map(async (drawn) => {
+      const { request, follows } = drawn;
+      if (follows === null) return { drawn, request };
+      const { promptTokenIds, tokens } = await references.answer(model, follows);
+      const before = [...promptTokenIds, ...tokens.map(({ tokenId }) => tokenId)];
+      return { drawn, request: { ...request, promptTokenIds: [...before, ...request.promptTokenIds] } };
+    }),
+  );
 }
 
 function codeOf(error: unknown): unknown {

@@ -60,10 +60,18 @@ export interface Fault {
   seed: number;
 }
 
+/** How a request's prompt begins as an earlier one does. */
+export const SHARED_BEGINNINGS = ['same', 'longer', 'shorter', 'nextTurn'] as const;
+export type SharedBeginning = (typeof SHARED_BEGINNINGS)[number];
+
 /** A request of a client. */
 export interface ScenarioRequest {
   atMs: number;
   request: GenerateRequest;
+  /** What its prompt has in common with an earlier one's; null: nothing is drawn to be. */
+  begins: SharedBeginning | null;
+  /** The next turn of a conversation: this one's prompt and answer stand before its own prompt. Null: nothing does. */
+  follows: GenerateRequest | null;
   /** The client goes away so long after it has asked; null: it waits for the answer. */
   cancelAfterMs: number | null;
   /** How long it takes over each token before it reads on. */
@@ -94,3 +102,5 @@ export interface Scenario {
 }
 
 export const MAIN = 'main';
+/** Requests and faults begin within so long. */
+export const BUSY_MS = 1500;

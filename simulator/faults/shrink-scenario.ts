@@ -1,7 +1,6 @@
 import type { NodeSettings } from '../../shared/config/node-settings.js';
 import type { SamplingMessage } from '../../shared/sampling/sampling-options.js';
-import { BUSY_MS } from './draw-scenario.js';
-import { MAIN, type Scenario, type ScenarioNode, type ScenarioRequest } from './scenario.js';
+import { BUSY_MS, MAIN, type Scenario, type ScenarioNode, type ScenarioRequest } from './scenario.js';
 
 /**
  * The smallest scenario found that still breaks: with fewer faults, requests and nodes, and with plainer settings. `breaks` runs one;
@@ -42,7 +41,11 @@ const PLAIN: readonly ((settings: NodeSettings) => NodeSettings)[] = [
   (settings) => ({ ...settings, align: { tokenPeriod: 1, keyValuePeriod: 1, streamKeyValues: true } }),
   (settings) => ({ ...settings, worker: { ...settings.worker, pools: null, cachePolicy: 'planned' } }),
   (settings) => ({ ...settings, worker: { ...settings.worker, slots: 2, directIo: false } }),
-  (settings) => ({ ...settings, main: { ...settings.main, ...{ maxActiveSequences: 1, maxQueuedRequests: 8 } } }),
+  (settings) => ({ ...settings, main: { ...settings.main, ...{ maxActiveSequences: 1, maxQueuedRequests: 16 } } }),
+  (settings) => ({ ...settings, main: { ...settings.main, contextMemoryBytes: 'auto' } }),
+  (settings) => ({ ...settings, main: { ...settings.main, reusePrefixes: false } }),
+  (settings) => ({ ...settings, batching: { ...settings.batching, ...{ maxRows: 512, maxDelayMs: 'auto' } } }),
+  (settings) => ({ ...settings, batching: { ...settings.batching, enabled: false } }),
   (settings) => ({
     ...settings,
     main: { ...settings.main, ...{ prefillRows: 64, miniBatchRows: 64, prefillOverlap: false } },
@@ -59,6 +62,7 @@ const PLAIN_NODES: readonly ((node: ScenarioNode) => ScenarioNode)[] = [
 const PLAIN_REQUESTS: readonly ((request: ScenarioRequest) => ScenarioRequest)[] = [
   (drawn) => ({ ...drawn, cancelAfterMs: null }),
   (drawn) => ({ ...drawn, readMs: 0 }),
+  (drawn) => ({ ...drawn, begins: null, follows: null }),
   (drawn) => withRequest(drawn, { stop: [], logprobs: 0, promptLogprobs: false }),
   (drawn) => withRequest(drawn, { promptLogprobs: false, showSpecialTokens: false }),
   (drawn) => withSampling(drawn, { outputFormat: null }),

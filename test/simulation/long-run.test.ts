@@ -27,6 +27,7 @@ function longScenario(): Scenario {
     request: { ...drawRequest(random), maxTokens: 12, ignoreEos: true, stop: [] },
     cancelAfterMs: index % 5 === 4 ? random.int(200) : null,
     readMs: 0,
+    ...{ begins: null, follows: null },
   }));
   const nodes = drawn.nodes.map((node) => ({
     ...node,

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { availableParallelism } from 'node:os';
-import { runSeeds } from '../../bench/faults/run-seeds.js';
+import { happenedIn, runSeeds } from '../../bench/faults/run-seeds.js';
 import { countDrawn, neverDrawn } from '../../simulator/faults/count-drawn.js';
 import { drawScenario } from '../../simulator/faults/draw-scenario.js';
 
@@ -17,6 +17,8 @@ describe('clusters whose settings, requests and faults a seed draws', () => {
       violations.map(({ invariant, detail }) => `odmoe bench faults --seed ${seed}: ${invariant}: ${detail}`),
     );
     assert.deepEqual(failures, []);
+    const missing = Object.entries(happenedIn(outcomes)).filter(([, count]) => count === 0);
+    assert.deepEqual(missing, [], 'requests share passes and rows, and give memory back');
   });
 
   it('draw everything that there is to be drawn', () => {
