@@ -112,7 +112,12 @@ class SeedProcess {
         resolve(failed);
       };
       const failed = (detail: string): void =>
-        over({ seed: current, history: '', happened: NOTHING_HAPPENED, violations: [{ invariant: 'the process survives', detail }] });
+        over({
+          seed: current,
+          history: '',
+          happened: NOTHING_HAPPENED,
+          violations: [{ invariant: 'the process survives', detail }],
+        });
       const wait = (): NodeJS.Timeout =>
         setTimeout(() => {
           failed(`the seed has run for ${SEED_LIMIT_MS / 1000} s`);

@@ -60,7 +60,9 @@ export function drawRequest(random: SeededRandom): GenerateRequest {
 
 /** A request that is refused: because of a token that the model has not, or of more positions than it has. */
 function spoiled(random: SeededRandom, request: GenerateRequest): GenerateRequest {
-  const promptTokenIds = random.chance(0.5) ? [3, VOCABULARY + random.int(9)] : Array.from({ length: TOO_LONG_PROMPT }, () => 5);
+  const promptTokenIds = random.chance(0.5)
+    ? [3, VOCABULARY + random.int(9)]
+    : Array.from({ length: TOO_LONG_PROMPT }, () => 5);
   return { ...request, text: '', messages: [], promptTokenIds };
 }
 

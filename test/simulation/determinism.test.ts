@@ -28,8 +28,8 @@ async function runBackwards(): Promise<SeedOutcome[]> {
   const outcomes: SeedOutcome[] = [];
   try {
     for (let seed = FROM + COUNT - 1; seed >= FROM; seed--) {
-      const { history, violations } = await runScenario(drawScenario(seed), references);
-      outcomes.unshift({ seed, history, violations });
+      const { history, violations, happened } = await runScenario(drawScenario(seed), references);
+      outcomes.unshift({ seed, history, violations, happened });
     }
   } finally {
     await references.dispose();
