@@ -115,7 +115,37 @@ function withLoop(
   });
 }
 
+/** Memory for one member at a time: whoever has it keeps it to its end. */
+function roomForOne(): SequenceRoom {
+  let holder: CountedMember | null = null;
+  return {
+    prepare: (rows) => {
+      if (holder === null || holder.abort.signal.aborted) holder = (rows[0]?.member ?? null) as CountedMember | null;
+      return rows.filter(({ member }) => member.id === holder?.id);
+    },
+  };
+}
+
 describe('batching: the loop of passes', () => {
+  for (const joint of [true, false]) {
+    it(`runs who has memory, though others whose turn it is have none (${joint ? 'joint' : 'single'} passes)`, () =>
+      withLoop(
+        async (test) => {
+          const [first, second] = [new CountedMember(1, 20), new CountedMember(2, 20)];
+          const answers = [first, second].map(async (member) => {
+            await test.answer(member, 3);
+            member.abort.abort();
+            test.loop.memoryFreed(member.member);
+          });
+          await Promise.all(answers);
+          const members = test.passes.map((pass) => pass.slice(0, 1));
+          assert.deepEqual(members, [...members].sort(), test.passes.join(', '));
+          assert.equal(test.passes.at(-1), '2:1');
+        },
+        { room: roomForOne(), joint, maxRows: 1, chunkRows: 4 },
+      ));
+  }
+
   it('runs who asks at one time in one pass, and waits until all are back', () =>
     withLoop(async (test) => {
       const [first, second] = [new CountedMember(1, 3), new CountedMember(2, 3)];
