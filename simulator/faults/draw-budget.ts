@@ -109,7 +109,7 @@ export function contextPositions(model: ScenarioModel): number {
 
 /** Memory for rows: so much that every request that the model can answer can be the only one, or some blocks more. */
 export function drawContextMemory(random: SeededRandom, model: ScenarioModel): number | 'auto' {
-  const blocks = random.pick(['auto', 'auto', 0, 1, 2] as const);
+  const blocks = random.pick(['auto', 0, 0, 1, 2] as const);
   return blocks === 'auto' ? 'auto' : sequenceBytes(model) + blocks * blockBytes(model);
 }
 

@@ -18,7 +18,7 @@ const MORE_LENGTHS = [1, 5, 20];
 /** Below a block's end, so that answers go beyond it. */
 const BEFORE_BLOCK_END = 8;
 /** A pass of fewer rows takes too many passes for a prompt of a whole block. */
-const ROWS_FOR_LONG_PROMPTS = 8;
+const ROWS_FOR_LONG_PROMPTS = 3;
 /** First ids are special tokens. */
 const FIRST_TOKEN = 3;
 
@@ -31,7 +31,9 @@ export function drawRequests(
   const isBurst = random.chance(0.25);
   const count = isBurst ? random.pick([4, 4, 8, 16]) : random.pick([1, 1, 2, 2, 3, 4, 8]);
   const burstMs = 100 + random.int(BUSY_MS - 100);
-  const beginning = random.chance(0.5) ? drawBeginning(random.fork('beginning'), nodes, model) : null;
+  const beginning = random.chance(hasBlocks(model) ? 0.9 : 0.5)
+    ? drawBeginning(random.fork('beginning'), nodes, model)
+    : null;
   const requests: ScenarioRequest[] = [];
   for (let index = 0; index < count; index++) {
     const drawn = {
@@ -51,7 +53,7 @@ export function drawRequests(
 function drawBeginning(random: SeededRandom, nodes: readonly ScenarioNode[], model: ScenarioModel): number[] {
   const settings = nodes[0]?.settings;
   const rows = settings === undefined ? 0 : Math.min(settings.batching.maxRows, settings.main.prefillRows);
-  const isLong = contextPositions(model) > BLOCK_POSITIONS && rows >= ROWS_FOR_LONG_PROMPTS && random.chance(0.7);
+  const isLong = hasBlocks(model) && rows >= ROWS_FOR_LONG_PROMPTS && random.chance(0.9);
   return drawTokens(random, isLong ? BLOCK_POSITIONS - random.int(BEFORE_BLOCK_END) : random.pick(SHARED_LENGTHS));
 }
 
@@ -73,6 +75,11 @@ function withBeginning(
   const cut = beginning.slice(0, Math.max(1, beginning.length - random.int(20)));
   const prompt = { same: [...beginning], longer: [...beginning, ...more], shorter: cut, nextTurn: more }[begins];
   return { ...drawn, begins, request: withPrompt(drawn.request, prompt) };
+}
+
+/** Sequences may have several blocks of memory. */
+function hasBlocks(model: ScenarioModel): boolean {
+  return contextPositions(model) > BLOCK_POSITIONS;
 }
 
 /** A turn that another one may follow: it stands for itself. */

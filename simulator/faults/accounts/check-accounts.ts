@@ -67,7 +67,7 @@ function answerAccounts(
     const { finished, tokens, promptTokenIds: promptIds } = answer;
     if (finished === null || promptIds.length === 0) return [];
     const tokenIds = tokens.map(({ tokenId }) => tokenId);
-    const account = takeAccount(left, [...promptIds, ...tokenIds]);
+    const account = takeAccount(left, [...promptIds, ...tokenIds.slice(0, -1)]);
     if (account === null) {
       if (accounts.every(({ troubled }) => !troubled))
         problems.push(`of an answer asked for at ${answer.askedMs} ms no pass is known`);
@@ -81,7 +81,7 @@ function answerAccounts(
   });
 }
 
-/** The account whose passes have run these tokens; it is taken out of the list. What was there from an earlier request is not run. */
+/** The account whose passes have run these tokens, all but the one that was sampled last; it is taken out of the list. What was there from an earlier request is not run. */
 function takeAccount(accounts: SequenceAccount[], tokenIds: readonly number[]): SequenceAccount | null {
   const place = accounts.findIndex(({ passes }) => {
     const [first] = passes;
@@ -91,8 +91,8 @@ function takeAccount(accounts: SequenceAccount[], tokenIds: readonly number[]): 
       ran.length = Math.min(ran.length, position);
       ran.push(...ofPass);
     }
-    // The token sampled last is not run; drafts behind it may have been.
-    return ran.length >= tokenIds.length - 1 && tokenIds.slice(0, -1).every((tokenId, index) => ran[index] === tokenId);
+    // Drafts behind them may have been run.
+    return tokenIds.every((tokenId, index) => ran[index] === tokenId);
   });
   return place < 0 ? null : (accounts.splice(place, 1)[0] ?? null);
 }
