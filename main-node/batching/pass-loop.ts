@@ -235,8 +235,8 @@ export class PassLoop {
   private async runJoint(prepared: readonly PlannedMember[]): Promise<void> {
     const begunMs = this.options.runtime.nowMs();
     this.runningPasses += 1;
-    this.begin(prepared);
     try {
+      this.begin(prepared);
       await this.runTogether(prepared);
       this.lastPassMs = this.options.runtime.nowMs() - begunMs;
       this.times.add(rowsOf(prepared), this.lastPassMs);
@@ -312,8 +312,8 @@ export class PassLoop {
   private async runSingle(prepared: readonly PlannedMember[], isChunk: boolean): Promise<void> {
     this.runningPasses += 1;
     if (isChunk) this.runningChunks += 1;
-    this.begin(prepared);
     try {
+      this.begin(prepared);
       await this.runTogether(prepared, isChunk ? this.options.chunkPasses : this.options.passes);
     } catch (thrown) {
       failAll(prepared, thrown);

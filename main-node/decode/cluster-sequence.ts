@@ -196,8 +196,11 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     const statuses = this.signal.aborted ? Promise.resolve() : this.engine.roster.nextStatuses(LAST_STATUSES_LIMIT_MS);
     this.feed.end();
     this.engine.predictionPost.close(this.id);
-    this.engine.room.leave(this, this.memory, this.tokenIds.slice(0, this.knownTokens));
-    this.engine.passLoop.memoryFreed(this);
+    try {
+      this.engine.room.leave(this, this.memory, this.tokenIds.slice(0, this.knownTokens));
+    } finally {
+      this.engine.passLoop.memoryFreed(this);
+    }
     await statuses;
   }
 

@@ -326,9 +326,10 @@ for (const [name, makeWorld] of [
       });
 
       it('is cancelled by whoever leaves it, or by the signal', async () => {
-        let aborted = 0;
+        let [begun, aborted] = [0, 0];
         const address = await serve({
           inference: async function* (_, signal) {
+            begun += 1;
             signal.addEventListener('abort', () => (aborted += 1));
             yield token(1);
             yield token(2);
@@ -341,7 +342,8 @@ for (const [name, makeWorld] of [
 
         const gone = new AbortController();
         const reading = collect(address, { signal: gone.signal });
-        await world.pass(50);
+        // Earlier nobody has heard of it yet.
+        await world.until(() => begun === 2);
         gone.abort();
         assert.equal((await settled(reading)).code, 'CANCELLED');
         await world.until(() => aborted === 2);
