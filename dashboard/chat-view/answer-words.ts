@@ -14,13 +14,13 @@ export function shadeOf({ logprob }: AnswerToken): number {
   return index < 0 ? SHADE_PROBABILITIES.length : index;
 }
 
-/** "97 %", "0.4 %", "below 0.01 %". */
+/** "97 %", "0.4 %", "<0.01 %". */
 export function percent(probability: number): string {
   const percents = probability * 100;
   if (percents >= 99.95) return '100 %';
   if (percents >= 10) return `${percents.toFixed(0)} %`;
   if (percents >= 0.01) return `${percents.toFixed(percents >= 1 ? 1 : 2)} %`;
-  return 'below 0.01 %';
+  return '<0.01 %';
 }
 
 /** A token's text so that it can be seen: blanks and line ends have signs. */

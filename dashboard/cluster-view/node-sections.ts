@@ -35,7 +35,7 @@ export function nodeSections({ nodes, groups, expertLayers }: Placed): NodeSecti
       nodes: ['main', 'shadow'].flatMap((role) => nodes.filter((node) => node.role === role)),
     },
     ...groups.map((_, index): NodeSection => ({
-      title: `Group ${index + 1}`,
+      title: `Group ${index}`,
       note: groupNote(index, groups.length, expertLayers),
       look: 'plain',
       nodes: grouped.filter(({ group }) => group === index).map(({ node }) => node),

@@ -1,6 +1,5 @@
 import type { ExpertTrace, LayerTrace, PredictionTrace } from '../../shared/cluster-events/cluster-events.js';
 
-/** Layers are counted from 1 where people read, experts from 0 as the model's files do. */
 export const FORETOLD_WORDS: Record<ExpertTrace['foretold'], string> = {
   predicted: 'predicted in time',
   late: 'predicted too late',
@@ -15,7 +14,7 @@ export function milliseconds(ms: number): string {
 }
 
 export function mainText(what: 'attention' | 'wait' | 'sum', layer: LayerTrace): string {
-  const name = `layer ${layer.layer + 1}`;
+  const name = `layer ${layer.layer}`;
   if (what === 'attention') return `${name}: attention and router, ${milliseconds(layer.routedMs - layer.beginMs)}`;
   if (what === 'sum') return `${name}: outputs summed, ${milliseconds(layer.endMs - layer.answeredMs)}`;
   const count = layer.experts.length;
@@ -28,29 +27,29 @@ export function headText(ms: number): string {
 
 export function shadowText(layer: number, ms: number, sequences: number): string {
   const whose = sequences > 1 ? ` of ${sequences} sequences` : '';
-  return `shadow computes layer ${layer + 1}${whose}, ${milliseconds(ms)}`;
+  return `shadow computes layer ${layer}${whose}, ${milliseconds(ms)}`;
 }
 
 export function predictionText(together: readonly PredictionTrace[]): string {
   const predicted = [...new Set(together.flatMap((prediction) => prediction.experts))].sort((a, b) => a - b);
-  return `prediction of layer ${(together[0]?.layer ?? 0) + 1}: ${predicted.length === 1 ? 'expert' : 'experts'} ${predicted.join(', ')}`;
+  return `prediction of layer ${together[0]?.layer ?? 0}: ${predicted.length === 1 ? 'expert' : 'experts'} ${predicted.join(', ')}`;
 }
 
 export function loadText(layer: number, expert: ExpertTrace, ms: number): string {
-  const words = [`load of expert ${expert.expert} of layer ${layer + 1}, ${milliseconds(ms)}`];
+  const words = [`load of expert ${expert.expert} of layer ${layer}, ${milliseconds(ms)}`];
   words.push(FORETOLD_WORDS[expert.foretold]);
   if (expert.reloaded) words.push('reloaded after the router had chosen');
   return words.join('; ');
 }
 
 export function stallText(layer: number, { expert }: ExpertTrace, ms: number): string {
-  return `waits for the load of expert ${expert} of layer ${layer + 1}, ${milliseconds(ms)}`;
+  return `waits for the load of expert ${expert} of layer ${layer}, ${milliseconds(ms)}`;
 }
 
 export function executeText(layer: number, expert: ExpertTrace): string {
   const rows = expert.rows === 1 ? '1 row' : `${expert.rows} rows`;
   const ms = milliseconds(expert.executeEndMs - expert.executeBeginMs);
-  const words = [`expert ${expert.expert} of layer ${layer + 1} with ${rows}, ${ms}`];
+  const words = [`expert ${expert.expert} of layer ${layer} with ${rows}, ${ms}`];
   words.push(FORETOLD_WORDS[expert.foretold]);
   if (expert.loadBeginMs === null) words.push('it was there from an earlier pass');
   return words.join('; ');

@@ -54,7 +54,7 @@ function laneEvents(lane: Lane, pid: number, toUs: (ms: number) => number): Trac
     };
   });
   const predictions = lane.predictions.map(({ atMs, layer, text }): TraceEvent => {
-    const name = `prediction of layer ${layer + 1}`;
+    const name = `prediction of layer ${layer}`;
     return { name, cat: 'prediction', ph: 'i', ts: toUs(atMs), pid, tid: 1, s: 't', args: { text } };
   });
   return [named('process_name', 0, lane.name), order, ...threads, ...bars, ...predictions];
@@ -68,10 +68,10 @@ function threadName({ role, rows }: Lane, row: number): string {
 
 function eventName({ kind, layer, label }: Bar): string {
   const expert = kind === 'load' || kind === 'execute' ? ` expert ${label}` : '';
-  return layer < 0 ? WORDS[kind] : `${WORDS[kind]}${expert} L${layer + 1}`;
+  return layer < 0 ? WORDS[kind] : `${WORDS[kind]}${expert} L${layer}`;
 }
 
 function argumentsOf({ layer, text, foretold, reloaded }: Bar): TraceEvent['args'] {
-  const place = layer < 0 ? {} : { layer: layer + 1 };
+  const place = layer < 0 ? {} : { layer };
   return { ...place, text, ...(foretold === null ? {} : { foretold, reloaded }) };
 }

@@ -97,7 +97,7 @@ function combined(
 }
 
 export interface FigureDifference {
-  /** From 1; null: all layers together. */
+  /** Null: all layers together. */
   layer: number | null;
   first: LayerFigures;
   second: LayerFigures;
@@ -112,7 +112,7 @@ export function figureDifferences(first: PassFigures, second: PassFigures): Figu
   };
   const count = Math.max(first.layers.length, second.layers.length);
   const layers = Array.from({ length: count }, (_, index) =>
-    difference(index + 1, first.layers[index] ?? NOTHING, second.layers[index] ?? NOTHING),
+    difference(index, first.layers[index] ?? NOTHING, second.layers[index] ?? NOTHING),
   );
   return [difference(null, first.total, second.total), ...layers];
 }

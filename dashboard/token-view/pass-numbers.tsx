@@ -47,7 +47,7 @@ export function PassNumbers({ figures }: { figures: PassFigures }): JSX.Element 
 /** A row for each layer, and one for all. */
 export function FiguresTable({ figures }: { figures: PassFigures }): JSX.Element {
   const rows = [{ name: 'all', figures: figures.total }].concat(
-    figures.layers.map((layer, index) => ({ name: String(index + 1), figures: layer })),
+    figures.layers.map((layer, index) => ({ name: String(index), figures: layer })),
   );
   return (
     <div class="table-scroll">

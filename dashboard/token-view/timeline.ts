@@ -97,7 +97,7 @@ function extent({ durationMs }: PassTrace, lanes: readonly Lane[]): { beginMs: n
 }
 
 function bar(kind: BarKind, layer: number, fromMs: number, toMs: number, rest: Partial<Bar>): Bar {
-  const label = layer < 0 ? '' : String(layer + 1);
+  const label = layer < 0 ? '' : String(layer);
   return { kind, layer, fromMs, toMs, row: 0, label, text: '', foretold: null, reloaded: false, ...rest };
 }
 

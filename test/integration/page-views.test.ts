@@ -93,10 +93,10 @@ describe('the page in a browser, of a cluster that is made up', function () {
     const told = page.locator('.timing-told');
     await page.locator('rect[data-bar]').first().hover();
     const first = (await told.textContent()) ?? '';
-    assert.match(first, /^layer 1: attention and router, [\d.]+ ms$/);
+    assert.match(first, /^layer 0: attention and router, [\d.]+ ms$/);
     await page.locator('.timing-svg').focus();
     await page.keyboard.press('ArrowRight');
-    await told.filter({ hasText: 'layer 1: main waits for 4 experts' }).waitFor();
+    await told.filter({ hasText: 'layer 0: main waits for 4 experts' }).waitFor();
   });
 
   it('a token: saves an SVG that is XML, and a trace with events', async () => {

@@ -198,7 +198,7 @@ describe('words of the chat', () => {
   });
 
   it('tell probabilities and blanks', () => {
-    assert.deepEqual([1, 0.97, 0.05, 0.0004, 0].map(percent), ['100 %', '97 %', '5.0 %', '0.04 %', 'below 0.01 %']);
+    assert.deepEqual([1, 0.97, 0.05, 0.0004, 0].map(percent), ['100 %', '97 %', '5.0 %', '0.04 %', '<0.01 %']);
     assert.equal(visibleText(' a\n'), '␣a⏎');
   });
 

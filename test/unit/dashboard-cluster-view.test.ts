@@ -71,14 +71,14 @@ describe('nodes in sections', () => {
     const cluster = sampleCluster(0);
     assert.deepEqual(titlesAndNodes(cluster), [
       ['Main and shadow', ['desk', 'tower']],
-      ['Group 1', ['orin-1', 'orin-2']],
-      ['Group 2', ['orin-3', 'orin-4']],
+      ['Group 0', ['orin-1', 'orin-2']],
+      ['Group 1', ['orin-3', 'orin-4']],
       ['Fetching', ['orin-5']],
     ]);
     const nodes = cluster.nodes.map((node) => ({ ...node, group: null }));
     assert.deepEqual(titlesAndNodes({ ...cluster, nodes, groups: [['orin-1']] }), [
       ['Main and shadow', ['desk', 'tower']],
-      ['Group 1', ['orin-1']],
+      ['Group 0', ['orin-1']],
       ['Spares', ['orin-2', 'orin-3']],
       ['Fetching', ['orin-5']],
       ['Lost', ['orin-4']],

@@ -25,6 +25,8 @@ describe('the Chrome trace of a pass', () => {
     const load = traceEvents.find(({ cat }) => cat === 'load');
     assert.equal(typeof load?.args.foretold, 'string');
     assert.match(load?.name ?? '', /^load expert \d+ L\d+$/);
+    const attention = traceEvents.find(({ cat }) => cat === 'attention');
+    assert.deepEqual([attention?.name, attention?.args.layer], ['attention L0', 0]);
     const longest = Math.max(...traceEvents.map(({ ts, dur }) => ts + (dur ?? 0)));
     assert.ok(Math.abs(longest - (timeline.endMs - timeline.beginMs) * 1000) <= 1);
   });
