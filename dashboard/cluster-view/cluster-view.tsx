@@ -22,7 +22,7 @@ export function ClusterView(): JSX.Element {
       <h1 class="unseen">Cluster {cluster.name}</h1>
       <Summary cluster={cluster} latest={latest ?? null} />
       <ProblemList problems={cluster.problems} />
-      {!hasWorkers && <JoinBox command={cluster.joinCommand} isFirst />}
+      {!hasWorkers && <JoinBox cluster={cluster} isFirst />}
       <MemoryLegend cluster={cluster} />
       <div class="node-sections">
         {nodeSections(cluster).map((section) => (
@@ -30,7 +30,7 @@ export function ClusterView(): JSX.Element {
         ))}
       </div>
       {cluster.groupReason !== '' && <p class="quiet small group-reason">Why these groups: {cluster.groupReason}.</p>}
-      {hasWorkers && <JoinBox command={cluster.joinCommand} isFirst={false} />}
+      {hasWorkers && <JoinBox cluster={cluster} isFirst={false} />}
     </>
   );
 }

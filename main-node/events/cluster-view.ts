@@ -43,6 +43,7 @@ export function clusterView(served: ServedCluster, { atMs, status, lost }: Clust
     queuedRequests: status.queuedRequests,
     problems: problemsOf(status, lost),
     joinCommand: own === undefined ? '' : joinCommand(own, served),
+    isThisMachineOnly: own !== undefined && isLoopbackHost(hostOf(own.address)),
   };
 }
 

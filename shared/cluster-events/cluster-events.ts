@@ -31,6 +31,8 @@ export interface ClusterView {
   problems: ProblemView[];
   /** The command that joins another box as a worker. */
   joinCommand: string;
+  /** Main has a loopback address: no other box can join. */
+  isThisMachineOnly: boolean;
 }
 
 export interface ProblemView {

@@ -159,6 +159,7 @@ export function sampleCluster(secondsOn: number): ClusterView {
       },
     ],
     joinCommand: 'odmoe worker --cluster home --main 192.168.1.10:7600',
+    isThisMachineOnly: false,
   };
 }
 

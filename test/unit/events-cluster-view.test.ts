@@ -100,6 +100,10 @@ describe('the command that joins another box', () => {
 
   it('is of this box where no other one reaches main, and keeps what strict homes need', () => {
     assert.equal(command('127.0.0.1:7600'), 'odmoe worker --main 127.0.0.1:7600 --cluster home --port 0');
+    assert.ok(!view().isThisMachineOnly);
+    const main = node('main', 'ROLE_MAIN');
+    const local = { ...main, identity: { ...main.identity, address: '127.0.0.1:7600' } };
+    assert.ok(view({ nodes: [local] }).isThisMachineOnly);
     assert.match(command('10.0.0.5:7600', true), / --homes strict$/);
     assert.match(command('10.0.0.5:7600', false, "it's mine"), / --cluster 'it'\\''s mine'$/);
   });
