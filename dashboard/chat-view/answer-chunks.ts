@@ -24,6 +24,7 @@ interface ChatChunk {
 
 const PROGRESS = 'progress ';
 const END = '[DONE]';
+const BROKEN = 'The connection to main broke. Ask again.';
 
 /** The answer after an event of its stream. `nowMs`: on the page's clock. Throws where the event is no JSON. */
 export function withStreamEvent(answer: Answer, { kind, text }: StreamEvent, nowMs: number): Answer {
@@ -39,11 +40,17 @@ export function withFailure(answer: Answer, error: string): Answer {
   return { ...answer, state: 'failed', error, progress: '' };
 }
 
+/** Browsers tell of a connection that broke, or never came, by a TypeError, each in words of its own. */
+export function failureWords(thrown: unknown): string {
+  if (thrown instanceof TypeError) return BROKEN;
+  return thrown instanceof Error ? thrown.message : String(thrown);
+}
+
 /** The stream has ended, or was ended by the reader. */
 export function withEnd(answer: Answer, stopped: boolean): Answer {
   if (answer.state !== 'waiting' && answer.state !== 'streaming') return answer;
   if (stopped) return { ...answer, state: 'stopped', progress: '' };
-  return withFailure(answer, 'The connection broke before the answer had ended. Ask again.');
+  return withFailure(answer, BROKEN);
 }
 
 function withChunk(answer: Answer, chunk: ChatChunk, nowMs: number): Answer {

@@ -1,6 +1,12 @@
 import { useEffect, useState } from 'preact/hooks';
-import { withEnd, withFailure, withStreamEvent } from './answer-chunks.js';
-import { DEFAULT_SETTINGS, type AskedSettings, type ChatSettings } from './chat-settings.js';
+import { failureWords, withEnd, withFailure, withStreamEvent } from './answer-chunks.js';
+import {
+  chatSettings,
+  DEFAULT_SETTINGS,
+  settingsProblem,
+  type AskedSettings,
+  type TypedSettings,
+} from './chat-settings.js';
 import {
   ask,
   askAgain,
@@ -18,13 +24,15 @@ const CHAT_URL = '/v1/chat/completions';
 
 export interface ChatState {
   conversation: Conversation;
-  settings: ChatSettings;
+  settings: TypedSettings;
+  /** Why the last question was not asked; empty: it was. */
+  refusal: string;
 }
 
 type Listener = () => void;
 
 /** Beyond the view, so that an answer goes on while another view is shown. */
-let state: ChatState = { conversation: EMPTY_CONVERSATION, settings: DEFAULT_SETTINGS };
+let state: ChatState = { conversation: EMPTY_CONVERSATION, settings: DEFAULT_SETTINGS, refusal: '' };
 let running: AbortController | null = null;
 const listeners = new Set<Listener>();
 
@@ -46,8 +54,8 @@ export function useChat(): ChatState {
   return shown;
 }
 
-export function changeSettings(change: Partial<ChatSettings>): void {
-  update({ settings: { ...state.settings, ...change } });
+export function changeSettings(change: Partial<TypedSettings>): void {
+  update({ settings: { ...state.settings, ...change }, refusal: '' });
 }
 
 /** Also where an answer runs: nothing of it comes any more. */
@@ -57,14 +65,20 @@ export function forgetConversation(): void {
   update({ conversation: { ...EMPTY_CONVERSATION, nextId: state.conversation.nextId } });
 }
 
-export function askQuestion(text: string): void {
-  begin(ask(state.conversation, text, askedSettings()));
+/** Whether it was asked: with settings that are wrong it is not, and the state says why. */
+export function askQuestion(text: string): boolean {
+  const settings = askedSettings();
+  if (settings !== null) begin(ask(state.conversation, text, settings));
+  return settings !== null;
 }
 
-/** `settings` null: those that are set now. What came after the question is forgotten. */
-export function askQuestionAgain(questionId: number, text: string, settings: AskedSettings | null): void {
+/** `given` null: the settings that are set now. What came after the question is forgotten. Whether it was asked. */
+export function askQuestionAgain(questionId: number, text: string, given: AskedSettings | null): boolean {
+  const settings = given ?? askedSettings();
+  if (settings === null) return false;
   stopAnswer();
-  begin(askAgain(state.conversation, questionId, text, settings ?? askedSettings()));
+  begin(askAgain(state.conversation, questionId, text, settings));
+  return true;
 }
 
 export function stopAnswer(): void {
@@ -76,14 +90,20 @@ export function requestOf(answer: Answer): { url: string; body: object } {
   return { url: location.origin + CHAT_URL, body: requestBody(state.conversation, answer) };
 }
 
-function askedSettings(): AskedSettings {
-  const { settings } = state;
+/** Null where a field is wrong. */
+function askedSettings(): AskedSettings | null {
+  const refusal = settingsProblem(state.settings);
+  if (refusal !== '') {
+    update({ refusal });
+    return null;
+  }
+  const settings = chatSettings(state.settings);
   return { ...settings, seed: settings.seed ?? crypto.getRandomValues(new Uint32Array(1))[0] ?? 0 };
 }
 
 function begin(conversation: Conversation): void {
   const answer = runningAnswer(conversation);
-  update({ conversation });
+  update({ conversation, refusal: '' });
   if (answer === null) return;
   running = new AbortController();
   void receive(answer, running.signal);
@@ -109,8 +129,7 @@ async function receive(asked: Answer, signal: AbortSignal): Promise<void> {
     }
     change((answer) => withEnd(answer, false));
   } catch (thrown) {
-    const message = thrown instanceof Error ? thrown.message : String(thrown);
-    change((answer) => (signal.aborted ? withEnd(answer, true) : withFailure(answer, message)));
+    change((answer) => (signal.aborted ? withEnd(answer, true) : withFailure(answer, failureWords(thrown))));
   }
 }
 

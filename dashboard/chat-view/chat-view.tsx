@@ -6,7 +6,7 @@ import { SettingsForm } from './settings-form.js';
 import { AnswerTurn, QuestionTurn } from './turns.js';
 
 export function ChatView(): JSX.Element {
-  const { conversation, settings } = useChat();
+  const { conversation, settings, refusal } = useChat();
   const isRunning = runningAnswer(conversation) !== null;
   const isEmpty = conversation.turns.length === 0;
   return (
@@ -26,7 +26,7 @@ export function ChatView(): JSX.Element {
       ) : (
         <Turns conversation={conversation} />
       )}
-      <Composer isRunning={isRunning} />
+      <Composer isRunning={isRunning} refusal={refusal} />
     </section>
   );
 }
@@ -50,22 +50,26 @@ function Turns({ conversation }: { conversation: Conversation }): JSX.Element {
 const NEAR_END_PIXELS = 160;
 
 function useFollowedEnd(conversation: Conversation): void {
-  const count = useRef(0);
+  const last = useRef({ turns: 0, height: 0, isRunning: false });
   useEffect(() => {
     const { scrollHeight, clientHeight, scrollTop } = document.documentElement;
-    const isNew = count.current !== conversation.turns.length;
-    count.current = conversation.turns.length;
-    const isNear = scrollHeight - clientHeight - scrollTop < NEAR_END_PIXELS;
-    if (isNew || (isNear && runningAnswer(conversation) !== null)) window.scrollTo({ top: scrollHeight });
+    const before = last.current;
+    const isRunning = runningAnswer(conversation) !== null;
+    last.current = { turns: conversation.turns.length, height: scrollHeight, isRunning };
+    const isNew = before.turns !== conversation.turns.length;
+    // What stands below an answer that has ended may be higher than what counts as near.
+    const hasEnded = before.isRunning && !isRunning;
+    const isNear = (hasEnded ? before.height : scrollHeight) - clientHeight - scrollTop < NEAR_END_PIXELS;
+    if (isNew || (isNear && (isRunning || hasEnded))) window.scrollTo({ top: scrollHeight });
   }, [conversation]);
 }
 
-function Composer({ isRunning }: { isRunning: boolean }): JSX.Element {
+/** `refusal`: why the question was not asked. */
+function Composer({ isRunning, refusal }: { isRunning: boolean; refusal: string }): JSX.Element {
   const [text, setText] = useState('');
   const send = (): void => {
     if (isRunning || text.trim() === '') return;
-    askQuestion(text);
-    setText('');
+    if (askQuestion(text)) setText('');
   };
   const onSubmit = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
     event.preventDefault();
@@ -79,6 +83,9 @@ function Composer({ isRunning }: { isRunning: boolean }): JSX.Element {
   };
   return (
     <form class="composer" onSubmit={onSubmit}>
+      <p class="composer-refusal problem-text small" role="alert">
+        {refusal}
+      </p>
       <textarea
         class="field"
         rows={2}

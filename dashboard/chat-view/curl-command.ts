@@ -1,11 +1,11 @@
 /**
  * A command for sh that asks `url` with this body. Everything that came from the conversation stands in single quotes, in which sh reads
- * nothing but the quote itself. The key is not told: it comes from the environment, and may be empty where main has none.
+ * nothing but the quote itself. `wantsKey`: main wants one; it is not told, but comes from the environment.
  */
-export function curlCommand(url: string, body: object): string {
+export function curlCommand(url: string, body: object, wantsKey: boolean): string {
   return [
     `curl -N ${quoted(url)}`,
-    '-H "Authorization: Bearer $ODMOE_API_KEY"',
+    ...(wantsKey ? ['-H "Authorization: Bearer $ODMOE_API_KEY"'] : []),
     "-H 'Content-Type: application/json'",
     `-d ${quoted(JSON.stringify(body))}`,
   ].join(' \\\n  ');

@@ -1,18 +1,18 @@
 import type { JSX } from 'preact';
-import { useId, useState } from 'preact/hooks';
-import { settingNumber, type ChatSettings, type SETTING_RANGES } from './chat-settings.js';
+import { useId } from 'preact/hooks';
+import { NUMBER_TITLES, numberProblem, type NumberName, type TypedSettings } from './chat-settings.js';
 import { changeSettings } from './chat-store.js';
 
 /** What the next question is asked with. */
-export function SettingsForm({ settings }: { settings: ChatSettings }): JSX.Element {
+export function SettingsForm({ settings }: { settings: TypedSettings }): JSX.Element {
   return (
     <details class="card chat-settings">
       <summary>Settings</summary>
       <div class="settings-grid">
-        <NumberSetting name="temperature" words="Temperature" hint="0: the likeliest token" settings={settings} />
-        <NumberSetting name="topP" words="Top p" hint="1: all tokens" settings={settings} />
-        <NumberSetting name="maxTokens" words="Most tokens" hint="empty: what has room" settings={settings} />
-        <NumberSetting name="seed" words="Seed" hint="empty: drawn for each answer" settings={settings} />
+        <NumberSetting name="temperature" hint="0: the likeliest token" settings={settings} />
+        <NumberSetting name="topP" hint="1: all tokens" settings={settings} />
+        <NumberSetting name="maxTokens" hint="empty: what has room" settings={settings} />
+        <NumberSetting name="seed" hint="empty: drawn for each answer" settings={settings} />
         <label class="setting setting-wide">
           <span>System message</span>
           <textarea
@@ -28,37 +28,28 @@ export function SettingsForm({ settings }: { settings: ChatSettings }): JSX.Elem
 }
 
 interface NumberSettingProps {
-  name: keyof typeof SETTING_RANGES;
-  words: string;
+  name: NumberName;
   hint: string;
-  settings: ChatSettings;
+  settings: TypedSettings;
 }
 
-/** What is no number within the range changes nothing, and is marked. */
-function NumberSetting({ name, words, hint, settings }: NumberSettingProps): JSX.Element {
+/** What is no number within the range is marked, and keeps questions from being asked. */
+function NumberSetting({ name, hint, settings }: NumberSettingProps): JSX.Element {
   const hintId = useId();
-  const [typed, setTyped] = useState(String(settings[name] ?? ''));
-  const value = settingNumber(typed, name);
-  const mayBeEmpty = name === 'maxTokens' || name === 'seed';
-  const isWrong = value === undefined || (value === null && !mayBeEmpty);
-  const onInput = (text: string): void => {
-    setTyped(text);
-    const next = settingNumber(text, name);
-    if (next !== undefined && (next !== null || mayBeEmpty)) changeSettings({ [name]: next });
-  };
+  const problem = numberProblem(settings[name], name);
   return (
     <label class="setting">
-      <span>{words}</span>
+      <span>{NUMBER_TITLES[name]}</span>
       <input
         class="field"
         inputMode="decimal"
-        value={typed}
-        aria-invalid={isWrong}
+        value={settings[name]}
+        aria-invalid={problem !== ''}
         aria-describedby={hintId}
-        onInput={(event) => onInput(event.currentTarget.value)}
+        onInput={(event) => changeSettings({ [name]: event.currentTarget.value })}
       />
-      <span id={hintId} class={isWrong ? 'small setting-wrong' : 'small quiet'}>
-        {isWrong ? 'no such number' : hint}
+      <span id={hintId} class={problem === '' ? 'small quiet' : 'small setting-wrong'}>
+        {problem === '' ? hint : problem}
       </span>
     </label>
   );

@@ -2,15 +2,15 @@ import type { JSX } from 'preact';
 import { useMemo, useRef, useState } from 'preact/hooks';
 import { percent, probabilityOf, shadeOf, visibleText } from './answer-words.js';
 import type { AnswerToken } from './conversation.js';
+import { popoverPlace, type PopoverPlace } from './popover-place.js';
 
 /** Tokens that are drawn as one piece: while an answer grows, only its last piece is drawn again. */
 const PIECE_TOKENS = 64;
 
 interface Chosen {
   index: number;
-  /** Of the popover, in pixels of the text's box. */
-  left: number;
-  top: number;
+  /** Of the popover, in the text's box. */
+  place: PopoverPlace;
 }
 
 /** A text of tokens, each shaded by how unlikely it was; pointer, press or arrow keys tell its alternatives. */
@@ -20,10 +20,9 @@ export function TokenText({ tokens }: { tokens: readonly AnswerToken[] }): JSX.E
   const choose = (element: Element | null | undefined): void => {
     if (!(element instanceof HTMLElement) || element.dataset.token === undefined || box.current === null) return;
     const [rect] = element.getClientRects();
-    const outer = box.current.getBoundingClientRect();
     if (rect === undefined) return;
-    const left = Math.max(0, Math.min(rect.left - outer.left, outer.width - POPOVER_PIXELS));
-    setChosen({ index: Number(element.dataset.token), left, top: rect.bottom - outer.top + 4 });
+    const place = popoverPlace(rect, box.current.getBoundingClientRect(), POPOVER_PIXELS, endOfView());
+    setChosen({ index: Number(element.dataset.token), place });
   };
   const onKeyDown = (event: KeyboardEvent): void => {
     if (event.key === 'Escape') setChosen(null);
@@ -51,12 +50,19 @@ export function TokenText({ tokens }: { tokens: readonly AnswerToken[] }): JSX.E
       {pieces.map((from) => (
         <Piece key={from} tokens={tokens} from={from} to={Math.min(tokens.length, from + PIECE_TOKENS)} />
       ))}
-      {chosen !== null && token !== undefined && <Alternatives token={token} left={chosen.left} top={chosen.top} />}
+      {chosen !== null && token !== undefined && <Alternatives token={token} place={chosen.place} />}
     </div>
   );
 }
 
-const POPOVER_PIXELS = 220;
+/** So wide it is, and no higher with the alternatives that are asked for. */
+const POPOVER_PIXELS = { width: 220, height: 150 };
+
+/** Where the window ends, or the tabs begin that cover its end on a phone. */
+function endOfView(): number {
+  const tabs = document.querySelector('.tabs')?.getBoundingClientRect().top ?? 0;
+  return tabs > window.innerHeight / 2 ? tabs : window.innerHeight;
+}
 
 function Piece({ tokens, from, to }: { tokens: readonly AnswerToken[]; from: number; to: number }): JSX.Element {
   // What is before `to` does not change while the answer grows.
@@ -74,11 +80,13 @@ function Piece({ tokens, from, to }: { tokens: readonly AnswerToken[]; from: num
   );
 }
 
-function Alternatives({ token, left, top }: { token: AnswerToken; left: number; top: number }): JSX.Element {
+function Alternatives({ token, place }: { token: AnswerToken; place: PopoverPlace }): JSX.Element {
+  const { left, top, bottom } = place;
+  const vertical = bottom === null ? { top: `${top ?? 0}px` } : { bottom: `${bottom}px` };
   return (
     <div
       class="alternatives"
-      style={{ left: `${left}px`, top: `${top}px`, width: `${POPOVER_PIXELS}px` }}
+      style={{ left: `${left}px`, ...vertical, width: `${POPOVER_PIXELS.width}px` }}
       role="status"
     >
       <p class="small">

@@ -1,5 +1,6 @@
 import type { JSX, TargetedSubmitEvent } from 'preact';
 import { useState } from 'preact/hooks';
+import { hasLoggedIn } from '../feed/session.js';
 import { areTokensWhole, usageWords } from './answer-words.js';
 import { askQuestionAgain, requestOf } from './chat-store.js';
 import type { Answer, Question } from './conversation.js';
@@ -11,8 +12,7 @@ export function QuestionTurn({ question }: { question: Question }): JSX.Element 
   const submit = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
     event.preventDefault();
     if (text === null || text.trim() === '') return;
-    setText(null);
-    askQuestionAgain(question.id, text, null);
+    if (askQuestionAgain(question.id, text, null)) setText(null);
   };
   if (text === null) {
     return (
@@ -83,7 +83,7 @@ function AnswerButtons({ answer, question }: { answer: Answer; question: Questio
   const [copied, setCopied] = useState('');
   const copy = async (): Promise<void> => {
     const { url, body } = requestOf(answer);
-    const command = curlCommand(url, body);
+    const command = curlCommand(url, body, hasLoggedIn());
     try {
       await navigator.clipboard.writeText(command);
       setCopied('Copied');

@@ -8,7 +8,7 @@ import { TimeView } from '../time-view/time-view.js';
 import { TokenView } from '../token-view/token-view.js';
 import { ConnectionNote } from './connection-note.js';
 import { ChatIcon, ClusterIcon, MoonIcon, SunIcon, TimeIcon, TokenIcon } from '../elements/icons.js';
-import { LogIn } from './log-in.js';
+import { LogIn, LogOut } from './log-in.js';
 import { ROUTES, ROUTE_TITLES, useRoute, type Route } from './routes.js';
 import { isDark, rememberTheme } from '../elements/theme.js';
 
@@ -46,7 +46,10 @@ export function Frame(): JSX.Element {
       <header class="header">
         <p class="brand">odmoe{name !== '' && <span class="brand-cluster">{name}</span>}</p>
         {connection !== 'locked' && <Tabs route={route} />}
-        <ThemeSwitch />
+        <div class="header-end">
+          {connection !== 'locked' && <LogOut />}
+          <ThemeSwitch />
+        </div>
       </header>
       <ConnectionNote connection={connection} />
       <main id="view" class={`view view-${route}`} tabIndex={-1}>

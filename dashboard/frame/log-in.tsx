@@ -1,21 +1,6 @@
 import type { JSX, TargetedSubmitEvent } from 'preact';
 import { useRef, useState } from 'preact/hooks';
-import { startFeed } from '../feed/event-feed.js';
-
-/** Main then gives the browser a cookie, which no script can read. Returns what went wrong; null: nothing. */
-async function logIn(key: string): Promise<string | null> {
-  try {
-    const { ok, status } = await fetch('/cluster/session', {
-      method: 'POST',
-      headers: { 'content-type': 'application/json' },
-      body: JSON.stringify({ key }),
-    });
-    if (ok) return null;
-    return status === 401 ? 'Main does not know this key.' : `Main refused with HTTP status ${status}.`;
-  } catch {
-    return 'Main does not answer.';
-  }
-}
+import { hasLoggedIn, logIn, logOut } from '../feed/session.js';
 
 export function LogIn(): JSX.Element {
   const key = useRef<HTMLInputElement>(null);
@@ -26,8 +11,7 @@ export function LogIn(): JSX.Element {
     const wrong = await logIn(key.current?.value ?? '');
     setBusy(false);
     setProblem(wrong);
-    if (wrong === null) startFeed();
-    else key.current?.select();
+    if (wrong !== null) key.current?.select();
   };
   const onSubmit = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
     event.preventDefault();
@@ -46,5 +30,19 @@ export function LogIn(): JSX.Element {
         Open
       </button>
     </form>
+  );
+}
+
+/** Nothing where the page has not logged in. */
+export function LogOut(): JSX.Element | null {
+  const [words, setWords] = useState('Log out');
+  const end = async (): Promise<void> => {
+    if (!(await logOut())) setWords('Not logged out: try again');
+  };
+  if (!hasLoggedIn()) return null;
+  return (
+    <button type="button" class="button log-out small" onClick={() => void end()}>
+      {words}
+    </button>
   );
 }

@@ -78,7 +78,11 @@ async function bodyOf(request: IncomingMessage): Promise<string> {
   return Buffer.concat(chunks).toString();
 }
 
-async function logIn(request: IncomingMessage, response: ServerResponse, { key }: SampleOptions): Promise<void> {
+async function session(request: IncomingMessage, response: ServerResponse, { key }: SampleOptions): Promise<void> {
+  if (request.method === 'DELETE') {
+    response.writeHead(204, { 'set-cookie': 'sample=; Max-Age=0; Path=/' }).end();
+    return;
+  }
   const asked = JSON.parse(await bodyOf(request)) as { key?: string };
   if (asked.key !== key) return void response.writeHead(401).end();
   response.writeHead(204, { 'set-cookie': 'sample=1; HttpOnly; SameSite=Strict; Path=/' }).end();
@@ -92,7 +96,7 @@ export function sampleServer(options: SampleOptions): Server {
       const isKnown = options.key === null || request.headers.cookie?.includes('sample=1') === true;
       if (isKnown) feed(request, response, options);
       else response.writeHead(401).end();
-    } else if (path === '/cluster/session') void logIn(request, response, options);
+    } else if (path === '/cluster/session') void session(request, response, options);
     else if (path === '/v1/chat/completions') void sampleChat(response, options.halfway);
     else if (path === '/') sendFile(response, 'index.html');
     else if (/^\/assets\/[\w.-]+$/.test(path)) sendFile(response, path.slice('/assets/'.length));

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import fc from 'fast-check';
-import { withEnd, withFailure, withStreamEvent } from '../../dashboard/chat-view/answer-chunks.js';
+import { failureWords, withEnd, withFailure, withStreamEvent } from '../../dashboard/chat-view/answer-chunks.js';
 import {
   areTokensWhole,
   percent,
@@ -10,7 +10,12 @@ import {
   usageWords,
   visibleText,
 } from '../../dashboard/chat-view/answer-words.js';
-import { DEFAULT_SETTINGS, settingNumber } from '../../dashboard/chat-view/chat-settings.js';
+import {
+  chatSettings,
+  DEFAULT_SETTINGS,
+  settingNumber,
+  settingsProblem,
+} from '../../dashboard/chat-view/chat-settings.js';
 import {
   ask,
   askAgain,
@@ -24,6 +29,7 @@ import {
 } from '../../dashboard/chat-view/conversation.js';
 import { curlCommand, quoted } from '../../dashboard/chat-view/curl-command.js';
 import { EventStreamReader, type StreamEvent } from '../../dashboard/chat-view/event-stream.js';
+import { popoverPlace } from '../../dashboard/chat-view/popover-place.js';
 
 function answerOf(conversation: Conversation): Answer {
   const last = conversation.turns.at(-1);
@@ -31,8 +37,8 @@ function answerOf(conversation: Conversation): Answer {
   return last;
 }
 
-const WITH_SEED = { ...DEFAULT_SETTINGS, seed: 5 };
-const WAITING = answerOf(ask(EMPTY_CONVERSATION, 'Hello', { ...DEFAULT_SETTINGS, seed: 7 }));
+const WITH_SEED = { ...chatSettings(DEFAULT_SETTINGS), seed: 5 };
+const WAITING = answerOf(ask(EMPTY_CONVERSATION, 'Hello', { ...WITH_SEED, seed: 7 }));
 
 function chunk(content: string, more: object = {}): StreamEvent {
   const entry = { token: content, logprob: -0.5, top_logprobs: [{ token: content, logprob: -0.5 }] };
@@ -118,6 +124,8 @@ describe('an answer, event by event', () => {
   it('that breaks off says so; one that was stopped is no failure', () => {
     const half = withStreamEvent(WAITING, chunk('A'), 1);
     assert.match(withEnd(half, false).error, /broke/);
+    const network = failureWords(new TypeError('network error'));
+    assert.deepEqual([network, failureWords(new Error('no room'))], [withEnd(half, false).error, 'no room']);
     assert.deepEqual([withEnd(half, true).state, withEnd(half, true).text], ['stopped', 'A']);
   });
 
@@ -135,7 +143,7 @@ describe('a conversation', () => {
   }));
 
   it('sends all that was said, with the settings', () => {
-    const asked = ask(said, 'Two?', { ...WITH_SEED, system: 'Be brief.', maxTokens: null });
+    const asked = ask(said, 'Two?', { ...WITH_SEED, system: 'Be brief.' });
     const body = requestBody(asked, answerOf(asked));
     assert.deepEqual(body, {
       messages: [
@@ -147,6 +155,8 @@ describe('a conversation', () => {
       ...{ stream: true, stream_options: { include_usage: true }, return_progress: true },
       ...{ temperature: 0.7, top_p: 1, seed: 5, logprobs: true, top_logprobs: 5 },
     });
+    const bounded = ask(said, 'Two?', { ...WITH_SEED, maxTokens: 9 });
+    assert.equal((requestBody(bounded, answerOf(bounded)) as { max_tokens?: number }).max_tokens, 9);
   });
 
   it('asked again from a question forgets what came after it', () => {
@@ -173,7 +183,7 @@ describe('the curl command', () => {
     fc.assert(
       fc.property(fc.string({ unit: 'binary', maxLength: 40 }), (text) => {
         const body = { messages: [{ role: 'user', content: text }] };
-        const command = curlCommand('http://127.0.0.1:7680/v1/chat/completions', body);
+        const command = curlCommand('http://127.0.0.1:7680/v1/chat/completions', body, true);
         const shown = spawnSync('sh', ['-c', `curl() { printf '%s\\n' "$@"; }; ${command}`], {
           encoding: 'utf8',
           env: { ODMOE_API_KEY: 'secret-key' },
@@ -184,6 +194,10 @@ describe('the curl command', () => {
       }),
       { numRuns: 6 },
     );
+  });
+
+  it('has no key where main wants none', () => {
+    assert.doesNotMatch(curlCommand('http://127.0.0.1:7680/', {}, false), /Authorization/);
   });
 
   it('quotes what would end a quote', () => {
@@ -208,5 +222,35 @@ describe('words of the chat', () => {
     assert.equal(settingNumber('0.5', 'temperature'), 0.5);
     for (const wrong of ['1.5', '-1', 'x', '1e99']) assert.equal(settingNumber(wrong, 'seed'), undefined);
     assert.equal(settingNumber('2.5', 'temperature'), undefined);
+  });
+
+  it('name the setting that is wrong, and what it needs', () => {
+    const problem = (change: object): string => settingsProblem({ ...DEFAULT_SETTINGS, ...change });
+    assert.equal(problem({}), '');
+    assert.equal(problem({ maxTokens: '12', seed: '' }), '');
+    assert.equal(problem({ temperature: 'hot' }), 'Temperature: give a number from 0 to 2');
+    assert.equal(problem({ topP: '' }), 'Top p: give a number from 0 to 1');
+    assert.equal(problem({ maxTokens: '-5' }), 'Most tokens: give a whole number from 1 to 1000000, or nothing');
+    assert.match(problem({ seed: 'abc' }), /^Seed: give a whole number from 0 to \d+, or nothing$/);
+  });
+});
+
+describe("the place of a token's popover", () => {
+  const box = { left: 10, right: 380, top: 100, bottom: 800 };
+  const size = { width: 220, height: 150 };
+  const place = (left: number, top: number): object =>
+    popoverPlace({ left, right: left + 20, top, bottom: top + 20 }, box, size, 780);
+
+  it('is below the token, within the text, and above it where there is no room below', () => {
+    assert.deepEqual(place(30, 200), { left: 20, top: 124, bottom: null });
+    assert.deepEqual(place(370, 700), { left: 150, top: null, bottom: 104 });
+  });
+
+  it('is below where there is room nowhere', () => {
+    assert.deepEqual(popoverPlace({ left: 30, right: 50, top: 120, bottom: 140 }, { ...box, bottom: 150 }, size, 200), {
+      left: 20,
+      top: 44,
+      bottom: null,
+    });
   });
 });
