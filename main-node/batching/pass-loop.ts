@@ -7,7 +7,7 @@ import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
 import type { MemberRows, RunPass } from '../pass/pass-member.js';
 import type { PassPool } from '../pass/pass-pool.js';
 import type { BatchMember, SequenceRoom } from './batch-member.js';
-import { chunkRowsFor, PassTimes } from './chunk-rows.js';
+import { ChunkSizer } from './chunk-rows.js';
 import { ClientShares } from './client-shares.js';
 import { LoopMember, type RowsWanted } from './loop-member.js';
 import { PassWait, type WaitFor } from './pass-wait.js';
@@ -26,7 +26,7 @@ export interface PassLoopOptions {
   readonly maxRows: number;
   /** Rows of a chunk where nobody waits for the next token of an answer. */
   readonly chunkRows: number;
-  /** How long a chunk may delay a token; `auto`: as long as the pass takes without it. */
+  /** How long a chunk may delay a token; `auto`: see longestPassMs. */
   readonly maxDelayMs: number | 'auto';
   readonly runPass: RunPass;
   readonly room: SequenceRoom;
@@ -53,7 +53,7 @@ export class PassLoop {
   /** They have left, and may still have memory. */
   private readonly leaving = new Map<number, LoopMember>();
   private readonly shares = new ClientShares();
-  private readonly times = new PassTimes();
+  private readonly chunks: ChunkSizer;
   private readonly wait: PassWait;
   private readonly never = new AbortController().signal;
   private lastPass: readonly LoopMember[] = [];
@@ -65,6 +65,7 @@ export class PassLoop {
   constructor(private readonly options: PassLoopOptions) {
     // Passes of one sequence that wait for their turn.
     setMaxListeners(0, this.never);
+    this.chunks = new ChunkSizer({ maxDelayMs: options.maxDelayMs, limit: options.maxRows });
     this.wait = new PassWait(options.runtime, () => this.consider());
   }
 
@@ -191,11 +192,10 @@ export class PassLoop {
 
   /** What of the next pass may be chunks. Answers whose next token is not there yet are delayed by it, too. */
   private chunkRows(ready: readonly LoopMember[]): number {
-    const { maxRows, maxDelayMs, chunkRows } = this.options;
+    const { maxRows, chunkRows } = this.options;
     if (![...this.members.values()].some((member) => isAnswer(member))) return Math.min(maxRows, chunkRows);
     const rows = ready.reduce((sum, member) => sum + (isAnswer(member) ? member.end - member.written : 0), 0);
-    const answerRows = Math.max(1, Math.min(rows, maxRows));
-    return chunkRowsFor(this.times.measured(), answerRows, { maxDelayMs, limit: maxRows });
+    return this.chunks.rows(Math.min(rows, maxRows));
   }
 
   /**
@@ -234,12 +234,14 @@ export class PassLoop {
 
   private async runJoint(prepared: readonly PlannedMember[]): Promise<void> {
     const begunMs = this.options.runtime.nowMs();
+    const answerRows = rowsOf(prepared.filter(({ member }) => isAnswer(member)));
+    const chunkRows = rowsOf(prepared) - answerRows;
     this.runningPasses += 1;
     try {
       this.begin(prepared);
       await this.runTogether(prepared);
       this.lastPassMs = this.options.runtime.nowMs() - begunMs;
-      this.times.add(rowsOf(prepared), this.lastPassMs);
+      this.chunks.ran({ answerRows, chunkRows, ms: this.lastPassMs });
     } catch (thrown) {
       const { code } = toOdmoeError(thrown);
       // A joint pass is cancelled where nobody is left.

@@ -1,6 +1,12 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { chunkRowsFor, expectedPassMs, PassTimes } from '../../main-node/batching/chunk-rows.js';
+import {
+  chunkRowsFor,
+  ChunkSizer,
+  expectedPassMs,
+  longestPassMs,
+  PassTimes,
+} from '../../main-node/batching/chunk-rows.js';
 import { LEAST_CHUNK_ROWS } from '../../main-node/batching/plan-pass.js';
 
 const LIMIT = 256;
@@ -12,12 +18,22 @@ function measured(...passes: [rows: number, ms: number][]): { rows: number; ms: 
 }
 
 describe('batching: what a pass takes by its rows', () => {
-  it('is the mean of passes of about that size, and a straight line between and behind them', () => {
-    const times = measured([1, 10], [1, 20], [9, 31]);
+  it('is the median of passes of about that size, and a straight line between and behind them', () => {
+    const times = measured([1, 15], [1, 900], [1, 14], [9, 31], [1, 15]);
     assert.equal(expectedPassMs(times, 1), 15);
     assert.equal(expectedPassMs(times, 5), 23);
     assert.equal(expectedPassMs(times, 17), 47);
     assert.equal(expectedPassMs(measured(), 3), null);
+  });
+
+  it('follows a change of a size within as many passes as are kept', () => {
+    const slow = Array.from({ length: 8 }, (): [number, number] => [1, 300]);
+    const quick = Array.from({ length: 5 }, (): [number, number] => [1, 30]);
+    assert.equal(expectedPassMs(measured(...slow, ...quick), 1), 30);
+  });
+
+  it('is never more than in proportion to the rows of a smaller size', () => {
+    assert.equal(expectedPassMs(measured([1, 30], [10, 5000]), 10), 300);
   });
 
   it('never falls with more rows, whatever was measured', () => {
@@ -41,11 +57,78 @@ describe('batching: rows of prompts beside answers', () => {
     assert.equal(chunkRowsFor(steep, 1, { maxDelayMs: 5, limit: 3 }), 3);
   });
 
-  it('are as many as the delay allows: under auto a quarter of what the pass takes without them', () => {
-    const times = measured([1, 10], [101, 30]);
-    assert.equal(chunkRowsFor(times, 1, { maxDelayMs: 10, limit: LIMIT }), 50);
-    assert.equal(chunkRowsFor(times, 1, { maxDelayMs: 'auto', limit: LIMIT }), 12);
-    assert.equal(chunkRowsFor(times, 51, { maxDelayMs: 'auto', limit: LIMIT }), 25);
-    assert.equal(chunkRowsFor(times, 51, { maxDelayMs: 'auto', limit: 20 }), 20);
+  it('are as many as the delay allows', () => {
+    const times = measured([1, 10], [101, 60]);
+    assert.equal(chunkRowsFor(times, 1, { maxDelayMs: 10, limit: LIMIT }), 20);
+    assert.equal(chunkRowsFor(times, 1, { maxDelayMs: 'auto', limit: LIMIT }), 60);
+    assert.equal(chunkRowsFor(times, 1, { maxDelayMs: 'auto', limit: 20 }), 20);
+    const slow = measured([1, 1000], [101, 2000]);
+    assert.equal(chunkRowsFor(slow, 1, { maxDelayMs: 'auto', limit: LIMIT }), 25);
+  });
+
+  it('make a short pass at most four times as long under auto, a long one at most a quarter longer', () => {
+    for (const [aloneMs, longestMs] of [
+      [10, 40],
+      [50, 200],
+      [125, 328.125],
+      [200, 250],
+      [2000, 2500],
+    ] as const)
+      assert.equal(longestPassMs(aloneMs, 'auto'), longestMs);
+  });
+});
+
+/** Of a stream of one answer beside a long prompt: rows of the chunks, and what the passes take. */
+function beside(sizer: ChunkSizer, passes: number, passMs: (rows: number) => number): { rows: number; ms: number }[] {
+  return Array.from({ length: passes }, () => {
+    const rows = sizer.rows(1);
+    const ms = passMs(1 + rows);
+    sizer.ran({ answerRows: 1, chunkRows: rows, ms });
+    return { rows, ms };
+  });
+}
+
+describe('batching: chunks as passes teach', () => {
+  const quick = (rows: number): number => 30 + (rows - 1) / 2;
+  let sizer: ChunkSizer;
+
+  beforeEach(() => {
+    sizer = new ChunkSizer({ maxDelayMs: 'auto', limit: LIMIT });
+  });
+
+  function alone(...passes: number[]): void {
+    for (const ms of passes) sizer.ran({ answerRows: 1, chunkRows: 0, ms });
+  }
+
+  it('grow soon beside a quick stream, though the first passes were slow', () => {
+    sizer.ran({ answerRows: 0, chunkRows: 128, ms: 9000 });
+    alone(900, 30, 30);
+    sizer.ran({ answerRows: 1, chunkRows: 8, ms: 800 });
+    const rows = beside(sizer, 30, quick).reduce((sum, pass) => sum + pass.rows, 0);
+    assert.ok(rows >= 1900, `${rows} rows in 30 passes`);
+  });
+
+  it('find back to their bound where passes without them have become quicker', () => {
+    alone(...Array.from({ length: 8 }, () => 200));
+    const passes = beside(sizer, 200, quick);
+    // Each sixteenth pass is of the answer alone; after five of them the median is what it takes now.
+    assert.ok(passes.slice(96).every(({ ms }) => ms <= 4 * 30));
+    assert.equal(passes.filter(({ rows }) => rows === 0).length, 12);
+  });
+
+  it('are halved after a pass that took much too long, and grow again', () => {
+    alone(30, 30, 30);
+    const before = beside(sizer, 10, quick).at(-1)?.rows ?? 0;
+    sizer.ran({ answerRows: 1, chunkRows: before, ms: 500 });
+    const after = sizer.rows(1);
+    assert.ok(before > 100 && after <= before / 2 && after >= before / 2 - 1);
+    assert.equal(beside(sizer, 3, quick).at(-1)?.rows, before);
+  });
+
+  it('have a pass without them only where an answer is ready', () => {
+    alone(30);
+    beside(sizer, 15, quick);
+    assert.equal(sizer.rows(1), 0);
+    assert.ok(sizer.rows(0) >= LEAST_CHUNK_ROWS);
   });
 });

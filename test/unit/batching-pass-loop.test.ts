@@ -157,8 +157,8 @@ describe('batching: the loop of passes', () => {
 
   it('takes who comes meanwhile into the next pass, and runs a prompt on between the tokens of others', () =>
     withLoop(async (test, runtime) => {
-      test.rowMs = PASS_MS / 2;
-      const late = runtime.sleep(3 * PASS_MS).then(() => test.answer(new CountedMember(2, 20), 1));
+      test.rowMs = 4 * PASS_MS;
+      const late = runtime.sleep(15 * PASS_MS).then(() => test.answer(new CountedMember(2, 20), 1));
       await Promise.all([test.answer(new CountedMember(1, 3), 6), late]);
       assert.deepEqual(test.passes, ['1:3', '1:1', '1:1 2:8', '1:1 2:8', '1:1 2:4', '1:1']);
     }));
