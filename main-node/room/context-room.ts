@@ -62,7 +62,17 @@ export class ContextRoom implements SequenceRoom {
     return { keyValueBytes, prefixBytes, prefixes: prefixes.size, cachedTokens, droppedPrefixes };
   }
 
-  /** Most positions that a request can have at all. */
+  get limitBytes(): number {
+    return this.options.limitBytes;
+  }
+
+  /** What the shortest answer takes. */
+  get leastBytes(): number {
+    const { bytesOf, maxPositions } = this.options;
+    return bytesOf(Math.min(CACHE_BLOCK_POSITIONS, maxPositions));
+  }
+
+  /** Most positions that a request can have at all; 0: not even a block fits. */
   get mostPositions(): number {
     const { bytesOf, limitBytes, maxPositions } = this.options;
     if (bytesOf(maxPositions) <= limitBytes) return maxPositions;

@@ -1,8 +1,10 @@
 import type { Devices } from '../../engine/devices/devices.js';
 import type { Device, DeviceInfo, Model } from '../../native/index.js';
+import { formatByteSize } from '../../shared/config/byte-size.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
 import { isRecurrent } from '../../shared/model/model-shape.js';
 import { CACHE_BLOCK_POSITIONS, sequenceMemoryBytes } from '../../shared/model/sequence-memory.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Runtime } from '../../shared/runtime/runtime.js';
 import { ContextRoom } from './context-room.js';
 
@@ -23,9 +25,9 @@ export interface RoomParts {
 const SHARE_OF_FREE_HOST_MEMORY = 0.5;
 const SHARE_OF_FREE_GPU_MEMORY = 0.9;
 
-/** The room of a main whose weights are loaded. */
+/** The room of a main whose weights are loaded. Throws CONFIG_INVALID where no answer could ever have room. */
 export function createContextRoom(
-  { main }: Pick<NodeSettings, 'main'>,
+  { main }: { main: Pick<NodeSettings['main'], 'contextMemoryBytes' | 'reusePrefixes'> },
   parts: RoomParts,
   passes: readonly PlannedPasses[],
 ): ContextRoom {
@@ -33,7 +35,7 @@ export function createContextRoom(
   const { shape } = model;
   const passRows = Math.max(...passes.map(({ rows }) => rows));
   const isEmulated = device.info().backend === 'emulated';
-  return new ContextRoom({
+  const room = new ContextRoom({
     ...{ model, runtime: parts.runtime },
     limitBytes:
       main.contextMemoryBytes === 'auto' ? bytesLeft(parts, bytesOfPasses(parts, passes)) : main.contextMemoryBytes,
@@ -42,6 +44,22 @@ export function createContextRoom(
     isRecurrent: shape.layers.some(({ mixer }) => isRecurrent(mixer)),
     reusesPrefixes: main.reusePrefixes,
   });
+  requireRoomForABlock(room, main.contextMemoryBytes);
+  return room;
+}
+
+/** Rows come in blocks: where not one has room, each request would be refused. */
+function requireRoomForABlock(room: ContextRoom, contextMemoryBytes: number | 'auto'): void {
+  if (room.mostPositions > 0) return;
+  const { limitBytes, leastBytes } = room;
+  const whatToDo =
+    contextMemoryBytes === 'auto'
+      ? "raise main's memory_budget, or free memory where it runs"
+      : 'raise main.context_memory, or leave it out';
+  throw new OdmoeError(
+    'CONFIG_INVALID',
+    `main has ${formatByteSize(limitBytes)} for the rows of answers, and the shortest one takes ${formatByteSize(leastBytes)}: ${whatToDo}`,
+  );
 }
 
 /** What weights and passes leave of the budget; without one, a share of what is free. */

@@ -4,9 +4,11 @@ import type { BatchMember } from '../../main-node/batching/batch-member.js';
 import { type MemberRows, RequestCounters } from '../../main-node/pass/pass-member.js';
 import { ContextRoom } from '../../main-node/room/context-room.js';
 import { PREFIX_BLOCK_TOKENS } from '../../main-node/room/prefix-index.js';
-import type { Device, Model, Pass, Sequence } from '../../native/index.js';
+import { createContextRoom } from '../../main-node/room/create-context-room.js';
+import { cudaStatus, type Device, type Model, type Pass, type Sequence } from '../../native/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { isRecurrent, type ModelShape } from '../../shared/model/model-shape.js';
-import { sequenceMemoryBytes } from '../../shared/model/sequence-memory.js';
+import { CACHE_BLOCK_POSITIONS, sequenceMemoryBytes } from '../../shared/model/sequence-memory.js';
 import { RUNTIME } from '../wall.js';
 import { RandomWeights } from './native-random-model.js';
 import { bits, openTestDevice } from './native-test-model.js';
@@ -128,6 +130,20 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
       room.enter(member);
       return { member, shared: shared?.positions ?? 0 };
     };
+
+    it('is refused where not even one block fits, and says what to do', () => {
+      const parts = { device, model, runtime: RUNTIME, devices: { cudaStatus } };
+      const create = (contextMemoryBytes: number): ContextRoom =>
+        createContextRoom({ main: { contextMemoryBytes, reusePrefixes: true } }, parts, [
+          { rows: PASS_ROWS, count: 1 },
+        ]);
+      const leastBytes = bytesOf(Math.min(CACHE_BLOCK_POSITIONS, shape.maxPositions));
+      assert.ok(create(leastBytes).mostPositions > 0);
+      assert.throws(
+        () => create(leastBytes - 1),
+        (error) => error instanceof OdmoeError && error.code === 'CONFIG_INVALID' && /raise main/.test(error.message),
+      );
+    });
 
     it('gives each the logits that it would have alone, within the limit', async () => {
       await fc.assert(
