@@ -105,6 +105,16 @@ describe('the page', function () {
     assert.equal((await door.fetch('/v1/models', undefined, { headers: { cookie } })).status, 401);
   });
 
+  it('is told which values passes may have, where it asks for another one', async () => {
+    for (const query of ['passes=maybe', 'passes=', 'passes=on&passes=off']) {
+      const answer = await door.fetch(`/cluster/events?${query}`, undefined, { headers: { 'x-api-key': KEY } });
+      assert.equal(answer.status, 400, query);
+      const { error } = (await answer.json()) as { error: { message: string; param: string; code: string } };
+      assert.deepEqual([error.param, error.code], ['passes', 'request_invalid']);
+      assert.match(error.message, /on or off/);
+    }
+  });
+
   it('is told the cluster, figures and what follows, until it leaves', async () => {
     const stop = new AbortController();
     const headers = { 'x-api-key': KEY };

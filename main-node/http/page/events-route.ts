@@ -1,4 +1,5 @@
 import type { ClusterEvent } from '../../../shared/cluster-events/cluster-events.js';
+import { OdmoeError } from '../../../shared/errors/odmoe-error.js';
 import type { EventQueue } from '../../events/event-queue.js';
 import type { Dialect } from '../delivery/dialect.js';
 import type { RegisterRoutes } from '../door-context.js';
@@ -12,15 +13,22 @@ const EVENTS: Dialect = {
   errorEvent: (error) => `event: error\ndata: ${JSON.stringify(openAiErrorBody(error))}\n\n`,
 };
 
-/** GET /cluster/events: what happens in the cluster, until the client goes or main stops. `passes=off` leaves passes out. */
+/** GET /cluster/events: what happens in the cluster, until the client goes or main stops. `passes=off` leaves passes out; `on` is what holds without it. */
 export const registerEvents: RegisterRoutes = (app, { feed, deliverStream }) => {
   app.get<{ Querystring: { passes?: unknown } }>('/cluster/events', (request, reply) => {
+    const withPasses = wantsPasses(request.query.passes);
     // A question whether the stream is there gets headers alone.
     if (request.method === 'HEAD') return reply.type(EVENTS.streamType).send();
-    const queue = feed.listen(request.query.passes !== 'off');
+    const queue = feed.listen(withPasses);
     return deliverStream(request, reply, EVENTS, (signal) => piecesOf(queue, signal));
   });
 };
+
+function wantsPasses(passes: unknown): boolean {
+  if (passes === undefined || passes === 'on') return true;
+  if (passes === 'off') return false;
+  throw new OdmoeError('REQUEST_INVALID', 'passes is on or off', { field: 'passes' });
+}
 
 async function* piecesOf(queue: EventQueue, signal: AbortSignal): AsyncGenerator<string, void, undefined> {
   const leave = (): void => queue.end();
