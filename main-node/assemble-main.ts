@@ -18,6 +18,7 @@ import { DraftCostMeter } from './decode/draft-costs.js';
 import { PredictionPost } from './decode/prediction-post.js';
 import type { ClusterFeed } from './events/cluster-feed.js';
 import type { ServedCluster } from './events/cluster-view.js';
+import { problemsWithLost } from './events/lost-nodes.js';
 import { MainEvents, type MainMoment } from './events/main-events.js';
 import type { ServedMetrics, ServedModel } from './http/door-context.js';
 import { servedModel } from './http/served-model.js';
@@ -223,12 +224,14 @@ export function assemble(
     randomSeed: () => runtime.randomInt(RANDOM_SEED_LIMIT),
     onDeviceLost: giveUp,
   });
-  const status = (): StatusReply => ({
-    nodes: statuses(),
+  const status = (): StatusReply => {
+    const nodes = statuses();
+    return { ...told(), nodes, problems: problemsWithLost(membership.problems(), events.lostBeside(nodes)) };
+  };
+  const told = () => ({
     placement: roster.placement,
     groupReason: roster.groupReason,
     httpAddress: httpAddress(),
-    problems: membership.problems(),
     ...engine.layerWaits.told(roster.connectedWorkers()),
     links: roster.links(),
     ...inference.counts(),
@@ -240,8 +243,7 @@ export function assemble(
     arithmetic: arithmeticOf(settings, loaded),
     rows: rowFigures(engine),
   });
-  const { feed } = events;
-  return { engine, membership, inference, status, metrics: servedMetrics(metrics, figures), model, feed };
+  return { engine, membership, inference, status, metrics: servedMetrics(metrics, figures), model, feed: events.feed };
 }
 
 function rowFigures({ room }: ClusterEngine): RowFigures {

@@ -1,5 +1,5 @@
 import type { ClusterView } from '../../shared/cluster-events/cluster-events.js';
-import { type ClusterProblem, clusterProblems, lostProblem } from '../../shared/diagnosis/cluster-problems.js';
+import { clusterProblems } from '../../shared/diagnosis/cluster-problems.js';
 import { isLoopbackHost } from '../../shared/rpc/credentials.js';
 import { dialAddress, hostOf } from '../../shared/rpc/addresses.js';
 import type { NodeIdentity, StatusReply } from '../../shared/rpc/messages.js';
@@ -18,7 +18,7 @@ export interface ServedCluster {
   machineAddress: string;
 }
 
-/** What changes. */
+/** What changes. `status.problems` tells of those that are lost. */
 export interface ClusterMoment {
   atMs: number;
   status: StatusReply;
@@ -41,21 +41,10 @@ export function clusterView(served: ServedCluster, { atMs, status, lost }: Clust
     groupReason: status.groupReason,
     activeRequests: status.activeSequences,
     queuedRequests: status.queuedRequests,
-    problems: problemsOf(status, lost),
+    problems: clusterProblems(status),
     joinCommand: own === undefined ? '' : joinCommand(own, served),
     isThisMachineOnly: own !== undefined && isLoopbackHost(hostOf(own.address)),
   };
-}
-
-/** That a daemon which is lost cannot be dialled either is no news. */
-function problemsOf(status: StatusReply, lost: readonly LostNode[]): ClusterProblem[] {
-  const ids = new Set(lost.map(({ identity }) => identity.id));
-  return [
-    ...lost.map(({ identity, reason }) =>
-      lostProblem(identity.id, identity.role === 'ROLE_SHADOW' ? 'shadow' : 'worker', `it is lost: ${reason}`),
-    ),
-    ...clusterProblems(status).filter(({ node, code }) => code !== 'TIMEOUT' || !ids.has(node)),
-  ];
 }
 
 /** What makes another box a worker: it needs nothing but main's address, and fetches what it is going to run. */

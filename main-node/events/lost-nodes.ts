@@ -1,4 +1,5 @@
-import type { NodeIdentity, NodeStatus } from '../../shared/rpc/messages.js';
+import type { ErrorCode } from '../../shared/errors/registry.js';
+import type { NodeIdentity, NodeStatus, PeerProblem } from '../../shared/rpc/messages.js';
 
 /** So long a node that was lost is told of, unless it comes back before. */
 export const LOST_KEPT_MS = 10 * 60_000;
@@ -38,4 +39,16 @@ export class LostNodes {
     for (const [id, { lostMs }] of this.nodes) if (lostMs <= dueMs || connected.has(id)) this.nodes.delete(id);
     return [...this.nodes.values()];
   }
+}
+
+/** Lost nodes are problems, too. That one of them cannot be dialled either is no news. */
+export function problemsWithLost(problems: readonly PeerProblem[], lost: readonly LostNode[]): PeerProblem[] {
+  const ids = new Set(lost.map(({ identity }) => identity.id));
+  return [
+    ...lost.map(({ identity: { id, role }, address, reason }) => {
+      const code: ErrorCode = role === 'ROLE_SHADOW' ? 'SHADOW_LOST' : 'WORKER_LOST';
+      return { address, id, code, message: `it is lost: ${reason}` };
+    }),
+    ...problems.filter(({ id, code }) => code !== 'TIMEOUT' || !ids.has(id)),
+  ];
 }

@@ -1,5 +1,5 @@
 import type { PassTrace } from '../../shared/cluster-events/cluster-events.js';
-import type { StatusReply } from '../../shared/rpc/messages.js';
+import type { NodeStatus, StatusReply } from '../../shared/rpc/messages.js';
 import type { Runtime } from '../../shared/runtime/runtime.js';
 import type { RosterObserver } from '../cluster/roster.js';
 import type { PeerCounts } from '../cluster/peer-totals.js';
@@ -10,7 +10,7 @@ import { ClusterFeed } from './cluster-feed.js';
 import { clusterView, type ServedCluster } from './cluster-view.js';
 import { ExpertHeatCounts } from './expert-heat.js';
 import { Figures } from './figures.js';
-import { LostNodes } from './lost-nodes.js';
+import { type LostNode, LostNodes } from './lost-nodes.js';
 import type { PassRecord } from './pass-record.js';
 import { PassRecorder } from './pass-recorder.js';
 import { passTrace } from './pass-trace.js';
@@ -27,12 +27,13 @@ export class MainEvents {
   readonly requests: RequestObserver;
   readonly nodes: RosterObserver;
   readonly passes: PassObserver;
+  private readonly lost: LostNodes;
 
   /** `moment`: asked from start() on. */
   constructor(served: ServedCluster, moment: () => MainMoment, runtime: Runtime, startedMs: number) {
     const answers = new AnswerTotals();
     const figures = new Figures();
-    const lost = new LostNodes(() => runtime.nowMs());
+    const lost = (this.lost = new LostNodes(() => runtime.nowMs()));
     const heat = new ExpertHeatCounts(served);
     // Listeners that begin while it is kept share a pass's trace: of thousands of experts it is large.
     const traces = new WeakMap<PassRecord, PassTrace>();
@@ -51,8 +52,11 @@ export class MainEvents {
     this.passes = passes;
     const view = () => {
       const status = moment().status();
-      const connected = new Set(status.nodes.map(({ identity }) => identity.id));
-      return clusterView(served, { atMs: Math.round(runtime.nowMs() - startedMs), status, lost: lost.list(connected) });
+      return clusterView(served, {
+        atMs: Math.round(runtime.nowMs() - startedMs),
+        status,
+        lost: this.lostBeside(status.nodes),
+      });
     };
     const counts = () => {
       const { activeSequences: activeRequests, queuedRequests, peerCounts: peers } = moment();
@@ -78,5 +82,10 @@ export class MainEvents {
         this.feed.nodesChanged();
       },
     };
+  }
+
+  /** Nodes that were lost and are not among those that are there. */
+  lostBeside(nodes: readonly NodeStatus[]): LostNode[] {
+    return this.lost.list(new Set(nodes.map(({ identity }) => identity.id)));
   }
 }

@@ -57,9 +57,3 @@ const ADVICE: Partial<Record<ErrorCode, string>> = {
   WORKER_LOST: 'start it again, or look at its log and at the network; its work goes to the other workers meanwhile',
   SHADOW_LOST: 'start it again, or look at its log and at the network; experts are not predicted meanwhile',
 };
-
-/** A daemon that was there, and is so no longer. */
-export function lostProblem(node: string, role: 'shadow' | 'worker', message: string): ClusterProblem {
-  const code = role === 'shadow' ? 'SHADOW_LOST' : 'WORKER_LOST';
-  return { node, code, message, advice: adviceFor(code) };
-}

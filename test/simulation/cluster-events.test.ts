@@ -77,10 +77,16 @@ describe('what a simulated cluster tells of itself', function () {
     assert.equal(problem?.code, 'WORKER_LOST');
     assert.notEqual(problem.advice, '');
     assert.deepEqual(lost.cluster.groups, [['worker-0']]);
+    const told = (await cluster.status()).problems;
+    assert.deepEqual(
+      told.map(({ id, code }) => `${id} ${code}`),
+      ['worker-1 WORKER_LOST'],
+    );
     const after = listener.events.length;
     await cluster.startAgain('worker-1');
     const back = await listener.until('cluster', (event) => nodeOf(event, 'worker-1').state === 'up', after);
     assert.equal(back.cluster.nodes.length, 3);
+    assert.deepEqual((await cluster.status()).problems, []);
     listener.end();
   });
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { clusterView, joinCommand, type ServedCluster } from '../../main-node/events/cluster-view.js';
-import { LOST_KEPT_MS, LostNodes, MAX_LOST_NODES } from '../../main-node/events/lost-nodes.js';
+import { LOST_KEPT_MS, LostNodes, MAX_LOST_NODES, problemsWithLost } from '../../main-node/events/lost-nodes.js';
 import { emptyNodeStatus } from '../../shared/rpc/node-status.js';
 import type { NodeIdentity, NodeStatus, RoleName, StatusReply } from '../../shared/rpc/messages.js';
 
@@ -75,13 +75,14 @@ describe('the view of a cluster', () => {
   it('names what is wrong and what to do: no workers, peers that do not answer, a node that is lost', () => {
     const silent = (id: string) => ({ address: `${id}:1`, id, code: 'TIMEOUT', message: 'no daemon answers' });
     const lost = [{ identity: identity('b'), address: 'b:1', status: null, reason: 'it was silent', lostMs: 0 }];
-    const now = status({ nodes: [node('main', 'ROLE_MAIN')], problems: [silent('b'), silent('c')], placement: null });
-    const { problems, nodes, groups } = clusterView(SERVED, { atMs: 0, status: now, lost });
+    const problems = problemsWithLost([silent('b'), silent('c')], lost);
+    const now = status({ nodes: [node('main', 'ROLE_MAIN')], problems, placement: null });
+    const { problems: named, nodes, groups } = clusterView(SERVED, { atMs: 0, status: now, lost });
     assert.deepEqual(
-      problems.map((problem) => `${problem.node} ${problem.code}`),
-      ['b WORKER_LOST', ' NO_WORKERS', 'c TIMEOUT'],
+      named.map((problem) => `${problem.node} ${problem.code}`),
+      [' NO_WORKERS', 'b WORKER_LOST', 'c TIMEOUT'],
     );
-    for (const { advice } of problems) assert.notEqual(advice, '');
+    for (const { advice } of named) assert.notEqual(advice, '');
     assert.deepEqual(groups, []);
     const gone = nodes[1];
     assert.deepEqual([gone?.id, gone?.state, gone?.reason, gone?.link], ['b', 'lost', 'it was silent', null]);
