@@ -125,6 +125,9 @@ export class ScriptedMain {
       case 'status':
         this.statuses.push(reply.status);
         return;
+      case 'prefixKept':
+        // Sequences that this main begins name no prefix.
+        return;
     }
   }
 }
