@@ -297,7 +297,7 @@ export class Membership {
     for (const [bootId, untilMs] of this.unresponsive) if (untilMs <= now) this.unresponsive.delete(bootId);
     if (!this.unresponsive.has(peer.bootId)) return;
     throw new OdmoeError(
-      'TIMEOUT',
+      'WORKER_LOST',
       `worker ${peer.id} at ${address} let an execute run out of time and is left alone for ` +
         `${UNRESPONSIVE_PAUSE_MS / 1000} s; restart it if it hangs`,
     );
