@@ -7,7 +7,7 @@ import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
 import { loadDeviceProfile } from '../../shared/emulation/load-device-profile.js';
 import { snakeCaseKeys } from '../../shared/json/snake-case.js';
 import { type ChatTurn, DemoService, type DemoServing } from './serve-demo.js';
-import type { ServeRow } from './serve-figures.js';
+import { percentiles, type ServeRow } from './serve-figures.js';
 import { serveSimulated } from './serve-simulated.js';
 
 interface BenchServeFlags {
@@ -129,16 +129,10 @@ function asJson({ rows, chat }: ServeReport): unknown {
 /** Medians over the conversations. */
 function turnsOf(chat: readonly ChatTurn[][]): ChatTurn[] {
   const [first = []] = chat;
-  return first.map((_, turn) => ({
-    ttftMs: median(chat.map((turns) => turns[turn]?.ttftMs ?? 0)),
-    promptTokens: median(chat.map((turns) => turns[turn]?.promptTokens ?? 0)),
-    cachedTokens: median(chat.map((turns) => turns[turn]?.cachedTokens ?? 0)),
-  }));
-}
-
-function median(values: readonly number[]): number {
-  const sorted = [...values].sort((left, right) => left - right);
-  return sorted[Math.floor(sorted.length / 2)] ?? 0;
+  return first.map((_, turn) => {
+    const median = (of: keyof ChatTurn): number => percentiles(chat.map((turns) => turns[turn]?.[of] ?? 0)).p50;
+    return { ttftMs: median('ttftMs'), promptTokens: median('promptTokens'), cachedTokens: median('cachedTokens') };
+  });
 }
 
 const ROW_COLUMNS: readonly TableColumn[] = [

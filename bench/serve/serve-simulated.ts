@@ -1,16 +1,19 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { ASSUMED_RECALL } from '../../cli/client/simulation-flags.js';
 import type { ExpertStorage, NodeSettings } from '../../shared/config/node-settings.js';
 import type { DeviceProfile } from '../../shared/emulation/device-profile.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { chooseGroupSize, nominalLayerCosts } from '../../shared/placement/group-size.js';
 import { startDaemons, stopDaemons } from '../../simulator/cluster/run-daemons.js';
 import { type SimulatedAnswer, SimulatedCluster } from '../../simulator/cluster/simulated-cluster.js';
 import { ProfiledLinks } from '../../simulator/network/link-model.js';
 import { clusterSettings } from '../../simulator/simulate/cluster-settings.js';
-import { type ClusterSetUp, clusterTimes, DEFAULT_SET_UP } from '../../simulator/simulate/cluster-set-up.js';
+import {
+  type ClusterSetUp,
+  type ClusterTimes,
+  clusterTimes,
+  DEFAULT_SET_UP,
+} from '../../simulator/simulate/cluster-set-up.js';
 import { ClusterTiming } from '../../simulator/simulate/cluster-timing.js';
+import { inTraceDirectory, placementOf } from '../../simulator/simulate/simulate-cluster.js';
 import { tracedWorld } from '../../simulator/simulate/traced-world.js';
 import type { ClusterTrace } from '../../simulator/trace/cluster-trace.js';
 import { SyntheticTrace } from '../../simulator/trace/synthetic-trace.js';
@@ -29,24 +32,15 @@ export interface SimulatedServing {
   seed: number;
 }
 
-/** Recall of shadow where nobody has measured it, as OD-MoE found it. */
-const RECALL = 0.997;
-
 /** So many users at a time on a profiled cluster: the daemons' own code on a virtual clock. Deterministic. */
-export async function serveSimulated(serving: SimulatedServing, users: number, batching: boolean): Promise<ServeRow> {
-  const directory = await mkdtemp(join(tmpdir(), 'odmoe-serve-'));
-  try {
-    await writeFile(join(directory, 'trace'), '');
-    return await run(serving, users, batching, directory);
-  } finally {
-    await rm(directory, { recursive: true, force: true });
-  }
+export function serveSimulated(serving: SimulatedServing, users: number, batching: boolean): Promise<ServeRow> {
+  return inTraceDirectory((directory) => run(serving, users, batching, directory));
 }
 
 async function run(serving: SimulatedServing, users: number, batching: boolean, directory: string): Promise<ServeRow> {
   const times = clusterTimes(serving.profile, serving.expertStorage);
   const trace = servedTrace(serving, users);
-  const setUp = setUpOf(serving);
+  const setUp = setUpOf(serving, times);
   let nowMs = (): number => 0;
   const timing = new ClusterTiming(
     trace,
@@ -80,23 +74,16 @@ function servingSettings(settings: NodeSettings, enabled: boolean): NodeSettings
   };
 }
 
-/** The traced model's experts are of no size: groups are as large as the daemons would have them for the profiled model. */
-function setUpOf({ workers, prediction, profile }: SimulatedServing): ClusterSetUp {
-  const { shape, quantization } = profile.model;
-  const costs = nominalLayerCosts(shape, quantization === 'none' ? 'bf16' : quantization);
-  const groupSize = chooseGroupSize(workers, shape.expertsPerToken, costs).size;
-  return {
-    ...DEFAULT_SET_UP,
-    workers,
-    prediction: { source: prediction, layersAhead: 1 },
-    placement: { ...DEFAULT_SET_UP.placement, groupSize },
-  };
+function setUpOf({ workers, prediction }: SimulatedServing, times: ClusterTimes): ClusterSetUp {
+  const setUp = { ...DEFAULT_SET_UP, workers, prediction: { source: prediction, layersAhead: 1 } };
+  return { ...setUp, placement: placementOf(times, setUp) };
 }
 
 /** Each request has a prompt of its own, as long as it is planned. */
-function servedTrace({ profile, answers, seed }: SimulatedServing, users: number): ClusterTrace {
+function servedTrace({ profile, prediction, answers, seed }: SimulatedServing, users: number): ClusterTrace {
   const { expertLayers: layers, experts, expertsPerToken } = profile.model.shape;
-  const setting = { layers, experts, expertsPerToken, prompts: users * answers, recall: RECALL, acceptance: 0, seed };
+  const recall = ASSUMED_RECALL[prediction];
+  const setting = { layers, experts, expertsPerToken, prompts: users * answers, recall, acceptance: 0, seed };
   const most = { promptTokens: PROMPT_TOKENS.most, iterations: ANSWER_TOKENS.most };
   const numbers = new SyntheticTrace({ ...setting, ...most });
   const planned = (prompt: number) => plannedRequest(seed, Math.floor(prompt / answers), prompt % answers);

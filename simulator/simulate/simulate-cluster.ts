@@ -36,8 +36,7 @@ export async function simulateCluster(
   trace: ClusterTrace,
   { tokens, requests = 1, diagramPosition = null }: SimulationRequest,
 ): Promise<SimulationResult> {
-  const directory = await traceDirectory();
-  try {
+  return inTraceDirectory(async (directory) => {
     const promptOf = (request: number): number => request % trace.prompts;
     let nowMs = (): number => 0;
     const timing = new ClusterTiming(trace, times, promptOf, () => nowMs(), diagramPosition);
@@ -61,24 +60,29 @@ export async function simulateCluster(
     const result = summarize(answers, timing, { events: cluster.clock.eventCount, workers: setUp.workers });
     await stopDaemons(cluster);
     return result;
-  } finally {
-    await rm(directory, { recursive: true, force: true });
-  }
+  });
 }
 
 /** The traced model's experts are of no size: groups are as large as the daemons would have them for the profiled model. */
-function placementOf({ model: { shape, quantization } }: ClusterTimes, setUp: ClusterSetUp): ClusterSetUp['placement'] {
+export function placementOf(
+  { model: { shape, quantization } }: ClusterTimes,
+  setUp: ClusterSetUp,
+): ClusterSetUp['placement'] {
   const { placement, workers } = setUp;
   if (placement.groupSize !== 'auto') return placement;
   const costs = nominalLayerCosts(shape, quantization === 'none' ? 'bf16' : quantization);
   return { ...placement, groupSize: chooseGroupSize(workers, shape.expertsPerToken, costs).size };
 }
 
-/** A directory that daemons take for a whole pack's. */
-async function traceDirectory(): Promise<string> {
+/** With a directory that daemons take for a whole pack's, and that is removed afterwards. */
+export async function inTraceDirectory<Result>(run: (directory: string) => Promise<Result>): Promise<Result> {
   const directory = await mkdtemp(join(tmpdir(), 'odmoe-simulate-'));
-  await writeFile(join(directory, 'trace'), '');
-  return directory;
+  try {
+    await writeFile(join(directory, 'trace'), '');
+    return await run(directory);
+  } finally {
+    await rm(directory, { recursive: true, force: true });
+  }
 }
 
 function requestOf(trace: ClusterTrace, prompt: number, tokens: number): GenerateRequest {

@@ -125,7 +125,10 @@ describe('odmoe chat on a terminal', () => {
 
   function start(...args: string[]): { type: (keys: string) => void; ended: Promise<number | null> } {
     const words = [process.execPath, ODMOE, 'chat', ...args].map((word) => `'${word}'`).join(' ');
-    const running = spawn('script', ['-qec', words, '/dev/null'], { env: { ...process.env, XDG_STATE_HOME: state } });
+    // A shell that stays beside the command would die of the Ctrl-C itself: dash ends with 130 then.
+    const running = spawn('script', ['-qec', `exec ${words}`, '/dev/null'], {
+      env: { ...process.env, XDG_STATE_HOME: state },
+    });
     child = running;
     running.stdout.on('data', (data: Buffer) => (screen += data.toString()));
     const ended = new Promise<number | null>((resolve) => running.on('close', resolve));
