@@ -1,5 +1,5 @@
-import type { Measure, Measurement } from './measurement.js';
-import { paperSetUp, PAPER_SET_UP, type SetUp } from './set-up.js';
+import type { Measure, Measurement, Range } from './measurement.js';
+import { paperSetUp, PAPER_SET_UP, type CachedMachine, type SetUp } from './set-up.js';
 
 /** One number of the paper beside ours. */
 export interface Cell {
@@ -8,7 +8,10 @@ export interface Cell {
   column: string;
   /** Null: the paper gives a drawing and no number. */
   paper: number | null;
+  /** Mean over the prompts. */
   measured: number | null;
+  /** Lowest and highest of a prompt; null: not measured prompt by prompt. */
+  range: Range | null;
   /** The simulator's; null where it does not say. */
   simulated: number | null;
   /** The profile's free constants were fitted to this cell. */
@@ -29,9 +32,14 @@ export interface OrderCheck {
 export interface PastRow {
   setUp: string;
   decodeTokensPerS: number;
+  /** Lowest and highest of a prompt. */
+  range: Range;
   simulatedTokensPerS: number | null;
   ttftMs: number;
+  /** Decode speed over that of the FP32 machine that holds the whole model and makes no drafts, as the paper compares. */
   overFullyCached: number;
+  /** A machine that holds the whole model: what others are compared with. */
+  wholeModel: boolean;
   recall: number | null;
   acceptance: number | null;
   /** Every answer has the tokens of the paper's set-up. */
@@ -101,11 +109,13 @@ const CASES: readonly [string, SetUp][] = [
 /** OD-MoE's prefill in steps, on cards that either send or receive. */
 const STRUCTURE_FITTED = `OD-MoE ${TTFT}`;
 
+/** Of token and KV alignment, all 25 pairs. */
 const PERIODS = [1, 2, 4, 8, 16];
 const KEY_VALUE_PERIODS = [1, 2, 4, 8, 16, 32];
 
 /** Each of the steps past the paper alone, then all of them. Packed experts leave room for a second slot in the same memory. */
 const PACKED: Partial<SetUp> = { expertStorage: 'fixed4' };
+const DRAFTING: Partial<SetUp> = { streamKeyValues: true, optimistic: true, draftRows: 'auto', spread: 'all' };
 const PAST: readonly [string, SetUp][] = [
   ["paper's set-up", PAPER_SET_UP],
   ['streamed KV', paperSetUp({ streamKeyValues: true })],
@@ -115,14 +125,27 @@ const PAST: readonly [string, SetUp][] = [
   ['packed loads', paperSetUp(PACKED)],
   ['packed loads, 2 slots', paperSetUp({ ...PACKED, slots: 2 })],
   ['prefill overlapped', paperSetUp({ prefillOverlap: true })],
-  [
-    'all together',
-    paperSetUp({
-      ...{ streamKeyValues: true, optimistic: true, draftRows: 'auto', spread: 'all', prefillOverlap: true },
-      ...{ ...PACKED, slots: 2 },
-    }),
-  ],
+  ['all together', paperSetUp({ ...DRAFTING, ...PACKED, prefillOverlap: true, slots: 2 })],
 ];
+
+/** Experts that are under way at a time: as many as the model has in a layer. */
+const WHOLE_SLOTS = 8;
+
+/**
+ * Machines that hold the whole model: as the paper's, in BF16, and with a shadow whose drafts they verify. The latter are a worker beside
+ * main in one box: its link and network take no time, so every expert is where it is needed at once.
+ */
+const WHOLE_MODEL: readonly [string, SetUp | CachedMachine][] = [
+  ['fully cached', 'cached'],
+  ['fully cached, BF16', 'cached-bf16'],
+  ['fully cached, drafts', wholeWithDrafts('rtx3090-whole-fp32', 'fp32')],
+  ['fully cached, BF16, drafts', wholeWithDrafts('rtx3090-whole-bf16', 'bf16')],
+];
+function wholeWithDrafts(profile: string, expertStorage: SetUp['expertStorage']): SetUp {
+  return paperSetUp({
+    ...{ ...DRAFTING, profile, expertStorage, workers: 1, prefillOverlap: true, slots: WHOLE_SLOTS },
+  });
+}
 
 /** Measures what a table or figure of the paper shows. */
 export async function measureTable(table: PaperTable, measure: Measure): Promise<TableResult> {
@@ -140,17 +163,27 @@ export async function measureTable(table: PaperTable, measure: Measure): Promise
   }
 }
 
+type Values = Pick<Cell, 'measured' | 'range' | 'simulated'>;
+
+function decodeValues({ decodeTokensPerS, decodeRange, simulated }: Measurement): Values {
+  return { measured: decodeTokensPerS, range: decodeRange, simulated: simulated?.decodeTokensPerS ?? null };
+}
+
+function onlyMeasured(measured: number | null): Values {
+  return { measured, range: null, simulated: null };
+}
+
 async function table2(measure: Measure): Promise<Cell[]> {
   const cells: Cell[] = [];
-  const rows: [Table2Row, SetUp | 'cached'][] = [
+  const rows: [Table2Row, SetUp | CachedMachine][] = [
     ['fully cached', 'cached'],
     ['OD-MoE', PAPER_SET_UP],
   ];
   for (const [row, setUp] of rows) {
-    const cell = (column: string, paper: number | null, measured: number | null, simulated: number | null): Cell => {
+    const cell = (column: string, paper: number | null, values: Values): Cell => {
       const name = `${row} ${column}`;
       const fitted = { calibrated: CALIBRATED.has(name), structureFitted: name.startsWith(STRUCTURE_FITTED) };
-      return { table: 'table2', row, column, paper, measured, simulated, ...fitted };
+      return { table: 'table2', row, column, paper, ...values, ...fitted };
     };
     let memoryBytes = 0;
     for (const [index, [input, output]] of LENGTHS.entries()) {
@@ -159,18 +192,16 @@ async function table2(measure: Measure): Promise<Cell[]> {
       const lengths = longest === output ? `(${input}, ${output})` : `(${input}, ${output}) cut to ${longest}`;
       const paper = TABLE_2[row];
       const { simulated } = measured;
-      const simulatedTokensPerS = simulated?.decodeTokensPerS ?? null;
-      cells.push(
-        cell(`${DECODE} ${lengths}`, paper[DECODE][index] ?? null, measured.decodeTokensPerS, simulatedTokensPerS),
-      );
-      cells.push(cell(`${TTFT} ${lengths}`, paper[TTFT][index] ?? null, measured.ttftMs, simulated?.ttftMs ?? null));
+      cells.push(cell(`${DECODE} ${lengths}`, paper[DECODE][index] ?? null, decodeValues(measured)));
+      const ttft = { measured: measured.ttftMs, range: measured.ttftRangeMs, simulated: simulated?.ttftMs ?? null };
+      cells.push(cell(`${TTFT} ${lengths}`, paper[TTFT][index] ?? null, ttft));
       // The first token's share of an answer that was cut is another one.
       const whole = measured.tokenIds.every((tokenIds) => tokenIds.length === output);
       const outputTokensPerS = whole ? measured.outputTokensPerS : null;
-      cells.push(cell(`${OUTPUT} ${lengths}`, paper[OUTPUT][index] ?? null, outputTokensPerS, null));
+      cells.push(cell(`${OUTPUT} ${lengths}`, paper[OUTPUT][index] ?? null, onlyMeasured(outputTokensPerS)));
       memoryBytes = Math.max(memoryBytes, measured.memoryBytes);
     }
-    cells.push(cell(MEMORY, TABLE_2[row].memoryGb, memoryBytes / BYTES_PER_GB, null));
+    cells.push(cell(MEMORY, TABLE_2[row].memoryGb, onlyMeasured(memoryBytes / BYTES_PER_GB)));
   }
   return cells;
 }
@@ -189,13 +220,8 @@ function isNoSlower(cell: Cell, other: Cell | undefined): boolean {
   return (cell.measured ?? 0) >= (other?.measured ?? 0) * (1 - ORDER_TOLERANCE);
 }
 
-/** Equal periods of both, and each varied while the other is one. */
 async function figure9(measure: Measure): Promise<TableResult> {
-  const pairs = [
-    ...PERIODS.map((period) => [period, period] as const),
-    ...PERIODS.slice(1).map((period) => [1, period] as const),
-    ...PERIODS.slice(1).map((period) => [period, 1] as const),
-  ];
+  const pairs = PERIODS.flatMap((token) => PERIODS.map((keyValue) => [token, keyValue] as const));
   const setUps = pairs.map(([token, keyValue]): [string, SetUp] => [
     `T${token}_KV${keyValue}`,
     paperSetUp({ alignTokenPeriod: token, alignKeyValuePeriod: keyValue }),
@@ -214,8 +240,7 @@ async function figure10(measure: Measure): Promise<TableResult> {
 async function decodeCells(table: PaperTable, setUps: readonly [string, SetUp][], measure: Measure): Promise<Cell[]> {
   const cells: Cell[] = [];
   for (const [row, setUp] of setUps) {
-    const { decodeTokensPerS, simulated } = await measure(setUp, INPUT_TOKENS, OUTPUT_TOKENS);
-    const values = { measured: decodeTokensPerS, simulated: simulated?.decodeTokensPerS ?? null };
+    const values = decodeValues(await measure(setUp, INPUT_TOKENS, OUTPUT_TOKENS));
     cells.push({ table, row, column: DECODE, paper: null, ...values, calibrated: false, structureFitted: false });
   }
   return cells;
@@ -236,18 +261,26 @@ function withBest(table: PaperTable, cells: Cell[], best: string): TableResult {
 async function pastThePaper(measure: Measure): Promise<PastRow[]> {
   const cached = await measure('cached', INPUT_TOKENS, OUTPUT_TOKENS);
   const baseline = await measure(PAPER_SET_UP, INPUT_TOKENS, OUTPUT_TOKENS);
-  const rows = [pastRow('fully cached', cached, cached, baseline)];
-  for (const [name, setUp] of PAST) {
-    rows.push(pastRow(name, await measure(setUp, INPUT_TOKENS, OUTPUT_TOKENS), cached, baseline));
+  const rows: PastRow[] = [];
+  for (const [name, setUp] of [...WHOLE_MODEL, ...PAST]) {
+    const measured = await measure(setUp, INPUT_TOKENS, OUTPUT_TOKENS);
+    const wholeModel = WHOLE_MODEL.some(([whole]) => whole === name);
+    rows.push({ ...pastRow(name, measured, cached, baseline), wholeModel });
   }
   return rows;
 }
 
-function pastRow(name: string, measured: Measurement, cached: Measurement, baseline: Measurement): PastRow {
-  const { decodeTokensPerS, simulated, ttftMs, recall, acceptance, tokenIds } = measured;
+function pastRow(
+  name: string,
+  measured: Measurement,
+  cached: Measurement,
+  baseline: Measurement,
+): Omit<PastRow, 'wholeModel'> {
+  const { decodeTokensPerS, decodeRange, simulated, ttftMs, recall, acceptance, tokenIds } = measured;
   return {
     setUp: name,
     decodeTokensPerS,
+    range: decodeRange,
     simulatedTokensPerS: simulated?.decodeTokensPerS ?? null,
     ttftMs,
     overFullyCached: decodeTokensPerS / cached.decodeTokensPerS,
@@ -257,9 +290,29 @@ function pastRow(name: string, measured: Measurement, cached: Measurement, basel
   };
 }
 
-/** Decode speed of the fastest set-up over that of the whole model on one device; null where either was not measured. */
+/** Decode speed of the fastest cluster over that of a machine that holds the whole model. */
+export interface Headline {
+  cluster: string;
+  machine: string;
+  ratio: number;
+}
+
+/** The fastest cluster beside each machine that holds the whole model; empty where `past` was not measured. */
+export function likeWithLike({ past }: TableResult): Headline[] {
+  const [fastest] = past
+    .filter(({ wholeModel }) => !wholeModel)
+    .sort((left, right) => right.decodeTokensPerS - left.decodeTokensPerS);
+  if (fastest === undefined) return [];
+  return past
+    .filter(({ wholeModel }) => wholeModel)
+    .map(({ setUp, decodeTokensPerS }) => ({
+      ...{ cluster: fastest.setUp, machine: setUp, ratio: fastest.decodeTokensPerS / decodeTokensPerS },
+    }));
+}
+
+/** Decode speed of the fastest cluster over that of the paper's fully cached machine; null where either was not measured. */
 export function bestDecodeOverFullyCached({ cells, past }: TableResult): number | null {
-  const ofPast = past.filter(({ setUp }) => setUp !== 'fully cached').map(({ overFullyCached }) => overFullyCached);
+  const ofPast = past.filter(({ wholeModel }) => !wholeModel).map(({ overFullyCached }) => overFullyCached);
   const column = `${DECODE} (${INPUT_TOKENS}, ${OUTPUT_TOKENS})`;
   const ofTable = (row: Table2Row): number | null =>
     cells.find((cell) => cell.table === 'table2' && cell.row === row && cell.column === column)?.measured ?? null;

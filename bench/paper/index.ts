@@ -6,7 +6,7 @@ import { withInterrupt } from '../../cli/client/interrupt.js';
 import { NATIVE_PACKING_TOOLS } from '../../packs/packing/native-tools.js';
 import { packCheckpoint } from '../../packs/packing/pack-checkpoint.js';
 import { packageRoot } from '../../shared/config/package-root.js';
-import { PRECISIONS } from '../../shared/config/cluster-config.js';
+import { PRECISIONS, QUANTIZED } from '../../shared/config/cluster-config.js';
 import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
 import { loadDeviceProfile } from '../../shared/emulation/load-device-profile.js';
 import type { DeviceProfile } from '../../shared/emulation/device-profile.js';
@@ -19,7 +19,7 @@ import { MOST_PROMPTS } from '../recall/demo-prompts.js';
 import { measureTable, PAPER_TABLES, type PaperTable, type TableResult } from './cells.js';
 import { profileFile, SetUpRunner } from './measure-set-ups.js';
 import { reportJson, reportText } from './report.js';
-import type { ShadowPrecision } from './set-up.js';
+import type { ShadowPrecision, ShadowQuantize } from './set-up.js';
 
 const DEMO_CHECKPOINT = join(packageRoot(), 'models', 'demo');
 const DEFAULT_PROFILE = 'rtx3090-testbed';
@@ -33,6 +33,7 @@ interface PaperFlags {
   tokens: number;
   workers: number;
   precision: ShadowPrecision;
+  quantize: ShadowQuantize;
   /** False: --no-profile. */
   profile: string | false;
   pack?: string;
@@ -48,13 +49,18 @@ export function registerBenchPaper(bench: Command): void {
     .addOption(
       new Option('--only <list>', `of ${PAPER_TABLES.join(',')}`).argParser(tables).default([...PAPER_TABLES], 'all'),
     )
-    .option('--prompts <count>', 'prompts of each length', wholeNumberFlag(1, MOST_PROMPTS), 2)
+    .option('--prompts <count>', 'prompts of each length', wholeNumberFlag(1, MOST_PROMPTS), 4)
     .option('--tokens <count>', 'longest answer, for a shorter run', wholeNumberFlag(FEWEST_TOKENS, MOST_TOKENS), 256)
     .option('--workers <count>', 'worker daemons', wholeNumberFlag(1, MOST_WORKERS), 8)
     .addOption(
       new Option('--precision <format>', "of the shadow's arithmetic; its time and memory are the profile's")
         .choices(PRECISIONS)
         .default('int8'),
+    )
+    .addOption(
+      new Option('--quantize <what>', 'of the shadow: projections and experts, or embedding, routers and LM head, too')
+        .choices(QUANTIZED)
+        .default('projections'),
     )
     .addOption(
       new Option('--profile <file>', 'devices, network and model that are emulated').default(
@@ -99,7 +105,7 @@ async function run(flags: PaperFlags, signal: AbortSignal): Promise<void> {
     requireLikeProfile(pack.shape, profile);
     const runner = new SetUpRunner({
       ...{ packPath: pack.directory, tokenizer: await loadTokenizer(pack.directory), workers: flags.workers },
-      ...{ precision: flags.precision, wall: flags.wall },
+      ...{ precision: flags.precision, quantize: flags.quantize, wall: flags.wall },
       ...{ prompts: flags.prompts, tokensLimit: flags.tokens, profilePath, signal, onProgress: printProgress },
     });
     const result: TableResult = { cells: [], orders: [], past: [] };
@@ -115,8 +121,8 @@ async function run(flags: PaperFlags, signal: AbortSignal): Promise<void> {
       await runner.stop();
     }
     const conditions = { profile: profile?.name ?? null, workers: flags.workers, prompts: flags.prompts };
-    const { precision, wall } = flags;
-    const report = { ...conditions, precision, wall, tokensLimit: flags.tokens };
+    const { precision, quantize, wall } = flags;
+    const report = { ...conditions, precision, quantize, wall, tokensLimit: flags.tokens };
     process.stdout.write(flags.json ? `${JSON.stringify(reportJson(result, report))}\n` : reportText(result, report));
   } finally {
     await rm(directory, { recursive: true, force: true });

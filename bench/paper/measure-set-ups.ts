@@ -5,7 +5,14 @@ import { packageRoot } from '../../shared/config/package-root.js';
 import type { EmulationSettings } from '../../shared/config/node-settings.js';
 import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
 import { summarize, type Measure, type Measurement } from './measurement.js';
-import type { SetUp, ShadowPrecision } from './set-up.js';
+import {
+  CACHED_PROFILES,
+  isCachedMachine,
+  type CachedMachine,
+  type SetUp,
+  type ShadowPrecision,
+  type ShadowQuantize,
+} from './set-up.js';
 import { SetUpSimulator } from './simulate-set-up.js';
 import { answerRequest, collectAnswer, Testbed, type TestbedAnswer } from './testbed.js';
 import { testbedPrompts } from './testbed-prompts.js';
@@ -20,6 +27,7 @@ export interface MeasureOptions {
   tokenizer: Tokenizer;
   workers: number;
   precision: ShadowPrecision;
+  quantize: ShadowQuantize;
   /** Prompts of each length. */
   prompts: number;
   /** Longest answer. */
@@ -66,7 +74,7 @@ export class SetUpRunner {
     const answers: TestbedAnswer[] = [];
     const asked = testbedPrompts(tokenizer, inputTokens, prompts);
     for (const prompt of asked) answers.push(await answer(prompt, tokens));
-    const profilePath = setUp === 'cached' ? this.options.profilePath : this.profileOf(setUp);
+    const profilePath = this.profileOf(setUp);
     const simulated = profilePath === null ? null : await this.simulator.simulate(setUp, profilePath, asked, tokens);
     const measurement = summarize(answers, simulated);
     this.known.set(key, measurement);
@@ -82,21 +90,22 @@ export class SetUpRunner {
     await running?.stop();
   }
 
-  private async started(setUp: SetUp | 'cached'): Promise<Answer> {
+  private async started(setUp: SetUp | CachedMachine): Promise<Answer> {
     const key = JSON.stringify(setUp);
     if (this.running?.key === key) return this.running.answer;
     await this.stop();
-    this.options.onProgress(setUp === 'cached' ? 'fully cached' : describe(setUp));
-    this.running = { key, ...(setUp === 'cached' ? await this.startCached() : await this.startTestbed(setUp)) };
+    this.options.onProgress(describe(setUp));
+    const running = isCachedMachine(setUp) ? await this.startCached(setUp) : await this.startTestbed(setUp);
+    this.running = { key, ...running };
     const [prompt] = testbedPrompts(this.options.tokenizer, 16, 1);
     await this.running.answer(prompt ?? [], WARM_UP_TOKENS);
     return this.running.answer;
   }
 
   private async startTestbed(setUp: SetUp): Promise<Running> {
-    const { packPath, workers, precision, wall, signal } = this.options;
+    const { packPath, precision, quantize, wall, signal } = this.options;
     const profilePath = this.profileOf(setUp);
-    const common = { packPath, workers, setUp, precision };
+    const common = { packPath, workers: setUp.workers ?? this.options.workers, setUp, precision, quantize };
     const testbed =
       wall || profilePath === null
         ? await Testbed.start({ ...common, profilePath }, signal)
@@ -107,8 +116,9 @@ export class SetUpRunner {
     };
   }
 
-  private async startCached(): Promise<Running> {
-    const { packPath, profilePath, wall, signal } = this.options;
+  private async startCached(machine: CachedMachine): Promise<Running> {
+    const { packPath, wall, signal } = this.options;
+    const profilePath = this.profileOf(machine);
     if (!wall && profilePath !== null) {
       const cached = await VirtualCached.start(packPath, profilePath, PREFILL_ROWS);
       return {
@@ -131,13 +141,15 @@ export class SetUpRunner {
   }
 
   /** Without emulation none; else the set-up's own, or the one asked for. */
-  private profileOf({ profile }: SetUp): string | null {
+  private profileOf(setUp: SetUp | CachedMachine): string | null {
     const { profilePath } = this.options;
+    const profile = isCachedMachine(setUp) ? CACHED_PROFILES[setUp] : setUp.profile;
     return profilePath === null || profile === null ? profilePath : profileFile(profile);
   }
 }
 
-function describe(setUp: SetUp): string {
+function describe(setUp: SetUp | CachedMachine): string {
+  if (isCachedMachine(setUp)) return setUp === 'cached' ? 'fully cached' : 'fully cached, BF16';
   const parts = [
     `prediction ${setUp.prediction}`,
     `align ${setUp.alignTokenPeriod}/${setUp.alignKeyValuePeriod}`,

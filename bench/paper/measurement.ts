@@ -1,13 +1,21 @@
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Finished } from '../../shared/rpc/messages.js';
-import type { SetUp } from './set-up.js';
+import type { CachedMachine, SetUp } from './set-up.js';
 import type { SimulatedTimes } from './simulate-set-up.js';
 import type { TestbedAnswer } from './testbed.js';
+
+/** Of several prompts. */
+export interface Range {
+  lowest: number;
+  highest: number;
+}
 
 /** What several answers of one set-up gave; means over the answers. */
 export interface Measurement {
   decodeTokensPerS: number;
+  decodeRange: Range;
   ttftMs: number;
+  ttftRangeMs: Range;
   outputTokensPerS: number;
   /** Over all activated experts (OD-MoE equation 3); null: nothing was predicted. */
   recall: number | null;
@@ -21,22 +29,23 @@ export interface Measurement {
   simulated: SimulatedTimes | null;
 }
 
-/** Measures prompts of a length with answers of a length; 'cached': the whole model on one device. */
-export type Measure = (setUp: SetUp | 'cached', inputTokens: number, outputTokens: number) => Promise<Measurement>;
+/** Measures prompts of a length with answers of a length. */
+export type Measure = (setUp: SetUp | CachedMachine, inputTokens: number, outputTokens: number) => Promise<Measurement>;
 
 /** Throws PROTOCOL_VIOLATION where an answer has no times. */
 export function summarize(answers: readonly TestbedAnswer[], simulated: SimulatedTimes | null): Measurement {
-  const mean = (of: (timing: NonNullable<Finished['timing']>) => number): number =>
-    answers.reduce((sum, { finished }) => sum + of(timingOf(finished)), 0) / answers.length;
+  const timings = answers.map(({ finished }) => timingOf(finished));
+  const speeds = timings.map((timing) => timing.decodeTokensPerS);
+  const waitsMs = timings.map((timing) => timing.ttftMs);
   const seps = answers.flatMap(({ finished }) => (finished.sep === null ? [] : [finished.sep]));
   const activated = sum(seps.map((sep) => sep.activated));
   const drafts = answers.flatMap(({ finished }) => finished.drafts ?? []);
   const proposed = sum(drafts.map((draft) => draft.proposed));
   const highWater = answers.map(({ finished }) => sum(finished.nodes.map((node) => node.deviceMemoryHighWaterBytes)));
   return {
-    decodeTokensPerS: mean((timing) => timing.decodeTokensPerS),
-    ttftMs: mean((timing) => timing.ttftMs),
-    outputTokensPerS: mean((timing) => timing.outputTokensPerS),
+    ...{ decodeTokensPerS: mean(speeds), decodeRange: rangeOf(speeds) },
+    ...{ ttftMs: mean(waitsMs), ttftRangeMs: rangeOf(waitsMs) },
+    outputTokensPerS: mean(timings.map((timing) => timing.outputTokensPerS)),
     recall: activated === 0 ? null : sum(seps.map((sep) => sep.predictedCorrectly)) / activated,
     acceptance: proposed === 0 ? null : sum(drafts.map((draft) => draft.accepted)) / proposed,
     reloads: sum(answers.map(({ finished }) => finished.reloads)),
@@ -49,6 +58,14 @@ export function summarize(answers: readonly TestbedAnswer[], simulated: Simulate
 function timingOf({ timing }: Finished): NonNullable<Finished['timing']> {
   if (timing === null) throw new OdmoeError('PROTOCOL_VIOLATION', 'an answer came without its times');
   return timing;
+}
+
+function mean(values: readonly number[]): number {
+  return sum(values) / values.length;
+}
+
+function rangeOf(values: readonly number[]): Range {
+  return { lowest: Math.min(...values), highest: Math.max(...values) };
 }
 
 function sum(values: readonly number[]): number {

@@ -1,7 +1,8 @@
 import { snakeCaseKeys } from '../../shared/json/snake-case.js';
 import { tableLines } from '../../cli/output/table.js';
-import { bestDecodeOverFullyCached, type Cell, type PastRow, type TableResult } from './cells.js';
-import type { ShadowPrecision } from './set-up.js';
+import { bestDecodeOverFullyCached, likeWithLike, type Cell, type PastRow, type TableResult } from './cells.js';
+import type { Range } from './measurement.js';
+import type { ShadowPrecision, ShadowQuantize } from './set-up.js';
 
 /** How it was measured. */
 export interface PaperConditions {
@@ -11,6 +12,7 @@ export interface PaperConditions {
   prompts: number;
   /** Of the shadow's arithmetic. */
   precision: ShadowPrecision;
+  quantize: ShadowQuantize;
   /** In real time. */
   wall: boolean;
   /** Answers were cut to so many tokens. */
@@ -39,6 +41,7 @@ export function reportJson(result: TableResult, conditions: PaperConditions): un
     orders: result.orders,
     past: result.past,
     bestDecodeOverFullyCached: bestDecodeOverFullyCached(result),
+    likeWithLike: likeWithLike(result),
   });
 }
 
@@ -48,10 +51,11 @@ export function reportText(result: TableResult, conditions: PaperConditions): st
     (section) => section.length > 0,
   );
   const best = bestDecodeOverFullyCached(result);
-  const { profile, workers, prompts, precision, wall, tokensLimit } = conditions;
-  const how = `${workers} workers, ${precision} shadow, ${prompts} prompts of each length, answers of at most ${tokensLimit} tokens`;
+  const { profile, workers, prompts, precision, quantize, wall, tokensLimit } = conditions;
+  const how = `${workers} workers, ${precision} shadow (${quantize}), ${prompts} prompts of each length, answers of at most ${tokensLimit} tokens`;
   const closing = [
-    ...(best === null ? [] : [`best decode over fully cached: ${best.toFixed(3)} (paper: 0.755)`]),
+    ...(best === null ? [] : [`best decode over fully cached, FP32, no drafts: ${best.toFixed(3)} (paper: 0.755)`]),
+    ...likeWithLike(result).map(({ cluster, machine, ratio }) => `${cluster} over ${machine}: ${ratio.toFixed(3)}`),
     `(${profile === null ? 'this machine, not emulated' : `emulated: ${profile}, ${wall ? 'in real time' : 'on a virtual clock'}`}; ${how})`,
   ];
   return `${[...sections, closing].map((lines) => lines.join('\n')).join('\n\n')}\n`;
@@ -65,6 +69,7 @@ function cellSection(cells: readonly Cell[]): string[] {
     cell.column,
     cell.paper === null ? '-' : String(cell.paper),
     cell.measured === null ? '-' : cell.measured.toFixed(2),
+    rangeText(cell.range),
     percent(cellError(cell)),
     cell.simulated === null ? '-' : cell.simulated.toFixed(2),
     percent(simulatorError(cell.simulated, cell.measured)),
@@ -77,6 +82,7 @@ function cellSection(cells: readonly Cell[]): string[] {
       { title: 'column', align: 'left' },
       { title: 'paper', align: 'right' },
       { title: 'measured', align: 'right' },
+      { title: 'of prompts', align: 'right' },
       { title: 'error', align: 'right' },
       { title: 'simulated', align: 'right' },
       { title: 'of measured', align: 'right' },
@@ -91,6 +97,7 @@ function pastSection(past: readonly PastRow[]): string[] {
   const rows = past.map((row) => [
     row.setUp,
     row.decodeTokensPerS.toFixed(2),
+    rangeText(row.range),
     row.simulatedTokensPerS === null ? '-' : row.simulatedTokensPerS.toFixed(2),
     row.overFullyCached.toFixed(3),
     row.ttftMs.toFixed(0),
@@ -102,6 +109,7 @@ function pastSection(past: readonly PastRow[]): string[] {
     [
       { title: 'past the paper', align: 'left' },
       { title: 'tokens/s', align: 'right' },
+      { title: 'of prompts', align: 'right' },
       { title: 'simulated', align: 'right' },
       { title: 'over cached', align: 'right' },
       { title: 'TTFT ms', align: 'right' },
@@ -118,6 +126,11 @@ function orderSection({ orders }: TableResult): string[] {
     ({ table, expected, measured, holds }) =>
       `${table}: expected ${expected}; measured ${measured}: ${holds ? 'the same, within 0.5 %' : 'another order'}`,
   );
+}
+
+/** Lowest and highest of a prompt. */
+function rangeText(range: Range | null): string {
+  return range === null ? '' : `${range.lowest.toFixed(2)}..${range.highest.toFixed(2)}`;
 }
 
 function percent(error: number | null): string {

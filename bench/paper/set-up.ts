@@ -17,6 +17,21 @@ export interface SetUp {
   prefillOverlap: boolean;
   expertStorage: ExpertStorage;
   slots: number;
+  /** Null: as many as --workers says. */
+  workers: number | null;
+}
+
+/** One machine that holds the whole model and generates alone: with the weights of the profile (FP32), or in BF16. */
+export type CachedMachine = 'cached' | 'cached-bf16';
+
+/** The machine of --profile with weights of half the size; null: the one of --profile. */
+export const CACHED_PROFILES: Readonly<Record<CachedMachine, string | null>> = {
+  cached: null,
+  'cached-bf16': 'rtx3090-whole-bf16',
+};
+
+export function isCachedMachine(setUp: SetUp | CachedMachine): setUp is CachedMachine {
+  return typeof setUp === 'string';
 }
 
 /**
@@ -36,6 +51,7 @@ export const PAPER_SET_UP: SetUp = {
   prefillOverlap: false,
   expertStorage: 'fp32',
   slots: 1,
+  workers: null,
 };
 
 export function paperSetUp(changes: Partial<SetUp>): SetUp {
@@ -43,6 +59,7 @@ export function paperSetUp(changes: Partial<SetUp>): SetUp {
 }
 
 export type ShadowPrecision = NodeSettings['shadow']['precision'];
+export type ShadowQuantize = NodeSettings['shadow']['quantize'];
 
 /** None where nothing is predicted by it. */
 export function shadowOf({ prediction }: SetUp, precision: ShadowPrecision): DemoClusterOptions['shadow'] {
@@ -50,7 +67,11 @@ export function shadowOf({ prediction }: SetUp, precision: ShadowPrecision): Dem
 }
 
 /** Flags of the daemons, by role; `profilePath` null: on this machine as it is. */
-export function daemonFlags(setUp: SetUp, profilePath: string | null): Record<RoleSetting, string[]> {
+export function daemonFlags(
+  setUp: SetUp,
+  quantize: ShadowQuantize,
+  profilePath: string | null,
+): Record<RoleSetting, string[]> {
   const emulation = profilePath === null ? [] : ['--profile', profilePath, '--expert-storage', setUp.expertStorage];
   const main = ['--prediction', setUp.prediction, '--draft-rows', String(setUp.draftRows), '--spread', setUp.spread];
   if (!setUp.streamKeyValues) main.push('--no-stream-kv');
@@ -58,7 +79,7 @@ export function daemonFlags(setUp: SetUp, profilePath: string | null): Record<Ro
   if (setUp.optimistic) main.push('--optimistic');
   return {
     main: [...emulation, ...main],
-    shadow: emulation,
+    shadow: [...emulation, '--quantize', quantize],
     worker: [...emulation, '--slots', String(setUp.slots)],
   };
 }

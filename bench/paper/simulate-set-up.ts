@@ -9,7 +9,13 @@ import {
 import { simulateCluster } from '../../simulator/simulate/simulate-cluster.js';
 import { RecordedTrace, type TraceDocument } from '../../simulator/trace/trace-file.js';
 import { recordTraceDocument } from '../trace/record-trace.js';
-import type { SetUp, ShadowPrecision } from './set-up.js';
+import {
+  isCachedMachine,
+  type CachedMachine,
+  type SetUp,
+  type ShadowPrecision,
+  type ShadowQuantize,
+} from './set-up.js';
 
 export interface SimulatedTimes {
   decodeTokensPerS: number;
@@ -21,6 +27,7 @@ export interface SimulationOptions {
   packPath: string;
   workers: number;
   precision: ShadowPrecision;
+  quantize: ShadowQuantize;
 }
 
 /**
@@ -33,20 +40,20 @@ export class SetUpSimulator {
   constructor(private readonly options: SimulationOptions) {}
 
   async simulate(
-    setUp: SetUp | 'cached',
+    setUp: SetUp | CachedMachine,
     profilePath: string,
     prompts: readonly (readonly number[])[],
     tokens: number,
   ): Promise<SimulatedTimes> {
     const profile = loadDeviceProfile(profilePath);
-    if (setUp === 'cached') {
+    if (isCachedMachine(setUp)) {
       const cachedMs = requirePresent(cachedTokenMs(profile), 'a testbed has a fully cached machine.');
       return { decodeTokensPerS: 1000 / cachedMs, ttftMs: null };
     }
     const document = await this.traceFor(setUp, prompts, tokens);
     const trace = new RecordedTrace(document, profile.model.shape.expertLayers);
     const times = clusterTimes(profile, setUp.expertStorage);
-    return simulateCluster(times, clusterSetUp(setUp, this.options.workers), trace, { tokens });
+    return simulateCluster(times, clusterSetUp(setUp, setUp.workers ?? this.options.workers), trace, { tokens });
   }
 
   private async traceFor(

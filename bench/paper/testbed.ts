@@ -2,7 +2,7 @@ import { DemoCluster } from '../../cli/demo/demo-cluster.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { transport } from '../../cli/client/process-runtime.js';
 import type { Finished, GenerateReply, GenerateRequest } from '../../shared/rpc/messages.js';
-import { daemonFlags, shadowOf, type SetUp, type ShadowPrecision } from './set-up.js';
+import { daemonFlags, shadowOf, type SetUp, type ShadowPrecision, type ShadowQuantize } from './set-up.js';
 
 /** Ten processes start on however few cores there are, each with a model to load. */
 const START_TIMEOUT_MS = 180_000;
@@ -13,6 +13,8 @@ export interface TestbedOptions {
   setUp: SetUp;
   /** How the shadow's arithmetic is quantized; its time and memory are the profile's. */
   precision: ShadowPrecision;
+  /** What of the shadow is quantized. */
+  quantize: ShadowQuantize;
   /** Null: the daemons take the time and memory of this machine. */
   profilePath: string | null;
 }
@@ -29,13 +31,13 @@ export class Testbed {
 
   /** Returns when main has placed every worker. Throws as DemoCluster.start; then nothing runs any more. */
   static async start(
-    { packPath, workers, setUp, precision, profilePath }: TestbedOptions,
+    { packPath, workers, setUp, precision, quantize, profilePath }: TestbedOptions,
     signal: AbortSignal,
   ): Promise<Testbed> {
     const cluster = new DemoCluster({
       ...{ packPath, workers, shadow: shadowOf(setUp, precision), groupSize: 'auto', startTimeoutMs: START_TIMEOUT_MS },
       ...{ alignTokenPeriod: setUp.alignTokenPeriod, alignKeyValuePeriod: setUp.alignKeyValuePeriod },
-      flags: daemonFlags(setUp, profilePath),
+      flags: daemonFlags(setUp, quantize, profilePath),
     });
     try {
       await cluster.start(signal);

@@ -27,7 +27,7 @@ export class VirtualTestbed {
   private constructor(private readonly cluster: SimulatedCluster) {}
 
   /** Returns when main has placed every worker. Throws why a daemon could not be started. */
-  static async start({ packPath, workers, setUp, precision, profilePath }: VirtualTestbedOptions) {
+  static async start({ packPath, workers, setUp, precision, quantize, profilePath }: VirtualTestbedOptions) {
     const profile = loadDeviceProfile(profilePath);
     const pack = await openServedPack(packPath);
     const cluster = new SimulatedCluster({ links: () => new ProfiledLinks(profile), seed: SEED });
@@ -36,7 +36,7 @@ export class VirtualTestbed {
       settings: {
         ...settings,
         emulation,
-        shadow: { ...settings.shadow, precision },
+        shadow: { ...settings.shadow, precision, quantize },
         device: { ...settings.device, threads: 1 },
       },
       world: {

@@ -24,7 +24,7 @@ describe('an emulated testbed', function () {
   async function answer(profilePath: string | null): Promise<TestbedAnswer> {
     // The model that really runs has 8 layers; those are given the profiled one's times.
     const testbed = await Testbed.start(
-      { packPath, workers: 2, precision: 'int8', setUp: paperSetUp({}), profilePath },
+      { packPath, workers: 2, precision: 'int8', quantize: 'projections', setUp: paperSetUp({}), profilePath },
       signal,
     );
     try {
@@ -62,7 +62,7 @@ describe('an emulated testbed', function () {
   it('ends its daemons when it is interrupted', async () => {
     const controller = new AbortController();
     const starting = Testbed.start(
-      { packPath, workers: 2, precision: 'int8', setUp: paperSetUp({}), profilePath: null },
+      { packPath, workers: 2, precision: 'int8', quantize: 'projections', setUp: paperSetUp({}), profilePath: null },
       controller.signal,
     );
     controller.abort();

@@ -1,9 +1,23 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
-import { bestDecodeOverFullyCached, measureTable, PAPER_TABLES, type PaperTable } from '../../bench/paper/cells.js';
+import {
+  bestDecodeOverFullyCached,
+  likeWithLike,
+  measureTable,
+  PAPER_TABLES,
+  type PaperTable,
+} from '../../bench/paper/cells.js';
 import { summarize, type Measure, type Measurement } from '../../bench/paper/measurement.js';
 import { cellError, reportJson, reportText } from '../../bench/paper/report.js';
-import { daemonFlags, PAPER_SET_UP, paperSetUp, shadowOf, type SetUp } from '../../bench/paper/set-up.js';
+import {
+  daemonFlags,
+  isCachedMachine,
+  PAPER_SET_UP,
+  paperSetUp,
+  shadowOf,
+  type CachedMachine,
+  type SetUp,
+} from '../../bench/paper/set-up.js';
 import { testbedPrompts } from '../../bench/paper/testbed-prompts.js';
 import { packageRoot } from '../../shared/config/package-root.js';
 import { parseDaemonFlags } from '../../shared/daemon/parse-daemon-flags.js';
@@ -16,6 +30,7 @@ const CONDITIONS = {
   profile: 'rtx3090-testbed',
   workers: 8,
   precision: 'int8' as const,
+  quantize: 'projections' as const,
   prompts: 2,
   wall: false,
   tokensLimit: 256,
@@ -24,6 +39,7 @@ const CONDITIONS = {
 function measurement(changes: Partial<Measurement>, tokens = 256): Measurement {
   return {
     ...{ decodeTokensPerS: 1, ttftMs: 1000, outputTokensPerS: 1, recall: null, acceptance: null, reloads: 0 },
+    ...{ decodeRange: { lowest: 1, highest: 1 }, ttftRangeMs: { lowest: 900, highest: 1100 } },
     ...{
       memoryBytes: 60e9,
       simulated: { decodeTokensPerS: 2, ttftMs: null },
@@ -34,7 +50,7 @@ function measurement(changes: Partial<Measurement>, tokens = 256): Measurement {
 }
 
 /** Speeds as of a testbed: `speedOf` says how many tokens a second. */
-function fakeMeasure(speedOf: (setUp: SetUp | 'cached') => number, asked: unknown[] = []): Measure {
+function fakeMeasure(speedOf: (setUp: SetUp | CachedMachine) => number, asked: unknown[] = []): Measure {
   return async (setUp, input, output) => {
     asked.push([setUp, input, output]);
     return measurement({ decodeTokensPerS: speedOf(setUp) }, output);
@@ -45,7 +61,7 @@ describe("the paper's tables", () => {
   it('stand beside the values of table 2, and what was calibrated is said', async () => {
     const { cells } = await measureTable(
       'table2',
-      fakeMeasure((setUp) => (setUp === 'cached' ? 5 : 4)),
+      fakeMeasure((setUp) => (isCachedMachine(setUp) ? 5 : 4)),
     );
     assert.equal(cells.length, 2 * (4 * 3 + 1));
     const cell = (row: string, column: string) => cells.find((own) => own.row === row && own.column === column);
@@ -77,8 +93,8 @@ describe("the paper's tables", () => {
   });
 
   it('check the order of the six cases', async () => {
-    const speed = (setUp: SetUp | 'cached'): number => {
-      if (setUp === 'cached') return 9;
+    const speed = (setUp: SetUp | CachedMachine): number => {
+      if (isCachedMachine(setUp)) return 9;
       if (setUp.prediction !== 'sep') return setUp.prediction === 'random' ? 2 : 1;
       return 3 + 2 * Math.sign(setUp.alignTokenPeriod) + Math.sign(setUp.alignKeyValuePeriod);
     };
@@ -98,20 +114,24 @@ describe("the paper's tables", () => {
 
   it('sweep the periods, with other workers for figure 10', async () => {
     const asked: [SetUp, number, number][] = [];
-    const best = fakeMeasure((setUp) => (setUp === 'cached' ? 0 : 9 - Math.abs(setUp.alignKeyValuePeriod - 4)), asked);
+    const best = fakeMeasure(
+      (setUp) => (isCachedMachine(setUp) ? 0 : 9 - Math.abs(setUp.alignKeyValuePeriod - 4)),
+      asked,
+    );
     const figure10 = await measureTable('figure10', best);
     assert.deepEqual([figure10.cells.length, figure10.orders[0]?.holds], [6, true]);
     assert.ok(asked.every(([setUp, input, output]) => setUp.profile === 'rtx3080-workers' && input + output === 272));
     const figure9 = await measureTable('figure9', best);
-    assert.deepEqual([figure9.cells.length, figure9.orders[0]?.holds], [13, false]);
-    assert.equal(new Set(figure9.cells.map(({ row }) => row)).size, 13);
+    assert.deepEqual([figure9.cells.length, figure9.orders[0]?.holds], [25, false]);
+    assert.equal(new Set(figure9.cells.map(({ row }) => row)).size, 25);
   });
 
   it('show each step past the paper alone and all together, and whether tokens stay the same', async () => {
-    const asked: [SetUp | 'cached', number, number][] = [];
-    const measure: Measure = async (setUp, input, output) => {
-      asked.push([setUp, input, output]);
-      if (setUp === 'cached') return measurement({ decodeTokensPerS: 5 });
+    const asked: SetUp[] = [];
+    const measure: Measure = async (setUp) => {
+      if (isCachedMachine(setUp)) return measurement({ decodeTokensPerS: setUp === 'cached' ? 5 : 8 });
+      if (setUp.profile !== null) return measurement({ decodeTokensPerS: setUp.profile.endsWith('fp32') ? 16 : 20 });
+      asked.push(setUp);
       if (setUp.spread === 'all' && !setUp.optimistic) return measurement({ tokenIds: [[1]] });
       return measurement({ decodeTokensPerS: setUp.draftRows === 'auto' ? 8 : 4, recall: 0.9 });
     };
@@ -120,6 +140,9 @@ describe("the paper's tables", () => {
       past.map(({ setUp, overFullyCached, tokensEqual }) => [setUp, overFullyCached, tokensEqual]),
       [
         ['fully cached', 1, true],
+        ['fully cached, BF16', 1.6, true],
+        ['fully cached, drafts', 3.2, true],
+        ['fully cached, BF16, drafts', 4, true],
         ["paper's set-up", 0.8, true],
         ['streamed KV', 0.8, true],
         ['optimistic', 0.8, true],
@@ -132,7 +155,16 @@ describe("the paper's tables", () => {
       ],
     );
     assert.equal(bestDecodeOverFullyCached({ cells, orders: [], past }), 1.6);
-    const changed = asked.slice(3, -1).map(([setUp]) => differences(setUp as SetUp));
+    assert.deepEqual(
+      likeWithLike({ cells, orders: [], past }).map(({ cluster, machine, ratio }) => [cluster, machine, ratio]),
+      [
+        ['drafts, dealt to all workers', 'fully cached', 1.6],
+        ['drafts, dealt to all workers', 'fully cached, BF16', 1],
+        ['drafts, dealt to all workers', 'fully cached, drafts', 0.5],
+        ['drafts, dealt to all workers', 'fully cached, BF16, drafts', 0.4],
+      ],
+    );
+    const changed = asked.slice(2, -1).map((setUp) => differences(setUp));
     assert.deepEqual(changed, [
       ['streamKeyValues'],
       ['optimistic'],
@@ -144,7 +176,8 @@ describe("the paper's tables", () => {
     ]);
     const text = reportText({ cells, orders: [], past }, CONDITIONS);
     assert.match(text, /spread over all workers .* DIFFERENT/);
-    assert.match(text, /best decode over fully cached: 1\.600/);
+    assert.match(text, /best decode over fully cached, FP32, no drafts: 1\.600/);
+    assert.match(text, /drafts, dealt to all workers over fully cached, BF16, drafts: 0\.400/);
   });
 
   it('are one JSON object of plain keys', async () => {
@@ -154,12 +187,13 @@ describe("the paper's tables", () => {
     );
     const json = JSON.parse(JSON.stringify(reportJson(result, CONDITIONS))) as Record<string, unknown>;
     assert.deepEqual(Object.keys(json).sort(), [
-      ...['best_decode_over_fully_cached', 'cells', 'orders', 'past', 'precision'],
-      ...['profile', 'prompts', 'tokens_limit', 'wall', 'workers'],
+      ...['best_decode_over_fully_cached', 'cells', 'like_with_like', 'orders', 'past', 'precision'],
+      ...['profile', 'prompts', 'quantize', 'tokens_limit', 'wall', 'workers'],
     ]);
     assert.deepEqual((json.cells as unknown[])[0], {
       ...{ table: 'figure8', row: '1 token and KV alignment', column: 'decode tokens/s', paper: null, measured: 2 },
       ...{ calibrated: false, structure_fitted: false, error: null, simulated: 2, simulator_error: 0 },
+      range: { lowest: 1, highest: 1 },
     });
     assert.equal(json.best_decode_over_fully_cached, null);
   });
@@ -167,20 +201,21 @@ describe("the paper's tables", () => {
   it('are measured in set-ups that daemons accept', async () => {
     const setUps: SetUp[] = [];
     const measure = fakeMeasure((setUp) => {
-      if (setUp !== 'cached') setUps.push(setUp);
+      if (!isCachedMachine(setUp)) setUps.push(setUp);
       return 1;
     });
     for (const table of PAPER_TABLES satisfies readonly PaperTable[]) await measureTable(table, measure);
     for (const setUp of setUps) {
-      for (const [role, flags] of Object.entries(daemonFlags(setUp, '/lab.yaml'))) {
+      for (const [role, flags] of Object.entries(daemonFlags(setUp, 'all', '/lab.yaml'))) {
         const request = parseDaemonFlags(role as RoleSetting, ['--model', '/p', ...flags]);
         assert.ok(request.kind === 'run');
         assert.equal(request.settings.emulation?.expertStorage, setUp.expertStorage);
         if (role === 'main') assert.equal(request.settings.align.streamKeyValues, setUp.streamKeyValues);
         if (role === 'worker') assert.equal(request.settings.worker.slots, setUp.slots);
+        if (role === 'shadow') assert.equal(request.settings.shadow.quantize, 'all');
       }
     }
-    assert.deepEqual(daemonFlags(PAPER_SET_UP, null).shadow, []);
+    assert.deepEqual(daemonFlags(PAPER_SET_UP, 'projections', null).shadow, ['--quantize', 'projections']);
     assert.equal(shadowOf(paperSetUp({ prediction: 'off' }), 'nf4'), 'none');
     assert.equal(shadowOf(PAPER_SET_UP, 'nf4'), 'nf4');
   });
@@ -210,6 +245,7 @@ describe('answers of the testbed', () => {
     );
     assert.deepEqual(summary, {
       ...{ decodeTokensPerS: 3, ttftMs: 100, outputTokensPerS: 3, recall: 0.95, acceptance: 0.75, reloads: 6 },
+      ...{ decodeRange: { lowest: 2, highest: 4 }, ttftRangeMs: { lowest: 100, highest: 100 } },
       ...{ memoryBytes: 3, tokenIds: [[90], [100]], simulated: null },
     });
     assert.equal(summarize([answer(2, 90, null)], null).acceptance, null);

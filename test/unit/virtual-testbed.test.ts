@@ -33,9 +33,15 @@ describe('the testbed on a virtual clock', function () {
     await rm(directory, { recursive: true, force: true });
   });
 
-  const answerOf = async (setUp = PAPER_SET_UP) => {
-    const options = { packPath, workers: 4, precision: 'int8', setUp, profilePath } as const;
-    const testbed = await VirtualTestbed.start(options);
+  const answerOf = async (setUp = PAPER_SET_UP, profile = profilePath) => {
+    const options = {
+      packPath,
+      workers: setUp.workers ?? 4,
+      precision: 'int8',
+      quantize: 'projections',
+      setUp,
+    } as const;
+    const testbed = await VirtualTestbed.start({ ...options, profilePath: profile });
     try {
       return await testbed.answer(PROMPT, TOKENS, signal);
     } finally {
@@ -56,6 +62,24 @@ describe('the testbed on a virtual clock', function () {
     assert.ok((first.finished.timing?.decodeTokensPerS ?? 0) < 4.9);
   });
 
+  for (const [profile, expertStorage] of [
+    ['rtx3090-whole-fp32', 'fp32'],
+    ['rtx3090-whole-bf16', 'bf16'],
+  ] as const) {
+    it(`takes what the machine of ${profile} takes that holds the whole model, where nothing is drafted`, async () => {
+      const machine = await VirtualCached.start(packPath, profileFile(profile), 256);
+      const whole = await machine.answer(PROMPT, TOKENS, signal);
+      machine.stop();
+      const parts = await answerOf(
+        paperSetUp({ workers: 1, slots: 8, prefillOverlap: true, expertStorage }),
+        profileFile(profile),
+      );
+      assert.deepEqual(parts.tokenIds, whole.tokenIds);
+      const [partsMs, wholeMs] = [parts, whole].map(({ finished }) => finished.timing?.tpotMs ?? Number.NaN);
+      assert.ok(Math.abs((partsMs ?? 0) / (wholeMs ?? 0) - 1) < 0.01, `${partsMs} ms a token, and ${wholeMs}`);
+    });
+  }
+
   it('is faster with what goes past the paper, and says the same', async () => {
     const plain = await answerOf();
     const all = await answerOf(
@@ -66,7 +90,14 @@ describe('the testbed on a virtual clock', function () {
   });
 
   it('is given up by whoever waits for it', async () => {
-    const options = { packPath, workers: 1, precision: 'int8', setUp: PAPER_SET_UP, profilePath } as const;
+    const options = {
+      packPath,
+      workers: 1,
+      precision: 'int8',
+      quantize: 'projections',
+      setUp: PAPER_SET_UP,
+      profilePath,
+    } as const;
     const testbed = await VirtualTestbed.start(options);
     const interrupted = new AbortController();
     const answer = testbed.answer(PROMPT, 256, interrupted.signal);
