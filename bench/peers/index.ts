@@ -1,0 +1,177 @@
+import { InvalidArgumentError, type Command } from 'commander';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { withInterrupt } from '../../cli/client/interrupt.js';
+import { tableLines } from '../../cli/output/table.js';
+import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { snakeCaseKeys } from '../../shared/json/snake-case.js';
+import { EmulatedLan, type LanHost } from './emulated-lan.js';
+import { runSystem } from './run-system.js';
+import { distributedLlamaSystem, llamaSystem, odmoeSystem, type Speeds, type System } from './systems.js';
+
+const MOST_WORKERS = 16;
+const MOST_TOKENS = 4096;
+
+interface PeersFlags {
+  model: string;
+  llamaBin?: string;
+  gguf?: string;
+  dllama?: string;
+  dllamaModel?: string;
+  dllamaTokenizer?: string;
+  workers: number;
+  threads: number;
+  rounds: number;
+  promptTokens: number;
+  tokens: number;
+  rate: number;
+  roundTrip: number;
+  json: boolean;
+}
+
+interface Row {
+  system: string;
+  runs: Speeds[];
+}
+
+/** Adds `odmoe bench peers`. */
+export function registerBenchPeers(bench: Command): void {
+  bench
+    .command('peers')
+    .description(
+      'odmoe beside llama.cpp RPC and distributed-llama, in turns, on hosts of an emulated LAN (bench/peers/README.md)',
+    )
+    .requiredOption('--model <directory>', 'pack that odmoe runs')
+    .option('--llama-bin <directory>', 'where llama-bench and rpc-server are')
+    .option('--gguf <file>', 'the same model for llama.cpp')
+    .option('--dllama <file>', 'the program dllama')
+    .option('--dllama-model <file>', 'the same model for distributed-llama')
+    .option('--dllama-tokenizer <file>', 'its tokenizer')
+    .option('--workers <count>', 'hosts beside the first', wholeNumberFlag(1, MOST_WORKERS), 2)
+    .option('--threads <count>', 'processor threads of each process', wholeNumberFlag(1, 256), 1)
+    .option('--rounds <count>', 'times that each system has its turn', wholeNumberFlag(1, 100), 3)
+    .option('--prompt-tokens <count>', 'tokens of the prompt', wholeNumberFlag(1, MOST_TOKENS), 128)
+    .option('--tokens <count>', 'tokens of the answer', wholeNumberFlag(2, MOST_TOKENS), 64)
+    .option('--rate <mbit>', 'of each network card, in Mbit/s', positive, 1000)
+    .option('--round-trip <us>', 'of the network, in microseconds', positive, 200)
+    .option('--json', 'one JSON object on stdout', false)
+    .action(async (flags: PeersFlags) => {
+      await withInterrupt((signal) => run(flags, signal));
+    });
+}
+
+function positive(value: string): number {
+  const number = Number(value);
+  if (number > 0 && Number.isFinite(number)) return number;
+  throw new InvalidArgumentError('Give a number above 0.');
+}
+
+async function run(flags: PeersFlags, signal: AbortSignal): Promise<void> {
+  requireWhole(flags);
+  const directory = await mkdtemp(join(tmpdir(), 'odmoe-peers-'));
+  try {
+    const lan = await EmulatedLan.start({
+      ...{ hosts: flags.workers + 1, rateMbitPerS: flags.rate, roundTripUs: flags.roundTrip, directory },
+    });
+    try {
+      const pingUs = lan.pingUs();
+      const rows = await measureInTurns(systemsOf(flags, lan.hosts), flags.rounds, signal);
+      process.stdout.write(flags.json ? asJson(rows, flags, pingUs) : asText(rows, flags, pingUs));
+    } finally {
+      lan.stop();
+    }
+  } finally {
+    await rm(directory, { recursive: true, force: true });
+  }
+}
+
+/** @throws USAGE where a system is given by half */
+function requireWhole({ llamaBin, gguf, dllama, dllamaModel, dllamaTokenizer }: PeersFlags): void {
+  for (const given of [
+    [llamaBin, gguf],
+    [dllama, dllamaModel, dllamaTokenizer],
+  ]) {
+    if (given.every((flag) => flag === undefined) || given.every((flag) => flag !== undefined)) continue;
+    throw new OdmoeError(
+      'USAGE',
+      'a peer needs all of its files: --llama-bin with --gguf; --dllama with --dllama-model and --dllama-tokenizer',
+    );
+  }
+}
+
+function systemsOf(flags: PeersFlags, hosts: readonly LanHost[]): System[] {
+  const { llamaBin, gguf, dllama, dllamaModel, dllamaTokenizer } = flags;
+  const workload = { promptTokens: flags.promptTokens, answerTokens: flags.tokens, threads: flags.threads };
+  const systems = [odmoeSystem(resolve(flags.model), hosts, workload)];
+  if (llamaBin !== undefined && gguf !== undefined) {
+    systems.push(llamaSystem(resolve(llamaBin), resolve(gguf), hosts, workload));
+  }
+  if (dllama !== undefined && dllamaModel !== undefined && dllamaTokenizer !== undefined) {
+    const model = { path: resolve(dllamaModel), tokenizerPath: resolve(dllamaTokenizer) };
+    systems.push(distributedLlamaSystem(resolve(dllama), model, hosts, workload));
+  }
+  return systems;
+}
+
+/** Each system once a round, so that what else the machine does meets all of them alike. */
+async function measureInTurns(systems: readonly System[], rounds: number, signal: AbortSignal): Promise<Row[]> {
+  const rows = systems.map(({ name }): Row => ({ system: name, runs: [] }));
+  for (let round = 1; round <= rounds; round += 1) {
+    for (const [index, system] of systems.entries()) {
+      const speeds = await runSystem(system, signal);
+      rows[index]?.runs.push(speeds);
+      const prefill = speeds.prefillTokensPerS?.toFixed(1) ?? '-';
+      const figures = `decode ${speeds.decodeTokensPerS.toFixed(2)}, prefill ${prefill} tokens/s`;
+      process.stderr.write(`round ${round} of ${rounds}, ${system.name}: ${figures}\n`);
+    }
+  }
+  return rows;
+}
+
+function median(values: readonly number[]): number | null {
+  const sorted = [...values].sort((left, right) => left - right);
+  const middle = sorted.length >> 1;
+  if (sorted.length === 0) return null;
+  return sorted.length % 2 === 1 ? (sorted[middle] ?? null) : ((sorted[middle - 1] ?? 0) + (sorted[middle] ?? 0)) / 2;
+}
+
+const decodeOf = ({ runs }: Row): number[] => runs.map(({ decodeTokensPerS }) => decodeTokensPerS);
+const prefillOf = ({ runs }: Row): number[] =>
+  runs.flatMap(({ prefillTokensPerS }) => (prefillTokensPerS === null ? [] : [prefillTokensPerS]));
+
+function asJson(
+  rows: readonly Row[],
+  { rate, roundTrip, workers, threads }: PeersFlags,
+  pingUs: number | null,
+): string {
+  const systems = rows.map((row) => ({
+    ...row,
+    decodeMedian: median(decodeOf(row)),
+    prefillMedian: median(prefillOf(row)),
+  }));
+  const conditions = { rateMbitPerS: rate, roundTripUs: roundTrip, pingUs, workers, threads };
+  return `${JSON.stringify(snakeCaseKeys({ ...conditions, systems }))}\n`;
+}
+
+function asText(rows: readonly Row[], flags: PeersFlags, pingUs: number | null): string {
+  const cell = (values: readonly number[]): string => {
+    const middle = median(values);
+    if (middle === null) return '-';
+    return `${middle.toFixed(2)} (${Math.min(...values).toFixed(2)}..${Math.max(...values).toFixed(2)})`;
+  };
+  const lines = tableLines(
+    [
+      { title: 'system', align: 'left' },
+      { title: 'decode, tokens/s', align: 'right' },
+      { title: `prefill of ${flags.promptTokens}, tokens/s`, align: 'right' },
+    ],
+    rows.map((row) => [row.system, cell(decodeOf(row)), cell(prefillOf(row))]),
+  );
+  const ping =
+    pingUs === null ? 'the ping command is not installed, so it was not checked' : `ping ${pingUs.toFixed(0)} us`;
+  const network = `${flags.rate} Mbit/s, ${flags.roundTrip} us round trip (${ping})`;
+  const how = `median and range of ${flags.rounds} rounds; ${flags.workers} workers, ${flags.threads} threads a process; ${network}`;
+  return `${lines.join('\n')}\n(${how})\n`;
+}

@@ -1,0 +1,165 @@
+import { join } from 'node:path';
+import { odmoeCommand } from '../../cli/demo/daemon-process.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { LanHost } from './emulated-lan.js';
+
+/** What one run of a system gave, in tokens a second. */
+export interface Speeds {
+  /** Null: the system does not say. */
+  prefillTokensPerS: number | null;
+  decodeTokensPerS: number;
+}
+
+/** A process that must run before the measurement. */
+export interface Server {
+  host: LanHost;
+  command: readonly string[];
+  /** Null: ready when its port is listened on. */
+  ready: RegExp | null;
+  port: number;
+}
+
+/** How a system runs on the LAN: the first host has what takes the prompt, the others are its workers. */
+export interface System {
+  name: string;
+  servers: readonly Server[];
+  /** Runs once the servers are ready. Its standard output has the figures. */
+  measure: readonly string[];
+  measureHost: LanHost;
+  /** @throws INTERNAL where the output has no figures */
+  parse: (output: string) => Speeds;
+}
+
+export interface Workload {
+  promptTokens: number;
+  answerTokens: number;
+  /** Of each process. */
+  threads: number;
+}
+
+const ODMOE_PORT = 7600;
+const LLAMA_PORT = 50_052;
+const DLLAMA_PORT = 9_998;
+/** More than any model of this comparison has: every expert stays in the workers' caches, as the others keep every weight. */
+const CACHE = '64 GiB';
+const BUDGET = '65 GiB';
+
+/** Token ids that every vocabulary of these models has; which ones does not change what is computed. */
+export function promptIds(count: number): number[] {
+  return Array.from({ length: count }, (_, index) => 3 + ((index * 37) % 200));
+}
+
+/** main on the first host, a worker on each other; experts stay in memory, so predictions are of no use and there is no shadow. */
+export function odmoeSystem(packPath: string, hosts: readonly LanHost[], workload: Workload): System {
+  const first = firstOf(hosts);
+  const others = hosts.slice(1);
+  const threads = ['--threads', String(workload.threads)];
+  const common = ['--cluster', 'peers', '--model', packPath, '--port', String(ODMOE_PORT), ...threads];
+  const address = `${first.address}:${ODMOE_PORT}`;
+  const listen = (host: LanHost): string[] => ['--host', host.address, '--advertise-host', host.address];
+  const main = ['--discovery', 'static', '--prediction', 'off', '--http', 'off', '--no-reuse-prefixes'];
+  const worker = ['--main', address, '--cache', CACHE, '--memory-budget', BUDGET];
+  const question = ['--prompt-token-ids', promptIds(workload.promptTokens).join(','), '--ignore-eos', '--json'];
+  return {
+    name: 'odmoe',
+    servers: [
+      {
+        ...{ host: first, port: ODMOE_PORT, ready: /listening on/ },
+        command: odmoeCommand(['main', '--id', 'main', ...common, ...listen(first), ...main]),
+      },
+      ...others.map((host, index) => ({
+        ...{ host, port: ODMOE_PORT, ready: /listening on/ },
+        command: odmoeCommand(['worker', '--id', `worker-${index + 1}`, ...common, ...listen(host), ...worker]),
+      })),
+    ],
+    measureHost: first,
+    measure: odmoeCommand(['prompt', '--main', address, '--max-tokens', String(workload.answerTokens), ...question]),
+    parse: (output) => parseOdmoe(output, workload.promptTokens),
+  };
+}
+
+/** llama-bench with an rpc-server on each other host. The layers are shared among the servers. */
+export function llamaSystem(binaries: string, ggufPath: string, hosts: readonly LanHost[], workload: Workload): System {
+  const others = hosts.slice(1);
+  const threads = ['-t', String(workload.threads)];
+  const servers = others.map((host) => ({
+    ...{ host, port: LLAMA_PORT, ready: null },
+    command: [join(binaries, 'rpc-server'), '-H', host.address, '-p', String(LLAMA_PORT), ...threads],
+  }));
+  const addresses = others.map(({ address }) => `${address}:${LLAMA_PORT}`).join(',');
+  const tokens = ['-p', String(workload.promptTokens), '-n', String(workload.answerTokens)];
+  const measure = ['-m', ggufPath, '--rpc', addresses, '-ngl', '99', ...tokens, ...threads, '-r', '1', '-o', 'json'];
+  return {
+    ...{ name: 'llama.cpp RPC', servers, measureHost: firstOf(hosts), parse: parseLlamaBench },
+    measure: [join(binaries, 'llama-bench'), ...measure],
+  };
+}
+
+/** `dllama inference` with a worker on each other host. */
+export function distributedLlamaSystem(
+  binary: string,
+  model: { path: string; tokenizerPath: string },
+  hosts: readonly LanHost[],
+  workload: Workload,
+): System {
+  const others = hosts.slice(1);
+  const threads = ['--nthreads', String(workload.threads)];
+  const servers = others.map((host) => ({
+    ...{ host, port: DLLAMA_PORT, ready: null },
+    command: [binary, 'worker', '--port', String(DLLAMA_PORT), ...threads],
+  }));
+  const prompt = Array.from({ length: workload.promptTokens }, () => 'a').join(' ');
+  const steps = String(workload.promptTokens + workload.answerTokens);
+  const files = ['--model', model.path, '--tokenizer', model.tokenizerPath, '--buffer-float-type', 'q80'];
+  const workers = ['--workers', ...others.map(({ address }) => `${address}:${DLLAMA_PORT}`)];
+  return {
+    ...{ name: 'distributed-llama', servers, measureHost: firstOf(hosts), parse: parseDistributedLlama },
+    measure: [binary, 'inference', ...files, '--prompt', prompt, '--steps', steps, ...threads, ...workers],
+  };
+}
+
+/** The object of `odmoe prompt --json`. Prefill counts all of the time to the first token. */
+export function parseOdmoe(output: string, promptTokens: number): Speeds {
+  const { timing } = JSON.parse(output) as { timing?: { ttft_ms?: number; decode_tokens_per_s?: number } };
+  if (timing?.ttft_ms === undefined || timing.decode_tokens_per_s === undefined) throw noFigures('odmoe', output);
+  return {
+    prefillTokensPerS: (promptTokens * 1000) / timing.ttft_ms,
+    decodeTokensPerS: timing.decode_tokens_per_s,
+  };
+}
+
+/** The list of `llama-bench -o json`: one test with n_prompt, one with n_gen, each with avg_ts. */
+export function parseLlamaBench(output: string): Speeds {
+  const tests = JSON.parse(output.slice(output.indexOf('['))) as { n_prompt: number; n_gen: number; avg_ts: number }[];
+  const decode = tests.find(({ n_gen: generated }) => generated > 0)?.avg_ts;
+  if (decode === undefined) throw noFigures('llama-bench', output);
+  const prefill = tests.find(({ n_gen: generated, n_prompt: read }) => generated === 0 && read > 0)?.avg_ts;
+  return { prefillTokensPerS: prefill ?? null, decodeTokensPerS: decode };
+}
+
+/** The last lines of `dllama inference`: tokensPerSecond of "Evaluation", then of "Prediction". */
+export function parseDistributedLlama(output: string): Speeds {
+  const figureBehind = (title: string): number | null => {
+    const section = output.slice(Math.max(0, output.lastIndexOf(`\n${title}`)));
+    const figure = /tokens\/?s(?:econd)?:?\s+([\d.]+)/i.exec(section)?.[1];
+    return figure === undefined ? null : Number(figure);
+  };
+  const decode = output.includes('\nPrediction') ? figureBehind('Prediction') : null;
+  if (decode === null) throw noFigures('dllama', output);
+  return {
+    prefillTokensPerS: output.includes('\nEvaluation') ? figureBehind('Evaluation') : null,
+    decodeTokensPerS: decode,
+  };
+}
+
+function firstOf(hosts: readonly LanHost[]): LanHost {
+  const [first] = hosts;
+  if (first === undefined) throw new OdmoeError('INTERNAL', 'a comparison needs a first host');
+  return first;
+}
+
+const SHOWN_CHARACTERS = 400;
+
+function noFigures(name: string, output: string): OdmoeError {
+  return new OdmoeError('INTERNAL', `${name} gave no figures; it printed: ${output.slice(-SHOWN_CHARACTERS)}`);
+}
