@@ -1,4 +1,5 @@
 import type { CacheStatus, NodeStatus, PoolCounts, StatusReply } from '../../shared/rpc/messages.js';
+import { hopLines } from './hop-view.js';
 import { nodeJson, shortRole } from './node-json.js';
 import { snakeCaseKeys } from '../../shared/json/snake-case.js';
 import { tableLines, type TableColumn } from './table.js';
@@ -69,6 +70,7 @@ export function statusLines(status: StatusReply, earlier: EarlierStatus | null):
     ...rowLines(status.nodes),
     ...deviceLines(status.nodes),
     ...workerLines(status, earlier),
+    ...hopLines(status),
     ...cacheLines(status.nodes),
     ...fetchLines(status),
     ...shadowLines(status.nodes),
@@ -92,6 +94,7 @@ export function statusJson(status: StatusReply): Record<string, unknown> {
     problems: snakeCaseKeys(status.problems),
     layer_waits: snakeCaseKeys(status.layerWaits),
     worker_waits: snakeCaseKeys(status.workerWaits),
+    worker_hops: snakeCaseKeys(status.workerHops ?? []),
     links: snakeCaseKeys(status.links),
   };
 }

@@ -31,6 +31,7 @@ export function NodeCard({ node, release }: NodeProps): JSX.Element {
             <div class="node-meters">
               <MemoryMeter memory={node.memory} />
               <WaitMeter node={node} />
+              <HopTable node={node} />
             </div>
             <NodeFigures node={node} />
           </div>
@@ -111,6 +112,40 @@ function WaitMeter({ node: { waits } }: { node: NodeView }): JSX.Element | null 
         ))}
       </p>
     </div>
+  );
+}
+
+/** Where a message of main's that loads nothing spends its time, of the last ones. */
+function HopTable({ node: { hops } }: { node: NodeView }): JSX.Element | null {
+  if (hops === null) return null;
+  const { median, p99 } = hops;
+  const rows = [
+    ['Hop', median.roundTripMs, p99.roundTripMs],
+    ['network', median.networkMs, p99.networkMs],
+    ['call', median.callMs, p99.callMs],
+    ['hand-off', median.handOffMs, p99.handOffMs],
+    ['execute', median.executeMs, p99.executeMs],
+    ['reply', median.replyMs, p99.replyMs],
+  ] as const;
+  return (
+    <table class="hops small">
+      <thead class="quiet">
+        <tr>
+          <th scope="col">ms of the last hops</th>
+          <th scope="col">p50</th>
+          <th scope="col">p99</th>
+        </tr>
+      </thead>
+      <tbody>
+        {rows.map(([title, medianMs, p99Ms]) => (
+          <tr key={title}>
+            <th scope="row">{title}</th>
+            <td class="number">{medianMs.toFixed(2)}</td>
+            <td class="number">{p99Ms.toFixed(2)}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
   );
 }
 

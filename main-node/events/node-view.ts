@@ -11,10 +11,11 @@ const ROLES: Readonly<Record<RoleName, NodeRole>> = {
 };
 
 /** A node that main is connected with, or main itself. */
-export function presentNode(node: NodeStatus, { placement, links, workerWaits }: StatusReply): NodeView {
+export function presentNode(node: NodeStatus, { placement, links, workerWaits, workerHops }: StatusReply): NodeView {
   const { id } = node.identity;
   const group = placement?.groups.findIndex(({ workerIds }) => workerIds.includes(id)) ?? -1;
   const link = links.find(({ peer }) => peer === id);
+  const hops = workerHops?.find(({ worker }) => worker === id);
   const waits = workerWaits.find(({ worker }) => worker === id);
   return {
     ...factsOf(node),
@@ -32,16 +33,17 @@ export function presentNode(node: NodeStatus, { placement, links, workerWaits }:
             ...{ waitMs: waits.waitMs, stallMs: waits.stallMs, executeMs: waits.executeMs },
             ...{ otherMs: waits.otherMs, lastShare: waits.lastShare },
           },
+    hops: hops === undefined ? null : { median: hops.median, p99: hops.p99 },
   };
 }
 
 /** A node as it was when it was lost. */
 export function lostNode({ identity, address, status, reason }: LostNode): NodeView {
   const facts = factsOf(atDialledAddress(status ?? emptyNodeStatus(identity), address));
-  return { ...facts, state: 'lost', reason, group: null, link: null, waits: null };
+  return { ...facts, state: 'lost', reason, group: null, link: null, waits: null, hops: null };
 }
 
-type Facts = Omit<NodeView, 'state' | 'reason' | 'group' | 'link' | 'waits'>;
+type Facts = Omit<NodeView, 'state' | 'reason' | 'group' | 'link' | 'waits' | 'hops'>;
 
 /** What a node has told of itself. */
 function factsOf(node: NodeStatus): Facts {

@@ -3,7 +3,7 @@ import type { ExpertTimes } from '../../shared/rpc/layer-messages.js';
 import type { Foretold } from '../pass/pass-observer.js';
 
 /** What one worker told of an expert that it ran for a layer; of several messages together. Times of main's in ms, of the worker's in us. */
-export interface ExpertRecord extends ExpertTimes {
+export interface ExpertRecord extends Omit<ExpertTimes, 'calledUs' | 'endedUs'> {
   expert: number;
   workerId: string;
   rows: number;

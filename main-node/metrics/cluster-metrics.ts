@@ -1,5 +1,5 @@
 import { Counter, Gauge, type Registry } from 'prom-client';
-import type { NodeStatus, RoleName, StatusReply } from '../../shared/rpc/messages.js';
+import type { HopStages, NodeStatus, RoleName, StatusReply } from '../../shared/rpc/messages.js';
 import type { PeerCounter, PeerCounts } from '../cluster/peer-totals.js';
 
 /** What main knows of the cluster when somebody asks. */
@@ -31,6 +31,11 @@ const ROLES: Readonly<Partial<Record<RoleName, string>>> = {
   ROLE_MAIN: 'main',
   ROLE_SHADOW: 'shadow',
   ROLE_WORKER: 'worker',
+};
+
+const HOP_LABELS: Readonly<Record<keyof HopStages, string>> = {
+  ...{ roundTripMs: 'round_trip', networkMs: 'network', callMs: 'call' },
+  ...{ handOffMs: 'hand_off', executeMs: 'execute', replyMs: 'reply' },
 };
 
 const GAUGES: readonly ClusterMetric[] = [
@@ -85,6 +90,16 @@ const GAUGES: readonly ClusterMetric[] = [
         [{ node, part: 'load' }, stallMs / 1000],
         [{ node, part: 'execute' }, executeMs / 1000],
         [{ node, part: 'other' }, otherMs / 1000],
+      ]),
+  },
+  {
+    name: 'odmoe_worker_hop_seconds',
+    help: "Stages of main's messages to a worker that load nothing: round_trip, and of it network, call, hand_off, execute, reply. Of the last hops.",
+    labels: ['node', 'stage', 'quantile'],
+    samples: ({ status: { workerHops = [] } }) =>
+      workerHops.flatMap(({ worker: node, median, p99 }) => [
+        ...hopSamples(node, '0.5', median),
+        ...hopSamples(node, '0.99', p99),
       ]),
   },
   {
@@ -295,6 +310,13 @@ function memoryKinds(node: NodeStatus): readonly (readonly [kind: string, bytes:
     ['prefixes', prefixBytes],
     ['scratch', Math.max(0, deviceMemoryUsedBytes - context - weights - keyValueBytes)],
   ];
+}
+
+function hopSamples(node: string, quantile: string, stages: HopStages): Sample[] {
+  return Object.entries(HOP_LABELS).map(([name, stage]) => [
+    { node, stage, quantile },
+    stages[name as keyof HopStages] / 1000,
+  ]);
 }
 
 function isWorker({ identity }: NodeStatus): boolean {

@@ -1,4 +1,5 @@
-import type { LayerWait, WorkerWait } from '../../shared/rpc/messages.js';
+import type { ExpertResult, LayerWait, WorkerHops, WorkerWait } from '../../shared/rpc/messages.js';
+import { addToHop, clearHop, hopStages, HopWindows, type ToldHop } from '../cluster/hop-stages.js';
 
 /** A mean follows a change within about so many passes. */
 const PASSES_OF_MEAN = 64;
@@ -52,7 +53,16 @@ interface Arrival {
   waitMs: number;
   stallUs: number;
   executeUs: number;
+  /** Its experts were there, so that a hop is what the answer cost. */
+  wasLoaded: boolean;
+  readonly hop: ToldHop;
 }
+
+/** What a race looks at of a result. */
+export type RacingResult = Pick<
+  ExpertResult,
+  'stallUs' | 'executeUs' | 'wasLoaded' | 'calledUs' | 'endedUs' | 'answeredUs'
+>;
 
 /** A layer whose experts run: who answers when. */
 export class LayerRace {
@@ -76,13 +86,16 @@ export class LayerRace {
   }
 
   /** One expert's result has come. */
-  take(workerId: string, { stallUs, executeUs }: { stallUs: number; executeUs: number }, nowMs: number): void {
+  take(workerId: string, result: RacingResult, nowMs: number): void {
+    const { stallUs, executeUs } = result;
     this.waitMs = nowMs - this.begunMs;
     this.longestStallUs = Math.max(this.longestStallUs, stallUs);
     const arrival = this.arrivalOf(workerId);
     arrival.waitMs = this.waitMs;
     arrival.stallUs = Math.max(arrival.stallUs, stallUs);
     arrival.executeUs += executeUs;
+    arrival.wasLoaded &&= result.wasLoaded;
+    addToHop(arrival.hop, result, executeUs);
   }
 
   private arrivalOf(workerId: string): Arrival {
@@ -90,13 +103,20 @@ export class LayerRace {
       const arrival = this.arrivals[index];
       if (arrival?.workerId === workerId) return arrival;
     }
-    const free = (this.arrivals[this.workers] ??= { workerId, waitMs: 0, stallUs: 0, executeUs: 0 });
+    const free = (this.arrivals[this.workers] ??= newArrival(workerId));
     this.workers += 1;
     free.workerId = workerId;
     free.stallUs = 0;
     free.executeUs = 0;
+    free.wasLoaded = true;
+    clearHop(free.hop);
     return free;
   }
+}
+
+function newArrival(workerId: string): Arrival {
+  const hop = { calledUs: 0, endedUs: 0, answeredUs: 0, executeUs: 0 };
+  return { workerId, waitMs: 0, stallUs: 0, executeUs: 0, wasLoaded: true, hop };
 }
 
 /**
@@ -106,6 +126,7 @@ export class LayerRace {
 export class LayerWaits {
   private readonly layers: LayerFigures[];
   private readonly workers = new Map<string, WorkerFigures>();
+  private readonly hops = new HopWindows();
   private readonly idle: LayerRace[] = [];
 
   constructor(layers: number) {
@@ -127,9 +148,13 @@ export class LayerWaits {
   }
 
   /** Of layers that have been waited for, and of these workers. */
-  told(connected: readonly { id: string }[]): { layerWaits: LayerWait[]; workerWaits: WorkerWait[] } {
+  told(connected: readonly { id: string }[]): {
+    layerWaits: LayerWait[];
+    workerWaits: WorkerWait[];
+    workerHops: WorkerHops[];
+  } {
     const ids = new Set(connected.map(({ id }) => id));
-    return { layerWaits: this.layerWaits(ids), workerWaits: this.workerWaits(ids) };
+    return { layerWaits: this.layerWaits(ids), workerWaits: this.workerWaits(ids), workerHops: this.hops.told(ids) };
   }
 
   private layerWaits(connected: ReadonlySet<string>): LayerWait[] {
@@ -168,6 +193,8 @@ export class LayerWaits {
       if (arrival === undefined) continue;
       const worker = this.figuresOf(arrival.workerId);
       countWork(worker, arrival);
+      const stages = arrival.wasLoaded ? hopStages(arrival.waitMs, arrival.hop) : null;
+      if (stages !== null) this.hops.add(arrival.workerId, stages);
       if (race.workers === 1) continue;
       worker.lastShare.add(index === last ? 1 : 0);
       worker.costMs.add(index === last ? arrival.waitMs - secondMs : 0);

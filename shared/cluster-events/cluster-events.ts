@@ -65,6 +65,8 @@ export interface NodeView {
   link: { roundTripMs: number; sentBytes: number; receivedBytes: number } | null;
   /** Workers: what main waits for it, on the mean of the last passes; null: it has run nothing. */
   waits: { waitMs: number; stallMs: number; executeMs: number; otherMs: number; lastShare: number } | null;
+  /** Workers: where the time of main's messages goes that load nothing, of the last ones; null: there were none. */
+  hops: { median: HopView; p99: HopView } | null;
   /** Workers; null: no worker. */
   slots: { count: number; inUse: number } | null;
   loads: number;
@@ -74,6 +76,16 @@ export interface NodeView {
   storageReadBytes: number;
   /** Null: it fetches nothing. */
   fetch: { heldBytes: number; neededBytes: number; receivedBytes: number; problem: string } | null;
+}
+
+/** Stages of a hop main -> worker -> main; they add up to its round trip in the mean, not in medians. */
+export interface HopView {
+  roundTripMs: number;
+  networkMs: number;
+  callMs: number;
+  handOffMs: number;
+  executeMs: number;
+  replyMs: number;
 }
 
 /** Of a node's device. */

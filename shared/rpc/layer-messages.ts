@@ -75,6 +75,9 @@ export interface ExpertTimes {
   begunUs: number;
   /** From the request's coming to the leaving of the answer. */
   answeredUs: number;
+  /** From the request's coming to the call of the device, and to the end of the last of its calls in the worker's event loop; both 0: not told. */
+  calledUs: number;
+  endedUs: number;
 }
 
 export interface ExpertResult extends ExpertTimes {
@@ -101,7 +104,10 @@ export interface ExecuteResult {
 }
 
 /** Nothing was done. */
-export const NO_TIMES: ExpertTimes = { loadUs: 0, loadedBeforeUs: 0, begunUs: 0, answeredUs: 0 };
+export const NO_TIMES: ExpertTimes = {
+  ...{ loadUs: 0, loadedBeforeUs: 0, begunUs: 0, answeredUs: 0 },
+  ...{ calledUs: 0, endedUs: 0 },
+};
 
 /** Of a sequence that was begun with a prefix: positions that shadow need not run. */
 export interface PrefixKept {

@@ -5,7 +5,7 @@
  */
 import type { SamplingMessage } from '../sampling/sampling-options.js';
 import type { Execute, ExecuteResult, Prediction, PrefixKept, Release } from './layer-messages.js';
-import type { LayerWait, LinkBytes, PassCounts, WorkerWait } from './wait-messages.js';
+import type { LayerWait, LinkBytes, PassCounts, WorkerHops, WorkerWait } from './wait-messages.js';
 
 export type * from './layer-messages.js';
 export type * from './wait-messages.js';
@@ -388,6 +388,8 @@ export interface StatusReply {
   /** Of layers and workers that decode has waited for. */
   layerWaits: LayerWait[];
   workerWaits: WorkerWait[];
+  /** Left out: not known. */
+  workerHops?: WorkerHops[];
   /** Of main with each peer that is connected. */
   links: LinkBytes[];
   /** Left out: not known. */

@@ -46,6 +46,8 @@ const EXPERT_RESULT = {
   loadedBeforeUs: 9,
   begunUs: 10,
   answeredUs: 11,
+  calledUs: 12,
+  endedUs: 13,
 } as const;
 const FAILURE = { code: 1, message: 2 } as const;
 /** Of PassRow and RowRun. */
@@ -96,7 +98,9 @@ function expertResult(result: ExpertResult): MessageWriter {
     .varint(EXPERT_RESULT.loadUs, result.loadUs)
     .varint(EXPERT_RESULT.loadedBeforeUs, result.loadedBeforeUs)
     .varint(EXPERT_RESULT.begunUs, result.begunUs)
-    .varint(EXPERT_RESULT.answeredUs, result.answeredUs);
+    .varint(EXPERT_RESULT.answeredUs, result.answeredUs)
+    .varint(EXPERT_RESULT.calledUs, result.calledUs)
+    .varint(EXPERT_RESULT.endedUs, result.endedUs);
   if (failure === null) return message;
   const { code, message: text } = failure;
   return message.message(
@@ -218,6 +222,8 @@ function readExpertResult(reader: FieldReader): ExpertResult {
     else if (tag === varint(EXPERT_RESULT.loadedBeforeUs)) result.loadedBeforeUs = reader.uint32();
     else if (tag === varint(EXPERT_RESULT.begunUs)) result.begunUs = reader.uint32();
     else if (tag === varint(EXPERT_RESULT.answeredUs)) result.answeredUs = reader.uint32();
+    else if (tag === varint(EXPERT_RESULT.calledUs)) result.calledUs = reader.uint32();
+    else if (tag === varint(EXPERT_RESULT.endedUs)) result.endedUs = reader.uint32();
     else reader.skip(tag & 7);
   }
   return result;

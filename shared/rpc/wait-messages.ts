@@ -26,6 +26,30 @@ export interface WorkerWait {
   costMs: number;
 }
 
+/** A hop main -> worker -> main, and its parts. */
+export interface HopStages {
+  /** From the layer's first message to this worker's last result. */
+  roundTripMs: number;
+  /** Both ways, with what event loops let wait. */
+  networkMs: number;
+  /** In the worker: from the message to the call of its device. */
+  callMs: number;
+  /** From there to the end in the worker's event loop, without the execution: threads that wake up. */
+  handOffMs: number;
+  executeMs: number;
+  /** From there to the answer. */
+  replyMs: number;
+}
+
+/** Where the time of main's messages to a worker goes, in decode that loads nothing. Of the last hops. */
+export interface WorkerHops {
+  worker: string;
+  /** Since main's start. */
+  hops: number;
+  median: HopStages;
+  p99: HopStages;
+}
+
 /** Messages of main's stream with a peer, over all connections since main's start. */
 export interface LinkBytes {
   peer: string;

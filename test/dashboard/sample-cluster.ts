@@ -1,4 +1,4 @@
-import type { ClusterView, MemoryView, NodeView } from '../../shared/cluster-events/cluster-events.js';
+import type { ClusterView, HopView, MemoryView, NodeView } from '../../shared/cluster-events/cluster-events.js';
 
 const MB = 1e6;
 const GB = 1e9;
@@ -35,6 +35,7 @@ const IDLE: Omit<NodeView, 'id' | 'role' | 'address' | 'device' | 'memory'> = {
   uptimeMs: START_MS,
   link: { roundTripMs: 0.41, sentBytes: 61_000_000, receivedBytes: 48_000_000 },
   waits: null,
+  hops: null,
   slots: null,
   loads: 0,
   reloads: 0,
@@ -43,6 +44,12 @@ const IDLE: Omit<NodeView, 'id' | 'role' | 'address' | 'device' | 'memory'> = {
   storageReadBytes: 0,
   fetch: null,
 };
+
+function hopOf(executeMs: number, times: number): HopView {
+  const [networkMs, callMs, handOffMs, replyMs] = [0.31 * times, 0.05 * times, 0.12 * times, 0.03 * times];
+  const roundTripMs = networkMs + callMs + handOffMs + executeMs + replyMs;
+  return { roundTripMs, networkMs, callMs, handOffMs, executeMs, replyMs };
+}
 
 function worker(number: number, group: number | null, changes: Partial<NodeView> = {}): NodeView {
   const stallMs = 2.1 + number * 0.4;
@@ -60,6 +67,10 @@ function worker(number: number, group: number | null, changes: Partial<NodeView>
     ),
     link: { roundTripMs: 0.38 + number * 0.03, sentBytes: 18_000_000 * number, receivedBytes: 21_000_000 * number },
     waits: { waitMs: stallMs + executeMs + 0.6, stallMs, executeMs, otherMs: 0.6, lastShare: 0.18 + 0.05 * number },
+    hops: {
+      median: hopOf(executeMs, 1),
+      p99: hopOf(executeMs, 3.4),
+    },
     slots: { count: 8, inUse: 3 },
     loads: 41_230 - 3_110 * number,
     reloads: 212 + 31 * number,
@@ -110,7 +121,13 @@ export function sampleMs(secondsOn: number): number {
 export function sampleCluster(secondsOn: number): ClusterView {
   const heldBytes = Math.min(57 * GB, (21.4 + secondsOn * 0.11) * GB);
   const lost = {
-    ...({ state: 'lost', reason: 'it did not answer for 3 s (UNAVAILABLE)', link: null, waits: null } as const),
+    ...({
+      state: 'lost',
+      reason: 'it did not answer for 3 s (UNAVAILABLE)',
+      link: null,
+      waits: null,
+      hops: null,
+    } as const),
     slots: { count: 8, inUse: 0 },
   };
   return {
@@ -137,6 +154,7 @@ export function sampleCluster(secondsOn: number): ClusterView {
         release: '0.1.0',
         memory: memoryOf({ slotBytes: 76 * MB, otherBytes: 40 * MB }, 0),
         waits: null,
+        hops: null,
         slots: { count: 8, inUse: 0 },
         ...{ loads: 0, reloads: 0, loadMsMean: 0, executeMsMean: 0, storageReadBytes: 0, uptimeMs: secondsOn * 1000 },
         fetch: { heldBytes, neededBytes: 57 * GB, receivedBytes: heldBytes - 2 * GB, problem: '' },

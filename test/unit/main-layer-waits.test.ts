@@ -1,15 +1,22 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { LayerWaits } from '../../main-node/pass/layer-waits.js';
+import { LayerWaits, type RacingResult } from '../../main-node/pass/layer-waits.js';
 import type { LayerWait, WorkerWait } from '../../shared/rpc/messages.js';
 
 /** A result of one expert: the worker, when it comes, and what it cost there. */
 type Result = readonly [worker: string, atMs: number, stallMs?: number, executeMs?: number];
 
+function resultOf(told: Partial<RacingResult>): RacingResult {
+  return {
+    ...{ stallUs: 0, executeUs: 0, wasLoaded: true, calledUs: 0, endedUs: 0, answeredUs: 0 },
+    ...told,
+  };
+}
+
 function race(waits: LayerWaits, layer: number, results: readonly Result[], begunMs = 0): void {
   const running = waits.begin(layer, begunMs);
   for (const [worker, atMs, stallMs = 0, executeMs = 0] of results) {
-    running.take(worker, { stallUs: stallMs * 1000, executeUs: executeMs * 1000 }, begunMs + atMs);
+    running.take(worker, resultOf({ stallUs: stallMs * 1000, executeUs: executeMs * 1000 }), begunMs + atMs);
   }
   waits.end(running);
 }
@@ -67,11 +74,33 @@ describe('main: what decode waits for', () => {
     );
   });
 
+  it('has the stages of hops that loaded nothing', () => {
+    const waits = new LayerWaits(1);
+    const told = resultOf({ executeUs: 1000, calledUs: 100, endedUs: 1500, answeredUs: 1600 });
+    for (const wasLoaded of [false, true]) {
+      const running = waits.begin(0, 0);
+      running.take('a', { ...told, wasLoaded }, 2);
+      running.take('b', resultOf({}), 2);
+      waits.end(running);
+    }
+    const { workerHops } = waits.told([{ id: 'a' }, { id: 'b' }]);
+    assert.deepEqual(
+      workerHops.map(({ worker, hops }) => [worker, hops]),
+      [['a', 1]],
+      'b tells nothing of them',
+    );
+    const { roundTripMs = 0, networkMs = 0, handOffMs = 0 } = workerHops[0]?.median ?? {};
+    assert.deepEqual(
+      [roundTripMs, networkMs, handOffMs].map((ms) => Math.round(ms * 1000)),
+      [2000, 400, 400],
+    );
+  });
+
   it('counts the wait, and no worker, where work was sent again', () => {
     const waits = new LayerWaits(1);
     const running = waits.begin(0, 0);
     running.disturbed = true;
-    running.take('b', { stallUs: 0, executeUs: 0 }, 500);
+    running.take('b', resultOf({}), 500);
     waits.end(running);
     assert.equal(layersOf(waits)[0]?.waitMs, 500);
     assert.deepEqual(workersOf(waits, 'b'), []);

@@ -104,6 +104,7 @@ describe("main's metrics", () => {
     assert.equal(value('odmoe_predicted_positions_total', { node: 'shadow' }), 40);
     assert.equal(ofWorker('odmoe_cache_uses_total', { held: 'part' }), 6);
     assert.equal(ofWorker('odmoe_worker_wait_seconds', { part: 'execute' }), 0.0015);
+    assert.equal(ofWorker('odmoe_worker_hop_seconds', { stage: 'hand_off', quantile: '0.99' }), 0.001);
     assert.equal(ofWorker('odmoe_worker_last_ratio'), 0.25);
     assert.deepEqual([ofWorker('odmoe_link_sent_bytes_total'), ofWorker('odmoe_link_received_bytes_total')], [11, 22]);
     assert.equal(value('odmoe_node_uptime_seconds', { node: 'main' }), 2.5);
@@ -126,7 +127,7 @@ describe("main's metrics", () => {
     );
     assert.deepEqual([...new Set(labels)].sort(), [
       ...['arithmetic', 'code', 'held', 'kind', 'le', 'model', 'node', 'pack', 'part', 'prediction', 'protocol'],
-      ...['role', 'route', 'version'],
+      ...['quantile', 'role', 'route', 'stage', 'version'],
     ]);
   });
 });

@@ -42,6 +42,11 @@ export function metricFigures(nodes: NodeStatus[] = [MAIN_STATUS, SHADOW_STATUS,
         ...{ worker: identity.id, executes: 1, waitMs: 3, stallMs: 1, executeMs: 1.5, otherMs: 0.5 },
         ...{ lastShare: 0.25, costMs: 1 },
       })),
+      workerHops: peers.filter(isWorker).map(({ identity }) => ({
+        ...{ worker: identity.id, hops: 1 },
+        median: { roundTripMs: 3, networkMs: 1, callMs: 0.25, handOffMs: 0.5, executeMs: 1, replyMs: 0.25 },
+        p99: { roundTripMs: 6, networkMs: 2, callMs: 0.5, handOffMs: 1, executeMs: 2, replyMs: 0.5 },
+      })),
       links: peers.map(({ identity }) => ({ peer: identity.id, sentBytes: 11, receivedBytes: 22, roundTripMs: 1.5 })),
     },
   };

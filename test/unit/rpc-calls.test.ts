@@ -32,6 +32,8 @@ const MAIN: NodeIdentity = {
   device: 'cpu avx2, 2 threads',
   release: '0.1.0',
 };
+const HOP = { roundTripMs: 3, networkMs: 1, callMs: 0.25, handOffMs: 0.5, executeMs: 1, replyMs: 0.25 };
+const WAIT = { worker: 'w', executes: 9, waitMs: 2.5, stallMs: 0.5 };
 const STATUS: StatusReply = {
   nodes: [],
   placement: null,
@@ -42,12 +44,8 @@ const STATUS: StatusReply = {
   tokens: 4,
   groupReason: 'why',
   layerWaits: [{ layer: 3, passes: 9, waitMs: 2.5, stallMs: 0.5, slowestWorker: 'w' }],
-  workerWaits: [
-    {
-      ...{ worker: 'w', executes: 9, waitMs: 2.5, stallMs: 0.5, executeMs: 1.5, otherMs: 0.5 },
-      ...{ lastShare: 0.75, costMs: 0.25 },
-    },
-  ],
+  workerWaits: [{ ...WAIT, executeMs: 1.5, otherMs: 0.5, lastShare: 0.75, costMs: 0.25 }],
+  workerHops: [{ worker: 'w', hops: 9, median: HOP, p99: { ...HOP, roundTripMs: 6 } }],
   passes: null,
   links: [{ peer: 'w', sentBytes: 2 ** 40, receivedBytes: 7, roundTripMs: 0.25 }],
   httpAddress: '',

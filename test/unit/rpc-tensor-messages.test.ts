@@ -45,6 +45,7 @@ const expertResults: fc.Arbitrary<ExpertResult> = fc.record({
   stallUs: uint32,
   executeUs: uint32,
   ...{ loadUs: uint32, loadedBeforeUs: uint32, begunUs: uint32, answeredUs: uint32 },
+  ...{ calledUs: uint32, endedUs: uint32 },
   output: bytes,
   failure: fc.option(fc.record({ code: fc.string(), message: fc.string({ unit: 'grapheme' }) })),
 });

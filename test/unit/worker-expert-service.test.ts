@@ -59,6 +59,7 @@ describe('worker expert service', () => {
             {
               ...{ expert: 5, rows: 1, wasLoaded: false, stallUs: 15_000, executeUs: 1000 },
               ...{ loadUs: 2000, loadedBeforeUs: 0, begunUs: 15_000, answeredUs: 15_000 },
+              ...{ calledUs: 15_000, endedUs: 15_000 },
               ...{ output: Buffer.from([6, 7, 8, 9]), failure: null },
             },
           ],

@@ -126,7 +126,9 @@ export class ExpertExecutor {
     of.running += 1;
     try {
       const output = Buffer.allocUnsafe(rows * of.request.hiddenSize * FLOAT_BYTES);
+      const calledMs = this.nowMs();
       const { executeMs, begunMs } = await this.execute(slot, held, output);
+      const endedMs = this.nowMs();
       this.ownExecutions += 1;
       this.executeMs.add(executeMs);
       this.rowMs.add(executeMs / rows);
@@ -142,6 +144,8 @@ export class ExpertExecutor {
         loadedBeforeUs: load.tookMs === 0 ? 0 : wholeUs(-loadedAfterMs),
         begunUs: wholeUs(begunMs - of.arrivedMs),
         answeredUs: 0,
+        calledUs: wholeUs(calledMs - of.arrivedMs),
+        endedUs: wholeUs(endedMs - of.arrivedMs),
         output,
         failure: null,
       });

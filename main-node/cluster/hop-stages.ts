@@ -1,0 +1,122 @@
+import type { ExpertTimes } from '../../shared/rpc/layer-messages.js';
+import type { HopStages, WorkerHops } from '../../shared/rpc/messages.js';
+
+/** Hops of a worker that its medians and 99th percentiles are of. */
+export const HOPS_KEPT = 512;
+/** Workers that are remembered; of more, the first ones are forgotten. */
+export const MAX_HOP_WORKERS = 1024;
+
+const US_PER_MS = 1000;
+
+/** In the order in which a window keeps them. */
+export const HOP_STAGES = ['roundTripMs', 'networkMs', 'callMs', 'handOffMs', 'executeMs', 'replyMs'] as const;
+
+/** What a worker has told of the experts that it ran for one message: microseconds from the message's coming, but for executeUs. */
+export interface ToldHop {
+  /** Of the first expert. */
+  calledUs: number;
+  /** Of the last one. */
+  endedUs: number;
+  answeredUs: number;
+  /** Of all experts. */
+  executeUs: number;
+}
+
+/** One result more. An answer in which an expert tells nothing of when it was called tells nothing of the hop. */
+export function addToHop(
+  hop: ToldHop,
+  told: Pick<ExpertTimes, keyof ToldHop & keyof ExpertTimes>,
+  executeUs: number,
+): void {
+  hop.calledUs = Math.min(hop.calledUs, told.endedUs === 0 ? -1 : told.calledUs);
+  hop.endedUs = Math.max(hop.endedUs, told.endedUs);
+  hop.answeredUs = Math.max(hop.answeredUs, told.answeredUs);
+  hop.executeUs += executeUs;
+}
+
+/** No result yet. */
+export function clearHop(hop: ToldHop): void {
+  hop.calledUs = Infinity;
+  hop.endedUs = 0;
+  hop.answeredUs = 0;
+  hop.executeUs = 0;
+}
+
+/**
+ * The stages of a hop, which add up to its round trip. Each side tells durations only, so no clocks need to agree; the way there and the way
+ * back are one stage. Null: the worker has not told when it called its device (an older release).
+ */
+export function hopStages(
+  roundTripMs: number,
+  { calledUs, endedUs, answeredUs, executeUs }: ToldHop,
+): HopStages | null {
+  if (calledUs < 0 || calledUs === Infinity) return null;
+  const calledMs = calledUs / US_PER_MS;
+  const onDeviceMs = Math.max(0, (endedUs - calledUs) / US_PER_MS);
+  const executeMs = Math.min(onDeviceMs, executeUs / US_PER_MS);
+  const answeredMs = Math.max(calledMs + onDeviceMs, answeredUs / US_PER_MS);
+  return {
+    roundTripMs,
+    networkMs: Math.max(0, roundTripMs - answeredMs),
+    callMs: calledMs,
+    handOffMs: onDeviceMs - executeMs,
+    executeMs,
+    replyMs: answeredMs - calledMs - onDeviceMs,
+  };
+}
+
+/** The last hops of each worker, by stage. */
+export class HopWindows {
+  private readonly workers = new Map<string, HopWindow>();
+
+  add(workerId: string, stages: HopStages): void {
+    let window = this.workers.get(workerId);
+    if (window === undefined) {
+      const [oldest] = this.workers.keys();
+      if (this.workers.size >= MAX_HOP_WORKERS && oldest !== undefined) this.workers.delete(oldest);
+      window = new HopWindow();
+      this.workers.set(workerId, window);
+    }
+    window.add(stages);
+  }
+
+  /** Of these workers, by id. Others are forgotten. */
+  told(connected: ReadonlySet<string>): WorkerHops[] {
+    for (const id of [...this.workers.keys()]) if (!connected.has(id)) this.workers.delete(id);
+    return [...this.workers]
+      .sort(([left], [right]) => (left < right ? -1 : 1))
+      .map(([worker, window]) => ({ worker, ...window.told() }));
+  }
+}
+
+class HopWindow {
+  /** Of each stage, the last hops in the order of a ring. */
+  private readonly kept = HOP_STAGES.map(() => new Float32Array(HOPS_KEPT));
+  private hops = 0;
+  /** As it was told last. */
+  private figures: Omit<WorkerHops, 'worker'> | null = null;
+
+  add(stages: HopStages): void {
+    const at = this.hops % HOPS_KEPT;
+    for (let index = 0; index < HOP_STAGES.length; index++) {
+      const [name, values] = [HOP_STAGES[index], this.kept[index]];
+      if (name !== undefined && values !== undefined) values[at] = stages[name];
+    }
+    this.hops += 1;
+  }
+
+  /** Worked out only where a hop has come since: whoever watches a large cluster asks every second. */
+  told(): Omit<WorkerHops, 'worker'> {
+    if (this.figures?.hops === this.hops) return this.figures;
+    const count = Math.min(this.hops, HOPS_KEPT);
+    const sorted = this.kept.map((values) => values.slice(0, count).sort());
+    const ranked = (share: number): HopStages => {
+      const [roundTripMs = 0, networkMs = 0, callMs = 0, handOffMs = 0, executeMs = 0, replyMs = 0] = sorted.map(
+        (values) => values[Math.max(0, Math.ceil(count * share) - 1)] ?? 0,
+      );
+      return { roundTripMs, networkMs, callMs, handOffMs, executeMs, replyMs };
+    };
+    this.figures = { hops: this.hops, median: ranked(0.5), p99: ranked(0.99) };
+    return this.figures;
+  }
+}
