@@ -1,5 +1,5 @@
-// `npm test [-- MOCHA_OPTIONS]`: set-up, then every test that needs no GPU. Units and simulations run on all cores at a time. Tests of
-// processes run one after the other: they measure waits, and one cluster alone keeps a small machine busy.
+// `npm test [-- MOCHA_OPTIONS]`: set-up, then every test that needs no GPU. Units, simulations and commands that start no daemon run on all
+// cores at a time. Tests of daemons run one after the other: they measure waits, and one cluster alone keeps a small machine busy.
 // The counts of both go to build/test-counts.json.
 import { rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
@@ -11,6 +11,8 @@ import { afterSetUp } from './setup.mjs';
 const COUNTS_PATH = join(packageRoot, 'build', 'test-counts.json');
 /** Files that take longest begin first, so that nobody waits for them at the end. */
 const LONGEST = ['simulation/seeds', 'simulation/determinism', 'unit/cuda-operators', 'unit/native-operators'];
+/** Tests of commands that start no daemon. */
+const WITHOUT_DAEMONS = /^dist\/test\/integration\/(generate-|plan-command|simulate-command)/;
 const SLOWEST_SHOWN = 12;
 
 function testFiles(...folders) {
@@ -38,8 +40,11 @@ afterSetUp('tests', () => {
   const given = process.argv.slice(2);
   const options = given.length > 0 ? ['--no-fail-zero', ...given] : [];
   const parallel = ['--parallel', '--jobs', String(availableParallelism())];
+  const integration = testFiles('integration');
+  const commands = integration.filter((file) => WITHOUT_DAEMONS.test(file));
+  const daemons = integration.filter((file) => !WITHOUT_DAEMONS.test(file));
   report([
-    runMocha(testFiles('unit', 'simulation'), [...options, ...parallel]),
-    runMocha(testFiles('integration'), options),
+    runMocha([...testFiles('unit', 'simulation'), ...commands], [...options, ...parallel]),
+    runMocha(daemons, options),
   ]);
 });

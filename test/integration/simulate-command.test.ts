@@ -34,7 +34,12 @@ interface SimulationObject {
   memory: { main: { used_bytes: number }; worker: { used_bytes: number; memory_bytes: number }; total_bytes: number };
 }
 
-describe('odmoe simulate and odmoe plan cluster', () => {
+/** Beside other tests on a machine of few cores. */
+const LIMIT_MS = 400_000;
+
+describe('odmoe simulate and odmoe plan cluster', function () {
+  this.timeout(LIMIT_MS);
+
   let directory = '';
 
   before(async () => {

@@ -4,7 +4,7 @@ import { happenedIn, runSeeds } from '../../bench/faults/run-seeds.js';
 import { countDrawn, neverDrawn } from '../../simulator/faults/count-drawn.js';
 import { drawScenario } from '../../simulator/faults/draw-scenario.js';
 
-const SEEDS = 400;
+const SEEDS = 250;
 /** On a machine that is busy with other tests. */
 const LIMIT_MS = 600_000;
 
