@@ -14,22 +14,29 @@ namespace {
 constexpr int64_t kRunBlocks = 32;
 // How far ahead of a stream of weights to fetch, in bytes.
 constexpr int64_t kStreamAhead = 4096;
+// How far ahead of its use a tile's block moves from the second cache to the first, and tiles that stream in together.
+constexpr int kNearBlocks = kPairs == 1 ? 4 : 0;
+constexpr int64_t kStreamTiles = 8;
 
 template <int kTokens>
 constexpr bool kInRegisters = kPairs == 1 && Simd::rows_at_once(kTokens) == kTileRows;
 
-// What to fetch from memory while computing: kLines cache lines for each block of columns, kStep bytes further each time. A stream
-// goes to the first cache, what a later group of tiles needs only to the second.
-template <int kLinesOf, int64_t kStepOf, int kLocalityOf, int kFirstOf = 0, int kEveryOf = 1>
+// What to fetch from memory while computing: kLines cache lines for each block of columns, kStep bytes further each time. What is
+// multiplied soon goes to the first cache, other weights only to the second; those of the tile itself move from there to the first
+// kNear blocks ahead (0: by themselves).
+template <int kLinesOf, int64_t kStepOf, int kLocalityOf, int kNearOf = 0>
 struct Fetch {
   static constexpr int kLines = kLinesOf;
   static constexpr int64_t kStep = kStepOf;
   static constexpr int kLocality = kLocalityOf;
-  static constexpr int kFirst = kFirstOf;
-  static constexpr int kEvery = kEveryOf;
-  // Every kParts-th of the lines, so that fetching is spread over as many passes.
-  template <int kPart, int kParts>
-  using Part = Fetch<kLinesOf, kStepOf, kLocalityOf, kPart, kParts>;
+  static constexpr int kNear = kNearOf;
+  // One of kParts passes over a run fetches a part: the first pass what lies first.
+  template <int kParts>
+  using Part = Fetch<(kLinesOf + kParts - 1) / kParts, kStepOf / kParts, kLocalityOf, kNearOf>;
+  template <int kParts>
+  static const uint8_t* part(const uint8_t* ahead, int number, int64_t blocks) {
+    return ahead + number * blocks * Part<kParts>::kStep;
+  }
 };
 using FetchNothing = Fetch<0, 0, 2>;
 
@@ -39,9 +46,10 @@ ODMOE_INLINE void accumulate(const Tile& tile, int row0, int pair, const float* 
                              Vector (&sums)[kRows][kTokens][2]) {
   for (int64_t block = 0; block < blocks; ++block) {
 #pragma GCC unroll 8
-    for (int line = Ahead::kFirst; line < Ahead::kLines; line += Ahead::kEvery) {
+    for (int line = 0; line < Ahead::kLines; ++line) {
       __builtin_prefetch(ahead + block * Ahead::kStep + line * 64, 0, Ahead::kLocality);
     }
+    if constexpr (Ahead::kNear != 0) tile.template fetch<kRows>(block + Ahead::kNear, row0);
     const int64_t column = block * kLanes + pair * kWidth;
     if constexpr (kRows == 2 && kTokens > 3) {
       // Every input is loaded once for both rows; compilers left alone load it with each product.
@@ -152,14 +160,11 @@ ODMOE_INLINE void run_in_passes(const Tile& tile, const Run& run, float (*dots)[
           sums[i / kTokens][i % kTokens][1] = Simd::zero();
         }
       }
-      if (row0 == 0 && pair == 0) {
-        using Part = typename Ahead::template Part<0, kParts>;
-        accumulate<kRows, kTokens, Part>(tile, row0, pair, run.x, run.blocks, run.ahead, sums);
-      } else if (kParts == 2 && pair == 0) {
-        using Part = typename Ahead::template Part<1, kParts>;
-        accumulate<kRows, kTokens, Part>(tile, row0, pair, run.x, run.blocks, run.ahead, sums);
+      if (pair == 0 && row0 / kRows < kParts) {
+        const uint8_t* const ahead = Ahead::template part<kParts>(run.ahead, row0 / kRows, run.blocks);
+        accumulate<kRows, kTokens, typename Ahead::template Part<kParts>>(tile, row0, pair, run.x, run.blocks, ahead, sums);
       } else {
-        accumulate<kRows, kTokens, FetchNothing>(tile, row0, pair, run.x, run.blocks, nullptr, sums);
+        accumulate<kRows, kTokens, Fetch<0, 0, 2, Ahead::kNear>>(tile, row0, pair, run.x, run.blocks, nullptr, sums);
       }
       if constexpr (kWhole) {
         if (run.finish) {
@@ -201,7 +206,19 @@ struct Panel {
   int first_token;
   int64_t run_blocks;
   const uint8_t* ahead;  // what to fetch while the first block of the first tile is in work
+  // Bytes from a tile to the next where each run fetches the run that follows it (then `ahead` is the first tile); otherwise 0: what is
+  // fetched lies as far ahead everywhere.
+  int64_t stream_bytes = 0;
 };
+
+// What to fetch during the run of a tile that begins at a block.
+template <class Ahead>
+const uint8_t* ahead_of(const Panel& panel, int64_t tile, int64_t block, int64_t blocks, int64_t end) {
+  if (panel.stream_bytes == 0) return panel.ahead + (tile * end + block) * Ahead::kStep;
+  if (tile + 1 < panel.tiles) return panel.ahead + (tile + 1) * panel.stream_bytes + block * Ahead::kStep;
+  if (block + blocks < end) return panel.ahead + (block + blocks) * Ahead::kStep;
+  return panel.ahead + panel.tiles * panel.stream_bytes;
+}
 
 // Tiles that stand one after another; at() gives the weights of some blocks of one.
 template <class TileOf>
@@ -248,7 +265,7 @@ void multiply_panel(const MatmulJob& job, const Panel& panel, Tiles& tiles, floa
     for (int64_t tile = 0; tile < panel.tiles; ++tile) {
       float dots[kTokens][kTileRows];
       run.parked = scratch + tile * (kTileRows * kTokens * kLanes);
-      run.ahead = panel.ahead + (tile * end + block) * Ahead::kStep;
+      run.ahead = ahead_of<Ahead>(panel, tile, block, run.blocks, end);
       run_tile<kTokens, Ahead>(tiles.at(tile, block, run.blocks), run, dots);
       if (run.finish) store_dots<kTokens>(job, panel.first_tile + tile, panel.first_token, dots);
     }
@@ -265,28 +282,42 @@ constexpr int kTokensAtOnce<Bf16Tile> = kMostTokensAtOnce;
 template <>
 constexpr int kTokensAtOnce<Fp32Tile> = kMostTokensAtOnce;
 
-template <class Ahead, int kTokens = 1, class Tiles>
+template <class Ahead, int kTokens, int kMost, class Tiles>
 void multiply_tokens(const MatmulJob& job, const Panel& panel, int tokens, Tiles& tiles, float* scratch) {
   if (tokens == kTokens) return multiply_panel<kTokens, Ahead>(job, panel, tiles, scratch);
-  if constexpr (kTokens < kTokensAtOnce<typename Tiles::Tile>) {
-    multiply_tokens<Ahead, kTokens + 1>(job, panel, tokens, tiles, scratch);
-  }
+  if constexpr (kTokens < kMost) multiply_tokens<Ahead, kTokens + 1, kMost>(job, panel, tokens, tiles, scratch);
 }
 
-// One pass of all tokens over the weights as they stream in from memory.
+// Columns are cut into runs of one length, about: a short last one would fetch too little of what follows it.
+constexpr int64_t even_run(int64_t columns) {
+  const int64_t blocks = columns / kLanes;
+  const int64_t runs = (blocks + kRunBlocks - 1) / kRunBlocks;
+  return runs == 0 ? kRunBlocks : (blocks + runs - 1) / runs;
+}
+
+// One pass of all tokens over the weights as they stream in from memory. Where sums and inputs fit, a tile at a time; otherwise some
+// tiles together, a run of columns of each in turn, so that the inputs of a run stay in the first cache.
 template <class Tile>
 void multiply_stream(const MatmulJob& job, int64_t first_tile, int64_t tiles, float* scratch) {
-  using Stream = Fetch<static_cast<int>((Tile::kBlockBytes + 63) / 64), Tile::kBlockBytes, 3>;
+  constexpr int kLines = static_cast<int>((Tile::kBlockBytes + 63) / 64);
   const int64_t bytes = tile_bytes(job.format, job.columns);
+  const bool alone = job.n == 1 || (kInRegisters<2> && job.n == 2 && job.columns <= kRunBlocks * kLanes);
+  const int64_t together = alone ? 1 : kStreamTiles;
   Panel panel;
-  panel.tiles = 1;
   panel.first_token = 0;
-  panel.run_blocks = kPairs == 1 && job.n <= 3 ? INT64_MAX : kRunBlocks;
-  for (int64_t tile = first_tile; tile < first_tile + tiles; ++tile) {
-    StoredTiles<Tile> weights{job.weights + tile * bytes, bytes, job.columns};
-    panel.first_tile = tile;
-    panel.ahead = weights.data + kStreamAhead;
-    multiply_tokens<Stream>(job, panel, job.n, weights, scratch);
+  panel.run_blocks = kPairs == 1 && alone ? INT64_MAX : even_run(job.columns);
+  for (int64_t done = 0; done < tiles; done += together) {
+    panel.first_tile = first_tile + done;
+    panel.tiles = tiles - done < together ? tiles - done : together;
+    StoredTiles<Tile> weights{job.weights + panel.first_tile * bytes, bytes, job.columns};
+    if (alone) {
+      panel.ahead = weights.data + kStreamAhead;
+      multiply_tokens<Fetch<kLines, Tile::kBlockBytes, 3>, 1, 2>(job, panel, job.n, weights, scratch);
+    } else {
+      panel.ahead = weights.data;
+      panel.stream_bytes = bytes;
+      multiply_tokens<Fetch<kLines, Tile::kBlockBytes, 2>, 2, kTokensAtOnce<Tile>>(job, panel, job.n, weights, scratch);
+    }
   }
 }
 
@@ -296,8 +327,9 @@ template <int64_t kBlockBytes, class Prepare>
 void multiply_groups(const MatmulJob& job, int64_t first_tile, int64_t tiles, float* scratch, Prepare&& prepare) {
   using Tiles = decltype(prepare(first_tile, tiles));
   constexpr int kHalfLines = static_cast<int>((kBlockBytes + 127) / 128);
-  using Half = Fetch<kHalfLines, kHalfLines * 64, 2>;
   constexpr int kAtOnce = kTokensAtOnce<typename Tiles::Tile>;
+  constexpr int kNear = kAtOnce > 3 ? kNearBlocks : 0;
+  using Half = Fetch<kHalfLines, kHalfLines * 64, 2, kNear>;
   const int64_t bytes = tile_bytes(job.format, job.columns);
   const int64_t group = group_tiles(job.format, job.columns);
   const int passes = (job.n + kAtOnce - 1) / kAtOnce;
@@ -305,7 +337,7 @@ void multiply_groups(const MatmulJob& job, int64_t first_tile, int64_t tiles, fl
     Panel panel;
     panel.first_tile = first_tile + done;
     panel.tiles = tiles - done < group ? tiles - done : group;
-    panel.run_blocks = kRunBlocks;
+    panel.run_blocks = even_run(job.columns);
     const uint8_t* const next = job.weights + (panel.first_tile + group) * bytes;
     const int64_t half = panel.tiles * column_blocks(job.columns) * Half::kStep;
     const bool last = tiles - done <= group;
@@ -316,9 +348,9 @@ void multiply_groups(const MatmulJob& job, int64_t first_tile, int64_t tiles, fl
       const int tokens = static_cast<int>(int64_t{pass + 1} * job.n / passes) - panel.first_token;
       panel.ahead = next + pass * half;
       if (last || pass > 1) {
-        multiply_tokens<FetchNothing>(job, panel, tokens, weights, scratch);
+        multiply_tokens<Fetch<0, 0, 2, kNear>, 1, kAtOnce>(job, panel, tokens, weights, scratch);
       } else {
-        multiply_tokens<Half>(job, panel, tokens, weights, scratch);
+        multiply_tokens<Half, 1, kAtOnce>(job, panel, tokens, weights, scratch);
       }
     }
   }

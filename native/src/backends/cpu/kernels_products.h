@@ -32,7 +32,7 @@ void multiply_expanded_stream(const MatmulJob& job, int64_t first_tile, int64_t 
   for (int64_t tile = first_tile; tile < first_tile + tiles; ++tile) {
     weights.reader = Reader(job.weights + tile * bytes, job.columns);
     panel.first_tile = tile;
-    multiply_tokens<FetchNothing>(job, panel, job.n, weights, scratch);
+    multiply_tokens<FetchNothing, 1, kMostTokensAtOnce>(job, panel, job.n, weights, scratch);
   }
 }
 

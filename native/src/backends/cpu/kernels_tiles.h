@@ -19,6 +19,12 @@ struct Bf16Tile {
   ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
     Simd::expand_bf16(data + block * kBlockBytes + row * 64 + pair * kWidth * 4, low, high);
   }
+  // Moves some rows of a block to the first cache.
+  template <int kRows>
+  ODMOE_INLINE void fetch(int64_t block, int row0) const {
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) __builtin_prefetch(data + block * kBlockBytes + (row0 + r) * 64);
+  }
 };
 
 struct Fp16Tile {
@@ -40,6 +46,11 @@ struct Fp32Tile {
     const float* at = reinterpret_cast<const float*>(data + block * kBlockBytes) + row * kLanes + pair * kWidth;
     low = Simd::load(at);
     high = Simd::load(at + 16);
+  }
+  template <int kRows>
+  ODMOE_INLINE void fetch(int64_t block, int row0) const {
+#pragma GCC unroll 8
+    for (int line = 0; line < 2 * kRows; ++line) __builtin_prefetch(data + block * kBlockBytes + row0 * 128 + line * 64);
   }
 };
 
