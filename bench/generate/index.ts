@@ -2,9 +2,11 @@ import { InvalidArgumentError, type Command } from 'commander';
 import { parseWhole } from '../../cli/client/generation-flags.js';
 import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
 import { THREADS_LIMIT } from '../../shared/config/setting-limits.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { snakeCaseKeys } from '../../shared/json/snake-case.js';
 import { tableLines } from '../../cli/output/table.js';
-import { measureGenerate, type GenerateBenchRound, type Resident } from './measure-generate.js';
+import { measureContexts, type ContextFigures } from './measure-contexts.js';
+import { MACHINE_MS, measureGenerate, type GenerateBenchRound, type Resident } from './measure-generate.js';
 
 interface BenchGenerateFlags {
   tokens: number;
@@ -13,6 +15,7 @@ interface BenchGenerateFlags {
   threads: number;
   prefillRows: number;
   resident: Resident[];
+  contexts?: number[];
   json: boolean;
 }
 
@@ -28,6 +31,7 @@ export function registerBenchGenerate(bench: Command): void {
     .option('--threads <n>', 'threads to compute with (0: as many as there are)', wholeNumberFlag(0, THREADS_LIMIT), 0)
     .option('--prefill-rows <n>', 'rows of one prefill pass', parsePositive, 256)
     .option('--resident <formats>', 'compare engines: bf16,fixed4 (default: one, as shipped)', parseResidents, [null])
+    .option('--contexts <list>', 'measure at these numbers of positions instead, such as 128,4096,32768', parseContexts)
     .option('--json', 'print one JSON object and nothing else', false)
     .addHelpText(
       'after',
@@ -39,11 +43,17 @@ as a share of the FP32 fused multiply-add peak; both are measured in each round.
 over the rounds of the last one's decode speed divided by the first one's. --json then gives {"engines": [{"resident", "median",
 "rounds"}], "decode_speedup"}.
 
+--contexts fills each context once, which times its prefill. Then all contexts decode --tokens tokens in turns, round by round. The model
+must have the positions (odmoe bench synth --context). --json then gives {"contexts": [...]}, with each round's decode figures. It goes
+with one --resident at most, and without --prompt.
+
 Examples:
   odmoe bench synth /tmp/mixtral-small
-  odmoe bench generate /tmp/mixtral-small --prompt 128 --tokens 64`,
+  odmoe bench generate /tmp/mixtral-small --prompt 128 --tokens 64
+  odmoe bench generate /tmp/mixtral-small --contexts 128,4096 --tokens 16`,
     )
     .action(async (directory: string, flags: BenchGenerateFlags) => {
+      if (flags.contexts !== undefined) return benchContexts(directory, flags.contexts, flags);
       const engines = await measureGenerate(directory, {
         residents: flags.resident,
         promptTokens: flags.prompt,
@@ -55,6 +65,32 @@ Examples:
       const text = flags.json ? JSON.stringify(snakeCaseKeys(asJson(engines, flags))) : asText(engines, flags);
       process.stdout.write(`${text}\n`);
     });
+}
+
+async function benchContexts(directory: string, contexts: number[], flags: BenchGenerateFlags): Promise<void> {
+  const [resident = null, ...others] = flags.resident;
+  if (others.length > 0) throw new OdmoeError('USAGE', '--contexts measures one engine; give --resident one format');
+  const { tokens: answerTokens, rounds, threads, prefillRows } = flags;
+  const options = { contexts, resident, answerTokens, rounds, threads, prefillRows, machineMs: MACHINE_MS };
+  const measured = await measureContexts(directory, options);
+  const text = flags.json ? JSON.stringify(snakeCaseKeys({ contexts: measured })) : contextsTable(measured);
+  process.stdout.write(`${text}\n`);
+}
+
+/** Medians over the rounds. */
+function contextsTable(contexts: readonly ContextFigures[]): string {
+  const titles = ['context', 'prefill tok/s', 'prefill GFLOP/s', 'share', 'decode tok/s', 'decode GB/s', 'share'];
+  const columns = titles.map((title) => ({ title, align: 'right' as const }));
+  const rows = contexts.map((figures) => [
+    String(figures.context),
+    figures.prefillTokensPerS.toFixed(1),
+    billions(figures.prefillFlopPerS),
+    percent(figures.prefillShare),
+    middle(figures.decodeTokensPerS).toFixed(2),
+    billions(middle(figures.decodeBytesPerS)),
+    percent(middle(figures.decodeShare)),
+  ]);
+  return tableLines(columns, rows).join('\n');
 }
 
 type EngineRounds = readonly (readonly GenerateBenchRound[])[];
@@ -97,8 +133,6 @@ function asTable(rounds: readonly GenerateBenchRound[]): string {
 }
 
 function cells(round: GenerateBenchRound): string[] {
-  const billions = (value: number): string => (value / 1e9).toFixed(2);
-  const percent = (share: number): string => `${(share * 100).toFixed(1)} %`;
   return [
     billions(round.readBytesPerS),
     round.decodeTokensPerS.toFixed(2),
@@ -110,6 +144,9 @@ function cells(round: GenerateBenchRound): string[] {
     percent(round.prefillShare),
   ];
 }
+
+const billions = (value: number): string => (value / 1e9).toFixed(2);
+const percent = (share: number): string => `${(share * 100).toFixed(1)} %`;
 
 /** Each figure's own median. */
 function median(rounds: readonly GenerateBenchRound[]): GenerateBenchRound {
@@ -135,6 +172,10 @@ function parseResidents(value: string): Resident[] {
     if (name === 'bf16' || name === 'fixed4') return name;
     throw new InvalidArgumentError('It must be bf16, fixed4, or both with a comma between.');
   });
+}
+
+function parseContexts(value: string): number[] {
+  return value.split(',').map(parsePositive);
 }
 
 function parsePositive(value: string): number {

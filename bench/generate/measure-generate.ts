@@ -34,7 +34,7 @@ export interface GenerateBenchRound {
 }
 
 /** How long each of the machine's two figures is measured in a round. */
-const MACHINE_MS = 400;
+export const MACHINE_MS = 400;
 
 /**
  * Rounds of (machine, prefill, decode) for each engine in turn, interleaved, so that a machine shared with others changes all sides
@@ -61,7 +61,11 @@ export async function measureGenerate(
   }
 }
 
-async function openEngine(directory: string, resident: Resident, options: GenerateBenchOptions): Promise<LocalEngine> {
+export async function openEngine(
+  directory: string,
+  resident: Resident,
+  options: { threads: number; prefillRows: number },
+): Promise<LocalEngine> {
   return await LocalEngine.open(directory, {
     device: { backend: 'cpu', instructionSet: 'auto', threads: options.threads, budgetBytes: 0 },
     emulation: null,
@@ -95,7 +99,7 @@ async function measureRound(engine: LocalEngine, options: GenerateBenchOptions):
 }
 
 /** Bytes that a weight takes in memory, on average; an embedding that is only looked up is left out. */
-function meanWeightBytes(engine: LocalEngine): number {
+export function meanWeightBytes(engine: LocalEngine): number {
   const { source } = engine;
   const { rows, columns, split } = source.dense('embedding', 0);
   const bytes = engine.residentWeights().kinds.reduce((sum, kind) => sum + kind.bytes, 0);
@@ -103,12 +107,17 @@ function meanWeightBytes(engine: LocalEngine): number {
   return (bytes - lookedUp) / multipliedWeights(source.shape);
 }
 
+/** Random tokens, always the same. */
+export function benchPrompt(vocabSize: number, tokens: number): number[] {
+  return Array.from({ length: tokens }, (_, n) => Math.floor(counterRandom(0, n) * vocabSize));
+}
+
 async function timeAnswer(engine: LocalEngine, options: GenerateBenchOptions): Promise<Timing> {
   const { vocabSize } = engine.source.shape;
   const request: GenerateRequest = {
     text: '',
     messages: [],
-    promptTokenIds: Array.from({ length: options.promptTokens }, (_, n) => Math.floor(counterRandom(0, n) * vocabSize)),
+    promptTokenIds: benchPrompt(vocabSize, options.promptTokens),
     raw: true,
     maxTokens: options.answerTokens,
     sampling: null,

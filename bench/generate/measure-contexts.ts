@@ -1,0 +1,140 @@
+import { realDevices } from '../../engine/environment/node-environment.js';
+import type { LocalEngine } from '../../engine/generation/local-engine.js';
+import type { SequenceRunner } from '../../engine/generation/sequence-runner.js';
+import { highestIds } from '../../engine/sampling/highest.js';
+import { measureMachine } from '../../native/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { benchPrompt, meanWeightBytes, openEngine, type Resident } from './measure-generate.js';
+import { decodeBytesPerToken, prefillFlop } from './model-cost.js';
+
+export interface ContextBenchOptions {
+  /** Positions before the first decoded token. */
+  contexts: readonly number[];
+  resident: Resident;
+  /** Decoded at each context in each round. */
+  answerTokens: number;
+  rounds: number;
+  threads: number;
+  prefillRows: number;
+  /** How long each of the machine's two figures is measured each time. */
+  machineMs: number;
+}
+
+/** One context. Decode figures are one for each round. */
+export interface ContextFigures {
+  context: number;
+  /** Of the whole prompt, once. */
+  prefillMs: number;
+  prefillTokensPerS: number;
+  prefillFlopPerS: number;
+  /** Share of the FP32 FMA peak measured right before it. */
+  prefillShare: number;
+  decodeTokensPerS: number[];
+  decodeBytesPerS: number[];
+  /** Shares of the memory read bandwidth measured in the same round. */
+  decodeShare: number[];
+}
+
+interface FilledContext {
+  figures: ContextFigures;
+  runner: SequenceRunner;
+  tokenId: number;
+  /** Positions so far. */
+  length: number;
+}
+
+/**
+ * Prefill and decode at each context. Every context is filled once. Then all of them decode in turns, round by round, so that a machine
+ * shared with others changes all alike. All contexts' keys and values stay in memory until the end.
+ *
+ * @throws USAGE when the model has fewer positions than the longest context and its answer take
+ */
+export async function measureContexts(directory: string, options: ContextBenchOptions): Promise<ContextFigures[]> {
+  const engine = await openEngine(directory, options.resident, options);
+  const filled: FilledContext[] = [];
+  try {
+    checkPositions(engine, options);
+    // The first passes touch the weights' pages and the code for the first time.
+    await warmUp(engine, options.prefillRows);
+    for (const context of options.contexts) filled.push(await fillContext(engine, context, options.machineMs));
+    for (let round = 0; round < options.rounds; round++) {
+      for (const one of filled) await decodeRound(engine, one, options);
+    }
+    return filled.map(({ figures }) => figures);
+  } finally {
+    for (const { runner } of filled) await runner.end();
+    engine.dispose();
+  }
+}
+
+function checkPositions(engine: LocalEngine, { contexts, rounds, answerTokens }: ContextBenchOptions): void {
+  const needed = Math.max(...contexts) + rounds * answerTokens;
+  const { maxPositions } = engine.source.shape;
+  if (needed <= maxPositions) return;
+  throw new OdmoeError(
+    'USAGE',
+    `the model has ${maxPositions} positions, and the longest context with its answer takes ${needed}; ` +
+      'give a shorter context, or make a model with odmoe bench synth --context',
+  );
+}
+
+async function warmUp(engine: LocalEngine, rows: number): Promise<void> {
+  const runner = engine.createRunner();
+  try {
+    const { vocabSize, maxPositions } = engine.source.shape;
+    const logits = await runner.prefill(benchPrompt(vocabSize, Math.min(rows, maxPositions - 1)));
+    await runner.decode(mostLikely(logits));
+  } finally {
+    await runner.end();
+  }
+}
+
+async function fillContext(engine: LocalEngine, context: number, machineMs: number): Promise<FilledContext> {
+  const { shape } = engine.source;
+  const { fmaFlopPerS } = await measureMachine(engine.device, machineMs);
+  const runner = engine.createRunner();
+  try {
+    const { value: logits, ms } = await timed(() => runner.prefill(benchPrompt(shape.vocabSize, context)));
+    const prefillFlopPerS = (prefillFlop(shape, context) * 1000) / ms;
+    const figures: ContextFigures = {
+      context,
+      prefillMs: ms,
+      prefillTokensPerS: (context * 1000) / ms,
+      prefillFlopPerS,
+      prefillShare: prefillFlopPerS / fmaFlopPerS,
+      decodeTokensPerS: [],
+      decodeBytesPerS: [],
+      decodeShare: [],
+    };
+    return { figures, runner, tokenId: mostLikely(logits), length: context };
+  } catch (thrown) {
+    await runner.end();
+    throw thrown;
+  }
+}
+
+/** Tokens are chosen greedily between the passes, as an answer's are. */
+async function decodeRound(engine: LocalEngine, one: FilledContext, options: ContextBenchOptions): Promise<void> {
+  const { answerTokens: tokens, machineMs } = options;
+  const { readBytesPerS } = await measureMachine(engine.device, machineMs);
+  const { ms } = await timed(async () => {
+    for (let token = 0; token < tokens; token++) one.tokenId = mostLikely(await one.runner.decode(one.tokenId));
+  });
+  const tokensPerS = (tokens * 1000) / ms;
+  const bytes = decodeBytesPerToken(engine.source.shape, meanWeightBytes(engine), one.length + tokens / 2);
+  one.length += tokens;
+  one.figures.decodeTokensPerS.push(tokensPerS);
+  one.figures.decodeBytesPerS.push(tokensPerS * bytes);
+  one.figures.decodeShare.push((tokensPerS * bytes) / readBytesPerS);
+}
+
+async function timed<T>(run: () => Promise<T>): Promise<{ value: T; ms: number }> {
+  const { runtime } = realDevices();
+  const startedMs = runtime.nowMs();
+  const value = await run();
+  return { value, ms: runtime.nowMs() - startedMs };
+}
+
+function mostLikely(logits: Float32Array): number {
+  return highestIds(logits, 1)[0] ?? 0;
+}
