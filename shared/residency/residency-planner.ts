@@ -6,8 +6,9 @@
  * - What experts take never exceeds what keys and values leave (equation 12). That comes last and holds always.
  * - A re-planning moves `expertsPerLayer` experts of each layer one state down or up. So no layer's loads jump.
  *
- * Beyond the paper: a step that would land on the other side of [theta, 1] is not made, so that the same measurements lead to rest; and of the
- * possible moves of a layer the one is made that costs the least time for the memory it frees, or gains most for what it takes.
+ * Beyond the paper: a layer gives nothing that would make the pass longer through the window of two layers, so that the same measurements lead to
+ * rest, and layers of uneven length wait for nothing. Of the possible moves of a layer the one is made that costs the least time for the memory it
+ * frees, or gains most for what it takes.
  */
 import { assertInvariant } from '../errors/assert-invariant.js';
 
@@ -15,6 +16,11 @@ import { assertInvariant } from '../errors/assert-invariant.js';
 export const LEAST_RATIO = 0.9;
 /** Passes between two re-plannings (section 6.3). */
 export const REPLAN_PASSES = 300;
+
+/** Sums of times in another order differ by less. */
+const ROUNDING = 1e-9;
+/** After the first pass through the window each takes the same time. */
+const SETTLED_PASSES = 3;
 
 /** From what takes most device memory to what takes none. */
 export const RESIDENCY_STATES = ['plain', 'compressed', 'offloaded'] as const;
@@ -33,8 +39,8 @@ export interface ResidencyCosts {
 export interface ResidencyRequest {
   layers: readonly LayerResidency[];
   costs: ResidencyCosts;
-  /** tau_comp: all layers of a pass, without waiting for experts, ms. */
-  computeMs: number;
+  /** tau_comp by layers: what computing takes without waiting for experts, ms. */
+  layerComputeMs: readonly number[];
   /** C_gpu: device bytes for kept experts and for keys and values together; C_kv: what the latter take. */
   deviceBytes: number;
   cacheBytes: number;
@@ -74,9 +80,8 @@ export function residencyLoadMs(layers: readonly LayerResidency[], costs: Reside
 /** Algorithm 2. */
 export function planResidency(request: ResidencyRequest): ResidencyPlan {
   checkRequest(request);
-  const { costs, computeMs } = request;
-  const loadMs = residencyLoadMs(request.layers, costs);
-  const rho = ratio(computeMs, loadMs);
+  const { costs } = request;
+  const rho = ratio(sum(request.layerComputeMs), residencyLoadMs(request.layers, costs));
   let layers = [...request.layers];
   let change: ResidencyPlan['change'] = 'none';
   const adopt = (changed: LayerResidency[], name: ResidencyPlan['change']): void => {
@@ -84,11 +89,8 @@ export function planResidency(request: ResidencyRequest): ResidencyPlan {
     layers = changed;
     change = name;
   };
-  if (rho > 1) {
-    const lowered = layers.map((layer) => lowerLayer(layer, costs, request.expertsPerLayer));
-    // Lower than that, and loads would delay what they do not delay now.
-    if (ratio(computeMs, residencyLoadMs(lowered, costs)) >= LEAST_RATIO) adopt(lowered, 'lowered');
-  } else if (rho < LEAST_RATIO) adopt(raiseLayers(layers, request), 'raised');
+  if (rho > 1) adopt(lowerLayers(layers, request), 'lowered');
+  else if (rho < LEAST_RATIO) adopt(raiseLayers(layers, request), 'raised');
   const fitting = enforce(layers, request);
   adopt(fitting, 'forced');
   return { layers, rho, change, expertBytes: residentBytes(layers, costs) };
@@ -108,6 +110,39 @@ function lowerOne(layer: LayerResidency, costs: ResidencyCosts): LayerResidency 
     const freed = layerBytes(layer, costs) - layerBytes(candidate, costs);
     return -(layerLoadMs(candidate, costs) - layerLoadMs(layer, costs)) / freed;
   });
+}
+
+/** One layer after the other gives its experts, unless computing would then wait. */
+function lowerLayers(layers: readonly LayerResidency[], request: ResidencyRequest): LayerResidency[] {
+  const { costs, layerComputeMs, expertsPerLayer } = request;
+  const lowered = [...layers];
+  const loadMs = layers.map((layer) => layerLoadMs(layer, costs));
+  const mostMs = sum(layerComputeMs) * (1 + ROUNDING);
+  for (const [index, layer] of layers.entries()) {
+    const lower = lowerLayer(layer, costs, expertsPerLayer);
+    const beforeMs = loadMs[index] ?? 0;
+    loadMs[index] = layerLoadMs(lower, costs);
+    if (windowPassMs(layerComputeMs, loadMs) <= mostMs) lowered[index] = lower;
+    else loadMs[index] = beforeMs;
+  }
+  return lowered;
+}
+
+/**
+ * What a pass takes when passes follow each other, ms: a layer is loaded after the one before it, once the layer two before it has been computed
+ * (Algorithm 1), and computed once it is loaded.
+ */
+export function windowPassMs(layerComputeMs: readonly number[], layerLoadsMs: readonly number[]): number {
+  let [loaded, computed, computedBefore, passBegan] = [0, 0, 0, 0];
+  for (let pass = 0; pass < SETTLED_PASSES; pass += 1) {
+    passBegan = computed;
+    for (const [layer, computeMs] of layerComputeMs.entries()) {
+      loaded = Math.max(loaded, computedBefore) + (layerLoadsMs[layer] ?? 0);
+      computedBefore = computed;
+      computed = Math.max(computed, loaded) + computeMs;
+    }
+  }
+  return computed - passBegan;
 }
 
 function raiseLayers(layers: readonly LayerResidency[], request: ResidencyRequest): LayerResidency[] {
@@ -182,6 +217,10 @@ function layerLoadMs({ compressed, offloaded }: LayerResidency, { loadMs }: Resi
   return Math.max(compressed * loadMs.compressed, offloaded * loadMs.offloaded);
 }
 
+function sum(values: readonly number[]): number {
+  return values.reduce((total, value) => total + value, 0);
+}
+
 function ratio(computeMs: number, loadMs: number): number {
   return loadMs === 0 ? Infinity : computeMs / loadMs;
 }
@@ -190,13 +229,14 @@ function isSame(left: LayerResidency, right: LayerResidency | undefined): boolea
   return RESIDENCY_STATES.every((state) => left[state] === right?.[state]);
 }
 
-function checkRequest({ costs, computeMs, expertsPerLayer, deviceBytes, cacheBytes }: ResidencyRequest): void {
+function checkRequest({ layers, costs, layerComputeMs, expertsPerLayer, ...room }: ResidencyRequest): void {
   const { bytes, loadMs } = costs;
   const isCosted = bytes.plain > bytes.compressed && bytes.compressed > 0 && loadMs.compressed >= 0;
   assertInvariant(
     isCosted && loadMs.offloaded >= 0,
     'compressed experts take less than plain ones, and more than none.',
   );
-  const isMeasured = computeMs >= 0 && deviceBytes >= 0 && cacheBytes >= 0 && Number.isSafeInteger(expertsPerLayer);
-  assertInvariant(isMeasured, 'what residency is planned from is measured.');
+  const isMeasured = layerComputeMs.length === layers.length && layerComputeMs.every((ms) => ms >= 0);
+  const isBounded = room.deviceBytes >= 0 && room.cacheBytes >= 0 && Number.isSafeInteger(expertsPerLayer);
+  assertInvariant(isMeasured && isBounded, 'what residency is planned from is measured, for each layer.');
 }

@@ -1,0 +1,47 @@
+/** What a figure of `odmoe bench fluxmoe` consists of. */
+export const FIGURES = [
+  'table1',
+  'figure2',
+  'figure5',
+  'figure6',
+  'figure7',
+  'figure8',
+  'figure9',
+  'figure10',
+] as const;
+export type Figure = (typeof FIGURES)[number];
+
+export interface FigureCell {
+  figure: Figure;
+  what: string;
+  unit: 'GB' | 'GiB' | 'ratio' | 'tokens/s' | 'ms' | 'bits' | 'steps';
+  /** Null: the paper's text has no number. */
+  paper: number | null;
+  ours: number;
+  /** The profile was fitted to it: it shows nothing. */
+  calibrated: boolean;
+}
+
+/** An order of systems or points that the paper shows. */
+export interface FigureOrder {
+  figure: Figure;
+  what: string;
+  holds: boolean;
+}
+
+export interface FigureResult {
+  cells: FigureCell[];
+  orders: FigureOrder[];
+}
+
+/** A cell that was not fitted, unless `calibrated` says so. */
+export function cell(
+  figure: Figure,
+  what: string,
+  unit: FigureCell['unit'],
+  ours: number,
+  paper: number | null = null,
+  calibrated = false,
+): FigureCell {
+  return { figure, what, unit, paper, ours, calibrated };
+}

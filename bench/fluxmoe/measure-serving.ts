@@ -1,0 +1,83 @@
+import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
+import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+import { type ExpertLayout, layoutOf, type System } from './expert-layout.js';
+import type { ServedModel, ServerProfile } from './server-profile.js';
+import { ServerWork } from './server-work.js';
+import { type ServerLoad, StreamingServer } from './streaming-server.js';
+
+/** Passes before measuring, so that the window is full, and those that are measured. */
+const WARM_PASSES = 2;
+const MEASURED_PASSES = 3;
+
+/** What a server does at one point; all is emulated. */
+export interface ServingFigures {
+  /** Sequences that get a token in a pass; 0: not one fits. */
+  rows: number;
+  tokensPerS: number;
+  passMs: number;
+  computeMs: number;
+  swapMs: number;
+}
+
+export interface ServingPoint {
+  model: ServedModel;
+  batch: number;
+  /** Context length that requests may have. */
+  context: number;
+}
+
+/** Runs `play` on a clock of its own. Rejects as `play` does. */
+export async function onVirtualClock<Result>(play: (runtime: VirtualRuntime) => Promise<Result>): Promise<Result> {
+  const clock = new VirtualClock();
+  let ended = false;
+  const played = play(new VirtualRuntime(clock, 1)).finally(() => {
+    ended = true;
+  });
+  // Where it fails the clock is not to wait for ever.
+  played.catch(() => undefined);
+  await clock.run(() => ended);
+  return played;
+}
+
+/** A system's throughput at a point. @throws DEVICE_OUT_OF_MEMORY when its experts have no room */
+export function measureServing(profile: ServerProfile, point: ServingPoint, system: System): Promise<ServingFigures> {
+  const work = new ServerWork(point.model, profile.gpu, profile.costs);
+  return measureLayout(work, layoutOf(system, work), loadOf(profile, point));
+}
+
+/** The same for any layout. `cacheBytes`: device memory for keys and values; null: what experts leave. */
+export function measureLayout(
+  work: ServerWork,
+  layout: ExpertLayout,
+  load: ServerLoad,
+  cacheBytes: number | null = null,
+): Promise<ServingFigures> {
+  return onVirtualClock(async (runtime) => {
+    const server = new StreamingServer(runtime, work, layout, cacheBytes);
+    return measurePasses(server, load, WARM_PASSES, MEASURED_PASSES);
+  });
+}
+
+/** Means over `measured` passes of a server, after `warm` others. */
+export async function measurePasses(
+  server: StreamingServer,
+  load: ServerLoad,
+  warm: number,
+  measured: number,
+): Promise<ServingFigures> {
+  const sums = { rows: 0, passMs: 0, computeMs: 0, swapMs: 0 };
+  for (let pass = -warm; pass < measured; pass += 1) {
+    const figures = await server.pass(load);
+    if (pass < 0) continue;
+    sums.rows += figures.rows / measured;
+    sums.passMs += figures.passMs / measured;
+    sums.computeMs += figures.computeMs / measured;
+    sums.swapMs += figures.swapMs / measured;
+  }
+  return { ...sums, tokensPerS: sums.passMs === 0 ? 0 : (sums.rows / sums.passMs) * 1000 };
+}
+
+/** What sequences keep on the mean, of the context that they may have. */
+export function loadOf({ costs }: ServerProfile, { batch, context }: Omit<ServingPoint, 'model'>): ServerLoad {
+  return { sequences: batch, positions: Math.round(context * costs.contextShare) };
+}

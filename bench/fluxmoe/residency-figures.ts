@@ -1,0 +1,195 @@
+/** Figures 6 and 9 of FluxMoE: what residency costs, and how the planner follows growing keys and values. */
+import {
+  type LayerResidency,
+  lowerLayer,
+  planResidency,
+  REPLAN_PASSES,
+  type ResidencyCosts,
+  residencyLevel,
+  residencyLoadMs,
+  residentBytes,
+} from '../../shared/residency/residency-planner.js';
+import { type ExpertLayout, layoutOfLayers, uniform } from './expert-layout.js';
+import { cell, type FigureCell, type FigureOrder, type FigureResult } from './figure-cells.js';
+import { loadOf, measureLayout, measurePasses, onVirtualClock } from './measure-serving.js';
+import { PAPER } from './paper-column.js';
+import type { ServedModel, ServerProfile } from './server-profile.js';
+import { ServerWork } from './server-work.js';
+import { type ServerLoad, StreamingServer } from './streaming-server.js';
+
+const MS_PER_S = 1000;
+const GB = 1e9;
+
+/** Figure 6: sequences few enough that all experts fit beside them. */
+const CURVE_POINT = { batch: 32, context: 4096 };
+const CURVE_LEVELS = [1, 0.98, 0.96, 0.94, 0.92, 0.9, 0.8, 0.7];
+/** Times that differ by less are equal: the first layers of a pass have nothing to hide behind. */
+const EQUAL_SHARE = 0.02;
+
+/** Figure 9: passes of a session, and its sequences; each pass adds a position. */
+const SESSION_PASSES = 5100;
+const SESSION_BATCH = 256;
+/** Of each interval between plannings so many passes are run, and stand for the others. */
+const SETTLING_PASSES = 2;
+const SAMPLED_PASSES = 2;
+
+/** Bytes and times of the planner for a served model. */
+export function residencyCosts(work: ServerWork): ResidencyCosts {
+  const ms = (rate: number): number => (work.expertBytes / rate) * MS_PER_S;
+  return {
+    bytes: { plain: work.expertBytes, compressed: work.expertBytes * work.costs.compressedShare },
+    loadMs: {
+      compressed: ms(work.rate('decompressBytesPerS')),
+      offloaded: ms(work.rate('expertLinkBytesPerS')),
+    },
+  };
+}
+
+/** Figure 6: from all plain on, more and more experts of each layer are fetched from host memory. */
+export async function residencyCurve(profile: ServerProfile): Promise<FigureResult> {
+  const work = new ServerWork(profile.performance, profile.gpu, profile.costs);
+  const load = loadOf(profile, CURVE_POINT);
+  const theoryMs = work.computeMs(load.sequences, load.positions);
+  const cells: FigureCell[] = [cell('figure6', 'theoretical time of computing', 'ms', theoryMs)];
+  const points: { loadMs: number; passMs: number }[] = [];
+  for (const level of CURVE_LEVELS) {
+    const plain = Math.round(work.experts * level);
+    const layers = uniform(work, { plain, compressed: 0, offloaded: work.experts - plain });
+    const loadMs = residencyLoadMs(layers, residencyCosts(work));
+    const { passMs } = await measureLayout(work, layoutOfLayers(work, layers, level < 1), load);
+    points.push({ loadMs, passMs });
+    cells.push(
+      cell('figure6', `alpha ${level}: loading`, 'ms', loadMs),
+      cell('figure6', `alpha ${level}: a pass`, 'ms', passMs),
+    );
+  }
+  const hidden = points.filter(({ loadMs }) => loadMs <= theoryMs);
+  const open = points.filter(({ loadMs }) => loadMs > theoryMs);
+  const isFlat = hidden.every(({ passMs }) => Math.abs(passMs / theoryMs - 1) < EQUAL_SHARE);
+  const follows = open.every(({ loadMs, passMs }) => Math.abs(passMs / loadMs - 1) < EQUAL_SHARE);
+  const rises = points.every(({ loadMs }, index) => index === 0 || loadMs > (points[index - 1]?.loadMs ?? 0));
+  const order = (what: string, holds: boolean): FigureOrder => ({ figure: 'figure6', what, holds });
+  return {
+    cells,
+    orders: [
+      order('loading rises as alpha falls', rises),
+      order('a pass takes the theoretical time while loading takes less', isFlat),
+      order('beyond the knee a pass takes what loading takes', follows && open.length > 0),
+    ],
+  };
+}
+
+/** Figure 9: the same session with all experts compressed, with the planner, and with moves within one layer at a time. */
+export async function adaptationFigure(profile: ServerProfile): Promise<FigureResult> {
+  const session = await playSession(profile, profile.performance);
+  const { steps, reclaimedBytes, points } = session;
+  const shareOf = (of: 'adapted' | 'unbalanced'): number => Math.min(...points.map((point) => point[of] / point.fixed));
+  const paper = PAPER.figure9;
+  return {
+    cells: [
+      cell('figure9', 'experts offloaded of each layer and card', 'steps', steps, paper.steps),
+      cell('figure9', 'memory that experts have given back', 'GB', reclaimedBytes / GB, paper.reclaimedGb),
+      cell('figure9', 'alpha at the end', 'ratio', session.level),
+      cell(
+        'figure9',
+        'planner over fixed alpha, least of all intervals',
+        'ratio',
+        shareOf('adapted'),
+        paper.leastOfFixed,
+      ),
+      cell('figure9', 'moves within one layer over fixed alpha, least', 'ratio', shareOf('unbalanced')),
+    ],
+    orders: [
+      {
+        figure: 'figure9',
+        what: 'the planner is never slower than fixed alpha (0.5 %)',
+        holds: shareOf('adapted') > 0.995,
+      },
+      {
+        figure: 'figure9',
+        what: 'moves within one layer are slower',
+        holds: shareOf('unbalanced') < shareOf('adapted'),
+      },
+    ],
+  };
+}
+
+interface SessionPoint {
+  fixed: number;
+  adapted: number;
+  unbalanced: number;
+}
+
+interface Session {
+  /** Tokens a second, an interval each. */
+  points: SessionPoint[];
+  /** Experts offloaded of each layer and card, on the mean: a step down takes one. */
+  steps: number;
+  reclaimedBytes: number;
+  level: number;
+}
+
+function playSession(profile: ServerProfile, model: ServedModel): Promise<Session> {
+  const work = new ServerWork(model, profile.gpu, profile.costs);
+  const costs = residencyCosts(work);
+  const start = uniform(work, { plain: 0, compressed: work.experts, offloaded: 0 });
+  const layout = (layers: readonly LayerResidency[]): ExpertLayout => layoutOfLayers(work, layers, true);
+  return onVirtualClock(async (runtime) => {
+    const [fixed, adapted, unbalanced] = [0, 1, 2].map(() => new StreamingServer(runtime, work, layout(start)));
+    const points: SessionPoint[] = [];
+    let layers = start;
+    let inOneLayer = start;
+    let changes = 0;
+    for (let pass = REPLAN_PASSES; pass <= SESSION_PASSES; pass += REPLAN_PASSES) {
+      const load = { sequences: SESSION_BATCH, positions: Math.round(pass * profile.costs.contextShare) };
+      const measure = async (server: StreamingServer | undefined) =>
+        server === undefined ? null : measurePasses(server, load, SETTLING_PASSES, SAMPLED_PASSES);
+      const [atFixed, atAdapted, atUnbalanced] = [
+        await measure(fixed),
+        await measure(adapted),
+        await measure(unbalanced),
+      ];
+      points.push({
+        fixed: atFixed?.tokensPerS ?? 0,
+        ...{ adapted: atAdapted?.tokensPerS ?? 0, unbalanced: atUnbalanced?.tokensPerS ?? 0 },
+      });
+      const plan = planResidency({
+        ...{ layers, costs, expertsPerLayer: model.gpus, keepsPlain: false },
+        layerComputeMs: layerTimes(work, load),
+        deviceBytes: work.freeBytes - work.windowBytes,
+        cacheBytes: 0,
+      });
+      if (plan.change !== 'lowered') continue;
+      inOneLayer = lowerOneLayer(inOneLayer, changes, costs, movedExperts(layers, plan.layers));
+      layers = plan.layers;
+      changes += 1;
+      adapted?.changeLayout(layout(layers));
+      unbalanced?.changeLayout(layout(inOneLayer));
+    }
+    const reclaimedBytes = residentBytes(start, costs) - residentBytes(layers, costs);
+    const steps = movedExperts(start, layers) / (work.layers * model.gpus);
+    return { points, steps, reclaimedBytes, level: residencyLevel(layers) };
+  });
+}
+
+function movedExperts(before: readonly LayerResidency[], after: readonly LayerResidency[]): number {
+  return after.reduce((sum, { offloaded }, index) => sum + offloaded - (before[index]?.offloaded ?? 0), 0);
+}
+
+/** tau_comp of each layer, all sequences at a time; the LM head belongs to the last one. */
+function layerTimes(work: ServerWork, { sequences, positions }: ServerLoad): number[] {
+  return Array.from({ length: work.layers }, (_, layer) => {
+    const headMs = layer === work.layers - 1 ? work.headMs(sequences) : 0;
+    return work.layerMs(layer, sequences, positions) + headMs;
+  });
+}
+
+/** As many experts as the planner takes of all layers, of one layer. */
+function lowerOneLayer(
+  layers: readonly LayerResidency[],
+  step: number,
+  costs: ResidencyCosts,
+  experts: number,
+): LayerResidency[] {
+  return layers.map((layer, index) => (index === step % layers.length ? lowerLayer(layer, costs, experts) : layer));
+}
