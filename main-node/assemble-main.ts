@@ -202,7 +202,7 @@ export function assemble(
   const membership = new Membership({
     identity: () => identity,
     network: settings.network,
-    ...{ runtime, transport, shape, roster },
+    ...{ runtime, transport, shape, roster, usesWorkers: settings.main.experts !== 'local' },
     shadowListener: shadowListener(engine),
     log,
   });

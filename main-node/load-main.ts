@@ -1,5 +1,6 @@
 import type { NodeEnvironment } from '../engine/environment/node-environment.js';
 import { fillNodeDevice } from '../engine/devices/open-node-device.js';
+import { SharedDevice } from '../engine/devices/shared-device.js';
 import type { PromptEncoder } from '../engine/generation/prompt-encoder.js';
 import { loadDenseWeights } from '../engine/loading/load-weights.js';
 import type { Device, Model } from '../native/index.js';
@@ -17,6 +18,8 @@ export interface LoadedMain {
   tokenizer: Tokenizer | null;
   prompts: PromptEncoder;
   device: Device;
+  /** The same, for who else is to use it. */
+  sharedDevice: SharedDevice;
   deviceReason: string;
   weightBytes: number;
   model: Model;
@@ -51,7 +54,9 @@ function loadDevice(
   abandoned: AbortSignal,
 ): Promise<LoadedMain> {
   const { source } = opened;
-  return fillNodeDevice(environment, settings, log, async ({ device, reason: deviceReason }) => {
+  return fillNodeDevice(environment, settings, log, async ({ device: ownDevice, reason: deviceReason }) => {
+    const sharedDevice = new SharedDevice(ownDevice);
+    const device = sharedDevice.open();
     const model = device.createModel(source.shape);
     try {
       await loadDenseWeights(model, source, source.shippedFormat, () => requireWanted(abandoned));
@@ -61,7 +66,7 @@ function loadDevice(
     }
     const { usedBytes, contextBytes } = device.info();
     log.info('model loaded', { model: source.name, deviceMemoryBytes: usedBytes });
-    return { ...opened, device, deviceReason, weightBytes: usedBytes - contextBytes, model };
+    return { ...opened, device, sharedDevice, deviceReason, weightBytes: usedBytes - contextBytes, model };
   });
 }
 

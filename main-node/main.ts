@@ -1,6 +1,6 @@
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { realEnvironment, type NodeEnvironment } from '../engine/environment/node-environment.js';
+import { realEnvironment, type NodeEnvironment, type OwnWorker } from '../engine/environment/node-environment.js';
 import { PackShare } from '../packs/fetching/pack-share.js';
 import { exitWithParent } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
@@ -14,6 +14,7 @@ import type { Door } from './http/start-door.js';
 import { openDoor, planDoor, type PlannedDoor } from './open-door.js';
 import type { RpcServer } from '../shared/rpc/transport.js';
 import { disposeLoaded, loadMain, type LoadedMain } from './load-main.js';
+import { type RunningOwnWorker, startOwnWorker } from './own-worker.js';
 
 /** Handle of a running main. */
 export interface RunningMain extends RunningNode {
@@ -34,19 +35,25 @@ export async function startMain(
 ): Promise<RunningMain> {
   const door = await planDoor(settings, environment, log);
   const loaded = await loadMain(settings, environment, log, abandoned);
+  let ownWorker: RunningOwnWorker | null = null;
   try {
-    return await serveMain(settings, { ...loaded, environment }, { door, giveUp }, log);
+    ownWorker = await startOwnWorker(settings, { ...loaded, environment }, { giveUp, abandoned }, log);
+    const transport = ownWorker?.transport ?? environment.transport;
+    const parts = { ...loaded, environment: { ...environment, transport } };
+    return await serveMain(settings, parts, { door, giveUp, ownWorker }, log);
   } catch (thrown) {
+    await ownWorker?.stop();
     await disposeLoaded(loaded);
     throw thrown;
   }
 }
 
-/** The daemon `odmoe main`. */
-export async function runMain(): Promise<never> {
+/** The daemon `odmoe main`. `ownWorker`: how it starts a worker of its own (main.experts); null: it has none. */
+export async function runMain(ownWorker: OwnWorker['start'] | null = null): Promise<never> {
   return runDaemon(
     'main',
-    (settings, log, giveUp, abandoned) => startMain(settings, realEnvironment(settings), log, giveUp, abandoned),
+    (settings, log, giveUp, abandoned) =>
+      startMain(settings, realEnvironment(settings, ownWorker), log, giveUp, abandoned),
     exitWithParent,
   );
 }
@@ -54,7 +61,11 @@ export async function runMain(): Promise<never> {
 async function serveMain(
   settings: NodeSettings,
   loaded: LoadedMain & { environment: NodeEnvironment },
-  { door: planned, giveUp }: { door: PlannedDoor | null; giveUp: GiveUp },
+  {
+    door: planned,
+    giveUp,
+    ownWorker,
+  }: { door: PlannedDoor | null; giveUp: GiveUp; ownWorker: RunningOwnWorker | null },
   log: Logger,
 ): Promise<RunningMain> {
   const { runtime, transport, discovery } = loaded.environment;
@@ -74,15 +85,17 @@ async function serveMain(
     },
     inference: (request, signal) => inference.generate(request, signal),
     pack: new PackShare(loaded.source, runtime),
+    ...(ownWorker === null ? {} : { worker: ownWorker.serve }),
   });
   identity.address = advertisedAddress(settings, server.port);
   const announced: Stoppable[] = [];
   let stopping: Promise<void> | null = null;
-  const stop = (): Promise<void> => (stopping ??= stopMain(parts, { door, announced, server }, loaded));
+  const stop = (): Promise<void> => (stopping ??= stopMain(parts, { door, announced, server, ownWorker }, loaded));
   try {
     if (planned !== null) {
       door = await openDoor(planned, parts, loaded, log);
     }
+    if (ownWorker !== null) membership.addOwn(ownWorker.listensOn(server.port), ownWorker.id);
     membership.addConfigured(settings.discovery.peers);
     announced.push(await discovery.watchPeers(settings, (peer) => membership.addDiscovered(peer), log));
     announced.push(await discovery.advertise(settings, identity, log));
@@ -94,17 +107,25 @@ async function serveMain(
   log.info('main is ready', { address: server.address, model: loaded.source.name });
   return {
     ...{ address: server.address, httpAddress: door?.address ?? null, stop },
-    openCounts: () => openCounts(parts),
+    openCounts: () => ({ ...openCounts(parts), ...ownWorker?.openCounts() }),
     keptSequences: () => parts.engine.room.counts().prefixes,
     metrics: () => parts.metrics.text(),
     events: (wantsPasses) => parts.feed.listen(wantsPasses),
   };
 }
 
+/** What listens, announces and runs beside the parts of a main. */
+interface Serving {
+  readonly door: Door | null;
+  readonly announced: readonly Stoppable[];
+  readonly server: RpcServer;
+  readonly ownWorker: RunningOwnWorker | null;
+}
+
 /** Answers end first, so that their sequences are freed at the workers and the shadow while the streams stand. */
 async function stopMain(
   parts: MainParts,
-  { door, announced, server }: { door: Door | null; announced: readonly Stoppable[]; server: RpcServer },
+  { door, announced, server, ownWorker }: Serving,
   loaded: LoadedMain,
 ): Promise<void> {
   const { engine, membership, inference } = parts;
@@ -112,6 +133,7 @@ async function stopMain(
   await Promise.all([door?.close(), inference.stop(), server.stop(), ...announced.map((part) => part.stop())]);
   engine.roster.stop();
   await membership.stop();
+  await ownWorker?.stop();
   engine.passLoop.dispose();
   engine.room.dispose();
   await disposeLoaded(loaded);

@@ -4,7 +4,10 @@ import { join } from 'node:path';
 import { waitUntil } from '../../native/index.js';
 import { type Devices, NATIVE_DEVICES } from '../devices/devices.js';
 import type { DeviceEnvironment } from '../devices/open-node-device.js';
-import type { NodeSettings } from '../../shared/config/node-settings.js';
+import type { NodeSettings, RunningNode } from '../../shared/config/node-settings.js';
+import type { GiveUp } from '../../shared/daemon/run-daemon.js';
+import type { Logger } from '../../shared/log/logger.js';
+import type { MessageWatch } from '../../shared/rpc/in-process-streams.js';
 import { InlinePromptEncoder, type PromptEncoder } from '../generation/prompt-encoder.js';
 import { startPromptThread, ThreadedPromptEncoder } from '../generation/threaded-prompt-encoder.js';
 import { openServedPack } from '../../packs/open-served-pack.js';
@@ -29,8 +32,23 @@ export interface NodeEnvironment {
   openPrompts(wanted: PromptsWanted): PromptEncoder;
   /** Makes what HTTP clients reach; null: there are none. */
   readonly createHttpServer: CreateHttpServer | null;
+  /** Runs experts in main's own process (main.experts); null: nobody has handed in what does. */
+  readonly ownWorker: OwnWorker | null;
   /** Where what is fetched is kept, unless the settings say otherwise. */
   readonly dataDirectory: string;
+}
+
+/** Nodes do not import each other: who starts a main hands in how it starts a worker of its own. */
+export interface OwnWorker {
+  readonly start: (
+    settings: NodeSettings,
+    environment: NodeEnvironment,
+    log: Logger,
+    giveUp: GiveUp,
+    abandoned: AbortSignal,
+  ) => Promise<RunningNode>;
+  /** Sees what main and the worker say to each other; null: nobody does. */
+  readonly watch: MessageWatch | null;
 }
 
 export type CreateHttpServer = (options: ServerOptions, handle: RequestListener) => Server;
@@ -45,7 +63,10 @@ export interface PromptsWanted {
 }
 
 /** The real world; under emulation its devices and network take a profiled one's time. */
-export function realEnvironment({ emulation }: Pick<NodeSettings, 'emulation'>): NodeEnvironment {
+export function realEnvironment(
+  { emulation }: Pick<NodeSettings, 'emulation'>,
+  startOwnWorker: OwnWorker['start'] | null = null,
+): NodeEnvironment {
   const { runtime, devices } = realDevices();
   return {
     ...{ runtime, devices },
@@ -58,6 +79,7 @@ export function realEnvironment({ emulation }: Pick<NodeSettings, 'emulation'>):
       return new ThreadedPromptEncoder({ startThread: () => startPromptThread(directory), queueLimit, runtime });
     },
     createHttpServer: createServer,
+    ownWorker: startOwnWorker === null ? null : { start: startOwnWorker, watch: null },
     dataDirectory: dataDirectory(process.env),
   };
 }

@@ -3,12 +3,12 @@ import type { DiscoveredPeer } from '../../shared/discovery/txt-record.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
-import { checkPeer } from '../../shared/rpc/peer-check.js';
 import { dialAddress, isAddress } from '../../shared/rpc/addresses.js';
 import type { PeerStream } from '../../shared/rpc/peer-stream.js';
 import type { Transport } from '../../shared/rpc/transport.js';
 import type { JoinReply, NodeIdentity, PeerProblem } from '../../shared/rpc/messages.js';
 import type { Runtime } from '../../shared/runtime/runtime.js';
+import { badAddress, joinRefusal } from './join-refusals.js';
 import { IDENTIFY_TIMEOUT_MS, PeerDial, serveStream } from './peer-dial.js';
 import { RefusedPeers } from './refused-peers.js';
 import type { Roster } from './roster.js';
@@ -55,6 +55,8 @@ export interface MembershipOptions {
   shape: ModelShape;
   roster: Roster;
   shadowListener: ShadowListener;
+  /** False: main's own worker runs all experts, and no other one is taken (main.experts: local). True if left out. */
+  usesWorkers?: boolean;
   log: Logger;
   /** MAX_KNOWN_ADDRESSES if left out. */
   maxKnownAddresses?: number;
@@ -81,13 +83,18 @@ export class Membership {
     this.refused = new RefusedPeers(() => options.runtime.nowMs());
   }
 
+  /** The worker in main's own process. */
+  addOwn(address: string, id: string): void {
+    this.add(address, id, 'configured');
+  }
+
   addConfigured(peers: readonly { role: RoleSetting; id: string; address: string }[]): void {
-    for (const peer of peers) if (peer.role !== 'main') this.add(peer.address, peer.id, 'configured');
+    for (const peer of peers) if (this.uses(peer.role)) this.add(peer.address, peer.id, 'configured');
   }
 
   /** Daemons of other clusters on the same network are none of ours. */
   addDiscovered(peer: DiscoveredPeer): void {
-    if (peer.role === 'main' || peer.cluster !== this.options.identity().cluster) return;
+    if (!this.uses(peer.role) || peer.cluster !== this.options.identity().cluster) return;
     this.add(peer.address, peer.id, 'discovered');
   }
 
@@ -97,7 +104,7 @@ export class Membership {
     const own = this.options.identity();
     const address = dialAddress(peer.address, peerHost);
     if (!isAddress(address)) return { kind: 'refusal', refusal: badAddress(peer) };
-    const refusal = peer.role === 'ROLE_MAIN' ? secondMain(own, peer) : checkPeer(own, peer);
+    const refusal = joinRefusal(own, peer, this.options.usesWorkers !== false);
     if (refusal !== null) {
       const problem = { address, id: peer.id, ...refusal };
       if (this.refused.add(problem)) this.options.log.warn('peer refused', problem);
@@ -130,6 +137,10 @@ export class Membership {
     for (const dial of dials) dial.stop();
     for (const stream of [...this.streams]) stream.close();
     await Promise.all(dials.map((dial) => dial.finished));
+  }
+
+  private uses(role: RoleSetting): boolean {
+    return role === 'shadow' || (role === 'worker' && this.options.usesWorkers !== false);
   }
 
   private add(address: string, id: string, origin: Origin): void {
@@ -367,18 +378,4 @@ function sameId(peer: NodeIdentity, address: string): OdmoeError {
     `the daemon at ${address} has the id ${peer.id}, as one has that is connected already; give each its own --id (one that was ` +
       'restarted just now gets its place back when its last connection is known to have ended)',
   );
-}
-
-function badAddress(peer: NodeIdentity): { code: string; message: string } {
-  return {
-    code: 'PROTOCOL_VIOLATION',
-    message: `${peer.id} says that it is reached at "${peer.address}", which is not HOST:PORT: nothing can be dialled there`,
-  };
-}
-
-function secondMain(own: NodeIdentity, peer: NodeIdentity): { code: string; message: string } {
-  return {
-    code: 'NODE_REFUSED',
-    message: `${peer.id} is a main and so is ${own.id}: a cluster has one; give one of them another cluster name`,
-  };
 }

@@ -73,6 +73,8 @@ export const LOG_FORMATS = ['text', 'json'] as const;
 export const PROVIDERS = ['mdns', 'static'] as const;
 export const PREDICTION_SOURCES = ['sep', 'router-ahead', 'random', 'off'] as const;
 export const SPREADS = ['group', 'all'] as const;
+/** Who runs main's experts: workers of the LAN, main's own process, or both. */
+export const EXPERTS = ['workers', 'local', 'both'] as const;
 export const HOMES = ['group', 'strict'] as const;
 /** Most workers that keep the same expert. */
 export const REPLICAS_LIMIT = 2;
@@ -194,6 +196,7 @@ export const clusterConfigSchema = z.strictObject({
   main: z
     .strictObject({
       ...roleDevice,
+      experts: choice(EXPERTS).default('workers'),
       max_active_sequences: maxActiveSequences.default('auto'),
       max_queued_requests: wholeNumber(0, 1_000_000).default(64),
       max_context_positions: wholeNumber(0, 2 ** 31 - 1).default(0),

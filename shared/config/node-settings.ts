@@ -50,6 +50,8 @@ export interface NodeSettings {
     memoryBudgetBytes: number;
   };
   main: {
+    /** Who runs experts: workers (of the LAN), a worker of main's own process alone (local), or both. */
+    experts: 'workers' | 'local' | 'both';
     /** Answers in progress at a time; auto: as many as memory admits. */
     maxActiveSequences: number | 'auto';
     maxQueuedRequests: number;

@@ -44,6 +44,7 @@ export interface DaemonFlags {
   expertStorage?: ExpertStorage;
   precision?: NodeSettings['shadow']['precision'];
   quantize?: NodeSettings['shadow']['quantize'];
+  experts?: NodeSettings['main']['experts'];
   maxActive?: number | 'auto';
   batching?: boolean;
   maxRows?: number;
@@ -154,12 +155,12 @@ function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode 
       memoryBudgetBytes,
     },
     main: {
+      experts: flags.experts ?? main.experts,
       maxActiveSequences: flags.maxActive ?? main.max_active_sequences,
-      maxQueuedRequests: main.max_queued_requests,
+      ...{ maxQueuedRequests: main.max_queued_requests, prefillRows: main.prefill_rows },
       maxContextPositions: flags.maxContext ?? main.max_context_positions,
       contextMemoryBytes: flags.contextMemory ?? main.context_memory,
       reusePrefixes: flags.reusePrefixes ?? main.reuse_prefixes,
-      prefillRows: main.prefill_rows,
       miniBatchRows: main.mini_batch_rows,
       prefillOverlap: flags.prefillOverlap ?? main.prefill_overlap,
       workerGraceMs: main.worker_grace_ms,

@@ -11,6 +11,7 @@ import { formatByteSize, parseByteSize, parseContextMemory } from '../config/byt
 import {
   ARITHMETICS,
   DRAFT_ROWS_LIMIT,
+  EXPERTS,
   HOST_PATTERN,
   ID_PATTERN,
   INSTRUCTION_SETS,
@@ -200,6 +201,11 @@ function addDeviceFlags(command: Command, role: RoleSetting): void {
 
 function addMainFlags(command: Command): void {
   command
+    .addOption(
+      new Option('--experts <where>', 'who runs experts: workers (default), this process alone, or both').choices(
+        EXPERTS,
+      ),
+    )
     .option(
       '--group-size <count>',
       'workers that serve a layer; auto: by what executing, reaching and loading cost',
@@ -300,7 +306,11 @@ function addWorkerFlags(command: Command): void {
 function examples(role: RoleSetting): string {
   const pack = '--model mixtral-pack';
   const lines: Record<RoleSetting, string[]> = {
-    main: [`odmoe main ${pack}`, `odmoe main ${pack} --discovery static --config cluster.yaml --id main`],
+    main: [
+      `odmoe main ${pack}`,
+      `odmoe main ${pack} --experts local`,
+      `odmoe main ${pack} --discovery static --config cluster.yaml --id main`,
+    ],
     shadow: [`odmoe shadow ${pack} --precision nf4`, `odmoe shadow ${pack} --main 192.168.1.20:7600`],
     worker: [
       `odmoe worker ${pack} --memory-budget "2 GiB" --slots 2`,

@@ -2,10 +2,12 @@ import type { Devices } from '../../engine/devices/devices.js';
 import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
 import { InlinePromptEncoder } from '../../engine/generation/prompt-encoder.js';
 import { startMain } from '../../main-node/main.js';
+import { ownWorkerId } from '../../main-node/own-worker.js';
 import type { NodeSettings, RunningNode } from '../../shared/config/node-settings.js';
 import { type OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { Pack } from '../../packs/format/open-pack.js';
+import type { PeerMessage } from '../../shared/rpc/stream-pace.js';
 import { VirtualRuntime, WALL_ZERO_MS } from '../../shared/runtime/virtual-runtime.js';
 import type { VirtualClock } from '../../shared/runtime/virtual-clock.js';
 import { startShadow } from '../../shadow-node/main.js';
@@ -140,6 +142,13 @@ export class SimulatedNode {
     this.network.processPaused(this.id);
   }
 
+  /** Messages within the process are told as those between processes are, under the id of main's own worker. */
+  private watchOwnWorker(way: 'sent' | 'arrived', to: 'opener' | 'server', message: PeerMessage): void {
+    const own = ownWorkerId(this.id);
+    const [from, at] = to === 'server' ? [this.id, own] : [own, this.id];
+    this.network.tap?.(way, from, at, message);
+  }
+
   private environment(runtime: VirtualRuntime): NodeEnvironment {
     const { world, network, id } = this;
     return {
@@ -150,6 +159,7 @@ export class SimulatedNode {
       openPack: (directory) => world.openPack(directory, runtime),
       openPrompts: ({ tokenizer }) => new InlinePromptEncoder(tokenizer, runtime),
       createHttpServer: null,
+      ownWorker: { start: startWorker, watch: (...said) => this.watchOwnWorker(...said) },
       dataDirectory: world.dataDirectory,
     };
   }

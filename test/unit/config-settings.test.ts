@@ -49,7 +49,7 @@ describe('settings of a daemon', () => {
         ...{ instructionSet: 'auto', threads: 0, memoryBudgetBytes: 2 ** 30 },
       },
       main: {
-        maxActiveSequences: 'auto',
+        ...{ experts: 'workers', maxActiveSequences: 'auto' },
         maxQueuedRequests: 64,
         maxContextPositions: 0,
         contextMemoryBytes: 'auto',
@@ -168,6 +168,12 @@ nodes: [{id: a, role: worker}, {id: b, role: worker, cache: 2 MiB}]`;
       code: 'CONFIG_INVALID',
       message: /worker\.pools keep parts of experts, and cache policy lru only whole ones/,
     });
+  });
+
+  it("say who runs main's experts: the file, and a flag before it", () => {
+    assert.equal(settle('main', { model: 'p' }, '').main.experts, 'workers');
+    assert.equal(settle('main', { model: 'p' }, 'main: {experts: both}').main.experts, 'both');
+    assert.equal(settle('main', { model: 'p', experts: 'local' }, 'main: {experts: both}').main.experts, 'local');
   });
 
   it('say how drafts, predictions and alignment go: by the file, and by flags before it', () => {

@@ -1,0 +1,43 @@
+import type { Device, DeviceInfo } from '../../native/index.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { Devices } from './devices.js';
+
+/**
+ * One device with several users in a process, which share its budget. Each has a handle of its own; the device goes with the last one. So
+ * their order of stopping does not matter.
+ */
+export class SharedDevice {
+  private users = 0;
+
+  constructor(private readonly device: Device) {}
+
+  /** Another user's handle. */
+  open(): Device {
+    const { device } = this;
+    this.users += 1;
+    let isOpen = true;
+    return {
+      info: (): DeviceInfo => device.info(),
+      createModel: (shape) => device.createModel(shape),
+      createExpertSlots: (...args) => device.createExpertSlots(...args),
+      expertSlotBytes: (...args) => device.expertSlotBytes(...args),
+      dispose: () => {
+        if (!isOpen) return;
+        isOpen = false;
+        this.users -= 1;
+        if (this.users === 0) device.dispose();
+      },
+    };
+  }
+
+  /** Whatever is wished for, it is this device. Throws DEVICE_UNAVAILABLE once the last user has gone. */
+  asDevices({ cudaStatus }: Pick<Devices, 'cudaStatus'>): Devices {
+    return {
+      cudaStatus,
+      open: () => {
+        if (this.users > 0) return this.open();
+        throw new OdmoeError('DEVICE_UNAVAILABLE', 'the device that was to be shared has been closed');
+      },
+    };
+  }
+}

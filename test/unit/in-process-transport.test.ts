@@ -1,0 +1,119 @@
+import assert from 'node:assert/strict';
+import { InProcessTransport } from '../../shared/rpc/in-process-transport.js';
+import type { NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
+import type { PeerStream } from '../../shared/rpc/peer-stream.js';
+import type { RpcServer, Transport } from '../../shared/rpc/transport.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { testSettings } from '../integration/harness/test-settings.js';
+import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
+import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+
+const ADDRESS = 'main:7600';
+const END: WorkerRequest = { kind: 'end', end: { sequence: 7 } };
+const NO_LOG = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
+
+type Served = PeerStream<WorkerReply, WorkerRequest>;
+
+describe('the transport between a main and a worker of one process', () => {
+  const { network } = testSettings('main', '.');
+  const clock = new VirtualClock();
+  const runtime = new VirtualRuntime(clock, 1);
+  const pass = (): Promise<void> => clock.run(() => false, { untilMs: clock.nowMs + 1 });
+  let transport: InProcessTransport;
+  let server: RpcServer;
+  let served: Served[];
+  let said: string[];
+
+  beforeEach(async () => {
+    [served, said] = [[], []];
+    const outer = {} as Transport;
+    transport = new InProcessTransport(runtime, outer, (way, to, { kind }) => said.push(`${way} ${to} ${kind}`));
+    transport.address = ADDRESS;
+    server = await transport.ofWorker.serve({
+      ...{ host: '', port: 0, network, log: NO_LOG },
+      identity: () => ({ id: 'own' }) as NodeIdentity,
+      worker: (stream) => served.push(stream),
+    });
+  });
+
+  const open = (): { opened: PeerStream<WorkerRequest, WorkerReply>; other: Served; ended: (OdmoeError | null)[] } => {
+    const opened = transport.ofMain.openWorkerStream(ADDRESS, network);
+    const ended: (OdmoeError | null)[] = [];
+    opened.onClose((error) => ended.push(error));
+    return { opened, other: served.at(-1) ?? assert.fail('nobody serves the stream'), ended };
+  };
+
+  it('brings messages in order, in a turn of their own, and both sides see the end', async () => {
+    const { opened, other, ended } = open();
+    const got: WorkerRequest[] = [];
+    let otherEnded = 0;
+    other.onMessage((message) => void got.push(message));
+    other.onClose(() => (otherEnded += 1));
+    opened.send(END);
+    opened.send({ kind: 'end', end: { sequence: 8 } });
+    assert.equal(got.length, 0);
+    assert.ok(opened.backlogBytes > 0);
+    await pass();
+    assert.deepEqual(
+      got.map((message) => (message.kind === 'end' ? message.end.sequence : 0)),
+      [7, 8],
+    );
+    assert.equal(opened.backlogBytes, 0);
+    assert.equal(opened.sentBytes, other.receivedBytes);
+    opened.close();
+    await pass();
+    assert.deepEqual([ended, otherEnded], [[null], 1]);
+    assert.deepEqual(said, ['sent server end', 'sent server end', 'arrived server end', 'arrived server end']);
+  });
+
+  it('counts what nobody has listened for as unsent, and gives it to who listens later', async () => {
+    const { opened, other } = open();
+    opened.send(END);
+    await pass();
+    assert.ok(opened.backlogBytes > 0);
+    const got: string[] = [];
+    other.onMessage(({ kind }) => void got.push(kind));
+    await pass();
+    assert.deepEqual([got, opened.backlogBytes], [['end'], 0]);
+  });
+
+  it('tells the opener the code with which the worker closes, behind what was said before', async () => {
+    const { opened, other, ended } = open();
+    const order: string[] = [];
+    opened.onMessage(({ kind }) => void order.push(kind));
+    opened.onClose((error) => void order.push(error?.code ?? 'ended'));
+    other.send({ kind: 'error', error: { code: 'INTERNAL', message: 'no', requestId: 0, epoch: 0 } });
+    other.close(new OdmoeError('PROTOCOL_VIOLATION', 'nonsense'));
+    await pass();
+    assert.deepEqual(order, ['error', 'PROTOCOL_VIOLATION']);
+    assert.deepEqual(ended, []);
+  });
+
+  it('ends what a handler throws over, and nothing else', async () => {
+    const first = open();
+    const second = open();
+    first.other.onMessage(() => assert.fail('a defect'));
+    const got: string[] = [];
+    second.other.onMessage(({ kind }) => void got.push(kind));
+    first.opened.send(END);
+    second.opened.send(END);
+    await pass();
+    assert.equal(first.ended.length, 1);
+    assert.deepEqual([got, second.ended], [['end'], []]);
+  });
+
+  it('reaches nobody once the worker has stopped', async () => {
+    const { ended } = open();
+    assert.equal((await transport.ofMain.identifyPeer(ADDRESS, 10)).id, 'own');
+    const stopped = server.stop();
+    await pass();
+    await stopped;
+    assert.deepEqual(ended, [null]);
+    await assert.rejects(transport.ofMain.identifyPeer(ADDRESS, 10), { code: 'TIMEOUT' });
+    const late = transport.ofMain.openWorkerStream(ADDRESS, network);
+    const codes: (string | undefined)[] = [];
+    late.onClose((error) => codes.push(error?.code));
+    await pass();
+    assert.deepEqual(codes, ['WORKER_LOST']);
+  });
+});
