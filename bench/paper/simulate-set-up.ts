@@ -66,7 +66,8 @@ export class SetUpSimulator {
     if (known !== undefined) return known;
     const document = await recordTraceDocument(
       {
-        ...{ modelPath: this.options.packPath, prompts, iterations: tokens, precision: this.options.precision },
+        ...{ modelPath: this.options.packPath, prompts, iterations: tokens },
+        ...{ precision: this.options.precision, quantize: this.options.quantize },
         alignment: { token: alignTokenPeriod, keyValue: alignKeyValuePeriod },
         threads: 1,
       },

@@ -1,9 +1,10 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { SingleBar } from 'cli-progress';
-import { InvalidArgumentError, type Command } from 'commander';
+import { InvalidArgumentError, Option, type Command } from 'commander';
 import { packageRoot } from '../../shared/config/package-root.js';
 import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
+import { QUANTIZED } from '../../shared/config/cluster-config.js';
 import { THREADS_LIMIT } from '../../shared/config/setting-limits.js';
 import { requireWritableFile } from '../../shared/storage/require-writable-file.js';
 import { writeFailure } from '../../shared/storage/storage-error.js';
@@ -12,6 +13,7 @@ import type { ShadowPrecision } from '../../shadow-node/predictor/shadow-model.j
 import { demoPrompts, MOST_PROMPTS } from '../recall/demo-prompts.js';
 import { PRECISIONS } from '../recall/set-ups.js';
 import { recordedRecall } from '../../simulator/trace/trace-file.js';
+import type { NodeSettings } from '../../shared/config/node-settings.js';
 import { recordTraceDocument } from './record-trace.js';
 
 const MOST_ITERATIONS = 65_536;
@@ -21,6 +23,7 @@ interface TraceFlags {
   prompts: number;
   tokens: number;
   precision: ShadowPrecision;
+  quantize: NodeSettings['shadow']['quantize'];
   align: AlignmentPeriods;
   threads: number;
 }
@@ -39,6 +42,11 @@ export function registerBenchTrace(bench: Command): void {
     .option('--prompts <count>', `prompts, at most ${MOST_PROMPTS}`, wholeNumberFlag(1, MOST_PROMPTS), 4)
     .option('--tokens <count>', 'decode iterations of a prompt', wholeNumberFlag(1, MOST_ITERATIONS), 64)
     .option('--precision <name>', 'of the shadow: fp16, int8 or nf4', precision, 'int8')
+    .addOption(
+      new Option('--quantize <what>', 'of the shadow: projections and experts, or embedding, routers and LM head, too')
+        .choices(QUANTIZED)
+        .default('projections'),
+    )
     .option('--align <periods>', 'TOKEN/KV in iterations, 0: never', alignment, { token: 1, keyValue: 1 })
     .option('--threads <count>', '0: as many as the process may use', wholeNumberFlag(0, THREADS_LIMIT), 0)
     .addHelpText('after', '\nExample:\n  odmoe bench trace demo-trace.json --prompts 8 --tokens 128')
@@ -50,7 +58,7 @@ async function run(out: string, flags: TraceFlags): Promise<void> {
   const bar = process.stderr.isTTY ? new SingleBar({ format: 'trace {bar} {value}/{total} prompts' }) : null;
   const recording = {
     ...{ modelPath: flags.model, prompts: demoPrompts(flags.prompts), iterations: flags.tokens },
-    ...{ precision: flags.precision, alignment: flags.align, threads: flags.threads },
+    ...{ precision: flags.precision, quantize: flags.quantize, alignment: flags.align, threads: flags.threads },
   };
   try {
     bar?.start(flags.prompts, 0);

@@ -1,5 +1,5 @@
 import { promptTokenIds } from '../../engine/generation/prompt-encoder.js';
-import { loadDenseWeights, loadResidentExperts } from '../../engine/loading/load-weights.js';
+import { loadDenseWeights, loadResidentExperts, type Quantized } from '../../engine/loading/load-weights.js';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { openDevice, type Model, type Pass, type Sequence } from '../../native/index.js';
 import { chooseToken } from '../../engine/sampling/choose-token.js';
@@ -19,6 +19,8 @@ export interface TraceRecording {
   /** Decode iterations of a prompt. */
   iterations: number;
   precision: ShadowPrecision;
+  /** What of the shadow is quantized. */
+  quantize: Quantized;
   alignment: AlignmentPeriods;
   /** 0: as many as the process may use. */
   threads: number;
@@ -39,7 +41,7 @@ export async function recordTraceDocument(
   try {
     await loadDenseWeights(main, source, source.shippedFormat);
     await loadResidentExperts(main, source, source.shippedFormat);
-    shadow = await loadShadowModel(device, source, recording.precision, 'projections');
+    shadow = await loadShadowModel(device, source, recording.precision, recording.quantize);
     const tokenizer = await openTokenizer(source.directory);
     const prompts: TracePrompt[] = [];
     for (const prompt of recording.prompts) {
