@@ -203,6 +203,23 @@ export interface ExpertSlotBytes {
   signMantissaEntryBytes: number;
 }
 
+/** How reads are put to storage: by threads that wait for one each, or by the kernel's queue. */
+export type StorageWay = 'threads' | 'io_uring';
+/** auto: io_uring for direct reads where the build and the kernel have it, else threads. */
+export type WantedStorageWay = 'auto' | StorageWay;
+
+/** How a loader reads. */
+export interface StorageReads {
+  way: StorageWay;
+  depth: number;
+  /** Past the page cache. */
+  direct: boolean;
+  /** Direct I/O was asked for, and a file system refused it: files there are read through the page cache. */
+  directRefused: boolean;
+  /** Why io_uring was wanted and is not used; else empty. */
+  ringRefusal: string;
+}
+
 /** How the expert loader works, and what it is made for. PLAIN_LOADER of native/index.ts is the plainest. */
 export interface LoaderOptions {
   /** 0: as many as leave the processor to those who execute. */
@@ -211,6 +228,9 @@ export interface LoaderOptions {
   directIo: boolean;
   /** Reads are held back to this rate, for measurements; 0: they are not. */
   storageBytesPerS: number;
+  /** Reads in flight at a time, 1 to 16. Reads that are held back to a rate come one at a time. */
+  readDepth: number;
+  storageWay: WantedStorageWay;
   /** Entries keep parts of experts from one load to another: memory of the device, taken when the slots are made. */
   exponentEntries: number;
   signMantissaEntries: number;
@@ -258,7 +278,7 @@ export interface LoadOutcome {
   readBytes: number;
   /** From being asked for. */
   loadMs: number;
-  /** Time of the I/O thread. */
+  /** Time of the storage: where reads of several loads are in flight together, each has its share of it. */
   exponentReadMs: number;
   signMantissaReadMs: number;
   /** Time of all decompression threads: checking, decoding, writing to the slot. */
@@ -277,8 +297,7 @@ export interface ExpertPlace {
 export interface ExpertSlots {
   readonly count: number;
   readonly slotBytes: number;
-  /** Direct I/O was asked for, and a file system refused it: files there are read through the page cache. */
-  readonly directIoRefused: boolean;
+  readonly storageReads: StorageReads;
   /**
    * Says where an expert lies, once; returns its number, by which it is loaded. Numbers count from 0 in the order of registering: the
    * first LoaderOptions.experts of them have the addresses that the device can give. `place`: which expert it is, for whoever writes down
@@ -286,7 +305,7 @@ export interface ExpertSlots {
    */
   register(source: ExpertSource, place?: ExpertPlace): number;
   /**
-   * One load at a time per slot, and none while it executes. Loads of several slots share one I/O thread and the decompression
+   * One load at a time per slot, and none while it executes. Loads of several slots share the storage's reads and the decompression
    * threads; the request's order says whose operations come first. What was in the slot is gone at once, whether or not the load
    * succeeds. Rejects with PACK_CORRUPT, MODEL_CORRUPT or STORAGE_FAILED; INTERNAL for an entry that is being written, is to be
    * written while it is read, or does not hold the expert's part.

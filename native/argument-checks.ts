@@ -128,6 +128,8 @@ export function checkExpertShape(shape: ExpertShape): void {
 
 const LARGEST_DECOMPRESSION_THREADS = 64;
 const LARGEST_ENTRIES = 2 ** 20;
+/** kReadDepthLimit in include/odmoe/expert_load.h. */
+const MOST_READS_AT_ONCE = 16;
 
 export function checkLoaderOptions(options: LoaderOptions): void {
   const checkBytesOf = (name: keyof LoaderOptions): void => {
@@ -137,6 +139,8 @@ export function checkLoaderOptions(options: LoaderOptions): void {
   checkInteger('loader.exponentEntries', options.exponentEntries, 0, LARGEST_ENTRIES);
   checkInteger('loader.signMantissaEntries', options.signMantissaEntries, 0, LARGEST_ENTRIES);
   checkBytesOf('storageBytesPerS');
+  checkInteger('loader.readDepth', options.readDepth, 1, MOST_READS_AT_ONCE);
+  checkOneOf('loader.storageWay', options.storageWay, ['auto', 'threads', 'io_uring']);
   checkBytesOf('expertExponentBytes');
   checkBytesOf('expertSignMantissaBytes');
   checkBytesOf('shardExponentBytes');

@@ -14,6 +14,7 @@ import type {
   Pass,
   ResidentWeights,
   Sequence,
+  StorageReads,
 } from './addon.d.ts';
 import { awaiting, calling } from './addon-errors.js';
 import {
@@ -189,8 +190,8 @@ export class CheckedExpertSlots implements ExpertSlots {
     this.slotBytes = handle.slotBytes;
   }
 
-  get directIoRefused(): boolean {
-    return calling(() => this.handle.directIoRefused);
+  get storageReads(): StorageReads {
+    return calling(() => this.handle.storageReads);
   }
 
   register(source: ExpertSource): number {

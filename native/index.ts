@@ -36,12 +36,15 @@ export type {
   Pass,
   ReadSpeed,
   ResidentWeights,
+  StorageReads,
+  StorageWay,
   Sequence,
   TaskOrder,
   TensorRows,
+  WantedStorageWay,
 } from './addon.d.ts';
 export { nativeStatus, type NativeStatus } from './addon-loader.js';
-export { FROM_STORAGE, PLAIN_LOADER } from './loader-defaults.js';
+export { FROM_STORAGE, ONE_READ_AT_A_TIME, PLAIN_LOADER } from './loader-defaults.js';
 export {
   measureExperts,
   measureMachine,

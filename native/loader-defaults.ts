@@ -1,10 +1,12 @@
-import type { LoaderOptions, LoadRequest } from './addon.d.ts';
+import type { LoaderOptions, LoadRequest, StorageReads } from './addon.d.ts';
 
 /** A loader without entries, for experts that are stored raw; with the sizes of shared/model/part-sizes.ts for any. */
 export const PLAIN_LOADER: LoaderOptions = {
   decompressionThreads: 0,
   directIo: false,
   storageBytesPerS: 0,
+  readDepth: 1,
+  storageWay: 'auto',
   exponentEntries: 0,
   signMantissaEntries: 0,
   expertExponentBytes: 0,
@@ -12,6 +14,12 @@ export const PLAIN_LOADER: LoaderOptions = {
   shardExponentBytes: 0,
   shardSignMantissaBytes: 0,
   experts: 0,
+};
+
+/** How such a loader reads. */
+export const ONE_READ_AT_A_TIME: StorageReads = {
+  ...{ way: 'threads', depth: 1 },
+  ...{ direct: false, directRefused: false, ringRefusal: '' },
 };
 
 /** Both parts from storage, neither kept. */

@@ -29,6 +29,10 @@ const LIBRARIES = [
   { header: 'zstd.h', library: 'zstd', aptPackage: 'libzstd-dev', purpose: 'libzstd with its header' },
   { header: 'lz4hc.h', library: 'lz4', aptPackage: 'liblz4-dev', purpose: 'liblz4 with its headers' },
 ];
+/** Without it storage is read by threads. */
+const READING_LIBRARY = {
+  ...{ header: 'liburing.h', library: 'uring', aptPackage: 'liburing-dev', purpose: 'liburing with its header' },
+};
 
 function isProgram(path) {
   try {
@@ -97,9 +101,12 @@ function linksWith({ header, library }) {
 }
 
 /** CMake has found the libraries where it has configured a build before. */
+function isConfigured() {
+  return existsSync(join(packageRoot, 'build', 'CMakeCache.txt'));
+}
+
 function missingForBuild() {
-  const configured = existsSync(join(packageRoot, 'build', 'CMakeCache.txt'));
-  return [...missingOf(BUILD_TOOLS), ...(configured ? [] : LIBRARIES.filter((library) => !linksWith(library)))];
+  return [...missingOf(BUILD_TOOLS), ...(isConfigured() ? [] : LIBRARIES.filter((library) => !linksWith(library)))];
 }
 
 function aptPrefix() {
@@ -119,6 +126,13 @@ function aptGet([command, ...first], ...args) {
  * missing and cannot be installed.
  */
 export function installSystemPackages(withChecks, say) {
+  installNeededPackages(withChecks, say);
+  if (process.platform === 'linux' && !isConfigured() && !linksWith(READING_LIBRARY)) {
+    installOptional(READING_LIBRARY, 'storage is read by threads, not through io_uring, without it', say);
+  }
+}
+
+function installNeededPackages(withChecks, say) {
   const needed = missingForBuild();
   const missing = [...needed, ...(withChecks ? missingOf(CHECK_TOOLS) : [])];
   if (missing.length === 0) return;
@@ -141,16 +155,19 @@ export function installSystemPackages(withChecks, say) {
 /** Installs Chromium for the tests where that is possible; where it is not, says so. */
 export function installBrowser(say) {
   if (findBrowser() !== undefined) return;
-  const skipped = `the tests of the page in a browser are skipped without it:\n${listOf([BROWSER])}`;
+  installOptional(BROWSER, 'the tests of the page in a browser are skipped without it', say);
+}
+
+function installOptional(wanted, consequence, say) {
+  const without = `${consequence}:\n${listOf([wanted])}`;
   const prefix = aptPrefix();
-  if (prefix === undefined) return say(skipped);
-  say(`installing ${BROWSER.aptPackage}`);
+  if (prefix === undefined) return say(without);
+  say(`installing ${wanted.aptPackage}`);
   try {
     aptGet(prefix, 'update');
-    aptGet(prefix, 'install', '--yes', '--no-install-recommends', BROWSER.aptPackage);
+    aptGet(prefix, 'install', '--yes', '--no-install-recommends', wanted.aptPackage);
   } catch (error) {
     if (!(error instanceof BuildError)) throw error;
-    say(error.message);
+    say(`${error.message}; ${without}`);
   }
-  if (findBrowser() === undefined) say(skipped);
 }

@@ -1,4 +1,12 @@
-import type { ExpertOrder, ExpertPlace, ExpertSlots, LoadOutcome, LoadRequest, PartPlan } from '../../native/index.js';
+import type {
+  ExpertOrder,
+  ExpertPlace,
+  ExpertSlots,
+  LoadOutcome,
+  LoadRequest,
+  PartPlan,
+  StorageReads,
+} from '../../native/index.js';
 import { type DeviceTimes, operatorMs } from '../../shared/emulation/device-profile.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { ExpertSource } from '../../shared/model/tensor-source.js';
@@ -53,8 +61,8 @@ export class PacedExpertSlots implements ExpertSlots {
     this.slots = Array.from({ length: handle.count }, () => ({ loading: null, loaded: false, executing: 0 }));
   }
 
-  get directIoRefused(): boolean {
-    return this.handle.directIoRefused;
+  get storageReads(): StorageReads {
+    return this.handle.storageReads;
   }
 
   register(source: ExpertSource, place?: ExpertPlace): number {

@@ -186,6 +186,7 @@ LoaderOptions options_for(const std::vector<ExpertSource>& experts) {
     options.expert_sign_mantissa_bytes = std::max(options.expert_sign_mantissa_bytes, rest);
   }
   options.decompression_threads = 2;
+  options.read_depth = 4;
   return options;
 }
 

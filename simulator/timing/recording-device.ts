@@ -185,8 +185,8 @@ function recordingSlots(slots: ExpertSlots, lanes: Lanes): ExpertSlots {
   return {
     count: slots.count,
     slotBytes: slots.slotBytes,
-    get directIoRefused() {
-      return slots.directIoRefused;
+    get storageReads() {
+      return slots.storageReads;
     },
     register: (source: ExpertSource, place: ExpertPlace = UNTOLD): number => {
       const expert = slots.register(source, place);

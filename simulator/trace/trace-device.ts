@@ -1,15 +1,16 @@
-import type {
-  Device,
-  DeviceInfo,
-  ExpertSlotBytes,
-  ExpertShape,
-  ExpertSlots,
-  LoadOutcome,
-  LoadRequest,
-  Model,
-  Pass,
-  ResidentWeights,
-  Sequence,
+import {
+  ONE_READ_AT_A_TIME,
+  type Device,
+  type DeviceInfo,
+  type ExpertSlotBytes,
+  type ExpertShape,
+  type ExpertSlots,
+  type LoadOutcome,
+  type LoadRequest,
+  type Model,
+  type Pass,
+  type ResidentWeights,
+  type Sequence,
 } from '../../native/index.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { TraceModel } from './trace-model.js';
@@ -63,7 +64,7 @@ export class TraceDevice implements Device {
 /** Slots that hold nothing. */
 class TraceSlots implements ExpertSlots {
   readonly slotBytes = 0;
-  readonly directIoRefused = false;
+  readonly storageReads = ONE_READ_AT_A_TIME;
 
   private registered = 0;
 

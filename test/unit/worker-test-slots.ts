@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import type { ExpertSlots, LoadOutcome, LoadRequest } from '../../native/index.js';
+import { ONE_READ_AT_A_TIME, type ExpertSlots, type LoadOutcome, type LoadRequest } from '../../native/index.js';
 import type { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
@@ -15,7 +15,7 @@ const OUTCOME = {
 /** Slots whose loads end when the test says so; "experts" that add their number (layer x 100 + expert) to every byte. */
 export class TestSlots implements ExpertSlots {
   readonly slotBytes = 10;
-  readonly directIoRefused = false;
+  readonly storageReads = ONE_READ_AT_A_TIME;
   readonly calls: string[] = [];
   readonly requests: LoadRequest[] = [];
   readonly pending = new Map<

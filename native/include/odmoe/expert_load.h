@@ -6,13 +6,32 @@
 #include <cstdint>
 #include <exception>
 #include <optional>
+#include <string>
 
 namespace odmoe {
+
+// How reads are put to storage: by the kernel's queue, or by threads that wait for one each.
+enum class StorageWay : uint8_t { threads, io_uring };
+enum class WantedStorageWay : uint8_t { automatic, threads, io_uring };
+
+// Reads that may be in flight at a time, at most.
+inline constexpr int kReadDepthLimit = 16;
+
+// How a loader reads.
+struct StorageReads {
+  StorageWay way = StorageWay::threads;
+  int depth = 1;
+  bool direct = false;          // past the page cache was asked for
+  bool direct_refused = false;  // and some file system refused: files there are read through the page cache
+  std::string ring_refusal;     // why io_uring was wanted and is not used
+};
 
 struct LoaderOptions {
   int decompression_threads = 0;   // 0: by the machine
   bool direct_io = false;          // past the page cache, where the file system can
-  double storage_bytes_per_s = 0;  // reads are held back to this rate; 0: not
+  double storage_bytes_per_s = 0;  // reads are held back to this rate, and come one at a time; 0: not
+  int read_depth = 1;              // reads in flight at a time, 1 to kReadDepthLimit
+  WantedStorageWay storage_way = WantedStorageWay::automatic;
   int exponent_entries = 0;
   int sign_mantissa_entries = 0;
   // The largest over all experts. Of an expert: the bytes of all chunks of the part. Of a shard: those of its one chunk of the
@@ -51,8 +70,9 @@ struct LoadRequest {
 struct LoadOutcome {
   bool loaded = false;  // false: cancelled; the slot is empty
   uint64_t read_bytes = 0;
-  double load_ms = 0;           // from being asked for
-  double exponent_read_ms = 0;  // of the I/O thread
+  double load_ms = 0;  // from being asked for
+  // Time of the storage: where reads of several loads are in flight together, each has its share of it.
+  double exponent_read_ms = 0;
   double sign_mantissa_read_ms = 0;
   double decompress_ms = 0;  // of all decompression threads: checking, decoding, writing to the slot
   // The entry named in the request holds the whole part, checked.

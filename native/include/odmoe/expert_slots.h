@@ -64,8 +64,7 @@ class ExpertSlots : public LiveCount<ExpertSlots> {
   void cancel(int slot);
   void prioritize(int slot);
   void reorder(int slot, const std::optional<ExpertOrder>& order);
-  // Direct I/O was asked for, and some file was read through the page cache nevertheless because its file system refused.
-  bool direct_io_refused() const;
+  StorageReads storage_reads() const;
 
   // On the executor, within this call. hidden and output: rows x hidden_size floats. Returns milliseconds.
   double execute(const Call& call, int rows, std::span<const uint8_t> hidden, std::span<uint8_t> output);

@@ -123,11 +123,18 @@ ExpertSource to_expert_source(const Napi::Object& object) {
   return source;
 }
 
+WantedStorageWay to_storage_way(const Napi::Value& value) {
+  static constexpr std::array<std::string_view, 3> kWays = {"auto", "threads", "io_uring"};
+  return to_enumeration<WantedStorageWay>(value, kWays);
+}
+
 LoaderOptions to_loader_options(const Napi::Object& object) {
   LoaderOptions options;
   options.decompression_threads = get_int(object, "decompressionThreads");
   options.direct_io = object.Get("directIo").As<Napi::Boolean>().Value();
   options.storage_bytes_per_s = object.Get("storageBytesPerS").As<Napi::Number>().DoubleValue();
+  options.read_depth = get_int(object, "readDepth");
+  options.storage_way = to_storage_way(object.Get("storageWay"));
   options.exponent_entries = get_int(object, "exponentEntries");
   options.sign_mantissa_entries = get_int(object, "signMantissaEntries");
   options.expert_exponent_bytes = static_cast<uint64_t>(get_integer(object, "expertExponentBytes"));

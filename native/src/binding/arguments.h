@@ -28,6 +28,7 @@ Napi::Object from_resident_weights(Napi::Env env, const ResidentWeights& weights
 ExpertShape to_expert_shape(const Napi::Object& object);
 TensorSource to_tensor_source(const Napi::Object& object);
 ExpertSource to_expert_source(const Napi::Object& object);
+WantedStorageWay to_storage_way(const Napi::Value& value);
 LoaderOptions to_loader_options(const Napi::Object& object);
 LoadRequest to_load_request(const Napi::Object& object);
 // null: none.

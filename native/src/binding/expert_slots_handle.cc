@@ -46,7 +46,7 @@ Napi::Function ExpertSlotsHandle::define(Napi::Env env) {
   return DefineClass(
       env, "ExpertSlots",
       {property_named<&ExpertSlotsHandle::count>("count"), property_named<&ExpertSlotsHandle::slot_bytes>("slotBytes"),
-       property_named<&ExpertSlotsHandle::direct_io_refused>("directIoRefused"),
+       property_named<&ExpertSlotsHandle::storage_reads>("storageReads"),
        method_named<&ExpertSlotsHandle::register_expert>("register"), method_named<&ExpertSlotsHandle::load>("load"),
        method_named<&ExpertSlotsHandle::cancel>("cancel"), method_named<&ExpertSlotsHandle::prioritize>("prioritize"),
        method_named<&ExpertSlotsHandle::reorder>("reorder"), method_named<&ExpertSlotsHandle::execute>("execute"),
@@ -59,8 +59,15 @@ Napi::Value ExpertSlotsHandle::slot_bytes(const Napi::CallbackInfo& info) {
   return Napi::Number::New(info.Env(), static_cast<double>(runtime()->slot_bytes()));
 }
 
-Napi::Value ExpertSlotsHandle::direct_io_refused(const Napi::CallbackInfo& info) {
-  return Napi::Boolean::New(info.Env(), runtime()->direct_io_refused());
+Napi::Value ExpertSlotsHandle::storage_reads(const Napi::CallbackInfo& info) {
+  const StorageReads reads = runtime()->storage_reads();
+  Napi::Object object = Napi::Object::New(info.Env());
+  object.Set("way", reads.way == StorageWay::io_uring ? "io_uring" : "threads");
+  object.Set("depth", reads.depth);
+  object.Set("direct", reads.direct && !reads.direct_refused);
+  object.Set("directRefused", reads.direct_refused);
+  object.Set("ringRefusal", reads.ring_refusal);
+  return object;
 }
 
 Napi::Value ExpertSlotsHandle::register_expert(const Napi::CallbackInfo& info) {

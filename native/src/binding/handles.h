@@ -79,7 +79,7 @@ class ExpertSlotsHandle : public Handle<ExpertSlotsHandle, ExpertSlots> {
  private:
   Napi::Value count(const Napi::CallbackInfo& info);
   Napi::Value slot_bytes(const Napi::CallbackInfo& info);
-  Napi::Value direct_io_refused(const Napi::CallbackInfo& info);
+  Napi::Value storage_reads(const Napi::CallbackInfo& info);
   Napi::Value register_expert(const Napi::CallbackInfo& info);
   Napi::Value load(const Napi::CallbackInfo& info);
   Napi::Value cancel(const Napi::CallbackInfo& info);

@@ -6,14 +6,9 @@
 
 #include "odmoe/error.h"
 #include "odmoe/float_environment.h"
-#include "odmoe/precise_timers.h"
 
 namespace odmoe {
 namespace {
-
-const TensorSource& tensor_of(const ExpertSource& source, size_t tensor) {
-  return tensor == 0 ? source.gate : tensor == 1 ? source.up : source.down;
-}
 
 uint64_t fingerprint_of(const ExpertSource& source, Part part) {
   const TensorSource* const tensors[] = {&source.gate, &source.up, &source.down};
@@ -24,9 +19,19 @@ double milliseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
+OpenedQueue queue_for(const LoaderOptions& options, std::unique_ptr<StorageQueue> given) {
+  if (given != nullptr) return {std::move(given), ""};
+  return open_storage_queue(options.storage_way, read_depth(options), options.direct_io);
+}
+
 }  // namespace
 
-ExpertLoader::ExpertLoader(std::shared_ptr<Backend> backend, const ExpertShape& shape, int slots, const LoaderOptions& options)
+ExpertLoader::ExpertLoader(std::shared_ptr<Backend> backend, const ExpertShape& shape, int slots, const LoaderOptions& options,
+                           std::unique_ptr<StorageQueue> queue)
+    : ExpertLoader(std::move(backend), shape, slots, options, queue_for(options, std::move(queue))) {}
+
+ExpertLoader::ExpertLoader(std::shared_ptr<Backend> backend, const ExpertShape& shape, int slots, const LoaderOptions& options,
+                           OpenedQueue queue)
     : backend_(std::move(backend)),
       layout_(load_memory_layout(shape, options)),
       memory_(backend_, layout_, options),
@@ -37,7 +42,14 @@ ExpertLoader::ExpertLoader(std::shared_ptr<Backend> backend, const ExpertShape& 
                PartEntries(Part::sign_mantissa, memory_.entries(Part::sign_mantissa), options.sign_mantissa_entries,
                            layout_.limits.entry_bytes[index_of(Part::sign_mantissa)])},
       loads_(static_cast<size_t>(slots)),
-      reader_(options.direct_io, options.storage_bytes_per_s) {
+      reads_{.way = queue.queue->way(),
+             .depth = read_depth(options),
+             .direct = options.direct_io,
+             .direct_refused = false,
+             .ring_refusal = std::move(queue.refusal)},
+      flights_(static_cast<size_t>(reads_.depth)),
+      pacer_(options.storage_bytes_per_s),
+      reader_(std::move(queue.queue), reads_.depth, options.direct_io) {
   active_.reserve(loads_.size());
   try {
     start_threads();
@@ -66,7 +78,8 @@ void ExpertLoader::stop_threads() {
       settle_if_over(load, lock);
     }
   }
-  reads_changed_.notify_all();
+  wake_reads();
+  held_back_changed_.notify_all();
   pieces_changed_.notify_all();
   for (std::thread& thread : threads_) thread.join();
 }
@@ -102,7 +115,7 @@ void ExpertLoader::load(int slot, ExpertMatrices& matrices, const ExpertSource& 
     load.active = true;
     active_.push_back(&load);
   }
-  reads_changed_.notify_one();
+  wake_reads();
   pieces_changed_.notify_all();
 }
 
@@ -113,7 +126,8 @@ void ExpertLoader::cancel(int slot) {
   stop(load, nullptr);
   settle_if_over(load, lock);
   lock.unlock();
-  reads_changed_.notify_one();
+  wake_reads();
+  held_back_changed_.notify_all();
 }
 
 void ExpertLoader::prioritize(int slot) {
@@ -123,35 +137,13 @@ void ExpertLoader::prioritize(int slot) {
     load.request.urgent = load.request.urgent || load.active;
   }
   // The staging that is kept for urgent loads is free to it now.
-  reads_changed_.notify_one();
+  wake_reads();
 }
 
 void ExpertLoader::reorder(int slot, const std::optional<ExpertOrder>& order) {
   Load& load = load_at(slot);
   const std::lock_guard lock(mutex_);
   if (load.active) load.request.order = order;
-}
-
-bool ExpertLoader::direct_io_refused() const {
-  const std::lock_guard lock(mutex_);
-  return direct_io_refused_;
-}
-
-void ExpertLoader::read_loop() {
-  use_precise_timers();
-  bool after_idle = true;
-  Lock lock(mutex_);
-  while (true) {
-    const std::optional<ReadOperation> read = next_read(active_, shard_buffers_, piece_buffers_);
-    if (read.has_value()) {
-      do_read(*read, after_idle, lock);
-      after_idle = false;
-      continue;
-    }
-    if (stopping_) return;
-    after_idle = true;
-    reads_changed_.wait(lock);
-  }
 }
 
 void ExpertLoader::recover_loop(int thread) {
@@ -185,44 +177,6 @@ HolderMemory ExpertLoader::memory_of(const Load& load, size_t tensor, uint32_t p
   return memory;
 }
 
-void ExpertLoader::do_read(const ReadOperation& read, bool after_idle, Lock& lock) {
-  take_buffers(read, shard_buffers_, piece_buffers_);
-  Load& load = static_cast<Load&>(*read.task);
-  TensorProgress& progress = load.progress[read.tensor];
-  TensorProgress::Position& position = progress.reading[index_of(read.part)];
-  const ReadWork work{&tensor_of(load.source, read.tensor),
-                      &load.plans[read.tensor],
-                      read.piece,
-                      read.part,
-                      memory_of(load, read.tensor, read.piece),
-                      position};
-  load.running++;
-  lock.unlock();
-  const auto start = Clock::now();
-  ReadGo go;
-  std::exception_ptr error;
-  try {
-    go = reader_.read(work, after_idle);
-  } catch (...) {
-    error = std::current_exception();
-  }
-  lock.lock();
-  if (go.end > Clock::time_point{}) reads_changed_.wait_until(lock, go.end, [&load] { return load.stopping; });
-  direct_io_refused_ = reader_.direct_refused();
-  load.outcome.read_bytes += go.useful_bytes;
-  if (error != nullptr) {
-    stop(load, error);
-  } else if (go.finished) {
-    progress.read_done(load.plans[read.tensor], read.part);
-    if (progress.piece_ready()) pieces_changed_.notify_all();
-  } else {
-    position = go.position;
-  }
-  (read.part == Part::exponents ? load.outcome.exponent_read_ms : load.outcome.sign_mantissa_read_ms) += milliseconds_since(start);
-  load.running--;
-  settle_if_over(load, lock);
-}
-
 void ExpertLoader::do_piece(const PieceOperation& operation, PieceRecovery& recovery, Lock& lock) {
   Load& load = static_cast<Load&>(*operation.task);
   const size_t tensor = operation.tensor;
@@ -251,7 +205,7 @@ void ExpertLoader::do_piece(const PieceOperation& operation, PieceRecovery& reco
   load.running--;
   load.outcome.decompress_ms += taken_ms;
   finish_piece(operation, shard_buffers_, piece_buffers_);
-  reads_changed_.notify_one();
+  wake_reads();
   if (error != nullptr) stop(load, error);
   settle_if_over(load, lock);
 }

@@ -1,5 +1,5 @@
-// Loads experts into slots: one thread reads from storage, others decompress what it has read and write it to the slots (ZipMoE,
-// section 3.3). Several experts may be on their way at a time; which operation comes next follows from their order.
+// Loads experts into slots: one thread has storage read, several reads at a time, others decompress what has been read and write it to
+// the slots (ZipMoE, section 3.3). Several experts may be on their way at a time; which operation comes next follows from their order.
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -15,16 +15,23 @@
 #include "odmoe/expert.h"
 #include "odmoe/expert_load.h"
 #include "piece_recovery.h"
+#include "storage_pacer.h"
 #include "storage_reader.h"
 
 namespace odmoe {
+
+inline const TensorSource& tensor_of(const ExpertSource& source, size_t tensor) {
+  return tensor == 0 ? source.gate : tensor == 1 ? source.up : source.down;
+}
 
 // All memory is taken when it is made; once each slot has been loaded, loading takes none from anywhere.
 // Methods from any thread; the destructor from none that a listener is called on. It cancels what is being loaded and waits for it.
 class ExpertLoader {
  public:
   // `slots`: how many experts can be on their way at a time. Throws DEVICE_OUT_OF_MEMORY.
-  ExpertLoader(std::shared_ptr<Backend> backend, const ExpertShape& shape, int slots, const LoaderOptions& options);
+  // `queue`: null for the one that the options ask for.
+  ExpertLoader(std::shared_ptr<Backend> backend, const ExpertShape& shape, int slots, const LoaderOptions& options,
+               std::unique_ptr<StorageQueue> queue = nullptr);
   ~ExpertLoader();
   ExpertLoader(const ExpertLoader&) = delete;
   ExpertLoader& operator=(const ExpertLoader&) = delete;
@@ -42,10 +49,12 @@ class ExpertLoader {
   void prioritize(int slot);
   void reorder(int slot, const std::optional<ExpertOrder>& order);
 
-  // Direct I/O was asked for, but some file system refused it and is read through the page cache.
-  bool direct_io_refused() const;
+  StorageReads storage_reads() const;
 
  private:
+  ExpertLoader(std::shared_ptr<Backend> backend, const ExpertShape& shape, int slots, const LoaderOptions& options,
+               OpenedQueue queue);
+
   using Clock = std::chrono::steady_clock;
   using Lock = std::unique_lock<std::mutex>;
 
@@ -60,11 +69,27 @@ class ExpertLoader {
     bool active = false;
   };
 
+  // A read that is under way.
+  struct Flight {
+    bool active = false;
+    ReadOperation read;
+    Clock::time_point start;
+    bool after_idle = false;  // there was nothing to read before
+  };
+
   void start_threads();
   void stop_threads();
   void read_loop();
   void recover_loop(int thread);
-  void do_read(const ReadOperation& read, bool after_idle, Lock& lock);
+  // Begins reads in their order until as many are in flight as may be, or none is left that can be done.
+  void begin_reads(Lock& lock);
+  void begin_read(size_t index, const ReadOperation& read, Lock& lock);
+  void end_read(const ReadGoEnd& end, Lock& lock);
+  // Gives each load its share of the time since this was called last.
+  void count_read_time(Clock::time_point now);
+  // Held back storage: waits until it would have come to the end of the read, or the read is not wanted any more.
+  void hold_back(const Flight& flight, uint64_t useful_bytes, Lock& lock);
+  void wake_reads();
   void do_piece(const PieceOperation& operation, PieceRecovery& recovery, Lock& lock);
 
   Load& load_at(int slot);
@@ -82,7 +107,7 @@ class ExpertLoader {
   const LoadMemoryLayout layout_;
   const LoadMemory memory_;
   mutable std::mutex mutex_;  // guards everything below but what the memory holds
-  std::condition_variable reads_changed_;
+  std::condition_variable held_back_changed_;
   std::condition_variable pieces_changed_;
   BufferRing shard_buffers_;
   BufferRing piece_buffers_;
@@ -91,8 +116,13 @@ class ExpertLoader {
   std::vector<LoadTask*> active_;
   uint64_t arrivals_ = 0;
   bool stopping_ = false;
-  bool direct_io_refused_ = false;
-  StorageReader reader_;  // the reading thread's
+  StorageReads reads_;
+  std::vector<Flight> flights_;
+  size_t in_flight_ = 0;
+  bool reads_idle_ = true;
+  Clock::time_point read_time_counted_{};
+  StoragePacer pacer_;
+  StorageReader reader_;  // the reading thread's, but for wake()
   std::vector<std::thread> threads_;
 };
 

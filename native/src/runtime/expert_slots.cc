@@ -160,7 +160,7 @@ void ExpertSlots::prioritize(int index) { loader_->prioritize(index); }
 
 void ExpertSlots::reorder(int index, const std::optional<ExpertOrder>& order) { loader_->reorder(index, order); }
 
-bool ExpertSlots::direct_io_refused() const { return loader_->direct_io_refused(); }
+StorageReads ExpertSlots::storage_reads() const { return loader_->storage_reads(); }
 
 double ExpertSlots::execute(const Call& call, int rows, std::span<const uint8_t> hidden, std::span<uint8_t> output) {
   const int index = call.slot();

@@ -23,6 +23,10 @@ int decompression_threads(const LoaderOptions& options) {
   return std::clamp(processors / 2, 1, kAutomaticThreadLimit);
 }
 
+int read_depth(const LoaderOptions& options) {
+  return options.storage_bytes_per_s > 0 ? 1 : std::clamp(options.read_depth, 1, kReadDepthLimit);
+}
+
 LoadMemoryLayout load_memory_layout(const ExpertShape& shape, const LoaderOptions& options) {
   const int64_t hidden = shape.hidden_size;
   const int64_t intermediate = shape.glu.intermediate_size;
@@ -31,8 +35,8 @@ LoadMemoryLayout load_memory_layout(const ExpertShape& shape, const LoaderOption
   layout.limits.shard_buffer_bytes = align_up(options.shard_exponent_bytes) + align_up(options.shard_sign_mantissa_bytes);
   layout.limits.piece_buffer_bytes = std::max(piece_buffer_bytes(intermediate, hidden), piece_buffer_bytes(hidden, intermediate));
   layout.limits.entry_bytes = {align_up(options.expert_exponent_bytes), align_up(options.expert_sign_mantissa_bytes)};
-  layout.shard_buffers = shard_buffer_count(layout.threads);
-  layout.piece_buffers = piece_buffer_count(layout.threads);
+  layout.shard_buffers = shard_buffer_count(layout.threads, read_depth(options));
+  layout.piece_buffers = piece_buffer_count(layout.threads, read_depth(options));
   if (layout.limits.shard_buffer_bytes > 0) {
     layout.scratch_bytes = std::max(decoded_block_bytes(intermediate, hidden), decoded_block_bytes(hidden, intermediate));
   }

@@ -22,6 +22,8 @@ struct LoadMemoryLayout {
 
 // As many as the options say; else what leaves the processor to those who execute.
 int decompression_threads(const LoaderOptions& options);
+// 1 where reads are held back to a rate.
+int read_depth(const LoaderOptions& options);
 LoadMemoryLayout load_memory_layout(const ExpertShape& shape, const LoaderOptions& options);
 
 class LoadMemory {

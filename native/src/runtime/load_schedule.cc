@@ -17,8 +17,11 @@ BuffersNeeded buffers_needed(const ReadOperation& read) {
   const TensorProgress& progress = read.task->progress[read.tensor];
   const PlannedPiece& piece = plan.pieces[read.piece];
   const PlannedShard& shard = plan.shards[piece.shard];
-  return {shard.buffered[index_of(read.part)] && progress.shard_buffers[piece.shard] == kNoBuffer,
-          piece.buffered[index_of(read.part)] && progress.piece_buffers[read.piece] == kNoBuffer};
+  const bool takes_piece = piece.buffered[index_of(read.part)];
+  const bool of_other_part = shard.buffered[index_of(Part::exponents)] || shard.buffered[index_of(Part::sign_mantissa)];
+  const bool takes_shard = shard.buffered[index_of(read.part)] || (takes_piece && of_other_part);
+  return {takes_shard && progress.shard_buffers[piece.shard] == kNoBuffer,
+          takes_piece && progress.piece_buffers[read.piece] == kNoBuffer};
 }
 
 bool can_read(const ReadOperation& read, const BufferRing& shard_buffers, const BufferRing& piece_buffers) {
@@ -37,6 +40,7 @@ void TensorProgress::begin(const TensorPlan& plan, const LoadRequest& request) {
   begun_ = 0;
   done_ = 0;
   reading = {};
+  in_flight = {};
   shard_buffers.assign(plan.shards.size(), kNoBuffer);
   piece_buffers.assign(plan.pieces.size(), kNoBuffer);
   shard_pieces_left.clear();
@@ -97,8 +101,9 @@ std::optional<ReadOperation> next_read(const std::vector<LoadTask*>& tasks, cons
     if (task->stopping) continue;
     for (size_t tensor = 0; tensor < kExpertTensors; tensor++) {
       for (const Part part : kBothParts) {
-        if (!task->progress[tensor].reads_left(part)) continue;
-        const ReadOperation read{task, tensor, part, task->progress[tensor].next_read(part)};
+        const TensorProgress& progress = task->progress[tensor];
+        if (!progress.reads_left(part) || progress.in_flight[index_of(part)]) continue;
+        const ReadOperation read{task, tensor, part, progress.next_read(part)};
         const OperationRank rank = task->rank(tensor, part);
         if (best.has_value() && !(rank < best_rank)) continue;
         if (!can_read(read, shard_buffers, piece_buffers)) continue;

@@ -52,6 +52,8 @@ class TensorProgress {
     uint64_t bytes = 0;
   };
   std::array<Position, kParts> reading = {};
+  // A read of the part is under way; the next one begins where it ends.
+  std::array<bool, kParts> in_flight = {};
 
  private:
   void skip_empty(const TensorPlan& plan, Part part);
@@ -89,8 +91,9 @@ struct PieceOperation {
   uint32_t piece = 0;
 };
 
-// The first read that can be done: whose staging is there, or free, and whose exponents have been read if it is of signs and
-// mantissas that need a buffer (so that every buffer belongs to a piece that can be finished, and none waits for another).
+// The first read that can be done and is not under way: whose staging is there, or free, and whose exponents have been read if it is
+// of signs and mantissas that need a buffer. A piece that takes a buffer of its own has its shard's before (so that every buffer
+// belongs to a piece that can be finished, whatever other reads are under way, and none waits for another).
 std::optional<ReadOperation> next_read(const std::vector<LoadTask*>& tasks, const BufferRing& shard_buffers,
                                        const BufferRing& piece_buffers);
 // Takes the buffers that the read needs and has not got.

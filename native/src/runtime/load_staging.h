@@ -1,5 +1,6 @@
 // The buffers between storage and slot, a fixed number of each kind. Not synchronized: the loader's lock guards them.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -30,9 +31,12 @@ class BufferRing {
   std::vector<int> free_;
 };
 
-// For each decompression thread the shard it works on; one that is being read, one read ahead, and one for urgent loads.
-inline int shard_buffer_count(int decompression_threads) { return decompression_threads + 3; }
+// For each decompression thread the shard it works on; one that is being read, one read ahead, and one for urgent loads. With several
+// reads in flight those of an expert's three matrices are read together.
+inline int shard_buffer_count(int decompression_threads, int read_depth) {
+  return decompression_threads + 2 + std::min(read_depth, static_cast<int>(kExpertTensors));
+}
 // Some more of these small ones, so that neither side waits for the other whenever the processor is busy with something else.
-inline int piece_buffer_count(int decompression_threads) { return 2 * decompression_threads + 6; }
+inline int piece_buffer_count(int decompression_threads, int read_depth) { return 2 * decompression_threads + 5 + read_depth; }
 
 }  // namespace odmoe

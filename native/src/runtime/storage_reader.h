@@ -1,17 +1,29 @@
-// The reading of one operation's ranges, a go at a time, so that what has become urgent meanwhile need not wait long. For one thread.
+// The reading of operations' ranges, a go at a time, so that what has become urgent meanwhile need not wait long. For one thread, but
+// for wake().
 #pragma once
+#include <algorithm>
+#include <array>
+#include <chrono>
 #include <cstdint>
-#include <string>
+#include <exception>
+#include <memory>
+#include <span>
+#include <vector>
 
 #include "../store/file_cache.h"
 #include "load_schedule.h"
 #include "piece_recovery.h"
-#include "storage_pacer.h"
+#include "storage_queue.h"
 
 namespace odmoe {
 
-// Bytes that are read in one go.
-inline constexpr uint64_t kReadGoBytes = 2 * 1024 * 1024;
+// Bytes that are in flight at a time, and of one read.
+inline constexpr uint64_t kFlightBytes = 4 * 1024 * 1024;
+inline constexpr uint64_t kLargestReadBytes = 2 * 1024 * 1024;
+inline constexpr uint64_t kSmallestReadBytes = 512 * 1024;
+inline uint64_t read_go_bytes(int depth) {
+  return std::clamp(kFlightBytes / static_cast<uint64_t>(depth), kSmallestReadBytes, kLargestReadBytes);
+}
 
 struct ReadWork {
   const TensorSource* source = nullptr;
@@ -26,27 +38,55 @@ struct ReadGo {
   TensorProgress::Position position;
   bool finished = false;
   uint64_t useful_bytes = 0;
-  // When storage that is held back would have come to the end of it; zero where it is not held back.
-  StoragePacer::Clock::time_point end{};
+};
+
+struct ReadGoEnd {
+  size_t tag = 0;
+  ReadGo go;
+  // STORAGE_FAILED, PACK_CORRUPT or MODEL_CORRUPT; null: the go was read.
+  std::exception_ptr error;
 };
 
 class StorageReader {
  public:
-  StorageReader(bool direct, double bytes_per_s) : files_(direct), pacer_(bytes_per_s), direct_(direct) {}
+  StorageReader(std::unique_ptr<StorageQueue> queue, int depth, bool direct);
 
-  // `after_idle`: there was nothing to read before. Throws STORAGE_FAILED, PACK_CORRUPT or MODEL_CORRUPT.
-  ReadGo read(const ReadWork& work, bool after_idle);
+  // Begins a go of the work. `tag`: below the depth, of no go that is in flight. What the work points to must stay until it has ended.
+  void begin(size_t tag, const ReadWork& work);
+  // Waits until a go has ended or wake() is called. Good until the next call.
+  std::span<const ReadGoEnd> wait();
+  // From any thread.
+  void wake() { queue_->wake(); }
 
   // Whether a file was read through the page cache although it should not have been.
   bool direct_refused() const { return direct_refused_; }
 
  private:
-  uint64_t read_range(const ReadWork& work, const FileRange& range, uint64_t done, uint64_t limit);
+  struct Flight {
+    ReadWork work;
+    std::shared_ptr<const File> file;
+    uint64_t count = 0;   // bytes of the go
+    uint64_t done = 0;    // of them
+    int fruitless = 0;    // reads in a row that gave nothing
+    bool direct = false;  // the read that is in flight
+  };
 
+  const FileRange& range_of(const ReadWork& work) const;
+  void submit(size_t tag);
+  static bool try_again(const Flight& flight, int error);
+  // Whether the go has ended; else the rest of it has been submitted.
+  bool advance(size_t tag, int64_t result);
+  ReadGo end_of(const Flight& flight) const;
+  void add_end(size_t tag, const ReadGo& go, std::exception_ptr error);
+
+  std::unique_ptr<StorageQueue> queue_;
   FileCache files_;
-  StoragePacer pacer_;
+  uint64_t go_bytes_;
   bool direct_;
   bool direct_refused_ = false;
+  std::vector<Flight> flights_;  // by tag
+  std::vector<ReadGoEnd> ends_;
+  std::vector<ReadGoEnd> told_;
 };
 
 }  // namespace odmoe

@@ -16,13 +16,13 @@ class FileCache {
  public:
   explicit FileCache(bool direct) : direct_(direct) { files_.reserve(kOpenFileLimit); }
 
-  // A file that has taken the place of the one that was open is opened in its stead. The reference is good until the next call.
-  // Throws STORAGE_FAILED.
-  const File& open(const std::string& path);
+  // A file that has taken the place of the one that was open is opened in its stead. Who reads keeps what is returned until the read
+  // has ended. Throws STORAGE_FAILED.
+  std::shared_ptr<const File> open(const std::string& path);
 
  private:
   struct OpenFile {
-    std::unique_ptr<File> file;
+    std::shared_ptr<const File> file;
     uint64_t last_use = 0;
   };
 

@@ -82,13 +82,28 @@ bool File::leave_direct() const {
   return flags >= 0 && ::fcntl(descriptor_, F_SETFL, flags & ~kDirectFlag) == 0;
 }
 
+bool File::leave_direct_after(int error) const {
+  // EFAULT: memory of a device's driver whose pages a direct read cannot take (pinned memory on Tegra).
+  return (error == EINVAL || error == EFAULT) && leave_direct();
+}
+
+uint64_t File::bytes() const {
+  struct stat opened = {};
+  if (::fstat(descriptor_, &opened) != 0) throw_storage_failed(path_, "asking for the size of");
+  return static_cast<uint64_t>(opened.st_size);
+}
+
+void File::throw_read_failed(int error) const {
+  errno = error;
+  throw_storage_failed(path_, "reading");
+}
+
 uint64_t File::read_at(uint64_t offset, uint8_t* out, uint64_t count) const {
   uint64_t done = 0;
   while (done < count) {
     const ssize_t got = ::pread(descriptor_, out + done, count - done, static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR) continue;
-    // EFAULT: memory of a device's driver whose pages a direct read cannot take (pinned memory on Tegra).
-    if (got < 0 && (errno == EINVAL || errno == EFAULT) && leave_direct()) continue;
+    if (got < 0 && leave_direct_after(errno)) continue;
     if (got < 0) throw_storage_failed(path_, "reading");
     if (got == 0) break;
     done += static_cast<uint64_t>(got);

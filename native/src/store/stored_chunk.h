@@ -28,6 +28,12 @@ class File {
   uint64_t read_at(uint64_t offset, uint8_t* out, uint64_t count) const;
   const std::string& path() const { return path_; }
   bool is_direct() const { return direct_; }
+  // Of who reads it otherwise than by read_at: for reads only, and as long as this is.
+  int descriptor() const { return descriptor_; }
+  // Whether a read that failed with this errno value is worth another try, which goes through the page cache then.
+  bool leave_direct_after(int error) const;
+  uint64_t bytes() const;  // throws STORAGE_FAILED
+  [[noreturn]] void throw_read_failed(int error) const;
   // Whether the path still leads to this file, and not to another that has taken its place.
   bool is_current() const;
 

@@ -1,0 +1,56 @@
+// Storage with several reads in flight at a time.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "odmoe/expert_load.h"
+
+namespace odmoe {
+
+struct QueuedRead {
+  size_t tag = 0;  // tells the end of this read from others'
+  int descriptor = -1;
+  uint64_t offset = 0;
+  uint8_t* out = nullptr;
+  uint64_t bytes = 0;
+  bool direct = false;  // past the page cache, so that no processor copies it
+};
+
+struct QueuedReadEnd {
+  size_t tag = 0;
+  // Bytes that were read, possibly fewer than asked for; 0 at the end of the file; the negative of an errno value on failure.
+  int64_t result = 0;
+};
+
+// One thread submits and waits; wake() comes from any. Reads begin in the order submitted and end in any.
+class StorageQueue {
+ public:
+  // No read may be in flight.
+  virtual ~StorageQueue() = default;
+
+  virtual StorageWay way() const = 0;
+  // File and memory must stay until the read has ended. No more than the queue's depth may be in flight.
+  virtual void submit(const QueuedRead& read) = 0;
+  // Waits until a read has ended or somebody has called wake(), also before the wait. Returns how many ends it wrote, possibly none.
+  virtual size_t wait(std::span<QueuedReadEnd> ends) = 0;
+  virtual void wake() = 0;
+};
+
+// Reads with pread on `depth` threads of its own; with a depth of 1, on the thread that submits.
+std::unique_ptr<StorageQueue> make_thread_queue(int depth);
+
+// Reads through io_uring. Null where that cannot be had, and `refusal` then says why.
+std::unique_ptr<StorageQueue> make_ring_queue(int depth, std::string& refusal);
+
+struct OpenedQueue {
+  std::unique_ptr<StorageQueue> queue;
+  std::string refusal;  // why it is not the ring that was wanted; empty where it is as wanted
+};
+
+// Automatic: the ring for direct reads, which wait for the storage; threads for reads through the page cache, which copy memory.
+OpenedQueue open_storage_queue(WantedStorageWay wanted, int depth, bool direct);
+
+}  // namespace odmoe
