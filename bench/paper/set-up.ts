@@ -74,6 +74,8 @@ export function daemonFlags(
 ): Record<RoleSetting, string[]> {
   const emulation = profilePath === null ? [] : ['--profile', profilePath, '--expert-storage', setUp.expertStorage];
   const main = ['--prediction', setUp.prediction, '--draft-rows', String(setUp.draftRows), '--spread', setUp.spread];
+  // Prompts are asked again with answers of another length; the paper's system computes each anew.
+  main.push('--no-reuse-prefixes');
   if (!setUp.streamKeyValues) main.push('--no-stream-kv');
   if (!setUp.prefillOverlap) main.push('--no-prefill-overlap');
   if (setUp.optimistic) main.push('--optimistic');

@@ -37,6 +37,7 @@ export class VirtualTestbed {
         ...settings,
         emulation,
         shadow: { ...settings.shadow, precision, quantize },
+        main: { ...settings.main, reusePrefixes: false },
         device: { ...settings.device, threads: 1 },
       },
       world: {

@@ -89,6 +89,20 @@ describe('the testbed on a virtual clock', function () {
     assert.ok((all.finished.timing?.tpotMs ?? 0) < (plain.finished.timing?.tpotMs ?? 0));
   });
 
+  it('computes a prompt anew each time that it is asked', async () => {
+    const options = { packPath, workers: 4, precision: 'int8', quantize: 'projections' } as const;
+    const testbed = await VirtualTestbed.start({ ...options, setUp: PAPER_SET_UP, profilePath });
+    const prompt = Array.from({ length: 40 }, (_, index) => 3 + index);
+    try {
+      const first = await testbed.answer(prompt, 2, signal);
+      const second = await testbed.answer(prompt, 3, signal);
+      const [firstMs, secondMs] = [first, second].map(({ finished }) => finished.timing?.ttftMs ?? Number.NaN);
+      assert.ok(Math.abs((firstMs ?? 0) - (secondMs ?? 0)) < 1e-6, `${firstMs} ms, then ${secondMs}`);
+    } finally {
+      await testbed.stop();
+    }
+  });
+
   it('is given up by whoever waits for it', async () => {
     const options = {
       packPath,
