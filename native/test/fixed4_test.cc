@@ -14,7 +14,7 @@ struct Size {
   int64_t rows;
   int64_t columns;
 };
-constexpr Size kSizes[] = {{1, 1}, {3, 31}, {4, 32}, {7, 33}, {17, 205}, {66, 512}, {10, 2081}};
+constexpr Size kSizes[] = {{1, 1}, {3, 31}, {4, 32}, {7, 33}, {17, 205}, {66, 512}, {10, 2081}, {39, 1137}};
 
 // Escapes that a tile has room for: backend.h promises none, weight_layout.h one in 256 weights and what rounding up gives.
 int64_t room_for_escapes(int64_t columns) { return ((36 + columns * 4 / 256 * 4 + 63) / 64 * 64 - 36) / 4; }
@@ -121,7 +121,7 @@ void multiplies_like_bf16(const std::string& set) {
     for (const Size size : kSizes) {
       const Bits bits = kind.make(size);
       const auto x = random_values(static_cast<size_t>(20 * size.columns), 5);
-      for (int n = 1; n <= 20; n += size.rows * size.columns > 10000 ? 3 : 1) {
+      for (int n = 1; n <= 20; n += size.rows * size.columns > 40000 ? 2 : 1) {
         const std::vector<float> in(x.begin(), x.begin() + n * size.columns);
         const std::string what = describe(kind, size) + " n=" + std::to_string(n);
         const auto fixed4 = product(*backend, WeightFormat::fixed4, size, bits, in, n);

@@ -129,6 +129,33 @@ struct Simd {
     }
   }
 
+  // Tokens that fixed4 weights multiply on their way from memory, and rows whose sums then fit the registers beside the tables.
+  static constexpr int kFixed4Tokens = 2;
+  static constexpr int fixed4_rows_at_once(int) { return 2; }
+  struct Fixed4Tables {
+    __m256i high;
+    __m256i low;
+  };
+  static Fixed4Tables load_fixed4_tables(const uint8_t* tables) {
+    return {_mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(tables))),
+            _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(tables + 16)))};
+  }
+  // Columns W*pair.. and 16 + W*pair.. of two rows of a block, of its first half or its second, as FP32.
+  static void expand_fixed4_rows(const Fixed4Tables& tables, const uint8_t* codes, const uint8_t* rest, int half, Vector (&low)[2],
+                                 Vector (&high)[2]) {
+    const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes));
+    const __m256i index = _mm256_and_si256(half == 0 ? both : _mm256_srli_epi16(both, 4), _mm256_set1_epi8(15));
+    const __m256i others = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(rest));
+    const __m256i sign = _mm256_set1_epi8(static_cast<char>(0x80));
+    const __m256i upper = _mm256_or_si256(_mm256_and_si256(others, sign), _mm256_shuffle_epi8(tables.high, index));
+    const __m256i lower = _mm256_or_si256(_mm256_andnot_si256(sign, others), _mm256_shuffle_epi8(tables.low, index));
+    const __m256i words[2] = {_mm256_unpacklo_epi8(lower, upper), _mm256_unpackhi_epi8(lower, upper)};
+    for (int r = 0; r < 2; ++r) {
+      low[r] = _mm256_castsi256_ps(_mm256_slli_epi32(words[r], 16));
+      high[r] = _mm256_castsi256_ps(_mm256_and_si256(words[r], _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
+    }
+  }
+
   // 32 weights of an mxfp4 row, from their codes, their scale, and the 16 weights that this gives (low bytes, then high ones), in the
   // order of the bf16 layout.
   static void expand_mxfp4(const uint8_t* codes, float, const uint8_t* weights, uint8_t* bf16) {

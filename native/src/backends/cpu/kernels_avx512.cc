@@ -129,6 +129,34 @@ struct Simd {
     }
   }
 
+  // Tokens that fixed4 weights multiply on their way from memory, and rows whose sums then fit the registers beside the tables.
+  static constexpr int kFixed4Tokens = 6;
+  static constexpr int fixed4_rows_at_once(int tokens) { return tokens <= 2 ? kTileRows : 2; }
+  struct Fixed4Tables {
+    __m512i high;
+    __m512i low;
+  };
+  static Fixed4Tables load_fixed4_tables(const uint8_t* tables) {
+    return {_mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(tables))),
+            _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(tables + 16)))};
+  }
+  // Two rows of a block, of its first half or its second, as FP32.
+  static void expand_fixed4_rows(const Fixed4Tables& tables, const uint8_t* codes, const uint8_t* rest, int half, Vector (&low)[2],
+                                 Vector (&high)[2]) {
+    const __m512i both = _mm512_loadu_si512(codes);
+    const __m512i index = _mm512_and_si512(half == 0 ? both : _mm512_srli_epi16(both, 4), _mm512_set1_epi8(15));
+    const __m512i others = _mm512_loadu_si512(rest);
+    const __m512i sign = _mm512_set1_epi8(static_cast<char>(0x80));
+    // (others & sign) | table, (others & ~sign) | table
+    const __m512i upper = _mm512_ternarylogic_epi32(others, sign, _mm512_shuffle_epi8(tables.high, index), 0xea);
+    const __m512i lower = _mm512_ternarylogic_epi32(others, sign, _mm512_shuffle_epi8(tables.low, index), 0xba);
+    const __m512i words[2] = {_mm512_unpacklo_epi8(lower, upper), _mm512_unpackhi_epi8(lower, upper)};
+    for (int r = 0; r < 2; ++r) {
+      low[r] = _mm512_castsi512_ps(_mm512_slli_epi32(words[r], 16));
+      high[r] = _mm512_castsi512_ps(_mm512_and_si512(words[r], _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+    }
+  }
+
   // 32 weights of an mxfp4 row, from their codes, their scale, and the 16 weights that this gives (low bytes, then high ones), in the
   // order of the bf16 layout.
   static void expand_mxfp4(const uint8_t* codes, float scale, const uint8_t*, uint8_t* bf16) {

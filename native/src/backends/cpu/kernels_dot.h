@@ -4,83 +4,10 @@
 // pairs (lanes W*pair.. and 16 + W*pair..), one pass over the weights per pair: with 16 lanes one pass does it and the sums never
 // leave the registers; with fewer, a pass covers a short run of columns, so that the next one finds the weights in the first cache.
 #pragma once
-#include "kernels_tiles.h"
+#include "kernels_accumulate.h"
 
 namespace odmoe::cpu {
 namespace {
-
-// Columns (in blocks) that a run covers when sums are parked between runs, or a tile is expanded run by run: the tokens' inputs and
-// the weights stay in the first cache.
-constexpr int64_t kRunBlocks = 32;
-// How far ahead of a stream of weights to fetch, in bytes.
-constexpr int64_t kStreamAhead = 4096;
-// How far ahead of its use a tile's block moves from the second cache to the first, and tiles that stream in together.
-constexpr int kNearBlocks = kPairs == 1 ? 4 : 0;
-constexpr int64_t kStreamTiles = 8;
-
-template <int kTokens>
-constexpr bool kInRegisters = kPairs == 1 && Simd::rows_at_once(kTokens) == kTileRows;
-
-// What to fetch from memory while computing: kLines cache lines for each block of columns, kStep bytes further each time. What is
-// multiplied soon goes to the first cache, other weights only to the second; those of the tile itself move from there to the first
-// kNear blocks ahead (0: by themselves).
-template <int kLinesOf, int64_t kStepOf, int kLocalityOf, int kNearOf = 0>
-struct Fetch {
-  static constexpr int kLines = kLinesOf;
-  static constexpr int64_t kStep = kStepOf;
-  static constexpr int kLocality = kLocalityOf;
-  static constexpr int kNear = kNearOf;
-  // One of kParts passes over a run fetches a part: the first pass what lies first.
-  template <int kParts>
-  using Part = Fetch<(kLinesOf + kParts - 1) / kParts, kStepOf / kParts, kLocalityOf, kNearOf>;
-  template <int kParts>
-  static const uint8_t* part(const uint8_t* ahead, int number, int64_t blocks) {
-    return ahead + number * blocks * Part<kParts>::kStep;
-  }
-};
-using FetchNothing = Fetch<0, 0, 2>;
-
-// sums += weights * x over `blocks` blocks, for kRows rows from row0 and one pair of vectors.
-template <int kRows, int kTokens, class Ahead, class Tile>
-ODMOE_INLINE void accumulate(const Tile& tile, int row0, int pair, const float* const* x, int64_t blocks, const uint8_t* ahead,
-                             Vector (&sums)[kRows][kTokens][2]) {
-  for (int64_t block = 0; block < blocks; ++block) {
-#pragma GCC unroll 8
-    for (int line = 0; line < Ahead::kLines; ++line) {
-      __builtin_prefetch(ahead + block * Ahead::kStep + line * 64, 0, Ahead::kLocality);
-    }
-    if constexpr (Ahead::kNear != 0) tile.template fetch<kRows>(block + Ahead::kNear, row0);
-    const int64_t column = block * kLanes + pair * kWidth;
-    if constexpr (kRows == 2 && kTokens > 3) {
-      // Every input is loaded once for both rows; compilers left alone load it with each product.
-      Vector low[2];
-      Vector high[2];
-      for (int r = 0; r < 2; ++r) tile.expand(block, row0 + r, pair, low[r], high[r]);
-#pragma GCC unroll 6
-      for (int t = 0; t < kTokens; ++t) {
-        Vector x_low = Simd::load(x[t] + column);
-        Vector x_high = Simd::load(x[t] + column + 16);
-        Simd::keep_in_register(x_low);
-        Simd::keep_in_register(x_high);
-        sums[0][t][0] = Simd::fma(x_low, low[0], sums[0][t][0]);
-        sums[1][t][0] = Simd::fma(x_low, low[1], sums[1][t][0]);
-        sums[0][t][1] = Simd::fma(x_high, high[0], sums[0][t][1]);
-        sums[1][t][1] = Simd::fma(x_high, high[1], sums[1][t][1]);
-      }
-      continue;
-    }
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-      Vector low, high;
-      tile.expand(block, row0 + r, pair, low, high);
-#pragma GCC unroll 6
-      for (int t = 0; t < kTokens; ++t) {
-        sums[r][t][0] = Simd::fma(Simd::load(x[t] + column), low, sums[r][t][0]);
-        sums[r][t][1] = Simd::fma(Simd::load(x[t] + column + 16), high, sums[r][t][1]);
-      }
-    }
-  }
-}
 
 // One run over a tile. parked holds [4 rows][tokens][32] partial sums between runs: they are read if resume, and written unless
 // finish; finish puts the dots into dots[token][row].
@@ -140,7 +67,7 @@ ODMOE_INLINE void fold_two_rows(const Vector (&sums)[2][kTokens][kOfRow], int ro
 
 template <int kTokens, class Ahead, class Tile>
 ODMOE_INLINE void run_in_passes(const Tile& tile, const Run& run, float (*dots)[kTileRows]) {
-  constexpr int kRows = Simd::rows_at_once(kTokens);
+  constexpr int kRows = kRowsAtOnce<Tile, kTokens>;
   constexpr int kParts = kRows == 2 ? 2 : 1;
   constexpr bool kWhole = kPairs == 1 && kRows == 2;
   for (int row0 = 0; row0 < kTileRows; row0 += kRows) {
@@ -192,7 +119,7 @@ ODMOE_INLINE void run_in_passes(const Tile& tile, const Run& run, float (*dots)[
 
 template <int kTokens, class Ahead, class Tile>
 ODMOE_INLINE void run_tile(const Tile& tile, const Run& run, float (*dots)[kTileRows]) {
-  if constexpr (kInRegisters<kTokens>) {
+  if constexpr (kInRegisters<Tile, kTokens>) {
     run_in_registers<kTokens, Ahead>(tile, run, dots);
   } else {
     run_in_passes<kTokens, Ahead>(tile, run, dots);
@@ -301,7 +228,8 @@ template <class Tile>
 void multiply_stream(const MatmulJob& job, int64_t first_tile, int64_t tiles, float* scratch) {
   constexpr int kLines = static_cast<int>((Tile::kBlockBytes + 63) / 64);
   const int64_t bytes = tile_bytes(job.format, job.columns);
-  const bool alone = job.n == 1 || (kInRegisters<2> && job.n == 2 && job.columns <= kRunBlocks * kLanes);
+  constexpr bool kOneAlone = kRowsAtOnce<Tile, 1> == kTileRows;
+  const bool alone = (kOneAlone && job.n == 1) || (kInRegisters<Tile, 2> && job.n == 2 && job.columns <= kRunBlocks * kLanes);
   const int64_t together = alone ? 1 : kStreamTiles;
   Panel panel;
   panel.first_token = 0;
@@ -316,7 +244,8 @@ void multiply_stream(const MatmulJob& job, int64_t first_tile, int64_t tiles, fl
     } else {
       panel.ahead = weights.data;
       panel.stream_bytes = bytes;
-      multiply_tokens<Fetch<kLines, Tile::kBlockBytes, 2>, 2, kTokensAtOnce<Tile>>(job, panel, job.n, weights, scratch);
+      multiply_tokens<Fetch<kLines, Tile::kBlockBytes, 2>, kOneAlone ? 2 : 1, kTokensAtOnce<Tile>>(job, panel, job.n, weights,
+                                                                                                   scratch);
     }
   }
 }

@@ -121,6 +121,29 @@ struct Simd {
     }
   }
 
+  // Tokens that fixed4 weights multiply on their way from memory, and rows whose sums then fit the registers beside the tables.
+  static constexpr int kFixed4Tokens = 6;
+  static constexpr int fixed4_rows_at_once(int tokens) { return tokens <= 2 ? kTileRows : 2; }
+  struct Fixed4Tables {
+    uint8x16_t high;
+    uint8x16_t low;
+  };
+  static Fixed4Tables load_fixed4_tables(const uint8_t* tables) { return {vld1q_u8(tables), vld1q_u8(tables + 16)}; }
+  // Columns W*pair.. and 16 + W*pair.. of two rows of a block, of its first half or its second, as FP32.
+  static void expand_fixed4_rows(const Fixed4Tables& tables, const uint8_t* codes, const uint8_t* rest, int half, Vector (&low)[2],
+                                 Vector (&high)[2]) {
+    const uint8x16_t both = vld1q_u8(codes);
+    const uint8x16_t index = half == 0 ? vandq_u8(both, vdupq_n_u8(15)) : vshrq_n_u8(both, 4);
+    const uint8x16_t others = vld1q_u8(rest);
+    const uint8x16_t upper = vbslq_u8(vdupq_n_u8(0x80), others, vqtbl1q_u8(tables.high, index));
+    const uint8x16_t lower = vbslq_u8(vdupq_n_u8(0x7f), others, vqtbl1q_u8(tables.low, index));
+    const uint32x4_t words[2] = {vreinterpretq_u32_u8(vzip1q_u8(lower, upper)), vreinterpretq_u32_u8(vzip2q_u8(lower, upper))};
+    for (int r = 0; r < 2; ++r) {
+      low[r] = vreinterpretq_f32_u32(vshlq_n_u32(words[r], 16));
+      high[r] = vreinterpretq_f32_u32(vandq_u32(words[r], vdupq_n_u32(0xffff0000u)));
+    }
+  }
+
   // 32 weights of an mxfp4 row, from their codes, their scale, and the 16 weights that this gives (low bytes, then high ones), in the
   // order of the bf16 layout.
   static void expand_mxfp4(const uint8_t* codes, float, const uint8_t* weights, uint8_t* bf16) {

@@ -7,6 +7,9 @@
 namespace odmoe::cpu {
 namespace {
 
+template <>
+constexpr int kTokensAtOnce<Fixed4Tile<Simd>> = Simd::kFixed4Tokens;
+
 // Tiles that are expanded to others, a run of blocks at a time. Reader(tile, columns).expand(first block, blocks, to) does it.
 template <class ReaderOf, class TileOf>
 struct ExpandedStream {
@@ -101,6 +104,14 @@ void multiply_mxfp4_tiles(const MatmulJob& job, int64_t first_tile, int64_t tile
   multiply_expanded_tiles<Mxfp4Reader, Bf16Tile, kMxfp4BlockBytes + kTileRows>(job, first_tile, tiles, scratch);
 }
 
+template <class Set>
+void multiply_fixed4_tiles(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch) {
+  if constexpr (Set::kFixed4Tokens > 0) {
+    if (job.n <= Set::kFixed4Tokens) return multiply_stream<Fixed4Tile<Set>>(job, first_tile, tiles, scratch.sums);
+  }
+  multiply_expanded_tiles<Fixed4Reader, Bf16Tile, kFixed4BlockBytes>(job, first_tile, tiles, scratch);
+}
+
 void multiply_fp8_tiles(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch) {
   if (job.n <= kTokensAtOnce<Fp8Tile>) return multiply_stream<Fp8Tile>(job, first_tile, tiles, scratch.sums);
   multiply_expanded_tiles<Fp8Reader, Fp32Tile, Fp8Tile::kBlockBytes>(job, first_tile, tiles, scratch);
@@ -113,8 +124,7 @@ void matmul(const MatmulJob& job, int64_t first_tile, int64_t tiles, const Matmu
     case WeightFormat::fp32: return multiply_tiles<Fp32Tile>(job, first_tile, tiles, scratch);
     case WeightFormat::int8: return multiply_tiles<Int8Tile>(job, first_tile, tiles, scratch);
     case WeightFormat::nf4: return multiply_tiles<Nf4Tile>(job, first_tile, tiles, scratch);
-    case WeightFormat::fixed4:
-      return multiply_expanded_tiles<Fixed4Reader, Bf16Tile, kFixed4BlockBytes>(job, first_tile, tiles, scratch);
+    case WeightFormat::fixed4: return multiply_fixed4_tiles<Simd>(job, first_tile, tiles, scratch);
     case WeightFormat::mxfp4: return multiply_mxfp4_tiles<Simd>(job, first_tile, tiles, scratch);
     case WeightFormat::fp8: return multiply_fp8_tiles(job, first_tile, tiles, scratch);
   }

@@ -85,6 +85,8 @@ struct Simd {
       word[1] = static_cast<uint8_t>((sign_mantissas[i] & 0x80) | exponents[i] >> 1);
     }
   }
+  // Fixed4 weights become BF16 before they are multiplied.
+  static constexpr int kFixed4Tokens = 0;
   // `count` blocks of a fixed4 tile with these tables as blocks of the bf16 layout, escapes left as they come out.
   template <int64_t kAhead>
   static void expand_fixed4(const uint8_t* tables, const uint8_t* block, int64_t count, uint8_t* bf16) {

@@ -11,6 +11,10 @@ constexpr int kVectors = kLanes / kWidth;
 constexpr int kPairs = kWidth >= 16 ? 1 : 16 / kWidth;
 constexpr int64_t kBf16BlockBytes = kTileRows * kLanes * 2;
 
+// Rows of a tile whose sums fit the registers together with some tokens.
+template <class Tile, int kTokens>
+constexpr int kRowsAtOnce = Simd::rows_at_once(kTokens);
+
 // Weights of one tile (of so many columns), seen from some block of columns on. expand gives columns W*pair.. and 16 + W*pair.. of a row.
 struct Bf16Tile {
   static constexpr int64_t kBlockBytes = kTileRows * kLanes * 2;
@@ -24,6 +28,14 @@ struct Bf16Tile {
   ODMOE_INLINE void fetch(int64_t block, int row0) const {
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) __builtin_prefetch(data + block * kBlockBytes + (row0 + r) * 64);
+  }
+};
+
+// One block of the bf16 layout, whatever its place in a tile.
+struct Bf16Block {
+  const uint8_t* data;
+  ODMOE_INLINE void expand(int64_t, int row, int pair, Vector& low, Vector& high) const {
+    Simd::expand_bf16(data + row * 64 + pair * kWidth * 4, low, high);
   }
 };
 
