@@ -52,6 +52,7 @@ int main(int argc, char** argv) {
   odmoe::test::add_recurrence_cases(cases);
   odmoe::test::add_answer_math_cases(cases);
   odmoe::test::add_attention_cases(cases);
+  odmoe::test::add_products_glu_cases(cases);
   odmoe::test::add_key_value_cases(cases);
   odmoe::test::add_load_schedule_cases(cases);
   odmoe::test::add_expert_loader_cases(cases);

@@ -28,6 +28,7 @@ void add_router_cases(std::vector<Case>& cases);
 void add_recurrence_cases(std::vector<Case>& cases);
 void add_answer_math_cases(std::vector<Case>& cases);
 void add_attention_cases(std::vector<Case>& cases);
+void add_products_glu_cases(std::vector<Case>& cases);
 void add_key_value_cases(std::vector<Case>& cases);
 void add_thread_pool_cases(std::vector<Case>& cases);
 void add_device_cases(std::vector<Case>& cases);

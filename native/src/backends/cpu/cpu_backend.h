@@ -39,6 +39,9 @@ class CpuBackend final : public Backend {
   void attention(float* out, const AttentionRow* host_rows, const float* queries, int64_t stride, int n,
                  const AttentionShape& shape) override;
 
+  // Products with a GLU behind them (cpu_glu.cc).
+  void multiply_glu(const Product* products, int count, float* gate_up, const GluShape& shape, const float* const* biases) override;
+
   // All others (cpu_operators.cc).
   void normalize(const NormWork& work) override;
   void layer_norm(float* out, const float* in, const float* weight, const float* bias, int n, int size, float epsilon) override;
@@ -66,6 +69,20 @@ class CpuBackend final : public Backend {
     int64_t end_task;
   };
 
+  // Where a GLU of a planned product goes, and its biases: of gate rows and behind them of up rows, or null.
+  struct GatedOutput {
+    float* out;
+    const float* biases;
+  };
+
+  static int64_t work_of(const Product* products, int count);
+  uint64_t reserve_expansion(const Product* products, int count);
+  size_t planned_of(int64_t task) const;
+  MatmulScratch product_scratch(int thread, uint64_t expansion) {
+    return {thread_scratch(thread), static_cast<uint8_t*>(expansion_scratch_.data) + expansion * static_cast<uint64_t>(thread)};
+  }
+  PlannedProduct plan_pairs(const Product& product, int64_t first_task, int64_t total_work) const;
+  void glu_rows(const PlannedProduct& planned, const GatedOutput& gated, const GluShape& shape, int64_t begin, int64_t count) const;
   PlannedProduct plan(const Product& product, int64_t first_task, int64_t total_work) const;
   void plan_batches(const AttentionJob& job, int n);
   void attend_whole(const AttentionJob& job);
@@ -108,6 +125,7 @@ class CpuBackend final : public Backend {
   };
   std::vector<CacheLine> scratch_;
   std::vector<PlannedProduct> products_;
+  std::vector<GatedOutput> gated_;
   std::vector<AttentionBatch> batches_;
   DeviceBuffer attention_scratch_;
   DeviceBuffer expansion_scratch_;

@@ -43,28 +43,45 @@ CpuBackend::PlannedProduct CpuBackend::plan(const Product& product, int64_t firs
           first_task + (tiles + task_tiles - 1) / task_tiles};
 }
 
+int64_t CpuBackend::work_of(const Product* products, int count) {
+  int64_t total = 0;
+  for (const Product* product = products; product != products + count; ++product) total += cpu::work_of(*product);
+  return total;
+}
+
+// Bytes of each thread's part of expansion_scratch_.
+uint64_t CpuBackend::reserve_expansion(const Product* products, int count) {
+  uint64_t expansion = 0;
+  for (const Product* product = products; product != products + count; ++product) {
+    const Matrix& weights = *product->weights;
+    if (product->n > 0) expansion = std::max(expansion, expansion_bytes(weights.format, weights.columns, product->n));
+  }
+  reserve(expansion_scratch_, expansion * static_cast<uint64_t>(pool_.threads()));
+  return expansion;
+}
+
+// Of the product whose task this is.
+size_t CpuBackend::planned_of(int64_t task) const {
+  const auto planned = std::partition_point(products_.begin(), products_.end(),
+                                            [task](const PlannedProduct& product) { return product.end_task <= task; });
+  return static_cast<size_t>(planned - products_.begin());
+}
+
 // The tasks of all products follow one another, so that threads meet once for all.
 void CpuBackend::multiply(const Product* products, int count) {
   products_.clear();
-  int64_t total_work = 0;
-  for (const Product* product = products; product != products + count; ++product) total_work += work_of(*product);
-  uint64_t expansion = 0;
+  const int64_t total_work = work_of(products, count);
   int64_t tasks = 0;
   for (const Product* product = products; product != products + count; ++product) {
     if (product->n <= 0) continue;
     products_.push_back(plan(*product, tasks, total_work));
     tasks = products_.back().end_task;
-    const Matrix& weights = *product->weights;
-    expansion = std::max(expansion, expansion_bytes(weights.format, weights.columns, product->n));
   }
-  reserve(expansion_scratch_, expansion * static_cast<uint64_t>(pool_.threads()));
-  uint8_t* const expanded = static_cast<uint8_t*>(expansion_scratch_.data);
+  const uint64_t expansion = reserve_expansion(products, count);
   pool_.run(tasks, [=, this](int64_t task, int thread) {
-    const auto planned = std::partition_point(products_.begin(), products_.end(),
-                                              [task](const PlannedProduct& product) { return product.end_task <= task; });
-    const int64_t first = (task - planned->first_task) * planned->task_tiles;
-    kernels_.matmul(planned->job, first, std::min(planned->task_tiles, planned->tiles - first),
-                    {thread_scratch(thread), expanded + expansion * static_cast<uint64_t>(thread)});
+    const PlannedProduct& planned = products_[planned_of(task)];
+    const int64_t first = (task - planned.first_task) * planned.task_tiles;
+    kernels_.matmul(planned.job, first, std::min(planned.task_tiles, planned.tiles - first), product_scratch(thread, expansion));
   });
 }
 
