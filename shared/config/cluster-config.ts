@@ -2,6 +2,7 @@
 import { z } from 'zod';
 import { MAX_ACTIVE_SEQUENCES, MAX_DRAFT_ROWS, PASS_ROWS_LIMIT, THREADS_LIMIT } from './setting-limits.js';
 import { CACHE_POLICIES } from '../planner/cache-decisions.js';
+import { REPLAN_PASSES } from '../residency/residency-planner.js';
 import { parseByteSize, parseContextMemory } from './byte-size.js';
 import { DEVICE_NAME_ERROR, isDeviceName, type DeviceName } from './device-name.js';
 import { HTTP_ADDRESS_ERROR, parseHttpAddress } from './http-address.js';
@@ -12,6 +13,7 @@ export const DEFAULT_CLUSTER = 'odmoe';
 export const WORKER_BUDGET_DEFAULT_BYTES = 1024 ** 3;
 
 const MILLISECONDS_LIMIT = 3_600_000;
+const REPLAN_PASSES_LIMIT = 1_000_000;
 
 function wholeNumber(least: number, most: number) {
   const error = `a whole number from ${least} to ${most}`;
@@ -226,6 +228,7 @@ export const clusterConfigSchema = z.strictObject({
       ...roleDevice,
       cache: byteSize.optional(),
       cache_policy: choice(CACHE_POLICIES).default('planned'),
+      replan_passes: wholeNumber(1, REPLAN_PASSES_LIMIT).default(REPLAN_PASSES),
       pools: z
         .strictObject({
           full: poolSize.default(0),

@@ -1,3 +1,4 @@
+import { poolsOf } from '../planner/cache-decisions.js';
 import type { ClusterConfig } from './cluster-config.js';
 
 /** Something that each value alone does not show: where, and what is wrong with it. */
@@ -114,8 +115,10 @@ function contradictoryPools({ worker, nodes }: ClusterConfig): Contradiction[] {
     return [{ path, message: `pools say how much is cached, and so does ${where}: leave one out` }];
   }
   if (policy === 'planned') return [];
-  const parts = (['compressed', 'sign_mantissa', 'exponent'] as const).filter((pool) => pools[pool] > 0);
-  const message = `cache_policy ${policy} keeps full experts only`;
+  const wanted = (['compressed', 'sign_mantissa', 'exponent'] as const).filter((pool) => pools[pool] > 0);
+  const keepsCompressed = poolsOf(policy).includes('compressed');
+  const parts = wanted.filter((pool) => pool !== 'compressed' || !keepsCompressed);
+  const message = `cache_policy ${policy} keeps ${keepsCompressed ? 'full and compressed' : 'full'} experts only`;
   return parts.map((pool) => ({
     path: [...path, pool],
     message: `${message}: set this to 0 or the policy to planned`,

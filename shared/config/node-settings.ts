@@ -127,6 +127,8 @@ export interface NodeSettings {
     /** Device memory for experts and parts of them that are kept; 0: none, the worker is cacheless. */
     cacheBytes: number;
     cachePolicy: CachePolicy;
+    /** Of policy residency: passes between two plannings. */
+    replanPasses: number;
     /** Experts that each pool keeps, in place of a plan for cacheBytes; null: plan. */
     pools: PoolCapacities | null;
     /** 0: by the machine. */

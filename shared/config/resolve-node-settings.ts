@@ -2,6 +2,7 @@ import { isIP } from 'node:net';
 import { hostname, networkInterfaces } from 'node:os';
 import { dirname, resolve } from 'node:path';
 import { OdmoeError } from '../errors/odmoe-error.js';
+import { poolsOf } from '../planner/cache-decisions.js';
 import { stateDirectory, stateHome } from './state-directory.js';
 import { WORKER_BUDGET_DEFAULT_BYTES, defaultPort, type ClusterConfig, type ConfiguredNode } from './cluster-config.js';
 import { deviceNamed, type DeviceName } from './device-name.js';
@@ -271,16 +272,21 @@ function workerTuning(
   const { worker } = config;
   const pools = flags.cacheBytes === undefined ? worker.pools : undefined;
   const cachePolicy = flags.cachePolicy ?? worker.cache_policy;
-  if (cachePolicy !== 'planned' && pools !== undefined && pools.compressed + pools.sign_mantissa + pools.exponent > 0) {
+  const kept = poolsOf(cachePolicy);
+  const parts =
+    pools === undefined ? [] : (['compressed', 'sign_mantissa', 'exponent'] as const).filter((pool) => pools[pool] > 0);
+  if (parts.some((pool) => pool !== 'compressed' || !kept.includes(pool)) && cachePolicy !== 'planned') {
+    const most = kept.includes('compressed') ? 'whole and compressed ones' : 'whole ones';
     throw invalid(
       config,
-      `worker.pools keep parts of experts, and cache policy ${cachePolicy} only whole ones: leave one out`,
+      `worker.pools keep parts of experts, and cache policy ${cachePolicy} only ${most}: leave one out`,
     );
   }
   return {
     slots: flags.slots ?? entry?.slots ?? worker.slots,
     cacheBytes: flags.cacheBytes ?? entry?.cache ?? worker.cache ?? residentBytes,
     cachePolicy,
+    replanPasses: worker.replan_passes,
     pools:
       pools === undefined
         ? null

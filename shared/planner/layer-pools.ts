@@ -1,4 +1,4 @@
-import type { CachePolicy } from './cache-decisions.js';
+import { poolsOf, type CachePolicy } from './cache-decisions.js';
 import type { EntryNumbers } from './entry-numbers.js';
 import { FrequencyList } from './frequency-list.js';
 import { KeptExpert } from './kept-expert.js';
@@ -60,7 +60,9 @@ export class LayerPools {
     const from = kept.pool;
     // Its place is free for whom it displaces.
     kept.pool = null;
-    const pools = this.setting.policy === 'planned' ? this.poolsByRank(expert, from) : (['full'] as const);
+    const { policy } = this.setting;
+    const usable = poolsOf(policy);
+    const pools = usable.length > 1 ? this.poolsByRank(expert, from) : usable;
     kept.pool = pools.find((pool) => this.capacities[pool] > 0 && this.makeRoom(pool, kept, from)) ?? null;
     if (kept.pool !== null) this.ownKept.set(expert, kept);
     return this.find(expert);
@@ -87,7 +89,7 @@ export class LayerPools {
   private poolsByRank(expert: number, from: Pool | null): Pool[] {
     const rank = this.frequencies.rank(expert);
     let threshold = this.setting.toleranceMargin;
-    const dispatched = POOLS.filter((pool) => {
+    const dispatched = poolsOf(this.setting.policy).filter((pool) => {
       threshold += this.capacities[pool];
       return rank < threshold || this.members(pool).length < this.capacities[pool];
     });
@@ -117,7 +119,8 @@ export class LayerPools {
   private victim(members: readonly KeptExpert[], newcomer: number): KeptExpert | undefined {
     const idle = members.filter(({ pins }) => pins === 0);
     switch (this.setting.policy) {
-      case 'planned': {
+      case 'planned':
+      case 'residency': {
         const least = this.leastFrequent(idle);
         const isRarer = least !== undefined && this.frequencies.of(least.expert) < this.frequencies.of(newcomer);
         return isRarer ? least : undefined;
@@ -146,7 +149,12 @@ export class LayerPools {
   private makeWay(victim: KeptExpert): void {
     const lower: readonly Pool[] = victim.pool === 'compressed' ? ['signMantissa', 'exponent'] : [];
     for (const pool of lower) {
-      if (this.capacities[pool] === 0 || !this.hasRoom(pool, victim.expert)) continue;
+      if (
+        !poolsOf(this.setting.policy).includes(pool) ||
+        this.capacities[pool] === 0 ||
+        !this.hasRoom(pool, victim.expert)
+      )
+        continue;
       victim.pool = pool;
       this.tidy(victim);
       return;

@@ -22,6 +22,9 @@ const ROUNDING = 1e-9;
 /** After the first pass through the window each takes the same time. */
 const SETTLED_PASSES = 3;
 
+/** What the loads of the faster backend count, beside those of the slower one. */
+const TIE_SHARE = 1e-3;
+
 /** From what takes most device memory to what takes none. */
 export const RESIDENCY_STATES = ['plain', 'compressed', 'offloaded'] as const;
 export type ResidencyState = (typeof RESIDENCY_STATES)[number];
@@ -162,16 +165,22 @@ function raiseLayers(layers: readonly LayerResidency[], request: ResidencyReques
   return raised;
 }
 
-/** Null: no move makes the layer's loads shorter. */
+/**
+ * Null: no move makes the layer's loads shorter. Where both backends take equally long no single move does; then the one is made that leaves less to
+ * load in all.
+ */
 function raiseOne(layer: LayerResidency, costs: ResidencyCosts, keepsPlain: boolean): LayerResidency | null {
   const moves = [moved(layer, 'offloaded', 'compressed')];
   if (keepsPlain) moves.push(moved(layer, 'compressed', 'plain'), moved(layer, 'offloaded', 'plain'));
-  const shorter = moves.map((move) => {
-    return move !== null && layerLoadMs(move, costs) < layerLoadMs(layer, costs) ? move : null;
+  const gainOf = (move: LayerResidency): number => layerLoadMs(layer, costs) - layerLoadMs(move, costs);
+  const allGainOf = (move: LayerResidency): number => allLoadsMs(layer, costs) - allLoadsMs(move, costs);
+  const useful = moves.map((move) => {
+    if (move === null || gainOf(move) < 0) return null;
+    return gainOf(move) > 0 || allGainOf(move) > 0 ? move : null;
   });
-  return best(shorter, (candidate) => {
-    const taken = layerBytes(candidate, costs) - layerBytes(layer, costs);
-    return (layerLoadMs(layer, costs) - layerLoadMs(candidate, costs)) / taken;
+  return best(useful, (move) => {
+    const taken = layerBytes(move, costs) - layerBytes(layer, costs);
+    return (gainOf(move) + TIE_SHARE * allGainOf(move)) / taken;
   });
 }
 
@@ -211,6 +220,11 @@ function best(
 
 function layerBytes({ plain, compressed }: LayerResidency, { bytes }: ResidencyCosts): number {
   return plain * bytes.plain + compressed * bytes.compressed;
+}
+
+/** Of both backends together, ms. */
+function allLoadsMs({ compressed, offloaded }: LayerResidency, { loadMs }: ResidencyCosts): number {
+  return compressed * loadMs.compressed + offloaded * loadMs.offloaded;
 }
 
 function layerLoadMs({ compressed, offloaded }: LayerResidency, { loadMs }: ResidencyCosts): number {

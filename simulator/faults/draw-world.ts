@@ -137,13 +137,14 @@ function drawSettings(
 /** Pools are written down where there is a cache: a plan would rest on measured times. */
 function drawWorker(
   random: SeededRandom,
-): Pick<NodeSettings['worker'], 'slots' | 'cacheBytes' | 'cachePolicy' | 'pools'> {
-  const slots = 1 + random.int(3);
-  if (random.chance(0.6)) return { slots, cacheBytes: 0, cachePolicy: 'planned', pools: null };
+): Pick<NodeSettings['worker'], 'slots' | 'cacheBytes' | 'cachePolicy' | 'replanPasses' | 'pools'> {
+  const drawn = { slots: 1 + random.int(3), cacheBytes: 0, replanPasses: random.fork('replan').pick([1, 2, 8]) };
+  if (random.chance(0.6)) return { ...drawn, cachePolicy: 'planned', pools: null };
   const cachePolicy = random.pick(CACHE_POLICIES);
   const full = random.int(4);
-  if (cachePolicy !== 'planned') return { slots, cacheBytes: 0, cachePolicy, pools: pools(full + 1, 0, 0, 0) };
-  return { slots, cacheBytes: 0, cachePolicy, pools: pools(full, random.int(3), random.int(3), 1 + random.int(2)) };
+  if (cachePolicy === 'residency') return { ...drawn, cachePolicy, pools: pools(full, 1 + random.int(4), 0, 0) };
+  if (cachePolicy !== 'planned') return { ...drawn, cachePolicy, pools: pools(full + 1, 0, 0, 0) };
+  return { ...drawn, cachePolicy, pools: pools(full, random.int(3), random.int(3), 1 + random.int(2)) };
 }
 
 function pools(

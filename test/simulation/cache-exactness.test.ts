@@ -42,6 +42,11 @@ const CACHINGS: Record<string, Caching> = {
   'full experts by LRU': { ...pools({ full: 6 }, 'lru'), hits: ['full'] },
   'full experts by FIFO': { ...pools({ full: 6 }, 'fifo'), hits: ['full'] },
   'full experts by marking': { ...pools({ full: 6 }, 'marking'), hits: ['full'] },
+  'whole and compressed experts, divided anew every other pass': {
+    worker: { ...pools({ full: 3, compressed: 5 }, 'residency').worker, replanPasses: 2 },
+    hits: [],
+  },
+  'a residency plan of its own': { worker: { cacheBytes: 512 * 1024, cachePolicy: 'residency' }, hits: ['compressed'] },
 };
 
 describe('a simulated cluster that caches answers as the single-process engine does, to the bit', () => {

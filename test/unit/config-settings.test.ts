@@ -70,7 +70,7 @@ describe('settings of a daemon', () => {
       placement: { groupSize: 'auto', spread: 'group', homes: 'group', replicas: 1 },
       shadow: { precision: 'int8', quantize: 'projections' },
       worker: {
-        ...{ slots: 'auto', cacheBytes: 0, cachePolicy: 'planned', pools: null },
+        ...{ slots: 'auto', cacheBytes: 0, cachePolicy: 'planned', replanPasses: 300, pools: null },
         ...{ decompressionThreads: 0, directIo: false },
       },
       network: { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 30_000, reconnectDelayMs: 500 },
@@ -151,7 +151,7 @@ describe('settings of a daemon', () => {
     const cached = `worker: {cache: 1 MiB, cache_policy: lru, decompression_threads: 3, direct_io: true}
 nodes: [{id: a, role: worker}, {id: b, role: worker, cache: 2 MiB}]`;
     assert.deepEqual(settle('worker', { model: 'p', id: 'a' }, cached).worker, {
-      ...{ slots: 'auto', cacheBytes: 2 ** 20, cachePolicy: 'lru', pools: null },
+      ...{ slots: 'auto', cacheBytes: 2 ** 20, cachePolicy: 'lru', replanPasses: 300, pools: null },
       ...{ decompressionThreads: 3, directIo: true },
     });
     assert.equal(settle('worker', { model: 'p', id: 'b' }, cached).worker.cacheBytes, 2 ** 21);
@@ -296,7 +296,7 @@ describe('flags of a daemon', () => {
     const { settings } = request;
     assert.equal(settings.cluster, 'demo');
     assert.deepEqual(settings.worker, {
-      ...{ slots: 1, cacheBytes: 4 * 2 ** 20, cachePolicy: 'fifo', pools: null },
+      ...{ slots: 1, cacheBytes: 4 * 2 ** 20, cachePolicy: 'fifo', replanPasses: 300, pools: null },
       ...{ decompressionThreads: 2, directIo: true },
     });
     assert.deepEqual([settings.id, settings.listenHost, settings.listenPort], ['w', '127.0.0.1', 0]);

@@ -1,6 +1,11 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { CACHE_POLICIES, type CachePolicy, type CacheUse } from '../../shared/planner/cache-decisions.js';
+import {
+  CACHE_POLICIES,
+  type CachePolicy,
+  type CacheUse,
+  poolsOf as poolsOfPolicy,
+} from '../../shared/planner/cache-decisions.js';
 import { CachePools } from '../../shared/planner/cache-pools.js';
 import { entriesOf, type PoolCapacities } from '../../shared/planner/pool-capacities.js';
 import type { CompressionState } from '../../shared/planner/load-profile.js';
@@ -369,13 +374,12 @@ function checkPools(
 function assertAllEntriesFree(pools: CachePools, policy: CachePolicy, capacities: PoolCapacities): void {
   const layer = LAYERS;
   pools.setCapacities(new Map([[layer, capacities]]));
-  const total = capacities.full + capacities.compressed + capacities.signMantissa + capacities.exponent;
-  const wanted = Math.min(EXPERTS, total);
   pools.seedCounts(
     layer,
     Array.from({ length: EXPERTS }, (_, expert) => EXPERTS - expert),
   );
   for (let expert = 0; expert < EXPERTS; expert += 1) useOnce(pools, expert, layer);
-  const fitting = policy === 'planned' ? wanted : Math.min(EXPERTS, capacities.full);
+  const usable = poolsOfPolicy(policy).reduce((sum, pool) => sum + capacities[pool], 0);
+  const fitting = Math.min(EXPERTS, usable);
   assert.equal(pools.kept().length, fitting);
 }

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { ActivationCounts } from '../../shared/planner/activation-counts.js';
 import { NO_CAPACITIES, type PoolCapacities } from '../../shared/planner/pool-capacities.js';
+import type { CachePolicy } from '../../shared/planner/cache-decisions.js';
 import type { LoadProfile } from '../../shared/planner/load-profile.js';
 import type { Execute, WorkerReply } from '../../shared/rpc/messages.js';
 import { ActivationRecord } from '../../worker-node/cache/activation-record.js';
@@ -23,10 +24,14 @@ import { RUNTIME } from '../wall.js';
 const EXPERTS = 8;
 const DIGEST = 'ab'.repeat(32);
 const emptyCounts = (): ActivationCounts => new ActivationCounts(DIGEST, EXPERTS);
-const cacheOf = (capacities: Partial<PoolCapacities>, counts = emptyCounts()): ExpertCache =>
+const cacheOf = (
+  capacities: Partial<PoolCapacities>,
+  counts = emptyCounts(),
+  policy: CachePolicy = 'planned',
+): ExpertCache =>
   new ExpertCache({
-    ...{ policy: 'planned', experts: EXPERTS, capacities: { ...NO_CAPACITIES, ...capacities } },
-    ...{ bytes: 77, counts, random: () => 0 },
+    ...{ policy, experts: EXPERTS, capacities: { ...NO_CAPACITIES, ...capacities } },
+    ...{ bytes: 77, counts, random: () => 0, replanPasses: 2, expertBytes: { full: 10, compressed: 7 } },
   });
 const request = (requestId: number, layer: number, expert: number, sequence = 1): Execute =>
   plainExecute({ requestId, epoch: 3, sequence, position: requestId, layer, expert });

@@ -1,10 +1,12 @@
 import { CachePools } from '../../shared/planner/cache-pools.js';
 import { entriesOf, type PoolCapacities, spreadCapacities } from '../../shared/planner/pool-capacities.js';
 import type { CachePolicy } from '../../shared/planner/cache-decisions.js';
+import type { LoadProfile } from '../../shared/planner/load-profile.js';
 import type { CompressionState } from '../../shared/planner/load-profile.js';
 import type { ActivationCounts } from '../../shared/planner/activation-counts.js';
 import type { CacheStatus, PoolCounts } from '../../shared/rpc/messages.js';
 import type { SlotCache } from '../loader/slot-table.js';
+import { CacheResidency, type SeenPasses } from './cache-residency.js';
 
 /** delta of ZipMoE section 3.4: an expert that ranks this much behind a pool's last place may still take one there. */
 const TOLERANCE_MARGIN = 1;
@@ -17,6 +19,10 @@ export interface ExpertCacheOptions {
   capacities: PoolCapacities;
   /** Device memory that these take. */
   bytes: number;
+  /** Device bytes of one expert, whole and as compressed parts. */
+  expertBytes: { full: number; compressed: number };
+  /** Of policy residency: passes between two plannings. */
+  replanPasses: number;
   /** What was recorded earlier; what is used from now on is added. */
   counts: ActivationCounts;
   /** A number in [0, 1), for Marking. */
@@ -27,6 +33,8 @@ export interface ExpertCacheOptions {
 export class ExpertCache implements SlotCache {
   readonly decisions: CachePools;
   private readonly options: ExpertCacheOptions;
+  /** Null under other policies: capacities stay as they are. */
+  private readonly residency: CacheResidency | null;
 
   constructor(options: ExpertCacheOptions) {
     const { policy, experts, capacities, counts, random } = options;
@@ -34,6 +42,7 @@ export class ExpertCache implements SlotCache {
     this.decisions = new RecordedPools(pools, counts);
     for (const layer of counts.layers) this.decisions.seedCounts(layer, counts.of(layer));
     this.options = options;
+    this.residency = policy === 'residency' ? new CacheResidency(options) : null;
   }
 
   get slots(): number {
@@ -42,7 +51,19 @@ export class ExpertCache implements SlotCache {
 
   /** The pools of each of these layers. */
   capacitiesFor(layers: readonly number[]): Map<number, PoolCapacities> {
-    return spreadCapacities(this.options.capacities, layers, this.options.experts);
+    const capacities = spreadCapacities(this.options.capacities, layers, this.options.experts);
+    this.residency?.begin(capacities);
+    return capacities;
+  }
+
+  /** Passes after which `replan` is to be asked; null: never. */
+  get replanPasses(): number | null {
+    return this.residency === null ? null : this.options.replanPasses;
+  }
+
+  /** The pools of each layer from now on; null: as they are. */
+  replan(seen: SeenPasses, load: LoadProfile): ReadonlyMap<number, PoolCapacities> | null {
+    return this.residency?.plan(seen, load) ?? null;
   }
 
   /** `uses`: of experts so far, by what of them was in memory. */

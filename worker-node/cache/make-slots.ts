@@ -8,12 +8,14 @@ import type { Logger } from '../../shared/log/logger.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { ActivationCounts } from '../../shared/planner/activation-counts.js';
 import { entriesOf, NO_CAPACITIES } from '../../shared/planner/pool-capacities.js';
+import { type CachePolicy, poolsOf } from '../../shared/planner/cache-decisions.js';
 import { randomFraction, type Runtime } from '../../shared/runtime/runtime.js';
 import { automaticSlots, planSlots, type SlotPlan } from '../loader/plan-slots.js';
 import { ExpertCache } from './expert-cache.js';
 import {
   planForMachine,
   planFullExperts,
+  planStates,
   poolBytes,
   requirePools,
   type CachePlan,
@@ -59,7 +61,7 @@ export async function makeWorkerSlots(material: SlotMaterial): Promise<WorkerSlo
     exponentEntries: entries.exponent,
     signMantissaEntries: entries.signMantissa,
   });
-  const cache = kept === null || counts === null ? null : makeCache(material, kept, counts);
+  const cache = kept === null || counts === null ? null : makeCache(material, kept, sizes, counts);
   return { slots, maxRows: plan.maxRows, decompressionThreads: loader.decompressionThreads, cache };
 }
 
@@ -109,10 +111,11 @@ async function planCache(
   // With homes of its own a worker is asked for a part of the experts only, and whole ones of these are what pays.
   const written = pools === null ? null : { capacities: pools, usedBytes: budgetBytes, expected: null };
   const profile =
-    written !== null || policy !== 'planned' || settings.placement.homes === 'strict'
+    written !== null || poolsOf(policy).length === 1 || settings.placement.homes === 'strict'
       ? null
       : await profileMachine(material, sizes, profiledAtOnce(sizes, plan, activated));
-  const cachePlan = written ?? (profile === null ? planFullExperts(request) : planMeasured(request, profile, log));
+  const cachePlan =
+    written ?? (profile === null ? planFullExperts(request) : planMeasured(request, policy, profile, log));
   log.info('cache planned', {
     ...{ policy, budgetBytes, ...cachePlan, recordedActivations: counts.total, profile },
   });
@@ -120,9 +123,14 @@ async function planCache(
 }
 
 /** A cache is a gain, no need: what its planning cannot cope with must not keep a worker from starting. */
-function planMeasured(request: WorkerCacheRequest, profile: MachineProfile, log: Logger): CachePlan {
+function planMeasured(
+  request: WorkerCacheRequest,
+  policy: CachePolicy,
+  profile: MachineProfile,
+  log: Logger,
+): CachePlan {
   try {
-    return planForMachine(request, profile);
+    return policy === 'residency' ? planStates(request, profile) : planForMachine(request, profile);
   } catch (thrown) {
     log.warn('the cache could not be planned and keeps full experts only', { error: toOdmoeError(thrown) });
     return planFullExperts(request);
@@ -154,15 +162,18 @@ async function profileMachine(
 function makeCache(
   { source, settings, runtime }: SlotMaterial,
   plan: CachePlan,
+  { entryBytes: { full, exponent, signMantissa } }: SlotSizes,
   counts: ActivationCounts,
 ): ExpertCache {
   return new ExpertCache({
     ...{
       policy: settings.worker.cachePolicy,
+      replanPasses: settings.worker.replanPasses,
       experts: source.shape.experts,
       counts,
       random: () => randomFraction(runtime),
     },
     ...{ capacities: plan.capacities, bytes: plan.usedBytes },
+    expertBytes: { full, compressed: exponent + signMantissa },
   });
 }

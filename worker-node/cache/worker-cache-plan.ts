@@ -2,6 +2,7 @@ import type { MachineProfile } from '../../engine/planning/fit-profile.js';
 import { planCache, type CacheRequest } from '../../engine/planning/plan-cache.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { NO_CAPACITIES, type PoolCapacities, POOLS } from '../../shared/planner/pool-capacities.js';
+import { fillBudget, residencyCosts } from './cache-residency.js';
 import type { EntryBytes } from '../../shared/planner/plan-pools.js';
 
 /** A worker may use all pools. */
@@ -31,6 +32,16 @@ export function planForMachine(request: WorkerCacheRequest, profile: MachineProf
     usedBytes: planned.usedBytes,
     expected: { plannedMs: planned.makespanMs, cachelessMs: none.makespanMs },
   };
+}
+
+/** The policy residency: as much as the budget holds, as pays most before anything is known of the passes. */
+export function planStates(
+  { budgetBytes, entryBytes, layers, experts }: WorkerCacheRequest,
+  { load }: MachineProfile,
+): CachePlan {
+  const expertBytes = { full: entryBytes.full, compressed: entryBytes.exponent + entryBytes.signMantissa };
+  const capacities = fillBudget({ experts, layers, bytes: budgetBytes }, residencyCosts(load, expertBytes, 1));
+  return { capacities, usedBytes: poolBytes(capacities, entryBytes), expected: null };
 }
 
 /** Bytes of pools that somebody has written down. */

@@ -11,6 +11,7 @@ import { ExpertLoader, type ExpertSupply } from '../loader/expert-loader.js';
 import type { SlotAction, SlotEvent, SlotLoad } from '../loader/slot-events.js';
 import { SlotSchedule } from '../loader/slot-schedule.js';
 import { ExpertExecutor, type SlotLoadTimes } from './expert-executor.js';
+import { PassTiming } from './pass-timing.js';
 
 /** How long an expert of the layer that main is at is kept for main's word on it while another one waits for its slot. */
 export const SAME_LAYER_GRACE_MS = 2;
@@ -56,6 +57,7 @@ export class ExpertService {
   private readonly runtime: Runtime;
   /** The last load into each slot. */
   private readonly slotLoads: SlotLoadTimes[];
+  private readonly timing = new PassTiming();
   private readonly underWay = new Set<Promise<void>>();
   private readonly events: { event: SlotEvent; loadError: OdmoeError | null }[] = [];
   private handling = false;
@@ -120,6 +122,7 @@ export class ExpertService {
   execute(request: Execute, reply: (reply: WorkerReply) => void): void {
     if (this.deviceLost !== null) throw this.deviceLost;
     const { pass, rows, layer, experts } = request;
+    if (this.timing.asked(request, experts.length, this.runtime.nowMs())) this.replan();
     const firstTicket = this.nextTicket;
     this.executor.hold(firstTicket, request, reply);
     this.nextTicket += experts.length;
@@ -157,6 +160,16 @@ export class ExpertService {
     this.handle({ kind: 'epochChanged' });
     const capacities = this.cache?.capacitiesFor(layers);
     if (capacities !== undefined) this.handle({ kind: 'capacitiesChanged', capacities });
+  }
+
+  /** Between two passes: what the cache keeps of each layer may change with what was seen of the last ones. */
+  private replan(): void {
+    const passes = this.cache?.replanPasses ?? null;
+    if (passes === null || this.timing.seen <= passes) return;
+    const capacities = this.cache?.replan(this.timing.take(), this.loader.loadProfile) ?? null;
+    if (capacities === null) return;
+    this.log.debug('the cache was planned anew', { capacities: [...capacities.values()] });
+    this.handle({ kind: 'capacitiesChanged', capacities });
   }
 
   loseMain(): void {
@@ -250,6 +263,7 @@ export class ExpertService {
 
   private async runExpert(slot: number, ticket: number, wasLoaded: boolean): Promise<void> {
     const load = requirePresent(this.slotLoads[slot], () => `slot ${slot} is one of the worker's.`);
+    if (!wasLoaded) this.timing.stalled(load.endedMs);
     // A later use of the same expert finds it there.
     this.slotLoads[slot] = { ...load, tookMs: 0 };
     await this.executor.run(ticket, slot, wasLoaded, load);

@@ -4,6 +4,7 @@ import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Logger } from '../../shared/log/logger.js';
 import { RunningMean } from './running-mean.js';
 import type { ExpertSource, ModelSource } from '../../shared/model/tensor-source.js';
+import type { LoadProfile } from '../../shared/planner/load-profile.js';
 import { LoadCosts } from './load-costs.js';
 import { orderLoads, type PendingLoad } from './load-order.js';
 import type { LoadEnd, SlotLoad } from './slot-events.js';
@@ -64,6 +65,11 @@ export class ExpertLoader {
     this.supply = supply;
     this.costs = new LoadCosts(source.expert(0, 0), threads);
     this.log = log;
+  }
+
+  /** What loading has cost so far. */
+  get loadProfile(): LoadProfile {
+    return this.costs.profile;
   }
 
   get loads(): number {

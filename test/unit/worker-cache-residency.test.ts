@@ -1,0 +1,137 @@
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import type { LoadProfile } from '../../shared/planner/load-profile.js';
+import { NO_CAPACITIES, type PoolCapacities, spreadCapacities } from '../../shared/planner/pool-capacities.js';
+import { CacheResidency, fillBudget, residencyCosts, withinEntries } from '../../worker-node/cache/cache-residency.js';
+import { PassTiming } from '../../worker-node/executor/pass-timing.js';
+
+/** Of an expert: 4 ms to read, 1 ms to decompress. */
+const LOAD: LoadProfile = {
+  ...{ tensors: 1, shards: 1, threads: 1, compressionRatio: 0.5 },
+  ...{ decompressMs: 1, signMantissaReadMs: 3, exponentReadMs: 1 },
+};
+const EXPERT_BYTES = { full: 10, compressed: 7 };
+const EXPERTS = 8;
+
+function residencyOf(full: number, compressed: number, layers: readonly number[]): CacheResidency {
+  const capacities = { ...NO_CAPACITIES, full, compressed };
+  const bytes = full * EXPERT_BYTES.full + compressed * EXPERT_BYTES.compressed;
+  const residency = new CacheResidency({ experts: EXPERTS, capacities, bytes, expertBytes: EXPERT_BYTES });
+  residency.begin(spreadCapacities(capacities, layers, EXPERTS));
+  return residency;
+}
+
+function totals(capacities: ReadonlyMap<number, PoolCapacities> | null): [number, number] {
+  const all = [...(capacities ?? [])].map(([, each]) => each);
+  return [all.reduce((sum, { full }) => sum + full, 0), all.reduce((sum, { compressed }) => sum + compressed, 0)];
+}
+
+describe('worker: a cache that is planned anew (policy residency)', () => {
+  it('keeps less where computing hides the loads, and takes it back where loads are waited for', () => {
+    const residency = residencyOf(4, 4, [3, 5]);
+    const slow = { computeMs: 1000, activated: 2 };
+    const fast = { computeMs: 0, activated: 2 };
+    const [full, compressed] = totals(residency.plan(slow, LOAD));
+    assert.ok(full + compressed < 8, 'less of each layer');
+    let plan = residency.plan(slow, LOAD);
+    for (let step = 0; plan !== null && step < 20; step += 1) plan = residency.plan(slow, LOAD);
+    assert.equal(plan, null, 'it comes to rest');
+    plan = residency.plan(fast, LOAD);
+    assert.ok(plan !== null && totals(plan)[0] + totals(plan)[1] > 0);
+    let last = plan;
+    for (let step = 0; step < 20; step += 1) last = residency.plan(fast, LOAD) ?? last;
+    assert.deepEqual(totals(last), [4, 4], 'all entries are used again');
+    assert.deepEqual([...(last ?? new Map<number, never>()).keys()], [3, 5]);
+  });
+
+  it('plans nothing without layers', () => {
+    assert.equal(residencyOf(1, 1, []).plan({ computeMs: 1, activated: 1 }, LOAD), null);
+  });
+
+  it('never plans more than there are entries, nor more experts than a layer has', () => {
+    const seen = fc.record({
+      computeMs: fc.double({ min: 0, max: 100, noNaN: true }),
+      activated: fc.integer({ min: 0, max: EXPERTS }),
+    });
+    fc.assert(
+      fc.property(
+        fc.nat(20),
+        fc.nat(20),
+        fc.integer({ min: 1, max: 6 }),
+        fc.array(seen, { maxLength: 12 }),
+        (full, compressed, layerCount, histories) => {
+          const layers = Array.from({ length: layerCount }, (_, layer) => 2 * layer);
+          const residency = residencyOf(full, compressed, layers);
+          for (const passes of histories) {
+            const plan = residency.plan(passes, LOAD);
+            if (plan === null) continue;
+            const [keptFull, keptCompressed] = totals(plan);
+            assert.ok(keptFull <= full && keptCompressed <= compressed);
+            assert.deepEqual([...plan.keys()], layers);
+            for (const each of plan.values()) {
+              assert.ok(each.full >= 0 && each.compressed >= 0 && each.full + each.compressed <= EXPERTS);
+            }
+          }
+        },
+      ),
+    );
+  });
+
+  it('what has no entry of its state takes one of the other', () => {
+    const layers = [
+      { plain: 2, compressed: 1, offloaded: 1 },
+      { plain: 0, compressed: 3, offloaded: 1 },
+    ];
+    const at = (full: number, compressed: number, exchanges = true) =>
+      withinEntries(layers, { ...NO_CAPACITIES, full, compressed }, exchanges);
+    assert.deepEqual(at(2, 4), layers);
+    assert.deepEqual(at(4, 2), [layers[0], { plain: 2, compressed: 1, offloaded: 1 }]);
+    assert.deepEqual(at(4, 2, false), [layers[0], { plain: 0, compressed: 1, offloaded: 3 }]);
+    assert.deepEqual(at(0, 1), [
+      { plain: 0, compressed: 1, offloaded: 3 },
+      { plain: 0, compressed: 0, offloaded: 4 },
+    ]);
+  });
+
+  it('fills a budget with what saves most: compressed experts, and whole ones where there is room for all', () => {
+    const costs = residencyCosts(LOAD, EXPERT_BYTES, 1);
+    assert.deepEqual(costs.loadMs, { compressed: 1, offloaded: 5 });
+    const small = fillBudget({ experts: EXPERTS, layers: 2, bytes: 60 }, costs);
+    assert.ok(small.compressed >= 6 && small.full * 10 + small.compressed * 7 <= 60, JSON.stringify(small));
+    const large = fillBudget({ experts: EXPERTS, layers: 2, bytes: 1000 }, costs);
+    assert.deepEqual(large, { ...NO_CAPACITIES, full: 16 });
+    // Parts that take as much as the expert.
+    const plain = residencyCosts(LOAD, { full: 10, compressed: 12 }, 1);
+    assert.ok(plain.bytes.compressed < plain.bytes.plain);
+  });
+});
+
+describe('worker: what is seen of passes', () => {
+  const at = (sequence: number, position: number, layer: number) => ({
+    ...{ layer, rows: [] },
+    pass: { sequence, position, branch: 0 },
+  });
+
+  it('counts passes and the time between their layers, without the waits for loads', () => {
+    const timing = new PassTiming();
+    assert.equal(timing.asked(at(1, 4, 0), 2, 100), true);
+    assert.equal(timing.asked(at(1, 4, 2), 2, 110), false);
+    timing.stalled(113);
+    timing.stalled(112);
+    assert.equal(timing.asked(at(1, 4, 4), 2, 120), false);
+    assert.equal(timing.asked(at(1, 5, 0), 1, 500), true, 'what main does between passes is not counted');
+    assert.equal(timing.asked(at(1, 5, 2), 1, 505), false);
+    assert.equal(timing.seen, 2);
+    assert.deepEqual(timing.take(), { computeMs: (10 + 7 + 5) / 2, activated: 8 / 5 });
+    assert.equal(timing.seen, 0);
+    assert.deepEqual(timing.take(), { computeMs: 0, activated: 0 });
+  });
+
+  it('another sequence, and the same position anew, are other passes', () => {
+    const timing = new PassTiming();
+    timing.asked(at(1, 4, 2), 1, 0);
+    assert.equal(timing.asked(at(2, 4, 3), 1, 1), true);
+    assert.equal(timing.asked(at(2, 4, 0), 1, 2), true);
+    assert.equal(timing.asked(at(2, 4, 0), 1, 3), false, 'a second request for the same layer');
+  });
+});
