@@ -106,6 +106,24 @@ describe('worker: the cache of experts', () => {
     assert.notEqual(use(6), null);
     assert.equal(use(2), null, 'less frequent than what was counted in an earlier run');
   });
+
+  it('keeps less under policy residency once loads are seen to cost nothing, between two passes', async () => {
+    const cache = cacheOf({ full: 2 }, emptyCounts(), 'residency');
+    const slots = new TestSlots(3);
+    const service = testService(slots, 4, RUNTIME, cache);
+    service.changeEpoch([0]);
+    const loadsAfter: number[] = [];
+    for (let pass = 0; pass < 12; pass += 1) {
+      service.execute(request(pass, 0, 5), () => undefined);
+      for (const slot of [...slots.pending.keys()]) await slots.endLoad(slot);
+      await settle();
+      loadsAfter.push(slots.calls.filter((call) => call.startsWith('load')).length);
+    }
+    assert.deepEqual(loadsAfter.slice(0, 3), [1, 1, 1], 'kept until enough passes have been seen');
+    assert.ok((loadsAfter.at(-1) ?? 0) > 1, 'then it is given up');
+    assert.equal(service.counters.cache?.kept.full, 0);
+    await service.close();
+  });
 });
 
 describe('worker: planning of the cache', () => {
