@@ -319,6 +319,11 @@ export interface ExpertSlots {
   reorder(slot: number, order: ExpertOrder | null): void;
   /** Runs the expert in the slot on rows hidden states (rows x hiddenSize FP32) and fills output likewise. */
   execute(slot: number, rows: number, hidden: Uint8Array, output: Uint8Array): Promise<{ executeMs: number }>;
+  /**
+   * The same on the calling thread, which does nothing else meanwhile; returns milliseconds. Null: the device is none of the processor's, or
+   * runs something else at present, and nothing was done. Left out: it cannot.
+   */
+  executeHere?: ((slot: number, rows: number, hidden: Uint8Array, output: Uint8Array) => number | null) | undefined;
   dispose(): void;
 }
 

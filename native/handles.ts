@@ -236,6 +236,14 @@ export class CheckedExpertSlots implements ExpertSlots {
     return await awaiting(() => this.handle.execute(slot, rows, hidden, output));
   }
 
+  executeHere(slot: number, rows: number, hidden: Uint8Array, output: Uint8Array): number | null {
+    checkInteger('slot', slot, 0);
+    checkInteger('rows', rows, 1);
+    checkBytes('hidden', hidden);
+    checkBytes('output', output);
+    return calling(() => this.handle.executeHere?.(slot, rows, hidden, output) ?? null);
+  }
+
   dispose(): void {
     this.handle.dispose();
   }

@@ -1,8 +1,11 @@
 // A device's threads: whatever floating-point state the thread has that opens it, theirs is the exact one.
 #include "odmoe/device.h"
 
+#include <atomic>
 #include <cfenv>
 #include <future>
+#include <stdexcept>
+#include <thread>
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -60,6 +63,83 @@ void queues_compute_exactly() {
   check(exact.get(), "a queue's thread has the state of the thread that made it");
 }
 
+class Count : public Job {
+ public:
+  explicit Count(std::atomic<int>& count) : count_(count) {}
+  void run(std::unique_ptr<Job>) noexcept override { count_++; }
+
+ private:
+  std::atomic<int>& count_;
+};
+
+void callers_take_the_place_of_a_job() {
+  std::atomic<int> jobs{0};
+  const InexactThread inexact;
+  {
+    JobQueue queue;
+    const bool ran = queue.run_here([&] {
+      check(computes_exactly(), "work on the caller's thread computes exactly");
+      for (int i = 0; i < 10; i++) queue.post(std::make_unique<Count>(jobs));
+      check(!queue.run_here([] {}), "the queue is held once");
+      check(jobs == 0, "jobs wait for the caller's work");
+    });
+    check(ran, "the queue did nothing");
+    check(!computes_exactly(), "the caller has its own state back");
+  }
+  check(jobs == 10, "jobs that waited have run");
+}
+
+// Two callers and many jobs: one at a time, and none is lost.
+void callers_and_jobs_take_turns() {
+  constexpr int kRounds = 2000;
+  std::atomic<int> inside{0};
+  std::atomic<int> overlaps{0};
+  std::atomic<int> jobs{0};
+  class Alone : public Job {
+   public:
+    Alone(std::atomic<int>& inside, std::atomic<int>& overlaps, std::atomic<int>& jobs)
+        : inside_(inside), overlaps_(overlaps), jobs_(jobs) {}
+    void run(std::unique_ptr<Job>) noexcept override {
+      if (inside_.fetch_add(1) != 0) overlaps_++;
+      inside_--;
+      jobs_++;
+    }
+
+   private:
+    std::atomic<int>& inside_;
+    std::atomic<int>& overlaps_;
+    std::atomic<int>& jobs_;
+  };
+  {
+    JobQueue queue;
+    const auto call = [&] {
+      for (int round = 0; round < kRounds; round++) {
+        queue.run_here([&] {
+          if (inside.fetch_add(1) != 0) overlaps++;
+          inside--;
+        });
+        queue.post(std::make_unique<Alone>(inside, overlaps, jobs));
+      }
+    };
+    std::thread other(call);
+    call();
+    other.join();
+  }
+  check(overlaps == 0, "work of two at a time");
+  check(jobs == 2 * kRounds, "a job was lost");
+}
+
+void throwing_work_gives_the_queue_back() {
+  JobQueue queue;
+  bool thrown = false;
+  try {
+    queue.run_here([] { throw std::runtime_error("no"); });
+  } catch (const std::runtime_error&) {
+    thrown = true;
+  }
+  check(thrown && queue.run_here([] {}), "the queue is free again");
+}
+
 void pools_compute_exactly() {
   std::atomic<int> inexact_tasks{0};
   const InexactThread inexact;
@@ -76,6 +156,9 @@ void pools_compute_exactly() {
 
 void add_device_cases(std::vector<Case>& cases) {
   cases.push_back({"device: its queues compute exactly", queues_compute_exactly});
+  cases.push_back({"device: a caller takes the place of a job", callers_take_the_place_of_a_job});
+  cases.push_back({"device: callers and jobs take turns", callers_and_jobs_take_turns});
+  cases.push_back({"device: work that throws gives the queue back", throwing_work_gives_the_queue_back});
   cases.push_back({"device: its pool computes exactly", pools_compute_exactly});
 }
 

@@ -254,6 +254,8 @@ function watchedSlots(slots: ExpertSlots, work: Watch): ExpertSlots {
   return withMethods(slots, {
     load: (...args) => work(slots.load(...args)),
     execute: (...args) => work(slots.execute(...args)),
+    // How long it takes is the machine's, which no history may depend on.
+    executeHere: undefined,
   });
 }
 

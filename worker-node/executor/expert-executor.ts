@@ -2,6 +2,7 @@ import type { ExpertSlots } from '../../native/index.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Logger } from '../../shared/log/logger.js';
 import { RunningMean } from '../loader/running-mean.js';
+import { ShortExecutions } from './short-executions.js';
 import { NO_TIMES } from '../../shared/rpc/layer-messages.js';
 import type { Execute, ExpertResult, ExpertRows, WorkerReply } from '../../shared/rpc/messages.js';
 import { rowCount } from '../../shared/rpc/pass-rows.js';
@@ -41,6 +42,14 @@ export interface SlotLoadTimes {
   tookMs: number;
 }
 
+interface Execution {
+  executeMs: number;
+  /** When the device was called. */
+  calledMs: number;
+  /** When it began, having had others to run before. */
+  begunMs: number;
+}
+
 /** What bounds an executor. */
 export interface ExecutorLimits {
   experts: number;
@@ -61,6 +70,7 @@ export class ExpertExecutor {
   private readonly ownHeld = new Map<number, HeldExpert>();
   private readonly executeMs = new RunningMean();
   private readonly rowMs = new RunningMean();
+  private readonly short = new ShortExecutions();
   private heldBytes = 0;
   private ownExecutions = 0;
 
@@ -126,12 +136,12 @@ export class ExpertExecutor {
     of.running += 1;
     try {
       const output = Buffer.allocUnsafe(rows * of.request.hiddenSize * FLOAT_BYTES);
-      const calledMs = this.nowMs();
-      const { executeMs, begunMs } = await this.execute(slot, held, output);
+      const { executeMs, calledMs, begunMs } = await this.execute(slot, held, output);
       const endedMs = this.nowMs();
       this.ownExecutions += 1;
       this.executeMs.add(executeMs);
       this.rowMs.add(executeMs / rows);
+      this.short.ran(rows, executeMs, load.tookMs > 0);
       const loadedAfterMs = load.endedMs - of.arrivedMs;
       of.running -= 1;
       this.finish(ticket, {
@@ -184,16 +194,18 @@ export class ExpertExecutor {
     this.heldBytes = 0;
   }
 
-  /** `begunMs`: when the device began with it, which may have had others to run before. */
-  private async execute(
-    slot: number,
-    held: HeldExpert,
-    output: Uint8Array,
-  ): Promise<{ executeMs: number; begunMs: number }> {
+  private async execute(slot: number, held: HeldExpert, output: Uint8Array): Promise<Execution> {
     const { hiddenSize } = held.of.request;
     const rowBytes = hiddenSize * FLOAT_BYTES;
     const hidden = gatherRows(held.of.request.hidden, held.rows, rowBytes);
-    let begunMs = this.nowMs();
+    if (this.runsHere(held)) {
+      // By then the rest of the message has been handled, and what it has to load is under way.
+      await Promise.resolve();
+      const done = this.runsHere(held) ? this.executeHere(slot, held, hidden, output) : null;
+      if (done !== null) return done;
+    }
+    const calledMs = this.nowMs();
+    let begunMs = calledMs;
     let executeMs = 0;
     for (let first = 0; first < held.rowCount; first += this.maxRows) {
       const end = Math.min(held.rowCount, first + this.maxRows);
@@ -202,7 +214,23 @@ export class ExpertExecutor {
       if (first === 0) begunMs = Math.max(begunMs, this.nowMs() - outcome.executeMs);
       executeMs += outcome.executeMs;
     }
-    return { executeMs, begunMs };
+    return { executeMs, calledMs, begunMs };
+  }
+
+  private runsHere({ of, rowCount: rows }: HeldExpert): boolean {
+    return this.slots.executeHere !== undefined && rows <= this.maxRows && this.short.isShort(rows, of.running);
+  }
+
+  /** On this thread; null: the device is at something else. */
+  private executeHere(
+    slot: number,
+    { rowCount: rows }: HeldExpert,
+    hidden: Uint8Array,
+    output: Uint8Array,
+  ): Execution | null {
+    const calledMs = this.nowMs();
+    const executeMs = this.slots.executeHere?.(slot, rows, hidden, output) ?? null;
+    return executeMs === null ? null : { executeMs, calledMs, begunMs: calledMs };
   }
 
   /** The expert is done, or never will be. */

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "odmoe/backend.h"
+#include "odmoe/float_environment.h"
 #include "odmoe/live_count.h"
 
 namespace odmoe {
@@ -34,13 +35,33 @@ class JobQueue {
   // From any thread. Throws QUEUE_FULL.
   void post(std::unique_ptr<Job> job);
 
+  // Runs `work` on the calling thread where no job runs or waits; jobs that are posted meanwhile wait for its end. False: something else
+  // has the queue, and nothing was run. From any thread that is none of the queue's own. What `work` throws comes through.
+  template <class Work>
+  bool run_here(Work&& work) {
+    if (!hold()) return false;
+    const Holding holding{*this};
+    const ExactFloatEnvironment exact;
+    work();
+    return true;
+  }
+
  private:
+  struct Holding {
+    JobQueue& queue;
+    ~Holding() { queue.release(); }
+  };
+
   void run();
+  bool hold();
+  void release();
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::unique_ptr<Job>> jobs_;
   bool stopping_ = false;
+  int running_ = 0;    // jobs that the threads are at
+  bool held_ = false;  // by a caller of run_here
   std::vector<std::thread> threads_;
 };
 

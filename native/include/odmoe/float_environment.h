@@ -8,4 +8,19 @@ namespace odmoe {
 // changed that one's (what is linked with -ffast-math does so when it is loaded): each thread that computes sets its own.
 inline void use_exact_float_environment() { std::fesetenv(FE_DFL_ENV); }
 
+// The state while it lives, on a thread that is somebody else's.
+class ExactFloatEnvironment {
+ public:
+  ExactFloatEnvironment() {
+    std::fegetenv(&before_);
+    use_exact_float_environment();
+  }
+  ~ExactFloatEnvironment() { std::fesetenv(&before_); }
+  ExactFloatEnvironment(const ExactFloatEnvironment&) = delete;
+  ExactFloatEnvironment& operator=(const ExactFloatEnvironment&) = delete;
+
+ private:
+  std::fenv_t before_;
+};
+
 }  // namespace odmoe

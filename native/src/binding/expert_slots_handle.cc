@@ -50,7 +50,7 @@ Napi::Function ExpertSlotsHandle::define(Napi::Env env) {
        method_named<&ExpertSlotsHandle::register_expert>("register"), method_named<&ExpertSlotsHandle::load>("load"),
        method_named<&ExpertSlotsHandle::cancel>("cancel"), method_named<&ExpertSlotsHandle::prioritize>("prioritize"),
        method_named<&ExpertSlotsHandle::reorder>("reorder"), method_named<&ExpertSlotsHandle::execute>("execute"),
-       dispose_method()});
+       method_named<&ExpertSlotsHandle::execute_here>("executeHere"), dispose_method()});
 }
 
 Napi::Value ExpertSlotsHandle::count(const Napi::CallbackInfo& info) { return Napi::Number::New(info.Env(), runtime()->count()); }
@@ -123,6 +123,18 @@ Napi::Value ExpertSlotsHandle::execute(const Napi::CallbackInfo& info) {
         object.Set("executeMs", execute_ms);
         return object;
       });
+}
+
+Napi::Value ExpertSlotsHandle::execute_here(const Napi::CallbackInfo& info) {
+  const std::shared_ptr<ExpertSlots> slots = runtime();
+  std::optional<double> execute_ms;
+  if (slots->executes_here()) {
+    slots->device()->executor().run_here([&] {
+      const ExpertSlots::Call call(slots, to_int(info[0]), ExpertSlots::Call::Kind::execute);
+      execute_ms = slots->execute(call, to_int(info[1]), bytes_of(info[2]), bytes_of(info[3]));
+    });
+  }
+  return execute_ms ? Napi::Number::New(info.Env(), *execute_ms) : info.Env().Null();
 }
 
 }  // namespace odmoe

@@ -86,6 +86,7 @@ class ExpertSlotsHandle : public Handle<ExpertSlotsHandle, ExpertSlots> {
   Napi::Value prioritize(const Napi::CallbackInfo& info);
   Napi::Value reorder(const Napi::CallbackInfo& info);
   Napi::Value execute(const Napi::CallbackInfo& info);
+  Napi::Value execute_here(const Napi::CallbackInfo& info);
 
   std::vector<ExpertSource> registered_;  // by number
 };

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "odmoe/error.h"
-#include "odmoe/float_environment.h"
 
 namespace odmoe {
 namespace {
@@ -41,15 +40,35 @@ void JobQueue::run() {
   use_exact_float_environment();
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
+    changed_.wait(lock, [this] { return !held_ && (stopping_ || !jobs_.empty()); });
     if (jobs_.empty()) return;
     std::unique_ptr<Job> job = std::move(jobs_.front());
     jobs_.pop_front();
+    running_++;
     lock.unlock();
     Job& running = *job;
     running.run(std::move(job));
     lock.lock();
+    running_--;
   }
+}
+
+bool JobQueue::hold() {
+  const std::lock_guard lock(mutex_);
+  if (held_ || stopping_ || running_ > 0 || !jobs_.empty()) return false;
+  held_ = true;
+  return true;
+}
+
+void JobQueue::release() {
+  bool wanted = false;
+  {
+    const std::lock_guard lock(mutex_);
+    held_ = false;
+    wanted = stopping_ || !jobs_.empty();
+  }
+  // Threads that looked while the queue was held wait again: all of them, as there may be several jobs.
+  if (wanted) changed_.notify_all();
 }
 
 uint64_t DeviceMemory::live_bytes() { return live_memory_bytes.load(); }
