@@ -1,19 +1,39 @@
 import { InvalidArgumentError, type Command } from 'commander';
+import { addMainFlags, resolveMainAddress, type MainFlags } from '../../cli/client/find-main.js';
+import { parseWhole } from '../../cli/client/generation-flags.js';
 import { avoidMarkingPauses } from '../../shared/daemon/collection-pauses.js';
+import { liveHopsJson, liveHopsTable, measureLiveHops } from './live-hops.js';
 import { measureHops, type HopRow } from './measure-hops.js';
+
+interface HopOptions extends MainFlags {
+  seconds: number;
+  live?: boolean;
+  tokens: number;
+  json?: boolean;
+}
 
 /** Adds `odmoe bench hop`. */
 export function registerBenchHop(bench: Command): void {
-  bench
-    .command('hop')
+  addMainFlags(bench.command('hop'))
     .description('round trip of one hidden state main -> worker -> main, beside a plain TCP ping-pong in the same run')
     .option('--seconds <count>', 'how long to measure, in all', seconds, 12)
+    .option(
+      '--live',
+      'ask a running cluster, and say where its hops spend their time, beside a bare hop of as many bytes',
+    )
+    .option('--tokens <count>', 'with --live: of the answer', parseWhole, 128)
     .option('--json', 'one JSON object on stdout')
-    .action(async (options: { seconds: number; json?: boolean }) => {
+    .action(async (options: HopOptions) => {
       avoidMarkingPauses();
+      if (options.live === true) return benchLiveHops(options);
       const rows = await measureHops(options.seconds);
       process.stdout.write(options.json === true ? `${JSON.stringify(asJson(rows))}\n` : asTable(rows));
     });
+}
+
+async function benchLiveHops(options: HopOptions): Promise<void> {
+  const live = await measureLiveHops(await resolveMainAddress(options), options.tokens, options.seconds);
+  process.stdout.write(options.json === true ? `${JSON.stringify(liveHopsJson(live))}\n` : liveHopsTable(live));
 }
 
 function seconds(value: string): number {

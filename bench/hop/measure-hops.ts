@@ -21,36 +21,35 @@ export interface HopRow {
   ratio: number;
 }
 
-const CASES = [
+/** `bytes`: a whole number of FP32 values; `workers`: 1 or 2. */
+export type HopCase = Pick<HopRow, 'name' | 'bytes' | 'workers'>;
+
+const CASES: readonly HopCase[] = [
   { name: '1 KB', bytes: 1024, workers: 1 },
   { name: '8 KB', bytes: 8192, workers: 1 },
   { name: '16 KB', bytes: 16_384, workers: 1 },
   { name: '16 KB to 2 workers', bytes: 16_384, workers: 2 },
-] as const;
+];
 
 /** Round trips by one transport before it is the other's turn. */
 const TURN_ROUND_TRIPS = 50;
 const WARM_UP_ROUND_TRIPS = 1000;
 const START_TIMEOUT_MS = 10_000;
 
-/** Measures every case for its share of `seconds`. Starts two echo processes and ends them. */
-export async function measureHops(seconds: number): Promise<HopRow[]> {
+/** Measures each of the cases for its share of `seconds`. Starts two echo processes and ends them. */
+export async function measureHops(seconds: number, cases: readonly HopCase[] = CASES): Promise<HopRow[]> {
   const echoes: EchoProcess[] = [];
   try {
     for (let index = 0; index < 2; index += 1) echoes.push(await startEchoProcess());
     const rows: HopRow[] = [];
-    for (const hop of CASES) rows.push(await measureCase(hop, echoes, (seconds * 1000) / CASES.length));
+    for (const hop of cases) rows.push(await measureCase(hop, echoes, (seconds * 1000) / cases.length));
     return rows;
   } finally {
     for (const echo of echoes) echo.stop();
   }
 }
 
-async function measureCase(
-  hop: (typeof CASES)[number],
-  echoes: readonly EchoProcess[],
-  durationMs: number,
-): Promise<HopRow> {
+async function measureCase(hop: HopCase, echoes: readonly EchoProcess[], durationMs: number): Promise<HopRow> {
   const peers = echoes.slice(0, hop.workers);
   const payload = new Uint8Array(hop.bytes).map((_, index) => index & 255);
   const byTcp = (): Promise<unknown> => both(peers, (peer) => peer.tcp.roundTrip(payload));

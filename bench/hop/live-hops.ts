@@ -1,0 +1,83 @@
+/** Hops of a running cluster, by stage, beside bare round trips of as many bytes in the same minutes. */
+import { transport } from '../../cli/client/process-runtime.js';
+import { STATUS_TIMEOUT_MS } from '../../cli/commands/status.js';
+import { hopTable } from '../../cli/output/hop-view.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { snakeCaseKeys } from '../../shared/json/snake-case.js';
+import type { StatusReply, WorkerHops } from '../../shared/rpc/messages.js';
+import { answerRequest, collectAnswer } from '../paper/testbed.js';
+import { measureHops, type HopRow } from './measure-hops.js';
+
+const PROMPT_IDS = [1, 2, 3];
+const VALUE_BYTES = 4;
+
+export interface LiveHops {
+  workers: readonly WorkerHops[];
+  /** Of what main sends for a hop. */
+  bare: HopRow;
+  /** Of the slowest worker: median round trip less median execution, over the bare median. */
+  ratio: number;
+}
+
+/**
+ * Asks main for an answer of so many tokens, then measures bare hops for `seconds`. Throws what asking main may, and USAGE
+ * where no hop was made that loaded nothing.
+ */
+export async function measureLiveHops(address: string, tokens: number, seconds: number): Promise<LiveHops> {
+  const before = await transport.fetchStatus(address, STATUS_TIMEOUT_MS);
+  const controller = new AbortController();
+  await collectAnswer(transport.generate(address, answerRequest(PROMPT_IDS, tokens), controller.signal));
+  const after = await transport.fetchStatus(address, STATUS_TIMEOUT_MS);
+  const workers = (after.workerHops ?? []).filter(({ worker, hops }) => hops > hopsOf(before, worker));
+  if (workers.length === 0) {
+    throw new OdmoeError(
+      'USAGE',
+      'no worker of this cluster was asked for experts that it had: ask for more tokens (--tokens), or give workers a cache that holds what they run',
+    );
+  }
+  const bytes = bytesOfHop(before, after);
+  const [bare] = await measureHops(seconds, [{ name: `${bytes} bytes`, bytes, workers: 1 }]);
+  if (bare === undefined) throw new OdmoeError('INTERNAL', 'a case of bench hop gave no row');
+  return { workers, bare, ratio: ratioOf(workers, bare) };
+}
+
+/** What of a hop is not the execution, over what a bare one takes; of the slowest worker. */
+export function ratioOf(workers: readonly Pick<WorkerHops, 'median'>[], bare: Pick<HopRow, 'grpc'>): number {
+  const othersMs = workers.map(({ median: { roundTripMs, executeMs } }) => roundTripMs - executeMs);
+  return (Math.max(...othersMs) * 1000) / bare.grpc.medianUs;
+}
+
+/** What main has sent to workers for a hop between the two looks, on the mean; a whole number of values. */
+export function bytesOfHop(
+  before: Pick<StatusReply, 'links' | 'workerHops'>,
+  after: Pick<StatusReply, 'links' | 'workerHops'>,
+): number {
+  let [sentBytes, hops] = [0, 0];
+  for (const { worker, hops: all } of after.workerHops ?? []) {
+    hops += all - hopsOf(before, worker);
+    sentBytes += sentTo(after, worker) - sentTo(before, worker);
+  }
+  return Math.max(VALUE_BYTES, Math.round(sentBytes / Math.max(1, hops) / VALUE_BYTES) * VALUE_BYTES);
+}
+
+export function liveHopsTable({ workers, bare, ratio }: LiveHops): string {
+  const { medianUs, p99Us } = bare.grpc;
+  return [
+    ...hopTable(workers),
+    `bare hop of ${bare.bytes} bytes: ${medianUs.toFixed(0)}/${p99Us.toFixed(0)}`,
+    `round trip less execution, of the slowest worker: ${ratio.toFixed(2)} bare hops`,
+    '',
+  ].join('\n');
+}
+
+export function liveHopsJson({ workers, bare: { bytes, grpc }, ratio }: LiveHops): unknown {
+  return snakeCaseKeys({ workers, bare: { bytes, ...grpc }, ratio });
+}
+
+function hopsOf({ workerHops = [] }: Pick<StatusReply, 'workerHops'>, id: string): number {
+  return workerHops.find(({ worker }) => worker === id)?.hops ?? 0;
+}
+
+function sentTo({ links }: Pick<StatusReply, 'links'>, id: string): number {
+  return links.find(({ peer }) => peer === id)?.sentBytes ?? 0;
+}
