@@ -208,6 +208,23 @@ export type StorageWay = 'threads' | 'io_uring';
 /** auto: io_uring for direct reads where the build and the kernel have it, else threads. */
 export type WantedStorageWay = 'auto' | StorageWay;
 
+export interface QueuedReadRequest {
+  way: WantedStorageWay;
+  /** Reads in flight at a time, 1 to 16. */
+  depth: number;
+  /** Past the page cache, where the file system allows that. */
+  direct: boolean;
+}
+
+export interface QueuedReadSpeed {
+  bytesPerS: number;
+  readBytes: number;
+  way: StorageWay;
+  direct: boolean;
+  /** Why io_uring was wanted and is not used; else empty. */
+  ringRefusal: string;
+}
+
 /** How a loader reads. */
 export interface StorageReads {
   way: StorageWay;
@@ -397,6 +414,15 @@ export interface Addon {
   ): Promise<CodecSpeed>;
   /** How fast the first `bytes` of a file are read, one read after another, for about so long. */
   measureReads(path: string, bytes: number, milliseconds: number): Promise<ReadSpeed>;
+  /** The same with several reads in flight, as the expert loader reads, over and over. */
+  measureQueuedReads(
+    path: string,
+    bytes: number,
+    request: QueuedReadRequest,
+    milliseconds: number,
+  ): Promise<QueuedReadSpeed>;
+  /** Bytes a second that so many threads copy together with memcpy. */
+  measureMemoryCopy(threads: number, milliseconds: number): Promise<number>;
   /**
    * Resolves when CLOCK_MONOTONIC (process.hrtime) has come to that time, at most about 0.1 ms later; without burning a core. Times
    * that have passed resolve at once. Rejects with QUEUE_FULL when 65,536 are under way.

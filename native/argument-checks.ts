@@ -11,7 +11,7 @@ import type {
   TensorView,
   WeightFormat,
 } from '../shared/model/tensor-source.js';
-import type { ExpertOrder, ExpertShape, LoaderOptions, LoadRequest, PartPlan } from './addon.d.ts';
+import type { ExpertOrder, ExpertShape, LoaderOptions, LoadRequest, PartPlan, WantedStorageWay } from './addon.d.ts';
 import { checkGlu, LARGEST_ROW } from './model-shape-checks.js';
 
 const LARGEST_INT32 = 2 ** 31 - 1;
@@ -131,6 +131,11 @@ const LARGEST_ENTRIES = 2 ** 20;
 /** kReadDepthLimit in include/odmoe/expert_load.h. */
 const MOST_READS_AT_ONCE = 16;
 
+export function checkReads(name: string, depth: number, way: WantedStorageWay): void {
+  checkInteger(`${name}.depth`, depth, 1, MOST_READS_AT_ONCE);
+  checkOneOf(`${name}.way`, way, ['auto', 'threads', 'io_uring']);
+}
+
 export function checkLoaderOptions(options: LoaderOptions): void {
   const checkBytesOf = (name: keyof LoaderOptions): void => {
     checkInteger(`loader.${name}`, Number(options[name]), 0, Number.MAX_SAFE_INTEGER);
@@ -139,8 +144,7 @@ export function checkLoaderOptions(options: LoaderOptions): void {
   checkInteger('loader.exponentEntries', options.exponentEntries, 0, LARGEST_ENTRIES);
   checkInteger('loader.signMantissaEntries', options.signMantissaEntries, 0, LARGEST_ENTRIES);
   checkBytesOf('storageBytesPerS');
-  checkInteger('loader.readDepth', options.readDepth, 1, MOST_READS_AT_ONCE);
-  checkOneOf('loader.storageWay', options.storageWay, ['auto', 'threads', 'io_uring']);
+  checkReads('loader', options.readDepth, options.storageWay);
   checkBytesOf('expertExponentBytes');
   checkBytesOf('expertSignMantissaBytes');
   checkBytesOf('shardExponentBytes');

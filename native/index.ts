@@ -1,6 +1,14 @@
 /** The only door to the native core. Everything thrown or rejected here is an OdmoeError. */
 import type { ChunkCodec, Split, TensorSource } from '../shared/model/tensor-source.js';
-import type { CodecSpeed, CudaStatus, OpenHandles, ReadSpeed, TensorRows } from './addon.d.ts';
+import type {
+  CodecSpeed,
+  CudaStatus,
+  OpenHandles,
+  QueuedReadRequest,
+  QueuedReadSpeed,
+  ReadSpeed,
+  TensorRows,
+} from './addon.d.ts';
 import { awaiting, calling } from './addon-errors.js';
 import { addon } from './addon-loader.js';
 import {
@@ -9,6 +17,7 @@ import {
   checkFloats,
   checkInteger,
   checkNumber,
+  checkReads,
   checkSplit,
   checkTensorSource,
 } from './argument-checks.js';
@@ -33,6 +42,8 @@ export type {
   OpenHandles,
   OperatorSpeed,
   PartPlan,
+  QueuedReadRequest,
+  QueuedReadSpeed,
   Pass,
   ReadSpeed,
   ResidentWeights,
@@ -180,6 +191,28 @@ export async function measureReads(path: string, bytes: number, milliseconds: nu
   checkInteger('bytes', bytes, 4096, Number.MAX_SAFE_INTEGER);
   checkInteger('milliseconds', milliseconds, 1);
   return await awaiting(() => addon().measureReads(path, bytes, milliseconds));
+}
+
+/** How fast a file's first `bytes` (4096 or more) are read with several reads in flight, over and over, for about `milliseconds`. */
+export async function measureQueuedReads(
+  path: string,
+  bytes: number,
+  request: QueuedReadRequest,
+  milliseconds: number,
+): Promise<QueuedReadSpeed> {
+  checkInteger('bytes', bytes, 4096, Number.MAX_SAFE_INTEGER);
+  checkInteger('milliseconds', milliseconds, 1);
+  checkReads('request', request.depth, request.way);
+  return await awaiting(() => addon().measureQueuedReads(path, bytes, request, milliseconds));
+}
+
+const MOST_COPYING_THREADS = 1024;
+
+/** Bytes a second that so many threads copy together with memcpy, in about `milliseconds`. */
+export async function measureMemoryCopy(threads: number, milliseconds: number): Promise<number> {
+  checkInteger('threads', threads, 1, MOST_COPYING_THREADS);
+  checkInteger('milliseconds', milliseconds, 1);
+  return await awaiting(() => addon().measureMemoryCopy(threads, milliseconds));
 }
 
 /** What native objects there are in this process, for tests that nothing is left. */

@@ -76,7 +76,7 @@ async function openWorker(
   log: Logger,
   { opened, giveUp, abandoned }: { opened: Closer[]; giveUp: GiveUp; abandoned: AbortSignal },
 ): Promise<Pick<RunningNode, 'address' | 'openCounts'>> {
-  const { runtime } = environment;
+  const { runtime, measureReads } = environment;
   const startedMs = runtime.nowMs();
   const { source, partial } = await openWorkerPack(settings, environment, log, abandoned);
   const supply =
@@ -90,7 +90,10 @@ async function openWorker(
   if (record !== null) opened.push(() => record.close());
   const counts = record?.counts ?? null;
   const { nodeDevice, slots } = await fillNodeDevice(environment, settings, log, async (nodeDevice) => ({
-    ...{ nodeDevice, slots: await makeWorkerSlots({ ...nodeDevice, source, settings, counts, runtime, log }) },
+    ...{
+      nodeDevice,
+      slots: await makeWorkerSlots({ ...nodeDevice, source, settings, counts, runtime, measureReads, log }),
+    },
   }));
   const { device } = nodeDevice;
   opened.push(() => {

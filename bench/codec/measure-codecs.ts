@@ -29,6 +29,7 @@ export async function measureCodecs(
   tensors: readonly TensorValues[],
   rounds: number,
   onProgress: (done: number, total: number) => void,
+  roundMs = ROUND_MS,
 ): Promise<CodecRow[]> {
   const rows: CodecRow[] = [];
   const total = tensors.length * rounds * codecs.length;
@@ -38,7 +39,7 @@ export async function measureCodecs(
     for (let round = 0; round < rounds; round += 1) {
       for (const [index, codec] of codecs.entries()) {
         const level = CODEC_LEVELS[codec]?.usual ?? 0;
-        speeds[index]?.push(await measureCodec(codec, level, values, columns, ROUND_MS));
+        speeds[index]?.push(await measureCodec(codec, level, values, columns, roundMs));
         done += 1;
         onProgress(done, total);
       }

@@ -1,8 +1,9 @@
 import { createServer, type RequestListener, type Server, type ServerOptions } from 'node:http';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
-import { waitUntil } from '../../native/index.js';
+import { measureQueuedReads, waitUntil } from '../../native/index.js';
 import { type Devices, NATIVE_DEVICES } from '../devices/devices.js';
+import type { MeasureReads } from '../planning/measure-read-depth.js';
 import type { DeviceEnvironment } from '../devices/open-node-device.js';
 import type { NodeSettings, RunningNode } from '../../shared/config/node-settings.js';
 import type { GiveUp } from '../../shared/daemon/run-daemon.js';
@@ -36,6 +37,8 @@ export interface NodeEnvironment {
   readonly ownWorker: OwnWorker | null;
   /** Where what is fetched is kept, unless the settings say otherwise. */
   readonly dataDirectory: string;
+  /** How fast storage is read; null: it is emulated, and nothing is to depend on the machine's. */
+  readonly measureReads: MeasureReads | null;
 }
 
 /** Nodes do not import each other: who starts a main hands in how it starts a worker of its own. */
@@ -70,6 +73,7 @@ export function realEnvironment(
   const { runtime, devices } = realDevices();
   return {
     ...{ runtime, devices },
+    measureReads: emulation === null ? measureQueuedReads : null,
     transport: new GrpcTransport(runtime, networkPaceOf(emulation, runtime)),
     discovery: multicastDiscovery(runtime),
     openPack: (directory) => openServedPack(directory),

@@ -22,6 +22,8 @@ export interface LoaderSettings {
   directIo: boolean;
   /** 0: as fast as the storage is. */
   storageBytesPerS: number;
+  /** Reads in flight at a time. Left out: one. */
+  readDepth?: number;
 }
 
 /** Sizes of slots and of what the cache keeps, and the loader's options, for the experts of a model. */

@@ -127,7 +127,13 @@ const roleDevice = { device: deviceName.default('auto'), arithmetic: arithmetic.
 const alignPeriod = wholeNumber(0, 1_000_000);
 const port = wholeNumber(1, 65_535);
 const threads = wholeNumber(0, THREADS_LIMIT);
+/** Reads that the addon has in flight at a time, at most. */
+const READ_DEPTH_LIMIT = 16;
+const READ_DEPTH_ERROR = `expected auto or a whole number from 1 to ${READ_DEPTH_LIMIT}`;
 const SLOTS_ERROR = 'auto or a whole number from 1 to 1024';
+const readDepth = z.union([z.literal('auto', { error: READ_DEPTH_ERROR }), wholeNumber(1, READ_DEPTH_LIMIT)], {
+  error: READ_DEPTH_ERROR,
+});
 const slots = z.union([z.literal('auto', { error: SLOTS_ERROR }), wholeNumber(1, 1024)], { error: SLOTS_ERROR });
 const SWITCH_ERROR = 'true or false';
 const poolSize = wholeNumber(0, 65_536);
@@ -239,6 +245,7 @@ export const clusterConfigSchema = z.strictObject({
         .optional(),
       decompression_threads: threads.default(0),
       direct_io: z.boolean({ error: SWITCH_ERROR }).default(false),
+      read_depth: readDepth.default('auto'),
     })
     .prefault({}),
   network: z

@@ -135,6 +135,8 @@ export interface NodeSettings {
     decompressionThreads: number;
     /** Read past the page cache where the file system can. */
     directIo: boolean;
+    /** Reads of storage in flight at a time; auto: as many as it gets faster by, measured at the start. */
+    readDepth: number | 'auto';
   };
   network: {
     keepaliveIntervalMs: number;

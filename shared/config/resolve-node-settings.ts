@@ -296,6 +296,7 @@ function workerTuning(
           },
     decompressionThreads: flags.decompressionThreads ?? worker.decompression_threads,
     directIo: flags.directIo ?? worker.direct_io,
+    readDepth: worker.read_depth,
   };
 }
 

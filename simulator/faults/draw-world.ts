@@ -130,7 +130,12 @@ function drawSettings(
       precision: random.pick(['int8' as const, 'nf4' as const, 'fp16' as const]),
       quantize: random.pick(['projections' as const, 'all' as const]),
     },
-    worker: { ...drawWorker(random), decompressionThreads: 1, directIo: random.chance(0.2) },
+    worker: {
+      ...drawWorker(random),
+      decompressionThreads: 1,
+      directIo: random.chance(0.2),
+      readDepth: random.fork('reads').pick([1, 2, 4, 8]),
+    },
   };
 }
 

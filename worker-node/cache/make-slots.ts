@@ -1,5 +1,6 @@
 import type { MachineProfile } from '../../engine/planning/fit-profile.js';
 import { profileLoading } from '../../engine/planning/profile-loading.js';
+import { measureReadDepth, type MeasureReads, USUAL_READ_DEPTH } from '../../engine/planning/measure-read-depth.js';
 import { slotSizes, type SlotSizes } from '../../engine/planning/slot-sizes.js';
 import type { Device, ExpertSlots } from '../../native/index.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
@@ -41,6 +42,7 @@ export interface SlotMaterial {
   /** What this worker was asked for in earlier runs; null: it is to keep nothing. */
   counts: ActivationCounts | null;
   runtime: Runtime;
+  measureReads: MeasureReads | null;
   log: Logger;
 }
 
@@ -51,7 +53,8 @@ export interface SlotMaterial {
 export async function makeWorkerSlots(material: SlotMaterial): Promise<WorkerSlots> {
   const { device, source, settings, counts } = material;
   const { decompressionThreads, directIo } = settings.worker;
-  const sizes = slotSizes(device, source, { decompressionThreads, directIo, storageBytesPerS: 0 });
+  const readDepth = await readDepthOf(material);
+  const sizes = slotSizes(device, source, { decompressionThreads, directIo, storageBytesPerS: 0, readDepth });
   const { shape, loader } = sizes;
   const plan = planMemory(material, sizes);
   const kept = counts === null ? null : await planCache(material, sizes, plan, counts);
@@ -61,8 +64,28 @@ export async function makeWorkerSlots(material: SlotMaterial): Promise<WorkerSlo
     exponentEntries: entries.exponent,
     signMantissaEntries: entries.signMantissa,
   });
+  tellOfReads(slots, material.log);
   const cache = kept === null || counts === null ? null : makeCache(material, kept, sizes, counts);
   return { slots, maxRows: plan.maxRows, decompressionThreads: loader.decompressionThreads, cache };
+}
+
+/** Throws nothing: storage that cannot be measured yet is read at the usual depth. */
+async function readDepthOf({ source, settings, measureReads, log }: SlotMaterial): Promise<number> {
+  const { readDepth, directIo } = settings.worker;
+  if (readDepth !== 'auto') return readDepth;
+  if (measureReads === null) return USUAL_READ_DEPTH;
+  const chosen = await measureReadDepth(source, directIo, measureReads);
+  log.info('storage measured', { ...chosen });
+  return chosen.depth;
+}
+
+function tellOfReads(slots: ExpertSlots, log: Logger): void {
+  const { ringRefusal, ...reads } = slots.storageReads;
+  if (ringRefusal !== '') {
+    const remedy = 'nothing has to be done: threads read in its place';
+    log.warn('io_uring cannot be used', { reason: ringRefusal, remedy });
+  }
+  log.info('experts are read from storage', reads);
 }
 
 function planMemory(

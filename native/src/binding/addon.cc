@@ -273,6 +273,8 @@ Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   add<decode_chunk_of>(exports, "decodeChunk");
   add<measure_codec_of>(exports, "measureCodec");
   add<measure_reads_of>(exports, "measureReads");
+  add<measure_queued_reads_of>(exports, "measureQueuedReads");
+  add<measure_memory_copy_of>(exports, "measureMemoryCopy");
   add<wait_until_of>(exports, "waitUntil");
   add<open_handles>(exports, "openHandles");
   add<exit_with_parent_of>(exports, "exitWithParent");

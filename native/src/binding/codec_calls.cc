@@ -97,4 +97,34 @@ Napi::Value measure_reads_of(const Napi::CallbackInfo& info) {
       });
 }
 
+Napi::Value measure_queued_reads_of(const Napi::CallbackInfo& info) {
+  const std::shared_ptr<JobQueue>& threads = codec_threads(info.Env());
+  const auto object = info[2].As<Napi::Object>();
+  const QueuedReadRequest request{to_storage_way(object.Get("way")), to_int(object.Get("depth")),
+                                  object.Get("direct").As<Napi::Boolean>().Value()};
+  return call_async(
+      info.Env(), *threads, threads, {},
+      [path = info[0].As<Napi::String>().Utf8Value(), bytes = to_uint64(info[1]), request,
+       seconds = info[3].As<Napi::Number>().DoubleValue() / 1000.0] { return measure_queued_reads(path, bytes, request, seconds); },
+      [](Napi::Env env, const QueuedReadSpeed& speed) -> Napi::Value {
+        Napi::Object result = Napi::Object::New(env);
+        result.Set("bytesPerS", speed.bytes_per_s);
+        result.Set("readBytes", static_cast<double>(speed.read_bytes));
+        result.Set("way", speed.way == StorageWay::io_uring ? "io_uring" : "threads");
+        result.Set("direct", speed.direct);
+        result.Set("ringRefusal", speed.ring_refusal);
+        return result;
+      });
+}
+
+Napi::Value measure_memory_copy_of(const Napi::CallbackInfo& info) {
+  const std::shared_ptr<JobQueue>& threads = codec_threads(info.Env());
+  return call_async(
+      info.Env(), *threads, threads, {},
+      [count = to_int(info[0]), seconds = info[1].As<Napi::Number>().DoubleValue() / 1000.0] {
+        return measure_memory_copy(count, seconds);
+      },
+      [](Napi::Env env, double bytes_per_s) -> Napi::Value { return Napi::Number::New(env, bytes_per_s); });
+}
+
 }  // namespace odmoe

@@ -19,5 +19,7 @@ Napi::Value encode_chunk_of(const Napi::CallbackInfo& info);
 Napi::Value decode_chunk_of(const Napi::CallbackInfo& info);
 Napi::Value measure_codec_of(const Napi::CallbackInfo& info);
 Napi::Value measure_reads_of(const Napi::CallbackInfo& info);
+Napi::Value measure_queued_reads_of(const Napi::CallbackInfo& info);
+Napi::Value measure_memory_copy_of(const Napi::CallbackInfo& info);
 
 }  // namespace odmoe

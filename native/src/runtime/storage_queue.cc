@@ -22,9 +22,8 @@ class ThreadQueue : public StorageQueue {
   explicit ThreadQueue(int depth) {
     asked_.reserve(static_cast<size_t>(depth));
     ended_.reserve(static_cast<size_t>(depth));
-    if (depth == 1) return;
     try {
-      for (int i = 0; i < depth; i++) threads_.emplace_back([this] { read_loop(); });
+      for (int i = 1; i < depth; i++) threads_.emplace_back([this] { read_loop(); });
     } catch (...) {
       stop_threads();
       throw;
@@ -37,12 +36,6 @@ class ThreadQueue : public StorageQueue {
   StorageWay way() const override { return StorageWay::threads; }
 
   void submit(const QueuedRead& read) override {
-    if (threads_.empty()) {
-      const int64_t result = read_now(read);
-      const std::lock_guard lock(mutex_);
-      ended_.push_back({read.tag, result});
-      return;
-    }
     {
       const std::lock_guard lock(mutex_);
       asked_.push_back(read);
@@ -52,7 +45,13 @@ class ThreadQueue : public StorageQueue {
 
   size_t wait(std::span<QueuedReadEnd> ends) override {
     std::unique_lock lock(mutex_);
-    ended_changed_.wait(lock, [this] { return woken_ || !ended_.empty(); });
+    while (!woken_ && ended_.empty()) {
+      if (asked_.empty()) {
+        ended_changed_.wait(lock);
+      } else {
+        read_first(lock);
+      }
+    }
     woken_ = false;
     const size_t count = std::min(ends.size(), ended_.size());
     std::copy_n(ended_.begin(), count, ends.begin());
@@ -74,14 +73,18 @@ class ThreadQueue : public StorageQueue {
     while (true) {
       asked_changed_.wait(lock, [this] { return stopping_ || !asked_.empty(); });
       if (asked_.empty()) return;
-      const QueuedRead read = asked_.front();
-      asked_.erase(asked_.begin());
-      lock.unlock();
-      const int64_t result = read_now(read);
-      lock.lock();
-      ended_.push_back({read.tag, result});
+      read_first(lock);
       ended_changed_.notify_one();
     }
+  }
+
+  void read_first(std::unique_lock<std::mutex>& lock) {
+    const QueuedRead read = asked_.front();
+    asked_.erase(asked_.begin());
+    lock.unlock();
+    const int64_t result = read_now(read);
+    lock.lock();
+    ended_.push_back({read.tag, result});
   }
 
   void stop_threads() {

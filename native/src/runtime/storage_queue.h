@@ -39,7 +39,8 @@ class StorageQueue {
   virtual void wake() = 0;
 };
 
-// Reads with pread on `depth` threads of its own; with a depth of 1, on the thread that submits.
+// Reads with pread: on the thread that waits, and on others, one fewer than the depth, as far as they come to it. So a read is not
+// handed to another thread where the processors are busy.
 std::unique_ptr<StorageQueue> make_thread_queue(int depth);
 
 // Reads through io_uring. Null where that cannot be had, and `refusal` then says why.

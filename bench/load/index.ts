@@ -1,0 +1,133 @@
+import { InvalidArgumentError, type Command } from 'commander';
+import { availableParallelism } from 'node:os';
+import { createProgressBar } from '../../shared/terminal/progress-bar.js';
+import { tableLines } from '../../cli/output/table.js';
+import { cudaStatus, openDevice } from '../../native/index.js';
+import { codecSetting, isPackCodec, PACK_CODECS } from '../../packs/format/pack-codec.js';
+import { openPack } from '../../packs/format/open-pack.js';
+import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { withSyntheticPack } from '../pools/synthetic-pack.js';
+import { type LoadedPack, type LoadSetting, type LoadStage, measureLoadStages } from './measure-load.js';
+
+const MOST_READS_AT_ONCE = 16;
+
+interface LoadFlags {
+  model?: string;
+  codec: string[];
+  hidden: number;
+  intermediate: number;
+  experts: number;
+  rounds: number;
+  milliseconds: number;
+  depth: number;
+  threads: number;
+  json: boolean;
+}
+
+/** Adds `odmoe bench load`. */
+export function registerBenchLoad(bench: Command): void {
+  bench
+    .command('load')
+    .description('each stage of loading experts beside raw reads, memcpy and decoding alone, in one run')
+    .option('--model <pack>', 'a pack whose experts are loaded (without it: random ones, one pack a codec)')
+    .option('--codec <list>', `of ${PACK_CODECS.join(', ')}`, codecs, ['raw', 'huffman', 'fixed4'])
+    .option('--hidden <n>', 'hidden size of the random experts', wholeNumberFlag(64, 16_384), 2048)
+    .option('--intermediate <n>', 'their intermediate size', wholeNumberFlag(64, 65_536), 5632)
+    .option('--experts <n>', 'how many there are', wholeNumberFlag(1, 64), 4)
+    .option('--rounds <n>', 'rounds over all stages; the fastest counts', wholeNumberFlag(1, 1000), 3)
+    .option('--milliseconds <n>', 'of one measurement', wholeNumberFlag(1, 60_000), 300)
+    .option('--depth <n>', 'reads in flight where there are several', wholeNumberFlag(2, MOST_READS_AT_ONCE), 8)
+    .option('--threads <n>', 'decompression threads (0: half of the processors)', wholeNumberFlag(0, 64), 0)
+    .option('--json', 'print one JSON object', false)
+    .addHelpText(
+      'after',
+      `
+Cached reads come from the page cache, direct ones from the storage. Loads count the bytes read, beside the fastest raw reads of their
+kind. Stages take turns. The random packs are written to the temporary directory (TMPDIR) and removed.
+
+Examples:
+  odmoe bench load
+  odmoe bench load --model ~/packs/mixtral --depth 16 --json`,
+    )
+    .action(run);
+}
+
+async function run(flags: LoadFlags): Promise<void> {
+  const { rounds, milliseconds, depth } = flags;
+  const setting: LoadSetting = { rounds, milliseconds, depth, decompressionThreads: flags.threads };
+  const bar = createProgressBar('measuring', (stages) => `${stages} measurements`);
+  const threads = availableParallelism();
+  const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads, budgetBytes: 0 });
+  try {
+    const stages = await withPacks(flags, (packs) =>
+      measureLoadStages(device, packs, setting, (done, total) => bar.update(done, total)),
+    );
+    bar.stop();
+    process.stdout.write(flags.json ? `${JSON.stringify(asJson(stages, setting))}\n` : asTable(stages));
+  } finally {
+    bar.stop();
+    device.dispose();
+  }
+}
+
+async function withPacks<Result>(
+  { model, codec, hidden, intermediate, experts }: LoadFlags,
+  use: (packs: LoadedPack[]) => Promise<Result>,
+): Promise<Result> {
+  if (model !== undefined) {
+    const pack = await openPack(model);
+    const [exponents] = pack.expert(0, 0).gate.chunks.filter(({ plane }) => plane === 0);
+    return use([{ codec: exponents?.codec ?? 'raw', pack }]);
+  }
+  const { signal } = new AbortController();
+  const makeRest = (rest: readonly string[], packs: LoadedPack[]): Promise<Result> => {
+    const [name, ...others] = rest;
+    if (name === undefined) return use(packs);
+    if (!isPackCodec(name)) throw new OdmoeError('INTERNAL', `${name} is no codec`);
+    const shape = { layers: 1, experts, activated: 1, hidden, intermediate, shards: 4 };
+    return withSyntheticPack({ ...shape, codec: codecSetting(name, null) }, signal, (pack) =>
+      makeRest(others, [...packs, { codec: name, pack }]),
+    );
+  };
+  return makeRest(codec, []);
+}
+
+/** Whether there is a GPU whose pinned copies could be set beside the loads. */
+function pinnedCopies(): string {
+  const { devices } = cudaStatus();
+  return devices.length === 0 ? 'none: there is no GPU' : 'by build/Release/odmoe_cuda_bench';
+}
+
+function asJson(stages: readonly LoadStage[], { depth, rounds, milliseconds }: LoadSetting): object {
+  return {
+    ...{ depth, rounds, milliseconds, pinned_copies: pinnedCopies() },
+    stages: stages.map(({ stage, counted, bytesPerS, limit }) => ({
+      ...{ stage, counted, gb_s: bytesPerS / 1e9 },
+      ...{ limit: limit?.stage ?? null, share_of_limit: limit?.share ?? null },
+    })),
+  };
+}
+
+function asTable(stages: readonly LoadStage[]): string {
+  const columns = [
+    { title: 'stage', align: 'left' as const },
+    { title: 'GB/s', align: 'right' as const },
+    { title: 'of', align: 'left' as const },
+    { title: 'of its limit', align: 'right' as const },
+    { title: 'limit', align: 'left' as const },
+  ];
+  const cells = stages.map(({ stage, counted, bytesPerS, limit }) => [
+    ...[stage, (bytesPerS / 1e9).toFixed(2), counted],
+    ...[limit === null ? '' : `${(100 * limit.share).toFixed(0)} %`, limit?.stage ?? ''],
+  ]);
+  return `${tableLines(columns, cells).join('\n')}\npinned copies: ${pinnedCopies()}\n`;
+}
+
+function codecs(text: string): string[] {
+  return text.split(',').map((name) => {
+    const codec = name.trim();
+    if (isPackCodec(codec)) return codec;
+    throw new InvalidArgumentError(`expected a list of ${PACK_CODECS.join(', ')}`);
+  });
+}
