@@ -36,7 +36,12 @@ export function registerBenchExpert(bench: Command): void {
     .option('--hidden <n>', 'hidden size', parseSize, 1024)
     .option('--intermediate <n>', 'intermediate size of an expert', parseSize, 3584)
     .option('--experts <n>', 'experts of each form (0: as many as are 512 MiB of BF16)', parseWhole, 0)
-    .option('--tokens <list>', 'tokens that an expert is executed on at once', parseTokens, Int32Array.of(1, 2, 4, 16))
+    .option(
+      '--tokens <list>',
+      'tokens that an expert is executed on at once',
+      parseTokens,
+      Int32Array.of(1, 2, 4, 8, 16),
+    )
     .option('--milliseconds <n>', 'how long each number of tokens is measured', parseSize, 4000)
     .option('--threads <n>', 'threads to compute with (0: as many as there are)', wholeNumberFlag(0, THREADS_LIMIT), 0)
     .option('--json', 'print one JSON array and nothing else', false)

@@ -10,7 +10,7 @@ import { runtime } from './process-runtime.js';
 
 /** What addLocalEngineFlags gives a command's action. */
 export interface LocalEngineFlags {
-  resident?: 'bf16' | 'fixed4';
+  resident?: 'bf16' | 'fixed4' | 'auto';
   threads: number;
   device: DeviceName;
   arithmetic: (typeof ARITHMETICS)[number];
@@ -29,8 +29,8 @@ export function addLocalEngineFlags(command: Command): Command {
     .addOption(
       new Option(
         '--resident <format>',
-        'how the weights are kept in memory: fixed4 gives the same answer from fewer bytes (default: as shipped)',
-      ).choices(['bf16', 'fixed4']),
+        'how the weights are kept in memory: fixed4 gives the same answer from fewer bytes, auto measures what is faster (default: as shipped)',
+      ).choices(['bf16', 'fixed4', 'auto']),
     )
     .option('--device <name>', 'auto (a GPU where one can be used), cpu, cuda or cuda:N', deviceFlag, 'auto')
     .addOption(

@@ -1,4 +1,5 @@
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { ResidentChoice } from '../../engine/loading/choose-resident.js';
 import type { ResidentWeights } from '../../native/index.js';
 import type {
   Finished,
@@ -18,7 +19,7 @@ export interface RenderOptions {
   /** Print the text as it comes. Not both. */
   stream: boolean;
   /** What the answering process holds; with json, printed too. */
-  resident?: ResidentWeights;
+  resident?: ResidentReport;
 }
 
 /** A complete answer. */
@@ -122,14 +123,22 @@ export function generationJson({
   };
 }
 
-function residentJson({ kinds, fellBack }: ResidentWeights): Record<string, unknown> {
-  return { weights: kinds, fell_back: fellBack };
+/** The forms of a model's weights, and what --resident auto has chosen (null: a form was named). */
+export interface ResidentReport extends ResidentWeights {
+  choice: ResidentChoice | null;
+}
+
+function residentJson({ kinds, fellBack, choice }: ResidentReport): Record<string, unknown> {
+  const chosen = choice && { chosen: { format: choice.format, fixed4_speedup: choice.fixed4Speedup } };
+  return { weights: kinds, fell_back: fellBack, ...chosen };
 }
 
 /** For people: the matrices' bytes by form. */
-export function residentSummary({ kinds, fellBack }: ResidentWeights): string {
+export function residentSummary({ kinds, fellBack, choice }: ResidentReport): string {
   const parts = kinds.map(({ format, bytes }) => `${formatBytes(bytes)} as ${format}`).join(' and ');
-  return fellBack === 0 ? `weights: ${parts}` : `weights: ${parts} (${fellBack} matrices cannot be fixed4)`;
+  const weights = fellBack === 0 ? `weights: ${parts}` : `weights: ${parts} (${fellBack} matrices cannot be fixed4)`;
+  const speedup = choice?.fixed4Speedup ?? null;
+  return speedup === null ? weights : `${weights}; fixed4 is ${speedup.toFixed(2)} times as fast as bf16 here`;
 }
 
 /** For people, on one line: tokens, times, recall. */

@@ -12,6 +12,7 @@ import { openTokenizer } from '../../shared/tokenizer/load-tokenizer.js';
 import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
 import { type DeviceEnvironment, fillRoleDevice } from '../devices/open-node-device.js';
 import type { DeviceWish } from '../devices/choose-device.js';
+import { chooseResident, type ResidentChoice } from '../loading/choose-resident.js';
 import { loadDenseWeights, loadResidentExperts } from '../loading/load-weights.js';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { OutputFormats } from '../sampling/output-formats.js';
@@ -29,9 +30,9 @@ export interface LocalEngineOptions {
   emulation: EmulationSettings | null;
   /**
    * How the model's own weights are kept: as shipped (null, or 'bf16' for a model shipped so), or as 'fixed4', which computes the same
-   * bits from three quarters of the bytes.
+   * bits from three quarters of the bytes; 'auto' measures which of the two is faster. An emulated machine keeps them as shipped then.
    */
-  resident: 'bf16' | 'fixed4' | null;
+  resident: 'bf16' | 'fixed4' | 'auto' | null;
   /** Weights of a shadow that predicts beside the model; null: none. */
   shadow: 'int8' | 'nf4' | 'fp16' | null;
   /** Rows of one pass of the prompt. */
@@ -50,6 +51,8 @@ interface ResidentModel {
   deviceReason: string;
   weightBytes: number;
   model: Model;
+  /** What 'auto' has chosen; null where it was not asked. */
+  choice: ResidentChoice | null;
 }
 
 /**
@@ -75,7 +78,7 @@ export class LocalEngine {
   static async open(directory: string, options: LocalEngineOptions): Promise<LocalEngine> {
     const source = await openModelSource(directory);
     const tokenizer = await openTokenizer(source.directory);
-    const main = await loadResident('ROLE_MAIN', source, residentFormat(source, options.resident), options);
+    const main = await loadResident('ROLE_MAIN', source, residentFormat(source, options), options);
     if (options.shadow === null) return new LocalEngine(source, tokenizer, options, main, null);
     try {
       const shadow = await loadResident('ROLE_SHADOW', source, options.shadow, options);
@@ -93,6 +96,11 @@ export class LocalEngine {
   /** What the model's matrices take; the shadow's are not counted. */
   residentWeights(): ResidentWeights {
     return this.main.model.residentWeights();
+  }
+
+  /** What `resident: auto` has chosen; null where a form was named. */
+  get residentChoice(): ResidentChoice | null {
+    return this.main.choice;
   }
 
   /** Answers as main does over a cluster: started, tokens, finished. Throws CANCELLED when `signal` aborts. */
@@ -156,7 +164,8 @@ export class LocalEngine {
 }
 
 /** Throws USAGE where the format would round the model's values. */
-function residentFormat(source: ModelSource, resident: LocalEngineOptions['resident']): WeightFormat {
+function residentFormat(source: ModelSource, { resident, emulation }: LocalEngineOptions): WeightFormat | 'auto' {
+  if (resident === 'auto') return emulation === null ? 'auto' : source.shippedFormat;
   if (resident !== 'bf16' || source.shippedFormat === 'bf16') return resident ?? source.shippedFormat;
   throw new OdmoeError(
     'USAGE',
@@ -167,12 +176,14 @@ function residentFormat(source: ModelSource, resident: LocalEngineOptions['resid
 async function loadResident(
   role: RoleName,
   source: ModelSource,
-  format: WeightFormat,
+  wanted: WeightFormat | 'auto',
   options: LocalEngineOptions,
 ): Promise<ResidentModel> {
   const profiled = role === 'ROLE_MAIN' ? 'cached' : 'shadow';
   const { environment, device, emulation } = options;
   return fillRoleDevice(environment, device, emulation, profiled, async ({ device, reason: deviceReason }) => {
+    const choice = wanted === 'auto' ? await chooseResident(device, source.shippedFormat) : null;
+    const format = wanted === 'auto' ? (choice?.format ?? source.shippedFormat) : wanted;
     const model = device.createModel(source.shape);
     try {
       const onProgress = options.onProgress ?? undefined;
@@ -183,7 +194,7 @@ async function loadResident(
       throw thrown;
     }
     const { usedBytes, contextBytes } = device.info();
-    return { role, device, deviceReason, weightBytes: usedBytes - contextBytes, model };
+    return { role, device, deviceReason, weightBytes: usedBytes - contextBytes, model, choice };
   });
 }
 

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { realDevices } from '../../engine/environment/node-environment.js';
 import { LocalEngine } from '../../engine/generation/local-engine.js';
+import { fasterResident } from '../../engine/loading/choose-resident.js';
 import { instructionSets, type DeviceOptions } from '../../native/index.js';
 import { packageRoot } from '../../shared/config/package-root.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
@@ -31,7 +32,7 @@ async function bitsFor(
   }
 }
 
-async function tokensOf(resident: 'fixed4' | null, text: string): Promise<TokenReply[]> {
+async function tokensOf(resident: 'fixed4' | 'auto' | null, text: string): Promise<TokenReply[]> {
   const engine = await LocalEngine.open(demoModel, {
     device: { backend: 'cpu', instructionSet: 'auto', threads: 2, budgetBytes: 0 },
     emulation: null,
@@ -50,6 +51,13 @@ async function tokensOf(resident: 'fixed4' | null, text: string): Promise<TokenR
     const tokens: TokenReply[] = [];
     for await (const reply of engine.generate(request, new AbortController().signal)) {
       if (reply.kind === 'token') tokens.push(reply.token);
+    }
+    const { residentChoice } = engine;
+    assert.equal(residentChoice !== null, resident === 'auto');
+    if (residentChoice !== null) {
+      assert.equal(residentChoice.format, fasterResident(residentChoice.fixed4Speedup ?? 0));
+      const forms = engine.residentWeights().kinds.map(({ format }) => format);
+      assert.equal(forms.includes('fixed4'), residentChoice.format === 'fixed4');
     }
     return tokens;
   } finally {
@@ -79,6 +87,12 @@ describe('weights resident as fixed4', () => {
   it('give the tokens and log-probabilities of the demo model', async () => {
     const text = 'Tell me a story about a fox.';
     assert.deepEqual(await tokensOf('fixed4', text), await tokensOf(null, text));
+  });
+
+  it('are taken by resident auto where they are faster, and the tokens stay', async () => {
+    const text = 'What is 17 plus 25?';
+    assert.deepEqual(await tokensOf('auto', text), await tokensOf(null, text));
+    assert.deepEqual([0.9, 1.04, 1.05, 1.3].map(fasterResident), ['bf16', 'bf16', 'fixed4', 'fixed4']);
   });
 
   it('take three quarters of the bytes', async () => {

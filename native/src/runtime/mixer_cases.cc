@@ -224,8 +224,20 @@ std::vector<OperatorCaseMaker> product_cases() {
   const auto bf16 = [](const char* operation, const char* model, int products, int64_t rows, int64_t columns, int n) {
     return product_case({operation, model, WeightFormat::bf16, Split::none_bf16, products, rows, columns, n});
   };
+  const auto fixed4 = [](int n) {
+    return product_case({"multiply, fixed4", "Qwen3-30B, queries", WeightFormat::fixed4, Split::none_bf16, 1, 4096, 2048, n});
+  };
   return {
       bf16("multiply", "Qwen3-30B, queries", 1, 4096, 2048, 1),
+      bf16("multiply", "Qwen3-30B, queries", 1, 4096, 2048, 2),
+      bf16("multiply", "Qwen3-30B, queries", 1, 4096, 2048, 4),
+      bf16("multiply", "Qwen3-30B, queries", 1, 4096, 2048, 8),
+      bf16("multiply", "Qwen3-30B, queries", 1, 4096, 2048, 16),
+      fixed4(1),
+      fixed4(2),
+      fixed4(4),
+      fixed4(8),
+      fixed4(16),
       bf16("multiply", "Qwen3-30B, queries", 1, 4096, 2048, 64),
       bf16("multiply", "Qwen3-30B, router", 1, 128, 2048, 1),
       bf16("multiply", "Qwen3-30B, gate and up of experts", 8, 1536, 2048, 1),

@@ -1,0 +1,31 @@
+import { measureExperts, type Device } from '../../native/index.js';
+import type { WeightFormat } from '../../shared/model/tensor-source.js';
+
+/** What `resident: auto` has chosen. */
+export interface ResidentChoice {
+  format: WeightFormat;
+  /** BF16's time over fixed4's, one row, on this machine; null: not measured, as only BF16 on a processor has a choice. */
+  fixed4Speedup: number | null;
+}
+
+/** fixed4 must gain so much: a shorter measurement than an answer errs by a few percent. */
+const LEAST_SPEEDUP = 1.05;
+
+/** 75 MB of BF16: more than caches hold, and made in half a second. */
+const SAMPLE = { hiddenSize: 1024, intermediateSize: 1024, experts: 12, tokens: Int32Array.of(1), milliseconds: 150 };
+
+/** The form of BF16 weights that fixed4 multiplies so many times faster. */
+export function fasterResident(fixed4Speedup: number): 'bf16' | 'fixed4' {
+  return fixed4Speedup >= LEAST_SPEEDUP ? 'fixed4' : 'bf16';
+}
+
+/**
+ * Measures random experts on the device, which must be one of this process and not emulated. Called before the model is loaded: the
+ * experts' memory is free again when it is.
+ */
+export async function chooseResident(device: Device, shipped: WeightFormat): Promise<ResidentChoice> {
+  if (shipped !== 'bf16' || device.info().backend !== 'cpu') return { format: shipped, fixed4Speedup: null };
+  const [speed] = await measureExperts(device, SAMPLE);
+  const fixed4Speedup = speed?.fixed4Speedup ?? 0;
+  return { format: fasterResident(fixed4Speedup), fixed4Speedup };
+}
