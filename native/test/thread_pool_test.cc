@@ -44,6 +44,29 @@ void runs_follow_closely(int threads) {
   }
 }
 
+// More threads than cores and gaps of all lengths between runs: threads look in vain, sleep, and are woken; no run may hang, and what
+// the tasks of one run write the next one reads.
+void crowded_pools(int pools, int threads) {
+  std::vector<std::thread> callers;
+  std::atomic<int> wrong{0};
+  for (int caller = 0; caller < pools; ++caller) {
+    callers.emplace_back([threads, caller, &wrong] {
+      cpu::ThreadPool pool(threads);
+      std::vector<int64_t> values(16, 0);
+      for (int round = 0; round < 3000; ++round) {
+        pool.run(16, [&](int64_t task, int) { values[static_cast<size_t>(task)] += (task + round) % 3; });
+        if (round % 97 == caller) std::this_thread::sleep_for(std::chrono::microseconds(round % 200));
+      }
+      for (int64_t task = 0; task < 16; ++task) {
+        // Three rounds one after another add 0, 1 and 2, in some order.
+        if (values[static_cast<size_t>(task)] != 3000) wrong.fetch_add(1);
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  check(wrong.load() == 0, std::to_string(wrong.load()) + " sums are wrong");
+}
+
 }  // namespace
 
 void add_thread_pool_cases(std::vector<Case>& cases) {
@@ -53,6 +76,7 @@ void add_thread_pool_cases(std::vector<Case>& cases) {
     cases.push_back(
         {"thread pool: close runs, " + std::to_string(threads) + " threads", [threads] { runs_follow_closely(threads); }});
   }
+  cases.push_back({"thread pool: 3 pools of 4 threads at a time", [] { crowded_pools(3, 4); }});
 }
 
 }  // namespace odmoe::test

@@ -11,21 +11,18 @@
 namespace odmoe::cpu {
 namespace {
 
-// About 20 microseconds: longer than the gap between two operators of a layer, shorter than a wake-up saves.
-constexpr int kSpins = 1000;
-
 // Beyond every number of tasks.
 constexpr uint32_t kNoTask = UINT32_MAX;
 
-void pause_briefly() {
+}  // namespace
+
+void QuickWait::pause_briefly() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
   asm volatile("isb" ::: "memory");
 #endif
 }
-
-}  // namespace
 
 int usable_threads() {
 #ifdef __linux__
@@ -62,14 +59,9 @@ void ThreadPool::start(int64_t tasks, Function function, void* context) {
   generation_.store(generation);
   if (sleepers_.load() != 0) generation_.notify_all();
   take_tasks(generation, 0);
-  for (int spin = 0;;) {
-    const uint32_t done = done_.load(std::memory_order_acquire);
-    if (done == count) return;
-    if (++spin < kSpins) {
-      pause_briefly();
-    } else {
-      done_.wait(done, std::memory_order_acquire);
-    }
+  if (caller_wait_.wait([this, count] { return done_.load(std::memory_order_acquire) == count; })) return;
+  for (uint32_t done = done_.load(std::memory_order_acquire); done != count; done = done_.load(std::memory_order_acquire)) {
+    done_.wait(done, std::memory_order_acquire);
   }
 }
 
@@ -90,21 +82,17 @@ void ThreadPool::take_tasks(uint32_t generation, int thread) {
 
 void ThreadPool::work(int thread) {
   use_exact_float_environment();
+  QuickWait quick;
   uint32_t seen = 0;
   for (;;) {
-    uint32_t generation = generation_.load(std::memory_order_acquire);
-    for (int spin = 0; generation == seen && spin < kSpins; ++spin) {
-      pause_briefly();
-      generation = generation_.load(std::memory_order_acquire);
-    }
-    if (generation == seen) {
+    if (!quick.wait([this, seen] { return generation_.load(std::memory_order_acquire) != seen; })) {
       sleepers_.fetch_add(1);
       generation_.wait(seen);
       sleepers_.fetch_sub(1);
-      generation = generation_.load(std::memory_order_acquire);
     }
     if (stopping_.load()) return;
-    seen = generation;
+    seen = generation_.load(std::memory_order_acquire);
+    const uint32_t generation = seen;
     take_tasks(generation, thread);
   }
 }
