@@ -32,7 +32,7 @@ import type { PassEngine } from './pass/pass-engine.js';
 import { PassPool } from './pass/pass-pool.js';
 import { PassRunner } from './pass/run-pass.js';
 import { ToldPasses } from './pass/told-passes.js';
-import { createContextRoom } from './room/create-context-room.js';
+import { createContextRoom, type ExpertMemory, leastAnswerBytes } from './room/create-context-room.js';
 import { retriedWithRoom } from './room/retried-pass.js';
 import { contextPositionsOf, InferenceService } from './rpc/inference-service.js';
 import { nodeStatuses } from './rpc/node-statuses.js';
@@ -71,9 +71,15 @@ export function openCounts({ engine, inference }: MainParts): Record<string, num
   };
 }
 
+/** What a main is put together from. */
+export interface AssembledParts extends LoadedMain {
+  environment: NodeEnvironment;
+  experts: ExpertMemory;
+}
+
 function createEngine(
   settings: NodeSettings,
-  { source, model, device, environment }: LoadedMain & { environment: NodeEnvironment },
+  { source, model, device, environment, experts }: AssembledParts,
   epoch: number,
   events: Pick<MainEvents, 'nodes' | 'passes'>,
   log: Logger,
@@ -82,10 +88,7 @@ function createEngine(
   const { runtime } = environment;
   const { miniBatchRows, prefillOverlap, workerGraceMs } = settings.main;
   const { prediction, placement } = settings;
-  const drafting = {
-    ...settings.drafting,
-    rows: usableDraftRows(settings.drafting.rows, prediction.source, settings.align.tokenPeriod),
-  };
+  const drafting = { ...settings.drafting, rows: draftRowsOf(settings) };
   const homes = homesOfSettings(placement);
   // Where an expert has workers of its own nobody deals it to others.
   const spread = homes > 0 ? 'group' : spreadForDrafts(drafting.rows, placement.spread);
@@ -109,13 +112,27 @@ function createEngine(
   };
   const loop = passLoopOptions(settings, { model, shape, runtime }, drafting.rows);
   const parts = { device, model, devices: environment.devices, runtime };
-  const room = createContextRoom(settings, parts, [...new Set([loop.passes, loop.chunkPasses])]);
+  const room = createContextRoom(settings, parts, [...new Set([loop.passes, loop.chunkPasses])], experts);
   const runPass = retriedWithRoom(new PassRunner(passEngine).run, room);
   return {
     ...{ ...passEngine, draftCosts, model, roster, runtime, log, drafting, align: settings.align, room },
     passLoop: new PassLoop({ ...loop, runPass, room }),
     predictionPost: new PredictionPost(roster, passEngine.toldPasses),
   };
+}
+
+/** Bytes of main's device that its own worker leaves for passes and the shortest answer when it makes its slots. */
+export function bytesForAnswers(
+  settings: NodeSettings,
+  { source, model, device, environment }: Omit<AssembledParts, 'experts'>,
+): number {
+  const { runtime, devices } = environment;
+  const loop = passLoopOptions(settings, { model, shape: source.shape, runtime }, draftRowsOf(settings));
+  return leastAnswerBytes({ device, model, devices, runtime }, [...new Set([loop.passes, loop.chunkPasses])]);
+}
+
+function draftRowsOf({ drafting, prediction, align }: NodeSettings): number | 'auto' {
+  return usableDraftRows(drafting.rows, prediction.source, align.tokenPeriod);
 }
 
 /** How passes are made, and how many rows they have. */
@@ -187,7 +204,7 @@ function shadowListener({ roster, predictionPost, draftCosts, observer }: Cluste
 /** Puts the parts of a main together; nothing runs yet. */
 export function assemble(
   settings: NodeSettings,
-  loaded: LoadedMain & { environment: NodeEnvironment },
+  loaded: AssembledParts,
   { identity, giveUp, httpAddress }: { identity: NodeIdentity; giveUp: GiveUp; httpAddress: () => string },
   log: Logger,
 ): MainParts {

@@ -9,7 +9,7 @@ import { createNodeIdentity } from '../shared/daemon/node-identity.js';
 import { type GiveUp, runDaemon } from '../shared/daemon/run-daemon.js';
 import type { Stoppable } from '../shared/discovery/discovery.js';
 import type { Logger } from '../shared/log/logger.js';
-import { assemble, openCounts, type MainParts } from './assemble-main.js';
+import { assemble, type AssembledParts, openCounts, type MainParts } from './assemble-main.js';
 import type { Door } from './http/start-door.js';
 import { openDoor, planDoor, type PlannedDoor } from './open-door.js';
 import type { RpcServer } from '../shared/rpc/transport.js';
@@ -39,7 +39,8 @@ export async function startMain(
   try {
     ownWorker = await startOwnWorker(settings, { ...loaded, environment }, { giveUp, abandoned }, log);
     const transport = ownWorker?.transport ?? environment.transport;
-    const parts = { ...loaded, environment: { ...environment, transport } };
+    const experts = ownWorker?.memory ?? null;
+    const parts = { ...loaded, environment: { ...environment, transport }, experts };
     return await serveMain(settings, parts, { door, giveUp, ownWorker }, log);
   } catch (thrown) {
     await ownWorker?.stop();
@@ -60,7 +61,7 @@ export async function runMain(ownWorker: OwnWorker['start'] | null = null): Prom
 
 async function serveMain(
   settings: NodeSettings,
-  loaded: LoadedMain & { environment: NodeEnvironment },
+  loaded: AssembledParts,
   {
     door: planned,
     giveUp,

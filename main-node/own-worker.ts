@@ -1,5 +1,5 @@
 import type { NodeEnvironment } from '../engine/environment/node-environment.js';
-import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
+import type { NodeSettings, RunningNode, YieldingMemory } from '../shared/config/node-settings.js';
 import { machineAddress } from '../shared/daemon/advertised-address.js';
 import type { GiveUp } from '../shared/daemon/run-daemon.js';
 import type { Discovery } from '../shared/discovery/discovery.js';
@@ -8,6 +8,8 @@ import type { Logger } from '../shared/log/logger.js';
 import { formatAddress, isWildcardHost } from '../shared/rpc/addresses.js';
 import { InProcessTransport } from '../shared/rpc/in-process-transport.js';
 import type { Transport } from '../shared/rpc/transport.js';
+import type { Timer } from '../shared/runtime/runtime.js';
+import { bytesForAnswers } from './assemble-main.js';
 import type { LoadedMain } from './load-main.js';
 
 /** A worker in main's process, on main's device (main.experts: local, both). */
@@ -19,6 +21,8 @@ export interface RunningOwnWorker {
   readonly serve: InProcessTransport['serveWorker'];
   /** Main listens on the port: returns under which address the worker is placed. */
   listensOn(port: number): string;
+  /** What its slots take of main's device: rows of answers go first. Null: the device has no budget. */
+  readonly memory: YieldingMemory | null;
   /** What it holds for requests, under names of its own. */
   openCounts(): Record<string, number>;
   /** Idempotent. */
@@ -39,7 +43,7 @@ const OWN_SUFFIX = '-worker';
  */
 export async function startOwnWorker(
   settings: NodeSettings,
-  loaded: Pick<LoadedMain, 'source' | 'sharedDevice'> & { environment: NodeEnvironment },
+  loaded: LoadedMain & { environment: NodeEnvironment },
   { giveUp, abandoned }: { giveUp: GiveUp; abandoned: AbortSignal },
   log: Logger,
 ): Promise<RunningOwnWorker | null> {
@@ -54,42 +58,73 @@ export async function startOwnWorker(
   const { start, watch } = environment.ownWorker;
   const inProcess = new InProcessTransport(environment.runtime, environment.transport, watch);
   const own = ownSettings(settings, loaded.source.directory);
-  const node = await start(own, ownEnvironment(loaded, inProcess), log, giveUp, abandoned);
+  const reservedBytes = bytesForAnswers(settings, loaded);
+  const node = await start(own, ownEnvironment(loaded, inProcess, reservedBytes), log, giveUp, abandoned);
+  const memory = settings.device.memoryBudgetBytes === 0 ? null : (node.memory ?? null);
+  const taking = memory === null ? null : takeBack(memory, loaded, reservedBytes);
   return {
     id: own.id,
     transport: inProcess.ofMain,
     serve: (stream, peerHost) => inProcess.serveWorker(stream, peerHost),
     listensOn: (port) => (inProcess.address = formatAddress(reachableHost(settings), port)),
+    memory,
     openCounts: () => ownCounts(node),
-    stop: () => node.stop(),
+    stop: () => {
+      taking?.cancel();
+      return node.stop();
+    },
   };
 }
 
 /**
  * The worker finds nobody and announces itself to nobody: main knows it. Its device is main's, whatever that is. Where main has a budget
- * the rows of answers have what slots leave of it, and nothing is kept of experts.
+ * it keeps experts in all that answers leave of it, or in as much as worker.cache says.
  */
 function ownSettings(settings: NodeSettings, modelPath: string): NodeSettings {
+  const { memoryBudgetBytes: budgetBytes } = settings.device;
   return {
     ...settings,
     ...{ role: 'worker', id: ownWorkerId(settings.id), modelPath, mainAddress: null, emulation: null },
     ...{ listenHost: '0.0.0.0', listenPort: 0, advertiseHost: null },
     discovery: { provider: 'static', interfaceAddress: null, peers: [] },
     device: { ...settings.device, backend: 'cpu', device: null },
-    worker:
-      settings.device.memoryBudgetBytes === 0 ? settings.worker : { ...settings.worker, cacheBytes: 0, pools: null },
+    worker: budgetBytes === 0 ? settings.worker : keepingExperts(settings.worker, budgetBytes),
   };
 }
+
+/** Whole experts only: slots give their memory back one by one. A measured plan is for parts of experts. */
+function keepingExperts(worker: NodeSettings['worker'], budgetBytes: number): NodeSettings['worker'] {
+  const cacheBytes = worker.cacheBytes === 0 ? budgetBytes : worker.cacheBytes;
+  const isMeasured = worker.cachePolicy === 'planned' || worker.cachePolicy === 'residency';
+  const cachePolicy = isMeasured ? 'lru' : worker.cachePolicy;
+  return { ...worker, cacheBytes, cachePolicy, pools: null };
+}
+
+/** Experts take memory again that nobody has taken of the budget for a while, but for what the next answer needs to begin. */
+function takeBack(
+  memory: YieldingMemory,
+  { device, environment }: LoadedMain & { environment: NodeEnvironment },
+  reservedBytes: number,
+): Timer {
+  return environment.runtime.every(TAKE_BACK_INTERVAL_MS, () => {
+    const { budgetBytes, usedBytes } = device.info();
+    memory.takeBack(Math.max(0, budgetBytes - usedBytes - reservedBytes));
+  });
+}
+
+/** How often experts look for memory that is free again. */
+const TAKE_BACK_INTERVAL_MS = 1000;
 
 function ownEnvironment(
   { source, sharedDevice, environment }: Pick<LoadedMain, 'source' | 'sharedDevice'> & { environment: NodeEnvironment },
   inProcess: InProcessTransport,
+  reservedBytes: number,
 ): NodeEnvironment {
   return {
     ...environment,
     transport: inProcess.ofWorker,
     discovery: NOBODY,
-    devices: sharedDevice.asDevices(environment.devices),
+    devices: sharedDevice.asDevices(environment.devices, reservedBytes),
     openPack: async () => source,
     ...{ createHttpServer: null, ownWorker: null },
   };

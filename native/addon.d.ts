@@ -341,6 +341,10 @@ export interface ExpertSlots {
    * runs something else at present, and nothing was done. Left out: it cannot.
    */
   executeHere?: ((slot: number, rows: number, hidden: Uint8Array, output: Uint8Array) => number | null) | undefined;
+  /** Gives the slot's memory back to the device; what was in it is gone, and nothing is loaded there before take(). Not while it is loaded or executes. */
+  letGo(slot: number): void;
+  /** Takes the slot's memory again. Throws DEVICE_OUT_OF_MEMORY. */
+  take(slot: number): void;
   dispose(): void;
 }
 

@@ -244,6 +244,16 @@ export class CheckedExpertSlots implements ExpertSlots {
     return calling(() => this.handle.executeHere?.(slot, rows, hidden, output) ?? null);
   }
 
+  letGo(slot: number): void {
+    checkInteger('slot', slot, 0);
+    calling(() => this.handle.letGo(slot));
+  }
+
+  take(slot: number): void {
+    checkInteger('slot', slot, 0);
+    calling(() => this.handle.take(slot));
+  }
+
   dispose(): void {
     this.handle.dispose();
   }

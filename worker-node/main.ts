@@ -48,9 +48,9 @@ export async function startWorker(
     if (faults.length > 0) throw toOdmoeError(faults[0]);
   };
   try {
-    const { address, openCounts } = await openWorker(settings, environment, log, { opened, giveUp, abandoned });
+    const { experts, ...opening } = await openWorker(settings, environment, log, { opened, giveUp, abandoned });
     let stopping: Promise<void> | null = null;
-    return { address, openCounts, stop: () => (stopping ??= close()) };
+    return { ...opening, memory: experts.memory, stop: () => (stopping ??= close()) };
   } catch (thrown) {
     await close();
     throw thrown;
@@ -75,7 +75,7 @@ async function openWorker(
   environment: NodeEnvironment,
   log: Logger,
   { opened, giveUp, abandoned }: { opened: Closer[]; giveUp: GiveUp; abandoned: AbortSignal },
-): Promise<Pick<RunningNode, 'address' | 'openCounts'>> {
+): Promise<Pick<RunningNode, 'address' | 'openCounts'> & { experts: ExpertService }> {
   const { runtime, measureReads } = environment;
   const startedMs = runtime.nowMs();
   const { source, partial } = await openWorkerPack(settings, environment, log, abandoned);
@@ -127,7 +127,7 @@ async function openWorker(
     ...experts.openCounts,
     earlyPredictions: sessions.earlyPredictions,
   });
-  return { address, openCounts };
+  return { address, openCounts, experts };
 }
 
 /** The record of what this worker is asked for; null for one that keeps nothing. */

@@ -37,6 +37,7 @@ interface LoadUnderWay {
 interface Slot {
   loading: LoadUnderWay | null;
   loaded: boolean;
+  hasMemory: boolean;
   executing: number;
 }
 
@@ -58,7 +59,12 @@ export class PacedExpertSlots implements ExpertSlots {
     private readonly held: HeldMemory,
   ) {
     this.count = handle.count;
-    this.slots = Array.from({ length: handle.count }, () => ({ loading: null, loaded: false, executing: 0 }));
+    this.slots = Array.from({ length: handle.count }, () => ({
+      loading: null,
+      loaded: false,
+      hasMemory: true,
+      executing: 0,
+    }));
   }
 
   get storageReads(): StorageReads {
@@ -72,6 +78,7 @@ export class PacedExpertSlots implements ExpertSlots {
   async load(index: number, expert: number, request: LoadRequest): Promise<LoadOutcome> {
     const slot = this.idleSlot(index);
     if (slot.executing > 0) throw misuse(`slot ${index} is executing; await that before loading over it`);
+    if (!slot.hasMemory) throw misuse(`slot ${index} has given its memory back`);
     slot.loaded = false;
     const askedMs = this.parts.runtime.eventMs();
     const { stop, work } = this.startWork(index, expert, request);
@@ -123,6 +130,23 @@ export class PacedExpertSlots implements ExpertSlots {
       slot.executing -= 1;
     }
     return { executeMs };
+  }
+
+  /** Counted in the profiled bytes; the real slot keeps its memory, to which a load that was given up may still write. */
+  letGo(index: number): void {
+    const slot = this.idleSlot(index);
+    if (slot.executing > 0) throw misuse(`slot ${index} is executing; await that before its memory goes`);
+    slot.loaded = false;
+    if (!slot.hasMemory) return;
+    slot.hasMemory = false;
+    this.held.letGo('slotBytes', 1);
+  }
+
+  take(index: number): void {
+    const slot = this.idleSlot(index);
+    if (slot.hasMemory) return;
+    this.held.hold('slotBytes', 1);
+    slot.hasMemory = true;
   }
 
   dispose(): void {

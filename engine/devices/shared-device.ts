@@ -11,15 +11,22 @@ export class SharedDevice {
 
   constructor(private readonly device: Device) {}
 
-  /** Another user's handle. */
-  open(): Device {
+  /** Another user's handle. `reservedBytes`: of the budget, told to be none of the user's until it has made its slots. */
+  open(reservedBytes = 0): Device {
     const { device } = this;
     this.users += 1;
     let isOpen = true;
+    let reserved = reservedBytes;
     return {
-      info: (): DeviceInfo => device.info(),
+      info: (): DeviceInfo => {
+        const info = device.info();
+        return info.budgetBytes === 0 ? info : { ...info, budgetBytes: Math.max(1, info.budgetBytes - reserved) };
+      },
       createModel: (shape) => device.createModel(shape),
-      createExpertSlots: (...args) => device.createExpertSlots(...args),
+      createExpertSlots: (...args) => {
+        reserved = 0;
+        return device.createExpertSlots(...args);
+      },
       expertSlotBytes: (...args) => device.expertSlotBytes(...args),
       dispose: () => {
         if (!isOpen) return;
@@ -30,12 +37,12 @@ export class SharedDevice {
     };
   }
 
-  /** Whatever is wished for, it is this device. Throws DEVICE_UNAVAILABLE once the last user has gone. */
-  asDevices({ cudaStatus }: Pick<Devices, 'cudaStatus'>): Devices {
+  /** Whatever is wished for, it is this device (open). Throws DEVICE_UNAVAILABLE once the last user has gone. */
+  asDevices({ cudaStatus }: Pick<Devices, 'cudaStatus'>, reservedBytes: number): Devices {
     return {
       cudaStatus,
       open: () => {
-        if (this.users > 0) return this.open();
+        if (this.users > 0) return this.open(reservedBytes);
         throw new OdmoeError('DEVICE_UNAVAILABLE', 'the device that was to be shared has been closed');
       },
     };

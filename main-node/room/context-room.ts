@@ -1,4 +1,5 @@
-import type { Model, Sequence } from '../../native/index.js';
+import type { Device, Model, Sequence } from '../../native/index.js';
+import type { YieldingMemory } from '../../shared/config/node-settings.js';
 import { formatByteSize } from '../../shared/config/byte-size.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { CACHE_BLOCK_POSITIONS } from '../../shared/model/sequence-memory.js';
@@ -14,6 +15,10 @@ export const IDLE_MEMORY_LIMIT_MS = 2000;
 export interface ContextRoomOptions {
   readonly runtime: Pick<Runtime, 'nowMs'>;
   readonly model: Pick<Model, 'sequenceBytes'>;
+  /** What the rows live on; left out: nobody else lives there. */
+  readonly device?: Pick<Device, 'info'>;
+  /** Of experts on the same device; null: there are none. They give way before any sequence does. */
+  readonly experts?: YieldingMemory | null;
   /** For the rows of all sequences, and of kept prefixes. */
   readonly limitBytes: number;
   /** Most that a sequence of so many positions takes which shares nothing. */
@@ -133,6 +138,7 @@ export class ContextRoom implements SequenceRoom {
     for (;;) {
       const step = planRoom(this.state(wanted, isRunning));
       if (step.kind === 'run') {
+        if (!this.expertsGiveWay(step.ids, wanted)) return [];
         this.noteRunning(step.ids.length > 0);
         return rows.filter(({ member }) => wanted.has(member.id) && step.ids.includes(member.id));
       }
@@ -145,8 +151,9 @@ export class ContextRoom implements SequenceRoom {
     }
   }
 
-  /** The device has refused memory all the same: lets go of all prefixes. False: there were none. */
-  dropPrefixes(): boolean {
+  /** The device has refused memory all the same: experts give way, then all prefixes go. False: there was neither. */
+  makeRoom(): boolean {
+    if ((this.options.experts?.giveBack(this.blockBytes) ?? 0) > 0) return true;
     const { size } = this.prefixes;
     while (this.dropFirst());
     return size > 0;
@@ -154,6 +161,20 @@ export class ContextRoom implements SequenceRoom {
 
   dispose(): void {
     this.prefixes.dispose();
+  }
+
+  /**
+   * Experts on the same device give way to rows that are to run. False: what they hold is in use at present, and is waited for. Where they
+   * have nothing more to give the device has the last word.
+   */
+  private expertsGiveWay(ids: readonly number[], wanted: ReadonlyMap<number, MemberRows>): boolean {
+    const { experts, device } = this.options;
+    const { budgetBytes = 0, usedBytes = 0 } = device?.info() ?? {};
+    if (experts === null || experts === undefined || budgetBytes === 0) return true;
+    const neededBytes = ids.reduce((sum, id) => sum + bytesToWrite(wanted.get(id)), 0);
+    const lackedBytes = neededBytes - (budgetBytes - usedBytes);
+    if (lackedBytes <= 0 || experts.yieldableBytes <= 0) return true;
+    return experts.giveBack(lackedBytes) >= lackedBytes || experts.yieldableBytes <= 0;
   }
 
   /** Of a sequence that goes on. */
@@ -195,8 +216,7 @@ export class ContextRoom implements SequenceRoom {
         id: member.id,
         holds: member.written > 0,
         isBusy: isRunning(member),
-        needBytes:
-          rows === undefined ? null : member.sequence.bytesToWrite(rows.position, rows.position + rows.tokenIds.length),
+        needBytes: rows === undefined ? null : bytesToWrite(rows),
         dueBytes: this.dueBytes(member),
       };
     });
@@ -220,4 +240,10 @@ export class ContextRoom implements SequenceRoom {
     const ofSequences = [...this.tenants.values()].reduce((sum, { member }) => sum + bytesOf(member.written), 0);
     return { keyValueBytes, prefixBytes: Math.max(0, keyValueBytes - ofSequences) };
   }
+}
+
+/** What the rows newly take of memory. */
+function bytesToWrite(rows: MemberRows | undefined): number {
+  if (rows === undefined) return 0;
+  return rows.member.sequence.bytesToWrite(rows.position, rows.position + rows.tokenIds.length);
 }

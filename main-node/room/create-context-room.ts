@@ -1,7 +1,7 @@
 import type { Devices } from '../../engine/devices/devices.js';
 import type { Device, DeviceInfo, Model } from '../../native/index.js';
 import { formatByteSize } from '../../shared/config/byte-size.js';
-import type { NodeSettings } from '../../shared/config/node-settings.js';
+import type { NodeSettings, YieldingMemory } from '../../shared/config/node-settings.js';
 import { isRecurrent } from '../../shared/model/model-shape.js';
 import { CACHE_BLOCK_POSITIONS, sequenceMemoryBytes } from '../../shared/model/sequence-memory.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
@@ -21,6 +21,9 @@ export interface RoomParts {
   readonly runtime: Pick<Runtime, 'nowMs' | 'freeHostMemoryBytes'>;
 }
 
+/** What main's own worker keeps on the same device; null: main has none. */
+export type ExpertMemory = YieldingMemory | null;
+
 /** Rows may have so much of what is free where no budget says how much is main's: others live there, too. */
 const SHARE_OF_FREE_HOST_MEMORY = 0.5;
 const SHARE_OF_FREE_GPU_MEMORY = 0.9;
@@ -30,22 +33,45 @@ export function createContextRoom(
   { main }: { main: Pick<NodeSettings['main'], 'contextMemoryBytes' | 'reusePrefixes'> },
   parts: RoomParts,
   passes: readonly PlannedPasses[],
+  experts: ExpertMemory = null,
 ): ContextRoom {
   const { device, model } = parts;
   const { shape } = model;
-  const passRows = Math.max(...passes.map(({ rows }) => rows));
-  const isEmulated = device.info().backend === 'emulated';
+  const passBytes = main.contextMemoryBytes === 'auto' ? bytesOfPasses(parts, passes) : 0;
   const room = new ContextRoom({
-    ...{ model, runtime: parts.runtime },
+    ...{ model, device, experts, runtime: parts.runtime },
     limitBytes:
-      main.contextMemoryBytes === 'auto' ? bytesLeft(parts, bytesOfPasses(parts, passes)) : main.contextMemoryBytes,
-    bytesOf: isEmulated ? emulatedBytes(model) : (positions) => sequenceMemoryBytes(shape, positions, passRows),
+      main.contextMemoryBytes === 'auto'
+        ? bytesLeft(parts, passBytes, experts?.yieldableBytes ?? 0)
+        : main.contextMemoryBytes,
+    bytesOf: bytesOfPositions(parts, passes),
     maxPositions: shape.maxPositions,
     isRecurrent: shape.layers.some(({ mixer }) => isRecurrent(mixer)),
     reusesPrefixes: main.reusePrefixes,
   });
   requireRoomForABlock(room, main.contextMemoryBytes);
   return room;
+}
+
+/** What passes and the shortest answer take: main's own worker leaves so much when it makes its slots. */
+export function leastAnswerBytes(parts: RoomParts, passes: readonly PlannedPasses[]): number {
+  const { maxPositions } = parts.model.shape;
+  return (
+    bytesOfPasses(parts, passes) +
+    bytesOfPositions(parts, passes)(Math.min(LEAST_BLOCKS * CACHE_BLOCK_POSITIONS, maxPositions))
+  );
+}
+
+/** One that is there, and one to go on with. */
+const LEAST_BLOCKS = 2;
+
+function bytesOfPositions(
+  { device, model }: RoomParts,
+  passes: readonly PlannedPasses[],
+): (positions: number) => number {
+  if (device.info().backend === 'emulated') return emulatedBytes(model);
+  const passRows = Math.max(...passes.map(({ rows }) => rows));
+  return (positions) => sequenceMemoryBytes(model.shape, positions, passRows);
 }
 
 /** Rows come in blocks: where not one has room, each request would be refused. */
@@ -62,11 +88,11 @@ function requireRoomForABlock(room: ContextRoom, contextMemoryBytes: number | 'a
   );
 }
 
-/** What weights and passes leave of the budget; without one, a share of what is free. */
-function bytesLeft({ device, devices, runtime }: RoomParts, passBytes: number): number {
+/** What weights, passes and experts that stay leave of the budget; without one, a share of what is free. */
+function bytesLeft({ device, devices, runtime }: RoomParts, passBytes: number, yieldableBytes: number): number {
   const info = device.info();
   const left = (bytes: number): number => Math.max(0, Math.floor(bytes));
-  if (info.budgetBytes > 0) return left(info.budgetBytes - info.usedBytes - passBytes);
+  if (info.budgetBytes > 0) return left(info.budgetBytes - info.usedBytes - passBytes + yieldableBytes);
   if (info.backend !== 'cuda') return left(runtime.freeHostMemoryBytes() * SHARE_OF_FREE_HOST_MEMORY);
   return left((gpuBytes(info, devices) - info.usedBytes - passBytes) * SHARE_OF_FREE_GPU_MEMORY);
 }

@@ -174,6 +174,16 @@ export interface EmulationSettings {
 export const EXPERT_STORAGES = ['fp32', 'bf16', 'fixed4', 'huffman', 'mxfp4', 'fp8'] as const;
 export type ExpertStorage = (typeof EXPERT_STORAGES)[number];
 
+/** Memory of a device that gives way when others want it, as experts that are kept do for the rows of sequences. */
+export interface YieldingMemory {
+  /** Bytes that could still be given back, though perhaps not at once. */
+  readonly yieldableBytes: number;
+  /** Gives so many bytes back, or what of them can be given now; returns how many were. */
+  giveBack(bytes: number): number;
+  /** So many bytes of the device are free: takes what it had given back, as far as they go. */
+  takeBack(freeBytes: number): void;
+}
+
 /** Handle of a running daemon, in its own process or in a test's. */
 export interface RunningNode {
   /** "host:port" it listens on. */
@@ -184,6 +194,8 @@ export interface RunningNode {
   openCounts(): Readonly<Record<string, number>>;
   /** Of main and shadow: native sequences that no request uses, and that are kept for later ones that begin alike. */
   keptSequences?(): number;
+  /** Of a worker: what its slots take of its device. */
+  readonly memory?: YieldingMemory;
   /** Of main: its metrics in Prometheus' text format. */
   metrics?(): Promise<string>;
   /** Of main: what `GET /cluster/events` tells, from now on. */

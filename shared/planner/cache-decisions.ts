@@ -86,6 +86,13 @@ export interface CacheDecisions {
   readiness(use: CacheUse): Readiness;
   /** Ends the use. */
   release(use: CacheUse): void;
+  /**
+   * Takes a full entry out of use, whose memory is wanted for something else: a free one, or that of the expert used least. Returns its
+   * number; null: all that are left are in use.
+   */
+  retireFull(): number | null;
+  /** The entry may be used again. */
+  restoreFull(entry: number): void;
   stateOf(layer: number, expert: number): CompressionState;
   kept(): PlacedExpert[];
   readonly counters: CacheCounters;

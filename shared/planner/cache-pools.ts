@@ -118,6 +118,22 @@ export class CachePools implements CacheDecisions {
     this.ownLayer(own.layer).tidy(kept);
   }
 
+  retireFull(): number | null {
+    if (this.entries.available('full') === 0) {
+      const idle = [...this.layers.values()].flatMap((pools) => pools.leastFrequentIdle() ?? []);
+      const least = idle.reduce<(typeof idle)[number] | null>(
+        (best, other) => (best === null || other.frequency < best.frequency ? other : best),
+        null,
+      );
+      least?.evict();
+    }
+    return this.entries.available('full') === 0 ? null : this.entries.take('full');
+  }
+
+  restoreFull(entry: number): void {
+    this.entries.give('full', entry);
+  }
+
   stateOf(layer: number, expert: number): CompressionState {
     return this.layers.get(layer)?.find(expert)?.state ?? 'missing';
   }

@@ -46,6 +46,14 @@ export class LayerPools {
     }
   }
 
+  /** Of the whole experts that nobody uses, the one that is used least, and what drops it. */
+  leastFrequentIdle(): { frequency: number; evict: () => void } | null {
+    const idle = this.members('full').filter(({ pins, holdings }) => pins === 0 && holdings.full.filled);
+    const least = this.leastFrequent(idle);
+    if (least === undefined) return null;
+    return { frequency: this.frequencies.of(least.expert), evict: () => this.evict(least) };
+  }
+
   touch(kept: KeptExpert): void {
     kept.lastUse = ++this.uses;
     kept.marked = true;
@@ -105,7 +113,9 @@ export class LayerPools {
   /** Whether the pool has a place for the newcomer, one having been evicted if need be. */
   private hasRoom(pool: Pool, newcomer: number): boolean {
     const members = this.members(pool);
-    if (members.length < this.capacities[pool]) return true;
+    // Entries may have been taken out of use: then a pool is full before it has all that it may have.
+    const lacksEntries = pool === 'full' && members.length > 0 && this.setting.entries.available('full') === 0;
+    if (members.length < this.capacities[pool] && !lacksEntries) return true;
     const victim = this.victim(members, newcomer);
     if (victim === undefined) return false;
     this.makeWay(victim);

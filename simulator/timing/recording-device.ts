@@ -209,6 +209,8 @@ function recordingSlots(slots: ExpertSlots, lanes: Lanes): ExpertSlots {
       lanes.ended('processor', askedMs, what);
       return outcome;
     },
+    letGo: (slot) => slots.letGo(slot),
+    take: (slot) => slots.take(slot),
     dispose: () => slots.dispose(),
   };
 }

@@ -86,6 +86,14 @@ class TraceSlots implements ExpertSlots {
     // A load is over before anybody could.
   }
 
+  letGo(): void {
+    // It has no memory.
+  }
+
+  take(): void {
+    // As letGo.
+  }
+
   prioritize(): void {
     // As cancel.
   }

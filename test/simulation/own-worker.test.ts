@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
 import type { LocalEngine } from '../../engine/generation/local-engine.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
+import type { GenerateRequest, NodeStatus } from '../../shared/rpc/messages.js';
+import { BLOCK_POSITIONS, DEVICE_BYTES } from '../../simulator/faults/draw-budget.js';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
 import type { ClusterPlan } from '../integration/harness/test-cluster.js';
 import { openReference } from '../integration/harness/test-models.js';
@@ -8,6 +10,13 @@ import { stopVirtualCluster, VirtualCluster } from './virtual-cluster.js';
 
 const REQUEST = requestFor([1, 17, 250, 3, 88, 120, 9, 33, 60], { maxTokens: 24, logprobs: 300 });
 const OWN = 'main-worker';
+const LAYERS = 4;
+const MODEL_BYTES = DEVICE_BYTES.outerBytes + LAYERS * DEVICE_BYTES.denseLayerBytes;
+/** Of one sequence. */
+const BLOCK_BYTES = LAYERS * BLOCK_POSITIONS * DEVICE_BYTES.cacheRowBytes;
+
+const ownOf = async (running: VirtualCluster): Promise<NodeStatus> =>
+  (await running.status()).nodes.find(({ identity }) => identity.id === OWN) ?? assert.fail('no own worker');
 
 describe('a main with a worker of its own', () => {
   let reference: LocalEngine;
@@ -94,6 +103,52 @@ describe('a main with a worker of its own', () => {
       assert.ok((nodes.find(({ identity }) => identity.id === id)?.executions ?? 0) > 0, `${id} has run no expert`);
     }
   });
+
+  for (const enabled of [true, false]) {
+    it(`gives rows the memory of its experts before anybody is refused or preempted (batching: ${enabled})`, async () => {
+      const count = 3;
+      // Who begins leaves a block to the others.
+      const blocks = count + 1;
+      const budget = MODEL_BYTES + DEVICE_BYTES.slotSharedBytes + DEVICE_BYTES.slotBytes + blocks * BLOCK_BYTES;
+      const running = await begin('local', {
+        main: {
+          ...{ device: { memoryBudgetBytes: budget }, batching: { enabled }, slots: 2 },
+          main: { reusePrefixes: false },
+        },
+      });
+      const requests = Array.from({ length: count }, (_, index) =>
+        requestFor([7 + index, 17, 250, 3], { maxTokens: 40 + 8 * index, ignoreEos: true }),
+      );
+      const wanted: CollectedAnswer[] = [];
+      for (const request of requests)
+        wanted.push(await collect(reference.generate(request, new AbortController().signal)));
+      const before = await ownOf(running);
+      assert.ok((before.cache?.bytes ?? 0) > DEVICE_BYTES.slotBytes);
+      assert.ok(
+        before.deviceMemoryUsedBytes + count * BLOCK_BYTES > budget,
+        'rows of all do not fit beside the experts',
+      );
+      let begun = 0;
+      const begunAtEnds: number[] = [];
+      const ask = async (request: GenerateRequest): Promise<CollectedAnswer> => {
+        const answer = await running.ask(request, undefined, (tokens) => void (begun += tokens === 1 ? 1 : 0));
+        begunAtEnds.push(begun);
+        return answer;
+      };
+      const got = await running.passing(Promise.all(requests.map(ask)));
+      // Joint passes begin together: all have memory at a time.
+      if (enabled) assert.deepEqual(begunAtEnds, [count, count, count]);
+      got.forEach((answer, index) => assertSameAnswer(answer, wanted[index] ?? assert.fail()));
+      const { passes, nodes } = await running.status();
+      assert.equal(passes?.preemptions, 0);
+      assert.ok(nodes.every(({ deviceMemoryHighWaterBytes }) => deviceMemoryHighWaterBytes <= budget));
+      assert.deepEqual(running.deviceOf('main').violations, []);
+      // It takes its memory again when nobody wants it.
+      await running.sleep(3000);
+      const after = await ownOf(running);
+      assert.equal(after.deviceMemoryUsedBytes, before.deviceMemoryUsedBytes);
+    });
+  }
 
   it('does not start where its budget holds no expert beside the model', async () => {
     const tooSmall = { device: { memoryBudgetBytes: 160_000 + 4 * 8000 } };

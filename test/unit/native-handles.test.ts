@@ -78,6 +78,26 @@ describe('native handles', () => {
     assert.equal(device.info().highWaterBytes, 3 * slotBytes + sharedBytes);
   });
 
+  it('gives the memory of a slot back and takes it again, within the budget', async () => {
+    const { slotBytes, sharedBytes } = device.expertSlotBytes(EXPERT_SHAPE, 16, PLAIN_LOADER);
+    const tight = openTestDevice({ budgetBytes: 2 * slotBytes + sharedBytes });
+    const slots = tight.createExpertSlots(EXPERT_SHAPE, 2, 16, PLAIN_LOADER);
+    const expert = slots.register(expertSource(0, 0));
+    assert.equal((await slots.load(0, expert, FROM_STORAGE)).loaded, true);
+    slots.letGo(0);
+    slots.letGo(0);
+    assert.equal(tight.info().usedBytes, slotBytes + sharedBytes);
+    await assert.rejects(slots.load(0, expert, FROM_STORAGE), codeIs('INTERNAL'));
+    slots.take(0);
+    slots.take(0);
+    assert.equal(tight.info().usedBytes, 2 * slotBytes + sharedBytes);
+    assert.equal((await slots.load(0, expert, FROM_STORAGE)).loaded, true);
+    slots.letGo(1);
+    slots.dispose();
+    assert.equal(tight.info().usedBytes, 0);
+    tight.dispose();
+  });
+
   it('refuses slots beyond the budget and leaks nothing', () => {
     const { slotBytes, sharedBytes } = device.expertSlotBytes(EXPERT_SHAPE, 16, PLAIN_LOADER);
     const tight = openTestDevice({ budgetBytes: 2 * slotBytes + sharedBytes });

@@ -30,6 +30,7 @@ export class TestSlots implements ExpertSlots {
   private readonly contents = new Map<number, number>();
   executeFault: Error | null = null;
   cancelFault: Error | null = null;
+  takeFault: Error | null = null;
   /** Loads that are cancelled end when the test says so. */
   cancelsEndLate = false;
 
@@ -46,6 +47,16 @@ export class TestSlots implements ExpertSlots {
     this.contents.delete(slot);
     const keeps = { exponents: request.exponents.entry >= 0, signMantissa: request.signMantissa.entry >= 0 };
     return new Promise((resolve, reject) => this.pending.set(slot, { expert, keeps, resolve, reject }));
+  }
+
+  letGo(slot: number): void {
+    this.calls.push(`let go ${slot}`);
+    this.contents.delete(slot);
+  }
+
+  take(slot: number): void {
+    if (this.takeFault !== null) throw this.takeFault;
+    this.calls.push(`take ${slot}`);
   }
 
   async endLoad(slot: number, fault: Error | null = null): Promise<void> {

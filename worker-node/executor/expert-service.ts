@@ -1,4 +1,5 @@
 import type { ExpertSlots } from '../../native/index.js';
+import type { YieldingMemory } from '../../shared/config/node-settings.js';
 import { requirePresent } from '../../shared/errors/assert-invariant.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Logger } from '../../shared/log/logger.js';
@@ -108,6 +109,41 @@ export class ExpertService {
       reloads,
       cache: this.cache?.status(uses) ?? null,
     };
+  }
+
+  /** Memory of its slots, for others on the same device. */
+  get memory(): YieldingMemory {
+    const { slotBytes } = this.slots;
+    const { room } = this.schedule;
+    return {
+      get yieldableBytes() {
+        return room.spare * slotBytes;
+      },
+      giveBack: (bytes) => {
+        const before = room.absent.length;
+        this.guard(() => this.handle({ kind: 'memoryWanted', slots: Math.ceil(bytes / slotBytes) }));
+        return (room.absent.length - before) * slotBytes;
+      },
+      takeBack: (freeBytes) => {
+        for (const slot of room.absent.slice(0, Math.floor(freeBytes / slotBytes))) {
+          if (!this.takeMemory(slot)) return;
+        }
+      },
+    };
+  }
+
+  /** False: the device has not so much. */
+  private takeMemory(slot: number): boolean {
+    try {
+      this.slots.take(slot);
+    } catch (thrown) {
+      const error = toOdmoeError(thrown);
+      if (error.code !== 'DEVICE_OUT_OF_MEMORY')
+        this.log.warn('a slot could not take its memory again', { slot, error });
+      return false;
+    }
+    this.guard(() => this.handle({ kind: 'memoryTaken', slot }));
+    return true;
   }
 
   predict(source: 'main' | 'shadow', { pass, rows, layer, experts, restart }: Prediction): void {
@@ -245,6 +281,8 @@ export class ExpertService {
       case 'evict':
         this.evictions += 1;
         return;
+      case 'letGo':
+        return this.slots.letGo(action.slot);
       case 'execute':
         return this.track(this.runExpert(action.slot, action.ticket, action.wasLoaded));
       case 'withdraw':

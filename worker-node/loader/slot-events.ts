@@ -31,6 +31,10 @@ export type SlotEvent =
   | { kind: 'epochChanged' }
   /** The layers that this worker serves have changed, and with them which of them keep how many experts. */
   | { kind: 'capacitiesChanged'; capacities: ReadonlyMap<number, PoolCapacities> }
+  /** So many slots are to give their memory back, as far as they are idle; the last working slot never does. */
+  | { kind: 'memoryWanted'; slots: number }
+  /** A slot has its memory again. */
+  | { kind: 'memoryTaken'; slot: number }
   /** Main is gone: nobody waits for anything any more. */
   | { kind: 'mainLost' };
 
@@ -58,6 +62,8 @@ export type SlotAction =
   | { kind: 'prioritize'; slot: number }
   | { kind: 'cancelLoad'; slot: number }
   | { kind: 'evict'; slot: number }
+  /** Nothing is in the slot or on its way there: its memory goes back to the device. */
+  | { kind: 'letGo'; slot: number }
   | { kind: 'execute'; slot: number; ticket: number; wasLoaded: boolean }
   /** Nobody waits for that execute any more. */
   | { kind: 'withdraw'; ticket: number }

@@ -17,17 +17,18 @@ import type { PassLayer } from '../../shared/rpc/messages.js';
 import { Expectations, isPinned, isSamePass, isShadowsAlone, type Expectation } from './expectations.js';
 import { SequenceProgress } from './sequence-progress.js';
 import type { LayerExperts, LoadEnd, SlotAction, SlotCounters, SlotEvent } from './slot-events.js';
-import { leastNeeded } from './least-needed.js';
+import { SlotRoom, type SlotYielding } from './slot-room.js';
 import { isSlotPinned, loadOf, SlotTable, type Slot, type SlotCache, type WaitedLoad } from './slot-table.js';
 
 /** Predictions that wait for a slot; beyond it the oldest is dropped. */
 export const MAX_QUEUED_PREDICTIONS = 1024;
 
-export class SlotSchedule {
+export class SlotSchedule implements SlotYielding {
   private readonly slots: SlotTable;
   private readonly cache: CacheDecisions | null;
   private readonly expectations = new Expectations();
   private readonly progress = new SequenceProgress();
+  readonly room: SlotRoom;
   /** Slots in which something may have become ready to run or superfluous. */
   private readonly touched = new Set<number>();
   private readonly uses: Record<CompressionState, number> = {
@@ -42,15 +43,12 @@ export class SlotSchedule {
   constructor(workingSlots: number, cache: SlotCache | null = null) {
     this.slots = new SlotTable(workingSlots, cache?.slots ?? 0, cache !== null);
     this.cache = cache?.decisions ?? null;
+    this.room = new SlotRoom(this.slots, this.expectations, this.progress, this.cache);
   }
 
   get counters(): SlotCounters {
-    return {
-      latePredictions: this.latePredictions,
-      droppedPredictions: this.droppedPredictions,
-      reloads: this.reloads,
-      uses: { ...this.uses },
-    };
+    const { latePredictions, droppedPredictions, reloads } = this;
+    return { latePredictions, droppedPredictions, reloads, uses: { ...this.uses } };
   }
 
   /** `sequences`: those with expectations; how far ended ones came is remembered for a while. */
@@ -60,7 +58,7 @@ export class SlotSchedule {
 
   /** Of the working ones. */
   get slotsInUse(): number {
-    return this.slots.working.length - this.slots.workingIn('empty');
+    return this.slots.working.length - this.slots.workingIn('empty') - this.slots.workingIn('absent');
   }
 
   /** Loads under way that main waits for. */
@@ -73,12 +71,12 @@ export class SlotSchedule {
    * say which prediction was wrong.
    */
   get wantsTurnEnd(): boolean {
-    return this.missingSlots() > 0 && this.victims('of other layers').length > 0;
+    return this.room.missingSlots() > 0 && this.room.victims('of other layers').length > 0;
   }
 
   /** An execute needs an expert of the layer that main is at to make room. Main's word on that one comes, too: it might load twice. */
   get wantsGraceEnd(): boolean {
-    return this.missingSlots() > 0 && this.victims('all').length > 0;
+    return this.room.missingSlots() > 0 && this.room.victims('all').length > 0;
   }
 
   handle(event: SlotEvent): SlotAction[] {
@@ -89,6 +87,23 @@ export class SlotSchedule {
       this.startLoads();
     } while (this.touched.size > 0);
     return this.actions;
+  }
+
+  letGo(slot: Slot): void {
+    if (slot.phase === 'loaded') this.empty(slot);
+    this.slots.enter(slot, 'absent');
+    this.actions.push({ kind: 'letGo', slot: slot.index });
+  }
+
+  displace(victim: Slot): void {
+    const displaced = [...victim.attached];
+    victim.attached.clear();
+    this.abandon(victim);
+    const winner = this.expectations.longestWaiting()?.pass.sequence;
+    for (const expectation of displaced) {
+      this.expectations.takeSlot(expectation);
+      if (expectation.pass.sequence !== winner) this.expectations.moveToEnd(expectation);
+    }
   }
 
   private apply(event: SlotEvent): void {
@@ -108,13 +123,17 @@ export class SlotSchedule {
       case 'executeSettled':
         return this.executeSettled(this.slots.at(event.slot));
       case 'turnEnded':
-        return this.makeRoom(this.victims('of other layers'));
+        return this.makeRoom(this.room.victims('of other layers'));
       case 'graceEnded':
-        return this.makeRoom(this.victims('all'));
+        return this.makeRoom(this.room.victims('all'));
       case 'epochChanged':
         return this.dropAll(this.expectations.all().filter(({ claim }) => claim === 'none'));
       case 'capacitiesChanged':
         return this.changeCapacities(event.capacities);
+      case 'memoryWanted':
+        return this.room.giveMemoryBack(event.slots, this);
+      case 'memoryTaken':
+        return this.room.memoryTaken(this.slots.at(event.slot));
       case 'mainLost':
         return this.abandonAll();
     }
@@ -255,30 +274,11 @@ export class SlotSchedule {
   }
 
   private makeRoom(victims: Slot[]): void {
-    while (this.missingSlots() > 0) {
+    while (this.room.missingSlots() > 0) {
       const victim = victims.shift();
       if (victim === undefined) return;
-      const displaced = [...victim.attached];
-      victim.attached.clear();
-      this.abandon(victim);
-      const winner = this.expectations.longestWaiting()?.pass.sequence;
-      for (const expectation of displaced) {
-        this.expectations.takeSlot(expectation);
-        if (expectation.pass.sequence !== winner) this.expectations.moveToEnd(expectation);
-      }
+      this.displace(victim);
     }
-  }
-
-  /** Executes without a slot, beyond those that a free slot or one being emptied will serve. */
-  private missingSlots(): number {
-    return this.expectations.needyCount - this.slots.workingIn('empty') - this.slots.workingIn('cancelling');
-  }
-
-  /** Working slots whose expectations may make room, best first. */
-  private victims(which: 'all' | 'of other layers'): Slot[] {
-    const mayGo = (expectation: Expectation): boolean =>
-      !isPinned(expectation) && (which === 'all' || !this.progress.isAtMain(expectation));
-    return leastNeeded(this.slots.working, mayGo, (sequence) => this.progress.lastExecute(sequence));
   }
 
   private runLoaded(): void {

@@ -4,7 +4,8 @@ import type { PartlyLoadedState } from '../../shared/planner/load-profile.js';
 import { expertKey, isPinned, type Expectation } from './expectations.js';
 import type { SlotLoad } from './slot-events.js';
 
-export type SlotPhase = 'empty' | 'loading' | 'cancelling' | 'loaded';
+/** absent: its memory has been given to somebody else. */
+export type SlotPhase = 'empty' | 'loading' | 'cancelling' | 'loaded' | 'absent';
 
 /** One expert at a time. */
 export interface Slot {
@@ -54,7 +55,7 @@ export class SlotTable {
     private readonly alone = false,
   ) {
     this.workingCount = workingCount;
-    this.phases = { empty: workingCount, loading: 0, cancelling: 0, loaded: 0 };
+    this.phases = { empty: workingCount, loading: 0, cancelling: 0, loaded: 0, absent: 0 };
     this.slots = Array.from({ length: workingCount + cacheCount }, (_, index) => ({
       ...{ index, phase: 'empty', layer: 0, expert: 0, use: null, urgent: false },
       ...{ attached: new Set<Expectation>(), running: [] },
@@ -77,6 +78,11 @@ export class SlotTable {
   /** The slot of the cache's full expert number `fullEntry`. */
   ofCache(fullEntry: number): Slot {
     return this.at(this.workingCount + fullEntry);
+  }
+
+  /** The full entry that a slot of the cache is. */
+  entryOf(slot: Slot): number {
+    return slot.index - this.workingCount;
   }
 
   isWorking(slot: Slot): boolean {

@@ -47,6 +47,11 @@ class ExpertMemory {
   virtual void end_read(int slot) = 0;
 
   virtual PageState state(int slot) const = 0;
+
+  // Gives a slot's memory back to the device, and takes it again; what the slot held is gone. Not while the slot is loaded or used. Both do
+  // nothing where it is so already. `take` throws DEVICE_OUT_OF_MEMORY, and the slot is then without memory as before.
+  virtual void let_go(int slot) = 0;
+  virtual void take(int slot) = 0;
 };
 
 }  // namespace odmoe

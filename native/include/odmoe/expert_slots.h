@@ -65,6 +65,10 @@ class ExpertSlots : public LiveCount<ExpertSlots> {
   void prioritize(int slot);
   void reorder(int slot, const std::optional<ExpertOrder>& order);
   StorageReads storage_reads() const;
+  // The slot's memory goes back to the device, and is taken again: `call` is of a load, so that nothing else uses the slot. Without memory it
+  // loads nothing (INTERNAL). take throws DEVICE_OUT_OF_MEMORY.
+  void let_go(const Call& call);
+  void take(const Call& call);
 
   // The calling thread can run experts, too: the device is the processor.
   bool executes_here() const { return executes_here_; }
@@ -85,6 +89,7 @@ class ExpertSlots : public LiveCount<ExpertSlots> {
     ExpertMatrices matrices;    // in the memory, where it has put the slot's expert
     std::vector<float> biases;  // of the expert that is loaded, until they are on the device
     bool loaded = false;
+    bool has_memory = true;  // of the event loop alone, as loads begin there
     bool loading = false;
     int executing = 0;
   };

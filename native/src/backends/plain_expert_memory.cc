@@ -3,12 +3,9 @@
 namespace odmoe {
 
 PlainExpertMemory::PlainExpertMemory(Backend& backend, const ExpertMemoryShape& shape)
-    : backend_(backend), slots_(static_cast<size_t>(shape.slots)) {
+    : backend_(backend), shape_(shape), slots_(static_cast<size_t>(shape.slots)) {
   try {
-    for (Slot& slot : slots_) {
-      slot.pages.gate_up = backend_.allocate(shape.gate_up_bytes);
-      slot.pages.down = backend_.allocate(shape.down_bytes);
-    }
+    for (Slot& slot : slots_) allocate(slot);
   } catch (...) {
     release();
     throw;
@@ -21,6 +18,28 @@ void PlainExpertMemory::release() noexcept {
   for (Slot& slot : slots_) {
     backend_.release(slot.pages.gate_up);
     backend_.release(slot.pages.down);
+  }
+}
+
+// What is there already stays.
+void PlainExpertMemory::allocate(Slot& slot) {
+  if (slot.pages.gate_up.data == nullptr) slot.pages.gate_up = backend_.allocate(shape_.gate_up_bytes);
+  if (slot.pages.down.data == nullptr) slot.pages.down = backend_.allocate(shape_.down_bytes);
+}
+
+void PlainExpertMemory::let_go(int index) {
+  Slot& slot = slots_[static_cast<size_t>(index)];
+  backend_.release(slot.pages.gate_up);
+  backend_.release(slot.pages.down);
+  slot.state = PageState::unmapped;
+}
+
+void PlainExpertMemory::take(int index) {
+  try {
+    allocate(slots_[static_cast<size_t>(index)]);
+  } catch (...) {
+    let_go(index);
+    throw;
   }
 }
 

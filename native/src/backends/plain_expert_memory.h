@@ -21,6 +21,8 @@ class PlainExpertMemory final : public ExpertMemory {
   void begin_read(int) override {}
   void end_read(int) override {}
   PageState state(int slot) const override;
+  void let_go(int slot) override;
+  void take(int slot) override;
 
  private:
   struct Slot {
@@ -28,9 +30,11 @@ class PlainExpertMemory final : public ExpertMemory {
     std::atomic<PageState> state = PageState::unmapped;
   };
 
+  void allocate(Slot& slot);
   void release() noexcept;
 
   Backend& backend_;
+  const ExpertMemoryShape shape_;
   std::vector<Slot> slots_;
 };
 

@@ -50,7 +50,18 @@ Napi::Function ExpertSlotsHandle::define(Napi::Env env) {
        method_named<&ExpertSlotsHandle::register_expert>("register"), method_named<&ExpertSlotsHandle::load>("load"),
        method_named<&ExpertSlotsHandle::cancel>("cancel"), method_named<&ExpertSlotsHandle::prioritize>("prioritize"),
        method_named<&ExpertSlotsHandle::reorder>("reorder"), method_named<&ExpertSlotsHandle::execute>("execute"),
-       method_named<&ExpertSlotsHandle::execute_here>("executeHere"), dispose_method()});
+       method_named<&ExpertSlotsHandle::execute_here>("executeHere"), method_named<&ExpertSlotsHandle::let_go>("letGo"),
+       method_named<&ExpertSlotsHandle::take>("take"), dispose_method()});
+}
+
+Napi::Value ExpertSlotsHandle::let_go(const Napi::CallbackInfo& info) {
+  runtime()->let_go(ExpertSlots::Call(runtime(), to_int(info[0]), ExpertSlots::Call::Kind::load));
+  return info.Env().Undefined();
+}
+
+Napi::Value ExpertSlotsHandle::take(const Napi::CallbackInfo& info) {
+  runtime()->take(ExpertSlots::Call(runtime(), to_int(info[0]), ExpertSlots::Call::Kind::load));
+  return info.Env().Undefined();
 }
 
 Napi::Value ExpertSlotsHandle::count(const Napi::CallbackInfo& info) { return Napi::Number::New(info.Env(), runtime()->count()); }

@@ -87,6 +87,8 @@ class ExpertSlotsHandle : public Handle<ExpertSlotsHandle, ExpertSlots> {
   Napi::Value reorder(const Napi::CallbackInfo& info);
   Napi::Value execute(const Napi::CallbackInfo& info);
   Napi::Value execute_here(const Napi::CallbackInfo& info);
+  Napi::Value let_go(const Napi::CallbackInfo& info);
+  Napi::Value take(const Napi::CallbackInfo& info);
 
   std::vector<ExpertSource> registered_;  // by number
 };

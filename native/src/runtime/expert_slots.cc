@@ -143,6 +143,7 @@ void ExpertSlots::Slot::settled(const LoadOutcome& told, std::exception_ptr erro
 void ExpertSlots::load(const Call& call, const ExpertSource& source, const LoadRequest& request, LoadListener& listener) {
   const int index = call.slot();
   Slot& slot = slot_at(index);
+  if (!slot.has_memory) throw Error(ErrorCode::internal, "slot " + std::to_string(index) + " has given its memory back");
   check_expert_source(source, shape_, "the expert for slot " + std::to_string(index));
   slot.listener = &listener;
   slot.biases = source.biases;
@@ -153,6 +154,16 @@ void ExpertSlots::load(const Call& call, const ExpertSource& source, const LoadR
     memory_->end_load(index, false);
     throw;
   }
+}
+
+void ExpertSlots::let_go(const Call& call) {
+  memory_->let_go(call.slot());
+  slot_at(call.slot()).has_memory = false;
+}
+
+void ExpertSlots::take(const Call& call) {
+  memory_->take(call.slot());
+  slot_at(call.slot()).has_memory = true;
 }
 
 void ExpertSlots::cancel(int index) { loader_->cancel(index); }

@@ -7,12 +7,10 @@ namespace {
 
 class FixedSlots final : public SlotMemory {
  public:
-  FixedSlots(DeviceArena& arena, const ExpertMemoryShape& shape) : arena_(arena), pages_(static_cast<size_t>(shape.slots)) {
+  FixedSlots(DeviceArena& arena, const ExpertMemoryShape& shape)
+      : arena_(arena), shape_(shape), pages_(static_cast<size_t>(shape.slots)) {
     try {
-      for (ExpertPages& pages : pages_) {
-        pages.gate_up = arena_.allocate(shape.gate_up_bytes);
-        pages.down = arena_.allocate(shape.down_bytes);
-      }
+      for (int slot = 0; slot < shape.slots; ++slot) take(slot);
     } catch (...) {
       release();
       throw;
@@ -27,6 +25,23 @@ class FixedSlots final : public SlotMemory {
   void move(int) override {}
   void give_up_claim(int) override {}
 
+  void let_go(int slot) override {
+    ExpertPages& pages = pages_[static_cast<size_t>(slot)];
+    arena_.release(pages.gate_up);
+    arena_.release(pages.down);
+  }
+
+  void take(int slot) override {
+    ExpertPages& pages = pages_[static_cast<size_t>(slot)];
+    try {
+      if (pages.gate_up.data == nullptr) pages.gate_up = arena_.allocate(shape_.gate_up_bytes);
+      if (pages.down.data == nullptr) pages.down = arena_.allocate(shape_.down_bytes);
+    } catch (...) {
+      let_go(slot);
+      throw;
+    }
+  }
+
  private:
   void release() noexcept {
     for (ExpertPages& pages : pages_) {
@@ -36,6 +51,7 @@ class FixedSlots final : public SlotMemory {
   }
 
   DeviceArena& arena_;
+  const ExpertMemoryShape shape_;
   std::vector<ExpertPages> pages_;
 };
 

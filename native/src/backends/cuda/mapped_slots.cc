@@ -91,6 +91,26 @@ class MappedSlots final : public SlotMemory {
     claiming.claimed = kNowhere;
   }
 
+  void let_go(int slot) override {
+    Slot& gone = at(slot);
+    const int64_t left = gone.mapped_at;
+    release(gone);
+    // As in leave(): only now may another slot stand there.
+    const std::lock_guard lock(mutex_);
+    if (gone.mapped_at == kNowhere) set_taken(left, false);
+  }
+
+  void take(int slot) override {
+    if (at(slot).created[0] || at(slot).created[1]) return;
+    try {
+      create(slot);
+    } catch (...) {
+      give_up_claim(slot);
+      let_go(slot);
+      throw;
+    }
+  }
+
  private:
   struct Slot {
     std::array<CUmemGenericAllocationHandle, kTypes> memory = {};
@@ -180,13 +200,16 @@ class MappedSlots final : public SlotMemory {
   }
 
   void release() noexcept {
-    for (Slot& slot : slots_) {
-      unmap(slot);
-      for (size_t type = 0; type < kTypes; ++type) {
-        if (!slot.created[type]) continue;
-        api_.release(slot.memory[type]);
-        arena_.give_back(ranges_[type].place_bytes());
-      }
+    for (Slot& slot : slots_) release(slot);
+  }
+
+  void release(Slot& slot) noexcept {
+    unmap(slot);
+    for (size_t type = 0; type < kTypes; ++type) {
+      if (!slot.created[type]) continue;
+      api_.release(slot.memory[type]);
+      slot.created[type] = false;
+      arena_.give_back(ranges_[type].place_bytes());
     }
   }
 

@@ -146,6 +146,25 @@ void PagedExpertMemory::end_load(int index, bool whole) {
   at(index).state = whole ? PageState::resident : PageState::unmapped;
 }
 
+// Uses and loads of the slot are over; the device may still be at what they asked for.
+void PagedExpertMemory::let_go(int index) {
+  Slot& slot = at(index);
+  context_.enter();
+  wait_for_writes(slot);
+  wait_for_reads(slot);
+  {
+    const std::lock_guard lock(mutex_);
+    slot.pages = {};
+  }
+  slot.state = PageState::unmapped;
+  memory_->let_go(index);
+}
+
+void PagedExpertMemory::take(int index) {
+  context_.enter();
+  memory_->take(index);
+}
+
 void PagedExpertMemory::begin_write(int index, const LoadLane& lane) {
   make_ready(index);
   if (!at(index).has_been_read) return;

@@ -55,6 +55,8 @@ class PagedExpertMemory final : public ExpertMemory {
   void begin_read(int slot) override;
   void end_read(int slot) override;
   PageState state(int slot) const override { return at(slot).state; }
+  void let_go(int slot) override;
+  void take(int slot) override;
 
   // Around what a lane writes to the slot, within its load; from several threads at a time. begin_write throws DEVICE_OUT_OF_MEMORY or
   // DEVICE_LOST to each of them where the slot cannot stand where it should.

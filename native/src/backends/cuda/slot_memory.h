@@ -25,6 +25,10 @@ class SlotMemory {
   virtual void move(int slot) = 0;
   // The slot stays where it stands, and the place claimed is free unless that is the same. Asks nothing of the driver.
   virtual void give_up_claim(int slot) = 0;
+  // Gives the slot's memory back, and takes it again; nothing is claimed, and nothing uses it. Ask the driver. take() throws
+  // DEVICE_OUT_OF_MEMORY; the slot is then without memory.
+  virtual void let_go(int slot) = 0;
+  virtual void take(int slot) = 0;
 };
 
 // Both zeroed. Throw DEVICE_OUT_OF_MEMORY.

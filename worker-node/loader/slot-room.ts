@@ -1,0 +1,94 @@
+import { assertInvariant } from '../../shared/errors/assert-invariant.js';
+import type { CacheDecisions } from '../../shared/planner/cache-decisions.js';
+import { type Expectation, type Expectations, isPinned } from './expectations.js';
+import { leastNeeded } from './least-needed.js';
+import type { SequenceProgress } from './sequence-progress.js';
+import type { Slot, SlotTable } from './slot-table.js';
+
+/** Working slots that a worker needs to get on at all. */
+const LEAST_WORKING = 1;
+
+/** What the schedule does with a slot that makes room. */
+export interface SlotYielding {
+  /** Its memory goes back to the device: nothing is in it that anybody uses. */
+  letGo(slot: Slot): void;
+  /** What is in it or on its way there goes; who expected it waits for another slot. */
+  displace(slot: Slot): void;
+}
+
+/**
+ * Which slots make room: for an execute that has none, and for others that want memory of the same device, as the rows of sequences do. It
+ * chooses; the schedule carries out what is chosen.
+ */
+export class SlotRoom {
+  constructor(
+    private readonly slots: SlotTable,
+    private readonly expectations: Expectations,
+    private readonly progress: SequenceProgress,
+    private readonly cache: CacheDecisions | null,
+  ) {}
+
+  /** Executes without a slot, beyond those that a free slot or one being emptied will serve. */
+  missingSlots(): number {
+    return this.expectations.needyCount - this.slots.workingIn('empty') - this.slots.workingIn('cancelling');
+  }
+
+  /** Working slots whose expectations may make room, best first. */
+  victims(which: 'all' | 'of other layers'): Slot[] {
+    const mayGo = (expectation: Expectation): boolean =>
+      !isPinned(expectation) && (which === 'all' || !this.progress.isAtMain(expectation));
+    return leastNeeded(this.slots.working, mayGo, (sequence) => this.progress.lastExecute(sequence));
+  }
+
+  /** Slots that have given their memory back, working ones first. */
+  get absent(): number[] {
+    return this.slots.slots.filter(({ phase }) => phase === 'absent').map(({ index }) => index);
+  }
+
+  /** How many slots could still give theirs back, though perhaps not at once. */
+  get spare(): number {
+    return this.slots.slots.length - this.absent.length - LEAST_WORKING;
+  }
+
+  /**
+   * Lets go of the memory of so many slots, as far as that can be now. What the cache keeps goes first, the experts that are used least before
+   * others; then empty working slots; then those of experts that are only foretold. A load that is given up frees its slot later.
+   */
+  giveMemoryBack(slots: number, schedule: SlotYielding): void {
+    for (let left = slots; left > 0; left -= 1) {
+      let slot = this.idleSlot();
+      if (slot === null && this.canSpareWorking) {
+        const victim = this.victims('all')[0];
+        if (victim === undefined) return;
+        schedule.displace(victim);
+        slot = victim.phase === 'empty' ? victim : null;
+      }
+      if (slot !== null) schedule.letGo(slot);
+    }
+  }
+
+  /** The slot has its memory again. */
+  memoryTaken(slot: Slot): void {
+    assertInvariant(slot.phase === 'absent', () => `slot ${slot.index} had given its memory back.`);
+    this.slots.enter(slot, 'empty');
+    if (!this.slots.isWorking(slot)) this.cache?.restoreFull(this.slots.entryOf(slot));
+  }
+
+  /** More working slots have memory, or are about to be empty, than there must be. */
+  private get canSpareWorking(): boolean {
+    const gone = this.slots.workingIn('absent') + this.slots.workingIn('cancelling');
+    return this.slots.working.length - gone > LEAST_WORKING;
+  }
+
+  private idleSlot(): Slot | null {
+    const entry = this.cache?.retireFull() ?? null;
+    if (entry !== null) {
+      const slot = this.slots.ofCache(entry);
+      const isIdle = slot.attached.size === 0 && (slot.phase === 'empty' || slot.phase === 'loaded');
+      assertInvariant(isIdle, () => `nobody uses slot ${slot.index}, whose entry is free.`);
+      return slot;
+    }
+    if (!this.canSpareWorking) return null;
+    return this.slots.working.findLast(({ phase }) => phase === 'empty') ?? null;
+  }
+}
