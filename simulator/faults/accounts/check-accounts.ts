@@ -81,20 +81,31 @@ function answerAccounts(
   });
 }
 
-/** The account whose passes have run these tokens, all but the one that was sampled last; it is taken out of the list. What was there from an earlier request is not run. */
+/**
+ * The account whose passes have run these tokens, all but the one that was sampled last; it is taken out of the list. What was there from
+ * an earlier request is not run. Several may begin with these tokens: the one that ran the fewest behind them is the answer's.
+ */
 function takeAccount(accounts: SequenceAccount[], tokenIds: readonly number[]): SequenceAccount | null {
-  const place = accounts.findIndex(({ passes }) => {
-    const [first] = passes;
-    if (first === undefined) return false;
-    const ran = tokenIds.slice(0, first.position);
-    for (const { position, tokenIds: ofPass } of passes) {
-      ran.length = Math.min(ran.length, position);
-      ran.push(...ofPass);
-    }
+  let best: { place: number; ran: number } | null = null;
+  for (const [place, account] of accounts.entries()) {
+    const ran = ranTokens(account, tokenIds);
     // Drafts behind them may have been run.
-    return tokenIds.every((tokenId, index) => ran[index] === tokenId);
-  });
-  return place < 0 ? null : (accounts.splice(place, 1)[0] ?? null);
+    if (!tokenIds.every((tokenId, index) => ran[index] === tokenId)) continue;
+    if (best === null || ran.length < best.ran) best = { place, ran: ran.length };
+  }
+  return best === null ? null : (accounts.splice(best.place, 1)[0] ?? null);
+}
+
+/** What an account's passes have run; what was there before its first one is taken from the answer's tokens. */
+function ranTokens({ passes }: SequenceAccount, tokenIds: readonly number[]): readonly number[] {
+  const [first] = passes;
+  if (first === undefined) return [];
+  const ran = tokenIds.slice(0, first.position);
+  for (const { position, tokenIds: ofPass } of passes) {
+    ran.length = Math.min(ran.length, position);
+    ran.push(...ofPass);
+  }
+  return ran;
 }
 
 function shadowsOf({ events }: SequenceAccount): number {
