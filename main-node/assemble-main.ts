@@ -30,6 +30,7 @@ import { ExpertDispatcher } from './pass/expert-dispatcher.js';
 import { LayerWaits } from './pass/layer-waits.js';
 import type { PassEngine } from './pass/pass-engine.js';
 import { PassPool } from './pass/pass-pool.js';
+import { JointDealer } from './pass/joint-dealer.js';
 import { PassRunner } from './pass/run-pass.js';
 import { ToldPasses } from './pass/told-passes.js';
 import { createContextRoom, type ExpertMemory, leastAnswerBytes } from './room/create-context-room.js';
@@ -100,6 +101,7 @@ function createEngine(
     ...{ shape, roster, prediction, spread, prefillOverlap, runtime, observer: events.passes },
     dispatcher: new ExpertDispatcher(roster, workerGraceMs, log),
     toldPasses: new ToldPasses(),
+    jointDealer: new JointDealer((id) => (roster.worker(id)?.status?.cache ?? null) !== null),
     miniBatchRows: miniBatchRowsFor(miniBatchRows, shape.hiddenSize),
     firstLayerAhead:
       isFirstLayerWorthAGuess(shape) &&

@@ -3,6 +3,7 @@ import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { Runtime } from '../../shared/runtime/runtime.js';
 import type { PlacedWorkers } from '../cluster/placed-workers.js';
 import type { ExpertDispatcher } from './expert-dispatcher.js';
+import type { JointDealer } from './joint-dealer.js';
 import type { LayerWaits } from './layer-waits.js';
 import type { PassObserver } from './pass-observer.js';
 import type { ToldPasses } from './told-passes.js';
@@ -13,6 +14,7 @@ export interface PassEngine {
   readonly roster: PlacedWorkers;
   readonly dispatcher: ExpertDispatcher;
   readonly toldPasses: ToldPasses;
+  readonly jointDealer: JointDealer;
   readonly miniBatchRows: number;
   /** Prompts' experts load while those of the layer before run. */
   readonly prefillOverlap: boolean;

@@ -80,6 +80,7 @@ export class PassRunner {
         spread,
       },
       roster,
+      this.engine.jointDealer,
     );
   }
 

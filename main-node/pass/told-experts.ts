@@ -3,6 +3,7 @@ import { expertsByWorker } from '../../shared/placement/experts-by-worker.js';
 import { prefillAssignment } from '../../shared/placement/prefill-workers.js';
 import type { PassRow, Placement, RowRun } from '../../shared/rpc/messages.js';
 import type { PlacedWorkers } from '../cluster/placed-workers.js';
+import type { JointDealer } from './joint-dealer.js';
 
 /** Experts of a layer that some rows of a pass are expected to need. */
 export interface ExpertWish {
@@ -47,10 +48,13 @@ export interface ToldPass {
 export class ToldExperts {
   private readonly layers = new Map<number, OwnLayer>();
   private decided = -1;
+  /** The dealer's number of the pass; null: nothing of it has been dealt. */
+  private dealtPass: number | null = null;
 
   constructor(
     readonly of: ToldPass,
     private readonly workers: Pick<PlacedWorkers, 'placement' | 'worker'>,
+    private readonly dealer: Pick<JointDealer, 'beginPass' | 'deal' | 'forget'>,
   ) {}
 
   isAnnounced(layer: number): boolean {
@@ -65,8 +69,7 @@ export class ToldExperts {
     if (told.announced) return;
     const held = this.heldWithOthers(layer, told);
     const wanted = wishes.flatMap(({ experts }) => experts).filter((expert) => !held.has(expert));
-    if (wanted.length > 0)
-      this.give(layer, told, assignMoreExperts(this.takers(layer, told), layer, held, wanted), wishes);
+    if (wanted.length > 0) this.give(layer, told, this.assign(layer, told, held, wanted), wishes);
   }
 
   /** Tells the workers of all experts of a layer that they have not been told of. */
@@ -112,11 +115,14 @@ export class ToldExperts {
   /** Goes on from what was told ahead for this very pass. */
   adopt(ahead: ToldExperts): void {
     for (const [layer, told] of ahead.layers) this.layers.set(layer, told);
+    this.dealtPass = ahead.dealtPass;
   }
 
   /** Nothing of all this will be asked for. */
   release(): void {
     const { pass, rows } = this.of;
+    const { placement: current } = this.workers;
+    if (this.dealtPass !== null && current !== null) this.dealer.forget(current, this.dealtPass);
     for (const [layer, { placement, holders }] of this.layers) {
       if (this.workers.placement?.epoch !== placement.epoch) continue;
       const pairs = [...holders].flatMap(([expert, ids]) => ids.map((id) => [expert, id] as const));
@@ -141,6 +147,19 @@ export class ToldExperts {
       for (const [expert, worker] of told ?? []) held.set(expert, worker);
     for (const [expert, [worker]] of holders) if (worker !== undefined) held.set(expert, worker);
     return held;
+  }
+
+  private assign(
+    layer: number,
+    told: OwnLayer,
+    held: ReadonlyMap<number, string>,
+    experts: readonly number[],
+  ): Map<number, string> {
+    const { placement } = told;
+    const takers = this.takers(layer, told);
+    this.dealtPass ??= this.dealer.beginPass();
+    const dealt = this.dealer.deal({ placement, takers, pass: this.dealtPass, layer, held }, experts);
+    return dealt ?? assignMoreExperts(takers, layer, held, experts);
   }
 
   private takers(layer: number, { placement }: OwnLayer): Placement {

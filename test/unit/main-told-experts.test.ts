@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { PredictionPost } from '../../main-node/decode/prediction-post.js';
+import { JointDealer } from '../../main-node/pass/joint-dealer.js';
 import { toldByPrediction } from '../../main-node/pass/told-by-prediction.js';
 import { ToldExperts, type ToldPass } from '../../main-node/pass/told-experts.js';
 import { assignMoreExperts, takersOf } from '../../shared/placement/joint-assignment.js';
@@ -110,6 +111,7 @@ describe('main: what it tells workers for a pass of several sequences', () => {
         ...changes,
       },
       workers,
+      new JointDealer(() => false),
     );
   }
   const wish = (sequence: number, experts: number[]) => ({ experts, run: { sequence, position: 10, rows: 1 } });

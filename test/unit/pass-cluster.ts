@@ -7,6 +7,7 @@ import { LayerWaits } from '../../main-node/pass/layer-waits.js';
 import type { PassEngine } from '../../main-node/pass/pass-engine.js';
 import { RequestCounters, type MemberRows, type PassMember } from '../../main-node/pass/pass-member.js';
 import type { PassSlot } from '../../main-node/pass/pass-pool.js';
+import { JointDealer } from '../../main-node/pass/joint-dealer.js';
 import { PassRunner } from '../../main-node/pass/run-pass.js';
 import { ToldPasses } from '../../main-node/pass/told-passes.js';
 import { planPlacement } from '../../shared/placement/plan-placement.js';
@@ -117,6 +118,7 @@ export class PassCluster {
     };
     this.runner = new PassRunner({
       ...{ shape, roster: this.workers, dispatcher: new ExpertDispatcher(this.workers, 10, silentLog) },
+      ...{ jointDealer: new JointDealer(() => false) },
       ...{ toldPasses: this.passes, miniBatchRows: ALL_ROWS, prefillOverlap: true, spread: 'group', observer: null },
       ...{ prediction: { source: 'sep', layersAhead: 1 }, firstLayerAhead: false },
       ...{ draftCosts: { passed: () => undefined }, layerWaits: new LayerWaits(layers), runtime: { nowMs: () => 0 } },

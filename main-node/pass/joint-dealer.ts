@@ -1,0 +1,76 @@
+import { requirePresent } from '../../shared/errors/assert-invariant.js';
+import { ExpertDealer } from '../../shared/placement/expert-dealer.js';
+import { groupForLayer } from '../../shared/placement/plan-placement.js';
+import { isStrict } from '../../shared/placement/strict-homes.js';
+import type { Placement } from '../../shared/rpc/messages.js';
+
+/** A layer of a pass of several sequences, and what the workers have been told of it so far. */
+export interface DealtLayer {
+  placement: Placement;
+  /** The placement by which the layer's experts are given (takersOf). */
+  takers: Placement;
+  /** As beginPass has said. */
+  pass: number;
+  layer: number;
+  /** expert -> worker that has been told of it. */
+  held: ReadonlyMap<number, string>;
+}
+
+/**
+ * Deals the experts that are predicted for passes of several sequences. Their predictions come several layers ahead, so each expert goes to
+ * the worker whose nearest other load is the most layers away (ExpertDealer), which has the longest to load it. Passes are counted in the
+ * order in which they begin.
+ */
+export class JointDealer {
+  private dealer: { epoch: number; loads: ExpertDealer } | null = null;
+  private nextPass = 0;
+
+  /** `keeps`: a worker keeps experts, which are to stay at their homes then. */
+  constructor(private readonly keeps: (workerId: string) => boolean) {}
+
+  /** Layers, and loads of layers, that are remembered. */
+  get openCount(): number {
+    return this.dealer?.loads.openCount ?? 0;
+  }
+
+  /** The number of the next pass. */
+  beginPass(): number {
+    return this.nextPass++;
+  }
+
+  /**
+   * expert -> worker, of experts that nobody has been told of. Null: they are not dealt, because the layer has a group of its own, an expert
+   * workers of its own, or a worker keeps experts.
+   */
+  deal({ placement, takers, pass, layer, held }: DealtLayer, experts: readonly number[]): Map<number, string> | null {
+    const { workers } = placement;
+    if (isStrict(placement) || groupForLayer(takers, layer).length < workers.length) return null;
+    if (workers.some(({ id }) => this.keeps(id))) return null;
+    const loads = this.loadsUnder(placement);
+    const ordinal = pass * placement.layers + layer;
+    const places = new Map(workers.map(({ id }, place) => [id, place]));
+    for (const [expert, id] of held) {
+      const place = places.get(id);
+      if (place !== undefined) loads.give(ordinal, expert, place);
+    }
+    const fresh = [...new Set(experts)].filter((expert) => !held.has(expert)).sort((left, right) => left - right);
+    const dealt = loads.deal(ordinal, fresh);
+    return new Map(
+      fresh.map((expert, index) => {
+        const worker = workers[dealt[index] ?? -1];
+        return [expert, requirePresent(worker, 'an expert is dealt to a worker of the placement.').id];
+      }),
+    );
+  }
+
+  /** The pass is not run after all. */
+  forget({ epoch, layers }: Placement, pass: number): void {
+    if (this.dealer?.epoch === epoch) this.dealer.loads.forget(pass * layers, (pass + 1) * layers);
+  }
+
+  /** Under another placement the workers have forgotten what they were told. */
+  private loadsUnder({ epoch, workers, layers }: Placement): ExpertDealer {
+    if (this.dealer?.epoch !== epoch) this.dealer = { epoch, loads: new ExpertDealer(workers.length, layers) };
+    return this.dealer.loads;
+  }
+}
