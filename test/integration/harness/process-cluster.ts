@@ -40,7 +40,7 @@ export class ProcessCluster {
     this.daemons.set(main.name, main);
   }
 
-  /** `mainFlags`: of main only. */
+  /** `mainFlags`: of main only. With `--experts local` or `both` main has one worker more, its own. */
   static async start(
     model: TestModel,
     workers: number,
@@ -55,12 +55,18 @@ export class ProcessCluster {
       ...['--discovery', 'static', '--host', '127.0.0.1', '--port', '0', '--threads', '1', '--log-level', 'info'],
     ];
     const ofMain = [...modelFlags, ...flags, ...on.flags('main'), ...mainFlags];
-    const main = await TestDaemon.start('main', ofMain, 'main', log, on.environment('main'));
+    const main = await TestDaemon.start('main', ofMain, 'main', log, on.environment('main')).catch(
+      (thrown: unknown) => {
+        log.print();
+        throw thrown;
+      },
+    );
     const cluster = new ProcessCluster(flags, modelFlags, main, log, on);
     try {
       await Promise.all(Array.from({ length: workers }, (_, index) => cluster.startWorker(`worker-${index}`)));
       if (shadow) await cluster.startShadow('shadow');
-      await cluster.waitForRoster(workers, shadow ? 1 : 0);
+      const own = mainFlags.includes('--experts') ? 1 : 0;
+      await cluster.waitForRoster(workers + own, shadow ? 1 : 0);
       return cluster;
     } catch (thrown) {
       log.print();

@@ -36,10 +36,13 @@ export class TestDaemon {
     log: TestLog,
     environment: Readonly<Record<string, string>> = {},
   ): Promise<TestDaemon> {
-    const entry = join(packageRoot(), 'dist', `${role}-node`, 'main.js');
+    // A main with experts of its own needs a worker's code too, which only `odmoe` brings together. Alone a daemon starts sooner.
+    const entry = flags.includes('--experts')
+      ? [join(packageRoot(), 'bin', 'odmoe'), role]
+      : [join(packageRoot(), 'dist', `${role}-node`, 'main.js')];
     // Several tests run at a time, and few of them are about HTTP.
     const quiet = role === 'main' ? ['--http', 'off'] : [];
-    const child = spawn(process.execPath, [entry, '--id', name, ...quiet, ...flags], {
+    const child = spawn(process.execPath, [...entry, '--id', name, ...quiet, ...flags], {
       stdio: ['ignore', 'pipe', 'pipe'],
       env: { ...process.env, ...environment },
     });
