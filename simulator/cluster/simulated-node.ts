@@ -45,6 +45,8 @@ export class SimulatedNode {
   ) {
     this.runtime = new VirtualRuntime(clock, world.seed);
     this.runtime.kill();
+    const { id, role, main } = settings;
+    if (role === 'main' && main.experts !== 'workers') network.setOwnWorker(id, ownWorkerId(id));
   }
 
   /** Also the name of its host. */

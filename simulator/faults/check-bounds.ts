@@ -9,6 +9,8 @@ const KNOWN_PASSES = REMEMBERED_RANGES + 3;
 const MOST_LAYERS = 4;
 /** What is remembered of positions and passes apart from the rows of the passes that are known. */
 const OTHERS = 4;
+/** Before the names of what main's own worker holds. */
+const OF_OWN_WORKER = 'ownWorker.';
 
 /** What a node may remember of one answer in the making, however long that is. */
 function bounds({ nodes }: Scenario): Readonly<Record<string, number>> {
@@ -30,7 +32,9 @@ export function checkBounds(cluster: SimulatedCluster, scenario: Scenario): stri
   const problems: string[] = [];
   for (const node of cluster.nodes.values()) {
     for (const [name, count] of Object.entries(node.openCounts() ?? {})) {
-      const most = (allowed[name] ?? Infinity) * Math.max(sequences, node.openCounts()?.['sequences'] ?? 0);
+      const most =
+        (allowed[name.replace(OF_OWN_WORKER, '')] ?? Infinity) *
+        Math.max(sequences, node.openCounts()?.['sequences'] ?? 0);
       if (count > most)
         problems.push(`${node.id} remembers ${count} ${name} for ${sequences} sequences, and ${most} may be`);
     }

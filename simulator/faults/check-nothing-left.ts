@@ -63,7 +63,10 @@ function clientsLeft(cluster: SimulatedCluster): string[] {
 
 /** A peer that talks nonsense may have told of placements that never come; how much of that waits is bounded. */
 function mayStay(name: string, { faults }: Scenario): boolean {
-  return name === 'earlyPredictions' && faults.some(({ kind }) => kind === 'nonsense');
+  return (
+    (name === 'earlyPredictions' || name === 'ownWorker.earlyPredictions') &&
+    faults.some(({ kind }) => kind === 'nonsense')
+  );
 }
 
 /** A pause of a dial, or a join, may have begun meanwhile. */

@@ -1,3 +1,4 @@
+import { ownWorkerId } from '../../main-node/own-worker.js';
 import type { NodeStatus } from '../../shared/rpc/messages.js';
 import type { Violation } from './accounts/violation.js';
 import type { ScenarioWorld } from './scenario-world.js';
@@ -11,17 +12,17 @@ export type Statuses = ReadonlyMap<string, NodeStatus>;
 /** Without requests: each worker's own figures are what its device has done. */
 export function checkLoads(scenario: Scenario, world: ScenarioWorld, statuses: Statuses): Violation[] {
   const problems: string[] = [];
-  for (const { settings } of scenario.nodes) {
-    const status = statuses.get(settings.id);
-    const seen = world.devices.get(settings.id)?.loaded;
-    if (settings.role !== 'worker' || status === undefined || seen === undefined) continue;
+  for (const { id, host, keepsExperts } of workersOf(scenario)) {
+    const status = statuses.get(id);
+    const seen = world.devices.get(host)?.loaded;
+    if (status === undefined || seen === undefined) continue;
     const { loads, evictions, storageReadBytes } = status;
     if (loads !== seen.loads || storageReadBytes !== seen.readBytes)
       problems.push(
-        `${settings.id} tells of ${loads} loads of ${storageReadBytes} bytes, its device made ${seen.loads} of ${seen.readBytes}`,
+        `${id} tells of ${loads} loads of ${storageReadBytes} bytes, its device made ${seen.loads} of ${seen.readBytes}`,
       );
-    if (settings.worker.pools === null && evictions !== loads)
-      problems.push(`${settings.id} keeps nothing and has dropped ${evictions} of ${loads} experts that it loaded`);
+    if (!keepsExperts && evictions !== loads)
+      problems.push(`${id} keeps nothing and has dropped ${evictions} of ${loads} experts that it loaded`);
   }
   return problems.map((detail) => ({ invariant: 'accounts add up', detail }));
 }
@@ -35,18 +36,35 @@ export function checkWorkers(
 ): Violation[] {
   if (events.some((event) => event.kind === 'message' && isTrouble(event.message.kind))) return [];
   const problems: string[] = [];
-  for (const { settings } of scenario.nodes) {
-    const [first, last] = [before.get(settings.id), after.get(settings.id)];
-    if (settings.role !== 'worker' || settings.worker.pools !== null) continue;
-    if (first === undefined || last === undefined || first.identity.bootId !== last.identity.bootId) continue;
-    const account = new WorkerAccount(settings.id, MAIN);
+  for (const { id, keepsExperts } of workersOf(scenario)) {
+    const [first, last] = [before.get(id), after.get(id)];
+    if (keepsExperts || first === undefined || last === undefined) continue;
+    if (first.identity.bootId !== last.identity.bootId) continue;
+    const account = new WorkerAccount(id, MAIN);
     for (const event of events) account.take(event);
     for (const name of ['reloads', 'executions', 'latePredictions'] as const) {
       const told = last[name] - first[name];
-      if (told !== account[name]) problems.push(`${settings.id} tells of ${told} ${name}; there were ${account[name]}`);
+      if (told !== account[name]) problems.push(`${id} tells of ${told} ${name}; there were ${account[name]}`);
     }
   }
   return problems.map((detail) => ({ invariant: 'accounts add up', detail }));
+}
+
+/** A scenario's worker, on its own host or in main's process (main.experts). */
+interface ScenarioWorker {
+  id: string;
+  host: string;
+  keepsExperts: boolean;
+}
+
+function workersOf({ nodes }: Scenario): ScenarioWorker[] {
+  return nodes.flatMap(({ settings: { id, role, main, worker, device } }): ScenarioWorker[] => {
+    const keepsExperts = worker.pools !== null;
+    if (role === 'worker') return [{ id, host: id, keepsExperts }];
+    if (role !== 'main' || main.experts === 'workers') return [];
+    // On a device with a budget it keeps experts in what answers leave.
+    return [{ id: ownWorkerId(id), host: id, keepsExperts: keepsExperts || device.memoryBudgetBytes > 0 }];
+  });
 }
 
 /** Another placement, or a fault, makes a worker forget what it was told. */

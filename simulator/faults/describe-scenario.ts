@@ -26,15 +26,17 @@ function describeShared({ settings }: ScenarioNode): string {
 function describeNode({ settings, startMs, wallSkewMs, fetches }: ScenarioNode): string {
   const { id, role, main, worker, shadow, device, mainAddress } = settings;
   const { maxActiveSequences, maxQueuedRequests, contextMemoryBytes, reusePrefixes } = main;
-  const { prefillRows, miniBatchRows, prefillOverlap } = main;
+  const { prefillRows, miniBatchRows, prefillOverlap, experts } = main;
   const ofRequests = { maxActiveSequences, maxQueuedRequests, contextMemoryBytes, reusePrefixes };
   const { slots, cachePolicy, pools } = worker;
-  const own =
-    role === 'main'
-      ? fields({ ...ofRequests, prefillRows, miniBatchRows, prefillOverlap })
-      : role === 'shadow'
-        ? fields(shadow)
-        : `${slots} slots, ${pools === null ? 'no cache' : `cache ${cachePolicy} (${fields(pools)})`}`;
+  const ofMain = fields({ ...ofRequests, prefillRows, miniBatchRows, prefillOverlap, experts });
+  const ofWorker = `${slots} slots, ${pools === null ? 'no cache' : `cache ${cachePolicy} (${fields(pools)})`}`;
+  const ofRole = {
+    main: experts === 'workers' ? ofMain : `${ofMain}, ${ofWorker}`,
+    shadow: fields(shadow),
+    worker: ofWorker,
+  };
+  const own = ofRole[role];
   const more = [
     ...(device.memoryBudgetBytes > 0 ? [`budget ${device.memoryBudgetBytes} bytes`] : []),
     ...(mainAddress !== null ? ['joins main'] : []),

@@ -39,7 +39,7 @@ type BudgetedSettings = Pick<NodeSettings, 'main' | 'worker'>;
 
 /**
  * Device memory of a node in bytes; 0: no limit. A tight budget holds what the node needs to start and to answer one request at a time,
- * a loose one all that its settings may ever ask for. `mayNotFit`: it may be too little for the node to start.
+ * a loose one all that its settings may ever ask for. What experts of main's own worker take beyond a slot goes when rows need it. `mayNotFit`: it may be too little for the node to start.
  */
 export function drawBudget(
   random: SeededRandom,
@@ -77,17 +77,25 @@ export function budgetKind(
   return memoryBudgetBytes >= mostBytes(settings.role, model, settings) ? 'holdsAll' : 'holdsSome';
 }
 
-function leastBytes(role: RoleSetting, model: ScenarioModel, { worker }: BudgetedSettings): number {
+function leastBytes(role: RoleSetting, model: ScenarioModel, { main, worker }: BudgetedSettings): number {
   // Pools that are asked for come beside all slots.
   const slots = worker.pools === null ? 1 : drawnSlots(worker);
-  if (role === 'worker') return DEVICE_BYTES.slotSharedBytes + slots * DEVICE_BYTES.slotBytes + poolBytes(worker.pools);
-  return modelBytes(role, model) + sequenceBytes(model);
+  if (role === 'worker') return slotsBytes(slots) + poolBytes(worker.pools);
+  return modelBytes(role, model) + sequenceBytes(model) + (hasOwnWorker(role, main) ? slotsBytes(1) : 0);
+}
+
+function hasOwnWorker(role: RoleSetting, { experts }: BudgetedSettings['main']): boolean {
+  return role === 'main' && experts !== 'workers';
 }
 
 function mostBytes(role: RoleSetting, model: ScenarioModel, { main, worker }: BudgetedSettings): number {
-  if (role === 'worker')
-    return DEVICE_BYTES.slotSharedBytes + drawnSlots(worker) * DEVICE_BYTES.slotBytes + poolBytes(worker.pools);
-  return modelBytes(role, model) + mostActiveSequences(main.maxActiveSequences) * sequenceBytes(model);
+  if (role === 'worker') return slotsBytes(drawnSlots(worker)) + poolBytes(worker.pools);
+  const ofSequences = mostActiveSequences(main.maxActiveSequences) * sequenceBytes(model);
+  return modelBytes(role, model) + ofSequences + (hasOwnWorker(role, main) ? slotsBytes(drawnSlots(worker)) : 0);
+}
+
+function slotsBytes(slots: number): number {
+  return DEVICE_BYTES.slotSharedBytes + slots * DEVICE_BYTES.slotBytes;
 }
 
 /** A scenario's workers say how many slots they have. */

@@ -46,6 +46,7 @@ function drawFaults(random: SeededRandom, nodes: readonly ScenarioNode[]): Fault
 function drawFault(random: SeededRandom, kind: FaultKind, nodes: readonly ScenarioNode[]): Fault {
   const ids = nodes.map(({ settings }) => settings.id);
   const others = ids.filter((id) => id !== MAIN);
+  const hasOwnWorker = nodes.some(({ settings }) => settings.role === 'main' && settings.main.experts !== 'workers');
   // main is hit less often: most of what runs ends with it.
   const node = random.chance(0.15) ? MAIN : random.pick(others);
   const peer = random.pick(ids.filter((id) => id !== node));
@@ -54,7 +55,7 @@ function drawFault(random: SeededRandom, kind: FaultKind, nodes: readonly Scenar
     kind,
     atMs: random.int(BUSY_MS),
     forMs,
-    node: nodeFor(kind, node, others, random),
+    node: nodeFor(kind, node, { others, hasOwnWorker }, random),
     peer,
     seed: random.int(2 ** 31),
   };
@@ -69,8 +70,15 @@ function jumpAndRestart(random: SeededRandom, jump: Fault): Fault[] {
 const OF_WORKERS: ReadonlySet<FaultKind> = new Set(['failingReads', 'slowReads', 'flippedBits']);
 
 /** Some faults are of one role only. */
-function nodeFor(kind: FaultKind, drawn: string, others: readonly string[], random: SeededRandom): string {
+function nodeFor(
+  kind: FaultKind,
+  drawn: string,
+  { others, hasOwnWorker }: { others: readonly string[]; hasOwnWorker: boolean },
+  random: SeededRandom,
+): string {
   const workers = others.filter((id) => id.startsWith('w'));
-  if (OF_WORKERS.has(kind)) return random.pick(workers);
+  // Main's own pack stays as it is: others fetch from it.
+  const readers = kind !== 'flippedBits' && hasOwnWorker ? [...workers, MAIN] : workers;
+  if (OF_WORKERS.has(kind)) return random.pick(readers);
   return kind === 'secondMain' ? MAIN : drawn;
 }

@@ -7,6 +7,8 @@ import { drawBudget, drawContextMemory } from './draw-budget.js';
 import { MAIN, type DrawnLink, type DrawnPace, type ScenarioModel, type ScenarioNode } from './scenario.js';
 
 export const MAX_WORKERS = 8;
+/** Who runs main's experts; mostly workers of the LAN. */
+const EXPERTS_OF_MAIN = ['workers', 'workers', 'workers', 'local', 'both', 'both'] as const;
 /** Where main listens. */
 const PORT = 7600;
 const SHORT_MS = { keepaliveIntervalMs: 300, keepaliveTimeoutMs: 200, executeTimeoutMs: 4000, reconnectDelayMs: 100 };
@@ -117,6 +119,7 @@ function drawSettings(
     ...shared,
     main: {
       ...defaults.main,
+      experts: role === 'main' ? random.fork('experts').pick(EXPERTS_OF_MAIN) : 'workers',
       maxActiveSequences: random.pick(['auto', 'auto', 1, 2, 3, 4, 16] as const),
       maxQueuedRequests: random.pick([1, 8, 16]),
       contextMemoryBytes: drawContextMemory(random.fork('context'), model),

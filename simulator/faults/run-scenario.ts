@@ -1,11 +1,13 @@
 import { mostActiveSequences } from '../../shared/config/setting-limits.js';
 import { UNRESPONSIVE_PAUSE_MS } from '../../main-node/cluster/membership.js';
+import { ownWorkerId } from '../../main-node/own-worker.js';
 import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import { isRecurrent, type ModelShape } from '../../shared/model/model-shape.js';
 import type { GenerateRequest, Placement } from '../../shared/rpc/messages.js';
 import { REPLIES_HELD_LIMIT, STREAM_BACKLOG_LIMIT_BYTES } from '../../shared/rpc/limits.js';
 import { SeededRandom } from '../../shared/runtime/seeded-random.js';
 import { SimulatedCluster, type SimulatedAnswer } from '../cluster/simulated-cluster.js';
+import type { SimulatedNode } from '../cluster/simulated-node.js';
 import { DrawnLinks } from '../network/link-model.js';
 import type { OperationLog } from '../timing/operation-log.js';
 import { RecordingLinks } from '../timing/recording-links.js';
@@ -101,7 +103,7 @@ class ScenarioRun {
     const recurrent = shape.layers.map(({ mixer }) => isRecurrent(mixer));
     this.alignment = new AlignmentWatch(MAIN, (layer) => recurrent[layer] === true);
     this.injector = new FaultInjector(cluster, world, scenario);
-    this.epochs = new EpochWatch((host) => cluster.nodes.get(host)?.runtime);
+    this.epochs = new EpochWatch((id) => (cluster.nodes.get(id) ?? mainOf(cluster, id))?.runtime);
     cluster.network.tap = (...said) => {
       this.recorder.messages(...said);
       this.epochs.messages(...said);
@@ -312,6 +314,11 @@ function requestsOf(
       return { drawn, request: { ...request, promptTokenIds: [...before, ...request.promptTokenIds] } };
     }),
   );
+}
+
+/** The main whose own worker has this id. */
+function mainOf({ nodes }: SimulatedCluster, id: string): SimulatedNode | undefined {
+  return [...nodes.values()].find((node) => ownWorkerId(node.id) === id);
 }
 
 function codeOf(error: unknown): unknown {

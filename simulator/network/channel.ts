@@ -24,7 +24,7 @@ export interface ChannelOwner {
   readonly silenceLimitMs: number;
 }
 
-/** Sees each message as it is given to the network and as it arrives. */
+/** Sees each message as it is given to the network and as it arrives, with the nodes that it goes from and to. */
 export type MessageTap = (way: 'sent' | 'arrived', from: string, to: string, message: PeerMessage) => void;
 
 /** What a side asks of the network that it is part of. */
@@ -75,13 +75,17 @@ export class ChannelSide {
   private readonly sentBefore: { frame: Frame; message: PeerMessage | null }[] = [];
   /** Since when the peer would have answered no ping; null: it would. */
   silentSinceMs: number | null = null;
+  /** Who says what is said here: mostly hosts have one node, which has the host's name. */
+  readonly names: { own: string; peer: string };
 
   constructor(
     private readonly network: ChannelNetwork,
     readonly owner: ChannelOwner,
     readonly peerHost: string,
     readonly label: string,
-  ) {}
+  ) {
+    this.names = { own: owner.host, peer: peerHost };
+  }
 
   get isOpen(): boolean {
     return this.open;
@@ -112,7 +116,8 @@ export class ChannelSide {
 
   /** This side says, or is told, a message: for whoever listens to all of them. */
   tell(way: 'sent' | 'arrived', message: PeerMessage): void {
-    const [from, to] = way === 'sent' ? [this.owner.host, this.peerHost] : [this.peerHost, this.owner.host];
+    const { own, peer } = this.names;
+    const [from, to] = way === 'sent' ? [own, peer] : [peer, own];
     this.network.tap?.(way, from, to, message);
   }
 

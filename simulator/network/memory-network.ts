@@ -42,7 +42,8 @@ export class MemoryNetwork implements ChannelNetwork {
   private readonly announcements = new Map<string, Announcement>();
   private readonly watchers = new Map<object, (announcement: Announcement) => void>();
   private nextPort = 40_000;
-  /** Hears of every message between peers as it is sent and as it arrives, with the hosts that it goes from and to. */
+  private readonly ownWorkers = new Map<string, string>();
+  /** Hears of every message between peers as it is sent and as it arrives, with the nodes that it goes from and to. */
   tap: MessageTap | null = null;
   /** The most replies that waited for a reader, and the most bytes that one side of a connection had under way. */
   mostUnread = 0;
@@ -57,6 +58,16 @@ export class MemoryNetwork implements ChannelNetwork {
   /** Connections of a host's process that are not over. */
   openSides(host: string): number {
     return [...this.sides].filter(({ owner, isOpen }) => isOpen && owner.host === host).length;
+  }
+
+  /** The worker at a host is not the host's own node, but runs in its process (main.experts). */
+  setOwnWorker(host: string, id: string): void {
+    this.ownWorkers.set(host, id);
+  }
+
+  /** Id of whoever serves as a worker at a host. */
+  workerAt(host: string): string {
+    return this.ownWorkers.get(host) ?? host;
   }
 
   /** Returns the port; null: it is taken. */

@@ -54,8 +54,11 @@ export function memoryTransport(network: MemoryNetwork, host: string, runtime: V
   ): Promise<Reply> => callOnce(open(address, method, request, timeoutMs), method, timeoutMs, lost);
   return {
     serve: (options) => serve(network, owner(silenceOf(options.network)), options),
-    openWorkerStream: (address, settings) =>
-      openMemoryStream(openStream(address, WORKER_SERVE.path, settings), WORKER_SERVE, 'WORKER_LOST'),
+    openWorkerStream: (address, settings) => {
+      const side = openStream(address, WORKER_SERVE.path, settings);
+      side.names.peer = network.workerAt(side.peerHost);
+      return openMemoryStream(side, WORKER_SERVE, 'WORKER_LOST');
+    },
     openShadowStream: (address, settings) =>
       openMemoryStream(openStream(address, SHADOW_SERVE.path, settings), SHADOW_SERVE, 'SHADOW_LOST'),
     openPackSource: (address, idleLimitMs = PIECE_IDLE_LIMIT_MS) => {
@@ -124,7 +127,7 @@ async function* bytesOf(pieces: AsyncIterable<{ bytes: Uint8Array }>): AsyncGene
 
 async function serve(network: MemoryNetwork, owner: ChannelOwner, options: RpcServerOptions): Promise<RpcServer> {
   const streams = new Set<PeerStream<never, unknown>>();
-  const accept = acceptor(options, streams);
+  const accept = acceptor(network, options, streams);
   const port = network.listen(owner.host, options.port, { ...owner, accept });
   if (port === null)
     throw new OdmoeError('PORT_UNAVAILABLE', `cannot listen on ${owner.host}:${options.port}: the port is in use`);
@@ -136,6 +139,7 @@ async function serve(network: MemoryNetwork, owner: ChannelOwner, options: RpcSe
 }
 
 function acceptor(
+  network: MemoryNetwork,
   options: RpcServerOptions,
   streams: Set<PeerStream<never, unknown>>,
 ): (side: ChannelSide, path: string, bytes: Buffer, peerHost: string) => void {
@@ -162,6 +166,7 @@ function acceptor(
     else if (path === PACK_READ.path && pack !== undefined)
       answerStreaming(side, PACK_READ, bytes, log, (request, signal) => pack.read(request, signal), packPieces);
     else if (path === WORKER_SERVE.path && worker !== undefined) {
+      side.names.own = network.workerAt(side.owner.host);
       const stream = track(acceptMemoryStream(side, WORKER_SERVE, () => streams.delete(stream)));
       worker(stream, peerHost);
     } else if (path === SHADOW_SERVE.path && shadow !== undefined) {
