@@ -203,11 +203,20 @@ function shadowListener({ roster, predictionPost, draftCosts, observer }: Cluste
   };
 }
 
+export interface AssembleOptions {
+  identity: NodeIdentity;
+  giveUp: GiveUp;
+  /** Empty: HTTP clients are served nowhere. */
+  httpAddress: () => string;
+  /** Empty: main has no worker of its own. */
+  ownWorkerId: string;
+}
+
 /** Puts the parts of a main together; nothing runs yet. */
 export function assemble(
   settings: NodeSettings,
   loaded: AssembledParts,
-  { identity, giveUp, httpAddress }: { identity: NodeIdentity; giveUp: GiveUp; httpAddress: () => string },
+  { identity, giveUp, httpAddress, ownWorkerId }: AssembleOptions,
   log: Logger,
 ): MainParts {
   const { runtime, transport } = loaded.environment;
@@ -250,7 +259,7 @@ export function assemble(
   const told = () => ({
     placement: roster.placement,
     groupReason: roster.groupReason,
-    httpAddress: httpAddress(),
+    ...{ httpAddress: httpAddress(), ownWorkerId },
     ...engine.layerWaits.told(roster.connectedWorkers()),
     links: roster.links(),
     ...inference.counts(),

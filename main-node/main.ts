@@ -72,7 +72,12 @@ async function serveMain(
   const { runtime, transport, discovery } = loaded.environment;
   const identity = createNodeIdentity(settings, loaded.source, loaded.device.info(), runtime);
   let door: Door | null = null;
-  const parts = assemble(settings, loaded, { identity, giveUp, httpAddress: () => door?.address ?? '' }, log);
+  const parts = assemble(
+    settings,
+    loaded,
+    { identity, giveUp, httpAddress: () => door?.address ?? '', ownWorkerId: ownWorker?.id ?? '' },
+    log,
+  );
   const { membership, inference } = parts;
   const server = await transport.serve({
     host: settings.listenHost,

@@ -86,6 +86,7 @@ export function statusJson(status: StatusReply): Record<string, unknown> {
     placement: snakeCaseKeys(status.placement),
     group_reason: status.groupReason,
     http_address: status.httpAddress === '' ? null : status.httpAddress,
+    own_worker_id: (status.ownWorkerId ?? '') === '' ? null : status.ownWorkerId,
     active_sequences: status.activeSequences,
     queued_requests: status.queuedRequests,
     requests: status.requests,
@@ -120,20 +121,31 @@ function rowsPerPass({ passes }: StatusReply, earlier: EarlierStatus | null): st
   return passes && count > 0 ? ((passes.rows - before.rows) / count).toFixed(1) : null;
 }
 
-function rosterRow(node: NodeStatus, { links }: StatusReply): string[] {
+function rosterRow(node: NodeStatus, { links, ownWorkerId = '' }: StatusReply): string[] {
+  const { identity } = node;
+  const isOnMain = identity.id === ownWorkerId;
   const roundTripMs = links.find(({ peer }) => peer === node.identity.id)?.roundTripMs ?? 0;
   return [
-    node.identity.id,
-    shortRole(node.identity.role),
-    node.identity.address,
+    identity.id,
+    isOnMain ? `${shortRole(identity.role)} on main` : shortRole(identity.role),
+    identity.address,
     formatDuration(node.uptimeMs),
+    ...(isOnMain ? MEMORY_OF_MAIN : memoryCells(node)),
+    roundTripMs === 0 ? '' : `${roundTripMs.toFixed(2)} ms`,
+    identity.device,
+    identity.release,
+  ];
+}
+
+/** Main's row says it. */
+const MEMORY_OF_MAIN: readonly string[] = ['', '', '', ''];
+
+function memoryCells(node: NodeStatus): string[] {
+  return [
     formatBytes(node.deviceMemoryUsedBytes),
     formatBytes(node.deviceMemoryHighWaterBytes),
     node.deviceMemoryBudgetBytes === 0 ? 'none' : formatBytes(node.deviceMemoryBudgetBytes),
     formatBytes(node.residentMemoryBytes),
-    roundTripMs === 0 ? '' : `${roundTripMs.toFixed(2)} ms`,
-    node.identity.device,
-    node.identity.release,
   ];
 }
 

@@ -15,7 +15,7 @@ export function NodeCard({ node, release }: NodeProps): JSX.Element {
     <li class={`card node node-${node.state}`} data-node={node.id} data-state={node.state}>
       <header class="node-head">
         <h3>{node.id}</h3>
-        {node.role !== node.id && <span class="quiet small">{node.role}</span>}
+        {node.role !== node.id && <span class="quiet small">{node.isOnMain ? `${node.role} on main` : node.role}</span>}
         <NodeState node={node} />
       </header>
       <p class="quiet small node-device" title={node.deviceReason}>
@@ -29,7 +29,11 @@ export function NodeCard({ node, release }: NodeProps): JSX.Element {
           {node.fetch !== null && <FetchProgress fetch={node.fetch} />}
           <div class="node-body">
             <div class="node-meters">
-              <MemoryMeter memory={node.memory} />
+              {node.isOnMain ? (
+                <p class="quiet small">Its memory is a part of main's.</p>
+              ) : (
+                <MemoryMeter memory={node.memory} />
+              )}
               <WaitMeter node={node} />
               <HopTable node={node} />
             </div>

@@ -11,7 +11,10 @@ const ROLES: Readonly<Record<RoleName, NodeRole>> = {
 };
 
 /** A node that main is connected with, or main itself. */
-export function presentNode(node: NodeStatus, { placement, links, workerWaits, workerHops }: StatusReply): NodeView {
+export function presentNode(
+  node: NodeStatus,
+  { placement, links, workerWaits, workerHops, ownWorkerId = '' }: StatusReply,
+): NodeView {
   const { id } = node.identity;
   const group = placement?.groups.findIndex(({ workerIds }) => workerIds.includes(id)) ?? -1;
   const link = links.find(({ peer }) => peer === id);
@@ -20,6 +23,7 @@ export function presentNode(node: NodeStatus, { placement, links, workerWaits, w
   return {
     ...factsOf(node),
     state: isFetching(node) ? 'fetching' : 'up',
+    isOnMain: id === ownWorkerId,
     reason: '',
     group: group < 0 ? null : group,
     link:
@@ -40,10 +44,10 @@ export function presentNode(node: NodeStatus, { placement, links, workerWaits, w
 /** A node as it was when it was lost. */
 export function lostNode({ identity, address, status, reason }: LostNode): NodeView {
   const facts = factsOf(atDialledAddress(status ?? emptyNodeStatus(identity), address));
-  return { ...facts, state: 'lost', reason, group: null, link: null, waits: null, hops: null };
+  return { ...facts, state: 'lost', isOnMain: false, reason, group: null, link: null, waits: null, hops: null };
 }
 
-type Facts = Omit<NodeView, 'state' | 'reason' | 'group' | 'link' | 'waits' | 'hops'>;
+type Facts = Omit<NodeView, 'state' | 'isOnMain' | 'reason' | 'group' | 'link' | 'waits' | 'hops'>;
 
 /** What a node has told of itself. */
 function factsOf(node: NodeStatus): Facts {

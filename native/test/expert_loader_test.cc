@@ -249,6 +249,54 @@ void keeps_to_its_budget() {
   check(device->backend()->info().used_bytes == 0, "a refusal takes nothing");
 }
 
+void gives_memory_of_slots_back() {
+  using Kind = ExpertSlots::Call::Kind;
+  const TestDirectory directory;
+  const ExpertSource source = store_expert(directory.path("expert"), gaussian_weights(kShape, 5), {.codec = CodecKind::huffman});
+  const LoaderOptions options = options_for({source});
+  const ExpertSlotBytes bytes = expert_slot_bytes(*open_backend("auto"), kShape, 1, options);
+  const uint64_t all = 2 * bytes.slot_bytes + bytes.shared_bytes;
+  const auto device = std::make_shared<Device>(open_backend("auto", 1, all));
+  Backend& backend = *device->backend();
+  const auto slots = std::make_shared<ExpertSlots>(device, kShape, 2, 1, options);
+  const auto load = [&](int slot) {
+    AwaitedLoad settled;
+    const ExpertSlots::Call call(slots, slot, Kind::load);
+    slots->load(call, source, {}, settled);
+    check(settled.wait().loaded, "loaded");
+  };
+  const std::vector<float> input = random_values(static_cast<size_t>(kShape.hidden_size), 6);
+  const auto execute = [&](int slot) {
+    std::vector<float> output(input.size());
+    const ExpertSlots::Call call(slots, slot, Kind::execute);
+    const auto as_bytes = [&](const std::vector<float>& values) {
+      return std::span(reinterpret_cast<const uint8_t*>(values.data()), values.size() * sizeof(float));
+    };
+    const std::span<uint8_t> written(reinterpret_cast<uint8_t*>(output.data()), output.size() * sizeof(float));
+    slots->execute(call, 1, as_bytes(input), written);
+    return output;
+  };
+  load(0);
+  load(1);
+  const std::vector<float> expected = execute(0);
+  slots->let_go(ExpertSlots::Call(slots, 0, Kind::load));
+  check(backend.info().used_bytes == all - bytes.slot_bytes, "the slot's memory has gone back");
+  check_refused(ErrorCode::internal, [&] { execute(0); });
+  check_refused(ErrorCode::internal, [&] { load(0); });
+  check_same(execute(1), expected, "the other slot's expert");
+  DeviceBuffer taken = backend.allocate(bytes.slot_bytes);
+  check_refused(ErrorCode::device_out_of_memory, [&] { slots->take(ExpertSlots::Call(slots, 0, Kind::load)); });
+  check(backend.info().used_bytes == all, "a refusal takes nothing");
+  check_refused(ErrorCode::internal, [&] { load(0); });
+  backend.release(taken);
+  slots->take(ExpertSlots::Call(slots, 0, Kind::load));
+  slots->take(ExpertSlots::Call(slots, 0, Kind::load));
+  check(backend.info().used_bytes == all, "the slot has its memory again, once");
+  check_refused(ErrorCode::internal, [&] { execute(0); });
+  load(0);
+  check_same(execute(0), expected, "loaded anew");
+}
+
 }  // namespace
 
 void add_expert_loader_cases(std::vector<Case>& cases) {
@@ -273,6 +321,7 @@ void add_expert_loader_cases(std::vector<Case>& cases) {
   cases.push_back({name + "loads what main waits for first", loads_what_main_waits_for_first});
   cases.push_back({name + "takes no memory once warm", takes_no_memory_once_warm});
   cases.push_back({name + "keeps to its budget", keeps_to_its_budget});
+  cases.push_back({name + "gives memory of slots back", gives_memory_of_slots_back});
 }
 
 }  // namespace odmoe::test

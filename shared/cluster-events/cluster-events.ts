@@ -50,6 +50,8 @@ export interface NodeView {
   role: NodeRole;
   /** 'lost': it was there, and is so no longer. 'fetching': its experts are not all on its disk. */
   state: 'up' | 'fetching' | 'lost';
+  /** A worker in main's own process: its memory is a part of main's. */
+  isOnMain: boolean;
   /** Why it was lost; empty: it was not. */
   reason: string;
   /** Of a worker; null: a spare, or no worker. */

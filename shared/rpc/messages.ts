@@ -385,10 +385,9 @@ export interface StatusReply {
   tokens: number;
   /** Why groups have the size that they have; empty without a placement. */
   groupReason: string;
-  /** Of layers and workers that decode has waited for. */
+  /** Of layers and workers that decode has waited for. `workerHops` left out: not known. */
   layerWaits: LayerWait[];
   workerWaits: WorkerWait[];
-  /** Left out: not known. */
   workerHops?: WorkerHops[];
   /** Of main with each peer that is connected. */
   links: LinkBytes[];
@@ -396,4 +395,6 @@ export interface StatusReply {
   passes?: PassCounts | null;
   /** "host:port" where main serves HTTP clients; empty: nowhere. */
   httpAddress: string;
+  /** Of the worker in main's own process, whose memory is a part of main's; empty, or left out: there is none. */
+  ownWorkerId?: string;
 }

@@ -28,6 +28,7 @@ function memoryOf(parts: Partial<MemoryView>, budgetBytes: number): MemoryView {
 
 const IDLE: Omit<NodeView, 'id' | 'role' | 'address' | 'device' | 'memory'> = {
   state: 'up',
+  isOnMain: false,
   reason: '',
   group: null,
   deviceReason: '',

@@ -50,7 +50,8 @@ describe('a main with a worker of its own', () => {
   it('answers alone what one process answers', async () => {
     const running = await begin('local');
     assertSameAnswer(await running.ask(REQUEST), expected);
-    const { nodes, placement } = await running.status();
+    const { nodes, placement, ownWorkerId } = await running.status();
+    assert.equal(ownWorkerId, OWN);
     assert.deepEqual(
       nodes.map(({ identity }) => identity.id),
       ['main', OWN],

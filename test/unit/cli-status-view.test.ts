@@ -65,6 +65,16 @@ const STATUS: StatusReply = {
 };
 
 describe('the status of a cluster', () => {
+  it('marks the worker in main’s own process, whose memory main’s row has', () => {
+    const row = (ownWorkerId: string): string =>
+      statusLines({ ...STATUS, ownWorkerId }, null).find((line) => line.startsWith('w2')) ?? '';
+    assert.match(row(''), /^w2 +worker +10\.0\.0\.1:7000 .*150 MB/);
+    assert.match(row('w2'), /^w2 +worker on main +10\.0\.0\.1:7000 /);
+    assert.doesNotMatch(row('w2'), /MB/);
+    assert.equal(statusJson({ ...STATUS, ownWorkerId: 'w2' })['own_worker_id'], 'w2');
+    assert.equal(statusJson(STATUS)['own_worker_id'], null);
+  });
+
   it('says what rows of sequences take, where there are any', () => {
     assert.doesNotMatch(statusLines(STATUS, null).join('\n'), /rows of sequences/);
     const [main, ...others] = STATUS.nodes;

@@ -288,7 +288,7 @@ const MEMBERS: Record<string, Record<string, true>> = {
     workerWaits: true,
     workerHops: true,
     links: true,
-    httpAddress: true,
+    ...{ httpAddress: true, ownWorkerId: true },
   } satisfies Names<Messages.StatusReply>,
   LayerWait: {
     ...{ layer: true, passes: true, waitMs: true },
