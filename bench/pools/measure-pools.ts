@@ -13,7 +13,7 @@ import type { CompressionState } from '../../shared/planner/load-profile.js';
 import type { PoolPlan, PoolPlans } from '../../shared/planner/plan-pools.js';
 
 /** Residency follows the time of whole passes, which this benchmark has none of. */
-export type MeasuredPolicy = Exclude<CachePolicy, 'residency'> | 'none';
+export type MeasuredPolicy = Exclude<CachePolicy, 'residency' | 'popularity'> | 'none';
 export const MEASURED_POLICIES = [
   'planned',
   'lru',

@@ -8,7 +8,10 @@ const PARTS = ['exponents', 'signMantissa'] as const;
 export interface LinkLoad {
   /** Time of the link for each part of the expert; 0: the part is not read. */
   readonly partMs: Readonly<Record<(typeof PARTS)[number], number>>;
-  /** The load takes no less, from when the link first works for it. */
+  /**
+   * Recovering plain values: the load takes no less, from when the link first works for it. The threads that recover are the device's: what one
+   * load takes of them the others wait for.
+   */
   readonly recoverMs: number;
   urgent: boolean;
   order: ExpertOrder | null;
@@ -25,9 +28,18 @@ interface Entry {
   readonly load: LinkLoad;
   readonly arrival: number;
   left: LinkRead[];
-  beganMs: number | null;
+  began: Began | null;
   /** When the load ends; null: something of it is still to be read. */
   endMs: number | null;
+}
+
+/** What the link, or an entry, began a load with. */
+interface Began {
+  readonly ms: number;
+  /** What had not been recovered yet of loads that were read before. */
+  readonly behindMs: number;
+  /** Recovering of all loads read until then. */
+  readonly recoveredMs: number;
 }
 
 interface Working {
@@ -46,6 +58,9 @@ export class LinkSchedule {
   private working: Working | null = null;
   private timeMs = -Infinity;
   private arrivals = 0;
+  /** Recovering of all loads that have been read, and when it is over. */
+  private recoveredMs = 0;
+  private recoverEndMs = -Infinity;
 
   get size(): number {
     return this.entries.length;
@@ -58,7 +73,7 @@ export class LinkSchedule {
         ? Array.from({ length: TENSORS }, (_, tensor) => ({ part, tensor, ms: load.partMs[name] / TENSORS }))
         : [],
     );
-    const entry: Entry = { load, arrival: this.arrivals++, left, beganMs: null, endMs: null };
+    const entry: Entry = { load, arrival: this.arrivals++, left, began: null, endMs: null };
     this.entries.push(entry);
     if (left.length === 0) this.end(entry);
   }
@@ -119,13 +134,24 @@ export class LinkSchedule {
     if (entry === null || read === null) return null;
     const begun = read;
     entry.left = entry.left.filter((other) => other !== begun);
-    entry.beganMs ??= this.timeMs;
+    entry.began ??= this.beganNow();
     this.working = { entry, read, endMs: this.timeMs + read.ms };
     return this.working;
   }
 
   private end(entry: Entry): void {
-    entry.endMs = Math.max(this.timeMs, (entry.beganMs ?? this.timeMs) + entry.load.recoverMs);
+    const { recoverMs } = entry.load;
+    const { ms, behindMs, recoveredMs } = entry.began ?? this.beganNow();
+    const othersMs = behindMs + this.recoveredMs - recoveredMs;
+    entry.endMs = recoverMs === 0 ? this.timeMs : Math.max(this.timeMs, ms + othersMs + recoverMs);
+    if (recoverMs === 0) return;
+    this.recoveredMs += recoverMs;
+    this.recoverEndMs = Math.max(this.recoverEndMs, ms + othersMs + recoverMs);
+  }
+
+  private beganNow(): Began {
+    const { timeMs, recoverEndMs, recoveredMs } = this;
+    return { ms: timeMs, behindMs: Math.max(0, recoverEndMs - timeMs), recoveredMs };
   }
 
   private clone(): LinkSchedule {
@@ -133,6 +159,8 @@ export class LinkSchedule {
     const copies = new Map(this.entries.map((entry) => [entry, { ...entry }]));
     copy.entries = [...copies.values()];
     copy.timeMs = this.timeMs;
+    copy.recoveredMs = this.recoveredMs;
+    copy.recoverEndMs = this.recoverEndMs;
     if (this.working !== null) {
       const { entry } = this.working;
       copy.working = { ...this.working, entry: copies.get(entry) ?? entry };

@@ -1,6 +1,6 @@
 /**
  * What a worker keeps of the experts it loads: the pools F, C, S and E of ZipMoE (section 3.4, "Pool Dispatching"), F and C alone where
- * their sizes follow FluxMoE's planner (residency), and LRU, FIFO and Marking over whole experts to compare with. Pure: it decides, its caller loads, executes and reports.
+ * their sizes follow FluxMoE's planner (residency), and LRU, FIFO, Marking and fixed popularity over whole experts to compare with. Pure: it decides, its caller loads, executes and reports.
  *
  * An expert's use begins with `acquire`, which says what is in memory, where to load it and what of it to keep; what it must load is
  * reported by `loaded`; `release` ends it. From acquire to release it is pinned: nothing of it is evicted, and no entry that it
@@ -9,7 +9,7 @@
 import type { CompressionState } from './load-profile.js';
 import { POOLS, type CacheEntries, type Pool, type PoolCapacities } from './pool-capacities.js';
 
-export const CACHE_POLICIES = ['planned', 'lru', 'fifo', 'marking', 'residency'] as const;
+export const CACHE_POLICIES = ['planned', 'lru', 'fifo', 'marking', 'popularity', 'residency'] as const;
 export type CachePolicy = (typeof CACHE_POLICIES)[number];
 
 /** Pools that a policy uses. */

@@ -19,6 +19,8 @@ export class LayerPools {
   readonly frequencies: FrequencyList;
   private readonly ownKept = new Map<number, KeptExpert>();
   private capacities: PoolCapacities = NO_CAPACITIES;
+  /** Of policy popularity: each expert's rank when the layer was first given room. */
+  private ranks: ReadonlyMap<number, number> | null = null;
   private arrivals = 0;
   private uses = 0;
 
@@ -36,6 +38,7 @@ export class LayerPools {
 
   setCapacities(capacities: PoolCapacities): void {
     this.capacities = capacities;
+    if (this.setting.policy === 'popularity' && capacities.full > 0) this.ranks ??= this.ranksNow();
     for (const pool of POOLS) {
       while (this.members(pool).length > capacities[pool]) {
         const members = this.members(pool);
@@ -70,7 +73,7 @@ export class LayerPools {
     kept.pool = null;
     const { policy } = this.setting;
     const usable = poolsOf(policy);
-    const pools = usable.length > 1 ? this.poolsByRank(expert, from) : usable;
+    const pools = usable.length > 1 ? this.poolsByRank(expert, from) : this.isWanted(expert) ? usable : [];
     kept.pool = pools.find((pool) => this.capacities[pool] > 0 && this.makeRoom(pool, kept, from)) ?? null;
     if (kept.pool !== null) this.ownKept.set(expert, kept);
     return this.find(expert);
@@ -103,6 +106,19 @@ export class LayerPools {
     });
     if (from === null) return dispatched;
     return [...dispatched.filter((pool) => POOLS.indexOf(pool) < POOLS.indexOf(from)), from];
+  }
+
+  /** Policy popularity keeps those that were used most when the layer was first given room; the others keep whatever is used. */
+  private isWanted(expert: number): boolean {
+    if (this.setting.policy !== 'popularity') return true;
+    return (this.ranks?.get(expert) ?? Infinity) < this.capacities.full;
+  }
+
+  /** Of experts that were used as often as each other the lower number comes first. */
+  private ranksNow(): ReadonlyMap<number, number> {
+    const frequency = (expert: number): number => this.frequencies.of(expert);
+    const byUse = [...Array(this.setting.experts).keys()].sort((left, right) => frequency(right) - frequency(left));
+    return new Map(byUse.map((expert, rank) => [expert, rank]));
   }
 
   private makeRoom(pool: Pool, kept: KeptExpert, from: Pool | null): boolean {
@@ -141,6 +157,9 @@ export class LayerPools {
         return leastBy(idle, ({ arrival }) => arrival);
       case 'marking':
         return this.unmarked(members, idle);
+      case 'popularity':
+        // The layer may have had more room once.
+        return idle.find(({ expert }) => !this.isWanted(expert));
     }
   }
 

@@ -41,6 +41,7 @@ const CACHINGS: Record<string, Caching> = {
   'a plan of its own': { worker: { cacheBytes: 512 * 1024 }, hits: [] },
   'full experts by LRU': { ...pools({ full: 6 }, 'lru'), hits: ['full'] },
   'full experts by FIFO': { ...pools({ full: 6 }, 'fifo'), hits: ['full'] },
+  'full experts by popularity': { ...pools({ full: 6 }, 'popularity'), hits: ['full'] },
   'full experts by marking': { ...pools({ full: 6 }, 'marking'), hits: ['full'] },
   'whole and compressed experts, divided anew every other pass': {
     worker: { ...pools({ full: 3, compressed: 5 }, 'residency').worker, replanPasses: 2 },

@@ -77,6 +77,40 @@ describe('link schedule', () => {
     ]);
   });
 
+  it('recovers one load after the other, whatever is read meanwhile', () => {
+    const nothing = { exponents: 0, signMantissa: 0 };
+    const kept = [0, 1, 2].map(() => load({ partMs: nothing, recoverMs: 4 }));
+    const read = load({ partMs: { exponents: 3, signMantissa: 7 }, recoverMs: 4 });
+    const schedule = new LinkSchedule();
+    for (const each of [read, ...kept]) schedule.begin(each, 20);
+    const names = new Map([[read, 'read'], ...kept.map((each, index) => [each, `kept ${index}`] as const)]);
+    assert.deepEqual(ends(schedule, names), [
+      ['kept 0', 24],
+      ['kept 1', 28],
+      ['kept 2', 32],
+      // Its own comes behind theirs: 4 times 4 ms, though it has been read after 10.
+      ['read', 36],
+    ]);
+    const later = load({ partMs: nothing, recoverMs: 4 });
+    schedule.begin(later, 50);
+    assert.deepEqual(ends(schedule, new Map([[later, 'later']])), [['later', 54]]);
+  });
+
+  it('makes no load wait for recovering that reading takes longer than', () => {
+    const loads = [0, 1, 2].map((index) => load({ recoverMs: 12, urgent: index === 2 }));
+    const schedule = new LinkSchedule();
+    loads.forEach((each, index) => schedule.begin(each, index));
+    const names = new Map(loads.map((each, index) => [each, String(index)]));
+    assert.deepEqual(
+      ends(schedule, names).map(([name, endMs]) => [name, Math.round(endMs)]),
+      [
+        ['2', 15],
+        ['0', 24],
+        ['1', 36],
+      ],
+    );
+  });
+
   it('goes by blocks, in which exponents come first', () => {
     const [later, left, right, schedule] = [load(), load(), load(), new LinkSchedule()];
     for (const each of [later, left, right]) schedule.begin(each, 0);

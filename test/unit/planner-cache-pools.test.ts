@@ -212,6 +212,18 @@ describe('cache policies to compare with', () => {
     // 2 began a phase and took 0's place; 1 is unmarked and makes room for 3.
     assert.deepEqual(states(pools).slice(0, 4), ['missing', 'missing', 'full', 'full']);
   });
+
+  it('popularity keeps those that were used most before, whatever is used later', () => {
+    const pools = poolsOf(room, 'popularity');
+    pools.seedCounts(1, [1, 5, 0, 5]);
+    pools.setCapacities(new Map([[1, room]]));
+    for (const expert of [0, 2, 2, 2, 1, 0, 2, 3]) {
+      pools.activated(1, expert, 4);
+      useOnce(pools, expert, 1);
+    }
+    const kept = pools.kept().map(({ expert }) => expert);
+    assert.deepEqual([kept, pools.counters.evictions], [[1, 3], 0]);
+  });
 });
 
 /** What a test knows of the memory behind the entries: which expert's bytes each one holds. */
