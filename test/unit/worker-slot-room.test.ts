@@ -32,6 +32,12 @@ class Worker {
     this.take(this.schedule.handle({ kind: 'execute', ticket, pass, rows, layer: 0, expert, last: true }));
   }
 
+  /** For a row that has not come yet. */
+  foretell(expert: number): void {
+    const { pass, rows } = passOfSequence(1, this.asked + 1, 1);
+    this.take(this.schedule.handle({ kind: 'predict', source: 'main', pass, rows, layer: 0, experts: [expert] }));
+  }
+
   give(slots: number): void {
     this.take(this.schedule.handle({ kind: 'memoryWanted', slots }));
   }
@@ -45,7 +51,8 @@ class Worker {
 
   /** Ends all that is under way, and what that begins. */
   settle(): void {
-    while (this.loading.size + this.running.length > 0) {
+    const { schedule } = this;
+    while (this.loading.size + this.running.length > 0 || schedule.wantsGraceEnd) {
       for (const slot of [...this.loading]) {
         this.loading.delete(slot);
         this.take(
@@ -59,7 +66,8 @@ class Worker {
         this.answered.push(ticket);
         this.take(this.schedule.handle({ kind: 'executeSettled', slot }));
       }
-      if (this.schedule.wantsTurnEnd) this.take(this.schedule.handle({ kind: 'turnEnded' }));
+      if (schedule.wantsTurnEnd) this.take(schedule.handle({ kind: 'turnEnded' }));
+      else if (schedule.wantsGraceEnd) this.take(schedule.handle({ kind: 'graceEnded' }));
     }
   }
 
@@ -92,6 +100,19 @@ describe('memory of slots that others want', () => {
     assert.equal(worker.answered.length, KEPT + 1);
   });
 
+  it('comes from experts that are only foretold, but not while they load', () => {
+    const worker = new Worker();
+    for (let expert = 0; expert < WORKING + KEPT; expert += 1) worker.foretell(expert);
+    worker.give(WORKING + KEPT);
+    assert.equal(worker.withoutMemory.size, 0);
+    worker.settle();
+    worker.give(WORKING + KEPT);
+    assert.equal(worker.schedule.room.spare, 0);
+    worker.execute(0);
+    worker.settle();
+    assert.equal(worker.answered.length, 1);
+  });
+
   it('is used again once it is back', () => {
     const worker = new Worker();
     worker.give(WORKING + KEPT);
@@ -106,7 +127,7 @@ describe('memory of slots that others want', () => {
 
   it('goes and comes at any time without an execute being lost, or run where there is no memory', () => {
     const step = fc.oneof(
-      fc.record({ kind: fc.constant('execute' as const), of: fc.nat(EXPERTS - 1) }),
+      fc.record({ kind: fc.constantFrom('execute' as const, 'foretell' as const), of: fc.nat(EXPERTS - 1) }),
       fc.record({ kind: fc.constantFrom('settle' as const, 'takeBack' as const), of: fc.constant(0) }),
       fc.record({ kind: fc.constant('give' as const), of: fc.integer({ min: 1, max: WORKING + KEPT }) }),
     );
@@ -115,6 +136,7 @@ describe('memory of slots that others want', () => {
         const worker = new Worker(kept);
         for (const { kind, of } of steps) {
           if (kind === 'execute') worker.execute(of);
+          else if (kind === 'foretell') worker.foretell(of);
           else if (kind === 'give') worker.give(of);
           else if (kind === 'takeBack') worker.takeBack();
           else worker.settle();
@@ -126,6 +148,9 @@ describe('memory of slots that others want', () => {
           worker.schedule.room.absent,
           [...worker.withoutMemory].sort((left, right) => left - right),
         );
+        // Nothing is asked for or under way: all can go but the last.
+        worker.give(WORKING + kept);
+        assert.equal(worker.schedule.room.spare, 0);
       }),
     );
   });

@@ -35,9 +35,7 @@ export class SlotRoom {
 
   /** Working slots whose expectations may make room, best first. */
   victims(which: 'all' | 'of other layers'): Slot[] {
-    const mayGo = (expectation: Expectation): boolean =>
-      !isPinned(expectation) && (which === 'all' || !this.progress.isAtMain(expectation));
-    return leastNeeded(this.slots.working, mayGo, (sequence) => this.progress.lastExecute(sequence));
+    return this.victimsAmong(this.slots.working, which);
   }
 
   /** Slots that have given their memory back, working ones first. */
@@ -52,18 +50,14 @@ export class SlotRoom {
 
   /**
    * Lets go of the memory of so many slots, as far as that can be now. What the cache keeps goes first, the experts that are used least before
-   * others; then empty working slots; then those of experts that are only foretold. A load that is given up frees its slot later.
+   * others; then empty working slots; then experts that are only foretold, even for the rows that want the memory: those would wait for
+   * themselves. What is being loaded is left alone: whoever expects it would load it again at once. Who wants the memory asks again.
    */
   giveMemoryBack(slots: number, schedule: SlotYielding): void {
     for (let left = slots; left > 0; left -= 1) {
-      let slot = this.idleSlot();
-      if (slot === null && this.canSpareWorking) {
-        const victim = this.victims('all')[0];
-        if (victim === undefined) return;
-        schedule.displace(victim);
-        slot = victim.phase === 'empty' ? victim : null;
-      }
-      if (slot !== null) schedule.letGo(slot);
+      const slot = this.idleSlot() ?? this.foretoldSlot(schedule);
+      if (slot === null) return;
+      schedule.letGo(slot);
     }
   }
 
@@ -78,6 +72,22 @@ export class SlotRoom {
   private get canSpareWorking(): boolean {
     const gone = this.slots.workingIn('absent') + this.slots.workingIn('cancelling');
     return this.slots.working.length - gone > LEAST_WORKING;
+  }
+
+  private victimsAmong(slots: readonly Slot[], which: 'all' | 'of other layers'): Slot[] {
+    const mayGo = (expectation: Expectation): boolean =>
+      !isPinned(expectation) && (which === 'all' || !this.progress.isAtMain(expectation));
+    return leastNeeded(slots, mayGo, (sequence) => this.progress.lastExecute(sequence));
+  }
+
+  /** A slot whose expert nobody has asked for yet, without it from now on. Null: there is none. */
+  private foretoldSlot(schedule: SlotYielding): Slot | null {
+    const mayYield = (slot: Slot): boolean =>
+      slot.phase === 'loaded' && (this.canSpareWorking || !this.slots.isWorking(slot));
+    const [victim] = this.victimsAmong(this.slots.slots.filter(mayYield), 'all');
+    if (victim === undefined) return null;
+    schedule.displace(victim);
+    return this.slots.isWorking(victim) ? victim : this.idleSlot();
   }
 
   private idleSlot(): Slot | null {
