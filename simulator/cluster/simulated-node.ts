@@ -8,6 +8,7 @@ import { type OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.j
 import type { Logger } from '../../shared/log/logger.js';
 import type { Pack } from '../../packs/format/open-pack.js';
 import type { PeerMessage } from '../../shared/rpc/stream-pace.js';
+import { SeededRandom } from '../../shared/runtime/seeded-random.js';
 import { VirtualRuntime, WALL_ZERO_MS } from '../../shared/runtime/virtual-runtime.js';
 import type { VirtualClock } from '../../shared/runtime/virtual-clock.js';
 import { startShadow } from '../../shadow-node/main.js';
@@ -22,7 +23,7 @@ export interface NodeWorld {
   openPack(directory: string | null, runtime: VirtualRuntime): Promise<Pack>;
   dataDirectory: string;
   log: Logger;
-  /** Draws of the process follow from it and from how often it has been started. */
+  /** Draws of the process follow from it, from the process's id and from how often it has been started. */
   seed: number;
 }
 
@@ -92,7 +93,9 @@ export class SimulatedNode {
   start(wallSkewMs = 0): void {
     const { seed, log } = this.world;
     this.starts += 1;
-    const runtime = new VirtualRuntime(this.clock, seed + this.starts * SEEDS_APART, WALL_ZERO_MS + wallSkewMs);
+    // No two processes draw the same: their boot ids would be equal.
+    const ownSeed = new SeededRandom(seed).fork(`${this.id} ${this.starts}`).int(MOST_SEEDS);
+    const runtime = new VirtualRuntime(this.clock, ownSeed, WALL_ZERO_MS + wallSkewMs);
     this.runtime = runtime;
     this.node = null;
     this.failure = null;
@@ -168,5 +171,4 @@ export class SimulatedNode {
   }
 }
 
-/** So that the draws of one start are not those of another node. */
-const SEEDS_APART = 1_000_003;
+const MOST_SEEDS = 2 ** 48;
