@@ -1,4 +1,4 @@
-import { InvalidArgumentError, type Command } from 'commander';
+import { InvalidArgumentError, Option, type Command } from 'commander';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
@@ -9,7 +9,14 @@ import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { snakeCaseKeys } from '../../shared/json/snake-case.js';
 import { EmulatedLan, type LanHost } from './emulated-lan.js';
 import { runSystem } from './run-system.js';
-import { distributedLlamaSystem, llamaSystem, odmoeSystem, type Speeds, type System } from './systems.js';
+import {
+  distributedLlamaSystem,
+  DLLAMA_BUFFERS,
+  llamaSystem,
+  odmoeSystem,
+  type Speeds,
+  type System,
+} from './systems.js';
 
 const MOST_WORKERS = 16;
 const MOST_TOKENS = 4096;
@@ -21,6 +28,7 @@ interface PeersFlags {
   dllama?: string;
   dllamaModel?: string;
   dllamaTokenizer?: string;
+  dllamaBuffer: (typeof DLLAMA_BUFFERS)[number];
   workers: number;
   threads: number;
   rounds: number;
@@ -49,6 +57,11 @@ export function registerBenchPeers(bench: Command): void {
     .option('--dllama <file>', 'the program dllama')
     .option('--dllama-model <file>', 'the same model for distributed-llama')
     .option('--dllama-tokenizer <file>', 'its tokenizer')
+    .addOption(
+      new Option('--dllama-buffer <type>', 'what it sends: q80 with q40 weights, f32 with f32 weights')
+        .choices(DLLAMA_BUFFERS)
+        .default('q80'),
+    )
     .option('--workers <count>', 'hosts beside the first', wholeNumberFlag(1, MOST_WORKERS), 2)
     .option('--threads <count>', 'processor threads of each process', wholeNumberFlag(1, 256), 1)
     .option('--rounds <count>', 'times that each system has its turn', wholeNumberFlag(1, 100), 3)
@@ -109,7 +122,7 @@ function systemsOf(flags: PeersFlags, hosts: readonly LanHost[]): System[] {
     systems.push(llamaSystem(resolve(llamaBin), resolve(gguf), hosts, workload));
   }
   if (dllama !== undefined && dllamaModel !== undefined && dllamaTokenizer !== undefined) {
-    const model = { path: resolve(dllamaModel), tokenizerPath: resolve(dllamaTokenizer) };
+    const model = { path: resolve(dllamaModel), tokenizerPath: resolve(dllamaTokenizer), buffer: flags.dllamaBuffer };
     systems.push(distributedLlamaSystem(resolve(dllama), model, hosts, workload));
   }
   return systems;

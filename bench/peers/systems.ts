@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { odmoeCommand } from '../../cli/demo/daemon-process.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
@@ -29,6 +30,10 @@ export interface System {
   /** @throws INTERNAL where the output has no figures */
   parse: (output: string) => Speeds;
 }
+
+/** What distributed-llama sends: f32 goes with f32 weights, q80 with q40 weights. */
+export const DLLAMA_BUFFERS = ['f32', 'q80'] as const;
+type DllamaBuffer = (typeof DLLAMA_BUFFERS)[number];
 
 export interface Workload {
   promptTokens: number;
@@ -84,7 +89,7 @@ export function llamaSystem(binaries: string, ggufPath: string, hosts: readonly 
   const threads = ['-t', String(workload.threads)];
   const servers = others.map((host) => ({
     ...{ host, port: LLAMA_PORT, ready: null },
-    command: [join(binaries, 'rpc-server'), '-H', host.address, '-p', String(LLAMA_PORT), ...threads],
+    command: [rpcServer(binaries), '-H', host.address, '-p', String(LLAMA_PORT), ...threads],
   }));
   const addresses = others.map(({ address }) => `${address}:${LLAMA_PORT}`).join(',');
   const tokens = ['-p', String(workload.promptTokens), '-n', String(workload.answerTokens)];
@@ -95,14 +100,21 @@ export function llamaSystem(binaries: string, ggufPath: string, hosts: readonly 
   };
 }
 
-/** `dllama inference` with a worker on each other host. */
+/** Newer versions call it ggml-rpc-server. */
+function rpcServer(binaries: string): string {
+  const newer = join(binaries, 'ggml-rpc-server');
+  return existsSync(newer) ? newer : join(binaries, 'rpc-server');
+}
+
+/** `dllama inference` with a worker on each other host, as far as they are a power of two together: it takes no other number. */
 export function distributedLlamaSystem(
   binary: string,
-  model: { path: string; tokenizerPath: string },
+  model: { path: string; tokenizerPath: string; buffer: DllamaBuffer },
   hosts: readonly LanHost[],
   workload: Workload,
 ): System {
-  const others = hosts.slice(1);
+  const used = 2 ** Math.floor(Math.log2(hosts.length));
+  const others = hosts.slice(1, used);
   const threads = ['--nthreads', String(workload.threads)];
   const servers = others.map((host) => ({
     ...{ host, port: DLLAMA_PORT, ready: null },
@@ -110,10 +122,15 @@ export function distributedLlamaSystem(
   }));
   const prompt = Array.from({ length: workload.promptTokens }, () => 'a').join(' ');
   const steps = String(workload.promptTokens + workload.answerTokens);
-  const files = ['--model', model.path, '--tokenizer', model.tokenizerPath, '--buffer-float-type', 'q80'];
+  const files = ['--model', model.path, '--tokenizer', model.tokenizerPath, '--buffer-float-type', model.buffer];
   const workers = ['--workers', ...others.map(({ address }) => `${address}:${DLLAMA_PORT}`)];
   return {
-    ...{ name: 'distributed-llama', servers, measureHost: firstOf(hosts), parse: parseDistributedLlama },
+    ...{
+      name: `distributed-llama on ${used} hosts`,
+      servers,
+      measureHost: firstOf(hosts),
+      parse: parseDistributedLlama,
+    },
     measure: [binary, 'inference', ...files, '--prompt', prompt, '--steps', steps, ...threads, ...workers],
   };
 }

@@ -37,13 +37,21 @@ describe('odmoe bench peers', () => {
     );
   });
 
-  it('gives the peers every other host as a worker', () => {
+  it('gives the peers every other host as a worker, as far as they take it', () => {
     const llama = llamaSystem('/llama', '/m.gguf', HOSTS, WORKLOAD);
     assert.deepEqual([llama.measureHost, llama.servers.map(({ host }) => host)], [HOSTS[0], HOSTS.slice(1)]);
     assert.ok(llama.measure.includes('10.0.0.2:50052,10.0.0.3:50052'));
-    const model = { path: '/m', tokenizerPath: '/t' };
-    const { measure } = distributedLlamaSystem('/dllama', model, HOSTS, WORKLOAD);
-    assert.deepEqual(measure.slice(-3), ['--workers', '10.0.0.2:9998', '10.0.0.3:9998']);
+    const model = { path: '/m', tokenizerPath: '/t', buffer: 'f32' as const };
+    const four = [...HOSTS, { namespace: 'n4', address: '10.0.0.4' }];
+    for (const [hosts, workers] of [
+      [HOSTS, ['10.0.0.2:9998']],
+      [four, ['10.0.0.2:9998', '10.0.0.3:9998', '10.0.0.4:9998']],
+    ] as const) {
+      const dllama = distributedLlamaSystem('/dllama', model, hosts, WORKLOAD);
+      assert.deepEqual(dllama.measure.slice(dllama.measure.indexOf('--workers')), ['--workers', ...workers]);
+      assert.equal(dllama.servers.length, workers.length);
+      assert.match(dllama.name, new RegExp(`on ${workers.length + 1} hosts`));
+    }
   });
 
   it('reads the figures that each system prints', () => {
