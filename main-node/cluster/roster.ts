@@ -209,7 +209,7 @@ export class Roster implements PlacedWorkers {
     const isUnplaced = this.fetching.remove(link) || wasAside;
     if (!isUnplaced && this.workers.get(link.id) !== link) return;
     if (!isUnplaced) this.workers.delete(link.id);
-    this.log.warn('worker lost', { worker: link.id, address: link.address, reason, left: this.workers.size });
+    this.log[this.lossLevel]('worker lost', { worker: link.id, address: link.address, reason, left: this.workers.size });
     this.observer.lost(link, reason);
     if (!isUnplaced) this.replan();
   }
@@ -236,7 +236,7 @@ export class Roster implements PlacedWorkers {
     if (index < 0) return;
     this.totals.ended(link);
     this.shadows.splice(index, 1);
-    this.log.warn('shadow lost', { shadow: link.id, address: link.address, reason });
+    this.log[this.lossLevel]('shadow lost', { shadow: link.id, address: link.address, reason });
     this.observer.lost(link, reason);
     if (index === 0) this.announceToShadow();
     this.fetching.announce();
@@ -279,6 +279,11 @@ export class Roster implements PlacedWorkers {
     this.joinTimer = null;
     this.fetching.stop();
     this.wake();
+  }
+
+  /** Peers that go because main ends are no trouble. */
+  private get lossLevel(): 'info' | 'warn' {
+    return this.stopped ? 'info' : 'warn';
   }
 
   private place(link: WorkerLink): void {
