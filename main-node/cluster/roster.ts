@@ -209,7 +209,12 @@ export class Roster implements PlacedWorkers {
     const isUnplaced = this.fetching.remove(link) || wasAside;
     if (!isUnplaced && this.workers.get(link.id) !== link) return;
     if (!isUnplaced) this.workers.delete(link.id);
-    this.log[this.lossLevel]('worker lost', { worker: link.id, address: link.address, reason, left: this.workers.size });
+    this.log[this.lossLevel]('worker lost', {
+      worker: link.id,
+      address: link.address,
+      reason,
+      left: this.workers.size,
+    });
     this.observer.lost(link, reason);
     if (!isUnplaced) this.replan();
   }
