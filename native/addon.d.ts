@@ -168,10 +168,17 @@ export interface Pass {
    */
   attend(layer: number, hidden: Uint8Array): Promise<RouterChoice>;
   /**
+   * The same on the calling thread, which does nothing else meanwhile. Null: the device is none of the processor's, or runs something else at
+   * present, and nothing was done. Left out: it cannot.
+   */
+  attendHere?: ((layer: number, hidden: Uint8Array) => RouterChoice | null) | undefined;
+  /**
    * Weighted sum of the experts' outputs in rank order, then the layer's `always`. outputs: rows x k x hiddenSize FP32. After the last
    * expert layer the layers behind it run, too.
    */
   combine(layer: number, outputs: Uint8Array, weights: Float32Array): Promise<void>;
+  /** As attendHere. False: nothing was done. */
+  combineHere?: ((layer: number, outputs: Uint8Array, weights: Float32Array) => boolean) | undefined;
   /**
    * Between attend and combine: what the router of a later expert layer would choose now, from the residual stream as it is, without the
    * experts of the layers before it. The pass goes on as if it had not been asked.

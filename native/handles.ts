@@ -105,11 +105,24 @@ class CheckedPass implements Pass {
     return await awaiting(() => this.handle.attend(layer, hidden));
   }
 
+  attendHere(layer: number, hidden: Uint8Array): RouterChoice | null {
+    checkInteger('layer', layer, 0);
+    checkBytes('hidden', hidden);
+    return calling(() => this.handle.attendHere?.(layer, hidden) ?? null);
+  }
+
   async combine(layer: number, outputs: Uint8Array, weights: Float32Array): Promise<void> {
     checkInteger('layer', layer, 0);
     checkBytes('outputs', outputs);
     checkFloats('weights', weights);
     await awaiting(() => this.handle.combine(layer, outputs, weights));
+  }
+
+  combineHere(layer: number, outputs: Uint8Array, weights: Float32Array): boolean {
+    checkInteger('layer', layer, 0);
+    checkBytes('outputs', outputs);
+    checkFloats('weights', weights);
+    return calling(() => this.handle.combineHere?.(layer, outputs, weights) ?? false);
   }
 
   async chooseAhead(layer: number): Promise<RouterChoice> {

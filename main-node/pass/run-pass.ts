@@ -12,6 +12,7 @@ import type { MemberRows, PassMember, RunPass } from './pass-member.js';
 import type { PassSlot } from './pass-pool.js';
 import { RandomPrefetch } from './random-prefetch.js';
 import { RouterAhead } from './router-ahead.js';
+import { ShortOperators } from './short-operators.js';
 import { OwnPredictions } from './tell-predicted.js';
 import { toldByPrediction } from './told-by-prediction.js';
 import { ToldExperts } from './told-experts.js';
@@ -29,8 +30,11 @@ export class PassRunner {
   private readonly firstLayers = new WeakMap<PassMember, FirstLayerAhead>();
   /** By the first member of a pass that is to come: what was told for it. */
   private readonly ahead = new WeakMap<PassMember, ToldExperts>();
+  private readonly operators: ShortOperators;
 
-  constructor(private readonly engine: PassEngine) {}
+  constructor(private readonly engine: PassEngine) {
+    this.operators = new ShortOperators(engine.shape.expertLayers, () => engine.runtime.nowMs());
+  }
 
   readonly run: RunPass = async (slot, rows, following) => {
     const joint = new JointSignal(rows.map(({ member }) => member.signal));
@@ -109,7 +113,9 @@ export class PassRunner {
     for (let layer = 0; layer < expertLayers; layer++) {
       if (context.signal.aborted) throw new OdmoeError('CANCELLED', 'the request was cancelled');
       observed?.layerBegun(layer);
-      const choice = await slot.pass.attend(layer, hidden);
+      // What shadow tells while main attends is held against what the router chooses.
+      const awaitsMessages = members.some(({ member }) => member.feed.fed);
+      const choice = await this.operators.attend(slot.pass, layer, hidden, { rows, awaitsMessages });
       const step = layers.decide({ pass: context.pass, rows: context.rows, layer, hidden, outputs }, choice);
       // The experts' messages leave first; then the workers learn of the next layer, routers further on are asked, and shadow gets this
       // layer's rows.
@@ -119,7 +125,7 @@ export class PassRunner {
         router?.routerHasChosen(slot.pass, layer) ?? NOTHING_TO_DO,
       ]);
       prefetch?.layerDone(layer);
-      await slot.pass.combine(layer, outputs, choice.weights);
+      await this.operators.combine(slot.pass, layer, outputs, { rows, weights: choice.weights });
       observed?.layerEnded(layer);
     }
     for (const { member, position, tokenIds } of members) member.feed.allWritten(position + tokenIds.length);

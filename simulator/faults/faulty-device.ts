@@ -245,6 +245,8 @@ function watchedPass(pass: Pass, work: Watch): Pass {
     attend: (...args) => work(pass.attend(...args)),
     chooseAhead: (...args) => work(pass.chooseAhead(...args)),
     combine: (...args) => work(pass.combine(...args)),
+    // How long they take is the machine's, which no history may depend on.
+    ...{ attendHere: undefined, combineHere: undefined },
     forward: (...args) => work(pass.forward(...args)),
     logits: (...args) => work(pass.logits(...args)),
   });

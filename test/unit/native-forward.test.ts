@@ -66,8 +66,22 @@ async function logitsInPieces(
   return logits;
 }
 
-/** attend, the experts in slots as a worker runs them, combine. */
-async function logitsLayerwise(device: Device, model: Model, tokens: readonly number[]): Promise<Float32Array> {
+/** What the call gives once the device's thread has put down its last job, whose promise settles a moment earlier. */
+async function onceIdle<T>(call: () => T | null): Promise<T> {
+  for (;;) {
+    const given = call();
+    if (given !== null) return given;
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+}
+
+/** attend, the experts in slots as a worker runs them, combine; `here`: all on this thread. */
+async function logitsLayerwise(
+  device: Device,
+  model: Model,
+  tokens: readonly number[],
+  here = false,
+): Promise<Float32Array> {
   const sequence = model.createSequence();
   const pass = model.createPass(tokens.length);
   const slots = device.createExpertSlots(
@@ -80,7 +94,9 @@ async function logitsLayerwise(device: Device, model: Model, tokens: readonly nu
   const rowBytes = hiddenSize * 4;
   await beginRows(pass, sequence, tokens, 0);
   for (let layer = 0; layer < layers; layer++) {
-    const choice = await pass.attend(layer, hidden);
+    const choice = here
+      ? await onceIdle(() => pass.attendHere?.(layer, hidden) ?? null)
+      : await pass.attend(layer, hidden);
     const outputs = new Uint8Array(tokens.length * expertsPerToken * rowBytes);
     for (const [place, expert] of choice.experts.entries()) {
       await slots.load(0, slots.register(expertSource(layer, expert)), FROM_STORAGE);
@@ -88,7 +104,8 @@ async function logitsLayerwise(device: Device, model: Model, tokens: readonly nu
       const input = hidden.subarray(row * rowBytes, (row + 1) * rowBytes);
       await slots.execute(0, 1, input, outputs.subarray(place * rowBytes, (place + 1) * rowBytes));
     }
-    await pass.combine(layer, outputs, choice.weights);
+    if (here) await onceIdle(() => (pass.combineHere?.(layer, outputs, choice.weights) === true ? true : null));
+    else await pass.combine(layer, outputs, choice.weights);
   }
   const logits = await pass.logits(Int32Array.from(range(0, tokens.length)));
   slots.dispose();
@@ -165,6 +182,16 @@ describe('native forward pass', () => {
 
   it('is the same to the bit layer by layer with experts in slots', async () => {
     assert.deepEqual(bits(await logitsLayerwise(device, model, PROMPT)), bits(whole));
+  });
+
+  it('is the same to the bit on the calling thread, where calls out of order throw and change nothing', async () => {
+    assert.deepEqual(bits(await logitsLayerwise(device, model, PROMPT, true)), bits(whole));
+    const pass = model.createPass(1);
+    const outOfOrder = (): true | null =>
+      pass.combineHere?.(0, new Uint8Array(), new Float32Array()) === true ? true : null;
+    await assert.rejects(onceIdle(outOfOrder), { code: 'INTERNAL' });
+    pass.dispose();
+    assert.deepEqual(bits(await logitsLayerwise(device, model, PROMPT, true)), bits(whole));
   });
 
   it('is the same to the bit with every instruction set and thread count', async () => {

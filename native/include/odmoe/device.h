@@ -67,15 +67,19 @@ class JobQueue {
 
 class Device : public LiveCount<Device> {
  public:
-  explicit Device(std::unique_ptr<Backend> backend) : backend_(std::move(backend)) {}
+  explicit Device(std::unique_ptr<Backend> backend)
+      : backend_(std::move(backend)), works_here_(backend_->info().backend == "cpu") {}
   const std::shared_ptr<Backend>& backend() const { return backend_; }
   // Operators run here, one job at a time.
   JobQueue& executor() { return executor_; }
+  // Any thread can work in the executor's place (JobQueue::run_here): the device is the processor.
+  bool works_here() const { return works_here_; }
   // Weights are read and written to the device here, while the executor works.
   JobQueue& storage() { return storage_; }
 
  private:
   std::shared_ptr<Backend> backend_;
+  bool works_here_;
   JobQueue executor_;
   JobQueue storage_;
 };

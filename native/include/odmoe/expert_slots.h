@@ -70,8 +70,6 @@ class ExpertSlots : public LiveCount<ExpertSlots> {
   void let_go(const Call& call);
   void take(const Call& call);
 
-  // The calling thread can run experts, too: the device is the processor.
-  bool executes_here() const { return executes_here_; }
   // On the executor, or in its place (JobQueue::run_here), within this call. hidden and output: rows x hidden_size floats. Returns milliseconds.
   double execute(const Call& call, int rows, std::span<const uint8_t> hidden, std::span<uint8_t> output);
 
@@ -102,7 +100,6 @@ class ExpertSlots : public LiveCount<ExpertSlots> {
   int max_rows_;
   int64_t experts_;
   uint64_t slot_bytes_;
-  bool executes_here_;
   ExpertActivations activations_;
   std::unique_ptr<ExpertMemory> memory_;
   std::mutex mutex_;  // guards the slots' flags

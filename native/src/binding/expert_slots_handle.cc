@@ -139,7 +139,7 @@ Napi::Value ExpertSlotsHandle::execute(const Napi::CallbackInfo& info) {
 Napi::Value ExpertSlotsHandle::execute_here(const Napi::CallbackInfo& info) {
   const std::shared_ptr<ExpertSlots> slots = runtime();
   std::optional<double> execute_ms;
-  if (slots->executes_here()) {
+  if (slots->device()->works_here()) {
     slots->device()->executor().run_here([&] {
       const ExpertSlots::Call call(slots, to_int(info[0]), ExpertSlots::Call::Kind::execute);
       execute_ms = slots->execute(call, to_int(info[1]), bytes_of(info[2]), bytes_of(info[3]));

@@ -59,8 +59,10 @@ class PassHandle : public Handle<PassHandle, Pass> {
  private:
   Napi::Value begin(const Napi::CallbackInfo& info);
   Napi::Value attend(const Napi::CallbackInfo& info);
+  Napi::Value attend_here(const Napi::CallbackInfo& info);
   Napi::Value choose_ahead(const Napi::CallbackInfo& info);
   Napi::Value combine(const Napi::CallbackInfo& info);
+  Napi::Value combine_here(const Napi::CallbackInfo& info);
   Napi::Value forward(const Napi::CallbackInfo& info);
   Napi::Value logits(const Napi::CallbackInfo& info);
   Napi::Value cancel(const Napi::CallbackInfo& info);

@@ -36,6 +36,7 @@ class RouterDecided : public Completion {
 Napi::Function PassHandle::define(Napi::Env env) {
   return DefineClass(env, "Pass",
                      {method_named<&PassHandle::begin>("begin"), method_named<&PassHandle::attend>("attend"),
+                      method_named<&PassHandle::attend_here>("attendHere"), method_named<&PassHandle::combine_here>("combineHere"),
                       method_named<&PassHandle::choose_ahead>("chooseAhead"), method_named<&PassHandle::combine>("combine"),
                       method_named<&PassHandle::forward>("forward"), method_named<&PassHandle::logits>("logits"),
                       method_named<&PassHandle::cancel>("cancel"), dispose_method()});
@@ -70,6 +71,21 @@ Napi::Value PassHandle::attend(const Napi::CallbackInfo& info) {
   return chosen;
 }
 
+Napi::Value PassHandle::attend_here(const Napi::CallbackInfo& info) {
+  const std::shared_ptr<Pass> pass = runtime();
+  const std::shared_ptr<Device>& device = pass->model()->device();
+  if (!device->works_here()) return info.Env().Null();
+  const int layer = to_int(info[0]);
+  std::optional<RouterChoice> choice;
+  device->executor().run_here([&] {
+    const Pass::Call call(pass);
+    choice = pass->attend(layer, bytes_of(info[1]));
+  });
+  if (!choice) return info.Env().Null();
+  if (pass->has_always(layer)) run_always(info.Env(), layer);
+  return from_router_choice(info.Env(), *choice);
+}
+
 // Behind attend, whose answer it does not hold up: the experts are at work elsewhere meanwhile.
 void PassHandle::run_always(Napi::Env env, int layer) {
   try {
@@ -101,6 +117,16 @@ Napi::Value PassHandle::combine(const Napi::CallbackInfo& info) {
         return Nothing{};
       },
       to_undefined);
+}
+
+Napi::Value PassHandle::combine_here(const Napi::CallbackInfo& info) {
+  const std::shared_ptr<Pass> pass = runtime();
+  const std::shared_ptr<Device>& device = pass->model()->device();
+  const bool done = device->works_here() && device->executor().run_here([&] {
+    const Pass::Call call(pass);
+    pass->combine(to_int(info[0]), bytes_of(info[1]), floats_of(info[2]));
+  });
+  return Napi::Boolean::New(info.Env(), done);
 }
 
 Napi::Value PassHandle::forward(const Napi::CallbackInfo& info) {

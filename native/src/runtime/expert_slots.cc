@@ -56,7 +56,6 @@ ExpertSlots::ExpertSlots(std::shared_ptr<Device> device, const ExpertShape& shap
       max_rows_(max_rows),
       experts_(loader.experts),
       slot_bytes_(expert_slot_bytes(*device_->backend(), shape, max_rows, loader).slot_bytes),
-      executes_here_(device_->backend()->info().backend == "cpu"),
       activations_(device_->backend(), shape, max_rows),
       slots_(static_cast<size_t>(count)) {
   if (shape.format == WeightFormat::fixed4) {
