@@ -7,7 +7,7 @@ import { codecSetting, isPackCodec, PACK_CODECS } from '../../packs/format/pack-
 import { openPack } from '../../packs/format/open-pack.js';
 import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { withSyntheticPack } from '../pools/synthetic-pack.js';
+import { withSyntheticPack } from './synthetic-pack.js';
 import { type LoadedPack, type LoadSetting, type LoadStage, measureLoadStages } from './measure-load.js';
 
 const MOST_READS_AT_ONCE = 16;

@@ -29,8 +29,8 @@ const MARGIN = { left: 52, right: 12, top: 30, bottom: 40 };
 const HEADER = 34;
 const LEGEND = 28;
 /** Told apart by those who do not see all colours alike, too (Okabe and Ito); dashes help where there is no colour. */
-const COLOURS = ['#0072b2', '#d55e00', '#009e73', '#cc79a7', '#555555', '#e69f00', '#56b4e9'];
-const DASHES = ['', '6 3', '2 3', '8 3 2 3', '1 2', '10 4', '4 4'];
+const COLOURS = ['#0072b2', '#d55e00', '#009e73', '#cc79a7', '#555555', '#e69f00', '#56b4e9', '#7f3b08'];
+const DASHES = ['', '6 3', '2 3', '8 3 2 3', '1 2', '10 4', '4 4', '12 3 2 3'];
 
 /** The plot as a file's text. */
 export function linePlotSvg(plot: LinePlot): string {

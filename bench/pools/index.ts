@@ -1,136 +1,208 @@
-import { availableParallelism } from 'node:os';
 import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { InvalidArgumentError, Option, type Command } from 'commander';
-import { parseWhole } from '../../cli/client/generation-flags.js';
+import { profileFile, share } from '../../cli/client/simulation-flags.js';
 import { withInterrupt } from '../../cli/client/interrupt.js';
-import { snakeCaseKeys } from '../../shared/json/snake-case.js';
-import { openDevice } from '../../native/index.js';
+import { EXPERT_STORAGES, type ExpertStorage } from '../../shared/config/node-settings.js';
+import { packageRoot } from '../../shared/config/package-root.js';
+import { giveYoungObjectsRoom } from '../../shared/daemon/collection-pauses.js';
+import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
+import type { DeviceProfile } from '../../shared/emulation/device-profile.js';
+import { loadDeviceProfile } from '../../shared/emulation/load-device-profile.js';
+import { loadModelProfile, modelProfileNames } from '../../shared/emulation/load-model-profile.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { codecSetting, PACK_CODECS } from '../../packs/format/pack-codec.js';
+import { snakeCaseKeys } from '../../shared/json/snake-case.js';
+import { requireWritableFile } from '../../shared/storage/require-writable-file.js';
+import { writeFailure } from '../../shared/storage/storage-error.js';
 import { createProgressBar } from '../../shared/terminal/progress-bar.js';
-import { measurePools, type PoolsBenchResult } from './measure-pools.js';
-import { poolsPlot, poolsTable } from './pools-report.js';
-import { withSyntheticPack } from './synthetic-pack.js';
+import { readTrace, RecordedTrace, type TraceDocument } from '../../simulator/trace/trace-file.js';
+import { demoPrompts, MOST_PROMPTS } from '../recall/demo-prompts.js';
+import { recordTraceDocument } from '../trace/record-trace.js';
+import { cachedMachine, COMPARED_POLICIES, type ComparedPolicy } from './cached-worker.js';
+import { measureAnswers, type PoolsBenchSetting, promptsNeeded, type TracedMachine } from './measure-answers.js';
+import { type PoolsCell, statementsOf } from './pools-figures.js';
+import { poolsCsv, poolsPlot, poolsText } from './pools-report.js';
+import { PopularTrace } from './popular-trace.js';
 
 interface PoolsFlags {
-  codec: string;
-  shards: number;
-  layers: number;
-  experts: number;
-  topK: number;
-  hidden: number;
-  intermediate: number;
-  storage: number[];
+  profile: string;
+  models: string[];
+  trace: string;
+  policies: ComparedPolicy[];
   budgets: number[];
-  skew: number;
-  warm: number;
+  batches: number[];
+  batchBudget: number;
   tokens: number;
-  rounds: number;
-  threads: number;
-  directIo: boolean;
+  promptTokens: number;
+  answers: number;
+  recorded: number;
+  warm: number;
+  skew: number;
+  expertStorage: ExpertStorage;
   seed: number;
   svg?: string;
+  csv?: string;
   json: boolean;
 }
 
-/** Tokens whose activations the plan knows: a worker's record of a few answers. */
-const RECORDED_TOKENS = 400;
+const MOST_TOKENS = 65_536;
+const MOST_ANSWERS = 256;
 
-/** `odmoe bench pools`: what a worker's cache is worth, by policy, budget, storage and routing. */
+/** `odmoe bench pools`: what a worker's cache is worth in whole answers, by policy and memory. */
 export function registerBenchPools(bench: Command): void {
+  const answers = wholeNumberFlag(1, MOST_ANSWERS);
   bench
     .command('pools')
-    .description("measure a worker's cache: planned pools against LRU, FIFO, Marking and no cache, over memory budgets")
+    .description("whole answers by memory and by what a worker keeps of experts: ZipMoE's figures 7 to 10, emulated")
+    .option('--profile <file>', 'the machine: a file, or the name of one in bench/profiles', 'agx-orin')
+    .option('--models <names>', 'model profiles', parseModels, [...['mixtral-8x7b', 'qwen1.5-moe-a2.7b']])
+    .option('--trace <file|demo>', 'a file of "odmoe bench trace"; demo: the demo model runs now', 'demo')
+    .option('--policies <names>', `some of ${COMPARED_POLICIES.join(',')}`, parsePolicies, [...COMPARED_POLICIES])
+    .option('--budgets <shares>', 'of all experts, what the cache can hold whole', parseShares, [0.1, 0.25, 0.5, 0.75])
+    .option('--batches <counts>', 'answers at a time', parseBatches, [1, 4, 16])
+    .option('--batch-budget <share>', 'the budget for these', share, 0.5)
+    .option('--tokens <n>', 'tokens of an answer', wholeNumberFlag(2, MOST_TOKENS), 32)
+    .option('--prompt-tokens <n>', 'of a drawn prompt', wholeNumberFlag(1, MOST_TOKENS), 16)
+    .option('--answers <n>', 'answers, one at a time', answers, 2)
+    .option('--recorded <n>', 'prompts that the worker has counted in an earlier run', answers, 8)
+    .option('--warm <n>', 'answers before the first that is measured', answers, 1)
+    .option('--skew <s>', 'drawn: popularity falls as rank to the power of minus this', Number, 1)
     .addOption(
-      new Option('--codec <codec>', 'how the exponents of the synthetic pack are stored')
-        .choices(PACK_CODECS)
-        .default('huffman'),
+      new Option('--expert-storage <form>', 'how experts are stored').choices([...EXPERT_STORAGES]).default('huffman'),
     )
-    .option('--shards <n>', 'chunks that a coded plane is cut into', parseWhole, 4)
-    .option('--layers <n>', 'layers', parseWhole, 4)
-    .option('--experts <n>', 'experts of a layer', parseWhole, 16)
-    .option('--top-k <n>', 'experts of a layer that a token needs on this worker', parseWhole, 4)
-    .option('--hidden <n>', 'hidden size', parseWhole, 512)
-    .option('--intermediate <n>', 'intermediate size of an expert', parseWhole, 1024)
-    .option('--storage <gb_s>', 'storage speeds in GB/s, as 1,2,3.5,0; 0 is unthrottled', parseNumbers, [1, 2, 3.5, 0])
-    .option('--budgets <shares>', 'memory budgets as shares of all experts', parseNumbers, [0.1, 0.25, 0.5, 0.75])
-    .option('--skew <s>', 'popularity in the skewed trace falls as rank to the power of minus this', Number, 1)
-    .option('--warm <n>', 'tokens before measuring', parseWhole, 12)
-    .option('--tokens <n>', 'tokens that are measured, more where misses are rare', parseWhole, 20)
-    .option('--rounds <n>', 'runs, of which the fastest counts for each layer of each token', parseWhole, 2)
-    .option('--threads <n>', 'decompression threads (0: half of the processors)', parseWhole, 0)
-    .option('--direct-io', 'read past the page cache', false)
-    .option('--seed <n>', 'the same seed gives the same traces', parseWhole, 1)
-    .option('--svg <file>', 'write a plot')
+    .option('--seed <n>', 'of drawn activations', wholeNumberFlag(0, 2 ** 32), 1)
+    .option('--svg <file>', 'write plots')
+    .option('--csv <file>', 'write a line for each cell')
     .option('--json', 'print one JSON object', false)
     .addHelpText(
       'after',
       `
-A synthetic pack is written to the temporary directory and removed. Each policy has slots, loader and cache of its own; all run the
-same tokens in turn. The default run takes about five minutes.
+Emulated: the daemons' own cache, plan and loader run on a profiled machine, on a virtual clock; figures are the same on every machine.
+A model with as many experts as the trace's takes the trace's activations. For any other they are drawn by popularity.
 
 Examples:
-  odmoe bench pools --svg pools.svg
-  odmoe bench pools --codec fixed4 --storage 2 --budgets 0.25,0.5 --json`,
+  odmoe bench pools --svg pools.svg --csv pools.csv
+  odmoe bench pools --models mixtral-8x7b --budgets 0.25,0.5 --policies planned,lru,none --batches 1`,
     )
-    .action(async (flags: PoolsFlags) => {
-      const results = await measure(flags);
-      if (flags.svg !== undefined) await writeFile(flags.svg, poolsPlot(results));
-      const text = flags.json
-        ? JSON.stringify(snakeCaseKeys({ setting: settingOf(flags), results }))
-        : poolsTable(results);
-      process.stdout.write(`${text}\n`);
-    });
+    .action(run);
 }
 
-async function measure(flags: PoolsFlags): Promise<PoolsBenchResult[]> {
-  const { layers, experts, topK: activated, hidden, intermediate, shards } = flags;
-  const codec = codecSetting(flags.codec, null);
-  const bar = createProgressBar('measuring', (tokens) => `${tokens} tokens`);
-  const device = openDevice({
-    backend: 'cpu',
-    instructionSet: 'auto',
-    threads: availableParallelism(),
-    budgetBytes: 0,
-  });
+async function run(flags: PoolsFlags): Promise<void> {
+  giveYoungObjectsRoom();
+  for (const path of [flags.svg, flags.csv]) if (path !== undefined) requireWritableFile(path);
+  const setting = settingOf(flags);
+  const document = flags.trace === 'demo' ? await recordDemo(setting) : readTrace(flags.trace);
+  const profile = loadDeviceProfile(profileFile(flags.profile));
+  const machines = flags.models.map((name) => tracedMachine(name, profile, document, setting, flags));
+  const bar = createProgressBar('measuring', (cells) => `${cells} cells`);
+  let cells: PoolsCell[];
   try {
-    return await withInterrupt((signal) =>
-      withSyntheticPack({ layers, experts, activated, hidden, intermediate, codec, shards }, signal, (pack) =>
-        measurePools(
-          device,
-          pack,
-          {
-            traces: [
-              { name: 'skewed', skew: flags.skew },
-              { name: 'flat', skew: 0 },
-            ],
-            storageRates: flags.storage.map((rate) => rate * 1e9),
-            budgetShares: flags.budgets,
-            ...{ warmTokens: flags.warm, tokens: flags.tokens, rounds: flags.rounds, recordedTokens: RECORDED_TOKENS },
-            ...{ decompressionThreads: flags.threads, directIo: flags.directIo, seed: flags.seed },
-          },
-          { signal, nowMs: () => performance.now(), onProgress: (done, total) => bar.update(done, total) },
-        ),
-      ),
+    cells = await withInterrupt((signal) =>
+      measureAnswers(machines, setting, (done, total) => {
+        if (signal.aborted) throw new OdmoeError('CANCELLED', 'interrupted');
+        bar.update(done, total);
+      }),
     );
-  } catch (thrown) {
-    if (thrown instanceof Error && thrown.name === 'AbortError') throw new OdmoeError('CANCELLED', 'interrupted');
-    throw thrown;
   } finally {
     bar.stop();
-    device.dispose();
+  }
+  if (flags.svg !== undefined) await write(flags.svg, poolsPlot(cells));
+  if (flags.csv !== undefined) await write(flags.csv, poolsCsv(cells));
+  const text = flags.json
+    ? JSON.stringify(snakeCaseKeys({ profile: profile.name, setting, cells, statements: statementsOf(cells) }))
+    : `${poolsText(cells)}\n\n(emulated: ${profile.name}, experts stored as ${flags.expertStorage}, on a virtual clock)`;
+  process.stdout.write(`${text}\n`);
+}
+
+function settingOf(flags: PoolsFlags): PoolsBenchSetting {
+  const { policies, budgets: cachedShares, batches, batchBudget: batchShare, tokens, answers } = flags;
+  return {
+    ...{ policies, cachedShares, batches, batchShare, tokens, answers },
+    ...{ recordedPrompts: flags.recorded, warmPrompts: flags.warm },
+  };
+}
+
+/** Answers are as long as they are asked for, and so many that no prompt is asked twice. */
+async function recordDemo(setting: PoolsBenchSetting): Promise<TraceDocument> {
+  const prompts = promptsNeeded(setting);
+  if (prompts > MOST_PROMPTS) {
+    throw new OdmoeError('USAGE', `${prompts} prompts are needed, there are ${MOST_PROMPTS}: ask for fewer answers`);
+  }
+  const bar = createProgressBar('the demo model answers', (done) => `${done} prompts`);
+  try {
+    return await recordTraceDocument(
+      {
+        ...{
+          modelPath: join(packageRoot(), 'models', 'demo'),
+          prompts: demoPrompts(prompts),
+          iterations: setting.tokens,
+        },
+        ...{ precision: 'int8', quantize: 'projections', alignment: { token: 1, keyValue: 1 }, threads: 0 },
+      },
+      (done, total) => bar.update(done, total),
+    );
+  } finally {
+    bar.stop();
   }
 }
 
-function settingOf(flags: PoolsFlags): Omit<PoolsFlags, 'json' | 'svg'> {
-  return Object.fromEntries(Object.entries(flags).filter(([key]) => key !== 'json' && key !== 'svg')) as Omit<
-    PoolsFlags,
-    'json' | 'svg'
-  >;
+function tracedMachine(
+  name: string,
+  profile: DeviceProfile,
+  document: TraceDocument,
+  setting: PoolsBenchSetting,
+  flags: PoolsFlags,
+): TracedMachine {
+  const model = { ...loadModelProfile(name), weightBytes: profile.model.weightBytes };
+  const machine = cachedMachine({ ...profile, model }, flags.expertStorage);
+  const { expertLayers: layers, experts, expertsPerToken } = model.shape;
+  const prompts = promptsNeeded(setting);
+  if (document.experts !== experts || document.experts_per_token !== expertsPerToken) {
+    const { promptTokens, tokens: iterations, skew, seed } = flags;
+    const drawn = { layers, experts, expertsPerToken, prompts, promptTokens, iterations, skew, seed };
+    return { machine, trace: new PopularTrace(drawn), activations: 'drawn' };
+  }
+  if (document.prompts.length < prompts) {
+    throw new OdmoeError(
+      'USAGE',
+      `${flags.trace} has ${document.prompts.length} prompts and ${prompts} are needed: record more, or ask for fewer answers`,
+    );
+  }
+  return { machine, trace: new RecordedTrace(document, layers), activations: 'recorded' };
 }
 
-function parseNumbers(value: string): number[] {
-  const numbers = value.split(',').map(Number);
-  if (numbers.every((number) => Number.isFinite(number) && number >= 0)) return numbers;
-  throw new InvalidArgumentError('It must be numbers, none negative, separated by commas.');
+async function write(path: string, text: string): Promise<void> {
+  try {
+    await writeFile(path, text);
+  } catch (thrown) {
+    throw writeFailure(thrown, path, null);
+  }
+}
+
+function parseModels(value: string): string[] {
+  const known = modelProfileNames();
+  return value.split(',').map((name) => {
+    if (known.includes(name)) return name;
+    throw new InvalidArgumentError(`There are ${known.join(', ')}.`);
+  });
+}
+
+function parsePolicies(value: string): ComparedPolicy[] {
+  return value.split(',').map((name) => {
+    const policy = COMPARED_POLICIES.find((known) => known === name);
+    if (policy !== undefined) return policy;
+    throw new InvalidArgumentError(`Give some of ${COMPARED_POLICIES.join(', ')}, separated by commas.`);
+  });
+}
+
+function parseShares(value: string): number[] {
+  const shares = value.split(',').map(Number);
+  if (shares.every((each) => each > 0 && each <= 1)) return shares;
+  throw new InvalidArgumentError('Give shares above 0 and up to 1, separated by commas.');
+}
+
+function parseBatches(value: string): number[] {
+  const counts = value.split(',').map(Number);
+  if (counts.every((count) => Number.isInteger(count) && count >= 1 && count <= MOST_ANSWERS)) return counts;
+  throw new InvalidArgumentError(`Give whole numbers from 1 to ${MOST_ANSWERS}, separated by commas.`);
 }

@@ -1,25 +1,20 @@
 import type { Manifest } from '../../packs/format/manifest.js';
 import type { Pack } from '../../packs/format/open-pack.js';
 import { PACK_FORMAT, PACK_FORMAT_VERSION } from '../../packs/format/pack-layout.js';
+import { STORAGE_FORMS, type StorageForm } from '../../shared/emulation/device-profile.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { ExpertSource, TensorSource } from '../../shared/model/tensor-source.js';
 
 /** Nothing has to be read to fill a traced model's weights. */
 const NO_TENSOR: TensorSource = { rows: 1, columns: 1, split: 'none-bf16', chunks: [], view: null };
-/** Exponents, and signs and mantissas, of one matrix of an expert. A cache's plan asks how they compare; the bytes themselves are the profile's. */
-const PART_BYTES = 4096;
-const MATRIX: TensorSource = {
-  ...{ rows: PART_BYTES, columns: 1, split: 'bf16-e8-sm8', view: null },
-  chunks: [0, 1].map((plane) => ({
-    ...{ plane, path: '', offsetBytes: plane * PART_BYTES, codec: 'raw', crc32c: null },
-    ...{ storedBytes: PART_BYTES, plainBytes: PART_BYTES },
-  })),
-};
-const EXPERT: ExpertSource = { gate: MATRIX, up: MATRIX, down: MATRIX, biases: null };
+/** Weights of one matrix of an expert. A cache's plan asks how its parts compare; the bytes themselves are the profile's. */
+const MATRIX_WEIGHTS = 4096;
 const DIGEST_DIGITS = 64;
 
-/** Stands for the pack of a model of which only a trace is known: a name and a shape, and no file. */
-export function tracePack(name: string, shape: ModelShape): Pack {
+/** Stands for the pack of a model of which only a trace is known: a name and a shape, and no file. `form`: of its experts. */
+export function tracePack(name: string, shape: ModelShape, form: StorageForm = STORAGE_FORMS.bf16): Pack {
+  const matrix = matrixOf(form);
+  const expert: ExpertSource = { gate: matrix, up: matrix, down: matrix, biases: null };
   const digest = '0'.repeat(DIGEST_DIGITS);
   const manifest: Manifest = {
     ...{ format: PACK_FORMAT, format_version: PACK_FORMAT_VERSION, odmoe_version: '' },
@@ -34,6 +29,18 @@ export function tracePack(name: string, shape: ModelShape): Pack {
     ...{ kind: 'pack', directory: '', name, shape, shippedFormat: 'bf16', eosTokenIds: [], packDigest: digest },
     ...{ tiedEmbeddings: false, manifest },
     dense: () => NO_TENSOR,
-    expert: () => EXPERT,
+    expert: () => expert,
+  };
+}
+
+/** Exponents, and signs and mantissas. */
+function matrixOf({ exponentBytes, storedBytes }: StorageForm): TensorSource {
+  const parts = [exponentBytes, storedBytes - exponentBytes].map((bytes) => Math.ceil(bytes * MATRIX_WEIGHTS));
+  return {
+    ...{ rows: MATRIX_WEIGHTS, columns: 1, split: 'bf16-e8-sm8', view: null },
+    chunks: parts.map((stored, plane) => ({
+      ...{ plane, path: '', offsetBytes: plane * MATRIX_WEIGHTS, codec: 'raw', crc32c: null },
+      ...{ storedBytes: stored, plainBytes: plane === 0 ? MATRIX_WEIGHTS : stored },
+    })),
   };
 }

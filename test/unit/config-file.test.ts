@@ -158,7 +158,11 @@ describe('a configuration file', () => {
     ['emulation of nothing', 'emulation: {expert_storage: bf16}', [/emulation\.profile: expected a device profile/]],
     ['more rows than a pass may have', 'drafting: {rows: 17}', [/drafting\.rows: expected auto or a whole number/]],
     ['a switch that is none', 'align: {stream_kv: maybe}', [/align\.stream_kv: expected true or false/]],
-    ['a policy that there is not', 'worker: {cache_policy: random}', [/one of planned, lru, fifo, marking, popularity, residency/]],
+    [
+      'a policy that there is not',
+      'worker: {cache_policy: random}',
+      [/one of planned, lru, fifo, marking, popularity, residency/],
+    ],
     ['static discovery of nobody', 'discovery:\n  provider: static\n', [/^c\.yaml:2:13: discovery\.provider: static/]],
     [
       'static discovery without a main',

@@ -1,0 +1,176 @@
+import type { CachedAnswers } from './ask-cached.js';
+import type { ComparedPolicy } from './cached-worker.js';
+
+/** What is measured: a model's answers under a policy with so much memory, so many at a time. */
+export interface CellPlace {
+  model: string;
+  /** Whose activations: of a model that ran, or drawn by popularity. */
+  activations: 'recorded' | 'drawn';
+  policy: ComparedPolicy;
+  /** Of all experts, what the cache holds if it keeps whole ones. */
+  cachedShare: number;
+  /** Of the machine, all in all. */
+  memoryBytes: number;
+  users: number;
+}
+
+export interface PoolsCell extends CellPlace {
+  /** Mean time until an answer's first token, and of a token behind it. */
+  ttftMs: number;
+  tpotMs: number;
+  /** Of all answers, while at least one was asked for: prompts count in. */
+  tokensPerS: number;
+  /** Mean time from asking to the n-th token. */
+  latencies: { tokens: number; ms: number }[];
+  /** Of the experts that were asked for, those that were in memory whole, and those of which a part was. */
+  wholeShare: number;
+  partShare: number;
+  loads: number;
+  /** Experts that each pool may keep. */
+  capacities: { full: number; compressed: number; signMantissa: number; exponent: number };
+}
+
+const NOTHING_KEPT = { full: 0, compressed: 0, signMantissa: 0, exponent: 0 };
+
+/** Figures of answers. Answers are asked for while others are under way, or at once behind them. Pure. */
+export function cellOf(place: CellPlace, { answers, cache, loads }: CachedAnswers): PoolsCell {
+  const first = ({ tokenMs }: (typeof answers)[number]): number => tokenMs[0] ?? 0;
+  const last = ({ tokenMs }: (typeof answers)[number]): number => tokenMs.at(-1) ?? 0;
+  const tokens = sum(answers, ({ tokenMs }) => tokenMs.length);
+  const beginMs = Math.min(...answers.map(({ askedMs }) => askedMs));
+  const busyMs = Math.max(...answers.map(last)) - beginMs;
+  const longest = Math.min(...answers.map(({ tokenMs }) => tokenMs.length));
+  const lengths = powersOfTwo(longest);
+  const { hits = NOTHING_KEPT, misses = 0 } = cache ?? {};
+  const parts = hits.compressed + hits.signMantissa + hits.exponent;
+  const uses = Math.max(1, hits.full + parts + misses);
+  return {
+    ...place,
+    ttftMs: sum(answers, (answer) => first(answer) - answer.askedMs) / answers.length,
+    tpotMs: sum(answers, (answer) => last(answer) - first(answer)) / Math.max(1, tokens - answers.length),
+    tokensPerS: (1000 * tokens) / busyMs,
+    latencies: lengths.map((length) => ({
+      tokens: length,
+      ms: sum(answers, ({ askedMs, tokenMs }) => (tokenMs[length - 1] ?? 0) - askedMs) / answers.length,
+    })),
+    ...{ wholeShare: hits.full / uses, partShare: parts / uses, loads },
+    capacities: cache?.capacities ?? NOTHING_KEPT,
+  };
+}
+
+/** From 8 on, and the length itself. */
+function powersOfTwo(longest: number): number[] {
+  const lengths: number[] = [];
+  for (let length = 8; length < longest; length *= 2) lengths.push(length);
+  return [...lengths, longest];
+}
+
+/** A statement of ZipMoE's section 5 beside the same of our cells. */
+export interface PoolsStatement {
+  figure: string;
+  what: string;
+  paper: string;
+  ours: string;
+  /** Null: there is nothing to hold. */
+  holds: boolean | null;
+}
+
+/** What another answer may take longer for no reason of the cache: which tokens meet which load. */
+export const TOLERANCE = 0.02;
+
+/** Null cells where a policy was not measured. Pure. */
+export function statementsOf(cells: readonly PoolsCell[]): PoolsStatement[] {
+  const single = cells.filter(({ users }) => users === 1);
+  const many = cells.filter(({ users }) => users > 1);
+  const statements = [
+    saved('7', 'TPOT saved over no cache', '63 to 98 % over other systems', single, ({ tpotMs }) => tpotMs),
+    saved('7', 'TTFT saved over no cache', '53 to 88 % over other systems', single, ({ ttftMs }) => ttftMs),
+    memoryHelps(single),
+    gained('8', 'tokens/s over no cache, several at a time', '1.79 to 42 over other systems', many, ['none']),
+    gained('10', 'tokens/s over the best of LRU, FIFO and Marking', 'above 1', cells, COMPARED),
+    gained('10', 'the same without planning: whole experts by rank', 'above 1', cells, COMPARED, 'ranked'),
+    gained('10', 'tokens/s over the same without planning', 'above 1', cells, ['ranked']),
+    gained('', 'tokens/s over fixed popularity', '', cells, ['popularity']),
+    gained('', 'tokens/s over residency', '', cells, ['residency']),
+    similar(cells),
+  ];
+  return statements.flatMap((statement) => statement ?? []);
+}
+
+const COMPARED: readonly ComparedPolicy[] = ['lru', 'fifo', 'marking'];
+
+function saved(
+  figure: string,
+  what: string,
+  paper: string,
+  cells: readonly PoolsCell[],
+  ms: (cell: PoolsCell) => number,
+): PoolsStatement | null {
+  const shares = pairs(cells, 'planned', ['none']).map(({ own, others }) => 1 - ms(own) / Math.min(...others.map(ms)));
+  if (shares.length === 0) return null;
+  const [least, most] = [Math.min(...shares), Math.max(...shares)].map((share) => (share * 100).toFixed(0));
+  return { figure, what, paper, ours: `${least} to ${most} %`, holds: shares.every((share) => share > -TOLERANCE) };
+}
+
+function gained(
+  figure: string,
+  what: string,
+  paper: string,
+  cells: readonly PoolsCell[],
+  others: readonly ComparedPolicy[],
+  policy: ComparedPolicy = 'planned',
+): PoolsStatement | null {
+  const ratios = pairs(cells, policy, others).map(
+    (pair) => pair.own.tokensPerS / Math.max(...pair.others.map(({ tokensPerS }) => tokensPerS)),
+  );
+  if (ratios.length === 0) return null;
+  const behind = ratios.filter((ratio) => ratio < 1 - TOLERANCE).length;
+  const ours = `${Math.min(...ratios).toFixed(2)} to ${Math.max(...ratios).toFixed(2)}, below in ${behind} of ${ratios.length}`;
+  return { figure, what, paper, ours, holds: behind === 0 };
+}
+
+/** Each policy is as fast with more memory as with less. */
+function memoryHelps(cells: readonly PoolsCell[]): PoolsStatement | null {
+  const worse = cells.filter((cell) =>
+    cells.some(
+      (smaller) =>
+        smaller.model === cell.model &&
+        smaller.policy === cell.policy &&
+        smaller.memoryBytes < cell.memoryBytes &&
+        cell.tokensPerS < (1 - TOLERANCE) * smaller.tokensPerS,
+    ),
+  );
+  if (cells.length === 0) return null;
+  const ours = worse.length === 0 ? 'never slower' : `slower in ${worse.length} of ${cells.length}`;
+  return { figure: '7', what: 'more memory', paper: 'never slower', ours, holds: worse.length === 0 };
+}
+
+function similar(cells: readonly PoolsCell[]): PoolsStatement | null {
+  const spreads = pairs(cells, 'lru', ['fifo', 'marking']).map(({ own, others }) => {
+    const rates = [own, ...others].map(({ tokensPerS }) => tokensPerS);
+    return Math.max(...rates) / Math.min(...rates);
+  });
+  if (spreads.length === 0) return null;
+  const ours = `within ${((Math.max(...spreads) - 1) * 100).toFixed(0)} % of one another`;
+  return { figure: '10', what: 'LRU, FIFO and Marking', paper: 'similar', ours, holds: null };
+}
+
+/** The cells of a policy, each with those of others at the same place. */
+function pairs(
+  cells: readonly PoolsCell[],
+  policy: ComparedPolicy,
+  others: readonly ComparedPolicy[],
+): { own: PoolsCell; others: PoolsCell[] }[] {
+  return cells
+    .filter((cell) => cell.policy === policy)
+    .map((own) => ({ own, others: cells.filter((cell) => others.includes(cell.policy) && isSamePlace(cell, own)) }))
+    .filter((pair) => pair.others.length === others.length);
+}
+
+export function isSamePlace(left: CellPlace, right: CellPlace): boolean {
+  return left.model === right.model && left.cachedShare === right.cachedShare && left.users === right.users;
+}
+
+function sum<Item>(items: readonly Item[], of: (item: Item) => number): number {
+  return items.reduce((total, item) => total + of(item), 0);
+}

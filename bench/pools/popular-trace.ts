@@ -1,0 +1,77 @@
+import { logarithm, power } from '../../shared/arithmetic/elementary.js';
+import { counterRandom } from '../../shared/sampling/counter-random.js';
+import type { ClusterTrace, TracePlace } from '../../simulator/trace/cluster-trace.js';
+
+export interface PopularTraceSetting {
+  layers: number;
+  experts: number;
+  expertsPerToken: number;
+  prompts: number;
+  promptTokens: number;
+  iterations: number;
+  /** An expert's popularity falls as its rank to the power of minus this; 0: all are alike. */
+  skew: number;
+  seed: number;
+}
+
+/**
+ * A trace whose experts are drawn by popularity, each token's independently of the tokens before: what ZipMoE's planning assumes (section
+ * 3.4). Each layer has popular experts of its own, the same for all prompts. Without replacement, by the Gumbel trick: the k largest of
+ * log weight plus noise. The same place always gives the same. Nothing is predicted.
+ */
+export class PopularTrace implements ClusterTrace {
+  readonly layers: number;
+  readonly experts: number;
+  readonly expertsPerToken: number;
+  readonly prompts: number;
+  private readonly weights: readonly Float64Array[];
+
+  constructor(private readonly setting: PopularTraceSetting) {
+    const { layers, experts, expertsPerToken, prompts, skew } = setting;
+    [this.layers, this.experts, this.expertsPerToken, this.prompts] = [layers, experts, expertsPerToken, prompts];
+    this.weights = Array.from({ length: layers }, (_, layer) => {
+      const weights = new Float64Array(experts);
+      this.shuffled(layer).forEach((expert, rank) => (weights[expert] = power(rank + 1, -skew)));
+      return weights;
+    });
+  }
+
+  promptTokens(): number {
+    return this.setting.promptTokens;
+  }
+
+  iterations(): number {
+    return this.setting.iterations;
+  }
+
+  activated({ prompt, position, layer }: TracePlace): readonly number[] {
+    const { promptTokens, iterations, layers, experts, expertsPerToken, seed } = this.setting;
+    const first = ((prompt * (promptTokens + iterations) + position) * layers + layer) * experts;
+    // The largest of log weight plus Gumbel noise is the first of exponential waits at the weights' rates.
+    const waits = Array.from(this.weights[layer] ?? [], (weight, expert) => {
+      // Never 0, which has no logarithm.
+      const uniform = counterRandom(seed, first + expert) + Number.MIN_VALUE;
+      return { expert, wait: -logarithm(uniform) / weight };
+    });
+    waits.sort((left, right) => left.wait - right.wait);
+    return waits.slice(0, expertsPerToken).map(({ expert }) => expert);
+  }
+
+  predicted(): readonly number[] {
+    return [];
+  }
+
+  guessedRight(): boolean {
+    return false;
+  }
+
+  /** Fisher-Yates, by numbers that no token uses. */
+  private shuffled(layer: number): number[] {
+    const order = [...Array(this.setting.experts).keys()];
+    for (let last = order.length - 1; last > 0; last -= 1) {
+      const other = Math.floor(counterRandom(this.setting.seed + 1, layer * order.length + last) * (last + 1));
+      [order[last], order[other]] = [order[other] ?? 0, order[last] ?? 0];
+    }
+    return order;
+  }
+}
