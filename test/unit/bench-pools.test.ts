@@ -60,8 +60,8 @@ describe('traces drawn by popularity', () => {
 function smallProfile(linkBytesPerS?: number): DeviceProfile {
   const profile = loadDeviceProfile(profileFile('agx-orin'));
   const shape = plainShape({
-    ...{ layers: 3, hiddenSize: 2048, intermediateSize: 1408, heads: 16, keyValueHeads: 16, headDim: 128 },
-    ...{ vocabSize: 1000, experts: 16, expertsPerToken: 4 },
+    ...{ layers: 2, hiddenSize: 2048, intermediateSize: 1408, heads: 16, keyValueHeads: 16, headDim: 128 },
+    ...{ vocabSize: 1000, experts: 12, expertsPerToken: 3 },
   });
   const { worker } = profile.devices;
   const devices = {
@@ -72,11 +72,11 @@ function smallProfile(linkBytesPerS?: number): DeviceProfile {
 }
 
 const SETTING = {
-  ...{ policies: COMPARED_POLICIES, cachedShares: [0.25, 0.5], batches: [1, 3], batchShare: 0.5 },
-  ...{ tokens: 20, answers: 2, recordedPrompts: 4, warmPrompts: 1 },
+  ...{ policies: COMPARED_POLICIES, cachedShares: [0.25, 0.5], batches: [1, 2], batchShare: 0.5 },
+  ...{ tokens: 12, answers: 2, recordedPrompts: 4, warmPrompts: 1 },
 };
 const SMALL_TRACE = new PopularTrace({
-  ...{ layers: 3, experts: 16, expertsPerToken: 4, prompts: promptsNeeded(SETTING), promptTokens: 6, iterations: 20 },
+  ...{ layers: 2, experts: 12, expertsPerToken: 3, prompts: promptsNeeded(SETTING), promptTokens: 4, iterations: 40 },
   ...{ skew: 1, seed: 3 },
 });
 
@@ -85,7 +85,7 @@ describe('bench pools on the virtual clock', () => {
   const progress: [number, number][] = [];
 
   before(async function () {
-    this.timeout(60_000);
+    this.timeout(180_000);
     const machine = cachedMachine(smallProfile(), 'huffman');
     cells = await measureAnswers([{ machine, trace: SMALL_TRACE, activations: 'drawn' }], SETTING, (...told) =>
       progress.push(told),
@@ -107,10 +107,10 @@ describe('bench pools on the virtual clock', () => {
       assert.ok(ttftMs > 0 && tpotMs > 0 && tokensPerS > 0);
       assert.deepEqual(
         latencies.map(({ tokens }) => tokens),
-        [8, 16, 20],
+        [8, 12],
       );
       // A whole answer is its first token and those behind it.
-      assert.ok(Math.abs((latencies.at(-1)?.ms ?? 0) - (ttftMs + 19 * tpotMs)) < 1e-6);
+      assert.ok(Math.abs((latencies.at(-1)?.ms ?? 0) - (ttftMs + 11 * tpotMs)) < 1e-6);
     }
   });
 
@@ -124,7 +124,7 @@ describe('bench pools on the virtual clock', () => {
       for (const [share, users] of [
         [0.25, 1],
         [0.5, 1],
-        [0.5, 3],
+        [0.5, 2],
       ] as const) {
         const ratio = cell('planned', share, users).tokensPerS / cell(other, share, users).tokensPerS;
         assert.ok(ratio > 1 - TOLERANCE, `${other} at ${share}, ${users} at a time: ${ratio}`);
@@ -138,7 +138,7 @@ describe('bench pools on the virtual clock', () => {
     assert.deepEqual([none.wholeShare, none.partShare], [0, 0]);
     for (const policy of ['ranked', 'lru', 'fifo', 'marking', 'popularity'] as const) {
       const { capacities, wholeShare, partShare } = cell(policy, 0.5);
-      assert.deepEqual(capacities, { full: 24, compressed: 0, signMantissa: 0, exponent: 0 });
+      assert.deepEqual(capacities, { full: 12, compressed: 0, signMantissa: 0, exponent: 0 });
       assert.ok(wholeShare > 0.3 && partShare === 0, policy);
     }
     const { capacities, partShare } = cell('planned', 0.25);
@@ -146,8 +146,9 @@ describe('bench pools on the virtual clock', () => {
     assert.ok(partShare > 0.1);
   });
 
-  it('is the same again, and follows the storage', async () => {
-    const prompts = { recorded: [0, 1, 2, 3], warm: [4], asked: [5, 6], atOnce: 1, tokens: 20 };
+  it('is the same again, and follows the storage', async function () {
+    this.timeout(60_000);
+    const prompts = { recorded: [0, 1, 2, 3], warm: [4], asked: [5, 6], atOnce: 1, tokens: 12 };
     const measure = async (linkBytesPerS?: number): Promise<PoolsCell> => {
       const machine = cachedMachine(smallProfile(linkBytesPerS), 'huffman');
       const memory = divideMemory(machine, 0.5);
@@ -173,7 +174,7 @@ describe('bench pools on the virtual clock', () => {
     const machine = cachedMachine(smallProfile(), 'huffman');
     const { memoryBytes, denseBytes, slotsBytes, cacheBytes } = divideMemory(machine, 0.5);
     const expertBytes = 3 * 2048 * 1408 * 2;
-    assert.deepEqual([slotsBytes, cacheBytes], [4 * expertBytes, 24 * expertBytes]);
+    assert.deepEqual([slotsBytes, cacheBytes], [3 * expertBytes, 12 * expertBytes]);
     assert.equal(memoryBytes, denseBytes + slotsBytes + cacheBytes);
     // 1 GB is reserved.
     assert.ok(denseBytes > 1e9 && denseBytes < 1.2e9);
