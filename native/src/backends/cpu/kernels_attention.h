@@ -2,96 +2,23 @@
 // gets exactly what it would get alone. Three steps, as the greatest score must be known before anything is weighed: scores of
 // positions, weights of queries, values of dimensions. Each step can be cut into parts by what it is named after.
 #pragma once
-#include "kernels_norms.h"
+#include "kernels_queries.h"
 
 namespace odmoe::cpu {
 namespace {
 
-// One head of one row: it sees positions [begin, end).
-struct Query {
-  const float* vector;
-  float* out;
-  int64_t begin;
-  int64_t end;
-  float* scores;       // of positions from the first chunk of the batch on; then their exponentials
-  float* values;       // value sums of the chunk in work
-  float* denominator;  // one
-  float sink;          // minus infinity: none
+// Keys to fetch into the second cache while others are multiplied, `step` floats apart. Passes over the same keys share them: a cache
+// takes only so many requests at a time, and nothing else gets on behind those that it cannot take yet.
+struct KeysAhead {
+  const float* first;  // null: none
+  int64_t step;
+  int begin;  // of four
+  int end;
 };
 
-struct QueryBatch {
-  KeyValueLayer cache;
-  bool values_in_keys;
-  bool has_sinks;
-  int64_t kv_head;
-  int64_t head_dim;
-  int64_t padded_dim;
-  int64_t value_dim;
-  int64_t value_step;  // floats from one position's value to the next one's
-  float scale;
-  float* keys;  // scratch for four padded keys
-  int64_t begin;
-  int64_t end;
-  int64_t first_chunk;
-  int64_t chunks;
-  int count;
-  Query queries[kMaxQueries];
-
-  QueryBatch(const AttentionJob& job, const AttentionBatch& of);
-  const float* keys_of(int64_t chunk) const { return cache.key_blocks[chunk] + kv_head * kAttentionChunk * head_dim; }
-  const float* values_of(int64_t chunk) const {
-    return (values_in_keys ? cache.key_blocks : cache.value_blocks)[chunk] + kv_head * kAttentionChunk * value_step;
-  }
-  bool padded() const { return padded_dim != head_dim; }
-};
-
-ODMOE_INLINE int64_t at_least(int64_t a, int64_t b) { return a > b ? a : b; }
-ODMOE_INLINE int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }
-
-// Where scores, value sums and padded queries live in scratch, and what the queries see (attention_scratch() has the same layout).
-QueryBatch::QueryBatch(const AttentionJob& job, const AttentionBatch& of) {
-  const AttentionShape& shape = job.shape;
-  cache = job.rows[of.first_row].cache;
-  values_in_keys = shape.values_in_keys;
-  has_sinks = shape.sinks != nullptr;
-  kv_head = of.first_head / (shape.heads / shape.kv_heads);
-  head_dim = shape.head_dim;
-  padded_dim = column_blocks(shape.head_dim) * kLanes;
-  value_dim = shape.value_dim;
-  value_step = shape.values_in_keys ? shape.head_dim : shape.value_dim;
-  scale = shape.score_scale;
-  count = 0;
-  for (int i = of.first_row; i < of.first_row + of.rows; ++i) {
-    for (int64_t head = of.first_head; head < of.first_head + of.heads; ++head) {
-      Query& query = queries[count++];
-      query.vector = job.queries + i * job.stride + head * shape.head_dim;
-      query.out = job.out + (int64_t{i} * shape.heads + head) * shape.value_dim;
-      query.sink = has_sinks ? shape.sinks[head] : -__builtin_inff();
-      query.end = int64_t{job.rows[i].position} + 1;
-      query.begin = shape.sliding_window > 0 ? at_least(0, query.end - shape.sliding_window) : 0;
-      begin = count == 1 ? query.begin : at_most(begin, query.begin);
-      end = count == 1 ? query.end : at_least(end, query.end);
-    }
-  }
-  first_chunk = begin / kAttentionChunk;
-  chunks = (end - 1) / kAttentionChunk + 1 - first_chunk;
-  keys = of.scratch;
-  float* free = of.scratch + kTileRows * padded_dim;
-  for (int q = 0; q < count; ++q) {
-    queries[q].denominator = free;
-    queries[q].values = free + kLanes;
-    float* const copy = queries[q].values + column_blocks(value_dim) * kLanes;
-    queries[q].scores = copy + padded_dim;
-    free = queries[q].scores + chunks * kAttentionChunk;
-    if (!padded()) continue;
-    for (int64_t d = 0; d < padded_dim; ++d) copy[d] = d < head_dim ? queries[q].vector[d] : 0.0f;
-    queries[q].vector = copy;
-  }
-}
-
-// Dots of four keys, `step` floats apart, with kQueries queries, into the queries' scores. `ahead`: keys to fetch meanwhile.
+// Dots of four keys, `step` floats apart, with kQueries queries, into the queries' scores.
 template <int kQueries>
-void score_quad(const QueryBatch& batch, int first, const float* keys, int64_t step, const float* ahead, int64_t index) {
+void score_quad(const QueryBatch& batch, int first, const float* keys, int64_t step, const KeysAhead& ahead, int64_t index) {
   const float* x[kQueries];
   for (int q = 0; q < kQueries; ++q) x[q] = batch.queries[first + q].vector;
   const int64_t blocks = batch.padded_dim / kLanes;
@@ -100,11 +27,9 @@ void score_quad(const QueryBatch& batch, int first, const float* keys, int64_t s
 #pragma GCC unroll 24
     for (int i = 0; i < kQueries * kTileRows * 2; ++i) sums[i / 8][i / 2 % 4][i % 2] = Simd::zero();
     for (int64_t column = 0; column < blocks * kLanes; column += kLanes) {
-      if (ahead != nullptr) {
-#pragma GCC unroll 8
-        for (int line = 0; line < 2 * kTileRows; ++line) {
-          __builtin_prefetch(ahead + line / 2 * step + column + line % 2 * 16, 0, 2);
-        }
+      for (int r = ahead.begin; r < ahead.end; ++r) {
+        __builtin_prefetch(ahead.first + r * ahead.step + column, 0, 2);
+        __builtin_prefetch(ahead.first + r * ahead.step + column + 16, 0, 2);
       }
 #pragma GCC unroll 2
       for (int half = 0; half < 2; ++half) {
@@ -151,9 +76,10 @@ void score_positions(const QueryBatch& batch, int64_t begin, int64_t end) {
     for (int first = 0; first < batch.count; first += group) {
       const int last = static_cast<int>(at_most(batch.count, first + group));
       for (int64_t position = stretch; position < at_most(end, stretch + kScorePositions); position += kTileRows) {
-        const float* key = batch.keys_of(position / kAttentionChunk) + position % kAttentionChunk * batch.head_dim;
+        const int64_t chunk = position / kAttentionChunk;
+        const float* key = batch.keys_of(chunk) + position % kAttentionChunk * batch.head_dim;
         int64_t step = batch.head_dim;
-        const float* ahead = first == 0 ? key + kScorePositions * step : nullptr;
+        const float* const next = first == 0 ? batch.ahead(chunk, position % kAttentionChunk, kScorePositions, false) : nullptr;
         if (batch.padded()) {
           for (int64_t i = 0; i < kTileRows * batch.padded_dim; ++i) {
             const int64_t d = i % batch.padded_dim;
@@ -165,9 +91,16 @@ void score_positions(const QueryBatch& batch, int64_t begin, int64_t end) {
         const int64_t index = position - batch.first_chunk * kAttentionChunk;
         // Four are two pairs: one alone would leave the multipliers waiting for keys.
         int q = first;
-        for (; last - q >= 3 && last - q != 4; q += 3, ahead = nullptr) score_quad<3>(batch, q, key, step, ahead, index);
-        for (; last - q >= 2; q += 2, ahead = nullptr) score_quad<2>(batch, q, key, step, ahead, index);
-        if (last - q == 1) score_quad<1>(batch, q, key, step, ahead, index);
+        int pass = 0;
+        const int passes = (last - first + 2) / 3;
+        const auto share = [&]() -> KeysAhead {
+          if (next == nullptr) return {nullptr, 0, 0, 0};
+          const int begin = kTileRows * pass / passes;
+          return {next, batch.head_dim, begin, kTileRows * ++pass / passes};
+        };
+        for (; last - q >= 3 && last - q != 4; q += 3) score_quad<3>(batch, q, key, step, share(), index);
+        for (; last - q >= 2; q += 2) score_quad<2>(batch, q, key, step, share(), index);
+        if (last - q == 1) score_quad<1>(batch, q, key, step, share(), index);
       }
     }
   }
@@ -212,10 +145,26 @@ constexpr int kWideVectors = kWidth == 8 ? 2 : 4;
 // Positions whose values, of so many dimensions, stay in the first cache while groups of queries pass over them.
 constexpr int64_t kValuePositions = 64;
 
-// values += p * v over positions [begin, end) of a chunk, for kQueries queries and kWide vectors of dimensions from `dim`.
+// Part of a chunk: positions [begin, end) from its start on, and dimensions [first_dim, last_dim).
+struct ValuePart {
+  const float* block;
+  int64_t chunk_index;
+  int64_t begin;
+  int64_t end;
+  int64_t first_dim;
+  int64_t last_dim;
+  const float* ahead;  // values to fetch meanwhile, from position `begin`'s on; null: none
+};
+
+// Groups of queries that pass over the same values share what is fetched: this one fetches at every `groups`th position.
+struct FetchTurn {
+  int groups;
+  int group;
+};
+
+// values += p * v over the part's positions, for kQueries queries and kWide vectors of dimensions from `dim`.
 template <int kQueries, int kWide, bool kFetch>
-ODMOE_INLINE void weigh(const QueryBatch& batch, int first, const float* block, int64_t chunk_index, int64_t begin, int64_t end,
-                        int64_t dim) {
+ODMOE_INLINE void weigh(const QueryBatch& batch, int first, const ValuePart& part, int64_t dim, FetchTurn turn) {
   Vector sums[kQueries][kWide];
 #pragma GCC unroll 16
   for (int i = 0; i < kQueries * kWide; ++i) {
@@ -223,16 +172,23 @@ ODMOE_INLINE void weigh(const QueryBatch& batch, int first, const float* block, 
   }
   const float* weights[kQueries];
 #pragma GCC unroll 4
-  for (int q = 0; q < kQueries; ++q) weights[q] = batch.queries[first + q].scores + chunk_index;
+  for (int q = 0; q < kQueries; ++q) weights[q] = batch.queries[first + q].scores + part.chunk_index;
   const int64_t step = batch.value_step;
-  const float* value = block + begin * step + dim;
-  for (int64_t p = begin; p < end; ++p, value += step) {
+  const float* value = part.block + part.begin * step + dim;
+  int wait = turn.group;
+  for (int64_t p = part.begin; p < part.end; ++p, value += step) {
+    if constexpr (kFetch) {
+      if (--wait < 0) {
+        wait = turn.groups - 1;
+        const float* const line = part.ahead + (p - part.begin) * step + dim;
+        for (int v = 0; v < kWide * kWidth; v += 16) __builtin_prefetch(line + v, 0, 2);
+      }
+    }
     Vector row[kWide];
 #pragma GCC unroll 4
     for (int v = 0; v < kWide; ++v) {
       row[v] = Simd::load(value + v * kWidth);
       Simd::keep_in_register(row[v]);
-      if constexpr (kFetch) __builtin_prefetch(value + kValuePositions * step + v * kWidth, 0, 2);
     }
 #pragma GCC unroll 4
     for (int q = 0; q < kQueries; ++q) {
@@ -247,22 +203,12 @@ ODMOE_INLINE void weigh(const QueryBatch& batch, int first, const float* block, 
   }
 }
 
-// Part of a chunk: positions [begin, end) from its start on, and dimensions [first_dim, last_dim).
-struct ValuePart {
-  const float* block;
-  int64_t chunk_index;
-  int64_t begin;
-  int64_t end;
-  int64_t first_dim;
-  int64_t last_dim;
-};
-
 template <int kQueries>
 ODMOE_INLINE void weigh_queries(const QueryBatch& batch, int first, const ValuePart& part, int64_t dim, int64_t vectors,
-                                bool fetch) {
-  if (vectors == 1) return weigh<kQueries, 1, false>(batch, first, part.block, part.chunk_index, part.begin, part.end, dim);
-  if (fetch) return weigh<kQueries, kWideVectors, true>(batch, first, part.block, part.chunk_index, part.begin, part.end, dim);
-  weigh<kQueries, kWideVectors, false>(batch, first, part.block, part.chunk_index, part.begin, part.end, dim);
+                                FetchTurn turn) {
+  if (vectors == 1) return weigh<kQueries, 1, false>(batch, first, part, dim, turn);
+  if (part.ahead != nullptr) return weigh<kQueries, kWideVectors, true>(batch, first, part, dim, turn);
+  weigh<kQueries, kWideVectors, false>(batch, first, part, dim, turn);
 }
 
 // For queries [first, last).
@@ -271,9 +217,13 @@ void weigh_part(const QueryBatch& batch, int first, int last, const ValuePart& p
   while (dim + kWidth <= part.last_dim) {
     const int64_t vectors = dim + kWideVectors * kWidth <= part.last_dim ? kWideVectors : 1;
     int q = first;
-    for (; q + kWideQueries <= last; q += kWideQueries) weigh_queries<kWideQueries>(batch, q, part, dim, vectors, q == first);
-    for (; q + 2 <= last; q += 2) weigh_queries<2>(batch, q, part, dim, vectors, q == first);
-    if (q < last) weigh_queries<1>(batch, q, part, dim, vectors, q == first);
+    const int count = last - first;
+    FetchTurn turn{count / kWideQueries + count % kWideQueries / 2 + count % 2, 0};
+    for (; q + kWideQueries <= last; q += kWideQueries, ++turn.group) {
+      weigh_queries<kWideQueries>(batch, q, part, dim, vectors, turn);
+    }
+    for (; q + 2 <= last; q += 2, ++turn.group) weigh_queries<2>(batch, q, part, dim, vectors, turn);
+    if (q < last) weigh_queries<1>(batch, q, part, dim, vectors, turn);
     dim += vectors * kWidth;
   }
   for (; dim < part.last_dim; ++dim) {
@@ -291,7 +241,7 @@ void weigh_part(const QueryBatch& batch, int first, int last, const ValuePart& p
 // Dimensions [first_dim, last_dim) of one chunk's value sums, which are then added to the outputs.
 void weigh_chunk(const QueryBatch& batch, int64_t chunk, int64_t first_dim, int64_t last_dim) {
   const int64_t start = chunk * kAttentionChunk;
-  ValuePart part{batch.values_of(chunk), start - batch.first_chunk * kAttentionChunk, 0, 0, first_dim, last_dim};
+  ValuePart part{batch.values_of(chunk), start - batch.first_chunk * kAttentionChunk, 0, 0, first_dim, last_dim, nullptr};
   // Positions that all queries see are taken together; those that only some see, query by query, in order.
   int64_t shared_begin = start;
   int64_t shared_end = start + kAttentionChunk;
@@ -313,8 +263,10 @@ void weigh_chunk(const QueryBatch& batch, int64_t chunk, int64_t first_dim, int6
     for (int64_t begin = shared_begin; begin < shared_end; begin += kValuePositions) {
       part.begin = begin - start;
       part.end = at_most(shared_end, begin + kValuePositions) - start;
+      part.ahead = batch.ahead(chunk, part.begin, kValuePositions, true);
       weigh_part(batch, 0, batch.count, part);
     }
+    part.ahead = nullptr;
     weigh_alone(shared_end, start + kAttentionChunk);
   }
   for (int q = 0; q < batch.count; ++q) {
