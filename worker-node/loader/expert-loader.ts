@@ -134,6 +134,8 @@ export class ExpertLoader {
 
   /** Puts loads that are wanted together in order. */
   order(loads: readonly PendingLoad[]): void {
+    // So it is at every message where all experts are there.
+    if (loads.length === 0) return;
     for (const [slot, order] of orderLoads(loads, this.costs.profile)) {
       const load = this.underWay.get(slot);
       if (load === undefined) continue;
