@@ -294,12 +294,17 @@ export interface LoadRequest {
   order: ExpertOrder | null;
   /** Before all that are not urgent. */
   urgent: boolean;
+  /** Number of the expert in host memory (ExpertSlots.hold): what is held there is not read. Left out: it is not asked. */
+  held?: number;
 }
 
 export interface LoadOutcome {
   /** False when cancel() came first; the slot is then empty. */
   loaded: boolean;
+  /** From storage. */
   readBytes: number;
+  /** Taken from host memory in place of storage; left out: none. */
+  hostBytes?: number;
   /** From being asked for. */
   loadMs: number;
   /** Time of the storage: where reads of several loads are in flight together, each has its share of it. */
@@ -310,6 +315,16 @@ export interface LoadOutcome {
   /** The entry named in the request holds the whole part, checked. After a rejection an entry that was to be filled does not. */
   exponentsKept: boolean;
   signMantissaKept: boolean;
+}
+
+/** What came of reading an expert into host memory. */
+export interface HoldOutcome {
+  /** False when it was cancelled. */
+  held: boolean;
+  /** Host memory that it takes. */
+  bytes: number;
+  /** From storage. */
+  readBytes: number;
 }
 
 export interface ExpertPlace {
@@ -352,6 +367,18 @@ export interface ExpertSlots {
   letGo(slot: number): void;
   /** Takes the slot's memory again. Throws DEVICE_OUT_OF_MEMORY. */
   take(slot: number): void;
+  /**
+   * Reads a registered expert's stored bytes into host memory and checks them; loads that name its number in `held` take them from there.
+   * Comes after all loads, and reads nothing while an urgent one is under way. One call at a time. Rejects with DEVICE_OUT_OF_MEMORY,
+   * STORAGE_FAILED, PACK_CORRUPT or MODEL_CORRUPT; nothing is then held of the expert.
+   */
+  hold(expert: number): Promise<HoldOutcome>;
+  /** Ends the hold under way, if there is one, soon and with held: false. */
+  cancelHold(): void;
+  /** The memory goes back once no load reads it. Does nothing for an expert that is not held. */
+  dropHeld(expert: number): void;
+  /** Host memory of all that are held. */
+  readonly heldBytes: number;
   dispose(): void;
 }
 

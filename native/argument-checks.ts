@@ -169,5 +169,6 @@ function checkPartPlan(name: string, plan: PartPlan): void {
 export function checkLoadRequest(request: LoadRequest): void {
   checkPartPlan('exponents', request.exponents);
   checkPartPlan('signMantissa', request.signMantissa);
+  if (request.held !== undefined) checkInteger('held', request.held, 0);
   checkOrder(request.order);
 }

@@ -6,6 +6,7 @@ import type { ExpertSource, TensorSource, WeightFormat } from '../shared/model/t
 import type {
   ExpertOrder,
   ExpertSlots,
+  HoldOutcome,
   RouterChoice,
   LoadOutcome,
   LoadRequest,
@@ -265,6 +266,28 @@ export class CheckedExpertSlots implements ExpertSlots {
   take(slot: number): void {
     checkInteger('slot', slot, 0);
     calling(() => this.handle.take(slot));
+  }
+
+  async hold(expert: number): Promise<HoldOutcome> {
+    checkInteger('expert', expert, 0);
+    return await awaiting(() => this.handle.hold(expert));
+  }
+
+  cancelHold(): void {
+    calling(() => {
+      this.handle.cancelHold();
+    });
+  }
+
+  dropHeld(expert: number): void {
+    checkInteger('expert', expert, 0);
+    calling(() => {
+      this.handle.dropHeld(expert);
+    });
+  }
+
+  get heldBytes(): number {
+    return calling(() => this.handle.heldBytes);
   }
 
   dispose(): void {

@@ -34,6 +34,7 @@ export type {
   ExpertSlotBytes,
   ExpertSlots,
   ExpertSpeed,
+  HoldOutcome,
   RouterChoice,
   LoaderOptions,
   LoadOutcome,

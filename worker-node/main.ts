@@ -9,6 +9,7 @@ import { advertisedAddress } from '../shared/daemon/advertised-address.js';
 import { createNodeIdentity } from '../shared/daemon/node-identity.js';
 import { type GiveUp, requireWanted, runDaemon } from '../shared/daemon/run-daemon.js';
 import { JoinLoop } from '../shared/discovery/join-loop.js';
+import { assertInvariant } from '../shared/errors/assert-invariant.js';
 import { type OdmoeError, toOdmoeError } from '../shared/errors/odmoe-error.js';
 import type { Logger } from '../shared/log/logger.js';
 import { activationCountsPath } from '../shared/config/state-directory.js';
@@ -17,10 +18,11 @@ import { STATUS_INTERVAL_MS } from '../shared/rpc/node-status.js';
 import type { NodeIdentity } from '../shared/rpc/messages.js';
 import type { Runtime } from '../shared/runtime/runtime.js';
 import { ActivationRecord } from './cache/activation-record.js';
+import type { HostMemoryOptions } from './cache/host-memory.js';
 import { makeWorkerSlots } from './cache/make-slots.js';
 import { ExpertService } from './executor/expert-service.js';
 import { reportFetch } from './fetching/fetch-report.js';
-import { openWorkerPack } from './fetching/open-worker-pack.js';
+import { openWorkerPack, type WorkerPack } from './fetching/open-worker-pack.js';
 import { PackFetch } from './fetching/pack-fetch.js';
 import { PackMending } from './fetching/pack-mending.js';
 import { WorkerSessions } from './rpc/worker-sessions.js';
@@ -90,10 +92,11 @@ async function openWorker(
   if (record !== null) opened.push(() => record.close());
   const counts = record?.counts ?? null;
   const { nodeDevice, slots } = await fillNodeDevice(environment, settings, log, async (nodeDevice) => ({
-    ...{
-      nodeDevice,
-      slots: await makeWorkerSlots({ ...nodeDevice, source, settings, counts, runtime, measureReads, log }),
-    },
+    nodeDevice,
+    slots: await makeWorkerSlots({
+      ...nodeDevice,
+      ...{ source, settings, counts: keepsExperts(settings) ? counts : null, runtime, measureReads, log },
+    }),
   }));
   const { device } = nodeDevice;
   opened.push(() => {
@@ -101,11 +104,11 @@ async function openWorker(
   });
   requireWanted(abandoned);
   const onDeviceLost = (error: OdmoeError): void => {
-    const { code, message } = error;
-    sessions.sendToMain({ kind: 'error', error: { code, message, requestId: 0, epoch: 0 } });
+    sessions.sendToMain({ kind: 'error', error: { code: error.code, message: error.message, requestId: 0, epoch: 0 } });
     giveUp(error);
   };
-  const experts = new ExpertService(slots, { source, runtime, log, supply, onDeviceLost });
+  const hostMemory = hostMemoryOf(settings, { source, partial }, record);
+  const experts = new ExpertService(slots, { source, runtime, log, supply, hostMemory, onDeviceLost });
   opened.push(() => experts.close());
   const identity = createNodeIdentity(settings, source, device.info(), runtime);
   const sendStatus = (): void => {
@@ -130,14 +133,32 @@ async function openWorker(
   return { address, openCounts, experts };
 }
 
+/** What the worker keeps in host memory, by what it counts of uses; null where the settings ask for none. */
+function hostMemoryOf(
+  { worker }: NodeSettings,
+  { source, partial }: WorkerPack,
+  record: ActivationRecord | null,
+): HostMemoryOptions | null {
+  if (worker.hostMemory === 0) return null;
+  assertInvariant(record !== null, 'a worker that keeps experts in host memory counts their uses');
+  const isHere = (layer: number, expert: number): boolean => partial === null || partial.held.has(layer, expert);
+  return { setting: worker.hostMemory, source, counts: record.counts, isHere };
+}
+
+/** On its device, from one use to the next. */
+function keepsExperts({ worker }: NodeSettings): boolean {
+  return worker.cacheBytes > 0 || worker.pools !== null;
+}
+
 /** The record of what this worker is asked for; null for one that keeps nothing. */
 async function openRecord(
-  { stateDirectory, id, worker }: NodeSettings,
+  settings: NodeSettings,
   { packDigest, shape }: Pack,
   runtime: Runtime,
   log: Logger,
 ): Promise<ActivationRecord | null> {
-  if (worker.cacheBytes === 0 && worker.pools === null) return null;
+  if (!keepsExperts(settings) && settings.worker.hostMemory === 0) return null;
+  const { stateDirectory, id } = settings;
   const path = activationCountsPath(stateDirectory, packDigest, id);
   return ActivationRecord.open(path, { packDigest, experts: shape.experts }, runtime, log);
 }

@@ -44,7 +44,7 @@ export function registerBenchLoad(bench: Command): void {
       'after',
       `
 Cached reads come from the page cache, direct ones from the storage. Loads count the bytes read, beside the fastest raw reads of their
-kind. Stages take turns. The random packs are written to the temporary directory (TMPDIR) and removed.
+kind, or where experts are held in host memory the stored bytes, beside copying. Stages take turns. The random packs are written to the temporary directory (TMPDIR) and removed.
 
 Examples:
   odmoe bench load

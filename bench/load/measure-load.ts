@@ -10,6 +10,7 @@ import {
 } from '../../native/index.js';
 import type { PackCodec } from '../../packs/format/pack-codec.js';
 import type { Pack } from '../../packs/format/open-pack.js';
+import { assertInvariant } from '../../shared/errors/assert-invariant.js';
 import { gaussianValues, measureCodecs } from '../codec/measure-codecs.js';
 
 export interface LoadSetting {
@@ -129,7 +130,7 @@ function decodeStages(codec: string, { milliseconds }: LoadSetting): MeasuredSta
 }
 
 function loadStages(device: Device, { codec, pack }: LoadedPack, setting: LoadSetting): MeasuredStage[] {
-  return [false, true].flatMap((direct) =>
+  const fromStorage = [false, true].flatMap((direct) =>
     [1, setting.depth].map((depth): MeasuredStage => {
       const reads = direct ? 'direct' : 'cached';
       const at = depth === 1 ? 'one read at a time' : `${depth} reads at a time`;
@@ -138,41 +139,59 @@ function loadStages(device: Device, { codec, pack }: LoadedPack, setting: LoadSe
         // Stored as they are, weights are what is read.
         counted: codec === 'raw' ? 'weights' : 'stored',
         limits: readNames(direct, setting.depth),
-        measure: () => measureLoads(device, pack, direct, depth, setting),
+        measure: () => measureLoads(device, pack, { direct, depth, held: false }, setting),
       };
     }),
   );
+  const fromMemory: MeasuredStage = {
+    ...{ stage: `loads of ${codec}, held in host memory`, limits: [COPY_ALL] },
+    counted: codec === 'raw' ? 'weights' : 'stored',
+    measure: () => measureLoads(device, pack, { direct: false, depth: 1, held: true }, setting),
+  };
+  return [...fromStorage, fromMemory];
 }
 
-/** Bytes a second from storage into slots, several experts on their way at a time. */
+interface LoadWay {
+  direct: boolean;
+  /** Reads in flight at a time. */
+  depth: number;
+  /** The experts are in host memory: nothing is read. */
+  held: boolean;
+}
+
+/** Stored bytes a second into slots, several experts on their way at a time. */
 async function measureLoads(
   device: Device,
   pack: Pack,
-  directIo: boolean,
-  readDepth: number,
+  { direct, depth, held }: LoadWay,
   { decompressionThreads, milliseconds }: LoadSetting,
 ): Promise<number> {
-  const sizes = slotSizes(device, pack, { decompressionThreads, directIo, storageBytesPerS: 0, readDepth });
+  const reading = { decompressionThreads, directIo: direct, storageBytesPerS: 0, readDepth: depth };
+  const sizes = slotSizes(device, pack, reading);
   const slots = device.createExpertSlots(sizes.shape, SLOTS_AT_ONCE, 1, sizes.loader);
   try {
     const { expertLayers, experts } = pack.shape;
     const numbers = Array.from({ length: expertLayers * experts }, (_, index) =>
       slots.register(pack.expert(Math.floor(index / experts), index % experts)),
     );
+    if (held) for (const number of numbers) await slots.hold(number);
     // The first load into a slot finds memory that the system has still to give.
     for (let slot = 0; slot < SLOTS_AT_ONCE; slot += 1) await slots.load(slot, numbers[0] ?? 0, FROM_STORAGE);
     let next = 0;
-    let readBytes = 0;
+    let storedBytes = 0;
     const startMs = performance.now();
     const loadInto = async (slot: number): Promise<void> => {
       do {
         const number = numbers[next % numbers.length] ?? 0;
         next += 1;
-        readBytes += (await slots.load(slot, number, FROM_STORAGE)).readBytes;
+        const request = held ? { ...FROM_STORAGE, held: number } : FROM_STORAGE;
+        const { readBytes, hostBytes = 0 } = await slots.load(slot, number, request);
+        assertInvariant(!held || readBytes === 0, 'an expert in host memory is not read');
+        storedBytes += readBytes + hostBytes;
       } while (performance.now() - startMs < milliseconds);
     };
     await Promise.all(Array.from({ length: SLOTS_AT_ONCE }, (_, slot) => loadInto(slot)));
-    return (readBytes * 1000) / (performance.now() - startMs);
+    return (storedBytes * 1000) / (performance.now() - startMs);
   } finally {
     slots.dispose();
   }

@@ -3,7 +3,7 @@ import { activationCountsPath } from '../../shared/config/state-directory.js';
 import { STORAGE_FORMS } from '../../shared/emulation/device-profile.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { ActivationCounts } from '../../shared/planner/activation-counts.js';
-import type { CacheStatus } from '../../shared/rpc/messages.js';
+import type { CacheStatus } from '../../shared/rpc/kept-experts.js';
 import { writeActivationCounts } from '../../shared/storage/activation-counts-file.js';
 import { startDaemons, stopDaemons } from '../../simulator/cluster/run-daemons.js';
 import { type SimulatedAnswer, SimulatedCluster } from '../../simulator/cluster/simulated-cluster.js';

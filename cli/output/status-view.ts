@@ -1,4 +1,5 @@
-import type { CacheStatus, NodeStatus, PoolCounts, StatusReply } from '../../shared/rpc/messages.js';
+import type { CacheStatus, PoolCounts } from '../../shared/rpc/kept-experts.js';
+import type { NodeStatus, StatusReply } from '../../shared/rpc/messages.js';
 import { hopLines } from './hop-view.js';
 import { nodeJson, shortRole } from './node-json.js';
 import { snakeCaseKeys } from '../../shared/json/snake-case.js';
@@ -51,6 +52,16 @@ const CACHE_COLUMNS: readonly TableColumn[] = [
   { title: 'misses', align: 'right' },
 ];
 
+const HOST_MEMORY_COLUMNS: readonly TableColumn[] = [
+  { title: 'host memory', align: 'left' },
+  { title: 'held', align: 'right' },
+  { title: 'budget', align: 'right' },
+  { title: 'experts', align: 'right' },
+  { title: 'loads from there', align: 'right' },
+  { title: 'bytes', align: 'right' },
+  { title: 'filled', align: 'right' },
+];
+
 const RATE_COLUMNS: readonly TableColumn[] = [
   { title: 'loads/s', align: 'right' },
   { title: 'executions/s', align: 'right' },
@@ -72,6 +83,7 @@ export function statusLines(status: StatusReply, earlier: EarlierStatus | null):
     ...workerLines(status, earlier),
     ...hopLines(status),
     ...cacheLines(status.nodes),
+    ...hostMemoryLines(status.nodes),
     ...fetchLines(status),
     ...shadowLines(status.nodes),
     ...placementLines(status),
@@ -215,6 +227,17 @@ function workerRow(node: NodeStatus): string[] {
 function cacheLines(nodes: readonly NodeStatus[]): string[] {
   const rows = nodes.flatMap(({ identity, cache }) => (cache === null ? [] : [[identity.id, ...cacheRow(cache)]]));
   return rows.length === 0 ? [] : ['', ...tableLines(CACHE_COLUMNS, rows)];
+}
+
+/** What workers keep in host memory, where some do (worker.host_memory). */
+function hostMemoryLines(nodes: readonly NodeStatus[]): string[] {
+  const rows = nodes.flatMap(({ identity, hostMemory }) => {
+    if (hostMemory === null) return [];
+    const { budgetBytes, heldBytes, experts, loads, loadedBytes, filledBytes } = hostMemory;
+    const sizes = [heldBytes, budgetBytes].map(formatBytes);
+    return [[identity.id, ...sizes, String(experts), String(loads), ...[loadedBytes, filledBytes].map(formatBytes)]];
+  });
+  return rows.length === 0 ? [] : ['', ...tableLines(HOST_MEMORY_COLUMNS, rows)];
 }
 
 function cacheRow({ policy, bytes, capacities, kept, hits, misses }: CacheStatus): string[] {

@@ -2,6 +2,7 @@ import type {
   ExpertOrder,
   ExpertPlace,
   ExpertSlots,
+  HoldOutcome,
   LoadOutcome,
   LoadRequest,
   PartPlan,
@@ -29,6 +30,8 @@ const CANCELLED: LoadOutcome = {
   ...{ exponentsKept: false, signMantissaKept: false },
 };
 
+const NOT_HELD: HoldOutcome = { held: false, bytes: 0, readBytes: 0 };
+
 interface LoadUnderWay {
   readonly load: PacedLoad;
   readonly cancel: () => void;
@@ -51,6 +54,10 @@ export class PacedExpertSlots implements ExpertSlots {
   private readonly slots: Slot[];
   /** Real loads that were cancelled and have not settled. */
   private readonly abandoned = new Set<Promise<unknown>>();
+  /** Cancels the hold under way; null: there is none. */
+  private holding: (() => void) | null = null;
+  /** The latest real hold that was cancelled. */
+  private abandonedHold: Promise<void> | null = null;
 
   constructor(
     private readonly handle: ExpertSlots,
@@ -149,10 +156,69 @@ export class PacedExpertSlots implements ExpertSlots {
     slot.hasMemory = true;
   }
 
+  /** Takes the link as a load does that nobody waits for. */
+  async hold(expert: number): Promise<HoldOutcome> {
+    const { stop, work } = this.startHold(expert);
+    const { loadMs, exponentShare } = this.parts.times;
+    return new Promise((resolve, reject) => {
+      const load: PacedLoad = {
+        ...{ partMs: { exponents: exponentShare * loadMs, signMantissa: (1 - exponentShare) * loadMs }, recoverMs: 0 },
+        ...{ urgent: false, order: null, work },
+        ended: () => {
+          this.holding = null;
+          work.then(resolve, reject);
+        },
+      };
+      this.holding = () => {
+        this.holding = null;
+        this.parts.link.cancel(load);
+        stop();
+        resolve(NOT_HELD);
+      };
+      this.parts.link.begin(load);
+    });
+  }
+
+  cancelHold(): void {
+    this.holding?.();
+  }
+
+  dropHeld(expert: number): void {
+    this.handle.dropHeld(expert);
+  }
+
+  get heldBytes(): number {
+    return this.handle.heldBytes;
+  }
+
   dispose(): void {
+    this.holding?.();
     for (const { loading } of this.slots) loading?.cancel();
     this.handle.dispose();
     this.held.letGoAll();
+  }
+
+  /** As startWork, of a hold. What the real one holds nevertheless is dropped. */
+  private startHold(expert: number): { stop: () => void; work: Promise<HoldOutcome> } {
+    const before = this.abandonedHold;
+    let stopped = false;
+    const begin = async (): Promise<HoldOutcome> => {
+      if (before !== null) await before;
+      return stopped ? NOT_HELD : this.handle.hold(expert);
+    };
+    const work = begin();
+    const over = work.then(
+      ({ held }) => {
+        if (held && stopped) this.handle.dropHeld(expert);
+      },
+      () => undefined,
+    );
+    const stop = (): void => {
+      stopped = true;
+      this.abandonedHold = over;
+      this.handle.cancelHold();
+    };
+    return { stop, work };
   }
 
   /** Begins the real load, once those that were cancelled are over: they may still write to the slot or to an entry. */

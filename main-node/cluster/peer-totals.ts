@@ -18,8 +18,10 @@ const COUNTERS = [
   ...(['alignedTokens', 'alignedKvRows'] as const),
 ];
 const CACHE_COUNTERS = ['cacheWholeHits', 'cachePartHits', 'cacheMisses'] as const;
+const HOST_MEMORY_COUNTERS = ['hostMemoryLoads', 'hostMemoryLoadedBytes'] as const;
 
-export type PeerCounter = (typeof COUNTERS)[number] | (typeof CACHE_COUNTERS)[number];
+export type PeerCounter =
+  (typeof COUNTERS)[number] | (typeof CACHE_COUNTERS)[number] | (typeof HOST_MEMORY_COUNTERS)[number];
 export type PeerCounts = Record<PeerCounter, number>;
 
 interface RememberedPeer {
@@ -98,11 +100,13 @@ export function countsOf(status: NodeStatus): PeerCounts {
     cacheWholeHits: hits?.full ?? 0,
     cachePartHits: hits === undefined ? 0 : hits.compressed + hits.signMantissa + hits.exponent,
     cacheMisses: status.cache?.misses ?? 0,
+    hostMemoryLoads: status.hostMemory?.loads ?? 0,
+    hostMemoryLoadedBytes: status.hostMemory?.loadedBytes ?? 0,
   };
 }
 
 function sumOf(left: PeerCounts, right: PeerCounts): PeerCounts {
   const sum = { ...left };
-  for (const name of [...COUNTERS, ...CACHE_COUNTERS]) sum[name] += right[name];
+  for (const name of [...COUNTERS, ...CACHE_COUNTERS, ...HOST_MEMORY_COUNTERS]) sum[name] += right[name];
   return sum;
 }

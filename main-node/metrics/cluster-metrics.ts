@@ -129,6 +129,20 @@ const GAUGES: readonly ClusterMetric[] = [
       nodes.flatMap((node) => memoryKinds(node).map(([kind, bytes]): Sample => [{ node: idOf(node), kind }, bytes])),
   },
   {
+    name: 'odmoe_host_memory_bytes',
+    help: 'Host memory of a worker for experts as they are stored, by kind: held, budget.',
+    labels: ['node', 'kind'],
+    samples: ({ status: { nodes } }) =>
+      nodes.flatMap(({ identity: { id: node }, hostMemory }): Sample[] =>
+        hostMemory === null
+          ? []
+          : [
+              [{ node, kind: 'held' }, hostMemory.heldBytes],
+              [{ node, kind: 'budget' }, hostMemory.budgetBytes],
+            ],
+      ),
+  },
+  {
     name: 'odmoe_link_round_trip_seconds',
     help: 'How soon a node answers the questions by which main knows that it is there; a mean in which the latest weighs most.',
     labels: ['node'],
@@ -186,6 +200,18 @@ const COUNTERS: readonly ClusterMetric[] = [
     'Positions that a shadow has predicted.',
     'predictedPositions',
     isShadow,
+  ),
+  nodeCounter(
+    'odmoe_host_memory_loads_total',
+    'Loads of a worker that took bytes from host memory.',
+    'hostMemoryLoads',
+    ({ hostMemory }) => hostMemory !== null,
+  ),
+  nodeCounter(
+    'odmoe_host_memory_loaded_bytes_total',
+    'What these loads took from there in place of storage.',
+    'hostMemoryLoadedBytes',
+    ({ hostMemory }) => hostMemory !== null,
   ),
   nodeCounter('odmoe_dropped_predictions_total', 'Predictions that a node had no room for.', 'droppedPredictions'),
   nodeCounter('odmoe_stale_messages_total', 'Messages of older placements, not acted on.', 'staleMessages'),

@@ -58,6 +58,7 @@ int main(int argc, char** argv) {
   odmoe::test::add_expert_loader_cases(cases);
   odmoe::test::add_expert_loader_fault_cases(cases);
   odmoe::test::add_storage_read_cases(cases);
+  odmoe::test::add_host_chunks_cases(cases);
   odmoe::test::add_timer_queue_cases(cases);
   odmoe::test::add_cuda_layout_cases(cases);
   odmoe::test::add_cuda_host_cases(cases);

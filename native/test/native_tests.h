@@ -44,6 +44,7 @@ void add_load_schedule_cases(std::vector<Case>& cases);
 void add_expert_loader_cases(std::vector<Case>& cases);
 void add_expert_loader_fault_cases(std::vector<Case>& cases);
 void add_storage_read_cases(std::vector<Case>& cases);
+void add_host_chunks_cases(std::vector<Case>& cases);
 void add_timer_queue_cases(std::vector<Case>& cases);
 void add_cuda_layout_cases(std::vector<Case>& cases);
 void add_cuda_host_cases(std::vector<Case>& cases);

@@ -45,6 +45,9 @@ const contextMemory = z.union([z.string(), z.number()], { error: CONTEXT_MEMORY_
   return z.NEVER;
 });
 
+const HOST_MEMORY_ERROR = 'auto, or a size such as "8 GiB"';
+const hostMemory = z.union([z.literal('auto', { error: HOST_MEMORY_ERROR }), byteSize], { error: HOST_MEMORY_ERROR });
+
 const ID_ERROR = 'letters, digits, ".", "_" and "-", at most 63 of them';
 export const ID_PATTERN = /^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$/;
 const identifier = z.string({ error: ID_ERROR }).regex(ID_PATTERN, { error: ID_ERROR });
@@ -160,6 +163,7 @@ const nodeSchema = z.strictObject({
   arithmetic: arithmetic.optional(),
   slots: slots.optional(),
   cache: byteSize.optional(),
+  host_memory: hostMemory.optional(),
   instruction_set: choice(INSTRUCTION_SETS).optional(),
 });
 
@@ -235,6 +239,7 @@ export const clusterConfigSchema = z.strictObject({
       cache: byteSize.optional(),
       cache_policy: choice(CACHE_POLICIES).default('planned'),
       replan_passes: wholeNumber(1, REPLAN_PASSES_LIMIT).default(REPLAN_PASSES),
+      host_memory: hostMemory.default(0),
       pools: z
         .strictObject({
           full: poolSize.default(0),

@@ -129,6 +129,8 @@ export interface NodeSettings {
     cachePolicy: CachePolicy;
     /** Of policy residency: passes between two plannings. */
     replanPasses: number;
+    /** Host memory for stored bytes of experts, which loads then do not read; auto: what the host can spare; 0: none. */
+    hostMemory: number | 'auto';
     /** Experts that each pool keeps, in place of a plan for cacheBytes; null: plan. */
     pools: PoolCapacities | null;
     /** 0: by the machine. */

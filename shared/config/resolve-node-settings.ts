@@ -27,6 +27,7 @@ export interface DaemonFlags {
   instructionSet?: NodeSettings['device']['instructionSet'];
   slots?: number | 'auto';
   cacheBytes?: number;
+  hostMemory?: number | 'auto';
   cachePolicy?: NodeSettings['worker']['cachePolicy'];
   decompressionThreads?: number;
   directIo?: boolean;
@@ -287,6 +288,7 @@ function workerTuning(
     cacheBytes: flags.cacheBytes ?? entry?.cache ?? worker.cache ?? residentBytes,
     cachePolicy,
     replanPasses: worker.replan_passes,
+    hostMemory: flags.hostMemory ?? entry?.host_memory ?? worker.host_memory,
     pools:
       pools === undefined
         ? null

@@ -300,6 +300,11 @@ function addWorkerFlags(command: Command): void {
       'threads that decompress experts; 0: by the machine',
       wholeNumberFlag(0, THREADS_LIMIT),
     )
+    .option(
+      '--host-memory <size>',
+      'host memory for experts as they are stored, or auto; 0: none (default)',
+      sizeOrAutoFlag,
+    )
     .option('--direct-io', 'read experts past the page cache where possible');
 }
 
@@ -325,6 +330,10 @@ function byteSize(value: string): number {
   const bytes = parseByteSize(value);
   if (bytes === null) throw new InvalidArgumentError('Give a size such as "512 MiB" or a number of bytes.');
   return bytes;
+}
+
+function sizeOrAutoFlag(value: string): number | 'auto' {
+  return value === 'auto' ? value : byteSize(value);
 }
 
 function contextMemoryFlag(value: string): number | 'auto' {

@@ -3,6 +3,7 @@
  * string, bytes as Buffer, defaults filled in, `kind` names the member of a oneof that is set). A test holds these
  * against the .proto files.
  */
+import type { CacheStatus, HostMemoryStatus } from './kept-experts.js';
 import type { SamplingMessage } from '../sampling/sampling-options.js';
 import type { Execute, ExecuteResult, Prediction, PrefixKept, Release } from './layer-messages.js';
 import type { LayerWait, LinkBytes, PassCounts, WorkerHops, WorkerWait } from './wait-messages.js';
@@ -42,22 +43,6 @@ export interface StreamError {
   message: string;
   requestId: number;
   epoch: number;
-}
-
-export interface PoolCounts {
-  full: number;
-  compressed: number;
-  signMantissa: number;
-  exponent: number;
-}
-
-export interface CacheStatus {
-  policy: string;
-  bytes: number;
-  capacities: PoolCounts;
-  kept: PoolCounts;
-  hits: PoolCounts;
-  misses: number;
 }
 
 export interface NodeStatus {
@@ -103,6 +88,8 @@ export interface NodeStatus {
   keyValueBytes: number;
   /** Of these: what prefixes hold that no request uses at present. */
   prefixBytes: number;
+  /** Workers; null: none is used. */
+  hostMemory: HostMemoryStatus | null;
 }
 
 export interface PlacedWorker {

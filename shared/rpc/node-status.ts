@@ -44,6 +44,7 @@ export function emptyNodeStatus(identity: NodeIdentity): NodeStatus {
     damagedExperts: 0,
     keyValueBytes: 0,
     prefixBytes: 0,
+    hostMemory: null,
   };
 }
 

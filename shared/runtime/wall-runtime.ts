@@ -1,5 +1,5 @@
 import { randomInt, randomUUID } from 'node:crypto';
-import { freemem } from 'node:os';
+import { availableMemoryBytes } from './available-memory.js';
 import type { Runtime, Timer } from './runtime.js';
 
 /** Resolves at a time of CLOCK_MONOTONIC in ms, as precisely as it can. */
@@ -58,7 +58,7 @@ export class WallRuntime implements Runtime {
   }
 
   freeHostMemoryBytes(): number {
-    return freemem();
+    return availableMemoryBytes();
   }
 
   randomId(): string {

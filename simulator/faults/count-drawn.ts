@@ -41,6 +41,7 @@ const DRAWABLE: Record<string, readonly (string | number)[]> = {
   shadowPrecision: ['int8', 'nf4', 'fp16'],
   slots: [1, 2, 3],
   cachePolicy: ['none', ...CACHE_POLICIES],
+  hostMemory: ['none', 'auto', 'bounded'],
   memoryBudgets: ['none', 'holdsAll', 'holdsSome', 'holdsNothing'],
   batching: YES_NO,
   passRows: [1, 2, 5, 16, 64, 512],
@@ -148,9 +149,15 @@ function drawnOfSettings({ model, nodes }: Scenario): Drawn[] {
       return [
         ['slots', worker.slots],
         ['cachePolicy', worker.pools === null ? 'none' : worker.cachePolicy],
+        ['hostMemory', hostMemoryKind(worker.hostMemory)],
       ];
     }),
   ];
+}
+
+function hostMemoryKind(hostMemory: number | 'auto'): string {
+  if (hostMemory === 'auto') return 'auto';
+  return hostMemory === 0 ? 'none' : 'bounded';
 }
 
 function requestKinds({ request, cancelAfterMs, readMs }: ScenarioRequest): string[] {

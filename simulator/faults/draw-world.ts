@@ -138,8 +138,15 @@ function drawSettings(
       decompressionThreads: 1,
       directIo: random.chance(0.2),
       readDepth: random.fork('reads').pick([1, 2, 4, 8]),
+      hostMemory: drawHostMemory(random.fork('host memory')),
     },
   };
+}
+
+/** Of experts of a few KiB: none, room for a few, or all of them. */
+function drawHostMemory(random: SeededRandom): number | 'auto' {
+  if (random.chance(0.6)) return 0;
+  return random.chance(0.5) ? 'auto' : 16_384 * (1 + random.int(20));
 }
 
 /** Pools are written down where there is a cache: a plan would rest on measured times. */

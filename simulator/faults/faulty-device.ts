@@ -200,6 +200,13 @@ export class DeviceFaults {
         this.requireSound();
         return slots.execute(...args);
       },
+      hold: async (...args) => {
+        this.requireSound();
+        if (this.readsFail) throw new OdmoeError('STORAGE_FAILED', 'reading the pack failed (simulated)');
+        return slots.hold(...args).catch((thrown: unknown) => {
+          throw this.told(thrown);
+        });
+      },
     });
   }
 
@@ -258,6 +265,7 @@ function watchedSlots(slots: ExpertSlots, work: Watch): ExpertSlots {
     execute: (...args) => work(slots.execute(...args)),
     // How long it takes is the machine's, which no history may depend on.
     executeHere: undefined,
+    hold: (...args) => work(slots.hold(...args)),
   });
 }
 

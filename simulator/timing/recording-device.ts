@@ -211,6 +211,12 @@ function recordingSlots(slots: ExpertSlots, lanes: Lanes): ExpertSlots {
     },
     letGo: (slot) => slots.letGo(slot),
     take: (slot) => slots.take(slot),
+    hold: (expert) => slots.hold(expert),
+    cancelHold: () => slots.cancelHold(),
+    dropHeld: (expert) => slots.dropHeld(expert),
+    get heldBytes() {
+      return slots.heldBytes;
+    },
     dispose: () => slots.dispose(),
   };
 }

@@ -5,6 +5,7 @@ import {
   type ExpertSlotBytes,
   type ExpertShape,
   type ExpertSlots,
+  type HoldOutcome,
   type LoadOutcome,
   type LoadRequest,
   type Model,
@@ -65,6 +66,7 @@ export class TraceDevice implements Device {
 class TraceSlots implements ExpertSlots {
   readonly slotBytes = 0;
   readonly storageReads = ONE_READ_AT_A_TIME;
+  readonly heldBytes = 0;
 
   private registered = 0;
 
@@ -105,6 +107,18 @@ class TraceSlots implements ExpertSlots {
   async execute(_slot: number, _rows: number, _hidden: Uint8Array, output: Uint8Array): Promise<{ executeMs: number }> {
     output.fill(0);
     return { executeMs: 0 };
+  }
+
+  async hold(): Promise<HoldOutcome> {
+    return { held: false, bytes: 0, readBytes: 0 };
+  }
+
+  cancelHold(): void {
+    // There is none.
+  }
+
+  dropHeld(): void {
+    // It holds nothing.
   }
 
   dispose(): void {

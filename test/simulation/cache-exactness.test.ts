@@ -3,7 +3,7 @@ import type { LocalEngine } from '../../engine/generation/local-engine.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
 import { PACK_CODECS, type PackCodec } from '../../packs/format/pack-codec.js';
 import { NO_CAPACITIES, type Pool, type PoolCapacities } from '../../shared/planner/pool-capacities.js';
-import type { CacheStatus } from '../../shared/rpc/messages.js';
+import type { CacheStatus } from '../../shared/rpc/kept-experts.js';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
 import { VirtualCluster, stopVirtualCluster } from './virtual-cluster.js';
 import type { ClusterPlan } from '../integration/harness/test-cluster.js';
@@ -97,6 +97,22 @@ describe('a simulated cluster that caches answers as the single-process engine d
           for (const pool of caching.hits) assert.ok(hits[pool] > 0, `no hit in the ${pool} pool`);
           for (const pool of ['full', 'compressed', 'signMantissa', 'exponent'] as const)
             assert.ok(kept[pool] <= capacities[pool], `${kept[pool]} experts in the ${pool} pool`);
+        }
+      });
+    }
+  }
+
+  for (const [name, { worker }] of Object.entries(CACHINGS)) {
+    if (!['no cache', 'all pools', 'full experts by LRU'].includes(name)) continue;
+    for (const codec of PACK_CODECS) {
+      it(`with a ${codec} pack, ${name} and experts in host memory`, async () => {
+        await holds(codec, { worker: { ...worker, hostMemory: 'auto' }, hits: [] });
+        const { nodes } = await (cluster as VirtualCluster).status();
+        const held = nodes.flatMap(({ hostMemory }) => hostMemory ?? []);
+        assert.equal(held.length, 2);
+        for (const { heldBytes, budgetBytes, experts, loads, loadedBytes } of held) {
+          assert.ok(heldBytes > 0 && heldBytes <= budgetBytes && experts > 0, 'nothing is held');
+          assert.ok(loads > 0 && loadedBytes > 0, 'no load takes what is held');
         }
       });
     }

@@ -31,6 +31,7 @@ describe('odmoe bench load', () => {
         assert.ok(names.includes(wanted), wanted);
       }
       assert.ok(names.includes('loads of huffman, cached, 4 reads at a time'));
+      assert.ok(names.includes('loads of huffman, held in host memory'));
       for (const { stage, bytesPerS, limit } of stages) {
         assert.ok(bytesPerS > 0, stage);
         if (limit === null) continue;

@@ -71,7 +71,7 @@ describe('settings of a daemon', () => {
       shadow: { precision: 'int8', quantize: 'projections' },
       worker: {
         ...{ slots: 'auto', cacheBytes: 0, cachePolicy: 'planned', replanPasses: 300, pools: null },
-        ...{ decompressionThreads: 0, directIo: false, readDepth: 'auto' },
+        ...{ decompressionThreads: 0, directIo: false, readDepth: 'auto', hostMemory: 0 },
       },
       network: { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 30_000, reconnectDelayMs: 500 },
       log: { level: 'warn', format: 'text' },
@@ -148,22 +148,19 @@ describe('settings of a daemon', () => {
   });
 
   it('say what a worker caches: of all workers, of one, and by flags', () => {
-    const cached = `worker: {cache: 1 MiB, cache_policy: lru, decompression_threads: 3, direct_io: true, read_depth: 6}
+    const cached = `worker: {cache: 1 MiB, cache_policy: lru, decompression_threads: 3, direct_io: true, read_depth: 6,
+  host_memory: 8 MiB}
 nodes: [{id: a, role: worker}, {id: b, role: worker, cache: 2 MiB}]`;
     assert.deepEqual(settle('worker', { model: 'p', id: 'a' }, cached).worker, {
       ...{ slots: 'auto', cacheBytes: 2 ** 20, cachePolicy: 'lru', replanPasses: 300, pools: null },
-      ...{ decompressionThreads: 3, directIo: true, readDepth: 6 },
+      ...{ decompressionThreads: 3, directIo: true, readDepth: 6, hostMemory: 2 ** 23 },
     });
     assert.equal(settle('worker', { model: 'p', id: 'b' }, cached).worker.cacheBytes, 2 ** 21);
     assert.equal(settle('worker', { model: 'p', id: 'b', cacheBytes: 7 }, cached).worker.cacheBytes, 7);
     const pools = 'worker: {pools: {full: 1, sign_mantissa: 2}}';
     const expected = { full: 1, compressed: 0, signMantissa: 2, exponent: 0 };
     assert.deepEqual(settle('worker', { model: 'p' }, pools).worker.pools, expected);
-    assert.equal(
-      settle('worker', { model: 'p', cacheBytes: 9 }, pools).worker.pools,
-      null,
-      'a flag goes before the file',
-    );
+    assert.equal(settle('worker', { model: 'p', cacheBytes: 9 }, pools).worker.pools, null, 'a flag goes first');
     assert.throws(() => settle('worker', { model: 'p', cachePolicy: 'lru' }, pools), {
       code: 'CONFIG_INVALID',
       message: /worker\.pools keep parts of experts, and cache policy lru only whole ones/,
@@ -290,6 +287,7 @@ describe('flags of a daemon', () => {
       ...['--instruction-set', 'scalar', '--log-level', 'debug', '--log-format', 'json', '--exit-with-parent'],
       ...['--advertise-host', 'me', '--interface', '10.0.0.1', '--cache', '4 MiB', '--cache-policy', 'fifo'],
       ...['--decompression-threads', '2', '--direct-io', '--device', 'cuda:1', '--arithmetic', 'fast'],
+      ...['--host-memory', 'auto'],
     ]);
     assert.ok(request.kind === 'run');
     assert.equal(request.exitWithParent, true);
@@ -297,7 +295,7 @@ describe('flags of a daemon', () => {
     assert.equal(settings.cluster, 'demo');
     assert.deepEqual(settings.worker, {
       ...{ slots: 1, cacheBytes: 4 * 2 ** 20, cachePolicy: 'fifo', replanPasses: 300, pools: null },
-      ...{ decompressionThreads: 2, directIo: true, readDepth: 'auto' },
+      ...{ decompressionThreads: 2, directIo: true, readDepth: 'auto', hostMemory: 'auto' },
     });
     assert.deepEqual([settings.id, settings.listenHost, settings.listenPort], ['w', '127.0.0.1', 0]);
     assert.deepEqual(settings.discovery, { provider: 'static', interfaceAddress: '10.0.0.1', peers: [] });

@@ -23,6 +23,7 @@ export const MAIN_STATUS = nodeStatus('ROLE_MAIN', 'main', {
 const WORKER_ID = 'w"1\\';
 const WORKER_STATUS = nodeStatus('ROLE_WORKER', WORKER_ID, {
   ...{ slots: 2, slotsInUse: 1, slotBytes: 10, loads: 30, storageReadBytes: 3000, cache: CACHE },
+  hostMemory: { budgetBytes: 90, heldBytes: 60, experts: 3, loads: 12, loadedBytes: 240, filledBytes: 60 },
 });
 
 const SHADOW_STATUS = nodeStatus('ROLE_SHADOW', 'shadow', { predictedPositions: 40 });

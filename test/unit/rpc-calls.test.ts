@@ -47,6 +47,7 @@ const STATUS: StatusReply = {
   workerWaits: [{ ...WAIT, executeMs: 1.5, otherMs: 0.5, lastShare: 0.75, costMs: 0.25 }],
   workerHops: [{ worker: 'w', hops: 9, median: HOP, p99: { ...HOP, roundTripMs: 6 } }],
   passes: null,
+  ownWorkerId: 'w',
   links: [{ peer: 'w', sentBytes: 2 ** 40, receivedBytes: 7, roundTripMs: 0.25 }],
   httpAddress: '',
 };

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import protobuf from 'protobufjs';
 import { packageRoot } from '../../shared/config/package-root.js';
+import type * as KeptExperts from '../../shared/rpc/kept-experts.js';
 import type * as Messages from '../../shared/rpc/messages.js';
 import type { OutputFormat, OutputSequence, SchemaText } from '../../shared/output-format/output-format.js';
 import type { LogitBias, SamplingMessage } from '../../shared/sampling/sampling-options.js';
@@ -68,7 +69,16 @@ const MEMBERS: Record<string, Record<string, true>> = {
     damagedExperts: true,
     keyValueBytes: true,
     prefixBytes: true,
+    hostMemory: true,
   } satisfies Names<Messages.NodeStatus>,
+  HostMemoryStatus: {
+    budgetBytes: true,
+    heldBytes: true,
+    experts: true,
+    loads: true,
+    loadedBytes: true,
+    filledBytes: true,
+  } satisfies Names<KeptExperts.HostMemoryStatus>,
   CacheStatus: {
     policy: true,
     bytes: true,
@@ -76,13 +86,13 @@ const MEMBERS: Record<string, Record<string, true>> = {
     kept: true,
     hits: true,
     misses: true,
-  } satisfies Names<Messages.CacheStatus>,
+  } satisfies Names<KeptExperts.CacheStatus>,
   PoolCounts: {
     full: true,
     compressed: true,
     signMantissa: true,
     exponent: true,
-  } satisfies Names<Messages.PoolCounts>,
+  } satisfies Names<KeptExperts.PoolCounts>,
   PlacedWorker: { id: true, address: true, slots: true } satisfies Names<Messages.PlacedWorker>,
   WorkerGroup: { workerIds: true } satisfies Names<Messages.WorkerGroup>,
   Placement: {

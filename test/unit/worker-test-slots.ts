@@ -1,5 +1,11 @@
 import assert from 'node:assert/strict';
-import { ONE_READ_AT_A_TIME, type ExpertSlots, type LoadOutcome, type LoadRequest } from '../../native/index.js';
+import {
+  ONE_READ_AT_A_TIME,
+  type ExpertSlots,
+  type HoldOutcome,
+  type LoadOutcome,
+  type LoadRequest,
+} from '../../native/index.js';
 import type { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
@@ -28,6 +34,7 @@ export class TestSlots implements ExpertSlots {
     }
   >();
   private readonly contents = new Map<number, number>();
+  holding: { resolve: (outcome: HoldOutcome) => void; reject: (fault: Error) => void } | null = null;
   executeFault: Error | null = null;
   cancelFault: Error | null = null;
   takeFault: Error | null = null;
@@ -102,6 +109,32 @@ export class TestSlots implements ExpertSlots {
     return { executeMs: 1 };
   }
 
+  readonly heldBytes = 0;
+
+  hold(expert: number): Promise<HoldOutcome> {
+    this.calls.push(`hold ${expert}`);
+    return new Promise((resolve, reject) => {
+      this.holding = { resolve, reject };
+    });
+  }
+
+  cancelHold(): void {
+    this.calls.push('cancel hold');
+    this.endHold(false);
+  }
+
+  /** Of the hold under way, if there is one. */
+  endHold(held: boolean, fault: Error | null = null): void {
+    const { holding } = this;
+    this.holding = null;
+    if (fault !== null) holding?.reject(fault);
+    else holding?.resolve({ held, bytes: held ? 4096 : 0, readBytes: 7 });
+  }
+
+  dropHeld(expert: number): void {
+    this.calls.push(`drop ${expert}`);
+  }
+
   dispose(): void {
     this.calls.push('dispose');
   }
@@ -109,7 +142,7 @@ export class TestSlots implements ExpertSlots {
 
 /** Lets all that is due happen. */
 export const settle = (): Promise<void> => new Promise((resolve) => setImmediate(() => setImmediate(resolve)));
-const NO_CHUNKS = { chunks: [] };
+const NO_CHUNKS = { view: null, chunks: [] };
 
 /** Experts that TestSlots knows by number. */
 export const testSource = {

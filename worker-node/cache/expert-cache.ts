@@ -4,7 +4,7 @@ import type { CachePolicy } from '../../shared/planner/cache-decisions.js';
 import type { LoadProfile } from '../../shared/planner/load-profile.js';
 import type { CompressionState } from '../../shared/planner/load-profile.js';
 import type { ActivationCounts } from '../../shared/planner/activation-counts.js';
-import type { CacheStatus, PoolCounts } from '../../shared/rpc/messages.js';
+import type { CacheStatus, PoolCounts } from '../../shared/rpc/kept-experts.js';
 import type { SlotCache } from '../loader/slot-table.js';
 import { CacheResidency, type SeenPasses } from './cache-residency.js';
 

@@ -4,9 +4,11 @@ import { requirePresent } from '../../shared/errors/assert-invariant.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
-import type { CacheStatus, Execute, Prediction, Release, WorkerReply } from '../../shared/rpc/messages.js';
+import type { CacheStatus, HostMemoryStatus } from '../../shared/rpc/kept-experts.js';
+import type { Execute, Prediction, Release, WorkerReply } from '../../shared/rpc/messages.js';
 import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
 import type { ExpertCache } from '../cache/expert-cache.js';
+import { HostMemory, type HostMemoryOptions } from '../cache/host-memory.js';
 import type { WorkerSlots } from '../cache/make-slots.js';
 import { ExpertLoader, type ExpertSupply } from '../loader/expert-loader.js';
 import type { SlotAction, SlotEvent, SlotLoad } from '../loader/slot-events.js';
@@ -32,6 +34,7 @@ export interface ExpertCounters {
   droppedPredictions: number;
   damagedExperts: number;
   cache: CacheStatus | null;
+  hostMemory: HostMemoryStatus | null;
 }
 
 export interface ExpertServiceOptions {
@@ -40,6 +43,8 @@ export interface ExpertServiceOptions {
   log: Logger;
   /** Null where every expert is on the disk. */
   supply: ExpertSupply | null;
+  /** Left out: nothing is kept in host memory. */
+  hostMemory?: HostMemoryOptions | null;
   /** The device does nothing any more; every execute that was held has been answered with the error. Called once. */
   onDeviceLost?: (error: OdmoeError) => void;
 }
@@ -53,6 +58,7 @@ export class ExpertService {
   private readonly cache: ExpertCache | null;
   private readonly schedule: SlotSchedule;
   private readonly loader: ExpertLoader;
+  private readonly hostMemory: HostMemory | null;
   private readonly executor: ExpertExecutor;
   private readonly log: Logger;
   private readonly runtime: Runtime;
@@ -71,13 +77,15 @@ export class ExpertService {
   private ordering: Timer | null = null;
 
   constructor({ slots, maxRows, cache, decompressionThreads }: WorkerSlots, options: ExpertServiceOptions) {
-    const { source, runtime, log, supply, onDeviceLost } = options;
+    const { source, runtime, log, supply, hostMemory = null, onDeviceLost } = options;
     this.log = log;
     this.onDeviceLost = onDeviceLost ?? (() => undefined);
     this.slots = slots;
     this.cache = cache;
     this.schedule = new SlotSchedule(slots.count - (cache?.slots ?? 0), cache);
     this.loader = new ExpertLoader(slots, source, decompressionThreads, log, supply);
+    this.hostMemory = hostMemory === null ? null : this.openHostMemory(hostMemory, options);
+    this.loader.hostMemory = this.hostMemory;
     this.executor = new ExpertExecutor(
       slots,
       maxRows,
@@ -108,6 +116,7 @@ export class ExpertService {
       damagedExperts: this.loader.damagedExperts,
       reloads,
       cache: this.cache?.status(uses) ?? null,
+      hostMemory: this.hostMemory?.status ?? null,
     };
   }
 
@@ -161,6 +170,7 @@ export class ExpertService {
     if (this.timing.asked(request, experts.length, this.runtime.nowMs())) this.replan();
     const firstTicket = this.nextTicket;
     this.executor.hold(firstTicket, request, reply);
+    if (this.cache === null) for (const { expert } of experts) this.hostMemory?.countUse(layer, expert);
     this.nextTicket += experts.length;
     try {
       experts.forEach(({ expert, last }, index) => {
@@ -196,6 +206,7 @@ export class ExpertService {
     this.handle({ kind: 'epochChanged' });
     const capacities = this.cache?.capacitiesFor(layers);
     if (capacities !== undefined) this.handle({ kind: 'capacitiesChanged', capacities });
+    this.hostMemory?.serve(layers);
   }
 
   /** Between two passes: what the cache keeps of each layer may change with what was seen of the last ones. */
@@ -216,11 +227,20 @@ export class ExpertService {
   /** Stops what is under way, waits until nothing uses the slots any more, and disposes of them. */
   async close(): Promise<void> {
     this.loseMain();
+    await this.hostMemory?.close();
     while (this.underWay.size > 0) await Promise.all(this.underWay);
     this.turnEnd?.cancel();
     this.graceEnd?.cancel();
     this.ordering?.cancel();
     this.slots.dispose();
+  }
+
+  private openHostMemory(hostMemory: HostMemoryOptions, { runtime, log }: ExpertServiceOptions): HostMemory {
+    return new HostMemory(hostMemory, {
+      ...{ slots: this.slots, runtime, log },
+      numberOf: (layer, expert) => this.loader.numberOf(layer, expert),
+      cached: () => this.cache?.decisions.kept().filter(({ state }) => state === 'full') ?? [],
+    });
   }
 
   /**

@@ -1,5 +1,5 @@
 import { RegisteredExperts } from '../../engine/loading/registered-experts.js';
-import type { ExpertSlots, LoadOutcome, LoadRequest } from '../../native/index.js';
+import type { ExpertSlots, LoadOutcome, LoadRequest, PartPlan } from '../../native/index.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Logger } from '../../shared/log/logger.js';
 import { RunningMean } from './running-mean.js';
@@ -17,6 +17,13 @@ export interface ExpertSupply {
   awaitExpert(layer: number, expert: number, signal: AbortSignal): Promise<void> | null;
   /** What is on the disk of the expert is wrong: it is not there any more, and comes again. Rejects when that cannot be noted. */
   forget(layer: number, expert: number): Promise<void>;
+}
+
+/** Experts in host memory, whose loads read less. */
+export interface HostHeld {
+  /** Under which number it is held; null: it is not. */
+  heldNumber(layer: number, expert: number): number | null;
+  countLoad(bytes: number): void;
 }
 
 /** `error`: why a load failed; null otherwise. `loadMs`: what it took, without waiting for its bytes to be fetched. */
@@ -43,6 +50,8 @@ export class ExpertLoader {
   private readonly underWay = new Map<number, LoadUnderWay>();
   private readonly loadMs = new RunningMean();
   private readonly costs: LoadCosts;
+  /** Null: there are none. */
+  hostMemory: HostHeld | null = null;
   private ownLoads = 0;
   private readBytes = 0;
   /** Of each expert that has failed and not been loaded since: the code of the failure that was logged. */
@@ -93,16 +102,24 @@ export class ExpertLoader {
     return damaged;
   }
 
+  /** The number that the slots know the expert by. */
+  numberOf(layer: number, expert: number): number {
+    return this.experts.numberOf(layer, expert);
+  }
+
   /** Never rejects: a failure is a result. */
   async load({ slot, layer, expert, exponents, signMantissa, urgent }: SlotLoad): Promise<LoadResult> {
-    const request: LoadRequest = { exponents, signMantissa, order: null, urgent };
+    const held = this.hostMemory?.heldNumber(layer, expert) ?? null;
+    const request: LoadRequest = { exponents, signMantissa, order: null, urgent, ...(held === null ? {} : { held }) };
     const load: LoadUnderWay = { cancelled: new AbortController(), request, begun: false };
     this.underWay.set(slot, load);
     try {
       const outcome = await this.carryOut(slot, layer, expert, load);
       if (outcome === null) return { outcome: 'cancelled', ...NOTHING_KEPT, error: null, loadMs: 0 };
       const { loaded, exponentsKept, signMantissaKept, loadMs } = outcome;
-      this.costs.add(request, outcome);
+      const hostBytes = outcome.hostBytes ?? 0;
+      this.costs.add(hostBytes > 0 ? withoutHeld(request) : request, outcome);
+      this.hostMemory?.countLoad(hostBytes);
       this.readBytes += outcome.readBytes;
       if (loaded) this.succeeded(layer, expert, outcome);
       return { outcome: loaded ? 'loaded' : 'cancelled', exponentsKept, signMantissaKept, error: null, loadMs };
@@ -136,7 +153,11 @@ export class ExpertLoader {
   order(loads: readonly PendingLoad[]): void {
     // So it is at every message where all experts are there.
     if (loads.length === 0) return;
-    for (const [slot, order] of orderLoads(loads, this.costs.profile)) {
+    const left = loads.map((load) => {
+      const isHeld = this.underWay.get(load.slot)?.request.held !== undefined;
+      return isHeld && load.state === 'missing' ? { ...load, state: 'compressed' as const } : load;
+    });
+    for (const [slot, order] of orderLoads(left, this.costs.profile)) {
       const load = this.underWay.get(slot);
       if (load === undefined) continue;
       load.request = { ...load.request, order };
@@ -192,4 +213,10 @@ export class ExpertLoader {
     this.failures.set(key, { layer, expert, code: error.code });
     this.log.error('loading an expert failed', { layer, expert, error });
   }
+}
+
+/** The parts that a load has read: those that host memory held, and that no entry was to keep, are not among them. */
+function withoutHeld({ exponents, signMantissa }: LoadRequest): Pick<LoadRequest, 'exponents' | 'signMantissa'> {
+  const read = (part: PartPlan): PartPlan => (part.entry < 0 ? { from: 'entry', entry: part.entry } : part);
+  return { exponents: read(exponents), signMantissa: read(signMantissa) };
 }

@@ -150,6 +150,8 @@ class Backend {
   virtual uint64_t counted_bytes(uint64_t bytes) const { return bytes; }
   // Whether staging counts against the budget.
   virtual bool counts_staging() const { return true; }
+  // Whether write_rows and write_coded_rows take planes from any host memory, and not from staging alone.
+  virtual bool writes_from_any_memory() const { return true; }
 
   // Memory for `slots` experts at a time of `experts` in all. Throws DEVICE_OUT_OF_MEMORY.
   virtual std::unique_ptr<ExpertMemory> allocate_experts(const ExpertMemoryShape& shape);

@@ -65,12 +65,14 @@ struct LoadRequest {
   std::optional<ExpertOrder> order;  // absent: after all that have one, in the order asked for
   bool urgent = false;               // before all that are not
   int64_t expert = -1;               // which of LoaderOptions::experts; -1: not told
+  int64_t held = -1;                 // the number under which host memory may hold the expert (ExpertSlots::hold); -1: none
 };
 
 struct LoadOutcome {
   bool loaded = false;  // false: cancelled; the slot is empty
   uint64_t read_bytes = 0;
-  double load_ms = 0;  // from being asked for
+  uint64_t host_bytes = 0;  // taken from host memory in place of storage
+  double load_ms = 0;       // from being asked for
   // Time of the storage: where reads of several loads are in flight together, each has its share of it.
   double exponent_read_ms = 0;
   double sign_mantissa_read_ms = 0;

@@ -14,6 +14,14 @@
 namespace odmoe {
 
 class ExpertLoader;
+class HostChunkTable;
+
+// What has come of reading an expert into host memory.
+struct HoldOutcome {
+  bool held = false;        // false: it was cancelled
+  uint64_t bytes = 0;       // of host memory that it takes
+  uint64_t read_bytes = 0;  // from storage
+};
 
 struct ExpertSlotBytes {
   uint64_t slot_bytes = 0;
@@ -69,6 +77,17 @@ class ExpertSlots : public LiveCount<ExpertSlots> {
   // loads nothing (INTERNAL). take throws DEVICE_OUT_OF_MEMORY.
   void let_go(const Call& call);
   void take(const Call& call);
+  // Reads the expert's stored bytes into host memory and checks them; loads whose request names the number then take them from there.
+  // Returns when it is done, which may be long: nothing is read while an urgent load is under way. One call at a time. Throws
+  // DEVICE_OUT_OF_MEMORY, STORAGE_FAILED, PACK_CORRUPT, MODEL_CORRUPT; nothing is then held of the expert.
+  // `ticket`: from new_hold(), taken when the call is asked for.
+  HoldOutcome hold(uint64_t ticket, int64_t number, const ExpertSource& source);
+  uint64_t new_hold();
+  // Every hold that has a ticket by now ends without holding anything, unless it is done already. From any thread.
+  void cancel_hold();
+  // Loads that read it go on to their end.
+  void drop_held(int64_t number);
+  uint64_t held_bytes() const;
 
   // On the executor, or in its place (JobQueue::run_here), within this call. hidden and output: rows x hidden_size floats. Returns milliseconds.
   double execute(const Call& call, int rows, std::span<const uint8_t> hidden, std::span<uint8_t> output);
@@ -104,6 +123,7 @@ class ExpertSlots : public LiveCount<ExpertSlots> {
   std::unique_ptr<ExpertMemory> memory_;
   std::mutex mutex_;  // guards the slots' flags
   std::vector<Slot> slots_;
+  std::unique_ptr<HostChunkTable> held_;
   std::unique_ptr<ExpertLoader> loader_;  // last, because it writes to the slots until it is gone
 };
 

@@ -166,6 +166,7 @@ LoadRequest to_load_request(const Napi::Object& object) {
   request.sign_mantissa = to_part_plan(object.Get("signMantissa").As<Napi::Object>());
   request.order = to_expert_order(object.Get("order"));
   request.urgent = object.Get("urgent").As<Napi::Boolean>().Value();
+  if (object.Has("held")) request.held = get_int(object, "held");
   return request;
 }
 

@@ -9,6 +9,7 @@ Napi::Value from_load_outcome(Napi::Env env, const LoadOutcome& outcome) {
   Napi::Object object = Napi::Object::New(env);
   object.Set("loaded", outcome.loaded);
   object.Set("readBytes", static_cast<double>(outcome.read_bytes));
+  object.Set("hostBytes", static_cast<double>(outcome.host_bytes));
   object.Set("loadMs", outcome.load_ms);
   object.Set("exponentReadMs", outcome.exponent_read_ms);
   object.Set("signMantissaReadMs", outcome.sign_mantissa_read_ms);
@@ -51,7 +52,9 @@ Napi::Function ExpertSlotsHandle::define(Napi::Env env) {
        method_named<&ExpertSlotsHandle::cancel>("cancel"), method_named<&ExpertSlotsHandle::prioritize>("prioritize"),
        method_named<&ExpertSlotsHandle::reorder>("reorder"), method_named<&ExpertSlotsHandle::execute>("execute"),
        method_named<&ExpertSlotsHandle::execute_here>("executeHere"), method_named<&ExpertSlotsHandle::let_go>("letGo"),
-       method_named<&ExpertSlotsHandle::take>("take"), dispose_method()});
+       method_named<&ExpertSlotsHandle::take>("take"), method_named<&ExpertSlotsHandle::hold>("hold"),
+       method_named<&ExpertSlotsHandle::cancel_hold>("cancelHold"), method_named<&ExpertSlotsHandle::drop_held>("dropHeld"),
+       property_named<&ExpertSlotsHandle::held_bytes>("heldBytes"), dispose_method()});
 }
 
 Napi::Value ExpertSlotsHandle::let_go(const Napi::CallbackInfo& info) {
@@ -87,12 +90,15 @@ Napi::Value ExpertSlotsHandle::register_expert(const Napi::CallbackInfo& info) {
   return Napi::Number::New(info.Env(), static_cast<double>(registered_.size() - 1));
 }
 
+size_t ExpertSlotsHandle::to_registered(const Napi::Value& value) const {
+  const auto expert = static_cast<size_t>(to_int(value));
+  if (expert < registered_.size()) return expert;
+  throw Error(ErrorCode::internal, "expert " + std::to_string(expert) + " has not been registered with the slots");
+}
+
 Napi::Value ExpertSlotsHandle::load(const Napi::CallbackInfo& info) {
   const int slot = to_int(info[0]);
-  const auto expert = static_cast<size_t>(to_int(info[1]));
-  if (expert >= registered_.size()) {
-    throw Error(ErrorCode::internal, "expert " + std::to_string(expert) + " has not been registered with the slots");
-  }
+  const size_t expert = to_registered(info[1]);
   auto call = std::make_unique<LoadCall>(info.Env(), runtime(), slot);
   const ExpertSource& source = registered_[expert];
   LoadRequest request = to_load_request(info[2].As<Napi::Object>());
@@ -121,6 +127,37 @@ Napi::Value ExpertSlotsHandle::prioritize(const Napi::CallbackInfo& info) {
 Napi::Value ExpertSlotsHandle::reorder(const Napi::CallbackInfo& info) {
   runtime()->reorder(to_int(info[0]), to_expert_order(info[1]));
   return info.Env().Undefined();
+}
+
+// On the storage thread, which nothing else of a worker uses: the call lasts as long as the hold.
+Napi::Value ExpertSlotsHandle::hold(const Napi::CallbackInfo& info) {
+  const size_t expert = to_registered(info[0]);
+  return call_async(
+      info.Env(), runtime()->device(), Thread::storage, {},
+      [slots = runtime(), ticket = runtime()->new_hold(), number = static_cast<int64_t>(expert), source = registered_[expert]] {
+        return slots->hold(ticket, number, source);
+      },
+      [](Napi::Env env, const HoldOutcome& outcome) -> Napi::Value {
+        Napi::Object object = Napi::Object::New(env);
+        object.Set("held", outcome.held);
+        object.Set("bytes", static_cast<double>(outcome.bytes));
+        object.Set("readBytes", static_cast<double>(outcome.read_bytes));
+        return object;
+      });
+}
+
+Napi::Value ExpertSlotsHandle::cancel_hold(const Napi::CallbackInfo& info) {
+  runtime()->cancel_hold();
+  return info.Env().Undefined();
+}
+
+Napi::Value ExpertSlotsHandle::drop_held(const Napi::CallbackInfo& info) {
+  runtime()->drop_held(to_int(info[0]));
+  return info.Env().Undefined();
+}
+
+Napi::Value ExpertSlotsHandle::held_bytes(const Napi::CallbackInfo& info) {
+  return Napi::Number::New(info.Env(), static_cast<double>(runtime()->held_bytes()));
 }
 
 Napi::Value ExpertSlotsHandle::execute(const Napi::CallbackInfo& info) {

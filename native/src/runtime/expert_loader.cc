@@ -15,6 +15,16 @@ uint64_t fingerprint_of(const ExpertSource& source, Part part) {
   return part_fingerprint(tensors, kExpertTensors, part);
 }
 
+uint64_t stored_bytes(const ExpertSource& source, Part part) {
+  uint64_t bytes = 0;
+  for (size_t tensor = 0; tensor < kExpertTensors; tensor++) {
+    for (const ChunkLocation& chunk : tensor_of(source, tensor).chunks) {
+      if ((chunk.plane == 0) == (part == Part::exponents)) bytes += chunk.stored_bytes;
+    }
+  }
+  return bytes;
+}
+
 double milliseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
@@ -41,7 +51,7 @@ ExpertLoader::ExpertLoader(std::shared_ptr<Backend> backend, const ExpertShape& 
                            layout_.limits.entry_bytes[index_of(Part::exponents)]),
                PartEntries(Part::sign_mantissa, memory_.entries(Part::sign_mantissa), options.sign_mantissa_entries,
                            layout_.limits.entry_bytes[index_of(Part::sign_mantissa)])},
-      loads_(static_cast<size_t>(slots)),
+      loads_(static_cast<size_t>(slots) + 1),
       reads_{.way = queue.queue->way(),
              .depth = read_depth(options),
              .direct = options.direct_io,
@@ -89,8 +99,8 @@ ExpertLoader::Load& ExpertLoader::load_at(int slot) {
   throw Error(ErrorCode::internal, "slot " + std::to_string(slot) + " of " + std::to_string(loads_.size()));
 }
 
-void ExpertLoader::load(int slot, ExpertMatrices& matrices, const ExpertSource& source, const LoadRequest& request,
-                        LoadListener& listener) {
+ExpertLoader::Load& ExpertLoader::new_load(int slot, const ExpertSource& source, const LoadRequest& request,
+                                           LoadListener& listener) {
   Load& load = load_at(slot);
   {
     const std::lock_guard lock(mutex_);
@@ -99,15 +109,58 @@ void ExpertLoader::load(int slot, ExpertMatrices& matrices, const ExpertSource& 
   // Nobody else looks at a load that is not active.
   load.source = source;
   load.request = request;
-  load.matrices = &matrices;
+  load.matrices = nullptr;
   load.listener = &listener;
   load.start = Clock::now();
   load.outcome = {};
   load.error = nullptr;
-  std::array<uint64_t, kParts> entry_used = {};
-  for (size_t i = 0; i < kExpertTensors; i++) {
-    plan_tensor(tensor_of(load.source, i), request, layout_.limits, entry_used, load.plans[i]);
+  load.filling = false;
+  load.images = {};
+  load.host.reset();
+  return load;
+}
+
+void ExpertLoader::use_host(Load& load, std::shared_ptr<const HostChunks> host) {
+  for (const Part part : kBothParts) {
+    PartPlan& plan = part == Part::exponents ? load.request.exponents : load.request.sign_mantissa;
+    if (plan.from != PartOrigin::storage || plan.entry >= 0 || !host->is_of(part, fingerprint_of(load.source, part))) continue;
+    plan = {PartOrigin::entry, 0};
+    load.images[index_of(part)] = host->part(part);
+    load.outcome.host_bytes += stored_bytes(load.source, part);
   }
+  load.host = std::move(host);
+}
+
+HostChunks::PartSizes ExpertLoader::plan(Load& load) const {
+  HostChunks::PartSizes used = {};
+  for (size_t i = 0; i < kExpertTensors; i++) {
+    plan_tensor(tensor_of(load.source, i), load.request, layout_.limits, used, load.plans[i]);
+  }
+  return used;
+}
+
+void ExpertLoader::load(int slot, ExpertMatrices& matrices, const ExpertSource& source, const LoadRequest& request,
+                        LoadListener& listener, std::shared_ptr<const HostChunks> host) {
+  Load& load = new_load(slot, source, request, listener);
+  load.matrices = &matrices;
+  if (host != nullptr) use_host(load, std::move(host));
+  plan(load);
+  start(load);
+}
+
+std::shared_ptr<const HostChunks> ExpertLoader::fill(const ExpertSource& source, LoadListener& listener) {
+  const PartPlan kept{PartOrigin::storage, 0};
+  Load& load = new_load(filling_slot(), source, {.exponents = kept, .sign_mantissa = kept, .order = {}, .urgent = false}, listener);
+  load.filling = true;
+  const HostChunks::PartSizes fingerprints = {fingerprint_of(source, Part::exponents), fingerprint_of(source, Part::sign_mantissa)};
+  auto chunks = std::make_shared<const HostChunks>(backend_, plan(load), fingerprints);
+  load.images = {chunks->part(Part::exponents), chunks->part(Part::sign_mantissa)};
+  load.host = chunks;
+  start(load);
+  return chunks;
+}
+
+void ExpertLoader::start(Load& load) {
   {
     const std::lock_guard lock(mutex_);
     begin_entries(load);
@@ -170,6 +223,10 @@ HolderMemory ExpertLoader::memory_of(const Load& load, size_t tensor, uint32_t p
   if (piece_buffer != kNoBuffer) memory[static_cast<size_t>(Holder::piece_buffer)] = piece_buffers_.bytes(piece_buffer);
   const auto set_entry = [&](Part part, Holder holder) {
     const int entry = part_plan(load.request, part).entry;
+    if (uint8_t* const image = load.images[index_of(part)]; image != nullptr) {
+      memory[static_cast<size_t>(holder)] = image;
+      return;
+    }
     if (entry >= 0) memory[static_cast<size_t>(holder)] = entries_[index_of(part)].bytes(entry);
   };
   set_entry(Part::exponents, Holder::exponent_entry);
@@ -181,13 +238,13 @@ void ExpertLoader::do_piece(const PieceOperation& operation, PieceRecovery& reco
   Load& load = static_cast<Load&>(*operation.task);
   const size_t tensor = operation.tensor;
   TensorProgress& progress = load.progress[tensor];
-  StoredMatrix& stored = tensor == 2 ? load.matrices->down : load.matrices->gate_up;
+  StoredMatrix* const stored = load.matrices == nullptr ? nullptr : (tensor == 2 ? &load.matrices->down : &load.matrices->gate_up);
   const PieceWork work{.source = &tensor_of(load.source, tensor),
                        .plan = &load.plans[tensor],
                        .piece = operation.piece,
                        .serial = load.arrival * kExpertTensors + tensor,
                        .memory = memory_of(load, tensor, operation.piece),
-                       .matrix = &stored.matrix,
+                       .matrix = stored == nullptr ? nullptr : &stored->matrix,
                        .first_row = tensor == 1 ? load.source.gate.rows : 0,
                        .slice_crcs = progress.slice_crcs,
                        .slices_left = progress.slices_left};
@@ -222,6 +279,7 @@ void ExpertLoader::begin_entries(Load& load) {
 
 void ExpertLoader::begin_entry(Load& load, Part part) {
   const PartPlan& plan = part_plan(load.request, part);
+  if (load.images[index_of(part)] != nullptr) return;
   if (plan.from == PartOrigin::entry) {
     entries(part).begin_read(plan.entry, fingerprint_of(load.source, part));
   } else if (plan.entry >= 0) {
@@ -231,6 +289,7 @@ void ExpertLoader::begin_entry(Load& load, Part part) {
 
 void ExpertLoader::end_entry(Load& load, Part part, bool complete) {
   const PartPlan& plan = part_plan(load.request, part);
+  if (load.images[index_of(part)] != nullptr) return;
   if (plan.from == PartOrigin::entry) {
     entries(part).end_read(plan.entry);
   } else if (plan.entry >= 0) {
@@ -262,7 +321,7 @@ void ExpertLoader::settle_if_over(Load& load, Lock& lock) {
   outcome.loaded = !load.stopping;
   for (const Part part : kBothParts) {
     const bool whole = load.error == nullptr && is_whole(load, part);
-    const bool kept = whole && part_plan(load.request, part).entry >= 0;
+    const bool kept = whole && part_plan(load.request, part).entry >= 0 && load.images[index_of(part)] == nullptr;
     (part == Part::exponents ? outcome.exponents_kept : outcome.sign_mantissa_kept) = kept;
     end_entry(load, part, whole);
   }
@@ -271,8 +330,11 @@ void ExpertLoader::settle_if_over(Load& load, Lock& lock) {
   outcome.load_ms = milliseconds_since(load.start);
   const LoadOutcome told = outcome;
   const std::exception_ptr error = std::exchange(load.error, nullptr);
+  // Memory that has been dropped meanwhile goes back without the lock, and before anybody is told.
+  std::shared_ptr<const HostChunks> host = std::move(load.host);
   LoadListener& listener = *load.listener;
   lock.unlock();
+  host.reset();
   listener.settled(told, error);
   lock.lock();
 }

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "host_chunks.h"
 #include "load_entries.h"
 #include "load_memory.h"
 #include "load_schedule.h"
@@ -41,7 +42,15 @@ class ExpertLoader {
   // Throws what planning the load throws: PACK_CORRUPT or MODEL_CORRUPT for sizes that contradict each other, INTERNAL for an
   // entry that cannot be used and for what does not fit. The listener is then not told anything.
   // It is told of STORAGE_FAILED, PACK_CORRUPT and MODEL_CORRUPT where the files or their contents are to blame.
-  void load(int slot, ExpertMatrices& matrices, const ExpertSource& source, const LoadRequest& request, LoadListener& listener);
+  // `host`: what host memory holds of the expert, or null; parts that are not to be kept in an entry come from there.
+  void load(int slot, ExpertMatrices& matrices, const ExpertSource& source, const LoadRequest& request, LoadListener& listener,
+            std::shared_ptr<const HostChunks> host = nullptr);
+
+  // Begins to read the expert into host memory, which it takes: after all loads, and not while an urgent one is under way. One at a
+  // time, by one thread at a time. What is returned is whole once the listener is told "loaded". Throws as load(), and
+  // DEVICE_OUT_OF_MEMORY.
+  std::shared_ptr<const HostChunks> fill(const ExpertSource& source, LoadListener& listener);
+  void cancel_fill() { cancel(filling_slot()); }
 
   // Of the load of the slot; nothing where there is none.
   // Settles it at once, or after the operations that are being done for it.
@@ -67,6 +76,8 @@ class ExpertLoader {
     std::exception_ptr error;
     int running = 0;  // operations
     bool active = false;
+    std::shared_ptr<const HostChunks> host;    // read, or being filled
+    std::array<uint8_t*, kParts> images = {};  // the parts that lie there, in place of an entry; null: it does not
   };
 
   // A read that is under way.
@@ -93,6 +104,15 @@ class ExpertLoader {
   void do_piece(const PieceOperation& operation, PieceRecovery& recovery, Lock& lock);
 
   Load& load_at(int slot);
+  // Behind the slots' loads there is the one that fills host memory.
+  int filling_slot() const { return static_cast<int>(loads_.size()) - 1; }
+  // A load that is not active, with all of the past forgotten.
+  Load& new_load(int slot, const ExpertSource& source, const LoadRequest& request, LoadListener& listener);
+  // Has parts that host memory holds come from there.
+  static void use_host(Load& load, std::shared_ptr<const HostChunks> host);
+  // Bytes of each part in entries or host memory.
+  HostChunks::PartSizes plan(Load& load) const;
+  void start(Load& load);
   HolderMemory memory_of(const Load& load, size_t tensor, uint32_t piece) const;
   PartEntries& entries(Part part) { return entries_[index_of(part)]; }
   void begin_entries(Load& load);

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <string>
 #include <utility>
 
 #include "expert_loader.h"
+#include "host_chunks.h"
 #include "load_memory.h"
 #include "odmoe/error.h"
 
@@ -36,6 +38,34 @@ ExpertMemoryShape memory_shape(const Backend& backend, const ExpertShape& shape,
           .gate_up_bytes = backend.matrix_bytes(shape.format, 2 * shape.glu.intermediate_size, shape.hidden_size),
           .down_bytes = backend.matrix_bytes(shape.format, shape.hidden_size, shape.glu.intermediate_size)};
 }
+
+// The end of a fill, to be waited for.
+class AwaitedFill : public LoadListener {
+ public:
+  void settled(const LoadOutcome& outcome, std::exception_ptr error) noexcept override {
+    const std::lock_guard lock(mutex_);
+    outcome_ = outcome;
+    error_ = std::move(error);
+    settled_ = true;
+    // Under the lock: whoever waits lets go of all this as soon as it can.
+    changed_.notify_one();
+  }
+
+  // Throws what the fill failed with.
+  LoadOutcome wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return settled_; });
+    if (error_ != nullptr) std::rethrow_exception(error_);
+    return outcome_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool settled_ = false;
+  LoadOutcome outcome_;
+  std::exception_ptr error_;
+};
 
 }  // namespace
 
@@ -72,6 +102,7 @@ ExpertSlots::ExpertSlots(std::shared_ptr<Device> device, const ExpertShape& shap
     slot.matrices.bias_memory = DeviceMemory(device_->backend(), float_bytes(shape.bias_count()));
     slot.matrices.biases = slot.matrices.bias_memory.floats();
   }
+  held_ = std::make_unique<HostChunkTable>();
   loader_ = std::make_unique<ExpertLoader>(device_->backend(), shape, count, loader);
 }
 
@@ -148,7 +179,7 @@ void ExpertSlots::load(const Call& call, const ExpertSource& source, const LoadR
   slot.biases = source.biases;
   set_pages(slot, memory_->begin_load(index, request.expert));
   try {
-    loader_->load(index, slot.matrices, source, request, slot);
+    loader_->load(index, slot.matrices, source, request, slot, held_->find(request.held));
   } catch (...) {
     memory_->end_load(index, false);
     throw;
@@ -165,11 +196,36 @@ void ExpertSlots::take(const Call& call) {
   slot_at(call.slot()).has_memory = true;
 }
 
-void ExpertSlots::cancel(int index) { loader_->cancel(index); }
+void ExpertSlots::cancel(int index) { loader_->cancel(slot_at(index).index); }
 
-void ExpertSlots::prioritize(int index) { loader_->prioritize(index); }
+void ExpertSlots::prioritize(int index) { loader_->prioritize(slot_at(index).index); }
 
-void ExpertSlots::reorder(int index, const std::optional<ExpertOrder>& order) { loader_->reorder(index, order); }
+void ExpertSlots::reorder(int index, const std::optional<ExpertOrder>& order) { loader_->reorder(slot_at(index).index, order); }
+
+uint64_t ExpertSlots::new_hold() { return held_->new_ticket(); }
+
+HoldOutcome ExpertSlots::hold(uint64_t ticket, int64_t number, const ExpertSource& source) {
+  check_expert_source(source, shape_, "the expert for host memory");
+  if (!held_->is_wanted(ticket)) return {};
+  AwaitedFill fill;
+  std::shared_ptr<const HostChunks> chunks = loader_->fill(source, fill);
+  // Whoever cancelled before the fill had begun has found nothing to cancel.
+  if (!held_->is_wanted(ticket)) loader_->cancel_fill();
+  const LoadOutcome outcome = fill.wait();
+  if (!outcome.loaded) return {.held = false, .bytes = 0, .read_bytes = outcome.read_bytes};
+  const uint64_t bytes = chunks->bytes();
+  held_->put(number, std::move(chunks));
+  return {.held = true, .bytes = bytes, .read_bytes = outcome.read_bytes};
+}
+
+void ExpertSlots::cancel_hold() {
+  held_->cancel_tickets();
+  loader_->cancel_fill();
+}
+
+void ExpertSlots::drop_held(int64_t number) { held_->drop(number); }
+
+uint64_t ExpertSlots::held_bytes() const { return held_->bytes(); }
 
 StorageReads ExpertSlots::storage_reads() const { return loader_->storage_reads(); }
 

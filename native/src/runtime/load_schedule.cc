@@ -79,6 +79,7 @@ bool LoadTask::all_done() const {
 
 OperationRank LoadTask::rank(size_t tensor, Part part) const {
   OperationRank rank;
+  rank.filling = filling;
   rank.relaxed = !request.urgent;
   rank.part = part;
   rank.arrival = arrival;
@@ -95,10 +96,11 @@ OperationRank LoadTask::rank(size_t tensor, Part part) const {
 
 std::optional<ReadOperation> next_read(const std::vector<LoadTask*>& tasks, const BufferRing& shard_buffers,
                                        const BufferRing& piece_buffers) {
+  const bool urgent_waits = std::any_of(tasks.begin(), tasks.end(), [](const LoadTask* task) { return task->request.urgent; });
   std::optional<ReadOperation> best;
   OperationRank best_rank;
   for (LoadTask* task : tasks) {
-    if (task->stopping) continue;
+    if (task->stopping || (task->filling && urgent_waits)) continue;
     for (size_t tensor = 0; tensor < kExpertTensors; tensor++) {
       for (const Part part : kBothParts) {
         const TensorProgress& progress = task->progress[tensor];

@@ -13,6 +13,7 @@ namespace odmoe {
 
 // Rank of an operation among all that could be done now; the smallest is done first.
 struct OperationRank {
+  bool filling = false;  // host memory, for which nobody waits
   bool relaxed = false;  // not urgent
   int64_t block = 0;
   uint64_t turn = 0;  // of loads without an order, which are a block each: their arrival
@@ -69,6 +70,7 @@ struct LoadTask {
   LoadRequest request;
   uint64_t arrival = 0;
   bool stopping = false;  // cancelled or failed: nothing more is begun
+  bool filling = false;   // host memory, and no slot: it comes last, and reads nothing while an urgent load is under way
   std::array<TensorPlan, kExpertTensors> plans;
   std::array<TensorProgress, kExpertTensors> progress;
 

@@ -98,6 +98,7 @@ int64_t PieceRecovery::decode_rows(const PieceWork& work, int plane, int64_t row
 
 void PieceRecovery::recover(const PieceWork& work) {
   check_slices(work);
+  if (work.matrix == nullptr) return;
   const bool on_device = device_decodes(work);
   const PlannedPiece& piece = work.plan->pieces[work.piece];
   const int64_t end_row = piece.first_row + piece.rows;

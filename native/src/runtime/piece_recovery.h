@@ -28,8 +28,8 @@ struct PieceWork {
   uint32_t piece = 0;
   uint64_t serial = 0;  // tells matrices of different loads apart
   HolderMemory memory = {};
-  Matrix* matrix = nullptr;
-  int64_t first_row = 0;  // of the matrix that is loaded, in `matrix`
+  Matrix* matrix = nullptr;  // null: the stored bytes are checked, and that is all
+  int64_t first_row = 0;     // of the matrix that is loaded, in `matrix`
   std::span<uint32_t> slice_crcs;
   std::span<uint32_t> slices_left;  // by chunk, shared by all threads
 };

@@ -44,6 +44,7 @@ class CudaBackend final : public Backend {
   void release_staging(DeviceBuffer& buffer) noexcept override;
   uint64_t counted_bytes(uint64_t bytes) const override { return DeviceArena::counted(bytes); }
   bool counts_staging() const override;
+  bool writes_from_any_memory() const override { return false; }
   std::unique_ptr<ExpertMemory> allocate_experts(const ExpertMemoryShape& shape) override;
   uint64_t expert_slot_bytes(const ExpertMemoryShape& shape) const override;
 

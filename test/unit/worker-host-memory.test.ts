@@ -1,0 +1,178 @@
+import assert from 'node:assert/strict';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { ActivationCounts } from '../../shared/planner/activation-counts.js';
+import type { Runtime } from '../../shared/runtime/runtime.js';
+import { HOST_MEMORY_INTERVAL_MS, HostMemory, type HostMemoryOptions } from '../../worker-node/cache/host-memory.js';
+import { TestSlots, settle, silentLog, testSource } from './worker-test-slots.js';
+
+const GIB = 1024 ** 3;
+/** Of an expert without chunks. */
+const EXPERT_BYTES = 4096;
+const LAYERS = [1, 4];
+
+describe('experts in host memory', () => {
+  let slots: TestSlots;
+  let counts: ActivationCounts;
+  let freeBytes: number;
+  let tick: () => void;
+  let cached: { layer: number; expert: number }[];
+  let memory: HostMemory | null;
+
+  beforeEach(() => {
+    slots = new TestSlots(1);
+    counts = new ActivationCounts('0'.repeat(64), testSource.shape.experts);
+    freeBytes = 16 * GIB;
+    cached = [];
+    memory = null;
+  });
+
+  afterEach(async () => {
+    await memory?.close();
+  });
+
+  function open(setting: HostMemoryOptions['setting'], isHere: HostMemoryOptions['isHere'] = () => true): HostMemory {
+    const runtime: Pick<Runtime, 'every' | 'freeHostMemoryBytes'> = {
+      freeHostMemoryBytes: () => freeBytes,
+      every: (intervalMs, call) => {
+        assert.equal(intervalMs, HOST_MEMORY_INTERVAL_MS);
+        tick = call;
+        return { cancel: () => undefined, unref: () => undefined };
+      },
+    };
+    const numberOf = (layer: number, expert: number): number => layer * 100 + expert;
+    return (memory = new HostMemory(
+      { setting, source: testSource, counts, isHere },
+      { slots, numberOf, cached: () => cached, runtime, log: silentLog },
+    ));
+  }
+
+  /** Ends the hold under way so many times. */
+  async function fill(times: number): Promise<void> {
+    for (let time = 0; time < times; time++) {
+      assert.ok(slots.holding !== null, `no hold is under way after ${time}`);
+      slots.endHold(true);
+      await settle();
+    }
+  }
+
+  it('are those that the served layers use most, one after the other, within the size that was asked for', async () => {
+    counts.add(1, 7, 5);
+    counts.add(4, 9, 8);
+    counts.add(1, 3, 2);
+    counts.add(2, 0, 99);
+    const host = open(2 * EXPERT_BYTES + 100);
+    assert.deepEqual(slots.calls, [], 'nothing is read for layers of which the worker does not know yet');
+    host.serve(LAYERS);
+    await fill(2);
+    assert.deepEqual(slots.calls, ['hold 409', 'hold 107']);
+    assert.equal(slots.holding, null);
+    assert.equal(host.heldNumber(4, 9), 409);
+    assert.equal(host.heldNumber(1, 3), null);
+    assert.deepEqual(host.status, {
+      ...{ budgetBytes: 2 * EXPERT_BYTES + 100, heldBytes: 2 * EXPERT_BYTES, experts: 2, filledBytes: 14 },
+      ...{ loads: 0, loadedBytes: 0 },
+    });
+  });
+
+  it('give way to others that are used clearly more, and not to those used a little more', async () => {
+    counts.add(1, 7, 9);
+    const host = open(EXPERT_BYTES);
+    host.serve(LAYERS);
+    await fill(1);
+    counts.add(1, 8, 10);
+    tick();
+    assert.deepEqual(slots.calls, ['hold 107']);
+    counts.add(1, 8, 10);
+    tick();
+    await fill(1);
+    assert.deepEqual(slots.calls, ['hold 107', 'drop 107', 'hold 108']);
+    assert.equal(host.heldNumber(1, 7), null);
+  });
+
+  it('are not those first that the cache of the device has whole', async () => {
+    counts.add(1, 7, 9);
+    counts.add(1, 8, 4);
+    cached = [{ layer: 1, expert: 7 }];
+    open(EXPERT_BYTES).serve(LAYERS);
+    await fill(1);
+    assert.deepEqual(slots.calls, ['hold 108']);
+  });
+
+  it('go where the host runs short of memory, and come back when it has some again', async () => {
+    counts.add(1, 7, 9);
+    const host = open(EXPERT_BYTES);
+    host.serve(LAYERS);
+    await fill(1);
+    freeBytes = 0;
+    tick();
+    assert.deepEqual(slots.calls, ['hold 107', 'drop 107']);
+    assert.equal(host.status.heldBytes, 0);
+    freeBytes = 16 * GIB;
+    tick();
+    await fill(1);
+    assert.equal(host.heldNumber(1, 7), 107);
+  });
+
+  it('are not read on where the host runs short meanwhile', async () => {
+    const host = open('auto');
+    host.serve(LAYERS);
+    freeBytes = 0;
+    tick();
+    await settle();
+    assert.deepEqual(slots.calls, ['hold 100', 'cancel hold']);
+    assert.equal(host.status.experts, 0);
+    tick();
+    assert.equal(slots.holding, null);
+  });
+
+  it('are tried once where they cannot be read, and the others are read all the same', async () => {
+    counts.add(1, 7, 9);
+    counts.add(1, 8, 4);
+    open(EXPERT_BYTES).serve(LAYERS);
+    slots.endHold(false, new OdmoeError('STORAGE_FAILED', 'broken'));
+    await settle();
+    await fill(1);
+    tick();
+    await settle();
+    assert.deepEqual(slots.calls, ['hold 107', 'hold 108']);
+  });
+
+  it('end for good where the device is lost', async () => {
+    open('auto').serve(LAYERS);
+    slots.endHold(false, new OdmoeError('DEVICE_LOST', 'gone'));
+    await settle();
+    assert.equal(slots.holding, null);
+  });
+
+  it('are only those whose bytes are on the disk', async () => {
+    const here = new Set<number>([12]);
+    const host = open('auto', (layer, expert) => layer === 1 && here.has(expert));
+    host.serve(LAYERS);
+    await fill(1);
+    assert.equal(slots.holding, null);
+    here.add(3);
+    tick();
+    await fill(1);
+    assert.deepEqual(slots.calls, ['hold 112', 'hold 103']);
+  });
+
+  it('of layers that the worker serves no longer go', async () => {
+    const host = open(EXPERT_BYTES);
+    host.serve([1]);
+    await fill(1);
+    host.serve([4]);
+    await fill(1);
+    assert.deepEqual(slots.calls, ['hold 100', 'drop 100', 'hold 400']);
+    assert.equal(host.status.heldBytes, EXPERT_BYTES);
+  });
+
+  it('are given back at the end, one that is just being read too', async () => {
+    const host = open('auto');
+    host.serve(LAYERS);
+    await fill(1);
+    await host.close();
+    tick();
+    assert.deepEqual(slots.calls, ['hold 100', 'hold 101', 'cancel hold', 'drop 100']);
+    assert.equal(host.status.heldBytes, 0);
+  });
+});

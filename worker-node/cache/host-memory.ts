@@ -1,0 +1,208 @@
+import type { ExpertSlots } from '../../native/index.js';
+import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { Logger } from '../../shared/log/logger.js';
+import { type PartSizes, partSizes } from '../../shared/model/part-sizes.js';
+import type { ModelSource } from '../../shared/model/tensor-source.js';
+import type { ActivationCounts } from '../../shared/planner/activation-counts.js';
+import { type HoldCandidate, hostMemoryBudget, planHeldExperts } from '../../shared/planner/host-memory-plan.js';
+import type { HostMemoryStatus } from '../../shared/rpc/kept-experts.js';
+import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
+
+/** How often the host's free memory is read and what to hold is planned anew. */
+export const HOST_MEMORY_INTERVAL_MS = 2000;
+
+/** What a worker's host memory is for, and what of it there is. */
+export interface HostMemoryOptions {
+  /** worker.host_memory; not 0. */
+  setting: number | 'auto';
+  source: Pick<ModelSource, 'expert' | 'shape'>;
+  /** What is used how often. */
+  counts: ActivationCounts;
+  /** Whether the expert's bytes are on the disk. */
+  isHere: (layer: number, expert: number) => boolean;
+}
+
+/** What the rest of the worker knows. */
+export interface HostMemoryParts {
+  slots: Pick<ExpertSlots, 'hold' | 'cancelHold' | 'dropHeld'>;
+  /** Under which the slots know the expert. */
+  numberOf: (layer: number, expert: number) => number;
+  /** Experts that the device's cache has whole. */
+  cached: () => readonly { layer: number; expert: number }[];
+  runtime: Pick<Runtime, 'every' | 'freeHostMemoryBytes'>;
+  log: Logger;
+}
+
+interface Held {
+  number: number;
+  bytes: number;
+}
+
+/**
+ * Experts that a worker keeps in host memory as they are stored. Fills it in the background with those that its layers use most, and lets
+ * go of them when others are used more or the host runs short of memory. Nothing here is needed for an answer: whatever fails, loads
+ * read from storage.
+ */
+export class HostMemory {
+  private readonly held = new Map<number, Held>();
+  /** Numbers of experts that could not be read; those that come again have other ones. */
+  private readonly failed = new Set<number>();
+  /** Of experts that have been thought of. */
+  private readonly sizes = new Map<number, number>();
+  private readonly timer: Timer;
+  private layers: readonly number[] = [];
+  private filling: Promise<void> | null = null;
+  private closed = false;
+  private heldBytes = 0;
+  private budgetBytes = 0;
+  private filledBytes = 0;
+  private loads = 0;
+  private loadedBytes = 0;
+
+  constructor(
+    private readonly options: HostMemoryOptions,
+    private readonly parts: HostMemoryParts,
+  ) {
+    this.timer = parts.runtime.every(HOST_MEMORY_INTERVAL_MS, () => {
+      this.adapt();
+    });
+    this.timer.unref();
+  }
+
+  get status(): HostMemoryStatus {
+    const { budgetBytes, heldBytes, loads, loadedBytes, filledBytes } = this;
+    return { budgetBytes, heldBytes, experts: this.held.size, loads, loadedBytes, filledBytes };
+  }
+
+  /** Under which number it is held; null: it is not. */
+  heldNumber(layer: number, expert: number): number | null {
+    return this.held.get(this.keyOf(layer, expert))?.number ?? null;
+  }
+
+  /** For a worker without a cache, which would count them: the expert was asked for. */
+  countUse(layer: number, expert: number): void {
+    this.options.counts.add(layer, expert, 1);
+  }
+
+  /** A load took bytes from here. */
+  countLoad(bytes: number): void {
+    if (bytes === 0) return;
+    this.loads += 1;
+    this.loadedBytes += bytes;
+  }
+
+  /** The layers that this worker serves from now on. */
+  serve(layers: readonly number[]): void {
+    this.layers = layers;
+    this.adapt();
+  }
+
+  /** Stops filling and gives all memory back. Idempotent. */
+  async close(): Promise<void> {
+    this.closed = true;
+    this.timer.cancel();
+    this.parts.slots.cancelHold();
+    await this.filling;
+    for (const key of [...this.held.keys()]) this.drop(key);
+  }
+
+  /** Reads the host's memory, drops what is not to be held any more, and sees that filling goes on. */
+  private adapt(): void {
+    if (this.closed) return;
+    const { heldBytes } = this;
+    const next = this.replan();
+    if (this.filling !== null) {
+      // The host has nothing to spare any more for what is being read now.
+      if (this.budgetBytes <= heldBytes) this.parts.slots.cancelHold();
+      return;
+    }
+    if (next === undefined) return;
+    this.filling = this.fill(next).finally(() => {
+      this.filling = null;
+    });
+  }
+
+  /** One expert after the other, each chosen when the one before it is there. */
+  private async fill(first: HoldCandidate): Promise<void> {
+    for (let next: HoldCandidate | undefined = first; next !== undefined; next = this.replan()) {
+      if (!(await this.hold(next)) || this.closed) return;
+    }
+  }
+
+  /** False: it was cancelled, and nothing more is to be filled for now. */
+  private async hold({ layer, expert }: HoldCandidate): Promise<boolean> {
+    const number = this.parts.numberOf(layer, expert);
+    try {
+      const { held, bytes, readBytes } = await this.parts.slots.hold(number);
+      this.filledBytes += readBytes;
+      if (!held) return false;
+      this.held.set(this.keyOf(layer, expert), { number, bytes });
+      this.heldBytes += bytes;
+      return true;
+    } catch (thrown) {
+      const error = toOdmoeError(thrown);
+      this.failed.add(number);
+      this.parts.log.warn('an expert could not be read into host memory', { layer, expert, error });
+      return error.code !== 'DEVICE_OUT_OF_MEMORY' && error.code !== 'DEVICE_LOST';
+    }
+  }
+
+  /** Drops what is not to be held any more; returns what is to be filled in next. */
+  private replan(): HoldCandidate | undefined {
+    const freeBytes = this.parts.runtime.freeHostMemoryBytes();
+    this.budgetBytes = hostMemoryBudget(this.options.setting, { freeBytes, heldBytes: this.heldBytes });
+    const wanted = planHeldExperts(this.candidates(), this.budgetBytes);
+    const wantedKeys = new Set(wanted.map(({ layer, expert }) => this.keyOf(layer, expert)));
+    for (const key of [...this.held.keys()]) if (!wantedKeys.has(key)) this.drop(key);
+    return wanted.find(({ isHeld }) => !isHeld);
+  }
+
+  private candidates(): HoldCandidate[] {
+    const { counts, source, isHere } = this.options;
+    const cached = new Set(this.parts.cached().map(({ layer, expert }) => this.keyOf(layer, expert)));
+    return this.layers.flatMap((layer) => {
+      const ofLayer = counts.of(layer);
+      return Array.from({ length: source.shape.experts }, (_, expert) => expert)
+        .filter((expert) => isHere(layer, expert) && !this.hasFailed(layer, expert))
+        .map((expert) => {
+          const key = this.keyOf(layer, expert);
+          const held = this.held.get(key);
+          return {
+            ...{ layer, expert, bytes: held?.bytes ?? this.bytesOf(layer, expert) },
+            ...{ activations: ofLayer[expert] ?? 0, isCached: cached.has(key), isHeld: held !== undefined },
+          };
+        });
+    });
+  }
+
+  private hasFailed(layer: number, expert: number): boolean {
+    return this.failed.size > 0 && this.failed.has(this.parts.numberOf(layer, expert));
+  }
+
+  /** What it will take: its chunks, on whole pages of 4096 bytes. */
+  private bytesOf(layer: number, expert: number): number {
+    const key = this.keyOf(layer, expert);
+    const bytes = this.sizes.get(key) ?? heldBytesOf(partSizes([this.options.source.expert(layer, expert)]));
+    this.sizes.set(key, bytes);
+    return bytes;
+  }
+
+  private drop(key: number): void {
+    const held = this.held.get(key);
+    if (held === undefined) return;
+    this.held.delete(key);
+    this.heldBytes -= held.bytes;
+    this.parts.slots.dropHeld(held.number);
+  }
+
+  private keyOf(layer: number, expert: number): number {
+    return layer * this.options.source.shape.experts + expert;
+  }
+}
+
+/** One page beside both parts, as native/src/runtime/host_chunks.cc takes it. */
+function heldBytesOf({ expertExponentBytes, expertSignMantissaBytes }: PartSizes): number {
+  return expertExponentBytes + expertSignMantissaBytes + PAGE_BYTES;
+}
+
+const PAGE_BYTES = 4096;
