@@ -95,16 +95,15 @@ void ExpertLoader::stop_threads() {
 }
 
 ExpertLoader::Load& ExpertLoader::load_at(int slot) {
-  if (slot >= 0 && static_cast<size_t>(slot) < loads_.size()) return loads_[static_cast<size_t>(slot)];
-  throw Error(ErrorCode::internal, "slot " + std::to_string(slot) + " of " + std::to_string(loads_.size()));
+  const size_t slots = loads_.size() - 1;
+  if (slot >= 0 && static_cast<size_t>(slot) < slots) return loads_[static_cast<size_t>(slot)];
+  throw Error(ErrorCode::internal, "slot " + std::to_string(slot) + " of " + std::to_string(slots));
 }
 
-ExpertLoader::Load& ExpertLoader::new_load(int slot, const ExpertSource& source, const LoadRequest& request,
-                                           LoadListener& listener) {
-  Load& load = load_at(slot);
+void ExpertLoader::renew(Load& load, const ExpertSource& source, const LoadRequest& request, LoadListener& listener) {
   {
     const std::lock_guard lock(mutex_);
-    if (load.active) throw Error(ErrorCode::internal, "slot " + std::to_string(slot) + " is being loaded");
+    if (load.active) throw Error(ErrorCode::internal, "an expert is being loaded there");
   }
   // Nobody else looks at a load that is not active.
   load.source = source;
@@ -117,7 +116,6 @@ ExpertLoader::Load& ExpertLoader::new_load(int slot, const ExpertSource& source,
   load.filling = false;
   load.images = {};
   load.host.reset();
-  return load;
 }
 
 void ExpertLoader::use_host(Load& load, std::shared_ptr<const HostChunks> host) {
@@ -141,7 +139,8 @@ HostChunks::PartSizes ExpertLoader::plan(Load& load) const {
 
 void ExpertLoader::load(int slot, ExpertMatrices& matrices, const ExpertSource& source, const LoadRequest& request,
                         LoadListener& listener, std::shared_ptr<const HostChunks> host) {
-  Load& load = new_load(slot, source, request, listener);
+  Load& load = load_at(slot);
+  renew(load, source, request, listener);
   load.matrices = &matrices;
   if (host != nullptr) use_host(load, std::move(host));
   plan(load);
@@ -150,7 +149,8 @@ void ExpertLoader::load(int slot, ExpertMatrices& matrices, const ExpertSource& 
 
 std::shared_ptr<const HostChunks> ExpertLoader::fill(const ExpertSource& source, LoadListener& listener) {
   const PartPlan kept{PartOrigin::storage, 0};
-  Load& load = new_load(filling_slot(), source, {.exponents = kept, .sign_mantissa = kept, .order = {}, .urgent = false}, listener);
+  Load& load = loads_.back();
+  renew(load, source, {.exponents = kept, .sign_mantissa = kept, .order = {}, .urgent = false}, listener);
   load.filling = true;
   const HostChunks::PartSizes fingerprints = {fingerprint_of(source, Part::exponents), fingerprint_of(source, Part::sign_mantissa)};
   auto chunks = std::make_shared<const HostChunks>(backend_, plan(load), fingerprints);
@@ -172,8 +172,9 @@ void ExpertLoader::start(Load& load) {
   pieces_changed_.notify_all();
 }
 
-void ExpertLoader::cancel(int slot) {
-  Load& load = load_at(slot);
+void ExpertLoader::cancel(int slot) { cancel(load_at(slot)); }
+
+void ExpertLoader::cancel(Load& load) {
   Lock lock(mutex_);
   if (!load.active) return;
   stop(load, nullptr);

@@ -50,7 +50,7 @@ class ExpertLoader {
   // time, by one thread at a time. What is returned is whole once the listener is told "loaded". Throws as load(), and
   // DEVICE_OUT_OF_MEMORY.
   std::shared_ptr<const HostChunks> fill(const ExpertSource& source, LoadListener& listener);
-  void cancel_fill() { cancel(filling_slot()); }
+  void cancel_fill() { cancel(loads_.back()); }
 
   // Of the load of the slot; nothing where there is none.
   // Settles it at once, or after the operations that are being done for it.
@@ -103,11 +103,11 @@ class ExpertLoader {
   void wake_reads();
   void do_piece(const PieceOperation& operation, PieceRecovery& recovery, Lock& lock);
 
+  // Of a slot. Behind those there is the load that fills host memory.
   Load& load_at(int slot);
-  // Behind the slots' loads there is the one that fills host memory.
-  int filling_slot() const { return static_cast<int>(loads_.size()) - 1; }
-  // A load that is not active, with all of the past forgotten.
-  Load& new_load(int slot, const ExpertSource& source, const LoadRequest& request, LoadListener& listener);
+  // Makes a load that is not active a new one, with all of the past forgotten.
+  void renew(Load& load, const ExpertSource& source, const LoadRequest& request, LoadListener& listener);
+  void cancel(Load& load);
   // Has parts that host memory holds come from there.
   static void use_host(Load& load, std::shared_ptr<const HostChunks> host);
   // Bytes of each part in entries or host memory.
