@@ -15,6 +15,7 @@ import { Roster } from './cluster/roster.js';
 import type { ShadowListener } from './cluster/shadow-link.js';
 import type { ClusterEngine } from './decode/cluster-engine.js';
 import { DraftCostMeter } from './decode/draft-costs.js';
+import { KeptNews } from './decode/kept-news.js';
 import { PredictionPost } from './decode/prediction-post.js';
 import type { ClusterFeed } from './events/cluster-feed.js';
 import type { ServedCluster } from './events/cluster-view.js';
@@ -94,7 +95,8 @@ function createEngine(
   // Where an expert has workers of its own nobody deals it to others.
   const spread = homes > 0 ? 'group' : spreadForDrafts(drafting.rows, placement.spread);
   logWhatDiffers(settings, { rows: drafting.rows, spread }, log);
-  const grouping = { groupSize: placement.groupSize, costs: nominalLayerCosts(shape, source.shippedFormat), homes };
+  const costs = nominalLayerCosts(shape, source.shippedFormat);
+  const grouping = { groupSize: placement.groupSize, costs, homes, spread: spread === 'all' };
   const roster = new Roster(shape, grouping, epoch, runtime, log, events.nodes);
   const draftCosts = new DraftCostMeter();
   const passEngine: PassEngine = {
@@ -119,6 +121,7 @@ function createEngine(
   return {
     ...{ ...passEngine, draftCosts, model, roster, runtime, log, drafting, align: settings.align, room },
     passLoop: new PassLoop({ ...loop, runPass, room }),
+    keptNews: new KeptNews(roster),
     predictionPost: new PredictionPost(roster, passEngine.toldPasses),
   };
 }

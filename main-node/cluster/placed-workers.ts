@@ -1,10 +1,13 @@
 import type { Execute, ExpertResult, Placement, Prediction, Release } from '../../shared/rpc/messages.js';
+import type { KeptLayers } from './kept-layers.js';
 
 /** Experts of a layer to run on rows of a pass: what an Execute asks for. */
 export type LayerWork = Pick<Execute, 'pass' | 'rows' | 'layer' | 'hidden' | 'experts'>;
 
 /** What main asks of one worker. */
 export interface WorkerOrders {
+  /** What it has told that it keeps of experts. */
+  readonly kept?: KeptLayers;
   /**
    * `onPart`: takes results as they come, each expert's once; some may be failures. Resolves when all have come. Rejects with the
    * code that the worker answered for the whole, or WORKER_LOST: what has not been told of by then is not done. Rejects with CANCELLED as

@@ -14,7 +14,7 @@ import type { ShadowLink } from './shadow-link.js';
 import type { WorkerLink } from './worker-link.js';
 
 /** How many workers make a group, what a layer costs where that decides, and whether experts have workers of their own. */
-export type Grouping = Required<Pick<PlacementInput, 'groupSize' | 'costs' | 'homes'>>;
+export type Grouping = Required<Pick<PlacementInput, 'groupSize' | 'costs' | 'homes'>> & Pick<PlacementInput, 'spread'>;
 
 /** Is told of daemons that come and go. Nothing may be thrown. */
 export interface RosterObserver {

@@ -15,10 +15,12 @@ import type {
 import { rowCount } from '../../shared/rpc/pass-rows.js';
 import type { PeerStream } from '../../shared/rpc/peer-stream.js';
 import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
+import { KeptLayers } from './kept-layers.js';
 import { LatestStatus } from './latest-status.js';
 import type { LayerWork, WorkerOrders } from './placed-workers.js';
 
 interface PendingExecute {
+  layer: number;
   /** Rows of each expert that has not been answered. */
   open: Map<number, number>;
   onPart(results: readonly ExpertResult[]): void;
@@ -30,6 +32,7 @@ interface PendingExecute {
 export class WorkerLink implements WorkerOrders {
   readonly id: string;
   readonly latestStatus = new LatestStatus();
+  readonly kept = new KeptLayers();
   private readonly pending = new Map<number, PendingExecute>();
   private nextRequestId = 1;
   /** Runs while executes are pending. */
@@ -95,7 +98,7 @@ export class WorkerLink implements WorkerOrders {
       signal.addEventListener('abort', onAbort, { once: true });
       const settle = (): void => signal.removeEventListener('abort', onAbort);
       this.pending.set(requestId, {
-        ...{ open, onPart },
+        ...{ layer: work.layer, open, onPart },
         resolve: () => {
           settle();
           resolve();
@@ -183,6 +186,7 @@ export class WorkerLink implements WorkerOrders {
       return;
     }
     for (const { expert } of result.experts) request.open.delete(expert);
+    if (result.kept !== undefined && result.kept !== null) this.kept.take(request.layer, result.kept.experts);
     if (result.last) this.pending.delete(result.requestId);
     this.awaitAnswer();
     try {

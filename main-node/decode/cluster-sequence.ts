@@ -280,5 +280,6 @@ function createFeed(
     () => (engine.prediction.source === 'sep' ? roster.shadow : null),
     () => roster.epoch,
     cache,
+    (shadow) => (engine.spread === 'all' ? engine.keptNews.takeFor(shadow) : []),
   );
 }

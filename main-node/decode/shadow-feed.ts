@@ -1,5 +1,5 @@
 import { requirePresent } from '../../shared/errors/assert-invariant.js';
-import type { ShadowRequest } from '../../shared/rpc/messages.js';
+import type { ShadowRequest, WorkerKept } from '../../shared/rpc/messages.js';
 import type { Sequence } from '../../native/index.js';
 import type { SamplingMessage } from '../../shared/sampling/sampling-options.js';
 import type { AlignedLayers } from './aligned-layers.js';
@@ -82,6 +82,8 @@ export class ShadowFeed {
     private readonly currentEpoch: () => number,
     /** Another one once the sequence has given its memory back; what was sent of its rows stays sent: they are the same ones again. */
     private readonly cache: () => ReadableCache,
+    /** What workers keep, as far as the shadow has not been told. */
+    private readonly keptNews: (shadow: FedShadow) => WorkerKept[] = () => [],
   ) {
     this.due = options.layers.layers.map(() => 0);
     this.sent = options.layers.layers.map(() => 0);
@@ -163,8 +165,11 @@ export class ShadowFeed {
   }
 
   token(token: FedToken): void {
+    if (this.shadow === null) return;
+    const kept = this.shadow.alive ? this.keptNews(this.shadow) : [];
+    const news = kept.length === 0 ? {} : { kept };
     const { sequence } = this.options;
-    this.shadow?.send({ kind: 'token', token: { epoch: this.currentEpoch(), sequence, ...token } });
+    this.shadow.send({ kind: 'token', token: { epoch: this.currentEpoch(), sequence, ...token, ...news } });
   }
 
   /**

@@ -1,5 +1,6 @@
 import type { RouterChoice } from '../../native/index.js';
 import type { Placement, Prediction } from '../../shared/rpc/messages.js';
+import { keepersOf } from '../cluster/kept-layers.js';
 import { activatedExperts, type ActivatedRow } from './activated-experts.js';
 import { splitLoadingRows } from './expert-batches.js';
 import { ExpertLanes } from './expert-lanes.js';
@@ -55,10 +56,13 @@ export class LayerExperts {
     const batchRows = context.isAlone || rows <= engine.miniBatchRows ? Infinity : engine.miniBatchRows;
     const told = this.settleTold(placement, step);
     const { spread } = engine;
+    const isShared = spread === 'all' || !context.isAlone;
+    const keepers = isShared ? keepersOf(engine.roster, placement, step.layer) : null;
     const plan = planLayer(placement, step.layer, told, step.activated, {
       spread,
       isAlone: context.isAlone,
       batchRows,
+      ...(keepers === null ? {} : { keepers }),
     });
     context.observed?.routed(step.layer, this.routed(step, plan, told));
     const isPrompts = context.members.some(({ decodeFrom }) => decodeFrom > 0);

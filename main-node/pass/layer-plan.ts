@@ -1,6 +1,7 @@
 import { requirePresent } from '../../shared/errors/assert-invariant.js';
 import { expertsByWorker } from '../../shared/placement/experts-by-worker.js';
 import { takersOf } from '../../shared/placement/joint-assignment.js';
+import type { Keepers } from '../../shared/placement/kept-assignment.js';
 import { matchExperts } from '../../shared/placement/match-experts.js';
 import type { Placement } from '../../shared/rpc/messages.js';
 import type { ActivatedRow } from './activated-experts.js';
@@ -23,6 +24,8 @@ export interface LayerPlanOptions {
   isAlone: boolean;
   /** An expert's rows go out so many at a time; Infinity: all at once. */
   batchRows: number;
+  /** Who keeps experts of the layer. Left out: experts stay at their homes whoever keeps them. */
+  keepers?: Keepers<string>;
 }
 
 /**
@@ -34,11 +37,11 @@ export function planLayer(
   layer: number,
   told: ToldLayer,
   activated: ReadonlyMap<number, readonly ActivatedRow[]>,
-  { spread, isAlone, batchRows }: LayerPlanOptions,
+  { spread, isAlone, batchRows, keepers }: LayerPlanOptions,
 ): LayerPlan {
   const experts = [...activated.keys()];
   const takers = isAlone ? placement : takersOf(placement, layer, spread === 'all' ? Infinity : experts.length);
-  const match = matchExperts(takers, layer, firstHolders(told), experts, isAlone ? spread : 'group');
+  const match = matchExperts(takers, layer, firstHolders(told), experts, isAlone ? spread : 'group', keepers);
   const released = [...told.superseded];
   for (const [expert, ids] of told.holders ?? [])
     if (!activated.has(expert)) released.push(...ids.map((id) => [expert, id] as const));

@@ -2,6 +2,7 @@ import { assignMoreExperts, neededBy, takersOf } from '../../shared/placement/jo
 import { expertsByWorker } from '../../shared/placement/experts-by-worker.js';
 import { prefillAssignment } from '../../shared/placement/prefill-workers.js';
 import type { PassRow, Placement, RowRun } from '../../shared/rpc/messages.js';
+import { keepersOf } from '../cluster/kept-layers.js';
 import type { PlacedWorkers } from '../cluster/placed-workers.js';
 import type { JointDealer } from './joint-dealer.js';
 
@@ -159,7 +160,7 @@ export class ToldExperts {
     const takers = this.takers(layer, told);
     this.dealtPass ??= this.dealer.beginPass();
     const dealt = this.dealer.deal({ placement, takers, pass: this.dealtPass, layer, held }, experts);
-    return dealt ?? assignMoreExperts(takers, layer, held, experts);
+    return dealt ?? assignMoreExperts(takers, layer, held, experts, keepersOf(this.workers, placement, layer));
   }
 
   private takers(layer: number, { placement }: OwnLayer): Placement {

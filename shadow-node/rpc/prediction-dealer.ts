@@ -1,7 +1,7 @@
 import { requirePresent } from '../../shared/errors/assert-invariant.js';
 import { ExpertDealer, REMEMBERED_PASSES } from '../../shared/placement/expert-dealer.js';
 import { firstLayerWorkers } from '../../shared/placement/first-layer-workers.js';
-import type { Placement } from '../../shared/rpc/messages.js';
+import type { Placement, WorkerKept } from '../../shared/rpc/messages.js';
 import type { PassPrediction } from '../predictor/pass-predictions.js';
 
 /** How main wants a sequence's experts dealt (BeginSequence). */
@@ -24,9 +24,12 @@ export class PredictionDealer {
   /** "sequence position" -> index of the pass, the oldest first. */
   private readonly passes = new Map<string, { sequence: number; position: number; index: number }>();
   private nextPass = 0;
+  /** Of each layer, by the worker's place. */
+  private readonly kept: Map<number, ReadonlySet<number>>[];
 
   constructor(private readonly placement: Placement) {
     this.dealer = new ExpertDealer(placement.workers.length, placement.layers);
+    this.kept = Array.from({ length: placement.layers }, () => new Map<number, ReadonlySet<number>>());
     const places = new Map(placement.workers.map(({ id }, place) => [id, place]));
     const placeOf = (id: string): number => requirePresent(places.get(id), () => `worker ${id} has a place.`);
     this.firstLayer = new Map([...firstLayerWorkers(placement)].map(([expert, id]) => [expert, placeOf(id)]));
@@ -51,7 +54,16 @@ export class PredictionDealer {
         if (place !== undefined) this.dealer.give(ordinal, expert, place);
       }
     }
-    return this.dealer.deal(ordinal, experts);
+    const kept = [...(this.kept[layer] ?? [])];
+    return this.dealer.deal(ordinal, experts, (expert) =>
+      kept.flatMap(([place, has]) => (has.has(expert) ? [place] : [])),
+    );
+  }
+
+  /** Workers keep these experts of layers, and no others of them. What names no worker or layer of the placement is passed over. */
+  noteKept(news: readonly WorkerKept[]): void {
+    for (const { worker, layer, experts } of news)
+      if (worker < this.placement.workers.length) this.kept[layer]?.set(worker, new Set(experts));
   }
 
   /** The sequence's passes from `position` on are not run after all. */

@@ -1,3 +1,5 @@
+import { assignKept, type Keepers } from './kept-assignment.js';
+
 /** Passes' worth of layers before the latest ordinal that a dealer remembers: what is older is loaded and run. */
 export const REMEMBERED_PASSES = 4;
 
@@ -6,6 +8,8 @@ export const REMEMBERED_PASSES = 4;
  * over everybody who has time to load. Layers are counted through all passes by an ordinal, pass index x layers + layer: an expert
  * goes to the worker whose nearest load, before or after, is the most ordinals away, since that one has the longest to load it. With
  * one position a pass and as many workers as `groups` groups of top-k this deals OD-MoE's round robin (section 3.1).
+ *
+ * An expert that a worker keeps goes there, within bounds (assignKept), and is no load.
  *
  * Knows loads only by what it was asked; who asks twice under one ordinal with a larger set gets the same worker for what was
  * there before.
@@ -29,8 +33,11 @@ export class ExpertDealer {
   }
 
   /** The workers' places, one for each expert in the order given; empty where there is no worker. */
-  deal(ordinal: number, experts: readonly number[]): number[] {
+  deal(ordinal: number, experts: readonly number[], keepers: Keepers<number> = () => []): number[] {
     if (this.loads.length === 0) return [];
+    const fresh = experts.filter((expert) => this.dealt.get(ordinal)?.has(expert) !== true);
+    const kept = assignKept(fresh, keepers, this.dealtUnder(ordinal), this.loads.length);
+    for (const [expert, place] of kept) this.remember(ordinal, expert, place);
     return experts.map((expert) => {
       const held = this.dealt.get(ordinal)?.get(expert);
       return held ?? this.give(ordinal, expert, this.mostTime(ordinal));
@@ -39,16 +46,9 @@ export class ExpertDealer {
 
   /** The expert goes to a worker that others have chosen. Returns the place that it has: one that it had before stays. */
   give(ordinal: number, expert: number, place: number): number {
-    let under = this.dealt.get(ordinal);
-    if (under === undefined) {
-      under = new Map();
-      this.dealt.set(ordinal, under);
-      this.latest = Math.max(this.latest, ordinal);
-      this.forgetOld();
-    }
-    const held = under.get(expert);
+    const held = this.dealt.get(ordinal)?.get(expert);
     if (held !== undefined) return held;
-    under.set(expert, place);
+    this.remember(ordinal, expert, place);
     this.loads[place]?.add(ordinal);
     return place;
   }
@@ -60,19 +60,40 @@ export class ExpertDealer {
     }
   }
 
-  /** The nearest load farthest away, then fewer loads that near, then fewer at all, then the first in the list. */
+  private remember(ordinal: number, expert: number, place: number): void {
+    let under = this.dealt.get(ordinal);
+    if (under === undefined) {
+      under = new Map();
+      this.dealt.set(ordinal, under);
+      this.latest = Math.max(this.latest, ordinal);
+      this.forgetOld();
+    }
+    under.set(expert, place);
+  }
+
+  /** place -> experts that it has under the ordinal, loads or not. */
+  private dealtUnder(ordinal: number): Map<number, number> {
+    const counts = new Map<number, number>();
+    for (const place of this.dealt.get(ordinal)?.values() ?? []) counts.set(place, (counts.get(place) ?? 0) + 1);
+    return counts;
+  }
+
+  /** The nearest load farthest away, then fewer experts under the ordinal itself, then fewer loads that near, then fewer at all, then the first in the list. */
   private mostTime(ordinal: number): number {
     let best = 0;
     let farthest = -1;
     let fewestNear = 0;
     let fewest = 0;
+    let fewestHere = 0;
+    const dealtHere = this.dealtUnder(ordinal);
     for (const [place, loads] of this.loads.entries()) {
       const distance = loads.distance(ordinal);
       if (distance < farthest) continue;
       const near = loads.near(ordinal, distance);
-      const isFreer = near !== fewestNear ? near < fewestNear : loads.all < fewest;
-      if (distance === farthest && !isFreer) continue;
-      [best, farthest, fewestNear, fewest] = [place, distance, near, loads.all];
+      const here = dealtHere.get(place) ?? 0;
+      const order = here - fewestHere || near - fewestNear || loads.all - fewest;
+      if (distance === farthest && order >= 0) continue;
+      [best, farthest, fewestHere, fewestNear, fewest] = [place, distance, here, near, loads.all];
     }
     return best;
   }

@@ -1,6 +1,7 @@
 import type { Placement } from '../rpc/messages.js';
 import { leastLoaded, workersFromHome } from './assign-predicted-experts.js';
 import { distinctExperts } from './draft-rows.js';
+import { assignKept, type Keepers } from './kept-assignment.js';
 import { groupForLayer } from './plan-placement.js';
 import { isStrict } from './strict-homes.js';
 
@@ -30,13 +31,15 @@ function everyWorker(placement: Placement, layer: number): Placement {
 
 /**
  * Who loads experts of a layer that join those that workers have been told of (`told`): each once, at its home where that has room, else at
- * the worker with the least. No worker gets more than its share of all of them, unless it had more before. Follows from the sets alone.
+ * the worker with the least. No worker gets more than its share of all of them, unless it had more before. What a taker keeps goes there
+ * first, within the bounds of assignKept. Follows from the sets alone.
  */
 export function assignMoreExperts(
   takers: Placement,
   layer: number,
   told: ReadonlyMap<number, string>,
   experts: readonly number[],
+  keepers: Keepers<string> | null = null,
 ): Map<number, string> {
   const fresh = [...new Set(experts)].filter((expert) => !told.has(expert)).sort((left, right) => left - right);
   const load = new Map<string, number>();
@@ -48,7 +51,15 @@ export function assignMoreExperts(
   for (const worker of told.values()) load.set(worker, (load.get(worker) ?? 0) + 1);
   const workers = isStrict(takers) ? takers.workers.length : groupForLayer(takers, layer).length;
   const share = Math.ceil((told.size + fresh.length) / Math.max(1, workers));
+  if (keepers !== null) {
+    const keepingTakers: Keepers<string> = (expert) => {
+      const candidates = workersFromHome(takers, layer, expert);
+      return keepers(expert).filter((id) => candidates.includes(id));
+    };
+    for (const [expert, worker] of assignKept(fresh, keepingTakers, load, workers)) assignment.set(expert, worker);
+  }
   for (const expert of fresh) {
+    if (assignment.has(expert)) continue;
     const [home] = workersFromHome(takers, layer, expert);
     if (home !== undefined && (load.get(home) ?? 0) < share) give(expert, home);
   }

@@ -2,6 +2,7 @@ import { requirePresent } from '../errors/assert-invariant.js';
 import type { Placement } from '../rpc/messages.js';
 import { assignPredictedExperts, leastLoaded, workersFromHome } from './assign-predicted-experts.js';
 import { expertsByWorker } from './experts-by-worker.js';
+import { assignKept, type Keepers } from './kept-assignment.js';
 import { groupForLayer } from './plan-placement.js';
 import { isStrict } from './strict-homes.js';
 
@@ -32,6 +33,8 @@ export interface ExpertMatch {
  * spread 'all', of all workers: its home where that is one of them. Where nobody was told anything (null) the experts
  * fall where assignPredictedExperts puts them, so that a prediction which main has not heard of still serves.
  *
+ * An expert that nobody was told of and a taker keeps runs there, within the bounds of assignKept.
+ *
  * @param told expert -> worker (assignmentOf)
  * @param activated distinct experts, of all rows of the pass
  */
@@ -41,16 +44,19 @@ export function matchExperts(
   told: ReadonlyMap<number, string> | null,
   activated: readonly number[],
   spread: 'group' | 'all',
+  keepers: Keepers<string> = () => [],
 ): ExpertMatch {
   const takers = spread === 'all' && !isStrict(placement) ? oneGroup(placement) : placement;
   if (told === null) {
-    const fallen = assignPredictedExperts(takers, layer, activated);
+    const kept = keptPlaces(takers, layer, activated, keepers, new Map());
+    const others = activated.filter((expert) => !kept.has(expert));
+    const fallen = new Map([...kept, ...assignPredictedExperts(takers, layer, others)]);
     const assignments = activated.map((expert) => ({ expert, workerId: holderOf(fallen, expert), predicted: false }));
     return { assignments, releases: [], correct: 0 };
   }
   const chosen = new Set(activated);
   const wrong = [...told].filter(([expert]) => !chosen.has(expert));
-  const missed = placeMissedExperts(takers, layer, told, wrong, activated);
+  const missed = placeMissedExperts(takers, layer, { told, wrong, keepers }, activated);
   const assignments = activated.map((expert) => {
     const hit = told.get(expert);
     return { expert, workerId: hit ?? holderOf(missed, expert), predicted: hit !== undefined };
@@ -66,6 +72,21 @@ function holderOf(holders: ReadonlyMap<number, string>, expert: number): string 
   return requirePresent(holders.get(expert), () => `expert ${expert}, which is activated, falls to a worker.`);
 }
 
+/** Of those that a taker keeps. What is placed is added to the load. */
+function keptPlaces(
+  placement: Placement,
+  layer: number,
+  experts: readonly number[],
+  keepers: Keepers<string>,
+  load: Map<string, number>,
+): Map<number, string> {
+  const keepingTakers: Keepers<string> = (expert) => {
+    const takers = workersFromHome(placement, layer, expert);
+    return keepers(expert).filter((id) => takers.includes(id));
+  };
+  return assignKept(experts, keepingTakers, load, groupForLayer(placement, layer).length);
+}
+
 /** The same workers, every layer served by all of them. */
 function oneGroup(placement: Placement): Placement {
   return { ...placement, groups: [{ workerIds: placement.workers.map(({ id }) => id) }] };
@@ -75,8 +96,15 @@ function oneGroup(placement: Placement): Placement {
 function placeMissedExperts(
   placement: Placement,
   layer: number,
-  told: ReadonlyMap<number, string>,
-  wrong: readonly (readonly [number, string])[],
+  {
+    told,
+    wrong,
+    keepers,
+  }: {
+    told: ReadonlyMap<number, string>;
+    wrong: readonly (readonly [number, string])[];
+    keepers: Keepers<string>;
+  },
   activated: readonly number[],
 ): Map<number, string> {
   const load = new Map(groupForLayer(placement, layer).map((id) => [id, 0]));
@@ -86,8 +114,9 @@ function placeMissedExperts(
     if (worker !== undefined) add(worker);
   }
   const freedPlaces = wrong.map(([, workerId]) => workerId);
-  const placed = new Map<number, string>();
-  for (const expert of activated.filter((id) => !told.has(id)).sort((left, right) => left - right)) {
+  const missed = activated.filter((id) => !told.has(id));
+  const placed = keptPlaces(placement, layer, missed, keepers, load);
+  for (const expert of missed.filter((id) => !placed.has(id)).sort((left, right) => left - right)) {
     const fromHome = workersFromHome(placement, layer, expert);
     const freed = fromHome.filter((id) => freedPlaces.includes(id));
     const worker = leastLoaded(freed.length > 0 ? freed : fromHome, load);

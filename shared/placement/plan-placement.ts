@@ -14,6 +14,8 @@ export interface PlacementInput {
   costs?: LayerCosts;
   /** Workers that each expert has of its own; absent or 0: experts belong to the group of their layer. */
   homes?: number;
+  /** Experts are dealt to all workers, whatever the group of the layer. Not where they have workers of their own. */
+  spread?: boolean;
 }
 
 /** Where only loads count, top-k workers share a layer. */
@@ -41,6 +43,7 @@ export function planPlacement(input: PlacementInput): Placement {
     experts: input.experts,
     expertsPerToken: input.expertsPerToken,
     homes,
+    ...(input.spread === true && homes === 0 ? { spread: true } : {}),
   };
 }
 
@@ -49,9 +52,10 @@ function groupSizeOf({ groupSize, workers, expertsPerToken, costs }: PlacementIn
   return chooseGroupSize(workers.length, expertsPerToken, costs ?? LOADS_ALONE).size;
 }
 
-/** Layers that a worker's group serves; none for a worker that is not placed. */
+/** Layers that a worker's group serves, or all where experts are dealt to all workers; none for a worker that is not placed. */
 export function layersOfWorker(placement: Placement, workerId: string): number[] {
   const layers = Array.from({ length: placement.layers }, (_, layer) => layer);
+  if (placement.spread === true) return placement.workers.some(({ id }) => id === workerId) ? layers : [];
   return layers.filter((layer) => groupForLayer(placement, layer).includes(workerId));
 }
 

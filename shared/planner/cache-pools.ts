@@ -144,6 +144,15 @@ export class CachePools implements CacheDecisions {
     );
   }
 
+  /** Experts of a layer of which all is kept, plain or compressed, or will be once their load has ended: storage is not read for them. Rising. */
+  keptOf(layer: number): number[] {
+    const kept = this.layers.get(layer)?.kept ?? [];
+    return kept
+      .filter(({ pool }) => pool === 'full' || pool === 'compressed')
+      .map(({ expert }) => expert)
+      .sort((left, right) => left - right);
+  }
+
   private begin(pools: LayerPools, layer: number, expert: number): Use {
     const before = pools.find(expert);
     const isFull = before !== undefined && before.holdings.full.entry !== NO_ENTRY;

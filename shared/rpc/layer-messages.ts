@@ -92,6 +92,11 @@ export interface ExpertResult extends ExpertTimes {
   failure: ExpertFailure | null;
 }
 
+/** All experts of a layer of which a worker keeps all bytes, plain or compressed. */
+export interface KeptExperts {
+  experts: number[];
+}
+
 /** Some of what an Execute asked for. */
 export interface ExecuteResult {
   requestId: number;
@@ -101,6 +106,8 @@ export interface ExecuteResult {
   experts: ExpertResult[];
   /** Nothing more comes for this request. */
   last: boolean;
+  /** What the worker keeps of the layer, where that has changed since it told. */
+  kept?: KeptExperts | null;
 }
 
 /** Nothing was done. */

@@ -6,9 +6,11 @@
 import type { CacheStatus, HostMemoryStatus } from './kept-experts.js';
 import type { SamplingMessage } from '../sampling/sampling-options.js';
 import type { Execute, ExecuteResult, Prediction, PrefixKept, Release } from './layer-messages.js';
+import type { AlignToken, DraftToken } from './shadow-messages.js';
 import type { LayerWait, LinkBytes, PassCounts, WorkerHops, WorkerWait } from './wait-messages.js';
 
 export type * from './layer-messages.js';
+export type * from './shadow-messages.js';
 export type * from './wait-messages.js';
 
 export type RoleName = 'ROLE_UNSPECIFIED' | 'ROLE_MAIN' | 'ROLE_SHADOW' | 'ROLE_WORKER';
@@ -112,6 +114,8 @@ export interface Placement {
   expertsPerToken: number;
   /** Workers that each expert has of its own; 0: experts belong to the group of their layer. */
   homes: number;
+  /** Each worker may be asked for experts of every layer. */
+  spread?: boolean;
 }
 
 export interface Prospect {
@@ -152,31 +156,6 @@ export interface BeginSequence {
   prefixSequence?: number;
   /** 0 or left out: of none. */
   prefixPositions?: number;
-}
-
-export interface AlignToken {
-  epoch: number;
-  sequence: number;
-  position: number;
-  tokenId: number;
-  /** Positions of the pass that begins here; 0: none begins. */
-  rows: number;
-  /** Positions that main wants the next pass to have. */
-  nextRows: number;
-  /** Drafts that proved wrong so far. */
-  branch: number;
-  /** Main runs the position with rows of other sequences, and tells the workers itself what shadow predicts. Left out: it does not. */
-  joint?: boolean;
-}
-
-export interface DraftToken {
-  epoch: number;
-  sequence: number;
-  position: number;
-  tokenId: number;
-  branch: number;
-  passPosition: number;
-  runUs: number;
 }
 
 /** Rows of a layer's cache, of all layers; values: rows x cacheRowFloats FP32 (shared/model/model-shape.ts). */

@@ -9,6 +9,7 @@ import type {
   ExpertFailure,
   ExpertResult,
   ExpertRows,
+  KeptExperts,
   PassRow,
   RowRun,
   TensorType,
@@ -32,7 +33,8 @@ const EXECUTE = {
   experts: 8,
   hidden: 9,
 } as const;
-const RESULT = { requestId: 1, epoch: 2, hiddenSize: 3, dtype: 4, experts: 5, last: 6 } as const;
+const RESULT = { requestId: 1, epoch: 2, hiddenSize: 3, dtype: 4, experts: 5, last: 6, kept: 7 } as const;
+const KEPT_EXPERTS = 1;
 const EXPERT_ROWS = { expert: 1, rows: 2, last: 3 } as const;
 const EXPERT_RESULT = {
   expert: 1,
@@ -83,6 +85,9 @@ export function encodeResultReply(result: ExecuteResult): Buffer {
     .varint(RESULT.dtype, TENSOR_TYPES.indexOf(result.dtype));
   for (const expert of result.experts) message.message(RESULT.experts, expertResult(expert));
   message.varint(RESULT.last, result.last ? 1 : 0);
+  const { kept } = result;
+  if (kept !== undefined && kept !== null)
+    message.message(RESULT.kept, new MessageWriter().packed(KEPT_EXPERTS, kept.experts));
   return new MessageWriter().message(REPLY_RESULT, message).encode();
 }
 
@@ -202,9 +207,23 @@ export function decodeResultReply(bytes: Buffer): ExecuteResult | null {
     else if (tag === varint(RESULT.dtype)) result.dtype = tensorType(reader.uint32());
     else if (tag === delimited(RESULT.experts)) experts.push(readExpertResult(reader.message()));
     else if (tag === varint(RESULT.last)) result.last = reader.varint() !== 0;
+    else if (tag === delimited(RESULT.kept)) result.kept = readKept(reader.message());
     else reader.skip(tag & 7);
   }
   return result;
+}
+
+function readKept(reader: FieldReader): KeptExperts {
+  const experts: number[] = [];
+  while (!reader.done) {
+    const tag = reader.uint32();
+    if (tag === varint(KEPT_EXPERTS)) experts.push(reader.uint32());
+    else if (tag === delimited(KEPT_EXPERTS)) {
+      const packed = reader.message();
+      while (!packed.done) experts.push(packed.uint32());
+    } else reader.skip(tag & 7);
+  }
+  return { experts };
 }
 
 function readExpertResult(reader: FieldReader): ExpertResult {

@@ -140,4 +140,25 @@ describe('a simulated cluster that caches answers as the single-process engine d
       assertSameAnswer(await running.ask(request), expected[index] as CollectedAnswer);
     }
   });
+
+  it('with experts dealt to all workers: caches that hold all experts together are hit, as each expert goes to who keeps it', async () => {
+    const share = { full: 8 };
+    const running = (cluster = await VirtualCluster.start({
+      ...{ workers: 4, shadow: 'int8', worker: () => pools(share, 'lru') },
+      main: { spread: 'all' },
+    }));
+    const counts = async (): Promise<{ hits: number; uses: number }> => {
+      const caches = (await running.status()).nodes.flatMap(({ cache }) => cache ?? []);
+      const hits = caches.reduce((sum, { hits: { full } }) => sum + full, 0);
+      return { hits, uses: caches.reduce((sum, { misses }) => sum + misses, hits) };
+    };
+    const [request, answer] = [REQUESTS[0], expected[0]];
+    assert.ok(request !== undefined && answer !== undefined);
+    for (let round = 0; round < 3; round++) assertSameAnswer(await running.ask(request), answer);
+    const before = await counts();
+    for (let round = 0; round < 3; round++) assertSameAnswer(await running.ask(request), answer);
+    const after = await counts();
+    const hitRate = (after.hits - before.hits) / (after.uses - before.uses);
+    assert.ok(hitRate > 0.9, `${hitRate} of uses are hits`);
+  });
 });

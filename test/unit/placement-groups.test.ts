@@ -62,6 +62,9 @@ describe('placement: groups', () => {
     const [, second] = groupForLayer(placement, 3);
     assert.deepEqual(layersOfWorker(placement, second as string), [3, 7, 11, 15, 19, 23, 27, 31]);
     assert.deepEqual(layersOfWorker(placement, 'stranger'), []);
+    const everyLayer = Array.from({ length: placement.layers }, (_, layer) => layer);
+    assert.deepEqual(layersOfWorker({ ...placement, spread: true }, second as string), everyLayer);
+    assert.deepEqual(layersOfWorker({ ...placement, spread: true }, 'stranger'), []);
   });
 });
 

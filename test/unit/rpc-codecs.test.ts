@@ -147,6 +147,7 @@ describe("decoding of a peer's messages", () => {
           experts: 8,
           expertsPerToken: 2,
           homes: 2,
+          spread: true,
         },
       },
       {
@@ -187,7 +188,10 @@ describe("decoding of a peer's messages", () => {
       },
       {
         kind: 'token',
-        token: { epoch: 1, sequence: 2, position: 0, tokenId: 65_000, rows: 1, nextRows: 1, branch: 0, joint: false },
+        token: {
+          ...{ epoch: 1, sequence: 2, position: 0, tokenId: 65_000, rows: 1, nextRows: 1, branch: 0, joint: false },
+          kept: [{ worker: 1, layer: 2, experts: [0, 7] }],
+        },
       },
       {
         kind: 'cacheRows',

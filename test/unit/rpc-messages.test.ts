@@ -58,8 +58,7 @@ const MEMBERS: Record<string, Record<string, true>> = {
     latePredictions: true,
     droppedPredictions: true,
     predictedPositions: true,
-    alignedTokens: true,
-    alignedKvRows: true,
+    ...{ alignedTokens: true, alignedKvRows: true },
     cache: true,
     fetchNeededBytes: true,
     fetchHeldBytes: true,
@@ -103,6 +102,7 @@ const MEMBERS: Record<string, Record<string, true>> = {
     experts: true,
     expertsPerToken: true,
     homes: true,
+    spread: true,
   } satisfies Names<Messages.Placement>,
   Prospect: { number: true, placement: true, sources: true } satisfies Names<Messages.Prospect>,
   Prediction: {
@@ -154,7 +154,9 @@ const MEMBERS: Record<string, Record<string, true>> = {
     dtype: true,
     experts: true,
     last: true,
+    kept: true,
   } satisfies Names<Messages.ExecuteResult>,
+  KeptExperts: { experts: true } satisfies Names<Messages.KeptExperts>,
   BeginSequence: {
     epoch: true,
     sequence: true,
@@ -178,7 +180,9 @@ const MEMBERS: Record<string, Record<string, true>> = {
     nextRows: true,
     branch: true,
     joint: true,
+    kept: true,
   } satisfies Names<Messages.AlignToken>,
+  WorkerKept: { worker: true, layer: true, experts: true } satisfies Names<Messages.WorkerKept>,
   DraftToken: {
     epoch: true,
     sequence: true,

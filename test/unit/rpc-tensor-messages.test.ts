@@ -49,7 +49,7 @@ const expertResults: fc.Arbitrary<ExpertResult> = fc.record({
   output: bytes,
   failure: fc.option(fc.record({ code: fc.string(), message: fc.string({ unit: 'grapheme' }) })),
 });
-const results: fc.Arbitrary<ExecuteResult> = fc.record({
+const parts = fc.record({
   requestId: safe,
   epoch: safe,
   hiddenSize: uint32,
@@ -57,6 +57,10 @@ const results: fc.Arbitrary<ExecuteResult> = fc.record({
   experts: fc.array(expertResults, { maxLength: 4 }),
   last: fc.boolean(),
 });
+const kept = fc.option(fc.record({ experts: fc.array(uint32, { maxLength: 4 }) }));
+const results: fc.Arbitrary<ExecuteResult> = fc
+  .tuple(parts, kept)
+  .map(([part, experts]) => ({ ...part, kept: experts }));
 
 /** A message with its tensors as plain arrays, so that views of different kinds compare, and without what is null. */
 function comparable(message: unknown): unknown {

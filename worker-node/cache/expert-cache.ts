@@ -35,6 +35,8 @@ export class ExpertCache implements SlotCache {
   private readonly options: ExpertCacheOptions;
   /** Null under other policies: capacities stay as they are. */
   private readonly residency: CacheResidency | null;
+  /** layer -> what main has been told of it. */
+  private readonly told = new Map<number, string>();
 
   constructor(options: ExpertCacheOptions) {
     const { policy, experts, capacities, counts, random } = options;
@@ -64,6 +66,20 @@ export class ExpertCache implements SlotCache {
   /** The pools of each layer from now on; null: as they are. */
   replan(seen: SeenPasses, load: LoadProfile): ReadonlyMap<number, PoolCapacities> | null {
     return this.residency?.plan(seen, load) ?? null;
+  }
+
+  /** Experts of the layer that are kept now; null: main has been told of just these. It is taken to be told. */
+  takeChangedKept(layer: number): number[] | null {
+    const kept = this.decisions.keptOf(layer);
+    const text = kept.join(' ');
+    if (text === (this.told.get(layer) ?? '')) return null;
+    this.told.set(layer, text);
+    return kept;
+  }
+
+  /** Main knows nothing of what is kept. */
+  forgetTold(): void {
+    this.told.clear();
   }
 
   /** `uses`: of experts so far, by what of them was in memory. */

@@ -169,7 +169,7 @@ export class ExpertService {
     const { pass, rows, layer, experts } = request;
     if (this.timing.asked(request, experts.length, this.runtime.nowMs())) this.replan();
     const firstTicket = this.nextTicket;
-    this.executor.hold(firstTicket, request, reply);
+    this.executor.hold(firstTicket, request, (answer) => reply(this.withKept(layer, answer)));
     if (this.cache === null) for (const { expert } of experts) this.hostMemory?.countUse(layer, expert);
     this.nextTicket += experts.length;
     try {
@@ -180,6 +180,13 @@ export class ExpertService {
       this.executor.forget(firstTicket, request);
       throw thrown;
     }
+  }
+
+  /** The last part of an answer tells main what is kept of the layer now, where that has changed. */
+  private withKept(layer: number, answer: WorkerReply): WorkerReply {
+    if (this.cache === null || answer.kind !== 'result' || !answer.result.last) return answer;
+    const experts = this.cache.takeChangedKept(layer);
+    return experts === null ? answer : { ...answer, result: { ...answer.result, kept: { experts } } };
   }
 
   release({ pass, rows, layer, experts }: Release): void {
@@ -221,6 +228,7 @@ export class ExpertService {
 
   loseMain(): void {
     this.executor.abandonAll();
+    this.cache?.forgetTold();
     this.handle({ kind: 'mainLost' });
   }
 

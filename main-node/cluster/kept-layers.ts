@@ -1,0 +1,47 @@
+import type { Keepers } from '../../shared/placement/kept-assignment.js';
+import { isStrict } from '../../shared/placement/strict-homes.js';
+import type { Placement } from '../../shared/rpc/messages.js';
+
+/** What one worker has told that it keeps of experts. Of each layer the latest. */
+export class KeptLayers {
+  private readonly layers = new Map<number, { experts: ReadonlySet<number>; change: number }>();
+  private latest = 0;
+
+  /** Number of the latest change; 0: nothing was told. */
+  get changes(): number {
+    return this.latest;
+  }
+
+  take(layer: number, experts: readonly number[]): void {
+    this.latest += 1;
+    this.layers.set(layer, { experts: new Set(experts), change: this.latest });
+  }
+
+  has(layer: number, expert: number): boolean {
+    return this.layers.get(layer)?.experts.has(expert) === true;
+  }
+
+  /** Layers that have changed since, the longest ago first. */
+  since(change: number): { layer: number; experts: number[]; change: number }[] {
+    if (change === this.latest) return [];
+    return [...this.layers]
+      .filter(([, kept]) => kept.change > change)
+      .map(([layer, kept]) => ({ layer, experts: [...kept.experts], change: kept.change }))
+      .sort((left, right) => left.change - right.change);
+  }
+}
+
+/** Who of the placement keeps experts of the layer; null: nobody keeps any, or experts have workers of their own. */
+export function keepersOf(
+  workers: { worker(id: string): { readonly kept?: KeptLayers } | null },
+  placement: Placement,
+  layer: number,
+): Keepers<string> | null {
+  if (isStrict(placement)) return null;
+  const keeping = placement.workers.flatMap(({ id }) => {
+    const kept = workers.worker(id)?.kept;
+    return kept === undefined || kept.changes === 0 ? [] : [{ id, kept }];
+  });
+  if (keeping.length === 0) return null;
+  return (expert) => keeping.flatMap(({ id, kept }) => (kept.has(layer, expert) ? [id] : []));
+}

@@ -1,0 +1,39 @@
+import type { WorkerKept } from '../../shared/rpc/messages.js';
+import type { PlacedWorkers, WorkerOrders } from '../cluster/placed-workers.js';
+
+/** Layers of workers that one message tells shadow of; the rest goes with the next one. */
+export const MAX_TOLD_LAYERS = 256;
+
+interface Told {
+  epoch: number;
+  /** Of each worker: the number of the latest change that was told. */
+  changes: WeakMap<WorkerOrders, number>;
+}
+
+/** What shadows have not been told of what workers keep. A new placement has them told anew: workers have other places in it. */
+export class KeptNews<Shadow extends object> {
+  private readonly told = new WeakMap<Shadow, Told>();
+
+  constructor(private readonly workers: Pick<PlacedWorkers, 'placement' | 'worker'>) {}
+
+  /** For a message that leaves now. */
+  takeFor(shadow: Shadow): WorkerKept[] {
+    const { placement } = this.workers;
+    if (placement === null) return [];
+    let told = this.told.get(shadow);
+    if (told?.epoch !== placement.epoch) {
+      told = { epoch: placement.epoch, changes: new WeakMap() };
+      this.told.set(shadow, told);
+    }
+    const news: WorkerKept[] = [];
+    for (const [place, { id }] of placement.workers.entries()) {
+      const worker = this.workers.worker(id);
+      if (worker?.kept === undefined) continue;
+      const changed = worker.kept.since(told.changes.get(worker) ?? 0).slice(0, MAX_TOLD_LAYERS - news.length);
+      for (const { layer, experts } of changed) news.push({ worker: place, layer, experts });
+      const last = changed.at(-1);
+      if (last !== undefined) told.changes.set(worker, last.change);
+    }
+    return news;
+  }
+}

@@ -1,0 +1,136 @@
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import { KeptLayers, keepersOf } from '../../main-node/cluster/kept-layers.js';
+import type { WorkerOrders } from '../../main-node/cluster/placed-workers.js';
+import { KeptNews, MAX_TOLD_LAYERS } from '../../main-node/decode/kept-news.js';
+import { ExpertDealer } from '../../shared/placement/expert-dealer.js';
+import { assignMoreExperts, takersOf } from '../../shared/placement/joint-assignment.js';
+import { assignKept, KEPT_BEYOND_SHARE } from '../../shared/placement/kept-assignment.js';
+import { matchExperts } from '../../shared/placement/match-experts.js';
+import { planPlacement } from '../../shared/placement/plan-placement.js';
+import type { Placement } from '../../shared/rpc/messages.js';
+import { PredictionDealer } from '../../shadow-node/rpc/prediction-dealer.js';
+
+const LAYERS = 4;
+const EXPERTS = 8;
+
+function placementOf(workers: number, epoch = 1): Placement {
+  return planPlacement({
+    ...{ epoch, layers: LAYERS, experts: EXPERTS, expertsPerToken: 2, groupSize: 'auto' as const, spread: true },
+    workers: Array.from({ length: workers }, (_, index) => ({ id: `w${index}`, address: '', slots: 1 })),
+  });
+}
+
+/** Workers that have told that they keep these experts of each layer. */
+function keeping(placement: Placement, kept: Readonly<Record<string, readonly number[]>>) {
+  const links = new Map(
+    placement.workers.map(({ id }) => {
+      const layers = new KeptLayers();
+      for (let layer = 0; layer < LAYERS; layer++) if (kept[id] !== undefined) layers.take(layer, kept[id]);
+      return [id, { kept: layers } as unknown as WorkerOrders & { kept: KeptLayers }];
+    }),
+  );
+  return { placement, worker: (id: string) => links.get(id) ?? null, links };
+}
+
+describe('experts that workers keep', () => {
+  it('go to a worker that keeps them, and to none more than its share and one', () => {
+    fc.assert(
+      fc.property(
+        fc.uniqueArray(fc.nat(EXPERTS - 1)),
+        fc.array(fc.uniqueArray(fc.nat(EXPERTS - 1)), { minLength: 1, maxLength: 5 }),
+        (experts, kept) => {
+          const keepers = (expert: number): number[] =>
+            kept.flatMap((has, place) => (has.includes(expert) ? [place] : []));
+          const given = assignKept(experts, keepers, new Map<number, number>(), kept.length);
+          const most = Math.ceil(experts.length / kept.length) + KEPT_BEYOND_SHARE;
+          for (const [expert, place] of given) assert.ok(kept[place]?.includes(expert));
+          const counts = kept.map((_, place) => [...given.values()].filter((other) => other === place).length);
+          assert.ok(Math.max(...counts) <= most);
+          for (const expert of experts)
+            assert.ok(given.has(expert) || keepers(expert).every((place) => counts[place] === most));
+        },
+      ),
+    );
+  });
+
+  it('are dealt there at every ordinal, as no load that would keep others away', () => {
+    const dealer = new ExpertDealer(4, LAYERS);
+    const keepers = (expert: number): number[] => (expert === 5 ? [2] : []);
+    const others = [0, 1, 2, 3].map((ordinal) => {
+      const [kept, other] = dealer.deal(ordinal, [5, ordinal], keepers);
+      assert.equal(kept, 2);
+      return other;
+    });
+    assert.deepEqual(others, [0, 1, 3, 2]);
+    dealer.forget(0, 6);
+    assert.equal(dealer.openCount, 0);
+  });
+
+  it('are dealt there by a shadow that main has told, until a worker keeps others', () => {
+    const dealer = new PredictionDealer(placementOf(4));
+    const deal = (position: number): number[] =>
+      dealer.deal(
+        1,
+        { spread: true, optimistic: true },
+        {
+          ...{ position, rows: 1, layer: 2, experts: [3, 6], again: false, runUs: 0 },
+        },
+      );
+    dealer.noteKept([
+      { worker: 3, layer: 2, experts: [6] },
+      { worker: 1, layer: 2, experts: [3] },
+      { worker: 9, layer: 2, experts: [3] },
+      { worker: 0, layer: 99, experts: [3] },
+    ]);
+    assert.deepEqual(deal(0), [1, 3]);
+    dealer.noteKept([{ worker: 1, layer: 2, experts: [] }]);
+    assert.equal(deal(1)[1], 3);
+    assert.notEqual(deal(1)[0], 3);
+  });
+
+  it('run there when nobody was told of them, or when rows of several sequences want them', () => {
+    const placement = placementOf(4);
+    const workers = keeping(placement, { w3: [0], w2: [1, 4] });
+    const keepers = keepersOf(workers, placement, 1) ?? assert.fail('workers keep experts');
+    const runs = (told: Map<number, string> | null): Map<number, string> =>
+      new Map(
+        matchExperts(placement, 1, told, [0, 1, 5], 'all', keepers).assignments.map((each) => [
+          each.expert,
+          each.workerId,
+        ]),
+      );
+    for (const told of [null, new Map([[5, 'w0']])]) {
+      assert.equal(runs(told).get(0), 'w3');
+      assert.equal(runs(told).get(1), 'w2');
+    }
+    const joint = assignMoreExperts(takersOf(placement, 1, Infinity), 1, new Map(), [0, 1, 5], keepers);
+    assert.deepEqual([joint.get(0), joint.get(1)], ['w3', 'w2']);
+    assert.equal(keepersOf(keeping(placement, {}), placement, 1), null);
+    assert.equal(keepersOf(workers, { ...placement, homes: 1 }, 1), null);
+  });
+
+  it('are told to each shadow once, what changes again, and all anew under another placement', () => {
+    const workers = keeping(placementOf(2), { w0: [1], w1: [2, 3] });
+    const news = new KeptNews<object>(workers);
+    const shadow = {};
+    assert.equal(news.takeFor(shadow).length, 2 * LAYERS);
+    assert.deepEqual(news.takeFor(shadow), []);
+    workers.links.get('w1')?.kept.take(2, [7]);
+    assert.deepEqual(news.takeFor(shadow), [{ worker: 1, layer: 2, experts: [7] }]);
+    assert.equal(news.takeFor({}).length, 2 * LAYERS);
+    workers.placement = placementOf(2, 2);
+    assert.equal(news.takeFor(shadow).length, 2 * LAYERS);
+  });
+
+  it('are told in several messages where there are many layers of them', () => {
+    const placement = placementOf(1);
+    const workers = keeping(placement, {});
+    const kept = workers.links.get('w0')?.kept ?? assert.fail('there is one worker');
+    for (let layer = 0; layer < MAX_TOLD_LAYERS + 3; layer++) kept.take(layer, [0]);
+    const news = new KeptNews<object>(workers);
+    const shadow = {};
+    assert.equal(news.takeFor(shadow).length, MAX_TOLD_LAYERS);
+    assert.equal(news.takeFor(shadow).length, 3);
+  });
+});
