@@ -156,6 +156,32 @@ void keeps_staging_for_urgent_loads() {
   check(now.has_value() && now->task == &urgent->task && now->part == Part::exponents, "it is for an urgent one");
 }
 
+// Host memory is filled after all loads, and by no read while an urgent load is under way, even if that one can read nothing now.
+void fills_host_memory_last() {
+  LoadRequest kept;
+  kept.exponents.entry = 0;
+  kept.sign_mantissa.entry = 0;
+  const auto filling = planned(CodecKind::zstd, 1, kept, 0);
+  filling->task.filling = true;
+  const auto relaxed = planned(CodecKind::zstd, 1, LoadRequest{}, 1);
+  check_order({&filling->task, &relaxed->task}, "1E0 1E1 1E2 1S0 1S1 1S2 0E0 0E1 0E2 0S0 0S1 0S2 ");
+
+  const auto again = planned(CodecKind::zstd, 1, kept, 2);
+  again->task.filling = true;
+  const auto urgent = planned(CodecKind::zstd, 1, LoadRequest{}, 3);
+  urgent->task.request.urgent = true;
+  const std::vector<LoadTask*> tasks = {&again->task, &urgent->task};
+  Rings rings;
+  // All of the urgent load is on its way.
+  for (std::optional<ReadOperation> read; (read = next_read(tasks, rings.shards, rings.pieces)).has_value();) {
+    check(read->task == &urgent->task, "a fill reads while an urgent load is under way");
+    take_buffers(*read, rings.shards, rings.pieces);
+    read->task->progress[read->tensor].read_done(read->task->plans[read->tensor], read->part);
+    while (const auto piece = next_piece(tasks)) finish_piece(*piece, rings.shards, rings.pieces);
+  }
+  check(next_read({&again->task}, rings.shards, rings.pieces).has_value(), "the fill goes on without it");
+}
+
 // The graphs of ZipMoE's figure 6.
 void reads_only_what_no_entry_holds() {
   const PartPlan kept{PartOrigin::entry, 0};
@@ -332,6 +358,7 @@ void add_load_schedule_cases(std::vector<Case>& cases) {
   cases.push_back({name + "unordered loads in turn, after ordered ones", takes_unordered_loads_in_turn_and_after_ordered_ones});
   cases.push_back({name + "urgent first", does_what_is_urgent_first});
   cases.push_back({name + "keeps staging for urgent loads", keeps_staging_for_urgent_loads});
+  cases.push_back({name + "fills host memory last", fills_host_memory_last});
   cases.push_back({name + "reads only what no entry holds", reads_only_what_no_entry_holds});
   cases.push_back({name + "begins nothing for a load that stops", begins_nothing_for_a_load_that_stops});
   cases.push_back({name + "never gets stuck", never_gets_stuck});

@@ -145,6 +145,8 @@ class Backend {
   // Host memory that files are read into and write_rows takes its planes from (pinned, where that helps). It counts against the
   // budget where device memory is host memory, which is what these two say unless a backend says otherwise.
   virtual DeviceBuffer allocate_staging(uint64_t bytes) { return allocate(bytes); }
+  // Staging for what the host keeps beside the budget (worker.host_memory). It is released as other staging is.
+  virtual DeviceBuffer allocate_host_staging(uint64_t bytes) { return allocate_staging(bytes); }
   virtual void release_staging(DeviceBuffer& buffer) noexcept { release(buffer); }
   // What a buffer of so many bytes takes of the budget: devices give memory in larger units.
   virtual uint64_t counted_bytes(uint64_t bytes) const { return bytes; }

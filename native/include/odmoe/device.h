@@ -87,7 +87,8 @@ class Device : public LiveCount<Device> {
 // Device memory that is released when it goes. Contents: zero at first. Throws DEVICE_OUT_OF_MEMORY.
 class DeviceMemory {
  public:
-  enum class Kind : uint8_t { device, staging };
+  // host_staging: beside the budget.
+  enum class Kind : uint8_t { device, staging, host_staging };
 
   DeviceMemory() = default;
   DeviceMemory(std::shared_ptr<Backend> backend, uint64_t bytes, Kind kind = Kind::device);

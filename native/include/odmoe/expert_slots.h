@@ -77,6 +77,7 @@ class ExpertSlots : public LiveCount<ExpertSlots> {
   // loads nothing (INTERNAL). take throws DEVICE_OUT_OF_MEMORY.
   void let_go(const Call& call);
   void take(const Call& call);
+  bool has_memory(int slot) { return slot_at(slot).has_memory; }
   // Reads the expert's stored bytes into host memory and checks them; loads whose request names the number then take them from there.
   // Returns when it is done, which may be long: nothing is read while an urgent load is under way. One call at a time. Throws
   // DEVICE_OUT_OF_MEMORY, STORAGE_FAILED, PACK_CORRUPT, MODEL_CORRUPT; nothing is then held of the expert.

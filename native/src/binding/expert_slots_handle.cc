@@ -63,7 +63,9 @@ Napi::Value ExpertSlotsHandle::let_go(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value ExpertSlotsHandle::take(const Napi::CallbackInfo& info) {
-  runtime()->take(ExpertSlots::Call(runtime(), to_int(info[0]), ExpertSlots::Call::Kind::load));
+  const int slot = to_int(info[0]);
+  // A call of a load would forget what the slot holds.
+  if (!runtime()->has_memory(slot)) runtime()->take(ExpertSlots::Call(runtime(), slot, ExpertSlots::Call::Kind::load));
   return info.Env().Undefined();
 }
 

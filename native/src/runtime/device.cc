@@ -75,7 +75,11 @@ uint64_t DeviceMemory::live_bytes() { return live_memory_bytes.load(); }
 
 DeviceMemory::DeviceMemory(std::shared_ptr<Backend> backend, uint64_t bytes, Kind kind)
     : backend_(std::move(backend)), kind_(kind) {
-  buffer_ = kind == Kind::staging ? backend_->allocate_staging(bytes) : backend_->allocate(bytes);
+  switch (kind) {
+    case Kind::device: buffer_ = backend_->allocate(bytes); break;
+    case Kind::staging: buffer_ = backend_->allocate_staging(bytes); break;
+    case Kind::host_staging: buffer_ = backend_->allocate_host_staging(bytes); break;
+  }
   live_memory_bytes += buffer_.bytes;
 }
 
@@ -94,10 +98,10 @@ DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
 void DeviceMemory::reset() noexcept {
   if (backend_ == nullptr) return;
   live_memory_bytes -= buffer_.bytes;
-  if (kind_ == Kind::staging) {
-    backend_->release_staging(buffer_);
-  } else {
+  if (kind_ == Kind::device) {
     backend_->release(buffer_);
+  } else {
+    backend_->release_staging(buffer_);
   }
   backend_.reset();
 }

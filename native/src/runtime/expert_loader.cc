@@ -143,8 +143,14 @@ void ExpertLoader::load(int slot, ExpertMatrices& matrices, const ExpertSource& 
   renew(load, source, request, listener);
   load.matrices = &matrices;
   if (host != nullptr) use_host(load, std::move(host));
-  plan(load);
-  start(load);
+  try {
+    plan(load);
+    start(load);
+  } catch (...) {
+    // Else the chunks would stay as long as nothing else is loaded there.
+    load.host.reset();
+    throw;
+  }
 }
 
 std::shared_ptr<const HostChunks> ExpertLoader::fill(const ExpertSource& source, LoadListener& listener) {

@@ -28,7 +28,7 @@ HostChunks::HostChunks(const std::shared_ptr<Backend>& backend, const PartSizes&
   if (backend->writes_from_any_memory()) {
     start = plain_ = map_memory(bytes_);
   } else {
-    pinned_ = DeviceMemory(backend, bytes_, DeviceMemory::Kind::staging);
+    pinned_ = DeviceMemory(backend, bytes_, DeviceMemory::Kind::host_staging);
     start = pinned_.bytes();
   }
   const uint64_t beyond = reinterpret_cast<uintptr_t>(start) % kReadAlignment;

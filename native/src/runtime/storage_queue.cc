@@ -10,12 +10,12 @@
 #include <vector>
 
 namespace odmoe {
-namespace {
-
 int64_t read_now(const QueuedRead& read) {
   const ssize_t got = ::pread(read.descriptor, read.out, read.bytes, static_cast<off_t>(read.offset));
   return got < 0 ? -static_cast<int64_t>(errno) : static_cast<int64_t>(got);
 }
+
+namespace {
 
 class ThreadQueue : public StorageQueue {
  public:

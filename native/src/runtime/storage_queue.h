@@ -25,6 +25,9 @@ struct QueuedReadEnd {
   int64_t result = 0;
 };
 
+// Reads on the calling thread; what QueuedReadEnd::result says.
+int64_t read_now(const QueuedRead& read);
+
 // One thread submits and waits; wake() comes from any. Reads begin in the order submitted and end in any.
 class StorageQueue {
  public:

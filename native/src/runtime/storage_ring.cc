@@ -7,6 +7,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -15,10 +16,9 @@
 namespace odmoe {
 namespace {
 
-constexpr uint64_t kWakeTag = UINT64_MAX;
-constexpr uint64_t kNoTag = UINT64_MAX - 1;
-// Entries beside the reads: the poll that wakes, and one that a refused submit may have left.
-constexpr unsigned kSpareEntries = 2;
+constexpr uint64_t kNoTag = UINT64_MAX;
+// Beside the reads: an entry that a refused submit may have left.
+constexpr unsigned kSpareEntries = 1;
 
 std::string reason(const char* doing, int error) { return std::string(doing) + " failed: " + std::strerror(error); }
 
@@ -43,26 +43,25 @@ class RingQueue : public StorageQueue {
     if (!can_read) return "the kernel's io_uring is too old to read with";
     event_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (event_ < 0) return reason("eventfd", errno);
-    if (!watch_event()) return "io_uring_enter is refused";
-    return "";
+    io_uring_sqe* const entry = io_uring_get_sqe(&ring_);
+    if (entry == nullptr) return "io_uring has no room for an entry";
+    make_nothing(entry);
+    return submit_entries() ? "" : "io_uring_enter is refused";
   }
 
   StorageWay way() const override { return StorageWay::io_uring; }
 
   void submit(const QueuedRead& read) override {
-    io_uring_sqe* const entry = io_uring_get_sqe(&ring_);
-    if (entry != nullptr) {
+    if (io_uring_sqe* const entry = free_entry(); entry != nullptr) {
       io_uring_prep_read(entry, read.descriptor, read.out, static_cast<unsigned>(read.bytes), read.offset);
       entry->user_data = read.tag;
       // Else the kernel would copy what the page cache holds before it takes the next read.
       if (!read.direct) entry->flags |= IOSQE_ASYNC;
       if (submit_entries()) return;
-      // The kernel has not looked at it: it becomes an entry that does nothing.
-      io_uring_prep_nop(entry);
-      entry->user_data = kNoTag;
+      // The kernel has not looked at it.
+      make_nothing(entry);
     }
-    const ssize_t got = ::pread(read.descriptor, read.out, read.bytes, static_cast<off_t>(read.offset));
-    ended_.push_back({read.tag, got < 0 ? -static_cast<int64_t>(errno) : static_cast<int64_t>(got)});
+    ended_.push_back({read.tag, read_now(read)});
   }
 
   size_t wait(std::span<QueuedReadEnd> ends) override {
@@ -71,22 +70,11 @@ class RingQueue : public StorageQueue {
       ends[count++] = ended_.back();
       ended_.pop_back();
     }
-    bool woken = !event_watched_ && !watch_event();
-    io_uring_cqe* completion = nullptr;
-    while (count < ends.size()) {
-      const bool blocks = count == 0 && !woken;
-      const int got = blocks ? io_uring_wait_cqe(&ring_, &completion) : io_uring_peek_cqe(&ring_, &completion);
-      if (got < 0 && !blocks) break;
-      if (got < 0) continue;  // EINTR
-      if (completion->user_data == kWakeTag) {
-        woken = true;
-        see_wake();
-      } else if (completion->user_data != kNoTag) {
-        ends[count++] = {static_cast<size_t>(completion->user_data), completion->res};
-      }
-      io_uring_cqe_seen(&ring_, completion);
-    }
-    return count;
+    count = take_completions(ends, count);
+    if (count > 0) return count;  // A wake() that has come is seen by the next wait.
+    std::array<pollfd, 2> waited = {pollfd{event_, POLLIN, 0}, pollfd{ring_.ring_fd, POLLIN, 0}};
+    if (::poll(waited.data(), waited.size(), -1) > 0 && waited[0].revents != 0) see_wake();
+    return take_completions(ends, count);
   }
 
   void wake() override {
@@ -106,17 +94,25 @@ class RingQueue : public StorageQueue {
     return taken >= 1 && io_uring_sq_ready(&ring_) == 0;
   }
 
-  // A poll, as it writes to no memory of ours when the ring goes while it is under way.
-  bool watch_event() {
-    io_uring_sqe* const entry = io_uring_get_sqe(&ring_);
-    if (entry == nullptr) return false;
-    io_uring_prep_poll_add(entry, event_, POLLIN);
-    entry->user_data = kWakeTag;
-    event_watched_ = submit_entries();
-    if (event_watched_) return true;
+  static void make_nothing(io_uring_sqe* entry) {
     io_uring_prep_nop(entry);
     entry->user_data = kNoTag;
-    return false;
+  }
+
+  // Null: the kernel takes nothing at present. Entries that it has refused before are offered again.
+  io_uring_sqe* free_entry() {
+    io_uring_sqe* const entry = io_uring_get_sqe(&ring_);
+    if (entry != nullptr) return entry;
+    return submit_entries() ? io_uring_get_sqe(&ring_) : nullptr;
+  }
+
+  size_t take_completions(std::span<QueuedReadEnd> ends, size_t count) {
+    io_uring_cqe* completion = nullptr;
+    while (count < ends.size() && io_uring_peek_cqe(&ring_, &completion) == 0) {
+      if (completion->user_data != kNoTag) ends[count++] = {static_cast<size_t>(completion->user_data), completion->res};
+      io_uring_cqe_seen(&ring_, completion);
+    }
+    return count;
   }
 
   // The flag falls before the caller looks at what has changed: a wake() after that writes again.
@@ -124,14 +120,11 @@ class RingQueue : public StorageQueue {
     uint64_t wakes = 0;
     [[maybe_unused]] const ssize_t got = ::read(event_, &wakes, sizeof wakes);
     wake_pending_.store(false);
-    event_watched_ = false;
-    static_cast<void>(watch_event());
   }
 
   io_uring ring_ = {};
   bool ring_made_ = false;
   int event_ = -1;
-  bool event_watched_ = false;
   std::atomic<bool> wake_pending_ = false;
   std::vector<QueuedReadEnd> ended_;  // that were read without the ring
 };

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <deque>
 #include <new>
 #include <string>
 #include <thread>
@@ -21,6 +22,9 @@ using Clock = std::chrono::steady_clock;
 
 // Larger than what a processor caches, with its copy.
 constexpr uint64_t kCopyBytes = uint64_t{64} << 20;
+// All threads' copies together take twice this, as far as each has the least.
+constexpr uint64_t kAllCopiesBytes = uint64_t{256} << 20;
+constexpr uint64_t kLeastCopyBytes = uint64_t{4} << 20;
 
 class AlignedMemory {
  public:
@@ -120,23 +124,28 @@ QueuedReadSpeed measure_queued_reads(const std::string& path, uint64_t bytes, co
 }
 
 double measure_memory_copy(int threads, double seconds) {
-  std::vector<std::thread> copying;
-  std::vector<double> rates(static_cast<size_t>(threads));
-  for (double& rate : rates) {
-    copying.emplace_back([&rate, seconds] {
-      const AlignedMemory from(kCopyBytes);
-      const AlignedMemory to(kCopyBytes);
-      const auto start = Clock::now();
-      uint64_t copied = 0;
-      do {
-        from.bytes()[copied / kCopyBytes % kCopyBytes]++;  // so that no copy can be left out
-        std::memcpy(to.bytes(), from.bytes(), kCopyBytes);
-        copied += kCopyBytes;
-      } while (seconds_since(start) < seconds);
-      rate = static_cast<double>(copied) / seconds_since(start);
-    });
+  const auto count = static_cast<size_t>(threads);
+  const uint64_t bytes = std::max(kLeastCopyBytes, std::min(kCopyBytes, kAllCopiesBytes / count));
+  // All memory first: where there is not enough of it, no thread has begun.
+  std::deque<AlignedMemory> memory;
+  for (size_t i = 0; i < 2 * count; i++) memory.emplace_back(bytes);
+  std::vector<double> rates(count);
+  {
+    std::vector<std::jthread> copying;
+    copying.reserve(count);
+    for (size_t i = 0; i < count; i++) {
+      copying.emplace_back([&rate = rates[i], from = memory[2 * i].bytes(), to = memory[2 * i + 1].bytes(), bytes, seconds] {
+        const auto start = Clock::now();
+        uint64_t copied = 0;
+        do {
+          from[copied / bytes % bytes]++;  // so that no copy can be left out
+          std::memcpy(to, from, bytes);
+          copied += bytes;
+        } while (seconds_since(start) < seconds);
+        rate = static_cast<double>(copied) / seconds_since(start);
+      });
+    }
   }
-  for (std::thread& thread : copying) thread.join();
   double sum = 0;
   for (const double rate : rates) sum += rate;
   return sum;

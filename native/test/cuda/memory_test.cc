@@ -154,6 +154,17 @@ void spare_buffers_make_room_in_the_budget(Devices& devices) {
   cuda->release_staging(staging);
 }
 
+void staging_of_the_host_is_beside_the_budget(Devices& devices) {
+  constexpr uint64_t kRoom = 8 * kMiB;
+  const uint64_t begun = open_another(devices)->info().used_bytes;
+  const auto cuda = open_another(devices, begun + kRoom);
+  const uint64_t used = cuda->info().used_bytes;
+  DeviceBuffer held = cuda->allocate_host_staging(2 * kRoom);
+  expect(held.data != nullptr && cuda->info().used_bytes == used, "experts in host memory count against the device's budget");
+  cuda->release_staging(held);
+  expect(cuda->info().used_bytes == used, "what was not counted is given back");
+}
+
 // Buffers until the device has no room for another one.
 std::vector<DeviceBuffer> fill(Backend& cuda, uint64_t unit, uint64_t device_bytes) {
   std::vector<DeviceBuffer> buffers;
@@ -213,6 +224,7 @@ void test_memory(Devices& devices) {
   released_buffers_serve_again(devices);
   high_water_is_of_what_was_used(devices);
   spare_buffers_make_room_in_the_budget(devices);
+  staging_of_the_host_is_beside_the_budget(devices);
   spare_buffers_make_room_on_the_device(devices);
   released_while_in_use(devices);
 }

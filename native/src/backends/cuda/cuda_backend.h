@@ -41,6 +41,7 @@ class CudaBackend final : public Backend {
   void scatter_to_device(std::span<const SpacedRows> pieces, const void* host) override;
   void gather_to_host(void* host, std::span<const SpacedRows> pieces) override;
   DeviceBuffer allocate_staging(uint64_t bytes) override;
+  DeviceBuffer allocate_host_staging(uint64_t bytes) override;
   void release_staging(DeviceBuffer& buffer) noexcept override;
   uint64_t counted_bytes(uint64_t bytes) const override { return DeviceArena::counted(bytes); }
   bool counts_staging() const override;

@@ -12,6 +12,11 @@ DeviceBuffer CudaBackend::allocate_staging(uint64_t bytes) {
   return staging_.allocate(bytes);
 }
 
+DeviceBuffer CudaBackend::allocate_host_staging(uint64_t bytes) {
+  context_.enter();
+  return staging_.allocate(bytes, false);
+}
+
 void CudaBackend::release_staging(DeviceBuffer& buffer) noexcept {
   cudaSetDevice(context_.device());
   staging_.release(buffer);

@@ -9,9 +9,10 @@
 
 namespace odmoe::cuda {
 
-DeviceBuffer StagingMemory::allocate(uint64_t bytes) {
+DeviceBuffer StagingMemory::allocate(uint64_t bytes, bool of_budget) {
   if (bytes == 0) return {};
-  if (integrated_) arena_.reserve(bytes, "staging memory");
+  const bool counted = integrated_ && of_budget;
+  if (counted) arena_.reserve(bytes, "staging memory");
   DeviceBuffer buffer{nullptr, bytes};
   try {
     check_pinned(cudaHostAlloc(&buffer.data, bytes, cudaHostAllocMapped), bytes);
@@ -20,11 +21,11 @@ DeviceBuffer StagingMemory::allocate(uint64_t bytes) {
       void* device = nullptr;
       check(cudaHostGetDevicePointer(&device, buffer.data, 0), "mapping pinned host memory");
       const std::lock_guard lock(mutex_);
-      stretches_.push_back({static_cast<uint8_t*>(buffer.data), static_cast<uint8_t*>(device), bytes});
+      stretches_.push_back({static_cast<uint8_t*>(buffer.data), static_cast<uint8_t*>(device), bytes, of_budget});
     }
   } catch (...) {
     if (buffer.data != nullptr) cudaFreeHost(buffer.data);
-    if (integrated_) arena_.give_back(bytes);
+    if (counted) arena_.give_back(bytes);
     throw;
   }
   return buffer;
@@ -32,12 +33,17 @@ DeviceBuffer StagingMemory::allocate(uint64_t bytes) {
 
 void StagingMemory::release(DeviceBuffer& buffer) noexcept {
   if (buffer.data != nullptr) {
+    bool counted = false;
     {
       const std::lock_guard lock(mutex_);
-      std::erase_if(stretches_, [&](const Stretch& stretch) { return stretch.host == buffer.data; });
+      std::erase_if(stretches_, [&](const Stretch& stretch) {
+        if (stretch.host != buffer.data) return false;
+        counted = stretch.of_budget;
+        return true;
+      });
     }
     cudaFreeHost(buffer.data);
-    if (integrated_) arena_.give_back(buffer.bytes);
+    if (counted) arena_.give_back(buffer.bytes);
   }
   buffer = {};
 }

@@ -19,8 +19,8 @@ class StagingMemory {
   StagingMemory& operator=(const StagingMemory&) = delete;
 
   bool counts() const { return integrated_; }
-  // Zeroed. Throws DEVICE_OUT_OF_MEMORY.
-  DeviceBuffer allocate(uint64_t bytes);
+  // Zeroed. `of_budget`: false for what the host gives beside the device's budget. Throws DEVICE_OUT_OF_MEMORY.
+  DeviceBuffer allocate(uint64_t bytes, bool of_budget = true);
   // No copy may be using it.
   void release(DeviceBuffer& buffer) noexcept;
 
@@ -32,6 +32,7 @@ class StagingMemory {
     uint8_t* host = nullptr;
     uint8_t* device = nullptr;
     uint64_t bytes = 0;
+    bool of_budget = true;
   };
 
   DeviceArena& arena_;
