@@ -8,6 +8,7 @@ import { advertisedAddress } from '../shared/daemon/advertised-address.js';
 import { createNodeIdentity } from '../shared/daemon/node-identity.js';
 import { type GiveUp, runDaemon } from '../shared/daemon/run-daemon.js';
 import type { Stoppable } from '../shared/discovery/discovery.js';
+import { toOdmoeError } from '../shared/errors/odmoe-error.js';
 import type { Logger } from '../shared/log/logger.js';
 import { assemble, type AssembledParts, openCounts, type MainParts } from './assemble-main.js';
 import type { Door } from './http/start-door.js';
@@ -43,7 +44,11 @@ export async function startMain(
     const parts = { ...loaded, environment: { ...environment, transport }, experts };
     return await serveMain(settings, parts, { door, giveUp, ownWorker }, log);
   } catch (thrown) {
-    await ownWorker?.stop();
+    try {
+      await ownWorker?.stop();
+    } catch (fault) {
+      log.warn("main's own worker did not stop cleanly", { error: toOdmoeError(fault) });
+    }
     await disposeLoaded(loaded);
     throw thrown;
   }
@@ -139,10 +144,13 @@ async function stopMain(
   await Promise.all([door?.close(), inference.stop(), server.stop(), ...announced.map((part) => part.stop())]);
   engine.roster.stop();
   await membership.stop();
-  await ownWorker?.stop();
-  engine.passLoop.dispose();
-  engine.room.dispose();
-  await disposeLoaded(loaded);
+  try {
+    await ownWorker?.stop();
+  } finally {
+    engine.passLoop.dispose();
+    engine.room.dispose();
+    await disposeLoaded(loaded);
+  }
 }
 
 const entry = process.argv[1];

@@ -58,6 +58,17 @@ export async function startOwnWorker(
   const { start, watch } = environment.ownWorker;
   const inProcess = new InProcessTransport(environment.runtime, environment.transport, watch);
   const own = ownSettings(settings, loaded.source.directory);
+  if (
+    own.worker.pools !== settings.worker.pools ||
+    (settings.worker.cachePolicy === 'residency' && own.worker.cachePolicy === 'lru')
+  ) {
+    log.warn(
+      "main's own worker keeps whole experts only, as it shares memory with answers; pools and residency are left aside",
+      {
+        cachePolicy: own.worker.cachePolicy,
+      },
+    );
+  }
   const reservedBytes = bytesForAnswers(settings, loaded);
   const node = await start(own, ownEnvironment(loaded, inProcess, reservedBytes), log, giveUp, abandoned);
   const memory = settings.device.memoryBudgetBytes === 0 ? null : (node.memory ?? null);

@@ -270,7 +270,12 @@ export class Membership {
     const { network, shape, roster, log, runtime, transport } = this.options;
     const own = this.options.identity();
     const stream = transport.openWorkerStream(address, network);
-    const limits = { hiddenSize: shape.hiddenSize, executeTimeoutMs: network.executeTimeoutMs, runtime };
+    const limits = {
+      hiddenSize: shape.hiddenSize,
+      experts: shape.experts,
+      executeTimeoutMs: network.executeTimeoutMs,
+      runtime,
+    };
     const served = serveStream(
       stream,
       { kind: 'hello', hello: own },

@@ -46,7 +46,7 @@ export class WorkerLink implements WorkerOrders {
     readonly identity: NodeIdentity,
     readonly address: string,
     private readonly stream: PeerStream<WorkerRequest, WorkerReply>,
-    private readonly settings: { hiddenSize: number; executeTimeoutMs: number; runtime: Runtime },
+    private readonly settings: { hiddenSize: number; experts: number; executeTimeoutMs: number; runtime: Runtime },
     private readonly log: Logger,
     /** It holds only some of the pack and fetches what it needs. */
     readonly partialPack = false,
@@ -199,7 +199,10 @@ export class WorkerLink implements WorkerOrders {
   }
 
   /** What of the result does not answer the request; null: nothing. The codec has held bytes against rows. */
-  private strangeness({ open }: PendingExecute, { experts, hiddenSize, dtype, last }: ExecuteResult): string | null {
+  private strangeness(
+    { open }: PendingExecute,
+    { experts, hiddenSize, dtype, last, kept }: ExecuteResult,
+  ): string | null {
     if (hiddenSize !== this.settings.hiddenSize || dtype !== 'TENSOR_TYPE_F32') {
       return `hidden states of ${hiddenSize} ${dtype} for ones of ${this.settings.hiddenSize} TENSOR_TYPE_F32`;
     }
@@ -207,6 +210,12 @@ export class WorkerLink implements WorkerOrders {
       const asked = open.get(expert);
       if (asked === undefined) return `expert ${expert}, which it owes no answer for`;
       if (failure === null && rows !== asked) return `${rows} rows of expert ${expert} for ${asked}`;
+    }
+    if (kept !== undefined && kept !== null) {
+      const { size } = new Set(kept.experts);
+      if (size < kept.experts.length || kept.experts.some((expert) => expert >= this.settings.experts)) {
+        return `${kept.experts.length} experts that it keeps, of which some are none of a layer's ${this.settings.experts} or come twice`;
+      }
     }
     return last && experts.length < open.size ? `${experts.length} experts at the end for ${open.size}` : null;
   }

@@ -109,14 +109,18 @@ const GAUGES: readonly ClusterMetric[] = [
     samples: ({ status: { workerWaits } }) => workerWaits.map(({ worker: node, lastShare }) => [{ node }, lastShare]),
   },
   nodeGauge('odmoe_node_uptime_seconds', 'Since the start of a node.', ({ uptimeMs }) => uptimeMs / 1000),
-  nodeGauge('odmoe_process_memory_bytes', "Resident memory of a node's process.", (node) => node.residentMemoryBytes),
-  nodeGauge('odmoe_device_memory_used_bytes', 'Taken of the device.', (node) => node.deviceMemoryUsedBytes),
-  nodeGauge(
+  processGauge(
+    'odmoe_process_memory_bytes',
+    "Resident memory of a node's process.",
+    (node) => node.residentMemoryBytes,
+  ),
+  processGauge('odmoe_device_memory_used_bytes', 'Taken of the device.', (node) => node.deviceMemoryUsedBytes),
+  processGauge(
     'odmoe_device_memory_high_water_bytes',
     'The most that was ever taken of the device.',
     (node) => node.deviceMemoryHighWaterBytes,
   ),
-  nodeGauge(
+  processGauge(
     'odmoe_device_memory_budget_bytes',
     'The most that may be taken of the device; 0: no limit.',
     (node) => node.deviceMemoryBudgetBytes,
@@ -125,8 +129,10 @@ const GAUGES: readonly ClusterMetric[] = [
     name: 'odmoe_device_memory_bytes',
     help: 'Taken of the device, by kind: context, weights, key_value_cache, prefixes, scratch, slots, cache.',
     labels: ['node', 'kind'],
-    samples: ({ status: { nodes } }) =>
-      nodes.flatMap((node) => memoryKinds(node).map(([kind, bytes]): Sample => [{ node: idOf(node), kind }, bytes])),
+    samples: ({ status }) =>
+      status.nodes.flatMap((node) =>
+        memoryKinds(node, status).map(([kind, bytes]): Sample => [{ node: idOf(node), kind }, bytes]),
+      ),
   },
   {
     name: 'odmoe_host_memory_bytes',
@@ -290,6 +296,17 @@ function nodeGauge(name: string, help: string, value: (node: NodeStatus) => numb
   return { name, help, labels: ['node'], samples };
 }
 
+/** Of what a process has once: main's own worker shares it with main. */
+function processGauge(name: string, help: string, value: (node: NodeStatus) => number): ClusterMetric {
+  const samples = ({ status }: ClusterFigures): Sample[] =>
+    status.nodes.filter((node) => !isOwnWorker(node, status)).map((node) => [{ node: idOf(node) }, value(node)]);
+  return { name, help, labels: ['node'], samples };
+}
+
+function isOwnWorker(node: NodeStatus, { ownWorkerId = '' }: StatusReply): boolean {
+  return ownWorkerId !== '' && node.identity.id === ownWorkerId;
+}
+
 function workerGauge(name: string, help: string, value: (node: NodeStatus) => number): ClusterMetric {
   const samples = ({ status: { nodes } }: ClusterFigures): Sample[] =>
     nodes.filter(isWorker).map((node) => [{ node: idOf(node) }, value(node)]);
@@ -320,21 +337,26 @@ function countsOf(
 }
 
 /** What a node takes of its device, by what for; of a worker scratch is not told. */
-function memoryKinds(node: NodeStatus): readonly (readonly [kind: string, bytes: number])[] {
-  const { deviceMemoryUsedBytes, deviceContextBytes: context, weightBytes: weights, slots, slotBytes, cache } = node;
+function memoryKinds(node: NodeStatus, status: StatusReply): (readonly [kind: string, bytes: number])[] {
+  const { deviceMemoryUsedBytes, deviceContextBytes: context, weightBytes: weights } = node;
   const { keyValueBytes, prefixBytes } = node;
-  if (isWorker(node))
-    return [
-      ['context', context],
-      ['slots', slots * slotBytes],
-      ['cache', cache?.bytes ?? 0],
-    ];
+  if (isOwnWorker(node, status)) return expertKinds(node);
+  if (isWorker(node)) return [['context', context], ...expertKinds(node)];
+  const ownWorker = isMain(node) ? status.nodes.find((other) => isOwnWorker(other, status)) : undefined;
+  const experts = ownWorker === undefined ? 0 : expertKinds(ownWorker).reduce((sum, [, bytes]) => sum + bytes, 0);
   return [
     ['context', context],
     ['weights', weights],
     ['key_value_cache', keyValueBytes - prefixBytes],
     ['prefixes', prefixBytes],
-    ['scratch', Math.max(0, deviceMemoryUsedBytes - context - weights - keyValueBytes)],
+    ['scratch', Math.max(0, deviceMemoryUsedBytes - context - weights - keyValueBytes - experts)],
+  ];
+}
+
+function expertKinds({ slots, slotBytes, cache }: NodeStatus): (readonly [kind: string, bytes: number])[] {
+  return [
+    ['slots', slots * slotBytes],
+    ['cache', cache?.bytes ?? 0],
   ];
 }
 
@@ -343,6 +365,10 @@ function hopSamples(node: string, quantile: string, stages: HopStages): Sample[]
     { node, stage, quantile },
     stages[name as keyof HopStages] / 1000,
   ]);
+}
+
+function isMain({ identity }: NodeStatus): boolean {
+  return identity.role === 'ROLE_MAIN';
 }
 
 function isWorker({ identity }: NodeStatus): boolean {

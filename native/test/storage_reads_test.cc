@@ -146,14 +146,19 @@ void equals_serial_whatever_storage_does() {
       const uint32_t drawn = (*random)() % 8;
       if (drawn == 0) return -EINTR;
       if (drawn == 1) return -EAGAIN;
-      if (drawn > 3) return read_whole(read);
+      if (drawn > 3) return read_now(read);
       QueuedRead part = read;
       part.bytes = 1 + (*random)() % read.bytes;
-      return read_whole(part);
+      // Past the page cache in sectors. A device whose sectors are larger refuses some, and the file is then read through the cache.
+      if (read.direct) part.bytes = std::min(read.bytes, (part.bytes + 511) / 512 * 512);
+      return read_now(part);
     };
-    const int depth = 1 << (seed % 5);
-    Loading loading({.codec = kCodecs[seed % 5], .shards = 1 + static_cast<int>(seed % 4), .aligned = seed % 3 != 0},
-                    depth_of(depth), std::make_unique<DrawnQueue>(seed, answer));
+    const auto options = [seed](LoaderOptions& options) {
+      options.read_depth = 1 << (seed % 5);
+      options.direct_io = seed % 2 == 0;
+    };
+    Loading loading({.codec = kCodecs[seed % 5], .shards = 1 + static_cast<int>(seed % 4), .aligned = seed % 3 != 0}, options,
+                    std::make_unique<DrawnQueue>(seed, answer));
     for (int round = 0; round < 4; round++) {
       loading.begin_all();
       loading.loader->prioritize(static_cast<int>(seed % kSlots));

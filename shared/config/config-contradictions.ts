@@ -89,8 +89,13 @@ function oversizedValues({ main, batching, drafting }: ClusterConfig): Contradic
 }
 
 /** Values that another one makes mean nothing. */
-function uselessSettings({ placement, prediction, batching }: ClusterConfig): Contradiction[] {
+function uselessSettings({ placement, prediction, batching, main, nodes }: ClusterConfig): Contradiction[] {
   const useless: Contradiction[] = [];
+  const refused = nodes.findIndex(({ role }) => role === 'worker');
+  if (main.experts === 'local' && refused >= 0) {
+    const message = `main refuses workers where it runs all experts itself (main.experts: local): leave ${nodes[refused]?.id} out, or say both`;
+    useless.push({ path: ['nodes', refused, 'role'], message });
+  }
   if (!batching.enabled && batching.max_delay_ms !== 'auto') {
     const message = 'prompts delay no answers where each pass has one sequence (batching.enabled: false)';
     useless.push({ path: ['batching', 'max_delay_ms'], message });

@@ -21,14 +21,17 @@ export interface GroupMemory {
  * Memory in bytes that this process could take now: what the system has available (pages that only cache files count as available), and no
  * more than its control groups leave it.
  */
-export function availableMemoryBytes(read: (path: string) => string | null = readOrNull): number {
+export function availableMemoryBytes(
+  read: (path: string) => string | null = readOrNull,
+  systemBytes: () => number = freemem,
+): number {
   const left = ownGroups(read(OWN_GROUP) ?? '').flatMap((group) => {
     const max = read(`${group}/memory.max`);
     const current = read(`${group}/memory.current`);
     const stat = read(`${group}/memory.stat`);
     return max === null || current === null || stat === null ? [] : [leftInGroup({ max, current, stat })];
   });
-  return Math.min(freemem(), ...left);
+  return Math.min(systemBytes(), ...left);
 }
 
 /** The group and those around it, by their folders. Pure. `text`: of /proc/self/cgroup. */

@@ -134,6 +134,13 @@ describe('a configuration file', () => {
       [/^c\.yaml:3:33: nodes\[1\]\.port: localhost:7602 is already the address of nodes\[0\] \(a\)/],
     ],
     [
+      'a worker of a main that runs all experts itself',
+      'main: {experts: local}\nnodes:\n  - {id: a, role: main}\n  - {id: b, role: worker, port: 1}\n',
+      [
+        /^c\.yaml:4:19: nodes\[1\]\.role: main refuses workers where it runs all experts itself.*leave b out, or say both/,
+      ],
+    ],
+    [
       'two mains',
       'nodes:\n  - {id: a, role: main}\n  - {id: b, role: main, port: 1}\n',
       [/^c\.yaml:3:19: nodes\[1\]\.role: a cluster has one main/],

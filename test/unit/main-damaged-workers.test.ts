@@ -17,7 +17,7 @@ function worker(id: string): WorkerLink {
     ...{ address: '', device: 'cpu', release: '0.1.0' },
   };
   const stream = new MemoryStream<WorkerRequest, WorkerReply>();
-  const settings = { hiddenSize: 4, executeTimeoutMs: 1000, runtime: RUNTIME };
+  const settings = { hiddenSize: 4, experts: 100, executeTimeoutMs: 1000, runtime: RUNTIME };
   return new WorkerLink(identity, `${id}:1`, stream, settings, silentLog);
 }
 

@@ -102,7 +102,7 @@ describe('main: the addresses that it knows', () => {
   it('are forgotten at once when the daemon is connected elsewhere', async () => {
     create();
     const [left = '', other = ''] = await deadAddresses(2);
-    const limits = { hiddenSize: 4, executeTimeoutMs: 1000, runtime: RUNTIME };
+    const limits = { hiddenSize: 4, experts: 100, executeTimeoutMs: 1000, runtime: RUNTIME };
     const stream = new MemoryStream<WorkerRequest, WorkerReply>();
     roster.addWorker(new WorkerLink(identity('w1'), 'elsewhere:1', stream, limits, SILENT));
     discover('w1', left);
@@ -118,7 +118,7 @@ describe('main: the addresses that it knows', () => {
     create();
     const first = identity('w');
     const stream = new MemoryStream<WorkerRequest, WorkerReply>();
-    const limits = { hiddenSize: 4, executeTimeoutMs: 1000, runtime: RUNTIME };
+    const limits = { hiddenSize: 4, experts: 100, executeTimeoutMs: 1000, runtime: RUNTIME };
     roster.addWorker(new WorkerLink(first, '127.0.0.1:1', stream, limits, SILENT, false));
     const [address = ''] = await deadAddresses(1);
     const second = { ...identity('w', 'ROLE_WORKER', address), bootId: 'another' };

@@ -49,7 +49,7 @@ function worker(
     { ...identity(id), address: advertised },
     dialled,
     stream,
-    { hiddenSize: 4, executeTimeoutMs: 1000, runtime: RUNTIME },
+    { hiddenSize: 4, experts: 100, executeTimeoutMs: 1000, runtime: RUNTIME },
     SILENT,
     partialPack,
   );

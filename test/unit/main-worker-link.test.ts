@@ -31,7 +31,7 @@ function openLink(executeTimeoutMs = 1000) {
     IDENTITY,
     IDENTITY.address,
     stream,
-    { hiddenSize: HIDDEN_SIZE, executeTimeoutMs, runtime: RUNTIME },
+    { hiddenSize: HIDDEN_SIZE, experts: 8, executeTimeoutMs, runtime: RUNTIME },
     SILENT,
   );
   stream.onMessage((reply) => link.receive(reply));
@@ -214,6 +214,19 @@ describe('main: the link to a worker', () => {
       mock.timers.reset();
     }
   });
+
+  for (const kept of [[8], [1, 1]]) {
+    it(`gives a worker up that keeps experts ${kept.join(', ')} of a layer of 8`, async () => {
+      const { stream, link } = openLink();
+      const failing = run(link).done;
+      const [requestId] = requestIds(stream) as [number];
+      const answer = plainResult({ hiddenSize: HIDDEN_SIZE, expert: { expert: 1 }, requestId });
+      stream.arrive({ kind: 'result', result: { ...answer, kept: { experts: kept } } });
+      await assert.rejects(failing, { code: 'WORKER_LOST' });
+      assert.equal(stream.closedWith?.code, 'PROTOCOL_VIOLATION');
+      assert.equal(link.kept.changes, 0);
+    });
+  }
 
   for (const [what, changes] of [
     ['rows', { expert: { expert: 1, rows: 2 } }],

@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
+import type { MachineProfile } from '../../engine/planning/fit-profile.js';
 import type { LoadProfile } from '../../shared/planner/load-profile.js';
 import { NO_CAPACITIES, type PoolCapacities, spreadCapacities } from '../../shared/planner/pool-capacities.js';
 import { CacheResidency, fillBudget, residencyCosts, withinEntries } from '../../worker-node/cache/cache-residency.js';
+import { planStates, type WorkerCacheRequest } from '../../worker-node/cache/worker-cache-plan.js';
 import { PassTiming } from '../../worker-node/executor/pass-timing.js';
 
 /** Of an expert: 4 ms to read, 1 ms to decompress. */
@@ -103,6 +105,14 @@ describe('worker: a cache that is planned anew (policy residency)', () => {
     // Parts that take as much as the expert.
     const plain = residencyCosts(LOAD, { full: 10, compressed: 12 }, 1);
     assert.ok(plain.bytes.compressed < plain.bytes.plain);
+  });
+
+  it('plans whole experts only, within the budget, where stored parts take as much as the expert', () => {
+    const entryBytes = { full: 10, exponent: 6, signMantissa: 6 };
+    const request = { budgetBytes: 65, entryBytes, layers: 2, experts: EXPERTS };
+    const { capacities, usedBytes } = planStates(request as WorkerCacheRequest, { load: LOAD } as MachineProfile);
+    assert.deepEqual(capacities, { ...NO_CAPACITIES, full: 6 });
+    assert.equal(usedBytes, 60);
   });
 });
 

@@ -2,7 +2,12 @@ import assert from 'node:assert/strict';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { ActivationCounts } from '../../shared/planner/activation-counts.js';
 import type { Runtime } from '../../shared/runtime/runtime.js';
-import { HOST_MEMORY_INTERVAL_MS, HostMemory, type HostMemoryOptions } from '../../worker-node/cache/host-memory.js';
+import {
+  HOST_MEMORY_INTERVAL_MS,
+  HostMemory,
+  type HostMemoryOptions,
+  REFUSED_REST_MS,
+} from '../../worker-node/cache/host-memory.js';
 import { TestSlots, settle, silentLog, testSource } from './worker-test-slots.js';
 
 const GIB = 1024 ** 3;
@@ -14,6 +19,7 @@ describe('experts in host memory', () => {
   let slots: TestSlots;
   let counts: ActivationCounts;
   let freeBytes: number;
+  let nowMs: number;
   let tick: () => void;
   let cached: { layer: number; expert: number }[];
   let memory: HostMemory | null;
@@ -22,6 +28,7 @@ describe('experts in host memory', () => {
     slots = new TestSlots(1);
     counts = new ActivationCounts('0'.repeat(64), testSource.shape.experts);
     freeBytes = 16 * GIB;
+    nowMs = 0;
     cached = [];
     memory = null;
   });
@@ -31,7 +38,8 @@ describe('experts in host memory', () => {
   });
 
   function open(setting: HostMemoryOptions['setting'], isHere: HostMemoryOptions['isHere'] = () => true): HostMemory {
-    const runtime: Pick<Runtime, 'every' | 'freeHostMemoryBytes'> = {
+    const runtime: Pick<Runtime, 'every' | 'freeHostMemoryBytes' | 'nowMs'> = {
+      nowMs: () => nowMs,
       freeHostMemoryBytes: () => freeBytes,
       every: (intervalMs, call) => {
         assert.equal(intervalMs, HOST_MEMORY_INTERVAL_MS);
@@ -141,7 +149,32 @@ describe('experts in host memory', () => {
     open('auto').serve(LAYERS);
     slots.endHold(false, new OdmoeError('DEVICE_LOST', 'gone'));
     await settle();
-    assert.equal(slots.holding, null);
+    tick();
+    await settle();
+    assert.deepEqual(slots.calls, ['hold 100']);
+  });
+
+  it('are tried again later where the host refuses memory', async () => {
+    open('auto').serve(LAYERS);
+    slots.endHold(false, new OdmoeError('DEVICE_OUT_OF_MEMORY', 'none left'));
+    await settle();
+    tick();
+    await settle();
+    assert.deepEqual(slots.calls, ['hold 100']);
+    nowMs += REFUSED_REST_MS;
+    tick();
+    await fill(1);
+    assert.deepEqual(slots.calls.slice(0, 2), ['hold 100', 'hold 100']);
+  });
+
+  it('do not end the worker where what to hold cannot be planned', async () => {
+    const host = open('auto', () => {
+      throw new OdmoeError('INTERNAL', 'strange');
+    });
+    host.serve(LAYERS);
+    tick();
+    await settle();
+    assert.deepEqual(slots.calls, []);
   });
 
   it('are only those whose bytes are on the disk', async () => {

@@ -10,6 +10,8 @@ import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
 
 /** How often the host's free memory is read and what to hold is planned anew. */
 export const HOST_MEMORY_INTERVAL_MS = 2000;
+/** After the host has refused memory, nothing is filled for so long. */
+export const REFUSED_REST_MS = 30_000;
 
 /** What a worker's host memory is for, and what of it there is. */
 export interface HostMemoryOptions {
@@ -29,7 +31,7 @@ export interface HostMemoryParts {
   numberOf: (layer: number, expert: number) => number;
   /** Experts that the device's cache has whole. */
   cached: () => readonly { layer: number; expert: number }[];
-  runtime: Pick<Runtime, 'every' | 'freeHostMemoryBytes'>;
+  runtime: Pick<Runtime, 'every' | 'freeHostMemoryBytes' | 'nowMs'>;
   log: Logger;
 }
 
@@ -53,6 +55,7 @@ export class HostMemory {
   private layers: readonly number[] = [];
   private filling: Promise<void> | null = null;
   private closed = false;
+  private restUntilMs = 0;
   private heldBytes = 0;
   private budgetBytes = 0;
   private filledBytes = 0;
@@ -99,27 +102,42 @@ export class HostMemory {
 
   /** Stops filling and gives all memory back. Idempotent. */
   async close(): Promise<void> {
-    this.closed = true;
-    this.timer.cancel();
+    this.end();
     this.parts.slots.cancelHold();
     await this.filling;
     for (const key of [...this.held.keys()]) this.drop(key);
+  }
+
+  /** Nothing is planned any more; what is held stays. */
+  private end(): void {
+    this.closed = true;
+    this.timer.cancel();
   }
 
   /** Reads the host's memory, drops what is not to be held any more, and sees that filling goes on. */
   private adapt(): void {
     if (this.closed) return;
     const { heldBytes } = this;
-    const next = this.replan();
+    let next: HoldCandidate | undefined;
+    try {
+      next = this.replan();
+    } catch (thrown) {
+      this.parts.log.warn('what to keep in host memory could not be planned', { error: toOdmoeError(thrown) });
+      return;
+    }
     if (this.filling !== null) {
       // The host has nothing to spare any more for what is being read now.
       if (this.budgetBytes <= heldBytes) this.parts.slots.cancelHold();
       return;
     }
     if (next === undefined) return;
-    this.filling = this.fill(next).finally(() => {
-      this.filling = null;
-    });
+    this.filling = this.fill(next)
+      .catch((thrown: unknown) => {
+        this.parts.log.warn('filling host memory has ended early', { error: toOdmoeError(thrown) });
+      })
+      .finally(() => {
+        this.filling = null;
+      });
   }
 
   /** One expert after the other, each chosen when the one before it is there. */
@@ -131,8 +149,9 @@ export class HostMemory {
 
   /** False: it was cancelled, and nothing more is to be filled for now. */
   private async hold({ layer, expert }: HoldCandidate): Promise<boolean> {
-    const number = this.parts.numberOf(layer, expert);
+    let number: number | null = null;
     try {
+      number = this.parts.numberOf(layer, expert);
       const { held, bytes, readBytes } = await this.parts.slots.hold(number);
       this.filledBytes += readBytes;
       if (!held) return false;
@@ -141,20 +160,24 @@ export class HostMemory {
       return true;
     } catch (thrown) {
       const error = toOdmoeError(thrown);
-      this.failed.add(number);
       this.parts.log.warn('an expert could not be read into host memory', { layer, expert, error });
-      return error.code !== 'DEVICE_OUT_OF_MEMORY' && error.code !== 'DEVICE_LOST';
+      if (number === null || error.code === 'DEVICE_LOST') this.end();
+      // Memory may be there again later; the expert's bytes are as they are.
+      else if (error.code === 'DEVICE_OUT_OF_MEMORY') this.restUntilMs = this.parts.runtime.nowMs() + REFUSED_REST_MS;
+      else this.failed.add(number);
+      return !this.closed && error.code !== 'DEVICE_OUT_OF_MEMORY';
     }
   }
 
   /** Drops what is not to be held any more; returns what is to be filled in next. */
   private replan(): HoldCandidate | undefined {
+    const isResting = this.parts.runtime.nowMs() < this.restUntilMs;
     const freeBytes = this.parts.runtime.freeHostMemoryBytes();
     this.budgetBytes = hostMemoryBudget(this.options.setting, { freeBytes, heldBytes: this.heldBytes });
     const wanted = planHeldExperts(this.candidates(), this.budgetBytes);
     const wantedKeys = new Set(wanted.map(({ layer, expert }) => this.keyOf(layer, expert)));
     for (const key of [...this.held.keys()]) if (!wantedKeys.has(key)) this.drop(key);
-    return wanted.find(({ isHeld }) => !isHeld);
+    return isResting ? undefined : wanted.find(({ isHeld }) => !isHeld);
   }
 
   private candidates(): HoldCandidate[] {

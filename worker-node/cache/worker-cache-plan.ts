@@ -1,5 +1,6 @@
 import type { MachineProfile } from '../../engine/planning/fit-profile.js';
 import { planCache, type CacheRequest } from '../../engine/planning/plan-cache.js';
+import { assertInvariant } from '../../shared/errors/assert-invariant.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { NO_CAPACITIES, type PoolCapacities, POOLS } from '../../shared/planner/pool-capacities.js';
 import { fillBudget, residencyCosts } from './cache-residency.js';
@@ -40,8 +41,14 @@ export function planStates(
   { load }: MachineProfile,
 ): CachePlan {
   const expertBytes = { full: entryBytes.full, compressed: entryBytes.exponent + entryBytes.signMantissa };
-  const capacities = fillBudget({ experts, layers, bytes: budgetBytes }, residencyCosts(load, expertBytes, 1));
-  return { capacities, usedBytes: poolBytes(capacities, entryBytes), expected: null };
+  // Parts of a pack without a codec take as much as the expert: keeping those frees nothing.
+  const isSmaller = expertBytes.compressed < expertBytes.full;
+  const capacities = isSmaller
+    ? fillBudget({ experts, layers, bytes: budgetBytes }, residencyCosts(load, expertBytes, 1))
+    : { ...NO_CAPACITIES, full: Math.min(experts * layers, Math.floor(budgetBytes / expertBytes.full)) };
+  const usedBytes = poolBytes(capacities, entryBytes);
+  assertInvariant(usedBytes <= budgetBytes, 'a residency plan stays within its budget');
+  return { capacities, usedBytes, expected: null };
 }
 
 /** Bytes of pools that somebody has written down. */

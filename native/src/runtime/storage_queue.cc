@@ -46,7 +46,9 @@ class ThreadQueue : public StorageQueue {
   size_t wait(std::span<QueuedReadEnd> ends) override {
     std::unique_lock lock(mutex_);
     while (!woken_ && ended_.empty()) {
-      if (asked_.empty()) {
+      // A direct read would keep this thread from beginning others for as long as the storage takes.
+      const bool leaves_it = !asked_.empty() && asked_.front().direct && !threads_.empty();
+      if (asked_.empty() || leaves_it) {
         ended_changed_.wait(lock);
       } else {
         read_first(lock);

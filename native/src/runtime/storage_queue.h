@@ -42,8 +42,8 @@ class StorageQueue {
   virtual void wake() = 0;
 };
 
-// Reads with pread: on the thread that waits, and on others, one fewer than the depth, as far as they come to it. So a read is not
-// handed to another thread where the processors are busy.
+// Reads with pread: on the thread that waits, and on others, one fewer than the depth, as far as they come to it. So a read through the
+// page cache is not handed to another thread where the processors are busy. Direct reads are left to the others, if there are any.
 std::unique_ptr<StorageQueue> make_thread_queue(int depth);
 
 // Reads through io_uring. Null where that cannot be had, and `refusal` then says why.
