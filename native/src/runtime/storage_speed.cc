@@ -99,7 +99,9 @@ class QueueMeasurement {
       return;
     }
     const int error = static_cast<int>(-end.result);
-    const bool again = error == EINTR || error == EAGAIN || file_.leave_direct_after(error) || (error == EINVAL && read_ == 0);
+    // Reads that were asked for while the file was still read past the page cache are refused after it has left that, too.
+    const bool again =
+        error == EINTR || error == EAGAIN || file_.leave_direct_after(error) || (error == EINVAL && !file_.is_direct());
     if (!again || ++failures_ > kFailureLimit) error_ = error == 0 ? EIO : error;
   }
 
