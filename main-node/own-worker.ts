@@ -58,16 +58,11 @@ export async function startOwnWorker(
   const { start, watch } = environment.ownWorker;
   const inProcess = new InProcessTransport(environment.runtime, environment.transport, watch);
   const own = ownSettings(settings, loaded.source.directory);
-  if (
-    own.worker.pools !== settings.worker.pools ||
-    (settings.worker.cachePolicy === 'residency' && own.worker.cachePolicy === 'lru')
-  ) {
-    log.warn(
-      "main's own worker keeps whole experts only, as it shares memory with answers; pools and residency are left aside",
-      {
-        cachePolicy: own.worker.cachePolicy,
-      },
-    );
+  if (own.worker.pools !== settings.worker.pools) {
+    const { cachePolicy } = own.worker;
+    log.warn("main's own worker keeps whole experts only, as it shares memory with answers; pools are left aside", {
+      cachePolicy,
+    });
   }
   const reservedBytes = bytesForAnswers(settings, loaded);
   const node = await start(own, ownEnvironment(loaded, inProcess, reservedBytes), log, giveUp, abandoned);
@@ -103,12 +98,11 @@ function ownSettings(settings: NodeSettings, modelPath: string): NodeSettings {
   };
 }
 
-/** Whole experts only: slots give their memory back one by one. A measured plan is for parts of experts. */
+/** Whole experts only: slots give their memory back one by one. `planned` is here what nobody has chosen: a plan is for memory that stays. */
 function keepingExperts(worker: NodeSettings['worker'], budgetBytes: number): NodeSettings['worker'] {
   const cacheBytes = worker.cacheBytes === 0 ? budgetBytes : worker.cacheBytes;
-  const isMeasured = worker.cachePolicy === 'planned' || worker.cachePolicy === 'residency';
-  const cachePolicy = isMeasured ? 'lru' : worker.cachePolicy;
-  return { ...worker, cacheBytes, cachePolicy, pools: null };
+  const cachePolicy = worker.cachePolicy === 'planned' ? 'lru' : worker.cachePolicy;
+  return { ...worker, cacheBytes, cachePolicy, pools: null, yields: true };
 }
 
 /** Experts take memory again that nobody has taken of the budget for a while, but for what the next answer needs to begin. */

@@ -3,7 +3,7 @@ import { fileURLToPath } from 'node:url';
 import { fillNodeDevice } from '../engine/devices/open-node-device.js';
 import { realEnvironment, type NodeEnvironment } from '../engine/environment/node-environment.js';
 import { PackShare } from '../packs/fetching/pack-share.js';
-import { exitWithParent } from '../native/index.js';
+import { type Device, exitWithParent } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
 import { advertisedAddress } from '../shared/daemon/advertised-address.js';
 import { createNodeIdentity } from '../shared/daemon/node-identity.js';
@@ -107,8 +107,8 @@ async function openWorker(
     sessions.sendToMain({ kind: 'error', error: { code: error.code, message: error.message, requestId: 0, epoch: 0 } });
     giveUp(error);
   };
-  const hostMemory = hostMemoryOf(settings, { source, partial }, record);
-  const experts = new ExpertService(slots, { source, runtime, log, supply, hostMemory, onDeviceLost });
+  const memory = { ...hostMemoryOf(settings, { source, partial }, record), ...sharedMemoryOf(settings, device) };
+  const experts = new ExpertService(slots, { source, runtime, log, supply, ...memory, onDeviceLost });
   opened.push(() => experts.close());
   const identity = createNodeIdentity(settings, source, device.info(), runtime);
   const sendStatus = (): void => {
@@ -138,11 +138,22 @@ function hostMemoryOf(
   { worker }: NodeSettings,
   { source, partial }: WorkerPack,
   record: ActivationRecord | null,
-): HostMemoryOptions | null {
-  if (worker.hostMemory === 0) return null;
+): { hostMemory: HostMemoryOptions | null } {
+  if (worker.hostMemory === 0) return { hostMemory: null };
   assertInvariant(record !== null, 'a worker that keeps experts in host memory counts their uses');
   const isHere = (layer: number, expert: number): boolean => partial === null || partial.held.has(layer, expert);
-  return { setting: worker.hostMemory, source, counts: record.counts, isHere };
+  return { hostMemory: { setting: worker.hostMemory, source, counts: record.counts, isHere } };
+}
+
+/** What others leave of a device that they share with the worker; nothing where it has one for itself. */
+function sharedMemoryOf({ worker }: NodeSettings, device: Device): { freeDeviceBytes?: () => number } {
+  if (!worker.yields) return {};
+  return {
+    freeDeviceBytes: () => {
+      const { budgetBytes, usedBytes } = device.info();
+      return Math.max(0, budgetBytes - usedBytes);
+    },
+  };
 }
 
 /** On its device, from one use to the next. */

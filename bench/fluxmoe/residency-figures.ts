@@ -154,7 +154,7 @@ function playSession(profile: ServerProfile, model: ServedModel): Promise<Sessio
         ...{ adapted: atAdapted?.tokensPerS ?? 0, unbalanced: atUnbalanced?.tokensPerS ?? 0 },
       });
       const plan = planResidency({
-        ...{ layers, costs, expertsPerLayer: model.gpus, keepsPlain: false },
+        ...{ layers, costs, expertsPerLayer: model.gpus, keepsPlain: false, keepsCompressed: true },
         layerComputeMs: layerTimes(work, load),
         deviceBytes: work.freeBytes - work.windowBytes,
         cacheBytes: 0,

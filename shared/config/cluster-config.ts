@@ -237,7 +237,7 @@ export const clusterConfigSchema = z.strictObject({
       memory_budget: byteSize.optional(),
       ...roleDevice,
       cache: byteSize.optional(),
-      cache_policy: choice(CACHE_POLICIES).default('planned'),
+      cache_policy: choice(CACHE_POLICIES).optional(),
       replan_passes: wholeNumber(1, REPLAN_PASSES_LIMIT).default(REPLAN_PASSES),
       host_memory: hostMemory.default(0),
       pools: z

@@ -111,7 +111,7 @@ function uselessSettings({ placement, prediction, batching, main, nodes }: Clust
 }
 
 function contradictoryPools({ worker, nodes }: ClusterConfig): Contradiction[] {
-  const { pools, cache = 0, cache_policy: policy } = worker;
+  const { pools, cache = 0, cache_policy: policy = 'planned' } = worker;
   if (pools === undefined) return [];
   const path = ['worker', 'pools'];
   const cacheOf = nodes.find((node) => (node.cache ?? 0) > 0);

@@ -127,6 +127,8 @@ export interface NodeSettings {
     /** Device memory for experts and parts of them that are kept; 0: none, the worker is cacheless. */
     cacheBytes: number;
     cachePolicy: CachePolicy;
+    /** Main's own, on a device with a budget: what it keeps gives way to the rows of sequences. */
+    yields: boolean;
     /** Of policy residency: passes between two plannings. */
     replanPasses: number;
     /** Host memory for stored bytes of experts, which loads then do not read; auto: what the host can spare; 0: none. */

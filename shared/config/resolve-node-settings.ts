@@ -103,6 +103,8 @@ export function resolveNodeSettings(
   const listenPort = flags.port ?? entry?.address.port ?? defaultPort(role);
   const id = flags.id ?? entry?.id ?? defaultId(role, listenPort, host);
   const cluster = flags.cluster ?? config.cluster;
+  const tuned = tuning(role, config, entry, flags);
+  if (role === 'main' && tuned.device.memoryBudgetBytes > 0) requireYieldingPolicy(config, flags);
   return {
     role,
     id,
@@ -118,7 +120,7 @@ export function resolveNodeSettings(
       peers: knownPeers(config, id, provider),
     },
     mainAddress: role === 'main' ? null : (flags.main ?? configuredMain(config, provider)),
-    ...tuning(role, config, entry, flags),
+    ...tuned,
   };
 }
 
@@ -206,6 +208,16 @@ function batchingSettings({ batching }: ClusterConfig, flags: DaemonFlags): Node
   };
 }
 
+/** Of main's own worker, which shares a device with a budget. */
+function requireYieldingPolicy(config: ClusterConfig, flags: DaemonFlags): void {
+  if ((flags.experts ?? config.main.experts) === 'workers') return;
+  if ((flags.cachePolicy ?? config.worker.cache_policy) === 'planned') throw invalid(config, PLANNED_STAYS);
+}
+
+const PLANNED_STAYS =
+  "cache policy planned divides memory that stays, and the experts of main's own worker give theirs to answers: leave the policy out " +
+  "(lru there, planned on workers of the LAN) or set it to residency, or leave out main's memory budget";
+
 const EMULATED_GPU =
   'an emulated device computes on the processor: leave out device cuda (--device), or emulation (--profile, `emulation:`)';
 
@@ -272,7 +284,7 @@ function workerTuning(
 ): NodeSettings['worker'] {
   const { worker } = config;
   const pools = flags.cacheBytes === undefined ? worker.pools : undefined;
-  const cachePolicy = flags.cachePolicy ?? worker.cache_policy;
+  const cachePolicy = flags.cachePolicy ?? worker.cache_policy ?? 'planned';
   const kept = poolsOf(cachePolicy);
   const parts =
     pools === undefined ? [] : (['compressed', 'sign_mantissa', 'exponent'] as const).filter((pool) => pools[pool] > 0);
@@ -287,6 +299,7 @@ function workerTuning(
     slots: flags.slots ?? entry?.slots ?? worker.slots,
     cacheBytes: flags.cacheBytes ?? entry?.cache ?? worker.cache ?? residentBytes,
     cachePolicy,
+    yields: false,
     replanPasses: worker.replan_passes,
     hostMemory: flags.hostMemory ?? entry?.host_memory ?? worker.host_memory,
     pools:

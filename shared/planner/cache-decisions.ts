@@ -91,6 +91,8 @@ export interface CacheDecisions {
    * number; null: all that are left are in use.
    */
   retireFull(): number | null;
+  /** The same of a free entry; null: none is. */
+  retireFree(): number | null;
   /** The entry may be used again. */
   restoreFull(entry: number): void;
   stateOf(layer: number, expert: number): CompressionState;

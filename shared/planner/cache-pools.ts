@@ -127,6 +127,10 @@ export class CachePools implements CacheDecisions {
       );
       least?.evict();
     }
+    return this.retireFree();
+  }
+
+  retireFree(): number | null {
     return this.entries.available('full') === 0 ? null : this.entries.take('full');
   }
 

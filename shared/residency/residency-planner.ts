@@ -51,6 +51,8 @@ export interface ResidencyRequest {
   expertsPerLayer: number;
   /** False: nothing is kept plain, as in the paper's prototype. */
   keepsPlain: boolean;
+  /** False: experts are plain or offloaded. At least one of both is true. */
+  keepsCompressed: boolean;
 }
 
 export interface ResidencyPlan {
@@ -99,16 +101,35 @@ export function planResidency(request: ResidencyRequest): ResidencyPlan {
   return { layers, rho, change, expertBytes: residentBytes(layers, costs) };
 }
 
+/**
+ * Equation 12 alone, between two plannings: layers that take no more than keys and values leave. Null: they take no more as they are.
+ * What takes most time for the memory that it frees goes last.
+ */
+export function fitResidency(
+  request: Pick<ResidencyRequest, 'layers' | 'costs' | 'deviceBytes' | 'cacheBytes' | 'keepsCompressed'>,
+): LayerResidency[] | null {
+  const { layers, costs, deviceBytes, cacheBytes } = request;
+  return residentBytes(layers, costs) <= deviceBytes - cacheBytes ? null : enforce(layers, request);
+}
+
 /** A layer with this many experts one state down, chosen one by one. */
-export function lowerLayer(layer: LayerResidency, costs: ResidencyCosts, experts: number): LayerResidency {
+export function lowerLayer(
+  layer: LayerResidency,
+  costs: ResidencyCosts,
+  experts: number,
+  keepsCompressed = true,
+): LayerResidency {
   let lowered = layer;
-  for (let moved = 0; moved < experts; moved += 1) lowered = lowerOne(lowered, costs) ?? lowered;
+  for (let moved = 0; moved < experts; moved += 1) lowered = lowerOne(lowered, costs, keepsCompressed) ?? lowered;
   return lowered;
 }
 
 /** Null: nothing of the layer is in device memory. */
-function lowerOne(layer: LayerResidency, costs: ResidencyCosts): LayerResidency | null {
-  const moves = [moved(layer, 'plain', 'compressed'), moved(layer, 'compressed', 'offloaded')];
+function lowerOne(layer: LayerResidency, costs: ResidencyCosts, keepsCompressed: boolean): LayerResidency | null {
+  const moves = [
+    moved(layer, 'plain', keepsCompressed ? 'compressed' : 'offloaded'),
+    moved(layer, 'compressed', 'offloaded'),
+  ];
   return best(moves, (candidate) => {
     const freed = layerBytes(layer, costs) - layerBytes(candidate, costs);
     return -(layerLoadMs(candidate, costs) - layerLoadMs(layer, costs)) / freed;
@@ -117,12 +138,12 @@ function lowerOne(layer: LayerResidency, costs: ResidencyCosts): LayerResidency 
 
 /** One layer after the other gives its experts, unless computing would then wait. */
 function lowerLayers(layers: readonly LayerResidency[], request: ResidencyRequest): LayerResidency[] {
-  const { costs, layerComputeMs, expertsPerLayer } = request;
+  const { costs, layerComputeMs, expertsPerLayer, keepsCompressed } = request;
   const lowered = [...layers];
   const loadMs = layers.map((layer) => layerLoadMs(layer, costs));
   const mostMs = sum(layerComputeMs) * (1 + ROUNDING);
   for (const [index, layer] of layers.entries()) {
-    const lower = lowerLayer(layer, costs, expertsPerLayer);
+    const lower = lowerLayer(layer, costs, expertsPerLayer, keepsCompressed);
     const beforeMs = loadMs[index] ?? 0;
     loadMs[index] = layerLoadMs(lower, costs);
     if (windowPassMs(layerComputeMs, loadMs) <= mostMs) lowered[index] = lower;
@@ -154,7 +175,7 @@ function raiseLayers(layers: readonly LayerResidency[], request: ResidencyReques
   let bytes = residentBytes(layers, costs);
   for (let round = 0; round < expertsPerLayer; round += 1) {
     for (const [index, layer] of raised.entries()) {
-      const higher = raiseOne(layer, costs, request.keepsPlain);
+      const higher = raiseOne(layer, request);
       if (higher === null) continue;
       const added = layerBytes(higher, costs) - layerBytes(layer, costs);
       if (bytes + added > deviceBytes - cacheBytes) continue;
@@ -169,8 +190,11 @@ function raiseLayers(layers: readonly LayerResidency[], request: ResidencyReques
  * Null: no move makes the layer's loads shorter. Where both backends take equally long no single move does; then the one is made that leaves less to
  * load in all.
  */
-function raiseOne(layer: LayerResidency, costs: ResidencyCosts, keepsPlain: boolean): LayerResidency | null {
-  const moves = [moved(layer, 'offloaded', 'compressed')];
+function raiseOne(
+  layer: LayerResidency,
+  { costs, keepsPlain, keepsCompressed }: ResidencyRequest,
+): LayerResidency | null {
+  const moves = keepsCompressed ? [moved(layer, 'offloaded', 'compressed')] : [];
   if (keepsPlain) moves.push(moved(layer, 'compressed', 'plain'), moved(layer, 'offloaded', 'plain'));
   const gainOf = (move: LayerResidency): number => layerLoadMs(layer, costs) - layerLoadMs(move, costs);
   const allGainOf = (move: LayerResidency): number => allLoadsMs(layer, costs) - allLoadsMs(move, costs);
@@ -185,8 +209,15 @@ function raiseOne(layer: LayerResidency, costs: ResidencyCosts, keepsPlain: bool
 }
 
 /** Equation 12: layers give one expert each in turn until all fit, or none is left. */
-function enforce(layers: readonly LayerResidency[], request: ResidencyRequest): LayerResidency[] {
-  const { costs, deviceBytes, cacheBytes } = request;
+function enforce(
+  layers: readonly LayerResidency[],
+  {
+    costs,
+    deviceBytes,
+    cacheBytes,
+    keepsCompressed,
+  }: Pick<ResidencyRequest, 'costs' | 'deviceBytes' | 'cacheBytes' | 'keepsCompressed'>,
+): LayerResidency[] {
   const fitting = [...layers];
   let bytes = residentBytes(layers, costs);
   const roomBytes = Math.max(0, deviceBytes - cacheBytes);
@@ -195,7 +226,7 @@ function enforce(layers: readonly LayerResidency[], request: ResidencyRequest): 
     // The last layers first: the first ones have no layer before them to hide their loads behind.
     for (let index = fitting.length - 1; index >= 0 && bytes > roomBytes; index -= 1) {
       const layer = fitting[index];
-      const lower = layer === undefined ? null : lowerOne(layer, costs);
+      const lower = layer === undefined ? null : lowerOne(layer, costs, keepsCompressed);
       if (layer === undefined || lower === null) continue;
       bytes -= layerBytes(layer, costs) - layerBytes(lower, costs);
       fitting[index] = lower;

@@ -52,10 +52,13 @@ export function drawNodes(random: SeededRandom, model: ScenarioModel): ScenarioN
       mayNotFit: role === 'worker' && id !== 'w0',
     });
     const fetches = role === 'worker' && own.chance(0.15);
+    const replans = role === 'main' && settings.worker.pools === null && own.fork('own worker').chance(0.5);
     return {
       settings: {
         ...settings,
         modelPath: model,
+        // What main's own worker keeps beside answers.
+        worker: replans ? { ...settings.worker, cachePolicy: 'residency' } : settings.worker,
         device: { ...settings.device, memoryBudgetBytes },
         mainAddress: role !== 'main' && (discovery === 'main' || fetches) ? `${MAIN}:${PORT}` : null,
         discovery: {
@@ -135,6 +138,7 @@ function drawSettings(
     },
     worker: {
       ...drawWorker(random),
+      yields: false,
       decompressionThreads: 1,
       directIo: random.chance(0.2),
       readDepth: random.fork('reads').pick([1, 2, 4, 8]),

@@ -151,6 +151,49 @@ describe('a main with a worker of its own', () => {
     });
   }
 
+  /** Answers one after the other and then together, each longer than a block; returns how many experts the plan kept before and after each. */
+  async function planWhileAnswering(running: VirtualCluster, requests: readonly GenerateRequest[]): Promise<number[]> {
+    const planned = [(await ownOf(running)).cache?.capacities.full ?? assert.fail('no cache')];
+    const answers = async (asked: readonly GenerateRequest[]): Promise<void> => {
+      const wanted: CollectedAnswer[] = [];
+      for (const request of asked)
+        wanted.push(await collect(reference.generate(request, new AbortController().signal)));
+      const got = await running.passing(Promise.all(asked.map((request) => running.ask(request))));
+      got.forEach((answer, index) => assertSameAnswer(answer, wanted[index] ?? assert.fail()));
+      planned.push((await ownOf(running)).cache?.capacities.full ?? assert.fail('no cache'));
+    };
+    await answers(requests);
+    assert.equal((await running.status()).passes?.preemptions, 0);
+    for (const request of requests) await answers([request]);
+    return planned;
+  }
+
+  const growing = [0, 1, 2].map((index) =>
+    requestFor([7 + index, 17, 250, 3], { maxTokens: 30 + 4 * index, ignoreEos: true }),
+  );
+  const residency = (more: object = {}) => {
+    const blocks = growing.length + 1;
+    const bytes = MODEL_BYTES + DEVICE_BYTES.slotSharedBytes + DEVICE_BYTES.slotBytes + blocks * BLOCK_BYTES;
+    return {
+      ...{ device: { memoryBudgetBytes: bytes }, slots: 2, main: { reusePrefixes: false } },
+      worker: { cachePolicy: 'residency' as const, replanPasses: 3, ...more },
+    };
+  };
+
+  it('plans anew what it keeps beside growing contexts, and takes more again when they have gone', async () => {
+    const running = await begin('local', { main: residency() });
+    const planned = await planWhileAnswering(running, growing);
+    const [all = 0, afterMany = 0] = planned;
+    assert.ok(afterMany < all, `rows of three answers have taken memory of experts: ${planned.join(', ')}`);
+    const last = planned.at(-1) ?? 0;
+    assert.ok(last > afterMany, `loads are waited for, and memory is free again: ${planned.join(', ')}`);
+    const { passes, nodes } = await running.status();
+    assert.equal(passes?.preemptions, 0);
+    const budget = residency().device.memoryBudgetBytes;
+    assert.ok(nodes.every(({ deviceMemoryHighWaterBytes }) => deviceMemoryHighWaterBytes <= budget));
+    assert.deepEqual(running.deviceOf('main').violations, []);
+  });
+
   it('does not start where its budget holds no expert beside the model', async () => {
     const tooSmall = { device: { memoryBudgetBytes: 160_000 + 4 * 8000 } };
     await assert.rejects(begin('local', { main: tooSmall }), { code: /DEVICE_OUT_OF_MEMORY|CONFIG_INVALID/ });

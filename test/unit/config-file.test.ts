@@ -15,6 +15,7 @@ import { packageRoot } from '../../shared/config/package-root.js';
 import { formatByteSize, parseByteSize } from '../../shared/config/byte-size.js';
 import { WORKER_BUDGET_DEFAULT_BYTES } from '../../shared/config/cluster-config.js';
 
+import { type DaemonFlags, resolveNodeSettings } from '../../shared/config/resolve-node-settings.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 
 const EXAMPLE = join(packageRoot(), 'cluster.yaml');
@@ -55,6 +56,8 @@ describe('cluster.yaml at the root', () => {
     expected.worker.memory_budget = WORKER_BUDGET_DEFAULT_BYTES;
     // And this with homes of experts.
     expected.worker.cache = 0;
+    // And this where main has a worker of its own.
+    expected.worker.cache_policy = 'planned';
     // The default gives way to another port where it is taken, which an address that is asked for does not.
     expected.main.http = DEFAULT_HTTP_ADDRESS;
     // There is no default file.
@@ -213,6 +216,23 @@ describe('a configuration file', () => {
         faultsOf(lines.join('\n'));
       }),
     );
+  });
+});
+
+describe("a cache policy for main's own worker", () => {
+  const HOST = { hostname: 'box', addresses: [], processId: 1, stateHome: '/state' };
+  const policyOf = (flags: DaemonFlags, text = '') =>
+    resolveNodeSettings('main', parseClusterConfig(text, 'c.yaml'), { model: 'p', experts: 'local', ...flags }, HOST)
+      .worker.cachePolicy;
+
+  it('is not the plan for memory that stays, where answers take memory', () => {
+    const budget = { memoryBudgetBytes: 2 ** 30 };
+    const refused = { code: 'CONFIG_INVALID', message: /planned divides memory that stays.*leave the policy out/ };
+    assert.throws(() => policyOf({ ...budget, cachePolicy: 'planned' }), refused);
+    assert.throws(() => policyOf(budget, 'worker: {cache_policy: planned}'), refused);
+    assert.equal(policyOf({ ...budget, cachePolicy: 'residency' }), 'residency');
+    assert.equal(policyOf({ ...budget, experts: 'workers', cachePolicy: 'planned' }), 'planned');
+    assert.equal(policyOf({ cachePolicy: 'planned' }), 'planned');
   });
 });
 

@@ -70,7 +70,7 @@ describe('settings of a daemon', () => {
       placement: { groupSize: 'auto', spread: 'group', homes: 'group', replicas: 1 },
       shadow: { precision: 'int8', quantize: 'projections' },
       worker: {
-        ...{ slots: 'auto', cacheBytes: 0, cachePolicy: 'planned', replanPasses: 300, pools: null },
+        ...{ slots: 'auto', cacheBytes: 0, cachePolicy: 'planned', yields: false, replanPasses: 300, pools: null },
         ...{ decompressionThreads: 0, directIo: false, readDepth: 'auto', hostMemory: 0 },
       },
       network: { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 30_000, reconnectDelayMs: 500 },
@@ -152,7 +152,7 @@ describe('settings of a daemon', () => {
   host_memory: 8 MiB}
 nodes: [{id: a, role: worker}, {id: b, role: worker, cache: 2 MiB}]`;
     assert.deepEqual(settle('worker', { model: 'p', id: 'a' }, cached).worker, {
-      ...{ slots: 'auto', cacheBytes: 2 ** 20, cachePolicy: 'lru', replanPasses: 300, pools: null },
+      ...{ slots: 'auto', cacheBytes: 2 ** 20, cachePolicy: 'lru', yields: false, replanPasses: 300, pools: null },
       ...{ decompressionThreads: 3, directIo: true, readDepth: 6, hostMemory: 2 ** 23 },
     });
     assert.equal(settle('worker', { model: 'p', id: 'b' }, cached).worker.cacheBytes, 2 ** 21);
@@ -294,7 +294,7 @@ describe('flags of a daemon', () => {
     const { settings } = request;
     assert.equal(settings.cluster, 'demo');
     assert.deepEqual(settings.worker, {
-      ...{ slots: 1, cacheBytes: 4 * 2 ** 20, cachePolicy: 'fifo', replanPasses: 300, pools: null },
+      ...{ slots: 1, cacheBytes: 4 * 2 ** 20, cachePolicy: 'fifo', yields: false, replanPasses: 300, pools: null },
       ...{ decompressionThreads: 2, directIo: true, readDepth: 'auto', hostMemory: 'auto' },
     });
     assert.deepEqual([settings.id, settings.listenHost, settings.listenPort], ['w', '127.0.0.1', 0]);

@@ -13,7 +13,7 @@ import {
 } from '../../shared/residency/residency-planner.js';
 
 const COSTS = { bytes: { plain: 100, compressed: 80 }, loadMs: { compressed: 1, offloaded: 10 } };
-const PLENTY = { deviceBytes: 1e9, cacheBytes: 0, expertsPerLayer: 1, keepsPlain: true };
+const PLENTY = { deviceBytes: 1e9, cacheBytes: 0, expertsPerLayer: 1, keepsPlain: true, keepsCompressed: true };
 
 const layersOf = (count: number, layer: LayerResidency): LayerResidency[] => Array.from({ length: count }, () => layer);
 const evenly = (totalMs: number, layers: number): number[] => Array.from({ length: layers }, () => totalMs / layers);
@@ -38,6 +38,7 @@ const drawnRequest: fc.Arbitrary<ResidencyRequest> = fc
     cacheBytes: fc.integer({ min: 0, max: 20_000 }),
     expertsPerLayer: fc.integer({ min: 1, max: 4 }),
     keepsPlain: fc.boolean(),
+    keepsCompressed: fc.boolean(),
   })
   .map(({ computeMs, ...request }) => ({ ...request, layerComputeMs: computeMs.slice(0, request.layers.length) }));
 

@@ -33,21 +33,35 @@ describe('worker: a cache that is planned anew (policy residency)', () => {
     const residency = residencyOf(4, 4, [3, 5]);
     const slow = { computeMs: 1000, activated: 2 };
     const fast = { computeMs: 0, activated: 2 };
-    const [full, compressed] = totals(residency.plan(slow, LOAD));
+    const [full, compressed] = totals(residency.plan(slow, LOAD, 0));
     assert.ok(full + compressed < 8, 'less of each layer');
-    let plan = residency.plan(slow, LOAD);
-    for (let step = 0; plan !== null && step < 20; step += 1) plan = residency.plan(slow, LOAD);
+    let plan = residency.plan(slow, LOAD, 0);
+    for (let step = 0; plan !== null && step < 20; step += 1) plan = residency.plan(slow, LOAD, 0);
     assert.equal(plan, null, 'it comes to rest');
-    plan = residency.plan(fast, LOAD);
+    plan = residency.plan(fast, LOAD, 0);
     assert.ok(plan !== null && totals(plan)[0] + totals(plan)[1] > 0);
     let last = plan;
-    for (let step = 0; step < 20; step += 1) last = residency.plan(fast, LOAD) ?? last;
+    for (let step = 0; step < 20; step += 1) last = residency.plan(fast, LOAD, 0) ?? last;
     assert.deepEqual(totals(last), [4, 4], 'all entries are used again');
     assert.deepEqual([...(last ?? new Map<number, never>()).keys()], [3, 5]);
   });
 
+  it('gives way at once to what others take, and raises no more than they leave', () => {
+    const residency = residencyOf(8, 0, [3, 5]);
+    const bytes = 8 * EXPERT_BYTES.full;
+    assert.equal(residency.fit(LOAD, 0), null);
+    const lent = 3 * EXPERT_BYTES.full;
+    assert.equal(totals(residency.fit(LOAD, lent))[0], 5);
+    assert.equal(residency.capacities.full, 5);
+    assert.equal(residency.fit(LOAD, lent), null, 'it fits');
+    assert.equal(residency.plan({ computeMs: 0, activated: 2 }, LOAD, lent), null, 'there is no room to raise');
+    const raised = residency.plan({ computeMs: 0, activated: 2 }, LOAD, EXPERT_BYTES.full);
+    assert.equal(totals(raised)[0], 7, 'one of each layer');
+    assert.equal(totals(residency.fit(LOAD, bytes + 1))[0], 0, 'others have everything');
+  });
+
   it('plans nothing without layers', () => {
-    assert.equal(residencyOf(1, 1, []).plan({ computeMs: 1, activated: 1 }, LOAD), null);
+    assert.equal(residencyOf(1, 1, []).plan({ computeMs: 1, activated: 1 }, LOAD, 0), null);
   });
 
   it('never plans more than there are entries, nor more experts than a layer has', () => {
@@ -65,7 +79,7 @@ describe('worker: a cache that is planned anew (policy residency)', () => {
           const layers = Array.from({ length: layerCount }, (_, layer) => 2 * layer);
           const residency = residencyOf(full, compressed, layers);
           for (const passes of histories) {
-            const plan = residency.plan(passes, LOAD);
+            const plan = residency.plan(passes, LOAD, 0);
             if (plan === null) continue;
             const [keptFull, keptCompressed] = totals(plan);
             assert.ok(keptFull <= full && keptCompressed <= compressed);

@@ -42,6 +42,10 @@ class Worker {
     this.take(this.schedule.handle({ kind: 'memoryWanted', slots }));
   }
 
+  spare(slots: number): void {
+    this.take(this.schedule.handle({ kind: 'memoryWanted', slots, spareOnly: true }));
+  }
+
   takeBack(): void {
     const [slot] = this.schedule.room.absent;
     if (slot === undefined) return;
@@ -111,6 +115,27 @@ describe('memory of slots that others want', () => {
     worker.execute(0);
     worker.settle();
     assert.equal(worker.answered.length, 1);
+  });
+
+  it('is spare where the cache has slots with nothing in them, and comes back as far as it is planned', () => {
+    const worker = new Worker();
+    worker.execute(0);
+    worker.settle();
+    const { room } = worker.schedule;
+    worker.spare(KEPT);
+    assert.equal(worker.withoutMemory.size, KEPT - 1, 'the kept expert and the working slots stay');
+    assert.equal(room.cachePresent, 1);
+    assert.deepEqual(room.returning(1), []);
+    assert.equal(room.returning(2).length, 1);
+    assert.equal(room.returning(KEPT + 1).length, KEPT - 1);
+    worker.give(1);
+    worker.give(1);
+    assert.equal(room.cachePresent, 0);
+    assert.deepEqual(
+      room.returning(0).map((slot) => slot < WORKING),
+      [true],
+      'working slots come back whatever is planned',
+    );
   });
 
   it('is used again once it is back', () => {

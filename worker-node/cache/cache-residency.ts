@@ -3,8 +3,9 @@
  * whole (plain), kept compressed, or left on the disk (offloaded). The policy `residency`.
  */
 import type { LoadProfile } from '../../shared/planner/load-profile.js';
-import { NO_CAPACITIES, type PoolCapacities } from '../../shared/planner/pool-capacities.js';
+import { addCapacities, NO_CAPACITIES, type PoolCapacities } from '../../shared/planner/pool-capacities.js';
 import {
+  fitResidency,
   type LayerResidency,
   planResidency,
   type ResidencyCosts,
@@ -47,19 +48,48 @@ export class CacheResidency {
     );
   }
 
-  /** What each layer may keep from now on; null: as before. `load`: what loading has cost here. */
-  plan({ computeMs, activated }: SeenPasses, load: LoadProfile): ReadonlyMap<number, PoolCapacities> | null {
+  /** What all layers together may keep now. */
+  get capacities(): PoolCapacities {
+    if (this.layers.size === 0) return this.bounds.capacities;
+    return [...capacitiesOf(this.layers).values()].reduce(addCapacities);
+  }
+
+  /** What each layer may keep from now on; null: as before. `load`: what loading has cost here; `lentBytes`: what others have of `bytes`. */
+  plan(
+    { computeMs, activated }: SeenPasses,
+    load: LoadProfile,
+    lentBytes: number,
+  ): ReadonlyMap<number, PoolCapacities> | null {
     if (this.layers.size === 0) return null;
-    const { bytes, experts, expertBytes } = this.bounds;
+    const { experts, expertBytes } = this.bounds;
     // A pass loads what it is asked for, not the whole layer: an expert's share of that.
     const { change, layers } = planResidency({
       layers: [...this.layers.values()],
       costs: residencyCosts(load, expertBytes, activated / experts),
       layerComputeMs: [...this.layers.keys()].map(() => computeMs / this.layers.size),
-      ...{ deviceBytes: bytes, cacheBytes: 0, expertsPerLayer: EXPERTS_PER_LAYER, keepsPlain: true },
+      ...{ ...this.room(lentBytes), expertsPerLayer: EXPERTS_PER_LAYER, keepsPlain: true },
     });
-    if (change === 'none') return null;
-    const fitting = withinEntries(layers, this.bounds.capacities, change === 'raised');
+    return change === 'none' ? null : this.adopt(layers, change === 'raised');
+  }
+
+  /** As `plan`, but only what others have taken counts: kept experts give way to it at once. */
+  fit(load: LoadProfile, lentBytes: number): ReadonlyMap<number, PoolCapacities> | null {
+    const costs = residencyCosts(load, this.bounds.expertBytes, 1);
+    const layers = fitResidency({ layers: [...this.layers.values()], costs, ...this.room(lentBytes) });
+    return layers === null ? null : this.adopt(layers, false);
+  }
+
+  private room(lentBytes: number): { deviceBytes: number; cacheBytes: number; keepsCompressed: boolean } {
+    const { bytes, capacities } = this.bounds;
+    return {
+      deviceBytes: bytes,
+      cacheBytes: Math.min(bytes, lentBytes),
+      keepsCompressed: capacities.compressed > 0,
+    };
+  }
+
+  private adopt(layers: readonly LayerResidency[], exchanges: boolean): ReadonlyMap<number, PoolCapacities> {
+    const fitting = withinEntries(layers, this.bounds.capacities, exchanges);
     this.layers = new Map([...this.layers.keys()].map((layer, index) => [layer, fitting[index] ?? NOTHING_KEPT]));
     return capacitiesOf(this.layers);
   }
@@ -80,7 +110,10 @@ export function fillBudget(
     change: 'raised',
   };
   const layerComputeMs = plan.layers.map(() => 0);
-  const request = { deviceBytes: bytes, cacheBytes: 0, expertsPerLayer: EXPERTS_PER_LAYER, keepsPlain: true };
+  const request = {
+    ...{ deviceBytes: bytes, cacheBytes: 0, expertsPerLayer: EXPERTS_PER_LAYER },
+    ...{ keepsPlain: true, keepsCompressed: true },
+  };
   while (plan.change !== 'none') plan = planResidency({ layers: plan.layers, costs, layerComputeMs, ...request });
   return plan.layers.reduce(
     (sum, { plain, compressed }) => ({ ...sum, full: sum.full + plain, compressed: sum.compressed + compressed }),

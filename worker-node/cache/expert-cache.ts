@@ -63,9 +63,19 @@ export class ExpertCache implements SlotCache {
     return this.residency === null ? null : this.options.replanPasses;
   }
 
-  /** The pools of each layer from now on; null: as they are. */
-  replan(seen: SeenPasses, load: LoadProfile): ReadonlyMap<number, PoolCapacities> | null {
-    return this.residency?.plan(seen, load) ?? null;
+  /** The pools of each layer from now on; null: as they are. `lentBytes`: what others have of its memory. */
+  replan(seen: SeenPasses, load: LoadProfile, lentBytes: number): ReadonlyMap<number, PoolCapacities> | null {
+    return this.residency?.plan(seen, load, lentBytes) ?? null;
+  }
+
+  /** The same where others have taken more than the pools leave, whenever that is. */
+  fit(load: LoadProfile, lentBytes: number): ReadonlyMap<number, PoolCapacities> | null {
+    return this.residency?.fit(load, lentBytes) ?? null;
+  }
+
+  /** What all layers together may keep now. */
+  get capacities(): PoolCapacities {
+    return this.residency?.capacities ?? this.options.capacities;
   }
 
   /** Experts of the layer that are kept now; null: main has been told of just these. It is taken to be told. */
@@ -87,8 +97,8 @@ export class ExpertCache implements SlotCache {
     const kept: PoolCounts = { full: 0, compressed: 0, signMantissa: 0, exponent: 0 };
     for (const { state } of this.decisions.kept()) if (state !== 'missing') kept[state] += 1;
     const { missing: misses, ...hits } = uses;
-    const { policy, bytes, capacities } = this.options;
-    return { policy, bytes, capacities, kept, hits, misses };
+    const { policy, bytes } = this.options;
+    return { policy, bytes, capacities: this.capacities, kept, hits, misses };
   }
 }
 

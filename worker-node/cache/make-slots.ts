@@ -125,16 +125,16 @@ async function planCache(
   counts: ActivationCounts,
 ): Promise<CachePlan> {
   const { source, settings, log } = material;
-  const { cachePolicy: policy, pools } = settings.worker;
+  const { cachePolicy: policy, pools, yields } = settings.worker;
   const { groupSize } = settings.placement;
   const { expertLayers: layers, experts, expertsPerToken } = source.shape;
   const activated = groupSize === 'auto' ? 1 : Math.ceil(expertsPerToken / groupSize);
   const budgetBytes = plan.cacheBytes;
   const request = { budgetBytes, entryBytes: sizes.entryBytes, layers, experts, activated, counts };
-  // With homes of its own a worker is asked for a part of the experts only, and whole ones of these are what pays.
+  // With homes of its own a worker is asked for a part of the experts only, and whole ones of these are what pays. Only they give memory back.
   const written = pools === null ? null : { capacities: pools, usedBytes: budgetBytes, expected: null };
   const profile =
-    written !== null || poolsOf(policy).length === 1 || settings.placement.homes === 'strict'
+    written !== null || yields || poolsOf(policy).length === 1 || settings.placement.homes === 'strict'
       ? null
       : await profileMachine(material, sizes, profiledAtOnce(sizes, plan, activated));
   const cachePlan =

@@ -45,6 +45,8 @@ export interface ExpertServiceOptions {
   supply: ExpertSupply | null;
   /** Left out: nothing is kept in host memory. */
   hostMemory?: HostMemoryOptions | null;
+  /** Of the device's budget, for a worker whose memory others may have; left out: nobody may. */
+  freeDeviceBytes?: () => number;
   /** The device does nothing any more; every execute that was held has been answered with the error. Called once. */
   onDeviceLost?: (error: OdmoeError) => void;
 }
@@ -71,6 +73,7 @@ export class ExpertService {
   private nextTicket = 1;
   private evictions = 0;
   private deviceLost: OdmoeError | null = null;
+  private readonly freeDeviceBytes: (() => number) | null;
   private readonly onDeviceLost: (error: OdmoeError) => void;
   private turnEnd: Timer | null = null;
   private graceEnd: Timer | null = null;
@@ -78,6 +81,7 @@ export class ExpertService {
 
   constructor({ slots, maxRows, cache, decompressionThreads }: WorkerSlots, options: ExpertServiceOptions) {
     const { source, runtime, log, supply, hostMemory = null, onDeviceLost } = options;
+    this.freeDeviceBytes = options.freeDeviceBytes ?? null;
     this.log = log;
     this.onDeviceLost = onDeviceLost ?? (() => undefined);
     this.slots = slots;
@@ -134,7 +138,8 @@ export class ExpertService {
         return (room.absent.length - before) * slotBytes;
       },
       takeBack: (freeBytes) => {
-        for (const slot of room.absent.slice(0, Math.floor(freeBytes / slotBytes))) {
+        const wanted = room.returning(this.cache?.capacities.full ?? 0);
+        for (const slot of wanted.slice(0, Math.floor(freeBytes / slotBytes))) {
           if (!this.takeMemory(slot)) return;
         }
       },
@@ -219,11 +224,26 @@ export class ExpertService {
   /** Between two passes: what the cache keeps of each layer may change with what was seen of the last ones. */
   private replan(): void {
     const passes = this.cache?.replanPasses ?? null;
-    if (passes === null || this.timing.seen <= passes) return;
-    const capacities = this.cache?.replan(this.timing.take(), this.loader.loadProfile) ?? null;
+    if (passes === null || this.cache === null) return;
+    const { loadProfile } = this.loader;
+    const capacities =
+      this.timing.seen > passes
+        ? this.cache.replan(this.timing.take(), loadProfile, this.lentBytes)
+        : this.cache.fit(loadProfile, this.lentBytes);
     if (capacities === null) return;
     this.log.debug('the cache was planned anew', { capacities: [...capacities.values()] });
     this.handle({ kind: 'capacitiesChanged', capacities });
+    if (this.freeDeviceBytes === null) return;
+    // What is not to be kept any more is memory for rows, whether they ask for it already or not.
+    const spare = this.schedule.room.cachePresent - this.cache.capacities.full;
+    if (spare > 0) this.handle({ kind: 'memoryWanted', slots: spare, spareOnly: true });
+  }
+
+  /** Memory of the slots that others have. */
+  private get lentBytes(): number {
+    const absent = this.schedule.room.absent.length;
+    if (absent === 0 || this.freeDeviceBytes === null) return 0;
+    return Math.max(0, absent * this.slots.slotBytes - this.freeDeviceBytes());
   }
 
   loseMain(): void {

@@ -31,8 +31,8 @@ export type SlotEvent =
   | { kind: 'epochChanged' }
   /** The layers that this worker serves have changed, and with them which of them keep how many experts. */
   | { kind: 'capacitiesChanged'; capacities: ReadonlyMap<number, PoolCapacities> }
-  /** So many slots are to give their memory back, as far as they are idle; the last working slot never does. */
-  | { kind: 'memoryWanted'; slots: number }
+  /** So many slots are to give their memory back, as far as they are idle; the last working slot never does. `spareOnly`: slots of the cache with nothing in them. */
+  | { kind: 'memoryWanted'; slots: number; spareOnly?: boolean }
   /** A slot has its memory again. */
   | { kind: 'memoryTaken'; slot: number }
   /** Main is gone: nobody waits for anything any more. */

@@ -52,13 +52,29 @@ export class SlotRoom {
    * Lets go of the memory of so many slots, as far as that can be now. What the cache keeps goes first, the experts that are used least before
    * others; then empty working slots; then experts that are only foretold, even for the rows that want the memory: those would wait for
    * themselves. What is being loaded is left alone: whoever expects it would load it again at once. Who wants the memory asks again.
+   * `spareOnly`: nothing is dropped for it.
    */
-  giveMemoryBack(slots: number, schedule: SlotYielding): void {
+  giveMemoryBack(slots: number, schedule: SlotYielding, spareOnly = false): void {
     for (let left = slots; left > 0; left -= 1) {
-      const slot = this.idleSlot() ?? this.foretoldSlot(schedule);
+      const slot = spareOnly ? this.spareSlot() : (this.idleSlot() ?? this.foretoldSlot(schedule));
       if (slot === null) return;
       schedule.letGo(slot);
     }
+  }
+
+  /** Slots that are to take their memory again when it is free: all working ones, and of the cache's as many as it then has `cacheSlots`. */
+  returning(cacheSlots: number): number[] {
+    const isWorking = (slot: number): boolean => this.slots.isWorking(this.slots.at(slot));
+    const working = this.absent.filter(isWorking);
+    const ofCache = this.absent.filter((slot) => !isWorking(slot));
+    return [...working, ...ofCache.slice(0, Math.max(0, cacheSlots - this.cachePresent))];
+  }
+
+  /** Slots of the cache that have their memory. */
+  get cachePresent(): number {
+    const { absent, slots } = this;
+    const gone = absent.filter((slot) => !slots.isWorking(slots.at(slot))).length;
+    return slots.slots.length - slots.working.length - gone;
   }
 
   /** The slot has its memory again. */
@@ -90,15 +106,24 @@ export class SlotRoom {
     return this.slots.isWorking(victim) ? victim : this.idleSlot();
   }
 
+  /** Of the cache, with nothing in it. */
+  private spareSlot(): Slot | null {
+    const entry = this.cache?.retireFree() ?? null;
+    return entry === null ? null : this.idleOf(entry);
+  }
+
   private idleSlot(): Slot | null {
     const entry = this.cache?.retireFull() ?? null;
-    if (entry !== null) {
-      const slot = this.slots.ofCache(entry);
-      const isIdle = slot.attached.size === 0 && (slot.phase === 'empty' || slot.phase === 'loaded');
-      assertInvariant(isIdle, () => `nobody uses slot ${slot.index}, whose entry is free.`);
-      return slot;
-    }
+    if (entry !== null) return this.idleOf(entry);
     if (!this.canSpareWorking) return null;
     return this.slots.working.findLast(({ phase }) => phase === 'empty') ?? null;
+  }
+
+  /** Of an entry that has been taken out of use. */
+  private idleOf(entry: number): Slot {
+    const slot = this.slots.ofCache(entry);
+    const isIdle = slot.attached.size === 0 && (slot.phase === 'empty' || slot.phase === 'loaded');
+    assertInvariant(isIdle, () => `nobody uses slot ${slot.index}, whose entry is free.`);
+    return slot;
   }
 }

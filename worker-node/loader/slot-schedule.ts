@@ -131,7 +131,7 @@ export class SlotSchedule implements SlotYielding {
       case 'capacitiesChanged':
         return this.changeCapacities(event.capacities);
       case 'memoryWanted':
-        return this.room.giveMemoryBack(event.slots, this);
+        return this.room.giveMemoryBack(event.slots, this, event.spareOnly);
       case 'memoryTaken':
         return this.room.memoryTaken(this.slots.at(event.slot));
       case 'mainLost':
