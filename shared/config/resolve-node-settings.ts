@@ -208,7 +208,6 @@ function batchingSettings({ batching }: ClusterConfig, flags: DaemonFlags): Node
   };
 }
 
-/** Of main's own worker, which shares a device with a budget. */
 function requireYieldingPolicy(config: ClusterConfig, flags: DaemonFlags): void {
   if ((flags.experts ?? config.main.experts) === 'workers') return;
   if ((flags.cachePolicy ?? config.worker.cache_policy) === 'planned') throw invalid(config, PLANNED_STAYS);
