@@ -1,4 +1,5 @@
 /** Which experts a worker keeps in host memory, and how much of that memory it may take. Pure. */
+import { divideLayer } from '../residency/storage-hierarchy.js';
 
 /** An expert that could be held. */
 export interface HoldCandidate {
@@ -35,6 +36,66 @@ export function planHeldExperts(candidates: readonly HoldCandidate[], budgetByte
     chosen.push(candidate);
   }
   return chosen;
+}
+
+/** Stored bytes that loads get a second; null: not measured. */
+export interface LoadRates {
+  hostBytesPerS: number | null;
+  storageBytesPerS: number | null;
+}
+
+/** A held expert stays while its layer holds no more than so many times its part: measured rates are never quite the same. */
+const PART_TOLERANCE = 1.15;
+
+/**
+ * The experts to hold where the rest of each layer comes from storage at the same time (FluxMoE section 4.2, equations 6 to 8): of what a layer
+ * loads, host memory has its part by bandwidth, so that both end together, and no more than the layer's share of `budgetBytes`. In each layer those
+ * used most come first. What the device's cache has whole is not loaded: it stays held where the share has room, and is not filled in.
+ */
+export function planDividedExperts(
+  candidates: readonly HoldCandidate[],
+  budgetBytes: number,
+  rates: LoadRates,
+): HoldCandidate[] {
+  const layers = [...new Set(candidates.map(({ layer }) => layer))];
+  const shareBytes = budgetBytes / Math.max(1, layers.length);
+  const chosen = layers.flatMap((layer) => {
+    const ofLayer = candidates.filter((candidate) => candidate.layer === layer);
+    return divideHeld(ofLayer, shareBytes, rates).map((candidate, rank) => ({ candidate, rank }));
+  });
+  chosen.sort((left, right) => left.rank - right.rank || inOrder(left.candidate, right.candidate));
+  return chosen.map(({ candidate }) => candidate);
+}
+
+function divideHeld(ofLayer: readonly HoldCandidate[], shareBytes: number, rates: LoadRates): HoldCandidate[] {
+  const loaded = ofLayer.filter(({ isCached }) => !isCached);
+  const partBytes = hostPart(
+    loaded.reduce((sum, { bytes }) => sum + bytes, 0),
+    shareBytes,
+    rates,
+  );
+  const mostBytes = Math.min(shareBytes, partBytes * PART_TOLERANCE);
+  const byUse = (left: HoldCandidate, right: HoldCandidate): number =>
+    expectedUse(right) - expectedUse(left) || inOrder(left, right);
+  let takenBytes = 0;
+  const fits = ({ bytes }: HoldCandidate, limitBytes: number): boolean => {
+    if (takenBytes + bytes > limitBytes) return false;
+    takenBytes += bytes;
+    return true;
+  };
+  const part = loaded.sort(byUse).filter((candidate) => fits(candidate, candidate.isHeld ? mostBytes : partBytes));
+  const staying = ofLayer.filter((candidate) => candidate.isCached && candidate.isHeld).sort(byUse);
+  return [...part, ...staying.filter((candidate) => fits(candidate, shareBytes))];
+}
+
+/** Of a layer's stored bytes. Until both rates have been measured host memory has all that its share holds. */
+function hostPart(layerBytes: number, shareBytes: number, { hostBytesPerS, storageBytesPerS }: LoadRates): number {
+  if (hostBytesPerS === null || storageBytesPerS === null) return Math.min(layerBytes, shareBytes);
+  const { bytes } = divideLayer(layerBytes, [
+    { kind: 'host', bytesPerS: hostBytesPerS, capacityBytes: shareBytes },
+    { kind: 'storage', bytesPerS: storageBytesPerS, capacityBytes: Infinity },
+  ]);
+  return bytes[0] ?? 0;
 }
 
 /** One activation more than there are on record, so that held experts stay where nothing is known. */

@@ -118,6 +118,23 @@ describe('a simulated cluster that caches answers as the single-process engine d
     }
   }
 
+  it('with layers divided between host memory and storage', async function () {
+    const { worker } = CACHINGS['whole and compressed experts, divided anew every other pass'] as Caching;
+    const heldOf = async (cachePolicy: NodeSettings['worker']['cachePolicy']): Promise<number> => {
+      await holds('huffman', { worker: { ...worker, cachePolicy, hostMemory: 'auto' }, hits: [] });
+      const running = cluster as VirtualCluster;
+      await running.sleep(10_000);
+      const { nodes } = await running.status();
+      await stopVirtualCluster(this, running);
+      cluster = null;
+      return nodes.reduce((sum, { hostMemory }) => sum + (hostMemory?.experts ?? 0), 0);
+    };
+    const all = await heldOf('planned');
+    const part = await heldOf('residency');
+    // The emulated link brings both alike.
+    assert.ok(part >= 0.3 * all && part <= 0.65 * all, `${part} of ${all} experts`);
+  });
+
   it('with several answers at a time', async () => {
     const { worker } = CACHINGS['all pools'] as Caching;
     const running = (cluster = await VirtualCluster.start({ workers: 3, shadow: 'int8', worker: () => ({ worker }) }));

@@ -4,6 +4,7 @@ import {
   AUTOMATIC_MARGIN_BYTES,
   type HoldCandidate,
   hostMemoryBudget,
+  planDividedExperts,
   planHeldExperts,
   PRESSURE_BYTES,
 } from '../../shared/planner/host-memory-plan.js';
@@ -23,6 +24,55 @@ function keyOf({ layer, expert }: Pick<HoldCandidate, 'layer' | 'expert'>): stri
 }
 
 const bytesOf = (chosen: readonly HoldCandidate[]): number => chosen.reduce((sum, { bytes }) => sum + bytes, 0);
+
+describe('a layer divided between host memory and storage (FluxMoE, equations 6 to 8)', () => {
+  const layersOf = (layers: number, more: Partial<HoldCandidate> = {}): HoldCandidate[] =>
+    Array.from({ length: layers * 12 }, (_, index) => ({
+      ...{ layer: index % layers, expert: Math.floor(index / layers), bytes: 10 },
+      ...{ activations: index, isCached: false, isHeld: false, ...more },
+    }));
+  const counts = (chosen: readonly HoldCandidate[]): number[] =>
+    [0, 1, 2].map((layer) => chosen.filter((candidate) => candidate.layer === layer).length);
+  const rates = { hostBytesPerS: 300, storageBytesPerS: 100 };
+
+  it('ends together in every layer: those used most are held', () => {
+    const chosen = planDividedExperts(layersOf(3), 1e6, rates);
+    assert.deepEqual(counts(chosen), [9, 9, 9]);
+    assert.ok(chosen.every(({ expert }) => expert >= 3));
+    assert.deepEqual(counts(chosen.slice(0, 3)), [1, 1, 1], 'layers are filled evenly');
+    assert.deepEqual(counts(planDividedExperts(layersOf(3), 1e6, { ...rates, hostBytesPerS: 100 })), [6, 6, 6]);
+  });
+
+  it('has no more than the budget, each layer the same, and all of it until rates are known', () => {
+    assert.deepEqual(counts(planDividedExperts(layersOf(3), 125, rates)), [4, 4, 4]);
+    assert.deepEqual(counts(planDividedExperts(layersOf(3), 1e6, { ...rates, hostBytesPerS: null })), [12, 12, 12]);
+    assert.deepEqual(planDividedExperts([], 100, rates), []);
+  });
+
+  it('leaves out what the cache has whole, and drops nothing for a rate that has hardly changed', () => {
+    assert.deepEqual(planDividedExperts(layersOf(3, { isCached: true }), 1e6, rates), []);
+    assert.equal(planDividedExperts(layersOf(3, { isCached: true, isHeld: true }), 1e6, rates).length, 36);
+    const held = layersOf(3).map((candidate) => ({ ...candidate, isHeld: candidate.expert >= 3 }));
+    assert.deepEqual(counts(planDividedExperts(held, 1e6, { ...rates, hostBytesPerS: 260 })), [9, 9, 9]);
+    assert.deepEqual(counts(planDividedExperts(held, 1e6, { ...rates, hostBytesPerS: 100 })), [6, 6, 6]);
+  });
+
+  it('fits the budget, each expert once, and stays the same once it is held', () => {
+    const rate = fc.option(fc.integer({ min: 1, max: 1000 }));
+    const drawnRates = fc.record({ hostBytesPerS: rate, storageBytesPerS: rate });
+    fc.assert(
+      fc.property(candidates, fc.nat(600), drawnRates, (all, budget, drawn) => {
+        const chosen = planDividedExperts(all, budget, drawn);
+        assert.ok(bytesOf(chosen) <= budget + 1e-6);
+        const first = new Set(chosen.map(keyOf));
+        assert.equal(first.size, chosen.length);
+        const held = all.map((candidate) => ({ ...candidate, isHeld: first.has(keyOf(candidate)) }));
+        const again = new Set(planDividedExperts(held, budget, drawn).map(keyOf));
+        for (const key of first) assert.ok(again.has(key), `${key} is dropped again`);
+      }),
+    );
+  });
+});
 
 describe('experts to hold in host memory', () => {
   it('fit the budget, each once, and none that would still fit is left out', () => {

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { ActivationCounts } from '../../shared/planner/activation-counts.js';
+import type { LoadRates } from '../../shared/planner/host-memory-plan.js';
 import type { Runtime } from '../../shared/runtime/runtime.js';
 import {
   HOST_MEMORY_INTERVAL_MS,
@@ -22,6 +23,7 @@ describe('experts in host memory', () => {
   let nowMs: number;
   let tick: () => void;
   let cached: { layer: number; expert: number }[];
+  let rates: LoadRates | null;
   let memory: HostMemory | null;
 
   beforeEach(() => {
@@ -30,6 +32,7 @@ describe('experts in host memory', () => {
     freeBytes = 16 * GIB;
     nowMs = 0;
     cached = [];
+    rates = null;
     memory = null;
   });
 
@@ -50,7 +53,7 @@ describe('experts in host memory', () => {
     const numberOf = (layer: number, expert: number): number => layer * 100 + expert;
     return (memory = new HostMemory(
       { setting, source: testSource, counts, isHere },
-      { slots, numberOf, cached: () => cached, runtime, log: silentLog },
+      { slots, numberOf, cached: () => cached, rates: () => rates, runtime, log: silentLog },
     ));
   }
 
@@ -80,6 +83,23 @@ describe('experts in host memory', () => {
       ...{ budgetBytes: 2 * EXPERT_BYTES + 100, heldBytes: 2 * EXPERT_BYTES, experts: 2, filledBytes: 14 },
       ...{ loads: 0, loadedBytes: 0 },
     });
+  });
+
+  it('are of every layer what ends when storage ends, where layers are divided by bandwidth', async () => {
+    rates = { hostBytesPerS: 100, storageBytesPerS: 100 };
+    for (let expert = 0; expert < testSource.shape.experts; expert += 1) counts.add(1, expert, 50 + expert);
+    const half = testSource.shape.experts / 2;
+    const host = open('auto');
+    host.serve(LAYERS);
+    await fill(2 * half);
+    assert.equal(slots.holding, null, 'the other half is storage to bring');
+    assert.equal(slots.calls.filter((call) => /^hold 1\d\d$/.test(call)).length, half, 'though layer 1 is used more');
+    assert.equal(host.heldNumber(1, 0), null);
+    assert.notEqual(host.heldNumber(1, testSource.shape.experts - 1), null);
+    rates = null;
+    tick();
+    assert.ok(slots.holding !== null, 'by use all are held');
+    await fill(2 * half);
   });
 
   it('give way to others that are used clearly more, and not to those used a little more', async () => {

@@ -4,7 +4,13 @@ import type { Logger } from '../../shared/log/logger.js';
 import { type PartSizes, partSizes } from '../../shared/model/part-sizes.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { ActivationCounts } from '../../shared/planner/activation-counts.js';
-import { type HoldCandidate, hostMemoryBudget, planHeldExperts } from '../../shared/planner/host-memory-plan.js';
+import {
+  type HoldCandidate,
+  hostMemoryBudget,
+  type LoadRates,
+  planDividedExperts,
+  planHeldExperts,
+} from '../../shared/planner/host-memory-plan.js';
 import type { HostMemoryStatus } from '../../shared/rpc/kept-experts.js';
 import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
 
@@ -29,6 +35,8 @@ export interface HostMemoryParts {
   slots: Pick<ExpertSlots, 'hold' | 'cancelHold' | 'dropHeld'>;
   /** Under which the slots know the expert. */
   numberOf: (layer: number, expert: number) => number;
+  /** Where layers are divided by bandwidth: what loads get; null: those used most are held, whichever layer they are of. */
+  rates: () => LoadRates | null;
   /** Experts that the device's cache has whole. */
   cached: () => readonly { layer: number; expert: number }[];
   runtime: Pick<Runtime, 'every' | 'freeHostMemoryBytes' | 'nowMs'>;
@@ -174,7 +182,11 @@ export class HostMemory {
     const isResting = this.parts.runtime.nowMs() < this.restUntilMs;
     const freeBytes = this.parts.runtime.freeHostMemoryBytes();
     this.budgetBytes = hostMemoryBudget(this.options.setting, { freeBytes, heldBytes: this.heldBytes });
-    const wanted = planHeldExperts(this.candidates(), this.budgetBytes);
+    const rates = this.parts.rates();
+    const wanted =
+      rates === null
+        ? planHeldExperts(this.candidates(), this.budgetBytes)
+        : planDividedExperts(this.candidates(), this.budgetBytes, rates);
     const wantedKeys = new Set(wanted.map(({ layer, expert }) => this.keyOf(layer, expert)));
     for (const key of [...this.held.keys()]) if (!wantedKeys.has(key)) this.drop(key);
     return isResting ? undefined : wanted.find(({ isHeld }) => !isHeld);

@@ -267,6 +267,7 @@ export class ExpertService {
     return new HostMemory(hostMemory, {
       ...{ slots: this.slots, runtime, log },
       numberOf: (layer, expert) => this.loader.numberOf(layer, expert),
+      rates: () => ((this.cache?.replanPasses ?? null) === null ? null : this.loader.loadRates),
       cached: () => this.cache?.decisions.kept().filter(({ state }) => state === 'full') ?? [],
     });
   }

@@ -4,6 +4,7 @@ import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Logger } from '../../shared/log/logger.js';
 import { RunningMean } from './running-mean.js';
 import type { ExpertSource, ModelSource } from '../../shared/model/tensor-source.js';
+import type { LoadRates } from '../../shared/planner/host-memory-plan.js';
 import type { LoadProfile } from '../../shared/planner/load-profile.js';
 import { LoadCosts } from './load-costs.js';
 import { orderLoads, type PendingLoad } from './load-order.js';
@@ -79,6 +80,10 @@ export class ExpertLoader {
   /** What loading has cost so far. */
   get loadProfile(): LoadProfile {
     return this.costs.profile;
+  }
+
+  get loadRates(): LoadRates {
+    return this.costs.rates;
   }
 
   get loads(): number {

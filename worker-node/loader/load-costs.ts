@@ -2,7 +2,10 @@ import type { LoadOutcome } from '../../native/index.js';
 import { RunningMean } from './running-mean.js';
 import type { ExpertSource, TensorSource } from '../../shared/model/tensor-source.js';
 import type { KeptPart } from '../../shared/planner/cache-decisions.js';
+import type { LoadRates } from '../../shared/planner/host-memory-plan.js';
 import type { LoadProfile } from '../../shared/planner/load-profile.js';
+
+const MS_PER_S = 1000;
 
 /** What a load has read and what it has taken from memory. */
 export interface LoadedParts {
@@ -16,6 +19,9 @@ export class LoadCosts {
   private readonly exponentReadMs = new RunningMean();
   private readonly signMantissaReadMs = new RunningMean();
   private readonly decompressMs = new RunningMean();
+  /** Of loads that came from one of the two alone. */
+  private readonly fromHost = { bytes: 0, ms: 0 };
+  private readonly fromStorage = { bytes: 0, ms: 0 };
 
   /** `expert`: any one of the model's, `threads`: that decompress. */
   constructor(expert: ExpertSource, threads: number) {
@@ -35,6 +41,22 @@ export class LoadCosts {
     if (exponents.from === 'storage') this.exponentReadMs.add(outcome.exponentReadMs);
     if (signMantissa.from === 'storage') this.signMantissaReadMs.add(outcome.signMantissaReadMs);
     this.decompressMs.add(outcome.decompressMs);
+    this.addRate(outcome);
+  }
+
+  /** B_k of FluxMoE's section 4.2, where decoding counts too: the rate of the slower of both stages. */
+  get rates(): LoadRates {
+    const perS = ({ bytes, ms }: { bytes: number; ms: number }): number | null =>
+      bytes > 0 && ms > 0 ? (bytes / ms) * MS_PER_S : null;
+    return { hostBytesPerS: perS(this.fromHost), storageBytesPerS: perS(this.fromStorage) };
+  }
+
+  private addRate(outcome: LoadOutcome): void {
+    const { readBytes, hostBytes = 0, exponentReadMs, signMantissaReadMs, decompressMs } = outcome;
+    if (readBytes > 0 && hostBytes > 0) return;
+    const from = hostBytes > 0 ? this.fromHost : this.fromStorage;
+    from.bytes += hostBytes + readBytes;
+    from.ms += Math.max(exponentReadMs + signMantissaReadMs, decompressMs);
   }
 
   get profile(): LoadProfile {
