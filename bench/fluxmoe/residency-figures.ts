@@ -26,9 +26,10 @@ const CURVE_LEVELS = [1, 0.98, 0.96, 0.94, 0.92, 0.9, 0.8, 0.7];
 /** Times that differ by less are equal: the first layers of a pass have nothing to hide behind. */
 const EQUAL_SHARE = 0.02;
 
-/** Figure 9: passes of a session, and its sequences; each pass adds a position. */
+/** Figure 9: passes of a session, and the sequences of (a) and (b); each pass adds a position. */
 const SESSION_PASSES = 5100;
 const SESSION_BATCH = 256;
+const SMALL_SESSION_BATCH = 32;
 /** Of each interval between plannings so many passes are run, and stand for the others. */
 const SETTLING_PASSES = 2;
 const SAMPLED_PASSES = 2;
@@ -79,15 +80,32 @@ export async function residencyCurve(profile: ServerProfile): Promise<FigureResu
   };
 }
 
-/** Figure 9: the same session with all experts compressed, with the planner, and with moves within one layer at a time. */
+/** Figure 9: (a) the model that fits the cards, and (b) the one that hardly does. */
 export async function adaptationFigure(profile: ServerProfile): Promise<FigureResult> {
-  const session = await playSession(profile, profile.performance);
+  const large = await adaptationOf(profile, profile.performance, SESSION_BATCH);
+  const small = await smallAdaptation(profile);
+  return { cells: [...large.cells, ...small.cells], orders: [...large.orders, ...small.orders] };
+}
+
+/** Figure 9(b). The text has no number of its own for it. */
+async function smallAdaptation(profile: ServerProfile): Promise<FigureResult> {
+  const { cells, orders } = await adaptationOf(profile, profile.capacity, SMALL_SESSION_BATCH);
+  return {
+    cells: cells.map((each) => ({ ...each, what: `(b) ${each.what}`, paper: null })),
+    orders: orders.map((order) => ({ ...order, what: `(b) ${order.what}` })),
+  };
+}
+
+/** The same session with all experts compressed, with the planner, and with moves within one layer at a time. */
+async function adaptationOf(profile: ServerProfile, model: ServedModel, batch: number): Promise<FigureResult> {
+  const session = await playSession(profile, model, batch);
   const { steps, reclaimedBytes, points } = session;
   const shareOf = (of: 'adapted' | 'unbalanced'): number => Math.min(...points.map((point) => point[of] / point.fixed));
   const paper = PAPER.figure9;
   return {
     cells: [
       cell('figure9', 'experts offloaded of each layer and card', 'steps', steps, paper.steps),
+      cell('figure9', 'times that alpha is lowered', 'steps', session.changes, paper.steps),
       cell('figure9', 'memory that experts have given back', 'GB', reclaimedBytes / GB, paper.reclaimedGb),
       cell('figure9', 'alpha at the end', 'ratio', session.level),
       cell(
@@ -125,11 +143,13 @@ interface Session {
   points: SessionPoint[];
   /** Experts offloaded of each layer and card, on the mean: a step down takes one. */
   steps: number;
+  /** Plannings that took something. */
+  changes: number;
   reclaimedBytes: number;
   level: number;
 }
 
-function playSession(profile: ServerProfile, model: ServedModel): Promise<Session> {
+function playSession(profile: ServerProfile, model: ServedModel, batch: number): Promise<Session> {
   const work = new ServerWork(model, profile.gpu, profile.costs);
   const costs = residencyCosts(work);
   const start = uniform(work, { plain: 0, compressed: work.experts, offloaded: 0 });
@@ -141,7 +161,7 @@ function playSession(profile: ServerProfile, model: ServedModel): Promise<Sessio
     let inOneLayer = start;
     let changes = 0;
     for (let pass = REPLAN_PASSES; pass <= SESSION_PASSES; pass += REPLAN_PASSES) {
-      const load = { sequences: SESSION_BATCH, positions: Math.round(pass * profile.costs.contextShare) };
+      const load = { sequences: batch, positions: Math.round(pass * profile.costs.contextShare) };
       const measure = async (server: StreamingServer | undefined) =>
         server === undefined ? null : measurePasses(server, load, SETTLING_PASSES, SAMPLED_PASSES);
       const [atFixed, atAdapted, atUnbalanced] = [
@@ -157,9 +177,9 @@ function playSession(profile: ServerProfile, model: ServedModel): Promise<Sessio
         ...{ layers, costs, expertsPerLayer: model.gpus, keepsPlain: false, keepsCompressed: true },
         layerComputeMs: layerTimes(work, load),
         deviceBytes: work.freeBytes - work.windowBytes,
-        cacheBytes: 0,
+        cacheBytes: batch * work.sequenceBytes(load.positions),
       });
-      if (plan.change !== 'lowered') continue;
+      if (plan.change !== 'lowered' && plan.change !== 'forced') continue;
       inOneLayer = lowerOneLayer(inOneLayer, changes, costs, movedExperts(layers, plan.layers));
       layers = plan.layers;
       changes += 1;
@@ -168,7 +188,7 @@ function playSession(profile: ServerProfile, model: ServedModel): Promise<Sessio
     }
     const reclaimedBytes = residentBytes(start, costs) - residentBytes(layers, costs);
     const steps = movedExperts(start, layers) / (work.layers * model.gpus);
-    return { points, steps, reclaimedBytes, level: residencyLevel(layers) };
+    return { points, steps, changes, reclaimedBytes, level: residencyLevel(layers) };
   });
 }
 

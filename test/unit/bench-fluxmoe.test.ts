@@ -84,6 +84,14 @@ describe('bench fluxmoe', () => {
     assert.ok(layout.deviceBytes < work.freeBytes);
   });
 
+  it("gives keys and values the experts' memory where rho asks for nothing (figure 9b)", async () => {
+    const { cells } = await measureFigure('figure9', PROFILE);
+    const of = (what: string): number => cells.find((cell) => cell.what === what)?.ours ?? assert.fail(what);
+    assert.ok(of('(b) times that alpha is lowered') > 0 && of('(b) alpha at the end') < 1);
+    assert.ok(of('(b) planner over fixed alpha, least of all intervals') > 0.9);
+    assert.ok(cells.every(({ what, paper }) => !what.startsWith('(b)') || paper === null));
+  });
+
   it('figures are the same every time, and are reported beside the paper', async () => {
     const first = await measureFigure('figure6', PROFILE);
     assert.deepEqual(await measureFigure('figure6', PROFILE), first);
