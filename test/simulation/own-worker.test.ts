@@ -194,6 +194,14 @@ describe('a main with a worker of its own', () => {
     assert.deepEqual(running.deviceOf('main').violations, []);
   });
 
+  it('leaves rows their memory at once, without waiting for the next planning', async () => {
+    const running = await begin('local', { main: residency({ replanPasses: 100_000 }) });
+    const [, afterMany = 0] = await planWhileAnswering(running, growing);
+    const budget = residency().device.memoryBudgetBytes - MODEL_BYTES - DEVICE_BYTES.slotSharedBytes;
+    const ofSlots = budget - growing.length * BLOCK_BYTES;
+    assert.ok(afterMany > 0 && (2 + afterMany) * DEVICE_BYTES.slotBytes <= ofSlots, `${afterMany} experts are planned`);
+  });
+
   it('does not start where its budget holds no expert beside the model', async () => {
     const tooSmall = { device: { memoryBudgetBytes: 160_000 + 4 * 8000 } };
     await assert.rejects(begin('local', { main: tooSmall }), { code: /DEVICE_OUT_OF_MEMORY|CONFIG_INVALID/ });
