@@ -1,6 +1,6 @@
-// `npm test [-- MOCHA_OPTIONS]`: set-up, then every test that needs no GPU. Units, simulations and commands that start no daemon run on all
-// cores at a time. Tests of daemons run one after the other: they measure waits, and one cluster alone keeps a small machine busy.
-// The counts of both go to build/test-counts.json.
+// `npm test [-- MOCHA_OPTIONS]`: set-up, then every test that needs no GPU and is not long. Units, simulations and commands that start no
+// daemon come first, tests of daemons after them, because those measure waits: a whole machine that computes beside them is no help. Both
+// run on all cores. The counts go to build/test-counts.json. `npm run test:long` (`--long`): what takes longest, with counts of its own.
 import { rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
@@ -8,9 +8,15 @@ import { filesBelow, packageRoot } from './build-state.mjs';
 import { addCounts, runMocha } from './run-mocha.mjs';
 import { afterSetUp } from './setup.mjs';
 
-const COUNTS_PATH = join(packageRoot, 'build', 'test-counts.json');
+const LONG = process.argv.includes('--long');
+const COUNTS_PATH = join(packageRoot, 'build', LONG ? 'long-test-counts.json' : 'test-counts.json');
 /** Files that take longest begin first, so that nobody waits for them at the end. */
-const LONGEST = ['simulation/seeds', 'simulation/determinism', 'unit/cuda-operators', 'unit/native-operators'];
+const LONGEST = [
+  ...['simulation/seeds', 'simulation/determinism', 'unit/cuda-operators', 'unit/native-operators'],
+  ...['simulation/batching', 'integration/simulate-command'],
+  ...['integration/network/two-hosts', 'integration/demo-run', 'integration/fault-worker-processes'],
+  ...['integration/worker-daemon', 'integration/cuda-cluster'],
+];
 /** Tests of commands that start no daemon. */
 const WITHOUT_DAEMONS = /^dist\/test\/integration\/(generate-|plan-command|simulate-command)/;
 const SLOWEST_SHOWN = 12;
@@ -37,14 +43,15 @@ function report(runs) {
 afterSetUp('tests', () => {
   rmSync(COUNTS_PATH, { force: true });
   // With options such as --grep one of the runs may have nothing to do.
-  const given = process.argv.slice(2);
+  const given = process.argv.slice(2).filter((argument) => argument !== '--long');
   const options = given.length > 0 ? ['--no-fail-zero', ...given] : [];
-  const parallel = ['--parallel', '--jobs', String(availableParallelism())];
+  const parallel = [...options, '--parallel', '--jobs', String(availableParallelism())];
+  if (LONG) {
+    report([runMocha(testFiles('long'), options)]);
+    return;
+  }
   const integration = testFiles('integration');
   const commands = integration.filter((file) => WITHOUT_DAEMONS.test(file));
   const daemons = integration.filter((file) => !WITHOUT_DAEMONS.test(file));
-  report([
-    runMocha([...testFiles('unit', 'simulation'), ...commands], [...options, ...parallel]),
-    runMocha(daemons, options),
-  ]);
+  report([runMocha([...testFiles('unit', 'simulation'), ...commands], parallel), runMocha(daemons, parallel)]);
 });

@@ -81,9 +81,14 @@ export class ContextRoom implements SequenceRoom {
   get mostPositions(): number {
     const { bytesOf, limitBytes, maxPositions } = this.options;
     if (bytesOf(maxPositions) <= limitBytes) return maxPositions;
-    let positions = 0;
-    while (bytesOf(positions + CACHE_BLOCK_POSITIONS) <= limitBytes) positions += CACHE_BLOCK_POSITIONS;
-    return positions;
+    // More positions never take less. `fits` blocks do, and `tooMany` do not.
+    let [fits, tooMany] = [0, Math.ceil(maxPositions / CACHE_BLOCK_POSITIONS)];
+    while (tooMany - fits > 1) {
+      const blocks = Math.floor((fits + tooMany) / 2);
+      if (bytesOf(blocks * CACHE_BLOCK_POSITIONS) <= limitBytes) fits = blocks;
+      else tooMany = blocks;
+    }
+    return fits * CACHE_BLOCK_POSITIONS;
   }
 
   /** @throws DEVICE_OUT_OF_MEMORY where a request of so many positions could not be answered though it were the only one */

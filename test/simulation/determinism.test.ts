@@ -8,7 +8,7 @@ import { ReferenceAnswers } from '../../simulator/faults/reference-answers.js';
 import { runScenario } from '../../simulator/faults/run-scenario.js';
 
 const FROM = 700;
-const COUNT = 12;
+const COUNT = 4;
 const LIMIT_MS = 300_000;
 const BUSY_THREADS = 2;
 

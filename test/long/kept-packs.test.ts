@@ -6,8 +6,8 @@ import { openPack } from '../../packs/format/open-pack.js';
 import { REPRODUCIBLE_CODECS } from '../../packs/format/pack-codec.js';
 import { packageRoot } from '../../shared/config/package-root.js';
 import { SCENARIO_MODELS } from '../../simulator/faults/scenario.js';
-import { withTemporaryDirectory } from './tiny-checkpoint.js';
-import { directoryDigests } from './tiny-pack.js';
+import { withTemporaryDirectory } from '../unit/tiny-checkpoint.js';
+import { directoryDigests } from '../unit/tiny-pack.js';
 
 const KEPT = join(packageRoot(), 'test', 'fixtures', 'packs');
 

@@ -1,0 +1,15 @@
+import assert from 'node:assert/strict';
+import { availableParallelism } from 'node:os';
+import { happenedIn, runSeeds } from '../../bench/faults/run-seeds.js';
+
+/** Runs seeds on all cores: none breaks an invariant, and together they have met what seeds are there for. */
+export async function assertSeedsHold(from: number, count: number): Promise<void> {
+  const outcomes = await runSeeds({ from, count, processes: availableParallelism() });
+  assert.equal(outcomes.length, count);
+  const failures = outcomes.flatMap(({ seed, violations }) =>
+    violations.map(({ invariant, detail }) => `odmoe bench faults --seed ${seed}: ${invariant}: ${detail}`),
+  );
+  assert.deepEqual(failures, []);
+  const missing = Object.entries(happenedIn(outcomes)).filter(([, times]) => times === 0);
+  assert.deepEqual(missing, [], 'requests share passes and rows, and give memory back');
+}

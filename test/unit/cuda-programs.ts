@@ -1,0 +1,38 @@
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { packageRoot } from '../../shared/config/package-root.js';
+import { simulatedCuda, type SimulatedDevice } from '../integration/harness/simulated-cuda.js';
+
+export const RUN_LIMIT_MS = 600_000;
+
+interface Run {
+  stdout: string;
+  stderr: string;
+  /** Null: ended by a signal. */
+  status: number | null;
+}
+
+/** Runs a program of the build on a simulated device. */
+export async function runOnDevice(
+  program: string,
+  device: SimulatedDevice,
+  groups: readonly string[] = [],
+): Promise<Run> {
+  const path = join(packageRoot(), 'build', 'Release', program);
+  const options = { timeout: RUN_LIMIT_MS, env: { ...process.env, ...simulatedCuda(device) } };
+  try {
+    return { ...(await promisify(execFile)(path, [...groups], options)), status: 0 };
+  } catch (thrown) {
+    const { stdout = '', stderr = '', code } = thrown as { stdout?: string; stderr?: string; code?: unknown };
+    return { stdout, stderr: `${stderr}${String(thrown)}`, status: typeof code === 'number' ? code : null };
+  }
+}
+
+/** Runs the C++ tests of the CUDA backend (native/test/cuda); no group: all of them. */
+export async function assertOperatorsEqual(device: SimulatedDevice, groups: readonly string[]): Promise<void> {
+  const { stdout, stderr, status } = await runOnDevice('odmoe_cuda_tests', device, groups);
+  assert.equal(status, 0, `${stdout}\n${stderr}`);
+  assert.match(stdout, /[1-9]\d* passed, 0 failed/);
+}
