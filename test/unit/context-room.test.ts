@@ -210,6 +210,7 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
       room.requireFits(600);
       assert.throws(() => room.requireFits(2000), { code: 'DEVICE_OUT_OF_MEMORY' });
       assert.ok(room.mostPositions >= 512 && bytesOf(room.mostPositions) <= bytesOf(600));
+      assert.ok(bytesOf(room.mostPositions + CACHE_BLOCK_POSITIONS) > bytesOf(600), 'no block more would fit');
     });
 
     it('admits what fits beside what the others hold, and are going to', async () => {
