@@ -183,7 +183,5 @@ export interface ExpertSlots {
   cancelHold(): void;
   /** The memory goes back once no load reads it. Does nothing for an expert that is not held. */
   dropHeld(expert: number): void;
-  /** Host memory of all that are held. */
-  readonly heldBytes: number;
   dispose(): void;
 }

@@ -286,10 +286,6 @@ export class CheckedExpertSlots implements ExpertSlots {
     });
   }
 
-  get heldBytes(): number {
-    return calling(() => this.handle.heldBytes);
-  }
-
   dispose(): void {
     this.handle.dispose();
   }

@@ -151,6 +151,16 @@ describe('worker: what is seen of passes', () => {
     assert.deepEqual(timing.take(), { computeMs: 0, activated: 0 });
   });
 
+  it('counts passes of several answers that take turns each as one', () => {
+    const timing = new PassTiming();
+    for (const layer of [0, 2, 4]) {
+      assert.equal(timing.asked(at(1, 4, layer), 2, 10 * layer), layer === 0);
+      assert.equal(timing.asked(at(2, 9, layer), 2, 10 * layer + 5), layer === 0);
+    }
+    assert.equal(timing.seen, 2);
+    assert.deepEqual(timing.take(), { computeMs: 40, activated: 2 });
+  });
+
   it('another sequence, and the same position anew, are other passes', () => {
     const timing = new PassTiming();
     timing.asked(at(1, 4, 2), 1, 0);

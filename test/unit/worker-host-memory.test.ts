@@ -4,6 +4,7 @@ import { ActivationCounts } from '../../shared/planner/activation-counts.js';
 import type { LoadRates } from '../../shared/planner/host-memory-plan.js';
 import type { Runtime } from '../../shared/runtime/runtime.js';
 import {
+  FILLS_PER_PLAN,
   HOST_MEMORY_INTERVAL_MS,
   HostMemory,
   type HostMemoryOptions,
@@ -23,6 +24,7 @@ describe('experts in host memory', () => {
   let nowMs: number;
   let tick: () => void;
   let cached: { layer: number; expert: number }[];
+  let plannings: number;
   let rates: LoadRates | null;
   let memory: HostMemory | null;
 
@@ -32,6 +34,7 @@ describe('experts in host memory', () => {
     freeBytes = 16 * GIB;
     nowMs = 0;
     cached = [];
+    plannings = 0;
     rates = null;
     memory = null;
   });
@@ -51,9 +54,13 @@ describe('experts in host memory', () => {
       },
     };
     const numberOf = (layer: number, expert: number): number => layer * 100 + expert;
+    const cachedNow = (): typeof cached => {
+      plannings += 1;
+      return cached;
+    };
     return (memory = new HostMemory(
       { setting, source: testSource, counts, isHere },
-      { slots, numberOf, cached: () => cached, rates: () => rates, runtime, log: silentLog },
+      { slots, numberOf, cached: cachedNow, rates: () => rates, runtime, log: silentLog },
     ));
   }
 
@@ -100,6 +107,28 @@ describe('experts in host memory', () => {
     tick();
     assert.ok(slots.holding !== null, 'by use all are held');
     await fill(2 * half);
+  });
+
+  it('are planned once for many fills, and anew where the host runs short in between', async () => {
+    const all = LAYERS.length * testSource.shape.experts;
+    const host = open('auto');
+    host.serve(LAYERS);
+    await fill(all);
+    assert.equal(slots.holding, null);
+    assert.equal(new Set(slots.calls).size, all, 'none is read twice');
+    assert.equal(plannings, Math.ceil(all / FILLS_PER_PLAN) + 1);
+  });
+
+  it('are not read twice where a plan is made while they are', async () => {
+    const host = open(2 * EXPERT_BYTES);
+    host.serve(LAYERS);
+    tick();
+    await fill(1);
+    tick();
+    await fill(1);
+    assert.equal(slots.holding, null);
+    assert.deepEqual(slots.calls, ['hold 100', 'hold 101']);
+    assert.equal(host.status.experts, 2);
   });
 
   it('give way to others that are used clearly more, and not to those used a little more', async () => {

@@ -19,6 +19,9 @@ export const HOST_MEMORY_INTERVAL_MS = 2000;
 /** After the host has refused memory, nothing is filled for so long. */
 export const REFUSED_REST_MS = 30_000;
 
+/** Fills between two plannings: with tens of thousands of experts one takes as long as a fill. */
+export const FILLS_PER_PLAN = 16;
+
 /** What a worker's host memory is for, and what of it there is. */
 export interface HostMemoryOptions {
   /** worker.host_memory; not 0. */
@@ -61,6 +64,8 @@ export class HostMemory {
   private readonly sizes = new Map<number, number>();
   private readonly timer: Timer;
   private layers: readonly number[] = [];
+  /** What is to be filled next, as it was planned last. */
+  private due: HoldCandidate[] = [];
   private filling: Promise<void> | null = null;
   private closed = false;
   private restUntilMs = 0;
@@ -126,9 +131,8 @@ export class HostMemory {
   private adapt(): void {
     if (this.closed) return;
     const { heldBytes } = this;
-    let next: HoldCandidate | undefined;
     try {
-      next = this.replan();
+      this.replan();
     } catch (thrown) {
       this.parts.log.warn('what to keep in host memory could not be planned', { error: toOdmoeError(thrown) });
       return;
@@ -138,8 +142,8 @@ export class HostMemory {
       if (this.budgetBytes <= heldBytes) this.parts.slots.cancelHold();
       return;
     }
-    if (next === undefined) return;
-    this.filling = this.fill(next)
+    if (this.due.length === 0) return;
+    this.filling = this.fill()
       .catch((thrown: unknown) => {
         this.parts.log.warn('filling host memory has ended early', { error: toOdmoeError(thrown) });
       })
@@ -148,11 +152,21 @@ export class HostMemory {
       });
   }
 
-  /** One expert after the other, each chosen when the one before it is there. */
-  private async fill(first: HoldCandidate): Promise<void> {
-    for (let next: HoldCandidate | undefined = first; next !== undefined; next = this.replan()) {
+  /** One expert after the other, until a plan has none. */
+  private async fill(): Promise<void> {
+    for (let next = this.nextDue(); next !== undefined; next = this.nextDue()) {
       if (!(await this.hold(next)) || this.closed) return;
     }
+  }
+
+  /** Plans anew where all that was due has been filled. */
+  private nextDue(): HoldCandidate | undefined {
+    // A plan made during a fill has the expert of that fill, too.
+    const isOpen = ({ layer, expert }: HoldCandidate): boolean =>
+      !this.held.has(this.keyOf(layer, expert)) && !this.hasFailed(layer, expert);
+    this.due = this.due.filter(isOpen);
+    if (this.due.length === 0) this.replan();
+    return this.due.shift();
   }
 
   /** False: it was cancelled, and nothing more is to be filled for now. */
@@ -177,8 +191,8 @@ export class HostMemory {
     }
   }
 
-  /** Drops what is not to be held any more; returns what is to be filled in next. */
-  private replan(): HoldCandidate | undefined {
+  /** Drops what is not to be held any more, and says what is to be filled next. */
+  private replan(): void {
     const isResting = this.parts.runtime.nowMs() < this.restUntilMs;
     const freeBytes = this.parts.runtime.freeHostMemoryBytes();
     this.budgetBytes = hostMemoryBudget(this.options.setting, { freeBytes, heldBytes: this.heldBytes });
@@ -189,7 +203,7 @@ export class HostMemory {
         : planDividedExperts(this.candidates(), this.budgetBytes, rates);
     const wantedKeys = new Set(wanted.map(({ layer, expert }) => this.keyOf(layer, expert)));
     for (const key of [...this.held.keys()]) if (!wantedKeys.has(key)) this.drop(key);
-    return isResting ? undefined : wanted.find(({ isHeld }) => !isHeld);
+    this.due = isResting ? [] : wanted.filter(({ isHeld }) => !isHeld).slice(0, FILLS_PER_PLAN);
   }
 
   private candidates(): HoldCandidate[] {

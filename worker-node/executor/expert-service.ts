@@ -172,10 +172,11 @@ export class ExpertService {
   execute(request: Execute, reply: (reply: WorkerReply) => void): void {
     if (this.deviceLost !== null) throw this.deviceLost;
     const { pass, rows, layer, experts } = request;
-    if (this.timing.asked(request, experts.length, this.runtime.nowMs())) this.replan();
+    if (this.timing.asked(request, experts.length, this.runtime.nowMs())) this.tryToReplan();
     const firstTicket = this.nextTicket;
     this.executor.hold(firstTicket, request, (answer) => reply(this.withKept(layer, answer)));
-    if (this.cache === null) for (const { expert } of experts) this.hostMemory?.countUse(layer, expert);
+    // Rows that come in several messages are one use.
+    if (this.cache === null) for (const each of experts) if (each.last) this.hostMemory?.countUse(layer, each.expert);
     this.nextTicket += experts.length;
     try {
       experts.forEach(({ expert, last }, index) => {
@@ -216,9 +217,19 @@ export class ExpertService {
   /** Another placement, in which the worker's group serves these layers. */
   changeEpoch(layers: readonly number[]): void {
     this.handle({ kind: 'epochChanged' });
+    this.timing.take();
     const capacities = this.cache?.capacitiesFor(layers);
     if (capacities !== undefined) this.handle({ kind: 'capacitiesChanged', capacities });
     this.hostMemory?.serve(layers);
+  }
+
+  /** The cache goes on as it is where a plan cannot be made: answers do not need one. */
+  private tryToReplan(): void {
+    try {
+      this.replan();
+    } catch (thrown) {
+      this.log.warn('the cache could not be planned anew and stays as it is', { error: toOdmoeError(thrown) });
+    }
   }
 
   /** Between two passes: what the cache keeps of each layer may change with what was seen of the last ones. */

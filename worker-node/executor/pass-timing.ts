@@ -1,13 +1,24 @@
 import type { PassLayer } from '../../shared/rpc/messages.js';
 import type { SeenPasses } from '../cache/cache-residency.js';
 
+/** Passes that take turns, as those of several answers do where main runs each on its own; more of them are not told apart. */
+const MOST_OPEN_PASSES = 64;
+
+interface OpenPass {
+  position: number;
+  layer: number;
+  arrivedMs: number;
+  stalledMs: number;
+}
+
 /**
- * How long passes take this worker, as far as it sees them: the time between main's requests for their layers, which is what loads of later layers can
- * hide behind. What a layer waited for a load is not counted. Pure: times come in.
+ * How long passes take this worker, as far as it sees them: the time between main's requests for their layers, which is what loads of
+ * later layers can hide behind. What a layer waited for a load is not counted. Pure: times come in.
  */
 export class PassTiming {
-  private current: { sequence: number; position: number; layer: number; arrivedMs: number; stalledMs: number } | null =
-    null;
+  /** By sequence; the one that was asked for last comes last. */
+  private readonly open = new Map<number, OpenPass>();
+  private latest: OpenPass | null = null;
   private passes = 0;
   private layerPasses = 0;
   private uses = 0;
@@ -21,21 +32,24 @@ export class PassTiming {
   /** Main asks for so many experts of a layer. Returns true where a pass begins. */
   asked({ pass, layer }: PassLayer, experts: number, nowMs: number): boolean {
     const { sequence, position } = pass;
-    const { current } = this;
-    const goesOn =
-      current?.sequence === sequence && current.position === position && current.layer <= layer ? current : null;
+    const open = this.open.get(sequence);
+    const goesOn = open !== undefined && open.position === position && open.layer <= layer ? open : null;
     if (goesOn === null) this.passes += 1;
     else this.spanMs += Math.max(0, nowMs - goesOn.arrivedMs - goesOn.stalledMs);
     this.layerPasses += 1;
     this.uses += experts;
-    this.current = { sequence, position, layer, arrivedMs: nowMs, stalledMs: 0 };
+    this.latest = { position, layer, arrivedMs: nowMs, stalledMs: 0 };
+    this.open.delete(sequence);
+    this.open.set(sequence, this.latest);
+    const [oldest] = this.open.keys();
+    if (this.open.size > MOST_OPEN_PASSES && oldest !== undefined) this.open.delete(oldest);
     return goesOn === null;
   }
 
-  /** An expert that main had asked for was not there before this time. */
+  /** An expert that main had asked for last was not there before this time. */
   stalled(untilMs: number): void {
-    if (this.current === null) return;
-    this.current.stalledMs = Math.max(this.current.stalledMs, untilMs - this.current.arrivedMs);
+    if (this.latest === null) return;
+    this.latest.stalledMs = Math.max(this.latest.stalledMs, untilMs - this.latest.arrivedMs);
   }
 
   /** Means of the passes since the last call; counting begins anew. */

@@ -54,7 +54,7 @@ Napi::Function ExpertSlotsHandle::define(Napi::Env env) {
        method_named<&ExpertSlotsHandle::execute_here>("executeHere"), method_named<&ExpertSlotsHandle::let_go>("letGo"),
        method_named<&ExpertSlotsHandle::take>("take"), method_named<&ExpertSlotsHandle::hold>("hold"),
        method_named<&ExpertSlotsHandle::cancel_hold>("cancelHold"), method_named<&ExpertSlotsHandle::drop_held>("dropHeld"),
-       property_named<&ExpertSlotsHandle::held_bytes>("heldBytes"), dispose_method()});
+       dispose_method()});
 }
 
 Napi::Value ExpertSlotsHandle::let_go(const Napi::CallbackInfo& info) {
@@ -156,10 +156,6 @@ Napi::Value ExpertSlotsHandle::cancel_hold(const Napi::CallbackInfo& info) {
 Napi::Value ExpertSlotsHandle::drop_held(const Napi::CallbackInfo& info) {
   runtime()->drop_held(to_int(info[0]));
   return info.Env().Undefined();
-}
-
-Napi::Value ExpertSlotsHandle::held_bytes(const Napi::CallbackInfo& info) {
-  return Napi::Number::New(info.Env(), static_cast<double>(runtime()->held_bytes()));
 }
 
 Napi::Value ExpertSlotsHandle::execute(const Napi::CallbackInfo& info) {
