@@ -1,6 +1,6 @@
 import { formatByteSize } from '../../shared/config/byte-size.js';
 import type { DeviceProfile } from '../../shared/emulation/device-profile.js';
-import type { SimulationResult } from '../../simulator/simulate/simulation-result.js';
+import type { CacheUses, SimulationResult } from '../../simulator/simulate/simulation-result.js';
 import { snakeCaseKeys } from '../../shared/json/snake-case.js';
 import { tableLines } from './table.js';
 
@@ -85,11 +85,15 @@ export function simulationJson(report: SimulationReport): unknown {
     ...{ recall: result.recall, acceptance: result.acceptance },
     ...{ passes: timing.passes.length, rowsPerPass: result.rowsPerPass, tokensPerPass: result.tokensPerPass },
     ...{ loads: result.loads, reloads: result.reloads, evictions: result.evictions, executions: result.executions },
-    ...{ cacheHits: result.cacheHits, restarts: timing.restarts },
+    ...{ cache: result.cache, restarts: timing.restarts },
     ...{ messages: timing.messages, sentBytes: timing.sentBytes },
     memory,
     events: result.events,
   });
+}
+
+function cacheLine({ full, partial, misses }: CacheUses): string {
+  return `${full} whole, ${partial} in part or compressed, ${misses} missed`;
 }
 
 /** Lines for people. */
@@ -112,9 +116,7 @@ export function simulationLines(report: SimulationReport): string[] {
     ['waits for loads', `${stallMsPerToken(result).toFixed(2)} ms a token`],
     ['recall', result.recall === null ? '-' : result.recall.toFixed(4)],
     ['drafts accepted', result.acceptance === null ? '-' : result.acceptance.toFixed(4)],
-    ...(result.cacheHits === null
-      ? []
-      : [['cache hits', `${result.cacheHits} of ${result.executions} experts`] satisfies [string, string]]),
+    ...(result.cache === null ? [] : [['cache uses', cacheLine(result.cache)] satisfies [string, string]]),
     ['tokens a pass', decoded(`${result.tokensPerPass.toFixed(2)} of ${result.rowsPerPass.toFixed(2)} positions`)],
   ];
   const width = Math.max(...figures.map(([name]) => name.length));

@@ -1,6 +1,7 @@
 import type { FinishedAnswer } from '../cluster/run-daemons.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Finished, NodeStatus, RoleName, Timing } from '../../shared/rpc/messages.js';
+import type { CacheStatus } from '../../shared/rpc/kept-experts.js';
 import type { ClusterTiming } from './cluster-timing.js';
 
 /** When an answer's tokens were there, from the request's arrival on. */
@@ -39,12 +40,19 @@ export interface SimulationResult {
   loads: number;
   evictions: number;
   executions: number;
-  /** Loads that found the expert, or a part of it, in the worker's cache; null: no worker has one. */
-  cacheHits: number | null;
+  /** Uses of the workers' caches, for executions and for predictions that were wrong; null: no worker has a cache. */
+  cache: CacheUses | null;
   memoryBytes: MemoryUse;
   timing: ClusterTiming;
   /** Of the virtual clock. */
   events: number;
+}
+
+/** How often an expert was there whole, in part or compressed, or not at all. */
+export interface CacheUses {
+  full: number;
+  partial: number;
+  misses: number;
 }
 
 /** What the daemons say of all answers, and what was recorded. */
@@ -74,11 +82,16 @@ export function summarize(
     loads: sum(ofWorkers, ({ loads }) => loads),
     evictions: sum(ofWorkers, ({ evictions }) => evictions),
     executions: sum(ofWorkers, ({ executions }) => executions),
-    cacheHits:
-      caches.length === 0
-        ? null
-        : sum(caches, ({ hits }) => hits.full + hits.compressed + hits.signMantissa + hits.exponent),
+    cache: caches.length === 0 ? null : usesOf(caches),
     ...{ memoryBytes: memoryUse(nodes), timing, events },
+  };
+}
+
+function usesOf(caches: readonly CacheStatus[]): CacheUses {
+  return {
+    full: sum(caches, ({ hits }) => hits.full),
+    partial: sum(caches, ({ hits }) => hits.compressed + hits.signMantissa + hits.exponent),
+    misses: sum(caches, ({ misses }) => misses),
   };
 }
 
