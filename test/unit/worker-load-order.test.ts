@@ -84,4 +84,17 @@ describe('worker: what loading costs', () => {
       ...{ threads: 5, shards: 2, tensors: 3 },
     });
   });
+
+  it('has the rates of storage and of host memory from loads that came from one of them alone', () => {
+    const costs = new LoadCosts(expert, 5);
+    const fromStorage = { exponents: stored, signMantissa: stored };
+    assert.deepEqual(costs.rates, { hostBytesPerS: null, storageBytesPerS: null });
+    costs.add(fromStorage, outcome({ readBytes: 4000, exponentReadMs: 1, signMantissaReadMs: 3, decompressMs: 2 }));
+    costs.add(fromStorage, outcome({ readBytes: 0, hostBytes: 6000, decompressMs: 2 }));
+    const rates = { hostBytesPerS: 3_000_000, storageBytesPerS: 1_000_000 };
+    assert.deepEqual(costs.rates, rates);
+    costs.add(fromStorage, outcome({ readBytes: 500, hostBytes: 500, decompressMs: 9 }));
+    costs.add({ exponents: kept, signMantissa: kept }, outcome({ readBytes: 0, decompressMs: 50 }));
+    assert.deepEqual(costs.rates, rates, 'of both, and of neither');
+  });
 });

@@ -53,7 +53,8 @@ export class LoadCosts {
 
   private addRate(outcome: LoadOutcome): void {
     const { readBytes, hostBytes = 0, exponentReadMs, signMantissaReadMs, decompressMs } = outcome;
-    if (readBytes > 0 && hostBytes > 0) return;
+    // Of both, or of neither: parts that the cache keeps say nothing of where others come from.
+    if (readBytes > 0 === hostBytes > 0) return;
     const from = hostBytes > 0 ? this.fromHost : this.fromStorage;
     from.bytes += hostBytes + readBytes;
     from.ms += Math.max(exponentReadMs + signMantissaReadMs, decompressMs);
