@@ -8,6 +8,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -167,6 +170,18 @@ void equals_serial_whatever_storage_does() {
   }
 }
 
+// A thread that is stuck cannot be joined: where the condition does not come true in time, the program ends.
+template <typename Condition>
+void yield_until(Condition holds, const char* what) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!holds()) {
+    std::this_thread::yield();
+    if (std::chrono::steady_clock::now() < end) continue;
+    std::fprintf(stderr, "storage reads: %s\n", what);
+    std::abort();
+  }
+}
+
 void has_several_reads_in_flight() {
   for (const int depth : {1, 2, 6, 16}) {
     auto owned = std::make_unique<DrawnQueue>(1, read_whole, 0);
@@ -175,7 +190,7 @@ void has_several_reads_in_flight() {
     loading.begin_all();
     const auto at_least = static_cast<size_t>(std::min(depth, 4));
     // Nothing may end before.
-    while (queue.most_in_flight() < at_least) std::this_thread::yield();
+    yield_until([&] { return queue.most_in_flight() >= at_least; }, "not as many reads are in flight as may be");
     queue.allow_all();
     loading.check_all();
     check(queue.most_in_flight() <= static_cast<size_t>(depth), "no more reads than the depth allows");
@@ -315,7 +330,6 @@ std::vector<std::unique_ptr<StorageQueue>> all_queues(int depth) {
   return queues;
 }
 
-// A wake that is lost leaves the waiting thread where it is, and the test with it.
 void loses_no_wake() {
   for (const int depth : {1, 4}) {
     for (const auto& queue : all_queues(depth)) {
@@ -333,8 +347,9 @@ void loses_no_wake() {
         told = i;
         queue->wake();
         // Now and then the waiting thread is let fall asleep.
-        while (i % 8 == 0 && seen < i) std::this_thread::yield();
+        if (i % 8 == 0) yield_until([&] { return seen >= i; }, "a wake was lost");
       }
+      yield_until([&] { return seen >= kWakes; }, "the last wake was lost");
       waiting.join();
     }
   }
