@@ -187,10 +187,6 @@ export class PacedExpertSlots implements ExpertSlots {
     this.handle.dropHeld(expert);
   }
 
-  get heldBytes(): number {
-    return this.handle.heldBytes;
-  }
-
   dispose(): void {
     this.holding?.();
     for (const { loading } of this.slots) loading?.cancel();

@@ -214,9 +214,6 @@ function recordingSlots(slots: ExpertSlots, lanes: Lanes): ExpertSlots {
     hold: (expert) => slots.hold(expert),
     cancelHold: () => slots.cancelHold(),
     dropHeld: (expert) => slots.dropHeld(expert),
-    get heldBytes() {
-      return slots.heldBytes;
-    },
     dispose: () => slots.dispose(),
   };
 }

@@ -66,7 +66,6 @@ export class TraceDevice implements Device {
 class TraceSlots implements ExpertSlots {
   readonly slotBytes = 0;
   readonly storageReads = ONE_READ_AT_A_TIME;
-  readonly heldBytes = 0;
 
   private registered = 0;
 
