@@ -4,7 +4,7 @@ import { tableLines, type TableColumn } from './table.js';
 const COLUMNS: readonly TableColumn[] = [
   { title: 'hop, us: p50/p99', align: 'left' },
   { title: 'round trip', align: 'right' },
-  { title: 'network', align: 'right' },
+  { title: 'transit', align: 'right' },
   { title: 'call', align: 'right' },
   { title: 'hand-off', align: 'right' },
   { title: 'execute', align: 'right' },
@@ -27,6 +27,6 @@ export function hopTable(hops: readonly WorkerHops[]): string[] {
   );
 }
 
-function cells({ roundTripMs, networkMs, callMs, handOffMs, executeMs, replyMs }: HopStages): string[] {
-  return [roundTripMs, networkMs, callMs, handOffMs, executeMs, replyMs].map((ms) => (ms * 1000).toFixed(0));
+function cells({ roundTripMs, transitMs, callMs, handOffMs, executeMs, replyMs }: HopStages): string[] {
+  return [roundTripMs, transitMs, callMs, handOffMs, executeMs, replyMs].map((ms) => (ms * 1000).toFixed(0));
 }

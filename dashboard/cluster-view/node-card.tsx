@@ -125,7 +125,7 @@ function HopTable({ node: { hops } }: { node: NodeView }): JSX.Element | null {
   const { median, p99 } = hops;
   const rows = [
     ['Hop', median.roundTripMs, p99.roundTripMs],
-    ['network', median.networkMs, p99.networkMs],
+    ['transit', median.transitMs, p99.transitMs],
     ['call', median.callMs, p99.callMs],
     ['hand-off', median.handOffMs, p99.handOffMs],
     ['execute', median.executeMs, p99.executeMs],

@@ -9,7 +9,7 @@ export const MAX_HOP_WORKERS = 1024;
 const US_PER_MS = 1000;
 
 /** In the order in which a window keeps them. */
-export const HOP_STAGES = ['roundTripMs', 'networkMs', 'callMs', 'handOffMs', 'executeMs', 'replyMs'] as const;
+export const HOP_STAGES = ['roundTripMs', 'transitMs', 'callMs', 'handOffMs', 'executeMs', 'replyMs'] as const;
 
 /** What a worker has told of the experts that it ran for one message: microseconds from the message's coming, but for executeUs. */
 export interface ToldHop {
@@ -44,7 +44,7 @@ export function clearHop(hop: ToldHop): void {
 
 /**
  * The stages of a hop, which add up to its round trip. Each side tells durations only, so no clocks need to agree; the way there and the way
- * back are one stage. Null: the worker has not told when it called its device (an older release).
+ * back are one stage (transit). Null: the worker has not told when it called its device (an older release).
  */
 export function hopStages(
   roundTripMs: number,
@@ -57,7 +57,7 @@ export function hopStages(
   const answeredMs = Math.max(calledMs + onDeviceMs, answeredUs / US_PER_MS);
   return {
     roundTripMs,
-    networkMs: Math.max(0, roundTripMs - answeredMs),
+    transitMs: Math.max(0, roundTripMs - answeredMs),
     callMs: calledMs,
     handOffMs: onDeviceMs - executeMs,
     executeMs,
@@ -111,10 +111,10 @@ class HopWindow {
     const count = Math.min(this.hops, HOPS_KEPT);
     const sorted = this.kept.map((values) => values.slice(0, count).sort());
     const ranked = (share: number): HopStages => {
-      const [roundTripMs = 0, networkMs = 0, callMs = 0, handOffMs = 0, executeMs = 0, replyMs = 0] = sorted.map(
+      const [roundTripMs = 0, transitMs = 0, callMs = 0, handOffMs = 0, executeMs = 0, replyMs = 0] = sorted.map(
         (values) => values[Math.max(0, Math.ceil(count * share) - 1)] ?? 0,
       );
-      return { roundTripMs, networkMs, callMs, handOffMs, executeMs, replyMs };
+      return { roundTripMs, transitMs, callMs, handOffMs, executeMs, replyMs };
     };
     this.figures = { hops: this.hops, median: ranked(0.5), p99: ranked(0.99) };
     return this.figures;

@@ -34,7 +34,7 @@ const ROLES: Readonly<Partial<Record<RoleName, string>>> = {
 };
 
 const HOP_LABELS: Readonly<Record<keyof HopStages, string>> = {
-  ...{ roundTripMs: 'round_trip', networkMs: 'network', callMs: 'call' },
+  ...{ roundTripMs: 'round_trip', transitMs: 'transit', callMs: 'call' },
   ...{ handOffMs: 'hand_off', executeMs: 'execute', replyMs: 'reply' },
 };
 
@@ -94,7 +94,7 @@ const GAUGES: readonly ClusterMetric[] = [
   },
   {
     name: 'odmoe_worker_hop_seconds',
-    help: "Stages of main's messages to a worker that load nothing: round_trip, and of it network, call, hand_off, execute, reply. Of the last hops.",
+    help: "Stages of main's messages to a worker that load nothing: round_trip, and of it transit (network and event loops), call, hand_off, execute, reply. Of the last hops.",
     labels: ['node', 'stage', 'quantile'],
     samples: ({ status: { workerHops = [] } }) =>
       workerHops.flatMap(({ worker: node, median, p99 }) => [

@@ -12,6 +12,16 @@ import { PrefixStore, type SharedRows } from './prefix-store.js';
 /** Who wants no rows for so long gives memory back where nobody else could run. */
 export const IDLE_MEMORY_LIMIT_MS = 2000;
 
+/** What bounds main's memory for rows. */
+export type LimitSetBy = 'context_memory' | 'memory_budget' | 'free_memory';
+
+/** What an operator can do about it. */
+export const TO_RAISE: Readonly<Record<LimitSetBy, string>> = {
+  context_memory: 'raise main.context_memory, or leave it out',
+  memory_budget: "raise main's memory budget (--memory-budget)",
+  free_memory: 'free memory where main runs, or say by main.context_memory how much it may take',
+};
+
 export interface ContextRoomOptions {
   readonly runtime: Pick<Runtime, 'nowMs'>;
   readonly model: Pick<Model, 'sequenceBytes'>;
@@ -21,6 +31,7 @@ export interface ContextRoomOptions {
   readonly experts?: YieldingMemory | null;
   /** For the rows of all sequences, and of kept prefixes. */
   readonly limitBytes: number;
+  readonly limitSetBy: LimitSetBy;
   /** Most that a sequence of so many positions takes which shares nothing. */
   readonly bytesOf: (positions: number) => number;
   /** Of the model. */
@@ -71,6 +82,10 @@ export class ContextRoom implements SequenceRoom {
     return this.options.limitBytes;
   }
 
+  get limitSetBy(): LimitSetBy {
+    return this.options.limitSetBy;
+  }
+
   /** What the shortest answer takes. */
   get leastBytes(): number {
     const { bytesOf, maxPositions } = this.options;
@@ -93,13 +108,13 @@ export class ContextRoom implements SequenceRoom {
 
   /** @throws DEVICE_OUT_OF_MEMORY where a request of so many positions could not be answered though it were the only one */
   requireFits(positions: number): void {
-    const { bytesOf, limitBytes } = this.options;
+    const { bytesOf, limitBytes, limitSetBy } = this.options;
     const neededBytes = bytesOf(positions);
     if (neededBytes <= limitBytes) return;
     throw new OdmoeError(
       'DEVICE_OUT_OF_MEMORY',
       `prompt and answer may take ${positions} positions, which need ${formatByteSize(neededBytes)} of main's memory for rows, and ` +
-        `it has ${formatByteSize(limitBytes)}: ask for fewer tokens (max_tokens) or shorten the prompt, or raise main.context_memory`,
+        `it has ${formatByteSize(limitBytes)}: ask for fewer tokens (max_tokens) or shorten the prompt, or ${TO_RAISE[limitSetBy]}`,
     );
   }
 

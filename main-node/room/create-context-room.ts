@@ -6,7 +6,7 @@ import { isRecurrent } from '../../shared/model/model-shape.js';
 import { CACHE_BLOCK_POSITIONS, sequenceMemoryBytes } from '../../shared/model/sequence-memory.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Runtime } from '../../shared/runtime/runtime.js';
-import { ContextRoom } from './context-room.js';
+import { ContextRoom, type ContextRoomOptions, TO_RAISE } from './context-room.js';
 
 /** Passes of one size that there may be at a time. */
 export interface PlannedPasses {
@@ -37,19 +37,15 @@ export function createContextRoom(
 ): ContextRoom {
   const { device, model } = parts;
   const { shape } = model;
-  const passBytes = main.contextMemoryBytes === 'auto' ? bytesOfPasses(parts, passes) : 0;
   const room = new ContextRoom({
     ...{ model, device, experts, runtime: parts.runtime },
-    limitBytes:
-      main.contextMemoryBytes === 'auto'
-        ? bytesLeft(parts, passBytes, experts?.yieldableBytes ?? 0)
-        : main.contextMemoryBytes,
+    ...roomLimit(main.contextMemoryBytes, parts, passes, experts?.yieldableBytes ?? 0),
     bytesOf: bytesOfPositions(parts, passes),
     maxPositions: shape.maxPositions,
     isRecurrent: shape.layers.some(({ mixer }) => isRecurrent(mixer)),
     reusesPrefixes: main.reusePrefixes,
   });
-  requireRoomForABlock(room, main.contextMemoryBytes);
+  requireRoomForABlock(room);
   return room;
 }
 
@@ -75,26 +71,41 @@ function bytesOfPositions(
 }
 
 /** Rows come in blocks: where not one has room, each request would be refused. */
-function requireRoomForABlock(room: ContextRoom, contextMemoryBytes: number | 'auto'): void {
+function requireRoomForABlock(room: ContextRoom): void {
   if (room.mostPositions > 0) return;
-  const { limitBytes, leastBytes } = room;
-  const whatToDo =
-    contextMemoryBytes === 'auto'
-      ? "raise main's memory_budget, or free memory where it runs"
-      : 'raise main.context_memory, or leave it out';
+  const { limitBytes, leastBytes, limitSetBy } = room;
   throw new OdmoeError(
     'CONFIG_INVALID',
-    `main has ${formatByteSize(limitBytes)} for the rows of answers, and the shortest one takes ${formatByteSize(leastBytes)}: ${whatToDo}`,
+    `main has ${formatByteSize(limitBytes)} for the rows of answers, and the shortest one takes ${formatByteSize(leastBytes)}: ${TO_RAISE[limitSetBy]}`,
   );
 }
 
-/** What weights, passes and experts that stay leave of the budget; without one, a share of what is free. */
-function bytesLeft({ device, devices, runtime }: RoomParts, passBytes: number, yieldableBytes: number): number {
+/**
+ * What weights, passes and experts that stay leave of the budget; without one, a share of what is free. A size that somebody has set is a bound
+ * beside the budget, and no promise that the budget holds so much.
+ */
+function roomLimit(
+  setting: number | 'auto',
+  parts: RoomParts,
+  passes: readonly PlannedPasses[],
+  yieldableBytes: number,
+): Pick<ContextRoomOptions, 'limitBytes' | 'limitSetBy'> {
+  const { device, devices, runtime } = parts;
+  const { budgetBytes } = device.info();
+  if (setting !== 'auto' && budgetBytes === 0) return { limitBytes: setting, limitSetBy: 'context_memory' };
+  const passBytes = bytesOfPasses(parts, passes);
   const info = device.info();
   const left = (bytes: number): number => Math.max(0, Math.floor(bytes));
-  if (info.budgetBytes > 0) return left(info.budgetBytes - info.usedBytes - passBytes + yieldableBytes);
-  if (info.backend !== 'cuda') return left(runtime.freeHostMemoryBytes() * SHARE_OF_FREE_HOST_MEMORY);
-  return left((gpuBytes(info, devices) - info.usedBytes - passBytes) * SHARE_OF_FREE_GPU_MEMORY);
+  if (budgetBytes > 0) {
+    const limitBytes = left(budgetBytes - info.usedBytes - passBytes + yieldableBytes);
+    if (setting !== 'auto' && setting < limitBytes) return { limitBytes: setting, limitSetBy: 'context_memory' };
+    return { limitBytes, limitSetBy: 'memory_budget' };
+  }
+  const limitBytes =
+    info.backend === 'cuda'
+      ? left((gpuBytes(info, devices) - info.usedBytes - passBytes) * SHARE_OF_FREE_GPU_MEMORY)
+      : left(runtime.freeHostMemoryBytes() * SHARE_OF_FREE_HOST_MEMORY);
+  return { limitBytes, limitSetBy: 'free_memory' };
 }
 
 function gpuBytes({ name }: DeviceInfo, devices: Pick<Devices, 'cudaStatus'>): number {

@@ -83,7 +83,7 @@ export interface NodeView {
 /** Stages of a hop main -> worker -> main; they add up to its round trip in the mean, not in medians. */
 export interface HopView {
   roundTripMs: number;
-  networkMs: number;
+  transitMs: number;
   callMs: number;
   handOffMs: number;
   executeMs: number;

@@ -30,8 +30,8 @@ export interface WorkerWait {
 export interface HopStages {
   /** From the layer's first message to this worker's last result. */
   roundTripMs: number;
-  /** Both ways, with what event loops let wait. */
-  networkMs: number;
+  /** Network both ways, with what event loops let wait. */
+  transitMs: number;
   /** In the worker: from the message to the call of its device. */
   callMs: number;
   /** From there to the end in the worker's event loop, without the execution: threads that wake up. */

@@ -47,9 +47,9 @@ const IDLE: Omit<NodeView, 'id' | 'role' | 'address' | 'device' | 'memory'> = {
 };
 
 function hopOf(executeMs: number, times: number): HopView {
-  const [networkMs, callMs, handOffMs, replyMs] = [0.31 * times, 0.05 * times, 0.12 * times, 0.03 * times];
-  const roundTripMs = networkMs + callMs + handOffMs + executeMs + replyMs;
-  return { roundTripMs, networkMs, callMs, handOffMs, executeMs, replyMs };
+  const [transitMs, callMs, handOffMs, replyMs] = [0.31 * times, 0.05 * times, 0.12 * times, 0.03 * times];
+  const roundTripMs = transitMs + callMs + handOffMs + executeMs + replyMs;
+  return { roundTripMs, transitMs, callMs, handOffMs, executeMs, replyMs };
 }
 
 function worker(number: number, group: number | null, changes: Partial<NodeView> = {}): NodeView {

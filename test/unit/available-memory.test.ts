@@ -7,19 +7,43 @@ const STAT = `anon ${300 * MB}\nfile ${150 * MB}\nactive_file ${100 * MB}\ninact
 describe('memory that a process could take', () => {
   it('is what its control group leaves, whose file pages make room', () => {
     const group = { max: `${1000 * MB}\n`, current: `${460 * MB}\n`, stat: STAT };
-    assert.equal(leftInGroup(group), 680 * MB);
-    assert.equal(leftInGroup({ ...group, max: 'max\n' }), Infinity);
-    assert.equal(leftInGroup({ ...group, max: `${100 * MB}` }), 0);
+    assert.equal(leftInGroup(group, 'v2'), 680 * MB);
+    assert.equal(leftInGroup({ ...group, max: 'max\n' }, 'v2'), Infinity);
+    assert.equal(leftInGroup({ ...group, max: `${100 * MB}` }, 'v2'), 0);
   });
 
   it('looks at the group and at all around it', () => {
-    assert.deepEqual(ownGroups('1:cpu:/x\n0::/system.slice/odmoe.service\n'), [
-      '/sys/fs/cgroup/system.slice/odmoe.service',
-      '/sys/fs/cgroup/system.slice',
-      '/sys/fs/cgroup',
+    const folders = (text: string): string[] => ownGroups(text).map(({ folder, version }) => `${version} ${folder}`);
+    assert.deepEqual(folders('1:cpu:/x\n0::/system.slice/odmoe.service\n'), [
+      'v2 /sys/fs/cgroup/system.slice/odmoe.service',
+      'v2 /sys/fs/cgroup/system.slice',
+      'v2 /sys/fs/cgroup',
     ]);
-    assert.deepEqual(ownGroups('0::/\n'), ['/sys/fs/cgroup']);
-    assert.deepEqual(ownGroups('4:memory:/old\n'), []);
+    assert.deepEqual(folders('0::/\n'), ['v2 /sys/fs/cgroup']);
+    assert.deepEqual(folders('3:cpu,cpuacct:/x\n'), []);
+  });
+
+  it('knows groups of version 1, alone or beside the others', () => {
+    const folders = (text: string): string[] => ownGroups(text).map(({ folder, version }) => `${version} ${folder}`);
+    assert.deepEqual(folders('4:memory:/old\n'), ['v1 /sys/fs/cgroup/memory/old', 'v1 /sys/fs/cgroup/memory']);
+    assert.deepEqual(folders('4:hugetlb,memory:/\n0::/\n'), ['v2 /sys/fs/cgroup', 'v1 /sys/fs/cgroup/memory']);
+    const stat = `active_file 1\ninactive_file 1\ntotal_active_file ${20 * MB}\ntotal_inactive_file ${10 * MB}\n`;
+    const files: Record<string, string> = {
+      '/proc/self/cgroup': '7:memory:/docker/x\n',
+      '/sys/fs/cgroup/memory/memory.limit_in_bytes': '9223372036854771712\n',
+      '/sys/fs/cgroup/memory/memory.usage_in_bytes': `${900 * MB}\n`,
+      '/sys/fs/cgroup/memory/memory.stat': stat,
+      '/sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes': `${300 * MB}\n`,
+      '/sys/fs/cgroup/memory/docker/x/memory.usage_in_bytes': `${290 * MB}\n`,
+      '/sys/fs/cgroup/memory/docker/x/memory.stat': stat,
+    };
+    assert.equal(
+      availableMemoryBytes(
+        (path) => files[path] ?? null,
+        () => 800 * MB,
+      ),
+      40 * MB,
+    );
   });
 
   it('is the least of what groups and the system leave', () => {

@@ -3,7 +3,7 @@ import { bytesOfHop, liveHopsTable, ratioOf } from '../../bench/hop/live-hops.js
 import type { HopStages, LinkBytes, WorkerHops } from '../../shared/rpc/messages.js';
 
 const stages = (roundTripMs: number, executeMs: number): HopStages => ({
-  ...{ roundTripMs, networkMs: roundTripMs - executeMs, callMs: 0, handOffMs: 0, executeMs, replyMs: 0 },
+  ...{ roundTripMs, transitMs: roundTripMs - executeMs, callMs: 0, handOffMs: 0, executeMs, replyMs: 0 },
 });
 const worker = (id: string, hops: number, median = stages(1, 0.5)): WorkerHops => ({
   ...{ worker: id, hops, median, p99: median },

@@ -102,7 +102,7 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
       new ContextRoom({
         runtime: RUNTIME,
         model,
-        limitBytes,
+        ...{ limitBytes, limitSetBy: 'context_memory' },
         bytesOf,
         maxPositions: shape.maxPositions,
         isRecurrent: recurrent(shape),
@@ -143,6 +143,26 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
         () => create(leastBytes - 1),
         (error) => error instanceof OdmoeError && error.code === 'CONFIG_INVALID' && /raise main/.test(error.message),
       );
+    });
+
+    it('is the smaller one of the size that was set and of what the budget leaves, and names that one', () => {
+      const blockBytes = bytesOf(Math.min(CACHE_BLOCK_POSITIONS, shape.maxPositions));
+      const spareBytes = device.info().usedBytes + 64 * blockBytes;
+      const budgeted = Object.create(device, {
+        info: { value: () => ({ ...device.info(), budgetBytes: spareBytes }) },
+      }) as Device;
+      const parts = { device: budgeted, model, runtime: RUNTIME, devices: { cudaStatus } };
+      const create = (contextMemoryBytes: number | 'auto'): ContextRoom =>
+        createContextRoom({ main: { contextMemoryBytes, reusePrefixes: true } }, parts, [{ rows: 1, count: 1 }]);
+      const left = create('auto').limitBytes;
+      assert.ok(left > 0 && left < 64 * blockBytes);
+      const large = create(spareBytes * 2);
+      assert.deepEqual([large.limitBytes, large.limitSetBy], [left, 'memory_budget']);
+      const small = create(blockBytes);
+      assert.deepEqual([small.limitBytes, small.limitSetBy], [blockBytes, 'context_memory']);
+      const tooMany = shape.maxPositions * 1e6;
+      assert.throws(() => large.requireFits(tooMany), { code: 'DEVICE_OUT_OF_MEMORY', message: /--memory-budget/ });
+      assert.throws(() => small.requireFits(tooMany), { message: /raise main\.context_memory/ });
     });
 
     it('gives each the logits that it would have alone, within the limit', async () => {

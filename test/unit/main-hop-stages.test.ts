@@ -12,7 +12,7 @@ import {
 import type { HopStages } from '../../shared/rpc/messages.js';
 
 const stages = (roundTripMs: number): HopStages => ({
-  ...{ roundTripMs, networkMs: roundTripMs / 2, callMs: 0, handOffMs: 0, executeMs: roundTripMs / 2, replyMs: 0 },
+  ...{ roundTripMs, transitMs: roundTripMs / 2, callMs: 0, handOffMs: 0, executeMs: roundTripMs / 2, replyMs: 0 },
 });
 
 function hopOf(
@@ -35,7 +35,7 @@ describe('main: the stages of a hop', () => {
       Object.entries(found).map(([name, ms]: [string, number]) => [name, +ms.toFixed(6)]),
     );
     assert.deepEqual(rounded, {
-      ...{ roundTripMs: 1.5, networkMs: 0.55, callMs: 0.1, handOffMs: 0.15, executeMs: 0.65, replyMs: 0.05 },
+      ...{ roundTripMs: 1.5, transitMs: 0.55, callMs: 0.1, handOffMs: 0.15, executeMs: 0.65, replyMs: 0.05 },
     });
   });
 
@@ -55,8 +55,8 @@ describe('main: the stages of a hop', () => {
         const answeredUs = endedUs + replyUs;
         const roundTripMs = (answeredUs + networkUs) / 1000;
         const found = hopStages(roundTripMs, hopOf({ calledUs, endedUs, answeredUs, executeUs })) ?? assert.fail();
-        const { networkMs, callMs, handOffMs, executeMs, replyMs } = found;
-        const parts = [networkMs, callMs, handOffMs, executeMs, replyMs];
+        const { transitMs, callMs, handOffMs, executeMs, replyMs } = found;
+        const parts = [transitMs, callMs, handOffMs, executeMs, replyMs];
         assert.ok(parts.every((ms) => ms > -1e-9));
         assert.ok(Math.abs(parts.reduce((sum, ms) => sum + ms, 0) - roundTripMs) < 1e-6);
       }),
@@ -85,7 +85,7 @@ describe('main: the stages of a hop', () => {
     assert.deepEqual(
       lines.slice(1).map((line) => line.split(/\s{2,}/)),
       [
-        ['hop, us: p50/p99', 'round trip', 'network', 'call', 'hand-off', 'execute', 'reply'],
+        ['hop, us: p50/p99', 'round trip', 'transit', 'call', 'hand-off', 'execute', 'reply'],
         ['w', '1000/2000', '500/1000', '0/0', '0/0', '500/1000', '0/0'],
       ],
     );

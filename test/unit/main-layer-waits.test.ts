@@ -89,9 +89,9 @@ describe('main: what decode waits for', () => {
       [['a', 1]],
       'b tells nothing of them',
     );
-    const { roundTripMs = 0, networkMs = 0, handOffMs = 0 } = workerHops[0]?.median ?? {};
+    const { roundTripMs = 0, transitMs = 0, handOffMs = 0 } = workerHops[0]?.median ?? {};
     assert.deepEqual(
-      [roundTripMs, networkMs, handOffMs].map((ms) => Math.round(ms * 1000)),
+      [roundTripMs, transitMs, handOffMs].map((ms) => Math.round(ms * 1000)),
       [2000, 400, 400],
     );
   });

@@ -32,7 +32,7 @@ const MAIN: NodeIdentity = {
   device: 'cpu avx2, 2 threads',
   release: '0.1.0',
 };
-const HOP = { roundTripMs: 3, networkMs: 1, callMs: 0.25, handOffMs: 0.5, executeMs: 1, replyMs: 0.25 };
+const HOP = { roundTripMs: 3, transitMs: 1, callMs: 0.25, handOffMs: 0.5, executeMs: 1, replyMs: 0.25 };
 const WAIT = { worker: 'w', executes: 9, waitMs: 2.5, stallMs: 0.5 };
 const STATUS: StatusReply = {
   nodes: [],

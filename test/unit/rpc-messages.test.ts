@@ -315,7 +315,7 @@ const MEMBERS: Record<string, Record<string, true>> = {
   } satisfies Names<Messages.WorkerWait>,
   WorkerHops: { worker: true, hops: true, median: true, p99: true } satisfies Names<Messages.WorkerHops>,
   HopStages: {
-    ...{ roundTripMs: true, networkMs: true, callMs: true },
+    ...{ roundTripMs: true, transitMs: true, callMs: true },
     ...{ handOffMs: true, executeMs: true, replyMs: true },
   } satisfies Names<Messages.HopStages>,
   LinkBytes: {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { ActivationCounts } from '../../shared/planner/activation-counts.js';
-import type { LoadRates } from '../../shared/planner/host-memory-plan.js';
+import { type LoadRates, PRESSURE_BYTES } from '../../shared/planner/host-memory-plan.js';
 import type { Runtime } from '../../shared/runtime/runtime.js';
 import {
   FILLS_PER_PLAN,
@@ -117,6 +117,18 @@ describe('experts in host memory', () => {
     assert.equal(slots.holding, null);
     assert.equal(new Set(slots.calls).size, all, 'none is read twice');
     assert.equal(plannings, Math.ceil(all / FILLS_PER_PLAN) + 1);
+  });
+
+  it('are read only while the host has memory for the next one, whatever others have taken since the plan', async () => {
+    freeBytes = PRESSURE_BYTES * 1.25 + 8 * EXPERT_BYTES;
+    const host = open(64 * EXPERT_BYTES);
+    host.serve(LAYERS);
+    await fill(2);
+    freeBytes = PRESSURE_BYTES * 1.25;
+    await fill(1);
+    assert.equal(slots.holding, null);
+    assert.deepEqual(slots.calls, ['hold 100', 'hold 101', 'hold 102'], 'the one under way is kept');
+    assert.equal(host.status.experts, 3);
   });
 
   it('are not read twice where a plan is made while they are', async () => {

@@ -68,6 +68,7 @@ export class HostMemory {
   private due: HoldCandidate[] = [];
   private filling: Promise<void> | null = null;
   private closed = false;
+  private hasTold = false;
   private restUntilMs = 0;
   private heldBytes = 0;
   private budgetBytes = 0;
@@ -159,13 +160,14 @@ export class HostMemory {
     }
   }
 
-  /** Plans anew where all that was due has been filled. */
+  /** Plans anew where all that was due has been filled, or where others have taken the memory for it meanwhile. */
   private nextDue(): HoldCandidate | undefined {
     // A plan made during a fill has the expert of that fill, too.
     const isOpen = ({ layer, expert }: HoldCandidate): boolean =>
       !this.held.has(this.keyOf(layer, expert)) && !this.hasFailed(layer, expert);
     this.due = this.due.filter(isOpen);
-    if (this.due.length === 0) this.replan();
+    const [next] = this.due;
+    if (next === undefined || this.heldBytes + next.bytes > this.readBudget()) this.replan();
     return this.due.shift();
   }
 
@@ -182,7 +184,9 @@ export class HostMemory {
       return true;
     } catch (thrown) {
       const error = toOdmoeError(thrown);
-      this.parts.log.warn('an expert could not be read into host memory', { layer, expert, error });
+      // A pack that is damaged all over is worth one warning.
+      const level = this.failed.size === 0 ? 'warn' : 'info';
+      this.parts.log[level]('an expert could not be read into host memory', { layer, expert, error });
       if (number === null || error.code === 'DEVICE_LOST') this.end();
       // Memory may be there again later; the expert's bytes are as they are.
       else if (error.code === 'DEVICE_OUT_OF_MEMORY') this.restUntilMs = this.parts.runtime.nowMs() + REFUSED_REST_MS;
@@ -194,8 +198,8 @@ export class HostMemory {
   /** Drops what is not to be held any more, and says what is to be filled next. */
   private replan(): void {
     const isResting = this.parts.runtime.nowMs() < this.restUntilMs;
-    const freeBytes = this.parts.runtime.freeHostMemoryBytes();
-    this.budgetBytes = hostMemoryBudget(this.options.setting, { freeBytes, heldBytes: this.heldBytes });
+    this.readBudget();
+    this.tellOfLessThanAsked();
     const rates = this.parts.rates();
     const wanted =
       rates === null
@@ -204,6 +208,24 @@ export class HostMemory {
     const wantedKeys = new Set(wanted.map(({ layer, expert }) => this.keyOf(layer, expert)));
     for (const key of [...this.held.keys()]) if (!wantedKeys.has(key)) this.drop(key);
     this.due = isResting ? [] : wanted.filter(({ isHeld }) => !isHeld).slice(0, FILLS_PER_PLAN);
+  }
+
+  /** What may be held now, by the host's free memory: other workers of the host fill theirs at the same time. */
+  private readBudget(): number {
+    const freeBytes = this.parts.runtime.freeHostMemoryBytes();
+    this.budgetBytes = hostMemoryBudget(this.options.setting, { freeBytes, heldBytes: this.heldBytes });
+    return this.budgetBytes;
+  }
+
+  /** Once, with the first plan: later the host may be short for a moment. */
+  private tellOfLessThanAsked(): void {
+    const [{ setting }, { budgetBytes }] = [this.options, this];
+    if (!this.hasTold && setting !== 'auto' && budgetBytes < setting) {
+      this.parts.log.warn('the host has less free memory than worker.host_memory asks for: what is free is used', {
+        ...{ askedBytes: setting, budgetBytes },
+      });
+    }
+    this.hasTold = true;
   }
 
   private candidates(): HoldCandidate[] {

@@ -66,6 +66,6 @@ export function requirePools(wantedBytes: number, freeBytes: number, slots: numb
   throw new OdmoeError(
     'DEVICE_OUT_OF_MEMORY',
     `The pools of worker.pools take ${wantedBytes} bytes of device memory, and beside ${slots} slots the budget has ` +
-      `${freeBytes} left: make the pools smaller or give the worker a larger memory budget.`,
+      `${Math.max(0, freeBytes)} left: make the pools smaller or give the worker a larger memory budget.`,
   );
 }

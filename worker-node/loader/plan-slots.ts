@@ -52,7 +52,7 @@ export function planSlots(
       throw new OdmoeError(
         'DEVICE_OUT_OF_MEMORY',
         `One expert of this model takes ${slotBytes + sharedBytes} bytes of device memory, and the budget has ` +
-          `${freeBytes} left: give the worker a larger memory budget.`,
+          `${Math.max(0, freeBytes)} left: give it a larger memory budget (--memory-budget).`,
       );
     }
   }
