@@ -2,13 +2,16 @@ import type { NodeEnvironment } from '../engine/environment/node-environment.js'
 import { fillNodeDevice } from '../engine/devices/open-node-device.js';
 import { SharedDevice } from '../engine/devices/shared-device.js';
 import type { PromptEncoder } from '../engine/generation/prompt-encoder.js';
+import { residentFormat, wouldRound } from '../engine/loading/choose-resident.js';
 import { loadDenseWeights } from '../engine/loading/load-weights.js';
 import type { Device, Model } from '../native/index.js';
 import type { Pack } from '../packs/format/open-pack.js';
-import type { NodeSettings } from '../shared/config/node-settings.js';
+import type { NodeSettings, Resident } from '../shared/config/node-settings.js';
 import { mostActiveSequences } from '../shared/config/setting-limits.js';
 import { requireWanted } from '../shared/daemon/run-daemon.js';
+import { OdmoeError } from '../shared/errors/odmoe-error.js';
 import type { Logger } from '../shared/log/logger.js';
+import type { WeightFormat } from '../shared/model/tensor-source.js';
 import { openTokenizer } from '../shared/tokenizer/load-tokenizer.js';
 import type { Tokenizer } from '../shared/tokenizer/tokenizer.js';
 
@@ -22,6 +25,8 @@ export interface LoadedMain {
   sharedDevice: SharedDevice;
   deviceReason: string;
   weightBytes: number;
+  /** Form of its matrices that need not stay as they are shipped. */
+  weightFormat: WeightFormat;
   model: Model;
 }
 
@@ -34,6 +39,7 @@ export async function loadMain(
 ): Promise<LoadedMain> {
   const { runtime } = environment;
   const source = await environment.openPack(settings.modelPath);
+  requireExact(source, settings.main.resident);
   const tokenizer = await runtime.outside(() => openTokenizer(source.directory));
   const { maxActiveSequences, maxQueuedRequests } = settings.main;
   const queueLimit = mostActiveSequences(maxActiveSequences) + maxQueuedRequests;
@@ -46,6 +52,15 @@ export async function loadMain(
   }
 }
 
+/** Throws CONFIG_INVALID where the form would round the model's values. */
+function requireExact({ name, shippedFormat }: Pack, resident: Resident | null): void {
+  if (!wouldRound(shippedFormat, resident)) return;
+  throw new OdmoeError(
+    'CONFIG_INVALID',
+    `${name} is shipped as ${shippedFormat}, which bf16 would round: leave main.resident (--resident) out to keep it as shipped`,
+  );
+}
+
 function loadDevice(
   settings: NodeSettings,
   environment: NodeEnvironment,
@@ -55,18 +70,30 @@ function loadDevice(
 ): Promise<LoadedMain> {
   const { source } = opened;
   return fillNodeDevice(environment, settings, log, async ({ device: ownDevice, reason: deviceReason }) => {
+    const { resident } = settings.main;
+    const { format, choice } = await residentFormat(
+      ownDevice,
+      source.shippedFormat,
+      resident,
+      environment.chooseResident,
+    );
     const sharedDevice = new SharedDevice(ownDevice);
     const device = sharedDevice.open();
     const model = device.createModel(source.shape);
     try {
-      await loadDenseWeights(model, source, source.shippedFormat, () => requireWanted(abandoned));
+      await loadDenseWeights(model, source, format, () => requireWanted(abandoned));
     } catch (thrown) {
       model.dispose();
       throw thrown;
     }
     const { usedBytes, contextBytes } = device.info();
-    log.info('model loaded', { model: source.name, deviceMemoryBytes: usedBytes });
-    return { ...opened, device, sharedDevice, deviceReason, weightBytes: usedBytes - contextBytes, model };
+    const { fellBack } = model.residentWeights();
+    log.info('model loaded', {
+      ...{ model: source.name, deviceMemoryBytes: usedBytes, weights: format, keptAsShipped: fellBack },
+      ...(choice === null ? {} : { fixed4Speedup: choice.fixed4Speedup }),
+    });
+    const weightBytes = usedBytes - contextBytes;
+    return { ...opened, device, sharedDevice, deviceReason, weightBytes, weightFormat: format, model };
   });
 }
 

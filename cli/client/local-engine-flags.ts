@@ -3,6 +3,7 @@ import { realDevices } from '../../engine/environment/node-environment.js';
 import { LocalEngine, type LocalEngineOptions } from '../../engine/generation/local-engine.js';
 import { ARITHMETICS } from '../../shared/config/cluster-config.js';
 import { deviceFlag, type DeviceName, deviceNamed } from '../../shared/config/device-name.js';
+import { type Resident, RESIDENTS } from '../../shared/config/node-settings.js';
 import { THREADS_LIMIT } from '../../shared/config/setting-limits.js';
 import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
 import { createProgressBar } from '../../shared/terminal/progress-bar.js';
@@ -10,7 +11,7 @@ import { runtime } from './process-runtime.js';
 
 /** What addLocalEngineFlags gives a command's action. */
 export interface LocalEngineFlags {
-  resident?: 'bf16' | 'fixed4' | 'auto';
+  resident?: Resident;
   threads: number;
   device: DeviceName;
   arithmetic: (typeof ARITHMETICS)[number];
@@ -30,7 +31,7 @@ export function addLocalEngineFlags(command: Command): Command {
       new Option(
         '--resident <format>',
         'how the weights are kept in memory: fixed4 gives the same answer from fewer bytes, auto measures what is faster (default: as shipped)',
-      ).choices(['bf16', 'fixed4', 'auto']),
+      ).choices(RESIDENTS),
     )
     .option('--device <name>', 'auto (a GPU where one can be used), cpu, cuda or cuda:N', deviceFlag, 'auto')
     .addOption(

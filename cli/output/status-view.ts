@@ -78,6 +78,7 @@ export function statusLines(status: StatusReply, earlier: EarlierStatus | null):
       ROSTER_COLUMNS,
       status.nodes.map((node) => rosterRow(node, status)),
     ),
+    ...weightLines(status.nodes),
     ...rowLines(status.nodes),
     ...deviceLines(status.nodes),
     ...workerLines(status, earlier),
@@ -159,6 +160,16 @@ function memoryCells(node: NodeStatus): string[] {
     node.deviceMemoryBudgetBytes === 0 ? 'none' : formatBytes(node.deviceMemoryBudgetBytes),
     formatBytes(node.residentMemoryBytes),
   ];
+}
+
+/** What main's own weights take, and in which form. */
+function weightLines(nodes: readonly NodeStatus[]): string[] {
+  const told = nodes.filter(({ weightFormat }) => weightFormat !== '');
+  if (told.length === 0) return [];
+  const weights = told.map(({ identity, weightBytes, weightFormat }) => {
+    return `${identity.id} ${formatBytes(weightBytes)} as ${weightFormat}`;
+  });
+  return ['', `weights: ${weights.join('; ')}`];
 }
 
 /** Memory for the rows of sequences, where a node has any. */

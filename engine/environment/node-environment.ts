@@ -3,6 +3,7 @@ import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { measureQueuedReads, waitUntil } from '../../native/index.js';
 import { type Devices, NATIVE_DEVICES } from '../devices/devices.js';
+import { chooseResident, type ChooseResident } from '../loading/choose-resident.js';
 import type { MeasureReads } from '../planning/measure-read-depth.js';
 import type { DeviceEnvironment } from '../devices/open-node-device.js';
 import type { NodeSettings, RunningNode } from '../../shared/config/node-settings.js';
@@ -39,6 +40,8 @@ export interface NodeEnvironment {
   readonly dataDirectory: string;
   /** How fast storage is read; null: it is emulated, and nothing is to depend on the machine's. */
   readonly measureReads: MeasureReads | null;
+  /** Measures which form of weights is faster; null: devices are emulated, and nothing is to depend on the machine's. */
+  readonly chooseResident: ChooseResident | null;
 }
 
 /** Nodes do not import each other: who starts a main hands in how it starts a worker of its own. */
@@ -74,6 +77,7 @@ export function realEnvironment(
   return {
     ...{ runtime, devices },
     measureReads: emulation === null ? measureQueuedReads : null,
+    chooseResident: emulation === null ? chooseResident : null,
     transport: new GrpcTransport(runtime, networkPaceOf(emulation, runtime)),
     discovery: multicastDiscovery(runtime),
     openPack: (directory) => openServedPack(directory),

@@ -1,5 +1,5 @@
 import { type Device, type Model, type ResidentWeights } from '../../native/index.js';
-import type { EmulationSettings } from '../../shared/config/node-settings.js';
+import type { EmulationSettings, Resident } from '../../shared/config/node-settings.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { odmoeVersion } from '../../shared/config/odmoe-version.js';
 import type { ModelSource, WeightFormat } from '../../shared/model/tensor-source.js';
@@ -12,7 +12,7 @@ import { openTokenizer } from '../../shared/tokenizer/load-tokenizer.js';
 import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
 import { type DeviceEnvironment, fillRoleDevice } from '../devices/open-node-device.js';
 import type { DeviceWish } from '../devices/choose-device.js';
-import { chooseResident, type ResidentChoice } from '../loading/choose-resident.js';
+import { chooseResident, residentFormat, type ResidentChoice, wouldRound } from '../loading/choose-resident.js';
 import { loadDenseWeights, loadResidentExperts } from '../loading/load-weights.js';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { OutputFormats } from '../sampling/output-formats.js';
@@ -32,7 +32,7 @@ export interface LocalEngineOptions {
    * How the model's own weights are kept: as shipped (null, or 'bf16' for a model shipped so), or as 'fixed4', which computes the same
    * bits from three quarters of the bytes; 'auto' measures which of the two is faster. An emulated machine keeps them as shipped then.
    */
-  resident: 'bf16' | 'fixed4' | 'auto' | null;
+  resident: Resident | null;
   /** Weights of a shadow that predicts beside the model; null: none. */
   shadow: 'int8' | 'nf4' | 'fp16' | null;
   /** Rows of one pass of the prompt. */
@@ -78,7 +78,8 @@ export class LocalEngine {
   static async open(directory: string, options: LocalEngineOptions): Promise<LocalEngine> {
     const source = await openModelSource(directory);
     const tokenizer = await openTokenizer(source.directory);
-    const main = await loadResident('ROLE_MAIN', source, residentFormat(source, options), options);
+    requireExact(source, options.resident);
+    const main = await loadResident('ROLE_MAIN', source, options.resident, options);
     if (options.shadow === null) return new LocalEngine(source, tokenizer, options, main, null);
     try {
       const shadow = await loadResident('ROLE_SHADOW', source, options.shadow, options);
@@ -163,27 +164,26 @@ export class LocalEngine {
   }
 }
 
-/** Throws USAGE where the format would round the model's values. */
-function residentFormat(source: ModelSource, { resident, emulation }: LocalEngineOptions): WeightFormat | 'auto' {
-  if (resident === 'auto') return emulation === null ? 'auto' : source.shippedFormat;
-  if (resident !== 'bf16' || source.shippedFormat === 'bf16') return resident ?? source.shippedFormat;
+/** Throws USAGE where the form would round the model's values. */
+function requireExact({ name, shippedFormat }: ModelSource, resident: Resident | null): void {
+  if (!wouldRound(shippedFormat, resident)) return;
   throw new OdmoeError(
     'USAGE',
-    `${source.name} is shipped as ${source.shippedFormat}, which bf16 would round; leave --resident out to keep it as shipped`,
+    `${name} is shipped as ${shippedFormat}, which bf16 would round; leave --resident out to keep it as shipped`,
   );
 }
 
 async function loadResident(
   role: RoleName,
   source: ModelSource,
-  wanted: WeightFormat | 'auto',
+  wanted: WeightFormat | 'auto' | null,
   options: LocalEngineOptions,
 ): Promise<ResidentModel> {
   const profiled = role === 'ROLE_MAIN' ? 'cached' : 'shadow';
   const { environment, device, emulation } = options;
   return fillRoleDevice(environment, device, emulation, profiled, async ({ device, reason: deviceReason }) => {
-    const choice = wanted === 'auto' ? await chooseResident(device, source.shippedFormat) : null;
-    const format = wanted === 'auto' ? (choice?.format ?? source.shippedFormat) : wanted;
+    const measure = emulation === null ? chooseResident : null;
+    const { format, choice } = await residentFormat(device, source.shippedFormat, wanted, measure);
     const model = device.createModel(source.shape);
     try {
       const onProgress = options.onProgress ?? undefined;

@@ -19,6 +19,7 @@ interface OwnDevice {
   device: { info(): StatusDevice };
   deviceReason: string;
   weightBytes: number;
+  weightFormat: string;
 }
 
 /** Of sequences, and of those that are kept. */
@@ -36,14 +37,14 @@ interface Peers {
 /** main's own line of the status, then shadows', then workers' by id, each as it last told. */
 export function nodeStatuses(
   own: NodeIdentity,
-  { device, deviceReason, weightBytes }: OwnDevice,
+  { device, deviceReason, weightBytes, weightFormat }: OwnDevice,
   roster: Peers,
   figures: ProcessFigures,
   { keyValueBytes, prefixBytes }: RowBytes,
 ): NodeStatus[] {
   const main = {
     ...ownNodeStatus(own, figures, device.info(), deviceReason),
-    ...{ epoch: roster.epoch, weightBytes, keyValueBytes, prefixBytes },
+    ...{ epoch: roster.epoch, weightBytes, weightFormat, keyValueBytes, prefixBytes },
   };
   const workers = roster.connectedWorkers().sort((left, right) => (left.id < right.id ? -1 : 1));
   const peers = [...roster.connectedShadows(), ...workers];

@@ -6,7 +6,7 @@ import { REPLAN_PASSES } from '../residency/residency-planner.js';
 import { parseByteSize, parseContextMemory } from './byte-size.js';
 import { DEVICE_NAME_ERROR, isDeviceName, type DeviceName } from './device-name.js';
 import { HTTP_ADDRESS_ERROR, parseHttpAddress } from './http-address.js';
-import { EXPERT_STORAGES } from './node-settings.js';
+import { EXPERT_STORAGES, RESIDENTS } from './node-settings.js';
 
 export const DEFAULT_CLUSTER = 'odmoe';
 /** Where nothing else is said; under emulation the profile says it. */
@@ -209,6 +209,7 @@ export const clusterConfigSchema = z.strictObject({
     .strictObject({
       ...roleDevice,
       experts: choice(EXPERTS).default('workers'),
+      resident: choice(RESIDENTS).optional(),
       max_active_sequences: maxActiveSequences.default('auto'),
       max_queued_requests: wholeNumber(0, 1_000_000).default(64),
       max_context_positions: wholeNumber(0, 2 ** 31 - 1).default(0),

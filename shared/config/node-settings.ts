@@ -65,6 +65,11 @@ export interface NodeSettings {
     prefillRows: number;
     /** Rows of one prefill message to a worker. */
     miniBatchRows: number;
+    /**
+     * How its own BF16 matrices are kept: as shipped (null, or 'bf16' for a model shipped so), or as 'fixed4', which computes the same
+     * bits from fewer bytes; 'auto' measures which of the two is faster.
+     */
+    resident: Resident | null;
     /** A layer's experts load while the layer before runs; false: once the router has chosen, and rows follow when all are there. */
     prefillOverlap: boolean;
     /** How long a request waits for a worker when none is left. */
@@ -151,6 +156,10 @@ export interface NodeSettings {
   };
   log: { level: 'error' | 'warn' | 'info' | 'debug'; format: 'text' | 'json' };
 }
+
+/** In which form BF16 weights are kept that need not stay as they are shipped. */
+export const RESIDENTS = ['auto', 'bf16', 'fixed4'] as const;
+export type Resident = (typeof RESIDENTS)[number];
 
 /** Where main's door listens, and whom it lets in. */
 export interface HttpSettings {

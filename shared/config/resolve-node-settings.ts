@@ -7,7 +7,7 @@ import { stateDirectory, stateHome } from './state-directory.js';
 import { WORKER_BUDGET_DEFAULT_BYTES, defaultPort, type ClusterConfig, type ConfiguredNode } from './cluster-config.js';
 import { deviceNamed, type DeviceName } from './device-name.js';
 import { DEFAULT_HTTP_ADDRESS, type HttpAddress } from './http-address.js';
-import type { ExpertStorage, HttpSettings, KnownPeer, NodeSettings, RoleSetting } from './node-settings.js';
+import type { ExpertStorage, HttpSettings, KnownPeer, NodeSettings, Resident, RoleSetting } from './node-settings.js';
 
 /** What flags say; what is absent is the configuration's or the default's to say. */
 export interface DaemonFlags {
@@ -47,6 +47,7 @@ export interface DaemonFlags {
   precision?: NodeSettings['shadow']['precision'];
   quantize?: NodeSettings['shadow']['quantize'];
   experts?: NodeSettings['main']['experts'];
+  resident?: Resident;
   maxActive?: number | 'auto';
   batching?: boolean;
   maxRows?: number;
@@ -162,12 +163,12 @@ function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode 
       experts: flags.experts ?? main.experts,
       maxActiveSequences: flags.maxActive ?? main.max_active_sequences,
       ...{ maxQueuedRequests: main.max_queued_requests, prefillRows: main.prefill_rows },
+      resident: flags.resident ?? main.resident ?? null,
       maxContextPositions: flags.maxContext ?? main.max_context_positions,
       contextMemoryBytes: flags.contextMemory ?? main.context_memory,
       reusePrefixes: flags.reusePrefixes ?? main.reuse_prefixes,
-      miniBatchRows: main.mini_batch_rows,
+      ...{ miniBatchRows: main.mini_batch_rows, workerGraceMs: main.worker_grace_ms },
       prefillOverlap: flags.prefillOverlap ?? main.prefill_overlap,
-      workerGraceMs: main.worker_grace_ms,
       http: httpSettings(config, flags),
     },
     batching: batchingSettings(config, flags),
@@ -191,8 +192,7 @@ function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode 
     },
     worker,
     network: {
-      keepaliveIntervalMs: network.keepalive_interval_ms,
-      keepaliveTimeoutMs: network.keepalive_timeout_ms,
+      ...{ keepaliveIntervalMs: network.keepalive_interval_ms, keepaliveTimeoutMs: network.keepalive_timeout_ms },
       executeTimeoutMs: flags.executeTimeoutMs ?? network.execute_timeout_ms,
       reconnectDelayMs: network.reconnect_delay_ms,
     },

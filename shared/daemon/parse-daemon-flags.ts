@@ -32,7 +32,7 @@ import { HTTP_ADDRESS_ERROR, type HttpAddress, parseHttpAddress } from '../confi
 
 import { defaultClusterConfig, loadClusterConfig } from '../config/load-cluster-config.js';
 
-import { EXPERT_STORAGES, type NodeSettings, type RoleSetting } from '../config/node-settings.js';
+import { EXPERT_STORAGES, RESIDENTS, type NodeSettings, type RoleSetting } from '../config/node-settings.js';
 
 import { resolveNodeSettings, type DaemonFlags } from '../config/resolve-node-settings.js';
 
@@ -205,6 +205,12 @@ function addMainFlags(command: Command): void {
       new Option('--experts <where>', 'who runs experts: workers (default), this process alone, or both').choices(
         EXPERTS,
       ),
+    )
+    .addOption(
+      new Option(
+        '--resident <format>',
+        "how main's own weights are kept: fixed4 gives the same answers from fewer bytes, auto measures what is faster (default: as shipped)",
+      ).choices(RESIDENTS),
     )
     .option(
       '--group-size <count>',

@@ -62,6 +62,8 @@ export interface NodeStatus {
   deviceDriverUsedBytes: number | null;
   /** Main and shadow: the model's weights. */
   weightBytes: number;
+  /** Main: how its BF16 matrices are kept, 'bf16' or 'fixed4', or the form that the model is shipped in; '': not told. */
+  weightFormat: string;
   slots: number;
   slotsInUse: number;
   slotBytes: number;

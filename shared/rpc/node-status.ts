@@ -19,6 +19,7 @@ export function emptyNodeStatus(identity: NodeIdentity): NodeStatus {
     deviceContextBytes: 0,
     deviceDriverUsedBytes: null,
     weightBytes: 0,
+    weightFormat: '',
     slots: 0,
     slotsInUse: 0,
     slotBytes: 0,

@@ -164,7 +164,7 @@ export class SimulatedNode {
       openPack: (directory) => world.openPack(directory, runtime),
       openPrompts: ({ tokenizer }) => new InlinePromptEncoder(tokenizer, runtime),
       createHttpServer: null,
-      measureReads: null,
+      ...{ measureReads: null, chooseResident: null },
       ownWorker: { start: startWorker, watch: (...said) => this.watchOwnWorker(...said) },
       dataDirectory: world.dataDirectory,
     };

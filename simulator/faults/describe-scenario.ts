@@ -26,10 +26,10 @@ function describeShared({ settings }: ScenarioNode): string {
 function describeNode({ settings, startMs, wallSkewMs, fetches }: ScenarioNode): string {
   const { id, role, main, worker, shadow, device, mainAddress } = settings;
   const { maxActiveSequences, maxQueuedRequests, contextMemoryBytes, reusePrefixes } = main;
-  const { prefillRows, miniBatchRows, prefillOverlap, experts } = main;
+  const { prefillRows, miniBatchRows, prefillOverlap, experts, resident } = main;
   const ofRequests = { maxActiveSequences, maxQueuedRequests, contextMemoryBytes, reusePrefixes };
   const { slots, cachePolicy, pools } = worker;
-  const ofMain = fields({ ...ofRequests, prefillRows, miniBatchRows, prefillOverlap, experts });
+  const ofMain = fields({ ...ofRequests, prefillRows, miniBatchRows, prefillOverlap, experts, resident });
   const ofWorker = `${slots} slots, ${pools === null ? 'no cache' : `cache ${cachePolicy} (${fields(pools)})`}`;
   const ofRole = {
     main: experts === 'workers' ? ofMain : `${ofMain}, ${ofWorker}`,

@@ -9,6 +9,8 @@ import { MAIN, type DrawnLink, type DrawnPace, type ScenarioModel, type Scenario
 export const MAX_WORKERS = 8;
 /** Who runs main's experts; mostly workers of the LAN. */
 const EXPERTS_OF_MAIN = ['workers', 'workers', 'workers', 'local', 'both', 'both'] as const;
+/** How main keeps its own weights; auto is as shipped on devices that are emulated. */
+const RESIDENTS_OF_MAIN = [null, 'auto', 'fixed4'] as const;
 /** Where main listens. */
 const PORT = 7600;
 const SHORT_MS = { keepaliveIntervalMs: 300, keepaliveTimeoutMs: 200, executeTimeoutMs: 4000, reconnectDelayMs: 100 };
@@ -123,6 +125,7 @@ function drawSettings(
     main: {
       ...defaults.main,
       experts: role === 'main' ? random.fork('experts').pick(EXPERTS_OF_MAIN) : 'workers',
+      resident: random.fork('resident').pick(RESIDENTS_OF_MAIN),
       maxActiveSequences: random.pick(['auto', 'auto', 1, 2, 3, 4, 16] as const),
       maxQueuedRequests: random.pick([1, 8, 16]),
       contextMemoryBytes: drawContextMemory(random.fork('context'), model),

@@ -44,6 +44,7 @@ const PLAIN: readonly ((settings: NodeSettings) => NodeSettings)[] = [
   (settings) => ({ ...settings, worker: { ...settings.worker, hostMemory: 0 } }),
   (settings) => ({ ...settings, main: { ...settings.main, ...{ maxActiveSequences: 1, maxQueuedRequests: 16 } } }),
   (settings) => ({ ...settings, main: { ...settings.main, experts: 'workers' } }),
+  (settings) => ({ ...settings, main: { ...settings.main, resident: null } }),
   (settings) => ({ ...settings, main: { ...settings.main, contextMemoryBytes: 'auto' } }),
   (settings) => ({ ...settings, main: { ...settings.main, reusePrefixes: false } }),
   (settings) => ({ ...settings, batching: { ...settings.batching, ...{ maxRows: 512, maxDelayMs: 'auto' } } }),

@@ -40,6 +40,26 @@ describe('a cluster on real sockets answers as the single-process engine does, t
     assert.ok(finished.drafts !== null);
   });
 
+  it("with main's weights as fixed4, which take less of main's budget", async () => {
+    const request = requestFor([], { text: 'Name a fox.', raw: false, maxTokens: 8, ignoreEos: false });
+    const weightsAs = async (resident: 'fixed4' | null, memoryBudgetBytes: number) => {
+      const main = { main: { resident }, device: { memoryBudgetBytes } };
+      await answered({ model: 'demo', workers: 1, main }, request);
+      const [own] = (await (cluster as TestCluster).status()).nodes;
+      assert.ok(own !== undefined);
+      await cluster?.stop();
+      return own;
+    };
+    const shipped = await weightsAs(null, 0);
+    // Of what BF16 takes at the least, it holds fixed4 and rows beside it.
+    const fixed4 = await weightsAs('fixed4', shipped.deviceMemoryHighWaterBytes);
+    assert.deepEqual([shipped.weightFormat, fixed4.weightFormat], ['bf16', 'fixed4']);
+    const ratio = fixed4.weightBytes / shipped.weightBytes;
+    assert.ok(ratio > 0.7 && ratio < 0.95, `${ratio} of the bytes`);
+    assert.ok(fixed4.deviceMemoryUsedBytes >= fixed4.weightBytes);
+    assert.ok(fixed4.deviceMemoryHighWaterBytes <= shipped.deviceMemoryHighWaterBytes);
+  });
+
   it('with the demo model, in words', async () => {
     const request = requestFor([], {
       text: 'Tell me a story about a fox.',

@@ -177,6 +177,21 @@ describe('a simulated cluster answers as the single-process engine does, to the 
     assertSameAnswer(await cluster.ask(request), wanted);
   });
 
+  for (const [resident, format] of [
+    ['fixed4', 'fixed4'],
+    // Nothing is measured where devices are emulated.
+    ['auto', 'bf16'],
+  ] as const) {
+    it(`with main's own weights kept as ${resident} says`, async () => {
+      await holds({ workers: 2, shadow: 'int8', main: { main: { resident }, drafting: { rows: 4 } } });
+      const { nodes } = await (cluster as VirtualCluster).status();
+      assert.deepEqual(
+        nodes.map(({ weightFormat }) => weightFormat),
+        [format, '', '', ''],
+      );
+    });
+  }
+
   it('with more workers than experts', async () => {
     await holds({ workers: 11, main: { main: { miniBatchRows: 2 } } });
   });

@@ -50,7 +50,7 @@ describe('the address that a daemon advertises', () => {
           }),
         },
         deviceReason: 'as configured',
-        weightBytes: 0,
+        ...{ weightBytes: 0, weightFormat: 'bf16' },
       },
       {
         epoch: 1,

@@ -75,6 +75,14 @@ describe('the status of a cluster', () => {
     assert.equal(statusJson(STATUS)['own_worker_id'], null);
   });
 
+  it("says what main's weights take and in which form, where main tells it", () => {
+    assert.doesNotMatch(statusLines(STATUS, null).join('\n'), /weights:/);
+    const [main, ...others] = STATUS.nodes;
+    assert.ok(main !== undefined);
+    const told = { ...main, weightBytes: 3e6, weightFormat: 'fixed4' };
+    assert.ok(statusLines({ ...STATUS, nodes: [told, ...others] }, null).includes('weights: main 3.00 MB as fixed4'));
+  });
+
   it('says what rows of sequences take, where there are any', () => {
     assert.doesNotMatch(statusLines(STATUS, null).join('\n'), /rows of sequences/);
     const [main, ...others] = STATUS.nodes;

@@ -60,6 +60,8 @@ describe('cluster.yaml at the root', () => {
     expected.worker.cache_policy = 'planned';
     // The default gives way to another port where it is taken, which an address that is asked for does not.
     expected.main.http = DEFAULT_HTTP_ADDRESS;
+    // As shipped is the default, whichever form that is.
+    expected.main.resident = 'auto';
     // There is no default file.
     expected.main.api_keys = 'api-keys.txt';
     const { interface: interfaceAddress, ...discovery } = parsed.discovery;
@@ -251,5 +253,20 @@ describe('sizes', () => {
     ];
     for (const [text, bytes] of sizes) assert.equal(parseByteSize(text), bytes, String(text));
     assert.equal(formatByteSize(1.5 * 2 ** 30), '1.5 GiB');
+  });
+});
+
+describe('how main keeps its own weights', () => {
+  const residentOf = (source: string, flags: DaemonFlags = {}) =>
+    resolveNodeSettings('main', parseClusterConfig(source, 'c.yaml'), { model: 'p', ...flags }).main.resident;
+
+  it('is said by the flag, then by cluster.yaml, and is else as shipped', () => {
+    assert.equal(residentOf('main: {resident: fixed4}'), 'fixed4');
+    assert.equal(residentOf('main: {resident: fixed4}', { resident: 'auto' }), 'auto');
+    assert.equal(residentOf(''), null);
+  });
+
+  it('is no form that rounds', () => {
+    assert.match(faultsOf('main: {resident: int8}').join(), /one of auto, bf16, fixed4/);
   });
 });

@@ -49,7 +49,7 @@ describe('settings of a daemon', () => {
         ...{ instructionSet: 'auto', threads: 0, memoryBudgetBytes: 2 ** 30 },
       },
       main: {
-        ...{ experts: 'workers', maxActiveSequences: 'auto' },
+        ...{ experts: 'workers', resident: null, maxActiveSequences: 'auto' },
         maxQueuedRequests: 64,
         maxContextPositions: 0,
         contextMemoryBytes: 'auto',

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { chooseResident, residentFormat } from '../../engine/loading/choose-resident.js';
 import { loadDenseWeights, loadResidentExperts } from '../../engine/loading/load-weights.js';
 import { openModelSource } from '../../packs/open-model-source.js';
 import type { Model } from '../../native/index.js';
@@ -138,6 +139,16 @@ describe('loading weights', () => {
         assert.deepEqual(progress.at(-1), [6 * 3 * 320 * 2, 6 * 3 * 320 * 2]);
       },
     );
+  });
+
+  it('chooses no form where the device has no room to measure one, or is emulated', async () => {
+    const device = openTestDevice({ budgetBytes: 1_000_000 });
+    assert.deepEqual(await chooseResident(device, 'bf16'), { format: 'bf16', fixed4Speedup: null });
+    assert.equal(device.info().usedBytes, 0);
+    assert.deepEqual(await residentFormat(device, 'bf16', 'auto', null), { format: 'bf16', choice: null });
+    assert.deepEqual(await residentFormat(device, 'bf16', 'fixed4', null), { format: 'fixed4', choice: null });
+    assert.deepEqual(await residentFormat(device, 'mxfp4', null, chooseResident), { format: 'mxfp4', choice: null });
+    device.dispose();
   });
 
   it('refuses a norm that holds no number, by its role and layer', async () => {

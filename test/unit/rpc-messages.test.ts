@@ -43,7 +43,7 @@ const MEMBERS: Record<string, Record<string, true>> = {
     deviceReason: true,
     deviceContextBytes: true,
     deviceDriverUsedBytes: true,
-    weightBytes: true,
+    ...{ weightBytes: true, weightFormat: true },
     slots: true,
     slotsInUse: true,
     slotBytes: true,
