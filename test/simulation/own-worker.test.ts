@@ -74,6 +74,23 @@ describe('a main with a worker of its own', () => {
     });
   }
 
+  it('streams layers through its slots where a batch uses nearly all their experts, though nobody predicts any', async () => {
+    const requests = Array.from({ length: 12 }, (_, index) =>
+      requestFor([5 + 19 * index, 30 + index, 250 - 7 * index], { maxTokens: 16, ignoreEos: true }),
+    );
+    const notForetold = async (prefillOverlap: boolean): Promise<number> => {
+      const running = await begin('local', { main: { main: { prefillOverlap }, slots: 16 } });
+      await running.passing(Promise.all(requests.map((request) => running.ask(request))));
+      const { reloads, executions } = await ownOf(running);
+      await running.stop();
+      cluster = null;
+      return reloads / executions;
+    };
+    const [streamed, asked] = [await notForetold(true), await notForetold(false)];
+    assert.ok(streamed < 0.25, `${streamed} of the executions were not foretold`);
+    assert.ok(asked > 0.9, `${asked} of them without streaming`);
+  });
+
   it('shares its layers with the workers of the LAN, and goes on alone when they die', async () => {
     const running = await begin('both', { workers: 2 });
     const answer = await running.ask(REQUEST, undefined, (count) => {
