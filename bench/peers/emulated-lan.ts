@@ -1,10 +1,13 @@
-import { execFileSync, spawn, spawnSync, type ChildProcess } from 'node:child_process';
+import { execFile, execFileSync, spawn, spawnSync, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import { packageRoot } from '../../shared/config/package-root.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 
 const SUBNET = '10.213.78';
 const START_LIMIT_MS = 10_000;
+const STOP_GRACE_MS = 2_000;
 const BITS_PER_MBIT = 1e6;
 
 export interface LanOptions {
@@ -35,27 +38,30 @@ export class EmulatedLan {
     private readonly process: ChildProcess,
   ) {}
 
-  /** @throws USAGE where this machine has no namespaces, no compiler or no TAP devices */
-  static async start({ hosts, rateMbitPerS, roundTripUs, directory }: LanOptions): Promise<EmulatedLan> {
-    const program = buildSwitch(directory);
-    const lan = Array.from({ length: hosts }, (_, index) => ({
+  /** @throws USAGE where this machine has no namespaces, no compiler or no TAP devices; AbortError */
+  static async start(options: LanOptions, signal: AbortSignal): Promise<EmulatedLan> {
+    const { rateMbitPerS, roundTripUs, directory } = options;
+    const program = await buildSwitch(directory, signal);
+    const hosts = Array.from({ length: options.hosts }, (_, index) => ({
       namespace: `odmoe-peers-${process.pid}-${index}`,
       address: `${SUBNET}.${index + 1}`,
     }));
+    let child: ChildProcess | null = null;
     try {
-      for (const { namespace } of lan) ip('netns', 'add', namespace);
+      for (const { namespace } of hosts) ip('netns', 'add', namespace);
       const flags = [String(rateMbitPerS * BITS_PER_MBIT), String(roundTripUs / 2)];
-      const child = spawn(program, [...flags, ...lan.map(({ namespace }) => namespace)], {
+      child = spawn(program, [...flags, ...hosts.map(({ namespace }) => namespace)], {
         stdio: ['ignore', 'pipe', 'pipe'],
       });
-      await untilUp(child);
-      for (const { namespace, address } of lan) {
+      await untilUp(child, signal);
+      for (const { namespace, address } of hosts) {
         ip('-n', namespace, 'address', 'add', `${address}/24`, 'dev', 'eth0');
         for (const device of ['lo', 'eth0']) ip('-n', namespace, 'link', 'set', device, 'up');
       }
-      return new EmulatedLan(lan, child);
+      return new EmulatedLan(hosts, child);
     } catch (thrown) {
-      removeNamespaces(lan);
+      if (child !== null) await endSwitch(child);
+      removeNamespaces(hosts);
       throw thrown;
     }
   }
@@ -70,39 +76,55 @@ export class EmulatedLan {
     return status !== 0 || mean === undefined ? null : Number(mean) * 1000;
   }
 
-  stop(): void {
-    this.process.kill('SIGTERM');
+  /** Resolves when the switch has ended and the hosts are gone. */
+  async stop(): Promise<void> {
+    await endSwitch(this.process);
     removeNamespaces(this.hosts);
   }
 }
 
-function buildSwitch(directory: string): string {
+async function buildSwitch(directory: string, signal: AbortSignal): Promise<string> {
   const program = join(directory, 'delay-switch');
   const source = join(packageRoot(), 'bench', 'peers', 'delay-switch.cc');
-  const built = spawnSync('c++', ['-std=c++20', '-O2', '-Wall', '-Wextra', '-Werror', '-o', program, source], {
-    encoding: 'utf8',
-  });
-  if (built.status === 0) return program;
-  const why = built.error?.message ?? built.stderr.trim();
-  throw new OdmoeError('USAGE', `the switch of the emulated LAN cannot be built: ${why}`);
+  const flags = ['-std=c++20', '-O2', '-Wall', '-Wextra', '-Werror', '-o', program, source];
+  try {
+    await promisify(execFile)('c++', flags, { signal });
+    return program;
+  } catch (thrown) {
+    signal.throwIfAborted();
+    const why = thrown instanceof Error ? thrown.message : String(thrown);
+    throw new OdmoeError(
+      'USAGE',
+      `the switch of the emulated LAN cannot be built (${why}); install a C++ compiler that is called c++`,
+      { cause: thrown },
+    );
+  }
 }
 
-async function untilUp(child: ChildProcess): Promise<void> {
+async function untilUp(child: ChildProcess, signal: AbortSignal): Promise<void> {
   let stderr = '';
   child.stderr?.on('data', (data: Buffer) => (stderr += data.toString()));
-  await new Promise<void>((settle, fail) => {
-    const failed = (why: string): void =>
-      fail(new OdmoeError('USAGE', `the emulated LAN did not start (${why}); it needs root and /dev/net/tun`));
-    const timer = setTimeout(() => failed('it took too long'), START_LIMIT_MS);
-    child.once('exit', (status) => {
-      clearTimeout(timer);
-      failed(stderr.trim() || `status ${status}`);
-    });
-    child.stdout?.once('data', () => {
-      clearTimeout(timer);
-      settle();
-    });
+  signal.throwIfAborted();
+  const limit = AbortSignal.timeout(START_LIMIT_MS);
+  const why = await new Promise<string | null>((settle) => {
+    child.once('error', (error) => settle(error.message));
+    child.once('exit', (status) => settle(stderr.trim() || `status ${status ?? 'unknown'}`));
+    child.stdout?.once('data', () => settle(null));
+    limit.addEventListener('abort', () => settle('it took too long'), { once: true });
+    signal.addEventListener('abort', () => settle('interrupted'), { once: true });
   });
+  signal.throwIfAborted();
+  if (why === null) return;
+  throw new OdmoeError('USAGE', `the emulated LAN did not start (${why}); it needs root and /dev/net/tun`);
+}
+
+async function endSwitch(child: ChildProcess): Promise<void> {
+  if (child.pid === undefined || child.exitCode !== null || child.signalCode !== null) return;
+  const ended = once(child, 'exit');
+  child.kill('SIGTERM');
+  const killer = setTimeout(() => child.kill('SIGKILL'), STOP_GRACE_MS);
+  await ended;
+  clearTimeout(killer);
 }
 
 function ip(...flags: string[]): void {

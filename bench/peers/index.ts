@@ -8,26 +8,24 @@ import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { snakeCaseKeys } from '../../shared/json/snake-case.js';
 import { EmulatedLan, type LanHost } from './emulated-lan.js';
+import { requireGivenFiles, requireWhole, type GivenFiles } from './given-files.js';
 import { runSystem } from './run-system.js';
 import {
   distributedLlamaSystem,
   DLLAMA_BUFFERS,
   llamaSystem,
   odmoeSystem,
+  promptIds,
   type Speeds,
   type System,
 } from './systems.js';
 
 const MOST_WORKERS = 16;
 const MOST_TOKENS = 4096;
+const MOST_MBIT_PER_S = 1_000_000;
+const MOST_ROUND_TRIP_US = 1_000_000;
 
-interface PeersFlags {
-  model: string;
-  llamaBin?: string;
-  gguf?: string;
-  dllama?: string;
-  dllamaModel?: string;
-  dllamaTokenizer?: string;
+interface PeersFlags extends GivenFiles {
   dllamaBuffer: (typeof DLLAMA_BUFFERS)[number];
   workers: number;
   threads: number;
@@ -67,50 +65,49 @@ export function registerBenchPeers(bench: Command): void {
     .option('--rounds <count>', 'times that each system has its turn', wholeNumberFlag(1, 100), 3)
     .option('--prompt-tokens <count>', 'tokens of the prompt', wholeNumberFlag(1, MOST_TOKENS), 128)
     .option('--tokens <count>', 'tokens of the answer', wholeNumberFlag(2, MOST_TOKENS), 64)
-    .option('--rate <mbit>', 'of each network card, in Mbit/s', positive, 1000)
-    .option('--round-trip <us>', 'of the network, in microseconds', positive, 200)
+    .option('--rate <mbit>', 'of each network card, in Mbit/s', upTo(MOST_MBIT_PER_S), 1000)
+    .option('--round-trip <us>', 'of the network, in microseconds', upTo(MOST_ROUND_TRIP_US), 200)
     .option('--json', 'one JSON object on stdout', false)
     .action(async (flags: PeersFlags) => {
       await withInterrupt((signal) => run(flags, signal));
     });
 }
 
-function positive(value: string): number {
-  const number = Number(value);
-  if (number > 0 && Number.isFinite(number)) return number;
-  throw new InvalidArgumentError('Give a number above 0.');
+function upTo(most: number): (value: string) => number {
+  return (value) => {
+    const number = Number(value);
+    if (number > 0 && number <= most) return number;
+    throw new InvalidArgumentError(`Give a number above 0, up to ${most}.`);
+  };
 }
 
 async function run(flags: PeersFlags, signal: AbortSignal): Promise<void> {
   requireWhole(flags);
+  await requireGivenFiles(flags, Math.max(...promptIds(flags.promptTokens)), flags.promptTokens + flags.tokens);
   const directory = await mkdtemp(join(tmpdir(), 'odmoe-peers-'));
   try {
-    const lan = await EmulatedLan.start({
-      ...{ hosts: flags.workers + 1, rateMbitPerS: flags.rate, roundTripUs: flags.roundTrip, directory },
+    await measureOnLan(flags, directory, signal);
+  } catch (thrown) {
+    if (!signal.aborted) throw thrown;
+    throw new OdmoeError('CANCELLED', 'interrupted: what was started has ended; nothing measured so far is kept', {
+      cause: thrown,
     });
-    try {
-      const pingUs = lan.pingUs();
-      const rows = await measureInTurns(systemsOf(flags, lan.hosts), flags.rounds, signal);
-      process.stdout.write(flags.json ? asJson(rows, flags, pingUs) : asText(rows, flags, pingUs));
-    } finally {
-      lan.stop();
-    }
   } finally {
     await rm(directory, { recursive: true, force: true });
   }
 }
 
-/** @throws USAGE where a system is given by half */
-function requireWhole({ llamaBin, gguf, dllama, dllamaModel, dllamaTokenizer }: PeersFlags): void {
-  for (const given of [
-    [llamaBin, gguf],
-    [dllama, dllamaModel, dllamaTokenizer],
-  ]) {
-    if (given.every((flag) => flag === undefined) || given.every((flag) => flag !== undefined)) continue;
-    throw new OdmoeError(
-      'USAGE',
-      'a peer needs all of its files: --llama-bin with --gguf; --dllama with --dllama-model and --dllama-tokenizer',
-    );
+async function measureOnLan(flags: PeersFlags, directory: string, signal: AbortSignal): Promise<void> {
+  const lan = await EmulatedLan.start(
+    { hosts: flags.workers + 1, rateMbitPerS: flags.rate, roundTripUs: flags.roundTrip, directory },
+    signal,
+  );
+  try {
+    const pingUs = lan.pingUs();
+    const rows = await measureInTurns(systemsOf(flags, lan.hosts), flags.rounds, signal);
+    process.stdout.write(flags.json ? asJson(rows, flags, pingUs) : asText(rows, flags, pingUs));
+  } finally {
+    await lan.stop();
   }
 }
 

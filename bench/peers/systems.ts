@@ -13,6 +13,8 @@ export interface Speeds {
 
 /** A process that must run before the measurement. */
 export interface Server {
+  /** What messages call it. */
+  program: string;
   host: LanHost;
   command: readonly string[];
   /** Null: ready when its port is listened on. */
@@ -27,7 +29,7 @@ export interface System {
   /** Runs once the servers are ready. Its standard output has the figures. */
   measure: readonly string[];
   measureHost: LanHost;
-  /** @throws INTERNAL where the output has no figures */
+  /** @throws USAGE where the output has no figures; INTERNAL where it is odmoe's own */
   parse: (output: string) => Speeds;
 }
 
@@ -69,11 +71,11 @@ export function odmoeSystem(packPath: string, hosts: readonly LanHost[], workloa
     name: 'odmoe',
     servers: [
       {
-        ...{ host: first, port: ODMOE_PORT, ready: /listening on/ },
+        ...{ program: 'main', host: first, port: ODMOE_PORT, ready: /listening on/ },
         command: odmoeCommand(['main', '--id', 'main', ...common, ...listen(first), ...main]),
       },
       ...others.map((host, index) => ({
-        ...{ host, port: ODMOE_PORT, ready: /listening on/ },
+        ...{ program: `worker-${index + 1}`, host, port: ODMOE_PORT, ready: /listening on/ },
         command: odmoeCommand(['worker', '--id', `worker-${index + 1}`, ...common, ...listen(host), ...worker]),
       })),
     ],
@@ -88,7 +90,7 @@ export function llamaSystem(binaries: string, ggufPath: string, hosts: readonly 
   const others = hosts.slice(1);
   const threads = ['-t', String(workload.threads)];
   const servers = others.map((host) => ({
-    ...{ host, port: LLAMA_PORT, ready: null },
+    ...{ program: 'rpc-server', host, port: LLAMA_PORT, ready: null },
     command: [rpcServer(binaries), '-H', host.address, '-p', String(LLAMA_PORT), ...threads],
   }));
   const addresses = others.map(({ address }) => `${address}:${LLAMA_PORT}`).join(',');
@@ -100,8 +102,8 @@ export function llamaSystem(binaries: string, ggufPath: string, hosts: readonly 
   };
 }
 
-/** Newer versions call it ggml-rpc-server. */
-function rpcServer(binaries: string): string {
+/** Its path. Newer versions call it ggml-rpc-server. */
+export function rpcServer(binaries: string): string {
   const newer = join(binaries, 'ggml-rpc-server');
   return existsSync(newer) ? newer : join(binaries, 'rpc-server');
 }
@@ -117,7 +119,7 @@ export function distributedLlamaSystem(
   const others = hosts.slice(1, used);
   const threads = ['--nthreads', String(workload.threads)];
   const servers = others.map((host) => ({
-    ...{ host, port: DLLAMA_PORT, ready: null },
+    ...{ program: 'dllama worker', host, port: DLLAMA_PORT, ready: null },
     command: [binary, 'worker', '--port', String(DLLAMA_PORT), ...threads],
   }));
   const prompt = Array.from({ length: workload.promptTokens }, () => 'a').join(' ');
@@ -138,7 +140,9 @@ export function distributedLlamaSystem(
 /** The object of `odmoe prompt --json`. Prefill counts all of the time to the first token. */
 export function parseOdmoe(output: string, promptTokens: number): Speeds {
   const { timing } = JSON.parse(output) as { timing?: { ttft_ms?: number; decode_tokens_per_s?: number } };
-  if (timing?.ttft_ms === undefined || timing.decode_tokens_per_s === undefined) throw noFigures('odmoe', output);
+  if (timing?.ttft_ms === undefined || timing.decode_tokens_per_s === undefined) {
+    throw new OdmoeError('INTERNAL', `odmoe prompt gave no figures; it printed: ${output.slice(-SHOWN_CHARACTERS)}`);
+  }
   return {
     prefillTokensPerS: (promptTokens * 1000) / timing.ttft_ms,
     decodeTokensPerS: timing.decode_tokens_per_s,
@@ -147,11 +151,25 @@ export function parseOdmoe(output: string, promptTokens: number): Speeds {
 
 /** The list of `llama-bench -o json`: one test with n_prompt, one with n_gen, each with avg_ts. */
 export function parseLlamaBench(output: string): Speeds {
-  const tests = JSON.parse(output.slice(output.indexOf('['))) as { n_prompt: number; n_gen: number; avg_ts: number }[];
+  const tests = llamaTests(output);
   const decode = tests.find(({ n_gen: generated }) => generated > 0)?.avg_ts;
   if (decode === undefined) throw noFigures('llama-bench', output);
   const prefill = tests.find(({ n_gen: generated, n_prompt: read }) => generated === 0 && read > 0)?.avg_ts;
   return { prefillTokensPerS: prefill ?? null, decodeTokensPerS: decode };
+}
+
+interface LlamaTest {
+  n_prompt: number;
+  n_gen: number;
+  avg_ts: number;
+}
+
+function llamaTests(output: string): LlamaTest[] {
+  try {
+    return JSON.parse(output.slice(output.indexOf('['))) as LlamaTest[];
+  } catch {
+    throw noFigures('llama-bench', output);
+  }
 }
 
 /** The last lines of `dllama inference`: tokensPerSecond of "Evaluation", then of "Prediction". */
@@ -177,6 +195,9 @@ function firstOf(hosts: readonly LanHost[]): LanHost {
 
 const SHOWN_CHARACTERS = 400;
 
-function noFigures(name: string, output: string): OdmoeError {
-  return new OdmoeError('INTERNAL', `${name} gave no figures; it printed: ${output.slice(-SHOWN_CHARACTERS)}`);
+function noFigures(program: string, output: string): OdmoeError {
+  return new OdmoeError(
+    'USAGE',
+    `${program} gave no figures that odmoe can read: try it alone, or another version of it; it printed: ${output.slice(-SHOWN_CHARACTERS)}`,
+  );
 }

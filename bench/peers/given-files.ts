@@ -1,0 +1,101 @@
+/** What the flags of `odmoe bench peers` name, looked at before anything starts. */
+import { constants } from 'node:fs';
+import { access, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { openServedPack } from '../../packs/open-served-pack.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { openFile } from '../../shared/model/read-file.js';
+import { rpcServer } from './systems.js';
+
+export interface GivenFiles {
+  model: string;
+  llamaBin?: string;
+  gguf?: string;
+  dllama?: string;
+  dllamaModel?: string;
+  dllamaTokenizer?: string;
+}
+
+/** Every GGUF file begins so. */
+const GGUF_MAGIC = 'GGUF';
+
+/** @throws USAGE where a system is given by half */
+export function requireWhole({ llamaBin, gguf, dllama, dllamaModel, dllamaTokenizer }: GivenFiles): void {
+  for (const given of [
+    [llamaBin, gguf],
+    [dllama, dllamaModel, dllamaTokenizer],
+  ]) {
+    if (given.every((flag) => flag === undefined) || given.every((flag) => flag !== undefined)) continue;
+    throw new OdmoeError(
+      'USAGE',
+      'a peer needs all of its files: --llama-bin with --gguf; --dllama with --dllama-model and --dllama-tokenizer',
+    );
+  }
+}
+
+/**
+ * @param highestId of the prompt's token ids; @param positions of the prompt and its answer
+ * @throws USAGE, naming the flag; of the pack MODEL_NOT_FOUND, PACK_INCOMPLETE, PACK_CORRUPT, MODEL_UNSUPPORTED, STORAGE_FAILED
+ */
+export async function requireGivenFiles(given: GivenFiles, highestId: number, positions: number): Promise<void> {
+  const { vocabSize, maxPositions } = (await openServedPack(given.model)).shape;
+  if (vocabSize <= highestId) {
+    throw new OdmoeError(
+      'USAGE',
+      `--model ${given.model}: the prompt has token ids up to ${highestId}, and the vocabulary ends at ${vocabSize - 1}; take a model with a larger one`,
+    );
+  }
+  if (maxPositions < positions) {
+    throw new OdmoeError(
+      'USAGE',
+      `--model ${given.model}: prompt and answer take ${positions} positions, and the model has ${maxPositions}; lower --prompt-tokens or --tokens`,
+    );
+  }
+  const { llamaBin, gguf, dllama, dllamaModel, dllamaTokenizer } = given;
+  if (llamaBin !== undefined) {
+    await requireProgram('--llama-bin', join(llamaBin, 'llama-bench'));
+    await requireProgram('--llama-bin', rpcServer(llamaBin));
+  }
+  if (gguf !== undefined && (await beginningOf('--gguf', gguf, GGUF_MAGIC.length)) !== GGUF_MAGIC) {
+    throw new OdmoeError('USAGE', `--gguf ${gguf} is no GGUF file; give one of the same model`);
+  }
+  if (dllama !== undefined) await requireProgram('--dllama', dllama);
+  if (dllamaModel !== undefined) await beginningOf('--dllama-model', dllamaModel, 1);
+  if (dllamaTokenizer !== undefined) await beginningOf('--dllama-tokenizer', dllamaTokenizer, 1);
+}
+
+async function requireProgram(flag: string, path: string): Promise<void> {
+  try {
+    await access(path, constants.X_OK);
+    if ((await stat(path)).isFile()) return;
+  } catch (thrown) {
+    throw unusable(flag, path, thrown);
+  }
+  throw unusable(flag, path, 'not a file');
+}
+
+/** Its first bytes, as text. */
+async function beginningOf(flag: string, path: string, bytes: number): Promise<string> {
+  try {
+    const file = await openFile(path);
+    try {
+      const { buffer, bytesRead } = await file.read(Buffer.alloc(bytes), 0, bytes, 0);
+      return buffer.toString('latin1', 0, bytesRead);
+    } finally {
+      await file.close();
+    }
+  } catch (thrown) {
+    throw unusable(flag, path, thrown);
+  }
+}
+
+function unusable(flag: string, path: string, thrown: unknown): OdmoeError {
+  const why = thrown instanceof Error ? thrown.message : String(thrown);
+  return new OdmoeError(
+    'USAGE',
+    `${flag}: ${path} cannot be used (${why}); bench/peers/README.md says what goes there`,
+    {
+      cause: thrown,
+    },
+  );
+}
