@@ -131,6 +131,7 @@ function ownEnvironment(
     discovery: NOBODY,
     devices: sharedDevice.asDevices(environment.devices, reservedBytes),
     openPack: async () => source,
+    chooseResident: sharedDevice.choosing(environment.chooseResident),
     ...{ createHttpServer: null, ownWorker: null },
   };
 }

@@ -73,6 +73,8 @@ export interface LoaderOptions {
   expertSignMantissaBytes: number;
   shardExponentBytes: number;
   shardSignMantissaBytes: number;
+  /** Slots have memory beside them to pack experts into (ExpertSlots.pack): BF16 on a processor. Left out: they have not. */
+  packs?: boolean;
   /** Experts of all layers, each of which gets an address of its own where the device can give it one; 0: none does. */
   experts: number;
 }
@@ -133,6 +135,9 @@ export interface HoldOutcome {
   readBytes: number;
 }
 
+/** What came of packing the expert in a slot. unfit: fixed4 cannot hold it, or not in fewer bytes. */
+export type PackOutcome = 'packed' | 'givenUp' | 'unfit';
+
 export interface ExpertPlace {
   layer: number;
   expert: number;
@@ -183,5 +188,13 @@ export interface ExpertSlots {
   cancelHold(): void;
   /** The memory goes back once no load reads it. Does nothing for an expert that is not held. */
   dropHeld(expert: number): void;
+  /**
+   * Turns the BF16 expert in the slot into fixed4, which executes faster where memory limits, to the same bits. Only with
+   * LoaderOptions.packs; one call at a time, behind a hold under way. Loads and executes of the slot may come at any time: it is given up
+   * then. Rejects with INTERNAL.
+   */
+  pack(slot: number): Promise<PackOutcome>;
+  /** The pack under way is given up soon, if there is one. */
+  cancelPack(): void;
   dispose(): void;
 }

@@ -12,6 +12,7 @@ import type {
   LoadRequest,
   Model,
   ModelHandle,
+  PackOutcome,
   Pass,
   ResidentWeights,
   Sequence,
@@ -283,6 +284,17 @@ export class CheckedExpertSlots implements ExpertSlots {
     checkInteger('expert', expert, 0);
     calling(() => {
       this.handle.dropHeld(expert);
+    });
+  }
+
+  async pack(slot: number): Promise<PackOutcome> {
+    checkInteger('slot', slot, 0);
+    return await awaiting(() => this.handle.pack(slot));
+  }
+
+  cancelPack(): void {
+    calling(() => {
+      this.handle.cancelPack();
     });
   }
 

@@ -35,6 +35,7 @@ export type {
   ExpertSlots,
   ExpertSpeed,
   HoldOutcome,
+  PackOutcome,
   RouterChoice,
   LoaderOptions,
   LoadOutcome,

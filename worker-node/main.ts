@@ -78,7 +78,7 @@ async function openWorker(
   log: Logger,
   { opened, giveUp, abandoned }: { opened: Closer[]; giveUp: GiveUp; abandoned: AbortSignal },
 ): Promise<Pick<RunningNode, 'address' | 'openCounts'> & { experts: ExpertService }> {
-  const { runtime, measureReads } = environment;
+  const { runtime, measureReads, chooseResident } = environment;
   const startedMs = runtime.nowMs();
   const { source, partial } = await openWorkerPack(settings, environment, log, abandoned);
   const supply =
@@ -90,12 +90,12 @@ async function openWorker(
   requireWanted(abandoned);
   const record = await openRecord(settings, source, runtime, log);
   if (record !== null) opened.push(() => record.close());
-  const counts = record?.counts ?? null;
   const { nodeDevice, slots } = await fillNodeDevice(environment, settings, log, async (nodeDevice) => ({
     nodeDevice,
     slots: await makeWorkerSlots({
       ...nodeDevice,
-      ...{ source, settings, counts: keepsExperts(settings) ? counts : null, runtime, measureReads, log },
+      ...{ source, settings, runtime, log, measureReads, chooseResident },
+      counts: keepsExperts(settings) ? (record?.counts ?? null) : null,
     }),
   }));
   const { device } = nodeDevice;

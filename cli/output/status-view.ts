@@ -47,6 +47,7 @@ const CACHE_COLUMNS: readonly TableColumn[] = [
   { title: 'compressed', align: 'right' },
   { title: 'sign-mantissa', align: 'right' },
   { title: 'exponent', align: 'right' },
+  { title: 'as fixed4', align: 'right' },
   { title: 'full hits', align: 'right' },
   { title: 'partial hits', align: 'right' },
   { title: 'misses', align: 'right' },
@@ -251,13 +252,13 @@ function hostMemoryLines(nodes: readonly NodeStatus[]): string[] {
   return rows.length === 0 ? [] : ['', ...tableLines(HOST_MEMORY_COLUMNS, rows)];
 }
 
-function cacheRow({ policy, bytes, capacities, kept, hits, misses }: CacheStatus): string[] {
+function cacheRow({ policy, bytes, capacities, kept, packed, hits, misses }: CacheStatus): string[] {
   const held = (pool: keyof PoolCounts): string => `${kept[pool]}/${capacities[pool]}`;
   return [
     policy,
     formatBytes(bytes),
     ...[held('full'), held('compressed'), held('signMantissa'), held('exponent')],
-    ...[hits.full, hits.compressed + hits.signMantissa + hits.exponent, misses].map(String),
+    ...[packed, hits.full, hits.compressed + hits.signMantissa + hits.exponent, misses].map(String),
   ];
 }
 

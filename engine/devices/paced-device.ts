@@ -55,7 +55,7 @@ class PacedDevice implements Device {
     const held = new HeldMemory(this.memory);
     try {
       held.hold('slotSharedBytes', 1);
-      held.hold('slotBytes', count);
+      held.hold('slotBytes', loader.packs === true ? count + 1 : count);
       held.hold('exponentEntryBytes', loader.exponentEntries);
       held.hold('signMantissaEntryBytes', loader.signMantissaEntries);
       const slots = this.device.createExpertSlots(shape, count, maxRows, loader);
@@ -68,7 +68,8 @@ class PacedDevice implements Device {
 
   expertSlotBytes(shape: ExpertShape, maxRows: number, loader: LoaderOptions): ExpertSlotBytes {
     if (this.memory === null) return this.device.expertSlotBytes(shape, maxRows, loader);
-    const { slotBytes, slotSharedBytes: sharedBytes, exponentEntryBytes, signMantissaEntryBytes } = this.memory.bytes;
+    const { slotBytes, slotSharedBytes, exponentEntryBytes, signMantissaEntryBytes } = this.memory.bytes;
+    const sharedBytes = slotSharedBytes + (loader.packs === true ? slotBytes : 0);
     return { slotBytes, sharedBytes, exponentEntryBytes, signMantissaEntryBytes };
   }
 

@@ -5,6 +5,7 @@ import type {
   HoldOutcome,
   LoadOutcome,
   LoadRequest,
+  PackOutcome,
   PartPlan,
   StorageReads,
 } from '../../native/index.js';
@@ -52,10 +53,12 @@ interface Slot {
 export class PacedExpertSlots implements ExpertSlots {
   readonly count: number;
   private readonly slots: Slot[];
-  /** Real loads that were cancelled and have not settled. */
+  /** Real work that loads wait for: loads that were cancelled and have not settled, and a pack. */
   private readonly abandoned = new Set<Promise<unknown>>();
   /** Cancels the hold under way; null: there is none. */
   private holding: (() => void) | null = null;
+  /** Packs that have been cancelled, and all. */
+  private packs = { asked: 0, cancelled: 0 };
   /** The latest real hold that was cancelled. */
   private abandonedHold: Promise<void> | null = null;
 
@@ -185,6 +188,30 @@ export class PacedExpertSlots implements ExpertSlots {
 
   dropHeld(expert: number): void {
     this.handle.dropHeld(expert);
+  }
+
+  /** Takes the processor as executing one row does. Once it has begun it is not given up, as the real one knows nothing of the paced time. */
+  async pack(index: number): Promise<PackOutcome> {
+    const slot = this.slotAt(index);
+    this.packs.asked += 1;
+    const ticket = this.packs.asked;
+    const mayBegin = (): boolean =>
+      ticket > this.packs.cancelled && slot.loading === null && slot.loaded && slot.executing === 0;
+    return this.parts.processor.operate(operatorMs(this.parts.times.expert, 1), async () => {
+      if (!mayBegin()) return 'givenUp';
+      const work = this.handle.pack(index);
+      const over = work.then(
+        () => undefined,
+        () => undefined,
+      );
+      this.abandoned.add(over);
+      void over.then(() => this.abandoned.delete(over));
+      return work;
+    });
+  }
+
+  cancelPack(): void {
+    this.packs.cancelled = this.packs.asked;
   }
 
   dispose(): void {

@@ -1,5 +1,6 @@
 import type { Device, DeviceInfo } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { ChooseResident } from '../loading/choose-resident.js';
 import type { Devices } from './devices.js';
 
 /**
@@ -35,6 +36,11 @@ export class SharedDevice {
         if (this.users === 0) device.dispose();
       },
     };
+  }
+
+  /** Chooses on the device itself, whichever user's handle is given. */
+  choosing(choose: ChooseResident | null): ChooseResident | null {
+    return choose === null ? null : (_, shipped) => choose(this.device, shipped);
   }
 
   /** Whatever is wished for, it is this device (open). Throws DEVICE_UNAVAILABLE once the last user has gone. */

@@ -239,6 +239,7 @@ export const clusterConfigSchema = z.strictObject({
       ...roleDevice,
       cache: byteSize.optional(),
       cache_policy: choice(CACHE_POLICIES).optional(),
+      resident: choice(RESIDENTS).optional(),
       replan_passes: wholeNumber(1, REPLAN_PASSES_LIMIT).default(REPLAN_PASSES),
       host_memory: hostMemory.default(0),
       pools: z

@@ -132,6 +132,8 @@ export interface NodeSettings {
     /** Device memory for experts and parts of them that are kept; 0: none, the worker is cacheless. */
     cacheBytes: number;
     cachePolicy: CachePolicy;
+    /** How whole BF16 experts of the cache are kept, as main.resident; fixed4 is made of what was loaded while the worker is idle. */
+    resident: Resident | null;
     /** Main's own, on a device with a budget: what it keeps gives way to the rows of sequences. */
     yields: boolean;
     /** Of policy residency: passes between two plannings. */

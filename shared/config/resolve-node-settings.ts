@@ -297,9 +297,8 @@ function workerTuning(
   return {
     slots: flags.slots ?? entry?.slots ?? worker.slots,
     cacheBytes: flags.cacheBytes ?? entry?.cache ?? worker.cache ?? residentBytes,
-    cachePolicy,
-    yields: false,
-    replanPasses: worker.replan_passes,
+    ...{ cachePolicy, yields: false, replanPasses: worker.replan_passes },
+    resident: flags.resident ?? worker.resident ?? null,
     hostMemory: flags.hostMemory ?? entry?.host_memory ?? worker.host_memory,
     pools:
       pools === undefined

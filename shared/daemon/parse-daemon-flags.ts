@@ -206,12 +206,7 @@ function addMainFlags(command: Command): void {
         EXPERTS,
       ),
     )
-    .addOption(
-      new Option(
-        '--resident <format>',
-        "how main's own weights are kept: fixed4 gives the same answers from fewer bytes, auto measures what is faster (default: as shipped)",
-      ).choices(RESIDENTS),
-    )
+    .addOption(residentOption("main's own weights, and what its own worker keeps,"))
     .option(
       '--group-size <count>',
       'workers that serve a layer; auto: by what executing, reaching and loading cost',
@@ -287,6 +282,11 @@ function addContextFlags(command: Command): void {
     .option('--no-reuse-prefixes', 'run every prompt whole, also where an earlier one began alike');
 }
 
+function residentOption(what: string): Option {
+  const forms = 'fixed4 gives the same answers from fewer bytes, auto measures what is faster';
+  return new Option('--resident <format>', `how ${what} are kept: ${forms} (default: as shipped)`).choices(RESIDENTS);
+}
+
 function homesOption(description: string): Option {
   return new Option('--homes <whose>', description).choices(HOMES);
 }
@@ -300,6 +300,7 @@ function addWorkerFlags(command: Command): void {
     )
     .option('--cache <size>', 'memory for experts that are used often, of the budget; 0: none (default)', byteSize)
     .addOption(new Option('--cache-policy <name>', 'what is kept').choices(CACHE_POLICIES))
+    .addOption(residentOption('whole BF16 experts of the cache'))
     .addOption(homesOption("as main's; strict: keeps experts of its own in what slots leave of the budget"))
     .option(
       '--decompression-threads <count>',

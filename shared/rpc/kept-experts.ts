@@ -12,6 +12,8 @@ export interface CacheStatus {
   bytes: number;
   capacities: PoolCounts;
   kept: PoolCounts;
+  /** Whole ones that are held as fixed4. */
+  packed: number;
   hits: PoolCounts;
   misses: number;
 }

@@ -146,6 +146,7 @@ function drawSettings(
       directIo: random.chance(0.2),
       readDepth: random.fork('reads').pick([1, 2, 4, 8]),
       hostMemory: drawHostMemory(random.fork('host memory')),
+      resident: random.fork('packing').pick([null, 'fixed4'] as const),
     },
   };
 }

@@ -200,6 +200,10 @@ export class DeviceFaults {
         this.requireSound();
         return slots.execute(...args);
       },
+      pack: async (...args) => {
+        this.requireSound();
+        return slots.pack(...args);
+      },
       hold: async (...args) => {
         this.requireSound();
         if (this.readsFail) throw new OdmoeError('STORAGE_FAILED', 'reading the pack failed (simulated)');
@@ -266,6 +270,7 @@ function watchedSlots(slots: ExpertSlots, work: Watch): ExpertSlots {
     // How long it takes is the machine's, which no history may depend on.
     executeHere: undefined,
     hold: (...args) => work(slots.hold(...args)),
+    pack: (...args) => work(slots.pack(...args)),
   });
 }
 

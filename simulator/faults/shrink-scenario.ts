@@ -41,7 +41,7 @@ const PLAIN: readonly ((settings: NodeSettings) => NodeSettings)[] = [
   (settings) => ({ ...settings, align: { tokenPeriod: 1, keyValuePeriod: 1, streamKeyValues: true } }),
   (settings) => ({ ...settings, worker: { ...settings.worker, pools: null, cachePolicy: 'planned' } }),
   (settings) => ({ ...settings, worker: { ...settings.worker, slots: 2, directIo: false, readDepth: 1 } }),
-  (settings) => ({ ...settings, worker: { ...settings.worker, hostMemory: 0 } }),
+  (settings) => ({ ...settings, worker: { ...settings.worker, hostMemory: 0, resident: null } }),
   (settings) => ({ ...settings, main: { ...settings.main, ...{ maxActiveSequences: 1, maxQueuedRequests: 16 } } }),
   (settings) => ({ ...settings, main: { ...settings.main, experts: 'workers' } }),
   (settings) => ({ ...settings, main: { ...settings.main, resident: null } }),

@@ -213,6 +213,8 @@ function recordingSlots(slots: ExpertSlots, lanes: Lanes): ExpertSlots {
     take: (slot) => slots.take(slot),
     hold: (expert) => slots.hold(expert),
     cancelHold: () => slots.cancelHold(),
+    pack: (slot) => slots.pack(slot),
+    cancelPack: () => slots.cancelPack(),
     dropHeld: (expert) => slots.dropHeld(expert),
     dispose: () => slots.dispose(),
   };

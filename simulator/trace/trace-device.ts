@@ -8,6 +8,7 @@ import {
   type HoldOutcome,
   type LoadOutcome,
   type LoadRequest,
+  type PackOutcome,
   type Model,
   type Pass,
   type ResidentWeights,
@@ -118,6 +119,14 @@ class TraceSlots implements ExpertSlots {
 
   dropHeld(): void {
     // It holds nothing.
+  }
+
+  async pack(): Promise<PackOutcome> {
+    return 'unfit';
+  }
+
+  cancelPack(): void {
+    // As cancel.
   }
 
   dispose(): void {

@@ -38,6 +38,42 @@ describe('worker daemon: its cache', () => {
     assert.deepEqual([status.slots, setting.log.matching('holds less than was asked for').length], [1, 0]);
   });
 
+  it('packs what it keeps while nobody asks for anything, and gives the same results', async () => {
+    const plain = await setting.connectMain(await setting.start());
+    const { deviceMemoryUsedBytes, slotBytes } = await plain.status('a status');
+    await plain.close();
+    const budget = deviceMemoryUsedBytes + 45 * slotBytes;
+    const worker = { cacheBytes: 40 * slotBytes, cachePolicy: 'lru', resident: 'fixed4' } as const;
+    const main = await setting.connectMain(await setting.start({ worker, device: { memoryBudgetBytes: budget } }));
+    const { experts } = setting.shape;
+    await runAll(main);
+    const packed = await main.status('all are packed', ({ cache }) => cache?.packed === experts);
+    assert.deepEqual([packed.cache?.kept.full, packed.loads], [experts, experts]);
+    const hidden = hiddenStates(3, setting.shape.hiddenSize);
+    for (let expert = 0; expert < experts; expert++) {
+      const { output } = await main.result({
+        ...{ position: 2, layer: 0, expert, hidden },
+        hiddenSize: setting.shape.hiddenSize,
+      });
+      assert.deepEqual(Buffer.from(output), await setting.reference.run(0, expert, hidden));
+    }
+    const after = await main.status('all have run again', ({ executions }) => executions === 3 * experts);
+    assert.deepEqual([after.loads, after.cache?.packed], [experts, experts]);
+    assert.ok(after.deviceMemoryHighWaterBytes <= budget);
+  });
+
+  it('packs nothing where the memory for that would be missed', async () => {
+    const plain = await setting.connectMain(await setting.start());
+    const { deviceMemoryUsedBytes, slotBytes } = await plain.status('a status');
+    await plain.close();
+    const worker = { cacheBytes: 3 * slotBytes, cachePolicy: 'lru', resident: 'fixed4' } as const;
+    const memoryBudgetBytes = deviceMemoryUsedBytes + 3 * slotBytes;
+    const main = await setting.connectMain(await setting.start({ worker, device: { memoryBudgetBytes } }));
+    const { cache } = await runAll(main);
+    assert.deepEqual([cache?.capacities.full, cache?.packed], [3, 0]);
+    assert.equal(setting.log.matching('no room to pack').length, 1);
+  });
+
   it('measures this machine and plans at the start, in one line of the log', async () => {
     const main = await setting.connectMain(await setting.start({ worker: { cacheBytes: 700_000 } }));
     const { cache } = await runAll(main);

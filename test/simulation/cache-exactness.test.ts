@@ -102,6 +102,28 @@ describe('a simulated cluster that caches answers as the single-process engine d
     }
   }
 
+  for (const policy of ['lru', 'planned', 'residency'] as const) {
+    it(`with kept experts that are packed between answers, by ${policy}`, async () => {
+      const { worker } = pools({ full: 12, compressed: policy === 'lru' ? 0 : 2 }, policy);
+      const running = (cluster = await VirtualCluster.start({
+        ...{ workers: 2, worker: () => ({ worker: { ...worker, resident: 'fixed4', replanPasses: 4 } }) },
+        main: { prediction: { source: 'off', layersAhead: 1 } },
+      }));
+      const caches = async (): Promise<CacheStatus[]> =>
+        (await running.status()).nodes.flatMap(({ cache }) => cache ?? []);
+      for (let round = 0; round < 2; round++) {
+        for (const [index, request] of REQUESTS.entries()) {
+          assertSameAnswer(await running.ask(request), expected[index] as CollectedAnswer);
+          await running.sleep(2500);
+          for (const { packed, kept } of await caches()) {
+            assert.ok(kept.full > 0);
+            assert.equal(packed, kept.full, 'all that are kept are packed in a pause');
+          }
+        }
+      }
+    });
+  }
+
   for (const [name, { worker }] of Object.entries(CACHINGS)) {
     if (!['no cache', 'all pools', 'full experts by LRU'].includes(name)) continue;
     for (const codec of PACK_CODECS) {

@@ -143,7 +143,7 @@ describe('the status of a cluster', () => {
   it('shows what a worker caches, and nothing of those that do not', () => {
     const counts = { full: 0, compressed: 0, signMantissa: 0, exponent: 0 };
     const cache = {
-      ...{ policy: 'planned', bytes: 5e6, misses: 7 },
+      ...{ policy: 'planned', bytes: 5e6, misses: 7, packed: 2 },
       capacities: { ...counts, full: 4, signMantissa: 6 },
       kept: { ...counts, full: 3, signMantissa: 6 },
       hits: { full: 20, compressed: 1, signMantissa: 2, exponent: 3 },
@@ -154,7 +154,7 @@ describe('the status of a cluster', () => {
       lines.findIndex((line) => line.startsWith('cache ')),
       -1,
     );
-    assert.match(table[1] ?? '', /^w1 +planned +5\.00 MB +3\/4 +0\/0 +6\/6 +0\/0 +20 +6 +7$/);
+    assert.match(table[1] ?? '', /^w1 +planned +5\.00 MB +3\/4 +0\/0 +6\/6 +0\/0 +2 +20 +6 +7$/);
     assert.doesNotMatch(table.slice(1, 3).join('\n'), /w2/);
     const [first] = statusJson({ ...STATUS, nodes }).nodes as { cache: { hits: unknown } }[];
     assert.deepEqual(first?.cache.hits, { full: 20, compressed: 1, sign_mantissa: 2, exponent: 3 });

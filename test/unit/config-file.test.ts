@@ -62,6 +62,7 @@ describe('cluster.yaml at the root', () => {
     expected.main.http = DEFAULT_HTTP_ADDRESS;
     // As shipped is the default, whichever form that is.
     expected.main.resident = 'auto';
+    expected.worker.resident = 'auto';
     // There is no default file.
     expected.main.api_keys = 'api-keys.txt';
     const { interface: interfaceAddress, ...discovery } = parsed.discovery;

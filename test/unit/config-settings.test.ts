@@ -71,7 +71,7 @@ describe('settings of a daemon', () => {
       shadow: { precision: 'int8', quantize: 'projections' },
       worker: {
         ...{ slots: 'auto', cacheBytes: 0, cachePolicy: 'planned', yields: false, replanPasses: 300, pools: null },
-        ...{ decompressionThreads: 0, directIo: false, readDepth: 'auto', hostMemory: 0 },
+        ...{ decompressionThreads: 0, directIo: false, readDepth: 'auto', hostMemory: 0, resident: null },
       },
       network: { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 30_000, reconnectDelayMs: 500 },
       log: { level: 'warn', format: 'text' },
@@ -153,7 +153,7 @@ describe('settings of a daemon', () => {
 nodes: [{id: a, role: worker}, {id: b, role: worker, cache: 2 MiB}]`;
     assert.deepEqual(settle('worker', { model: 'p', id: 'a' }, cached).worker, {
       ...{ slots: 'auto', cacheBytes: 2 ** 20, cachePolicy: 'lru', yields: false, replanPasses: 300, pools: null },
-      ...{ decompressionThreads: 3, directIo: true, readDepth: 6, hostMemory: 2 ** 23 },
+      ...{ decompressionThreads: 3, directIo: true, readDepth: 6, hostMemory: 2 ** 23, resident: null },
     });
     assert.equal(settle('worker', { model: 'p', id: 'b' }, cached).worker.cacheBytes, 2 ** 21);
     assert.equal(settle('worker', { model: 'p', id: 'b', cacheBytes: 7 }, cached).worker.cacheBytes, 7);
@@ -295,7 +295,7 @@ describe('flags of a daemon', () => {
     assert.equal(settings.cluster, 'demo');
     assert.deepEqual(settings.worker, {
       ...{ slots: 1, cacheBytes: 4 * 2 ** 20, cachePolicy: 'fifo', yields: false, replanPasses: 300, pools: null },
-      ...{ decompressionThreads: 2, directIo: true, readDepth: 'auto', hostMemory: 'auto' },
+      ...{ decompressionThreads: 2, directIo: true, readDepth: 'auto', hostMemory: 'auto', resident: null },
     });
     assert.deepEqual([settings.id, settings.listenHost, settings.listenPort], ['w', '127.0.0.1', 0]);
     assert.deepEqual(settings.discovery, { provider: 'static', interfaceAddress: '10.0.0.1', peers: [] });

@@ -28,7 +28,7 @@ describe('main: what it counts of a peer', () => {
 
   it('has the uses of a cache', () => {
     const pools = { full: 1, compressed: 2, signMantissa: 3, exponent: 4 };
-    const cache = { policy: 'lru', bytes: 1, capacities: pools, kept: pools, hits: pools, misses: 7 };
+    const cache = { policy: 'lru', bytes: 1, capacities: pools, kept: pools, hits: pools, misses: 7, packed: 0 };
     const totals = new PeerTotals();
     totals.ended(peer('first', { cache }));
     const counts = totals.counts(peer('second', { cache }));

@@ -383,7 +383,7 @@ describe('main: the first epoch', () => {
     for (const link of [keeps, forgets]) strict.addWorker(link);
     assert.deepEqual(strict.problems(), [], 'before they have told anything');
     const none = { full: 0, compressed: 0, signMantissa: 0, exponent: 0 };
-    const cache = { policy: 'lru', bytes: 1, capacities: none, kept: none, hits: none, misses: 0 };
+    const cache = { policy: 'lru', bytes: 1, capacities: none, kept: none, hits: none, misses: 0, packed: 0 };
     keeps.receive({ kind: 'status', status: { ...emptyNodeStatus(identity('keeps')), cache } });
     forgets.receive({ kind: 'status', status: emptyNodeStatus(identity('forgets')) });
     assert.deepEqual(

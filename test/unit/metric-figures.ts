@@ -13,7 +13,7 @@ function nodeStatus(role: RoleName, id: string, told: Partial<NodeStatus> = {}):
 }
 
 const POOLS = { full: 4, compressed: 3, signMantissa: 2, exponent: 1 };
-const CACHE = { policy: 'lru', bytes: 50, capacities: POOLS, kept: POOLS, hits: POOLS, misses: 9 };
+const CACHE = { policy: 'lru', bytes: 50, capacities: POOLS, kept: POOLS, hits: POOLS, misses: 9, packed: 0 };
 export const MAIN_STATUS = nodeStatus('ROLE_MAIN', 'main', {
   ...{ deviceMemoryUsedBytes: 1000, weightBytes: 700, deviceContextBytes: 100, residentMemoryBytes: 5000 },
   ...{ keyValueBytes: 150, prefixBytes: 30 },

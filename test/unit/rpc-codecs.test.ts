@@ -208,7 +208,7 @@ describe("decoding of a peer's messages", () => {
     const refusal: WorkerReply = { kind: 'refusal', refusal: { code: 'NODE_REFUSED', message: 'no' } };
     assert.deepEqual(WORKER_SERVE.reply.decode(WORKER_SERVE.reply.encode(refusal)), refusal);
     const counts = { full: 1, compressed: 2, signMantissa: 3, exponent: 4 };
-    const cache = { policy: 'lru', bytes: 5, capacities: counts, kept: counts, hits: counts, misses: 6 };
+    const cache = { policy: 'lru', bytes: 5, capacities: counts, kept: counts, hits: counts, misses: 6, packed: 4 };
     for (const [kept, driverBytes] of [[cache, 0] as const, [null, 7e9] as const, [null, null] as const]) {
       const told = { ...emptyNodeStatus(identity), cache: kept, deviceDriverUsedBytes: driverBytes };
       const status: WorkerReply = { kind: 'status', status: told };

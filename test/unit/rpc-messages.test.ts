@@ -83,8 +83,7 @@ const MEMBERS: Record<string, Record<string, true>> = {
     bytes: true,
     capacities: true,
     kept: true,
-    hits: true,
-    misses: true,
+    ...{ hits: true, misses: true, packed: true },
   } satisfies Names<KeptExperts.CacheStatus>,
   PoolCounts: {
     full: true,

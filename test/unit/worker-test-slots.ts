@@ -5,6 +5,7 @@ import {
   type HoldOutcome,
   type LoadOutcome,
   type LoadRequest,
+  type PackOutcome,
 } from '../../native/index.js';
 import type { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Logger } from '../../shared/log/logger.js';
@@ -135,6 +136,34 @@ export class TestSlots implements ExpertSlots {
     this.calls.push(`drop ${expert}`);
   }
 
+  /** The pack under way, to be ended by the test. */
+  packing: { slot: number; resolve: (outcome: PackOutcome) => void; reject: (fault: Error) => void } | null = null;
+
+  pack(slot: number): Promise<PackOutcome> {
+    this.calls.push(`pack ${slot}`);
+    assert.equal(this.packing, null, 'one pack at a time');
+    return new Promise((resolve, reject) => {
+      this.packing = { slot, resolve, reject };
+    });
+  }
+
+  cancelPack(): void {
+    this.calls.push('cancel pack');
+    this.endPack('givenUp');
+  }
+
+  failPack(fault: Error): void {
+    this.packing?.reject(fault);
+    this.packing = null;
+  }
+
+  /** Of the pack under way, if there is one. */
+  endPack(outcome: PackOutcome): void {
+    const { packing } = this;
+    this.packing = null;
+    packing?.resolve(outcome);
+  }
+
   dispose(): void {
     this.calls.push('dispose');
   }
@@ -164,8 +193,9 @@ export function testService(
   runtime = RUNTIME,
   cache: ExpertCache | null = null,
   onDeviceLost: (error: OdmoeError) => void = nothing,
+  packs = false,
 ): ExpertService {
-  const workerSlots = { slots, maxRows, decompressionThreads: 1, cache };
+  const workerSlots = { slots, maxRows, decompressionThreads: 1, cache, packs };
   return new ExpertService(workerSlots, { source: testSource, runtime, log: silentLog, supply: null, onDeviceLost });
 }
 

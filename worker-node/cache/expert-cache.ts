@@ -92,13 +92,13 @@ export class ExpertCache implements SlotCache {
     this.told.clear();
   }
 
-  /** `uses`: of experts so far, by what of them was in memory. */
-  status(uses: Readonly<Record<CompressionState, number>>): CacheStatus {
+  /** `uses`: of experts so far, by what of them was in memory. `packed`: whole ones that are held as fixed4. */
+  status(uses: Readonly<Record<CompressionState, number>>, packed: number): CacheStatus {
     const kept: PoolCounts = { full: 0, compressed: 0, signMantissa: 0, exponent: 0 };
     for (const { state } of this.decisions.kept()) if (state !== 'missing') kept[state] += 1;
     const { missing: misses, ...hits } = uses;
     const { policy, bytes } = this.options;
-    return { policy, bytes, capacities: this.capacities, kept, hits, misses };
+    return { policy, bytes, capacities: this.capacities, kept, packed, hits, misses };
   }
 }
 

@@ -1,5 +1,6 @@
 import type { MachineProfile } from '../../engine/planning/fit-profile.js';
 import { profileLoading } from '../../engine/planning/profile-loading.js';
+import { type ChooseResident, residentFormat } from '../../engine/loading/choose-resident.js';
 import { measureReadDepth, type MeasureReads, USUAL_READ_DEPTH } from '../../engine/planning/measure-read-depth.js';
 import { slotSizes, type SlotSizes } from '../../engine/planning/slot-sizes.js';
 import type { Device, ExpertSlots } from '../../native/index.js';
@@ -32,6 +33,8 @@ export interface WorkerSlots {
   decompressionThreads: number;
   /** Null: cacheless. */
   cache: ExpertCache | null;
+  /** Slots have room to pack experts that are kept. Left out: they have not. */
+  packs?: boolean;
 }
 
 /** What slots are made of, and for whom. */
@@ -43,6 +46,7 @@ export interface SlotMaterial {
   counts: ActivationCounts | null;
   runtime: Runtime;
   measureReads: MeasureReads | null;
+  chooseResident: ChooseResident | null;
   log: Logger;
 }
 
@@ -56,17 +60,19 @@ export async function makeWorkerSlots(material: SlotMaterial): Promise<WorkerSlo
   const readDepth = await readDepthOf(material);
   const sizes = slotSizes(device, source, { decompressionThreads, directIo, storageBytesPerS: 0, readDepth });
   const { shape, loader } = sizes;
-  const plan = planMemory(material, sizes);
+  const { plan, packs: mayPack } = planMemory(material, sizes, await isToPack(material));
   const kept = counts === null ? null : await planCache(material, sizes, plan, counts);
   const entries = entriesOf(kept?.capacities ?? NO_CAPACITIES);
+  const packs = mayPack && entries.full > 0;
   const slots = device.createExpertSlots(shape, plan.slots + entries.full, plan.maxRows, {
     ...loader,
+    packs,
     exponentEntries: entries.exponent,
     signMantissaEntries: entries.signMantissa,
   });
   tellOfReads(slots, material.log);
   const cache = kept === null || counts === null ? null : makeCache(material, kept, sizes, counts);
-  return { slots, maxRows: plan.maxRows, decompressionThreads: loader.decompressionThreads, cache };
+  return { slots, maxRows: plan.maxRows, decompressionThreads: loader.decompressionThreads, cache, packs };
 }
 
 /** Throws nothing: storage that cannot be measured yet is read at the usual depth. */
@@ -88,10 +94,26 @@ function tellOfReads(slots: ExpertSlots, log: Logger): void {
   log.info('experts are read from storage', reads);
 }
 
+/**
+ * Whether experts that are kept are to be packed as fixed4. Not where their memory is others' too: it is to go back slot by slot.
+ * Throws what measuring throws but for a lack of memory.
+ */
+async function isToPack({ device, source, settings, counts, chooseResident, log }: SlotMaterial): Promise<boolean> {
+  const { resident, yields } = settings.worker;
+  const { shippedFormat } = source;
+  if (counts === null || yields || shippedFormat !== 'bf16' || device.info().backend === 'cuda') return false;
+  const { format, choice } = await residentFormat(device, shippedFormat, resident, chooseResident);
+  if (choice !== null) log.info('the form of kept experts was measured', { ...choice });
+  return format === 'fixed4';
+}
+
+/** With room to pack experts where that takes no slot, nor more than a small part of the cache. */
 function planMemory(
-  { device, source, settings, log }: SlotMaterial,
+  material: SlotMaterial,
   { shape, loader, entryBytes }: SlotSizes,
-): SlotPlan {
+  isToPack: boolean,
+): { plan: SlotPlan; packs: boolean } {
+  const { device, source, settings, log } = material;
   const { slots, cacheBytes, pools } = settings.worker;
   const { expertsPerToken } = source.shape;
   const { budgetBytes, usedBytes } = device.info();
@@ -101,14 +123,38 @@ function planMemory(
     cacheBytes: pools === null ? cacheBytes : poolBytes(pools, entryBytes),
   };
   const freeBytes = budgetBytes === 0 ? null : budgetBytes - usedBytes;
-  const plan = planSlots(wanted, freeBytes, (maxRows) => device.expertSlotBytes(shape, maxRows, loader));
+  const planned = (packs: boolean): SlotPlan =>
+    planSlots(wanted, freeBytes, (maxRows) => device.expertSlotBytes(shape, maxRows, { ...loader, packs }));
+  const plain = planned(false);
+  const roomy = isToPack ? packingPlan(() => planned(true)) : null;
+  const packs =
+    roomy !== null &&
+    roomy.slots === plain.slots &&
+    roomy.maxRows === plain.maxRows &&
+    (roomy.cacheBytes === plain.cacheBytes ||
+      (pools === null && roomy.cacheBytes >= LEAST_KEPT_TO_PACK * entryBytes.full));
+  const plan = packs ? roomy : plain;
+  if (isToPack && !packs) log.warn('the memory budget leaves no room to pack experts that are kept', { budgetBytes });
   if (pools !== null) requirePools(wanted.cacheBytes, plan.cacheBytes, plan.slots);
   // A cache as large as the budget is to have what slots leave of it.
   const isCut = plan.cacheBytes < wanted.cacheBytes && wanted.cacheBytes < budgetBytes;
   if (plan.slots < wanted.slots || plan.maxRows < wanted.maxRows || isCut) {
     log.warn('the memory budget holds less than was asked for', { budgetBytes, wanted, plan });
   }
-  return plan;
+  return { plan, packs };
+}
+
+/** Packing takes the memory of one expert: it may take it from a cache of so many. */
+const LEAST_KEPT_TO_PACK = 16;
+
+/** Null: the memory does not hold one slot and the room to pack. */
+function packingPlan(plan: () => SlotPlan): SlotPlan | null {
+  try {
+    return plan();
+  } catch (thrown) {
+    if (toOdmoeError(thrown).code === 'DEVICE_OUT_OF_MEMORY') return null;
+    throw thrown;
+  }
 }
 
 /** What this worker knows of the groups that it may be of. */

@@ -8,10 +8,12 @@ import type { CacheStatus, HostMemoryStatus } from '../../shared/rpc/kept-expert
 import type { Execute, Prediction, Release, WorkerReply } from '../../shared/rpc/messages.js';
 import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
 import type { ExpertCache } from '../cache/expert-cache.js';
+import { ExpertPacker } from '../cache/expert-packer.js';
 import { HostMemory, type HostMemoryOptions } from '../cache/host-memory.js';
 import type { WorkerSlots } from '../cache/make-slots.js';
 import { ExpertLoader, type ExpertSupply } from '../loader/expert-loader.js';
 import type { SlotAction, SlotEvent, SlotLoad } from '../loader/slot-events.js';
+import { SlotMemory } from '../loader/slot-memory.js';
 import { SlotSchedule } from '../loader/slot-schedule.js';
 import { ExpertExecutor, type SlotLoadTimes } from './expert-executor.js';
 import { PassTiming } from './pass-timing.js';
@@ -61,6 +63,10 @@ export class ExpertService {
   private readonly schedule: SlotSchedule;
   private readonly loader: ExpertLoader;
   private readonly hostMemory: HostMemory | null;
+  /** Null: experts stay as they are loaded. */
+  private readonly packer: ExpertPacker | null;
+  /** Memory of its slots, for others on the same device. */
+  readonly memory: YieldingMemory;
   private readonly executor: ExpertExecutor;
   private readonly log: Logger;
   private readonly runtime: Runtime;
@@ -79,7 +85,7 @@ export class ExpertService {
   private graceEnd: Timer | null = null;
   private ordering: Timer | null = null;
 
-  constructor({ slots, maxRows, cache, decompressionThreads }: WorkerSlots, options: ExpertServiceOptions) {
+  constructor({ slots, maxRows, cache, packs, decompressionThreads }: WorkerSlots, options: ExpertServiceOptions) {
     const { source, runtime, log, supply, hostMemory = null, onDeviceLost } = options;
     this.freeDeviceBytes = options.freeDeviceBytes ?? null;
     this.log = log;
@@ -100,6 +106,11 @@ export class ExpertService {
       },
     );
     this.runtime = runtime;
+    this.packer = packs === true ? this.makePacker() : null;
+    this.memory = new SlotMemory({
+      ...{ slots, log, room: this.schedule.room, cacheSlots: () => cache?.capacities.full ?? 0 },
+      handle: (event) => this.guard(() => this.handle(event)),
+    });
     this.slotLoads = new Array<SlotLoadTimes>(slots.count).fill({ endedMs: 0, tookMs: 0 });
   }
 
@@ -119,45 +130,9 @@ export class ExpertService {
       droppedPredictions,
       damagedExperts: this.loader.damagedExperts,
       reloads,
-      cache: this.cache?.status(uses) ?? null,
+      cache: this.cache?.status(uses, this.packer?.packed ?? 0) ?? null,
       hostMemory: this.hostMemory?.status ?? null,
     };
-  }
-
-  /** Memory of its slots, for others on the same device. */
-  get memory(): YieldingMemory {
-    const { slotBytes } = this.slots;
-    const { room } = this.schedule;
-    return {
-      get yieldableBytes() {
-        return room.spare * slotBytes;
-      },
-      giveBack: (bytes) => {
-        const before = room.absent.length;
-        this.guard(() => this.handle({ kind: 'memoryWanted', slots: Math.ceil(bytes / slotBytes) }));
-        return (room.absent.length - before) * slotBytes;
-      },
-      takeBack: (freeBytes) => {
-        const wanted = room.returning(this.cache?.capacities.full ?? 0);
-        for (const slot of wanted.slice(0, Math.floor(freeBytes / slotBytes))) {
-          if (!this.takeMemory(slot)) return;
-        }
-      },
-    };
-  }
-
-  /** False: the device has not so much. */
-  private takeMemory(slot: number): boolean {
-    try {
-      this.slots.take(slot);
-    } catch (thrown) {
-      const error = toOdmoeError(thrown);
-      if (error.code !== 'DEVICE_OUT_OF_MEMORY')
-        this.log.warn('a slot could not take its memory again', { slot, error });
-      return false;
-    }
-    this.guard(() => this.handle({ kind: 'memoryTaken', slot }));
-    return true;
   }
 
   predict(source: 'main' | 'shadow', { pass, rows, layer, experts, restart }: Prediction): void {
@@ -267,6 +242,7 @@ export class ExpertService {
   async close(): Promise<void> {
     this.loseMain();
     await this.hostMemory?.close();
+    await this.packer?.close();
     while (this.underWay.size > 0) await Promise.all(this.underWay);
     this.turnEnd?.cancel();
     this.graceEnd?.cancel();
@@ -283,12 +259,22 @@ export class ExpertService {
     });
   }
 
+  private makePacker(): ExpertPacker {
+    const { slots, runtime, log } = this;
+    return new ExpertPacker({
+      ...{ slots, runtime, log },
+      isKept: (slot) => this.schedule.room.keeps(slot),
+      isIdle: () => Object.values(this.openCounts).every((count) => count === 0),
+    });
+  }
+
   /**
    * One event after the other: answering main may end its stream, which is an event of its own. What is thrown goes to whoever
    * brought the event; the next one is handled all the same.
    */
   private handle(event: SlotEvent, loadError: OdmoeError | null = null): void {
     this.events.push({ event, loadError });
+    this.packer?.worked();
     if (this.handling) return;
     this.handling = true;
     try {
@@ -340,6 +326,7 @@ export class ExpertService {
         return this.loader.cancel(action.slot);
       case 'evict':
         this.evictions += 1;
+        this.packer?.emptied(action.slot);
         return;
       case 'letGo':
         return this.slots.letGo(action.slot);
@@ -356,6 +343,7 @@ export class ExpertService {
     const { error, loadMs, ...end } = await this.loader.load(load);
     if (error?.code === 'DEVICE_LOST') this.loseDevice(error);
     this.slotLoads[load.slot] = { endedMs: this.runtime.nowMs(), tookMs: loadMs };
+    if (end.outcome === 'loaded') this.packer?.loaded(load.slot);
     this.handle({ kind: 'loadSettled', slot: load.slot, ...end }, error);
   }
 

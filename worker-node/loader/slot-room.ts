@@ -84,6 +84,12 @@ export class SlotRoom {
     if (!this.slots.isWorking(slot)) this.cache?.restoreFull(this.slots.entryOf(slot));
   }
 
+  /** The slot is one of the cache's, and its expert is there. */
+  keeps(index: number): boolean {
+    const slot = this.slots.at(index);
+    return slot.phase === 'loaded' && !this.slots.isWorking(slot);
+  }
+
   /** More working slots have memory, or are about to be empty, than there must be. */
   private get canSpareWorking(): boolean {
     const gone = this.slots.workingIn('absent') + this.slots.workingIn('cancelling');

@@ -40,6 +40,7 @@ struct LoaderOptions {
   uint64_t expert_sign_mantissa_bytes = 0;
   uint64_t shard_exponent_bytes = 0;
   uint64_t shard_sign_mantissa_bytes = 0;
+  bool packs = false;   // slots have room to pack experts (ExpertSlots::pack)
   int64_t experts = 0;  // of all layers, where each is to have an address of its own (odmoe/expert_memory.h); 0: none has
 };
 

@@ -46,6 +46,10 @@ class ExpertMemory {
   virtual void begin_read(int slot) = 0;
   virtual void end_read(int slot) = 0;
 
+  // Each of two slots has the other's memory from now on, with what is in it. Neither is being loaded or used. Throws INTERNAL where slots
+  // keep theirs, as they do unless a memory says otherwise.
+  virtual void exchange(int slot, int other);
+
   virtual PageState state(int slot) const = 0;
 
   // Gives a slot's memory back to the device, and takes it again; what the slot held is gone. Not while the slot is loaded or used. Both do

@@ -23,6 +23,9 @@ struct HoldOutcome {
   uint64_t read_bytes = 0;  // from storage
 };
 
+// What has come of packing the expert in a slot. unfit: fixed4 cannot hold it, or not in fewer bytes.
+enum class PackResult : uint8_t { packed, given_up, unfit };
+
 struct ExpertSlotBytes {
   uint64_t slot_bytes = 0;
   uint64_t shared_bytes = 0;
@@ -90,6 +93,15 @@ class ExpertSlots : public LiveCount<ExpertSlots> {
   void drop_held(int64_t number);
   uint64_t held_bytes() const;
 
+  // Turns the BF16 expert in the slot into fixed4, in memory beside the slots, which is then the slot's; the slot's is the next one's to be
+  // packed. Executes may go on meanwhile: they read what they read before. Given up where the slot executes at the end, is loaded or gives
+  // its memory back, which waits for a piece of some 16,384 values at most. Only with LoaderOptions::packs. One call at a time. `ticket`:
+  // from new_pack(), taken when the call is asked for.
+  PackResult pack(uint64_t ticket, int slot);
+  uint64_t new_pack();
+  // Every pack that has a ticket by now is given up, unless it is done already. From any thread.
+  void cancel_pack();
+
   // On the executor, or in its place (JobQueue::run_here), within this call. hidden and output: rows x hidden_size floats. Returns milliseconds.
   double execute(const Call& call, int rows, std::span<const uint8_t> hidden, std::span<uint8_t> output);
 
@@ -110,7 +122,18 @@ class ExpertSlots : public LiveCount<ExpertSlots> {
     bool has_memory = true;  // of the event loop alone, as loads begin there
     bool loading = false;
     int executing = 0;
+    uint64_t loads = 0;  // calls of that kind so far
   };
+
+  // Which expert is being packed: that of the slot's last load.
+  struct Packing {
+    uint64_t ticket = 0;
+    int slot = -1;
+    uint64_t loads = 0;
+  };
+  bool is_packable(const Packing& packing);
+  PackResult pack_pieces(const Packing& packing, Matrix (&to)[2], const Matrix (&from)[2]);
+  bool adopt(const Packing& packing, const Matrix (&to)[2]);
 
   Slot& slot_at(int slot);
   void set_pages(Slot& slot, const ExpertPages& pages);
@@ -120,9 +143,15 @@ class ExpertSlots : public LiveCount<ExpertSlots> {
   int max_rows_;
   int64_t experts_;
   uint64_t slot_bytes_;
+  bool packs_;
   ExpertActivations activations_;
   std::unique_ptr<ExpertMemory> memory_;
-  std::mutex mutex_;  // guards the slots' flags
+  std::mutex mutex_;  // guards the slots' flags, and what is said of packing
+  // Held while a piece is packed, and taken before mutex_. Who is to write to a slot says so under mutex_, and then waits for this one.
+  std::mutex piece_mutex_;
+  DeviceMemory pack_scratch_;
+  uint64_t pack_tickets_ = 0;
+  uint64_t cancelled_packs_ = 0;  // tickets up to this one
   std::vector<Slot> slots_;
   std::unique_ptr<HostChunkTable> held_;
   std::unique_ptr<ExpertLoader> loader_;  // last, because it writes to the slots until it is gone

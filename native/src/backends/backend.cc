@@ -28,6 +28,8 @@ std::unique_ptr<ExpertMemory> Backend::allocate_experts(const ExpertMemoryShape&
   return std::make_unique<PlainExpertMemory>(*this, shape);
 }
 
+void ExpertMemory::exchange(int, int) { throw Error(ErrorCode::internal, "the slots of this device keep their memory"); }
+
 void Backend::write_coded_rows(Matrix&, int64_t, int64_t, Split, const PlaneSource*) {
   throw Error(ErrorCode::internal, "this device decodes no blocks");
 }

@@ -1,5 +1,7 @@
 #include "plain_expert_memory.h"
 
+#include <utility>
+
 namespace odmoe {
 
 PlainExpertMemory::PlainExpertMemory(Backend& backend, const ExpertMemoryShape& shape)
@@ -51,6 +53,10 @@ ExpertPages PlainExpertMemory::begin_load(int slot, int64_t) {
 
 void PlainExpertMemory::end_load(int slot, bool whole) {
   slots_[static_cast<size_t>(slot)].state = whole ? PageState::resident : PageState::unmapped;
+}
+
+void PlainExpertMemory::exchange(int slot, int other) {
+  std::swap(slots_[static_cast<size_t>(slot)].pages, slots_[static_cast<size_t>(other)].pages);
 }
 
 PageState PlainExpertMemory::state(int slot) const { return slots_[static_cast<size_t>(slot)].state; }

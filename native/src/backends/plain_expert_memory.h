@@ -20,6 +20,7 @@ class PlainExpertMemory final : public ExpertMemory {
   void end_load(int slot, bool whole) override;
   void begin_read(int) override {}
   void end_read(int) override {}
+  void exchange(int slot, int other) override;
   PageState state(int slot) const override;
   void let_go(int slot) override;
   void take(int slot) override;

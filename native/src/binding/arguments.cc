@@ -142,6 +142,8 @@ LoaderOptions to_loader_options(const Napi::Object& object) {
   options.shard_exponent_bytes = static_cast<uint64_t>(get_integer(object, "shardExponentBytes"));
   options.shard_sign_mantissa_bytes = static_cast<uint64_t>(get_integer(object, "shardSignMantissaBytes"));
   options.experts = get_integer(object, "experts");
+  const Napi::Value packs = object.Get("packs");
+  options.packs = packs.IsBoolean() && packs.As<Napi::Boolean>().Value();
   return options;
 }
 

@@ -54,6 +54,7 @@ Napi::Function ExpertSlotsHandle::define(Napi::Env env) {
        method_named<&ExpertSlotsHandle::execute_here>("executeHere"), method_named<&ExpertSlotsHandle::let_go>("letGo"),
        method_named<&ExpertSlotsHandle::take>("take"), method_named<&ExpertSlotsHandle::hold>("hold"),
        method_named<&ExpertSlotsHandle::cancel_hold>("cancelHold"), method_named<&ExpertSlotsHandle::drop_held>("dropHeld"),
+       method_named<&ExpertSlotsHandle::pack>("pack"), method_named<&ExpertSlotsHandle::cancel_pack>("cancelPack"),
        dispose_method()});
 }
 
@@ -155,6 +156,22 @@ Napi::Value ExpertSlotsHandle::cancel_hold(const Napi::CallbackInfo& info) {
 
 Napi::Value ExpertSlotsHandle::drop_held(const Napi::CallbackInfo& info) {
   runtime()->drop_held(to_int(info[0]));
+  return info.Env().Undefined();
+}
+
+// On the storage thread, behind a hold that is under way there: neither is in a hurry.
+Napi::Value ExpertSlotsHandle::pack(const Napi::CallbackInfo& info) {
+  return call_async(
+      info.Env(), runtime()->device(), Thread::storage, {},
+      [slots = runtime(), ticket = runtime()->new_pack(), slot = to_int(info[0])] { return slots->pack(ticket, slot); },
+      [](Napi::Env env, PackResult result) -> Napi::Value {
+        static constexpr const char* kNames[] = {"packed", "givenUp", "unfit"};
+        return Napi::String::New(env, kNames[static_cast<size_t>(result)]);
+      });
+}
+
+Napi::Value ExpertSlotsHandle::cancel_pack(const Napi::CallbackInfo& info) {
+  runtime()->cancel_pack();
   return info.Env().Undefined();
 }
 

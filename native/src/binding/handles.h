@@ -95,6 +95,8 @@ class ExpertSlotsHandle : public Handle<ExpertSlotsHandle, ExpertSlots> {
   Napi::Value hold(const Napi::CallbackInfo& info);
   Napi::Value cancel_hold(const Napi::CallbackInfo& info);
   Napi::Value drop_held(const Napi::CallbackInfo& info);
+  Napi::Value pack(const Napi::CallbackInfo& info);
+  Napi::Value cancel_pack(const Napi::CallbackInfo& info);
 
   // Throws INTERNAL for a number that no expert has.
   size_t to_registered(const Napi::Value& value) const;

@@ -10,6 +10,7 @@
 #include "host_chunks.h"
 #include "load_memory.h"
 #include "odmoe/error.h"
+#include "packed_rows.h"
 
 namespace odmoe {
 namespace {
@@ -37,6 +38,11 @@ ExpertMemoryShape memory_shape(const Backend& backend, const ExpertShape& shape,
           .experts = experts,
           .gate_up_bytes = backend.matrix_bytes(shape.format, 2 * shape.glu.intermediate_size, shape.hidden_size),
           .down_bytes = backend.matrix_bytes(shape.format, shape.hidden_size, shape.glu.intermediate_size)};
+}
+
+// Memory beside the slots: of one more, and a piece.
+uint64_t pack_memory_bytes(const Backend& backend, const ExpertShape& shape) {
+  return backend.expert_slot_bytes(memory_shape(backend, shape, 1, 0)) + backend.counted_bytes(pack_scratch_bytes(shape));
 }
 
 // The end of a fill, to be waited for.
@@ -72,9 +78,13 @@ class AwaitedFill : public LoadListener {
 ExpertSlotBytes expert_slot_bytes(const Backend& backend, const ExpertShape& shape, int max_rows, const LoaderOptions& loader) {
   const int64_t rows = std::min(max_rows, kExpertTileRows);
   const LoadMemoryLayout layout = load_memory_layout(shape, loader);
+  const auto scratch_bytes = [&](WeightFormat format) {
+    return backend.expert_scratch_bytes(format, rows, shape.hidden_size, shape.glu.intermediate_size);
+  };
   return {.slot_bytes = backend.expert_slot_bytes(memory_shape(backend, shape, 1, loader.experts)) + bias_bytes(backend, shape),
           .shared_bytes = (backend.counts_staging() ? layout.shared_bytes : 0) + activation_bytes(backend, shape, rows) +
-                          backend.expert_scratch_bytes(shape.format, rows, shape.hidden_size, shape.glu.intermediate_size),
+                          scratch_bytes(shape.format) +
+                          (loader.packs ? pack_memory_bytes(backend, shape) + scratch_bytes(WeightFormat::fixed4) : 0),
           .exponent_entry_bytes = layout.limits.entry_bytes[index_of(Part::exponents)],
           .sign_mantissa_entry_bytes = layout.limits.entry_bytes[index_of(Part::sign_mantissa)]};
 }
@@ -86,12 +96,19 @@ ExpertSlots::ExpertSlots(std::shared_ptr<Device> device, const ExpertShape& shap
       max_rows_(max_rows),
       experts_(loader.experts),
       slot_bytes_(expert_slot_bytes(*device_->backend(), shape, max_rows, loader).slot_bytes),
+      packs_(loader.packs),
       activations_(device_->backend(), shape, max_rows),
       slots_(static_cast<size_t>(count)) {
   if (shape.format == WeightFormat::fixed4) {
     throw Error(ErrorCode::internal, "slots are written in pieces, in any order and by several threads, which fixed4 cannot be");
   }
-  memory_ = device_->backend()->allocate_experts(memory_shape(*device_->backend(), shape, count, loader.experts));
+  if (packs_ && (shape.format != WeightFormat::bf16 || !device_->works_here())) {
+    throw Error(ErrorCode::internal, "only BF16 experts on the processor are packed");
+  }
+  // The one behind the slots is the memory that an expert is packed into.
+  const int places = packs_ ? count + 1 : count;
+  memory_ = device_->backend()->allocate_experts(memory_shape(*device_->backend(), shape, places, loader.experts));
+  if (packs_) pack_scratch_ = DeviceMemory(device_->backend(), pack_scratch_bytes(shape));
   for (int i = 0; i < count; i++) {
     Slot& slot = slots_[static_cast<size_t>(i)];
     slot.mutex = &mutex_;
@@ -115,7 +132,7 @@ ExpertSlots::Slot& ExpertSlots::slot_at(int slot) {
 
 ExpertSlots::Call::Call(std::shared_ptr<ExpertSlots> slots, int index, Kind kind) : slot_(index), kind_(kind) {
   Slot& slot = slots->slot_at(index);
-  const std::lock_guard lock(slots->mutex_);
+  std::unique_lock lock(slots->mutex_);
   if (slot.loading) {
     throw Error(ErrorCode::internal, "slot " + std::to_string(index) + " is being loaded; await the load, or cancel and await it");
   }
@@ -128,6 +145,10 @@ ExpertSlots::Call::Call(std::shared_ptr<ExpertSlots> slots, int index, Kind kind
     }
     slot.loading = true;
     slot.loaded = false;
+    slot.loads++;
+    lock.unlock();
+    // What packs the expert that was there reads it no more.
+    const std::lock_guard piece(slots->piece_mutex_);
   }
   slots_ = std::move(slots);
 }
@@ -228,6 +249,74 @@ void ExpertSlots::drop_held(int64_t number) { held_->drop(number); }
 uint64_t ExpertSlots::held_bytes() const { return held_->bytes(); }
 
 StorageReads ExpertSlots::storage_reads() const { return loader_->storage_reads(); }
+
+uint64_t ExpertSlots::new_pack() {
+  const std::lock_guard lock(mutex_);
+  return ++pack_tickets_;
+}
+
+void ExpertSlots::cancel_pack() {
+  const std::lock_guard lock(mutex_);
+  cancelled_packs_ = pack_tickets_;
+}
+
+// Under mutex_.
+bool ExpertSlots::is_packable(const Packing& packing) {
+  const Slot& slot = slot_at(packing.slot);
+  return packing.ticket > cancelled_packs_ && slot.loaded && !slot.loading && slot.loads == packing.loads;
+}
+
+PackResult ExpertSlots::pack(uint64_t ticket, int index) {
+  if (!packs_) throw Error(ErrorCode::internal, "these slots have no memory to pack experts into");
+  const Slot& slot = slot_at(index);
+  Packing packing{.ticket = ticket, .slot = index};
+  Matrix from[2];
+  {
+    const std::lock_guard lock(mutex_);
+    packing.loads = slot.loads;
+    if (!is_packable(packing)) return PackResult::given_up;
+    from[0] = slot.matrices.gate_up.matrix;
+    from[1] = slot.matrices.down.matrix;
+  }
+  if (from[0].format == WeightFormat::fixed4) return PackResult::packed;
+  const ExpertPages pages = memory_->begin_load(count(), kNoExpert);
+  Matrix to[2] = {from[0], from[1]};
+  to[0].storage = pages.gate_up;
+  to[1].storage = pages.down;
+  for (Matrix& matrix : to) {
+    matrix.format = WeightFormat::fixed4;
+    if (device_->backend()->matrix_bytes(matrix.format, matrix.rows, matrix.columns) >= matrix.storage.bytes)
+      return PackResult::unfit;
+  }
+  const PackResult result = pack_pieces(packing, to, from);
+  if (result != PackResult::packed) return result;
+  return adopt(packing, to) ? PackResult::packed : PackResult::given_up;
+}
+
+PackResult ExpertSlots::pack_pieces(const Packing& packing, Matrix (&to)[2], const Matrix (&from)[2]) {
+  for (int i = 0; i < 2; i++) {
+    for (int64_t row = 0; row < from[i].rows; row += packed_piece_rows(from[i].columns)) {
+      const std::lock_guard piece(piece_mutex_);
+      {
+        const std::lock_guard lock(mutex_);
+        if (!is_packable(packing)) return PackResult::given_up;
+      }
+      if (!pack_piece(*device_->backend(), to[i], from[i], row, pack_scratch_.floats())) return PackResult::unfit;
+    }
+  }
+  return PackResult::packed;
+}
+
+// False: the slot's expert has gone, or is being executed from where it was.
+bool ExpertSlots::adopt(const Packing& packing, const Matrix (&to)[2]) {
+  const std::lock_guard lock(mutex_);
+  Slot& slot = slot_at(packing.slot);
+  if (!is_packable(packing) || slot.executing > 0) return false;
+  memory_->exchange(packing.slot, count());
+  slot.matrices.gate_up.matrix = to[0];
+  slot.matrices.down.matrix = to[1];
+  return true;
+}
 
 double ExpertSlots::execute(const Call& call, int rows, std::span<const uint8_t> hidden, std::span<uint8_t> output) {
   const int index = call.slot();

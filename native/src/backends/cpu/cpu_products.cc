@@ -60,6 +60,12 @@ uint64_t CpuBackend::reserve_expansion(const Product* products, int count) {
   return expansion;
 }
 
+uint64_t CpuBackend::expert_scratch_bytes(WeightFormat format, int64_t rows, int64_t hidden_size, int64_t intermediate_size) const {
+  const int n = static_cast<int>(rows);
+  const uint64_t most = std::max(expansion_bytes(format, hidden_size, n), expansion_bytes(format, intermediate_size, n));
+  return most * static_cast<uint64_t>(pool_.threads());
+}
+
 // Of the product whose task this is.
 size_t CpuBackend::planned_of(int64_t task) const {
   const auto planned = std::partition_point(products_.begin(), products_.end(),

@@ -169,7 +169,8 @@ bool write_fixed4_rows(const Values& values, Matrix& matrix, int64_t first_row, 
     const int64_t tile = row / kTileRows;
     uint8_t* const data = static_cast<uint8_t*>(matrix.storage.data) + tile * tile_bytes(matrix.format, matrix.columns);
     int in_tile = static_cast<int>(row % kTileRows);
-    read_fixed4_planes(planes, data, matrix.columns, in_tile);
+    // Before its first row a tile holds whatever was there, which is no tile.
+    if (in_tile > 0) read_fixed4_planes(planes, data, matrix.columns, in_tile);
     for (; in_tile < kTileRows && row < end; ++in_tile, ++row) {
       const int64_t to = in_tile * planes.row_bytes;
       if (!take_fixed4_row(values.row(row - first_row, matrix.columns), matrix.columns, planes.exponents + to,

@@ -1,0 +1,56 @@
+import type { ExpertSlots } from '../../native/index.js';
+import type { YieldingMemory } from '../../shared/config/node-settings.js';
+import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { Logger } from '../../shared/log/logger.js';
+import type { SlotEvent } from './slot-events.js';
+import type { SlotRoom } from './slot-room.js';
+
+/** What the memory of slots needs of the worker. */
+export interface SlotMemoryParts {
+  slots: Pick<ExpertSlots, 'slotBytes' | 'take'>;
+  room: SlotRoom;
+  /** Of the cache, that are to have their memory. */
+  cacheSlots: () => number;
+  /** Has the schedule handle the event. Throws nothing. */
+  handle: (event: SlotEvent) => void;
+  log: Logger;
+}
+
+/** Memory of a worker's slots, for others on the same device. */
+export class SlotMemory implements YieldingMemory {
+  constructor(private readonly parts: SlotMemoryParts) {}
+
+  get yieldableBytes(): number {
+    const { room, slots } = this.parts;
+    return room.spare * slots.slotBytes;
+  }
+
+  giveBack(bytes: number): number {
+    const { room, slots, handle } = this.parts;
+    const before = room.absent.length;
+    handle({ kind: 'memoryWanted', slots: Math.ceil(bytes / slots.slotBytes) });
+    return (room.absent.length - before) * slots.slotBytes;
+  }
+
+  takeBack(freeBytes: number): void {
+    const { room, slots, cacheSlots } = this.parts;
+    const wanted = room.returning(cacheSlots());
+    for (const slot of wanted.slice(0, Math.floor(freeBytes / slots.slotBytes))) {
+      if (!this.take(slot)) return;
+    }
+  }
+
+  /** False: the device has not so much. */
+  private take(slot: number): boolean {
+    const { slots, handle, log } = this.parts;
+    try {
+      slots.take(slot);
+    } catch (thrown) {
+      const error = toOdmoeError(thrown);
+      if (error.code !== 'DEVICE_OUT_OF_MEMORY') log.warn('a slot could not take its memory again', { slot, error });
+      return false;
+    }
+    handle({ kind: 'memoryTaken', slot });
+    return true;
+  }
+}
