@@ -35,7 +35,7 @@ export interface LoadStage {
   /** What is counted: bytes read, copied or stored, or of the BF16 weights that come out. */
   counted: 'copied' | 'read' | 'weights' | 'stored';
   bytesPerS: number;
-  /** The stage that bounds this one, and its share of that; null: it is a limit itself. */
+  /** The stage that bounds this one, and its share of that, the median of the rounds; null: it is a limit itself. */
   limit: { stage: string; share: number } | null;
 }
 
@@ -47,43 +47,65 @@ interface MeasuredStage {
   measure: () => Promise<number>;
 }
 
-const COPY_ONE = 'memcpy, 1 thread';
 const COPY_ALL = 'memcpy, all threads';
 const SLOTS_AT_ONCE = 4;
 const SAMPLE_BYTES = 16 * 1024 * 1024;
 
-/** @throws what reading and loading throw: STORAGE_FAILED, PACK_CORRUPT, DEVICE_OUT_OF_MEMORY */
+/**
+ * Raw reads of a pack's file come right before the loads of the experts in it: storage may be faster or slower a minute later. The
+ * packs must be on the storage, as packing leaves them: what is still written back takes its time from reads.
+ * @throws what reading and loading throw: STORAGE_FAILED, PACK_CORRUPT, DEVICE_OUT_OF_MEMORY
+ */
 export async function measureLoadStages(
   device: Device,
   packs: readonly LoadedPack[],
   setting: LoadSetting,
   onProgress: (done: number, total: number) => void,
 ): Promise<LoadStage[]> {
-  const stages = packs.flatMap((loaded, index) => [
-    ...(index === 0 ? [...copyStages(setting), ...readStages(loaded.pack, setting)] : []),
-    ...decodeStages(loaded.codec, setting),
-    ...loadStages(device, loaded, setting),
-  ]);
-  const best = new Map<string, number>();
+  const stages = [
+    ...copyStages(setting),
+    ...packs.flatMap((loaded) => [...decodeStages(loaded.codec, setting), ...packStages(device, loaded, setting)]),
+  ];
+  const rounds: Map<string, number>[] = [];
   let done = 0;
   for (let round = 0; round < setting.rounds; round += 1) {
+    const measured = new Map<string, number>();
+    rounds.push(measured);
     for (const { stage, measure } of stages) {
-      best.set(stage, Math.max(best.get(stage) ?? 0, await measure()));
+      measured.set(stage, await measure());
       done += 1;
       onProgress(done, setting.rounds * stages.length);
     }
   }
-  return stages.map(({ stage, counted, limits }) => {
-    const bytesPerS = best.get(stage) ?? 0;
-    return { stage, counted, bytesPerS, limit: limitOf(bytesPerS, limits, best) };
-  });
+  return stages.map(({ stage, counted, limits }) => ({
+    ...{ stage, counted, bytesPerS: fastest(stage, rounds) },
+    limit: limitOf(stage, limits, rounds),
+  }));
 }
 
-function limitOf(bytesPerS: number, limits: readonly string[], best: ReadonlyMap<string, number>): LoadStage['limit'] {
+/** Bytes a second of a round, by stage. */
+type Round = ReadonlyMap<string, number>;
+
+function fastest(stage: string, rounds: readonly Round[]): number {
+  return Math.max(...rounds.map((round) => round.get(stage) ?? 0));
+}
+
+/** The fastest of `limits` over all rounds, and the median of what a round's `stage` was of the fastest of them in that round. */
+export function limitOf(stage: string, limits: readonly string[], rounds: readonly Round[]): LoadStage['limit'] {
   const [first, ...others] = limits;
   if (first === undefined) return null;
-  const stage = others.reduce((left, right) => ((best.get(right) ?? 0) > (best.get(left) ?? 0) ? right : left), first);
-  return { stage, share: bytesPerS / (best.get(stage) ?? Number.POSITIVE_INFINITY) };
+  const limit = others.reduce((left, right) => (fastest(right, rounds) > fastest(left, rounds) ? right : left), first);
+  const shares = rounds.map(
+    (round) => (round.get(stage) ?? 0) / Math.max(...limits.map((each) => round.get(each) ?? 0)),
+  );
+  return { stage: limit, share: median(shares) };
+}
+
+function median(values: readonly number[]): number {
+  const sorted = [...values].sort((left, right) => left - right);
+  const middle = sorted.length >> 1;
+  const upper = sorted[middle] ?? Number.NaN;
+  return sorted.length % 2 === 1 ? upper : ((sorted[middle - 1] ?? Number.NaN) + upper) / 2;
 }
 
 function copyStages({ milliseconds }: LoadSetting): MeasuredStage[] {
@@ -91,28 +113,44 @@ function copyStages({ milliseconds }: LoadSetting): MeasuredStage[] {
     ...{ stage, counted: 'copied', limits: [] },
     measure: () => measureMemoryCopy(threads, milliseconds),
   });
-  return [copy(COPY_ONE, 1), copy(COPY_ALL, availableParallelism())];
+  return [copy('memcpy, 1 thread', 1), copy(COPY_ALL, availableParallelism())];
 }
 
-const readName = (direct: boolean, depth: number, way: string): string =>
-  `${direct ? 'direct' : 'cached'} reads, ${depth === 1 ? 'one after another' : `${depth} at a time, ${way}`}`;
-
-function readNames(direct: boolean, depth: number): string[] {
-  return [readName(direct, 1, 'threads'), readName(direct, depth, 'threads'), readName(direct, depth, 'io_uring')];
+function readName(codec: string, direct: boolean, depth: number, way: string): string {
+  const order = depth === 1 ? 'one after another' : `${depth} at a time, ${way}`;
+  return `reads of ${codec}, ${kindOf(direct)}, ${order}`;
 }
 
-function readStages(pack: Pack, { milliseconds, depth }: LoadSetting): MeasuredStage[] {
-  const { path, bytes } = expertFile(pack);
-  const stage = (direct: boolean, at: number, way: WantedStorageWay): MeasuredStage => ({
-    ...{ stage: readName(direct, at, way), counted: 'read' },
-    limits: direct ? (at === 1 ? [] : readNames(true, depth)) : [COPY_ALL],
+const kindOf = (direct: boolean): string => (direct ? 'direct' : 'cached');
+
+function readNames(codec: string, direct: boolean, depth: number): string[] {
+  const name = (at: number, way: string): string => readName(codec, direct, at, way);
+  return [name(1, 'threads'), name(depth, 'threads'), name(depth, 'io_uring')];
+}
+
+/** Cached reads and loads, then direct ones, then loads from memory. */
+function packStages(device: Device, loaded: LoadedPack, setting: LoadSetting): MeasuredStage[] {
+  const part = oneFile(loaded.pack);
+  const fromStorage = [false, true].flatMap((direct) => [
+    ...readStages(loaded.codec, part, direct, setting),
+    ...loadStages(device, loaded, part.experts, direct, setting),
+  ]);
+  return [...fromStorage, heldStage(device, loaded, part.experts, setting)];
+}
+
+/** Cached ones are a limit themselves: they go to memory that the processor's caches hold, and memcpy's does not. */
+function readStages(
+  codec: string,
+  { path, bytes }: FilePart,
+  direct: boolean,
+  { milliseconds, depth }: LoadSetting,
+): MeasuredStage[] {
+  const stage = (at: number, way: WantedStorageWay): MeasuredStage => ({
+    ...{ stage: readName(codec, direct, at, way), counted: 'read' },
+    limits: at === 1 || !direct ? [] : readNames(codec, true, depth),
     measure: async () => (await measureQueuedReads(path, bytes, { way, depth: at, direct }, milliseconds)).bytesPerS,
   });
-  return [false, true].flatMap((direct) => [
-    stage(direct, 1, 'threads'),
-    stage(direct, depth, 'threads'),
-    stage(direct, depth, 'io_uring'),
-  ]);
+  return [stage(1, 'threads'), stage(depth, 'threads'), stage(depth, 'io_uring')];
 }
 
 function decodeStages(codec: string, { milliseconds }: LoadSetting): MeasuredStage[] {
@@ -120,7 +158,7 @@ function decodeStages(codec: string, { milliseconds }: LoadSetting): MeasuredSta
   const sample = gaussianValues(SAMPLE_BYTES);
   return [
     {
-      ...{ stage: `decoding ${codec}, 1 thread`, counted: 'weights', limits: [COPY_ONE] },
+      ...{ stage: `decoding ${codec}, 1 thread`, counted: 'weights', limits: [] },
       measure: async () => {
         const [row] = await measureCodecs([codec as PackCodec], [sample], 1, () => undefined, milliseconds);
         return row?.decodeBytesPerS ?? 0;
@@ -129,26 +167,36 @@ function decodeStages(codec: string, { milliseconds }: LoadSetting): MeasuredSta
   ];
 }
 
-function loadStages(device: Device, { codec, pack }: LoadedPack, setting: LoadSetting): MeasuredStage[] {
-  const fromStorage = [false, true].flatMap((direct) =>
-    [1, setting.depth].map((depth): MeasuredStage => {
-      const reads = direct ? 'direct' : 'cached';
-      const at = depth === 1 ? 'one read at a time' : `${depth} reads at a time`;
-      return {
-        stage: `loads of ${codec}, ${reads}, ${at}`,
-        // Stored as they are, weights are what is read.
-        counted: codec === 'raw' ? 'weights' : 'stored',
-        limits: readNames(direct, setting.depth),
-        measure: () => measureLoads(device, pack, { direct, depth, held: false }, setting),
-      };
-    }),
-  );
-  const fromMemory: MeasuredStage = {
-    ...{ stage: `loads of ${codec}, held in host memory`, limits: [COPY_ALL] },
-    counted: codec === 'raw' ? 'weights' : 'stored',
-    measure: () => measureLoads(device, pack, { direct: false, depth: 1, held: true }, setting),
+function loadStages(
+  device: Device,
+  { codec, pack }: LoadedPack,
+  experts: readonly ExpertAt[],
+  direct: boolean,
+  setting: LoadSetting,
+): MeasuredStage[] {
+  return [1, setting.depth].map((depth) => ({
+    stage: `loads of ${codec}, ${kindOf(direct)}, ${depth === 1 ? 'one read at a time' : `${depth} reads at a time`}`,
+    counted: countedOf(codec),
+    limits: readNames(codec, direct, setting.depth),
+    measure: () => measureLoads(device, pack, experts, { direct, depth, held: false }, setting),
+  }));
+}
+
+function heldStage(
+  device: Device,
+  { codec, pack }: LoadedPack,
+  experts: readonly ExpertAt[],
+  setting: LoadSetting,
+): MeasuredStage {
+  return {
+    ...{ stage: `loads of ${codec}, held in host memory`, counted: countedOf(codec), limits: [COPY_ALL] },
+    measure: () => measureLoads(device, pack, experts, { direct: false, depth: 1, held: true }, setting),
   };
-  return [...fromStorage, fromMemory];
+}
+
+/** Stored as they are, weights are what is read. */
+function countedOf(codec: string): 'weights' | 'stored' {
+  return codec === 'raw' ? 'weights' : 'stored';
 }
 
 interface LoadWay {
@@ -163,6 +211,7 @@ interface LoadWay {
 async function measureLoads(
   device: Device,
   pack: Pack,
+  experts: readonly ExpertAt[],
   { direct, depth, held }: LoadWay,
   { decompressionThreads, milliseconds }: LoadSetting,
 ): Promise<number> {
@@ -170,10 +219,7 @@ async function measureLoads(
   const sizes = slotSizes(device, pack, reading);
   const slots = device.createExpertSlots(sizes.shape, SLOTS_AT_ONCE, 1, sizes.loader);
   try {
-    const { expertLayers, experts } = pack.shape;
-    const numbers = Array.from({ length: expertLayers * experts }, (_, index) =>
-      slots.register(pack.expert(Math.floor(index / experts), index % experts)),
-    );
+    const numbers = experts.map(({ layer, expert }) => slots.register(pack.expert(layer, expert)));
     if (held) for (const number of numbers) await slots.hold(number);
     // The first load into a slot finds memory that the system has still to give.
     for (let slot = 0; slot < SLOTS_AT_ONCE; slot += 1) await slots.load(slot, numbers[0] ?? 0, FROM_STORAGE);
@@ -197,15 +243,33 @@ async function measureLoads(
   }
 }
 
-/** The file of the first expert, as far as experts of its layer lie in it. */
-function expertFile(pack: Pack): { path: string; bytes: number } {
+interface ExpertAt {
+  layer: number;
+  expert: number;
+}
+
+/** A file of a pack, the experts that lie wholly in it, and where they end. */
+export interface FilePart {
+  path: string;
+  bytes: number;
+  experts: readonly ExpertAt[];
+}
+
+/** The file that the first expert begins in. Raw reads and loads are of the same file, or one may be cached and the other not. */
+export function oneFile(pack: Pack): FilePart {
+  const { expertLayers, experts: count } = pack.shape;
   const path = pack.expert(0, 0).gate.chunks[0]?.path ?? '';
+  const experts: ExpertAt[] = [];
   let bytes = 0;
-  for (let expert = 0; expert < pack.shape.experts; expert += 1) {
-    const { gate, up, down } = pack.expert(0, expert);
-    for (const chunk of [...gate.chunks, ...up.chunks, ...down.chunks]) {
-      if (chunk.path === path) bytes = Math.max(bytes, chunk.offsetBytes + chunk.storedBytes);
+  for (let layer = 0; layer < expertLayers; layer += 1) {
+    for (let expert = 0; expert < count; expert += 1) {
+      const { gate, up, down } = pack.expert(layer, expert);
+      const chunks = [...gate.chunks, ...up.chunks, ...down.chunks];
+      if (!chunks.every((chunk) => chunk.path === path)) continue;
+      experts.push({ layer, expert });
+      bytes = Math.max(bytes, ...chunks.map((chunk) => chunk.offsetBytes + chunk.storedBytes));
     }
   }
-  return { path, bytes };
+  assertInvariant(experts.length > 0, 'an expert of a pack lies in one file');
+  return { path, bytes, experts };
 }

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { measureLoadStages } from '../../bench/load/measure-load.js';
+import { limitOf, measureLoadStages, oneFile } from '../../bench/load/measure-load.js';
 import { withSyntheticPack } from '../../bench/load/synthetic-pack.js';
 import { chooseReadDepth, measureReadDepth, USUAL_READ_DEPTH } from '../../engine/planning/measure-read-depth.js';
 import { measureQueuedReads, openDevice } from '../../native/index.js';
@@ -27,7 +27,11 @@ describe('odmoe bench load', () => {
       );
       const names = stages.map(({ stage }) => stage);
       assert.equal(new Set(names).size, names.length);
-      for (const wanted of ['memcpy, all threads', 'direct reads, one after another', 'decoding huffman, 1 thread']) {
+      for (const wanted of [
+        'memcpy, all threads',
+        'reads of huffman, direct, one after another',
+        'decoding huffman, 1 thread',
+      ]) {
         assert.ok(names.includes(wanted), wanted);
       }
       assert.ok(names.includes('loads of huffman, cached, 4 reads at a time'));
@@ -36,12 +40,43 @@ describe('odmoe bench load', () => {
         assert.ok(bytesPerS > 0, stage);
         if (limit === null) continue;
         const of = stages.find((other) => other.stage === limit.stage)?.bytesPerS ?? 0;
-        assert.equal(limit.share, bytesPerS / of);
+        assert.equal(limit.share, bytesPerS / of, 'of one round');
+        if (stage.includes('huffman, direct')) assert.match(limit.stage, /^reads of huffman, direct/);
       }
     } finally {
       device.dispose();
     }
   }).timeout(60_000);
+
+  it('takes shares within a round, however the storage changes between rounds', () => {
+    const rounds = [
+      { load: 80, one: 100, many: 90 },
+      { load: 9, one: 9, many: 10 },
+      { load: 300, one: 500, many: 400 },
+    ].map((round) => new Map(Object.entries(round)));
+    assert.deepEqual(limitOf('load', ['one', 'many'], rounds), { stage: 'one', share: 0.8 });
+    assert.deepEqual(limitOf('load', ['one', 'many'], rounds.slice(1)), { stage: 'one', share: 0.75 });
+    assert.equal(limitOf('one', [], rounds), null);
+  });
+
+  it('loads the experts of the file that raw reads are of', async () => {
+    await withSyntheticPack(
+      { ...TINY, layers: 2, codec: codecSetting('raw', null) },
+      new AbortController().signal,
+      (pack) => {
+        const { path, bytes, experts } = oneFile(pack);
+        const files = new Set([0, 1].map((layer) => pack.expert(layer, 0).gate.chunks[0]?.path));
+        assert.equal(experts.length, files.size === 1 ? 4 : 2);
+        for (const { layer, expert } of experts) {
+          for (const chunk of pack.expert(layer, expert).down.chunks) {
+            assert.equal(chunk.path, path);
+            assert.ok(chunk.offsetBytes + chunk.storedBytes <= bytes);
+          }
+        }
+        return Promise.resolve();
+      },
+    );
+  });
 });
 
 describe('the depth of reads', () => {
