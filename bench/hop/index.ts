@@ -1,9 +1,11 @@
 import { InvalidArgumentError, type Command } from 'commander';
 import { addMainFlags, resolveMainAddress, type MainFlags } from '../../cli/client/find-main.js';
-import { parseWhole } from '../../cli/client/generation-flags.js';
 import { avoidMarkingPauses } from '../../shared/daemon/collection-pauses.js';
+import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
 import { liveHopsJson, liveHopsTable, measureLiveHops } from './live-hops.js';
 import { measureHops, type HopRow } from './measure-hops.js';
+
+const MOST_TOKENS = 65_536;
 
 interface HopOptions extends MainFlags {
   seconds: number;
@@ -21,7 +23,7 @@ export function registerBenchHop(bench: Command): void {
       '--live',
       'ask a running cluster, and say where its hops spend their time, beside a bare hop of as many bytes',
     )
-    .option('--tokens <count>', 'with --live: of the answer', parseWhole, 128)
+    .option('--tokens <count>', 'with --live: of the answer', wholeNumberFlag(1, MOST_TOKENS), 128)
     .option('--json', 'one JSON object on stdout')
     .action(async (options: HopOptions) => {
       avoidMarkingPauses();

@@ -4,7 +4,8 @@ import { STATUS_TIMEOUT_MS } from '../../cli/commands/status.js';
 import { hopTable } from '../../cli/output/hop-view.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { snakeCaseKeys } from '../../shared/json/snake-case.js';
-import type { StatusReply, WorkerHops } from '../../shared/rpc/messages.js';
+import type { CacheStatus } from '../../shared/rpc/kept-experts.js';
+import type { NodeStatus, StatusReply, WorkerHops } from '../../shared/rpc/messages.js';
 import { answerRequest, collectAnswer } from '../paper/testbed.js';
 import { measureHops, type HopRow } from './measure-hops.js';
 
@@ -20,8 +21,8 @@ export interface LiveHops {
 }
 
 /**
- * Asks main for an answer of so many tokens, then measures bare hops for `seconds`. Throws what asking main may, and USAGE
- * where no hop was made that loaded nothing.
+ * Asks main for an answer of so many tokens, then measures bare hops for `seconds`. Throws what asking main may, NO_WORKERS, and
+ * USAGE where no hop was made that loaded nothing.
  */
 export async function measureLiveHops(address: string, tokens: number, seconds: number): Promise<LiveHops> {
   const before = await transport.fetchStatus(address, STATUS_TIMEOUT_MS);
@@ -29,16 +30,46 @@ export async function measureLiveHops(address: string, tokens: number, seconds: 
   await collectAnswer(transport.generate(address, answerRequest(PROMPT_IDS, tokens), controller.signal));
   const after = await transport.fetchStatus(address, STATUS_TIMEOUT_MS);
   const workers = (after.workerHops ?? []).filter(({ worker, hops }) => hops > hopsOf(before, worker));
-  if (workers.length === 0) {
-    throw new OdmoeError(
-      'USAGE',
-      'no worker of this cluster was asked for experts that it had: ask for more tokens (--tokens), or give workers a cache that holds what they run',
-    );
-  }
+  if (workers.length === 0) throw noHopTimed(after);
   const bytes = bytesOfHop(before, after);
   const [bare] = await measureHops(seconds, [{ name: `${bytes} bytes`, bytes, workers: 1 }]);
   if (bare === undefined) throw new OdmoeError('INTERNAL', 'a case of bench hop gave no row');
   return { workers, bare, ratio: ratioOf(workers, bare) };
+}
+
+/** Hops are timed where the worker had all experts ready to run; why there was none. */
+export function noHopTimed({ nodes }: Pick<StatusReply, 'nodes'>): OdmoeError {
+  const workers = nodes.filter(({ identity }) => identity.role === 'ROLE_WORKER');
+  if (workers.length === 0) {
+    return new OdmoeError(
+      'NO_WORKERS',
+      'no worker is connected to this main, so it makes no hops: start one (odmoe worker)',
+    );
+  }
+  const inPart = workers.filter(({ cache }) => cache !== null && cache.capacities.full === 0 && keptInPart(cache) > 0);
+  if (inPart.length === workers.length) {
+    return new OdmoeError(
+      'USAGE',
+      `the caches of these workers (${namesOf(inPart)}) keep experts compressed or in part only, so every hop loads, and only hops that load ` +
+        'nothing are timed: give them whole experts by worker.cache_policy: lru, or by a larger worker.cache',
+    );
+  }
+  return new OdmoeError(
+    'USAGE',
+    'every hop of this answer loaded experts, and only hops that load nothing are timed: ask for more tokens (--tokens), or give ' +
+      'workers a worker.cache that holds what they run',
+  );
+}
+
+function keptInPart({ capacities: { compressed, signMantissa, exponent } }: CacheStatus): number {
+  return compressed + signMantissa + exponent;
+}
+
+const NAMES_SHOWN = 3;
+
+function namesOf(workers: readonly NodeStatus[]): string {
+  const names = workers.slice(0, NAMES_SHOWN).map(({ identity }) => identity.id);
+  return workers.length > NAMES_SHOWN ? `${names.join(', ')} and others` : names.join(', ');
 }
 
 /** What of a hop is not the execution, over what a bare one takes; of the slowest worker. */

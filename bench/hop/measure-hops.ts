@@ -2,6 +2,8 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
+import { assertInvariant } from '../../shared/errors/assert-invariant.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { GrpcTransport } from '../../shared/rpc/grpc-transport.js';
 import { passOfSequence } from '../../shared/rpc/pass-rows.js';
 import type { PeerStream } from '../../shared/rpc/peer-stream.js';
@@ -107,7 +109,7 @@ async function startEchoProcess(): Promise<EchoProcess> {
 }
 
 async function readPorts(child: ChildProcess): Promise<{ tcpPort: number; rpcAddress: string }> {
-  if (child.stdout === null) throw new Error('the echo process has no output');
+  assertInvariant(child.stdout !== null, 'an echo process writes to a pipe');
   const signal = AbortSignal.timeout(START_TIMEOUT_MS);
   const [line] = (await once(child.stdout, 'data', { signal })) as [Buffer];
   return JSON.parse(line.toString()) as { tcpPort: number; rpcAddress: string };
@@ -119,7 +121,7 @@ function grpcPeer(stream: PeerStream<WorkerRequest, WorkerReply>): EchoProcess['
   stream.onMessage((reply) => {
     if (reply.kind === 'result' && reply.result.requestId === requestId) settle?.resolve();
   });
-  stream.onClose((error) => settle?.reject(error ?? new Error('the echo process ended the stream')));
+  stream.onClose((error) => settle?.reject(error ?? new OdmoeError('INTERNAL', 'the echo process ended the stream')));
   return {
     roundTrip: (payload) =>
       new Promise((resolve, reject) => {

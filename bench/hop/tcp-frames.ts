@@ -1,5 +1,6 @@
 /** Length-prefixed frames over plain TCP: the floor that a hop by gRPC is held against. */
 import { connect, createServer, type Server, type Socket } from 'node:net';
+import { assertInvariant } from '../../shared/errors/assert-invariant.js';
 
 const PREFIX_BYTES = 4;
 
@@ -35,7 +36,7 @@ export async function startTcpEcho(): Promise<{ server: Server; port: number }> 
     server.listen(0, '127.0.0.1', resolve);
   });
   const address = server.address();
-  if (address === null || typeof address === 'string') throw new Error('the echo server has no port');
+  assertInvariant(address !== null && typeof address !== 'string', 'a server that listens by TCP has a port');
   return { server, port: address.port };
 }
 

@@ -1,6 +1,7 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { InvalidArgumentError, Option, type Command } from 'commander';
+import { parseNumber } from '../../cli/client/generation-flags.js';
 import { profileFile, share } from '../../cli/client/simulation-flags.js';
 import { withInterrupt } from '../../cli/client/interrupt.js';
 import { EXPERT_STORAGES, type ExpertStorage } from '../../shared/config/node-settings.js';
@@ -47,6 +48,7 @@ interface PoolsFlags {
 
 const MOST_TOKENS = 65_536;
 const MOST_ANSWERS = 256;
+const MOST_SKEW = 10;
 
 /** `odmoe bench pools`: what a worker's cache is worth in whole answers, by policy and memory. */
 export function registerBenchPools(bench: Command): void {
@@ -66,7 +68,7 @@ export function registerBenchPools(bench: Command): void {
     .option('--answers <n>', 'answers, one at a time', answers, 2)
     .option('--recorded <n>', 'prompts that the worker has counted in an earlier run', answers, 8)
     .option('--warm <n>', 'answers before the first that is measured', answers, 1)
-    .option('--skew <s>', 'drawn: popularity falls as rank to the power of minus this', Number, 1)
+    .option('--skew <s>', 'drawn: popularity falls as rank to the power of minus this', skew, 1)
     .addOption(
       new Option('--expert-storage <form>', 'how experts are stored').choices([...EXPERT_STORAGES]).default('huffman'),
     )
@@ -199,6 +201,12 @@ function parseShares(value: string): number[] {
   const shares = value.split(',').map(Number);
   if (shares.every((each) => each > 0 && each <= 1)) return shares;
   throw new InvalidArgumentError('Give shares above 0 and up to 1, separated by commas.');
+}
+
+function skew(value: string): number {
+  const power = parseNumber(value);
+  if (power >= 0 && power <= MOST_SKEW) return power;
+  throw new InvalidArgumentError(`Give a number from 0 to ${MOST_SKEW}.`);
 }
 
 function parseBatches(value: string): number[] {

@@ -1,8 +1,11 @@
 import { InvalidArgumentError, type Command } from 'commander';
 import { parseWhole } from '../../cli/client/generation-flags.js';
+import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
 import { snakeCaseKeys } from '../../shared/json/snake-case.js';
 import { tableLines } from '../../cli/output/table.js';
 import { measureSchedules, type ScheduleBenchResult } from './measure-schedules.js';
+
+const MOST_INSTANCES = 10_000_000;
 
 interface ScheduleFlags {
   instances: number;
@@ -16,7 +19,7 @@ export function registerBenchSchedule(bench: Command): void {
   bench
     .command('schedule')
     .description('compare the block scheduler with a lower bound and with FIFO order, on random instances')
-    .option('--instances <n>', 'random instances', parseWhole, 2000)
+    .option('--instances <n>', 'random instances', wholeNumberFlag(1, MOST_INSTANCES), 2000)
     .option('--experts <n>', 'most experts of an instance, three tensors each', parseExperts, 16)
     .option('--seed <n>', 'the same seed gives the same instances', parseWhole, 1)
     .option('--json', 'print one JSON array and nothing else', false)

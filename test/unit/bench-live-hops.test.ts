@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
-import { bytesOfHop, liveHopsTable, ratioOf } from '../../bench/hop/live-hops.js';
-import type { HopStages, LinkBytes, WorkerHops } from '../../shared/rpc/messages.js';
+import { bytesOfHop, liveHopsTable, noHopTimed, ratioOf } from '../../bench/hop/live-hops.js';
+import type { HopStages, LinkBytes, NodeStatus, RoleName, WorkerHops } from '../../shared/rpc/messages.js';
 
 const stages = (roundTripMs: number, executeMs: number): HopStages => ({
   ...{ roundTripMs, transitMs: roundTripMs - executeMs, callMs: 0, handOffMs: 0, executeMs, replyMs: 0 },
@@ -32,5 +32,27 @@ describe('bench hop --live', () => {
       'round trip less execution, of the slowest worker: 3.00 bare hops',
       '',
     ]);
+  });
+
+  it('says why no hop was timed', () => {
+    const none = { full: 0, compressed: 0, signMantissa: 0, exponent: 0 };
+    const node = (id: string, role: RoleName, capacities: typeof none | null): NodeStatus => {
+      const cache = capacities && { policy: 'planned', bytes: 1, capacities, kept: none, hits: none, misses: 0 };
+      return { identity: { id, role }, cache } as NodeStatus;
+    };
+    const why = (...nodes: NodeStatus[]): [string, string] => {
+      const { code, message } = noHopTimed({ nodes: [node('main', 'ROLE_MAIN', null), ...nodes] });
+      return [code, message];
+    };
+    const worker = (id: string, capacities: typeof none | null): NodeStatus => node(id, 'ROLE_WORKER', capacities);
+    const inPart = { ...none, compressed: 3 };
+    assert.equal(why()[0], 'NO_WORKERS');
+    assert.match(
+      why(worker('a', inPart), worker('b', { ...none, exponent: 1 })).join(),
+      /^USAGE.*\(a, b\) keep.*compressed/,
+    );
+    for (const other of [null, none, { ...inPart, full: 1 }]) {
+      assert.match(why(worker('a', inPart), worker('b', other)).join(), /^USAGE.*ask for more tokens/);
+    }
   });
 });
