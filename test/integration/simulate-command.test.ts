@@ -9,6 +9,8 @@ import { readTrace, recordedRecall } from '../../simulator/trace/trace-file.js';
 
 const run = promisify(execFile);
 const BIN = join(packageRoot(), 'bin', 'odmoe');
+/** A model of few layers: dozens of set-ups are simulated for a plan. */
+const SMALL = join(packageRoot(), 'test', 'fixtures', 'mixtral');
 
 async function odmoe(...args: string[]): Promise<string> {
   const { stdout } = await run(process.execPath, [BIN, ...args], { maxBuffer: 16 * 1024 * 1024 });
@@ -97,7 +99,7 @@ describe('odmoe simulate and odmoe plan cluster', function () {
   });
 
   it('plan cluster says what bounds a cluster and how to set it up', async () => {
-    const flags = ['--workers', '4', '--tokens', '4', '--link-bandwidth', '60GB', '--json'];
+    const flags = ['--model', SMALL, '--workers', '4', '--tokens', '2', '--link-bandwidth', '60GB', '--json'];
     const plan = JSON.parse(await odmoe('plan', 'cluster', ...flags)) as {
       io_bound: boolean;
       equation1: { groups: number; load_ms: number; max_load_ms: number };
@@ -115,7 +117,8 @@ describe('odmoe simulate and odmoe plan cluster', function () {
   });
 
   it('plan cluster takes boxes of several kinds and says when one is too small', async () => {
-    const text = await odmoe('plan', 'cluster', '--box', '2:24GB:24GB', '--box', '2:6GB:512MiB', '--tokens', '3');
+    const boxes = ['--box', '2:24GB:24GB', '--box', '2:2MB:128MiB'];
+    const text = await odmoe('plan', 'cluster', '--model', SMALL, ...boxes, '--tokens', '2');
     assert.match(text, /on 4 workers .*I\/O-bound/);
     assert.match(text, /TOO LITTLE/);
     assert.match(text, /does NOT fit/);

@@ -17,9 +17,9 @@ import {
   type AnsweringVocabulary,
 } from './format-answers.js';
 
-const SCHEMAS = 1000;
+const SCHEMAS = 400;
 /** Schemas of one test. */
-const SHARE = 250;
+const SHARE = 100;
 const ROOM_TOKENS = 150;
 
 /** The schema of a seed, and its constraint; null where it contradicts itself, which must be said properly. */

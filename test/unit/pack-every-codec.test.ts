@@ -97,7 +97,13 @@ describe('packing with every codec', () => {
 
   for (const dtype of ['BF16', 'F16'] as const) {
     it(`keeps all 65,536 patterns of ${dtype}`, async () => {
-      const config = { ...TINY_CONFIG, hidden_size: 256, intermediate_size: 256, num_hidden_layers: 1 };
+      const config = {
+        ...TINY_CONFIG,
+        hidden_size: 256,
+        intermediate_size: 256,
+        num_hidden_layers: 1,
+        num_local_experts: 2,
+      };
       await withCheckpoint(
         async (checkpoint, output) => {
           for (const codec of PACK_CODECS) await packAndCompare(checkpoint, `${output}-${codec}`, codec, 7);

@@ -18,6 +18,9 @@ import { directoryDigests, pack, refusal } from './tiny-pack.js';
 const FIXTURES = join(packageRoot(), 'test', 'fixtures');
 const FAMILIES = readdirSync(FIXTURES).filter((name) => existsSync(join(FIXTURES, name, 'config.json')));
 
+/** Coding is the same for every family: of few, with whole, fused and quantized experts, packs are made without it, too. */
+const RAW_TOO: ReadonlySet<string> = new Set(['mixtral', 'gptoss', 'deepseekv3-fp8']);
+
 /** All rows of a tensor, by plane; three rows at a time, so that reading does not depend on where it is cut. */
 async function planesOf(source: TensorSource): Promise<Buffer[]> {
   const planes = planeRowBytes(source.split, source.columns).map((): Uint8Array[] => []);
@@ -71,7 +74,7 @@ describe('packs of every family', function () {
     it(`hold what the checkpoint has, bit for bit (${family})`, async () => {
       await withTemporaryDirectory(async (directory) => {
         const shipped = await openCheckpoint(join(FIXTURES, family));
-        for (const codec of ['raw', 'huffman'] as const) {
+        for (const codec of RAW_TOO.has(family) ? (['raw', 'huffman'] as const) : (['huffman'] as const)) {
           const output = join(directory, codec);
           await pack(shipped.directory, output, { codec: codecSetting(codec, null), tools: NATIVE_BYTE_TOOLS });
           const packed = await openPack(output);
