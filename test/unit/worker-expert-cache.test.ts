@@ -73,7 +73,7 @@ describe('worker: the cache of experts', () => {
       ...{ policy: 'planned', bytes: 77, capacities: { ...NO_CAPACITIES, full: 1, signMantissa: 1 } },
       kept: { ...NO_CAPACITIES, full: 1, signMantissa: 1 },
       hits: { ...NO_CAPACITIES, full: 1, signMantissa: 1 },
-      misses: 3,
+      ...{ misses: 3, packed: 0 },
     });
     await service.close();
   });
