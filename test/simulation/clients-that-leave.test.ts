@@ -9,7 +9,7 @@ import { stopVirtualCluster, VirtualCluster } from './virtual-cluster.js';
 const FREED_WITHIN_MS = 500;
 /** A load takes 1 ms else. */
 const SLOW_LOADS = 3000;
-const DRAWN = 30;
+const DRAWN = 18;
 const WORKERS = ['worker-0', 'worker-1'];
 const LONG: GenerateRequest = requestFor([1, 2, 3, 4], { maxTokens: 200 });
 

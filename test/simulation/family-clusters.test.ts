@@ -1,11 +1,12 @@
 import assert from 'node:assert/strict';
 import type { LocalEngine } from '../../engine/generation/local-engine.js';
 import { instructionSets } from '../../native/index.js';
+import { openPack } from '../../packs/format/open-pack.js';
 import { isRecurrent } from '../../shared/model/model-shape.js';
 import type { GenerateRequest } from '../../shared/rpc/messages.js';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
 import type { ClusterPlan } from '../integration/harness/test-cluster.js';
-import { familyFixtures, openReference } from '../integration/harness/test-models.js';
+import { familyFixtures, openReference, packOf } from '../integration/harness/test-models.js';
 import type { SettingsChanges } from '../integration/harness/test-settings.js';
 import { VirtualCluster, stopVirtualCluster } from './virtual-cluster.js';
 
@@ -96,11 +97,9 @@ describe('a cluster with a model of each family answers as one process does, to 
   it('has families with recurrences, latent attention and layers without experts', async () => {
     const kinds = new Set<string>();
     for (const model of familyFixtures()) {
-      const reference = await openReference(model);
-      const { layers, expertLayers } = reference.source.shape;
+      const { layers, expertLayers } = (await openPack(await packOf(model))).shape;
       for (const { mixer } of layers) kinds.add(isRecurrent(mixer) ? 'recurrence' : mixer.kind);
       if (expertLayers < layers.length) kinds.add('dense');
-      reference.dispose();
     }
     assert.deepEqual([...kinds].sort(), ['attention', 'dense', 'latent', 'recurrence']);
   });

@@ -6,7 +6,7 @@ import { runScenario } from '../../simulator/faults/run-scenario.js';
 import { SeededRandom } from '../../shared/runtime/seeded-random.js';
 import type { Scenario } from '../../simulator/faults/scenario.js';
 
-const REQUESTS = 240;
+const REQUESTS = 160;
 const APART_MS = 60;
 const LIMIT_MS = 300_000;
 

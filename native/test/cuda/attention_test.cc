@@ -240,6 +240,8 @@ void meets_strange_numbers(Devices& devices, const AttentionShape& shape) {
   constexpr float kStrange[] = {NAN, INFINITY, -INFINITY, 3e38f, -3e38f, 0x1p-149f};
   for (const float strange : kStrange) {
     for (const bool in_keys : {false, true}) {
+      // Values of their own are not read where they lie in the keys.
+      if (shape.values_in_keys && !in_keys) continue;
       Sequence sequence = random_sequence(devices.random, shape, 300);
       const int64_t width = int64_t{shape.kv_heads} * (in_keys ? shape.head_dim : shape.value_dim);
       (in_keys ? sequence.keys : sequence.values)[static_cast<size_t>(262 * width + 1)] = strange;
@@ -308,7 +310,7 @@ void test_attention(Devices& devices) {
   }
   attends_in_tiles(devices, shape_of(2, 2, 8), 700);
   for (const AttentionShape& shape : {shape_of(2, 1, 64), shape_of(4, 1, 32), shape_of(3, 1, 128), shape_of(8, 1, 16)}) {
-    attends_in_tiles(devices, shape, 350);
+    attends_in_tiles(devices, shape, 260);
   }
   for (const AttentionShape& shape : {shape_of(4, 2, 16), shape_of(8, 1, 128, 100), shape_of(3, 3, 80)}) {
     stores_and_attends(devices, shape);
