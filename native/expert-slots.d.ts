@@ -135,7 +135,7 @@ export interface HoldOutcome {
   readBytes: number;
 }
 
-/** What came of packing the expert in a slot. unfit: fixed4 cannot hold it, or not in fewer bytes. */
+/** What came of packing the expert in a slot. unfit: fixed4 cannot hold it, or only in more bytes. */
 export type PackOutcome = 'packed' | 'givenUp' | 'unfit';
 
 export interface ExpertPlace {

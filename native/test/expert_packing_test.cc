@@ -123,11 +123,6 @@ void packs_nothing_that_does_not_fit() {
   const std::vector<float> expected = packing.execute(0, 2);
   check(packing.pack(0) == PackResult::unfit, "exponents of all kinds");
   check_same(packing.execute(0, 2), expected, "it stays as it was");
-  const ExpertShape narrow{32, {.intermediate_size = 32}, WeightFormat::bf16};
-  const ExpertSource small = store_expert(directory.path("small"), gaussian_weights(narrow, 5), {});
-  PackingSlots none(narrow, {small}, "auto", 1);
-  none.load(0, small);
-  check(none.pack(0) == PackResult::unfit, "fixed4 would take no fewer bytes");
 }
 
 // A thread packs without an end while another loads, executes, cancels and gives memory back: every answer is one of BF16's.

@@ -23,7 +23,7 @@ struct HoldOutcome {
   uint64_t read_bytes = 0;  // from storage
 };
 
-// What has come of packing the expert in a slot. unfit: fixed4 cannot hold it, or not in fewer bytes.
+// What has come of packing the expert in a slot. unfit: fixed4 cannot hold it, or only in more bytes.
 enum class PackResult : uint8_t { packed, given_up, unfit };
 
 struct ExpertSlotBytes {

@@ -285,7 +285,7 @@ PackResult ExpertSlots::pack(uint64_t ticket, int index) {
   to[1].storage = pages.down;
   for (Matrix& matrix : to) {
     matrix.format = WeightFormat::fixed4;
-    if (device_->backend()->matrix_bytes(matrix.format, matrix.rows, matrix.columns) >= matrix.storage.bytes)
+    if (device_->backend()->matrix_bytes(matrix.format, matrix.rows, matrix.columns) > matrix.storage.bytes)
       return PackResult::unfit;
   }
   const PackResult result = pack_pieces(packing, to, from);
