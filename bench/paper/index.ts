@@ -12,7 +12,7 @@ import { loadDeviceProfile } from '../../shared/emulation/load-device-profile.js
 import type { DeviceProfile } from '../../shared/emulation/device-profile.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
-import { openPack } from '../../packs/format/open-pack.js';
+import { openServedPack } from '../../packs/open-served-pack.js';
 import { loadTokenizer } from '../../shared/tokenizer/load-tokenizer.js';
 import { deepenCheckpoint } from '../deepen/deepen-checkpoint.js';
 import { MOST_PROMPTS } from '../recall/demo-prompts.js';
@@ -101,7 +101,7 @@ async function run(flags: PaperFlags, signal: AbortSignal): Promise<void> {
   const directory = await mkdtemp(join(tmpdir(), 'odmoe-paper-'));
   try {
     const packPath = flags.pack ?? (await makePack(directory, profile?.model.shape.layers.length ?? null, signal));
-    const pack = await openPack(packPath);
+    const pack = await openServedPack(packPath);
     requireLikeProfile(pack.shape, profile);
     const runner = new SetUpRunner({
       ...{ packPath: pack.directory, tokenizer: await loadTokenizer(pack.directory), workers: flags.workers },

@@ -11,6 +11,7 @@
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -37,8 +38,6 @@ constexpr int kFramesAtOnce = 16;
 // Preamble, checksum and gap, which a frame takes on the wire beside its bytes; no frame is shorter than the least.
 constexpr size_t kWireOverheadBytes = 24;
 constexpr size_t kLeastWireBytes = 84;
-
-volatile std::sig_atomic_t stopping = 0;
 
 struct Frame {
   std::vector<unsigned char> bytes;
@@ -74,13 +73,13 @@ int open_card(const std::string& name) {
 
 class Switch {
  public:
-  Switch(double bits_per_s, std::chrono::nanoseconds one_way, std::vector<Card> cards)
-      : bits_per_s_(bits_per_s), one_way_(one_way), cards_(std::move(cards)) {}
+  Switch(double bits_per_s, std::chrono::nanoseconds one_way, int signals, std::vector<Card> cards)
+      : bits_per_s_(bits_per_s), one_way_(one_way), signals_(signals), cards_(std::move(cards)) {}
 
   void run() {
-    while (stopping == 0) {
+    while (true) {
       deliver();
-      wait();
+      if (!wait()) break;
       for (size_t port = 0; port < cards_.size(); ++port) receive(port);
     }
     for (const Card& card : cards_) std::fprintf(stderr, "delay-switch: %lu frames dropped\n", card.dropped);
@@ -102,8 +101,9 @@ class Switch {
     }
   }
 
-  void wait() {
-    std::vector<pollfd> files;
+  // Until a frame comes or is due. False: a signal asks to end.
+  bool wait() {
+    std::vector<pollfd> files{{signals_, POLLIN, 0}};
     auto next = Clock::time_point::max();
     for (const Card& card : cards_) {
       files.push_back({card.file, POLLIN, 0});
@@ -116,6 +116,7 @@ class Switch {
     }
     const bool forever = next == Clock::time_point::max();
     if (ppoll(files.data(), files.size(), forever ? nullptr : &left, nullptr) < 0 && errno != EINTR) fail("poll");
+    return files[0].revents == 0;
   }
 
   void receive(size_t port) {
@@ -152,9 +153,22 @@ class Switch {
 
   const double bits_per_s_;
   const std::chrono::nanoseconds one_way_;
+  const int signals_;
   std::vector<Card> cards_;
   std::map<Address, size_t> ports_;
 };
+
+// A file that can be read when SIGTERM or SIGINT has come, however soon before a wait.
+int open_signals() {
+  sigset_t ending;
+  sigemptyset(&ending);
+  sigaddset(&ending, SIGTERM);
+  sigaddset(&ending, SIGINT);
+  sigprocmask(SIG_BLOCK, &ending, nullptr);
+  const int file = signalfd(-1, &ending, SFD_CLOEXEC);
+  if (file < 0) fail("cannot open signals");
+  return file;
+}
 
 }  // namespace
 
@@ -167,11 +181,10 @@ int main(int count, char** arguments) {
   for (size_t port = 0; port < cards.size(); ++port) cards[port].file = open_card(arguments[port + 3]);
   // Sleeps end when they should, not 50 us later.
   prctl(PR_SET_TIMERSLACK, 1);
-  std::signal(SIGTERM, [](int) { stopping = 1; });
-  std::signal(SIGINT, [](int) { stopping = 1; });
+  const int signals = open_signals();
   std::printf("up\n");
   std::fflush(stdout);
   const auto one_way = std::chrono::nanoseconds(static_cast<long>(std::atof(arguments[2]) * 1000));
-  Switch(std::atof(arguments[1]), one_way, std::move(cards)).run();
+  Switch(std::atof(arguments[1]), one_way, signals, std::move(cards)).run();
   return 0;
 }

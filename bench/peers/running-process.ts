@@ -7,6 +7,8 @@ const READY_LIMIT_MS = 120_000;
 const RUN_LIMIT_MS = 600_000;
 /** How long a process gets to stop by itself before it is killed. */
 const STOP_GRACE_MS = 5_000;
+/** Once the comparison is interrupted: it keeps nothing that a process could save. */
+const INTERRUPTED_GRACE_MS = 500;
 const LOOK_AGAIN_MS = 100;
 /** Of each of its outputs; figures stand at the end. */
 const KEPT_CHARACTERS = 1024 * 1024;
@@ -80,7 +82,7 @@ export class RunningProcess {
   }
 
   /** SIGTERM, and SIGKILL after the grace time. Resolves when the process has ended. */
-  async stop(graceMs = STOP_GRACE_MS): Promise<void> {
+  async stop(graceMs = this.interrupted.aborted ? INTERRUPTED_GRACE_MS : STOP_GRACE_MS): Promise<void> {
     if (this.end !== null) return;
     this.child.kill('SIGTERM');
     const killer = setTimeout(() => this.child.kill('SIGKILL'), graceMs);
