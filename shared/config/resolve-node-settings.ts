@@ -7,10 +7,11 @@ import { stateDirectory, stateHome } from './state-directory.js';
 import { WORKER_BUDGET_DEFAULT_BYTES, defaultPort, type ClusterConfig, type ConfiguredNode } from './cluster-config.js';
 import { deviceNamed, type DeviceName } from './device-name.js';
 import { DEFAULT_HTTP_ADDRESS, type HttpAddress } from './http-address.js';
+import { type LoadingFlags, ownWorkerContradiction } from './own-worker-settings.js';
 import type { ExpertStorage, HttpSettings, KnownPeer, NodeSettings, Resident, RoleSetting } from './node-settings.js';
 
 /** What flags say; what is absent is the configuration's or the default's to say. */
-export interface DaemonFlags {
+export interface DaemonFlags extends LoadingFlags {
   cluster?: string;
   id?: string;
   model?: string;
@@ -25,12 +26,6 @@ export interface DaemonFlags {
   device?: DeviceName;
   arithmetic?: NodeSettings['device']['arithmetic'];
   instructionSet?: NodeSettings['device']['instructionSet'];
-  slots?: number | 'auto';
-  cacheBytes?: number;
-  hostMemory?: number | 'auto';
-  cachePolicy?: NodeSettings['worker']['cachePolicy'];
-  decompressionThreads?: number;
-  directIo?: boolean;
   groupSize?: number | 'auto';
   alignToken?: number;
   alignKv?: number;
@@ -105,7 +100,9 @@ export function resolveNodeSettings(
   const id = flags.id ?? entry?.id ?? defaultId(role, listenPort, host);
   const cluster = flags.cluster ?? config.cluster;
   const tuned = tuning(role, config, entry, flags);
-  if (role === 'main' && tuned.device.memoryBudgetBytes > 0) requireYieldingPolicy(config, flags);
+  const contradiction =
+    role === 'main' ? ownWorkerContradiction(config, flags, tuned.device.memoryBudgetBytes > 0) : null;
+  if (contradiction !== null) throw invalid(config, contradiction);
   return {
     role,
     id,
@@ -207,15 +204,6 @@ function batchingSettings({ batching }: ClusterConfig, flags: DaemonFlags): Node
     maxDelayMs: batching.max_delay_ms,
   };
 }
-
-function requireYieldingPolicy(config: ClusterConfig, flags: DaemonFlags): void {
-  if ((flags.experts ?? config.main.experts) === 'workers') return;
-  if ((flags.cachePolicy ?? config.worker.cache_policy) === 'planned') throw invalid(config, PLANNED_STAYS);
-}
-
-const PLANNED_STAYS =
-  "cache policy planned divides memory that stays, and the experts of main's own worker give theirs to answers: leave the policy out " +
-  "(lru there, planned on workers of the LAN) or set it to residency, or leave out main's memory budget";
 
 const EMULATED_GPU =
   'an emulated device computes on the processor: leave out device cuda (--device), or emulation (--profile, `emulation:`)';

@@ -146,7 +146,11 @@ function daemonCommand(role: RoleSetting): Command {
     addMainFlags(command);
     addContextFlags(command);
   }
-  if (role === 'worker') addWorkerFlags(command);
+  if (role === 'worker')
+    command
+      .addOption(residentOption('whole BF16 experts of the cache'))
+      .addOption(homesOption("as main's; strict: keeps experts of its own in what slots leave of the budget"));
+  if (role !== 'shadow') addLoadingFlags(command, role === 'main' ? "main's own worker: " : '');
   if (role === 'shadow') {
     command.addOption(new Option('--precision <format>', 'how the copy is quantized').choices(PRECISIONS));
     command.addOption(
@@ -291,28 +295,29 @@ function homesOption(description: string): Option {
   return new Option('--homes <whose>', description).choices(HOMES);
 }
 
-function addWorkerFlags(command: Command): void {
+/** What is loaded and kept of experts. `whose`: before each description. */
+function addLoadingFlags(command: Command, whose: string): void {
+  const rest =
+    whose === '' ? '; 0: none (default)' : '; 0 (default): with a budget what answers leave of it, else none';
   command
     .option(
       '--slots <count>',
-      'experts loaded or executed at a time; auto: by their size and how many a token needs',
+      `${whose}experts loaded or executed at a time; auto: by their size and how many a token needs`,
       wholeNumberOrAutoFlag(1, 1024),
     )
-    .option('--cache <size>', 'memory for experts that are used often, of the budget; 0: none (default)', byteSize)
-    .addOption(new Option('--cache-policy <name>', 'what is kept').choices(CACHE_POLICIES))
-    .addOption(residentOption('whole BF16 experts of the cache'))
-    .addOption(homesOption("as main's; strict: keeps experts of its own in what slots leave of the budget"))
+    .option('--cache <size>', `${whose}memory for experts that are used often, of the budget${rest}`, byteSize)
+    .addOption(new Option('--cache-policy <name>', `${whose}what is kept`).choices(CACHE_POLICIES))
     .option(
       '--decompression-threads <count>',
-      'threads that decompress experts; 0: by the machine',
+      `${whose}threads that decompress experts; 0: by the machine`,
       wholeNumberFlag(0, THREADS_LIMIT),
     )
     .option(
       '--host-memory <size>',
-      'host memory for experts as they are stored, or auto; 0: none (default)',
+      `${whose}host memory for experts as they are stored, or auto; 0: none (default)`,
       sizeOrAutoFlag,
     )
-    .option('--direct-io', 'read experts past the page cache where possible');
+    .option('--direct-io', `${whose}read experts past the page cache where possible`);
 }
 
 function examples(role: RoleSetting): string {
@@ -320,7 +325,7 @@ function examples(role: RoleSetting): string {
   const lines: Record<RoleSetting, string[]> = {
     main: [
       `odmoe main ${pack}`,
-      `odmoe main ${pack} --experts local`,
+      `odmoe main ${pack} --experts local --host-memory auto`,
       `odmoe main ${pack} --discovery static --config cluster.yaml --id main`,
     ],
     shadow: [`odmoe shadow ${pack} --precision nf4`, `odmoe shadow ${pack} --main 192.168.1.20:7600`],

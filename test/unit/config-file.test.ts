@@ -234,8 +234,24 @@ describe("a cache policy for main's own worker", () => {
     assert.throws(() => policyOf({ ...budget, cachePolicy: 'planned' }), refused);
     assert.throws(() => policyOf(budget, 'worker: {cache_policy: planned}'), refused);
     assert.equal(policyOf({ ...budget, cachePolicy: 'residency' }), 'residency');
-    assert.equal(policyOf({ ...budget, experts: 'workers', cachePolicy: 'planned' }), 'planned');
+    assert.equal(policyOf({ ...budget, experts: 'workers' }, 'worker: {cache_policy: planned}'), 'planned');
     assert.equal(policyOf({ cachePolicy: 'planned' }), 'planned');
+  });
+});
+
+describe("flags for main's own worker", () => {
+  const HOST = { hostname: 'box', addresses: [], processId: 1, stateHome: '/state' };
+  const workerOf = (flags: DaemonFlags) =>
+    resolveNodeSettings('main', parseClusterConfig('', 'c.yaml'), { model: 'p', ...flags }, HOST).worker;
+
+  it('count where it has one, and are refused where it has none', () => {
+    const flags: DaemonFlags = { slots: 3, cacheBytes: 0, hostMemory: 'auto', decompressionThreads: 2, directIo: true };
+    for (const experts of ['local', 'both'] as const) {
+      const { slots, cacheBytes, hostMemory, decompressionThreads, directIo } = workerOf({ ...flags, experts });
+      assert.deepEqual({ slots, cacheBytes, hostMemory, decompressionThreads, directIo }, flags);
+    }
+    assert.throws(() => workerOf(flags), { code: 'CONFIG_INVALID', message: /--slots is for main's own worker/ });
+    assert.throws(() => workerOf({ cacheBytes: 0 }), { message: /--cache is for.*--experts local or both/ });
   });
 });
 

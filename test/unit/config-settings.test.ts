@@ -371,7 +371,7 @@ describe('flags of a daemon', () => {
   const wrong: [RoleSetting, string[], RegExp][] = [
     ['worker', ['--slot', '1'], /unknown option '--slot'/],
     ['worker', ['--slots', 'many'], /whole number from 1/],
-    ['main', ['--slots', '1'], /unknown option/],
+    ['main', ['--precision', 'nf4'], /unknown option/],
     ['shadow', ['--cache', '1 GiB'], /unknown option/],
     ['worker', ['--cache', 'much'], /size such as/],
     ['main', ['--port', '70000'], /65535/],
