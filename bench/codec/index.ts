@@ -9,6 +9,8 @@ import { isPackCodec, type PackCodec, PACK_CODECS } from '../../packs/format/pac
 import { formatBytes } from '../../shared/terminal/units.js';
 import { expertValues } from './expert-values.js';
 import { type CodecRow, gaussianValues, measureCodecs } from './measure-codecs.js';
+import { standardError, standardOutput } from '../../shared/terminal/text-output.js';
+import { printableJson } from '../../shared/terminal/printable-text.js';
 
 const MEBIBYTE = 1024 * 1024;
 const MOST_ROUNDS = 1000;
@@ -48,14 +50,14 @@ Examples:
 async function run(directory: string, flags: CodecFlags): Promise<void> {
   const source = await openModelSource(directory);
   const tensors = [...(await expertValues(source, EXPERTS_LIMIT_BYTES)), gaussianValues(flags.gaussian * MEBIBYTE)];
-  const bar = process.stderr.isTTY
+  const bar = standardError.isTerminal
     ? new SingleBar({ format: 'codecs {bar} {value}/{total} measurements, {eta_formatted}', clearOnComplete: true })
     : null;
   bar?.start(tensors.length * flags.rounds * flags.codec.length, 0);
   try {
     const rows = await measureCodecs(flags.codec, tensors, flags.rounds, (done) => bar?.update(done));
     bar?.stop();
-    process.stdout.write(flags.json === true ? `${JSON.stringify(rows.map(asJson))}\n` : asTable(rows));
+    standardOutput.write(flags.json === true ? `${printableJson(rows.map(asJson))}\n` : asTable(rows));
   } finally {
     bar?.stop();
   }

@@ -5,6 +5,8 @@ import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
 import { createProgressBar } from '../../shared/terminal/progress-bar.js';
 import { formatBytes } from '../../shared/terminal/units.js';
 import { deepenCheckpoint } from './deepen-checkpoint.js';
+import { standardOutput } from '../../shared/terminal/text-output.js';
+import { printableJson } from '../../shared/terminal/printable-text.js';
 
 const MOST_LAYERS = 10_000;
 
@@ -37,9 +39,9 @@ async function deepen(source: string, output: string, flags: { layers: number; j
     );
     bar.stop();
     const text = flags.json
-      ? JSON.stringify(snakeCaseKeys({ directory: output, ...outcome }))
+      ? printableJson(snakeCaseKeys({ directory: output, ...outcome }))
       : `${output}: ${outcome.layers} layers, ${formatBytes(outcome.weightBytes)} in ${outcome.files.length} files`;
-    process.stdout.write(`${text}\n`);
+    standardOutput.write(`${text}\n`);
   } finally {
     bar.stop();
   }

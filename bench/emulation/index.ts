@@ -4,6 +4,8 @@ import { snakeCaseKeys } from '../../shared/json/snake-case.js';
 import { tableLines } from '../../cli/output/table.js';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { measureEmulation, type EmulationLateness } from './measure-emulation.js';
+import { standardOutput } from '../../shared/terminal/text-output.js';
+import { printableJson } from '../../shared/terminal/printable-text.js';
 
 interface BenchEmulationFlags {
   count: number;
@@ -31,7 +33,7 @@ Examples:
     )
     .action(async (model: string, flags: BenchEmulationFlags) => {
       const lateness = await measureEmulation(await openModelSource(model), flags.count);
-      process.stdout.write(`${flags.json ? JSON.stringify(snakeCaseKeys(lateness)) : asTable(lateness)}\n`);
+      standardOutput.write(`${flags.json ? printableJson(snakeCaseKeys(lateness)) : asTable(lateness)}\n`);
     });
 }
 

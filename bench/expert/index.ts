@@ -5,6 +5,8 @@ import { tableLines } from '../../cli/output/table.js';
 import { measureExperts, openDevice, type ExpertSpeed } from '../../native/index.js';
 import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
 import { THREADS_LIMIT } from '../../shared/config/setting-limits.js';
+import { standardOutput } from '../../shared/terminal/text-output.js';
+import { printableJson } from '../../shared/terminal/printable-text.js';
 
 interface BenchExpertFlags {
   hidden: number;
@@ -63,7 +65,7 @@ Examples:
     )
     .action(async (flags: BenchExpertFlags) => {
       const figures = await measure(flags);
-      process.stdout.write(`${flags.json ? JSON.stringify(snakeCaseKeys(figures)) : asTable(figures)}\n`);
+      standardOutput.write(`${flags.json ? printableJson(snakeCaseKeys(figures)) : asTable(figures)}\n`);
     });
 }
 

@@ -12,6 +12,8 @@ import { drawHistory } from './draw-history.js';
 import { faultsText, type FaultsReport } from './faults-report.js';
 import { happenedIn, historyOf, runSeeds } from './run-seeds.js';
 import { failuresOf } from './shrink-failures.js';
+import { MARKS, standardError, standardOutput } from '../../shared/terminal/text-output.js';
+import { printableJson } from '../../shared/terminal/printable-text.js';
 
 const MOST_SEEDS = 1_000_000;
 const MOST_PROCESSES = 256;
@@ -76,10 +78,11 @@ async function run(flags: FaultsFlags, signal: AbortSignal): Promise<void> {
     onOutcome: ({ violations }) => {
       progress.done += 1;
       if (violations.length > 0) progress.failed += 1;
-      if (process.stderr.isTTY) process.stderr.write(`\r${progress.done} of ${count} seeds, ${progress.failed} failed`);
+      if (standardError.isTerminal)
+        standardError.write(MARKS.toLineBegin, `${progress.done} of ${count} seeds, ${progress.failed} failed`);
     },
   });
-  if (process.stderr.isTTY) process.stderr.write('\n');
+  if (standardError.isTerminal) standardError.write('\n');
   if (signal.aborted) throw new OdmoeError('CANCELLED', 'interrupted: the seeds that were run are not reported');
   const report: FaultsReport = {
     seeds: count,
@@ -90,7 +93,7 @@ async function run(flags: FaultsFlags, signal: AbortSignal): Promise<void> {
   };
   const tookMs = performance.now() - beganMs;
   const shown = seed === undefined ? null : drawScenario(seed);
-  process.stdout.write(json ? `${JSON.stringify(report)}\n` : faultsText(report, { tookMs, shown }));
+  standardOutput.write(json ? `${printableJson(report)}\n` : faultsText(report, { tookMs, shown }));
   if (diagram !== undefined && seed !== undefined) await writeDiagram(diagram, seed);
   if (report.failures.length > 0) process.exitCode = 1;
 }

@@ -6,6 +6,8 @@ import { snakeCaseKeys } from '../../shared/json/snake-case.js';
 import { FIGURES, type Figure, type FigureCell, type FigureResult } from './figure-cells.js';
 import { measureFigure } from './figures.js';
 import { loadServerProfile } from './server-profile.js';
+import { standardOutput } from '../../shared/terminal/text-output.js';
+import { printableJson } from '../../shared/terminal/printable-text.js';
 
 interface FluxmoeFlags {
   only: Figure[];
@@ -38,9 +40,9 @@ export function registerBenchFluxmoe(bench: Command): void {
         result.orders.push(...orders);
       }
       const text = flags.json
-        ? JSON.stringify(snakeCaseKeys({ emulated: profile.name, ...result }))
+        ? printableJson(snakeCaseKeys({ emulated: profile.name, ...result }))
         : reportText(result, profile.name);
-      process.stdout.write(`${text}\n`);
+      standardOutput.write(`${text}\n`);
     });
 }
 

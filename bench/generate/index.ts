@@ -7,6 +7,8 @@ import { snakeCaseKeys } from '../../shared/json/snake-case.js';
 import { tableLines } from '../../cli/output/table.js';
 import { measureContexts, type ContextFigures } from './measure-contexts.js';
 import { MACHINE_MS, measureGenerate, type GenerateBenchRound, type Resident } from './measure-generate.js';
+import { standardOutput } from '../../shared/terminal/text-output.js';
+import { printableJson } from '../../shared/terminal/printable-text.js';
 
 interface BenchGenerateFlags {
   tokens: number;
@@ -62,8 +64,8 @@ Examples:
         threads: flags.threads,
         prefillRows: flags.prefillRows,
       });
-      const text = flags.json ? JSON.stringify(snakeCaseKeys(asJson(engines, flags))) : asText(engines, flags);
-      process.stdout.write(`${text}\n`);
+      const text = flags.json ? printableJson(snakeCaseKeys(asJson(engines, flags))) : asText(engines, flags);
+      standardOutput.write(`${text}\n`);
     });
 }
 
@@ -73,8 +75,8 @@ async function benchContexts(directory: string, contexts: number[], flags: Bench
   const { tokens: answerTokens, rounds, threads, prefillRows } = flags;
   const options = { contexts, resident, answerTokens, rounds, threads, prefillRows, machineMs: MACHINE_MS };
   const measured = await measureContexts(directory, options);
-  const text = flags.json ? JSON.stringify(snakeCaseKeys({ contexts: measured })) : contextsTable(measured);
-  process.stdout.write(`${text}\n`);
+  const text = flags.json ? printableJson(snakeCaseKeys({ contexts: measured })) : contextsTable(measured);
+  standardOutput.write(`${text}\n`);
 }
 
 /** Medians over the rounds. */

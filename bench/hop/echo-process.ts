@@ -13,6 +13,8 @@ import type { NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/rpc/
 import { WallRuntime } from '../../shared/runtime/wall-runtime.js';
 import { HOP_NETWORK } from './hop-network.js';
 import { startTcpEcho } from './tcp-frames.js';
+import { standardOutput } from '../../shared/terminal/text-output.js';
+import { printableJson } from '../../shared/terminal/printable-text.js';
 
 const identity: NodeIdentity = {
   id: 'echo',
@@ -48,6 +50,6 @@ const rpc = await new GrpcTransport(new WallRuntime()).serve({
   identity: () => identity,
   worker: echo,
 });
-process.stdout.write(`${JSON.stringify({ tcpPort: tcp.port, rpcAddress: rpc.address })}\n`);
+standardOutput.write(`${printableJson({ tcpPort: tcp.port, rpcAddress: rpc.address })}\n`);
 process.stdin.on('end', () => process.exit(0));
 process.stdin.resume();

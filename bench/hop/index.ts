@@ -4,6 +4,8 @@ import { avoidMarkingPauses } from '../../shared/daemon/collection-pauses.js';
 import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
 import { liveHopsJson, liveHopsTable, measureLiveHops } from './live-hops.js';
 import { measureHops, type HopRow } from './measure-hops.js';
+import { standardOutput } from '../../shared/terminal/text-output.js';
+import { printableJson } from '../../shared/terminal/printable-text.js';
 
 const MOST_TOKENS = 65_536;
 
@@ -29,13 +31,13 @@ export function registerBenchHop(bench: Command): void {
       avoidMarkingPauses();
       if (options.live === true) return benchLiveHops(options);
       const rows = await measureHops(options.seconds);
-      process.stdout.write(options.json === true ? `${JSON.stringify(asJson(rows))}\n` : asTable(rows));
+      standardOutput.write(options.json === true ? `${printableJson(asJson(rows))}\n` : asTable(rows));
     });
 }
 
 async function benchLiveHops(options: HopOptions): Promise<void> {
   const live = await measureLiveHops(await resolveMainAddress(options), options.tokens, options.seconds);
-  process.stdout.write(options.json === true ? `${JSON.stringify(liveHopsJson(live))}\n` : liveHopsTable(live));
+  standardOutput.write(options.json === true ? `${printableJson(liveHopsJson(live))}\n` : liveHopsTable(live));
 }
 
 function seconds(value: string): number {

@@ -9,6 +9,8 @@ import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { withSyntheticPack } from './synthetic-pack.js';
 import { type LoadedPack, type LoadSetting, type LoadStage, measureLoadStages } from './measure-load.js';
+import { standardOutput } from '../../shared/terminal/text-output.js';
+import { printableJson } from '../../shared/terminal/printable-text.js';
 
 const MOST_READS_AT_ONCE = 16;
 
@@ -65,7 +67,7 @@ async function run(flags: LoadFlags): Promise<void> {
       measureLoadStages(device, packs, setting, (done, total) => bar.update(done, total)),
     );
     bar.stop();
-    process.stdout.write(flags.json ? `${JSON.stringify(asJson(stages, setting))}\n` : asTable(stages));
+    standardOutput.write(flags.json ? `${printableJson(asJson(stages, setting))}\n` : asTable(stages));
   } finally {
     bar.stop();
     device.dispose();

@@ -5,6 +5,8 @@ import { instructionSets, measureOperators, openDevice, type OperatorSpeed } fro
 import { THREADS_LIMIT } from '../../shared/config/setting-limits.js';
 import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
 import { snakeCaseKeys } from '../../shared/json/snake-case.js';
+import { standardOutput } from '../../shared/terminal/text-output.js';
+import { printableJson } from '../../shared/terminal/printable-text.js';
 
 const KNOWN_SETS = ['avx512', 'avx2', 'neon', 'scalar'] as const;
 type InstructionSet = (typeof KNOWN_SETS)[number];
@@ -54,7 +56,7 @@ Examples:
       const figures: OperatorFigure[] = [];
       for (const instructionSet of flags.instructionSet ?? usableSets())
         figures.push(...(await measure(instructionSet, flags)));
-      process.stdout.write(`${flags.json ? JSON.stringify(snakeCaseKeys(figures)) : asTable(figures)}\n`);
+      standardOutput.write(`${flags.json ? printableJson(snakeCaseKeys(figures)) : asTable(figures)}\n`);
     });
 }
 

@@ -20,6 +20,8 @@ import { measureTable, PAPER_TABLES, type PaperTable, type TableResult } from '.
 import { profileFile, SetUpRunner } from './measure-set-ups.js';
 import { reportJson, reportText } from './report.js';
 import type { ShadowPrecision, ShadowQuantize } from './set-up.js';
+import { standardError, standardOutput } from '../../shared/terminal/text-output.js';
+import { printableJson } from '../../shared/terminal/printable-text.js';
 
 const DEMO_CHECKPOINT = join(packageRoot(), 'models', 'demo');
 const DEFAULT_PROFILE = 'rtx3090-testbed';
@@ -123,7 +125,7 @@ async function run(flags: PaperFlags, signal: AbortSignal): Promise<void> {
     const conditions = { profile: profile?.name ?? null, workers: flags.workers, prompts: flags.prompts };
     const { precision, quantize, wall } = flags;
     const report = { ...conditions, precision, quantize, wall, tokensLimit: flags.tokens };
-    process.stdout.write(flags.json ? `${JSON.stringify(reportJson(result, report))}\n` : reportText(result, report));
+    standardOutput.write(flags.json ? `${printableJson(reportJson(result, report))}\n` : reportText(result, report));
   } finally {
     await rm(directory, { recursive: true, force: true });
   }
@@ -142,7 +144,7 @@ function requireLikeProfile(shape: ModelShape, profile: DeviceProfile | null): v
 }
 
 function printProgress(line: string): void {
-  process.stderr.write(`${line}\n`);
+  standardError.write(`${line}\n`);
 }
 
 /** A pack of the demo model with that many layers (null: as it is), in the directory. Raw: what is emulated needs no codec. */

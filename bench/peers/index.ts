@@ -19,6 +19,8 @@ import {
   type Speeds,
   type System,
 } from './systems.js';
+import { standardError, standardOutput } from '../../shared/terminal/text-output.js';
+import { printableJson } from '../../shared/terminal/printable-text.js';
 
 const MOST_WORKERS = 16;
 const MOST_TOKENS = 4096;
@@ -105,7 +107,7 @@ async function measureOnLan(flags: PeersFlags, directory: string, signal: AbortS
   try {
     const pingUs = lan.pingUs();
     const rows = await measureInTurns(systemsOf(flags, lan.hosts), flags.rounds, signal);
-    process.stdout.write(flags.json ? asJson(rows, flags, pingUs) : asText(rows, flags, pingUs));
+    standardOutput.write(flags.json ? asJson(rows, flags, pingUs) : asText(rows, flags, pingUs));
   } finally {
     await lan.stop();
   }
@@ -134,7 +136,7 @@ async function measureInTurns(systems: readonly System[], rounds: number, signal
       rows[index]?.runs.push(speeds);
       const prefill = speeds.prefillTokensPerS?.toFixed(1) ?? '-';
       const figures = `decode ${speeds.decodeTokensPerS.toFixed(2)}, prefill ${prefill} tokens/s`;
-      process.stderr.write(`round ${round} of ${rounds}, ${system.name}: ${figures}\n`);
+      standardError.write(`round ${round} of ${rounds}, ${system.name}: ${figures}\n`);
     }
   }
   return rows;
@@ -162,7 +164,7 @@ function asJson(
     prefillMedian: median(prefillOf(row)),
   }));
   const conditions = { rateMbitPerS: rate, roundTripUs: roundTrip, pingUs, workers, threads };
-  return `${JSON.stringify(snakeCaseKeys({ ...conditions, systems }))}\n`;
+  return `${printableJson(snakeCaseKeys({ ...conditions, systems }))}\n`;
 }
 
 function asText(rows: readonly Row[], flags: PeersFlags, pingUs: number | null): string {

@@ -24,6 +24,8 @@ import { measureAnswers, type PoolsBenchSetting, promptsNeeded, type TracedMachi
 import { type PoolsCell, statementsOf } from './pools-figures.js';
 import { poolsCsv, poolsPlot, poolsText } from './pools-report.js';
 import { PopularTrace } from './popular-trace.js';
+import { standardOutput } from '../../shared/terminal/text-output.js';
+import { printableJson } from '../../shared/terminal/printable-text.js';
 
 interface PoolsFlags {
   profile: string;
@@ -111,9 +113,9 @@ async function run(flags: PoolsFlags): Promise<void> {
   if (flags.svg !== undefined) await write(flags.svg, poolsPlot(cells));
   if (flags.csv !== undefined) await write(flags.csv, poolsCsv(cells));
   const text = flags.json
-    ? JSON.stringify(snakeCaseKeys({ profile: profile.name, setting, cells, statements: statementsOf(cells) }))
+    ? printableJson(snakeCaseKeys({ profile: profile.name, setting, cells, statements: statementsOf(cells) }))
     : `${poolsText(cells)}\n\n(emulated: ${profile.name}, experts stored as ${flags.expertStorage}, on a virtual clock)`;
-  process.stdout.write(`${text}\n`);
+  standardOutput.write(`${text}\n`);
 }
 
 function settingOf(flags: PoolsFlags): PoolsBenchSetting {

@@ -16,6 +16,8 @@ import { demoPrompts, MOST_PROMPTS } from './demo-prompts.js';
 import { measureRecall, type RecallProgress } from './measure-recall.js';
 import { recallJson, recallPlot, recallTable, sourceJson, sourceTable } from './recall-report.js';
 import { chooseSetUps, PRECISIONS, type RecallFigure } from './set-ups.js';
+import { standardError, standardOutput } from '../../shared/terminal/text-output.js';
+import { printableJson } from '../../shared/terminal/printable-text.js';
 
 const MOST_ITERATIONS = 65_536;
 
@@ -99,7 +101,7 @@ async function run(flags: RecallFlags): Promise<void> {
       ...{ figure: flags.figure ?? null, precisions: flags.precision ?? null, alignments: flags.align ?? null },
     }),
   };
-  const bar = process.stderr.isTTY
+  const bar = standardError.isTerminal
     ? new SingleBar({ format: 'recall {bar} {value}/{total} prompt runs, {eta_formatted}', clearOnComplete: true })
     : null;
   let started = false;
@@ -113,13 +115,13 @@ async function run(flags: RecallFlags): Promise<void> {
     if (flags.sources) {
       const compared = await compareSources(common, onProgress);
       bar?.stop();
-      process.stdout.write(`${flags.json ? JSON.stringify(sourceJson(compared)) : sourceTable(compared, setting)}\n`);
+      standardOutput.write(`${flags.json ? printableJson(sourceJson(compared)) : sourceTable(compared, setting)}\n`);
       return;
     }
     const report = await measureRecall(options, onProgress);
     bar?.stop();
-    const text = flags.json ? JSON.stringify(recallJson(report, setting)) : recallTable(report, setting);
-    process.stdout.write(`${text}\n`);
+    const text = flags.json ? printableJson(recallJson(report, setting)) : recallTable(report, setting);
+    standardOutput.write(`${text}\n`);
     if (plot !== undefined) await writePlot(plot, recallPlot(report));
   } finally {
     bar?.stop();

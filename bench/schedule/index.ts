@@ -4,6 +4,8 @@ import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
 import { snakeCaseKeys } from '../../shared/json/snake-case.js';
 import { tableLines } from '../../cli/output/table.js';
 import { measureSchedules, type ScheduleBenchResult } from './measure-schedules.js';
+import { standardOutput } from '../../shared/terminal/text-output.js';
+import { printableJson } from '../../shared/terminal/printable-text.js';
 
 const MOST_INSTANCES = 10_000_000;
 
@@ -31,7 +33,7 @@ decompression, in one operation, is what odmoe's loader does.`,
     )
     .action((flags: ScheduleFlags) => {
       const results = measureSchedules(flags, () => performance.now());
-      process.stdout.write(`${flags.json ? JSON.stringify(snakeCaseKeys(results)) : asTable(results)}\n`);
+      standardOutput.write(`${flags.json ? printableJson(snakeCaseKeys(results)) : asTable(results)}\n`);
     });
 }
 

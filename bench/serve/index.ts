@@ -9,6 +9,8 @@ import { snakeCaseKeys } from '../../shared/json/snake-case.js';
 import { type ChatTurn, DemoService, type DemoServing } from './serve-demo.js';
 import { percentiles, type ServeRow } from './serve-figures.js';
 import { serveSimulated } from './serve-simulated.js';
+import { standardOutput } from '../../shared/terminal/text-output.js';
+import { printableJson } from '../../shared/terminal/printable-text.js';
 
 interface BenchServeFlags {
   users: number[];
@@ -69,7 +71,7 @@ Examples:
     )
     .action(async (flags: BenchServeFlags) => {
       const report = flags.simulated ? { rows: await simulated(flags), chat: [] } : await demo(flags);
-      process.stdout.write(flags.json ? `${JSON.stringify(asJson(report))}\n` : asText(report));
+      standardOutput.write(flags.json ? `${printableJson(asJson(report))}\n` : asText(report));
     });
 }
 

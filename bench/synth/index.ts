@@ -9,6 +9,8 @@ import { formatBytes } from '../../shared/terminal/units.js';
 import type { WeightDtype } from '../../shared/model/weight-dtype.js';
 import { synthesizeCheckpoint } from './synthesize-checkpoint.js';
 import { synthesizeFamily } from './synthesize-family.js';
+import { standardOutput } from '../../shared/terminal/text-output.js';
+import { printableJson } from '../../shared/terminal/printable-text.js';
 
 const DTYPES: Readonly<Record<string, WeightDtype>> = { bf16: 'BF16', fp16: 'F16', fp32: 'F32' };
 
@@ -79,10 +81,10 @@ async function synthesize(output: string, flags: SynthFlags): Promise<void> {
     });
     bar.stop();
     const { parameters, weightBytes, files } = outcome;
-    if (flags.json) process.stdout.write(`${JSON.stringify(snakeCaseKeys({ directory: output, ...outcome }))}\n`);
+    if (flags.json) standardOutput.write(`${printableJson(snakeCaseKeys({ directory: output, ...outcome }))}\n`);
     else {
       const millions = Math.round(parameters / 1e6).toLocaleString('en');
-      process.stdout.write(
+      standardOutput.write(
         `${output}: ${millions} M parameters, ${formatBytes(weightBytes)} in ${files.length} files\n`,
       );
     }

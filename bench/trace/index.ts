@@ -15,6 +15,7 @@ import { PRECISIONS } from '../recall/set-ups.js';
 import { recordedRecall } from '../../simulator/trace/trace-file.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
 import { recordTraceDocument } from './record-trace.js';
+import { standardError, standardOutput } from '../../shared/terminal/text-output.js';
 
 const MOST_ITERATIONS = 65_536;
 
@@ -55,7 +56,7 @@ export function registerBenchTrace(bench: Command): void {
 
 async function run(out: string, flags: TraceFlags): Promise<void> {
   requireWritableFile(out);
-  const bar = process.stderr.isTTY ? new SingleBar({ format: 'trace {bar} {value}/{total} prompts' }) : null;
+  const bar = standardError.isTerminal ? new SingleBar({ format: 'trace {bar} {value}/{total} prompts' }) : null;
   const recording = {
     ...{ modelPath: flags.model, prompts: demoPrompts(flags.prompts), iterations: flags.tokens },
     ...{ precision: flags.precision, quantize: flags.quantize, alignment: flags.align, threads: flags.threads },
@@ -69,7 +70,7 @@ async function run(out: string, flags: TraceFlags): Promise<void> {
       throw writeFailure(thrown, out, null);
     }
     bar?.stop();
-    process.stdout.write(`${out}: ${flags.prompts} prompts, recall ${recordedRecall(document).toFixed(4)}\n`);
+    standardOutput.write(`${out}: ${flags.prompts} prompts, recall ${recordedRecall(document).toFixed(4)}\n`);
   } finally {
     bar?.stop();
   }

@@ -1,6 +1,7 @@
 import { Command, CommanderError, Help } from 'commander';
 import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import { withReadableDefault } from './default-values.js';
+import { standardError, standardOutput } from '../../shared/terminal/text-output.js';
 
 const USAGE_EXIT_STATUS = 2;
 const OUTPUT_LOST_EXIT_STATUS = 3;
@@ -16,7 +17,11 @@ export function createProgram(name: string): Command {
       optionDescription: (option) => new Help().optionDescription(withReadableDefault(option)),
       argumentDescription: (argument) => new Help().argumentDescription(withReadableDefault(argument)),
     })
-    .configureOutput({ outputError: (text, write) => write(text.replace(/^error: /, 'odmoe: ')) });
+    .configureOutput({
+      writeOut: (text) => standardOutput.write(text),
+      writeErr: (text) => standardError.write(text),
+      outputError: (text, write) => write(text.replace(/^error: /, 'odmoe: ')),
+    });
 }
 
 /**
@@ -24,14 +29,14 @@ export function createProgram(name: string): Command {
  * went wrong is on stderr, as "odmoe: message [CODE]". A reader that closes stdout early (`| head`) ends it quietly.
  */
 export async function runCommandLine(program: Command, args: readonly string[]): Promise<never> {
-  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+  standardOutput.onError((error) => {
     if (error.code === 'EPIPE') process.exit(0);
-    process.stderr.write(`odmoe: standard output cannot be written (${error.message})\n`);
+    standardError.write(`odmoe: standard output cannot be written (${error.message})\n`);
     process.exit(OUTPUT_LOST_EXIT_STATUS);
   });
   const status = await statusOf(program, args);
   // What is written to a pipe is not there yet; the process ends when it is.
-  await new Promise<void>((resolve) => process.stdout.write('', () => resolve()));
+  await standardOutput.flushed();
   process.exit(status);
 }
 
@@ -43,8 +48,8 @@ async function statusOf(program: Command, args: readonly string[]): Promise<numb
     // Commander has said what is wrong; help and version come this way too, with status 0.
     if (thrown instanceof CommanderError) return thrown.exitCode === 0 ? 0 : USAGE_EXIT_STATUS;
     const error = toOdmoeError(thrown);
-    process.stderr.write(`odmoe: ${error.message} [${error.code}]\n`);
-    if (error.code === 'INTERNAL' && thrown instanceof Error) process.stderr.write(`${thrown.stack ?? ''}\n`);
+    standardError.write(`odmoe: ${error.message} [${error.code}]\n`);
+    if (error.code === 'INTERNAL' && thrown instanceof Error) standardError.write(`${thrown.stack ?? ''}\n`);
     return error.kind.exitStatus;
   }
 }

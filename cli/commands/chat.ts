@@ -15,9 +15,9 @@ import {
 } from '../client/local-engine-flags.js';
 import { transport } from '../client/process-runtime.js';
 import { addSamplingFlags, samplingFrom, type SamplingFlags } from '../client/sampling-flags.js';
-import { printableText } from '../output/printable-text.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { TemplateArgument } from '../../shared/rpc/messages.js';
+import { MARKS, standardError, standardOutput } from '../../shared/terminal/text-output.js';
 
 interface ChatFlags extends MainFlags, SamplingFlags, LocalEngineFlags {
   maxTokens?: number;
@@ -29,9 +29,6 @@ interface ChatFlags extends MainFlags, SamplingFlags, LocalEngineFlags {
 
 /** How long main may take to say who it is. */
 const IDENTIFY_TIMEOUT_MS = 15_000;
-
-const DIM = '\u001b[2m';
-const NORMAL = '\u001b[22m';
 
 /** `odmoe chat`: a conversation, with a cluster or with a model in this process. */
 export function registerChatCommand(program: Command): void {
@@ -87,20 +84,17 @@ async function chat(model: string | undefined, flags: ChatFlags, command: Comman
 }
 
 async function converse(flags: ChatFlags, partner: string, generate: ChatOptions['generate']): Promise<void> {
-  const { stdin, stdout, stderr } = process;
+  const { stdin } = process;
   // Prompts are no part of an answer: they go where the person looks.
-  const screen = [stdout, stderr].find((stream) => stream.isTTY);
-  const terminal = stdin.isTTY && screen !== undefined ? screen : null;
-  const note = (text: string): void => {
-    const shown = stderr.isTTY ? printableText(text) : text;
-    stderr.write(stderr.isTTY ? `${DIM}${shown}${NORMAL}\n` : `${shown}\n`);
-  };
+  const screen = [standardOutput, standardError].find(({ isTerminal }) => isTerminal);
+  const terminal = stdin.isTTY && screen !== undefined ? screen.keyboardEcho : null;
+  const note = (text: string): void => standardError.write(MARKS.dim, text, MARKS.notDim, '\n');
   const history = terminal !== null && flags.history ? new LineHistory(historyPath(), note) : null;
   const lines = new ReadlineInput(stdin, terminal, (await history?.read()) ?? []);
   const settings: ChatSettings = { sampling: samplingFrom(flags), maxTokens: flags.maxTokens ?? null };
   const session = new ChatSession(EMPTY_CONVERSATION, settings, {
     ...{ lines, generate, note, interruptible: withInterrupt, isInteractive: terminal !== null },
-    answer: (text) => stdout.write(stdout.isTTY ? printableText(text) : text),
+    answer: (text) => standardOutput.writeAnswer(text),
     typed: async (typed) => history?.add(typed),
     templateArguments: flags.templateArg,
   });

@@ -24,6 +24,8 @@ import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { renderGeneration } from '../output/generation-output.js';
 import { createProgressBar } from '../../shared/terminal/progress-bar.js';
 import { runtime, transport } from '../client/process-runtime.js';
+import { standardError, standardOutput } from '../../shared/terminal/text-output.js';
+import { printableJson } from '../../shared/terminal/printable-text.js';
 
 const DEFAULT_PROMPT = 'Tell me a story about a fox.';
 const DEFAULT_WORKERS = 8;
@@ -162,7 +164,7 @@ function clusterOptions(packPath: string, expertsBytes: number, flags: DemoFlags
     ...(flags.serve === true && {
       http: flags.http ?? null,
       // Such as another port than the default one, or keys that others can read.
-      onMainLine: (line: string) => process.stderr.write(`${line}\n`),
+      onMainLine: (line: string) => standardError.write(`${line}\n`),
     }),
     flags: { main: ofMain },
     startTimeoutMs: START_TIMEOUT_MS + Math.ceil((1000 * expertsBytes) / SLOWEST_LOAD_BYTES_PER_S),
@@ -171,7 +173,7 @@ function clusterOptions(packPath: string, expertsBytes: number, flags: DemoFlags
 
 async function start(cluster: DemoCluster, { json, shadow, workers }: DemoFlags, signal: AbortSignal): Promise<void> {
   const withShadow = shadow === 'none' ? 'no shadow' : `a shadow (${shadow})`;
-  if (!json) process.stderr.write(`starting main, ${withShadow} and ${workers} workers on this machine\n`);
+  if (!json) standardError.write(`starting main, ${withShadow} and ${workers} workers on this machine\n`);
   await cluster.start(signal);
 }
 
@@ -182,10 +184,10 @@ async function answer(
   signal: AbortSignal,
 ): Promise<void> {
   const { json } = shown.flags;
-  if (!json && shown.prompt !== undefined) process.stdout.write(`\n> ${shown.prompt}\n\n`);
+  if (!json && shown.prompt !== undefined) standardOutput.write(`\n> ${shown.prompt}\n\n`);
   const replies = transport.generate(cluster.mainAddress, request, signal);
   const { finished } = await cluster.whileMainRuns(renderGeneration(replies, { json, stream: !json }));
-  if (!json) process.stdout.write(`\n${demoTable(finished, shown.expertsBytes)}`);
+  if (!json) standardOutput.write(`\n${demoTable(finished, shown.expertsBytes)}`);
 }
 
 /** Until the signal aborts, which is its end in order. Throws main's failure; that of another daemon is told, and serving goes on. */
@@ -194,9 +196,9 @@ async function serve(cluster: DemoCluster, { json, apiKeys }: DemoFlags, signal:
   const model = nodes.find(({ identity }) => identity.role === 'ROLE_MAIN')?.identity.modelName ?? '';
   const needsKey = apiKeys !== undefined || (process.env['ODMOE_API_KEYS'] ?? '') !== '';
   const serving = servingAt(httpAddress, model, needsKey);
-  const text = json ? JSON.stringify(servingJson(serving)) : servingLines(serving).join('\n');
-  process.stdout.write(`${text}\n`);
-  cluster.watchPeers(({ message, code }) => process.stderr.write(`odmoe: ${message} [${code}]; the others go on\n`));
+  const text = json ? printableJson(servingJson(serving)) : servingLines(serving).join('\n');
+  standardOutput.write(`${text}\n`);
+  cluster.watchPeers(({ message, code }) => standardError.write(`odmoe: ${message} [${code}]; the others go on\n`));
   const ended = new Promise<void>((resolve) => {
     if (signal.aborted) resolve();
     signal.addEventListener('abort', () => resolve());

@@ -8,6 +8,8 @@ import { fail, ok, type Check } from '../doctor/check.js';
 import { checkCluster } from '../doctor/cluster-checks.js';
 import { cudaJson, lookForCuda } from '../doctor/cuda-check.js';
 import { checkMachine } from '../doctor/machine-checks.js';
+import { standardOutput } from '../../shared/terminal/text-output.js';
+import { printableJson } from '../../shared/terminal/printable-text.js';
 
 const UNUSABLE_EXIT_STATUS = 3;
 const TIMEOUT_LIMIT_MS = 60_000;
@@ -43,7 +45,7 @@ Examples:
     .action(async (flags: DoctorFlags) => {
       const cuda = lookForCuda();
       const checks = await examine(flags, cuda);
-      process.stdout.write(flags.json ? `${JSON.stringify({ checks, cuda: cudaJson(cuda) })}\n` : report(checks));
+      standardOutput.write(flags.json ? `${printableJson({ checks, cuda: cudaJson(cuda) })}\n` : report(checks));
       if (checks.some(({ status }) => status === 'fail')) process.exitCode = UNUSABLE_EXIT_STATUS;
     });
 }
@@ -76,8 +78,9 @@ function report(checks: readonly Check[]): string {
   const width = Math.max(...checks.map(({ name }) => name.length));
   const lines = checks.flatMap(({ name, status, found, advice }) => {
     const indent = ' '.repeat(width + 8);
-    const body = found.replaceAll('\n', `\n${indent}`);
-    return [`${status.padEnd(4)}  ${name.padEnd(width)}  ${body}`, ...(advice === '' ? [] : [`${indent}-> ${advice}`])];
+    const indented = (text: string): string => text.replaceAll('\n', `\n${indent}`);
+    const line = `${status.padEnd(4)}  ${name.padEnd(width)}  ${indented(found)}`;
+    return advice === '' ? [line] : [line, `${indent}-> ${indented(advice)}`];
   });
   const count = (status: Check['status']): number => checks.filter((check) => check.status === status).length;
   return `${lines.join('\n')}\n\n${count('ok')} ok, ${count('warn')} to look at, ${count('fail')} failed\n`;

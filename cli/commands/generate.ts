@@ -6,6 +6,7 @@ import { withInterrupt } from '../client/interrupt.js';
 import { addLocalEngineFlags, openLocalEngine, type LocalEngineFlags } from '../client/local-engine-flags.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { generationSummary, renderGeneration, residentSummary } from '../output/generation-output.js';
+import { standardError } from '../../shared/terminal/text-output.js';
 
 interface GenerateFlags extends GenerationFlags, LocalEngineFlags {
   shadow?: 'int8' | 'nf4' | 'fp16';
@@ -77,8 +78,8 @@ async function generate(directory: string, text: string | undefined, flags: Gene
     const result = await withInterrupt((signal) =>
       renderGeneration(engine.generate(request, signal), { json: flags.json, stream: !flags.json, resident }),
     );
-    if (!flags.json && process.stderr.isTTY) {
-      process.stderr.write(`${generationSummary(result)}, ${residentSummary(resident)}\n`);
+    if (!flags.json && standardError.isTerminal) {
+      standardError.write(`${generationSummary(result)}, ${residentSummary(resident)}\n`);
     }
   } finally {
     engine.dispose();

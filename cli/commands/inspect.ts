@@ -13,6 +13,8 @@ import { formatBytes } from '../../shared/terminal/units.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { Pack } from '../../packs/format/open-pack.js';
 import { describeCodec } from '../../packs/format/pack-codec.js';
+import { standardOutput } from '../../shared/terminal/text-output.js';
+import { printableJson } from '../../shared/terminal/printable-text.js';
 
 interface InspectFlags {
   verify: boolean;
@@ -50,8 +52,8 @@ async function inspect(directory: string, flags: InspectFlags): Promise<void> {
   const source = await openModelSource(directory);
   const description = describeModel(source, slotBytesOf(source));
   const damages = flags.verify && source.kind === 'pack' ? await verifyWithProgress(source) : null;
-  if (flags.json) process.stdout.write(`${JSON.stringify(snakeCaseKeys({ ...description, damages }))}\n`);
-  else process.stdout.write(`${descriptionLines(description, flags.verify, damages).join('\n')}\n`);
+  if (flags.json) standardOutput.write(`${printableJson(snakeCaseKeys({ ...description, damages }))}\n`);
+  else standardOutput.write(`${descriptionLines(description, flags.verify, damages).join('\n')}\n`);
   if (source.kind === 'pack' && damages !== null) requireUndamaged(source, damages);
 }
 

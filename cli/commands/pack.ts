@@ -24,6 +24,8 @@ import { paddingLine } from '../output/padding-line.js';
 import { snakeCaseKeys } from '../../shared/json/snake-case.js';
 import { formatBytes, formatDuration } from '../../shared/terminal/units.js';
 import { runtime } from '../client/process-runtime.js';
+import { standardOutput } from '../../shared/terminal/text-output.js';
+import { printableJson } from '../../shared/terminal/printable-text.js';
 
 interface PackFlags {
   codec: string;
@@ -98,7 +100,7 @@ async function pack(checkpoint: string, output: string, flags: PackFlags): Promi
   const { outcome, choice } = await withInterrupt(async (signal) => {
     try {
       const { setting, measured } = await settingFor(checkpoint, output, flags, signal);
-      if (measured !== null && !flags.json) process.stdout.write(`${codecChoiceLines(measured).join('\n')}\n`);
+      if (measured !== null && !flags.json) standardOutput.write(`${codecChoiceLines(measured).join('\n')}\n`);
       const packed = await packCheckpoint(
         checkpoint,
         output,
@@ -121,8 +123,8 @@ async function pack(checkpoint: string, output: string, flags: PackFlags): Promi
   });
   const elapsedMs = Math.round(runtime.nowMs() - startedMs);
   const codecChoice = choice === null ? null : codecChoiceObject(choice);
-  if (flags.json) process.stdout.write(`${JSON.stringify(snakeCaseKeys({ ...outcome, elapsedMs, codecChoice }))}\n`);
-  else process.stdout.write(`${(await packSummary(outcome, elapsedMs)).join('\n')}\n`);
+  if (flags.json) standardOutput.write(`${printableJson(snakeCaseKeys({ ...outcome, elapsedMs, codecChoice }))}\n`);
+  else standardOutput.write(`${(await packSummary(outcome, elapsedMs)).join('\n')}\n`);
 }
 
 /** The codec of the flags; `measured` where it was chosen by measuring. */
@@ -143,7 +145,7 @@ async function settingFor(
   if (isQuantizedSplit(checkpoint.shippedFormat)) return { setting: DEFAULT_CODEC, measured: null };
   const earlier = await earlierCodec(checkpoint, output);
   if (earlier !== null) {
-    if (!flags.json) process.stdout.write(`${output} was begun with ${describeCodec(earlier)}, and goes on with it\n`);
+    if (!flags.json) standardOutput.write(`${output} was begun with ${describeCodec(earlier)}, and goes on with it\n`);
     return { setting: earlier, measured: null };
   }
   const measured = await measureAndChoose(checkpoint, NATIVE_MEASURING_TOOLS, signal);

@@ -39,6 +39,8 @@ import {
   profileFile,
   type TraceFlags,
 } from '../client/simulation-flags.js';
+import { standardOutput } from '../../shared/terminal/text-output.js';
+import { printableJson } from '../../shared/terminal/printable-text.js';
 
 const WORKERS = 8;
 /** Of a prompt that leaves what workers keep as full as long answers do: its passes use nearly all experts. */
@@ -102,7 +104,7 @@ Examples:
 
 async function run(flags: PlanFlags): Promise<void> {
   if (flags.modelProfile === 'list') {
-    process.stdout.write(`${modelProfileNames().join('\n')}\n`);
+    standardOutput.write(`${modelProfileNames().join('\n')}\n`);
     return;
   }
   giveYoungObjectsRoom();
@@ -116,7 +118,7 @@ async function run(flags: PlanFlags): Promise<void> {
   const given = { linkBytesPerS: flags.linkBandwidth ?? null, memoryBytes: flags.memoryBudget ?? null };
   const boxes = flags.box.length > 0 ? flags.box : [{ count: flags.workers, ...given }];
   const plan = await planCluster(flags, profile, boxes);
-  process.stdout.write(`${flags.json ? JSON.stringify(planJson(plan)) : planLines(plan).join('\n')}\n`);
+  standardOutput.write(`${flags.json ? printableJson(planJson(plan)) : planLines(plan).join('\n')}\n`);
 }
 
 /** @throws USAGE */

@@ -15,6 +15,8 @@ import { readActivationCounts } from '../../shared/storage/activation-counts-fil
 import { parseWhole } from '../client/generation-flags.js';
 import { planLines, planObject, type PlanOutcome } from '../output/plan-view.js';
 import { runtime } from '../client/process-runtime.js';
+import { standardOutput } from '../../shared/terminal/text-output.js';
+import { printableJson } from '../../shared/terminal/printable-text.js';
 
 interface PlanFlags {
   memory: number;
@@ -61,8 +63,8 @@ Examples:
     )
     .action(async (directory: string, flags: PlanFlags) => {
       const outcome = await plan(directory, flags);
-      const text = flags.json ? JSON.stringify(planObject(outcome)) : planLines(outcome).join('\n');
-      process.stdout.write(`${text}\n`);
+      const text = flags.json ? printableJson(planObject(outcome)) : planLines(outcome).join('\n');
+      standardOutput.write(`${text}\n`);
     });
 }
 

@@ -5,6 +5,7 @@ import { addGenerationFlags, generationRequestFrom, type GenerationFlags } from 
 import { withInterrupt } from '../client/interrupt.js';
 import { generationSummary, renderGeneration } from '../output/generation-output.js';
 import { transport } from '../client/process-runtime.js';
+import { standardError } from '../../shared/terminal/text-output.js';
 
 /** `odmoe prompt`: asks a running cluster. */
 export function registerPromptCommand(program: Command): void {
@@ -30,6 +31,6 @@ Examples:
       const result = await withInterrupt((signal) =>
         renderGeneration(transport.generate(address, request, signal), { json: flags.json, stream: !flags.json }),
       );
-      if (!flags.json && process.stderr.isTTY) process.stderr.write(`${generationSummary(result)}\n`);
+      if (!flags.json && standardError.isTerminal) standardError.write(`${generationSummary(result)}\n`);
     });
 }

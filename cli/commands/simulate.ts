@@ -18,6 +18,8 @@ import {
   setUpOf,
   type SimulateFlags,
 } from '../client/simulation-flags.js';
+import { standardOutput } from '../../shared/terminal/text-output.js';
+import { printableJson } from '../../shared/terminal/printable-text.js';
 
 const WORKERS = 8;
 const TOKENS = 64;
@@ -58,7 +60,7 @@ async function run(flags: SimulateFlags): Promise<void> {
     await writeDiagram(flags.diagram, diagramOf(result, diagramPosition, flags, profile.name));
   }
   const text = reportText(result, profile, flags);
-  process.stdout.write(`${text}\n`);
+  standardOutput.write(`${text}\n`);
 }
 
 function reportText(result: SimulationResult, profile: DeviceProfile, flags: SimulateFlags): string {
@@ -71,7 +73,7 @@ function reportText(result: SimulationResult, profile: DeviceProfile, flags: Sim
       cachedTokensPerS: cachedMs === null ? null : 1000 / cachedMs,
     },
   };
-  return flags.json ? JSON.stringify(simulationJson(report)) : simulationLines(report).join('\n');
+  return flags.json ? printableJson(simulationJson(report)) : simulationLines(report).join('\n');
 }
 
 /** The position whose pass yields the token asked for. Null: no diagram is wanted. */

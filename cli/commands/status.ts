@@ -3,6 +3,8 @@ import type { Command } from 'commander';
 import { addMainFlags, resolveMainAddress, type MainFlags } from '../client/find-main.js';
 import { statusJson, statusLines } from '../output/status-view.js';
 import { transport } from '../client/process-runtime.js';
+import { standardOutput } from '../../shared/terminal/text-output.js';
+import { printableJson } from '../../shared/terminal/printable-text.js';
 
 /** A main that is busy may take a while. */
 export const STATUS_TIMEOUT_MS = 15_000;
@@ -22,7 +24,7 @@ Examples:
     )
     .action(async (flags: MainFlags & { json: boolean }) => {
       const status = await transport.fetchStatus(await resolveMainAddress(flags), STATUS_TIMEOUT_MS);
-      const text = flags.json ? JSON.stringify(statusJson(status)) : statusLines(status, null).join('\n');
-      process.stdout.write(`${text}\n`);
+      const text = flags.json ? printableJson(statusJson(status)) : statusLines(status, null).join('\n');
+      standardOutput.write(`${text}\n`);
     });
 }

@@ -4,15 +4,13 @@ import { addMainFlags, resolveMainAddress, type MainFlags } from '../client/find
 import { topLines } from '../output/wait-view.js';
 import { STATUS_TIMEOUT_MS } from './status.js';
 import { runtime, transport } from '../client/process-runtime.js';
+import { printableLine } from '../../shared/terminal/printable-text.js';
+import { MARKS, standardOutput } from '../../shared/terminal/text-output.js';
 
 const REFRESH_MS = 1000;
-/** Alternate screen with the cursor hidden, and back. */
-const ENTER_SCREEN = '\u001b[?1049h\u001b[?25l';
-const LEAVE_SCREEN = '\u001b[?25h\u001b[?1049l';
-const TO_TOP = '\u001b[H';
-const CLEAR_LINE_END = '\u001b[K';
-const CLEAR_BELOW = '\u001b[J';
 const CONTROL_C = '\u0003';
+/** Keys come raw, so that a newline alone would not go back to the line's begin. */
+const NEXT_LINE = [MARKS.toLineBegin, '\n'];
 
 /** `odmoe top`: status with rates and what decode waits for, once a second. */
 export function registerTopCommand(program: Command): void {
@@ -25,14 +23,14 @@ export function registerTopCommand(program: Command): void {
     .action(async (flags: MainFlags) => {
       const address = await resolveMainAddress(flags);
       const first = await transport.fetchStatus(address, STATUS_TIMEOUT_MS);
-      if (process.stdout.isTTY && process.stdin.isTTY) await watch(address, first);
-      else process.stdout.write(`${topLines(first, null).join('\n')}\n`);
+      if (standardOutput.isTerminal && process.stdin.isTTY) await watch(address, first);
+      else standardOutput.write(`${topLines(first, null).join('\n')}\n`);
     });
 }
 
 async function watch(address: string, first: StatusReply): Promise<void> {
   const quit = new QuitKey();
-  process.stdout.write(ENTER_SCREEN);
+  standardOutput.write(MARKS.enterScreen);
   try {
     let before = first;
     let beforeAtMs = runtime.nowMs();
@@ -45,15 +43,16 @@ async function watch(address: string, first: StatusReply): Promise<void> {
       beforeAtMs = nowMs;
     }
   } finally {
-    process.stdout.write(LEAVE_SCREEN);
+    standardOutput.write(MARKS.leaveScreen);
     quit.stop();
   }
 }
 
 function draw(lines: readonly string[]): void {
-  const width = process.stdout.columns;
-  const shown = lines.slice(0, process.stdout.rows - 1).map((line) => `${line.slice(0, width)}${CLEAR_LINE_END}`);
-  process.stdout.write(`${TO_TOP}${shown.join('\r\n')}${CLEAR_BELOW}`);
+  const { columns, rows } = standardOutput.size;
+  const shown = lines.slice(0, rows - 1).map((line) => printableLine(line).slice(0, columns));
+  const parts = shown.flatMap((line, index) => [...(index === 0 ? [] : NEXT_LINE), line, MARKS.clearLineEnd]);
+  standardOutput.write(MARKS.toTop, ...parts, MARKS.clearBelow);
 }
 
 /** Reads single keys from the terminal until q or Ctrl-C. */

@@ -9,6 +9,7 @@ import { stateDirectory } from '../../shared/config/state-directory.js';
 import { readRecords } from '../background/process-records.js';
 import { startInBackground, type StartOutcome } from '../background/start-in-background.js';
 import { stopInBackground, type StopOutcome } from '../background/stop-in-background.js';
+import { standardError, standardOutput } from '../../shared/terminal/text-output.js';
 
 const DEFAULT_CONFIG_PATH = 'cluster.yaml';
 
@@ -64,12 +65,12 @@ async function startNodes(
   timeoutMs: number,
 ): Promise<void> {
   const records = await readRecords(directory, warnUnreadable);
-  process.stdout.write(`cluster ${config.cluster}: logs and process records in ${directory}\n`);
+  standardOutput.write(`cluster ${config.cluster}: logs and process records in ${directory}\n`);
   const options = { directory, configPath: config.path ?? configPath, timeoutMs };
   const outcomes = await Promise.all(
     nodes.map(async (node) => {
       const outcome = await startInBackground(node, records.get(node.id), options);
-      process.stdout.write(`${describeStart(node, outcome)}\n`);
+      standardOutput.write(`${describeStart(node, outcome)}\n`);
       return outcome;
     }),
   );
@@ -91,7 +92,7 @@ async function down(configPath: string): Promise<void> {
 async function stopRecorded(cluster: string, directory: string): Promise<void> {
   const records = await readRecords(directory, warnUnreadable);
   if (records.size === 0) {
-    process.stdout.write(
+    standardOutput.write(
       `cluster ${cluster}: nothing was started by \`odmoe up\` on this host; a daemon that was started otherwise (odmoe main, shadow or ` +
         'worker) is stopped where it was started (Ctrl-C, or SIGTERM)\n',
     );
@@ -100,7 +101,7 @@ async function stopRecorded(cluster: string, directory: string): Promise<void> {
   const stopped = await Promise.allSettled(
     [...records.values()].map(async (record) => {
       const outcome = await stopInBackground(directory, record);
-      process.stdout.write(`${describeStop(outcome)}\n`);
+      standardOutput.write(`${describeStop(outcome)}\n`);
     }),
   );
   for (const outcome of stopped) if (outcome.status === 'rejected') throw outcome.reason;
@@ -142,11 +143,11 @@ function noNodes(config: ClusterConfig): OdmoeError {
 }
 
 function sayWaiting(reason: string): void {
-  process.stderr.write(`odmoe: waiting: ${reason}\n`);
+  standardError.write(`odmoe: waiting: ${reason}\n`);
 }
 
 function warnUnreadable(path: string, reason: string): void {
-  process.stderr.write(`odmoe: ${path} is no process record and is ignored: ${reason}\n`);
+  standardError.write(`odmoe: ${path} is no process record and is ignored: ${reason}\n`);
 }
 
 function timeoutSeconds(text: string): number {

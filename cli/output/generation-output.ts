@@ -11,7 +11,8 @@ import type {
 } from '../../shared/rpc/messages.js';
 import { formatBytes } from '../../shared/terminal/units.js';
 import { nodeJson } from './node-json.js';
-import { printableJson, printableText } from './printable-text.js';
+import { standardOutput } from '../../shared/terminal/text-output.js';
+import { printableJson } from '../../shared/terminal/printable-text.js';
 
 export interface RenderOptions {
   /** Print one JSON object when the answer is complete. */
@@ -39,15 +40,15 @@ export async function renderGeneration(
   let endsInNewline = true;
   const print = ({ text }: TokenReply): void => {
     if (!stream || text === '') return;
-    process.stdout.write(process.stdout.isTTY ? printableText(text) : text);
+    standardOutput.writeAnswer(text);
     endsInNewline = text.endsWith('\n');
   };
   const result = await collectGeneration(replies, print).finally(() => {
-    if (!endsInNewline) process.stdout.write('\n');
+    if (!endsInNewline) standardOutput.write('\n');
   });
   if (json) {
     const object = { ...generationJson(result), ...(resident && { resident: residentJson(resident) }) };
-    process.stdout.write(`${printableJson(object)}\n`);
+    standardOutput.write(`${printableJson(object)}\n`);
   }
   return result;
 }

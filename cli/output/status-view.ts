@@ -1,3 +1,4 @@
+import { printableLine } from '../../shared/terminal/printable-text.js';
 import type { CacheStatus, PoolCounts } from '../../shared/rpc/kept-experts.js';
 import type { NodeStatus, StatusReply } from '../../shared/rpc/messages.js';
 import { hopLines } from './hop-view.js';
@@ -317,7 +318,7 @@ function layersOfGroup(group: number, groups: number, layers: number): string {
 function problemLines(status: StatusReply): string[] {
   if (status.problems.length === 0) return [];
   const lines = status.problems.map(({ address, id, code, message }) => {
-    return `  ${[id, address].filter((part) => part !== '').join(' at ')}: ${message} [${code}]`;
+    return printableLine(`  ${[id, address].filter((part) => part !== '').join(' at ')}: ${message} [${code}]`);
   });
   return ['', 'problems:', ...lines];
 }

@@ -1,10 +1,13 @@
+import { printableLine } from '../../shared/terminal/printable-text.js';
+
 export interface TableColumn {
   title: string;
   align: 'left' | 'right';
 }
 
 /** Lines of a plain-text table: a header, then the rows, columns two spaces apart. */
-export function tableLines(columns: readonly TableColumn[], rows: readonly (readonly string[])[]): string[] {
+export function tableLines(columns: readonly TableColumn[], texts: readonly (readonly string[])[]): string[] {
+  const rows = texts.map((cells) => cells.map(printableLine));
   const titles = columns.map((column) => column.title);
   const widths = titles.map((title, index) => Math.max(title.length, ...rows.map((row) => row[index]?.length ?? 0)));
   const line = (cells: readonly string[]): string =>

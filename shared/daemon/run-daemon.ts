@@ -5,6 +5,7 @@ import { dialAddress } from '../rpc/addresses.js';
 import { createLogger, type Logger } from '../log/logger.js';
 import { avoidMarkingPauses } from './collection-pauses.js';
 import { WallRuntime } from '../runtime/wall-runtime.js';
+import { standardError, standardOutput } from '../../shared/terminal/text-output.js';
 
 /** How long a daemon may take to stop before its process ends anyway. */
 export const STOP_TIMEOUT_MS = 5000;
@@ -42,17 +43,15 @@ export async function runDaemon(role: RoleSetting, start: StartNode, exitWithPar
   avoidMarkingPauses();
   const request = parseOrExit(role);
   if (request.kind === 'help') {
-    process.stdout.write(request.text);
+    standardOutput.write(request.text);
     process.exit(0);
   }
   const { settings } = request;
   const log = createLogger(settings.log, { role, id: settings.id }, () => PROCESS.wallMs());
   const ending = new Ending(role, log);
   // Whoever read it has gone; the node serves others.
-  process.stdout.on('error', (error: Error) =>
-    log.warn('standard output cannot be written', { reason: error.message }),
-  );
-  process.stderr.on('error', () => undefined);
+  standardOutput.onError((error) => log.warn('standard output cannot be written', { reason: error.message }));
+  standardError.onError(() => undefined);
   if (request.exitWithParent) {
     exitWithParent();
     process.stdin.on('end', () => {
@@ -68,7 +67,7 @@ export async function runDaemon(role: RoleSetting, start: StartNode, exitWithPar
       ending.giveUp(error);
     };
     const node = await start(settings, log, giveUp, ending.abandoned);
-    if (ending.started(node)) process.stdout.write(readyText(`odmoe ${role} ${settings.id}`, node));
+    if (ending.started(node)) standardOutput.write(readyText(`odmoe ${role} ${settings.id}`, node));
   } catch (thrown) {
     if (!ending.startFailed()) exitWithError(role, thrown);
   }
@@ -95,7 +94,7 @@ function parseOrExit(role: RoleSetting): ReturnType<typeof parseDaemonFlags> {
 function exitWithError(role: RoleSetting, thrown: unknown): never {
   const error = toOdmoeError(thrown);
   const detail = error.code === 'INTERNAL' && thrown instanceof Error ? `\n${thrown.stack ?? ''}` : '';
-  process.stderr.write(`odmoe ${role}: ${error.message} [${error.code}]${detail}\n`);
+  standardError.write(`odmoe ${role}: ${error.message} [${error.code}]${detail}\n`);
   process.exit(error.kind.exitStatus);
 }
 
@@ -154,7 +153,7 @@ class Ending {
 
   giveUp(error: OdmoeError): void {
     if (this.begun) return;
-    process.stderr.write(`odmoe ${this.role}: ${error.message} [${error.code}]\n`);
+    standardError.write(`odmoe ${this.role}: ${error.message} [${error.code}]\n`);
     this.begin(error.code, error.kind.exitStatus);
   }
 
@@ -163,7 +162,7 @@ class Ending {
     this.begun = true;
     this.log.info('stopping', { reason });
     const limit = PROCESS.after(STOP_TIMEOUT_MS, () => {
-      process.stderr.write(`odmoe ${this.role}: did not stop within ${STOP_TIMEOUT_MS} ms; ending anyway\n`);
+      standardError.write(`odmoe ${this.role}: did not stop within ${STOP_TIMEOUT_MS} ms; ending anyway\n`);
       process.exit(1);
     });
     limit.unref();

@@ -1,5 +1,7 @@
 import winston from 'winston';
 import type { NodeSettings } from '../config/node-settings.js';
+import { printableJson } from '../terminal/printable-text.js';
+import { standardError } from '../terminal/text-output.js';
 
 /**
  * One line an event on stderr. `event` is a short phrase that does not change with its data; the data go into `fields`.
@@ -22,7 +24,7 @@ export function createLogger(
   settings: NodeSettings['log'],
   bound: { role: string; id: string },
   wallMs: () => number,
-  stream: NodeJS.WritableStream = process.stderr,
+  stream: NodeJS.WritableStream = standardError.asStream(),
 ): Logger {
   const render = settings.format === 'json' ? jsonLine : textLine;
   const inner = winston.createLogger({
@@ -50,7 +52,7 @@ interface LogRecord {
 
 function jsonLine({ level, event, time, bound, fields }: LogRecord): string {
   const entries = Object.entries(fields).map(([name, value]) => [name, plainValue(value)] as const);
-  return JSON.stringify({ ...Object.fromEntries(entries), time, level, ...bound, event });
+  return printableJson({ ...Object.fromEntries(entries), time, level, ...bound, event });
 }
 
 function textLine({ level, event, time, bound, fields }: LogRecord): string {

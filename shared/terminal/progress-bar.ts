@@ -1,4 +1,5 @@
 import { SingleBar } from 'cli-progress';
+import { printableLine } from './printable-text.js';
 import { formatBytes } from './units.js';
 
 export interface ProgressBar {
@@ -17,7 +18,7 @@ const SILENT: ProgressBar = { update: () => undefined, stop: () => undefined };
 export function createProgressBar(label: string, describe: (amount: number) => string = formatBytes): ProgressBar {
   if (!process.stderr.isTTY) return SILENT;
   const bar = new SingleBar({
-    format: `${label} [{bar}] {percentage} %  {done} of {all}`,
+    format: `${printableLine(label)} [{bar}] {percentage} %  {done} of {all}`,
     stream: process.stderr,
     clearOnComplete: true,
     hideCursor: true,

@@ -1,0 +1,110 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { cp, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { odmoeCommand } from '../../cli/demo/daemon-process.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { Logger } from '../../shared/log/logger.js';
+import type { NodeIdentity, StatusReply } from '../../shared/rpc/messages.js';
+import { emptyNodeStatus } from '../../shared/rpc/node-status.js';
+import type { RpcServer } from '../../shared/rpc/transport.js';
+import { PROTOCOL_VERSION } from '../../shared/rpc/limits.js';
+import { startRpcServer } from '../wall.js';
+import { packOf } from './harness/test-models.js';
+
+const HOSTILE = 'x\u001b]0;owned\u0007\u009b2J\u202ey';
+const SILENT: Logger = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
+const NETWORK = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 1000, reconnectDelayMs: 100 };
+/** What a node says of itself is refused where it holds such characters; what main tells of others is not. */
+const IDENTITY: NodeIdentity = {
+  ...{ id: 'main', role: 'ROLE_MAIN', cluster: 'home', protocolVersion: PROTOCOL_VERSION, modelName: 'demo' },
+  ...{ packDigest: 'abc', bootId: 'boot', address: '127.0.0.1:1', device: 'cpu', release: '0.1.0' },
+};
+const TOLD = { ...IDENTITY, modelName: HOSTILE, device: HOSTILE, release: HOSTILE };
+const STATUS: StatusReply = {
+  ...{ nodes: [emptyNodeStatus(TOLD)], placement: null, activeSequences: 0, queuedRequests: 0, requests: 0 },
+  ...{ tokens: 0, groupReason: HOSTILE, layerWaits: [], workerWaits: [], links: [], httpAddress: '' },
+  problems: [{ address: '10.0.0.9:7000', id: HOSTILE, code: 'NODE_REFUSED', message: HOSTILE }],
+};
+
+interface Ended {
+  stdout: string;
+  stderr: string;
+}
+
+async function odmoe(...words: string[]): Promise<Ended> {
+  const [executable, ...rest] = odmoeCommand(words);
+  const child = spawn(executable, rest, { stdio: ['ignore', 'pipe', 'pipe'] });
+  const ended = { stdout: '', stderr: '' };
+  child.stdout.setEncoding('utf8').on('data', (text: string) => (ended.stdout += text));
+  child.stderr.setEncoding('utf8').on('data', (text: string) => (ended.stderr += text));
+  await new Promise((resolve) => child.once('close', resolve));
+  return ended;
+}
+
+function assertClean({ stdout, stderr }: Ended, command: string): void {
+  for (const text of [stdout, stderr]) {
+    assert.doesNotMatch(text, /[^\P{Cc}\n\t]|[\u202a-\u202e\u2066-\u2069]/u, command);
+  }
+}
+
+describe('texts of strangers', function () {
+  this.timeout(60_000);
+  let server: RpcServer;
+  let main: string;
+  let directory: string;
+
+  before(async () => {
+    directory = await mkdtemp(join(tmpdir(), 'odmoe-strangers-'));
+    server = await startRpcServer({
+      ...{ host: '127.0.0.1', port: 0, network: NETWORK, log: SILENT, identity: () => IDENTITY },
+      cluster: {
+        join: () => Promise.reject(new OdmoeError('NODE_REFUSED', HOSTILE)),
+        status: async () => STATUS,
+      },
+      inference: async function* () {
+        throw new OdmoeError('NO_WORKERS', HOSTILE);
+      },
+    });
+    main = server.address;
+  });
+
+  after(async () => {
+    await server.stop();
+    await rm(directory, { recursive: true, force: true });
+  });
+
+  it('reach no terminal as commands, by whichever command they are told', async () => {
+    const told = await Promise.all(
+      [['status'], ['top'], ['doctor', '--timeout', '500'], ['prompt', 'hello']].map(
+        async ([command = '', ...rest]) => ({
+          command,
+          ended: await odmoe(command, ...rest, '--main', main),
+        }),
+      ),
+    );
+    for (const { command, ended } of told) {
+      assertClean(ended, command);
+      assert.match(ended.stdout + ended.stderr, /x\\x1b\]0;owned\\x07\\x9b2J\\u202ey/, command);
+    }
+  });
+
+  it('are whole in JSON, which holds none of their characters as they are', async () => {
+    const ended = await odmoe('status', '--json', '--main', main);
+    assertClean(ended, 'status --json');
+    const { problems } = JSON.parse(ended.stdout) as { problems: { message: string }[] };
+    assert.equal(problems[0]?.message, HOSTILE);
+  });
+
+  it('that stand in the manifest of a pack are shown by inspect', async () => {
+    const pack = join(directory, 'pack');
+    await cp(await packOf('demo'), pack, { recursive: true });
+    const path = join(pack, 'manifest.json');
+    const manifest = await readFile(path, 'utf8');
+    await writeFile(path, manifest.replace(/"family": ?"[^"]*"/, `"family":${JSON.stringify(HOSTILE)}`));
+    const ended = await odmoe('inspect', pack);
+    assertClean(ended, 'inspect');
+    assert.match(ended.stdout + ended.stderr, /x\\x1b/);
+  });
+});

@@ -1,0 +1,84 @@
+import assert from 'node:assert/strict';
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { Writable } from 'node:stream';
+import { MARKS, TextOutput } from '../../shared/terminal/text-output.js';
+import { packageRoot } from '../../shared/config/package-root.js';
+
+const HOSTILE = 'sky\u001b]52;c;cm0gLXJm\u0007\u009b2J\u202e\n';
+const SHOWN = 'sky\\x1b]52;c;cm0gLXJm\\x07\\x9b2J\\u202e\n';
+/** Rooms whose code may run in a process of the product; `bench` beside it. */
+const ROOMS = [
+  'shared',
+  'native',
+  'packs',
+  'engine',
+  'main-node',
+  'shadow-node',
+  'worker-node',
+  'simulator',
+  'cli',
+  'bench',
+];
+const DOORS = [join('shared', 'terminal')];
+
+function outputTo(isTTY: boolean): { output: TextOutput; written: () => string } {
+  let text = '';
+  const stream = new Writable({
+    decodeStrings: false,
+    write: (chunk: string, _encoding, done) => {
+      text += chunk;
+      done();
+    },
+  });
+  const output = new TextOutput(() => Object.assign(stream, { isTTY }) as unknown as NodeJS.WriteStream);
+  return { output, written: () => text };
+}
+
+describe('the door to the terminal', () => {
+  it('cleans every text, whether a terminal is behind it or a pipe that ends at one', () => {
+    for (const isTTY of [true, false]) {
+      const { output, written } = outputTo(isTTY);
+      output.write(HOSTILE);
+      output.asStream().write(HOSTILE);
+      assert.equal(written(), SHOWN + SHOWN);
+    }
+  });
+
+  it('gives a file each character of an answer, and a terminal a clean text', () => {
+    const file = outputTo(false);
+    file.output.writeAnswer(HOSTILE);
+    assert.equal(file.written(), HOSTILE);
+    const terminal = outputTo(true);
+    for (const piece of ['a\u001b', '[2J', '\u009b', '31m']) terminal.output.writeAnswer(piece);
+    assert.equal(terminal.written(), 'a\\x1b[2J\\x9b31m');
+  });
+
+  it('adds our own marks on a terminal only, and takes none from a text', () => {
+    const terminal = outputTo(true);
+    terminal.output.write(MARKS.dim, 'x\u001b[22m', MARKS.notDim);
+    assert.equal(terminal.written(), '\u001b[2mx\\x1b[22m\u001b[22m');
+    const pipe = outputTo(false);
+    pipe.output.write(MARKS.dim, 'x', MARKS.notDim);
+    assert.equal(pipe.written(), 'x');
+  });
+
+  for (const room of ROOMS) {
+    it(`is the only one that ${room} has`, () => {
+      const paths = readdirSync(join(packageRoot(), room), { recursive: true, encoding: 'utf8' })
+        .map((path) => join(room, path))
+        .filter((path) => /\.tsx?$/.test(path) && !DOORS.some((door) => path.startsWith(door)));
+      const past = paths.filter((path) => {
+        const source = readFileSync(join(packageRoot(), path), 'utf8');
+        return /\bprocess\.(stdout|stderr)\b|\bconsole\.|\{[^}]*\bstd(out|err)\b[^}]*\} = process\b/.test(source);
+      });
+      assert.deepEqual(past, [], 'these write past shared/terminal/text-output.ts');
+      const unclean = paths.filter((path) =>
+        /(standardOutput|standardError)\.write\([^;]*JSON\.stringify\(/.test(
+          readFileSync(join(packageRoot(), path), 'utf8'),
+        ),
+      );
+      assert.deepEqual(unclean, [], 'these print JSON that printableJson has not made: cleaned it may be none');
+    });
+  }
+});
