@@ -1,4 +1,5 @@
 import type { Pass } from '../../native/index.js';
+import { PROMPT_PIECE_TOKENS } from '../../shared/rpc/limits.js';
 import type { PromptLogprobs, PromptToken } from '../../shared/rpc/messages.js';
 import { logprobsOf } from '../sampling/log-probabilities.js';
 
@@ -7,8 +8,6 @@ export type PromptLogitsObserver = (position: number, logits: Float32Array) => v
 
 /** Rows whose logits are computed at once: those of a whole pass would take rows x vocabSize x 4 bytes. */
 export const OBSERVED_LOGITS_ROWS = 16;
-/** Most prompt tokens of one reply. */
-export const PROMPT_PIECE_TOKENS = 64;
 /** Most log-probabilities of one prompt, of all its tokens and of the likeliest beside each, so that an answer holds some 60 MB of them. */
 export const PROMPT_LOGPROBS_LIMIT = 2 ** 20;
 

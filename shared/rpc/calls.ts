@@ -5,7 +5,7 @@ import type { Runtime } from '../runtime/runtime.js';
 import { openChannel, type Channel } from './channel.js';
 import { CLUSTER_JOIN, CLUSTER_STATUS, INFERENCE_GENERATE, NODE_IDENTIFY, type RpcMethod } from './codecs.js';
 import type { GenerateReply, GenerateRequest, JoinReply, NodeIdentity, StatusReply } from './messages.js';
-import { MAIN_CHECK } from './limits.js';
+import { FLOW_CONTROL_WINDOW_BYTES, MAIN_CHECK, REPLY_SIZE_LIMIT_BYTES } from './limits.js';
 import { atDialledAddress } from './node-status.js';
 import { silenceMessage, watchPeer } from './peer-keepalive.js';
 import { readReplies } from './reply-reader.js';
@@ -47,7 +47,7 @@ async function callOnce<Request, Reply>(
   timeoutMs: number,
   isMain = true,
 ): Promise<Reply> {
-  const channel = openChannel(address, runtime);
+  const channel = openChannel(address, runtime, FLOW_CONTROL_WINDOW_BYTES, REPLY_SIZE_LIMIT_BYTES);
   try {
     return await callOver(runtime, channel, method, request, timeoutMs);
   } catch (thrown) {
@@ -85,7 +85,7 @@ export async function* generate(
   request: GenerateRequest,
   signal?: AbortSignal,
 ): AsyncGenerator<GenerateReply, void, undefined> {
-  const channel = openChannel(address, runtime);
+  const channel = openChannel(address, runtime, FLOW_CONTROL_WINDOW_BYTES, REPLY_SIZE_LIMIT_BYTES);
   const { path, request: requestCodec, reply: replyCodec } = INFERENCE_GENERATE;
   const call = channel.client.makeServerStreamRequest(path, raw, raw, requestCodec.encode(request), new Metadata());
   const cancel = (): void => {

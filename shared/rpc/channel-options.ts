@@ -6,19 +6,22 @@ import {
   MESSAGE_SIZE_LIMIT_BYTES,
 } from './limits.js';
 
-const MESSAGE_SIZES = {
-  'grpc.max_send_message_length': MESSAGE_SIZE_LIMIT_BYTES,
-  'grpc.max_receive_message_length': MESSAGE_SIZE_LIMIT_BYTES,
-};
+/** `receiveLimitBytes`: grpc-js gathers a message up to here before anybody looks at it. */
+function messageSizes(receiveLimitBytes: number): ChannelOptions {
+  return {
+    'grpc.max_send_message_length': MESSAGE_SIZE_LIMIT_BYTES,
+    'grpc.max_receive_message_length': receiveLimitBytes,
+  };
+}
 
 /**
  * Options of a channel to a peer. One connection a channel (local subchannel pool), nothing retried behind our back, no
  * look-ups beside the address. `windowBytes`: what a peer may have on the way to us before it waits. Whether the peer is still there is asked by a PeerKeepalive, or the
  * call has a deadline.
  */
-export function clientChannelOptions(windowBytes: number): ChannelOptions {
+export function clientChannelOptions(windowBytes: number, receiveLimitBytes: number): ChannelOptions {
   return {
-    ...MESSAGE_SIZES,
+    ...messageSizes(receiveLimitBytes),
     'grpc-node.flow_control_window': windowBytes,
     'grpc.enable_retries': 0,
     'grpc.enable_channelz': 0,
@@ -32,9 +35,9 @@ export function clientChannelOptions(windowBytes: number): ChannelOptions {
  * A server frees what belongs to a client that is gone. It is in no hurry: a client may be busy, and whoever opened a stream notices within
  * a second that its other end is gone.
  */
-export function serverOptions(): ChannelOptions {
+export function serverOptions(receiveLimitBytes: number): ChannelOptions {
   return {
-    ...MESSAGE_SIZES,
+    ...messageSizes(receiveLimitBytes),
     'grpc.enable_channelz': 0,
     'grpc.max_concurrent_streams': CONCURRENT_STREAMS_LIMIT,
     'grpc.keepalive_time_ms': CLIENT_CHECK_INTERVAL_MS,

@@ -3,7 +3,7 @@ import type { Socket } from 'node:net';
 import type { Runtime } from '../runtime/runtime.js';
 import { clientChannelOptions } from './channel-options.js';
 import { channelCredentials } from './credentials.js';
-import { CLOSE_GRACE_MS, FLOW_CONTROL_WINDOW_BYTES } from './limits.js';
+import { CLOSE_GRACE_MS, FLOW_CONTROL_WINDOW_BYTES, MESSAGE_SIZE_LIMIT_BYTES } from './limits.js';
 
 export interface Channel {
   readonly client: Client;
@@ -15,9 +15,14 @@ export interface Channel {
  * A channel of its own to one peer. grpc-js never gives up a connection whose peer accepts it and then says nothing (a
  * stopped process does), not even when the client is closed; redialling would pile them up. So the sockets are kept here.
  */
-export function openChannel(address: string, runtime: Runtime, windowBytes = FLOW_CONTROL_WINDOW_BYTES): Channel {
+export function openChannel(
+  address: string,
+  runtime: Runtime,
+  windowBytes = FLOW_CONTROL_WINDOW_BYTES,
+  receiveLimitBytes = MESSAGE_SIZE_LIMIT_BYTES,
+): Channel {
   const credentials = new SocketKeepingCredentials(channelCredentials());
-  const client = new Client(address, credentials, clientChannelOptions(windowBytes));
+  const client = new Client(address, credentials, clientChannelOptions(windowBytes, receiveLimitBytes));
   return {
     client,
     close: () => {

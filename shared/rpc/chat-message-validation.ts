@@ -6,6 +6,8 @@ const MESSAGE_ROLES: readonly string[] = ['system', 'developer', 'user', 'assist
 /** A wrong role or name is shown up to here. */
 const SHOWN_LIMIT = 40;
 
+/** Most messages of one chat. */
+export const MESSAGES_LIMIT = 8192;
 /** Most calls of one message, the most characters (UTF-16 units) of an id or a name, and of the arguments of one call. */
 export const TOOL_CALLS_LIMIT = 128;
 export const TOOL_CALL_NAME_LENGTH_LIMIT = 256;
@@ -13,6 +15,9 @@ export const TOOL_ARGUMENTS_LENGTH_LIMIT = 1024 * 1024;
 
 /** What holds for the messages of any chat. What a template makes of them is its own to say. @throws REQUEST_INVALID naming the field */
 export function requireMessages(messages: readonly ChatMessage[]): void {
+  if (messages.length > MESSAGES_LIMIT) {
+    throw invalid('messages', `${messages.length} messages were given; at most ${MESSAGES_LIMIT} are taken`);
+  }
   for (const [index, message] of messages.entries()) requireMessage(message, `messages[${index}]`);
 }
 

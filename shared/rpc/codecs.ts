@@ -29,7 +29,9 @@ import type {
   WorkerRequest,
 } from './messages.js';
 import { validatePackDescription, validatePackPiece, validateReadPackRequest } from './pack-validation.js';
-import { requireWholeTexts, textFieldsOf, type TextFields } from './wire-texts.js';
+import { type CheckOptions, checkWire, PEER_CHECK } from './wire-check.js';
+import { ASKED_MESSAGES_LIMIT, bytesLimitOf } from './wire-limits.js';
+import { outlineOf } from './wire-outline.js';
 import { decodeExecuteRequest, decodeResultReply, encodeExecuteRequest, encodeResultReply } from './tensor-messages.js';
 
 /** `decode` throws OdmoeError: PROTOCOL_VIOLATION, or REQUEST_INVALID for what a user asked. */
@@ -69,26 +71,26 @@ const describePack = methodOf('odmoe.v1.Pack', 'Describe');
 const readManifest = methodOf('odmoe.v1.Pack', 'Manifest');
 const readPack = methodOf('odmoe.v1.Pack', 'Read');
 
-const workerRequestCodec = requestCodec<WorkerRequest>(serveWorker, validateWorkerRequest);
-const workerReplyCodec = replyCodec<WorkerReply>(serveWorker, validateWorkerReply);
+const workerRequestCodec = requestCodec<WorkerRequest>(serveWorker, validateWorkerRequest, (bytes) => {
+  const execute = decodeExecuteRequest(bytes);
+  return execute === null ? null : { kind: 'execute', execute };
+});
+const workerReplyCodec = replyCodec<WorkerReply>(serveWorker, validateWorkerReply, (bytes) => {
+  const result = decodeResultReply(bytes);
+  return result === null ? null : { kind: 'result', result };
+});
 
 export const WORKER_SERVE: RpcMethod<WorkerRequest, WorkerReply> = {
   path: serveWorker.path,
   request: {
     encode: (message) =>
       message.kind === 'execute' ? encodeExecuteRequest(message.execute) : workerRequestCodec.encode(message),
-    decode: (bytes) => {
-      const execute = decodeExecuteRequest(bytes);
-      return execute === null ? workerRequestCodec.decode(bytes) : validateWorkerRequest({ kind: 'execute', execute });
-    },
+    decode: (bytes) => workerRequestCodec.decode(bytes),
   },
   reply: {
     encode: (message) =>
       message.kind === 'result' ? encodeResultReply(message.result) : workerReplyCodec.encode(message),
-    decode: (bytes) => {
-      const result = decodeResultReply(bytes);
-      return result === null ? workerReplyCodec.decode(bytes) : validateWorkerReply({ kind: 'result', result });
-    },
+    decode: (bytes) => workerReplyCodec.decode(bytes),
   },
 };
 
@@ -124,7 +126,7 @@ export const CLUSTER_STATUS: RpcMethod<Record<string, never>, StatusReply> = {
 
 export const INFERENCE_GENERATE: RpcMethod<GenerateRequest, GenerateReply> = {
   path: generate.path,
-  request: requestCodec(generate, validateGenerateRequest),
+  request: generateRequestCodec(),
   reply: replyCodec(generate, (reply: GenerateReply) => {
     if (reply.kind === undefined) throw new OdmoeError('PROTOCOL_VIOLATION', 'a reply to Generate holds nothing');
     if (reply.kind === 'finished') reply.finished.nodes.forEach(completeNodeStatus);
@@ -163,33 +165,68 @@ function unchanged<T>(message: T): T {
 
 type Method = ServiceDefinition[string];
 
-function requestCodec<T>(method: Method, validate: (message: T) => T): MessageCodec<T> {
-  const { requestSerialize: encode, requestDeserialize: decode, requestType } = method;
-  return codec(encode, decode, requestType.type, validate);
-}
-
-function replyCodec<T>(method: Method, validate: (message: T) => T): MessageCodec<T> {
-  const { responseSerialize: encode, responseDeserialize: decode, responseType } = method;
-  return codec(encode, decode, responseType.type, validate);
-}
-
-/** `type`: what proto-loader tells of the message. */
-function codec<T>(
-  encode: (message: object) => Buffer,
-  decode: (bytes: Buffer) => object,
-  type: object,
-  validate: (message: T) => T,
-): MessageCodec<T> {
-  const texts = textFieldsOf(definitions, (type as { name: string }).name);
+/** What a client asks costs more than its decoding. A client that asks for too much hears so before it has sent it. */
+function generateRequestCodec(): MessageCodec<GenerateRequest> {
+  const check: CheckOptions = { code: 'REQUEST_INVALID', innerMessages: ASKED_MESSAGES_LIMIT };
+  const asked = requestCodec<GenerateRequest>(generate, validateGenerateRequest, undefined, check);
+  const limit = bytesLimitOf('GenerateRequest');
   return {
-    encode: (message) => encode(message as object),
-    decode: (bytes) => validate(decodeOrExplain(decode, bytes, texts) as T),
+    encode: (request) => {
+      const bytes = asked.encode(request);
+      if (bytes.length <= limit) return bytes;
+      throw new OdmoeError(
+        'REQUEST_TOO_LARGE',
+        `the request has ${bytes.length} bytes; at most ${limit} are taken: send less`,
+      );
+    },
+    decode: (bytes) => asked.decode(bytes),
   };
 }
 
-function decodeOrExplain(decode: (bytes: Buffer) => object, bytes: Buffer, texts: TextFields): object {
+type QuickDecode<T> = (bytes: Buffer) => T | null;
+
+function requestCodec<T>(
+  method: Method,
+  validate: (message: T) => T,
+  quick?: QuickDecode<T>,
+  check?: CheckOptions,
+): MessageCodec<T> {
+  const { requestSerialize: encode, requestDeserialize: decode, requestType } = method;
+  return codec(encode, readerOf(decode, requestType.type, quick, check), validate);
+}
+
+function replyCodec<T>(method: Method, validate: (message: T) => T, quick?: QuickDecode<T>): MessageCodec<T> {
+  const { responseSerialize: encode, responseDeserialize: decode, responseType } = method;
+  return codec(encode, readerOf(decode, responseType.type, quick), validate);
+}
+
+function codec<T>(
+  encode: (message: object) => Buffer,
+  read: (bytes: Buffer) => T,
+  validate: (message: T) => T,
+): MessageCodec<T> {
+  return { encode: (message) => encode(message as object), decode: (bytes) => validate(read(bytes)) };
+}
+
+/**
+ * Bytes are counted before they are decoded. `type`: what proto-loader tells of the message. `quick`: a decoder for those that come most;
+ * null: the message is of another form.
+ */
+function readerOf<T>(
+  decode: (bytes: Buffer) => object,
+  type: object,
+  quick: QuickDecode<T> = () => null,
+  check: CheckOptions = PEER_CHECK,
+): (bytes: Buffer) => T {
+  const outline = outlineOf(definitions, (type as { name: string }).name);
+  return (bytes) => {
+    checkWire(bytes, outline, check);
+    return quick(bytes) ?? (decodeOrExplain(decode, bytes) as T);
+  };
+}
+
+function decodeOrExplain(decode: (bytes: Buffer) => object, bytes: Buffer): object {
   try {
-    requireWholeTexts(bytes, texts);
     return decode(bytes);
   } catch (thrown) {
     const { message } = toOdmoeError(thrown);

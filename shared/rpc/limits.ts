@@ -1,8 +1,22 @@
 /** Version of proto/odmoe/v1 and of the rules around it. Peers of another version are refused. */
 export const PROTOCOL_VERSION = 5;
 
+export const MEGABYTE_BYTES = 1024 * 1024;
+
 /** Largest gRPC message either way. Tensors that need more go in several messages; callers cut them. */
-export const MESSAGE_SIZE_LIMIT_BYTES = 64 * 1024 * 1024;
+export const MESSAGE_SIZE_LIMIT_BYTES = 64 * MEGABYTE_BYTES;
+
+/** Largest message that carries no tensor, and nothing for each token or daemon (wire-limits.ts). */
+export const PLAIN_MESSAGE_LIMIT_BYTES = 2 * MEGABYTE_BYTES;
+
+/** Largest message that a daemon takes which nobody sends tensors to. grpc-js gathers a message before it is looked at. */
+export const PLAIN_SERVER_LIMIT_BYTES = 4 * MEGABYTE_BYTES;
+
+/** Largest reply to a single call. */
+export const REPLY_SIZE_LIMIT_BYTES = 17 * MEGABYTE_BYTES;
+
+/** Most prompt tokens of one reply that tells their log-probabilities. */
+export const PROMPT_PIECE_TOKENS = 64;
 
 /** What a PeerStream may hold unsent before it gives its peer up. */
 export const STREAM_BACKLOG_LIMIT_BYTES = 256 * 1024 * 1024;

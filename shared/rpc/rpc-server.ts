@@ -26,7 +26,14 @@ import {
   type RpcMethod,
 } from './codecs.js';
 import { serverCredentials, unprotectedWarning } from './credentials.js';
-import { CLOSE_GRACE_MS, PACK_PIECES_HELD_LIMIT, REPLIES_HELD_LIMIT, SLOW_READER_LIMIT_MS } from './limits.js';
+import {
+  CLOSE_GRACE_MS,
+  MESSAGE_SIZE_LIMIT_BYTES,
+  PACK_PIECES_HELD_LIMIT,
+  PLAIN_SERVER_LIMIT_BYTES,
+  REPLIES_HELD_LIMIT,
+  SLOW_READER_LIMIT_MS,
+} from './limits.js';
 import { MessagePeerStream, type PeerStream } from './peer-stream.js';
 import { toServiceError } from './rpc-errors.js';
 import { carrierOf, type PeerMessage, type StreamPace } from './stream-pace.js';
@@ -44,7 +51,7 @@ export async function startRpcServer(
 ): Promise<RpcServer> {
   // What goes wrong comes to us as errors; grpc-js would print it past our log.
   setLogVerbosity(logVerbosity.NONE);
-  const server = new Server(serverOptions());
+  const server = new Server(serverOptions(receiveLimitOf(options)));
   const openStreams = new Set<PeerStream<never, unknown>>();
   addServices(server, options, { openStreams, log: options.log, pace, runtime });
   const health = new HealthImplementation({ '': 'SERVING' });
@@ -61,6 +68,15 @@ export async function startRpcServer(
       return stopping;
     },
   };
+}
+
+/**
+ * Tensors are sent to shadows and to workers of their own. A worker in main's process gets its tensors in that process: what comes to it by main's
+ * server is small.
+ */
+function receiveLimitOf({ worker, shadow, cluster }: RpcServerOptions): number {
+  const takesTensors = (worker !== undefined || shadow !== undefined) && cluster === undefined;
+  return takesTensors ? MESSAGE_SIZE_LIMIT_BYTES : PLAIN_SERVER_LIMIT_BYTES;
 }
 
 function addServices(server: Server, options: RpcServerOptions, peers: PeerServing): void {

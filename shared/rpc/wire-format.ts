@@ -8,8 +8,8 @@ import { OdmoeError } from '../errors/odmoe-error.js';
 
 export const WIRE_VARINT = 0;
 export const WIRE_LENGTH_DELIMITED = 2;
-const WIRE_FIXED64 = 1;
-const WIRE_FIXED32 = 5;
+export const WIRE_FIXED64 = 1;
+export const WIRE_FIXED32 = 5;
 
 const TWO_TO_32 = 2 ** 32;
 

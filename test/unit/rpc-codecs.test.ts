@@ -328,7 +328,10 @@ describe('a request for an answer', () => {
       [{ promptTokenIds: [1] }, /takes one prompt.*more than one/],
       [{ maxTokens: 0, logprobs: 1025 }, /logprobs/],
       [{ stop: [''] }, /stop string of 0/],
-      [{ stop: Array.from({ length: 65 }, () => 'x') }, /65 stop strings/],
+      [
+        { stop: Array.from({ length: 65 }, () => 'x') },
+        /stop of a GenerateRequest has 65 entries or more; at most 64 are taken/,
+      ],
       [{ logprobs: 5000 }, /logprobs/],
       [{ text: '', messages: [{ role: 'root', content: 'a' }] }, /role "root"/],
       [sampling({ temperature: -1 }), /temperature/],

@@ -114,6 +114,9 @@ describe('the texts and limits of messages', () => {
       prospect: { number: 1, placement, sources: Array.from({ length: count }, () => 'h:1') },
     });
     assert.equal(through(prospect(PACK_SOURCES_LIMIT)).kind, 'prospect');
-    violates(() => through(prospect(PACK_SOURCES_LIMIT + 1)), /more than 64 sources/);
+    violates(
+      () => through(prospect(PACK_SOURCES_LIMIT + 1)),
+      /sources of a Prospect has 65 entries or more; at most 64 are taken/,
+    );
   });
 });
