@@ -4,6 +4,7 @@ import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import { dialAddress, isAddress } from '../../shared/rpc/addresses.js';
+import { toldEpoch } from '../../shared/rpc/epochs.js';
 import type { PeerStream } from '../../shared/rpc/peer-stream.js';
 import type { Transport } from '../../shared/rpc/transport.js';
 import type { JoinReply, NodeIdentity, PeerProblem } from '../../shared/rpc/messages.js';
@@ -118,7 +119,7 @@ export class Membership {
       const { code, message } = sameId(peer, address);
       return { kind: 'refusal', refusal: { code, message } };
     }
-    return { kind: 'welcome', welcome: { identity: own, partialPack: false, highestEpoch: roster.epoch } };
+    return { kind: 'welcome', welcome: { identity: own, partialPack: false, highestEpoch: toldEpoch(roster.epoch) } };
   }
 
   /** Peers that were refused or do not answer. */
@@ -283,7 +284,7 @@ export class Membership {
       runtime,
       (peer, { partialPack, highestEpoch }) => {
         if (roster.connectedBootId(peer.id) !== null) throw sameId(peer, address);
-        roster.goAbove(highestEpoch);
+        roster.goAbove(highestEpoch, peer.id);
         const link = new WorkerLink(peer, address, stream, limits, log, partialPack);
         roster.addWorker(link);
         connected();
@@ -325,7 +326,7 @@ export class Membership {
     const stream = transport.openShadowStream(address, network);
     const served = serveStream(stream, { kind: 'hello', hello: own }, own, runtime, (peer, { highestEpoch }) => {
       if (roster.connectedBootId(peer.id) !== null) throw sameId(peer, address);
-      roster.goAbove(highestEpoch);
+      roster.goAbove(highestEpoch, peer.id);
       const link = new ShadowLink(peer, address, stream, shape, shadowListener, log);
       roster.addShadow(link);
       connected();

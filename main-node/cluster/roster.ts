@@ -3,6 +3,7 @@ import type { Logger } from '../../shared/log/logger.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import { chooseGroupSize } from '../../shared/placement/group-size.js';
 import { planPlacement, type PlacementInput } from '../../shared/placement/plan-placement.js';
+import { PEER_EPOCH_LIMIT } from '../../shared/rpc/epochs.js';
 import type { LinkBytes, PeerProblem, Placement } from '../../shared/rpc/messages.js';
 import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
 import { DamagedWorkers } from './damaged-workers.js';
@@ -219,9 +220,18 @@ export class Roster implements PlacedWorkers {
     if (!isUnplaced) this.replan();
   }
 
-  /** A peer has seen placements up to this epoch, perhaps of a main before this one: what is announced from now on is newer. */
-  goAbove(epoch: number): void {
-    if (epoch <= this.latestEpoch) return;
+  /**
+   * A peer has seen placements up to this epoch, perhaps of a main before this one: what is announced from now on is newer. An epoch that no
+   * main of ours begins at was told to the peer by somebody else: it is passed over, and the peer takes the next placement as its first one.
+   */
+  goAbove(epoch: number, peer: string): void {
+    if (!(epoch > this.latestEpoch)) return;
+    if (epoch > PEER_EPOCH_LIMIT) {
+      this.log.warn('a peer has seen a placement epoch that no main gives; it is passed over', {
+        ...{ peer, epoch, limit: PEER_EPOCH_LIMIT },
+      });
+      return;
+    }
     this.log.info('placement epochs go on above those of a main before this one', { epoch });
     this.latestEpoch = epoch;
     if (this.current !== null) this.replan();

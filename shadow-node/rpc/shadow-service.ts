@@ -5,6 +5,7 @@ import { assignmentOf } from '../../shared/placement/assignment-of.js';
 import { expertsByWorker } from '../../shared/placement/experts-by-worker.js';
 import { groupForLayer } from '../../shared/placement/plan-placement.js';
 import { passOfSequence } from '../../shared/rpc/pass-rows.js';
+import { PEER_EPOCH_LIMIT, toldEpoch } from '../../shared/rpc/epochs.js';
 import { PeerGreeting } from '../../shared/rpc/peer-greeting.js';
 import { STATUS_INTERVAL_MS } from '../../shared/rpc/node-status.js';
 import type { PeerStream } from '../../shared/rpc/peer-stream.js';
@@ -166,7 +167,7 @@ export class ShadowService implements PredictorEvents {
     if (!this.greeting.admits(stream, peer)) return;
     // The same main again: its old stream is dead, we have only not noticed yet.
     this.main?.stream.close(new OdmoeError('PROTOCOL_VIOLATION', `main ${peer.id} has opened a newer stream`));
-    this.greeting.welcome(stream, { partialPack: false, highestEpoch: this.highestEpoch });
+    this.greeting.welcome(stream, { partialPack: false, highestEpoch: toldEpoch(this.highestEpoch) });
     const statusTimer = this.options.runtime.every(STATUS_INTERVAL_MS, () => this.sendStatus());
     this.main = { stream, identity: peer, statusTimer };
     this.sendStatus();
@@ -224,7 +225,9 @@ export class ShadowService implements PredictorEvents {
   }
 
   private takePlacement(placement: Placement): void {
-    if (!this.isCurrent({ ...placement, sequence: 0 })) return;
+    // A main that has just come does not go above what no main gives: whatever it announces first holds (Roster.goAbove).
+    const beginsAnew = this.placement === null && this.highestEpoch > PEER_EPOCH_LIMIT;
+    if (!beginsAnew && !this.isCurrent({ ...placement, sequence: 0 })) return;
     const { shape } = this.options;
     if (placement.layers !== shape.expertLayers || placement.experts !== shape.experts) {
       throw new OdmoeError(

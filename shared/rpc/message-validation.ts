@@ -22,6 +22,7 @@ import type {
   WorkerReply,
   WorkerRequest,
 } from './messages.js';
+import { requireNumbers } from './wire-numbers.js';
 
 /** Positions are uint32 on the wire. */
 const POSITIONS_LIMIT = 2 ** 32;
@@ -56,14 +57,14 @@ export function validateWorkerRequest(message: WorkerRequest): WorkerRequest {
       validateExecute(message.execute);
       return message;
     case 'release':
-      requireCounts('release', message.release, ['epoch']);
+      requireNumbers('Release', message.release, 'release');
       validatePassLayer('release', message.release);
       return message;
     case 'end':
-      requireCounts('end', message.end, ['sequence']);
+      requireNumbers('EndSequence', message.end, 'end');
       return message;
     case 'prospect':
-      requireCounts('prospect', message.prospect, ['number']);
+      requireNumbers('Prospect', message.prospect, 'prospect');
       validateProspect(message.prospect);
       return message;
     default:
@@ -102,7 +103,7 @@ export function validateShadowRequest(message: ShadowRequest): ShadowRequest {
       validatePlacement(message.placement);
       return message;
     case 'begin':
-      requireCounts('begin', message.begin, ['epoch', 'sequence']);
+      requireNumbers('BeginSequence', message.begin, 'begin');
       if (message.begin.promptTokens > message.begin.tokenIds.length) {
         throw violation(
           `begin says that ${message.begin.promptTokens} of ${message.begin.tokenIds.length} tokens are the prompt`,
@@ -110,13 +111,13 @@ export function validateShadowRequest(message: ShadowRequest): ShadowRequest {
       }
       return message;
     case 'token':
-      requireCounts('token', message.token, ['epoch', 'sequence']);
+      requireNumbers('AlignToken', message.token, 'token');
       return message;
     case 'cacheRows':
       validateAlignRows(message.cacheRows);
       return message;
     case 'end':
-      requireCounts('end', message.end, ['sequence']);
+      requireNumbers('EndSequence', message.end, 'end');
       return message;
     default:
       throw noKind('ShadowRequest');
@@ -135,10 +136,10 @@ export function validateShadowReply(message: ShadowReply): ShadowReply {
       validatePrediction(message.prediction);
       return message;
     case 'draft':
-      requireCounts('draft', message.draft, ['epoch', 'sequence']);
+      requireNumbers('DraftToken', message.draft, 'draft');
       return message;
     case 'prefixKept':
-      requireCounts('prefix_kept', message.prefixKept, ['sequence', 'positions']);
+      requireNumbers('PrefixKept', message.prefixKept, 'prefix_kept');
       return message;
     case 'error':
       validateStreamError(message.error);
@@ -159,14 +160,21 @@ export function completeNodeStatus(status: NodeStatus & { _deviceDriverUsedBytes
 
 function validateNodeStatus(status: NodeStatus): void {
   completeNodeStatus(status);
-  const { identity, cache, fetchProblem, deviceName, deviceReason } = status;
+  const { identity, cache, hostMemory, fetchProblem, deviceName, deviceReason } = status;
   validateIdentity(identity);
+  const name = `the status of ${identity.id}`;
+  requireNumbers('NodeStatus', status, name);
+  if (hostMemory !== null) requireNumbers('HostMemoryStatus', hostMemory, name);
   validateShownText('device_name of a status', deviceName);
   validateShownText('device_reason of a status', deviceReason);
   validateShownText('fetch_problem of a status', fetchProblem);
   if (cache === null) return;
-  const counts: unknown[] = [cache.capacities, cache.kept, cache.hits];
-  if (counts.includes(null)) throw violation(`the status of ${identity.id} tells of a cache without its pools`);
+  requireNumbers('CacheStatus', cache, name);
+  const counts: (object | null)[] = [cache.capacities, cache.kept, cache.hits];
+  for (const pools of counts) {
+    if (pools === null) throw violation(`${name} tells of a cache without its pools`);
+    requireNumbers('PoolCounts', pools, name);
+  }
   validateShownText('cache policy of a status', cache.policy);
 }
 
@@ -199,13 +207,13 @@ export function validateRefusal(refusal: Refusal): void {
 }
 
 function validateStreamError(error: StreamError): void {
-  requireCounts('error', error, ['requestId', 'epoch']);
+  requireNumbers('StreamError', error, 'error');
   requireShortText('the message of an error', error.message);
   requireShortText('the code of an error', error.code);
 }
 
 function validatePrediction(prediction: Prediction): void {
-  requireCounts('prediction', prediction, ['epoch']);
+  requireNumbers('Prediction', prediction, 'prediction');
   const { experts, workers, rows, restart } = prediction;
   if (restart) {
     validatePass('a restart', prediction.pass);
@@ -225,7 +233,7 @@ function validatePassLayer(name: string, { pass, rows }: Unchecked<PassLayer>): 
   validatePass(name, pass);
   let count = 0;
   for (const run of rows ?? []) {
-    requireCounts(`a run of rows of ${name}`, run, ['sequence']);
+    requireNumbers('RowRun', run, `a run of rows of ${name}`);
     if (run.rows < 1 || run.position + run.rows > POSITIONS_LIMIT) {
       throw violation(`${name} has a run of ${run.rows} rows at position ${run.position}`);
     }
@@ -238,11 +246,11 @@ function validatePassLayer(name: string, { pass, rows }: Unchecked<PassLayer>): 
 /** A null pass is what a missing nested message decodes to. */
 function validatePass(name: string, pass: PassRow | null | undefined): void {
   if (pass === null || pass === undefined) throw violation(`${name} names no pass`);
-  requireCounts(`the pass of ${name}`, pass, ['sequence']);
+  requireNumbers('PassRow', pass, `the pass of ${name}`);
 }
 
 function validateExecute(execute: Execute): void {
-  requireCounts('execute', execute, ['requestId', 'epoch']);
+  requireNumbers('Execute', execute, 'execute');
   const rows = validatePassLayer('execute', execute);
   validateTensor('execute', rows, execute, execute.hidden);
   if (execute.experts.length === 0) throw violation('an execute names no expert');
@@ -259,7 +267,7 @@ function validateExecute(execute: Execute): void {
 }
 
 function validateResult(result: ExecuteResult): void {
-  requireCounts('result', result, ['requestId', 'epoch']);
+  requireNumbers('ExecuteResult', result, 'result');
   requireDistinctExperts('result', result.experts);
   for (const { rows, output, failure } of result.experts) {
     if (failure === null) validateTensor('result', rows, result, output);
@@ -294,7 +302,7 @@ function validateTensor(
 }
 
 function validateAlignRows(message: AlignRows): void {
-  requireCounts('cache_rows', message, ['epoch', 'sequence']);
+  requireNumbers('AlignRows', message, 'cache_rows');
   const { rows, values } = message;
   if (rows < 1 || rows > ROWS_LIMIT) throw violation(`cache_rows has ${rows} rows: 1 to ${ROWS_LIMIT} are allowed`);
   if (values.length === 0 || values.length % (rows * VALUE_BYTES.TENSOR_TYPE_F32) !== 0) {
@@ -303,7 +311,8 @@ function validateAlignRows(message: AlignRows): void {
 }
 
 function validatePlacement(placement: Placement): void {
-  requireCounts('placement', placement, ['epoch']);
+  requireNumbers('Placement', placement, 'placement');
+  for (const worker of placement.workers) requireNumbers('PlacedWorker', worker, 'a worker of a placement');
   const ids = new Set(placement.workers.map((worker) => worker.id));
   if (ids.size !== placement.workers.length) throw violation('a placement names one worker twice');
   for (const group of placement.groups) {
@@ -320,14 +329,6 @@ function validateProspect({ placement, sources }: Unchecked<Prospect>): void {
     throw violation(`a prospect names more than ${PACK_SOURCES_LIMIT} sources`);
   }
   for (const source of sources) if (!isAddress(source)) throw violation('a source of a prospect is not HOST:PORT');
-}
-
-/** uint64 fields come as numbers: above 2^53 they would silently be others. */
-function requireCounts<T>(name: string, message: Unchecked<T>, fields: readonly (keyof T & string)[]): void {
-  for (const field of fields) {
-    const value = message[field];
-    if (!Number.isSafeInteger(value)) throw violation(`${field} of ${name} is ${String(value)}, beyond 2^53`);
-  }
 }
 
 function noKind(message: string): OdmoeError {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { mock } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { COHORT_WAIT_MS } from '../../main-node/cluster/fetching-workers.js';
-import { firstEpoch } from '../../main-node/cluster/first-epoch.js';
+import { EPOCH_LIMIT, firstEpoch, PEER_EPOCH_LIMIT } from '../../shared/rpc/epochs.js';
 import { isBeyondShadow, placedAddress } from '../../main-node/cluster/placed-address.js';
 import { JOIN_BATCH_MS, Roster } from '../../main-node/cluster/roster.js';
 import { ShadowLink } from '../../main-node/cluster/shadow-link.js';
@@ -117,14 +117,27 @@ describe('main: the roster', () => {
   it('goes on above what a peer has seen of a main before it', async () => {
     const roster = newRoster();
     const [a, s] = [worker('a'), shadow('s')];
-    roster.goAbove(500);
+    roster.goAbove(500, 'a');
     roster.addWorker(a.link);
     await roster.waitForPlacement(1000, never);
-    roster.goAbove(501);
+    roster.goAbove(501, 'a');
     assert.deepEqual(epochs(a.stream), [501], 'its own placement is no reason for another one');
-    roster.goAbove(900);
+    roster.goAbove(900, 's');
     roster.addShadow(s.link);
     assert.deepEqual([epochs(a.stream), epochs(s.stream)], [[501, 901], [901]]);
+    roster.stop();
+  });
+
+  it('passes over an epoch that no main begins at, and goes above the greatest that one may', async () => {
+    const roster = newRoster();
+    const a = worker('a');
+    for (const poison of [PEER_EPOCH_LIMIT + 1, 2 ** 53 - 2, 2 ** 60, Infinity, NaN]) roster.goAbove(poison, 'a');
+    roster.addWorker(a.link);
+    await roster.waitForPlacement(1000, never);
+    assert.deepEqual(epochs(a.stream), [101]);
+    roster.goAbove(PEER_EPOCH_LIMIT, 'a');
+    assert.deepEqual(epochs(a.stream), [101, PEER_EPOCH_LIMIT + 1]);
+    assert.ok(PEER_EPOCH_LIMIT + 1 < EPOCH_LIMIT && Number.isSafeInteger(EPOCH_LIMIT));
     roster.stop();
   });
 
@@ -372,7 +385,10 @@ describe('main: the first epoch', () => {
   it('grows from one start to the next and leaves room for epochs in between', () => {
     const start = Date.UTC(2026, 5, 1);
     assert.ok(firstEpoch(start + 1) - firstEpoch(start) >= 1000);
-    assert.ok(Number.isSafeInteger(firstEpoch(Date.UTC(2290, 0, 1)) + 1_000_000));
+    for (const year of [1970, 2019, 2099, 2100, 2300, 275_000]) {
+      const first = firstEpoch(Date.UTC(year, 0, 1));
+      assert.ok(first >= 1 && first <= PEER_EPOCH_LIMIT, `the clock shows ${year}`);
+    }
   });
 
   it('names workers that keep nothing where experts are theirs alone', () => {

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import type { Prediction } from '../../shared/rpc/messages.js';
+import { EPOCH_LIMIT, PEER_EPOCH_LIMIT, toldEpoch } from '../../shared/rpc/epochs.js';
 import { plainPrediction, restartAt } from './wire-messages.js';
 import { MAX_EARLY_PREDICTIONS, PlacementEpoch } from '../../worker-node/rpc/placement-epoch.js';
 
@@ -68,5 +69,25 @@ describe('worker placement epoch', () => {
     for (const former of [1, 9]) assert.throws(() => epoch.admit(prediction(former)), { code: 'STALE_EPOCH' });
     assert.equal(epoch.admit(prediction(10)), false);
     assert.deepEqual(epoch.advance(10), [prediction(10)]);
+  });
+
+  it('begins anew under the next main when a false one has announced what no main goes above, and tells nobody of it', () => {
+    const epoch = new PlacementEpoch();
+    for (const poison of [PEER_EPOCH_LIMIT + 1, EPOCH_LIMIT]) {
+      epoch.requireAnnounceable(poison);
+      epoch.advance(poison);
+      assert.throws(() => epoch.requireAnnounceable(9), { code: 'STALE_EPOCH' }, 'under the same main');
+      epoch.reset();
+      assert.equal(toldEpoch(epoch.highest), 0);
+      epoch.admit(prediction(poison + 1));
+      epoch.requireAnnounceable(9);
+      assert.deepEqual([epoch.advance(9), epoch.highest, epoch.waiting], [[], 9, 0]);
+      epoch.reset();
+    }
+    assert.throws(() => epoch.requireAnnounceable(8), { code: 'STALE_EPOCH' }, 'what a main may give is remembered');
+    epoch.advance(PEER_EPOCH_LIMIT);
+    epoch.reset();
+    assert.equal(toldEpoch(epoch.highest), PEER_EPOCH_LIMIT);
+    assert.throws(() => epoch.requireAnnounceable(9), { code: 'STALE_EPOCH' }, 'the next main goes above it');
   });
 });

@@ -1,4 +1,5 @@
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { PEER_EPOCH_LIMIT } from '../../shared/rpc/epochs.js';
 import type { Prediction } from '../../shared/rpc/messages.js';
 
 /** Predictions that may wait for the placement they belong to; beyond it the oldest is dropped. */
@@ -45,6 +46,15 @@ export class PlacementEpoch {
     throw new OdmoeError('STALE_EPOCH', `A message of placement epoch ${epoch} came under epoch ${this.ownHighest}.`);
   }
 
+  /**
+   * Of a placement. A main that has just come does not go above an epoch beyond PEER_EPOCH_LIMIT (Roster.goAbove), which another one has left
+   * here: whatever it announces first holds. Throws STALE_EPOCH, and counts it, for one that is older than what is known.
+   */
+  requireAnnounceable(epoch: number): void {
+    if (this.epoch === 0 && this.ownHighest > PEER_EPOCH_LIMIT) return;
+    this.requireNotStale(epoch);
+  }
+
   /** Of main, whose placements travel before what belongs to them. Throws STALE_EPOCH or PROTOCOL_VIOLATION. */
   requireCurrent(epoch: number): void {
     this.requireNotStale(epoch);
@@ -76,6 +86,7 @@ export class PlacementEpoch {
   /** Takes up a newer placement; returns the predictions that waited for it. Those for earlier ones are dropped. */
   advance(epoch: number): Prediction[] {
     this.epoch = epoch;
+    if (epoch < this.ownHighest) this.dropEarly();
     this.ownHighest = epoch;
     const due = this.early.filter((prediction) => prediction.epoch === epoch);
     const stale = this.early.filter((prediction) => prediction.epoch < epoch);
@@ -87,6 +98,12 @@ export class PlacementEpoch {
   /** The sequence has ended: nothing of it waits any more. */
   forget(sequence: number): void {
     this.early = this.early.filter(({ pass }) => pass.sequence !== sequence);
+  }
+
+  /** They are of placements that nobody announces any more. */
+  private dropEarly(): void {
+    this.ownDroppedPredictions += this.early.reduce((sum, { experts }) => sum + experts.length, 0);
+    this.early = [];
   }
 
   /** Main is gone; the next one, or the same one come back, announces a newer placement. */

@@ -3,6 +3,7 @@ import type { Logger } from '../../shared/log/logger.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import { layersOfWorker } from '../../shared/placement/plan-placement.js';
 import { dialAddress } from '../../shared/rpc/addresses.js';
+import { toldEpoch } from '../../shared/rpc/epochs.js';
 import { PeerGreeting } from '../../shared/rpc/peer-greeting.js';
 import type {
   NodeIdentity,
@@ -158,7 +159,7 @@ export class WorkerSessions {
     session.peer = peer;
     this.log.info('serving a peer', { peer: peer.id, role: peer.role, address: peer.address });
     this.greeting.welcome(session.stream, {
-      ...{ partialPack: this.fetch?.isPartial ?? false, highestEpoch: this.epoch.highest },
+      ...{ partialPack: this.fetch?.isPartial ?? false, highestEpoch: toldEpoch(this.epoch.highest) },
     });
     if (peer.role !== 'ROLE_MAIN') return;
     this.fetch?.takeMain(dialAddress(peer.address, session.peerHost));
@@ -192,7 +193,7 @@ export class WorkerSessions {
   }
 
   private place(placement: Placement): void {
-    this.epoch.requireNotStale(placement.epoch);
+    this.epoch.requireAnnounceable(placement.epoch);
     if (placement.epoch === this.epoch.current) return;
     this.requireShape(placement);
     const due = this.epoch.advance(placement.epoch);
