@@ -257,6 +257,8 @@ export interface Addon {
   /** The values again, from all planes of the split (verifying). */
   joinPlanes(planes: Uint8Array[], split: Split): Uint8Array;
   crc32c(bytes: Uint8Array, seed: number): number;
+  /** No NaN and no infinity is among these FP32 values, little-endian. On the caller's thread. Throws INTERNAL for a part of a value. */
+  allFinite(values: Uint8Array): boolean;
   /** exp((logit - highest) / temperature) of each logit. On the caller's thread, as the next one. */
   tokenWeights(logits: Float32Array, highest: number, temperature: number): Float32Array;
   /** log(sum(exp(logits))); `highest` is the highest of them. */

@@ -107,6 +107,12 @@ export function crc32c(bytes: Uint8Array, seed: number): number {
   return calling(() => addon().crc32c(bytes, seed));
 }
 
+/** No NaN and no infinity is among these FP32 values, little-endian and at any address: one pass over them, on the caller's thread. */
+export function allFinite(values: Uint8Array): boolean {
+  checkBytes('values', values);
+  return calling(() => addon().allFinite(values));
+}
+
 /**
  * exp((logit - highest) / temperature) of each logit by the one arithmetic: the same bits on every processor. `highest`: the highest logit,
  * finite; a temperature near 0 leaves weight to no other. -Infinity weighs 0.

@@ -15,6 +15,7 @@
 #include "model_shape_argument.h"
 #include "odmoe/answer_math.h"
 #include "odmoe/error.h"
+#include "odmoe/finite_values.h"
 #include "odmoe/measure.h"
 #include "odmoe/measure_experts.h"
 #include "odmoe/measure_operators.h"
@@ -130,6 +131,10 @@ Napi::Value join_values(const Napi::CallbackInfo& info) {
 Napi::Value crc32c_of(const Napi::CallbackInfo& info) {
   const std::span<const uint8_t> bytes = bytes_of(info[0]);
   return Napi::Number::New(info.Env(), crc32c(info[1].As<Napi::Number>().Uint32Value(), bytes.data(), bytes.size()));
+}
+
+Napi::Value all_finite_of(const Napi::CallbackInfo& info) {
+  return Napi::Boolean::New(info.Env(), all_finite(bytes_of(info[0])));
 }
 
 float float_of(const Napi::Value& value) { return value.As<Napi::Number>().FloatValue(); }
@@ -267,6 +272,7 @@ Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   add<split_values>(exports, "splitPlanes");
   add<join_values>(exports, "joinPlanes");
   add<crc32c_of>(exports, "crc32c");
+  add<all_finite_of>(exports, "allFinite");
   add<token_weights_of>(exports, "tokenWeights");
   add<log_sum_exp_of>(exports, "logSumExp");
   add<encode_chunk_of>(exports, "encodeChunk");
