@@ -67,11 +67,7 @@ export async function runMain(ownWorker: OwnWorker['start'] | null = null): Prom
 async function serveMain(
   settings: NodeSettings,
   loaded: AssembledParts,
-  {
-    door: planned,
-    giveUp,
-    ownWorker,
-  }: { door: PlannedDoor | null; giveUp: GiveUp; ownWorker: RunningOwnWorker | null },
+  { door: planned, giveUp, ownWorker }: MainSurroundings,
   log: Logger,
 ): Promise<RunningMain> {
   const { runtime, transport, discovery } = loaded.environment;
@@ -100,16 +96,16 @@ async function serveMain(
   });
   identity.address = advertisedAddress(settings, server.port);
   const announced: Stoppable[] = [];
+  let advertisement: Stoppable | null = null;
   let stopping: Promise<void> | null = null;
   const stop = (): Promise<void> => (stopping ??= stopMain(parts, { door, announced, server, ownWorker }, loaded));
   try {
-    if (planned !== null) {
-      door = await openDoor(planned, parts, loaded, log);
-    }
+    if (planned !== null) door = await openDoor(planned, parts, loaded, log);
     if (ownWorker !== null) membership.addOwn(ownWorker.listensOn(server.port), ownWorker.id);
     membership.addConfigured(settings.discovery.peers);
     announced.push(await discovery.watchPeers(settings, (peer) => membership.addDiscovered(peer), log));
-    announced.push(await discovery.advertise(settings, identity, log));
+    advertisement = await discovery.advertise(settings, identity, log);
+    announced.push(advertisement);
   } catch (thrown) {
     await stop();
     throw thrown;
@@ -118,6 +114,7 @@ async function serveMain(
   log.info('main is ready', { address: server.address, model: loaded.source.name });
   return {
     ...{ address: server.address, httpAddress: door?.address ?? null, stop },
+    drain: (cut) => drainMain(settings, { inference, server, advertisement }, cut, log),
     openCounts: () => ({ ...openCounts(parts), ...ownWorker?.openCounts() }),
     keptSequences: () => parts.engine.room.counts().prefixes,
     metrics: () => parts.metrics.text(),
@@ -131,6 +128,30 @@ interface Serving {
   readonly announced: readonly Stoppable[];
   readonly server: RpcServer;
   readonly ownWorker: RunningOwnWorker | null;
+}
+
+/** What a main is started with beside its parts. */
+interface MainSurroundings {
+  door: PlannedDoor | null;
+  giveUp: GiveUp;
+  ownWorker: RunningOwnWorker | null;
+}
+
+/** Nobody is to come any more, and who is there gets the whole answer. */
+async function drainMain(
+  { main: { stopGraceMs } }: NodeSettings,
+  { inference, server, advertisement }: Pick<MainParts, 'inference'> & Pick<Serving, 'server'> & Advertised,
+  cut: AbortSignal,
+  log: Logger,
+): Promise<void> {
+  log.info('no new requests are taken; those under way end first', { requests: inference.openCount, stopGraceMs });
+  server.tellLeaving();
+  await Promise.all([advertisement?.stop(), inference.drain(stopGraceMs, cut)]);
+}
+
+/** null: main is not announced. */
+interface Advertised {
+  readonly advertisement: Stoppable | null;
 }
 
 /** Answers end first, so that their sequences are freed at the workers and the shadow while the streams stand. */

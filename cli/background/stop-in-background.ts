@@ -5,7 +5,7 @@ import { removeRecord, type ProcessRecord } from './process-records.js';
 import { identityOf } from './start-in-background.js';
 import { runtime } from '../client/process-runtime.js';
 
-/** How long a daemon gets to stop by itself; its own bound is shorter. */
+/** How long a daemon gets to stop by itself; its own bound is shorter. A main gets its main.stop_grace_ms before that. */
 export const TERMINATE_GRACE_MS = 8_000;
 
 /** How long a killed process may take to be gone. */

@@ -32,6 +32,9 @@ const DEFAULT_WORKERS = 8;
 const MOST_WORKERS = 64;
 const MOST_GROUP_WORKERS = 1024;
 
+/** How long the end of the demo may take before it says what it waits for. */
+const SAY_WAITING_MS = 2000;
+
 /** How long the daemons may take to find each other, and how fast a model is loaded at the least. */
 const START_TIMEOUT_MS = 60_000;
 const SLOWEST_LOAD_BYTES_PER_S = 20e6;
@@ -133,7 +136,11 @@ async function demo(text: string | undefined, flags: DemoFlags): Promise<void> {
       if (isAsked) await answer(cluster, request, { flags, prompt, expertsBytes }, signal);
       if (flags.serve === true) await serve(cluster, flags, signal);
     } finally {
+      const patience = runtime.after(SAY_WAITING_MS, () =>
+        standardError.write('odmoe: main ends the answers under way; Ctrl-C again ends everything at once\n'),
+      );
       await cluster.stop();
+      patience.cancel();
     }
   });
 }

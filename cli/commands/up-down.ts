@@ -6,10 +6,11 @@ import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { daemonName } from '../demo/daemon-process.js';
 import { withHostLock } from '../background/host-lock.js';
 import { stateDirectory } from '../../shared/config/state-directory.js';
-import { readRecords } from '../background/process-records.js';
+import { readRecords, type ProcessRecord } from '../background/process-records.js';
+import { runtime } from '../client/process-runtime.js';
 import { startInBackground, type StartOutcome } from '../background/start-in-background.js';
-import { stopInBackground, type StopOutcome } from '../background/stop-in-background.js';
 import { standardError, standardOutput } from '../../shared/terminal/text-output.js';
+import { stopInBackground, TERMINATE_GRACE_MS, type StopOutcome } from '../background/stop-in-background.js';
 
 const DEFAULT_CONFIG_PATH = 'cluster.yaml';
 
@@ -19,6 +20,8 @@ const TIMEOUT_LIMIT_S = 86_400;
 
 /** How long `odmoe down` waits for another one, or for an `odmoe up`, to end: longer than a `down` takes. */
 const DOWN_WAIT_MS = 15_000;
+/** How long `odmoe down` waits for main before it says what for. */
+const SAY_WAITING_MS = 1500;
 
 /** `odmoe up` and `odmoe down`: the daemons that the configuration gives this host, in the background. */
 export function registerUpCommands(program: Command): void {
@@ -41,7 +44,8 @@ export function registerUpCommands(program: Command): void {
     .option('--config <file>', 'the configuration of the cluster', DEFAULT_CONFIG_PATH)
     .addHelpText(
       'after',
-      '\nA daemon gets SIGTERM, and SIGKILL if it does not stop. Only processes that `odmoe up` recorded and that still are\n' +
+      '\nA daemon gets SIGTERM, and SIGKILL if it does not stop: main first, which ends the answers under way within\n' +
+        'main.stop_grace_ms (30 s), then the others. Only processes that `odmoe up` recorded and that still are\n' +
         'the same are touched; daemons started in the foreground are not.\n\nExample:\n  odmoe down\n',
     )
     .action(async (options: { config: string }) => down(options.config));
@@ -84,12 +88,14 @@ async function startNodes(
 }
 
 async function down(configPath: string): Promise<void> {
-  const { cluster } = loadClusterConfig(configPath);
+  const { cluster, main } = loadClusterConfig(configPath);
   const directory = stateDirectory(cluster);
-  await withHostLock(directory, DOWN_WAIT_MS, sayWaiting, () => stopRecorded(cluster, directory));
+  const graceMs = main.stop_grace_ms;
+  await withHostLock(directory, DOWN_WAIT_MS + graceMs, sayWaiting, () => stopRecorded(cluster, directory, graceMs));
 }
 
-async function stopRecorded(cluster: string, directory: string): Promise<void> {
+/** `graceMs`: what main has to end the answers under way, for which it needs the others. */
+async function stopRecorded(cluster: string, directory: string, graceMs: number): Promise<void> {
   const records = await readRecords(directory, warnUnreadable);
   if (records.size === 0) {
     standardOutput.write(
@@ -98,13 +104,28 @@ async function stopRecorded(cluster: string, directory: string): Promise<void> {
     );
     return;
   }
-  const stopped = await Promise.allSettled(
-    [...records.values()].map(async (record) => {
-      const outcome = await stopInBackground(directory, record);
+  const mains = [...records.values()].filter(({ role }) => role === 'main');
+  const others = [...records.values()].filter(({ role }) => role !== 'main');
+  const patience = runtime.after(SAY_WAITING_MS, () =>
+    sayWaiting(`main ends the answers under way, for ${graceMs} ms at most`),
+  );
+  const stoppedMains = await stopAll(directory, mains, TERMINATE_GRACE_MS + graceMs);
+  patience.cancel();
+  const stopped = [...stoppedMains, ...(await stopAll(directory, others, TERMINATE_GRACE_MS))];
+  for (const outcome of stopped) if (outcome.status === 'rejected') throw outcome.reason;
+}
+
+function stopAll(
+  directory: string,
+  records: readonly ProcessRecord[],
+  graceMs: number,
+): Promise<PromiseSettledResult<void>[]> {
+  return Promise.allSettled(
+    records.map(async (record) => {
+      const outcome = await stopInBackground(directory, record, graceMs);
       standardOutput.write(`${describeStop(outcome)}\n`);
     }),
   );
-  for (const outcome of stopped) if (outcome.status === 'rejected') throw outcome.reason;
 }
 
 function describeStart(node: ConfiguredNode, outcome: StartOutcome): string {

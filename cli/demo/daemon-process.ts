@@ -11,7 +11,7 @@ import { runtime } from '../client/process-runtime.js';
 /** How much of what a daemon writes to stderr is kept, to be shown if it fails. */
 export const STDERR_TAIL_BYTES = 16 * 1024;
 
-/** How long daemons get to stop by themselves before they are killed. */
+/** How long daemons get to stop by themselves before they are killed; main, to end the answers under way, longer by its own grace time. */
 export const STOP_GRACE_MS = 5_000;
 
 /** Failures of a daemon, by its role: what its loss is called everywhere else. */

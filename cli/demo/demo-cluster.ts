@@ -1,9 +1,10 @@
 import type { HttpAddress } from '../../shared/config/http-address.js';
+import { defaultClusterConfig } from '../../shared/config/load-cluster-config.js';
 import type { RoleSetting } from '../../shared/config/node-settings.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import { formatAddress } from '../../shared/rpc/addresses.js';
 import type { StatusReply } from '../../shared/rpc/messages.js';
-import { daemonName, DaemonProcess } from './daemon-process.js';
+import { daemonName, DaemonProcess, STOP_GRACE_MS } from './daemon-process.js';
 import { runtime, transport } from '../client/process-runtime.js';
 
 export interface DemoClusterOptions {
@@ -100,10 +101,14 @@ export class DemoCluster {
     return transport.fetchStatus(this.mainAddress, STATUS_TIMEOUT_MS);
   }
 
-  /** Ends every daemon; resolves when none runs any more. */
+  /** Ends every daemon; resolves when none runs any more. The others serve main until it has ended the answers under way. */
   async stop(): Promise<void> {
     this.stopping = true;
-    await Promise.all(this.daemons.map((daemon) => daemon.stop()));
+    const ofMain = this.daemons.filter(({ role }) => role === 'main');
+    const others = this.daemons.filter(({ role }) => role !== 'main');
+    const graceMs = defaultClusterConfig().main.stop_grace_ms + STOP_GRACE_MS;
+    await Promise.all(ofMain.map((daemon) => daemon.stop(graceMs)));
+    await Promise.all(others.map((daemon) => daemon.stop()));
   }
 
   private launch(role: RoleSetting, id: string, flags: readonly string[]): DaemonProcess {

@@ -49,6 +49,10 @@ export function buildApp(options: AppOptions): FastifyInstance {
     if (requestIdHeader !== undefined) reply.header(requestIdHeader, request.id);
     await admitRequest(admission, request, reply);
   });
+  app.addHook('onSend', async (_request, reply) => {
+    // Who asks again is to come by another connection: this one ends with main.
+    if (trouble() !== null) reply.header('connection', 'close');
+  });
   app.setErrorHandler<FastifyError>((thrown, request, reply) => {
     const error = errorOfRequest(thrown);
     logFailure(context.log, request, error, reply.raw.destroyed);

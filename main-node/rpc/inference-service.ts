@@ -46,7 +46,12 @@ export class InferenceService {
   private nextSequence: number;
   private requestCount = 0;
   private tokenCount = 0;
-  private stopping = false;
+  /** Signals of the clients whose requests have begun: of several answers to one request, the later ones belong to it. */
+  private readonly begun = new WeakSet<AbortSignal>();
+  /** Why no request is taken any more; null: they are. */
+  private refusal: OdmoeError | null = null;
+  /** Why what still runs is ended; null: it is not. */
+  private ending: OdmoeError | null = null;
   private deviceLost: OdmoeError | null = null;
 
   constructor(private readonly options: InferenceOptions) {
@@ -93,7 +98,9 @@ export class InferenceService {
     clientGone: AbortSignal,
     watch: GenerationWatch = NOBODY_WATCHES,
   ): AsyncGenerator<GenerateReply, void, undefined> {
-    if (this.stopping) throw this.deviceLost ?? stoppingError();
+    const refusal = this.refusalOf(clientGone);
+    if (refusal !== null) throw refusal;
+    this.begun.add(clientGone);
     const observed = new ObservedRequest(this.options.observer, () => this.options.runtime.nowMs());
     const abort = new AbortController();
     // While no worker is left, every batch of a prefill waits on it.
@@ -121,7 +128,7 @@ export class InferenceService {
     } catch (thrown) {
       const error = toOdmoeError(thrown);
       if (error.code === 'DEVICE_LOST') this.loseDevice(error);
-      const told = this.deviceLost ?? (this.stopping ? stoppingError() : error);
+      const told = this.deviceLost ?? this.ending ?? error;
       observed.failed(told.code);
       throw told === error ? thrown : told;
     } finally {
@@ -134,7 +141,7 @@ export class InferenceService {
 
   /** Why nobody is served any more; null: requests are. */
   get trouble(): OdmoeError | null {
-    return this.deviceLost ?? (this.stopping ? stoppingError() : null);
+    return this.deviceLost ?? this.refusal;
   }
 
   /**
@@ -161,9 +168,45 @@ export class InferenceService {
     return prompts.encode(request, signal);
   }
 
+  /**
+   * Takes no more requests. Those that were taken, queued ones too, go on. Resolves when all have ended, after graceMs, or when the signal
+   * aborts; stop() then ends what is left, in words.
+   */
+  async drain(graceMs: number, cut: AbortSignal): Promise<void> {
+    this.refusal ??= stoppingError('it takes no new requests');
+    const over = new AbortController();
+    const giveUp = (): void => over.abort();
+    cut.addEventListener('abort', giveUp, { once: true });
+    if (cut.aborted) giveUp();
+    try {
+      await Promise.race([this.quiet(over.signal), this.options.runtime.sleep(graceMs, over.signal)]);
+    } finally {
+      giveUp();
+      cut.removeEventListener('abort', giveUp);
+    }
+    if (this.running.size > 0 && !cut.aborted) {
+      this.ending = stoppingError(`the answer was not finished within the ${graceMs} ms of main.stop_grace_ms`);
+    }
+  }
+
+  /** Resolves when no request is under way. */
+  private async quiet(over: AbortSignal): Promise<void> {
+    while (this.running.size > 0 && !over.aborted) {
+      await Promise.all([...this.running].map((entry) => entry.ended));
+      // A request for many answers begins its next ones now.
+      await this.options.runtime.sleep(0);
+    }
+  }
+
+  /** Why the client gets no answer, or no further one; null: it does. */
+  private refusalOf(client: AbortSignal): OdmoeError | null {
+    return this.deviceLost ?? this.ending ?? (this.begun.has(client) ? null : this.refusal);
+  }
+
   /** Ends what runs and waits, and resolves when all of it is freed. */
   async stop(): Promise<void> {
-    this.stopping = true;
+    this.refusal ??= stoppingError('it takes no new requests');
+    this.ending ??= stoppingError('the answer was ended');
     const ended = [...this.running].map((entry) => entry.ended);
     for (const { abort } of this.running) abort.abort();
     await Promise.all(ended);
@@ -258,6 +301,6 @@ export function contextPositionsOf(
 
 const NO_PROMPT: PromptRequest = { text: '', messages: [], promptTokenIds: [], raw: false };
 
-function stoppingError(): OdmoeError {
-  return new OdmoeError('NO_MAIN', 'main is being stopped; ask again when it is back');
+function stoppingError(what: string): OdmoeError {
+  return new OdmoeError('NO_MAIN', `main is being stopped: ${what}; ask again when it is back`);
 }

@@ -12,7 +12,7 @@ export const DEFAULT_CLUSTER = 'odmoe';
 /** Where nothing else is said; under emulation the profile says it. */
 export const WORKER_BUDGET_DEFAULT_BYTES = 1024 ** 3;
 
-const MILLISECONDS_LIMIT = 3_600_000;
+export const MILLISECONDS_LIMIT = 3_600_000;
 const REPLAN_PASSES_LIMIT = 1_000_000;
 
 function wholeNumber(least: number, most: number) {
@@ -219,6 +219,7 @@ export const clusterConfigSchema = z.strictObject({
       mini_batch_rows: wholeNumber(1, PASS_ROWS_LIMIT).default(32),
       prefill_overlap: z.boolean({ error: SWITCH_ERROR }).default(true),
       worker_grace_ms: wholeNumber(0, MILLISECONDS_LIMIT).default(2000),
+      stop_grace_ms: wholeNumber(0, MILLISECONDS_LIMIT).default(30_000),
       http: httpAddress.optional(),
       http_hosts: z.array(host, { error: 'a list of host names' }).max(1024).default([]),
       http_origins: z.array(origin, { error: 'a list of origins' }).max(1024).default([]),

@@ -74,6 +74,8 @@ export interface NodeSettings {
     prefillOverlap: boolean;
     /** How long a request waits for a worker when none is left. */
     workerGraceMs: number;
+    /** How long answers under way may go on when main is stopped. */
+    stopGraceMs: number;
     /** The door for HTTP clients; null: off. */
     http: HttpSettings | null;
   };
@@ -215,6 +217,11 @@ export interface RunningNode {
   metrics?(): Promise<string>;
   /** Of main: what `GET /cluster/events` tells, from now on. */
   events?(wantsPasses: boolean): { next(): Promise<ClusterEvent | null>; end(): void };
-  /** Idempotent; resolves when everything is closed and disposed. */
+  /**
+   * Of main: takes no more requests and lets those under way end, within main.stop_grace_ms or until the signal aborts; stop() follows.
+   * Others have nothing that stop() would cut off.
+   */
+  drain?(cut: AbortSignal): Promise<void>;
+  /** At once. Idempotent; resolves when everything is closed and disposed. */
   stop(): Promise<void>;
 }

@@ -53,6 +53,7 @@ export interface DaemonFlags extends LoadingFlags {
   apiKeys?: string;
   prefillOverlap?: boolean;
   executeTimeoutMs?: number;
+  stopGraceMs?: number;
   logLevel?: NodeSettings['log']['level'];
   logFormat?: NodeSettings['log']['format'];
 }
@@ -165,6 +166,7 @@ function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode 
       contextMemoryBytes: flags.contextMemory ?? main.context_memory,
       reusePrefixes: flags.reusePrefixes ?? main.reuse_prefixes,
       ...{ miniBatchRows: main.mini_batch_rows, workerGraceMs: main.worker_grace_ms },
+      stopGraceMs: flags.stopGraceMs ?? main.stop_grace_ms,
       prefillOverlap: flags.prefillOverlap ?? main.prefill_overlap,
       http: httpSettings(config, flags),
     },

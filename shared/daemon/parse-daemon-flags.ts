@@ -9,6 +9,7 @@ import { CACHE_POLICIES } from '../planner/cache-decisions.js';
 import { formatByteSize, parseByteSize, parseContextMemory } from '../config/byte-size.js';
 
 import {
+  MILLISECONDS_LIMIT,
   ARITHMETICS,
   DRAFT_ROWS_LIMIT,
   EXPERTS,
@@ -256,6 +257,11 @@ function addMainFlags(command: Command): void {
       '--execute-timeout <ms>',
       'a worker that owes answers and gives none for so long is lost',
       wholeNumberFlag(1, 3_600_000),
+    )
+    .option(
+      '--stop-grace-ms <ms>',
+      'on SIGTERM or Ctrl-C: how long answers under way may go on (default: 30000); a second one ends main at once',
+      wholeNumberFlag(0, MILLISECONDS_LIMIT),
     );
 }
 

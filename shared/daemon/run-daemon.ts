@@ -55,10 +55,10 @@ export async function runDaemon(role: RoleSetting, start: StartNode, exitWithPar
   if (request.exitWithParent) {
     exitWithParent();
     process.stdin.on('end', () => {
-      ending.begin('standard input ended', 0);
+      ending.begin('standard input ended', 0, 'atOnce');
     });
     process.stdin.on('error', () => {
-      ending.begin('standard input failed', 0);
+      ending.begin('standard input failed', 0, 'atOnce');
     });
     process.stdin.resume();
   }
@@ -106,6 +106,8 @@ class Ending {
   private node: RunningNode | null = null;
   private begun = false;
   private readonly abandon = new AbortController();
+  /** Aborts when nothing that is under way is waited for any more. */
+  private readonly cut = new AbortController();
   private settleStart: () => void = () => undefined;
   /** The start has ended, with or without a node. */
   private readonly startSettled = new Promise<void>((resolve) => (this.settleStart = resolve));
@@ -117,7 +119,7 @@ class Ending {
     for (const signal of ['SIGINT', 'SIGTERM'] as const) {
       process.on(signal, () => {
         if (this.begun) process.exit(1);
-        this.begin(`${signal} received`, 0);
+        this.begin(`${signal} received`, 0, 'drained');
       });
     }
     const fatal = (thrown: unknown): void => {
@@ -127,7 +129,7 @@ class Ending {
         return;
       }
       this.log.error('a defect ends the daemon', { error, stack: thrown instanceof Error ? thrown.stack : undefined });
-      this.begin('defect', error.kind.exitStatus);
+      this.begin('defect', error.kind.exitStatus, 'atOnce');
     };
     process.on('uncaughtException', fatal);
     process.on('unhandledRejection', fatal);
@@ -152,20 +154,18 @@ class Ending {
   }
 
   giveUp(error: OdmoeError): void {
+    this.cut.abort();
     if (this.begun) return;
     standardError.write(`odmoe ${this.role}: ${error.message} [${error.code}]\n`);
-    this.begin(error.code, error.kind.exitStatus);
+    this.begin(error.code, error.kind.exitStatus, 'atOnce');
   }
 
-  begin(reason: string, exitStatus: number): void {
+  /** `how`: what is under way ends first (drained), within the node's own bound, or is cut off. */
+  begin(reason: string, exitStatus: number, how: 'drained' | 'atOnce'): void {
+    if (how === 'atOnce') this.cut.abort();
     if (this.begun) return;
     this.begun = true;
     this.log.info('stopping', { reason });
-    const limit = PROCESS.after(STOP_TIMEOUT_MS, () => {
-      standardError.write(`odmoe ${this.role}: did not stop within ${STOP_TIMEOUT_MS} ms; ending anyway\n`);
-      process.exit(1);
-    });
-    limit.unref();
     this.stopNode().then(
       () => process.exit(exitStatus),
       (thrown: unknown) => {
@@ -180,6 +180,12 @@ class Ending {
       this.abandon.abort();
       await Promise.race([this.startSettled, PROCESS.sleep(ABANDON_TIMEOUT_MS)]);
     }
+    await this.node?.drain?.(this.cut.signal);
+    const limit = PROCESS.after(STOP_TIMEOUT_MS, () => {
+      standardError.write(`odmoe ${this.role}: did not stop within ${STOP_TIMEOUT_MS} ms; ending anyway\n`);
+      process.exit(1);
+    });
+    limit.unref();
     await this.node?.stop();
   }
 }

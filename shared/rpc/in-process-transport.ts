@@ -73,6 +73,7 @@ export class InProcessTransport {
     return {
       address: 'in this process',
       port: 0,
+      tellLeaving: () => undefined,
       stop: async () => {
         this.serving = null;
         for (const stream of [...this.streams]) stream.close();

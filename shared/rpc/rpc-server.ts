@@ -63,6 +63,7 @@ export async function startRpcServer(
   return {
     address: formatAddress(options.host, port),
     port,
+    tellLeaving: () => health.setStatus('', 'NOT_SERVING'),
     stop: () => {
       stopping ??= stopServer(server, openStreams, health, runtime);
       return stopping;

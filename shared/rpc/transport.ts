@@ -74,6 +74,8 @@ export interface RpcServer {
   /** "host:port" it listens on. */
   readonly address: string;
   readonly port: number;
+  /** Tells who asks for its health that it takes no new requests; everything is served on. */
+  tellLeaving(): void;
   /** Ends open streams in order, waits CLOSE_GRACE_MS, then forces. Idempotent. */
   stop(): Promise<void>;
 }

@@ -118,14 +118,17 @@ export class SimulatedNode {
     );
   }
 
-  /** As SIGTERM: resolves when everything is closed. */
+  /** As SIGTERM: what is under way ends first. Resolves when everything is closed. */
   async stop(): Promise<void> {
     const { runtime } = this;
     await this.starting;
     if (this.runtime !== runtime || runtime.isDead) return;
-    await this.node?.stop();
+    const { node } = this;
+    await node?.drain?.(new AbortController().signal);
+    await node?.stop();
+    if (this.runtime !== runtime) return;
     this.node = null;
-    if (this.runtime === runtime) this.kill();
+    this.kill();
   }
 
   /** As SIGKILL. */

@@ -5,7 +5,7 @@ import type { TokenReply } from '../../shared/rpc/messages.js';
 import type { SimulatedAnswer } from '../cluster/simulated-cluster.js';
 import { holdsAllSequences } from './draw-budget.js';
 import type { ReferenceAnswer } from './reference-answers.js';
-import type { FaultKind, Scenario } from './scenario.js';
+import { MAIN, type FaultKind, type Scenario } from './scenario.js';
 
 /** What a request may fail with, whatever happens to the cluster. */
 const OF_ANY_FAULT: ReadonlySet<ErrorCode> = new Set([
@@ -41,8 +41,20 @@ export function checkAnswer(
   if (code === 'DEVICE_OUT_OF_MEMORY' && main !== undefined && !holdsAllSequences(scenario.model, main.settings))
     return [];
   const allowed = OF_ANY_FAULT.has(code) || scenario.faults.some(({ kind }) => OF_FAULT[kind]?.includes(code) === true);
+  if (isCutByStop(answer, scenario))
+    return [
+      { invariant: 'a main that is stopped ends its answers first', detail: `${place} failed: ${code}: ${message}` },
+    ];
   if (mustSucceed) return [{ invariant: 'requests are answered', detail: `${place} failed: ${code}: ${message}` }];
   return allowed ? [] : [{ invariant: 'failures have a reason', detail: `${place} failed: ${code}: ${message}` }];
+}
+
+/** Nothing has happened but that main was told to stop, and an answer that it was making was not brought to its end. */
+function isCutByStop({ error, tokens, overMs }: SimulatedAnswer, { faults, nodes }: Scenario): boolean {
+  const [first] = faults;
+  const graceMs = nodes[0]?.settings.main.stopGraceMs ?? 0;
+  if (first === undefined || !faults.every(({ kind, node }) => kind === 'leave' && node === MAIN)) return false;
+  return error?.code === 'NO_MAIN' && tokens.length > 0 && (overMs ?? Infinity) < first.atMs + graceMs;
 }
 
 function checkFinished(

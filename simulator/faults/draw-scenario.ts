@@ -80,5 +80,7 @@ function nodeFor(
   // Main's own pack stays as it is: others fetch from it.
   const readers = kind !== 'flippedBits' && hasOwnWorker ? [...workers, MAIN] : workers;
   if (OF_WORKERS.has(kind)) return random.pick(readers);
+  // A main that ends in order has answers to end.
+  if (kind === 'leave' && random.chance(0.3)) return MAIN;
   return kind === 'secondMain' ? MAIN : drawn;
 }

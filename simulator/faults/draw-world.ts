@@ -134,6 +134,7 @@ function drawSettings(
       miniBatchRows: random.pick([1, 2, 5, 64]),
       prefillOverlap: random.chance(0.7),
       workerGraceMs: 3000,
+      stopGraceMs: random.fork('stop').pick([0, 200, 30_000]),
     },
     shadow: {
       precision: random.pick(['int8' as const, 'nf4' as const, 'fp16' as const]),

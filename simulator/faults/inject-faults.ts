@@ -65,8 +65,7 @@ export class FaultInjector {
         this.kill(fault.node);
         return () => this.start(fault.node);
       case 'leave':
-        void this.cluster.node(fault.node).stop();
-        return () => this.start(fault.node);
+        return this.leave(fault.node);
       case 'join':
         // It has not been started before (runScenario).
         this.start(fault.node);
@@ -166,6 +165,14 @@ export class FaultInjector {
     const faults = this.world.devices.get(node);
     if (faults === undefined) throw new RangeError(`no devices of ${node}`);
     return faults;
+  }
+
+  /** In order: main ends the answers under way first, which may take longer than the fault does. */
+  private leave(id: string): () => void {
+    const left = this.cluster.node(id).stop();
+    return () => {
+      void left.then(() => this.start(id));
+    };
   }
 
   private jump(id: string, byMs: number): void {

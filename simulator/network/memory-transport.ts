@@ -18,6 +18,7 @@ import { parseAddress } from '../../shared/rpc/addresses.js';
 import type { PeerStream } from '../../shared/rpc/peer-stream.js';
 import type { RpcServer, RpcServerOptions, Transport } from '../../shared/rpc/transport.js';
 import {
+  CLOSE_GRACE_MS,
   CONNECT_TIMEOUT_MS,
   PACK_PIECES_HELD_LIMIT,
   PIECE_IDLE_LIMIT_MS,
@@ -29,6 +30,9 @@ import type { ChannelOwner, ChannelSide } from './channel.js';
 import { answerOnce, answerStreaming, callOnce, readReplies } from './memory-calls.js';
 import type { MemoryNetwork } from './memory-network.js';
 import { acceptMemoryStream, openMemoryStream } from './memory-streams.js';
+
+/** How often a server that stops looks whether those who were answered have heard the end. */
+const SERVING_POLL_MS = 1;
 
 /** How long a client waits for a main that answers no ping. */
 const CLIENT_SILENCE_MS = 10_000;
@@ -127,21 +131,26 @@ async function* bytesOf(pieces: AsyncIterable<{ bytes: Uint8Array }>): AsyncGene
 
 async function serve(network: MemoryNetwork, owner: ChannelOwner, options: RpcServerOptions): Promise<RpcServer> {
   const streams = new Set<PeerStream<never, unknown>>();
-  const accept = acceptor(network, options, streams);
+  const answers = new Set<ChannelSide>();
+  const accept = acceptor(network, options, { streams, answers });
   const port = network.listen(owner.host, options.port, { ...owner, accept });
   if (port === null)
     throw new OdmoeError('PORT_UNAVAILABLE', `cannot listen on ${owner.host}:${options.port}: the port is in use`);
   const stop = async (): Promise<void> => {
     network.unlisten(owner.host, port);
     for (const stream of [...streams]) stream.close();
+    const { runtime } = owner;
+    const dueMs = runtime.nowMs() + CLOSE_GRACE_MS;
+    const isHeard = (): boolean => [...answers].every(({ isOver }) => isOver);
+    while (!isHeard() && runtime.nowMs() < dueMs) await runtime.sleep(SERVING_POLL_MS);
   };
-  return { address: `${owner.host}:${port}`, port, stop };
+  return { address: `${owner.host}:${port}`, port, tellLeaving: () => undefined, stop };
 }
 
 function acceptor(
   network: MemoryNetwork,
   options: RpcServerOptions,
-  streams: Set<PeerStream<never, unknown>>,
+  { streams, answers }: { streams: Set<PeerStream<never, unknown>>; answers: Set<ChannelSide> },
 ): (side: ChannelSide, path: string, bytes: Buffer, peerHost: string) => void {
   const { log, worker, shadow, cluster, inference, pack } = options;
   const slowReaderLimitMs = options.slowReaderLimitMs ?? SLOW_READER_LIMIT_MS;
@@ -158,9 +167,11 @@ function acceptor(
     else if (path === CLUSTER_JOIN.path && cluster !== undefined)
       once(CLUSTER_JOIN, ({ identity }) => cluster.join(identity, peerHost));
     else if (path === CLUSTER_STATUS.path && cluster !== undefined) once(CLUSTER_STATUS, () => cluster.status());
-    else if (path === INFERENCE_GENERATE.path && inference !== undefined)
+    else if (path === INFERENCE_GENERATE.path && inference !== undefined) {
+      for (const answer of answers) if (answer.isOver) answers.delete(answer);
+      answers.add(side);
       answerStreaming(side, INFERENCE_GENERATE, bytes, log, inference, replies);
-    else if (path === PACK_DESCRIBE.path && pack !== undefined) once(PACK_DESCRIBE, async () => pack.describe());
+    } else if (path === PACK_DESCRIBE.path && pack !== undefined) once(PACK_DESCRIBE, async () => pack.describe());
     else if (path === PACK_MANIFEST.path && pack !== undefined)
       answerStreaming(side, PACK_MANIFEST, bytes, log, (request, signal) => pack.manifest(request, signal), packPieces);
     else if (path === PACK_READ.path && pack !== undefined)

@@ -276,6 +276,19 @@ describe('what the HTTP door takes', () => {
       assert.equal(answer.status, 503);
       assert.match(((await answer.json()) as ToldError).error.message, /the device is lost/);
     });
+
+    it('a door of a main that is to end closes each connection behind its answer, or its refusal', async () => {
+      let trouble: OdmoeError | null = null;
+      const address = await open({ trouble: () => trouble });
+      const connectionOf = async (path: string): Promise<string | undefined> => {
+        const client = await ask(address, `POST ${path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{}`);
+        return /^connection: (.*)\r$/im.exec(client.received)?.[1];
+      };
+      assert.equal(await connectionOf('/echo'), 'keep-alive');
+      trouble = new OdmoeError('NO_MAIN', 'main is being stopped');
+      assert.equal(await connectionOf('/echo'), 'close');
+      assert.equal(await connectionOf('/nowhere'), 'close');
+    });
   });
 
   describe('connections', () => {

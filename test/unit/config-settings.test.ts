@@ -58,6 +58,7 @@ describe('settings of a daemon', () => {
         miniBatchRows: 32,
         prefillOverlap: true,
         workerGraceMs: 2000,
+        stopGraceMs: 30_000,
         http: {
           ...{ host: '127.0.0.1', port: 7680, isAddressGiven: false, hosts: [], origins: [], apiKeysPath: null },
         },

@@ -22,6 +22,11 @@ const STARTS = {
     return { address: '127.0.0.1:1', httpAddress: '0.0.0.0:2', stop: async () => undefined };`,
   stuck: `const serving = setInterval(() => undefined, 1000);
     return { address: '127.0.0.1:1', stop: () => new Promise(() => undefined) };`,
+  drains: `const serving = setInterval(() => undefined, 1000);
+    return { address: '127.0.0.1:1', stop: async () => { process.stdout.write('stopped\\n'); },
+      drain: (cut) => new Promise((resolve) => { process.stdout.write('draining\\n');
+        process.stdin.once('data', () => { process.stdout.write('drained\\n'); resolve(); });
+        cut.addEventListener('abort', () => { process.stdout.write('cut\\n'); resolve(); }); }) };`,
   abandoned: `process.stdout.write('starting\\n');
     await new Promise((resolve) => { const waiting = setInterval(() => undefined, 1000);
       abandoned.addEventListener('abort', () => { clearInterval(waiting); resolve(); }); });
@@ -139,6 +144,28 @@ describe("a daemon's process", function () {
       const [status, signal] = (await once(child, 'exit')) as [number | null, NodeJS.Signals | null];
       assert.deepEqual([status, signal], [0, null], role);
     }
+  });
+
+  it('lets what is under way end before it stops, until standard input ends or a second signal comes', async () => {
+    const asked = async (): Promise<ReturnType<typeof start>> => {
+      const daemon = start('drains', [...model, '--exit-with-parent']);
+      await ready(daemon);
+      daemon.child.kill('SIGTERM');
+      while (!daemon.output().includes('draining')) await once(daemon.child.stdout ?? daemon.child, 'data');
+      return daemon;
+    };
+    const patient = await asked();
+    patient.child.stdin?.write('the answers have ended');
+    assert.equal(await ended(patient), 0);
+    assert.match(patient.output(), /draining\ndrained\nstopped\n$/);
+    const orphan = await asked();
+    orphan.child.stdin?.end();
+    assert.equal(await ended(orphan), 0);
+    assert.match(orphan.output(), /draining\ncut\nstopped\n$/);
+    const twice = await asked();
+    twice.child.kill('SIGINT');
+    assert.equal(await ended(twice), 1);
+    assert.match(twice.output(), /draining\n$/);
   });
 
   it('ends at a second signal although its stop hangs', async () => {

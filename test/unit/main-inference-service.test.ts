@@ -48,6 +48,39 @@ describe('main: the service that answers requests', () => {
     await assert.rejects(service.generate(REQUEST, client.signal).next(), { code: 'NO_MAIN' });
   });
 
+  it('lets the requests that it has taken end, with all their answers, and refuses others meanwhile', async () => {
+    const { service, reject } = waitingService();
+    const [client, other] = [new AbortController(), new AbortController()];
+    const first = service.generate(REQUEST, client.signal).next();
+    let drained = false;
+    const draining = service.drain(60_000, new AbortController().signal).then(() => (drained = true));
+    await assert.rejects(service.generate(REQUEST, other.signal).next(), {
+      code: 'NO_MAIN',
+      message: /no new requests/,
+    });
+    assert.equal(service.trouble?.code, 'NO_MAIN');
+    const second = service.generate(REQUEST, client.signal).next();
+    const refused = [first, second].map((answer) => assert.rejects(answer, /the prompt has no tokens/));
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.equal(drained, false, 'two answers are under way');
+    reject(new Error('the prompt has no tokens'));
+    await Promise.all([...refused, draining]);
+    await assert.rejects(service.generate(REQUEST, other.signal).next(), { code: 'NO_MAIN' });
+  });
+
+  it('waits for nobody once it is to end at once', async () => {
+    const { service, reject } = waitingService();
+    const answer = service.generate(REQUEST, new AbortController().signal).next();
+    const told = assert.rejects(answer, { code: 'NO_MAIN', message: /the answer was ended/ });
+    const cut = new AbortController();
+    const draining = service.drain(60_000, cut.signal);
+    cut.abort();
+    await draining;
+    const stopping = service.stop();
+    reject(new Error('cancelled'));
+    await Promise.all([told, stopping]);
+  });
+
   it('counts only requests whose prompt could be made into tokens', async () => {
     const { service, reject } = waitingService();
     const answer = service.generate(REQUEST, new AbortController().signal).next();
