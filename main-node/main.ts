@@ -2,7 +2,7 @@ import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { realEnvironment, type NodeEnvironment, type OwnWorker } from '../engine/environment/node-environment.js';
 import { PackShare } from '../packs/fetching/pack-share.js';
-import { exitWithParent } from '../native/index.js';
+import { exitWithParent, requireAddon } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
 import { advertisedAddress } from '../shared/daemon/advertised-address.js';
 import { createNodeIdentity } from '../shared/daemon/node-identity.js';
@@ -60,7 +60,7 @@ export async function runMain(ownWorker: OwnWorker['start'] | null = null): Prom
     'main',
     (settings, log, giveUp, abandoned) =>
       startMain(settings, realEnvironment(settings, ownWorker), log, giveUp, abandoned),
-    exitWithParent,
+    { requireAddon, exitWithParent },
   );
 }
 

@@ -1,9 +1,11 @@
-import { existsSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { z } from 'zod';
 import { OdmoeError } from '../shared/errors/odmoe-error.js';
 import type { Addon } from './addon.d.ts';
+import { libraryFault } from './library-file.js';
 
 export interface NativeStatus {
   loaded: boolean;
@@ -27,32 +29,59 @@ function packageRoot(): string {
   return directory;
 }
 
+const ROOT = packageRoot();
 /** ODMOE_ADDON names another build, such as one with sanitizers (scripts/test-sanitizers.mjs). */
-const ADDON_PATH = process.env.ODMOE_ADDON || join(packageRoot(), 'build', 'Release', 'odmoe.node');
+const NAMED_PATH = process.env.ODMOE_ADDON ?? '';
+const ADDON_PATH = NAMED_PATH === '' ? join(ROOT, 'build', 'Release', 'odmoe.node') : NAMED_PATH;
+const BUILD = `run \`npm run build\` in ${ROOT} (or \`npm run setup\`, which also installs the compiler that it needs)`;
+const BUILD_ADVICE = NAMED_PATH === '' ? BUILD : `correct or unset ODMOE_ADDON, which names that file, or ${BUILD}`;
 
 let loadedAddon: Addon | null = null;
 
 /** Loads the addon at its first use. Throws DEVICE_UNAVAILABLE, with the remedy, when it is not there or does not load. */
 export function addon(): Addon {
-  if (loadedAddon !== null) return loadedAddon;
+  loadedAddon ??= load();
+  return loadedAddon;
+}
+
+/**
+ * For every command that is going to need the addon, before it waits for anything or does anything. @throws DEVICE_UNAVAILABLE, with the
+ * remedy
+ */
+export function requireAddon(): void {
+  addon();
+}
+
+function load(): Addon {
   if (!existsSync(ADDON_PATH)) {
-    throw new OdmoeError(
-      'DEVICE_UNAVAILABLE',
-      `the native library ${ADDON_PATH} has not been built; run \`npm run build\` (or \`npm run setup\`, which also installs what that needs)`,
-    );
+    throw unavailable(`the native library ${ADDON_PATH} has not been built; ${BUILD_ADVICE}`);
   }
+  let loaded: Partial<Addon>;
   try {
-    loadedAddon = createRequire(import.meta.url)(ADDON_PATH) as Addon;
+    const fault = process.platform === 'linux' ? libraryFault(ADDON_PATH, process.arch) : null;
+    if (fault !== null) throw new Error(fault);
+    loaded = createRequire(import.meta.url)(ADDON_PATH) as Partial<Addon>;
   } catch (error) {
     const why = error instanceof Error ? error.message : String(error);
-    throw new OdmoeError(
-      'DEVICE_UNAVAILABLE',
-      `the native library ${ADDON_PATH} cannot be loaded: ${why}; it may be of another machine or Node version, ` +
-        'so delete the folder build and run `npm run build`',
-      { cause: error },
+    throw unavailable(
+      `the native library ${ADDON_PATH} cannot be loaded: ${why}; it may be damaged, or of another machine or Node version; ` +
+        BUILD_ADVICE,
+      error,
     );
   }
-  return loadedAddon;
+  const { version } = z
+    .object({ version: z.string() })
+    .parse(JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')));
+  if (loaded.version !== version) {
+    const which =
+      loaded.version === undefined ? 'is none of odmoe' : `is of version ${loaded.version}, and odmoe of ${version}`;
+    throw unavailable(`the native library ${ADDON_PATH} ${which}; ${BUILD_ADVICE}`);
+  }
+  return loaded as Addon;
+}
+
+function unavailable(message: string, cause?: unknown): OdmoeError {
+  return new OdmoeError('DEVICE_UNAVAILABLE', message, { cause });
 }
 
 /** For `odmoe doctor`: never throws. */

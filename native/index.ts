@@ -56,7 +56,7 @@ export type {
   TensorRows,
   WantedStorageWay,
 } from './addon.d.ts';
-export { nativeStatus, type NativeStatus } from './addon-loader.js';
+export { nativeStatus, requireAddon, type NativeStatus } from './addon-loader.js';
 export { FROM_STORAGE, ONE_READ_AT_A_TIME, PLAIN_LOADER } from './loader-defaults.js';
 export {
   measureExperts,

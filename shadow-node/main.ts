@@ -4,7 +4,7 @@ import { fillNodeDevice } from '../engine/devices/open-node-device.js';
 import { realEnvironment, type NodeEnvironment } from '../engine/environment/node-environment.js';
 import { PackShare } from '../packs/fetching/pack-share.js';
 import { OutputFormats } from '../engine/sampling/output-formats.js';
-import { exitWithParent, type Device, type Model, type Pass } from '../native/index.js';
+import { exitWithParent, requireAddon, type Device, type Model, type Pass } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
 import { advertisedAddress } from '../shared/daemon/advertised-address.js';
 import { createNodeIdentity } from '../shared/daemon/node-identity.js';
@@ -58,7 +58,7 @@ export async function runShadow(): Promise<never> {
   return runDaemon(
     'shadow',
     (settings, log, giveUp, abandoned) => startShadow(settings, realEnvironment(settings), log, giveUp, abandoned),
-    exitWithParent,
+    { requireAddon, exitWithParent },
   );
 }
 

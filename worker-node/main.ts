@@ -3,7 +3,7 @@ import { fileURLToPath } from 'node:url';
 import { fillNodeDevice } from '../engine/devices/open-node-device.js';
 import { realEnvironment, type NodeEnvironment } from '../engine/environment/node-environment.js';
 import { PackShare } from '../packs/fetching/pack-share.js';
-import { type Device, exitWithParent } from '../native/index.js';
+import { type Device, exitWithParent, requireAddon } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
 import { advertisedAddress } from '../shared/daemon/advertised-address.js';
 import { createNodeIdentity } from '../shared/daemon/node-identity.js';
@@ -67,7 +67,7 @@ export function runWorker(): Promise<never> {
   return runDaemon(
     'worker',
     (settings, log, giveUp, abandoned) => startWorker(settings, realEnvironment(settings), log, giveUp, abandoned),
-    exitWithParent,
+    { requireAddon, exitWithParent },
   );
 }
 

@@ -1,5 +1,7 @@
 import { Command, CommanderError, Help } from 'commander';
 import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import { requireAddon } from '../../native/index.js';
+import { needsNativeLibrary } from './native-commands.js';
 import { withReadableDefault } from './default-values.js';
 import { standardError, standardOutput } from '../../shared/terminal/text-output.js';
 
@@ -10,6 +12,9 @@ const OUTPUT_LOST_EXIT_STATUS = 3;
 export function createProgram(name: string): Command {
   return new Command(name)
     .exitOverride()
+    .hook('preAction', (_program, command) => {
+      if (needsNativeLibrary(command)) requireAddon();
+    })
     .showHelpAfterError('Run it with --help to see how it is used.')
     .configureHelp({
       showGlobalOptions: false,

@@ -30,6 +30,13 @@ export type StartNode = (
   abandoned: AbortSignal,
 ) => Promise<RunningNode>;
 
+/** What a daemon's process needs of the native library, which this room does not know. */
+export interface NativeParts {
+  /** @throws DEVICE_UNAVAILABLE where it cannot be used */
+  requireAddon: () => void;
+  exitWithParent: () => void;
+}
+
 /** Called between the steps of a start. Throws CANCELLED when nobody wants it any more. */
 export function requireWanted(abandoned: AbortSignal): void {
   if (abandoned.aborted) throw new OdmoeError('CANCELLED', 'the daemon was stopped while it was starting');
@@ -39,13 +46,15 @@ export function requireWanted(abandoned: AbortSignal): void {
  * The life of a daemon's process: arguments, start, a line on stdout when it is ready (main: another one, with its URL), stop on SIGINT, SIGTERM or (with
  * --exit-with-parent) the end of stdin, also while it starts; a second signal ends it at once. Exit status: that of the error, else 0.
  */
-export async function runDaemon(role: RoleSetting, start: StartNode, exitWithParent: () => void): Promise<never> {
+export async function runDaemon(role: RoleSetting, start: StartNode, native: NativeParts): Promise<never> {
   avoidMarkingPauses();
-  const request = parseOrExit(role);
+  const request = orExit(role, () => parseDaemonFlags(role, process.argv.slice(2)));
   if (request.kind === 'help') {
     standardOutput.write(request.text);
     process.exit(0);
   }
+  // Before anything is waited for: a worker may search main for hours.
+  orExit(role, () => native.requireAddon());
   const { settings } = request;
   const log = createLogger(settings.log, { role, id: settings.id }, () => PROCESS.wallMs());
   const ending = new Ending(role, log);
@@ -53,7 +62,7 @@ export async function runDaemon(role: RoleSetting, start: StartNode, exitWithPar
   standardOutput.onError((error) => log.warn('standard output cannot be written', { reason: error.message }));
   standardError.onError(() => undefined);
   if (request.exitWithParent) {
-    exitWithParent();
+    native.exitWithParent();
     process.stdin.on('end', () => {
       ending.begin('standard input ended', 0, 'atOnce');
     });
@@ -83,9 +92,9 @@ function readyText(name: string, { address, httpAddress = null }: RunningNode): 
 /** By this a machine reaches itself, whichever of its addresses are listened on. */
 const OWN_HOST = '127.0.0.1';
 
-function parseOrExit(role: RoleSetting): ReturnType<typeof parseDaemonFlags> {
+function orExit<Result>(role: RoleSetting, work: () => Result): Result {
   try {
-    return parseDaemonFlags(role, process.argv.slice(2));
+    return work();
   } catch (thrown) {
     exitWithError(role, thrown);
   }

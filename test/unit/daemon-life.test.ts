@@ -62,7 +62,7 @@ describe("a daemon's process", function () {
     const source = `
       import { requireWanted, runDaemon } from ${JSON.stringify(DAEMON_MODULE)};
       import { OdmoeError } from ${JSON.stringify(ERRORS_MODULE)};
-      await runDaemon('worker', async (settings, log, giveUp, abandoned) => { ${STARTS[kind]} }, () => process.stdout.write('bound to parent\\n'));`;
+      await runDaemon('worker', async (settings, log, giveUp, abandoned) => { ${STARTS[kind]} }, { requireAddon: () => undefined, exitWithParent: () => process.stdout.write('bound to parent\\n') });`;
     // With -e there is no script path; the daemon's arguments start where they would behind one.
     const child = spawn(process.execPath, ['--input-type=module', '-e', source, 'script', ...args], { stdio: 'pipe' });
     children.push(child);

@@ -1,0 +1,54 @@
+import type { Command } from 'commander';
+import { requirePresent } from '../../shared/errors/assert-invariant.js';
+
+type Need = boolean | ((command: Command) => boolean);
+
+/** Each command of the command line, with whether it, or a daemon that it starts, is going to need the native library. */
+const NEEDS: Readonly<Record<string, Need>> = {
+  'odmoe demo': true,
+  'odmoe pack': true,
+  'odmoe inspect': true,
+  'odmoe plan': true,
+  'odmoe plan cluster': false,
+  'odmoe simulate': false,
+  'odmoe up': true,
+  'odmoe down': false,
+  'odmoe prompt': false,
+  // With a cluster it needs none; with a model it loads that into its own process.
+  'odmoe chat': ({ args }) => args.length > 0,
+  'odmoe generate': true,
+  'odmoe status': false,
+  'odmoe top': false,
+  // Says as a check that the library is missing.
+  'odmoe doctor': false,
+  'odmoe bench codec': true,
+  'odmoe bench deepen': false,
+  'odmoe bench emulation': true,
+  'odmoe bench expert': true,
+  'odmoe bench faults': true,
+  'odmoe bench fluxmoe': false,
+  'odmoe bench generate': true,
+  // --live asks a cluster; without it the round trips are measured between plain processes.
+  'odmoe bench hop': false,
+  'odmoe bench load': true,
+  'odmoe bench operators': true,
+  'odmoe bench paper': true,
+  'odmoe bench peers': true,
+  'odmoe bench pools': true,
+  'odmoe bench recall': true,
+  'odmoe bench schedule': false,
+  'odmoe bench serve': true,
+  'odmoe bench synth': false,
+  'odmoe bench trace': true,
+};
+
+/** Asked before a command begins: one that needs it ends at once where it is missing, and has waited for nothing. */
+export function needsNativeLibrary(command: Command): boolean {
+  const name = commandName(command);
+  const need = requirePresent(NEEDS[name], () => `the command "${name}" says whether it needs the native library.`);
+  return typeof need === 'boolean' ? need : need(command);
+}
+
+function commandName(command: Command): string {
+  return command.parent === null ? command.name() : `${commandName(command.parent)} ${command.name()}`;
+}
