@@ -1,3 +1,4 @@
+import type { IncomingMessage } from 'node:http';
 import { fastify, type FastifyError, type FastifyInstance, type FastifyRequest } from 'fastify';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import { type Admission, admitRequest } from './access/admit-request.js';
@@ -7,7 +8,8 @@ import type { DoorContext, RegisterRoutes } from './door-context.js';
 import { registerHealth } from './health-routes.js';
 import { registerMetrics } from './metrics-routes.js';
 import { allowedMethods, type RegisteredRoute } from './requests/allowed-methods.js';
-import { BODY_LIMIT_BYTES, parseBody } from './requests/parse-body.js';
+import { BODY_LIMITS } from './requests/body-limits.js';
+import { readBody } from './requests/read-body.js';
 import { keepAccounts } from './requests/request-account.js';
 import { requestIdOf } from './requests/request-id.js';
 
@@ -27,7 +29,7 @@ export function buildApp(options: AppOptions): FastifyInstance {
   const { context, admission, routes, trouble } = options;
   const app = fastify({
     logger: false,
-    bodyLimit: BODY_LIMIT_BYTES,
+    bodyLimit: BODY_LIMITS.bytes,
     // A door that closes says so itself, in the client's dialect.
     return503OnClosing: false,
     requestIdHeader: false,
@@ -70,10 +72,8 @@ export function buildApp(options: AppOptions): FastifyInstance {
 /** Clients often send JSON under the name of something else, or of nothing (curl -d). */
 function takeAnyJson(app: FastifyInstance): void {
   app.removeAllContentTypeParsers();
-  app.addContentTypeParser(
-    '*',
-    { parseAs: 'buffer', bodyLimit: BODY_LIMIT_BYTES },
-    async ({ headers }: FastifyRequest, body: Buffer) => parseBody(body, headers['content-encoding']),
+  app.addContentTypeParser('*', async ({ headers, routeOptions }: FastifyRequest, payload: IncomingMessage) =>
+    readBody(payload, headers, routeOptions.bodyLimit ?? BODY_LIMITS.bytes),
   );
 }
 
@@ -102,9 +102,6 @@ const PATH_SHOWN_LIMIT = 200;
 function errorOfRequest(thrown: Partial<FastifyError> | OdmoeError): OdmoeError {
   if (thrown instanceof OdmoeError) return thrown;
   const { statusCode = 500, message = '' } = thrown;
-  if (statusCode === 413) {
-    return new OdmoeError('REQUEST_TOO_LARGE', `the body has more than ${BODY_LIMIT_BYTES} bytes; send less`);
-  }
   if (statusCode >= 400 && statusCode < 500) return new OdmoeError('REQUEST_INVALID', message);
   return toOdmoeError(thrown);
 }

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import fc from 'fast-check';
-import { DETOKENIZE_LIMIT, readDetokenizeBody, readTokenizeBody } from '../../main-node/http/tokens/token-fields.js';
+import { DETOKENIZE_LIMIT } from '../../main-node/http/requests/body-limits.js';
+import { readDetokenizeBody, readTokenizeBody } from '../../main-node/http/tokens/token-fields.js';
 import { pieceOf, textOf } from '../../main-node/http/tokens/token-text.js';
 import { packageRoot } from '../../shared/config/package-root.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';

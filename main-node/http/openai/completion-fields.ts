@@ -16,23 +16,43 @@ import { SAMPLING_FIELDS } from '../fields/sampling-fields.js';
 /** Most answers to all prompts of a request. */
 export const ANSWERS_LIMIT = 1024;
 
-const tokenId = z.int().min(0);
+const FORMS = 'it must be a text, a list of texts, token ids or a list of token ids; none may be empty';
+const EMPTY = 'a prompt must not be empty';
+
+type PromptField = string | string[] | number[] | number[][];
+
+/** One pass over what may be a million token ids: a union of schemas tries each, and says of every element what is wrong with it. */
+const promptField = z.unknown().transform((given, context): PromptField => {
+  const fault = promptFault(given);
+  if (fault === null) return given as PromptField;
+  context.issues.push({ code: 'custom', input: given, ...fault });
+  return z.NEVER;
+});
+
+/** The first thing that is wrong; null: nothing is. */
+function promptFault(given: unknown): { message: string; path: number[] } | null {
+  if (typeof given === 'string') return given === '' ? { message: EMPTY, path: [] } : null;
+  if (!Array.isArray(given) || given.length === 0) return { message: FORMS, path: [] };
+  const members: readonly unknown[] = given;
+  const [first] = members;
+  if (typeof first === 'number') return isTokenIds(members) ? null : { message: FORMS, path: [] };
+  const wrong = members.findIndex((one) =>
+    typeof first === 'string' ? typeof one !== 'string' || one === '' : !isTokenIds(one),
+  );
+  return wrong < 0 ? null : { message: members[wrong] === '' ? EMPTY : FORMS, path: [wrong] };
+}
+
+function isTokenIds(given: unknown): boolean {
+  return (
+    Array.isArray(given) && given.length > 0 && given.every((id) => Number.isSafeInteger(id) && (id as number) >= 0)
+  );
+}
 
 export const COMPLETION_FIELDS = {
   done: {
-    prompt: z
-      .union(
-        [
-          z.string().min(1, 'a prompt must not be empty'),
-          z.array(z.string().min(1, 'a prompt must not be empty')).min(1),
-          z.array(tokenId).min(1),
-          z.array(z.array(tokenId).min(1)).min(1),
-        ],
-        { error: 'it must be a text, a list of texts, token ids or a list of token ids; none may be empty' },
-      )
-      .describe(
-        'a text, texts, token ids, or lists of token ids, taken as they are; choices are numbered prompt by prompt',
-      ),
+    prompt: promptField.describe(
+      'a text, texts, token ids, or lists of token ids, taken as they are; choices are numbered prompt by prompt',
+    ),
     ...STREAM_FIELDS,
     max_tokens: maxTokensField
       .optional()

@@ -1,41 +1,12 @@
 /** What of a text is no JSON: for people, when JSON.parse has refused it. Iterative, so that no depth is too much. */
 
-/** Most lists and objects within one another. */
-export const JSON_DEPTH_LIMIT = 128;
-
 /** What a value, or the rest of a list or object, may begin with. */
 const LITERAL = /(?:true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?)(?![\w.+-])/y;
-const QUOTE = /"/y;
-const PLAIN_TEXT = /[^"\\\u0000-\u001f]*/y;
 const ESCAPE = /\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})/y;
+const QUOTE_CODE = 0x22;
+const BACKSLASH_CODE = 0x5c;
+const FIRST_PLAIN_CODE = 0x20;
 const SPACE = /[ \t\n\r]*/y;
-
-/** Whether lists and objects stand within one another more than `limit` times. Of a text that is no JSON it may say either. */
-export function isDeeperThan(text: string, limit: number): boolean {
-  let depth = 0;
-  for (let at = 0; at < text.length; at += 1) {
-    const character = text[at];
-    if (character === '"') {
-      at = endOfString(text, at);
-    } else if (character === '{' || character === '[') {
-      depth += 1;
-      if (depth > limit) return true;
-    } else if (character === '}' || character === ']') depth -= 1;
-  }
-  return false;
-}
-
-/** Where the string that begins there ends; the text's end where it does not. */
-function endOfString(text: string, start: number): number {
-  let at = start;
-  for (;;) {
-    at = text.indexOf('"', at + 1);
-    if (at < 0) return text.length;
-    let backslashes = 0;
-    while (text[at - 1 - backslashes] === '\\') backslashes += 1;
-    if (backslashes % 2 === 0) return at;
-  }
-}
 
 /** Where the text stops being JSON, counted from 0; its length where it ends too early; null: it is JSON. */
 export function findJsonFault(text: string): number | null {
@@ -49,10 +20,12 @@ export function findJsonFault(text: string): number | null {
     return found;
   };
   const takeString = (): boolean => {
-    if (!take(QUOTE)) return false;
-    do take(PLAIN_TEXT);
-    while (take(ESCAPE));
-    return take(QUOTE);
+    if (text[at] !== '"') return false;
+    const end = endOfString(text, at + 1);
+    at = end;
+    if (text[at] !== '"') return false;
+    at += 1;
+    return true;
   };
   for (;;) {
     take(SPACE);
@@ -82,8 +55,27 @@ export function findJsonFault(text: string): number | null {
   }
 }
 
+/** Where the string that has begun ends: its quote, or what may not stand in it; the text's end where neither comes. */
+function endOfString(text: string, start: number): number {
+  let at = start;
+  for (; at < text.length; at += 1) {
+    const code = text.charCodeAt(at);
+    if (code === QUOTE_CODE || code < FIRST_PLAIN_CODE) return at;
+    if (code !== BACKSLASH_CODE) continue;
+    ESCAPE.lastIndex = at;
+    if (!ESCAPE.test(text)) return at;
+    at = ESCAPE.lastIndex - 1;
+  }
+  return at;
+}
+
 /** "line 2, column 5", both from 1 on. */
 export function describePlace(text: string, at: number): string {
-  const before = text.slice(0, at);
-  return `line ${before.split('\n').length}, column ${at - before.lastIndexOf('\n')}`;
+  let line = 1;
+  let lineBegins = 0;
+  for (let end = text.indexOf('\n'); end >= 0 && end < at; end = text.indexOf('\n', lineBegins)) {
+    line += 1;
+    lineBegins = end + 1;
+  }
+  return `line ${line}, column ${at - lineBegins + 1}`;
 }

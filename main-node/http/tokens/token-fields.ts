@@ -1,8 +1,6 @@
+import { DETOKENIZE_LIMIT } from '../requests/body-limits.js';
 import { z } from 'zod';
 import { type FieldTable, fieldReader } from '../fields/field-table.js';
-
-/** Most tokens of one text: it is made at once, while nothing else is done. */
-export const DETOKENIZE_LIMIT = 65_536;
 
 export const TOKENIZE_TABLE = {
   done: {

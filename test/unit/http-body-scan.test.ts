@@ -1,0 +1,176 @@
+import assert from 'node:assert/strict';
+import { Readable } from 'node:stream';
+import fc from 'fast-check';
+import { BODY_LIMITS, BODY_PLACES, type BodyLimits } from '../../main-node/http/requests/body-limits.js';
+import { BodyScan } from '../../main-node/http/requests/body-scan.js';
+import { readBody } from '../../main-node/http/requests/read-body.js';
+
+/** What is kept of a body that comes in pieces of these lengths, over and over. */
+function kept(text: string, lengths: readonly number[] = [], limits: BodyLimits = BODY_LIMITS): string {
+  const scan = new BodyScan(limits);
+  const bytes = Buffer.from(text);
+  const pieces: Uint8Array[] = [];
+  for (let at = 0, turn = 0; at < bytes.length; turn += 1) {
+    const end = at + (lengths[turn % Math.max(1, lengths.length)] ?? bytes.length);
+    pieces.push(...scan.take(bytes.subarray(at, end)));
+    at = end;
+  }
+  return Buffer.concat(pieces).toString();
+}
+
+/** A body that has `inner` at a place such as "messages[].content". */
+function bodyWith(path: string, inner: string): string {
+  return path
+    .replaceAll('[]', '.[]')
+    .split('.')
+    .reduceRight((within, step) => (step === '[]' ? `[${within}]` : `{${JSON.stringify(step)}: ${within}}`), inner);
+}
+
+const lengths = fc.array(fc.integer({ min: 1, max: 9 }), { minLength: 1, maxLength: 5 });
+
+/** Values in a JSON text, as the limit counts them: entries of lists and objects; an empty one counts as one. */
+function valuesOf(value: unknown): number {
+  if (typeof value !== 'object' || value === null) return 0;
+  const members = Object.values(value);
+  return Math.max(1, members.length) + members.reduce<number>((sum, member) => sum + valuesOf(member), 0);
+}
+
+function depthOf(value: unknown): number {
+  if (typeof value !== 'object' || value === null) return 0;
+  return 1 + Math.max(0, ...Object.values(value).map(depthOf));
+}
+
+describe('what a body holds is counted while it comes', () => {
+  it('wherever its pieces begin and end, and nothing of it is lost', () => {
+    fc.assert(
+      fc.property(fc.json({ maxDepth: 5 }), lengths, (text, pieces) => {
+        fc.pre(!text.includes('__proto__'));
+        assert.equal(kept(text, pieces), text);
+        const [values, depth] = [valuesOf(JSON.parse(text)), depthOf(JSON.parse(text))];
+        assert.equal(kept(text, pieces, { ...BODY_LIMITS, values, depth }), text);
+        const refused = { code: 'REQUEST_TOO_LARGE' };
+        if (values > 0) assert.throws(() => kept(text, pieces, { ...BODY_LIMITS, values: values - 1 }), refused);
+        if (depth > 0)
+          assert.throws(() => kept(text, pieces, { ...BODY_LIMITS, depth: depth - 1 }), /within one another/);
+      }),
+      { numRuns: 500 },
+    );
+  });
+
+  it('and any bytes are taken or refused in words', () => {
+    fc.assert(
+      fc.property(
+        fc.string({ unit: fc.constantFrom(...'{}[]",:\\ a1_'.split('')), maxLength: 40 }),
+        lengths,
+        (text, pieces) => {
+          assert.equal(kept(text, pieces), text);
+        },
+      ),
+      { numRuns: 1000 },
+    );
+  });
+
+  for (const [path, { entries, nested, bytes }] of Object.entries(BODY_PLACES)) {
+    const field = path.replaceAll('[]', '[0]');
+    if (entries !== undefined) {
+      it(`${path} takes ${entries} entries, and one more is refused by its name`, () => {
+        const list = (count: number): string => `[${'0,'.repeat(count - 1)}0]`;
+        const most = bodyWith(path, list(entries));
+        if (entries < BODY_LIMITS.tokenIds) assert.equal(kept(most, [1000]), most);
+        assert.throws(() => kept(bodyWith(path, list(entries + 1)), [1000]), {
+          code: /REQUEST_INVALID|REQUEST_TOO_LARGE/,
+          message: new RegExp(`at most ${entries} are taken|more than ${entries} token ids`),
+        });
+        if (entries >= BODY_LIMITS.tokenIds) return;
+        assert.throws(() => kept(bodyWith(path, list(entries + 1))), { field });
+        // Not only its end says so: the rest is not waited for.
+        assert.throws(() => kept(bodyWith(path, list(entries + 1)).slice(0, -3)), { field });
+      });
+    }
+    if (nested !== undefined) {
+      it(`${path} takes ${nested} lists, and one more is refused by its name`, () => {
+        const lists = (count: number): string => `[${'[1],'.repeat(count - 1)}[1]]`;
+        assert.equal(kept(bodyWith(path, lists(nested))), bodyWith(path, lists(nested)));
+        assert.throws(() => kept(bodyWith(path, lists(nested + 1))), { code: 'REQUEST_INVALID', field });
+      });
+    }
+    if (bytes !== undefined) {
+      it(`${path} takes ${bytes} bytes, and more are refused by its name`, () => {
+        const object = (length: number): string => `{"a":"${'x'.repeat(length)}"}`;
+        assert.equal(kept(bodyWith(path, object(1000))), bodyWith(path, object(1000)));
+        assert.throws(() => kept(bodyWith(path, object(bytes))), { code: 'REQUEST_INVALID', field });
+      });
+    }
+  }
+
+  it('names the entry of a list within a list, and finds names that are written as escapes', () => {
+    const calls = `{"tool_calls": [${'{},'.repeat(128)}{}]}`;
+    const body = `{"a": [1], "\\u006dessages": [{"content": []}, {"content": "x"}, ${calls}]}`;
+    assert.throws(() => kept(body, [3]), {
+      field: 'messages[2].tool_calls',
+      message: /129 entries or more; at most 128/,
+    });
+  });
+
+  it('counts all values together, and token ids apart from them', () => {
+    const many = '0,'.repeat(BODY_LIMITS.values);
+    assert.throws(() => kept(`{"x": [${many}0]}`, [65_536]), { code: 'REQUEST_TOO_LARGE', message: /131072 values/ });
+    assert.equal(kept(`{"prompt": [${many}0]}`, [65_536]).length, many.length + 15);
+    const texts = '"a",'.repeat(BODY_LIMITS.values);
+    assert.throws(() => kept(`{"prompt": [${texts}"a"]}`), { code: 'REQUEST_TOO_LARGE', message: /values/ });
+    assert.throws(() => kept('[],'.repeat(BODY_LIMITS.values)), { code: 'REQUEST_TOO_LARGE' });
+  });
+
+  it('keeps only the begin of a picture, whole characters and escapes, and everything else', () => {
+    const pictures = Object.entries(BODY_PLACES).flatMap(([path, { isPicture }]) => (isPicture === true ? [path] : []));
+    const data = fc.string({ unit: fc.constantFrom('A', '/', '\\', '"', 'é', '€', '\n', '+'), maxLength: 200 });
+    fc.assert(
+      fc.property(fc.constantFrom(...pictures), data, lengths, fc.string(), (path, picture, pieces, behind) => {
+        const text = `{"metadata": ${JSON.stringify(behind)}, ${bodyWith(path, JSON.stringify(picture)).slice(1)}`;
+        const left = kept(text, pieces);
+        const begin = picture.slice(0, 64).replace(/[\\"\n\u0080-\u{10ffff}].*$/su, '');
+        assert.deepEqual(JSON.parse(left), JSON.parse(text.replace(JSON.stringify(picture), JSON.stringify(begin))));
+      }),
+      { numRuns: 300 },
+    );
+    const long = 'x'.repeat(1000);
+    for (const path of [
+      'messages[].content',
+      'messages[].content[].text',
+      'messages[].content[].input.data',
+      'prompt',
+    ]) {
+      assert.equal(kept(bodyWith(path, JSON.stringify(long)), [7]), bodyWith(path, JSON.stringify(long)), path);
+    }
+  });
+});
+
+describe('a body that holds too much', () => {
+  it('is refused before it has come whole, and what still comes is dropped', async () => {
+    let asked = 0;
+    const payload = new Readable({
+      read() {
+        asked += 1;
+        const piece = asked === 1 ? `{"stop": [${'"x",'.repeat(70)}` : asked < 50 ? ' '.repeat(1000) : null;
+        setImmediate(() => this.push(piece));
+      },
+    });
+    await assert.rejects(readBody(payload, {}, 1_000_000), { code: 'REQUEST_INVALID', field: 'stop' });
+    assert.ok(asked < 50, `${asked} pieces were read before the refusal`);
+    await new Promise((resolve) => payload.once('end', resolve));
+  });
+
+  it('of more bytes than the limit is refused, told of beforehand or not', async () => {
+    const refused = { code: 'REQUEST_TOO_LARGE', message: /more than 10 bytes/ };
+    await assert.rejects(readBody(Readable.from([Buffer.from('{"a":')]), { 'content-length': '11' }, 10), refused);
+    await assert.rejects(readBody(Readable.from([Buffer.from('{"a":'), Buffer.from('"xxxxxxx"}')]), {}, 10), refused);
+    assert.deepEqual(await readBody(Readable.from([Buffer.from('{"a"'), Buffer.from(':1}')]), {}, 10), { a: 1 });
+  });
+
+  it('that breaks off is answered, and waits for nothing', async () => {
+    const payload = new Readable({ read: () => undefined });
+    const read = readBody(payload, {}, 10);
+    payload.destroy();
+    await assert.rejects(read, { code: 'REQUEST_INVALID', message: /did not come whole/ });
+  });
+});
