@@ -11,11 +11,16 @@ import fc from 'fast-check';
 import { type PromptRequest, promptTokenIds } from '../../engine/generation/prompt-encoder.js';
 
 import {
+  nextPrompt,
   PROMPT_LIMIT_MS,
   type PromptThread,
+  UNWANTED_PROMPT_LIMIT_MS,
+} from '../../engine/generation/prompt-lane.js';
+import {
+  LANE_IDLE_MS,
+  LANE_LENGTHS,
   startPromptThread,
   ThreadedPromptEncoder,
-  UNWANTED_PROMPT_LIMIT_MS,
 } from '../../engine/generation/threaded-prompt-encoder.js';
 import type { PromptAnswer, PromptQuestion } from '../../engine/generation/prompt-thread.js';
 
@@ -230,5 +235,55 @@ describe('the prompts that wait for the thread', () => {
     await assert.rejects(encode('c'), { code: 'NO_MAIN' });
     assert.ok(threads[0]?.terminated);
     assert.equal(threads.length, 1);
+  });
+
+  it('wait for others of their own lane only: a long one has a thread of its own, which goes when it is not needed', async () => {
+    const [shortest, middle] = LANE_LENGTHS;
+    const long = encode('l'.repeat(middle + 1));
+    const half = encode('m'.repeat(shortest + 1));
+    const short = encode('a');
+    assert.equal(threads.length, 3);
+    threads[0]?.answer([1]);
+    assert.deepEqual(await short, [1]);
+    threads[2]?.answer([2]);
+    assert.deepEqual(await half, [2]);
+    threads[1]?.answer([3]);
+    assert.deepEqual(await long, [3]);
+    await clock.run(() => clock.nowMs > LANE_IDLE_MS, { untilMs: LANE_IDLE_MS + 1 });
+    assert.deepEqual(
+      threads.map(({ terminated }) => terminated),
+      [false, true, true],
+    );
+    const again = encode('l'.repeat(middle + 1));
+    threads[3]?.answer([4]);
+    assert.deepEqual(await again, [4]);
+  });
+
+  it('of a lane go the shortest first, but one that waits gets nearer, so that none waits for ever', async () => {
+    const running = encode('r');
+    const long = encode('l'.repeat(20_000));
+    const short = encode('s');
+    threads[0]?.answer([1]);
+    await running;
+    assert.deepEqual(asked().at(-1), 's');
+    threads[0]?.answer([2]);
+    assert.deepEqual(await short, [2]);
+    threads[0]?.answer([3]);
+    assert.deepEqual(await long, [3]);
+    fc.assert(
+      fc.property(
+        fc.array(fc.record({ length: fc.nat(70_000), sinceMs: fc.nat(10_000) }), { minLength: 1 }),
+        (waiting) => {
+          const next = waiting[nextPrompt(waiting, 10_000)];
+          const isBetter = (one: (typeof waiting)[number]): boolean =>
+            next !== undefined && one.length < next.length && one.sinceMs <= next.sinceMs;
+          assert.ok(!waiting.some(isBetter));
+          // After the time that a megabyte takes, no newcomer goes before it.
+          const old = { length: 999_999, sinceMs: 0 };
+          const newcomers = waiting.map(({ length }) => ({ length, sinceMs: 20_000 }));
+          assert.equal(nextPrompt([...newcomers, old], 20_000), waiting.length);
+        },
+      ),
+    );
   });
 });
