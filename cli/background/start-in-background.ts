@@ -17,15 +17,22 @@ const LOG_POLL_MS = 25;
 /** How much of the end of a log is shown when a daemon fails to start. */
 const LOG_TAIL_BYTES = 4_096;
 
+/** Of one daemon's start, that are shown. */
+const WARNINGS_LIMIT = 8;
+
 export interface NodeToStart {
   role: RoleSetting;
   id: string;
 }
 
 export type StartOutcome =
-  /** `url`: where HTTP clients are served; null: nowhere. */
-  | { kind: 'started'; id: string; address: string; url: string | null; pid: number }
+  /** `url`: where HTTP clients are served; null: nowhere. `warnings`: the first lines of its log that warn. */
+  | { kind: 'started'; id: string; address: string; url: string | null; warnings: string[]; pid: number }
   | { kind: 'alreadyRunning'; id: string; pid: number }
+  /** It goes on starting. */
+  | { kind: 'late'; id: string; error: OdmoeError }
+  /** Nobody waits for it any more, as the whole start has failed. */
+  | { kind: 'notAwaited'; id: string }
   | { kind: 'failed'; id: string; error: OdmoeError };
 
 export interface BackgroundOptions {
@@ -33,6 +40,12 @@ export interface BackgroundOptions {
   /** cluster.yaml, as an absolute path. */
   configPath: string;
   timeoutMs: number;
+  /** Aborts when the daemons are not awaited any more. */
+  unwanted: AbortSignal;
+  /** Gets what was launched, at once: whoever gives up the start is to stop it. */
+  onLaunch: (record: ProcessRecord) => void;
+  /** A daemon that was ready has ended; called at most once for each. */
+  onEnd: (error: OdmoeError) => void;
 }
 
 /** Starts one daemon of the configuration that outlives this process, unless it runs already, and waits until it is ready. */
@@ -41,13 +54,17 @@ export async function startInBackground(
   record: ProcessRecord | undefined,
   options: BackgroundOptions,
 ): Promise<StartOutcome> {
-  if (record !== undefined && (await isRunning(identityOf(record)))) {
-    return { kind: 'alreadyRunning', id: node.id, pid: record.pid };
-  }
+  const { id } = node;
   try {
-    return { kind: 'started', id: node.id, ...(await launch(node, options)) };
-  } catch (error) {
-    return { kind: 'failed', id: node.id, error: toOdmoeError(error) };
+    if (record !== undefined && (await isRunning(identityOf(record)))) {
+      return { kind: 'alreadyRunning', id, pid: record.pid };
+    }
+    if (options.unwanted.aborted) return { kind: 'notAwaited', id };
+    const launched = await launch(node, options);
+    return launched === null ? { kind: 'notAwaited', id } : { kind: 'started', id, ...launched };
+  } catch (thrown) {
+    const error = toOdmoeError(thrown);
+    return { kind: error.code === 'TIMEOUT' ? 'late' : 'failed', id, error };
   }
 }
 
@@ -59,9 +76,11 @@ export function identityOf(record: ProcessRecord): { pid: number; startedAt: str
 interface Ready {
   address: string;
   url: string | null;
+  warnings: string[];
 }
 
-async function launch(node: NodeToStart, options: BackgroundOptions): Promise<Ready & { pid: number }> {
+/** Null: it is not awaited any more. */
+async function launch(node: NodeToStart, options: BackgroundOptions): Promise<(Ready & { pid: number }) | null> {
   const log = await openLog(options.directory, node.id);
   try {
     const from = (await log.stat()).size;
@@ -72,20 +91,26 @@ async function launch(node: NodeToStart, options: BackgroundOptions): Promise<Re
     const identity = pid === undefined ? null : await identifyProcess(pid);
     if (pid !== undefined && identity !== null) {
       const { startedAt, commandLine } = identity;
-      await writeRecord(options.directory, {
-        id: node.id,
-        role: node.role,
-        pid,
-        started_at: startedAt,
-        command_line: commandLine,
-      });
+      const record = { id: node.id, role: node.role, pid, started_at: startedAt, command_line: commandLine };
+      options.onLaunch(record);
+      await writeRecord(options.directory, record);
     }
     const ready = await listening(log, from, launched, node, options);
+    const path = logPath(options.directory, node.id);
+    const tellEnd = (): void => options.onEnd(endedError(node, launched.end.reason ?? 'ended', '', path));
+    if (launched.end.reason === null) child.once('exit', tellEnd);
+    else tellEnd();
     child.unref();
-    return { ...ready, pid: pid ?? 0 };
+    return ready === null ? null : { ...ready, pid: pid ?? 0 };
   } finally {
     await log.close();
   }
+}
+
+function endedError(node: NodeToStart, reason: string, written: string, path: string): OdmoeError {
+  const tail = written.slice(-LOG_TAIL_BYTES).trim();
+  const said = tail === '' ? '' : `; its log says:\n${tail}`;
+  return new OdmoeError(LOST_CODES[node.role], `${daemonName(node)} ${reason}${said}\n(${path})`);
 }
 
 async function openLog(directory: string, id: string): Promise<FileHandle> {
@@ -119,7 +144,7 @@ async function listening(
   { pid, end }: { pid: number | undefined; end: { reason: string | null } },
   node: NodeToStart,
   options: BackgroundOptions,
-): Promise<Ready> {
+): Promise<Ready | null> {
   const deadlineMs = runtime.nowMs() + options.timeoutMs;
   const path = logPath(options.directory, node.id);
   for (;;) {
@@ -127,24 +152,32 @@ async function listening(
     const { reason } = end;
     const written = await readFrom(log, from);
     const address = listeningAddress(written);
-    if (address !== null) return { address, url: servedUrl(written) };
+    if (address !== null) return { address, url: servedUrl(written), warnings: warningsIn(written) };
     if (reason !== null) {
       if (pid !== undefined) await removeRecord(options.directory, node.id, pid);
-      const tail = written.slice(-LOG_TAIL_BYTES).trim();
-      throw new OdmoeError(
-        LOST_CODES[node.role],
-        `${daemonName(node)} ${reason}${tail === '' ? '' : `; its log says:\n${tail}`}\n(${path})`,
-      );
+      throw endedError(node, reason, written, path);
     }
+    if (options.unwanted.aborted) return null;
     if (runtime.nowMs() > deadlineMs) {
       const seconds = options.timeoutMs / 1000;
       throw new OdmoeError(
         'TIMEOUT',
-        `${daemonName(node)} is not ready after ${seconds} s; it goes on starting: ${path}`,
+        `${daemonName(node)} is not ready after ${seconds} s; it goes on starting${saidLast(written)} (${path})`,
       );
     }
     await runtime.sleep(LOG_POLL_MS);
   }
+}
+
+/** Lines of a log, in either format. */
+function warningsIn(written: string): string[] {
+  const warnings = written.split('\n').filter((line) => /^\S+ warn |"level":"warn"/.test(line));
+  return warnings.slice(0, WARNINGS_LIMIT);
+}
+
+function saidLast(written: string): string {
+  const last = written.trim().split('\n').at(-1) ?? '';
+  return last === '' ? '' : `; its log ends with: ${last}`;
 }
 
 async function readFrom(log: FileHandle, from: number): Promise<string> {

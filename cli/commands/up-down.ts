@@ -1,14 +1,16 @@
 import { InvalidArgumentError, type Command } from 'commander';
 import { loadClusterConfig } from '../../shared/config/load-cluster-config.js';
-import type { ClusterConfig, ConfiguredNode } from '../../shared/config/cluster-config.js';
+import type { ClusterConfig } from '../../shared/config/cluster-config.js';
 import { nodesOfThisHost } from '../../shared/config/resolve-node-settings.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { daemonName } from '../demo/daemon-process.js';
 import { withHostLock } from '../background/host-lock.js';
+import { withInterrupt } from '../client/interrupt.js';
 import { stateDirectory } from '../../shared/config/state-directory.js';
 import { readRecords, type ProcessRecord } from '../background/process-records.js';
 import { runtime } from '../client/process-runtime.js';
-import { startInBackground, type StartOutcome } from '../background/start-in-background.js';
+import { startAll } from '../background/start-all.js';
+import type { NodeToStart, StartOutcome } from '../background/start-in-background.js';
 import { standardError, standardOutput } from '../../shared/terminal/text-output.js';
 import { stopInBackground, TERMINATE_GRACE_MS, type StopOutcome } from '../background/stop-in-background.js';
 
@@ -32,7 +34,8 @@ export function registerUpCommands(program: Command): void {
     .option('--timeout <seconds>', 'how long a daemon may take to be ready', timeoutSeconds, DEFAULT_TIMEOUT_S)
     .addHelpText(
       'after',
-      '\nDaemons that run already are left alone. A node belongs to this host when its host in cluster.yaml is this\n' +
+      '\nDaemons that run already are left alone. When one cannot be started, or at Ctrl-C, those that this command has started are\n' +
+        'stopped again; one that only takes longer than --timeout goes on. A node belongs to this host when its host in cluster.yaml is this\n' +
         "machine's name or one of its addresses (or is left out). Logs and process records are kept in\n" +
         '$XDG_STATE_HOME/odmoe/CLUSTER (by default ~/.local/state/odmoe/CLUSTER).\n' +
         '\nExamples:\n  odmoe up\n  odmoe up --config /etc/odmoe/cluster.yaml\n  odmoe status\n  odmoe down\n',
@@ -56,34 +59,19 @@ async function up(configPath: string, timeoutMs: number): Promise<void> {
   const nodes = nodesOfThisHost(config);
   if (nodes.length === 0) throw noNodes(config);
   const directory = stateDirectory(config.cluster);
-  await withHostLock(directory, timeoutMs, sayWaiting, () =>
-    startNodes(config, nodes, directory, configPath, timeoutMs),
-  );
-}
-
-async function startNodes(
-  config: ClusterConfig,
-  nodes: readonly ConfiguredNode[],
-  directory: string,
-  configPath: string,
-  timeoutMs: number,
-): Promise<void> {
-  const records = await readRecords(directory, warnUnreadable);
-  standardOutput.write(`cluster ${config.cluster}: logs and process records in ${directory}\n`);
-  const options = { directory, configPath: config.path ?? configPath, timeoutMs };
-  const outcomes = await Promise.all(
-    nodes.map(async (node) => {
-      const outcome = await startInBackground(node, records.get(node.id), options);
-      standardOutput.write(`${describeStart(node, outcome)}\n`);
-      return outcome;
-    }),
-  );
-  const failures = outcomes.flatMap((outcome) => (outcome.kind === 'failed' ? [outcome.error] : []));
-  const [first] = failures;
-  if (first === undefined) return;
-  const rest = failures.length < nodes.length ? '; the others run, `odmoe down` stops them' : '';
-  throw new OdmoeError(first.code, `${failures.length} of ${nodes.length} daemons did not start${rest}`, {
-    cause: first,
+  await withHostLock(directory, timeoutMs, sayWaiting, async () => {
+    const records = await readRecords(directory, warnUnreadable);
+    standardOutput.write(`cluster ${config.cluster}: logs and process records in ${directory}\n`);
+    const options = {
+      ...{ directory, configPath: config.path ?? configPath, timeoutMs, records },
+      onOutcome: (node: NodeToStart, outcome: StartOutcome) => {
+        const text = describeStart(node, outcome);
+        if (text !== null) standardOutput.write(`${text}\n`);
+        if (outcome.kind === 'started') for (const line of outcome.warnings) standardError.write(`odmoe: ${line}\n`);
+      },
+      onStop: (outcome: StopOutcome) => standardOutput.write(`${describeStop(outcome)}\n`),
+    };
+    await withInterrupt((signal) => startAll(nodes, options, signal));
   });
 }
 
@@ -128,7 +116,8 @@ function stopAll(
   );
 }
 
-function describeStart(node: ConfiguredNode, outcome: StartOutcome): string {
+/** Null: there is nothing to say of it. */
+function describeStart(node: NodeToStart, outcome: StartOutcome): string | null {
   switch (outcome.kind) {
     case 'started':
       return `${daemonName(node)} listens on ${outcome.address} (process ${outcome.pid})${servedText(outcome.url)}`;
@@ -136,6 +125,10 @@ function describeStart(node: ConfiguredNode, outcome: StartOutcome): string {
       return `${daemonName(node)} runs already (process ${outcome.pid})`;
     case 'failed':
       return `failed: ${outcome.error.message}`;
+    case 'late':
+      return `late: ${outcome.error.message}`;
+    case 'notAwaited':
+      return null;
   }
 }
 

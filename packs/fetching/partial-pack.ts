@@ -24,7 +24,7 @@ import { FetchJournal } from './fetch-journal.js';
 /** What a directory may become the place of: nothing stands there, an unfinished fetch does, or something else. */
 export type FetchPlace = 'new' | 'begun' | 'other';
 
-/** @throws STORAGE_FAILED when the directory cannot be read */
+/** @throws MODEL_NOT_FOUND where a file stands there; STORAGE_FAILED when the directory cannot be read */
 export async function fetchPlace(directory: string): Promise<FetchPlace> {
   if (await fileExists(join(directory, MANIFEST_FILE))) return 'other';
   let names: string[];
@@ -32,6 +32,10 @@ export async function fetchPlace(directory: string): Promise<FetchPlace> {
     names = await readdir(directory);
   } catch (thrown) {
     if (systemErrorCode(thrown) === 'ENOENT') return 'new';
+    if (systemErrorCode(thrown) === 'ENOTDIR') {
+      const advice = 'give the directory of a pack, or one to fetch into';
+      throw new OdmoeError('MODEL_NOT_FOUND', `${directory}: is no directory; ${advice}`);
+    }
     throw writeFailure(thrown, directory, null);
   }
   if (names.includes(FETCH_JOURNAL_FILE)) return 'begun';

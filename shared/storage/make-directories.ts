@@ -17,14 +17,18 @@ export async function makeDirectories(path: string, mode = 0o777): Promise<void>
   }
 }
 
+/** Whether a directory stands at the path. */
+export async function directoryExists(path: string): Promise<boolean> {
+  return await stat(path).then(
+    (found) => found.isDirectory(),
+    () => false,
+  );
+}
+
 async function makeOne(path: string, mode: number): Promise<void> {
   try {
     await mkdir(path, { mode });
   } catch (thrown) {
-    const isDirectory = await stat(path).then(
-      (found) => found.isDirectory(),
-      () => false,
-    );
-    if (!isDirectory) throw thrown;
+    if (!(await directoryExists(path))) throw thrown;
   }
 }

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
+import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { createServer, type AddressInfo } from 'node:net';
@@ -36,13 +36,7 @@ describe('odmoe up and odmoe down', () => {
     configPath = join(directory, 'cluster.yaml');
     const nodes = [`{ id: head, role: main, port: ${ports[0]} }`];
     nodes.push(`{ id: first, role: worker, port: ${ports[1]} }`, `{ id: second, role: worker, port: ${ports[2]} }`);
-    const lines = [
-      'cluster: up-down-test',
-      `model: ${await packOf('tiny')}`,
-      'discovery: { provider: static }',
-      'nodes:',
-    ];
-    await writeFile(configPath, `${[...lines, ...nodes.map((node) => `  - ${node}`)].join('\n')}\n`);
+    await configure(nodes);
   });
 
   afterEach(async () => {
@@ -50,19 +44,38 @@ describe('odmoe up and odmoe down', () => {
     await rm(directory, { recursive: true, force: true });
   });
 
-  const stateFiles = () => readdir(join(directory, 'odmoe', 'up-down-test'));
+  const stateFiles = () => readdir(join(directory, 'odmoe', 'up-down-test')).catch(() => []);
 
-  async function odmoe(
-    command: string,
-    ...flags: string[]
-  ): Promise<{ status: number; stdout: string; stderr: string }> {
+  async function recordsLeft(): Promise<string[]> {
+    return (await stateFiles()).filter((name) => name.endsWith('.pid')).sort();
+  }
+
+  async function configure(nodes: readonly string[]): Promise<void> {
+    const head = [
+      'cluster: up-down-test',
+      `model: ${await packOf('tiny')}`,
+      'discovery: { provider: static }',
+      'nodes:',
+    ];
+    await writeFile(configPath, `${[...head, ...nodes.map((node) => `  - ${node}`)].join('\n')}\n`);
+  }
+
+  interface Ended {
+    status: number;
+    stdout: string;
+    stderr: string;
+  }
+
+  const odmoe = (command: string, ...flags: string[]): Promise<Ended> => spawnOdmoe(command, ...flags).ended;
+
+  function spawnOdmoe(command: string, ...flags: string[]): { child: ChildProcess; ended: Promise<Ended> } {
     const words = [join(packageRoot(), 'bin', 'odmoe'), command, '--config', configPath, ...flags];
     const child = spawn(process.execPath, words, { env: { ...process.env, XDG_STATE_HOME: directory }, stdio: 'pipe' });
     const result = { stdout: '', stderr: '' };
     child.stdout.on('data', (data: Buffer) => (result.stdout += data.toString()));
     child.stderr.on('data', (data: Buffer) => (result.stderr += data.toString()));
-    const [status] = (await once(child, 'close')) as [number];
-    return { status, ...result };
+    const ended = once(child, 'close').then(([status]) => ({ status: status as number, ...result }));
+    return { child, ended };
   }
 
   it('start this host’s daemons once, and stop them', async () => {
@@ -102,19 +115,76 @@ describe('odmoe up and odmoe down', () => {
     await assert.rejects(fetchStatus(`127.0.0.1:${ports[0]}`, STATUS_TIMEOUT_MS));
   });
 
-  it('tell why a daemon did not start, and leave the others running', async () => {
+  it('tell why a daemon did not start, and stop the others that were started with it', async () => {
     const taken = createServer().listen(ports[2], '127.0.0.1');
     await once(taken, 'listening');
     const up = await odmoe('up');
     taken.close();
     assert.notEqual(up.status, 0);
     assert.match(up.stdout, /failed: worker second ended with status 2; its log says:\n.*cannot listen/);
-    assert.match(up.stderr, /1 of 3 daemons did not start/);
-    assert.deepEqual((await stateFiles()).filter((name) => name.endsWith('.pid')).sort(), ['first.pid', 'head.pid']);
+    assert.match(up.stderr, /none that this command has started runs any more: worker second ended with status 2/);
+    assert.deepEqual(await recordsLeft(), []);
     const second = await odmoe('up');
     assert.equal(second.status, 0, second.stderr);
-    assert.equal(second.stdout.match(/runs already/g)?.length, 2, second.stdout);
+    assert.equal(second.stdout.match(/ listens on /g)?.length, 3, second.stdout);
     assert.match(await readFile(join(directory, 'odmoe', 'up-down-test', 'second.log'), 'utf8'), /cannot listen/);
+  });
+
+  it('leave what ran before, when one that is started beside it fails', async () => {
+    await configure([`{ id: head, role: main, port: ${ports[0]} }`]);
+    assert.equal((await odmoe('up')).status, 0);
+    await configure([
+      `{ id: head, role: main, port: ${ports[0]} }`,
+      `{ id: first, role: worker, port: ${ports[1]} }`,
+      `{ id: second, role: worker, port: ${ports[2]}, model: ${join(directory, 'no', 'such', 'place')} }`,
+    ]);
+    const up = await odmoe('up');
+    assert.equal(up.status, 3, up.stdout);
+    assert.match(up.stderr, /worker second ended with status 2[^]*no\/such does not exist/);
+    assert.deepEqual(await recordsLeft(), ['head.pid']);
+    await fetchStatus(`127.0.0.1:${ports[0]}`, STATUS_TIMEOUT_MS);
+  });
+
+  it('end when main fails, although a worker without a pack would wait for it for ever', async () => {
+    await configure([
+      `{ id: head, role: main, port: ${ports[0]}, model: ${join(directory, 'mistyped')} }`,
+      `{ id: first, role: worker, port: ${ports[1]}, model: ${join(directory, 'to-be-fetched')} }`,
+    ]);
+    const up = await odmoe('up');
+    assert.equal(up.status, 3, up.stdout);
+    assert.match(up.stderr, /main head ended with status 3[^]*MODEL_NOT_FOUND/);
+    assert.deepEqual(await recordsLeft(), []);
+    assert.deepEqual(
+      (await readdir(directory)).filter((name) => name === 'mistyped' || name === 'to-be-fetched'),
+      [],
+      'no directory is made of a name that was mistyped',
+    );
+  });
+
+  it('stop what they have started at Ctrl-C', async () => {
+    await configure([
+      `{ id: far, role: main, host: 192.0.2.1, port: ${ports[0]} }`,
+      `{ id: first, role: worker, port: ${ports[1]}, model: ${join(directory, 'to-be-fetched')} }`,
+    ]);
+    const waiting = spawnOdmoe('up');
+    await waitUntil('the worker is recorded', async () => (await recordsLeft()).includes('first.pid'));
+    waiting.child.kill('SIGINT');
+    const { status, stderr } = await waiting.ended;
+    assert.equal(status, 1);
+    assert.match(stderr, /interrupted while the daemons were starting \[CANCELLED\]/);
+    assert.deepEqual(await recordsLeft(), []);
+  });
+
+  it('leave a daemon that is only late, and say so', async () => {
+    await configure([
+      `{ id: far, role: main, host: 192.0.2.1, port: ${ports[0]} }`,
+      `{ id: first, role: worker, port: ${ports[1]}, model: ${join(directory, 'to-be-fetched')} }`,
+    ]);
+    const { status, stdout, stderr } = await odmoe('up', '--timeout', '3');
+    assert.equal(status, 3, stdout);
+    assert.match(stdout, /late: worker first is not ready after 3 s; it goes on starting/);
+    assert.match(stderr, /1 of 1 daemons are not ready yet/);
+    assert.deepEqual(await recordsLeft(), ['first.pid']);
   });
 
   it('refuse a configuration that gives this host nothing', async () => {

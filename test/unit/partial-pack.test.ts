@@ -234,7 +234,7 @@ describe('a pack that is being fetched', () => {
     writeFileSync(join(setting.directory, 'holiday.jpg'), '');
     assert.equal(await fetchPlace(setting.directory), 'other');
     assert.equal(await fetchPlace(original.directory), 'other');
-    await assert.rejects(fetchPlace(join(setting.directory, 'holiday.jpg')), { code: 'STORAGE_FAILED' });
+    await assert.rejects(fetchPlace(join(setting.directory, 'holiday.jpg')), { code: 'MODEL_NOT_FOUND' });
   });
 
   it('does not call itself whole before it is', async () => {

@@ -1,4 +1,4 @@
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import {
   BecameWholeError,
   fetchPlace,
@@ -11,6 +11,7 @@ import type { NodeEnvironment } from '../../engine/environment/node-environment.
 import type { NodeSettings } from '../../shared/config/node-settings.js';
 import { requireWanted } from '../../shared/daemon/run-daemon.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import { directoryExists } from '../../shared/storage/make-directories.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { Pack } from '../../packs/format/open-pack.js';
 import { LockHeldError } from '../../shared/storage/process-lock.js';
@@ -89,6 +90,7 @@ class PackOpener {
   private async openAsFound(directory: string, main: () => Promise<FoundMain>): Promise<WorkerPack> {
     const { runtime } = this.environment;
     const place = await runtime.outside(() => fetchPlace(directory));
+    if (place === 'new' && directory === this.settings.modelPath) await this.announceNewPlace(directory);
     if (place === 'other') {
       const source = await this.openUndamaged(directory);
       if (source !== null) {
@@ -101,6 +103,22 @@ class PackOpener {
     const { packDigest, name } = partial.pack;
     this.log.info('fetching what is needed of the pack', { directory, model: name, digest: packDigest });
     return { source: partial.pack, partial };
+  }
+
+  /** A name that was mistyped looks like a new place, too: it is said before anything waits, and no folder above it is made. */
+  private async announceNewPlace(directory: string): Promise<void> {
+    const { runtime } = this.environment;
+    if (await runtime.outside(() => directoryExists(directory))) return;
+    const parent = dirname(directory);
+    if (!(await runtime.outside(() => directoryExists(parent)))) {
+      throw new OdmoeError(
+        'CONFIG_INVALID',
+        `the model ${directory} cannot be fetched: ${parent} does not exist; correct the path, make that directory, or leave the model out to fetch into ${this.environment.dataDirectory}`,
+      );
+    }
+    this.log.warn('the directory of the model does not exist: what is needed of the pack of main is fetched into it', {
+      directory,
+    });
   }
 
   private async begin(directory: string, main: FoundMain): Promise<PartialPack> {

@@ -1,0 +1,113 @@
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { daemonName, LOST_CODES } from '../demo/daemon-process.js';
+import { runtime } from '../client/process-runtime.js';
+import { isRunning } from './process-identity.js';
+import type { ProcessRecord } from './process-records.js';
+import { identityOf, startInBackground, type NodeToStart, type StartOutcome } from './start-in-background.js';
+import { stopInBackground, type StopOutcome } from './stop-in-background.js';
+
+/** How often it is looked whether a daemon that ran before still runs. */
+const RUNNING_POLL_MS = 500;
+
+export interface StartAllOptions {
+  directory: string;
+  /** cluster.yaml, as an absolute path. */
+  configPath: string;
+  /** How long a daemon may take to be ready. */
+  timeoutMs: number;
+  /** Of daemons that may run already, by their id. */
+  records: ReadonlyMap<string, ProcessRecord>;
+  onOutcome: (node: NodeToStart, outcome: StartOutcome) => void;
+  onStop: (outcome: StopOutcome) => void;
+}
+
+/**
+ * Starts the daemons together. They may wait for each other, so that one that cannot come would have the others wait for ever: when one
+ * fails, or ends while others are still starting, or the signal aborts, all that this call has started are stopped again. Those that ran
+ * before stay. One that is only late goes on, and so do the others.
+ * @throws the code of the first failure, with what became of the rest; TIMEOUT when daemons are late; CANCELLED
+ */
+export async function startAll(
+  nodes: readonly NodeToStart[],
+  options: StartAllOptions,
+  signal: AbortSignal,
+): Promise<void> {
+  const launched: ProcessRecord[] = [];
+  const unwanted = new AbortController();
+  const ended: OdmoeError[] = [];
+  const failed = (error: OdmoeError): void => {
+    ended.push(error);
+    unwanted.abort();
+  };
+  const cancel = (): void => failed(new OdmoeError('CANCELLED', 'interrupted while the daemons were starting'));
+  signal.addEventListener('abort', cancel);
+  if (signal.aborted) cancel();
+  const { directory, configPath, timeoutMs } = options;
+  const launching = {
+    ...{ directory, configPath, timeoutMs, unwanted: unwanted.signal, onEnd: failed },
+    onLaunch: (record: ProcessRecord) => void launched.push(record),
+  };
+  const allReady = new AbortController();
+  const watching: Promise<void>[] = [];
+  const late: OdmoeError[] = [];
+  await Promise.all(
+    nodes.map(async (node) => {
+      const record = options.records.get(node.id);
+      const outcome = await startInBackground(node, record, launching);
+      options.onOutcome(node, outcome);
+      if (outcome.kind === 'failed') failed(outcome.error);
+      if (outcome.kind === 'late') late.push(outcome.error);
+      if (outcome.kind === 'alreadyRunning' && record !== undefined) {
+        const over = AbortSignal.any([allReady.signal, unwanted.signal]);
+        watching.push(watchRunning(node, record, over, failed));
+      }
+    }),
+  );
+  allReady.abort();
+  await Promise.all(watching);
+  signal.removeEventListener('abort', cancel);
+  const [first] = ended;
+  if (first !== undefined) throw await stopAgain(launched, first, nodes.length, options);
+  const [slow] = late;
+  if (slow !== undefined) {
+    const rest = '; nothing was stopped, and `odmoe down` stops them all; --timeout gives them longer';
+    throw new OdmoeError('TIMEOUT', `${late.length} of ${nodes.length} daemons are not ready yet${rest}`, {
+      cause: slow,
+    });
+  }
+}
+
+/** Tells when a daemon that ran before ends while others start. */
+async function watchRunning(
+  node: NodeToStart,
+  record: ProcessRecord,
+  over: AbortSignal,
+  failed: (error: OdmoeError) => void,
+): Promise<void> {
+  while (!over.aborted) {
+    if (!(await isRunning(identityOf(record)))) {
+      failed(new OdmoeError(LOST_CODES[node.role], `${daemonName(node)}, which ran before, has ended meanwhile`));
+      return;
+    }
+    await runtime.sleep(RUNNING_POLL_MS, over);
+  }
+}
+
+/** Returns the error that says why nothing runs of what was to be started. */
+async function stopAgain(
+  launched: readonly ProcessRecord[],
+  first: OdmoeError,
+  count: number,
+  { directory, onStop }: StartAllOptions,
+): Promise<OdmoeError> {
+  const stopped = await Promise.allSettled(launched.map((record) => stopInBackground(directory, record)));
+  for (const outcome of stopped) {
+    if (outcome.status === 'fulfilled' && outcome.value.kind !== 'wasNotRunning') onStop(outcome.value);
+  }
+  const survivor = stopped.find((outcome) => outcome.status === 'rejected');
+  if (survivor !== undefined) return survivor.reason as OdmoeError;
+  const what = count === 1 ? 'the daemon did not start' : `the ${count} daemons were not all started`;
+  return new OdmoeError(first.code, `${what}, and none that this command has started runs any more: ${first.message}`, {
+    cause: first,
+  });
+}
