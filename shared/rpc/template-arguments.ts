@@ -1,3 +1,4 @@
+import { type ExactJson, readExactJson } from '../json/exact-json.js';
 import { OdmoeError } from '../errors/odmoe-error.js';
 import type { TemplateArgument } from './messages.js';
 
@@ -20,7 +21,7 @@ const NAME_SHOWN_LIMIT = 40;
 const FIELD = 'template_arguments';
 
 /** The values by name, for a chat template. @throws REQUEST_INVALID naming the argument */
-export function templateValues(given: readonly TemplateArgument[]): Record<string, unknown> {
+export function templateValues(given: readonly TemplateArgument[]): Record<string, ExactJson> {
   if (given.length > TEMPLATE_ARGUMENTS_LIMIT) {
     throw invalid(`${given.length} template arguments were given; at most ${TEMPLATE_ARGUMENTS_LIMIT} are taken`);
   }
@@ -30,7 +31,7 @@ export function templateValues(given: readonly TemplateArgument[]): Record<strin
       `template arguments of ${bytes} bytes were given; at most ${TEMPLATE_ARGUMENT_BYTES_LIMIT} are taken`,
     );
   }
-  const values = new Map<string, unknown>();
+  const values = new Map<string, ExactJson>();
   for (const { name, value } of given) {
     const shown = JSON.stringify(name.slice(0, NAME_SHOWN_LIMIT));
     if (!NAME.test(name)) throw invalid(`the template argument ${shown} is not the name of a variable`);
@@ -41,9 +42,9 @@ export function templateValues(given: readonly TemplateArgument[]): Record<strin
   return Object.fromEntries(values);
 }
 
-function parsed(value: string, shown: string): unknown {
+function parsed(value: string, shown: string): ExactJson {
   try {
-    return JSON.parse(value) as unknown;
+    return readExactJson(value);
   } catch (thrown) {
     const reason = thrown instanceof Error ? thrown.message : String(thrown);
     throw new OdmoeError('REQUEST_INVALID', `the value of the template argument ${shown} is not JSON (${reason})`, {

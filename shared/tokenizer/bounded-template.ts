@@ -1,93 +1,412 @@
-import * as jinjaPackage from '@huggingface/jinja';
+import { asNumber, isLarge, largeIntegerFilter, largeIntegerResult, negatedLarge } from './template-numbers.js';
+import { COSTS, TemplateBudget, type TemplateLimits } from './template-budget.js';
+import { type GivenArguments, payForCall, payForDate, payForFilter, payForMethod, sizeOf } from './template-costs.js';
+import { type JsonStyle, jsonText, PLAIN_JSON, pythonText } from './python-text.js';
+import {
+  BooleanValue,
+  IntegerValue,
+  jinja,
+  type JinjaEnvironment,
+  type JinjaNode,
+  type JinjaValue,
+  jinjaValue,
+  KnownNode,
+  ListValue,
+  NullValue,
+  ObjectValue,
+  TextValue,
+  UndefinedValue,
+} from './template-runtime.js';
 import { strftime } from './strftime.js';
 
-/** What is used of @huggingface/jinja, whose own declarations (0.5.11) name modules that TypeScript does not find. */
-interface JinjaEnvironment {
-  set(name: string, value: unknown): unknown;
-}
-interface JinjaInterpreter {
-  run(program: unknown): { value: string };
-  evaluate(statement: unknown, environment: JinjaEnvironment): unknown;
-}
-interface JinjaTemplate {
-  readonly parsed: unknown;
-}
-const jinja = jinjaPackage as unknown as {
-  Environment: new () => JinjaEnvironment;
-  Interpreter: new (environment: JinjaEnvironment) => JinjaInterpreter;
-  Template: new (source: string) => JinjaTemplate;
-};
-
-/** The template has used up its steps. */
-export class TemplateStepsError extends Error {}
-
-/**
- * A Jinja template that may take so many steps and no more. Steps are counted, not time: the same template and values have the same
- * outcome on every machine, however busy it is.
- */
+/** A Jinja template that may take so many steps, and make and read so much, and no more. */
 export class BoundedTemplate {
-  private readonly template: JinjaTemplate;
+  private readonly parsed: JinjaNode;
 
   /** Throws what the parser says of a source that is no template. */
   constructor(source: string) {
-    this.template = new jinja.Template(source);
+    this.parsed = new jinja.Template(source).parsed;
   }
 
-  /** Throws TemplateStepsError after `stepsLimit` steps, and what the template itself raises. `wallMs`: the time that it is told. */
-  render(variables: Record<string, unknown>, stepsLimit: number, wallMs: number): string {
-    const steps = new StepBudget(stepsLimit);
+  /** Throws TemplateLimitError beyond the limits, and what the template itself raises. `wallMs`: the time that it is told. */
+  render(variables: Record<string, unknown>, limits: TemplateLimits, wallMs: number): string {
+    const budget = new TemplateBudget(limits);
     const environment = new jinja.Environment();
-    for (const [name, value] of Object.entries(globalsOf(steps, wallMs))) environment.set(name, value);
-    for (const [name, value] of Object.entries(variables)) environment.set(name, value);
-    return new CountingInterpreter(environment, steps).run(this.template.parsed).value;
+    for (const [name, value] of Object.entries(globalsOf(budget, wallMs))) environment.set(name, value);
+    for (const [name, value] of Object.entries(variables)) environment.setVariable(name, jinjaValue(value));
+    return pythonText(new BoundedInterpreter(environment, budget).run(this.parsed), budget);
   }
 }
 
-class StepBudget {
-  private taken = 0;
+/** Nodes that are statements: what they give is no value that a template prints. */
+const STATEMENTS: ReadonlySet<string> = new Set(['Set', 'Macro', 'Comment', 'Break', 'Continue']);
+/** Statements that give the text of what is inside them, which was paid for there. */
+const BLOCKS: ReadonlySet<string> = new Set(['If', 'For', 'Program']);
+/** Methods of objects, which count before members of the same name where they are called. */
+const OBJECT_METHODS: ReadonlySet<string> = new Set(['get', 'items', 'keys', 'values']);
+const EQUALITIES: ReadonlySet<string> = new Set(['==', '!=']);
+const CONTAINMENTS: ReadonlySet<string> = new Set(['in', 'not in']);
 
-  constructor(private readonly limit: number) {}
+/**
+ * The package's interpreter, with a budget. Operands and arguments are evaluated here, so that what an operation costs is known, and paid
+ * for, before it is done; most operations themselves are the package's. Values are written as Python writes them.
+ */
+class BoundedInterpreter extends jinja.Interpreter {
+  /** Texts that were read once lie in one piece. */
+  private readonly read = new WeakSet<JinjaValue>();
 
-  take(): void {
-    this.taken += 1;
-    if (this.taken > this.limit) throw new TemplateStepsError(`more than ${this.limit} steps`);
-  }
-}
-
-/** Each node of the template that is evaluated is a step. */
-class CountingInterpreter extends jinja.Interpreter {
   constructor(
     environment: JinjaEnvironment,
-    private readonly steps: StepBudget,
+    private readonly budget: TemplateBudget,
   ) {
     super(environment);
   }
 
-  override evaluate(statement: unknown, environment: JinjaEnvironment): unknown {
-    this.steps.take();
-    return super.evaluate(statement, environment);
+  override evaluate(node: JinjaNode | undefined, environment: JinjaEnvironment): JinjaValue {
+    if (node instanceof KnownNode) return node.known;
+    this.budget.step();
+    this.budget.enter();
+    try {
+      // Some filters of the package give nothing for an empty list.
+      return this.evaluateNode(node, environment) ?? new UndefinedValue(undefined);
+    } finally {
+      this.budget.leave();
+    }
+  }
+
+  override evaluateBlock(nodes: readonly JinjaNode[], environment: JinjaEnvironment): JinjaValue {
+    let text = '';
+    for (const node of nodes) {
+      const value = this.evaluate(node, environment);
+      if (STATEMENTS.has(node.type)) continue;
+      const printed = pythonText(value, this.budget);
+      if (!BLOCKS.has(node.type)) this.budget.spend(printed.length * COSTS.character);
+      text += printed;
+    }
+    return new TextValue(text);
+  }
+
+  private evaluateNode(node: JinjaNode | undefined, environment: JinjaEnvironment): JinjaValue | undefined {
+    switch (node?.type) {
+      case 'BinaryExpression':
+        return this.binary(node, environment);
+      case 'UnaryExpression':
+        return this.unary(node, environment);
+      case 'FilterExpression':
+        return this.filter(this.evaluate(childOf(node, 'operand'), environment), node, environment);
+      case 'FilterStatement':
+        return this.filter(this.evaluateBlock(childrenOf(node, 'body'), environment), node, environment);
+      case 'TestExpression':
+        return this.test(node, environment);
+      case 'CallExpression':
+        return this.call(node, environment);
+      case 'MemberExpression':
+        return this.member(node, environment);
+      case 'For':
+        return this.loop(node, environment);
+      case undefined:
+      default:
+        return super.evaluate(node, environment);
+    }
+  }
+
+  private binary(node: JinjaNode, environment: JinjaEnvironment): JinjaValue | undefined {
+    const operator = (node['operator'] as { value: string }).value;
+    const left = this.evaluate(childOf(node, 'left'), environment);
+    if (operator === 'and' || operator === 'or') {
+      const decided = left.__bool__().value === (operator === 'or');
+      return decided ? left : this.evaluate(childOf(node, 'right'), environment);
+    }
+    const right = this.evaluate(childOf(node, 'right'), environment);
+    return (
+      this.joined(operator, left, right) ??
+      largeIntegerResult(operator, left, right) ??
+      this.compared(operator, left, right, (a, b) =>
+        super.evaluate({ ...node, left: new KnownNode(a), right: new KnownNode(b) }, environment),
+      )
+    );
+  }
+
+  /** Texts and lists that are put together or repeated; null: the operation is another. */
+  private joined(operator: string, left: JinjaValue, right: JinjaValue): JinjaValue | null {
+    if (operator === '~' || (operator === '+' && isTextWithValue(left, right))) {
+      const [first, second] = [pythonText(left, this.budget), pythonText(right, this.budget)];
+      // Neither is copied where it is long, until the whole is read.
+      this.budget.spend(Math.min(first.length, second.length) * COSTS.character);
+      return new TextValue(first + second);
+    }
+    if (operator === '+' && left instanceof ListValue && right instanceof ListValue) {
+      this.budget.spend((left.value.length + right.value.length) * COSTS.place);
+      return new ListValue(left.value.concat(right.value));
+    }
+    return operator === '*' && right instanceof IntegerValue ? this.repeated(left, Number(right.value)) : null;
+  }
+
+  private repeated(value: JinjaValue, times: number): JinjaValue | null {
+    const count = Math.max(0, times);
+    const pay = (): void => this.budget.spend((sizeOf(value) * COSTS.place + 1) * count);
+    if (value instanceof TextValue) {
+      pay();
+      return new TextValue(value.value.repeat(count));
+    }
+    if (!(value instanceof ListValue)) return null;
+    pay();
+    const items = value.value;
+    return new ListValue(Array.from({ length: count }, () => items).flat());
+  }
+
+  private compared(
+    operator: string,
+    left: JinjaValue,
+    right: JinjaValue,
+    byPackage: (left: JinjaValue, right: JinjaValue) => JinjaValue | undefined,
+  ): JinjaValue | undefined {
+    if (EQUALITIES.has(operator) && left instanceof TextValue && right instanceof TextValue) {
+      if (left.value.length === right.value.length) this.budget.read(left.value.length);
+    }
+    if (CONTAINMENTS.has(operator)) {
+      this.readText(left);
+      this.budget.read(sizeOf(right));
+      if (left instanceof TextValue && right instanceof ListValue) {
+        const alike = right.value.filter(
+          ({ value }) => typeof value === 'string' && value.length === left.value.length,
+        );
+        this.budget.read(alike.length * left.value.length);
+      }
+    }
+    const isFloat = operator === '/' || operator === '**';
+    return isFloat ? byPackage(asNumber(left), asNumber(right)) : byPackage(left, right);
+  }
+
+  private unary(node: JinjaNode, environment: JinjaEnvironment): JinjaValue | undefined {
+    const argument = this.evaluate(childOf(node, 'argument'), environment);
+    const sign = (node['operator'] as { value: string }).value;
+    if (isLarge(argument) && sign !== 'not') return sign === '-' ? (negatedLarge(argument) ?? argument) : argument;
+    return super.evaluate({ ...node, argument: new KnownNode(argument) }, environment);
+  }
+
+  private test(node: JinjaNode, environment: JinjaEnvironment): JinjaValue | undefined {
+    const operand = this.evaluate(childOf(node, 'operand'), environment);
+    const name = (node['test'] as { value: string }).value;
+    if (name === 'lower' || name === 'upper') this.budget.spend(sizeOf(operand) * COSTS.place);
+    // Whether a large integer is even is told by its last digit.
+    const asked =
+      typeof operand.value === 'bigint' && (name === 'odd' || name === 'even')
+        ? new IntegerValue(Number(operand.value % 2n))
+        : operand;
+    return super.evaluate({ ...node, operand: new KnownNode(asked) }, environment);
+  }
+
+  /** `node`: of an expression or a statement that applies a filter. */
+  private filter(operand: JinjaValue, node: JinjaNode, environment: JinjaEnvironment): JinjaValue | undefined {
+    const filter = childOf(node, 'filter');
+    const isCall = filter.type === 'CallExpression';
+    const name = String((isCall ? childOf(filter, 'callee') : filter)['value']);
+    const nodes = isCall ? this.knownArguments(childrenOf(filter, 'args'), environment) : [];
+    const given = givenArguments(nodes);
+    if (name === 'tojson') return new TextValue(jsonText(operand, jsonStyleOf(given), this.budget));
+    if (name === 'string') return new TextValue(pythonText(operand, this.budget));
+    if (name === 'join' && operand instanceof ListValue) return this.joinedList(operand.value, given);
+    const large = largeIntegerFilter(name, operand);
+    if (large !== null) return large;
+    this.readText(operand);
+    payForFilter(name, operand, given, this.budget);
+    const applied = isCall ? { ...filter, args: nodes } : filter;
+    return super.evaluate({ type: 'FilterExpression', operand: new KnownNode(operand), filter: applied }, environment);
+  }
+
+  private joinedList(items: readonly JinjaValue[], { positional, named }: GivenArguments): JinjaValue {
+    const separator = positional[0] ?? named.get('d') ?? named.get('separator') ?? new TextValue('');
+    if (!(separator instanceof TextValue)) throw new Error('separator must be a string');
+    const attribute = positional[1] ?? named.get('attribute');
+    const joined = items.map((item) => {
+      const value = attribute instanceof TextValue ? memberOf(item, attribute.value) : item;
+      const text = pythonText(value, this.budget);
+      this.budget.spend(text.length + separator.value.length + COSTS.place);
+      return text;
+    });
+    return new TextValue(joined.join(separator.value));
+  }
+
+  private call(node: JinjaNode, environment: JinjaEnvironment): JinjaValue | undefined {
+    const nodes = this.knownArguments(childrenOf(node, 'args'), environment);
+    const given = givenArguments(nodes);
+    payForCall(given.positional, this.budget);
+    payForCall([...given.named.values()], this.budget);
+    const callee = childOf(node, 'callee');
+    if (callee.type !== 'MemberExpression' || callee['computed'] === true) {
+      return super.evaluate({ ...node, args: nodes }, environment);
+    }
+    const object = this.evaluate(childOf(callee, 'object'), environment);
+    const name = String(childOf(callee, 'property')['value']);
+    let called: JinjaNode = { ...callee, object: new KnownNode(object) };
+    if (object instanceof TextValue) {
+      this.readText(object);
+      payForMethod(name, object.value, given, this.budget);
+    } else if (object.value instanceof Map) {
+      if (name !== 'get') this.budget.spend((object.value as Map<string, unknown>).size * COSTS.member * 2);
+      const method = object instanceof ObjectValue && OBJECT_METHODS.has(name) ? object.builtins.get(name) : undefined;
+      if (method !== undefined) called = new KnownNode(method);
+    }
+    return super.evaluate({ ...node, args: nodes, callee: called }, environment);
+  }
+
+  private member(node: JinjaNode, environment: JinjaEnvironment): JinjaValue | undefined {
+    const object = this.evaluate(childOf(node, 'object'), environment);
+    this.readText(object);
+    const property = childOf(node, 'property');
+    if (property.type !== 'SliceExpression') {
+      return super.evaluate({ ...node, object: new KnownNode(object) }, environment);
+    }
+    const [start, stop, step] = ['start', 'stop', 'step'].map((name) =>
+      this.evaluate(property[name] as JinjaNode | undefined, environment),
+    );
+    const piece = object instanceof TextValue ? this.pieceOf(object.value, start, stop, step) : null;
+    if (piece !== null) return piece;
+    // The package makes a list of a text's characters first.
+    this.budget.spend(sizeOf(object) * (object instanceof TextValue ? COSTS.listedCharacter : COSTS.place));
+    const slice = { ...property, start: known(start), stop: known(stop), step: known(step) };
+    return super.evaluate({ ...node, object: new KnownNode(object), property: slice }, environment);
+  }
+
+  /** A piece of a text whose characters all have one unit; null: the package must take it apart. */
+  private pieceOf(text: string, start?: JinjaValue, stop?: JinjaValue, step?: JinjaValue): JinjaValue | null {
+    const [from, to, by] = [start?.value, stop?.value, step?.value];
+    const isPlain =
+      (by === undefined || by === 1) && [from, to].every((at) => at === undefined || Number.isInteger(at));
+    this.budget.read(text.length);
+    if (!isPlain || SURROGATE.test(text)) return null;
+    const piece = text.slice(from as number | undefined, to as number | undefined);
+    this.budget.spend(piece.length * COSTS.character);
+    return new TextValue(piece);
+  }
+
+  private loop(node: JinjaNode, environment: JinjaEnvironment): JinjaValue | undefined {
+    const iterable = childOf(node, 'iterable');
+    const selected = iterable.type === 'SelectExpression';
+    const items = this.evaluate(selected ? childOf(iterable, 'lhs') : iterable, environment);
+    this.budget.spend(sizeOf(items) * COSTS.turn);
+    const over = selected ? { ...iterable, lhs: known(items) } : known(items);
+    return super.evaluate({ ...node, iterable: over }, environment);
+  }
+
+  /** The arguments with their values; texts that stand in the template stay, since some filters of the package look at them. */
+  private knownArguments(nodes: readonly JinjaNode[], environment: JinjaEnvironment): JinjaNode[] {
+    return nodes.map((node) => {
+      if (node.type === 'StringLiteral') return node;
+      const member = ARGUMENT_MEMBERS.get(node.type);
+      if (member === undefined) return known(this.evaluate(node, environment));
+      const value = this.evaluate(childOf(node, member), environment);
+      this.budget.spend(sizeOf(value) * COSTS.place);
+      return { ...node, [member]: known(value) };
+    });
+  }
+
+  /** The first reading of a text that was put together copies it into one piece. */
+  private readText(value: JinjaValue): void {
+    if (!(value instanceof TextValue) || this.read.has(value)) return;
+    this.budget.read(value.value.length);
+    this.read.add(value);
   }
 }
 
-/** What a template finds beside its variables, as Template.render of the package gives it; a range costs a step a number. */
-function globalsOf(steps: StepBudget, wallMs: number): Record<string, unknown> {
+/** Half of a character that has two units. */
+const SURROGATE = /[\ud800-\udfff]/;
+
+/** Where arguments that are no plain expression hold their value. */
+const ARGUMENT_MEMBERS: ReadonlyMap<string, string> = new Map([
+  ['KeywordArgumentExpression', 'value'],
+  ['SpreadExpression', 'argument'],
+  ['KeywordSpreadExpression', 'argument'],
+]);
+
+function givenArguments(nodes: readonly JinjaNode[]): GivenArguments {
+  const positional: JinjaValue[] = [];
+  const named = new Map<string, JinjaValue>();
+  for (const node of nodes) {
+    if (node instanceof KnownNode) positional.push(node.known);
+    else if (node.type === 'StringLiteral') positional.push(new TextValue(String(node['value'])));
+    else {
+      const value = childOf(node, ARGUMENT_MEMBERS.get(node.type) ?? '');
+      if (!(value instanceof KnownNode)) continue;
+      if (node.type === 'KeywordArgumentExpression') named.set(String(childOf(node, 'key')['value']), value.known);
+      else if (value.known instanceof ListValue) for (const item of value.known.value) positional.push(item);
+      else if (value.known instanceof ObjectValue) for (const [key, item] of value.known.value) named.set(key, item);
+    }
+  }
+  return { positional, named };
+}
+
+function jsonStyleOf({ named }: GivenArguments): JsonStyle {
+  const indent = named.get('indent') ?? new NullValue(null);
+  const ensureAscii = named.get('ensure_ascii') ?? new BooleanValue(false);
+  const sortKeys = named.get('sort_keys') ?? new BooleanValue(false);
+  const separators = named.get('separators') ?? new NullValue(null);
+  if (!(indent instanceof IntegerValue || indent instanceof NullValue)) throw new Error('indent must be a number');
+  if (!(ensureAscii instanceof BooleanValue)) throw new Error('ensure_ascii must be a boolean');
+  if (!(sortKeys instanceof BooleanValue)) throw new Error('sort_keys must be a boolean');
+  return {
+    indent: indent instanceof IntegerValue ? Number(indent.value) : PLAIN_JSON.indent,
+    ensureAscii: ensureAscii.value,
+    sortKeys: sortKeys.value,
+    separators: separators instanceof NullValue ? null : separatorsOf(separators),
+  };
+}
+
+function separatorsOf(given: JinjaValue): [string, string] {
+  const [between, afterKey, ...more] = given instanceof ListValue ? given.value : [];
+  if (between instanceof TextValue && afterKey instanceof TextValue && more.length === 0) {
+    return [between.value, afterKey.value];
+  }
+  throw new Error('separators must be two strings');
+}
+
+function memberOf(item: JinjaValue, name: string): JinjaValue {
+  const member = item.value instanceof Map ? (item.value as Map<string, JinjaValue>).get(name) : undefined;
+  return member ?? new UndefinedValue(undefined);
+}
+
+/** One is a text, and the other is something: Python adds texts only, the package takes any value. */
+function isTextWithValue(left: JinjaValue, right: JinjaValue): boolean {
+  const has = (value: JinjaValue): boolean => !(value instanceof UndefinedValue || value instanceof NullValue);
+  return (left instanceof TextValue || right instanceof TextValue) && has(left) && has(right);
+}
+
+function known(value: JinjaValue | undefined): KnownNode {
+  return new KnownNode(value ?? new UndefinedValue(undefined));
+}
+
+function childOf(node: JinjaNode, member: string): JinjaNode {
+  return node[member] as JinjaNode;
+}
+
+function childrenOf(node: JinjaNode, member: string): readonly JinjaNode[] {
+  return (node[member] ?? []) as readonly JinjaNode[];
+}
+
+/** What a template finds beside its variables, as Template.render of the package gives it. */
+function globalsOf(budget: TemplateBudget, wallMs: number): Record<string, unknown> {
   return {
     ...{ true: true, false: false, none: null, True: true, False: false, None: null },
     raise_exception: (message: string) => {
       throw new Error(message);
     },
-    range: (first: number, second?: number, third?: number) => rangeOf(first, second, third, steps),
-    strftime_now: (format: string) => strftime(wallMs, format),
+    range: (first: number, second?: number, third?: number) => rangeOf(first, second, third, budget),
+    strftime_now: (format: string) => {
+      payForDate(format, budget);
+      return strftime(wallMs, format);
+    },
   };
 }
 
 /** Python's range. */
-function rangeOf(first: number, second: number | undefined, step = 1, steps: StepBudget): number[] {
+function rangeOf(first: number, second: number | undefined, step = 1, budget: TemplateBudget): number[] {
   if (step === 0) throw new Error('range() step must not be zero');
   const [start, stop] = second === undefined ? [0, first] : [first, second];
   const numbers: number[] = [];
   for (let number = start; step > 0 ? number < stop : number > stop; number += step) {
-    steps.take();
+    budget.step();
+    budget.spend(COSTS.member);
     numbers.push(number);
   }
   return numbers;

@@ -2,7 +2,8 @@ import { z } from 'zod';
 import { OdmoeError } from '../errors/odmoe-error.js';
 import type { ChatMessage } from '../rpc/messages.js';
 import type { ChatContext } from './tokenizer.js';
-import { BoundedTemplate, TemplateStepsError } from './bounded-template.js';
+import { BoundedTemplate } from './bounded-template.js';
+import { TemplateLimitError, type TemplateLimits } from './template-budget.js';
 import { chooseCallForm, templateMessages, type CallForm } from './template-messages.js';
 
 export interface ChatTemplate {
@@ -26,6 +27,15 @@ const configSchema = z.looseObject({ chat_template: chatTemplateSchema.nullish()
  */
 const RENDER_STEPS = 1_000_000;
 const RENDER_STEPS_PER_MESSAGE = 2000;
+/**
+ * What a template may make and read (TemplateLimits.work): some, and more for each message and each character that it is given. A template
+ * that doubles texts or lists would fill the memory in few steps. What it holds at once is at most some bytes for each of these.
+ */
+const RENDER_WORK = 16 * 1024 * 1024;
+const RENDER_WORK_PER_MESSAGE = 16 * 1024;
+const RENDER_WORK_PER_CHARACTER = 16;
+/** A template's own words of what it does not take are shown up to here. */
+const REASON_LENGTH_LIMIT = 1000;
 
 /** Stands behind a message that is gone on with, and shows where the prompt is cut. Some templates know it from transformers. */
 const CONTINUE_MARK = 'CONTINUE_FINAL_MESSAGE_TAG ';
@@ -79,23 +89,43 @@ class TemplateRenderer {
   }
 
   private apply(messages: readonly ChatMessage[], { values, wallMs }: ChatContext, generation: boolean): string {
-    const stepsLimit = RENDER_STEPS + messages.length * RENDER_STEPS_PER_MESSAGE;
+    const limits = limitsFor(messages, values);
     const variables = { tools: null, documents: null, ...this.tokens, ...values };
     const render = (shown: readonly object[]): string =>
-      this.template.render({ ...variables, messages: shown, add_generation_prompt: generation }, stepsLimit, wallMs);
+      this.template.render({ ...variables, messages: shown, add_generation_prompt: generation }, limits, wallMs);
     try {
       if (messages.some(({ toolCalls = [] }) => toolCalls.length > 0)) {
         this.callForm ??= chooseCallForm(this.source, render);
       }
       return render(templateMessages(messages, this.source, this.callForm));
     } catch (thrown) {
-      if (thrown instanceof TemplateStepsError) throw endless(this.directory, stepsLimit, messages.length);
+      if (thrown instanceof TemplateLimitError) throw endless(this.directory, thrown.message, messages.length);
       const reason = thrown instanceof Error ? thrown.message : String(thrown);
-      throw new OdmoeError('REQUEST_INVALID', `the model's chat template does not take these messages: ${reason}`, {
+      const shown = reason.slice(0, REASON_LENGTH_LIMIT);
+      throw new OdmoeError('REQUEST_INVALID', `the model's chat template does not take these messages: ${shown}`, {
         cause: thrown,
       });
     }
   }
+}
+
+function limitsFor(messages: readonly ChatMessage[], values: Readonly<Record<string, unknown>>): TemplateLimits {
+  return {
+    steps: RENDER_STEPS + messages.length * RENDER_STEPS_PER_MESSAGE,
+    work:
+      RENDER_WORK +
+      messages.length * RENDER_WORK_PER_MESSAGE +
+      (charactersOf(messages) + charactersOf(values)) * RENDER_WORK_PER_CHARACTER,
+  };
+}
+
+/** Characters of all texts in a value; anything else counts as one. */
+function charactersOf(value: unknown): number {
+  if (typeof value === 'string') return value.length + 1;
+  if (typeof value !== 'object' || value === null) return 1;
+  if (value instanceof Map) return charactersOf([...(value as Map<unknown, unknown>)]);
+  const members: unknown[] = Array.isArray(value) ? value : Object.values(value);
+  return members.reduce((sum: number, member) => sum + charactersOf(member), 1);
 }
 
 function notContinued(reason: string): OdmoeError {
@@ -106,10 +136,10 @@ function notContinued(reason: string): OdmoeError {
   );
 }
 
-function endless(directory: string, stepsLimit: number, messages: number): OdmoeError {
+function endless(directory: string, limit: string, messages: number): OdmoeError {
   return new OdmoeError(
     'TOKENIZER_INVALID',
-    `the chat template of ${directory} had not ended after ${stepsLimit} steps for ${messages} messages; correct it, or send ` +
+    `the chat template of ${directory} had not ended after ${limit}, for ${messages} messages; correct it, or send ` +
       'plain text (--raw)',
   );
 }

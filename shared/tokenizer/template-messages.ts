@@ -1,3 +1,4 @@
+import { tryExactJson } from '../json/exact-json.js';
 import type { ChatMessage } from '../rpc/messages.js';
 
 /** How a template takes calls: the arguments as an object or as JSON, and what stands for a content that is not there. */
@@ -31,9 +32,12 @@ export function chooseCallForm(source: string, render: (messages: readonly objec
   const works = (form: CallForm): boolean => {
     try {
       const text = render(templateMessages([PROBE_ASKED, PROBE_CALLED], source, form));
-      // Arguments that were JSON already, and were made JSON once more, have quotes with backslashes.
+      // Arguments that were JSON already, and were made JSON once more, have quotes with backslashes. An object that is printed as it is
+      // looks like Python's, and a content that is not there like its None.
+      const wrong = [`\\"${PROBE_MARK}`, `'${PROBE_MARK}key': `, 'None'];
       return (
-        ['name', 'key', 'value'].every((part) => text.includes(PROBE_MARK + part)) && !text.includes(`\\"${PROBE_MARK}`)
+        ['name', 'key', 'value'].every((part) => text.includes(PROBE_MARK + part)) &&
+        !wrong.some((sign) => text.includes(sign))
       );
     } catch {
       return false;
@@ -71,11 +75,8 @@ function templateCall(call: NonNullable<ChatMessage['toolCalls']>[number], form:
   };
 }
 
-/** Arguments that are no JSON stay as they are. */
+/** With all their digits, and in their order. Arguments that are no JSON stay as they are. */
 function parsedArguments(text: string): unknown {
-  try {
-    return JSON.parse(text) as unknown;
-  } catch {
-    return text;
-  }
+  const parsed = tryExactJson(text);
+  return parsed === null ? text : parsed.value;
 }

@@ -10,6 +10,7 @@ import {
 import { MessageBody, MessageStream } from '../../main-node/http/anthropic/message-answer.js';
 import { chatOf, readCountTokensBody, readMessagesBody } from '../../main-node/http/anthropic/messages-request.js';
 import type { AnswerParser, AnswerPiece } from '../../main-node/http/conversation/chat-request.js';
+import { jsonWithTexts } from '../../shared/json/json-text.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { ERROR_KINDS, type ErrorCode } from '../../shared/errors/registry.js';
 import type { GenerateReply } from '../../shared/rpc/messages.js';
@@ -236,7 +237,7 @@ describe("events of Anthropic's streams", () => {
         const maker = new BlockEvents();
         const events = [...pieces.flatMap((piece) => maker.of([piece])), ...maker.finish()];
         const blocks: AnswerBlock[] = answerBlocks(pieces);
-        assert.deepEqual(blocksFrom(events), blocks);
+        assert.deepEqual(blocksFrom(events), JSON.parse(jsonWithTexts(blocks)));
       }),
     );
   });

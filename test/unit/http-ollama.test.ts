@@ -6,6 +6,7 @@ import { requireTaggedModel, taggedName } from '../../main-node/http/ollama/mode
 import { answerOptions } from '../../main-node/http/ollama/options.js';
 import { readChatBody, readGenerateBody } from '../../main-node/http/ollama/request-fields.js';
 import { plainAnswer } from '../../main-node/http/ollama/plain-answer.js';
+import { JsonText } from '../../shared/json/json-text.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { ServedModel } from '../../main-node/http/door-context.js';
 import { ollamaDialect } from '../../main-node/http/ollama/ollama-dialect.js';
@@ -167,7 +168,7 @@ describe("Ollama's answers", () => {
       { kind: 'toolArguments', index: 1, text: '{"cut' },
     ]);
     assert.deepEqual(joinedParts([...second, ...maker.finish()]).toolCalls, [
-      { id: 'a', function: { index: 0, name: 'weather', arguments: { city: 'Rome' } } },
+      { id: 'a', function: { index: 0, name: 'weather', arguments: new JsonText('{"city": "Rome"}') } },
     ]);
   });
 

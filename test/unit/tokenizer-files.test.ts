@@ -103,7 +103,9 @@ describe('reading a tokenizer from files', () => {
       `{% for ${variable} in range(100000) %}${body}{% endfor %}`;
     await writeConfig({ chat_template: loop('a', loop('b', loop('c', '{% set d = c %}'))) });
     const tokenizer = await loadTokenizer(directory);
-    await refusal('TOKENIZER_INVALID', /had not ended after 1002000 steps/, () => tokenizer.renderChat(hello, PLAIN));
+    await refusal('TOKENIZER_INVALID', /had not ended after making and reading texts and lists of \d+ characters/, () =>
+      tokenizer.renderChat(hello, PLAIN),
+    );
   });
 
   it('ends a template whose numbers would fill the memory', async () => {

@@ -1,5 +1,6 @@
 import { OdmoeError } from '../../../shared/errors/odmoe-error.js';
 import type { ChatMessage, ToolCall } from '../../../shared/rpc/messages.js';
+import { writtenJson } from '../requests/written-json.js';
 import type { ContentBlock, MessageParameter, TextParameter } from './messages-schema.js';
 
 /** A block with its place in the request, for errors. */
@@ -63,7 +64,7 @@ function assistantMessage({ blocks }: Turn, toolNames: Map<string, string>): Cha
     if (block.type === 'text') content += block.text;
     else if (block.type === 'thinking') reasoningContent += block.thinking;
     else if (block.type === 'tool_use') {
-      toolCalls.push({ id: block.id, name: block.name, arguments: JSON.stringify(block.input) });
+      toolCalls.push({ id: block.id, name: block.name, arguments: writtenJson(block.input) });
       toolNames.set(block.id, block.name);
     } else throw misplaced(block.type, field, 'assistant');
   }

@@ -1,3 +1,5 @@
+import { isJson } from '../../../shared/json/is-json.js';
+import { JsonText } from '../../../shared/json/json-text.js';
 import type { AnswerEnd, TokenCounts } from '../answer/answer-reader.js';
 import type { AnswerPiece } from '../conversation/chat-request.js';
 
@@ -129,15 +131,10 @@ export function answerBlocks(pieces: readonly AnswerPiece[]): AnswerBlock[] {
       last.input = input;
     }
   }
-  return blocks.map((block) => (block.type === 'tool_use' ? { ...block, input: parsedArguments(block.input) } : block));
+  return blocks.map((block) => (block.type === 'tool_use' ? { ...block, input: givenInput(block.input) } : block));
 }
 
 /** The arguments of a call as they are; what the end of an answer has cut off is no JSON, and has no value. */
-function parsedArguments(text: unknown): unknown {
-  if (typeof text !== 'string') return {};
-  try {
-    return JSON.parse(text) as unknown;
-  } catch {
-    return {};
-  }
+function givenInput(text: unknown): unknown {
+  return typeof text === 'string' && isJson(text) ? new JsonText(text) : {};
 }

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { jsonObject } from '../fields/json-object.js';
 
 /** A wrong type is shown up to here. */
 const TYPE_SHOWN_LIMIT = 40;
@@ -17,7 +18,7 @@ const toolUseBlock = z.strictObject({
   type: z.literal('tool_use'),
   id: z.string().min(1),
   name: z.string().min(1),
-  input: z.record(z.string(), z.unknown()),
+  input: jsonObject,
   cache_control,
   caller: z.unknown().optional(),
 });
@@ -57,7 +58,7 @@ const toolSchema = z.strictObject({
   type: z.literal('custom', { error: 'only tools of the type custom are supported' }).nullish(),
   name: z.string().min(1),
   description: z.string().nullish(),
-  input_schema: z.record(z.string(), z.unknown()),
+  input_schema: jsonObject,
   cache_control,
   /** How its arguments are streamed. */
   eager_input_streaming: z.boolean().nullish(),

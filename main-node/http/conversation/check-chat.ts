@@ -1,5 +1,6 @@
 import { OdmoeError } from '../../../shared/errors/odmoe-error.js';
 import { TEMPLATE_ARGUMENT_BYTES_LIMIT } from '../../../shared/rpc/template-arguments.js';
+import { toolJson } from './plain-messages.js';
 import type { ChatRequest } from './chat-request.js';
 
 /** Most functions of one request. */
@@ -20,7 +21,7 @@ function checkTools({ tools }: ChatRequest): void {
   if (tools.length > TOOLS_LIMIT) {
     throw invalid('tools', `${tools.length} tools were given; at most ${TOOLS_LIMIT} are taken`);
   }
-  const bytes = Buffer.byteLength(JSON.stringify(tools));
+  const bytes = tools.reduce((sum, tool) => sum + Buffer.byteLength(toolJson(tool)), 0);
   if (bytes > TOOLS_LIMIT_BYTES) {
     throw invalid('tools', `tools of ${bytes} bytes were given; at most ${TOOLS_LIMIT_BYTES} are taken`);
   }

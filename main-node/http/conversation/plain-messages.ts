@@ -2,6 +2,7 @@ import type { ChatMessage } from '../../../shared/rpc/messages.js';
 import type { CallSyntax } from './call-syntax.js';
 import type { ChatTool } from './chat-request.js';
 import type { TemplateAbilities } from './template-abilities.js';
+import { writtenJson } from '../requests/written-json.js';
 import { writeCall } from './write-call.js';
 
 /** Calls, and results of tools, as the text of messages where the template writes none itself. */
@@ -45,8 +46,14 @@ export function withDescribedTools(
   return [{ role: 'system', content: description }, ...messages];
 }
 
+/** A function as OpenAI has it, its parameters as the client wrote them. */
+export function toolJson({ name, description, parameters }: ChatTool): string {
+  const head = JSON.stringify({ name, description });
+  return `${head.slice(0, -1)},"parameters":${writtenJson(parameters)}}`;
+}
+
 function describeTools(tools: readonly ChatTool[], syntax: CallSyntax): string {
-  const lines = tools.map(({ name, description, parameters }) => JSON.stringify({ name, description, parameters }));
+  const lines = tools.map(toolJson);
   return [
     'These functions can be called. Each line is the JSON of one: its name, what it does, and the JSON schema of its arguments.',
     ...lines,

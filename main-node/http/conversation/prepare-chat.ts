@@ -9,7 +9,7 @@ import { type ChatRequest, type ChatTool, type PrepareChat, schemaOf } from './c
 import { checkChat } from './check-chat.js';
 import { detectStyle, hasSpecialMarkers, type ChatStyle } from './detect-style.js';
 import { afterThinking, callForms, jsonForms, type ThinkingState } from './forced-format.js';
-import { plainMessages, withDescribedTools } from './plain-messages.js';
+import { plainMessages, toolJson, withDescribedTools } from './plain-messages.js';
 import { templateAbilities, type TemplateAbilities } from './template-abilities.js';
 import { canThink, thinkingArguments } from './thinking-choice.js';
 
@@ -114,11 +114,8 @@ function promptMessages(model: ChatModel, given: readonly ChatMessage[], tools: 
 
 /** As OpenAI has them, which is what templates take. */
 function toolsArgument(tools: readonly ChatTool[]): TemplateArgument {
-  const functions = tools.map(({ name, description, parameters }) => ({
-    type: 'function',
-    function: { name, description, parameters },
-  }));
-  return { name: 'tools', value: JSON.stringify(functions) };
+  const functions = tools.map((tool) => `{"type":"function","function":${toolJson(tool)}}`);
+  return { name: 'tools', value: `[${functions.join(',')}]` };
 }
 
 /** What the whole answer must be; null: anything. */

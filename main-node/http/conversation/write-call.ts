@@ -1,3 +1,4 @@
+import { type JsonMember, jsonMembers } from '../../../shared/json/exact-json.js';
 import type { CallSyntax } from './call-syntax.js';
 import { literalKey } from './read-literal-call.js';
 
@@ -14,16 +15,15 @@ export function writeCall({ section, call, body }: CallSyntax, name: string, arg
       return `${begin}${body.prefix}${name}${body.numbered ? ':0' : ''}${body.between}${written}${body.after}${end}`;
     case 'keyed': {
       const line = body.ownLines ? '\n' : '';
-      const values = membersOf(written).map(([key, value]) => {
-        const text = typeof value === 'string' ? value : JSON.stringify(value);
+      const values = membersOf(written).map(({ key, value, text: json }) => {
+        const text = typeof value === 'string' ? value : json;
         return `${body.key.begin}${key}${body.key.end}${body.value.begin}${line}${text}${line}${body.value.end}`;
       });
       return `${begin}${body.name.begin}${name}${body.name.end}${values.join('')}${body.after}${end}`;
     }
     case 'literal': {
-      const values = membersOf(written).map(([key, value]) => {
-        const text =
-          typeof value === 'string' && body.quote !== '"' ? body.quote + value + body.quote : JSON.stringify(value);
+      const values = membersOf(written).map(({ key, value, text: json }) => {
+        const text = typeof value === 'string' && body.quote !== '"' ? body.quote + value + body.quote : json;
         return `${literalKey(key)}${body.assign}${text}`;
       });
       const { arguments: around } = body;
@@ -33,11 +33,6 @@ export function writeCall({ section, call, body }: CallSyntax, name: string, arg
 }
 
 /** Of arguments that are no object nothing can be written argument by argument. */
-function membersOf(args: string): [string, unknown][] {
-  try {
-    const value: unknown = JSON.parse(args);
-    return Object.entries(typeof value === 'object' && value !== null ? value : {});
-  } catch {
-    return [];
-  }
+function membersOf(args: string): JsonMember[] {
+  return jsonMembers(args) ?? [];
 }

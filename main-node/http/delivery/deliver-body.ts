@@ -1,4 +1,5 @@
 import { toOdmoeError } from '../../../shared/errors/odmoe-error.js';
+import { jsonWithTexts } from '../../../shared/json/json-text.js';
 import type { Timer } from '../../../shared/runtime/runtime.js';
 import { ClientLine } from './client-line.js';
 import type { DeliverySetting } from './delivery-limits.js';
@@ -21,7 +22,7 @@ export function createDeliverBody(setting: DeliverySetting): DeliverBody {
     };
     sign = runtime.after(limits.bodyHeadersMs, giveSign);
     try {
-      const body = JSON.stringify(await make(line.signal, line.watch));
+      const body = jsonWithTexts(await make(line.signal, line.watch));
       sign.cancel();
       if (line.hasBegun) await line.end(body);
       else if (line.signal.aborted) reply.hijack();

@@ -1,10 +1,12 @@
+import { jsonMembers } from '../../../shared/json/exact-json.js';
+import { JsonText } from '../../../shared/json/json-text.js';
 import type { AnswerPiece } from '../conversation/chat-request.js';
 import type { ChatLogprob } from '../answer/logprob-entries.js';
 
 /** A call of a tool as Ollama tells it: whole, with its arguments as an object. */
 export interface OllamaToolCall {
   id: string;
-  function: { index: number; name: string; arguments: unknown };
+  function: { index: number; name: string; arguments: JsonText };
 }
 
 /** A part of an answer, or all of it. */
@@ -126,13 +128,9 @@ export class PartMaker {
   }
 }
 
-function argumentsOf(text: string): object | null {
-  try {
-    const value: unknown = JSON.parse(text === '' ? '{}' : text);
-    return typeof value === 'object' ? value : null;
-  } catch {
-    return null;
-  }
+function argumentsOf(text: string): JsonText | null {
+  const written = text === '' ? '{}' : text;
+  return jsonMembers(written) === null ? null : new JsonText(written);
 }
 
 /** Parts as one. */

@@ -2,6 +2,7 @@ import type { ChatMessage, TemplateArgument, ToolCall } from '../../../shared/rp
 import type { ChatRequest, ResponseFormat } from '../conversation/chat-request.js';
 import { effortArguments } from '../conversation/reasoning-effort.js';
 import { invalidField } from '../fields/field-table.js';
+import { writtenJson } from '../requests/written-json.js';
 import type { ChatFields, GenerateFields, MessageParameter } from './request-fields.js';
 
 /** The conversation that /api/chat is to continue. `template`: the source of the model's chat template. Throws REQUEST_INVALID. */
@@ -68,7 +69,7 @@ function conversationOf(messages: readonly MessageParameter[]): ChatMessage[] {
     const toolCalls = (tool_calls ?? []).map((call): ToolCall => ({
       id: call.id ?? `call_${(calls += 1)}`,
       name: call.function.name,
-      arguments: JSON.stringify(call.function.arguments ?? {}),
+      arguments: writtenJson(call.function.arguments ?? {}),
     }));
     open.push(...toolCalls);
     return {

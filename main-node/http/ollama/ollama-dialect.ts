@@ -1,3 +1,4 @@
+import { jsonWithTexts } from '../../../shared/json/json-text.js';
 import type { Dialect } from '../delivery/dialect.js';
 import type { OdmoeError } from '../../../shared/errors/odmoe-error.js';
 import type { Runtime } from '../../../shared/runtime/runtime.js';
@@ -12,7 +13,7 @@ interface Clocked {
 
 /** A line of a stream. */
 export function lineOf(value: object): string {
-  return `${JSON.stringify(value)}\n`;
+  return `${jsonWithTexts(value)}\n`;
 }
 
 export function answerHead({ model, runtime }: Clocked): AnswerHead {

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { LOGPROBS_RANGE } from '../../../shared/rpc/generate-validation.js';
 import { type FieldTable, fieldReader, type Fields } from '../fields/field-table.js';
+import { jsonObject } from '../fields/json-object.js';
 import { numberWithin } from '../fields/sampling-fields.js';
 
 const toolCallSchema = z.strictObject({
@@ -9,7 +10,7 @@ const toolCallSchema = z.strictObject({
   function: z.strictObject({
     index: z.int().nullish(),
     name: z.string().min(1),
-    arguments: z.record(z.string(), z.unknown()).nullish(),
+    arguments: jsonObject.nullish(),
   }),
 });
 
@@ -31,7 +32,7 @@ const toolSchema = z.strictObject({
     name: z.string().min(1),
     type: z.literal('function').nullish(),
     description: z.string().nullish(),
-    parameters: z.record(z.string(), z.unknown()).nullish(),
+    parameters: jsonObject.nullish(),
   }),
 });
 

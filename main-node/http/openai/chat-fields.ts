@@ -1,9 +1,12 @@
 import { z } from 'zod';
+import { jsonMembers } from '../../../shared/json/exact-json.js';
 import type { ChatRequest } from '../conversation/chat-request.js';
 import { effortArguments } from '../conversation/reasoning-effort.js';
 import { chatMessagesFrom, messagesField } from './chat-messages.js';
 import { responseFormatField, responseFormatFrom, TOOL_FIELDS, toolChoiceFrom, toolsFrom } from './chat-tools.js';
+import { writtenJson } from '../requests/written-json.js';
 import { fieldReader, invalidField, type Fields, type FieldTable } from '../fields/field-table.js';
+import { jsonObject } from '../fields/json-object.js';
 import { ALL_ROOM, numberWithin, SAMPLING_FIELDS } from '../fields/sampling-fields.js';
 
 /** Most answers to one prompt. */
@@ -105,10 +108,7 @@ export const CHAT_FIELDS = {
     ),
     ...TOOL_FIELDS,
     response_format: responseFormatField,
-    chat_template_kwargs: z
-      .record(z.string(), z.unknown())
-      .optional()
-      .describe('variables of the chat template, such as `enable_thinking`'),
+    chat_template_kwargs: jsonObject.optional().describe('variables of the chat template, such as `enable_thinking`'),
     reasoning_effort: z
       .enum(REASONING_EFFORTS)
       .optional()
@@ -176,7 +176,7 @@ export function templateWishes(
   templateSource: string | null,
   field: string,
 ): Pick<ChatRequest, 'templateArguments' | 'thinking'> {
-  const given = Object.entries(variables ?? {}).map(([name, value]) => ({ name, value: JSON.stringify(value) }));
+  const given = (jsonMembers(writtenJson(variables ?? {})) ?? []).map(({ key, text }) => ({ name: key, value: text }));
   if (effort === undefined || effort === null) return { templateArguments: given, thinking: null };
   if (effort === 'none') return { templateArguments: given, thinking: false };
   const ofEffort = effortArguments(effort, templateSource);

@@ -1,9 +1,10 @@
 import { z } from 'zod';
+import { jsonObject } from '../fields/json-object.js';
 import type { ChatTool, ResponseFormat, ToolChoice } from '../conversation/chat-request.js';
 
 export const ONLY_FUNCTIONS = "only tools of the type 'function' are supported";
 /** A JSON schema: what it may hold is checked where the answer's format is made of it. */
-export const schemaObject = z.record(z.string(), z.unknown());
+export const schemaObject = jsonObject;
 
 /** What a request says of a function. Names are judged as those of any client's tools (check-chat). */
 export const FUNCTION_FIELDS = {

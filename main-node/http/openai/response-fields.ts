@@ -13,6 +13,7 @@ import {
 import { FUNCTION_FIELDS, ONLY_FUNCTIONS, schemaObject, toolOf } from './chat-tools.js';
 import { fieldReader, type Fields, type FieldTable } from '../fields/field-table.js';
 import { inputField, responseMessages } from './response-input.js';
+import { jsonObject } from '../fields/json-object.js';
 import { SAMPLING_FIELDS } from '../fields/sampling-fields.js';
 
 const tool = z.strictObject({
@@ -84,7 +85,7 @@ export const RESPONSE_FIELDS = {
       .optional()
       .describe(`\`${LOGPROBS_INCLUDED}\``),
     top_logprobs: topLogprobsField.describe('alternatives of each token, where log-probabilities are included'),
-    chat_template_kwargs: z.record(z.string(), z.unknown()).optional().describe('variables of the chat template'),
+    chat_template_kwargs: jsonObject.optional().describe('variables of the chat template'),
     metadata: z.record(z.string(), z.unknown()).optional().describe('comes back with the answer, and changes nothing'),
   },
   ignored: IGNORED_FIELDS.filter((name) => name !== 'metadata'),

@@ -1,5 +1,6 @@
 import { OdmoeError } from '../../../shared/errors/odmoe-error.js';
 import { describePlace, findJsonFault } from './json-fault.js';
+import { keepWrittenJson } from './written-json.js';
 
 /** The Content-Encoding of what is not compressed. */
 const IDENTITY = 'identity';
@@ -15,6 +16,12 @@ export function requirePlain(encoding = IDENTITY): void {
 export function parseBody(bytes: Uint8Array): unknown {
   const text = decode(bytes);
   if (text.trim() === '') return undefined;
+  const body = parse(text);
+  keepWrittenJson(text, body);
+  return body;
+}
+
+function parse(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {

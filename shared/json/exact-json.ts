@@ -1,0 +1,222 @@
+/**
+ * JSON as Python reads it: numbers keep all their digits, a number with a point stays one, and members keep their order. JSON.parse rounds
+ * large integers, makes 1.0 into 1, and moves keys that are digits to the front.
+ */
+
+/** Most lists and objects within one another. */
+const DEPTH_LIMIT = 512;
+/** Most digits of an integer, as in Python: making more of them takes time that grows with their square. */
+const INTEGER_DIGITS_LIMIT = 4300;
+
+/** A number that was written with a point or an exponent. */
+export class JsonFloat {
+  constructor(readonly value: number) {}
+}
+
+/** A value with nothing lost. A `number` is an integer; those that it cannot hold are a `bigint`. */
+export type ExactJson = null | boolean | string | number | bigint | JsonFloat | ExactJson[] | Map<string, ExactJson>;
+
+/** A member of an object, with the text of its value as it was written. */
+export interface JsonMember {
+  key: string;
+  text: string;
+  value: ExactJson;
+}
+
+const NUMBER = /-?(?:0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?/y;
+const SPACE = /[ \t\n\r]*/y;
+const CONTROL = /[\u0000-\u001f]/;
+const WORDS: readonly [string, ExactJson][] = [
+  ['null', null],
+  ['true', true],
+  ['false', false],
+];
+
+/** Of equal keys the last value counts, at the place of the first. Throws SyntaxError. */
+export function readExactJson(text: string): ExactJson {
+  return new JsonReader(text).whole();
+}
+
+/** As readExactJson; what is no JSON is null. */
+export function tryExactJson(text: string): { value: ExactJson } | null {
+  try {
+    return { value: readExactJson(text) };
+  } catch (thrown) {
+    if (thrown instanceof SyntaxError) return null;
+    throw thrown;
+  }
+}
+
+/** The members of an object with the texts of their values; null: the text is no JSON object. Of equal keys the last value counts. */
+export function jsonMembers(text: string): JsonMember[] | null {
+  try {
+    const members = new Map<string, JsonMember>();
+    new JsonReader(text).wholeObject((key, value, written) => members.set(key, { key, text: written, value }));
+    return [...members.values()];
+  } catch (thrown) {
+    if (thrown instanceof SyntaxError) return null;
+    throw thrown;
+  }
+}
+
+/** An integer of so many digits as Python has it. Throws SyntaxError where it has too many. */
+export function exactInteger(digits: string): number | bigint {
+  const number = Number(digits);
+  // Python has no negative zero among its integers.
+  if (Number.isSafeInteger(number)) return number === 0 ? 0 : number;
+  if (digits.length > INTEGER_DIGITS_LIMIT) {
+    throw new SyntaxError(`an integer has ${digits.length} digits; at most ${INTEGER_DIGITS_LIMIT} are taken`);
+  }
+  return BigInt(digits);
+}
+
+class JsonReader {
+  private at = 0;
+  private depth = 0;
+
+  constructor(private readonly text: string) {}
+
+  whole(): ExactJson {
+    const value = this.value();
+    this.end();
+    return value;
+  }
+
+  wholeObject(take: (key: string, value: ExactJson, written: string) => void): void {
+    this.space();
+    this.expect('{');
+    this.members(take);
+    this.end();
+  }
+
+  private end(): void {
+    this.space();
+    if (this.at < this.text.length) throw this.fault();
+  }
+
+  private value(): ExactJson {
+    this.space();
+    switch (this.text[this.at]) {
+      case '"':
+        return this.string();
+      case '{':
+        return this.object();
+      case '[':
+        return this.list();
+      case undefined:
+      default:
+        return this.wordOrNumber();
+    }
+  }
+
+  private object(): Map<string, ExactJson> {
+    const members = new Map<string, ExactJson>();
+    this.at += 1;
+    this.members((key, value) => members.set(key, value));
+    return members;
+  }
+
+  /** The rest of an object whose brace is taken. */
+  private members(take: (key: string, value: ExactJson, written: string) => void): void {
+    this.enter();
+    this.space();
+    if (this.takes('}')) return this.leave();
+    do {
+      this.space();
+      const key = this.string();
+      this.space();
+      this.expect(':');
+      this.space();
+      const start = this.at;
+      const value = this.value();
+      take(key, value, this.text.slice(start, this.at));
+      this.space();
+    } while (this.takes(','));
+    this.expect('}');
+    this.leave();
+  }
+
+  private list(): ExactJson[] {
+    const items: ExactJson[] = [];
+    this.at += 1;
+    this.enter();
+    this.space();
+    if (!this.takes(']')) {
+      do {
+        items.push(this.value());
+        this.space();
+      } while (this.takes(','));
+      this.expect(']');
+    }
+    this.leave();
+    return items;
+  }
+
+  private string(): string {
+    const start = this.at;
+    this.expect('"');
+    let hasEscape = false;
+    for (;;) {
+      const character = this.text[this.at];
+      if (character === undefined) throw this.fault();
+      this.at += 1;
+      if (character === '"') break;
+      if (character === '\\') {
+        hasEscape = true;
+        this.at += 1;
+      }
+    }
+    const written = this.text.slice(start, this.at);
+    if (hasEscape) return JSON.parse(written) as string;
+    if (CONTROL.test(written)) throw this.fault();
+    return written.slice(1, -1);
+  }
+
+  private wordOrNumber(): ExactJson {
+    NUMBER.lastIndex = this.at;
+    const found = NUMBER.exec(this.text);
+    if (found === null) {
+      const word = WORDS.find(([name]) => this.text.startsWith(name, this.at));
+      if (word === undefined) throw this.fault();
+      this.at += word[0].length;
+      return word[1];
+    }
+    const [written, fraction, exponent] = found;
+    this.at += written.length;
+    if (fraction !== undefined || exponent !== undefined) return new JsonFloat(Number(written));
+    return exactInteger(written);
+  }
+
+  private enter(): void {
+    this.depth += 1;
+    if (this.depth > DEPTH_LIMIT) {
+      throw new SyntaxError(`more than ${DEPTH_LIMIT} lists and objects stand within one another`);
+    }
+  }
+
+  private leave(): void {
+    this.depth -= 1;
+  }
+
+  private space(): void {
+    SPACE.lastIndex = this.at;
+    SPACE.test(this.text);
+    this.at = SPACE.lastIndex;
+  }
+
+  private takes(character: string): boolean {
+    if (this.text[this.at] !== character) return false;
+    this.at += 1;
+    return true;
+  }
+
+  private expect(character: string): void {
+    if (!this.takes(character)) throw this.fault();
+  }
+
+  private fault(): SyntaxError {
+    return new SyntaxError(
+      this.at >= this.text.length ? 'it ends too early' : `it is wrong at its character ${this.at + 1}`,
+    );
+  }
+}

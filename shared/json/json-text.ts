@@ -1,0 +1,21 @@
+/** A value of an answer that is told by its own text: numbers and the order of members stay as they were written. */
+export class JsonText {
+  /** `text`: one JSON value. */
+  constructor(private readonly text: string) {}
+
+  /** In one line: between the parts of a JSON value a line break is a space like any other, and in its strings there are none. */
+  get line(): string {
+    return this.text.replace(/[\r\n]+/g, ' ');
+  }
+}
+
+/** JSON.stringify for values of plain objects and lists that may hold JsonText. */
+export function jsonWithTexts(value: unknown): string {
+  if (value instanceof JsonText) return value.line;
+  if (Array.isArray(value)) return `[${value.map((item) => jsonWithTexts(item ?? null)).join(',')}]`;
+  if (typeof value !== 'object' || value === null) return JSON.stringify(value);
+  const members = Object.entries(value)
+    .filter(([, member]) => member !== undefined)
+    .map(([key, member]) => `${JSON.stringify(key)}:${jsonWithTexts(member)}`);
+  return `{${members.join(',')}}`;
+}

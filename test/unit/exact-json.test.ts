@@ -1,0 +1,100 @@
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import { type ExactJson, JsonFloat, jsonMembers, readExactJson, tryExactJson } from '../../shared/json/exact-json.js';
+import { isJson } from '../../shared/json/is-json.js';
+import { JsonText, jsonWithTexts } from '../../shared/json/json-text.js';
+import { plainJson } from './plain-json.js';
+
+describe('JSON that is read with nothing lost', () => {
+  it('is what JSON.parse makes of it, but for numbers and order', () => {
+    fc.assert(
+      fc.property(fc.jsonValue({ maxDepth: 5 }), fc.constantFrom(0, 1, '\t'), (value, indent) => {
+        const text = JSON.stringify(value, null, indent);
+        assert.deepEqual(plainJson(readExactJson(text)), JSON.parse(text));
+      }),
+    );
+  });
+
+  it('is refused where JSON.parse refuses it', () => {
+    const pieces = [
+      '{',
+      '}',
+      '[',
+      ']',
+      ',',
+      ':',
+      '"',
+      '\\',
+      '"a"',
+      '1',
+      '01',
+      '-',
+      '.5',
+      '1e',
+      '1.',
+      ' ',
+      '\n',
+      'null',
+      'nul',
+    ];
+    fc.assert(
+      fc.property(fc.array(fc.constantFrom(...pieces, '\u0001', '\\u00e', '+1', 'NaN', "'a'", '\ufeff')), (parts) => {
+        const text = parts.join('');
+        assert.equal(tryExactJson(text) !== null, isJson(text), JSON.stringify(text));
+        assert.equal(jsonMembers(text) !== null, isJson(text) && /^\s*\{/.test(text), JSON.stringify(text));
+      }),
+    );
+  });
+
+  it('has numbers as Python has them', () => {
+    const numbers: [string, ExactJson][] = [
+      ['12345678901234567890', 12345678901234567890n],
+      ['-9007199254740993', -9007199254740993n],
+      ['9007199254740991', 9007199254740991],
+      ['-0', 0],
+      ['1.0', new JsonFloat(1)],
+      ['1E5', new JsonFloat(100_000)],
+      ['-0.0', new JsonFloat(-0)],
+      ['1e400', new JsonFloat(Infinity)],
+    ];
+    for (const [text, value] of numbers) assert.deepEqual(readExactJson(text), value, text);
+    assert.throws(() => readExactJson('1'.repeat(5000)), /5000 digits/);
+  });
+
+  it('has members in the order in which they were written, the last of equal ones in the place of the first', () => {
+    const value = readExactJson('{"10": 1, "2": 2, "a": 3, "10": 4, "__proto__": 5}');
+    assert.ok(value instanceof Map);
+    assert.deepEqual([...value], [['10', 4], ['2', 2], ['a', 3], ['__proto__', 5]]); // prettier-ignore
+  });
+
+  it('tells the texts of members as they were written', () => {
+    const members = jsonMembers(' {"b": 1.0 , "1": {"x" : [1e3]}, "b": "\\u0041"} ');
+    assert.deepEqual(
+      members?.map(({ key, text }) => [key, text]),
+      [
+        ['b', '"\\u0041"'],
+        ['1', '{"x" : [1e3]}'],
+      ],
+    );
+  });
+
+  it('is refused where lists stand within one another without end', () => {
+    assert.throws(() => readExactJson('['.repeat(100_000) + ']'.repeat(100_000)), /more than 512 lists/);
+  });
+});
+
+describe('JSON with texts in it', () => {
+  it('is that of JSON.stringify where there are none', () => {
+    fc.assert(
+      fc.property(fc.jsonValue({ maxDepth: 4 }), (value) => {
+        const given = { value, list: [undefined, value], left: undefined };
+        assert.equal(jsonWithTexts(given), JSON.stringify(given));
+      }),
+    );
+  });
+
+  it('has them as they are, in one line', () => {
+    const text = new JsonText('{"10": 1.0,\r\n "2": 12345678901234567890}');
+    assert.equal(jsonWithTexts([{ input: text }]), '[{"input":{"10": 1.0,  "2": 12345678901234567890}}]');
+  });
+});

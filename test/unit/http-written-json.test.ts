@@ -1,0 +1,100 @@
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import { answerBlocks } from '../../main-node/http/anthropic/message-events.js';
+import { chatOf as anthropicChat, readMessagesBody } from '../../main-node/http/anthropic/messages-request.js';
+import type { AnswerPiece } from '../../main-node/http/conversation/chat-request.js';
+import { createPrepareChat } from '../../main-node/http/conversation/prepare-chat.js';
+import { joinedParts, PartMaker } from '../../main-node/http/ollama/answer-lines.js';
+import { chatOf as ollamaChat } from '../../main-node/http/ollama/conversation.js';
+import { readChatBody as readOllamaBody } from '../../main-node/http/ollama/request-fields.js';
+import { chatRequestFrom, readChatFields } from '../../main-node/http/openai/chat-fields.js';
+import { parseBody } from '../../main-node/http/requests/parse-body.js';
+import { writtenJson } from '../../main-node/http/requests/written-json.js';
+import { jsonWithTexts } from '../../shared/json/json-text.js';
+import { templateTokenizer } from './template-tokenizer.js';
+
+/** What JSON.parse and JSON.stringify would change: digits, points, exponents, order, keys that are there twice. */
+const WRITTEN = '{"id":12345678901234567890,"10":1,"2":[1.0,1e3,-0],"a":{"enum":[0.10]},"10":2}';
+
+function parsed(text: string): unknown {
+  return parseBody(Buffer.from(text));
+}
+
+describe('objects of requests that are put into prompts', () => {
+  it('are found with the text that their client wrote, without its spaces', () => {
+    const value = fc.jsonValue({ maxDepth: 3 }).map((given) => JSON.stringify(given, null, 1));
+    const key = fc.constantFrom('input', 'arguments', 'x', 'input_schema', '"', '\\', '');
+    fc.assert(
+      fc.property(fc.array(fc.tuple(key, value), { maxLength: 6 }), value, (members, other) => {
+        const object = `{ ${members.map(([name, text]) => `${JSON.stringify(name)} :\n${text}`).join(' , ')} }`;
+        const body = parsed(
+          `{"list": [${other}, {"input": ${object}, "y": ${other}}], "parameters": {"input": ${object}}}`,
+        );
+        const { list, parameters } = body as { list: [unknown, { input: object }]; parameters: object };
+        const compact = members.map(([name, text]) => `${JSON.stringify(name)}:${JSON.stringify(JSON.parse(text))}`);
+        const expected = `{${compact.join(',')}}`;
+        if (members.length > 0) assert.equal(writtenJson(list[1].input), expected);
+        assert.equal(writtenJson(parameters), `{"input":${expected}}`);
+      }),
+    );
+  });
+
+  it('are as JSON.stringify has them where no client wrote them', () => {
+    assert.equal(writtenJson({ a: [1, ' b '] }), '{"a":[1," b "]}');
+  });
+
+  it("are Anthropic's inputs and schemas", () => {
+    const body = parsed(`{"model": "m", "max_tokens": 1,
+      "tools": [{"name": "f", "input_schema": ${WRITTEN}}],
+      "messages": [{"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": ${WRITTEN}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "R"}]}]}`);
+    const { messages, tools } = anthropicChat(readMessagesBody(body), null);
+    assert.equal(messages[1]?.toolCalls?.[0]?.arguments, WRITTEN);
+    assert.equal(writtenJson(tools[0]?.parameters ?? {}), WRITTEN);
+  });
+
+  it("are Ollama's arguments and parameters", () => {
+    const body =
+      parsed(`{"model": "m", "tools": [{"type": "function", "function": {"name": "f", "parameters": ${WRITTEN}}}],
+      "messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": ${WRITTEN}}}]}]}`);
+    const { messages, tools } = ollamaChat(readOllamaBody(body), null);
+    assert.equal(messages[0]?.toolCalls?.[0]?.arguments, WRITTEN);
+    assert.equal(writtenJson(tools[0]?.parameters ?? {}), WRITTEN);
+  });
+
+  it("are OpenAI's parameters and variables of the template, in the prompt with all their digits and in their order", () => {
+    const body =
+      parsed(`{"model": "m", "messages": [{"role": "user", "content": "Hi"}], "chat_template_kwargs": {"v": ${WRITTEN}, "n": 1.0},
+      "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": ${WRITTEN}}}}]}`);
+    const source =
+      '{% for t in tools or [] %}<tool_call>{{ t | tojson }}{% endfor %}{{ v }} {{ n }}{% for m in messages %}{{ m.content }}{% endfor %}';
+    const chat = chatRequestFrom(readChatFields(body), source);
+    const { templateArguments = [] } = createPrepareChat(templateTokenizer(source))(chat).request;
+    const byName = new Map(templateArguments.map(({ name, value }) => [name, value]));
+    assert.equal(byName.get('v'), WRITTEN);
+    assert.equal(byName.get('n'), '1.0');
+    assert.ok(
+      byName.get('tools')?.includes(`"parameters":{"type":"object","properties":${WRITTEN}}`),
+      byName.get('tools'),
+    );
+  });
+});
+
+describe('arguments that a model wrote', () => {
+  const pieces: AnswerPiece[] = [
+    { kind: 'toolCall', index: 0, id: 'c', name: 'f' },
+    { kind: 'toolArguments', index: 0, text: WRITTEN.slice(0, 20) },
+    { kind: 'toolArguments', index: 0, text: WRITTEN.slice(20) },
+  ];
+
+  it("reach Anthropic's clients as they are", () => {
+    assert.equal(jsonWithTexts(answerBlocks(pieces)), `[{"type":"tool_use","id":"c","name":"f","input":${WRITTEN}}]`);
+  });
+
+  it("reach Ollama's clients as they are", () => {
+    const maker = new PartMaker();
+    const { toolCalls } = joinedParts([...maker.of(pieces), ...maker.finish()]);
+    assert.equal(jsonWithTexts(toolCalls), `[{"id":"c","function":{"index":0,"name":"f","arguments":${WRITTEN}}}]`);
+  });
+});

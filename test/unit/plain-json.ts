@@ -1,0 +1,10 @@
+import { type ExactJson, JsonFloat } from '../../shared/json/exact-json.js';
+
+/** What JSON.parse would have made of the same text. */
+export function plainJson(value: ExactJson): unknown {
+  if (value instanceof JsonFloat) return value.value;
+  if (typeof value === 'bigint') return Number(value);
+  if (Array.isArray(value)) return value.map(plainJson);
+  if (!(value instanceof Map)) return value;
+  return Object.fromEntries([...value].map(([key, member]) => [key, plainJson(member)]));
+}
