@@ -1,6 +1,7 @@
 import { join, resolve } from 'node:path';
 import { OdmoeError } from '../shared/errors/odmoe-error.js';
 import { openCheckpoint, type Checkpoint } from '../shared/checkpoint/checkpoint.js';
+import { refuseForeignWeights } from '../shared/checkpoint/weight-files.js';
 import { fileExists } from '../shared/model/read-file.js';
 import { isPackDirectory, openPack, type Pack } from './format/open-pack.js';
 
@@ -12,6 +13,7 @@ export async function openModelSource(directory: string): Promise<Pack | Checkpo
   const absolute = resolve(directory);
   if (await isPackDirectory(absolute)) return openPack(absolute);
   if (await fileExists(join(absolute, 'config.json'))) return openCheckpoint(absolute);
+  await refuseForeignWeights(absolute);
   throw new OdmoeError(
     'MODEL_NOT_FOUND',
     `${absolute}: no model; give a pack (made by "odmoe pack") or a Hugging Face checkpoint with its config.json`,

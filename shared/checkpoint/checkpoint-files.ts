@@ -4,9 +4,8 @@ import { OdmoeError } from '../errors/odmoe-error.js';
 import { fileExists, readJsonFile } from '../model/read-file.js';
 import { CHECKPOINT_FILE_ERRORS, readSafetensorsFile, type SafetensorsFile } from '../model/safetensors-file.js';
 import type { SafetensorsTensor } from '../model/safetensors-header.js';
+import { INDEX_FILE, listFiles, refuseStrayFiles, SINGLE_FILE, withoutWeights } from './weight-files.js';
 
-const SINGLE_FILE = 'model.safetensors';
-const INDEX_FILE = 'model.safetensors.index.json';
 const INDEX_LIMIT_BYTES = 256 * 1024 * 1024;
 
 const indexSchema = z.looseObject({ weight_map: z.record(z.string(), z.string()) });
@@ -22,23 +21,24 @@ export interface CheckpointFiles {
 }
 
 /**
- * Reads the headers of a checkpoint's safetensors files: model.safetensors, or the shards of model.safetensors.index.json. `gone`: what
- * is known of files, by name, that are not there any more.
- * @throws MODEL_NOT_FOUND, MODEL_CORRUPT, STORAGE_FAILED
+ * Reads the headers of a checkpoint's safetensors files: model.safetensors, or the shards of model.safetensors.index.json; others must
+ * not be there. `gone`: what is known of files, by name, that are not there any more.
+ * @throws MODEL_NOT_FOUND, MODEL_CORRUPT, MODEL_UNSUPPORTED, STORAGE_FAILED
  */
 export async function readCheckpointFiles(
   directory: string,
   gone: ReadonlyMap<string, SafetensorsFile> = new Map(),
 ): Promise<CheckpointFiles> {
   const indexPath = join(directory, INDEX_FILE);
-  if (await fileExists(indexPath)) return readShards(directory, indexPath, gone);
-  const path = join(directory, SINGLE_FILE);
-  if (!gone.has(SINGLE_FILE) && !(await fileExists(path))) {
-    throw new OdmoeError(
-      'MODEL_NOT_FOUND',
-      `${directory}: neither ${SINGLE_FILE} nor ${INDEX_FILE}; ${CHECKPOINT_FILE_ERRORS.remedy} (safetensors, not .bin)`,
-    );
+  const present = await listFiles(directory);
+  if (await fileExists(indexPath)) {
+    const shards = await readShards(directory, indexPath, gone);
+    refuseStrayFiles(directory, present, new Set([INDEX_FILE, ...shards.files.map(({ path }) => basename(path))]));
+    return shards;
   }
+  const path = join(directory, SINGLE_FILE);
+  if (!gone.has(SINGLE_FILE) && !(await fileExists(path))) throw withoutWeights(directory, present);
+  refuseStrayFiles(directory, present, new Set([SINGLE_FILE]));
   const file = gone.get(SINGLE_FILE) ?? (await readSafetensorsFile(path));
   return { files: [file], tensors: new Map([...file.tensors].map(([name, tensor]) => [name, { ...tensor, path }])) };
 }

@@ -13,6 +13,7 @@ import {
   WEIGHT_DTYPES,
 } from '../model/weight-dtype.js';
 import type { CheckpointTensor } from './checkpoint-files.js';
+import { foreignDtype, foreignInstead, foreignShape } from './stored-forms.js';
 
 /** A tensor that the model needs, found and checked. */
 export interface ModelTensor {
@@ -41,14 +42,14 @@ export class TensorFinder {
     if (tensor.dtype === 'F8_E4M3' && this.config.quantization === 'fp8' && this.mayBeQuantized(place)) {
       return { name, place, source: this.fp8Source(expected, tensor, size) };
     }
-    if (!isWeightDtype(tensor.dtype)) throw unsupportedDtype(tensor, WEIGHT_DTYPES);
+    if (!isWeightDtype(tensor.dtype)) throw foreignDtype(tensor, WEIGHT_DTYPES);
     return { name, place, source: valueSource(expected, tensor, plainSplit(tensor.dtype), size) };
   }
 
   /** Biases of experts are vectors: one row. */
   findBias(expected: ExpectedTensor): TensorSource {
     const tensor = this.take(expected.name, expected.dimensions);
-    if (!isWeightDtype(tensor.dtype)) throw unsupportedDtype(tensor, WEIGHT_DTYPES);
+    if (!isWeightDtype(tensor.dtype)) throw foreignDtype(tensor, WEIGHT_DTYPES);
     const columns = sizeOf(expected.place, this.config.shape).rows;
     return valueSource(expected, tensor, plainSplit(tensor.dtype), { rows: 1, columns });
   }
@@ -59,14 +60,11 @@ export class TensorFinder {
 
   private take(name: string, dimensions: readonly number[]): CheckpointTensor {
     const tensor = this.found.get(name);
-    if (tensor === undefined) {
-      throw new OdmoeError(
-        'MODEL_CORRUPT',
-        `${this.directory}: tensor ${name} of shape [${dimensions.join(', ')}] is missing; ${CHECKPOINT_FILE_ERRORS.remedy}`,
-      );
-    }
+    if (tensor === undefined) throw this.missing(name, dimensions);
     const { shape } = tensor;
     if (shape.length !== dimensions.length || shape.some((size, axis) => size !== dimensions[axis])) {
+      const foreign = foreignShape(tensor, dimensions);
+      if (foreign !== null) throw foreign;
       throw new OdmoeError(
         'MODEL_CORRUPT',
         `${tensor.path}: tensor ${name} has shape [${shape.join(', ')}], expected [${dimensions.join(', ')}] by config.json; ` +
@@ -77,12 +75,26 @@ export class TensorFinder {
     return tensor;
   }
 
+  /** Of a tensor that is not there under its name: it may be there in another form. */
+  private missing(name: string, dimensions: readonly number[]): OdmoeError {
+    const foreign = foreignInstead(name, this.found, this.directory);
+    if (foreign !== null) return foreign;
+    const isHead = name === this.config.layout.dense({ role: 'lmHead', layer: 0 }).name;
+    const remedy = isHead
+      ? 'by config.json the embeddings are not tied: set tie_word_embeddings to true if they are the head too, else '
+      : '';
+    return new OdmoeError(
+      'MODEL_CORRUPT',
+      `${this.directory}: tensor ${name} of shape [${dimensions.join(', ')}] is missing; ${remedy}${CHECKPOINT_FILE_ERRORS.remedy}`,
+    );
+  }
+
   /** Weights as E4M3, and a scale for each block of 128 x 128 of the stored matrix. */
   private fp8Source(expected: ExpectedTensor, weights: CheckpointTensor, size: MatrixSize): TensorSource {
     const matrix = matrixOf(expected.dimensions);
     const blocks = [matrix.rows, matrix.columns].map((length) => Math.ceil(length / FP8_BLOCK_COLUMNS));
     const scales = this.take(`${expected.name}_scale_inv`, blocks);
-    if (scales.dtype !== 'F32') throw unsupportedDtype(scales, ['F32']);
+    if (scales.dtype !== 'F32') throw foreignDtype(scales, ['F32']);
     // A transposed matrix does not keep blocks of columns within a row: its values are made FP32.
     const split = expected.slice?.transposed === true ? 'none-fp32' : 'fp8';
     const stored = { storedSplit: 'fp8', scaleBlockRows: FP8_BLOCK_COLUMNS } as const;
@@ -103,7 +115,7 @@ export class TensorFinder {
     const scaleDimensions = [...dimensions.slice(0, -1), blockCount];
     const blocks = this.take(`${name}_blocks`, [...scaleDimensions, MXFP4_BLOCK_COLUMNS / 2]);
     const scales = this.take(`${name}_scales`, scaleDimensions);
-    for (const tensor of [blocks, scales]) if (tensor.dtype !== 'U8') throw unsupportedDtype(tensor, ['U8']);
+    for (const tensor of [blocks, scales]) if (tensor.dtype !== 'U8') throw foreignDtype(tensor, ['U8']);
     const view = viewOf(expected, { storedSplit: 'mxfp4', scaleBlockRows: 1 });
     return { ...size, split: 'mxfp4', chunks: [chunkOf(blocks, 0), chunkOf(scales, 1)], view };
   }
@@ -149,12 +161,4 @@ function matrixOf(dimensions: readonly number[]): MatrixSize {
 
 function chunkOf({ path, offsetBytes, sizeBytes }: CheckpointTensor, plane: number): ChunkLocation {
   return { plane, path, offsetBytes, storedBytes: sizeBytes, plainBytes: sizeBytes, codec: 'raw', crc32c: null };
-}
-
-function unsupportedDtype(tensor: CheckpointTensor, supported: readonly string[]): OdmoeError {
-  return new OdmoeError(
-    'MODEL_UNSUPPORTED',
-    `${tensor.path}: tensor ${tensor.name} has dtype ${tensor.dtype}, supported are ${supported.join(', ')}; ` +
-      'use the original checkpoint',
-  );
 }

@@ -1,8 +1,8 @@
 import { realpath } from 'node:fs/promises';
-import { basename, dirname } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { OdmoeError } from '../errors/odmoe-error.js';
 import type { ModelConfig, ModelFamily } from '../model/model-family.js';
-import { readFailure } from '../model/read-file.js';
+import { fileExists, readFailure } from '../model/read-file.js';
 import { CHECKPOINT_FILE_ERRORS, type SafetensorsFile } from '../model/safetensors-file.js';
 import { SourceTable } from '../model/source-table.js';
 import type { ModelSource } from '../model/tensor-source.js';
@@ -11,7 +11,11 @@ import { type CheckpointFiles, readCheckpointFiles } from './checkpoint-files.js
 import { type ModelTensor, TensorFinder } from './checkpoint-tensors.js';
 import { expectedTensors } from './expected-tensors.js';
 import { readExpertBiases } from './expert-biases.js';
+import { guessingTensors } from './guessing-layers.js';
 import { readModelConfig, type ReadOptions } from './model-config.js';
+import { chooseLayout, refuseForeignForms } from './stored-forms.js';
+import { refuseOtherHead } from './tied-head.js';
+import { refuseForeignWeights } from './weight-files.js';
 
 /** A Hugging Face checkpoint, opened and checked; no weight has been read but biases of experts. */
 export interface Checkpoint extends ModelSource {
@@ -48,8 +52,12 @@ export async function openCheckpoint(directory: string, options?: Partial<OpenOp
   const absolute = await realpath(directory).catch((thrown: unknown) => {
     throw readFailure(thrown, directory, { ...CHECKPOINT_FILE_ERRORS, remedy: 'give the directory of a model' });
   });
-  const { family, config } = await readModelConfig(absolute, { longContext });
+  if (!(await fileExists(join(absolute, 'config.json')))) await refuseForeignWeights(absolute);
+  const { family, config: read } = await readModelConfig(absolute, { longContext });
   const found = await readCheckpointFiles(absolute, gone);
+  refuseForeignForms(found.tensors, absolute);
+  const config = { ...read, layout: chooseLayout(read, found.tensors, absolute) };
+  const guessing = guessingTensors(config, found.tensors);
   const finder = new TensorFinder(found.tensors, config, absolute);
   // One by one: a config that lies may ask for more tensors than memory could list.
   const tensors: ModelTensor[] = [];
@@ -65,7 +73,10 @@ export async function openCheckpoint(directory: string, options?: Partial<OpenOp
     });
     if (bias.biases !== null) table.addBiases(bias.layer, bias.expert, bias.biases);
   }
-  const leftOut = checkUnused(family, config, found, finder.used);
+  const leftOut = checkUnused(family, config, found, new Set([...finder.used, ...guessing]))
+    .concat([...guessing])
+    .sort();
+  await checkTiedHead(config, found, gone);
   return {
     kind: 'checkpoint',
     directory: absolute,
@@ -93,6 +104,18 @@ export function checkpointName(absolute: string): string {
     return repository.slice('models--'.length).replaceAll('--', '/');
   }
   return basename(absolute) || 'model';
+}
+
+/** A head beside tied embeddings must be the embeddings. What is gone was there when it was compared. */
+async function checkTiedHead(
+  { tiedEmbeddings, layout }: ModelConfig,
+  { tensors }: CheckpointFiles,
+  gone: ReadonlyMap<string, SafetensorsFile>,
+): Promise<void> {
+  const head = tensors.get(layout.dense({ role: 'lmHead', layer: 0 }).name);
+  const embedding = tensors.get(layout.dense({ role: 'embedding', layer: 0 }).name);
+  if (!tiedEmbeddings || head === undefined || embedding === undefined) return;
+  if (![head, embedding].some(({ path }) => gone.has(basename(path)))) await refuseOtherHead(head, embedding);
 }
 
 /** Names of the tensors that are left out; one that is neither needed nor known is an error. */

@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { z } from 'zod';
 import { OdmoeError } from '../errors/odmoe-error.js';
-import { ConfigReader, type Quantization } from '../model/config-reader.js';
+import { ConfigReader, ConfigUsage } from '../model/config-reader.js';
 import { deepseekV2 } from '../model/families/deepseek-v2.js';
 import { deepseekV3 } from '../model/families/deepseek-v3.js';
 import { ernie45Moe } from '../model/families/ernie4-5-moe.js';
@@ -23,6 +23,8 @@ import { qwen3Next } from '../model/families/qwen3-next.js';
 import type { ModelConfig, ModelFamily } from '../model/model-family.js';
 import { fileExists, readJsonFile } from '../model/read-file.js';
 import { CHECKPOINT_FILE_ERRORS } from '../model/safetensors-file.js';
+import { refuseUnreadKeys } from '../model/unread-keys.js';
+import { readQuantization } from './quantization-config.js';
 
 /** Every architecture that can be read. A new one is added here, and nowhere else. */
 export const MODEL_FAMILIES: readonly ModelFamily[] = [
@@ -65,7 +67,6 @@ export interface ReadOptions {
 const headSchema = z.looseObject({
   architectures: z.array(z.string()).nullish(),
   model_type: z.string().nullish(),
-  quantization_config: z.record(z.string(), z.unknown()).nullish(),
 });
 const tokenId = z.int().min(0);
 const generationSchema = z.looseObject({ eos_token_id: z.union([tokenId, z.array(tokenId)]).nullish() });
@@ -83,11 +84,14 @@ export function parseModelConfig(
   if (!parsed.success) {
     throw new OdmoeError('MODEL_CORRUPT', `${path}: ${z.prettifyError(parsed.error)}; download config.json again`);
   }
-  const { architectures, model_type: modelType, quantization_config: quantizationConfig } = parsed.data;
+  const { architectures, model_type: modelType } = parsed.data;
   const family = findFamily(architectures ?? [], modelType ?? null, path);
-  const quantization = readQuantization(quantizationConfig ?? null, path, family);
-  const reader = new ConfigReader(parsed.data, { path, quantization, ...options });
-  return { family, config: family.readConfig(reader) };
+  const usage = new ConfigUsage();
+  const unquantized = new ConfigReader(parsed.data, { path, quantization: 'none', ...options }, usage);
+  const quantization = readQuantization(unquantized, family);
+  const config = family.readConfig(new ConfigReader(parsed.data, { path, quantization, ...options }, usage));
+  refuseUnreadKeys(parsed.data, usage, path, family.explained);
+  return { family, config };
 }
 
 function findFamily(architectures: readonly string[], modelType: string | null, path: string): ModelFamily {
@@ -106,37 +110,6 @@ function findFamily(architectures: readonly string[], modelType: string | null, 
   throw new OdmoeError('MODEL_UNSUPPORTED', `${path}: architecture ${found} is not supported; supported: ${supported}`);
 }
 
-/** Forms of FP8 that are read, by key. */
-const FP8_KEYS = { fmt: ['e4m3', 'float8_e4m3fn'], weight_block_size: [[128, 128]] } as const;
-
-/** The quantized forms that are read are those in which models are shipped by who made them. */
-function readQuantization(
-  config: Readonly<Record<string, unknown>> | null,
-  path: string,
-  family: ModelFamily,
-): Quantization {
-  if (config === null) return 'none';
-  const unsupported = (key: string, value: unknown, supported: string): OdmoeError =>
-    new OdmoeError(
-      'MODEL_UNSUPPORTED',
-      `${path}: the checkpoint is quantized: quantization_config.${key} is ${JSON.stringify(value)}, supported is ${supported}; ` +
-        'use the original checkpoint',
-    );
-  const supported = family.quantizations ?? [];
-  const method = config.quant_method;
-  const found = supported.find((quantization) => quantization === method);
-  if (found === undefined)
-    throw unsupported('quant_method', method, supported.join(' or ') || `none for ${family.name}`);
-  if (found === 'fp8') {
-    for (const [key, forms] of Object.entries(FP8_KEYS)) {
-      const wanted = forms.map((form) => JSON.stringify(form));
-      const value = config[key] ?? forms[0];
-      if (!wanted.includes(JSON.stringify(value))) throw unsupported(key, value, wanted.join(' or '));
-    }
-  }
-  return found;
-}
-
 /**
  * Reads config.json, and the end-of-sequence tokens that generation_config.json adds where it exists.
  * @throws MODEL_NOT_FOUND, MODEL_CORRUPT, MODEL_UNSUPPORTED, STORAGE_FAILED
@@ -152,7 +125,8 @@ export async function readModelConfig(
     options,
   );
   const more = await readGenerationEos(join(directory, 'generation_config.json'));
-  const eosTokenIds = [...new Set([...config.eosTokenIds, ...more])].sort((a, b) => a - b);
+  const said = [...config.eosTokenIds, ...more];
+  const eosTokenIds = [...new Set(said.length > 0 ? said : config.usualEosTokenIds)].sort((a, b) => a - b);
   return { family, config: { ...config, eosTokenIds } };
 }
 

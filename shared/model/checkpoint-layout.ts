@@ -1,6 +1,13 @@
 import { requirePresent } from '../errors/assert-invariant.js';
-import { denseDimensions, isVectorRole, type DensePlace, type DenseRole } from './dense-roles.js';
-import type { CheckpointLayout, ExpertPart, StoredTensor, TensorSlice } from './model-family.js';
+import { denseDimensions, densePlaces, isVectorRole, type DensePlace, type DenseRole } from './dense-roles.js';
+import {
+  type CheckpointLayout,
+  EXPERT_PARTS,
+  type ExpertPart,
+  type GuessingLayers,
+  type StoredTensor,
+  type TensorSlice,
+} from './model-family.js';
 import type { LayerShape, ModelShape } from './model-shape.js';
 
 /** A tensor under its name, or a part of one; what is left out is that of the whole tensor. Names of layers begin behind "layers.N.". */
@@ -33,8 +40,8 @@ export interface TensorNames {
   expertBias?: (part: ExpertPart, expert: number, context: NamedLayer) => NamedTensor;
   /** Names of tensors that are not needed for text. */
   leftOut?: readonly RegExp[];
-  /** Layers behind the last one only guess tokens ahead. */
-  layersBehindLast?: boolean;
+  /** So many layers behind the last one only guess tokens ahead. */
+  guessingLayers?: number;
 }
 
 /** Tables that are computed anyway. */
@@ -62,9 +69,51 @@ export function checkpointLayout(shape: ModelShape, names: TensorNames, tiedEmbe
     isLeftOut: (name) =>
       COMPUTED.test(name) ||
       (tiedEmbeddings && name === names.model.lmHead) ||
-      (names.layersBehindLast === true && layerOf(name, names.prefix) >= shape.layers.length) ||
       (names.leftOut ?? []).some((pattern) => pattern.test(name)),
+    guessing: guessingLayers(shape, names),
   };
+}
+
+/** What a layer that guesses tokens ahead has beside the tensors of any layer. */
+const GUESSING_MARKS = ['eh_proj.weight', 'enorm.weight', 'hnorm.weight'] as const;
+const GUESSING_PARTS: readonly string[] = [
+  ...GUESSING_MARKS,
+  ...['embed_tokens.weight', 'shared_head.norm.weight', 'shared_head.head.weight'],
+];
+
+function guessingLayers(shape: ModelShape, names: TensorNames): GuessingLayers {
+  let parts: ReadonlySet<string> | null = null;
+  return {
+    layerBehindLast: (name) => {
+      const layer = layerOf(name, names.prefix);
+      return layer >= shape.layers.length ? layer : null;
+    },
+    count: names.guessingLayers ?? 0,
+    isPart: (name) => {
+      parts ??= new Set([...GUESSING_PARTS, ...layerParts(shape, names)].map(withoutNumbers));
+      const part = name.slice(`${names.prefix}layers.${layerOf(name, names.prefix)}.`.length);
+      return parts.has(withoutNumbers(part.replace(/_scale_inv$/, '')));
+    },
+    marks: (layer) => GUESSING_MARKS.map((mark) => `${names.prefix}layers.${layer}.${mark}`),
+  };
+}
+
+/** Names within their layer of what the layers of a model have; of experts those of the first one. */
+function layerParts(shape: ModelShape, names: TensorNames): string[] {
+  const roles = [...densePlaces(shape, true)].filter(({ role }) => names.layer[role] !== undefined);
+  const dense = roles.map((place) => denseTensor(place, shape, names).name.slice(`${names.prefix}layers.`.length));
+  const experts = EXPERT_PARTS.flatMap((part) =>
+    shape.layers.map((layer) => nameOf(names.expert(part, 0, { layer, shape }))),
+  );
+  return [...dense.map((name) => name.replace(/^\d+\./, '')), ...experts];
+}
+
+function withoutNumbers(name: string): string {
+  return name.replaceAll(/(?<=\.)\d+(?=\.)/g, '*');
+}
+
+function nameOf(named: NamedTensor): string {
+  return typeof named === 'string' ? named : named.name;
 }
 
 /** Rows and columns of an expert's matrix. */

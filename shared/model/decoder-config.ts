@@ -1,3 +1,4 @@
+import { requirePresent } from '../errors/assert-invariant.js';
 import { checkpointLayout, type TensorNames } from './checkpoint-layout.js';
 import type { ConfigReader } from './config-reader.js';
 import type { ModelConfig } from './model-family.js';
@@ -14,14 +15,24 @@ import {
   shapeProblem,
 } from './model-shape.js';
 
+/** What transformers takes for sizes of attention that are left out; null: what follows from the other ones. */
+interface AttentionDefaults {
+  keyValueHeads?: number | null;
+  headDim?: number | null;
+}
+
 /** Attention as most families have it; `own` says what a family has otherwise. */
-export function readAttention(config: ConfigReader, own: Partial<AttentionMixer> = {}): AttentionMixer {
+export function readAttention(
+  config: ConfigReader,
+  own: Partial<AttentionMixer> = {},
+  defaults: AttentionDefaults = {},
+): AttentionMixer {
   const heads = config.size('num_attention_heads');
-  const headDim = own.headDim ?? readHeadDim(config, heads);
+  const headDim = own.headDim ?? readHeadDim(config, heads, defaults.headDim ?? null);
   return {
     kind: 'attention',
     heads,
-    keyValueHeads: config.sizeOr(heads, 'num_key_value_heads'),
+    keyValueHeads: readKeyValueHeads(config, heads, defaults.keyValueHeads ?? null),
     headDim,
     bias: false,
     outputBias: false,
@@ -40,8 +51,14 @@ export function readAttention(config: ConfigReader, own: Partial<AttentionMixer>
   };
 }
 
-function readHeadDim(config: ConfigReader, heads: number): number {
-  const headDim = config.sizeOr(null, 'head_dim');
+/** null in config.json: as many as there are heads. */
+function readKeyValueHeads(config: ConfigReader, heads: number, fallback: number | null): number {
+  const key = 'num_key_value_heads';
+  return config.sizeOr(config.isNull(key) ? heads : (fallback ?? heads), key);
+}
+
+function readHeadDim(config: ConfigReader, heads: number, fallback: number | null): number {
+  const headDim = config.sizeOr(config.isNull('head_dim') ? null : fallback, 'head_dim');
   if (headDim !== null) return headDim;
   const hidden = config.size('hidden_size');
   if (hidden % heads === 0) return hidden / heads;
@@ -170,10 +187,30 @@ function readExpertsPerToken(config: ConfigReader): number {
   return config.size('num_experts_per_tok', 'experts_per_token', 'moe_k', 'top_k_experts');
 }
 
-/** What config.json says, of a shape and the names of its tensors. `tied`: whether embeddings are tied where nothing says so. */
-export function modelConfig(config: ConfigReader, shape: ModelShape, names: TensorNames, tied = false): ModelConfig {
+/** What transformers takes where config.json says nothing. */
+interface ModelDefaults {
+  tied?: boolean;
+  /** Token that ends an answer; null: none. */
+  eos: number | null;
+}
+
+/** What config.json says, of a shape and the names of its tensors; several names: of the forms in which its experts may be stored. */
+export function modelConfig(
+  config: ConfigReader,
+  shape: ModelShape,
+  names: TensorNames | readonly [TensorNames, ...TensorNames[]],
+  { tied = false, eos }: ModelDefaults,
+): ModelConfig {
   const { quantization } = config.context;
   const tiedEmbeddings = config.flagOr(tied, 'tie_word_embeddings', 'tie_embedding');
-  const eosTokenIds = config.tokenIds('eos_token_id');
-  return { shape, tiedEmbeddings, eosTokenIds, quantization, layout: checkpointLayout(shape, names, tiedEmbeddings) };
+  const [layout, ...otherLayouts] = [names].flat().map((form) => checkpointLayout(shape, form, tiedEmbeddings));
+  return {
+    shape,
+    tiedEmbeddings,
+    eosTokenIds: config.tokenIds('eos_token_id'),
+    usualEosTokenIds: eos === null || config.isNull('eos_token_id') ? [] : [eos],
+    quantization,
+    layout: requirePresent(layout, 'a family names its tensors in one form at least.'),
+    otherLayouts,
+  };
 }

@@ -36,7 +36,7 @@ export function readDeltaHybrid(config: ConfigReader): DeltaHybrid {
   const outputGate = config.flagOr(true, 'attn_output_gate');
   return {
     delta,
-    attention: readAttention(config, { queryKeyNorm: 'head', outputGate }),
+    attention: readAttention(config, { queryKeyNorm: 'head', outputGate }, { keyValueHeads: 2, headDim: 256 }),
     attentionLayers: kinds.map((kind) => kind === 'full_attention'),
   };
 }

@@ -40,19 +40,27 @@ function headDimOf(config: ConfigReader, mixers: readonly AttentionMixer[], glob
   return headDim;
 }
 
+function readWindow(config: ConfigReader): number {
+  config.notNull('sliding_window');
+  return config.sizeOr(512, 'sliding_window');
+}
+
 /** Sizes of global layers stand under keys of their own, or (newer) in per_layer_config. */
 function readMixer(config: ConfigReader, global: boolean, layer: number): AttentionMixer {
   const bias = config.flagOr(false, 'attention_bias');
   const keysAreValues = global && config.flagOr(false, 'attention_k_eq_v');
   const perLayer = config.within('per_layer_config');
-  const newer = config.overlaid(perLayer?.within(String(layer)) ?? null);
-  const keyValueHeads = newer.size('num_key_value_heads');
+  // transformers pads the numbers of layers with zeros.
+  const key = perLayer?.objectKeys().find((number) => Number(number) === layer) ?? null;
+  const newer = config.overlaid(key === null ? null : (perLayer?.within(key) ?? null));
+  const keyValueHeads = newer.sizeOr(4, 'num_key_value_heads');
   const older = global && perLayer === null;
+  if (!config.flagOr(false, 'attention_k_eq_v')) config.idle('num_global_key_value_heads');
   return readAttention(config, {
     ...{ bias, outputBias: bias, queryKeyNorm: 'head', valueNorm: true, scoreScale: 1, keysAreValues },
     headDim: older ? config.sizeOr(GLOBAL_HEAD_DIM, 'global_head_dim') : newer.sizeOr(HEAD_DIM, 'head_dim'),
     keyValueHeads: older && keysAreValues ? config.sizeOr(keyValueHeads, 'num_global_key_value_heads') : keyValueHeads,
-    window: global ? 0 : config.sizeOr(512, 'sliding_window'),
+    window: global ? 0 : readWindow(config),
     rotary: rotateHalves(global ? 1 : 0),
   });
 }

@@ -8,17 +8,25 @@ import { everyRows } from './tensor-names.js';
 /** Of the norms of latents, whatever the model's other norms have. */
 const LATENT_NORM_EPSILON = Math.fround(1e-6);
 
-/** Latent attention as DeepSeek has it, and its rope. */
-export function readLatentAttention(config: ConfigReader, theta = 10_000): { mixer: LatentMixer; rope: ReadRope } {
+/** Latent attention as DeepSeek has it, and its rope. `queryRank`: where config.json says nothing; null there: full queries. */
+export function readLatentAttention(
+  config: ConfigReader,
+  queryRank: number,
+  theta = 10_000,
+): { mixer: LatentMixer; rope: ReadRope } {
   config.only('attention_bias', [false], false);
   const nopeSize = config.size('qk_nope_head_dim');
   const ropeSize = config.size('qk_rope_head_dim');
+  const heads = config.size('num_attention_heads');
+  config.repeats('qk_head_dim', nopeSize + ropeSize);
+  // There is one latent for all heads, and its sizes are those above.
+  config.idle('head_dim', 'num_key_value_heads');
   const rope = readRope(config, { theta, headDim: ropeSize });
   const scoreScale = Math.fround(inverseRoot(nopeSize + ropeSize) * rope.mscaleAllDim * rope.mscaleAllDim);
   const mixer: LatentMixer = {
     kind: 'latent',
-    heads: config.size('num_attention_heads'),
-    queryRank: config.countOr(0, 'q_lora_rank'),
+    heads,
+    queryRank: config.countOr(config.isNull('q_lora_rank') ? 0 : queryRank, 'q_lora_rank'),
     latentSize: config.size('kv_lora_rank'),
     nopeSize,
     ropeSize,

@@ -53,11 +53,25 @@ export function readSparseLayers(config: ConfigReader, rule: (layer: number) => 
   return kinds.map((kind) => kind === 'sparse');
 }
 
+/** Numbers of some layers; one that the model does not have is a sign that it has another number of layers. */
+export function readLayerNumbers(config: ConfigReader, key: string): ReadonlySet<number> {
+  const numbers = config.numbersOr([], key);
+  const layers = readLayerCount(config);
+  const wrong = numbers.find((number) => !Number.isInteger(number) || number < 0 || number >= layers);
+  if (wrong !== undefined) throw config.corrupt(`${key} has layer ${wrong}, and num_hidden_layers is ${layers}`);
+  return new Set(numbers);
+}
+
 /** Qwen's rule: every so many layers has experts, but for some. */
 export function readSparseSteps(config: ConfigReader): boolean[] {
   const step = config.sizeOr(1, 'decoder_sparse_step');
-  const dense = new Set(config.numbersOr([], 'mlp_only_layers'));
+  const dense = readLayerNumbers(config, 'mlp_only_layers');
   return readSparseLayers(config, (layer) => (layer + 1) % step === 0 && !dense.has(layer));
+}
+
+/** How many layers behind the last one only guess tokens ahead. */
+export function readGuessingLayers(config: ConfigReader): number {
+  return config.countOr(0, 'num_nextn_predict_layers', 'num_mtp_layers');
 }
 
 /** DeepSeek's rule: the first layers are dense, then every so many has experts. */

@@ -1,3 +1,4 @@
+import type { ExplainedKeys } from './explained-keys.js';
 import type { ConfigReader, Quantization } from './config-reader.js';
 import type { DensePlace } from './dense-roles.js';
 import type { ModelShape } from './model-shape.js';
@@ -39,8 +40,21 @@ export interface CheckpointLayout {
   expert(part: ExpertPart, layer: number, expert: number): StoredTensor;
   /** null: experts have no biases. */
   expertBias: ((part: ExpertPart, layer: number, expert: number) => StoredTensor) | null;
-  /** Tensors that may be there and are not needed for text: other towers, layers that only guess ahead, tables that are computed anyway. */
+  /** Tensors that may be there and are not needed for text: other towers, tables that are computed anyway. */
   isLeftOut(name: string): boolean;
+  /** Layers behind the last one that only guess tokens ahead. */
+  guessing: GuessingLayers;
+}
+
+export interface GuessingLayers {
+  /** Number of the layer that a tensor belongs to, where the model has no such layer; null: it belongs to none. */
+  layerBehindLast(name: string): number | null;
+  /** How many there are, as config.json says. */
+  count: number;
+  /** Name of a tensor within its layer, if such a layer may have it. */
+  isPart(name: string): boolean;
+  /** Names of tensors that every such layer has, and no other one. */
+  marks(layer: number): readonly string[];
 }
 
 /** What config.json says. */
@@ -48,8 +62,12 @@ export interface ModelConfig {
   shape: ModelShape;
   tiedEmbeddings: boolean;
   eosTokenIds: readonly number[];
+  /** What ends an answer where no file of the checkpoint says anything. */
+  usualEosTokenIds: readonly number[];
   quantization: Quantization;
   layout: CheckpointLayout;
+  /** Other forms in which the experts may be stored. */
+  otherLayouts: readonly CheckpointLayout[];
 }
 
 /** How the checkpoints of one architecture are written: its config.json and the names of its tensors. */
@@ -59,6 +77,8 @@ export interface ModelFamily {
   readonly architectures: readonly string[];
   /** Quantized forms in which its checkpoints are shipped; none where left out. */
   readonly quantizations?: readonly Quantization[];
+  /** Keys of config.json that it does not read, and why they change nothing here. */
+  readonly explained?: ExplainedKeys;
   /** @throws MODEL_CORRUPT, MODEL_UNSUPPORTED */
   readConfig(config: ConfigReader): ModelConfig;
 }

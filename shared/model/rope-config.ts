@@ -1,7 +1,7 @@
 import { logarithm } from '../arithmetic/elementary.js';
 import type { ConfigReader } from './config-reader.js';
 import type { RopeShape } from './model-shape.js';
-import { ropeShape, type RopeScaling, yarnMscale } from './rope-frequencies.js';
+import { ropeShape, type RopeScaling, yarnMscale, type YarnScaling } from './rope-frequencies.js';
 
 /** What a family says of its ropes. */
 export interface RopeDefaults {
@@ -11,8 +11,8 @@ export interface RopeDefaults {
   headDim: number;
   /** What share of them is, where config.json does not say. */
   partialFactor?: number;
-  /** How many are, where config.json gives no share. */
-  rotaryDim?: number;
+  /** How many are, where config.json gives no share; null: all. */
+  rotaryDim?: number | null;
   /** The rope's parameters where config.json has none. */
   parameters?: Readonly<Record<string, unknown>>;
 }
@@ -29,17 +29,16 @@ export interface ReadRope {
 const MOST_DIMENSIONS = 2048;
 
 /**
- * The rope of a model: older files have rope_theta, rope_scaling and partial_rotary_factor, newer ones rope_parameters, which may have
- * ropes by kind of layer inside.
+ * The rope of a model: older files have rope_theta, rope_scaling and partial_rotary_factor, newer ones rope_parameters, which has ropes by
+ * kind of layer inside where the family has several (`kind`).
  */
 export function readRope(config: ConfigReader, defaults: RopeDefaults, kind: string | null = null): ReadRope {
   const parameters = readParameters(config, defaults, kind);
   const theta = parameters.positiveOr(defaults.theta, 'rope_theta');
   if (theta === null) throw config.corrupt('rope_theta is missing');
   const share = parameters.positiveOr(defaults.partialFactor ?? 1, 'partial_rotary_factor');
-  const type = parameters.textOr('default', 'rope_type', 'type');
-  const rotated = parameters.has('partial_rotary_factor') ? null : (defaults.rotaryDim ?? null);
-  const dimensions = type === 'proportional' ? defaults.headDim : (rotated ?? Math.floor(defaults.headDim * share));
+  const type = readType(parameters);
+  const dimensions = readDimensions(config, defaults, { type, share, given: parameters.has('partial_rotary_factor') });
   checkRope(config, theta, dimensions, share);
   const maxPositions = config.size('max_position_embeddings');
   const { scaling, lastPosition } = readScaling(type, parameters, { dimensions, share, maxPositions });
@@ -52,11 +51,61 @@ export function readRope(config: ConfigReader, defaults: RopeDefaults, kind: str
   return { rope, maxPositions: Math.min(maxPositions, lastPosition), mscaleAllDim };
 }
 
+/** What of a rope may stand beside the other keys of a model. */
+const KEYS_BESIDE = ['rope_theta', 'partial_rotary_factor', 'original_max_position_embeddings'] as const;
+
 function readParameters(config: ConfigReader, defaults: RopeDefaults, kind: string | null): ConfigReader {
-  const older = config.within('rope_scaling');
   const newer = config.within('rope_parameters');
-  if (older === null && newer === null) return config.withFallbacks(defaults.parameters ?? {});
-  return config.overlaid(older).overlaid(newer?.within(kind ?? '') ?? newer);
+  // A family with several ropes has no older form.
+  const older = kind === null ? config.within('rope_scaling') : null;
+  const beside = config.picked(...KEYS_BESIDE);
+  if (older === null && newer === null) return beside.withFallbacks(defaults.parameters ?? {});
+  if (kind === null) {
+    for (const parameters of [older, newer]) refuseKinds(parameters);
+    return beside.beside(older).beside(newer);
+  }
+  const ofKind = newer?.within(kind) ?? null;
+  if (ofKind === null) throw config.corrupt(`rope_parameters.${kind} is missing, the rope of these layers`);
+  return beside.beside(ofKind);
+}
+
+/** Ropes by kind of layer, of which a family with one rope would take none. */
+function refuseKinds(parameters: ConfigReader | null): void {
+  if (parameters === null) return;
+  const [kind] = parameters.objectKeys();
+  if (kind === undefined) return;
+  throw parameters.unsupported(kind, {}, 'one rope for all layers, whose keys stand in no object of their own');
+}
+
+/** Other names of types. */
+const SAME_TYPES: Readonly<Record<string, string>> = { mrope: 'default', su: 'longrope' };
+
+/** Some files have its older and its newer name. */
+function readType(parameters: ConfigReader): string {
+  const [newer, older] = (['rope_type', 'type'] as const).map((key) => {
+    const type = parameters.textOr(null, key);
+    return type === null ? null : (SAME_TYPES[type] ?? type);
+  });
+  if (newer && older && newer !== older) {
+    throw parameters.corrupt(
+      `rope_type is ${JSON.stringify(newer)} and type is ${JSON.stringify(older)}, which must agree`,
+    );
+  }
+  return newer ?? older ?? 'default';
+}
+
+function readDimensions(
+  config: ConfigReader,
+  { headDim, rotaryDim }: RopeDefaults,
+  { type, share, given }: { type: string; share: number; given: boolean },
+): number {
+  if (type === 'proportional') return headDim;
+  const byShare = Math.floor(headDim * share);
+  if ((rotaryDim ?? null) === null) return byShare;
+  if (given && byShare !== rotaryDim) {
+    throw config.corrupt(`partial_rotary_factor ${share} of ${headDim} dimensions is not rotary_dim ${rotaryDim}`);
+  }
+  return rotaryDim ?? byShare;
 }
 
 function checkRope(config: ConfigReader, theta: number, dimensions: number, share: number): void {
@@ -84,13 +133,11 @@ interface ReadScaling {
 
 function readScaling(type: string, parameters: ConfigReader, context: RopeContext): ReadScaling {
   const unbounded = (scaling: RopeScaling): ReadScaling => ({ scaling, lastPosition: Infinity });
-  const factor = (): number => parameters.positiveOr(1, 'factor');
   switch (type) {
     case 'default':
-    case 'mrope':
-      return unbounded({ type: 'default' });
+      return unbounded({ type });
     case 'linear':
-      return unbounded({ type: 'linear', factor: factor() });
+      return unbounded({ type, factor: requireNumber(parameters, type, 'factor') });
     case 'dynamic':
       return readDynamic(parameters, context);
     case 'yarn':
@@ -98,11 +145,10 @@ function readScaling(type: string, parameters: ConfigReader, context: RopeContex
     case 'llama3':
       return unbounded(readLlama3(parameters, context));
     case 'longrope':
-    case 'su':
       return readLongRope(parameters, context);
     case 'proportional': {
       const pairs = Math.floor((context.share * context.dimensions) / 2);
-      return unbounded({ type: 'proportional', pairs, factor: factor() });
+      return unbounded({ type, pairs, factor: parameters.positiveOr(1, 'factor') });
     }
     default:
       throw parameters.unsupported(
@@ -113,35 +159,49 @@ function readScaling(type: string, parameters: ConfigReader, context: RopeContex
   }
 }
 
+/** A number without which a rope of this type would be another one. */
+function requireNumber(parameters: ConfigReader, type: string, key: string): number {
+  const number = parameters.positiveOr(null, key);
+  if (number === null) throw parameters.corrupt(`a rope of type ${type} needs ${key}, which is missing`);
+  return number;
+}
+
 /** With alpha the frequencies are fixed. Without it they change beyond the length that the model was made for, where the context ends. */
 function readDynamic(parameters: ConfigReader, { dimensions, maxPositions }: RopeContext): ReadScaling {
   const alpha = parameters.numberOr(0, 'alpha');
-  if (alpha > 0 && dimensions > 2) return { scaling: { type: 'alpha', alpha }, lastPosition: Infinity };
+  if (alpha > 0 && dimensions > 2) {
+    // Files that say them for YaRN's sake; here they count for nothing.
+    for (const key of ['mscale', 'mscale_all_dim']) parameters.only(key, [0, 1], 1);
+    return { scaling: { type: 'alpha', alpha }, lastPosition: Infinity };
+  }
+  requireNumber(parameters, 'dynamic', 'factor');
   const original = parameters.sizeOr(maxPositions, 'original_max_position_embeddings');
   return { scaling: { type: 'default' }, lastPosition: original };
 }
 
 function readLlama3(parameters: ConfigReader, { maxPositions }: RopeContext): RopeScaling {
-  const lowFrequencyFactor = parameters.positiveOr(1, 'low_freq_factor');
-  const highFrequencyFactor = parameters.positiveOr(4, 'high_freq_factor');
+  const lowFrequencyFactor = requireNumber(parameters, 'llama3', 'low_freq_factor');
+  const highFrequencyFactor = requireNumber(parameters, 'llama3', 'high_freq_factor');
   if (lowFrequencyFactor >= highFrequencyFactor) {
     throw parameters.corrupt(
       `low_freq_factor ${lowFrequencyFactor} is not below high_freq_factor ${highFrequencyFactor}`,
     );
   }
-  const originalPositions = parameters.sizeOr(maxPositions, 'original_max_position_embeddings');
   return {
     type: 'llama3',
-    factor: parameters.positiveOr(1, 'factor'),
+    factor: requireNumber(parameters, 'llama3', 'factor'),
     lowFrequencyFactor,
     highFrequencyFactor,
-    originalPositions,
+    originalPositions: parameters.sizeOr(maxPositions, 'original_max_position_embeddings'),
   };
 }
 
-function readYarn(parameters: ConfigReader, { maxPositions }: RopeContext): RopeScaling {
+function readYarn(parameters: ConfigReader, { maxPositions }: RopeContext): YarnScaling {
   const originalPositions = parameters.sizeOr(maxPositions, 'original_max_position_embeddings');
-  const factor = parameters.positiveOr(maxPositions / originalPositions, 'factor');
+  // null: by how much the context is longer. A factor that is left out might be anything.
+  const factor = parameters.isNull('factor')
+    ? maxPositions / originalPositions
+    : requireNumber(parameters, 'yarn', 'factor');
   const mscale = parameters.numberOr(0, 'mscale');
   const mscaleAllDim = parameters.numberOr(0, 'mscale_all_dim');
   const scale =
@@ -160,17 +220,25 @@ function readYarn(parameters: ConfigReader, { maxPositions }: RopeContext): Rope
 /** One set of factors is fixed, because keys in a cache cannot be rotated again: the short ones, unless a long context is asked for. */
 function readLongRope(parameters: ConfigReader, { dimensions, maxPositions }: RopeContext): ReadScaling {
   const original = parameters.sizeOr(null, 'original_max_position_embeddings');
-  const long = parameters.context.longContext;
-  const key = long ? 'long_factor' : 'short_factor';
-  const factors = parameters.numbersOr(null, key);
-  if (factors?.length !== dimensions / 2 || factors.some((factor) => factor <= 0)) {
-    throw parameters.corrupt(
-      `${key} of the rope has ${factors?.length ?? 0} factors, expected ${dimensions / 2} numbers above 0`,
-    );
-  }
-  const factor = original === null ? parameters.positiveOr(1, 'factor') : maxPositions / original;
+  const { longContext } = parameters.context;
+  const short = readFactors(parameters, 'short_factor', dimensions);
+  const long = readFactors(parameters, 'long_factor', dimensions);
   const positions = original ?? maxPositions;
+  const factor = parameters.positiveOr(maxPositions / positions, 'factor');
   const scale = factor <= 1 || positions <= 1 ? 1 : Math.sqrt(1 + logarithm(factor) / logarithm(positions));
-  const ownScale = parameters.positiveOr(scale, long ? 'long_mscale' : 'short_mscale', 'attention_factor');
-  return { scaling: { type: 'longrope', factors, scale: ownScale }, lastPosition: long ? Infinity : positions };
+  const usual = parameters.positiveOr(scale, 'attention_factor');
+  const shortScale = parameters.positiveOr(usual, 'short_mscale');
+  const longScale = parameters.positiveOr(usual, 'long_mscale');
+  const [factors, ownScale, lastPosition] = longContext
+    ? ([long, longScale, Infinity] as const)
+    : ([short, shortScale, positions] as const);
+  return { scaling: { type: 'longrope', factors, scale: ownScale }, lastPosition };
+}
+
+function readFactors(parameters: ConfigReader, key: string, dimensions: number): number[] {
+  const factors = parameters.numbersOr(null, key) ?? [];
+  if (factors.length === dimensions / 2 && factors.every((factor) => factor > 0)) return factors;
+  throw parameters.corrupt(
+    `${key} of the rope has ${factors.length} factors, expected ${dimensions / 2} numbers above 0`,
+  );
 }

@@ -50,6 +50,20 @@ export function fusedExpertNames(gateUp: string, down: string): TensorNames['exp
   };
 }
 
+/**
+ * The forms in which experts of a layer are stored: three matrices each, as most are shipped, or two tensors for all, as transformers 5
+ * keeps them. The first is the one in which the family is shipped.
+ */
+export function expertForms<T extends Omit<TensorNames, 'expert'>>(
+  names: T,
+  folder: string,
+  shipped: 'separate' | 'fused' = 'separate',
+): readonly [T & TensorNames, T & TensorNames] {
+  const separate = { ...names, expert: expertNames(folder) };
+  const fused = { ...names, expert: fusedExpertNames(`${folder}.gate_up_proj`, `${folder}.down_proj`) };
+  return shipped === 'separate' ? [separate, fused] : [fused, separate];
+}
+
 /** Names of an always part: in a dense layer `dense`, beside experts `shared`. */
 export function alwaysNames(dense: string, shared: string, parts = PROJECTIONS): TensorNames['layer'] {
   const name =

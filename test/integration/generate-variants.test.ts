@@ -102,7 +102,7 @@ const VARIANTS: readonly { name: string; from?: string; config: Config; text?: C
   {
     name: 'Gemma-4 with another head, and a short window',
     from: 'gemma4moe',
-    config: {},
+    config: { tie_word_embeddings: false },
     text: { tie_word_embeddings: false, sliding_window: 3, num_global_key_value_heads: 2 },
   },
   {

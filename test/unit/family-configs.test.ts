@@ -310,6 +310,7 @@ describe('families without a fixture', () => {
       ...{ ...base, architectures: ['Glm4MoeLiteForCausalLM'], moe_intermediate_size: 12, n_routed_experts: 8 },
       ...{ q_lora_rank: 20, kv_lora_rank: 16, qk_nope_head_dim: 12, qk_rope_head_dim: 8, v_head_dim: 10 },
       ...{ mlp_layer_types: ['dense', 'sparse', 'dense'], routed_scaling_factor: 1.8, n_shared_experts: 1 },
+      num_nextn_predict_layers: 1,
     };
     const { shape, layout } = parseModelConfig(config, 'config.json').config;
     assert.deepEqual(sparseLayers(shape), [1]);
@@ -319,7 +320,9 @@ describe('families without a fixture', () => {
     const key = layout.dense({ role: 'keyExpansion', layer: 1 });
     assert.deepEqual(key.dimensions, [4 * 22, 16]);
     assert.deepEqual([key.slice?.blockRows, key.slice?.stepRows, key.slice?.transposed], [12, 22, true]);
-    assert.ok(layout.isLeftOut('model.layers.3.eh_proj.weight') && !layout.isLeftOut('model.layers.2.x.weight'));
+    assert.equal(layout.guessing.count, 1);
+    assert.equal(layout.guessing.layerBehindLast('model.layers.3.eh_proj.weight'), 3);
+    assert.equal(layout.guessing.layerBehindLast('model.layers.2.x.weight'), null);
   });
 
   it('refuses numbers that would give no answer', () => {

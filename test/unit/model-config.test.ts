@@ -44,7 +44,7 @@ describe('config.json of Mixtral', () => {
   });
 
   it('fills in what transformers fills in', () => {
-    const change = { rope_theta: undefined, head_dim: null, num_key_value_heads: undefined, sliding_window: null };
+    const change = { rope_theta: undefined, head_dim: null, num_key_value_heads: null, sliding_window: null };
     const { shape, tiedEmbeddings } = parse(change);
     assert.deepEqual(shape.ropes, [ropeShape(1e6, 4, { type: 'default' })]);
     const { headDim, keyValueHeads, window } = attention(change);

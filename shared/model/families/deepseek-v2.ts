@@ -2,7 +2,7 @@ import { modelConfig, readDecoder, readSharedOrDense, readSwiglu, routerOf } fro
 import { latentNames, readLatentAttention } from '../latent-attention.js';
 import { readSparseBehindDense } from '../layer-kinds.js';
 import type { ModelFamily } from '../model-family.js';
-import { alwaysNames, DECODER_NAMES, expertNames } from '../tensor-names.js';
+import { alwaysNames, DECODER_NAMES, expertForms } from '../tensor-names.js';
 
 /** DeepSeek-V2 and V2-Lite: latent attention; softmax scores, groups by their best expert, never renormalized. */
 export const deepseekV2: ModelFamily = {
@@ -11,8 +11,10 @@ export const deepseekV2: ModelFamily = {
   readConfig(config) {
     config.only('mlp_bias', [false], false);
     config.only('scoring_func', ['softmax'], 'softmax');
-    const { mixer, rope } = readLatentAttention(config);
+    config.only('norm_topk_prob', [false], false);
+    const { mixer, rope } = readLatentAttention(config, 1536);
     const grouped = config.only('topk_method', ['greedy', 'group_limited_greedy'], 'greedy') !== 'greedy';
+    if (!grouped) config.idle('n_group', 'topk_group');
     const groups = grouped ? config.size('n_group') : 1;
     const routed = routerOf({
       groups,
@@ -25,10 +27,10 @@ export const deepseekV2: ModelFamily = {
       layers: readSharedOrDense(config, readSparseBehindDense(config), { mixer, routed, shared }),
       expert: readSwiglu(config, ['moe_intermediate_size']),
     });
-    return modelConfig(config, shape, {
+    const names = {
       ...DECODER_NAMES,
       layer: { ...DECODER_NAMES.layer, ...latentNames(mixer), ...alwaysNames('mlp', 'mlp.shared_experts') },
-      expert: expertNames('mlp.experts'),
-    });
+    };
+    return modelConfig(config, shape, expertForms(names, 'mlp.experts'), { eos: 2 });
   },
 };

@@ -1,9 +1,9 @@
 import { readBiasedRouter } from '../biased-router.js';
 import { modelConfig, readDecoder, readSharedOrDense, readSwiglu } from '../decoder-config.js';
 import { latentNames, readLatentAttention } from '../latent-attention.js';
-import { readSparseBehindDense } from '../layer-kinds.js';
+import { readGuessingLayers, readSparseBehindDense } from '../layer-kinds.js';
 import type { ModelFamily } from '../model-family.js';
-import { alwaysNames, DECODER_NAMES, expertNames } from '../tensor-names.js';
+import { alwaysNames, DECODER_NAMES, expertForms } from '../tensor-names.js';
 
 /** DeepSeek-V3 and R1: latent attention, sigmoid router with a bias for the choice, FP8 weights as shipped. */
 export const deepseekV3: ModelFamily = {
@@ -11,19 +11,19 @@ export const deepseekV3: ModelFamily = {
   architectures: ['DeepseekV3ForCausalLM'],
   quantizations: ['fp8'],
   readConfig(config) {
-    const { mixer, rope } = readLatentAttention(config);
-    const routed = readBiasedRouter(config);
+    const { mixer, rope } = readLatentAttention(config, 1536);
+    const routed = readBiasedRouter(config, {}, { groups: 8, groupsKept: 4, scale: 2.5 });
     const shared = config.countOr(1, 'n_shared_experts');
     const shape = readDecoder(config, {
       ropes: [rope],
       layers: readSharedOrDense(config, readSparseBehindDense(config, 3), { mixer, routed, shared }),
       expert: readSwiglu(config, ['moe_intermediate_size']),
     });
-    return modelConfig(config, shape, {
+    const names = {
       ...DECODER_NAMES,
       layer: { ...DECODER_NAMES.layer, ...latentNames(mixer), ...alwaysNames('mlp', 'mlp.shared_experts') },
-      expert: expertNames('mlp.experts'),
-      layersBehindLast: true,
-    });
+      guessingLayers: readGuessingLayers(config),
+    };
+    return modelConfig(config, shape, expertForms(names, 'mlp.experts'), { eos: 1 });
   },
 };

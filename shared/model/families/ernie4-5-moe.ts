@@ -11,7 +11,7 @@ import {
 import { forLayers, readSparseLayers } from '../layer-kinds.js';
 import type { ModelFamily } from '../model-family.js';
 import { readRope } from '../rope-config.js';
-import { alwaysNames, DECODER_NAMES, expertNames } from '../tensor-names.js';
+import { alwaysNames, DECODER_NAMES, expertForms } from '../tensor-names.js';
 
 /** ERNIE-4.5-MoE: softmax router with a bias for the choice, dense layers at both ends, neighbours rotate. */
 export const ernie45Moe: ModelFamily = {
@@ -19,8 +19,9 @@ export const ernie45Moe: ModelFamily = {
   architectures: ['Ernie4_5_MoeForCausalLM'],
   readConfig(config) {
     config.only('use_bias', [false], false);
+    config.only('norm_topk_prob', [true], true);
     const normEpsilon = readNormEpsilon(config, 1e-5);
-    const mixer = readAttention(config, { normEpsilon, rotary: rotateNeighbours(0) });
+    const mixer = readAttention(config, { normEpsilon, rotary: rotateNeighbours(0) }, { keyValueHeads: 4 });
     const sumFloor = Math.fround(config.positiveOr(1e-12, 'moe_norm_min'));
     const routed = routerOf({ choiceBias: true, normalize: true, sumFloor });
     const first = config.countOr(1, 'moe_layer_start_index');
@@ -42,9 +43,8 @@ export const ernie45Moe: ModelFamily = {
         ...alwaysNames('mlp', 'mlp.shared_experts'),
         choiceBias: { name: 'mlp.moe_statics.e_score_correction_bias', dimensions: [1, shape.experts] },
       },
-      expert: expertNames('mlp.experts'),
       leftOut: [/^model\.mtp_/],
     };
-    return modelConfig(config, shape, names, true);
+    return modelConfig(config, shape, expertForms(names, 'mlp.experts'), { tied: true, eos: 2 });
   },
 };

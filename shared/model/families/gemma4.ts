@@ -9,9 +9,15 @@ import { DECODER_NAMES, fusedExpertNames } from '../tensor-names.js';
 export const gemma4: ModelFamily = {
   name: 'gemma4',
   architectures: ['Gemma4ForConditionalGeneration', 'Gemma4ForCausalLM'],
+  explained: {
+    vocab_size_per_layer_input: { why: 'no layer has inputs of its own, as hidden_size_per_layer_input is 0' },
+    hidden_act: { why: 'it is what is computed', only: ['gelu_pytorch_tanh'] },
+    use_qk_norm: { why: 'it is what is computed', only: [true] },
+  },
   readConfig(whole) {
     const text = whole.within('text_config');
-    const config = whole.overlaid(text);
+    const config = text === null ? whole : whole.picked('tie_word_embeddings', 'eos_token_id').beside(text);
+    config.only('norm_topk_prob', [true], true);
     config.only('enable_moe_block', [true], false);
     config.only('hidden_size_per_layer_input', [0], 256);
     config.only('num_kv_shared_layers', [0], 0);
@@ -54,7 +60,7 @@ export const gemma4: ModelFamily = {
       expert: fusedExpertNames('experts.gate_up_proj', 'experts.down_proj'),
       leftOut: [/^model\.(vision_tower|audio_tower|embed_vision|embed_audio)\./],
     };
-    return modelConfig(config, shape, names, true);
+    return modelConfig(config, shape, names, { tied: true, eos: 1 });
   },
 };
 

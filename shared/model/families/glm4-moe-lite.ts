@@ -1,17 +1,17 @@
 import { readBiasedRouter } from '../biased-router.js';
 import { modelConfig, readDecoder, readNormEpsilon, readSharedOrDense, readSwiglu } from '../decoder-config.js';
 import { latentNames, readLatentAttention } from '../latent-attention.js';
-import { readSparseBehindDense } from '../layer-kinds.js';
+import { readGuessingLayers, readSparseBehindDense } from '../layer-kinds.js';
 import type { ModelFamily } from '../model-family.js';
-import { alwaysNames, DECODER_NAMES, expertNames } from '../tensor-names.js';
+import { alwaysNames, DECODER_NAMES, expertForms } from '../tensor-names.js';
 
 /** GLM-4.7-Flash: DeepSeek's latent attention with GLM-4.5's router. */
 export const glm4MoeLite: ModelFamily = {
   name: 'glm4_moe_lite',
   architectures: ['Glm4MoeLiteForCausalLM'],
   readConfig(config) {
-    const { mixer, rope } = readLatentAttention(config);
-    const routed = readBiasedRouter(config, { scale: Math.fround(config.numberOr(1.8, 'routed_scaling_factor')) });
+    const { mixer, rope } = readLatentAttention(config, 768);
+    const routed = readBiasedRouter(config, {}, { groups: 1, groupsKept: 1, scale: 1.8 });
     const shared = config.countOr(1, 'n_shared_experts');
     const shape = readDecoder(config, {
       normEpsilon: readNormEpsilon(config, 1e-5),
@@ -19,11 +19,11 @@ export const glm4MoeLite: ModelFamily = {
       layers: readSharedOrDense(config, readSparseBehindDense(config, 1), { mixer, routed, shared }),
       expert: readSwiglu(config, ['moe_intermediate_size']),
     });
-    return modelConfig(config, shape, {
+    const names = {
       ...DECODER_NAMES,
       layer: { ...DECODER_NAMES.layer, ...latentNames(mixer), ...alwaysNames('mlp', 'mlp.shared_experts') },
-      expert: expertNames('mlp.experts'),
-      layersBehindLast: true,
-    });
+      guessingLayers: readGuessingLayers(config),
+    };
+    return modelConfig(config, shape, expertForms(names, 'mlp.experts'), { eos: 1 });
   },
 };

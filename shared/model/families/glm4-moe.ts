@@ -6,11 +6,11 @@ import {
   readSharedOrDense,
   readSwiglu,
 } from '../decoder-config.js';
-import { readSparseBehindDense } from '../layer-kinds.js';
+import { readGuessingLayers, readSparseBehindDense } from '../layer-kinds.js';
 import type { ModelFamily } from '../model-family.js';
 import { readRope } from '../rope-config.js';
 import { readBiasedRouter } from '../biased-router.js';
-import { alwaysNames, DECODER_NAMES, expertNames } from '../tensor-names.js';
+import { alwaysNames, DECODER_NAMES, expertForms } from '../tensor-names.js';
 
 /** GLM-4.5 and GLM-4.5-Air: a part of each head is rotated, sigmoid router with a bias for the choice. */
 export const glm4Moe: ModelFamily = {
@@ -18,11 +18,9 @@ export const glm4Moe: ModelFamily = {
   architectures: ['Glm4MoeForCausalLM'],
   readConfig(config) {
     const normEpsilon = readNormEpsilon(config, 1e-5);
-    const mixer = readAttention(config, {
-      normEpsilon,
-      bias: config.flagOr(false, 'attention_bias'),
-      queryKeyNorm: config.flagOr(false, 'use_qk_norm') ? 'head' : 'none',
-    });
+    const bias = config.flagOr(false, 'attention_bias');
+    const queryKeyNorm = config.flagOr(false, 'use_qk_norm') ? 'head' : 'none';
+    const mixer = readAttention(config, { normEpsilon, bias, queryKeyNorm }, { keyValueHeads: 8 });
     const routed = readBiasedRouter(config);
     const shared = config.countOr(1, 'n_shared_experts');
     const shape = readDecoder(config, {
@@ -31,11 +29,11 @@ export const glm4Moe: ModelFamily = {
       layers: readSharedOrDense(config, readSparseBehindDense(config, 1), { mixer, routed, shared }),
       expert: readSwiglu(config, ['moe_intermediate_size']),
     });
-    return modelConfig(config, shape, {
+    const names = {
       ...DECODER_NAMES,
       layer: { ...DECODER_NAMES.layer, ...alwaysNames('mlp', 'mlp.shared_experts') },
-      expert: expertNames('mlp.experts'),
-      layersBehindLast: true,
-    });
+      guessingLayers: readGuessingLayers(config),
+    };
+    return modelConfig(config, shape, expertForms(names, 'mlp.experts'), { eos: null });
   },
 };

@@ -11,11 +11,17 @@ export const gptOss: ModelFamily = {
   name: 'gpt_oss',
   architectures: ['GptOssForCausalLM'],
   quantizations: ['mxfp4'],
+  explained: {
+    initial_context_length: { why: 'it is the length before the rope was stretched, which the rope says itself' },
+  },
   readConfig(config) {
     config.only('hidden_act', ['silu', 'swish'], 'silu');
     const normEpsilon = readNormEpsilon(config, 1e-5);
     const bias = config.flagOr(true, 'attention_bias');
-    const mixer = readAttention(config, { bias, outputBias: bias, sinks: true, normEpsilon });
+    const sizes = { keyValueHeads: 8, headDim: 64 };
+    const mixer = readAttention(config, { bias, outputBias: bias, sinks: true, normEpsilon }, sizes);
+    config.only('norm_topk_prob', [true], true);
+    config.notNull('sliding_window');
     const window = config.sizeOr(128, 'sliding_window');
     const kinds = readLayerKinds(config, ['sliding_attention', 'full_attention'], (layer) =>
       layer % 2 === 0 ? 'sliding_attention' : 'full_attention',
@@ -36,7 +42,7 @@ export const gptOss: ModelFamily = {
       expert,
     });
     const [gateUp, down] = ['mlp.experts.gate_up_proj', 'mlp.experts.down_proj'] as const;
-    return modelConfig(config, shape, {
+    const names = {
       ...DECODER_NAMES,
       layer: {
         ...DECODER_NAMES.layer,
@@ -46,7 +52,8 @@ export const gptOss: ModelFamily = {
       },
       expert: interleavedExpertNames({ gateUp, down }, config.context.quantization === 'mxfp4' ? 'mxfp4' : 'values'),
       expertBias: interleavedBiasNames({ gateUp: `${gateUp}_bias`, down: `${down}_bias` }),
-    });
+    };
+    return modelConfig(config, shape, names, { eos: null });
   },
 };
 

@@ -9,6 +9,7 @@ export const graniteMoe: ModelFamily = {
   name: 'granitemoe',
   architectures: ['GraniteMoeForCausalLM'],
   readConfig(config) {
+    config.only('norm_topk_prob', [true], true);
     const bias = config.flagOr(false, 'attention_bias');
     const scoreScale = Math.fround(config.positiveOr(1, 'attention_multiplier'));
     const mixer = readAttention(config, { bias, outputBias: bias, scoreScale });
@@ -21,10 +22,11 @@ export const graniteMoe: ModelFamily = {
       layers: forLayers(config, () => layer),
       expert: readSwiglu(config, ['intermediate_size']),
     });
-    return modelConfig(config, shape, {
+    const names = {
       ...DECODER_NAMES,
       layer: { ...DECODER_NAMES.layer, router: 'block_sparse_moe.router.layer.weight' },
       expert: fusedExpertNames('block_sparse_moe.input_linear.weight', 'block_sparse_moe.output_linear.weight'),
-    });
+    };
+    return modelConfig(config, shape, names, { eos: 2 });
   },
 };

@@ -13,13 +13,22 @@ import type { ModelFamily } from '../model-family.js';
 import { readRope } from '../rope-config.js';
 import { alwaysNames, DECODER_NAMES, expertNames } from '../tensor-names.js';
 
+const LATENT_KEYS = ['kv_lora_rank', 'q_lora_rank', 'qk_nope_head_dim', 'qk_rope_head_dim', 'v_head_dim'];
+
 /** Hunyuan-A13B: query and key norms behind the rotation, shared experts without a gate. */
 export const hunyuanMoe: ModelFamily = {
   name: 'hunyuan_v1_moe',
   architectures: ['HunYuanMoEV1ForCausalLM'],
+  explained: {
+    cla_share_factor: { why: 'no layer takes keys of another one, as use_cla is false' },
+    ...Object.fromEntries(
+      LATENT_KEYS.map((key) => [key, { why: 'attention is not latent', when: ['use_mla', false] } as const]),
+    ),
+  },
   readConfig(config) {
     config.only('use_cla', [false], false);
     config.only('mlp_bias', [false], false);
+    config.only('norm_topk_prob', [true], true);
     const normEpsilon = readNormEpsilon(config, 1e-5);
     const bias = config.flagOr(false, 'attention_bias');
     const headDim = config.sizeOr(null, 'head_dim', 'attention_head_dim');
@@ -30,6 +39,8 @@ export const hunyuanMoe: ModelFamily = {
     });
     const size = readEqual(config, 'moe_intermediate_size', null) ?? config.size('intermediate_size');
     const shared = size * readEqual(config, 'num_shared_expert', 1);
+    if (shared > 0) config.only('use_mixed_mlp_moe', [true], true);
+    else config.idle('use_mixed_mlp_moe');
     const swiglu = readSwiglu(config, ['intermediate_size']);
     const always = shared === 0 ? null : { glu: { ...swiglu, intermediateSize: shared }, gated: false };
     const layers = readSparseBehindDense(config).map((sparse) =>
@@ -42,11 +53,11 @@ export const hunyuanMoe: ModelFamily = {
       normEpsilon,
       ropes: [readRope(config, { theta: 10_000, headDim: mixer.headDim })],
       layers,
-      experts: readEqual(config, 'num_experts', null) ?? config.size('num_experts', 'num_local_experts'),
-      expertsPerToken: readEqual(config, 'moe_topk', null) ?? config.size('moe_topk', 'num_experts_per_tok'),
+      experts: readEqualOr(config, 'num_experts', 'num_local_experts'),
+      expertsPerToken: readEqualOr(config, 'moe_topk', 'num_experts_per_tok'),
       expert: { ...swiglu, intermediateSize: size },
     });
-    return modelConfig(config, shape, {
+    const names = {
       ...DECODER_NAMES,
       layer: {
         ...DECODER_NAMES.layer,
@@ -56,7 +67,8 @@ export const hunyuanMoe: ModelFamily = {
         router: 'mlp.gate.wg.weight',
       },
       expert: expertNames('mlp.experts'),
-    });
+    };
+    return modelConfig(config, shape, names, { eos: 2 });
   },
 };
 
@@ -68,4 +80,12 @@ function readEqual<T extends number | null>(config: ConfigReader, key: string, f
     throw config.unsupported(key, [first, ...rest], 'one whole number for all layers');
   }
   return first;
+}
+
+/** The same, which may stand under another name too. */
+function readEqualOr(config: ConfigReader, key: string, otherName: string): number {
+  const number = readEqual(config, key, null);
+  if (number === null) return config.size(key, otherName);
+  config.repeats(otherName, number);
+  return number;
 }

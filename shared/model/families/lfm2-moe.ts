@@ -9,7 +9,7 @@ import {
   readSwiglu,
   routerOf,
 } from '../decoder-config.js';
-import { readLayerKinds, readSparseBehindDense } from '../layer-kinds.js';
+import { readLayerKinds, readLayerNumbers, readSparseBehindDense } from '../layer-kinds.js';
 import type { ModelFamily } from '../model-family.js';
 import { readRope } from '../rope-config.js';
 import { alwaysNames, convolutionNames, DECODER_NAMES, expertNames, NUMBERED } from '../tensor-names.js';
@@ -18,14 +18,19 @@ import { alwaysNames, convolutionNames, DECODER_NAMES, expertNames, NUMBERED } f
 export const lfm2Moe: ModelFamily = {
   name: 'lfm2_moe',
   architectures: ['Lfm2MoeForCausalLM'],
+  explained: {
+    scoring_func: { why: 'it is what is computed', only: ['sigmoid'] },
+    use_qk_norm: { why: 'it is what is computed', only: [true] },
+  },
   readConfig(config) {
     config.only('conv_bias', [false], false);
     const normEpsilon = readNormEpsilon(config, 1e-5);
-    const attention = readAttention(config, { queryKeyNorm: 'head', normEpsilon });
+    const attention = readAttention(config, { queryKeyNorm: 'head', normEpsilon }, { keyValueHeads: 8 });
     const convolution = { kind: 'convolution', taps: config.sizeOr(3, 'conv_L_cache') } as const;
-    const full = new Set(config.numbersOr([], 'full_attn_idxs'));
+    const full = readLayerNumbers(config, 'full_attn_idxs');
+    if (!config.has('layer_types', 'full_attn_idxs')) throw config.corrupt('layer_types is missing');
     const kinds = readLayerKinds(config, ['conv', 'full_attention'], (layer) =>
-      full.size === 0 || full.has(layer) ? 'full_attention' : 'conv',
+      full.has(layer) ? 'full_attention' : 'conv',
     );
     const routed = routerOf({
       score: 'sigmoid',
@@ -63,6 +68,6 @@ export const lfm2Moe: ModelFamily = {
       },
       expert: expertNames('feed_forward.experts', NUMBERED),
     };
-    return modelConfig(config, shape, names, true);
+    return modelConfig(config, shape, names, { tied: true, eos: 2 });
   },
 };

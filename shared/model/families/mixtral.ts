@@ -1,3 +1,4 @@
+import type { TensorNames } from '../checkpoint-layout.js';
 import {
   layerOf,
   modelConfig,
@@ -10,25 +11,39 @@ import {
 import { forLayers } from '../layer-kinds.js';
 import type { ModelFamily } from '../model-family.js';
 import { readRope } from '../rope-config.js';
-import { DECODER_NAMES, expertNames, NUMBERED } from '../tensor-names.js';
+import { DECODER_NAMES, expertNames, fusedExpertNames, NUMBERED } from '../tensor-names.js';
+
+const SHIPPED = {
+  ...DECODER_NAMES,
+  layer: { ...DECODER_NAMES.layer, router: 'block_sparse_moe.gate.weight' },
+  expert: expertNames('block_sparse_moe.experts', NUMBERED),
+};
+
+/** As transformers 5 keeps it in memory. */
+function fusedUnder(folder: string): TensorNames {
+  return {
+    ...DECODER_NAMES,
+    layer: { ...DECODER_NAMES.layer, router: `${folder}.gate.weight` },
+    expert: fusedExpertNames(`${folder}.experts.gate_up_proj`, `${folder}.experts.down_proj`),
+  };
+}
 
 /** Mixtral 8x7B and 8x22B. */
 export const mixtral: ModelFamily = {
   name: 'mixtral',
   architectures: ['MixtralForCausalLM'],
   readConfig(config) {
-    const mixer = readAttention(config, { window: config.countOr(0, 'sliding_window') });
+    config.only('norm_topk_prob', [true], true);
+    const normEpsilon = readNormEpsilon(config, 1e-5);
+    const window = config.countOr(0, 'sliding_window');
+    const mixer = readAttention(config, { normEpsilon, window }, { keyValueHeads: 8 });
     const layer = layerOf(mixer, { routed: routerOf({ normalize: true }) });
     const shape = readDecoder(config, {
-      normEpsilon: readNormEpsilon(config, 1e-5),
+      normEpsilon,
       ropes: [readRope(config, { theta: 1e6, headDim: mixer.headDim })],
       layers: forLayers(config, () => layer),
       expert: readSwiglu(config, ['intermediate_size']),
     });
-    return modelConfig(config, shape, {
-      ...DECODER_NAMES,
-      layer: { ...DECODER_NAMES.layer, router: 'block_sparse_moe.gate.weight' },
-      expert: expertNames('block_sparse_moe.experts', NUMBERED),
-    });
+    return modelConfig(config, shape, [SHIPPED, ...['mlp', 'block_sparse_moe'].map(fusedUnder)], { eos: 2 });
   },
 };

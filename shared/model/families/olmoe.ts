@@ -10,12 +10,13 @@ import {
 import { forLayers } from '../layer-kinds.js';
 import type { ModelFamily } from '../model-family.js';
 import { readRope } from '../rope-config.js';
-import { DECODER_NAMES, expertNames } from '../tensor-names.js';
+import { DECODER_NAMES, expertForms } from '../tensor-names.js';
 
 /** OLMoE: query and key norms over all heads at once, and values that may be clipped. */
 export const olmoe: ModelFamily = {
   name: 'olmoe',
   architectures: ['OlmoeForCausalLM'],
+  explained: { use_qk_norm: { why: 'it is what is computed', only: [true] } },
   readConfig(config) {
     const normEpsilon = readNormEpsilon(config, 1e-5);
     const bias = config.flagOr(false, 'attention_bias');
@@ -28,6 +29,6 @@ export const olmoe: ModelFamily = {
       layers: forLayers(config, () => layer),
       expert: readSwiglu(config, ['intermediate_size']),
     });
-    return modelConfig(config, shape, { ...DECODER_NAMES, expert: expertNames('mlp.experts') });
+    return modelConfig(config, shape, expertForms(DECODER_NAMES, 'mlp.experts'), { eos: 50_279 });
   },
 };

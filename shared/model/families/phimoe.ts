@@ -20,7 +20,9 @@ export const phimoe: ModelFamily = {
     const normEpsilon = readNormEpsilon(config, 1e-5);
     const bias = config.flagOr(false, 'attention_bias');
     const window = config.countOr(0, 'sliding_window');
-    const mixer = readAttention(config, { bias, outputBias: bias, window, normEpsilon });
+    const own = { bias, outputBias: bias, window, normEpsilon };
+    const mixer = readAttention(config, own, { keyValueHeads: 8 });
+    config.only('norm_topk_prob', [false], false);
     const jitter = Math.fround(config.numberOr(0.01, 'router_jitter_noise'));
     const layer = layerOf(mixer, { routed: routerOf({ score: 'sparsemixer', jitter }) });
     const shape = readDecoder(config, {
@@ -31,7 +33,7 @@ export const phimoe: ModelFamily = {
       layers: forLayers(config, () => layer),
       expert: readSwiglu(config, ['intermediate_size']),
     });
-    return modelConfig(config, shape, {
+    const names = {
       ...DECODER_NAMES,
       model: { ...DECODER_NAMES.model, finalNormBias: 'norm.bias', lmHeadBias: 'lm_head.bias' },
       layer: {
@@ -41,6 +43,7 @@ export const phimoe: ModelFamily = {
         router: 'block_sparse_moe.gate.weight',
       },
       expert: expertNames('block_sparse_moe.experts', NUMBERED),
-    });
+    };
+    return modelConfig(config, shape, names, { eos: 2 });
   },
 };

@@ -11,14 +11,14 @@ import {
 import { readLayerKinds, readSparseSteps } from '../layer-kinds.js';
 import type { ModelFamily } from '../model-family.js';
 import { readRope } from '../rope-config.js';
-import { alwaysNames, DECODER_NAMES, expertNames } from '../tensor-names.js';
+import { alwaysNames, DECODER_NAMES, expertForms } from '../tensor-names.js';
 
 /** Qwen1.5-MoE and Qwen2-MoE: a shared expert with a gate of its own beside the others. */
 export const qwen2Moe: ModelFamily = {
   name: 'qwen2_moe',
   architectures: ['Qwen2MoeForCausalLM'],
   readConfig(config) {
-    const mixer = readAttention(config, { bias: config.flagOr(true, 'qkv_bias') });
+    const mixer = readAttention(config, { bias: config.flagOr(true, 'qkv_bias') }, { keyValueHeads: 16 });
     const windows = readWindows(config);
     const routed = routerOf({ normalize: config.flagOr(false, 'norm_topk_prob') });
     const layers = readSparseSteps(config).map((sparse, layer) =>
@@ -34,15 +34,15 @@ export const qwen2Moe: ModelFamily = {
       layers,
       expert: readSwiglu(config, ['moe_intermediate_size']),
     });
-    return modelConfig(config, shape, {
+    const names = {
       ...DECODER_NAMES,
       layer: {
         ...DECODER_NAMES.layer,
         ...alwaysNames('mlp', 'mlp.shared_expert'),
         alwaysWeight: 'mlp.shared_expert_gate.weight',
       },
-      expert: expertNames('mlp.experts'),
-    });
+    };
+    return modelConfig(config, shape, expertForms(names, 'mlp.experts'), { eos: null });
   },
 };
 
@@ -53,6 +53,7 @@ function readWindows(config: ConfigReader): number[] {
   const kinds = readLayerKinds(config, ['sliding_attention', 'full_attention'], (layer) =>
     used && layer % 2 === 0 && layer < last ? 'sliding_attention' : 'full_attention',
   );
+  if (used && kinds.includes('sliding_attention')) config.notNull('sliding_window');
   const window = used ? config.countOr(4096, 'sliding_window') : 0;
   return kinds.map((kind) => (kind === 'sliding_attention' ? window : 0));
 }

@@ -2,15 +2,17 @@ import { layerOf, modelConfig, readDecoder, readSwiglu, routerOf } from '../deco
 import { deltaHybridNames, readDeltaHybrid, separateDeltaNames } from '../delta-net.js';
 import type { ModelFamily } from '../model-family.js';
 import { readRope } from '../rope-config.js';
-import { alwaysNames, DECODER_NAMES, fusedExpertNames, zeroCentred } from '../tensor-names.js';
+import { alwaysNames, DECODER_NAMES, expertForms, zeroCentred } from '../tensor-names.js';
 
 /** Qwen3.5-MoE and Qwen3.6-MoE, their text: Qwen3-Next with projections of their own and fused experts. */
 export const qwen35Moe: ModelFamily = {
   name: 'qwen3_5_moe',
   architectures: ['Qwen3_5MoeForConditionalGeneration', 'Qwen3_5MoeForCausalLM'],
+  explained: { use_qk_norm: { why: 'it is what is computed', only: [true] } },
   readConfig(whole) {
     const text = whole.within('text_config');
-    const config = whole.overlaid(text);
+    const config = text === null ? whole : whole.picked('tie_word_embeddings', 'eos_token_id').beside(text);
+    config.only('norm_topk_prob', [true], true);
     const hybrid = readDeltaHybrid(config);
     const { delta, attention, attentionLayers } = hybrid;
     const routed = routerOf({ normalize: true });
@@ -20,7 +22,7 @@ export const qwen35Moe: ModelFamily = {
       layers: attentionLayers.map((full) => layerOf(full ? attention : delta, { routed, always })),
       expert: readSwiglu(config, ['moe_intermediate_size']),
     });
-    return modelConfig(config, shape, {
+    const names = {
       ...DECODER_NAMES,
       prefix: text === null ? 'model.' : 'model.language_model.',
       model: { ...DECODER_NAMES.model, finalNorm: zeroCentred('norm.weight') },
@@ -31,8 +33,8 @@ export const qwen35Moe: ModelFamily = {
         ...alwaysNames('mlp', 'mlp.shared_expert'),
         alwaysWeight: 'mlp.shared_expert_gate.weight',
       },
-      expert: fusedExpertNames('mlp.experts.gate_up_proj', 'mlp.experts.down_proj'),
       leftOut: [/^mtp\./, /^model\.visual\./],
-    });
+    };
+    return modelConfig(config, shape, expertForms(names, 'mlp.experts', 'fused'), { eos: null });
   },
 };

@@ -3,13 +3,14 @@ import { deltaHybridNames, groupedDeltaNames, readDeltaHybrid } from '../delta-n
 import { readSparseSteps } from '../layer-kinds.js';
 import type { ModelFamily } from '../model-family.js';
 import { readRope } from '../rope-config.js';
-import { alwaysNames, DECODER_NAMES, expertNames, zeroCentred } from '../tensor-names.js';
+import { alwaysNames, DECODER_NAMES, expertForms, zeroCentred } from '../tensor-names.js';
 
 /** Qwen3-Next: gated delta nets, attention with an output gate, a shared expert with a gate. */
 export const qwen3Next: ModelFamily = {
   name: 'qwen3_next',
   architectures: ['Qwen3NextForCausalLM'],
   quantizations: ['fp8'],
+  explained: { use_qk_norm: { why: 'it is what is computed', only: [true] } },
   readConfig(config) {
     const hybrid = readDeltaHybrid(config);
     const { delta, attention, attentionLayers } = hybrid;
@@ -27,7 +28,7 @@ export const qwen3Next: ModelFamily = {
       layers,
       expert: readSwiglu(config, ['moe_intermediate_size']),
     });
-    return modelConfig(config, shape, {
+    const names = {
       ...DECODER_NAMES,
       model: { ...DECODER_NAMES.model, finalNorm: zeroCentred('norm.weight') },
       layer: {
@@ -37,8 +38,8 @@ export const qwen3Next: ModelFamily = {
         ...alwaysNames('mlp', 'mlp.shared_expert'),
         alwaysWeight: 'mlp.shared_expert_gate.weight',
       },
-      expert: expertNames('mlp.experts'),
       leftOut: [/^mtp\./],
-    });
+    };
+    return modelConfig(config, shape, expertForms(names, 'mlp.experts'), { eos: null });
   },
 };

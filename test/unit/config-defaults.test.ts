@@ -1,0 +1,86 @@
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { MODEL_FAMILIES, parseModelConfig } from '../../shared/checkpoint/model-config.js';
+import { packageRoot } from '../../shared/config/package-root.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { ModelConfig } from '../../shared/model/model-family.js';
+
+type Config = Record<string, unknown>;
+
+interface Defaults {
+  /** Version. */
+  transformers: string;
+  /** What `Config().to_dict()` gives of the class in the file named, by family. */
+  families: Record<string, { source: string; config: Config }>;
+}
+
+const path = join(packageRoot(), 'test', 'fixtures', 'config-defaults', 'transformers-5.18.0.json');
+const DEFAULTS = JSON.parse(readFileSync(path, 'utf8')) as Defaults;
+
+/** What a model of a family must say, since transformers' own defaults make no model with experts. */
+const NEEDED: Readonly<Record<string, Config>> = {
+  hunyuan_v1_moe: { num_experts: 8, moe_topk: 2 },
+  // 4096 is not a multiple of 96.
+  glm4_moe: { head_dim: 128 },
+  deepseek_v2: { num_experts_per_tok: 6 },
+  gemma4: {
+    ...{ num_experts: 8, top_k_experts: 2, moe_intermediate_size: 704 },
+    ...{ enable_moe_block: true, hidden_size_per_layer_input: 0 },
+  },
+  lfm2_moe: { layer_types: Array.from({ length: 32 }, (_, layer) => (layer % 4 === 2 ? 'full_attention' : 'conv')) },
+};
+
+/** All that config.json decides. */
+function meaning({ shape, tiedEmbeddings, eosTokenIds, usualEosTokenIds }: ModelConfig): unknown {
+  return { shape, tiedEmbeddings, eos: eosTokenIds.length > 0 ? eosTokenIds : usualEosTokenIds };
+}
+
+function read(config: Config): unknown {
+  return meaning(parseModelConfig(config, 'config.json').config);
+}
+
+function without(config: Config, ...keys: string[]): Config {
+  return Object.fromEntries(Object.entries(config).filter(([key]) => !keys.includes(key)));
+}
+
+/** What is read where a key is left out; null: it is refused, by its name. */
+function readWithout(config: Config, key: string): unknown {
+  try {
+    return read(without(config, key));
+  } catch (thrown) {
+    assert.ok(thrown instanceof OdmoeError && thrown.code.startsWith('MODEL_'), String(thrown));
+    assert.ok(thrown.message.includes(key), `without ${key}: ${thrown.message}`);
+    return null;
+  }
+}
+
+/** Keys of one value in two places: without one of them the other counts. */
+const SAID_TWICE: readonly string[] = ['architectures', 'model_type'];
+
+describe(`what config.json leaves out, beside transformers ${DEFAULTS.transformers}`, () => {
+  it('has every family', () => {
+    assert.deepEqual(Object.keys(DEFAULTS.families).sort(), MODEL_FAMILIES.map(({ name }) => name).sort());
+  });
+
+  for (const [family, { source, config }] of Object.entries(DEFAULTS.families)) {
+    const full: Config = { ...config, ...NEEDED[family] };
+
+    it(`${family} takes what ${source} takes, or refuses a key that is missing`, () => {
+      const expected = read(full);
+      for (const key of Object.keys(full).filter((name) => !SAID_TWICE.includes(name))) {
+        const found = readWithout(full, key);
+        if (found !== null) assert.deepEqual(found, expected, `${family} without ${key}`);
+      }
+    });
+
+    it(`${family} takes transformers' values with as few keys as it needs`, () => {
+      let few = full;
+      for (const key of Object.keys(full)) {
+        if (!SAID_TWICE.includes(key) && readWithout(few, key) !== null) few = without(few, key);
+      }
+      assert.deepEqual(read(few), read(full));
+      assert.ok(Object.keys(few).length < Object.keys(full).length / 2, Object.keys(few).join());
+    });
+  }
+});

@@ -1,0 +1,162 @@
+import assert from 'node:assert/strict';
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import fc from 'fast-check';
+import { parseModelConfig } from '../../shared/checkpoint/model-config.js';
+import { packageRoot } from '../../shared/config/package-root.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/errors/registry.js';
+import { EXPLAINED_KEYS } from '../../shared/model/explained-keys.js';
+import { PUBLISHED_KEYS } from './published-keys.js';
+
+type Config = Record<string, unknown>;
+
+const FIXTURES = join(packageRoot(), 'test', 'fixtures');
+const NAMES = readdirSync(FIXTURES).filter((name) => !['packs', 'config-defaults'].includes(name));
+
+function configOf(name: string): Config {
+  return JSON.parse(readFileSync(join(FIXTURES, name, 'config.json'), 'utf8')) as Config;
+}
+
+function parse(config: Config): unknown {
+  const { shape, tiedEmbeddings, quantization } = parseModelConfig(config, 'config.json').config;
+  return { shape, tiedEmbeddings, quantization };
+}
+
+function refuses(config: Config, code: ErrorCode, message: RegExp): void {
+  assert.throws(
+    () => parse(config),
+    (thrown: unknown) => {
+      assert.ok(thrown instanceof OdmoeError, String(thrown));
+      assert.equal(thrown.code, code, thrown.message);
+      assert.match(thrown.message, message);
+      return true;
+    },
+  );
+}
+
+/** The objects of a config.json that hold keys of the model, as paths. */
+function objectsOf(config: Config): string[][] {
+  const inner = ['text_config', 'rope_scaling', 'rope_parameters', 'quantization_config'];
+  const isObject = (value: unknown): value is Config => typeof value === 'object' && value !== null;
+  return [
+    [],
+    ...Object.entries(config).flatMap(([key, value]) =>
+      inner.includes(key) && isObject(value) ? objectsOf(value).map((path) => [key, ...path]) : [],
+    ),
+  ];
+}
+
+function withKey(config: Config, path: readonly string[], key: string, value: unknown): Config {
+  const [first, ...rest] = path;
+  if (first === undefined) return { ...config, [key]: value };
+  return { ...config, [first]: withKey(config[first] as Config, rest, key, value) };
+}
+
+describe('keys of config.json that nobody reads', () => {
+  for (const name of NAMES) {
+    it(`are refused by name, in whatever object they stand: ${name}`, () => {
+      const config = configOf(name);
+      fc.assert(
+        fc.property(
+          fc.constantFrom(...objectsOf(config)),
+          fc.constantFrom('attention_sharpness', 'mlp_alpha', 'residual_mixing', 'use_other_norm'),
+          fc.constantFrom<unknown>(0, 1, 2.5, true, false, 'x', [1], { a: 1 }),
+          (path, key, value) => {
+            const named = new RegExp(`${[...path, key].join('\\.')} is `);
+            refuses(withKey(config, path, key, value), 'MODEL_UNSUPPORTED', named);
+            // null says nothing.
+            assert.deepEqual(parse(withKey(config, path, key, null)), parse(config));
+          },
+        ),
+        { numRuns: 20 },
+      );
+    });
+  }
+
+  it('are read where published files have them and they change nothing', () => {
+    for (const { fixture, keys } of PUBLISHED_KEYS) {
+      const config = configOf(fixture);
+      const text = config.text_config as Config | undefined;
+      const more = text === undefined ? { ...config, ...keys } : { ...config, text_config: { ...text, ...keys } };
+      assert.deepEqual(parse(more), parse(config), fixture);
+    }
+  });
+
+  it('have a reason each where they are explained', () => {
+    for (const [key, { why }] of Object.entries(EXPLAINED_KEYS)) assert.ok(why.length > 10, key);
+  });
+
+  it('are explained at some values only where others would change an answer', () => {
+    const wrong: [fixture: string, change: Config][] = [
+      ['mixtral', { attention_bias: true }],
+      ['mixtral', { use_sliding_window: true, sliding_window: 4 }],
+      ['mixtral', { mlp_bias: true }],
+      ['mixtral', { n_shared_experts: 1 }],
+      ['mixtral', { logits_scaling: 2 }],
+      ['mixtral', { clip_qkv: 8 }],
+      ['mixtral', { norm_topk_prob: false }],
+      ['mixtral', { scoring_func: 'sigmoid' }],
+      ['mixtral', { final_logit_softcapping: 30 }],
+      ['mixtral', { layer_types: ['full_attention', 'sliding_attention', 'full_attention', 'full_attention'] }],
+      ['qwen3moe', { use_qk_norm: false }],
+      ['qwen3moe', { use_sliding_window: true, sliding_window: 8, max_window_layers: 2 }],
+      ['qwen2moe', { attention_bias: true }],
+      ['deepseekv2', { norm_topk_prob: true }],
+      ['deepseekv2', { qk_head_dim: 30 }],
+      ['gptoss', { norm_topk_prob: false }],
+      ['minimaxm2', { layernorm_mlp_beta: 2 }],
+      ['minimaxm2', { norm_topk_prob: false }],
+      ['lfm2moe', { scoring_func: 'softmax' }],
+      ['ernie45moe', { moe_gate: 'top2_fused' }],
+      ['ernie45moe', { use_rmsnorm: false }],
+    ];
+    for (const [fixture, change] of wrong) {
+      const [key = ''] = Object.keys(change).slice(-1);
+      refuses({ ...configOf(fixture), ...change }, 'MODEL_UNSUPPORTED', new RegExp(`${key} is `));
+    }
+  });
+
+  it('are refused in the outer object where an inner one is the model', () => {
+    for (const change of [{ rope_theta: 5 }, { num_experts: 4 }, { hidden_act: 'relu' }, { attention_bias: true }]) {
+      for (const fixture of ['qwen35moe', 'gemma4moe']) {
+        const [key = ''] = Object.keys(change);
+        const config: Config = { ...configOf(fixture), ...change };
+        refuses(config, 'MODEL_UNSUPPORTED', new RegExp(`: ${key} is `));
+      }
+    }
+  });
+
+  it('are refused where layers are named that the model does not have', () => {
+    refuses({ ...configOf('qwen3moe'), mlp_only_layers: [4] }, 'MODEL_CORRUPT', /mlp_only_layers has layer 4/);
+    refuses({ ...configOf('minimaxm2'), attn_type_list: [1, 1, 1] }, 'MODEL_CORRUPT', /attn_type_list has 3 entries/);
+    const text = configOf('gemma4moe').text_config as Config;
+    const older = ['global_head_dim', 'num_global_key_value_heads'];
+    const rest = Object.fromEntries(Object.entries(text).filter(([key]) => !older.includes(key)));
+    const ofGlobal = { head_dim: 32, num_key_value_heads: 1 };
+    const per_layer_config = { '02': ofGlobal, '05': ofGlobal };
+    const padded = { ...configOf('gemma4moe'), text_config: { ...rest, per_layer_config } };
+    assert.deepEqual(parse(padded), parse(configOf('gemma4moe')));
+    const beyond = { ...rest, per_layer_config: { ...per_layer_config, '06': ofGlobal } };
+    refuses({ ...padded, text_config: beyond }, 'MODEL_UNSUPPORTED', /per_layer_config\.06 is /);
+  });
+});
+
+describe('values of config.json that are said twice', () => {
+  it('must agree, under two names or in two objects', () => {
+    const cases: [fixture: string, change: Config, message: RegExp][] = [
+      ['mixtral', { num_experts: 4 }, /num_experts is 4 and num_local_experts is 8/],
+      ['mixtral', { layer_norm_eps: 1e-3 }, /rms_norm_eps is .* and layer_norm_eps is 0.001/],
+      ['mixtral', { rope_theta: 5 }, /rope_parameters\.rope_theta is 1000000 and rope_theta is 5/],
+      ['gptoss-mxfp4', { experts_per_token: 2 }, /num_experts_per_tok is 4 and experts_per_token is 2/],
+      ['minimaxm2', { partial_rotary_factor: 1 }, /partial_rotary_factor 1 of 24 dimensions is not rotary_dim 12/],
+      ['lfm2moe', { tie_word_embeddings: false }, /tie_word_embeddings is false and tie_embedding is true/],
+      ['gemma4moe', { tie_word_embeddings: false }, /tie_word_embeddings is (true|false) and/],
+      ['deepseekv3', { num_mtp_layers: 2 }, /num_nextn_predict_layers is 1 and num_mtp_layers is 2/],
+    ];
+    for (const [fixture, change, message] of cases) {
+      refuses({ ...configOf(fixture), ...change }, 'MODEL_CORRUPT', message);
+    }
+    assert.deepEqual(parse({ ...configOf('mixtral'), num_experts: 8, rope_theta: 1e6 }), parse(configOf('mixtral')));
+  });
+});
