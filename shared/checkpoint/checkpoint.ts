@@ -56,7 +56,7 @@ export async function openCheckpoint(directory: string, options?: Partial<OpenOp
   const { family, config: read } = await readModelConfig(absolute, { longContext });
   const found = await readCheckpointFiles(absolute, gone);
   refuseForeignForms(found.tensors, absolute);
-  const config = { ...read, layout: chooseLayout(read, found.tensors, absolute) };
+  const config = chooseLayout(read, found.tensors, absolute);
   const guessing = guessingTensors(config, found.tensors);
   const finder = new TensorFinder(found.tensors, config, absolute);
   // One by one: a config that lies may ask for more tensors than memory could list.

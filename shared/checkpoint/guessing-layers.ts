@@ -7,8 +7,11 @@ import type { CheckpointTensors } from './stored-forms.js';
  * what such a layer has: a layer behind the last one that is like any other is a sign of a wrong num_hidden_layers.
  * @throws MODEL_UNSUPPORTED
  */
-export function guessingTensors({ layout, shape }: ModelConfig, found: CheckpointTensors): ReadonlySet<string> {
+export function guessingTensors(config: ModelConfig, found: CheckpointTensors): ReadonlySet<string> {
+  const { layout, otherLayouts, shape } = config;
   const { guessing } = layout;
+  // Their experts may be stored in a form of their own.
+  const forms = [layout, ...otherLayouts].map((form) => form.guessing);
   const layers = shape.layers.length;
   const checked = new Set<number>();
   const leftOut = new Set<string>();
@@ -29,7 +32,7 @@ export function guessingTensors({ layout, shape }: ModelConfig, found: Checkpoin
       if (missing.length > 0) throw refuse(`a layer that guesses ahead would have ${missing.join(' and ')}`);
       checked.add(layer);
     }
-    if (!guessing.isPart(name)) throw refuse('a layer that guesses ahead has no such tensor');
+    if (!forms.some((form) => form.isPart(name))) throw refuse('a layer that guesses ahead has no such tensor');
     leftOut.add(name);
   }
   return leftOut;

@@ -21,7 +21,7 @@ import { qwen35Moe } from '../model/families/qwen3-5-moe.js';
 import { qwen3Moe } from '../model/families/qwen3-moe.js';
 import { qwen3Next } from '../model/families/qwen3-next.js';
 import type { ModelConfig, ModelFamily } from '../model/model-family.js';
-import { fileExists, readJsonFile } from '../model/read-file.js';
+import { fileExists, parseJson, readBoundedFile, readJsonFile } from '../model/read-file.js';
 import { CHECKPOINT_FILE_ERRORS } from '../model/safetensors-file.js';
 import { refuseUnreadKeys } from '../model/unread-keys.js';
 import { readQuantization } from './quantization-config.js';
@@ -119,15 +119,25 @@ export async function readModelConfig(
   options?: ReadOptions,
 ): Promise<{ family: ModelFamily; config: ModelConfig }> {
   const path = join(directory, 'config.json');
-  const { family, config } = parseModelConfig(
-    await readJsonFile(path, CONFIG_LIMIT_BYTES, CHECKPOINT_FILE_ERRORS),
-    path,
-    options,
-  );
+  const { family, config } = parseModelConfig(await readConfigFile(path), path, options);
   const more = await readGenerationEos(join(directory, 'generation_config.json'));
   const said = [...config.eosTokenIds, ...more];
   const eosTokenIds = [...new Set(said.length > 0 ? said : config.usualEosTokenIds)].sort((a, b) => a - b);
   return { family, config: { ...config, eosTokenIds } };
+}
+
+/** Texts, and numbers that Python writes where JSON has none for them. */
+const PYTHON_NUMBERS = /"(?:[^"\\]|\\.)*"|-?Infinity|NaN/g;
+
+/** A config.json, in which Python may have written Infinity and NaN: these are larger than any number, and none. */
+async function readConfigFile(path: string): Promise<unknown> {
+  const bytes = await readBoundedFile(path, CONFIG_LIMIT_BYTES, CHECKPOINT_FILE_ERRORS);
+  const text = new TextDecoder('latin1').decode(bytes);
+  const replaced = text.replaceAll(PYTHON_NUMBERS, (found) => {
+    if (found.startsWith('"')) return found;
+    return found === 'NaN' ? '"NaN"' : found.replace('Infinity', '1e999');
+  });
+  return parseJson(replaced === text ? bytes : Buffer.from(replaced, 'latin1'), path, CHECKPOINT_FILE_ERRORS);
 }
 
 async function readGenerationEos(path: string): Promise<number[]> {

@@ -41,7 +41,7 @@ export function readQuantization(whole: ConfigReader, family: ModelFamily): Quan
 
 function readForm(config: ConfigReader, key: string, family: ModelFamily): Quantization {
   const supported = family.quantizations ?? [];
-  const method = config.textOr(null, 'quant_method', 'quant_algo');
+  const method = config.textOr(null, 'quant_method') ?? config.textOr(null, 'quant_algo');
   const found = supported.find((quantization) => quantization === method);
   const refused = (said: string, wanted: string): OdmoeError =>
     new OdmoeError(
@@ -68,7 +68,6 @@ function readForm(config: ConfigReader, key: string, family: ModelFamily): Quant
 /** Who quantized it, or how, in words. */
 function nameOf(config: ConfigReader, method: string | null): string {
   if (method === null) return config.has('group_size') && config.has('bits') ? ' (MLX)' : '';
-  const format = config.textOr(null, 'format', 'quant_type');
-  const name = METHODS[method.toLowerCase()] ?? method;
-  return ` (${format === null ? name : `${name}, ${format}`})`;
+  const forms = ['quant_algo', 'format', 'quant_type'].flatMap((key) => config.textOr(null, key) ?? []);
+  return ` (${[METHODS[method.toLowerCase()] ?? method, ...forms].join(', ')})`;
 }

@@ -1,6 +1,6 @@
 import { OdmoeError } from '../errors/odmoe-error.js';
 import { expertLayerNumbers } from '../model/model-shape.js';
-import type { CheckpointLayout, ModelConfig } from '../model/model-family.js';
+import type { ModelConfig } from '../model/model-family.js';
 import { WEIGHT_DTYPES } from '../model/weight-dtype.js';
 import type { CheckpointTensor } from './checkpoint-files.js';
 
@@ -48,23 +48,25 @@ export function refuseForeignForms(found: CheckpointTensors, directory: string):
 }
 
 /**
- * The layout in which the experts of a checkpoint are stored: the one whose first expert is there.
+ * The config with the layout in which the experts of its checkpoint are stored: the one whose first expert is there.
  * @throws MODEL_UNSUPPORTED when they are stored in none that the family reads
  */
-export function chooseLayout(config: ModelConfig, found: CheckpointTensors, directory: string): CheckpointLayout {
+export function chooseLayout(config: ModelConfig, found: CheckpointTensors, directory: string): ModelConfig {
   const [layer = 0] = expertLayerNumbers(config.shape);
   const layouts = [config.layout, ...config.otherLayouts];
   const chosen = layouts.find((layout) => {
     const { name } = layout.expert('gate', layer, 0);
     return found.has(name) || found.has(`${name}_blocks`);
   });
-  if (chosen !== undefined) return chosen;
+  if (chosen !== undefined) {
+    return { ...config, layout: chosen, otherLayouts: layouts.filter((layout) => layout !== chosen) };
+  }
   const wanted = layouts.map((layout) => layout.expert('gate', layer, 0).name);
   const stored = [...found.values()].find(
     ({ name }) =>
       name.includes(`layers.${layer}.`) && /\.(experts?|block_sparse_moe|moe)\./.test(name) && isExpertPart(name),
   );
-  if (stored === undefined) return config.layout;
+  if (stored === undefined) return config;
   throw new OdmoeError(
     'MODEL_UNSUPPORTED',
     `${directory}: experts are stored as ${stored.name} of shape [${stored.shape.join(', ')}], which is not read; ` +

@@ -117,6 +117,28 @@ describe('keys of config.json that nobody reads', () => {
     }
   });
 
+  it('are refused in a rope whose type does not read them, unless they change nothing', () => {
+    const rope = { rope_type: 'default', rope_theta: 1e6 };
+    const linear = { ...rope, rope_type: 'linear', factor: 2 };
+    const wrong: [rope: Config, key: string][] = [
+      [{ ...rope, factor: 4 }, 'factor'],
+      [{ ...rope, low_freq_factor: 1 }, 'low_freq_factor'],
+      [{ ...linear, attention_factor: 2 }, 'attention_factor'],
+      [{ ...linear, beta_fast: 16 }, 'beta_fast'],
+      [{ ...linear, mscale_all_dim: 1 }, 'mscale_all_dim'],
+      [{ ...rope, short_factor: [1, 1] }, 'short_factor'],
+      [{ ...rope, alpha: 1000 }, 'alpha'],
+      [{ ...rope, truncate: false }, 'truncate'],
+    ];
+    for (const [rope_parameters, key] of wrong) {
+      const named = new RegExp(`rope_parameters\\.${key} is `);
+      refuses({ ...configOf('mixtral'), rope_parameters }, 'MODEL_UNSUPPORTED', named);
+    }
+    const neutral = { factor: 1, attention_factor: 1, beta_fast: 32, mrope_section: [4, 2, 2], alpha: null };
+    const rope_parameters = { ...rope, ...neutral, original_max_position_embeddings: 64 };
+    assert.deepEqual(parse({ ...configOf('mixtral'), rope_parameters }), parse(configOf('mixtral')));
+  });
+
   it('are refused in the outer object where an inner one is the model', () => {
     for (const change of [{ rope_theta: 5 }, { num_experts: 4 }, { hidden_act: 'relu' }, { attention_bias: true }]) {
       for (const fixture of ['qwen35moe', 'gemma4moe']) {

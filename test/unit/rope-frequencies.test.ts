@@ -156,14 +156,70 @@ describe('the rope of a config.json', () => {
     assert.ok(read({ rope_parameters: {} }, { ...DEFAULTS, parameters }).rope.frequencies.every((value) => value > 0));
   });
 
-  it('refuses what it cannot compute, and what contradicts itself', () => {
-    const refuses = (config: Record<string, unknown>, code: string, message: RegExp): void => {
-      assert.throws(
-        () => read(config),
-        (thrown: unknown) => thrown instanceof OdmoeError && thrown.code === code && message.test(thrown.message),
-        JSON.stringify(config),
-      );
+  const refuses = (config: Record<string, unknown>, code: string, message: RegExp): void => {
+    assert.throws(
+      () => read(config),
+      (thrown: unknown) => thrown instanceof OdmoeError && thrown.code === code && message.test(thrown.message),
+      JSON.stringify(config),
+    );
+  };
+
+  it('needs the numbers of its type: no other number stands for one that is missing', () => {
+    const factors = new Array<number>(16).fill(2);
+    const whole: Record<string, Record<string, unknown>> = {
+      linear: { factor: 4 },
+      dynamic: { factor: 4 },
+      yarn: { factor: 4 },
+      llama3: { factor: 8, low_freq_factor: 1, high_freq_factor: 4 },
+      longrope: { short_factor: factors, long_factor: factors },
     };
+    for (const [type, numbers] of Object.entries(whole)) {
+      for (const form of ['rope_scaling', 'rope_parameters']) {
+        for (const name of ['type', 'rope_type']) {
+          read({ [form]: { [name]: type, ...numbers } });
+          for (const key of Object.keys(numbers)) {
+            const without = { [name]: type, ...numbers, [key]: undefined };
+            refuses({ [form]: without }, 'MODEL_CORRUPT', new RegExp(`${key}.*(missing|factors)`));
+          }
+        }
+      }
+    }
+    // YaRN without a number: by how much the context is longer.
+    const yarn = { type: 'yarn', original_max_position_embeddings: 128 };
+    assert.deepEqual(read({ rope_scaling: { ...yarn, factor: null } }), read({ rope_scaling: { ...yarn, factor: 4 } }));
+  });
+
+  it('takes no ropes by kind of layer where there is one rope, and every kind where there are several', () => {
+    const rope = { rope_type: 'default', rope_theta: 5000 };
+    for (const form of ['rope_scaling', 'rope_parameters']) {
+      for (const kind of ['full_attention', 'sliding_attention', 'main', 'compress']) {
+        const message = new RegExp(`${form}\\.${kind} is .*one rope for all layers`);
+        refuses({ [form]: { [kind]: rope } }, 'MODEL_UNSUPPORTED', message);
+        refuses({ [form]: { ...rope, [kind]: rope } }, 'MODEL_UNSUPPORTED', message);
+      }
+    }
+    const several = { max_position_embeddings: 512, rope_parameters: { full_attention: rope } };
+    const context = { path: 'config.json', longContext: false, quantization: 'none' } as const;
+    const ofKind = (kind: string): ReadRope => readRope(new ConfigReader(several, context), DEFAULTS, kind);
+    assert.deepEqual(ofKind('full_attention').rope, ropeShape(5000, 32, { type: 'default' }));
+    assert.throws(() => ofKind('sliding_attention'), /rope_parameters\.sliding_attention is missing/);
+  });
+
+  it('refuses what is said twice and not alike', () => {
+    const yarn = { factor: 8, original_max_position_embeddings: 64 };
+    const twice: Record<string, unknown>[] = [
+      { rope_theta: 5000, rope_parameters: { rope_type: 'default', rope_theta: 6000 } },
+      { partial_rotary_factor: 0.5, rope_parameters: { rope_type: 'default', partial_rotary_factor: 0.25 } },
+      { original_max_position_embeddings: 32, rope_scaling: { type: 'yarn', ...yarn } },
+      { rope_scaling: { type: 'yarn', ...yarn }, rope_parameters: { rope_type: 'yarn', ...yarn, factor: 4 } },
+      { rope_scaling: { type: 'linear', rope_type: 'yarn', ...yarn } },
+    ];
+    for (const config of twice) refuses(config, 'MODEL_CORRUPT', /must agree/);
+    const both = { type: 'mrope', rope_type: 'default', mrope_section: [8, 4, 4] };
+    assert.deepEqual(read({ rope_scaling: both }).rope, read({}).rope);
+  });
+
+  it('refuses what it cannot compute, and what contradicts itself', () => {
     refuses({ rope_scaling: { type: 'spiral' } }, 'MODEL_UNSUPPORTED', /rope_scaling\.rope_type is "spiral"/);
     refuses({ rope_theta: 0 }, 'MODEL_CORRUPT', /rope_theta is 0/);
     refuses({ rope_theta: 'big' }, 'MODEL_CORRUPT', /rope_theta is "big"/);
