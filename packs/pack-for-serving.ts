@@ -8,6 +8,7 @@ import { fileExists } from '../shared/model/read-file.js';
 import { isPackDirectory, openPack } from './format/open-pack.js';
 import { odmoeVersion } from '../shared/config/odmoe-version.js';
 import { MANIFEST_FILE, PACK_FORMAT_VERSION } from './format/pack-layout.js';
+import { withPeerDeadline } from '../shared/runtime/peer-wait.js';
 import type { Runtime } from '../shared/runtime/runtime.js';
 import { DEFAULT_CODEC, DEFAULT_SHARDS, packCheckpoint } from './packing/pack-checkpoint.js';
 import { NATIVE_PACKING_TOOLS } from './packing/native-tools.js';
@@ -38,31 +39,32 @@ export async function packForServing(
   if (await isPackDirectory(absolute)) return (await openPack(absolute)).directory;
   const checkpoint = await openCheckpoint(absolute);
   const target = join(await usableCache(cacheDirectory), await cacheName(checkpoint));
-  const deadlineMs = runtime.nowMs() + OTHER_PACKER_WAIT_MS;
-  for (;;) {
-    if (await isWholePack(target)) return target;
-    try {
-      await packCheckpoint(
-        absolute,
-        target,
-        {
-          codec: DEFAULT_CODEC,
-          shards: DEFAULT_SHARDS,
-          name: checkpoint.name,
-          onDamagedPack: 'replace',
-          ...(onProgress && { onProgress }),
-          ...(signal && { signal }),
-        },
-        NATIVE_PACKING_TOOLS,
-      );
-      return target;
-    } catch (thrown) {
-      if (!(thrown instanceof LockHeldError) || runtime.nowMs() >= deadlineMs) throw thrown;
-      await runtime.sleep(OTHER_PACKER_POLL_MS);
-      if (signal?.aborted === true)
-        throw new OdmoeError('CANCELLED', 'interrupted while another process packs the model');
+  return withPeerDeadline(runtime, OTHER_PACKER_WAIT_MS, async (hasPassed) => {
+    for (;;) {
+      if (await isWholePack(target)) return target;
+      try {
+        await packCheckpoint(
+          absolute,
+          target,
+          {
+            codec: DEFAULT_CODEC,
+            shards: DEFAULT_SHARDS,
+            name: checkpoint.name,
+            onDamagedPack: 'replace',
+            ...(onProgress && { onProgress }),
+            ...(signal && { signal }),
+          },
+          NATIVE_PACKING_TOOLS,
+        );
+        return target;
+      } catch (thrown) {
+        if (!(thrown instanceof LockHeldError) || hasPassed()) throw thrown;
+        await runtime.sleep(OTHER_PACKER_POLL_MS);
+        if (signal?.aborted === true)
+          throw new OdmoeError('CANCELLED', 'interrupted while another process packs the model');
+      }
     }
-  }
+  });
 }
 
 /** A damaged pack in the cache is as good as none: nobody but the cache owns it, and it is packed again. */

@@ -3,6 +3,7 @@ import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import { makeDirectories } from '../../shared/storage/make-directories.js';
 import { acquireProcessLock, LockHeldError, type LockMessages } from '../../shared/storage/process-lock.js';
 import { runtime } from '../client/process-runtime.js';
+import { withPeerDeadline } from '../../shared/runtime/peer-wait.js';
 
 const LOCK_FILE = 'up-down.lock';
 
@@ -32,20 +33,21 @@ async function waitForLock(
   waitMs: number,
   onWait: (reason: string) => void,
 ): ReturnType<typeof acquireProcessLock> {
-  const deadlineMs = runtime.nowMs() + waitMs;
   await makeDirectory(directory);
-  for (let told = false; ; told = true) {
-    try {
-      return await acquireProcessLock(join(directory, LOCK_FILE), MESSAGES);
-    } catch (thrown) {
-      if (!(thrown instanceof LockHeldError)) throw thrown;
-      if (runtime.nowMs() >= deadlineMs) {
-        throw new OdmoeError('TIMEOUT', `${thrown.message} (waited ${waitMs / 1000} s)`, { cause: thrown });
+  return withPeerDeadline(runtime, waitMs, async (hasPassed) => {
+    for (let told = false; ; told = true) {
+      try {
+        return await acquireProcessLock(join(directory, LOCK_FILE), MESSAGES);
+      } catch (thrown) {
+        if (!(thrown instanceof LockHeldError)) throw thrown;
+        if (hasPassed()) {
+          throw new OdmoeError('TIMEOUT', `${thrown.message} (waited ${waitMs / 1000} s)`, { cause: thrown });
+        }
+        if (!told) onWait(thrown.message);
       }
-      if (!told) onWait(thrown.message);
+      await runtime.sleep(POLL_MS);
     }
-    await runtime.sleep(POLL_MS);
-  }
+  });
 }
 
 async function makeDirectory(directory: string): Promise<void> {

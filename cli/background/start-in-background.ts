@@ -8,6 +8,7 @@ import { daemonName, LOST_CODES, listeningAddress, odmoeCommand, servedUrl } fro
 import { identifyProcess, isRunning } from './process-identity.js';
 import { logPath, removeRecord, writeRecord, type ProcessRecord } from './process-records.js';
 import { runtime } from '../client/process-runtime.js';
+import { withPeerDeadline } from '../../shared/runtime/peer-wait.js';
 
 /** A log larger than this is set aside (as ID.log.1) when its daemon is started. */
 export const LOG_KEPT_BYTES = 16 * 1024 * 1024;
@@ -138,35 +139,36 @@ function endOf(child: ChildProcess): { reason: string | null } {
   return end;
 }
 
-async function listening(
+function listening(
   log: FileHandle,
   from: number,
   { pid, end }: { pid: number | undefined; end: { reason: string | null } },
   node: NodeToStart,
   options: BackgroundOptions,
 ): Promise<Ready | null> {
-  const deadlineMs = runtime.nowMs() + options.timeoutMs;
   const path = logPath(options.directory, node.id);
-  for (;;) {
-    // Read after the end was looked at, so that what it wrote last is seen.
-    const { reason } = end;
-    const written = await readFrom(log, from);
-    const address = listeningAddress(written);
-    if (address !== null) return { address, url: servedUrl(written), warnings: warningsIn(written) };
-    if (reason !== null) {
-      if (pid !== undefined) await removeRecord(options.directory, node.id, pid);
-      throw endedError(node, reason, written, path);
+  return withPeerDeadline(runtime, options.timeoutMs, async (hasPassed) => {
+    for (;;) {
+      // Read after the end was looked at, so that what it wrote last is seen.
+      const { reason } = end;
+      const written = await readFrom(log, from);
+      const address = listeningAddress(written);
+      if (address !== null) return { address, url: servedUrl(written), warnings: warningsIn(written) };
+      if (reason !== null) {
+        if (pid !== undefined) await removeRecord(options.directory, node.id, pid);
+        throw endedError(node, reason, written, path);
+      }
+      if (options.unwanted.aborted) return null;
+      if (hasPassed()) {
+        const seconds = options.timeoutMs / 1000;
+        throw new OdmoeError(
+          'TIMEOUT',
+          `${daemonName(node)} is not ready after ${seconds} s; it goes on starting${saidLast(written)} (${path})`,
+        );
+      }
+      await runtime.sleep(LOG_POLL_MS);
     }
-    if (options.unwanted.aborted) return null;
-    if (runtime.nowMs() > deadlineMs) {
-      const seconds = options.timeoutMs / 1000;
-      throw new OdmoeError(
-        'TIMEOUT',
-        `${daemonName(node)} is not ready after ${seconds} s; it goes on starting${saidLast(written)} (${path})`,
-      );
-    }
-    await runtime.sleep(LOG_POLL_MS);
-  }
+  });
 }
 
 /** Lines of a log, in either format. */

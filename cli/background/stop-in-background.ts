@@ -4,6 +4,7 @@ import { isRunning } from './process-identity.js';
 import { removeRecord, type ProcessRecord } from './process-records.js';
 import { identityOf } from './start-in-background.js';
 import { runtime } from '../client/process-runtime.js';
+import { withPeerDeadline } from '../../shared/runtime/peer-wait.js';
 
 /** How long a daemon gets to stop by itself; its own bound is shorter. A main gets its main.stop_grace_ms before that. */
 export const TERMINATE_GRACE_MS = 8_000;
@@ -56,10 +57,11 @@ function signal(pid: number, name: NodeJS.Signals): void {
 }
 
 async function goneWithin(record: ProcessRecord, timeoutMs: number): Promise<boolean> {
-  const deadlineMs = runtime.nowMs() + timeoutMs;
-  while (await isRunning(identityOf(record))) {
-    if (runtime.nowMs() > deadlineMs) return false;
-    await runtime.sleep(POLL_MS);
-  }
-  return true;
+  return withPeerDeadline(runtime, timeoutMs, async (hasPassed) => {
+    while (await isRunning(identityOf(record))) {
+      if (hasPassed()) return false;
+      await runtime.sleep(POLL_MS);
+    }
+    return true;
+  });
 }

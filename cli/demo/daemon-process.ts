@@ -7,6 +7,7 @@ import type { RoleSetting } from '../../shared/config/node-settings.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { ErrorCode } from '../../shared/errors/registry.js';
 import { runtime } from '../client/process-runtime.js';
+import { waitForPeer } from '../../shared/runtime/peer-wait.js';
 
 /** How much of what a daemon writes to stderr is kept, to be shown if it fails. */
 export const STDERR_TAIL_BYTES = 16 * 1024;
@@ -84,7 +85,7 @@ export class DaemonProcess {
   /** SIGTERM, and SIGKILL after the grace time. Resolves when the process has ended. */
   async stop(graceMs: number = STOP_GRACE_MS): Promise<void> {
     if (this.running) this.child.kill('SIGTERM');
-    const timer = runtime.after(graceMs, () => this.child.kill('SIGKILL'));
+    const timer = waitForPeer(runtime, graceMs, () => this.child.kill('SIGKILL'));
     await this.ended;
     timer.cancel();
   }

@@ -6,6 +6,7 @@ import { formatAddress } from '../../shared/rpc/addresses.js';
 import type { StatusReply } from '../../shared/rpc/messages.js';
 import { daemonName, DaemonProcess, STOP_GRACE_MS } from './daemon-process.js';
 import { runtime, transport } from '../client/process-runtime.js';
+import { timeForPeers, waitForPeer } from '../../shared/runtime/peer-wait.js';
 
 export interface DemoClusterOptions {
   /** Directory of the pack. */
@@ -81,7 +82,7 @@ export class DemoCluster {
     } catch (error) {
       // The broken connection is often noticed before the process's end, which says more.
       const connectionLost = error instanceof OdmoeError && error.code === 'NO_MAIN';
-      if (connectionLost) await Promise.race([mainFailure, runtime.sleep(EXIT_NOTICE_MS)]);
+      if (connectionLost) await Promise.race([mainFailure, timeForPeers(runtime, EXIT_NOTICE_MS)]);
       throw error;
     }
   }
@@ -193,6 +194,6 @@ export function missingNodes(status: StatusReply, daemons: readonly { role: Role
 
 function abortedAfter(timeoutMs: number): AbortSignal {
   const abort = new AbortController();
-  runtime.after(timeoutMs, () => abort.abort()).unref();
+  waitForPeer(runtime, timeoutMs, () => abort.abort()).unref();
   return abort.signal;
 }

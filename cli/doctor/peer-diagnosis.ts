@@ -3,7 +3,8 @@ import { connect } from 'node:net';
 import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import { parseAddress } from '../../shared/rpc/addresses.js';
 import type { NodeIdentity } from '../../shared/rpc/messages.js';
-import { transport } from '../client/process-runtime.js';
+import { waitForPeer } from '../../shared/runtime/peer-wait.js';
+import { runtime, transport } from '../client/process-runtime.js';
 
 export type PeerDiagnosis =
   | { kind: 'odmoe'; identity: NodeIdentity }
@@ -31,19 +32,15 @@ export async function diagnosePeer(address: string, timeoutMs: number): Promise<
 /** Null when a TCP connection comes about, else the system's word for why not. */
 async function tryConnect(host: string, port: number, timeoutMs: number): Promise<string | null> {
   const socket = connect({ host, port });
+  let resolve: (failure: string | null) => void = () => undefined;
+  const outcome = new Promise<string | null>((settle) => (resolve = settle));
+  const silence = waitForPeer(runtime, timeoutMs, () => resolve('timeout'));
+  socket.once('connect', () => resolve(null));
+  socket.once('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message));
   try {
-    return await new Promise<string | null>((resolve) => {
-      socket.setTimeout(timeoutMs, () => {
-        resolve('timeout');
-      });
-      socket.once('connect', () => {
-        resolve(null);
-      });
-      socket.once('error', (error: NodeJS.ErrnoException) => {
-        resolve(error.code ?? error.message);
-      });
-    });
+    return await outcome;
   } finally {
+    silence.cancel();
     socket.destroy();
   }
 }

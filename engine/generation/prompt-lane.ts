@@ -1,5 +1,6 @@
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
+import { waitForPeer, type WaitRuntime } from '../../shared/runtime/peer-wait.js';
+import type { Timer } from '../../shared/runtime/runtime.js';
 import type { PromptRequest } from './prompt-encoder.js';
 import type { PromptAnswer, PromptQuestion } from './prompt-thread.js';
 
@@ -25,7 +26,7 @@ export interface PromptLaneOptions {
   startThread: () => PromptThread;
   /** Prompts that may wait while another one is encoded. */
   queueLimit: number;
-  runtime: Pick<Runtime, 'after' | 'wallMs' | 'nowMs'>;
+  runtime: WaitRuntime;
   /** How long the thread is kept when there is nothing to do; null: for good, and it is started at once. */
   idleMs: number | null;
 }
@@ -113,7 +114,7 @@ export class PromptLane {
   private leave(job: Job): void {
     if (this.current?.job === job) {
       this.current.timer.cancel();
-      this.current.timer = this.options.runtime.after(UNWANTED_PROMPT_LIMIT_MS, () => this.giveUpThread());
+      this.current.timer = waitForPeer(this.options.runtime, UNWANTED_PROMPT_LIMIT_MS, () => this.giveUpThread());
     }
     const place = this.waiting.indexOf(job);
     if (place >= 0) this.waiting.splice(place, 1);
@@ -129,7 +130,7 @@ export class PromptLane {
     }
     this.idleTimer?.cancel();
     this.idleTimer = null;
-    const timer = runtime.after(PROMPT_LIMIT_MS, () => this.giveUpThread());
+    const timer = waitForPeer(runtime, PROMPT_LIMIT_MS, () => this.giveUpThread());
     this.current = { job, timer };
     this.thread ??= this.start();
     this.thread.postMessage({ id: job.id, request: job.request, wallMs: runtime.wallMs() });

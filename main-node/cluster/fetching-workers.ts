@@ -2,6 +2,7 @@ import { formatByteSize } from '../../shared/config/byte-size.js';
 import type { Logger } from '../../shared/log/logger.js';
 import { PACK_SOURCES_LIMIT } from '../../shared/rpc/limits.js';
 import type { Placement } from '../../shared/rpc/messages.js';
+import { waitForPeer } from '../../shared/runtime/peer-wait.js';
 import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
 import { admitted, cohort, isWaiting, type FetchingMember } from './fetch-cohort.js';
 import { placedAddress } from './placed-address.js';
@@ -125,7 +126,7 @@ export class FetchingWorkers {
       this.stop();
       return;
     }
-    this.timer ??= this.options.runtime.after(COHORT_WAIT_MS, () => {
+    this.timer ??= waitForPeer(this.options.runtime, COHORT_WAIT_MS, () => {
       this.timer = null;
       const slow = this.members().filter(({ ready }) => !ready);
       for (const { link } of slow) this.late.add(link);

@@ -3,6 +3,7 @@ import type { NodeIdentity, Refusal, Welcome } from '../../shared/rpc/messages.j
 import { checkPeer } from '../../shared/rpc/peer-check.js';
 import { HANDSHAKE_TIMEOUT_MS } from '../../shared/rpc/limits.js';
 import type { PeerStream } from '../../shared/rpc/peer-stream.js';
+import { waitForPeer } from '../../shared/runtime/peer-wait.js';
 import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
 
 /** How long a peer may take to say who it is. */
@@ -111,7 +112,7 @@ async function firstReply<Request, Reply extends FirstReply>(
       throw error ?? new OdmoeError('NODE_REFUSED', 'the peer ended the stream without a word');
     }),
     new Promise<FirstReply>((_, reject) => {
-      timer = runtime.after(HANDSHAKE_TIMEOUT_MS, () => {
+      timer = waitForPeer(runtime, HANDSHAKE_TIMEOUT_MS, () => {
         const error = new OdmoeError('TIMEOUT', `no welcome within ${HANDSHAKE_TIMEOUT_MS} ms`);
         reject(error);
         stream.close(error);
@@ -149,14 +150,16 @@ export interface PeerDialOptions {
 export class PeerDial {
   private stopped = false;
   private endPause: (() => void) | null = null;
-  private lastConnectedMs: number;
+  /** Runs while nobody answers. */
+  private silence: Timer | null = null;
+  private isLeft = false;
   private delayMs: number;
   readonly finished: Promise<void>;
 
   constructor(private readonly options: PeerDialOptions) {
-    this.lastConnectedMs = options.runtime.nowMs();
     this.delayMs = options.reconnectDelayMs;
-    this.finished = this.run();
+    this.awaitAnswer();
+    this.finished = this.run().finally(() => this.silence?.cancel());
   }
 
   /** The peer has shown itself again: tries at once. */
@@ -176,20 +179,29 @@ export class PeerDial {
       try {
         await this.options.attempt(() => {
           this.delayMs = this.options.reconnectDelayMs;
+          this.silence?.cancel();
         });
-        this.lastConnectedMs = this.options.runtime.nowMs();
+        this.awaitAnswer();
       } catch (thrown) {
         if (this.isStopped()) return;
         this.options.onFailure(toOdmoeError(thrown));
       }
       if (this.isStopped()) return;
-      const { forgetAfterMs } = this.options;
-      if (forgetAfterMs !== null && this.options.runtime.nowMs() - this.lastConnectedMs > forgetAfterMs) {
+      if (this.isLeft) {
         this.options.onForgotten();
         return;
       }
       await this.pause();
     }
+  }
+
+  private awaitAnswer(): void {
+    const { forgetAfterMs, runtime } = this.options;
+    this.silence?.cancel();
+    this.isLeft = false;
+    if (forgetAfterMs === null) return;
+    this.silence = waitForPeer(runtime, forgetAfterMs, () => (this.isLeft = true));
+    this.silence.unref();
   }
 
   /** Read anew after an await, where the compiler would take the loop's condition as still true. */

@@ -5,6 +5,7 @@ import { chooseGroupSize } from '../../shared/placement/group-size.js';
 import { planPlacement, type PlacementInput } from '../../shared/placement/plan-placement.js';
 import { PEER_EPOCH_LIMIT } from '../../shared/rpc/epochs.js';
 import type { LinkBytes, PeerProblem, Placement } from '../../shared/rpc/messages.js';
+import { timeForPeers, waitForPeer } from '../../shared/runtime/peer-wait.js';
 import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
 import { DamagedWorkers } from './damaged-workers.js';
 import { FetchingWorkers } from './fetching-workers.js';
@@ -134,7 +135,7 @@ export class Roster implements PlacedWorkers {
     const told = [...this.connectedWorkers(), ...this.shadows].map((link) => link.latestStatus.next());
     const limit = new AbortController();
     try {
-      await Promise.race([Promise.all(told), this.runtime.sleep(limitMs, limit.signal)]);
+      await Promise.race([Promise.all(told), timeForPeers(this.runtime, limitMs, limit.signal)]);
     } finally {
       limit.abort();
     }
@@ -280,7 +281,7 @@ export class Roster implements PlacedWorkers {
         this.waiting.delete(done);
         resolve();
       };
-      const timer = this.runtime.after(graceMs, done);
+      const timer = waitForPeer(this.runtime, graceMs, done);
       signal.addEventListener('abort', done);
       this.waiting.add(done);
       if (signal.aborted) done();

@@ -14,6 +14,7 @@ import type {
 } from '../../shared/rpc/messages.js';
 import { rowCount } from '../../shared/rpc/pass-rows.js';
 import type { PeerStream } from '../../shared/rpc/peer-stream.js';
+import { waitForPeer } from '../../shared/runtime/peer-wait.js';
 import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
 import { KeptLayers } from './kept-layers.js';
 import { LatestStatus } from './latest-status.js';
@@ -246,7 +247,7 @@ export class WorkerLink implements WorkerOrders {
     this.silence = null;
     if (this.pending.size === 0) return;
     const { executeTimeoutMs, runtime } = this.settings;
-    this.silence = runtime.after(executeTimeoutMs, () => {
+    this.silence = waitForPeer(runtime, executeTimeoutMs, () => {
       this.late = true;
       this.giveUp(`no answer to an execute within ${executeTimeoutMs} ms`);
     });

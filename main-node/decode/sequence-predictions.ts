@@ -1,6 +1,6 @@
 import { ExpertRecall } from '../../engine/generation/expert-recall.js';
 import type { Prediction, SepMetrics } from '../../shared/rpc/messages.js';
-import type { Runtime } from '../../shared/runtime/runtime.js';
+import { waitForPeer, type WaitRuntime } from '../../shared/runtime/peer-wait.js';
 
 /** Predictions that main has not come to yet; a shadow that is further ahead than this is not listened to. */
 export const MAX_KEPT_PREDICTIONS = 8192;
@@ -47,7 +47,7 @@ export class SequencePredictions {
   constructor(
     private readonly promptTokens: number,
     private readonly layers: number,
-    private readonly runtime: Pick<Runtime, 'after'>,
+    private readonly runtime: WaitRuntime,
   ) {}
 
   /** Predictions that main has not come to. */
@@ -117,7 +117,7 @@ export class SequencePredictions {
   async waitUntilCaughtUp(limitMs: number): Promise<void> {
     if (this.caughtUp) return;
     await new Promise<void>((resolve) => {
-      const timer = this.runtime.after(limitMs, resolve);
+      const timer = waitForPeer(this.runtime, limitMs, () => resolve());
       this.onCaughtUp = () => {
         timer.cancel();
         resolve();

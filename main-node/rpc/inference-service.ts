@@ -8,6 +8,7 @@ import { type PromptEncoder, type PromptRequest, requireEncodable } from '../../
 import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { GenerateReply, GenerateRequest, NodeStatus, Timing } from '../../shared/rpc/messages.js';
+import { timeForPeers } from '../../shared/runtime/peer-wait.js';
 import type { Runtime } from '../../shared/runtime/runtime.js';
 import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
 import type { ClusterEngine } from '../decode/cluster-engine.js';
@@ -179,7 +180,7 @@ export class InferenceService {
     cut.addEventListener('abort', giveUp, { once: true });
     if (cut.aborted) giveUp();
     try {
-      await Promise.race([this.quiet(over.signal), this.options.runtime.sleep(graceMs, over.signal)]);
+      await Promise.race([this.quiet(over.signal), timeForPeers(this.options.runtime, graceMs, over.signal)]);
     } finally {
       giveUp();
       cut.removeEventListener('abort', giveUp);

@@ -2,6 +2,7 @@ import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { ExpertPlace } from '../../shared/placement/needed-experts.js';
 import { requireFreeBytes, writeFailure } from '../../shared/storage/storage-error.js';
+import { waitForPeer } from '../../shared/runtime/peer-wait.js';
 import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
 import { DamagedBytesError, downloadExpert, type Crc32c, type DownloadState } from './download-expert.js';
 import { FileCompletion } from './file-completion.js';
@@ -58,7 +59,8 @@ interface Task extends ExpertPlace {
   running: boolean;
   /** Loads that wait for it: it goes first. */
   waiters: Set<Waiter>;
-  urgentSinceMs: number;
+  /** Runs while loads wait and nothing comes. */
+  silence: Timer | null;
 }
 
 /**
@@ -124,6 +126,7 @@ export class ExpertFetcher {
     const arrival = new Promise<void>((resolve, reject) => {
       const leave = (): void => {
         task.waiters.delete(waiter);
+        if (task.waiters.size === 0) this.endSilence(task);
         signal.removeEventListener('abort', cancelled);
         this.wakeOthers();
       };
@@ -140,8 +143,8 @@ export class ExpertFetcher {
           reject(error);
         },
       };
-      if (task.waiters.size === 0) task.urgentSinceMs = this.options.runtime.nowMs();
       task.waiters.add(waiter);
+      if (task.silence === null) this.awaitBytes(task);
       this.wakeOthers();
       signal.addEventListener('abort', cancelled, { once: true });
       if (signal.aborted) cancelled();
@@ -183,7 +186,7 @@ export class ExpertFetcher {
     const { layer, expert } = place;
     const task: Task = {
       ...{ layer, expert, state: { chunksDone: 0 }, running: false },
-      ...{ waiters: new Set<Waiter>(), urgentSinceMs: 0 },
+      ...{ waiters: new Set<Waiter>(), silence: null },
     };
     // Nothing was to come until now.
     if (this.tasks.size === 0) this.movedMs = this.options.runtime.nowMs();
@@ -205,7 +208,6 @@ export class ExpertFetcher {
     this.timer = this.options.runtime.after(TICK_MS, () => {
       this.timer = null;
       this.options.peers.refresh();
-      this.expire();
       this.pump();
     });
   }
@@ -274,7 +276,7 @@ export class ExpertFetcher {
         turn: () => this.turn(task),
         onReceived: (bytes) => {
           this.ownReceivedBytes += bytes;
-          this.movedMs = this.options.runtime.nowMs();
+          this.moved();
         },
         signal: this.stop.signal,
       });
@@ -330,17 +332,27 @@ export class ExpertFetcher {
     return [...this.tasks.values()].filter((task) => task.running && isUrgent(task)).length;
   }
 
+  /** Something has come: whoever waits waits on. */
+  private moved(): void {
+    this.movedMs = this.options.runtime.nowMs();
+    for (const task of this.tasks.values()) if (isUrgent(task)) this.awaitBytes(task);
+  }
+
   /** Loads do not wait for ever for what does not come. */
-  private expire(): void {
-    const nowMs = this.options.runtime.nowMs();
-    for (const task of this.tasks.values()) {
-      if (!isUrgent(task) || nowMs - Math.max(task.urgentSinceMs, this.movedMs) < AWAIT_LIMIT_MS) continue;
+  private awaitBytes(task: Task): void {
+    this.endSilence(task);
+    task.silence = waitForPeer(this.options.runtime, AWAIT_LIMIT_MS, () => {
       const error = new OdmoeError(
         'PACK_INCOMPLETE',
         `expert ${task.expert} of layer ${task.layer} is not here and does not come: ${this.options.peers.problem(task)}`,
       );
       for (const waiter of task.waiters) waiter.reject(error);
-    }
+    });
+  }
+
+  private endSilence(task: Task): void {
+    task.silence?.cancel();
+    task.silence = null;
   }
 
   private ownProblem(): string {

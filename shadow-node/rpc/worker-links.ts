@@ -3,6 +3,7 @@ import type { Logger } from '../../shared/log/logger.js';
 import { HANDSHAKE_TIMEOUT_MS } from '../../shared/rpc/limits.js';
 import type { PeerStream } from '../../shared/rpc/peer-stream.js';
 import type { NodeIdentity, PlacedWorker, Prediction, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
+import { waitForPeer } from '../../shared/runtime/peer-wait.js';
 import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
 
 /** Unsent bytes to one worker above which predictions to it are dropped: it could not use them in time anyway. */
@@ -98,7 +99,7 @@ class PredictedWorker {
     stream.onMessage((reply) => this.receive(stream, reply));
     stream.onClose((error) => this.streamClosed(error));
     stream.send({ kind: 'hello', hello: this.options.identity() });
-    this.timer = this.options.runtime.after(HANDSHAKE_TIMEOUT_MS, () => {
+    this.timer = waitForPeer(this.options.runtime, HANDSHAKE_TIMEOUT_MS, () => {
       stream.close(
         new OdmoeError('TIMEOUT', `worker ${this.id} did not answer hello within ${HANDSHAKE_TIMEOUT_MS} ms`),
       );

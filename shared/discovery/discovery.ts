@@ -3,6 +3,7 @@ import { OdmoeError, toOdmoeError } from '../errors/odmoe-error.js';
 import type { Logger } from '../log/logger.js';
 import { parseAddress } from '../rpc/addresses.js';
 import type { NodeIdentity } from '../rpc/messages.js';
+import { timeForPeers } from '../runtime/peer-wait.js';
 import type { Runtime } from '../runtime/runtime.js';
 import { SERVICE_TYPE, closeMulticast, listen, openMulticast, publish } from './multicast.js';
 import { encodeTxt, type DiscoveredPeer } from './txt-record.js';
@@ -111,7 +112,7 @@ async function findPeers(
     fault = toOdmoeError(error).message;
   });
   const stopListening = listen(multicast, (peer) => peers.set(`${peer.cluster}/${peer.id}`, peer), null, runtime);
-  await runtime.sleep(timeoutMs);
+  await timeForPeers(runtime, timeoutMs);
   stopListening();
   await closeMulticast(multicast, runtime);
   if (fault !== null && peers.size === 0) {

@@ -1,5 +1,6 @@
 import { toOdmoeError } from '../errors/odmoe-error.js';
 import { PROTOCOL_VERSION } from '../rpc/limits.js';
+import { timeForPeers } from '../runtime/peer-wait.js';
 import type { Runtime } from '../runtime/runtime.js';
 import { SERVICE_TYPE, closeMulticast, listen, openMulticast, publish } from './multicast.js';
 import { encodeTxt, type DiscoveredPeer } from './txt-record.js';
@@ -53,7 +54,7 @@ export async function probeMulticast(
     release: '',
   });
   publish(announcer, { name: `probe-${id}`, type: SERVICE_TYPE, port: PROBE_PORT, txt, probe: false });
-  await runtime.sleep(timeoutMs);
+  await timeForPeers(runtime, timeoutMs);
   stopListening();
   await Promise.all([closeMulticast(announcer, runtime), closeMulticast(listener, runtime)]);
   return { heardOneself, peers: [...peers.values()], fault };

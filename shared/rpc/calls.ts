@@ -1,6 +1,7 @@
 /** Single calls: who is there, joining, status, and a generation. */
 import { Metadata } from '@grpc/grpc-js';
 import { OdmoeError } from '../errors/odmoe-error.js';
+import { waitForPeer } from '../runtime/peer-wait.js';
 import type { Runtime } from '../runtime/runtime.js';
 import { openChannel, type Channel } from './channel.js';
 import { CLUSTER_JOIN, CLUSTER_STATUS, INFERENCE_GENERATE, NODE_IDENTIFY, type RpcMethod } from './codecs.js';
@@ -9,7 +10,7 @@ import { FLOW_CONTROL_WINDOW_BYTES, MAIN_CHECK, REPLY_SIZE_LIMIT_BYTES } from '.
 import { atDialledAddress } from './node-status.js';
 import { silenceMessage, watchPeer } from './peer-keepalive.js';
 import { readReplies } from './reply-reader.js';
-import { fromServiceError } from './rpc-errors.js';
+import { fromServiceError, notInTime } from './rpc-errors.js';
 
 /** Replies held for a slow reader before the sender is made to wait. */
 const ANSWER_REPLIES_LIMIT = 256;
@@ -49,7 +50,7 @@ async function callOnce<Request, Reply>(
 ): Promise<Reply> {
   const channel = openChannel(address, runtime, FLOW_CONTROL_WINDOW_BYTES, REPLY_SIZE_LIMIT_BYTES);
   try {
-    return await callOver(runtime, channel, method, request, timeoutMs);
+    return await callOver(runtime, channel, address, method, request, timeoutMs);
   } catch (thrown) {
     throw fromServiceError(thrown, 'NO_MAIN', address, isMain);
   } finally {
@@ -57,17 +58,23 @@ async function callOnce<Request, Reply>(
   }
 }
 
-/** One call over a channel that stands; rejects with what grpc-js gives. */
+/** One call over a channel that stands; rejects with what grpc-js gives, or with TIMEOUT. `peer`: who is at its other end. */
 export async function callOver<Request, Reply>(
   runtime: Runtime,
   { client }: Channel,
+  peer: string,
   method: RpcMethod<Request, Reply>,
   request: Request,
   timeoutMs: number,
 ): Promise<Reply> {
   const bytes = await new Promise<Buffer>((resolve, reject) => {
-    const options = { deadline: runtime.wallMs() + timeoutMs };
-    client.makeUnaryRequest(method.path, raw, raw, method.request.encode(request), options, (error, reply) => {
+    // Not a deadline of grpc-js, which would be over as soon as this process goes on after a standstill.
+    const silence = waitForPeer(runtime, timeoutMs, () => {
+      reject(notInTime(peer));
+      call.cancel();
+    });
+    const call = client.makeUnaryRequest(method.path, raw, raw, method.request.encode(request), (error, reply) => {
+      silence.cancel();
       if (error !== null) reject(error);
       else resolve(reply ?? Buffer.alloc(0));
     });

@@ -17,7 +17,7 @@ function messageSizes(receiveLimitBytes: number): ChannelOptions {
 /**
  * Options of a channel to a peer. One connection a channel (local subchannel pool), nothing retried behind our back, no
  * look-ups beside the address. `windowBytes`: what a peer may have on the way to us before it waits. Whether the peer is still there is asked by a PeerKeepalive, or the
- * call has a deadline.
+ * call ends by a waitForPeer.
  */
 export function clientChannelOptions(windowBytes: number, receiveLimitBytes: number): ChannelOptions {
   return {

@@ -22,7 +22,7 @@ export function openPackSource(runtime: Runtime, address: string, idleLimitMs: n
   return {
     describe: async (timeoutMs) => {
       try {
-        return await callOver(runtime, channel, PACK_DESCRIBE, {}, timeoutMs);
+        return await callOver(runtime, channel, address, PACK_DESCRIBE, {}, timeoutMs);
       } catch (thrown) {
         throw fromServiceError(thrown, LOST, address);
       }

@@ -3,12 +3,13 @@ import { Metadata, status, type ClientDuplexStream } from '@grpc/grpc-js';
 import type { NodeSettings } from '../config/node-settings.js';
 import { OdmoeError } from '../errors/odmoe-error.js';
 import type { ErrorCode } from '../errors/registry.js';
+import { waitForPeer } from '../runtime/peer-wait.js';
 import type { Runtime, Timer } from '../runtime/runtime.js';
-import { openChannel } from './channel.js';
+import { openChannel, type Channel } from './channel.js';
 import { SHADOW_SERVE, WORKER_SERVE, type RpcMethod } from './codecs.js';
 import { CLOSE_GRACE_MS, CONNECT_TIMEOUT_MS } from './limits.js';
 import type { ShadowReply, ShadowRequest, WorkerReply, WorkerRequest } from './messages.js';
-import { silenceMessage, watchPeer } from './peer-keepalive.js';
+import { silenceMessage, watchPeer, type PeerKeepalive } from './peer-keepalive.js';
 import { MessagePeerStream, type PeerStream } from './peer-stream.js';
 import { carrierOf, type PeerMessage, type StreamPace } from './stream-pace.js';
 import { fromServiceError } from './rpc-errors.js';
@@ -76,6 +77,7 @@ function openStream<Out extends PeerMessage, In extends PeerMessage>(
     (roundTripMs) => stream.answeredIn(roundTripMs),
   );
   const settle = (error: OdmoeError | null): void => {
+    connecting.cancel();
     forceTimer?.cancel();
     keepalive.stop();
     channel.close();
@@ -92,9 +94,18 @@ function openStream<Out extends PeerMessage, In extends PeerMessage>(
   call.on('status', ({ code }) => {
     if (code === status.OK) settle(null);
   });
-  client.waitForReady(runtime.wallMs() + CONNECT_TIMEOUT_MS, (error) => {
-    if (error === undefined) keepalive.start();
-    else stream.close(new OdmoeError(lostCode, `no connection to ${address} within ${CONNECT_TIMEOUT_MS} ms`));
+  const connecting = awaitConnection(runtime, channel, keepalive, () => {
+    stream.close(new OdmoeError(lostCode, `no connection to ${address} within ${CONNECT_TIMEOUT_MS} ms`));
   });
   return stream;
+}
+
+/** Begins to ask whether the peer is there once the connection stands. */
+function awaitConnection(runtime: Runtime, { client }: Channel, keepalive: PeerKeepalive, onSilent: () => void): Timer {
+  const silence = waitForPeer(runtime, CONNECT_TIMEOUT_MS, onSilent);
+  client.waitForReady(Infinity, (error) => {
+    silence.cancel();
+    if (error === undefined) keepalive.start();
+  });
+  return silence;
 }

@@ -1,5 +1,6 @@
 import { OdmoeError } from '../errors/odmoe-error.js';
 import type { Logger } from '../log/logger.js';
+import { waitForPeer } from '../runtime/peer-wait.js';
 import type { Runtime } from '../runtime/runtime.js';
 import { HANDSHAKE_TIMEOUT_MS } from './limits.js';
 import type { NodeIdentity, Refusal, Welcome } from './messages.js';
@@ -28,7 +29,7 @@ export class PeerGreeting {
 
   /** The stream has come. Returns what is to be called when the peer has said hello, and when the stream is gone. */
   awaitHello(stream: GreetedStream): () => void {
-    const timer = this.runtime.after(HANDSHAKE_TIMEOUT_MS, () => {
+    const timer = waitForPeer(this.runtime, HANDSHAKE_TIMEOUT_MS, () => {
       stream.close(new OdmoeError('TIMEOUT', `no hello came within ${HANDSHAKE_TIMEOUT_MS} ms`));
     });
     return () => {

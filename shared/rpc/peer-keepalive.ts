@@ -1,10 +1,8 @@
 import { Metadata, status, type ServiceError } from '@grpc/grpc-js';
+import { waitForPeer } from '../runtime/peer-wait.js';
 import type { Runtime, Timer } from '../runtime/runtime.js';
 import type { Channel } from './channel.js';
 import { NODE_IDENTIFY } from './codecs.js';
-
-/** A timer that comes so much too late tells that this process's own event loop stood still. */
-export const OWN_STALL_MS = 100;
 
 export interface KeepaliveTimes {
   /** Between an answer and the next question. */
@@ -24,8 +22,8 @@ export interface KeepaliveOptions extends KeepaliveTimes {
 
 /**
  * Asks a peer again and again whether it is there: a connection alone never tells that the process at its other end has been stopped, or
- * that a cable was pulled. An answer that came while our own event loop stood still is still to be read: after such a stall the peer
- * gets the time for its answer once more. (HTTP/2's own ping, in grpc-js, would call the peer dead then.)
+ * that a cable was pulled. An answer that came while this process stood still is still to be read (waitForPeer). HTTP/2's own ping, in
+ * grpc-js, would call the peer dead then.
  */
 export class PeerKeepalive {
   private timer: Timer | null = null;
@@ -53,7 +51,11 @@ export class PeerKeepalive {
   private ask(): void {
     const { runtime, keepaliveTimeoutMs } = this.options;
     const question = { askedMs: runtime.nowMs(), answered: false };
-    this.expect(question, keepaliveTimeoutMs);
+    this.timer = waitForPeer(runtime, keepaliveTimeoutMs, (silentMs) => {
+      this.stopped = true;
+      this.options.onSilent(silentMs);
+    });
+    this.timer.unref();
     this.options.ask().then(
       () => {
         question.answered = true;
@@ -66,40 +68,22 @@ export class PeerKeepalive {
       () => undefined,
     );
   }
-
-  private expect(question: { askedMs: number }, delayMs: number): void {
-    const { runtime } = this.options;
-    const dueMs = runtime.nowMs() + delayMs;
-    this.timer = runtime.after(delayMs, () => {
-      const nowMs = runtime.nowMs();
-      if (nowMs - dueMs >= OWN_STALL_MS) {
-        this.expect(question, delayMs);
-        return;
-      }
-      this.stopped = true;
-      this.options.onSilent(nowMs - question.askedMs);
-    });
-    this.timer.unref();
-  }
 }
 
 /** What a failed call tells of a peer that did answer it: it serves no such call, or could not. */
 const ANSWERED: ReadonlySet<number> = new Set([status.UNIMPLEMENTED, status.INTERNAL, status.INVALID_ARGUMENT]);
-/** Longer than any keepalive waits: the question is not what decides. */
-const QUESTION_DEADLINE_MS = 60_000;
 
 const raw = (bytes: Buffer): Buffer => bytes;
 
 /** Asks the daemon at the other end of the channel who it is. */
-function askPeer(runtime: Runtime, { client }: Channel): Promise<void> {
+function askPeer({ client }: Channel): Promise<void> {
   return new Promise<void>((resolve, reject) => {
-    const options = { deadline: runtime.wallMs() + QUESTION_DEADLINE_MS };
     const answered = (error: ServiceError | null): void => {
       if (error === null || ANSWERED.has(error.code)) resolve();
       else reject(error);
     };
     const request = NODE_IDENTIFY.request.encode({});
-    client.makeUnaryRequest(NODE_IDENTIFY.path, raw, raw, request, new Metadata(), options, answered);
+    client.makeUnaryRequest(NODE_IDENTIFY.path, raw, raw, request, new Metadata(), answered);
   });
 }
 
@@ -111,7 +95,7 @@ export function watchPeer(
   onSilent: (silentMs: number) => void,
   onAnswer: (roundTripMs: number) => void = () => undefined,
 ): PeerKeepalive {
-  const ask = (): Promise<void> => askPeer(runtime, channel);
+  const ask = (): Promise<void> => askPeer(channel);
   return new PeerKeepalive({ runtime, keepaliveIntervalMs, keepaliveTimeoutMs, ask, onSilent, onAnswer });
 }
 

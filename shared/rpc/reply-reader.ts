@@ -1,6 +1,7 @@
 import type { ClientReadableStream } from '@grpc/grpc-js';
 import { OdmoeError } from '../errors/odmoe-error.js';
 import type { ErrorCode } from '../errors/registry.js';
+import { waitForPeer } from '../runtime/peer-wait.js';
 import type { Runtime } from '../runtime/runtime.js';
 import { fromServiceError } from './rpc-errors.js';
 
@@ -56,7 +57,7 @@ export async function* readReplies(
 /** False when the limit passes first; no limit: Infinity. */
 function arrives(listen: (resolve: () => void) => void, runtime: Runtime, limitMs: number): Promise<boolean> {
   return new Promise((resolve) => {
-    const timer = Number.isFinite(limitMs) ? runtime.after(limitMs, () => resolve(false)) : null;
+    const timer = Number.isFinite(limitMs) ? waitForPeer(runtime, limitMs, () => resolve(false)) : null;
     listen(() => {
       timer?.cancel();
       resolve(true);

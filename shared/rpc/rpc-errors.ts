@@ -33,19 +33,19 @@ export function fromServiceError(
   if (isErrorCode(code)) return new OdmoeError(code, thrown.details, { cause: thrown });
   const cause = { cause: thrown };
   if (thrown.code === status.CANCELLED) return new OdmoeError('CANCELLED', `the call to ${peer} was cancelled`, cause);
-  if (thrown.code === status.DEADLINE_EXCEEDED) {
-    return new OdmoeError(
-      'TIMEOUT',
-      `${peer} has not answered in time: it may be busy, stopped or not reachable from here`,
-      cause,
-    );
-  }
+  if (thrown.code === status.DEADLINE_EXCEEDED) return notInTime(peer, cause);
   if (thrown.code === status.UNIMPLEMENTED) {
     return new OdmoeError('PROTOCOL_VIOLATION', `${peer} does not serve this call: ${thrown.details}`, cause);
   }
   const failure = `the connection to ${peer} failed: ${plainDetails(thrown.details)}`;
   const advice = isMain ? '; is main running there? odmoe doctor says what answers' : '';
   return new OdmoeError(lostCode, `${failure}${advice}`, cause);
+}
+
+/** A peer that was asked has said nothing for as long as it may take. */
+export function notInTime(peer: string, cause: { cause?: unknown } = {}): OdmoeError {
+  const message = `${peer} has not answered in time: it may be busy, stopped or not reachable from here`;
+  return new OdmoeError('TIMEOUT', message, cause);
 }
 
 /** What the system said, without what grpc-js wraps around it. */

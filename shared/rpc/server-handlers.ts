@@ -3,6 +3,7 @@ import type { ServerDuplexStream, ServerUnaryCall, ServerWritableStream, sendUna
 import { OdmoeError, toOdmoeError } from '../errors/odmoe-error.js';
 import type { ErrorCode } from '../errors/registry.js';
 import type { Logger } from '../log/logger.js';
+import { waitForPeer } from '../runtime/peer-wait.js';
 import type { Runtime } from '../runtime/runtime.js';
 import type { RpcMethod } from './codecs.js';
 import { toServiceError } from './rpc-errors.js';
@@ -94,7 +95,7 @@ async function withinLimit(
     const go = (): void => {
       settle(null);
     };
-    const timer = runtime.after(limitMs, () => {
+    const timer = waitForPeer(runtime, limitMs, () => {
       const what = `the client has taken none of the replies that wait for it for ${limitMs} ms, so its call was ended`;
       settle(new OdmoeError('TIMEOUT', `${what}: ask again and read the answer as it comes`));
     });

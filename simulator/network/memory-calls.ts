@@ -3,6 +3,7 @@ import type { ErrorCode } from '../../shared/errors/registry.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { RpcMethod } from '../../shared/rpc/codecs.js';
 import type { ChannelSide, Frame } from './channel.js';
+import { waitForPeer } from '../../shared/runtime/peer-wait.js';
 
 /** One request, one reply. @throws the peer's error, TIMEOUT, or `lostCode` when the connection breaks */
 export async function callOnce<Request, Reply>(
@@ -18,7 +19,7 @@ export async function callOnce<Request, Reply>(
       side.close();
       end();
     };
-    const timer = runtime.after(timeoutMs, () => {
+    const timer = waitForPeer(runtime, timeoutMs, () => {
       side.send({ kind: 'cancel' });
       settle(() => reject(new OdmoeError('TIMEOUT', `${side.label} did not answer in time`)));
     });
@@ -89,7 +90,7 @@ export function answerStreaming<Request, Reply>(
   gone.signal.addEventListener('abort', () => wake());
   const room = (): Promise<void> =>
     new Promise((resolve, reject) => {
-      const timer = side.owner.runtime.after(limits.slowReaderLimitMs, () => {
+      const timer = waitForPeer(side.owner.runtime, limits.slowReaderLimitMs, () => {
         const what = `the client has taken none of the replies that wait for it for ${limits.slowReaderLimitMs} ms`;
         reject(new OdmoeError('TIMEOUT', `${what}: ask again and read the answer as it comes`));
       });
@@ -177,7 +178,7 @@ async function waitFor(
 ): Promise<void> {
   await new Promise<void>((resolve, reject) => {
     const timer = Number.isFinite(limitMs)
-      ? side.owner.runtime.after(limitMs, () => {
+      ? waitForPeer(side.owner.runtime, limitMs, () => {
           reject(new OdmoeError(lostCode, `${side.label} has sent nothing for ${limitMs / 1000} s`));
         })
       : null;

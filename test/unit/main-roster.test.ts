@@ -1,5 +1,4 @@
 import assert from 'node:assert/strict';
-import { mock } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { COHORT_WAIT_MS } from '../../main-node/cluster/fetching-workers.js';
 import { EPOCH_LIMIT, firstEpoch, PEER_EPOCH_LIMIT } from '../../shared/rpc/epochs.js';
@@ -19,7 +18,9 @@ import type {
 } from '../../shared/rpc/messages.js';
 import { emptyNodeStatus } from '../../shared/rpc/node-status.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
+import type { Runtime } from '../../shared/runtime/runtime.js';
 import { RUNTIME } from '../wall.js';
+import { onVirtualClock } from './virtual-run.js';
 import { GROUPING } from './plain-shape.js';
 
 const SILENT = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
@@ -83,8 +84,8 @@ function epochs(stream: MemoryStream<WorkerRequest, WorkerReply> | MemoryStream<
   return stream.sent.flatMap((message) => (message.kind === 'placement' ? [message.placement.epoch] : []));
 }
 
-const newRoster = (log: Logger = SILENT) =>
-  new Roster({ expertLayers: 4, experts: 8, expertsPerToken: 2 }, GROUPING, 100, RUNTIME, log);
+const newRoster = (log: Logger = SILENT, runtime: Runtime = RUNTIME) =>
+  new Roster({ expertLayers: 4, experts: 8, expertsPerToken: 2 }, GROUPING, 100, runtime, log);
 
 describe('main: the roster', () => {
   it('makes one placement of workers that come together, and tells them and the shadow', async () => {
@@ -292,23 +293,21 @@ describe('main: workers that fetch their experts', () => {
     assert.deepEqual(placedIds(), ['a', 'b']);
   });
 
-  it('do not wait for ever for one that is slow', () => {
-    mock.timers.enable({ apis: ['setTimeout'] });
-    try {
+  it('do not wait for ever for one that is slow', async () => {
+    await onVirtualClock(async (runtime) => {
+      roster = newRoster(SILENT, runtime);
       const [fast, slow] = [fetching('a'), fetching('b')];
       for (const { link } of [fast, slow]) roster.addWorker(link);
       ready(fast);
-      mock.timers.tick(COHORT_WAIT_MS);
+      await runtime.sleep(COHORT_WAIT_MS + 1);
       assert.deepEqual(latest(fast).placement.groups, [{ workerIds: ['a'] }]);
       ready(fast);
-      mock.timers.tick(JOIN_BATCH_MS);
+      await runtime.sleep(JOIN_BATCH_MS + 1);
       assert.deepEqual(placedIds(), ['a']);
       ready(slow);
-      mock.timers.tick(JOIN_BATCH_MS);
+      await runtime.sleep(JOIN_BATCH_MS + 1);
       assert.deepEqual(placedIds(), ['a', 'b']);
-    } finally {
-      mock.timers.reset();
-    }
+    });
   });
 
   it('are named, with how far they are, when nobody else is there', async () => {

@@ -1,13 +1,16 @@
 import assert from 'node:assert/strict';
 import { NO_TIMES } from '../../shared/rpc/layer-messages.js';
-import { mock } from 'node:test';
 import type { LayerWork } from '../../main-node/cluster/placed-workers.js';
 import { WorkerLink } from '../../main-node/cluster/worker-link.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { ExpertResult, NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
 import { plainExecute, plainResult } from './wire-messages.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
+import type { Runtime } from '../../shared/runtime/runtime.js';
+import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
+import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
 import { RUNTIME } from '../wall.js';
+import { onVirtualClock } from './virtual-run.js';
 
 const HIDDEN_SIZE = 4;
 const SILENT = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
@@ -25,13 +28,13 @@ const IDENTITY: NodeIdentity = {
   release: '0.1.0',
 };
 
-function openLink(executeTimeoutMs = 1000) {
+function openLink(executeTimeoutMs = 1000, runtime: Runtime = RUNTIME) {
   const stream = new MemoryStream<WorkerRequest, WorkerReply>();
   const link = new WorkerLink(
     IDENTITY,
     IDENTITY.address,
     stream,
-    { hiddenSize: HIDDEN_SIZE, experts: 8, executeTimeoutMs, runtime: RUNTIME },
+    { hiddenSize: HIDDEN_SIZE, experts: 8, executeTimeoutMs, runtime },
     SILENT,
   );
   stream.onMessage((reply) => link.receive(reply));
@@ -196,23 +199,34 @@ describe('main: the link to a worker', () => {
   });
 
   it('waits on for a worker that works off what it holds, however long the last answer takes', async () => {
-    mock.timers.enable({ apis: ['setTimeout'] });
-    try {
-      const { stream, link } = openLink(1000);
+    await onVirtualClock(async (runtime) => {
+      const { stream, link } = openLink(1000, runtime);
       const executes = Array.from({ length: 4 }, () => run(link).done);
       for (const requestId of requestIds(stream)) {
-        mock.timers.tick(900);
+        await runtime.sleep(900);
         stream.arrive(result(requestId));
       }
       assert.equal((await Promise.all(executes)).length, 4);
-      mock.timers.tick(5000);
+      await runtime.sleep(5000);
       assert.equal(stream.closedWith, undefined, 'a worker that owes nothing was given up');
-      const unanswered = run(link).done;
-      mock.timers.tick(1000);
-      await assert.rejects(unanswered, { code: 'WORKER_LOST', message: /within 1000 ms/ });
-    } finally {
-      mock.timers.reset();
-    }
+      await assert.rejects(run(link).done, { code: 'WORKER_LOST', message: /within 1000 ms/ });
+    });
+  });
+
+  it('keeps a worker that answered while main itself was stopped for longer than any bound', async () => {
+    const clock = new VirtualClock();
+    const runtime = new VirtualRuntime(clock, 1);
+    const { stream, link } = openLink(1000, runtime);
+    const { done } = run(link);
+    const [requestId] = requestIds(stream) as [number];
+    runtime.pause();
+    clock.schedule(500, () => runtime.happen(() => stream.arrive(result(requestId))));
+    await clock.run(() => false, { untilMs: 200_000 });
+    runtime.resume();
+    await clock.run(() => false, { untilMs: 300_000 });
+    await done;
+    assert.equal(stream.closedWith, undefined);
+    assert.equal(link.unresponsive, false);
   });
 
   for (const kept of [[8], [1, 1]]) {

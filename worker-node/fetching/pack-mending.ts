@@ -11,6 +11,7 @@ import { MANIFEST_FILE } from '../../packs/format/pack-layout.js';
 import type { Pack } from '../../packs/format/open-pack.js';
 import type { ExpertSupply } from '../loader/expert-loader.js';
 import { PackFetch } from './pack-fetch.js';
+import { waitForPeer } from '../../shared/runtime/peer-wait.js';
 
 /** How long a load waits for main to bring an expert that is damaged here, before the worker says that it cannot run it. */
 export const MEND_LIMIT_MS = 10_000;
@@ -83,7 +84,7 @@ export class PackMending implements ExpertSupply {
   }
 
   private async inTime(arrival: Promise<void>, limit: AbortController, signal: AbortSignal): Promise<void> {
-    const timer = this.environment.runtime.after(MEND_LIMIT_MS, () => limit.abort());
+    const timer = waitForPeer(this.environment.runtime, MEND_LIMIT_MS, () => limit.abort());
     try {
       await arrival;
     } catch (thrown) {

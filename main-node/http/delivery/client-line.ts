@@ -4,6 +4,7 @@ import type { GenerationWatch } from '../../rpc/generation-watch.js';
 import { logNames, type RequestAccount } from '../requests/request-account.js';
 import type { DeliverySetting } from './delivery-limits.js';
 import type { AnswerProgress } from './dialect.js';
+import { waitForPeer } from '../../../shared/runtime/peer-wait.js';
 
 /**
  * The line to the client of one answer. It knows how far the answer is, notices that the client has gone, and gives up one that takes
@@ -117,7 +118,7 @@ export class ClientLine {
   /** Gives a client up that takes nothing for too long. */
   private waitForClient(cleanUp: () => void): void {
     const { runtime, limits, log } = this.setting;
-    const timer = runtime.after(limits.slowReaderMs, () => {
+    const timer = waitForPeer(runtime, limits.slowReaderMs, () => {
       log.warn('a client takes nothing of its answer; it is given up', logNames(this.reply.request));
       this.leave();
     });

@@ -1,4 +1,4 @@
-import type { Runtime } from '../../../shared/runtime/runtime.js';
+import type { WaitRuntime } from '../../../shared/runtime/peer-wait.js';
 import type { Logger } from '../../../shared/log/logger.js';
 import { SLOW_READER_LIMIT_MS } from '../../../shared/rpc/limits.js';
 
@@ -23,7 +23,7 @@ export const DELIVERY_LIMITS: DeliveryLimits = {
 
 /** What deliveries of one door share. */
 export interface DeliverySetting {
-  runtime: Pick<Runtime, 'after'>;
+  runtime: WaitRuntime;
   limits: DeliveryLimits;
   log: Logger;
 }

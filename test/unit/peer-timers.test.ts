@@ -1,0 +1,96 @@
+import assert from 'node:assert/strict';
+import { readdirSync, readFileSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const packageRoot = resolve(dirname(fileURLToPath(import.meta.url)), '..', '..', '..');
+const ROOMS = ['shared', 'packs', 'engine', 'main-node', 'shadow-node', 'worker-node', 'cli'];
+
+/**
+ * Who uses a plain timer of the runtime, how many, and for what work of its own. A timer that judges somebody else by silence (another
+ * machine, process or thread) is a waitForPeer, which knows when this process itself stood still, and does not belong here.
+ */
+const PLAIN_TIMERS: Readonly<Record<string, readonly [number, string]>> = {
+  'shared/runtime/wall-runtime.ts': [1, 'sleep is made of a timer'],
+  'shared/runtime/virtual-runtime.ts': [2, 'sleep and every are made of timers'],
+  'shared/runtime/peer-wait.ts': [1, 'the parts of a wait for a peer'],
+  'shared/discovery/multicast.ts': [3, 'when to ask and announce again; own goodbye at the end'],
+  'shared/discovery/join-loop.ts': [1, 'pause before main is asked again'],
+  'shared/daemon/run-daemon.ts': [2, 'how long the own stop may take'],
+  'shared/rpc/peer-keepalive.ts': [1, 'pause before the next question'],
+  'shared/rpc/peer-client.ts': [1, 'how long the own end of a stream may take'],
+  'shared/rpc/channel.ts': [1, 'how long the own end of a channel may take'],
+  'shared/rpc/rpc-server.ts': [2, 'how long the own end of streams and server may take'],
+  'shared/storage/process-lock.ts': [1, 'pause before a lock is looked at again'],
+  'packs/fetching/expert-fetcher.ts': [1, 'when peers are asked anew'],
+  'packs/pack-for-serving.ts': [1, 'pause before a lock is looked at again'],
+  'engine/generation/prompt-lane.ts': [1, 'when an idle thread is ended'],
+  'engine/devices/exact-timer.ts': [1, 'time of an emulated device'],
+  'main-node/http/delivery/deliver-stream.ts': [1, 'when a comment is sent, so that proxies see that the answer lives'],
+  'main-node/http/delivery/deliver-body.ts': [2, 'when a newline is sent, for the same reason'],
+  'main-node/http/start-door.ts': [2, 'how long the own end of the door may take'],
+  'main-node/own-worker.ts': [1, 'when memory is taken back'],
+  'main-node/rpc/inference-service.ts': [1, 'a turn for requests that begin their next answers'],
+  'main-node/decode/sequence-drafting.ts': [
+    1,
+    'pace: a pass begins without drafts that do not come; nobody is lost by it',
+  ],
+  'main-node/events/cluster-feed.ts': [2, 'when samples are told'],
+  'main-node/batching/pass-loop.ts': [1, 'when memory is asked for again'],
+  'main-node/batching/pass-wait.ts': [1, 'pace: a pass begins without members that are away; nobody is lost by it'],
+  'main-node/cluster/roster.ts': [1, 'workers that come together make one placement'],
+  'main-node/cluster/peer-dial.ts': [1, 'pause before a peer is dialled again'],
+  'shadow-node/rpc/worker-links.ts': [1, 'pause before a worker is dialled again'],
+  'shadow-node/rpc/shadow-service.ts': [1, 'when the status is told'],
+  'shadow-node/predictor/predictor.ts': [1, 'pace: a pass begins without tokens that are late; nobody is lost by it'],
+  'worker-node/fetching/open-worker-pack.ts': [1, 'pause before the manifest is asked for again'],
+  'worker-node/fetching/await-main.ts': [1, 'pause before main is asked again'],
+  'worker-node/fetching/fetch-report.ts': [1, 'when progress is shown'],
+  'worker-node/cache/activation-record.ts': [1, 'when counts are written'],
+  'worker-node/cache/expert-packer.ts': [1, 'when idle time is used'],
+  'worker-node/cache/host-memory.ts': [1, 'when free memory is looked at'],
+  'worker-node/executor/expert-service.ts': [1, 'pace: executes of one layer run together'],
+  'worker-node/main.ts': [1, 'when the status is told'],
+  'cli/background/start-in-background.ts': [1, 'pause before the log is read again'],
+  'cli/background/stop-in-background.ts': [1, 'pause before the process is looked at again'],
+  'cli/background/start-all.ts': [1, 'pause before the process is looked at again'],
+  'cli/background/host-lock.ts': [1, 'pause before the lock is tried again'],
+  'cli/demo/demo-cluster.ts': [1, 'pause before the status is asked for again'],
+  'cli/commands/demo.ts': [1, 'when it is said what is waited for'],
+  'cli/commands/up-down.ts': [1, 'when it is said what is waited for'],
+  'cli/commands/top.ts': [1, 'when the view is drawn again'],
+};
+
+/** Timers of other makers that end a wait for somebody else: none of them knows whether this process stood still. */
+const FOREIGN_LIMITS: Readonly<Record<string, string>> = {
+  'main-node/http/http-server.ts': "node's own limits for slow and silent HTTP connections",
+  'shared/rpc/channel-options.ts': "grpc-js's keepalive of a server, which is in no hurry",
+};
+
+const PLAIN_TIMER = /\b(?:runtime|PROCESS|SYSTEM)\.(?:after|sleep|every)\(|\bthis\.after\((?:delay|interval)Ms/g;
+const FOREIGN_LIMIT =
+  /\bdeadline:|\bsetDeadline\(|\bsocket\.setTimeout\(|AbortSignal\.timeout|keepalive_timeout_ms'|headersTimeout:|client\.waitForReady\((?!Infinity)/;
+
+function sources(): { path: string; text: string }[] {
+  return ROOMS.flatMap((room) =>
+    readdirSync(join(packageRoot, room), { recursive: true, encoding: 'utf8' })
+      .filter((name) => name.endsWith('.ts'))
+      .map((name) => join(room, name))
+      .map((path) => ({ path, text: readFileSync(join(packageRoot, path), 'utf8') })),
+  );
+}
+
+describe('timers that judge a peer', () => {
+  it('are waits for a peer: plain timers of the runtime are for own work, which is named here', () => {
+    const found = sources()
+      .map(({ path, text }) => [path, [...text.matchAll(PLAIN_TIMER)].length] as const)
+      .filter(([, count]) => count > 0);
+    const named = Object.entries(PLAIN_TIMERS).map(([path, [count]]) => [path, count] as const);
+    assert.deepEqual(Object.fromEntries(found), Object.fromEntries(named));
+  });
+
+  it('are none of other makers but those that are named here', () => {
+    const found = sources().flatMap(({ path, text }) => (FOREIGN_LIMIT.test(text) ? [path] : []));
+    assert.deepEqual(found.sort(), Object.keys(FOREIGN_LIMITS).sort());
+  });
+});
