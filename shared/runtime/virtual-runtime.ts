@@ -17,13 +17,13 @@ type ProcessState = 'running' | 'paused' | 'dead';
 
 /**
  * The runtime of one simulated process: its share of a virtual clock. When the process is killed, nothing happens in it any more; while it
- * is paused, what would have happened waits, and happens in order when it goes on.
+ * is paused, what would have happened waits, and happens when it goes on: timers first, then what has arrived, as in Node's event loop.
  */
 export class VirtualRuntime implements Runtime {
   private readonly random: SeededRandom;
   private readonly open: OpenCounts = { timers: 0, turns: 0, works: 0 };
   private state: ProcessState = 'running';
-  private late: (() => void)[] = [];
+  private late: { kind: 'timer' | 'arrival'; run: () => void }[] = [];
   /** That work outside has opened. */
   private readonly files = new Set<OpenFile>();
   private ids = 0;
@@ -145,13 +145,17 @@ export class VirtualRuntime implements Runtime {
 
   /** A timer of the world around the process, which is none of what it has open. */
   background(delayMs: number, run: () => void): ScheduledEvent {
-    return this.clock.schedule(this.clock.nowMs + delayMs, () => this.happen(run));
+    return this.clock.schedule(this.clock.nowMs + delayMs, () => this.handle('timer', run));
   }
 
   /** What comes from other processes happens here as what comes from this one does. Dropped when this one is dead. */
   happen(run: () => void): void {
+    this.handle('arrival', run);
+  }
+
+  private handle(kind: 'timer' | 'arrival', run: () => void): void {
     if (this.state === 'running') run();
-    else if (this.state === 'paused') this.late.push(run);
+    else if (this.state === 'paused') this.late.push({ kind, run });
   }
 
   /** As SIGSTOP. */
@@ -159,11 +163,19 @@ export class VirtualRuntime implements Runtime {
     if (this.state === 'running') this.state = 'paused';
   }
 
-  /** As SIGCONT: what has come meanwhile happens now, each in a turn of its own. */
+  /**
+   * As SIGCONT: timers whose time has passed happen first, each in a turn of its own, before anything that has come meanwhile is read. So who
+   * judges a peer by a timer alone is found out.
+   */
   resume(): void {
     if (this.state !== 'paused') return;
     this.state = 'running';
-    for (const run of this.late.splice(0)) this.clock.schedule(this.clock.nowMs, () => this.happen(run));
+    const late = this.late.splice(0);
+    for (const first of ['timer', 'arrival'] as const) {
+      for (const { kind, run } of late) {
+        if (kind === first) this.clock.schedule(this.clock.nowMs, () => this.handle(kind, run));
+      }
+    }
   }
 
   /** As SIGKILL: the system closes the process's files. */
@@ -195,7 +207,7 @@ export class VirtualRuntime implements Runtime {
       return true;
     };
     const event = this.clock.schedule(this.clock.nowMs + delayMs, () => {
-      this.happen(() => {
+      this.handle(kind === 'timers' ? 'timer' : 'arrival', () => {
         if (end()) run();
       });
     });

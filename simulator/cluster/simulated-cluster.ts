@@ -16,6 +16,8 @@ export interface SimulationOptions {
   seed: number;
   /** Events that are kept as lines. */
   keepLines?: number;
+  /** How long clients wait for a main that says nothing; as long as the daemons' own client if left out. */
+  clientPatienceMs?: number;
 }
 
 /** How a client takes its answer. */
@@ -57,7 +59,7 @@ export class SimulatedCluster {
     this.history = new History(now, options.keepLines ?? 0);
     this.network = new MemoryNetwork(this.clock, options.links(now), this.history);
     const runtime = new VirtualRuntime(this.clock, options.seed);
-    this.client = { runtime, transport: memoryTransport(this.network, CLIENT_HOST, runtime) };
+    this.client = { runtime, transport: memoryTransport(this.network, CLIENT_HOST, runtime, options.clientPatienceMs) };
   }
 
   /** Timers and works that clients have open. */

@@ -14,6 +14,8 @@ import {
 
 /** Longest that a fault lasts. */
 const LONGEST_FAULT_MS = 2500;
+/** How long a process stands still that is stopped for longer than any bound of its own, or of others who wait for it. */
+const LONG_STOPS_MS = [8000, 35_000, 70_000, 200_000] as const;
 
 /** What a seed decides. Pure. */
 export function drawScenario(seed: number): Scenario {
@@ -40,6 +42,7 @@ function drawFaults(random: SeededRandom, nodes: readonly ScenarioNode[]): Fault
   const faults = Array.from({ length: count }, () => drawFault(random, random.pick(FAULT_KINDS), nodes)).flatMap(
     (fault) => (fault.kind === 'wallClockJump' && random.chance(0.6) ? jumpAndRestart(random, fault) : [fault]),
   );
+  if (random.chance(LONG_STOPS)) faults.push(...longStop(random, nodes));
   return faults.sort((left, right) => left.atMs - right.atMs);
 }
 
@@ -59,6 +62,18 @@ function drawFault(random: SeededRandom, kind: FaultKind, nodes: readonly Scenar
     peer,
     seed: random.int(2 ** 31),
   };
+}
+
+/** Of scenarios. */
+const LONG_STOPS = 0.15;
+
+/** A laptop's lid, a paused virtual machine, a swap storm: mostly main's, at times a worker's or a shadow's, at times everybody's at once. */
+function longStop(random: SeededRandom, nodes: readonly ScenarioNode[]): Fault[] {
+  const ids = nodes.map(({ settings }) => settings.id);
+  const whose = random.pick(['main', 'main', 'one', 'all'] as const);
+  const stopped = { main: [MAIN], one: [random.pick(ids)], all: ids }[whose];
+  const [atMs, forMs] = [random.int(BUSY_MS), random.pick(LONG_STOPS_MS)];
+  return stopped.map((node) => ({ kind: 'stopAndContinue', atMs, forMs, node, peer: '', seed: 0 }));
 }
 
 /** main is started again on a machine whose clock has been set, perhaps back. */

@@ -14,6 +14,7 @@ import { RecordingLinks } from '../timing/recording-links.js';
 import { checkBounds } from './check-bounds.js';
 import { checkAnswer } from './check-invariants.js';
 import { type Violation } from './accounts/violation.js';
+import { checkBlame } from './check-blame.js';
 import { checkQuiet, checkStopped, idleTimers } from './check-nothing-left.js';
 import { checkAccounts } from './accounts/check-accounts.js';
 import { checkLoads, checkWorkers, type Statuses } from './check-workers.js';
@@ -58,12 +59,15 @@ export async function runScenario(
 ): Promise<ScenarioOutcome> {
   const world = new ScenarioWorld(scenario, (model) => references.pack(model), operations);
   const random = new SeededRandom(scenario.seed).fork('links');
+  const isPatient = new SeededRandom(scenario.seed).fork('clients').chance(0.5);
   const cluster = new SimulatedCluster({
     links: () => {
       const links = new DrawnLinks(random, scenario.link);
       return operations === null ? links : new RecordingLinks(links, operations);
     },
     ...{ seed: scenario.seed, keepLines },
+    // As clients over HTTP, or as the daemons' own.
+    ...(isPatient ? { clientPatienceMs: Infinity } : {}),
   });
   const { shape } = await references.pack(scenario.model);
   const run = new ScenarioRun(scenario, cluster, world, references, shape);
@@ -287,6 +291,7 @@ class ScenarioRun {
       this.violate('queues are bounded', `${mostBacklogBytes} bytes were under way to a peer`);
     for (const detail of this.alignment.violations) this.violate('alignment has no gaps', detail);
     for (const detail of this.epochs.violations) this.violate('epochs only grow', detail);
+    this.violations.push(...checkBlame(this.scenario, this.world.logged));
     for (const { node, event, fields } of this.world.logged) {
       const error = fields['error'];
       if ((codeOf(error) ?? fields['code']) === 'INTERNAL')

@@ -12,6 +12,9 @@ export type Frame =
   | { kind: 'message'; bytes: Buffer }
   /** The reader has taken a reply. */
   | { kind: 'credit' }
+  /** Whether the process at the other end answers. */
+  | { kind: 'ping' }
+  | { kind: 'pong' }
   | { kind: 'end' }
   | { kind: 'failed'; code: ErrorCode; text: string }
   | { kind: 'cancel' };
@@ -20,7 +23,7 @@ export type Frame =
 export interface ChannelOwner {
   readonly host: string;
   readonly runtime: VirtualRuntime;
-  /** Time after which a peer that answers nothing counts as gone. */
+  /** Time after which a peer that answers nothing counts as gone; Infinity: whoever uses the connection asks by pings. */
   readonly silenceLimitMs: number;
 }
 
@@ -65,6 +68,8 @@ interface FrameUnderWay {
 export class ChannelSide {
   peer: ChannelSide | null = null;
   onFrame: (frame: Frame) => void = () => undefined;
+  /** The peer's process has answered a ping. */
+  onPong: () => void = () => undefined;
   /** The connection is gone, and nobody has said why. Called at most once, and not after close(). */
   onLost: (reason: string) => void = () => undefined;
   private readonly underWay: FrameUnderWay[] = [];
@@ -207,6 +212,14 @@ export class ChannelSide {
     peer.owner.runtime.happen(() => {
       this.taken(entry);
       if (!peer.open) return;
+      if (entry.frame.kind === 'ping') {
+        peer.send({ kind: 'pong' });
+        return;
+      }
+      if (entry.frame.kind === 'pong') {
+        peer.onPong();
+        return;
+      }
       this.network.recordArrival(this, entry.frame);
       peer.onFrame(entry.frame);
     });

@@ -225,7 +225,7 @@ export class MemoryNetwork implements ChannelNetwork {
       if (side.peer?.isGone === true) this.resetSoon(side);
       return;
     }
-    if (side.silentSinceMs !== null) return;
+    if (side.silentSinceMs !== null || side.owner.silenceLimitMs === Infinity) return;
     const sinceMs = this.clock.nowMs;
     const { owner, peerHost } = side;
     side.silentSinceMs = sinceMs;
@@ -236,7 +236,7 @@ export class MemoryNetwork implements ChannelNetwork {
     });
   }
 
-  /** Pings are not sent as such: whether one would be answered now. A host whose process is gone says so itself. */
+  /** Of connections without pings of their own: whether one would be answered now. A host whose process is gone says so itself. */
   private answers({ owner, peer, peerHost }: ChannelSide): boolean {
     const carries = this.carries(owner.host, peerHost) && this.carries(peerHost, owner.host);
     return carries && (peer === null || peer.isGone || peer.owner.runtime.isRunning);

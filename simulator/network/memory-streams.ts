@@ -1,9 +1,11 @@
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { ErrorCode } from '../../shared/errors/registry.js';
 import type { RpcMethod } from '../../shared/rpc/codecs.js';
+import { PeerKeepalive, silenceMessage, type KeepaliveTimes } from '../../shared/rpc/peer-keepalive.js';
 import { type MessageDuplex, MessagePeerStream, type PeerStream } from '../../shared/rpc/peer-stream.js';
 import type { PeerMessage } from '../../shared/rpc/stream-pace.js';
-import { CLOSE_GRACE_MS } from '../../shared/rpc/limits.js';
+import { CLOSE_GRACE_MS, CONNECT_TIMEOUT_MS } from '../../shared/rpc/limits.js';
+import { waitForPeer } from '../../shared/runtime/peer-wait.js';
 import type { ScheduledEvent } from '../../shared/runtime/virtual-clock.js';
 import type { ChannelSide } from './channel.js';
 
@@ -37,37 +39,65 @@ export function openMemoryStream<Out extends PeerMessage, In extends PeerMessage
   side: ChannelSide,
   method: RpcMethod<Out, In>,
   lostCode: ErrorCode,
+  times: KeepaliveTimes,
 ): PeerStream<Out, In> {
+  const { runtime } = side.owner;
   let grace: ScheduledEvent | null = null;
+  const keepalive = keepaliveOf(side, times, (roundTripMs) => stream.answeredIn(roundTripMs));
+  const connecting = waitForPeer(runtime, CONNECT_TIMEOUT_MS, () =>
+    side.lose(`no connection within ${CONNECT_TIMEOUT_MS} ms`),
+  );
+  const endWaits = (): void => {
+    connecting.cancel();
+    keepalive.stop();
+  };
   const over = (error: OdmoeError | null): void => {
+    endWaits();
     grace?.cancel();
     side.close();
     stream.ended(error);
   };
   const cancel = (): void => {
+    endWaits();
     side.send({ kind: 'cancel' });
     side.close();
   };
   const ending = {
     finish: () => {
+      endWaits();
       side.send({ kind: 'end' });
-      grace = side.owner.runtime.background(CLOSE_GRACE_MS, cancel);
+      grace = runtime.background(CLOSE_GRACE_MS, cancel);
     },
     fail: cancel,
   };
   const { stream, duplex } = messageStream(side, method.request, method.reply, ending);
-  const { runtime } = side.owner;
-  const openedMs = runtime.nowMs();
   side.onLost = (reason) => over(new OdmoeError(lostCode, `the connection to ${side.label} failed: ${reason}`));
   side.onFrame = (frame) => {
     if (frame.kind === 'message') duplex.arrive(frame.bytes);
-    else if (frame.kind === 'accepted') stream.answeredIn(runtime.nowMs() - openedMs);
-    else if (frame.kind === 'end') over(null);
+    else if (frame.kind === 'accepted') {
+      connecting.cancel();
+      keepalive.start();
+    } else if (frame.kind === 'end') over(null);
     else if (frame.kind === 'failed') over(new OdmoeError(frame.code, frame.text));
     else if (frame.kind === 'cancel')
       over(new OdmoeError(lostCode, `the connection to ${side.label} failed: it was reset`));
   };
   return stream;
+}
+
+/** Asks by pings over the side whether the process at its other end is there. */
+function keepaliveOf(side: ChannelSide, times: KeepaliveTimes, onAnswer: (roundTripMs: number) => void): PeerKeepalive {
+  return new PeerKeepalive({
+    ...times,
+    runtime: side.owner.runtime,
+    ask: () =>
+      new Promise<void>((resolve) => {
+        side.onPong = resolve;
+        side.send({ kind: 'ping' });
+      }),
+    onAnswer,
+    onSilent: (silentMs) => side.lose(silenceMessage(side.peerHost, silentMs)),
+  });
 }
 
 /** A stream that a peer has opened to this process. `onOver`: it has ended. */

@@ -1,4 +1,3 @@
-import type { NodeSettings } from '../../shared/config/node-settings.js';
 import type { Discovery } from '../../shared/discovery/discovery.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { ErrorCode } from '../../shared/errors/registry.js';
@@ -18,8 +17,10 @@ import { parseAddress } from '../../shared/rpc/addresses.js';
 import type { PeerStream } from '../../shared/rpc/peer-stream.js';
 import type { RpcServer, RpcServerOptions, Transport } from '../../shared/rpc/transport.js';
 import {
+  CLIENT_CHECK_INTERVAL_MS,
+  CLIENT_CHECK_TIMEOUT_MS,
   CLOSE_GRACE_MS,
-  CONNECT_TIMEOUT_MS,
+  MAIN_CHECK,
   PACK_PIECES_HELD_LIMIT,
   PIECE_IDLE_LIMIT_MS,
   REPLIES_HELD_LIMIT,
@@ -34,11 +35,20 @@ import { acceptMemoryStream, openMemoryStream } from './memory-streams.js';
 /** How often a server that stops looks whether those who were answered have heard the end. */
 const SERVING_POLL_MS = 1;
 
-/** How long a client waits for a main that answers no ping. */
-const CLIENT_SILENCE_MS = 10_000;
+/** How long a client waits for a main that answers nothing, and a server for a client. */
+const CLIENT_SILENCE_MS = MAIN_CHECK.keepaliveIntervalMs + MAIN_CHECK.keepaliveTimeoutMs;
+const SERVER_SILENCE_MS = CLIENT_CHECK_INTERVAL_MS + CLIENT_CHECK_TIMEOUT_MS;
 
-/** What the process on `host` has of the network. Everything goes through the codecs of the wire. */
-export function memoryTransport(network: MemoryNetwork, host: string, runtime: VirtualRuntime): Transport {
+/**
+ * What the process on `host` has of the network. Everything goes through the codecs of the wire. `patienceMs`: how long it waits, as a
+ * client, for a main that says nothing.
+ */
+export function memoryTransport(
+  network: MemoryNetwork,
+  host: string,
+  runtime: VirtualRuntime,
+  patienceMs = CLIENT_SILENCE_MS,
+): Transport {
   const owner = (silenceLimitMs: number): ChannelOwner => ({ host, runtime, silenceLimitMs });
   const open = <Request, Reply>(
     address: string,
@@ -47,8 +57,8 @@ export function memoryTransport(network: MemoryNetwork, host: string, runtime: V
     limitMs: number,
   ): ChannelSide =>
     network.connect(owner(limitMs), address, { path: method.path, bytes: method.request.encode(request) });
-  const openStream = (address: string, path: string, settings: NodeSettings['network']): ChannelSide =>
-    network.connect(owner(Math.min(CONNECT_TIMEOUT_MS, silenceOf(settings))), address, { path, bytes: NOTHING });
+  const openStream = (address: string, path: string): ChannelSide =>
+    network.connect(owner(Infinity), address, { path, bytes: NOTHING });
   const once = <Request, Reply>(
     address: string,
     method: RpcMethod<Request, Reply>,
@@ -57,14 +67,14 @@ export function memoryTransport(network: MemoryNetwork, host: string, runtime: V
     lost: ErrorCode,
   ): Promise<Reply> => callOnce(open(address, method, request, timeoutMs), method, timeoutMs, lost);
   return {
-    serve: (options) => serve(network, owner(silenceOf(options.network)), options),
+    serve: (options) => serve(network, owner(SERVER_SILENCE_MS), options),
     openWorkerStream: (address, settings) => {
-      const side = openStream(address, WORKER_SERVE.path, settings);
+      const side = openStream(address, WORKER_SERVE.path);
       side.names.peer = network.workerAt(side.peerHost);
-      return openMemoryStream(side, WORKER_SERVE, 'WORKER_LOST');
+      return openMemoryStream(side, WORKER_SERVE, 'WORKER_LOST', settings);
     },
     openShadowStream: (address, settings) =>
-      openMemoryStream(openStream(address, SHADOW_SERVE.path, settings), SHADOW_SERVE, 'SHADOW_LOST'),
+      openMemoryStream(openStream(address, SHADOW_SERVE.path), SHADOW_SERVE, 'SHADOW_LOST', settings),
     openPackSource: (address, idleLimitMs = PIECE_IDLE_LIMIT_MS) => {
       const pieces = <Request>(
         method: RpcMethod<Request, { bytes: Uint8Array }>,
@@ -83,7 +93,7 @@ export function memoryTransport(network: MemoryNetwork, host: string, runtime: V
     joinMain: (address, identity, timeoutMs) => once(address, CLUSTER_JOIN, { identity }, timeoutMs, 'NO_MAIN'),
     fetchStatus: (address, timeoutMs) => once(address, CLUSTER_STATUS, {}, timeoutMs, 'NO_MAIN'),
     generate: async function* (address, request, signal) {
-      const side = open(address, INFERENCE_GENERATE, request, CLIENT_SILENCE_MS);
+      const side = open(address, INFERENCE_GENERATE, request, patienceMs);
       let finished = false;
       for await (const reply of readReplies(side, INFERENCE_GENERATE, 'NO_MAIN', Infinity, signal)) {
         finished ||= reply.kind === 'finished';
@@ -120,10 +130,6 @@ const ROLES: Readonly<Record<string, 'main' | 'shadow' | 'worker' | undefined>> 
   ROLE_SHADOW: 'shadow',
   ROLE_WORKER: 'worker',
 };
-
-function silenceOf({ keepaliveIntervalMs, keepaliveTimeoutMs }: NodeSettings['network']): number {
-  return keepaliveIntervalMs + keepaliveTimeoutMs;
-}
 
 async function* bytesOf(pieces: AsyncIterable<{ bytes: Uint8Array }>): AsyncGenerator<Uint8Array, void, undefined> {
   for await (const { bytes } of pieces) yield bytes;

@@ -91,9 +91,9 @@ export class VirtualCluster {
   }
 
   /** Who else is in this network: a client, or a peer that a test scripts. */
-  host(name: string): { runtime: VirtualRuntime; transport: Transport } {
+  host(name: string, patienceMs?: number): { runtime: VirtualRuntime; transport: Transport } {
     const runtime = new VirtualRuntime(this.simulated.clock, SEED);
-    return { runtime, transport: memoryTransport(this.simulated.network, name, runtime) };
+    return { runtime, transport: memoryTransport(this.simulated.network, name, runtime, patienceMs) };
   }
 
   addWorker(id: string, changes: SettingsChanges = {}): Promise<void> {
@@ -155,6 +155,16 @@ export class VirtualCluster {
     onToken?: (count: number) => void | Promise<void>,
   ): Promise<CollectedAnswer> {
     return this.passing(collect(this.client.transport.generate(MAIN_ADDRESS, request, signal), onToken));
+  }
+
+  /** As a client over HTTP: it waits for as long as its connection stands, however long main says nothing. */
+  patiently(request: GenerateRequest, onToken?: (count: number) => void): Promise<CollectedAnswer> {
+    const { transport } = this.host('patient-client', Infinity);
+    return this.passing(collect(transport.generate(MAIN_ADDRESS, request), onToken));
+  }
+
+  get nowMs(): number {
+    return this.simulated.clock.nowMs;
   }
 
   /** Polls as virtual time passes; rejects, naming it, when the condition never holds. */

@@ -3,6 +3,8 @@ import { EventEmitter } from 'node:events';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { ClientLine } from '../../main-node/http/delivery/client-line.js';
 import { DELIVERY_LIMITS } from '../../main-node/http/delivery/delivery-limits.js';
+import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
+import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
 import { TestLog } from '../integration/harness/test-log.js';
 
 /** A response that takes nothing. */
@@ -17,13 +19,7 @@ class BlockedResponse extends EventEmitter {
 }
 
 describe('the line to a client', () => {
-  const timers = new Set<() => void>();
-  const runtime = {
-    after: (_delayMs: number, act: () => void) => {
-      timers.add(act);
-      return { cancel: () => void timers.delete(act), unref: () => undefined };
-    },
-  };
+  const runtime = new VirtualRuntime(new VirtualClock(), 1);
 
   it('waits no more for a client that goes while the end of its answer waits for it', async () => {
     const raw = new BlockedResponse();
@@ -32,10 +28,10 @@ describe('the line to a client', () => {
     const log = new TestLog().logger('door');
     const line = new ClientLine(request, reply, { runtime, limits: DELIVERY_LIMITS, log });
     line.write('a piece');
-    assert.deepEqual([line.isBlocked, timers.size], [true, 1]);
+    assert.deepEqual([line.isBlocked, runtime.openCounts.timers], [true, 1]);
     const ended = line.end('the last one');
     line.leave();
     await ended;
-    assert.deepEqual([line.isBlocked, timers.size, raw.ends], [false, 0, 0]);
+    assert.deepEqual([line.isBlocked, runtime.openCounts.timers, raw.ends], [false, 0, 0]);
   });
 });

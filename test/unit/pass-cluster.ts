@@ -1,3 +1,5 @@
+import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
+import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
 import type { Pass, RouterChoice, Sequence } from '../../native/index.js';
 import { NO_TIMES } from '../../shared/rpc/layer-messages.js';
 import type { LayerWork, PlacedWorkers, WorkerOrders } from '../../main-node/cluster/placed-workers.js';
@@ -169,9 +171,7 @@ export function memberOf(
   return {
     ...{ id, sequence: {} as Sequence, counters: new RequestCounters(), signal, written },
     lastPosition: options.lastPosition ?? 1000,
-    predictions: new SequencePredictions(promptTokens, layers, {
-      after: () => ({ cancel: () => undefined, unref: () => undefined }),
-    }),
+    predictions: new SequencePredictions(promptTokens, layers, new VirtualRuntime(new VirtualClock(), 1)),
     feed: {
       fed,
       layerWritten: (layer, end) => void written.push(`${layer} to ${end}`),

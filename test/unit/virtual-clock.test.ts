@@ -85,6 +85,23 @@ describe('virtual runtime', () => {
     assert.deepEqual(happened, ['stopped timer', 'stopped work']);
   });
 
+  it('lets timers of a process that goes on happen before what has come to it, as a real event loop does', async () => {
+    const clock = new VirtualClock();
+    const stopped = new VirtualRuntime(clock, 1);
+    const happened: string[] = [];
+    stopped.pause();
+    clock.schedule(1, () => stopped.happen(() => happened.push('message')));
+    stopped.after(9, () => happened.push('timer'));
+    stopped.after(5, () => {
+      happened.push('earlier timer');
+      stopped.nextTurn(() => happened.push('turn behind it'));
+    });
+    await clock.run(() => false, { untilMs: 10 });
+    stopped.resume();
+    await clock.run(() => false, { untilMs: 11 });
+    assert.deepEqual(happened, ['earlier timer', 'timer', 'message', 'turn behind it']);
+  });
+
   it('counts what is open', async () => {
     const clock = new VirtualClock();
     const runtime = new VirtualRuntime(clock, 1);
