@@ -2,6 +2,7 @@ import { z } from 'zod';
 import { OdmoeError } from '../errors/odmoe-error.js';
 import type { ChatMessage } from '../rpc/messages.js';
 import type { ChatContext } from './tokenizer.js';
+import { ConversationShaper } from './conversation-shape.js';
 import { BoundedTemplate } from './bounded-template.js';
 import { TemplateLimitError, type TemplateLimits } from './template-budget.js';
 import { chooseCallForm, templateMessages, type CallForm } from './template-messages.js';
@@ -67,6 +68,7 @@ export function chatTemplateFrom(config: object, templateText: string | null, di
 class TemplateRenderer {
   /** How the template takes calls; null: not asked yet. */
   private callForm: CallForm | null = null;
+  private readonly shaper = new ConversationShaper();
 
   constructor(
     private readonly template: BoundedTemplate,
@@ -75,17 +77,25 @@ class TemplateRenderer {
     private readonly directory: string,
   ) {}
 
-  render(messages: readonly ChatMessage[], context: ChatContext): string {
+  render(given: readonly ChatMessage[], context: ChatContext): string {
+    const messages = this.shaped(given, context);
     if (context.continueLast !== true) return this.apply(messages, context, true);
-    const last = messages.at(-1);
-    if (last === undefined) throw notContinued('there is no message');
-    const marked = [...messages.slice(0, -1), { ...last, content: last.content + CONTINUE_MARK }];
+    const [last, lastShaped] = [given.at(-1), messages.at(-1)];
+    if (last === undefined || lastShaped === undefined) throw notContinued('there is no message');
+    const marked = [...messages.slice(0, -1), { ...lastShaped, content: lastShaped.content + CONTINUE_MARK }];
     const rendered = this.apply(marked, context, false);
     const end = rendered.lastIndexOf(CONTINUE_MARK.trimEnd());
     if (end < 0) throw notContinued('the template leaves out its end');
     const prompt = rendered.slice(0, end);
     if (!prompt.endsWith(last.content.trimStart())) throw notContinued('the template changes its text');
     return prompt;
+  }
+
+  /** With no word that the template would lose, and in a shape that it does not refuse, where there is one. */
+  private shaped(messages: readonly ChatMessage[], context: ChatContext): readonly ChatMessage[] {
+    const generation = context.continueLast !== true;
+    const probe: ChatContext = { ...context, wallMs: 0 };
+    return this.shaper.shaped(messages, settingOf(context), (shown) => this.apply(shown, probe, generation));
   }
 
   private apply(messages: readonly ChatMessage[], { values, wallMs }: ChatContext, generation: boolean): string {
@@ -107,6 +117,15 @@ class TemplateRenderer {
       });
     }
   }
+}
+
+/** What beside the messages may make a template treat them in another way: its variables, but not how long their texts are. */
+function settingOf({ values, continueLast = false }: ChatContext): string {
+  const shown = Object.entries(values).map(([name, value]) => {
+    const isSmall = typeof value === 'boolean' || value === null || (typeof value === 'string' && value.length < 32);
+    return [name, isSmall ? value : typeof value];
+  });
+  return JSON.stringify([continueLast, shown]);
 }
 
 function limitsFor(messages: readonly ChatMessage[], values: Readonly<Record<string, unknown>>): TemplateLimits {

@@ -134,7 +134,15 @@ describe('chat templates in the manner of model families', () => {
     );
   });
 
-  it('refuse what the template refuses', () => {
+  it('have a user before an assistant that begins, where the template wants one', () => {
+    const turns: Turn[] = [
+      ['assistant', 'b'],
+      ['user', 'c'],
+    ];
+    assert.equal(render(ALTERNATING, turns), '<bos><user></><model>b</><user>c</><model>');
+  });
+
+  it('refuse what the template refuses in any shape', () => {
     const turns: Turn[] = [
       ['system', 'S'],
       ['user', ' a'],
@@ -143,7 +151,7 @@ describe('chat templates in the manner of model families', () => {
     ];
     assert.equal(render(ALTERNATING, turns), '<bos><user>S\n\na</><model>b</><user>c</><model>');
     assert.throws(
-      () => render(ALTERNATING, turns.slice(2)),
+      () => render("{{ raise_exception('Roles must take turns: never') }}", turns),
       (thrown) =>
         thrown instanceof OdmoeError && thrown.code === 'REQUEST_INVALID' && /take turns/.test(thrown.message),
     );

@@ -1,4 +1,5 @@
 import type { ChatMessage } from '../../../shared/rpc/messages.js';
+import { resultText } from '../../../shared/tokenizer/conversation-changes.js';
 import type { CallSyntax } from './call-syntax.js';
 import type { ChatTool } from './chat-request.js';
 import type { TemplateAbilities } from './template-abilities.js';
@@ -19,7 +20,7 @@ export function plainMessages(
       const content = [message.content, ...written].filter((text) => text !== '').join('\n');
       plain.push({ ...message, toolCalls: [], content });
     } else if (role === 'tool' && !(results && calls)) {
-      const content = `<tool_response>\n${message.content}\n</tool_response>`;
+      const content = resultText(message.content);
       const last = plain.at(-1);
       // Templates want turns: results of several calls are one message.
       if (last?.role === 'user') last.content += `\n${content}`;
