@@ -99,11 +99,19 @@ function findFamily(architectures: readonly string[], modelType: string | null, 
   if (refused !== undefined) {
     throw new OdmoeError('MODEL_UNSUPPORTED', `${path}: ${refused} cannot be run: ${REFUSED[refused] ?? ''}`);
   }
-  const family = MODEL_FAMILIES.find((candidate) =>
-    architectures.length > 0
-      ? architectures.some((architecture) => candidate.architectures.includes(architecture))
-      : candidate.name === modelType,
+  const byArchitecture = MODEL_FAMILIES.filter((candidate) =>
+    architectures.some((architecture) => candidate.architectures.includes(architecture)),
   );
+  const byType = MODEL_FAMILIES.find((candidate) => candidate.name === modelType);
+  const [family = architectures.length > 0 ? undefined : byType, other] = byArchitecture;
+  const contradicted = [other, byType].find((candidate) => candidate !== undefined && candidate !== family);
+  if (family !== undefined && contradicted !== undefined) {
+    throw new OdmoeError(
+      'MODEL_CORRUPT',
+      `${path}: architectures ${architectures.join(', ')} and model_type ${modelType ?? 'null'} name two families, ${family.name} and ` +
+        `${contradicted.name}; download config.json again`,
+    );
+  }
   if (family !== undefined) return family;
   const found = architectures.length > 0 ? architectures.join(', ') : (modelType ?? 'none named');
   const supported = MODEL_FAMILIES.flatMap((candidate) => candidate.architectures).join(', ');

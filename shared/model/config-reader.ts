@@ -96,9 +96,13 @@ export class ConfigReader {
     return value;
   }
 
+  /** null is refused where the flag is on by default: transformers takes it for false. */
   flagOr(fallback: boolean, ...keys: string[]): boolean {
     const found = this.find(keys);
-    if (found === null) return fallback;
+    if (found === null) {
+      if (fallback) for (const key of keys) this.notNull(key);
+      return fallback;
+    }
     if (typeof found.value !== 'boolean') throw this.wrong(found, 'true or false');
     return found.value;
   }
@@ -201,7 +205,7 @@ export class ConfigReader {
 
   /** Refuses null, which would switch off what cannot be switched off. */
   notNull(key: string): void {
-    if (this.isNull(key)) throw this.unsupported(key, null, 'a value');
+    if (this.isNull(key)) throw this.unsupported(key, null, 'a value, or none at all');
   }
 
   /** Refuses a value that is computed in no other way. `fallback` stands for a key that is left out. */
@@ -221,7 +225,10 @@ export class ConfigReader {
   }
 
   corrupt(problem: string): OdmoeError {
-    return new OdmoeError('MODEL_CORRUPT', `${this.context.path}: ${problem}; download config.json again`);
+    return new OdmoeError(
+      'MODEL_CORRUPT',
+      `${this.context.path}: ${problem}; correct it, or download config.json again`,
+    );
   }
 
   private whole<T extends number | null>(fallback: T, lowest: number, keys: readonly string[]): number | T {

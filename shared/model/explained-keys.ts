@@ -36,6 +36,7 @@ export const EXPLAINED_KEYS: ExplainedKeys = {
   ...each('tokenizer_class processor_class model_name unsloth_version unsloth_fixed language license prefix', {
     why: DESCRIBES,
   }),
+  ...each('model_max_length seq_length max_sequence_length', { why: DESCRIBES }),
   ...each('torch_dtype dtype mamba_ssm_dtype use_bfloat16 org_vocab_size finetuning_task task_specific_params', {
     why: 'it describes the weights, whose files say it themselves',
   }),
@@ -57,6 +58,9 @@ export const EXPLAINED_KEYS: ExplainedKeys = {
   }),
   ...each('experts_implementation _experts_implementation _experts_implementation_internal', { why: SCHEDULE }),
   ...each('_flash_attn_2_enabled use_flash_attn use_flash_attention use_flash_attention_2 use_kernels', {
+    why: SCHEDULE,
+  }),
+  ...each('use_sparse_flash_attn use_recompute_moe use_recompute_loss_fn use_fused_head_and_loss_fn', {
     why: SCHEDULE,
   }),
   ...each('fuse_rope fuse_swiglu fuse_rms_norm fuse_attn_qkv fuse_attn_ffn recompute use_recompute', { why: SCHEDULE }),

@@ -36,6 +36,8 @@ export function readRope(config: ConfigReader, defaults: RopeDefaults, kind: str
   const parameters = readParameters(config, defaults, kind);
   const theta = parameters.positiveOr(defaults.theta, 'rope_theta');
   if (theta === null) throw config.corrupt('rope_theta is missing');
+  // transformers takes null for the whole head.
+  if ((defaults.partialFactor ?? 1) !== 1) parameters.notNull('partial_rotary_factor');
   const share = parameters.positiveOr(defaults.partialFactor ?? 1, 'partial_rotary_factor');
   const type = readType(parameters);
   const dimensions = readDimensions(config, defaults, { type, share, given: parameters.has('partial_rotary_factor') });

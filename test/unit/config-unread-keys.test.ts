@@ -102,6 +102,7 @@ describe('keys of config.json that nobody reads', () => {
       ['qwen3moe', { use_qk_norm: false }],
       ['qwen3moe', { use_sliding_window: true, sliding_window: 8, max_window_layers: 2 }],
       ['qwen2moe', { attention_bias: true }],
+      ['qwen2moe', { layer_types: new Array(4).fill('sliding_attention'), use_sliding_window: false }],
       ['deepseekv2', { norm_topk_prob: true }],
       ['deepseekv2', { qk_head_dim: 30 }],
       ['gptoss', { norm_topk_prob: false }],
@@ -114,6 +115,24 @@ describe('keys of config.json that nobody reads', () => {
     for (const [fixture, change] of wrong) {
       const [key = ''] = Object.keys(change).slice(-1);
       refuses({ ...configOf(fixture), ...change }, 'MODEL_UNSUPPORTED', new RegExp(`${key} is `));
+    }
+  });
+
+  it('are no keys that are null where transformers takes null for another value than it takes for none', () => {
+    const nulls: [fixture: string, key: string][] = [
+      ['deepseekv3', 'norm_topk_prob'],
+      ['deepseekv3', 'rope_interleave'],
+      ['deepseekv3', 'n_group'],
+      ['deepseekv3', 'topk_group'],
+      ['glm45', 'partial_rotary_factor'],
+      ['qwen2moe', 'qkv_bias'],
+      ['gptoss', 'sliding_window'],
+      ['gptoss', 'attention_bias'],
+      ['lfm2moe', 'use_expert_bias'],
+      ['minimaxm2', 'use_routing_bias'],
+    ];
+    for (const [fixture, key] of nulls) {
+      refuses({ ...configOf(fixture), [key]: null }, 'MODEL_UNSUPPORTED', new RegExp(`${key} is null`));
     }
   });
 
@@ -172,6 +191,8 @@ describe('values of config.json that are said twice', () => {
       ['mixtral', { rope_theta: 5 }, /rope_parameters\.rope_theta is 1000000 and rope_theta is 5/],
       ['gptoss-mxfp4', { experts_per_token: 2 }, /num_experts_per_tok is 4 and experts_per_token is 2/],
       ['minimaxm2', { partial_rotary_factor: 1 }, /partial_rotary_factor 1 of 24 dimensions is not rotary_dim 12/],
+      ['mixtral', { model_type: 'qwen2_moe' }, /name two families, mixtral and qwen2_moe/],
+      ['mixtral', { architectures: ['MixtralForCausalLM', 'OlmoeForCausalLM'] }, /two families, mixtral and olmoe/],
       ['lfm2moe', { tie_word_embeddings: false }, /tie_word_embeddings is false and tie_embedding is true/],
       ['gemma4moe', { tie_word_embeddings: false }, /tie_word_embeddings is (true|false) and/],
       ['deepseekv3', { num_mtp_layers: 2 }, /num_nextn_predict_layers is 1 and num_mtp_layers is 2/],

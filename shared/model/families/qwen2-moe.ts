@@ -53,7 +53,9 @@ function readWindows(config: ConfigReader): number[] {
   const kinds = readLayerKinds(config, ['sliding_attention', 'full_attention'], (layer) =>
     used && layer % 2 === 0 && layer < last ? 'sliding_attention' : 'full_attention',
   );
-  if (used && kinds.includes('sliding_attention')) config.notNull('sliding_window');
+  const windowed = kinds.includes('sliding_attention');
+  if (windowed && !used) throw config.unsupported('use_sliding_window', false, 'true where layer_types has windows');
+  if (windowed) config.notNull('sliding_window');
   const window = used ? config.countOr(4096, 'sliding_window') : 0;
   return kinds.map((kind) => (kind === 'sliding_attention' ? window : 0));
 }
