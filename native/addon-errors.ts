@@ -3,6 +3,8 @@ import { isErrorCode, OdmoeError, toOdmoeError } from '../shared/errors/odmoe-er
 /** What the addon throws carries `code`; anything else that comes out of it is a defect. */
 function fromAddon(thrown: unknown): OdmoeError {
   if (thrown instanceof Error && !(thrown instanceof OdmoeError) && 'code' in thrown && isErrorCode(thrown.code)) {
+    // What it has no code for may be the system's refusal of memory or a thread.
+    if (thrown.code === 'INTERNAL') return toOdmoeError(thrown);
     return new OdmoeError(thrown.code, thrown.message, { cause: thrown });
   }
   return toOdmoeError(thrown);

@@ -4,7 +4,14 @@ import { open, stat, rename, type FileHandle } from 'node:fs/promises';
 import type { RoleSetting } from '../../shared/config/node-settings.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import { makeDirectories } from '../../shared/storage/make-directories.js';
-import { daemonName, LOST_CODES, listeningAddress, odmoeCommand, servedUrl } from '../demo/daemon-process.js';
+import {
+  daemonName,
+  LOST_CODES,
+  listeningAddress,
+  memoryAdvice,
+  odmoeCommand,
+  servedUrl,
+} from '../demo/daemon-process.js';
 import { identifyProcess, isRunning } from './process-identity.js';
 import { logPath, removeRecord, writeRecord, type ProcessRecord } from './process-records.js';
 import { runtime } from '../client/process-runtime.js';
@@ -111,7 +118,8 @@ async function launch(node: NodeToStart, options: BackgroundOptions): Promise<(R
 function endedError(node: NodeToStart, reason: string, written: string, path: string): OdmoeError {
   const tail = written.slice(-LOG_TAIL_BYTES).trim();
   const said = tail === '' ? '' : `; its log says:\n${tail}`;
-  return new OdmoeError(LOST_CODES[node.role], `${daemonName(node)} ${reason}${said}\n(${path})`);
+  const text = `${daemonName(node)} ${reason}${said}\n(${path})${memoryAdvice(reason, tail)}`;
+  return new OdmoeError(LOST_CODES[node.role], text);
 }
 
 async function openLog(directory: string, id: string): Promise<FileHandle> {

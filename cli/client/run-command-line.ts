@@ -1,5 +1,6 @@
 import { Command, CommanderError, Help } from 'commander';
 import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import { lastWords } from '../../shared/daemon/last-words.js';
 import { requireAddon } from '../../native/index.js';
 import { needsNativeLibrary } from './native-commands.js';
 import { withReadableDefault } from './default-values.js';
@@ -12,9 +13,6 @@ const OUTPUT_LOST_EXIT_STATUS = 3;
 export function createProgram(name: string): Command {
   return new Command(name)
     .exitOverride()
-    .hook('preAction', (_program, command) => {
-      if (needsNativeLibrary(command)) requireAddon();
-    })
     .showHelpAfterError('Run it with --help to see how it is used.')
     .configureHelp({
       showGlobalOptions: false,
@@ -39,6 +37,9 @@ export async function runCommandLine(program: Command, args: readonly string[]):
     standardError.write(`odmoe: standard output cannot be written (${error.message})\n`);
     process.exit(OUTPUT_LOST_EXIT_STATUS);
   });
+  program.hook('preAction', (_program, command) => {
+    if (needsNativeLibrary(command)) requireAddon();
+  });
   const status = await statusOf(program, args);
   // What is written to a pipe is not there yet; the process ends when it is.
   await standardOutput.flushed();
@@ -52,9 +53,7 @@ async function statusOf(program: Command, args: readonly string[]): Promise<numb
   } catch (thrown) {
     // Commander has said what is wrong; help and version come this way too, with status 0.
     if (thrown instanceof CommanderError) return thrown.exitCode === 0 ? 0 : USAGE_EXIT_STATUS;
-    const error = toOdmoeError(thrown);
-    standardError.write(`odmoe: ${error.message} [${error.code}]\n`);
-    if (error.code === 'INTERNAL' && thrown instanceof Error) standardError.write(`${thrown.stack ?? ''}\n`);
-    return error.kind.exitStatus;
+    standardError.write(lastWords('odmoe', thrown));
+    return toOdmoeError(thrown).kind.exitStatus;
   }
 }

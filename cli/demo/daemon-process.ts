@@ -48,6 +48,18 @@ export function odmoeCommand(commandArguments: readonly string[]): [executable: 
   return [process.execPath, join(packageRoot(), 'bin', 'odmoe'), ...commandArguments];
 }
 
+/** Node and C++ end a process without a word that helps where memory is short. */
+const OUT_OF_MEMORY = /heap out of memory|Fatal process (?:OOM|out of memory)|std::bad_alloc/;
+
+/** What to do about a daemon that has ended for want of memory; empty for another end. `said`: its last words. */
+export function memoryAdvice(end: string, said: string): string {
+  if (OUT_OF_MEMORY.test(said)) {
+    return '\nIt had too little memory: raise `ulimit -v`, the limit of its container or --max-old-space-size in NODE_OPTIONS';
+  }
+  if (!end.includes('SIGKILL')) return '';
+  return '\nWhere nobody has killed it, the system has, for want of memory: `dmesg` says so';
+}
+
 /** One daemon as a child process. It ends with this process, whatever ends this one: its stdin is a pipe that then closes. */
 export class DaemonProcess {
   /** "host:port" it listens on; rejects when it ends before. */
@@ -119,6 +131,6 @@ export class DaemonProcess {
   private failure(what: string): OdmoeError {
     const said = this.stderrTail.trim();
     const rest = said === '' ? '; it wrote nothing to stderr' : `; it wrote:\n${said}`;
-    return new OdmoeError(LOST_CODES[this.role], `${daemonName(this)} ${what}${rest}`);
+    return new OdmoeError(LOST_CODES[this.role], `${daemonName(this)} ${what}${rest}${memoryAdvice(what, said)}`);
   }
 }

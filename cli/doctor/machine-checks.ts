@@ -6,6 +6,7 @@ import { nativeStatus, type CudaStatus } from '../../native/index.js';
 import { type ClusterConfig, WORKER_BUDGET_DEFAULT_BYTES } from '../../shared/config/cluster-config.js';
 import { formatByteSize } from '../../shared/config/byte-size.js';
 import { nodesOfThisHost } from '../../shared/config/resolve-node-settings.js';
+import { readProcessLimits } from '../../shared/daemon/process-limits.js';
 import { packageRoot } from '../../shared/config/package-root.js';
 import { fail, ok, warn, type Check } from './check.js';
 import { checkCuda } from './cuda-check.js';
@@ -87,11 +88,10 @@ function checkDisk(config: ClusterConfig): Check {
 }
 
 function checkOpenFiles(): Check {
-  const path = '/proc/self/limits';
-  if (!existsSync(path)) return ok('open files', 'this system does not tell its limit');
-  const limit = /^Max open files\s+(\d+|unlimited)/m.exec(readFileSync(path, 'utf8'))?.[1] ?? 'unlimited';
-  if (limit === 'unlimited' || Number(limit) >= OPEN_FILES_WARN) return ok('open files', `${limit} allowed`);
-  return warn('open files', `${limit} allowed`, `raise the limit to ${OPEN_FILES_WARN} or more: \`ulimit -n\``);
+  const { openFiles } = readProcessLimits();
+  if (openFiles === null) return ok('open files', 'without a limit, or this system does not tell it');
+  if (openFiles >= OPEN_FILES_WARN) return ok('open files', `${openFiles} allowed`);
+  return warn('open files', `${openFiles} allowed`, `raise the limit to ${OPEN_FILES_WARN} or more: \`ulimit -n\``);
 }
 
 export function checkClock(now: Date): Check {

@@ -1,7 +1,8 @@
 import { appendFile, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
-import { fileExists, systemErrorCode } from '../../shared/model/read-file.js';
+import { fileExists } from '../../shared/model/read-file.js';
+import { systemErrorCode } from '../../shared/errors/system-failure.js';
 import { FETCH_JOURNAL_FILE, FETCHED_JOURNAL_FILE } from '../format/pack-layout.js';
 import { writeFailure } from '../../shared/storage/storage-error.js';
 import { syncDirectory } from '../packing/pack-file.js';

@@ -2,7 +2,8 @@ import { constants, open, readdir, rename, rm, stat, writeFile, type FileHandle 
 import { join } from 'node:path';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { makeDirectories } from '../../shared/storage/make-directories.js';
-import { fileExists, readBoundedFile, systemErrorCode } from '../../shared/model/read-file.js';
+import { fileExists, readBoundedFile } from '../../shared/model/read-file.js';
+import { systemErrorCode } from '../../shared/errors/system-failure.js';
 import { expertExtents, type ExpertExtent } from '../format/expert-extent.js';
 import { HeldExperts } from '../format/held-experts.js';
 import type { ManifestFile } from '../format/manifest.js';

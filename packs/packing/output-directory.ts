@@ -2,7 +2,7 @@ import { readdir, realpath, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { makeDirectories } from '../../shared/storage/make-directories.js';
-import { systemErrorCode } from '../../shared/model/read-file.js';
+import { systemErrorCode } from '../../shared/errors/system-failure.js';
 import { isPackEntry, JOURNAL_FILE, LOCK_FILE, MANIFEST_FILE, PARTIAL_SUFFIX } from '../format/pack-layout.js';
 import { writeFailure } from '../../shared/storage/storage-error.js';
 

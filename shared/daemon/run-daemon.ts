@@ -3,6 +3,7 @@ import { parseDaemonFlags } from './parse-daemon-flags.js';
 import { OdmoeError, toOdmoeError } from '../errors/odmoe-error.js';
 import { dialAddress } from '../rpc/addresses.js';
 import { createLogger, type Logger } from '../log/logger.js';
+import { endWithWords } from './last-words.js';
 import { avoidMarkingPauses } from './collection-pauses.js';
 import { WallRuntime } from '../runtime/wall-runtime.js';
 import { standardError, standardOutput } from '../../shared/terminal/text-output.js';
@@ -78,7 +79,7 @@ export async function runDaemon(role: RoleSetting, start: StartNode, native: Nat
     const node = await start(settings, log, giveUp, ending.abandoned);
     if (ending.started(node)) standardOutput.write(readyText(`odmoe ${role} ${settings.id}`, node));
   } catch (thrown) {
-    if (!ending.startFailed()) exitWithError(role, thrown);
+    if (!ending.startFailed()) endWithWords(`odmoe ${role}`, thrown);
   }
   return new Promise<never>(() => undefined);
 }
@@ -96,15 +97,8 @@ function orExit<Result>(role: RoleSetting, work: () => Result): Result {
   try {
     return work();
   } catch (thrown) {
-    exitWithError(role, thrown);
+    endWithWords(`odmoe ${role}`, thrown);
   }
-}
-
-function exitWithError(role: RoleSetting, thrown: unknown): never {
-  const error = toOdmoeError(thrown);
-  const detail = error.code === 'INTERNAL' && thrown instanceof Error ? `\n${thrown.stack ?? ''}` : '';
-  standardError.write(`odmoe ${role}: ${error.message} [${error.code}]${detail}\n`);
-  process.exit(error.kind.exitStatus);
 }
 
 /** The clock of the process itself, beside that of the node in it. */
@@ -133,11 +127,13 @@ class Ending {
     }
     const fatal = (thrown: unknown): void => {
       const error = toOdmoeError(thrown);
-      if (error.code === 'DEVICE_LOST') {
+      const stack = thrown instanceof Error ? thrown.stack : undefined;
+      if (error.code !== 'INTERNAL') {
+        this.log.debug('what ends the daemon came from here', { stack });
         this.giveUp(error);
         return;
       }
-      this.log.error('a defect ends the daemon', { error, stack: thrown instanceof Error ? thrown.stack : undefined });
+      this.log.error('a defect ends the daemon', { error, stack });
       this.begin('defect', error.kind.exitStatus, 'atOnce');
     };
     process.on('uncaughtException', fatal);

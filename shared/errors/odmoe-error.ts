@@ -1,3 +1,4 @@
+import { pathOf, systemFailure } from './system-failure.js';
 import { ERROR_KINDS, type ErrorCode, type ErrorKind } from './registry.js';
 
 /** The only error class that odmoe throws on purpose. `message` says what happened, to what, and what to do. */
@@ -24,9 +25,13 @@ export function isErrorCode(value: unknown): value is ErrorCode {
   return typeof value === 'string' && Object.hasOwn(ERROR_KINDS, value);
 }
 
-/** Anything thrown, as an OdmoeError; what is not one already is a defect and becomes INTERNAL. */
+/** Anything thrown, as an OdmoeError: what the system refuses in words, and what is not known is a defect and becomes INTERNAL. */
 export function toOdmoeError(thrown: unknown): OdmoeError {
   if (thrown instanceof OdmoeError) return thrown;
   const message = thrown instanceof Error ? thrown.message : String(thrown);
-  return new OdmoeError('INTERNAL', message, { cause: thrown });
+  const failure = systemFailure(thrown);
+  if (failure === null) return new OdmoeError('INTERNAL', message, { cause: thrown });
+  const path = pathOf(thrown);
+  const subject = path === null ? '' : `${path}: `;
+  return new OdmoeError(failure.code, `${subject}${failure.what} (${message}); ${failure.advice}`, { cause: thrown });
 }

@@ -65,6 +65,12 @@ export const ERROR_KINDS = {
   TOKENIZER_INVALID: kind(3, 'FAILED_PRECONDITION', 503, 'tokenizer.json or the chat template cannot be used'),
   STORAGE_FULL: kind(3, 'RESOURCE_EXHAUSTED', 507, 'the disk is full'),
   STORAGE_FAILED: kind(3, 'UNAVAILABLE', 503, 'reading or writing a file failed'),
+  PROCESS_LIMIT: kind(
+    3,
+    'RESOURCE_EXHAUSTED',
+    503,
+    'a limit of the system is reached: open files, threads, or memory of the process',
+  ),
   DEVICE_UNAVAILABLE: kind(3, 'FAILED_PRECONDITION', 503, 'the native library or the device asked for cannot be used'),
   DEVICE_OUT_OF_MEMORY: kind(3, 'RESOURCE_EXHAUSTED', 507, 'the device memory budget does not hold what was asked'),
   DEVICE_LOST: kind(3, 'UNAVAILABLE', 503, 'the device has failed or its driver has given it up; the daemon ends'),

@@ -1,5 +1,6 @@
 import { constants, lstat, open, type FileHandle } from 'node:fs/promises';
 import { OdmoeError } from '../errors/odmoe-error.js';
+import { fileFailure, systemErrorCode } from '../errors/system-failure.js';
 import type { ErrorCode } from '../errors/registry.js';
 
 /** What to report about a file that must be read whole: a checkpoint's and a pack's files differ in it. */
@@ -13,11 +14,6 @@ export interface FileErrors {
 /** What the system says of a path where nothing stands. */
 const ABSENT: ReadonlySet<string> = new Set(['ENOENT', 'ENOTDIR', 'ENAMETOOLONG']);
 
-/** System error code ("ENOENT") of something thrown by node:fs; empty when it is something else. */
-export function systemErrorCode(thrown: unknown): string {
-  return thrown instanceof Error && 'code' in thrown && typeof thrown.code === 'string' ? thrown.code : '';
-}
-
 /** A failed read of a file, as the error to throw: absent, or present and unreadable. */
 export function readFailure(thrown: unknown, path: string, errors: FileErrors): OdmoeError {
   if (thrown instanceof OdmoeError) return thrown;
@@ -26,7 +22,10 @@ export function readFailure(thrown: unknown, path: string, errors: FileErrors): 
     return new OdmoeError(errors.missing, `${path}: no such file; ${errors.remedy}`, { cause: thrown });
   }
   const reason = thrown instanceof Error ? thrown.message : String(thrown);
-  return new OdmoeError('STORAGE_FAILED', `${path}: cannot be read (${reason}); check its permissions and the disk`, {
+  const failure = fileFailure(thrown);
+  const what = failure === null ? 'cannot be read' : `cannot be read: ${failure.what}`;
+  const advice = failure?.advice ?? 'check its permissions and the disk';
+  return new OdmoeError(failure?.code ?? 'STORAGE_FAILED', `${path}: ${what} (${reason}); ${advice}`, {
     cause: thrown,
   });
 }

@@ -1,6 +1,6 @@
 import { mkdir, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { systemErrorCode } from '../model/read-file.js';
+import { systemErrorCode } from '../errors/system-failure.js';
 
 /**
  * Makes the directory and what is missing above it, one by one; nothing where it stands already. Node's own recursive mkdir never

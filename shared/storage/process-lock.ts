@@ -2,7 +2,7 @@ import { link, open, readFile, rm, writeFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { z } from 'zod';
 import { OdmoeError } from '../errors/odmoe-error.js';
-import { systemErrorCode } from '../model/read-file.js';
+import { systemErrorCode } from '../errors/system-failure.js';
 import { writeFailure } from './storage-error.js';
 import { WallRuntime } from '../runtime/wall-runtime.js';
 

@@ -1,9 +1,7 @@
 import { statfs } from 'node:fs/promises';
 import { formatByteSize } from '../config/byte-size.js';
 import { OdmoeError } from '../errors/odmoe-error.js';
-import { systemErrorCode } from '../model/read-file.js';
-
-const FULL_CODES: ReadonlySet<string> = new Set(['ENOSPC', 'EDQUOT', 'EFBIG']);
+import { fileFailure } from '../errors/system-failure.js';
 
 /** Bytes that may still be written to the file system of the path; null where it does not tell. */
 export async function freeBytes(path: string): Promise<number | null> {
@@ -15,21 +13,20 @@ export async function freeBytes(path: string): Promise<number | null> {
 export function writeFailure(thrown: unknown, path: string, missingBytes: number | null): OdmoeError {
   if (thrown instanceof OdmoeError) return thrown;
   const reason = thrown instanceof Error ? thrown.message : String(thrown);
-  if (FULL_CODES.has(systemErrorCode(thrown))) {
+  const failure = fileFailure(thrown);
+  if (failure?.code === 'STORAGE_FULL') {
     const needed = missingBytes === null ? '' : `about ${formatByteSize(missingBytes)} more are needed there: `;
     return new OdmoeError(
       'STORAGE_FULL',
-      `${path}: the disk is full (${reason}); ${needed}free some space and run the same command again, which continues where this one stopped`,
+      `${path}: ${failure.what} (${reason}); ${needed}${failure.advice} and run the same command again, which continues where this one stopped`,
       { cause: thrown },
     );
   }
-  return new OdmoeError(
-    'STORAGE_FAILED',
-    `${path}: cannot be written (${reason}); check that its directory is there, its permissions, and the disk`,
-    {
-      cause: thrown,
-    },
-  );
+  const what = failure === null ? 'cannot be written' : `cannot be written: ${failure.what}`;
+  const advice = failure?.advice ?? 'check that its directory is there, its permissions, and the disk';
+  return new OdmoeError(failure?.code ?? 'STORAGE_FAILED', `${path}: ${what} (${reason}); ${advice}`, {
+    cause: thrown,
+  });
 }
 
 /** Refuses to begin what the disk cannot hold. @throws STORAGE_FULL */

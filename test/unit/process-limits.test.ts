@@ -1,0 +1,76 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { join } from 'node:path';
+import { memoryAdvice } from '../../cli/demo/daemon-process.js';
+import { packageRoot } from '../../shared/config/package-root.js';
+import { isShortOfFiles, readProcessLimits, requireMemory } from '../../shared/daemon/process-limits.js';
+
+const GIBIBYTE = 2 ** 30;
+const ENOUGH = { openFiles: 1024, addressBytes: null, heapBytes: GIBIBYTE };
+const NODE_NEEDS_OF_ADDRESSES_KIBIBYTES = 900_000;
+
+/** `odmoe WORDS` in a shell that has set the limits. */
+async function odmoeUnder(
+  limits: string,
+  words: string,
+  nodeOptions = '',
+): Promise<{ status: number | null; stderr: string }> {
+  const command = `${limits}; exec "${process.execPath}" "${join(packageRoot(), 'bin', 'odmoe')}" ${words}`;
+  const env = { ...process.env, NODE_OPTIONS: nodeOptions };
+  const child = spawn('bash', ['-c', command], { stdio: ['ignore', 'ignore', 'pipe'], env });
+  let stderr = '';
+  child.stderr.setEncoding('utf8').on('data', (text: string) => (stderr += text));
+  const status = await new Promise<number | null>((resolve) => child.once('close', resolve));
+  return { status, stderr };
+}
+
+describe('the limits of a process', () => {
+  it('are enough as machines have them', () => {
+    for (const kind of ['command', 'main', 'shadow', 'worker'] as const) requireMemory(ENOUGH, kind);
+    requireMemory(readProcessLimits(), 'main');
+  });
+
+  it('are told where they leave too little memory to begin with', () => {
+    const few = { ...ENOUGH, addressBytes: GIBIBYTE + 1 };
+    requireMemory(few, 'command');
+    assert.throws(() => requireMemory(few, 'worker'), { code: 'PROCESS_LIMIT', message: /ulimit -v/ });
+    const small = { ...ENOUGH, heapBytes: 64 * 2 ** 20 };
+    assert.throws(() => requireMemory(small, 'main'), { code: 'PROCESS_LIMIT', message: /--max-old-space-size/ });
+  });
+
+  it('explain a module that is not found where descriptors are short, and none elsewhere', () => {
+    assert.equal(isShortOfFiles('ERR_MODULE_NOT_FOUND', { ...ENOUGH, openFiles: 100 }), true);
+    assert.equal(isShortOfFiles('ERR_MODULE_NOT_FOUND', ENOUGH), false);
+    assert.equal(isShortOfFiles('ERR_OTHER', { ...ENOUGH, openFiles: 100 }), false);
+  });
+
+  it('end a daemon or a command in one line with a code, and no stack', async function () {
+    if (process.platform !== 'linux') this.skip();
+    this.timeout(60_000);
+    const cases = [
+      ['ulimit -n 20', 'main --model x'],
+      ['ulimit -n 30', 'status'],
+      ['ulimit -n 64', 'worker --model x'],
+      ['ulimit -n 100', 'main --model x'],
+      [`ulimit -v ${NODE_NEEDS_OF_ADDRESSES_KIBIBYTES}`, 'status'],
+      ['true', 'shadow --model x', '--max-old-space-size=20'],
+    ] as const;
+    const ended = await Promise.all(
+      cases.map(async ([limits, words, options]) => ({ limits, ...(await odmoeUnder(limits, words, options)) })),
+    );
+    for (const { limits, status, stderr } of ended) {
+      assert.match(
+        stderr,
+        /^odmoe[^\n]*ulimit[^\n]* \[PROCESS_LIMIT\]\n$|^odmoe[^\n]*heap[^\n]* \[PROCESS_LIMIT\]\n$/,
+        limits,
+      );
+      assert.equal(status, 3, limits);
+    }
+  });
+
+  it('are named by whoever has started a daemon that ended for want of memory', () => {
+    assert.match(memoryAdvice('got SIGABRT', 'FATAL ERROR: JavaScript heap out of memory'), /too little memory/);
+    assert.match(memoryAdvice('was ended by SIGKILL', ''), /dmesg/);
+    assert.equal(memoryAdvice('ended with status 2', 'cannot listen'), '');
+  });
+});
