@@ -1,5 +1,6 @@
 import { tryExactJson } from '../json/exact-json.js';
 import type { ChatMessage } from '../rpc/messages.js';
+import { TemplateLimitError } from './template-budget.js';
 
 /** How a template takes calls: the arguments as an object or as JSON, and what stands for a content that is not there. */
 export interface CallForm {
@@ -26,7 +27,7 @@ export const PROBE_CALLED: ChatMessage = {
 
 /**
  * The first form that the template writes whole. transformers hands on what it is given, so published templates differ. Where none works it
- * is the first: the template then says itself what it does not take.
+ * is the first: the template then says itself what it does not take. Throws TemplateLimitError where the template does not end.
  */
 export function chooseCallForm(source: string, render: (messages: readonly object[]) => string): CallForm {
   const works = (form: CallForm): boolean => {
@@ -39,7 +40,8 @@ export function chooseCallForm(source: string, render: (messages: readonly objec
         ['name', 'key', 'value'].every((part) => text.includes(PROBE_MARK + part)) &&
         !wrong.some((sign) => text.includes(sign))
       );
-    } catch {
+    } catch (thrown) {
+      if (thrown instanceof TemplateLimitError) throw thrown;
       return false;
     }
   };

@@ -4,6 +4,7 @@ import { chatAbilities, createPrepareChat } from '../../main-node/http/conversat
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { ChatMessage } from '../../shared/rpc/messages.js';
 import { templateValues } from '../../shared/rpc/template-arguments.js';
+import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
 import { templateTokenizer } from './template-tokenizer.js';
 
 /** Turns without anything else. */
@@ -84,6 +85,20 @@ function refused(source: string, members: Partial<ChatRequest>, field: string | 
   );
 }
 
+/** A tokenizer that counts how often its template is applied. */
+function counted(source: string): { tokenizer: Tokenizer; rendered: () => number } {
+  const tokenizer = templateTokenizer(source);
+  let rendered = 0;
+  const counting: Tokenizer = {
+    ...tokenizer,
+    renderChat: (...given) => {
+      rendered += 1;
+      return tokenizer.renderChat(...given);
+    },
+  };
+  return { tokenizer: counting, rendered: () => rendered };
+}
+
 describe('prompts of conversations with tools', () => {
   it("are the template's where it takes tools", () => {
     const { prompt } = prepared(FULL, { messages: OSLO, tools: TOOLS });
@@ -121,6 +136,13 @@ describe('prompts of conversations with tools', () => {
     assert.match(prepared(noSystem, { tools: TOOLS }).prompt, /^<user>These functions.*\n\nHello<\/><assistant>$/s);
   });
 
+  it('ask nothing more of a template that does not end', () => {
+    const endless = `{% set ns = namespace(s='ab') %}{% for i in range(90) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}${BARE}`;
+    const { tokenizer, rendered } = counted(endless);
+    assert.deepEqual(chatAbilities(tokenizer), { tools: 'fallback', thinking: false });
+    assert.equal(rendered(), 1);
+  });
+
   it('give arguments as text, and no content, to a template that wants them so, and show the model its own form', () => {
     const { prompt } = prepared(TEXTUAL, { messages: OSLO, tools: TOOLS });
     assert.match(prompt, /<｜tool▁call▁begin｜>weather<｜tool▁sep｜>\{"city":"Oslo"\}<\/>/);
@@ -134,21 +156,13 @@ describe('prompts of conversations with tools', () => {
   });
 
   it('try the template out once for what a model can do and for its prompts', () => {
-    const tokenizer = templateTokenizer(FULL);
-    let rendered = 0;
-    const counting = {
-      ...tokenizer,
-      renderChat: (...given: Parameters<typeof tokenizer.renderChat>) => {
-        rendered += 1;
-        return tokenizer.renderChat(...given);
-      },
-    };
-    chatAbilities(counting);
-    const once = rendered;
+    const { tokenizer, rendered } = counted(FULL);
+    chatAbilities(tokenizer);
+    const once = rendered();
     assert.ok(once > 0);
-    createPrepareChat(counting);
-    chatAbilities(counting);
-    assert.equal(rendered, once);
+    createPrepareChat(tokenizer);
+    chatAbilities(tokenizer);
+    assert.equal(rendered(), once);
   });
 
   it('tell what the model can do', () => {

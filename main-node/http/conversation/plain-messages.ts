@@ -1,5 +1,5 @@
 import type { ChatMessage } from '../../../shared/rpc/messages.js';
-import { resultText } from '../../../shared/tokenizer/conversation-changes.js';
+import { isSystem, resultText } from '../../../shared/tokenizer/conversation-changes.js';
 import type { CallSyntax } from './call-syntax.js';
 import type { ChatTool } from './chat-request.js';
 import type { TemplateAbilities } from './template-abilities.js';
@@ -30,21 +30,16 @@ export function plainMessages(
   return plain;
 }
 
-/** The tools described in our own words, in the first system message or, where the template takes none, in the first message. */
+/** The tools described in our own words, in the first system message. Where the template takes none, its text stands in the user's first words. */
 export function withDescribedTools(
   messages: readonly ChatMessage[],
   tools: readonly ChatTool[],
   syntax: CallSyntax,
-  { system }: TemplateAbilities,
 ): ChatMessage[] {
   const description = describeTools(tools, syntax);
   const [first, ...rest] = messages;
-  const isSystem = first?.role === 'system' || first?.role === 'developer';
-  if (first !== undefined && (isSystem || !system)) {
-    const content = isSystem ? `${first.content}\n\n${description}` : `${description}\n\n${first.content}`;
-    return [{ ...first, content }, ...rest];
-  }
-  return [{ role: 'system', content: description }, ...messages];
+  if (first === undefined || !isSystem(first)) return [{ role: 'system', content: description }, ...messages];
+  return [{ ...first, content: `${first.content}\n\n${description}` }, ...rest];
 }
 
 /** A function as OpenAI has it, its parameters as the client wrote them. */

@@ -10,7 +10,7 @@ import { checkChat } from './check-chat.js';
 import { detectStyle, hasSpecialMarkers, type ChatStyle } from './detect-style.js';
 import { afterThinking, callForms, jsonForms, type ThinkingState } from './forced-format.js';
 import { plainMessages, toolJson, withDescribedTools } from './plain-messages.js';
-import { templateAbilities, type TemplateAbilities } from './template-abilities.js';
+import { isTemplateFault, templateAbilities, type TemplateAbilities } from './template-abilities.js';
 import { canThink, thinkingArguments } from './thinking-choice.js';
 
 /** What a model's template offers to clients. */
@@ -107,8 +107,7 @@ function prepare(model: ChatModel, chat: ChatRequest): ReturnType<PrepareChat> {
 function promptMessages(model: ChatModel, given: readonly ChatMessage[], tools: readonly ChatTool[]): ChatMessage[] {
   const { abilities, syntax } = model;
   const written = plainMessages(given, syntax, abilities);
-  const described =
-    model.native || tools.length === 0 ? written : withDescribedTools(written, tools, syntax, abilities);
+  const described = model.native || tools.length === 0 ? written : withDescribedTools(written, tools, syntax);
   return model.shortIds ? withShortIds(described) : described;
 }
 
@@ -164,7 +163,8 @@ function promptTail(
   for (const tail of [short, [HELLO]]) {
     try {
       return tokenizer.renderChat(tail, { values, wallMs: 0 });
-    } catch {
+    } catch (thrown) {
+      if (isTemplateFault(thrown)) break;
       // A template may refuse a part of a conversation; what it says of the whole one is told where the prompt is made.
     }
   }

@@ -1,3 +1,4 @@
+import { OdmoeError } from '../../../shared/errors/odmoe-error.js';
 import type { ChatMessage } from '../../../shared/rpc/messages.js';
 import { PROBE_ASKED, PROBE_CALLED, PROBE_MARK } from '../../../shared/tokenizer/template-messages.js';
 import type { Tokenizer } from '../../../shared/tokenizer/tokenizer.js';
@@ -10,8 +11,6 @@ export interface TemplateAbilities {
   calls: boolean;
   /** Messages of tools. */
   results: boolean;
-  /** A system message. */
-  system: boolean;
 }
 
 const [CALL] = PROBE_CALLED.toolCalls ?? [];
@@ -32,12 +31,14 @@ const TOOLS = [
   },
 ];
 
-/** Tried out on small conversations. */
+/** Tried out on small conversations. Of a template that does not end nothing more is asked: it has none. */
 export function templateAbilities(tokenizer: Tokenizer): TemplateAbilities {
+  let isEndless = false;
   const shows = (mark: string, messages: ChatMessage[], values: Record<string, unknown> = {}): boolean => {
     try {
-      return tokenizer.renderChat(messages, { values, wallMs: 0 }).includes(mark);
-    } catch {
+      return !isEndless && tokenizer.renderChat(messages, { values, wallMs: 0 }).includes(mark);
+    } catch (thrown) {
+      isEndless = isTemplateFault(thrown);
       return false;
     }
   };
@@ -46,6 +47,10 @@ export function templateAbilities(tokenizer: Tokenizer): TemplateAbilities {
     tools: shows(PROBE_MARK, [PROBE_ASKED], { tools: TOOLS }),
     calls: shows(`${PROBE_MARK}value`, called, { tools: TOOLS }),
     results: shows(`${PROBE_MARK}result`, called, { tools: TOOLS }),
-    system: shows(PROBE_MARK, [{ role: 'system', content: PROBE_MARK }, PROBE_ASKED]),
   };
+}
+
+/** Whether the template itself is at fault, whatever it is given. */
+export function isTemplateFault(thrown: unknown): boolean {
+  return thrown instanceof OdmoeError && thrown.code === 'TOKENIZER_INVALID';
 }
