@@ -61,6 +61,7 @@ export interface MainParts {
 /** What requests hold here: sequences, passes, experts that workers owe, and whoever waits for something. */
 export function openCounts({ engine, inference }: MainParts): Record<string, number> {
   const { roster, predictionPost, passLoop } = engine;
+  const { distrustedIds } = roster;
   const { activeSequences, queuedRequests } = inference.counts();
   return {
     requests: inference.openCount,
@@ -70,6 +71,8 @@ export function openCounts({ engine, inference }: MainParts): Record<string, num
     passes: passLoop.openCount,
     expertsOwed: [...roster.outstanding().values()].reduce((sum, experts) => sum + experts, 0),
     waiters: roster.waiterCount,
+    // Nothing that such a worker took part in is kept.
+    workersDistrustedWithRows: [...engine.room.keptFrom].filter((id) => distrustedIds.has(id)).length,
   };
 }
 
@@ -97,7 +100,14 @@ function createEngine(
   logWhatDiffers(settings, { rows: drafting.rows, spread }, log);
   const costs = nominalLayerCosts(shape, source.shippedFormat);
   const grouping = { groupSize: placement.groupSize, costs, homes, spread: spread === 'all' };
-  const roster = new Roster(shape, grouping, epoch, runtime, log, events.nodes);
+  const roster = new Roster(shape, grouping, epoch, runtime, log, {
+    ...events.nodes,
+    distrusted: (id) => {
+      events.nodes.distrusted(id);
+      room.distrust(id);
+      passLoop.distrust(id);
+    },
+  });
   const draftCosts = new DraftCostMeter();
   const passEngine: PassEngine = {
     ...{ shape, roster, prediction, spread, prefillOverlap, runtime, observer: events.passes },
@@ -118,9 +128,10 @@ function createEngine(
   const parts = { device, model, devices: environment.devices, runtime };
   const room = createContextRoom(settings, parts, [...new Set([loop.passes, loop.chunkPasses])], experts);
   const runPass = retriedWithRoom(new PassRunner(passEngine).run, room);
+  const passLoop = new PassLoop({ ...loop, runPass, room });
   return {
     ...{ ...passEngine, draftCosts, model, roster, runtime, log, drafting, align: settings.align, room },
-    passLoop: new PassLoop({ ...loop, runPass, room }),
+    passLoop,
     keptNews: new KeptNews(roster),
     predictionPost: new PredictionPost(roster, passEngine.toldPasses),
   };

@@ -1,4 +1,4 @@
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { OutputConstraint } from '../../shared/output-format/output-constraint.js';
 import type { PromptLogprobs, TokenReply } from '../../shared/rpc/messages.js';
 import type { SamplingOptions } from '../../shared/sampling/sampling-options.js';
@@ -74,6 +74,9 @@ export async function* generateTokens(
       throwIfCancelled(signal);
       logits = await runner.decode(tokenId);
     }
+  } catch (thrown) {
+    runner.failed?.(toOdmoeError(thrown));
+    throw thrown;
   } finally {
     await runner.end();
   }

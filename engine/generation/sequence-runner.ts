@@ -1,3 +1,4 @@
+import type { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { PromptLogitsObserver } from './prompt-logprobs.js';
 
 /**
@@ -9,6 +10,8 @@ export interface SequenceRunner {
   prefill(tokenIds: readonly number[], onLogits?: PromptLogitsObserver): Promise<Float32Array>;
   /** Runs the next token of the sequence; its logits. */
   decode(tokenId: number): Promise<Float32Array>;
+  /** The answer has failed with this: what was run for it is not to be used again. */
+  failed?(error: OdmoeError): void;
   /** Frees the sequence, also after an error. Idempotent. */
   end(): Promise<void>;
 }

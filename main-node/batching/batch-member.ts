@@ -12,6 +12,12 @@ export interface BatchMember extends PassMember {
   readonly wantedFrom: number;
   /** Rows from this position on are of the answer, and were never run before (drafts apart). */
   readonly decodeFrom: number;
+  /** A worker that took part in its rows lied: they are neither kept nor gone on from. */
+  readonly isTainted: boolean;
+  /** The worker lied. Whether it took part in any rows is the member's to say (isTainted). */
+  distrust(workerId: string): void;
+  /** Where its rows are tainted: gives them back, as giveMemoryBack, and none of what they have led to counts. Not while a pass runs on it. */
+  computeAnew(): void;
   /** Gives all memory back: `written` is 0 then, and passes compute the rows again, to the same bits. Not while a pass runs on it. */
   giveMemoryBack(): void;
 }

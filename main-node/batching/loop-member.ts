@@ -108,10 +108,11 @@ export class LoopMember implements ReadyMember {
     if (decodeFrom < tokenIds.length) this.request?.begins?.(tokenIds.length - decodeFrom);
   }
 
-  /** The pass has run its rows. */
+  /** The pass has run its rows. Those of a member that is tainted run anew. */
   ran(logits: readonly Float32Array[]): void {
-    const { request } = this;
+    const { request, member } = this;
     if (request === null) return;
+    if (member.isTainted) return member.computeAnew();
     if (this.observerError !== null) return this.fail(this.observerError.thrown);
     try {
       request.ran(logits);
@@ -139,7 +140,7 @@ export class LoopMember implements ReadyMember {
   /** What the member's own observer throws is no failure of the pass, which others are in. */
   private observing(onLogits: NonNullable<RowsWanted['onLogits']>): NonNullable<RowsWanted['onLogits']> {
     return (position, logits) => {
-      if (this.observerError !== null || this.request === null) return;
+      if (this.observerError !== null || this.request === null || this.member.isTainted) return;
       try {
         onLogits(position, logits);
       } catch (thrown) {

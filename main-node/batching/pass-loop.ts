@@ -103,6 +103,16 @@ export class PassLoop {
     this.members.set(member.id, new LoopMember(member));
   }
 
+  /** The worker lied: rows that it took part in run anew, those of passes that are under way when these have ended. */
+  distrust(workerId: string): void {
+    for (const { member } of this.leaving.values()) member.distrust(workerId);
+    for (const { member, isBusy } of this.members.values()) {
+      member.distrust(workerId);
+      if (!isBusy) member.computeAnew();
+    }
+    this.consider();
+  }
+
   /** Its rows are wanted no more. Resolves when no pass works on it; memoryFreed() must follow. */
   async leave({ id }: BatchMember): Promise<void> {
     const member = this.members.get(id);
@@ -262,9 +272,12 @@ export class PassLoop {
 
   private async runTogether(prepared: readonly PlannedMember[], passes = this.options.passes): Promise<void> {
     const rows = prepared.map((planned) => planned.rows);
-    const logits = await passes.use(this.never, (slot) =>
-      this.options.runPass(slot, rows, () => this.following(prepared)),
-    );
+    const running = passes.use(this.never, (slot) => this.options.runPass(slot, rows, () => this.following(prepared)));
+    const logits = await running.catch((thrown: unknown) => {
+      // Rows of a pass that failed are nobody's.
+      for (const { member, position } of rows) member.sequence.truncate(position);
+      throw thrown;
+    });
     for (const [index, { member }] of prepared.entries()) member.ran(logits[index] ?? []);
   }
 
@@ -286,7 +299,6 @@ export class PassLoop {
       const { member, rows } = planned;
       if (rows.member.signal.aborted) continue;
       try {
-        rows.member.sequence.truncate(rows.position);
         await this.runTogether([planned]);
       } catch (thrown) {
         if (EVERYBODYS_FAILURES.has(toOdmoeError(thrown).code)) return failAll(prepared.slice(index), thrown);

@@ -31,6 +31,10 @@ export interface PlacedWorkers {
   readonly placement: Placement | null;
   /** Null: it is not of the placement. */
   worker(id: string): WorkerOrders | null;
+  /** The sequence has ended: told to the workers of the placement, and to those that have left it and are connected. */
+  endSequence(sequence: number): void;
+  /** The worker has given values that cannot be believed, and why: it is asked no more, and what it took part in is computed again. */
+  distrust(worker: WorkerOrders, why: string): void;
   /** Experts that each worker has not answered. */
   outstanding(): ReadonlyMap<string, number>;
   /** The placement; waits graceMs for a first worker, then rejects with NO_WORKERS. Rejects with CANCELLED when the signal aborts. */

@@ -8,10 +8,11 @@ import type { LinkBytes, PeerProblem, Placement } from '../../shared/rpc/message
 import { timeForPeers, waitForPeer } from '../../shared/runtime/peer-wait.js';
 import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
 import { DamagedWorkers } from './damaged-workers.js';
+import { DistrustedWorkers } from './distrusted-workers.js';
 import { FetchingWorkers } from './fetching-workers.js';
 import { PeerTotals, type PeerCounts } from './peer-totals.js';
 import { isBeyondShadow, placedAddress } from './placed-address.js';
-import type { PlacedWorkers } from './placed-workers.js';
+import type { PlacedWorkers, WorkerOrders } from './placed-workers.js';
 import type { ShadowLink } from './shadow-link.js';
 import type { WorkerLink } from './worker-link.js';
 
@@ -24,12 +25,17 @@ export interface RosterObserver {
   changed(): void;
   /** The daemon was connected, and is so no longer. */
   lost(link: WorkerLink | ShadowLink, reason: string): void;
+  /** The worker of this id has given values that others prove wrong. It has left the placement when this is told. */
+  distrusted(id: string): void;
 }
 
-const NOBODY: RosterObserver = { changed: () => undefined, lost: () => undefined };
+const NOBODY: RosterObserver = { changed: () => undefined, lost: () => undefined, distrusted: () => undefined };
 
 /** Workers that come at about the same time make one new placement. */
 export const JOIN_BATCH_MS = 20;
+
+/** What the log says of a worker that lies. */
+export const DISTRUST_EVENT = 'worker is not asked any more: it gave values that another one proves wrong';
 
 const DEFAULT_SLOTS = 1;
 /** Of placements that are not announced as such. */
@@ -44,6 +50,7 @@ export class Roster implements PlacedWorkers {
   private readonly workers = new Map<string, WorkerLink>();
   private readonly fetching: FetchingWorkers;
   private readonly damaged = new DamagedWorkers();
+  private readonly distrusted = new DistrustedWorkers();
   /** Those that the current placement has been announced to. */
   private placed: ReadonlyMap<string, WorkerLink> = new Map();
   private readonly shadows: ShadowLink[] = [];
@@ -92,6 +99,11 @@ export class Roster implements PlacedWorkers {
     return this.shadows[0] ?? null;
   }
 
+  endSequence(sequence: number): void {
+    const { placed, damaged, distrusted } = this;
+    for (const link of [...placed.values(), ...damaged.unplaced, ...distrusted.unplaced]) link.sendEnd(sequence);
+  }
+
   /** Why groups have the size that they have; empty without a placement. */
   get groupReason(): string {
     const { groupSize, costs, homes } = this.grouping;
@@ -108,7 +120,8 @@ export class Roster implements PlacedWorkers {
   }
 
   connectedWorkers(): WorkerLink[] {
-    return [...this.workers.values(), ...this.fetching.unplaced, ...this.damaged.unplaced];
+    const { fetching, damaged, distrusted } = this;
+    return [...this.workers.values(), ...fetching.unplaced, ...damaged.unplaced, ...distrusted.unplaced];
   }
 
   connectedShadows(): readonly ShadowLink[] {
@@ -167,7 +180,9 @@ export class Roster implements PlacedWorkers {
       device: identity.device,
       ...(partialPack && { partialPack }),
     });
-    if (partialPack) this.fetching.add(link);
+    if (this.distrusted.joined(link))
+      this.log.warn('worker is not asked: it has not been started again', { worker: id });
+    else if (partialPack) this.fetching.add(link);
     else this.place(link);
     this.observer.changed();
   }
@@ -192,9 +207,29 @@ export class Roster implements PlacedWorkers {
     this.replan();
   }
 
-  /** Of connected workers. */
+  /** One that lies leaves the placement, also where it is the last: no answer is better than a wrong one. */
+  distrust(worker: WorkerOrders, why: string): void {
+    const link = [...this.workers.values()].find((placed) => placed === worker);
+    if (link === undefined) return;
+    this.workers.delete(link.id);
+    this.distrusted.setAside(link, why);
+    this.log.warn(DISTRUST_EVENT, {
+      ...{ worker: link.id, address: link.address, why },
+    });
+    this.replan();
+    this.observer.distrusted(link.id);
+    link.disbelieve(why);
+  }
+
+  /** Ids of workers that are not believed. */
+  get distrustedIds(): Set<string> {
+    return this.distrusted.ids;
+  }
+
+  /** Of workers that are connected, or were not believed. */
   problems(): PeerProblem[] {
-    return [...this.damaged.problems(), ...(this.grouping.homes > 0 ? this.workersWithoutCache() : [])];
+    const own = [...this.damaged.problems(), ...this.distrusted.problems()];
+    return [...own, ...(this.grouping.homes > 0 ? this.workersWithoutCache() : [])];
   }
 
   private workersWithoutCache(): PeerProblem[] {
@@ -207,7 +242,7 @@ export class Roster implements PlacedWorkers {
 
   removeWorker(link: WorkerLink, reason: string): void {
     this.totals.ended(link);
-    const wasAside = this.damaged.remove(link);
+    const wasAside = [this.damaged.remove(link), this.distrusted.remove(link)].includes(true);
     const isUnplaced = this.fetching.remove(link) || wasAside;
     if (!isUnplaced && this.workers.get(link.id) !== link) return;
     if (!isUnplaced) this.workers.delete(link.id);

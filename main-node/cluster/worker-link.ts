@@ -172,6 +172,14 @@ export class WorkerLink implements WorkerOrders {
     this.stream.close(error);
   }
 
+  /** Nothing of what it owes is taken any more: it fails as that of a worker that is lost. Its stream stands. */
+  disbelieve(why: string): void {
+    const error = this.lostError(why);
+    for (const request of this.pending.values()) request.reject(error);
+    this.pending.clear();
+    this.awaitAnswer();
+  }
+
   private settle(result: ExecuteResult): void {
     const request = this.pending.get(result.requestId);
     if (request === undefined) return;

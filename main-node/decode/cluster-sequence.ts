@@ -7,8 +7,10 @@ import type { DraftMetrics, SepMetrics } from '../../shared/rpc/messages.js';
 import type { SamplingOptions } from '../../shared/sampling/sampling-options.js';
 import type { BatchMember } from '../batching/batch-member.js';
 import { RequestCounters } from '../pass/pass-member.js';
+import { RowProvenance } from '../pass/row-provenance.js';
 import { alignedLayers } from './aligned-layers.js';
 import { clusterCosts, type ClusterEngine } from './cluster-engine.js';
+import { GivenLogits } from './given-logits.js';
 import { SequenceDrafting } from './sequence-drafting.js';
 import { type ActivationCounts, SequencePredictions } from './sequence-predictions.js';
 import { type ReadableCache, ShadowFeed } from './shadow-feed.js';
@@ -56,12 +58,17 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
   decodeFrom: number;
   private readonly promptTokens: number;
   private memory: Sequence;
+  private rowProvenance = new RowProvenance();
   private readonly drafting: SequenceDrafting;
   /** Tokens that are known; those behind them are drafts. */
   private knownTokens = 0;
   private nextRows = 1;
   private cachedTokens = 0;
   private ended = false;
+  private tainted = false;
+  private isSound = true;
+  /** What clients may have been told. */
+  private readonly given = new GivenLogits();
 
   /** Throws DEVICE_OUT_OF_MEMORY. */
   constructor(
@@ -100,10 +107,39 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     return this.memory.length;
   }
 
+  get provenance(): RowProvenance {
+    return this.rowProvenance;
+  }
+
+  get isTainted(): boolean {
+    return this.tainted;
+  }
+
   giveMemoryBack(): void {
     this.memory.dispose();
     this.memory = this.engine.model.createSequence();
+    this.rowProvenance = new RowProvenance();
     this.engine.passLoop.countPreemption();
+  }
+
+  distrust(workerId: string): void {
+    this.tainted ||= this.rowProvenance.has(workerId);
+  }
+
+  /** What has been given out is held against what comes anew. Shadow forgets its rows, of which some are main's. */
+  computeAnew(): void {
+    if (!this.tainted) return;
+    this.tainted = false;
+    this.giveMemoryBack();
+    this.drafting.forgetPass();
+    this.feed.forget();
+    this.given.compareAll();
+    this.wantedFrom = Math.min(this.wantedFrom, this.given.dueFrom ?? Infinity);
+  }
+
+  failed({ code }: OdmoeError): void {
+    // Of an answer that nobody waits for any more the rows are as good as of any other.
+    this.isSound &&= code === 'CANCELLED';
   }
 
   /** How well experts were predicted; null when nobody did. */
@@ -146,7 +182,8 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     let result: Float32Array | undefined;
     const observe = (position: number, logits: Float32Array): void => {
       // Rows that are run again, because their pass failed or their memory was given back, have been observed.
-      if (position < this.wantedFrom) return;
+      if (this.given.compare(position, logits)) return;
+      this.given.note(position, logits);
       this.wantedFrom = position + 1;
       if (position === last) result = logits.slice();
       else onLogits?.(position, logits);
@@ -160,7 +197,12 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
         this.request.onPrefill(this.written);
       },
     });
-    return requirePresent(result, 'a prompt that has run has the logits of its last row.');
+    return this.give(last, requirePresent(result, 'a prompt that has run has the logits of its last row.'));
+  }
+
+  private give(position: number, logits: Float32Array): Float32Array {
+    this.given.note(position, logits);
+    return logits;
   }
 
   /** Logits after the token at the next position (vocabSize): those that a pass has kept, or of a new pass that begins with it. */
@@ -172,7 +214,7 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     if (kept !== null) {
       this.tokenIds[position] = tokenId;
       feed.token({ position, tokenId, rows: 0, nextRows: this.nextRows, branch: drafting.branch, joint: this.isJoint });
-      return kept;
+      return this.give(position, kept);
     }
     this.tokenIds.length = position;
     if (this.written > position) this.memory.truncate(position);
@@ -181,7 +223,7 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     if (feed.followShadow(this.tokenIds, this.written)) drafting.forgetDrafts();
     this.tokenIds.push(tokenId);
     this.tokenIds.push(...(await this.drafts(position, tokenId)));
-    return this.runPass(position, tokenId);
+    return this.give(position, await this.runPass(position, tokenId));
   }
 
   /** Frees everything here and on the other nodes. Idempotent; called when neither prefill nor decode runs. */
@@ -197,7 +239,7 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     this.feed.end();
     this.engine.predictionPost.close(this.id);
     try {
-      this.engine.room.leave(this, this.memory, this.tokenIds.slice(0, this.knownTokens));
+      this.engine.room.leave(this, this.tokenIds.slice(0, this.knownTokens), this.isSound);
     } finally {
       this.engine.passLoop.memoryFreed(this);
     }
@@ -211,6 +253,7 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     if (shared === null) return;
     this.memory.dispose();
     this.memory = shared.sequence;
+    this.rowProvenance = shared.provenance;
     this.cachedTokens = shared.positions;
     this.feed.beginsAs({ sequence: shared.from, positions: shared.positions });
   }
@@ -243,7 +286,7 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
   private async runPass(position: number, tokenId: number): Promise<Float32Array> {
     const { drafting, engine } = this;
     this.decodeFrom = position;
-    this.wantedFrom = position;
+    this.wantedFrom = Math.min(position, this.given.dueFrom ?? position);
     const tell = (rows: number): void => {
       this.nextRows = Math.min(drafting.rowsAt(position + rows), engine.passLoop.answerRowsLimit);
       this.tellToken(position, tokenId, rows, this.nextRows);
@@ -251,13 +294,16 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     const rows = this.tokenIds.length - position;
     // A single row is never cut, so that shadow has the token before the pass begins.
     if (rows === 1) tell(rows);
-    let logits: readonly Float32Array[] = [];
+    const logits: Float32Array[] = [];
     await engine.passLoop.run(this, {
       until: position + 1,
       begins: (rows) => {
         if (this.tokenIds.length > position + 1) tell(rows);
       },
-      ran: (ofRows) => (logits = ofRows),
+      onLogits: (at, ofRow) => {
+        if (!this.given.compare(at, ofRow)) logits[at - position] = ofRow;
+      },
+      ran: () => undefined,
     });
     this.tokenIds.length = this.written;
     drafting.passed({ position, tokenIds: this.tokenIds.slice(position), logits });

@@ -18,7 +18,7 @@ export class PredictionPost {
   private readonly sequences = new Map<number, Addressee>();
 
   constructor(
-    private readonly workers: Pick<PlacedWorkers, 'placement' | 'worker'>,
+    private readonly workers: Pick<PlacedWorkers, 'placement' | 'worker' | 'endSequence'>,
     private readonly passes: Pick<ToldPasses, 'arrived'>,
   ) {}
 
@@ -34,7 +34,7 @@ export class PredictionPost {
   /** The sequence has ended: no worker need load or keep anything for it, also what shadow is still telling them. */
   close(sequence: number): void {
     this.sequences.delete(sequence);
-    for (const { id } of this.workers.placement?.workers ?? []) this.workers.worker(id)?.sendEnd(sequence);
+    this.workers.endSequence(sequence);
   }
 
   /**

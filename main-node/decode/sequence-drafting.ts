@@ -85,6 +85,12 @@ export class SequenceDrafting {
     this.book.restart(position);
   }
 
+  /** Neither the logits that the last pass has left nor the drafts are to be relied upon. */
+  forgetPass(): void {
+    this.pass = null;
+    this.forgetDrafts();
+  }
+
   /** Another shadow has begun the sequence. */
   forgetDrafts(): void {
     this.book.clear();

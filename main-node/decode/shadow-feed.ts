@@ -208,6 +208,12 @@ export class ShadowFeed {
     }
   }
 
+  /** What shadow has of the sequence is not to be relied upon: it drops it, and is told of it again before the next pass. */
+  forget(): void {
+    this.end();
+    this.prefix = null;
+  }
+
   end(): void {
     this.shadow?.send({ kind: 'end', end: { sequence: this.options.sequence } });
     this.shadow = null;

@@ -81,6 +81,7 @@ export class MainEvents {
         lost.lost(link, reason);
         this.feed.nodesChanged();
       },
+      distrusted: () => this.feed.nodesChanged(),
     };
   }
 

@@ -1,10 +1,12 @@
+import { allFinite } from '../../native/index.js';
 import { isErrorCode, OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import { requirePresent } from '../../shared/errors/assert-invariant.js';
 import type { Logger } from '../../shared/log/logger.js';
 import { chooseReplacement } from '../../shared/placement/choose-replacement.js';
 import type { ExpertResult, Placement } from '../../shared/rpc/messages.js';
-import type { PlacedWorkers, WorkerOrders } from '../cluster/placed-workers.js';
+import type { LayerWork, PlacedWorkers, WorkerOrders } from '../cluster/placed-workers.js';
 import { workOf, type ExpertTask, type LayerStep, type WorkerShare } from './layer-step.js';
+import { judge, lieOf, modelGivesNoNumbers, undecided, type Opinion } from './second-opinion.js';
 
 /** What an expert gave. */
 export interface ExpertOutcome {
@@ -30,6 +32,12 @@ interface OpenTask {
   failure: OdmoeError | null;
 }
 
+/** What a worker gave that is held against what another one gives. */
+interface WorkerOpinion extends Opinion {
+  readonly link: WorkerOrders;
+  readonly result: ExpertResult;
+}
+
 interface LayerRun {
   step: LayerStep;
   signal: AbortSignal;
@@ -38,7 +46,8 @@ interface LayerRun {
 
 /**
  * Sends a worker its share of a layer's experts and, when that worker is lost or cannot do one of them, what is not done to others, under
- * the current epoch, until all is done. The results' bits do not depend on who computed them.
+ * the current epoch, until all is done. The results' bits do not depend on who computed them. Values that are no finite numbers are not
+ * taken: others run the same again, until it is known whose they are.
  */
 export class ExpertDispatcher {
   /** Failures logged, by worker, expert and code; the oldest are forgotten. */
@@ -87,8 +96,11 @@ export class ExpertDispatcher {
           'a worker answers for experts that it was asked.',
         );
         unanswered.delete(result.expert);
-        if (result.failure === null) run.take({ task: answered.task, workerId, result, resent });
-        else failures.set(answered, failureOf(workerId, result.failure));
+        const { failure, output } = result;
+        if (failure === null && allFinite(output)) run.take({ task: answered.task, workerId, result, resent });
+        else if (failure === null)
+          elsewhere.push(settled(this.compare(run, answered, { workerId, link, output, result })));
+        else failures.set(answered, failureOf(workerId, failure));
       }
       fail([...failures.keys()], (task) => requirePresent(failures.get(task), 'a task that failed has an error.'));
     };
@@ -101,6 +113,60 @@ export class ExpertDispatcher {
       else fail([...unanswered.values()], () => failure);
     }
     for (const failure of await Promise.all(elsewhere)) if (failure !== null) throw failure;
+  }
+
+  /** Has others run the task until it is known whose the values are that are no numbers. Rejects where it is not the first worker's. */
+  private async compare(run: LayerRun, open: OpenTask, first: WorkerOpinion): Promise<void> {
+    const opinions = [first];
+    const place = { layer: run.step.layer, expert: open.task.expert };
+    for (;;) {
+      const verdict = judge(opinions);
+      if (verdict === 'agreed') {
+        throw modelGivesNoNumbers(
+          place,
+          opinions.map(({ workerId }) => workerId),
+        );
+      }
+      if (verdict === 'believed') return this.believe(run, open, opinions);
+      const next = await this.askAnother(run, open, opinions);
+      if (next === null) throw undecided(place, opinions);
+      opinions.push(next);
+    }
+  }
+
+  /** The last one has given numbers: its are taken, and the others are asked no more. */
+  private believe(run: LayerRun, { task }: OpenTask, opinions: readonly WorkerOpinion[]): void {
+    const believed = requirePresent(opinions.at(-1), 'somebody is believed.');
+    const why = lieOf({ layer: run.step.layer, expert: task.expert }, believed.workerId);
+    for (const { link } of opinions.slice(0, -1)) this.workers.distrust(link, why);
+    run.take({ task, workerId: believed.workerId, result: believed.result, resent: true });
+  }
+
+  /** What a worker gives that has not been asked; null: there is none that could run it. */
+  private async askAnother(
+    run: LayerRun,
+    open: OpenTask,
+    opinions: readonly WorkerOpinion[],
+  ): Promise<WorkerOpinion | null> {
+    for (;;) {
+      if (run.signal.aborted) throw cancelled();
+      const { placement } = this.workers;
+      if (placement === null || open.attempts >= MAX_ATTEMPTS) return null;
+      const place = { layer: run.step.layer, expert: open.task.expert };
+      const asked = new Set([...this.barredIds(placement, open), ...opinions.map(({ workerId }) => workerId)]);
+      const workerId = chooseReplacement(placement, place, asked, this.workers.outstanding());
+      const link = workerId === null ? null : this.workers.worker(workerId);
+      if (workerId === null || link === null) return null;
+      const work = workOf(run.step, [{ ...open.task, last: true }]);
+      try {
+        const result = await answerOf(link, work, placement.epoch, run.signal);
+        if (result.failure === null) return { workerId, link, output: result.output, result };
+        this.afterFailure(run.step, open, failureOf(workerId, result.failure), { workerId, link, placement });
+      } catch (thrown) {
+        if (run.signal.aborted) throw cancelled();
+        this.afterFailure(run.step, open, toOdmoeError(thrown), { workerId, link, placement });
+      }
+    }
   }
 
   /** Sends each of these tasks to a worker that can do it, waiting for one where there is none. */
@@ -190,6 +256,18 @@ export class ExpertDispatcher {
     if (this.reported.size > MAX_REPORTED && oldest !== undefined) this.reported.delete(oldest);
     this.log[level]('expert is sent again', { worker, layer, expert, code, message });
   }
+}
+
+/** Of work with one expert. */
+async function answerOf(
+  link: WorkerOrders,
+  work: LayerWork,
+  epoch: number,
+  signal: AbortSignal,
+): Promise<ExpertResult> {
+  const answers: ExpertResult[] = [];
+  await link.execute(work, epoch, (results) => answers.push(...results), signal);
+  return requirePresent(answers[0], 'a worker that has done its work has given a result.');
 }
 
 function cancelled(): OdmoeError {

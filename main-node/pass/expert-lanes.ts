@@ -2,7 +2,7 @@ import { bundleBatches, type ExpertBatch } from './expert-batches.js';
 import type { ExpertOutcome } from './expert-dispatcher.js';
 import { takeOutput, type LayerStep, type WorkerShare } from './layer-step.js';
 import type { LayerRace } from './layer-waits.js';
-import { membersOf, type PassContext } from './pass-context.js';
+import { membersOf, noteProvenance, type PassContext } from './pass-context.js';
 import { settleAll, type PassEngine } from './pass-engine.js';
 
 /** Mini-batches that a worker has at a time: it computes on one while the next is on the wire. */
@@ -72,6 +72,7 @@ export class ExpertLanes {
       for (const { counters } of membersOf(context.owners, task.rows, ({ isAnswer }) => resent || isAnswer))
         counters.reloads += 1;
     takeOutput(step, task, result.output, engine.shape);
+    noteProvenance(context.owners, task.rows, workerId);
     context.observed?.received(step.layer, outcome);
   };
 }

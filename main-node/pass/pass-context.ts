@@ -8,6 +8,7 @@ import type { ToldExperts } from './told-experts.js';
 /** Whose a row of a pass is. */
 export interface RowOwner {
   member: PassMember;
+  position: number;
   /** Of the sequence's answer, and run for the first time. */
   isAnswer: boolean;
 }
@@ -31,9 +32,17 @@ export interface PassContext {
 }
 
 export function ownersOf(members: readonly MemberRows[]): RowOwner[] {
-  return members.flatMap(({ member, tokenIds, decodeFrom }) =>
-    tokenIds.map((_, index) => ({ member, isAnswer: index >= decodeFrom })),
+  return members.flatMap(({ member, position, tokenIds, decodeFrom }) =>
+    tokenIds.map((_, index) => ({ member, position: position + index, isAnswer: index >= decodeFrom })),
   );
+}
+
+/** The worker has run an expert on these rows of the pass. */
+export function noteProvenance(owners: readonly RowOwner[], rows: readonly ActivatedRow[], workerId: string): void {
+  for (const { row } of rows) {
+    const owner = owners[row];
+    owner?.member.provenance.took(workerId, owner.position);
+  }
 }
 
 /** Whose these rows are, as far as `counts` says of a row: each once. */

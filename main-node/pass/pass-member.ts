@@ -2,6 +2,7 @@ import type { Sequence } from '../../native/index.js';
 import type { Prediction } from '../../shared/rpc/messages.js';
 import type { PromptLogitsObserver } from '../../engine/generation/prompt-logprobs.js';
 import type { PassSlot } from './pass-pool.js';
+import type { RowProvenance } from './row-provenance.js';
 
 /** What a pass tells whoever predicts a sequence's experts, and asks of it (decode/sequence-predictions.ts). */
 export interface MemberPredictions {
@@ -40,6 +41,8 @@ export interface PassMember {
   readonly id: number;
   /** Another one once the sequence has given its memory back. */
   readonly sequence: Sequence;
+  /** Of the rows that the sequence holds, or held. */
+  readonly provenance: RowProvenance;
   readonly predictions: MemberPredictions;
   readonly feed: MemberFeed;
   readonly counters: RequestCounters;

@@ -1,3 +1,4 @@
+import { allFinite } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { usesNearlyAllExperts } from '../../shared/placement/prefill-workers.js';
 import type { Placement } from '../../shared/rpc/messages.js';
@@ -12,6 +13,7 @@ import type { MemberRows, PassMember, RunPass } from './pass-member.js';
 import type { PassSlot } from './pass-pool.js';
 import { RandomPrefetch } from './random-prefetch.js';
 import { RouterAhead } from './router-ahead.js';
+import { layerGivesNoNumbers } from './second-opinion.js';
 import { ShortOperators } from './short-operators.js';
 import { OwnPredictions } from './tell-predicted.js';
 import { toldByPrediction } from './told-by-prediction.js';
@@ -116,6 +118,7 @@ export class PassRunner {
       // What shadow tells while main attends is held against what the router chooses.
       const awaitsMessages = members.some(({ member }) => member.feed.fed);
       const choice = await this.operators.attend(slot.pass, layer, hidden, { rows, awaitsMessages });
+      if (!allFinite(hidden)) throw layerGivesNoNumbers(layer);
       const step = layers.decide({ pass: context.pass, rows: context.rows, layer, hidden, outputs }, choice);
       // The experts' messages leave first; then the workers learn of the next layer, routers further on are asked, and shadow gets this
       // layer's rows.

@@ -1,4 +1,4 @@
-import type { Device, Model, Sequence } from '../../native/index.js';
+import type { Device, Model } from '../../native/index.js';
 import type { YieldingMemory } from '../../shared/config/node-settings.js';
 import { formatByteSize } from '../../shared/config/byte-size.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
@@ -131,11 +131,26 @@ export class ContextRoom implements SequenceRoom {
     this.tenants.set(member.id, { member, seen: 0 });
   }
 
-  /** It has ended, and no pass works on it: its rows are kept for others, where they are worth that. Takes the sequence over. */
-  leave({ id }: BatchMember, sequence: Sequence, tokenIds: readonly number[]): void {
+  /**
+   * It has ended, and no pass works on it: its rows are kept for others, where they are worth that. Takes the sequence over. `isSound`: the
+   * answer has not failed.
+   */
+  leave({ id, sequence, provenance, isTainted }: BatchMember, tokenIds: readonly number[], isSound: boolean): void {
     this.tenants.delete(id);
-    if (this.options.reusesPrefixes) this.prefixes.keep(id, sequence, tokenIds);
+    if (this.options.reusesPrefixes && isSound && !isTainted)
+      this.prefixes.keep({ id, sequence, tokenIds, provenance });
     else sequence.dispose();
+    if (!isSound) this.prefixes.forget(id);
+  }
+
+  /** The worker lied: nothing that it took part in is kept. */
+  distrust(workerId: string): void {
+    this.prefixes.distrust(workerId);
+  }
+
+  /** Workers that took part in rows which are kept. */
+  get keptFrom(): Set<string> {
+    return this.prefixes.workerIds;
   }
 
   /**
@@ -145,7 +160,7 @@ export class ContextRoom implements SequenceRoom {
   share(wanting: BatchMember, most: number, isRunning: (member: PassMember) => boolean): SharedRows | null {
     if (!this.options.reusesPrefixes) return null;
     const others = [...this.tenants.values()].flatMap(({ member }) =>
-      member.id === wanting.id || isRunning(member) ? [] : [member],
+      member.id === wanting.id || isRunning(member) || member.isTainted ? [] : [member],
     );
     const shared = this.prefixes.fork(wanting.tokenIds, most, others);
     this.cachedTokens += shared?.positions ?? 0;
@@ -224,7 +239,7 @@ export class ContextRoom implements SequenceRoom {
     if (tenant === undefined || !this.options.isRecurrent || !this.options.reusesPrefixes) return;
     const { member, seen } = tenant;
     tenant.seen = member.written;
-    if (member.written > seen) this.prefixes.passBy(id, member.sequence, member.tokenIds, seen);
+    if (member.written > seen) this.prefixes.passBy(member, seen);
   }
 
   private state(wanted: ReadonlyMap<number, MemberRows>, isRunning: (member: PassMember) => boolean): RoomState {

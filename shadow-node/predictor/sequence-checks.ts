@@ -1,3 +1,4 @@
+import { allFinite } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { cacheRowFloats, type ModelShape } from '../../shared/model/model-shape.js';
 import type { AlignRows, BeginSequence } from '../../shared/rpc/messages.js';
@@ -49,6 +50,12 @@ export function checkAlignedRows(rows: AlignRows, shape: ModelShape, maxPosition
     rows.rows > 0 &&
     rows.position + rows.rows <= maxPositions &&
     rows.values.byteLength === expectedBytes;
+  if (fits && !allFinite(rows.values)) {
+    throw new OdmoeError(
+      'PROTOCOL_VIOLATION',
+      `rows of layer ${rows.layer}, positions ${rows.position} to ${rows.position + rows.rows}, hold values that are no finite numbers`,
+    );
+  }
   if (fits) return;
   throw new OdmoeError(
     'PROTOCOL_VIOLATION',

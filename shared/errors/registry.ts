@@ -80,6 +80,13 @@ export const ERROR_KINDS = {
   NO_MAIN: kind(3, 'UNAVAILABLE', 503, 'no main node was found or it does not answer'),
   NO_WORKERS: kind(3, 'UNAVAILABLE', 503, 'no worker is connected to main'),
   WORKER_LOST: kind(3, 'UNAVAILABLE', 503, 'the connection to a worker broke while it had work'),
+  WORKER_DISTRUSTED: kind(3, 'DATA_LOSS', 500, 'a worker gave values that others prove wrong, and is asked no more'),
+  OUTPUT_NOT_FINITE: kind(
+    3,
+    'DATA_LOSS',
+    500,
+    'an expert gave no finite numbers, and whose fault that is cannot be told',
+  ),
   SHADOW_LOST: kind(3, 'UNAVAILABLE', 503, 'the connection to the shadow broke'),
   STALE_EPOCH: kind(1, 'ABORTED', 409, 'a message belongs to an older placement epoch'),
   PROTOCOL_VIOLATION: kind(1, 'INVALID_ARGUMENT', 400, 'a peer sent a message that the protocol does not allow'),

@@ -22,6 +22,8 @@ const OF_FAULT: Partial<Record<FaultKind, readonly ErrorCode[]>> = {
   flippedBits: ['PACK_CORRUPT'],
   deviceLost: ['DEVICE_LOST'],
   memoryRefused: ['DEVICE_OUT_OF_MEMORY'],
+  // Where no other worker is there that could run the same.
+  falseValues: ['OUTPUT_NOT_FINITE'],
 };
 
 /** An answer equals the engine's, or fails with a code that something has given reason for. */

@@ -82,7 +82,7 @@ function jumpAndRestart(random: SeededRandom, jump: Fault): Fault[] {
   return [jump, restart].map((fault) => ({ ...fault, node: MAIN }));
 }
 
-const OF_WORKERS: ReadonlySet<FaultKind> = new Set(['failingReads', 'slowReads', 'flippedBits']);
+const OF_WORKERS: ReadonlySet<FaultKind> = new Set(['failingReads', 'slowReads', 'flippedBits', 'falseValues']);
 
 /** Some faults are of one role only. */
 function nodeFor(

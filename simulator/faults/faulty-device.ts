@@ -5,6 +5,7 @@ import type { DevicePace } from '../../engine/devices/device-pace.js';
 import type { CudaStatus, Device, ExpertSlots, RouterChoice, Model, Pass, Sequence } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+import type { Falsify } from './false-values.js';
 import { counted, noHandles, withMethods, type HandleCounts } from './device-handles.js';
 
 /** Whatever the machine has that the simulation runs on. */
@@ -23,6 +24,8 @@ export class DeviceFaults {
   readsFail = false;
   /** A load takes so many times as long. */
   readSlowness = 1;
+  /** It gives other values than it should; null: it does not. */
+  falsify: Falsify | null = null;
   /** What should never be, seen on the device. */
   readonly violations: string[] = [];
   /** Real work under way on its devices. */
@@ -198,7 +201,9 @@ export class DeviceFaults {
       },
       execute: async (...args) => {
         this.requireSound();
-        return slots.execute(...args);
+        const executed = await slots.execute(...args);
+        this.falsify?.(args[3]);
+        return executed;
       },
       pack: async (...args) => {
         this.requireSound();

@@ -3,6 +3,7 @@ import { basename, join } from 'node:path';
 import { FETCH_LOCK_FILE } from '../../packs/format/pack-layout.js';
 import { SeededRandom } from '../../shared/runtime/seeded-random.js';
 import type { SimulatedCluster } from '../cluster/simulated-cluster.js';
+import { falseValues } from './false-values.js';
 import { RoguePeer } from './rogue-peer.js';
 import { MAIN, type Fault, type Scenario } from './scenario.js';
 import type { ScenarioWorld } from './scenario-world.js';
@@ -82,6 +83,8 @@ export class FaultInjector {
       case 'slowReads':
       case 'flippedBits':
         return this.beginReadFault(fault);
+      case 'falseValues':
+        return this.giveFalseValues(fault);
       case 'deviceLost':
         return this.loseDevice(fault.node);
       case 'memoryRefused':
@@ -118,6 +121,14 @@ export class FaultInjector {
     return () => {
       faults.readsFail = false;
       faults.readSlowness = 1;
+    };
+  }
+
+  private giveFalseValues({ node, seed }: Fault): () => void {
+    const faults = this.faultsOf(node);
+    faults.falsify = falseValues(seed);
+    return () => {
+      faults.falsify = null;
     };
   }
 

@@ -1,5 +1,6 @@
 import { mostActiveSequences } from '../../shared/config/setting-limits.js';
 import { UNRESPONSIVE_PAUSE_MS } from '../../main-node/cluster/membership.js';
+import { DISTRUST_EVENT } from '../../main-node/cluster/roster.js';
 import { ownWorkerId } from '../../main-node/own-worker.js';
 import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import { isRecurrent, type ModelShape } from '../../shared/model/model-shape.js';
@@ -283,6 +284,18 @@ class ScenarioRun {
     }
   }
 
+  /** No worker is set aside that gave what it should. */
+  private checkTrust(): void {
+    const liars = new Set(
+      this.scenario.faults.flatMap(({ kind, node }) => (kind === 'falseValues' ? [node, ownWorkerId(node)] : [])),
+    );
+    for (const { event, fields } of this.world.logged) {
+      const worker = String(fields['worker']);
+      if (event === DISTRUST_EVENT && !liars.has(worker))
+        this.violate('healthy workers are believed', `${worker}: ${String(fields['why'])}`);
+    }
+  }
+
   private checkLogs(): void {
     const { mostUnread, mostBacklogBytes } = this.cluster.network;
     if (mostUnread > REPLIES_HELD_LIMIT)
@@ -292,6 +305,7 @@ class ScenarioRun {
     for (const detail of this.alignment.violations) this.violate('alignment has no gaps', detail);
     for (const detail of this.epochs.violations) this.violate('epochs only grow', detail);
     this.violations.push(...checkBlame(this.scenario, this.world.logged));
+    this.checkTrust();
     for (const { node, event, fields } of this.world.logged) {
       const error = fields['error'];
       if ((codeOf(error) ?? fields['code']) === 'INTERNAL')

@@ -22,6 +22,7 @@ export const FAULT_KINDS = [
   'failingReads',
   'slowReads',
   'flippedBits',
+  'falseValues',
   'deviceLost',
   'memoryRefused',
   'nonsense',

@@ -5,6 +5,7 @@ import { PassLoop, type PassLoopOptions } from '../../main-node/batching/pass-lo
 import { RETURN_LEAST_MS } from '../../main-node/batching/pass-wait.js';
 import type { MemberRows } from '../../main-node/pass/pass-member.js';
 import { PassPool, type PassSlot } from '../../main-node/pass/pass-pool.js';
+import { RowProvenance } from '../../main-node/pass/row-provenance.js';
 import type { Pass } from '../../native/index.js';
 import { mostActiveSequences, mostSeparatePasses } from '../../shared/config/setting-limits.js';
 import type { ErrorCode } from '../../shared/errors/registry.js';
@@ -23,6 +24,10 @@ class CountedMember {
   wantedFrom = 0;
   decodeFrom: number;
   readonly sequence = { truncate: (length: number) => (this.written = length) };
+  readonly provenance = new RowProvenance();
+  isTainted = false;
+  /** How many rows were given back when they were computed anew. */
+  readonly anew: number[] = [];
 
   constructor(
     readonly id: number,
@@ -36,6 +41,17 @@ class CountedMember {
 
   get signal(): AbortSignal {
     return this.abort.signal;
+  }
+
+  distrust(workerId: string): void {
+    this.isTainted ||= this.provenance.has(workerId);
+  }
+
+  computeAnew(): void {
+    if (!this.isTainted) return;
+    this.isTainted = false;
+    this.anew.push(this.written);
+    this.written = 0;
   }
 
   get member(): BatchMember {
@@ -94,7 +110,12 @@ class TestLoop {
     const rowCount = rows.reduce((sum, { tokenIds }) => sum + tokenIds.length, 0);
     await this.runtime.sleep(PASS_MS + this.rowMs * rowCount);
     const code = this.failure(rows.map(({ member }) => member.id));
-    if (code !== null) throw new OdmoeError(code, 'a pass of the test');
+    if (code !== null) {
+      // The last layer's attention has written them before its experts fail.
+      for (const { member, position, tokenIds } of rows)
+        (member as unknown as CountedMember).written = position + tokenIds.length;
+      throw new OdmoeError(code, 'a pass of the test');
+    }
     if (rows.every(({ member }) => member.signal.aborted)) throw new OdmoeError('CANCELLED', 'nobody is left');
     return rows.map(({ member, position, tokenIds, logitsFrom }) => {
       (member as unknown as CountedMember).written = position + tokenIds.length;
@@ -284,4 +305,42 @@ describe('batching: the loop of passes', () => {
       { name: 'AbortError' },
     );
   });
+
+  for (const joint of [true, false]) {
+    it(`computes anew who has rows of a worker that lied: at once, or when its pass has ended (${joint ? 'joint' : 'single'} passes)`, () =>
+      withLoop(
+        async (test, runtime) => {
+          const [first, second] = [new CountedMember(1, 3), new CountedMember(2, 3)];
+          first.provenance.took('liar', 0);
+          second.provenance.took('honest', 0);
+          const answers = Promise.all([test.answer(first, 3), test.answer(second, 3)]);
+          await runtime.sleep(PASS_MS / 2);
+          test.loop.distrust('liar');
+          assert.deepEqual([first.isTainted, second.isTainted, first.anew], [true, false, []], 'its pass runs out');
+          await answers;
+          assert.deepEqual([first.anew, second.anew], [[3], []]);
+          const idle = new CountedMember(3, 3);
+          idle.written = 2;
+          idle.provenance.took('liar', 1);
+          test.loop.join(idle.member);
+          test.loop.distrust('liar');
+          assert.deepEqual(idle.anew, [2], 'no pass works on it');
+          await test.loop.leave(idle.member);
+        },
+        { joint },
+      ));
+  }
+
+  for (const joint of [true, false]) {
+    it(`cuts back the rows of a pass that failed (${joint ? 'joint' : 'single'} passes)`, () =>
+      withLoop(
+        async (test) => {
+          const member = new CountedMember(1, 3);
+          test.failure = () => (member.tokenIds.length > 3 ? 'MODEL_CORRUPT' : null);
+          await assert.rejects(test.answer(member, 2), { code: 'MODEL_CORRUPT' });
+          assert.equal(member.written, 3);
+        },
+        { joint },
+      ));
+  }
 });

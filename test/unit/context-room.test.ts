@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import type { BatchMember } from '../../main-node/batching/batch-member.js';
 import { type MemberRows, RequestCounters } from '../../main-node/pass/pass-member.js';
+import { RowProvenance } from '../../main-node/pass/row-provenance.js';
 import { ContextRoom } from '../../main-node/room/context-room.js';
 import { PREFIX_BLOCK_TOKENS } from '../../main-node/room/prefix-index.js';
 import { createContextRoom } from '../../main-node/room/create-context-room.js';
@@ -29,6 +30,8 @@ class Member implements BatchMember {
   sequence: Sequence;
   logits: Float32Array | null = null;
   preemptions = 0;
+  provenance = new RowProvenance();
+  isTainted = false;
 
   constructor(
     readonly id: number,
@@ -43,6 +46,14 @@ class Member implements BatchMember {
 
   get written(): number {
     return this.sequence.length;
+  }
+
+  distrust(workerId: string): void {
+    this.isTainted ||= this.provenance.has(workerId);
+  }
+
+  computeAnew(): void {
+    if (this.isTainted) this.giveMemoryBack();
   }
 
   giveMemoryBack(): void {
@@ -126,6 +137,7 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
       if (shared !== null) {
         member.sequence.dispose();
         member.sequence = shared.sequence;
+        member.provenance = shared.provenance;
       }
       room.enter(member);
       return { member, shared: shared?.positions ?? 0 };
@@ -187,7 +199,7 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
             assert.ok(room.counts().keyValueBytes <= bytesOf(longest) + bytesOf(sparePositions));
             for (const member of running.filter((one) => one.logits !== null)) {
               running.splice(running.indexOf(member), 1);
-              room.leave(member, member.sequence, member.tokenIds);
+              room.leave(member, member.tokenIds, true);
               const alone = new Member(99, member.tokenIds, model);
               let logits = await run(pass, alone.rows(PASS_ROWS));
               while (alone.written < alone.tokenIds.length) logits = await run(pass, alone.rows(PASS_ROWS));
@@ -213,7 +225,7 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
       }
       const turn = [...tokenIds, 1, 2, 3];
       assert.equal(begin(room, 2, turn).shared, 600);
-      room.leave(member, member.sequence, member.tokenIds);
+      room.leave(member, member.tokenIds, true);
       assert.equal(begin(room, 3, turn).shared, 600);
       // Further back only where it can be cut, or at the end of a block that went by.
       const other = begin(room, 4, [...tokenIds.slice(0, 400), 5, 5]);
@@ -222,6 +234,43 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
       const { cachedTokens, prefixes } = room.counts();
       assert.equal(cachedTokens, 1200 + other.shared);
       assert.ok(prefixes > 0);
+      room.dispose();
+    });
+
+    it('drops what a worker took part in that lied, and keeps neither that nor rows of an answer that failed', async () => {
+      const room = roomOf(bytesOf(640) * 8);
+      const tokenIds = Array.from({ length: 300 }, (_, i) => (i * 7) % 50);
+      const prompts = { liar: tokenIds, honest: tokenIds.map((id) => id + 1), failed: tokenIds.map((id) => id + 2) };
+      const runs = async (id: number, prompt: readonly number[], workerId: string): Promise<Member> => {
+        const { member } = begin(room, id, prompt);
+        member.provenance.took(workerId, member.written);
+        while (member.written < prompt.length) {
+          const [rows] = room.prepare([member.rows(PASS_ROWS)], nobody);
+          assert.ok(rows !== undefined);
+          await run(pass, rows);
+        }
+        return member;
+      };
+      const shares = (prompt: readonly number[]): number => {
+        const { member, shared } = begin(room, 90, [...prompt, 3]);
+        room.leave(member, [], true);
+        return shared;
+      };
+      const [liars, honest] = [await runs(1, prompts.liar, 'liar'), await runs(2, prompts.honest, 'honest')];
+      room.leave(liars, prompts.liar, true);
+      room.leave(honest, prompts.honest, true);
+      const heir = await runs(3, [...prompts.liar, 4], 'honest');
+      assert.ok(heir.provenance.has('liar'), 'a fork inherits who took part');
+      assert.ok(shares(prompts.liar) > 0);
+      room.distrust('liar');
+      heir.distrust('liar');
+      assert.equal(shares(prompts.liar), 0, 'neither of what is kept nor of what runs');
+      assert.ok(shares(prompts.honest) > 0);
+      room.leave(heir, heir.tokenIds, true);
+      assert.equal(shares(prompts.liar), 0);
+      room.leave(await runs(4, prompts.failed, 'honest'), prompts.failed, false);
+      assert.equal(shares(prompts.failed), 0);
+      assert.deepEqual([...room.keptFrom], ['honest']);
       room.dispose();
     });
 

@@ -29,9 +29,13 @@ const share = (workerId: string, experts = [3]): WorkerShare => ({
   tasks: experts.map((expert) => ({ expert, rows: [{ row: 1, rank: 0 }], last: false })),
 });
 
-type Answer = ErrorCode | null;
+type Answer = ErrorCode | 'NaN' | 'Infinity' | null;
 
-/** A cluster whose workers answer for each expert by script: a code to fail with, or null to do the work. */
+const NOT_NUMBERS: Readonly<Record<'NaN' | 'Infinity', number>> = { NaN: 0x7fc00000, Infinity: 0x7f800000 };
+
+/**
+ * A cluster whose workers answer for each expert by script: a code to fail with, values that are no numbers, or null to do the work.
+ */
 class ScriptedCluster implements PlacedWorkers {
   readonly log: { workerId: string; epoch: number; last: boolean; experts: number[] }[] = [];
   readonly sent: LayerWork[] = [];
@@ -40,6 +44,8 @@ class ScriptedCluster implements PlacedWorkers {
   private epoch = 1;
   placement: Placement | null = null;
   graceMs: number[] = [];
+  /** "worker: why" of each that was not believed. */
+  readonly distrusted: string[] = [];
 
   constructor(
     workers: string[],
@@ -51,6 +57,17 @@ class ScriptedCluster implements PlacedWorkers {
 
   worker(id: string): WorkerOrders | null {
     return this.links.get(id) ?? null;
+  }
+
+  endSequence(): void {
+    assert.fail('the dispatcher ends no sequence');
+  }
+
+  distrust(worker: WorkerOrders, why: string): void {
+    const [id] = [...this.links].find(([, link]) => link === worker) ?? [];
+    if (id === undefined) return;
+    this.distrusted.push(`${id}: ${why}`);
+    this.lose(id);
   }
 
   outstanding(): Map<string, number> {
@@ -105,8 +122,10 @@ class ScriptedCluster implements PlacedWorkers {
     if (code === 'WORKER_LOST') this.lose(id);
     if (code === 'STALE_EPOCH') this.plan();
     if (code === 'WORKER_LOST' || code === 'STALE_EPOCH') throw new OdmoeError(code, 'scripted');
-    const failure = code === null ? null : { code, message: 'scripted' };
+    const isFalse = code === 'NaN' || code === 'Infinity';
+    const failure = code === null || isFalse ? null : { code, message: 'scripted' };
     const output = new Uint8Array(8).fill(expert);
+    if (isFalse) new DataView(output.buffer).setUint32(4, NOT_NUMBERS[code], true);
     onPart([{ expert, rows: 1, wasLoaded: true, stallUs: 0, executeUs: 0, ...NO_TIMES, output, failure }]);
   }
 
@@ -230,5 +249,80 @@ describe('main: the expert dispatcher', () => {
     const cluster = new ScriptedCluster(['a'], () => null);
     await assert.rejects(outcomes(cluster, share('a'), AbortSignal.abort()), { code: 'CANCELLED' });
     assert.deepEqual(cluster.log, []);
+  });
+
+  /** What each worker gives, in the order in which they are asked; and what comes of it. */
+  const lies: readonly {
+    what: string;
+    answers: Record<string, Answer>;
+    taken?: string;
+    fails?: { code: ErrorCode; message: RegExp };
+    distrusted?: string[];
+  }[] = [
+    {
+      what: 'one that lies is found out by another',
+      answers: { b: 'NaN', a: null },
+      taken: '3 a again',
+      distrusted: ['b'],
+    },
+    {
+      what: 'two that lie differently are found out by a third',
+      answers: { b: 'NaN', a: 'Infinity', c: null },
+      ...{ taken: '3 c again', distrusted: ['b', 'a'] },
+    },
+    {
+      what: 'where two agree it is the model, and nobody else is asked',
+      answers: { b: 'NaN', a: 'NaN', c: null },
+      fails: { code: 'MODEL_CORRUPT', message: /b and a.*checkpoint or this prompt/ },
+    },
+    {
+      what: 'where the third agrees with one of two it is the model',
+      answers: { b: 'NaN', a: 'Infinity', c: 'Infinity' },
+      fails: { code: 'MODEL_CORRUPT', message: /b and a and c/ },
+    },
+    {
+      what: 'where it is alone nobody is blamed',
+      answers: { b: 'NaN' },
+      fails: { code: 'OUTPUT_NOT_FINITE', message: /^b gave .* no other worker could run it/ },
+    },
+    {
+      what: 'where all differ nobody is blamed',
+      answers: { b: 'NaN', a: 'Infinity' },
+      fails: { code: 'OUTPUT_NOT_FINITE', message: /^b, a gave different values/ },
+    },
+    {
+      what: 'who cannot run it is no witness, and the next one is asked',
+      answers: { b: 'NaN', a: 'PACK_CORRUPT', c: null },
+      ...{ taken: '3 c again', distrusted: ['b'] },
+    },
+    {
+      what: 'who is lost while it is asked is no witness',
+      answers: { b: 'NaN', a: 'WORKER_LOST', c: null },
+      ...{ taken: '3 c again', distrusted: ['b'] },
+    },
+    {
+      what: 'where nobody else can run it nobody is blamed',
+      answers: { b: 'NaN', a: 'PACK_CORRUPT' },
+      fails: { code: 'OUTPUT_NOT_FINITE', message: /no other worker could run it/ },
+    },
+  ];
+  for (const { what, answers, taken, fails, distrusted = [] } of lies) {
+    it(`values that are no numbers: ${what}`, async () => {
+      const cluster = new ScriptedCluster(Object.keys(answers).sort(), (id) => answers[id] ?? null);
+      if (fails === undefined) assert.deepEqual(await outcomes(cluster, share('b')), [taken]);
+      else await assert.rejects(outcomes(cluster, share('b')), fails);
+      assert.deepEqual(
+        cluster.distrusted.map((told) => told.split(':')[0]),
+        distrusted,
+      );
+      for (const why of cluster.distrusted) assert.match(why, /expert 3 of layer 0 .* no finite numbers/);
+    });
+  }
+
+  it('what else a worker gave beside values that are no numbers is taken as it comes', async () => {
+    const cluster = new ScriptedCluster(['a', 'b'], (id, _, expert) => (id === 'b' && expert === 5 ? 'NaN' : null));
+    assert.deepEqual(await outcomes(cluster, share('b', [3, 5])), ['3 b', '5 a again']);
+    assert.deepEqual(cluster.sent.at(-1)?.experts, [{ expert: 5, rows: [], last: true }], 'the same rows again');
+    assert.deepEqual([...(cluster.sent.at(-1)?.hidden ?? [])], new Array(8).fill(1));
   });
 });

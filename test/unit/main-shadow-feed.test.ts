@@ -280,7 +280,10 @@ describe('main: what shadow is fed', () => {
 
   it('a shadow that says it has more of a prefix than it was asked about, or was not asked, is dropped, or not heard', () => {
     const stream = new MemoryStream<ShadowRequest, ShadowReply>();
-    const post = new PredictionPost({ placement: null, worker: () => null }, new ToldPasses());
+    const post = new PredictionPost(
+      { placement: null, worker: () => null, endSequence: () => undefined },
+      new ToldPasses(),
+    );
     const nothing = () => undefined;
     const shape = { expertLayers: LAYERS, experts: 8, vocabSize: 300 };
     const listener = {
@@ -349,7 +352,10 @@ describe('main: what shadow is fed', () => {
   });
 
   it('hears of it when shadow says that it has dropped the sequence, or is lost, and a pass that waits is woken', () => {
-    const post = new PredictionPost({ placement: null, worker: () => null }, new ToldPasses());
+    const post = new PredictionPost(
+      { placement: null, worker: () => null, endSequence: () => undefined },
+      new ToldPasses(),
+    );
     const listener = {
       onPrediction: () => undefined,
       onDraft: () => undefined,

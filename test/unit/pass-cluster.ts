@@ -1,3 +1,4 @@
+import assert from 'node:assert/strict';
 import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
 import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
 import type { Pass, RouterChoice, Sequence } from '../../native/index.js';
@@ -10,6 +11,7 @@ import type { PassEngine } from '../../main-node/pass/pass-engine.js';
 import { RequestCounters, type MemberRows, type PassMember } from '../../main-node/pass/pass-member.js';
 import type { PassSlot } from '../../main-node/pass/pass-pool.js';
 import { JointDealer } from '../../main-node/pass/joint-dealer.js';
+import { RowProvenance } from '../../main-node/pass/row-provenance.js';
 import { PassRunner } from '../../main-node/pass/run-pass.js';
 import { ToldPasses } from '../../main-node/pass/told-passes.js';
 import { planPlacement } from '../../shared/placement/plan-placement.js';
@@ -47,6 +49,10 @@ export class RunningWorkers extends ToldWorkers implements PlacedWorkers {
         );
       },
     };
+  }
+
+  distrust(): void {
+    assert.fail('no worker of these lies');
   }
 
   outstanding(): Map<string, number> {
@@ -170,6 +176,7 @@ export function memberOf(
   const written: string[] = [];
   return {
     ...{ id, sequence: {} as Sequence, counters: new RequestCounters(), signal, written },
+    provenance: new RowProvenance(),
     lastPosition: options.lastPosition ?? 1000,
     predictions: new SequencePredictions(promptTokens, layers, new VirtualRuntime(new VirtualClock(), 1)),
     feed: {

@@ -186,6 +186,12 @@ describe('shadow predictor', () => {
     assert.throws(() => predictor.addRows(cacheRows(1, 2, 0, 1)), violation);
     assert.throws(() => predictor.addRows(cacheRows(1, 0, 19, 2)), violation);
     assert.throws(() => predictor.addRows({ ...cacheRows(1, 0, 0, 2), rows: 3 }), violation);
+    const rows = cacheRows(1, 0, 0, 1);
+    const notNumbers = new Uint8Array(rows.values.byteLength).fill(0xff);
+    assert.throws(() => predictor.addRows({ ...rows, values: notNumbers }), {
+      ...violation,
+      message: /no finite numbers/,
+    });
     for (let sequence = 2; sequence <= MAX_SEQUENCES; sequence += 1) predictor.begin(begin(sequence));
     assert.throws(() => predictor.begin(begin(0)), { code: 'QUEUE_FULL' });
   });

@@ -3,7 +3,7 @@ import type { Placement } from '../../shared/rpc/messages.js';
 import type { Prediction, Release } from '../../shared/rpc/layer-messages.js';
 
 /** Workers of a placement that note what they are told, and run nothing. */
-export class ToldWorkers implements Pick<PlacedWorkers, 'placement' | 'worker'> {
+export class ToldWorkers implements Pick<PlacedWorkers, 'placement' | 'worker' | 'endSequence'> {
   readonly predictions: [id: string, prediction: Prediction][] = [];
   readonly releases: [id: string, release: Release][] = [];
   readonly ends: [id: string, sequence: number][] = [];
@@ -17,6 +17,10 @@ export class ToldWorkers implements Pick<PlacedWorkers, 'placement' | 'worker'> 
       sendRelease: (release) => void this.releases.push([id, release]),
       sendEnd: (sequence) => void this.ends.push([id, sequence]),
     };
+  }
+
+  endSequence(sequence: number): void {
+    for (const { id } of this.placement?.workers ?? []) this.worker(id).sendEnd(sequence);
   }
 
   /** "worker position/layer experts" of each. */

@@ -147,6 +147,8 @@ describe('worker sessions: requests', () => {
       [{ expert: 8 }, /expert 8, .* experts 0 to 7/],
       [{ hiddenSize: 2 }, /2 values, .* have 1/],
       [{ dtype: 'TENSOR_TYPE_BF16' }, /bf16 is not yet supported/],
+      [{ hidden: Buffer.from(Float32Array.of(NaN).buffer) }, /no finite numbers/],
+      [{ hidden: Buffer.from(Float32Array.of(-Infinity).buffer) }, /no finite numbers/],
       [{ epoch: 2 }, /epoch 2 came before/],
     ];
     for (const [index, [changes, message]] of bad.entries()) {

@@ -1,3 +1,4 @@
+import { allFinite } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { Execute, Prediction } from '../../shared/rpc/messages.js';
@@ -12,6 +13,7 @@ export function checkExecute(execute: Execute, shape: ModelShape): void {
   if (execute.dtype !== 'TENSOR_TYPE_F32') {
     throw violation(`wire: bf16 is not yet supported (${execute.dtype} came): set wire to f32`);
   }
+  if (!allFinite(execute.hidden)) throw violation('hidden states that are no finite numbers');
 }
 
 export function checkExpectedExperts(

@@ -1,0 +1,24 @@
+/** What a device gives in place of an expert's values. Changes the bytes: FP32, little-endian. */
+export type Falsify = (output: Uint8Array) => void;
+
+const FLOAT_BYTES = 4;
+/** One use of an expert in so many is false. */
+const ONE_IN = 3;
+const NOT_NUMBERS = [0x7fc00000, 0xffc00000, 0x7f800000, 0xff800000, 0x7f800001] as const;
+
+/**
+ * A device that gives NaN, infinities, or noise with a NaN in it, for some experts and rows. Which they are, and what they become, follows
+ * from the true values and the seed.
+ */
+export function falseValues(seed: number): Falsify {
+  return (output) => {
+    const values = new DataView(output.buffer, output.byteOffset, output.byteLength);
+    const drawn = (Math.imul(values.getUint32(0, true) ^ seed, 0x9e3779b1) >>> 8) >>> 0;
+    if (drawn % ONE_IN !== 0) return;
+    const count = output.byteLength / FLOAT_BYTES;
+    const pattern = NOT_NUMBERS[drawn % NOT_NUMBERS.length] ?? NOT_NUMBERS[0];
+    // A part of them is noise, too.
+    if (drawn % 2 === 0) for (let place = 0; place < output.byteLength; place += 7) output[place] = drawn & 0xff;
+    values.setUint32((drawn % count) * FLOAT_BYTES, pattern, true);
+  };
+}

@@ -1,0 +1,127 @@
+import assert from 'node:assert/strict';
+import { MAX_DISTRUSTED } from '../../main-node/cluster/distrusted-workers.js';
+import { Roster } from '../../main-node/cluster/roster.js';
+import { WorkerLink } from '../../main-node/cluster/worker-link.js';
+import type { NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
+import { MemoryStream } from '../integration/harness/memory-stream.js';
+import { RUNTIME } from '../wall.js';
+import { GROUPING } from './plain-shape.js';
+import { silentLog } from './worker-test-slots.js';
+
+const SHAPE = { expertLayers: 4, experts: 8, expertsPerToken: 2 };
+const WHY = 'it gave NaN';
+const never = new AbortController().signal;
+
+class TestWorker {
+  readonly stream = new MemoryStream<WorkerRequest, WorkerReply>();
+  readonly link: WorkerLink;
+
+  constructor(id: string, bootId = `boot of ${id}`) {
+    const identity: NodeIdentity = {
+      ...{ id, role: 'ROLE_WORKER', cluster: 'c', protocolVersion: 2, modelName: 'm', packDigest: 'd', bootId },
+      ...{ address: '', device: 'cpu', release: '0.1.0' },
+    };
+    const settings = { hiddenSize: 1, experts: 100, executeTimeoutMs: 1000, runtime: RUNTIME };
+    this.link = new WorkerLink(identity, `${id}:1`, this.stream, settings, silentLog);
+  }
+}
+
+describe('main: workers that are not believed', () => {
+  let roster: Roster;
+  const told: string[] = [];
+  const honest = new TestWorker('honest');
+  let liar: TestWorker;
+
+  const placedIds = (): string[] => roster.placement?.workers.map(({ id }) => id) ?? [];
+  const problemIds = (): string[] => roster.problems().map(({ id }) => id);
+
+  beforeEach(async () => {
+    told.length = 0;
+    liar = new TestWorker('liar');
+    const nothing = (): void => undefined;
+    roster = new Roster(SHAPE, GROUPING, 100, RUNTIME, silentLog, {
+      ...{ changed: nothing, lost: nothing },
+      distrusted: (id) => told.push(`${id}, placed: ${placedIds().join()}`),
+    });
+    for (const { link } of [honest, liar]) roster.addWorker(link);
+    await roster.waitForPlacement(1000, never);
+  });
+
+  afterEach(() => roster.stop());
+
+  it('leave the placement, which is told with why, and stay connected', () => {
+    roster.distrust(liar.link, WHY);
+    assert.deepEqual([placedIds(), told], [['honest'], ['liar, placed: honest']]);
+    const [problem] = roster.problems();
+    assert.deepEqual([problem?.id, problem?.code, problem?.address], ['liar', 'WORKER_DISTRUSTED', 'liar:1']);
+    assert.match(problem?.message ?? '', /^it gave NaN; it is asked no more until it is started again/);
+    assert.equal(roster.connectedWorkers().length, 2);
+    roster.distrust(liar.link, WHY);
+    assert.equal(told.length, 1, 'once is enough');
+  });
+
+  it('leave it also where they are the last: no answer is better than a wrong one', () => {
+    roster.removeWorker(honest.link, 'test');
+    roster.distrust(liar.link, WHY);
+    assert.equal(roster.placement, null);
+  });
+
+  it('have what they owe taken from them, and what they answer later is not taken', async () => {
+    const work = {
+      ...{ pass: { sequence: 1, position: 0 }, rows: [{ sequence: 1, position: 0, rows: 1 }], layer: 0 },
+      ...{ hidden: new Uint8Array(4), experts: [{ expert: 1, rows: [], last: false }] },
+    };
+    let taken = 0;
+    const owed = liar.link.execute(work, 101, () => (taken += 1), never);
+    roster.distrust(liar.link, WHY);
+    await assert.rejects(owed, { code: 'WORKER_LOST', message: /it gave NaN/ });
+    const times = {
+      wasLoaded: true,
+      stallUs: 0,
+      executeUs: 0,
+      loadUs: 0,
+      loadedBeforeUs: 0,
+      begunUs: 0,
+      answeredUs: 0,
+    };
+    liar.link.receive({
+      kind: 'result',
+      result: {
+        ...{ requestId: 1, epoch: 101, hiddenSize: 1, dtype: 'TENSOR_TYPE_F32', last: true },
+        experts: [{ ...times, calledUs: 0, endedUs: 0, expert: 1, rows: 1, output: new Uint8Array(4), failure: null }],
+      },
+    });
+    assert.deepEqual([taken, liar.link.outstanding], [0, 0]);
+  });
+
+  it('are told of the end of sequences, as they may hold something for them', () => {
+    roster.distrust(liar.link, WHY);
+    roster.endSequence(7);
+    for (const { stream } of [honest, liar])
+      assert.ok(stream.sent.some((message) => message.kind === 'end' && message.end.sequence === 7));
+  });
+
+  it('are not placed when they come back as they were, and are when they were started again', async () => {
+    roster.distrust(liar.link, WHY);
+    roster.removeWorker(liar.link, 'test');
+    assert.deepEqual(problemIds(), ['liar'], 'also while it is away');
+    const back = new TestWorker('liar');
+    roster.addWorker(back.link);
+    await roster.waitForChange(50, never);
+    assert.deepEqual([placedIds(), problemIds()], [['honest'], ['liar']]);
+    roster.removeWorker(back.link, 'test');
+    roster.addWorker(new TestWorker('liar', 'another boot').link);
+    await roster.waitForChange(50, never);
+    assert.deepEqual([placedIds(), problemIds()], [['honest', 'liar'], []]);
+  });
+
+  it('are remembered up to a bound', () => {
+    for (let number = 0; number < MAX_DISTRUSTED + 3; number += 1) {
+      const { link } = new TestWorker(`liar ${number}`);
+      roster.addWorker(link);
+      roster.distrust(link, WHY);
+      roster.removeWorker(link, 'test');
+    }
+    assert.equal(problemIds().length, MAX_DISTRUSTED);
+  });
+});
