@@ -36,7 +36,11 @@ export async function listFiles(directory: string): Promise<string[]> {
  */
 export function refuseStrayFiles(directory: string, present: readonly string[], used: ReadonlySet<string>): void {
   const stray = present.filter(
-    (name) => (SAFETENSORS.test(name) || INDEX.test(name)) && !CONSOLIDATED.test(name) && !used.has(name),
+    (name) =>
+      (SAFETENSORS.test(name) || INDEX.test(name)) &&
+      !CONSOLIDATED.test(name) &&
+      !used.has(name) &&
+      !name.startsWith('.'),
   );
   if (stray.length === 0) return;
   const more = stray.length > NAMED_FILES ? ` and ${stray.length - NAMED_FILES} more` : '';

@@ -30,8 +30,11 @@ export function readDeltaHybrid(config: ConfigReader): DeltaHybrid {
     );
   }
   const interval = config.sizeOr(4, 'full_attention_interval');
-  const kinds = readLayerKinds(config, ['linear_attention', 'full_attention'], (layer) =>
-    (layer + 1) % interval === 0 ? 'full_attention' : 'linear_attention',
+  const kinds = readLayerKinds(
+    config,
+    ['linear_attention', 'full_attention'],
+    (layer) => ((layer + 1) % interval === 0 ? 'full_attention' : 'linear_attention'),
+    { list: 'layer_types', rule: ['full_attention_interval'] },
   );
   const outputGate = config.flagOr(true, 'attn_output_gate');
   return {

@@ -134,10 +134,11 @@ export const EXPLAINED_KEYS: ExplainedKeys = {
 
 /** The same by what keys are called. */
 export const EXPLAINED_PATTERNS: readonly { pattern: RegExp; why: string }[] = [
+  { pattern: /^(unsloth_|transformers\.js_)/, why: DESCRIBES },
   { pattern: /dropout|_pdrop$|dropout_prob$/, why: TRAINING },
   { pattern: /aux_loss|z_loss|balance_loss/, why: TRAINING },
   {
-    pattern: /_token_ids?$|_token_index$|_id$/,
+    pattern: /_token(_ids?|_index)?$|_id$/,
     why: 'it is the number of a token, which tokenizers and templates name',
   },
   { pattern: /^(vision|audio|image|video|vit|anyres)_/, why: OTHER_TASK },

@@ -19,6 +19,13 @@ export function forLayers<T>(config: ConfigReader, make: (layer: number) => T): 
 /** Older names of kinds of layers. */
 const OLDER_KINDS: Readonly<Record<string, string>> = { attention: 'full_attention' };
 
+interface LayerKeys {
+  /** Of the list. */
+  list: string;
+  /** Of the rule: where they are there, rule and list must agree. */
+  rule: readonly string[];
+}
+
 /**
  * What kind of mixer each layer has: layer_types, or what a rule says where config.json has no such list. Kinds that are not among those
  * of the family are refused.
@@ -27,29 +34,37 @@ export function readLayerKinds<T extends string>(
   config: ConfigReader,
   known: readonly T[],
   rule: (layer: number) => T,
-  key = 'layer_types',
+  { list, rule: ruleKeys }: LayerKeys = { list: 'layer_types', rule: [] },
 ): T[] {
-  const listed = config.textsOr(null, key);
+  const listed = config.textsOr(null, list);
   const byRule = forLayers(config, rule);
   if (listed === null) return byRule;
   if (listed.length !== byRule.length) {
-    throw config.corrupt(`${key} has ${listed.length} entries, and num_hidden_layers is ${byRule.length}`);
+    throw config.corrupt(`${list} has ${listed.length} entries, and num_hidden_layers is ${byRule.length}`);
   }
-  return listed.map((kind) => {
+  const ruling = ruleKeys.filter((key) => config.has(key));
+  return listed.map((kind, layer) => {
     const found = known.find((item) => item === (OLDER_KINDS[kind] ?? kind));
-    if (found === undefined) throw config.unsupported(key, kind, known.join(' or '));
+    if (found === undefined) throw config.unsupported(list, kind, known.join(' or '));
+    if (ruling.length > 0 && found !== byRule[layer]) {
+      throw config.corrupt(
+        `${list} says ${found} for layer ${layer}, and ${ruling.join(' and ')} ${byRule[layer] ?? ''}`,
+      );
+    }
     return found;
   });
 }
 
 /** Which layers have experts, where a list or the family's rule says so. */
-export function readSparseLayers(config: ConfigReader, rule: (layer: number) => boolean): boolean[] {
-  const kinds = readLayerKinds(
-    config,
-    ['sparse', 'dense'],
-    (layer) => (rule(layer) ? 'sparse' : 'dense'),
-    'mlp_layer_types',
-  );
+export function readSparseLayers(
+  config: ConfigReader,
+  rule: (layer: number) => boolean,
+  ruleKeys: readonly string[] = [],
+): boolean[] {
+  const kinds = readLayerKinds(config, ['sparse', 'dense'], (layer) => (rule(layer) ? 'sparse' : 'dense'), {
+    list: 'mlp_layer_types',
+    rule: ruleKeys,
+  });
   return kinds.map((kind) => kind === 'sparse');
 }
 
@@ -66,7 +81,8 @@ export function readLayerNumbers(config: ConfigReader, key: string): ReadonlySet
 export function readSparseSteps(config: ConfigReader): boolean[] {
   const step = config.sizeOr(1, 'decoder_sparse_step');
   const dense = readLayerNumbers(config, 'mlp_only_layers');
-  return readSparseLayers(config, (layer) => (layer + 1) % step === 0 && !dense.has(layer));
+  const keys = ['decoder_sparse_step', 'mlp_only_layers'];
+  return readSparseLayers(config, (layer) => (layer + 1) % step === 0 && !dense.has(layer), keys);
 }
 
 /** How many layers behind the last one only guess tokens ahead. */
@@ -76,7 +92,8 @@ export function readGuessingLayers(config: ConfigReader): number {
 
 /** DeepSeek's rule: the first layers are dense, then every so many has experts. */
 export function readSparseBehindDense(config: ConfigReader, fallback = 0): boolean[] {
-  const dense = config.countOr(fallback, 'first_k_dense_replace', 'num_dense_layers', 'moe_layer_num_skipped');
+  const keys = ['first_k_dense_replace', 'num_dense_layers', 'moe_layer_num_skipped'];
+  const dense = config.countOr(fallback, ...keys);
   const step = config.sizeOr(1, 'moe_layer_freq');
-  return readSparseLayers(config, (layer) => layer >= dense && layer % step === 0);
+  return readSparseLayers(config, (layer) => layer >= dense && layer % step === 0, [...keys, 'moe_layer_freq']);
 }

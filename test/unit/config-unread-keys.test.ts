@@ -195,6 +195,9 @@ describe('values of config.json that are said twice', () => {
       ['mixtral', { architectures: ['MixtralForCausalLM', 'OlmoeForCausalLM'] }, /two families, mixtral and olmoe/],
       ['lfm2moe', { tie_word_embeddings: false }, /tie_word_embeddings is false and tie_embedding is true/],
       ['gemma4moe', { tie_word_embeddings: false }, /tie_word_embeddings is (true|false) and/],
+      ['qwen3next', { layer_types: [...new Array<string>(7).fill('linear_attention'), 'full_attention'] }, /layer 3/],
+      ['deepseekv3', { mlp_layer_types: ['dense', 'dense', 'sparse', 'sparse'] }, /dense for layer 1, and first_k/],
+      ['qwen3moe', { mlp_layer_types: ['dense', 'sparse', 'sparse', 'sparse'] }, /decoder_sparse_step.* sparse/],
       ['deepseekv3', { num_mtp_layers: 2 }, /num_nextn_predict_layers is 1 and num_mtp_layers is 2/],
     ];
     for (const [fixture, change, message] of cases) {

@@ -107,6 +107,21 @@ describe('opening a Hugging Face checkpoint', () => {
     });
   });
 
+  it("takes the family's usual end-of-sequence token where no file says one, and none where one says null", async () => {
+    await withTemporaryDirectory(async (directory) => {
+      const silent = { ...TINY_CONFIG, eos_token_id: undefined };
+      const ends = async (config: Record<string, unknown>): Promise<readonly number[]> => {
+        await writeTinyCheckpoint(directory, tinyTensors(), { config });
+        return (await openModelSource(directory)).eosTokenIds;
+      };
+      assert.deepEqual(await ends(silent), [2]);
+      assert.deepEqual(await ends({ ...silent, eos_token_id: null }), []);
+      assert.deepEqual(await ends({ ...silent, eos_token_id: [7, 5] }), [5, 7]);
+      await writeFile(join(directory, 'generation_config.json'), '{"eos_token_id": 9}');
+      assert.deepEqual(await ends(silent), [9]);
+    });
+  });
+
   it('reads tied embeddings with and without a redundant LM head', async () => {
     await withTemporaryDirectory(async (directory) => {
       const config = { ...TINY_CONFIG, tie_word_embeddings: true };

@@ -28,7 +28,9 @@ export const ernie45Moe: ModelFamily = {
     const end = config.numberOr(-1, 'moe_layer_end_index');
     const last = end === -1 ? forLayers(config, (layer) => layer).length - 1 : end;
     const interval = config.sizeOr(1, 'moe_layer_interval');
-    const sparse = readSparseLayers(config, (layer) => layer >= first && layer <= last && (layer + 1) % interval === 0);
+    const keys = ['moe_layer_start_index', 'moe_layer_end_index', 'moe_layer_interval'];
+    const inside = (layer: number): boolean => layer >= first && layer <= last;
+    const sparse = readSparseLayers(config, (layer) => inside(layer) && (layer + 1) % interval === 0, keys);
     const shared = config.countOr(2, 'moe_num_shared_experts');
     const shape = readDecoder(config, {
       normEpsilon,

@@ -29,8 +29,11 @@ export const lfm2Moe: ModelFamily = {
     const convolution = { kind: 'convolution', taps: config.sizeOr(3, 'conv_L_cache') } as const;
     const full = readLayerNumbers(config, 'full_attn_idxs');
     if (!config.has('layer_types', 'full_attn_idxs')) throw config.corrupt('layer_types is missing');
-    const kinds = readLayerKinds(config, ['conv', 'full_attention'], (layer) =>
-      full.has(layer) ? 'full_attention' : 'conv',
+    const kinds = readLayerKinds(
+      config,
+      ['conv', 'full_attention'],
+      (layer) => (full.has(layer) ? 'full_attention' : 'conv'),
+      { list: 'layer_types', rule: ['full_attn_idxs'] },
     );
     const routed = routerOf({
       score: 'sigmoid',
