@@ -1,9 +1,16 @@
 import { Worker } from 'node:worker_threads';
 import { assertInvariant } from '../../shared/errors/assert-invariant.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { WaitRuntime } from '../../shared/runtime/peer-wait.js';
+import { type LaneThread, type LaneWords, ThreadLane } from '../threads/thread-lane.js';
 import type { PromptEncoder, PromptRequest } from './prompt-encoder.js';
-import { cancelled, PromptLane, type PromptLaneOptions, type PromptThread } from './prompt-lane.js';
-import type { PromptThreadData } from './prompt-thread.js';
+import type { PromptThreadData, ThreadPrompt } from './prompt-thread.js';
 
+/**
+ * How long one prompt may take. The longest that pass the check of their bytes take some tens of seconds; what takes so much longer does
+ * not end, and would hold up all prompts behind it.
+ */
+export const PROMPT_LIMIT_MS = 300_000;
 /** Heap of a thread: its tokenizer, and the longest prompt. */
 const HEAP_LIMIT_MIB = 4096;
 
@@ -14,6 +21,24 @@ const HEAP_LIMIT_MIB = 4096;
 export const LANE_LENGTHS = [64 * 1024, 512 * 1024, Infinity] as const;
 /** How long the thread of a lane for long prompts is kept without work. It holds a tokenizer of its own. */
 export const LANE_IDLE_MS = 120_000;
+
+export type PromptThread = LaneThread<ThreadPrompt, Uint32Array>;
+
+const WORDS: LaneWords = {
+  waiting: 'prompts wait to be made into tokens already',
+  done: 'its prompt had become tokens',
+  thread: 'the thread that makes tokens of prompts',
+  late: () =>
+    new OdmoeError('TIMEOUT', `the prompt had not become tokens after ${PROMPT_LIMIT_MS / 1000} s; shorten it`),
+};
+
+export interface ThreadedPromptEncoderOptions {
+  /** Starts a thread that has the tokenizer (`startPromptThread`). */
+  startThread: () => PromptThread;
+  /** Prompts that may wait in a lane while another one is encoded. */
+  queueLimit: number;
+  runtime: WaitRuntime;
+}
 
 /** A thread with the tokenizer of that pack. */
 export function startPromptThread(directory: string): PromptThread {
@@ -31,25 +56,26 @@ export function startPromptThread(directory: string): PromptThread {
  * with QUEUE_FULL, TIMEOUT, and INTERNAL when a thread dies.
  */
 export class ThreadedPromptEncoder implements PromptEncoder {
-  private readonly lanes: readonly PromptLane[];
+  private readonly lanes: readonly ThreadLane<ThreadPrompt, Uint32Array>[];
 
-  /** `queueLimit`: of each lane. */
-  constructor(options: Omit<PromptLaneOptions, 'idleMs'>) {
+  constructor(private readonly options: ThreadedPromptEncoderOptions) {
+    const { startThread, queueLimit, runtime } = options;
+    const shared = { startThread, queueLimit, runtime, limitMs: PROMPT_LIMIT_MS, words: WORDS };
+    // The tokenizer of the first lane is read while the model is.
     this.lanes = LANE_LENGTHS.map(
-      (_, index) => new PromptLane({ ...options, idleMs: index === 0 ? null : LANE_IDLE_MS }),
+      (_, index) => new ThreadLane({ ...shared, idleMs: index === 0 ? null : LANE_IDLE_MS }),
     );
   }
 
   async encode(request: PromptRequest, signal: AbortSignal): Promise<number[]> {
     if (request.promptTokenIds.length > 0) return [...request.promptTokenIds];
-    if (signal.aborted) throw cancelled();
     const { text, messages, promptTokenIds, raw, templateArguments = [] } = request;
     const { continueLast = false, withoutSpecial = false } = request;
     const asked = { text, messages, promptTokenIds, raw, templateArguments, continueLast, withoutSpecial };
     const length = lengthOf(asked);
     const lane = this.lanes[LANE_LENGTHS.findIndex((mostLength) => length <= mostLength)];
     assertInvariant(lane !== undefined, `no lane takes a prompt of ${length} characters`);
-    return lane.encode(asked, length, signal);
+    return [...(await lane.run({ asked, wallMs: this.options.runtime.wallMs() }, length, signal))];
   }
 
   async close(): Promise<void> {

@@ -24,7 +24,7 @@ const PLAIN_TIMERS: Readonly<Record<string, readonly [number, string]>> = {
   'shared/storage/process-lock.ts': [1, 'pause before a lock is looked at again'],
   'packs/fetching/expert-fetcher.ts': [1, 'when peers are asked anew'],
   'packs/pack-for-serving.ts': [1, 'pause before a lock is looked at again'],
-  'engine/generation/prompt-lane.ts': [1, 'when an idle thread is ended'],
+  'engine/threads/thread-lane.ts': [1, 'when an idle thread is ended'],
   'engine/devices/exact-timer.ts': [1, 'time of an emulated device'],
   'main-node/http/delivery/deliver-stream.ts': [1, 'when a comment is sent, so that proxies see that the answer lives'],
   'main-node/http/delivery/deliver-body.ts': [2, 'when a newline is sent, for the same reason'],

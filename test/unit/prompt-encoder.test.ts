@@ -11,18 +11,20 @@ import fc from 'fast-check';
 import { type PromptRequest, promptTokenIds } from '../../engine/generation/prompt-encoder.js';
 
 import {
-  nextPrompt,
-  PROMPT_LIMIT_MS,
-  type PromptThread,
-  UNWANTED_PROMPT_LIMIT_MS,
-} from '../../engine/generation/prompt-lane.js';
+  type LaneAnswer,
+  type LaneQuestion,
+  nextWork,
+  UNWANTED_WORK_LIMIT_MS,
+} from '../../engine/threads/thread-lane.js';
 import {
   LANE_IDLE_MS,
   LANE_LENGTHS,
+  PROMPT_LIMIT_MS,
+  type PromptThread,
   startPromptThread,
   ThreadedPromptEncoder,
 } from '../../engine/generation/threaded-prompt-encoder.js';
-import type { PromptAnswer, PromptQuestion } from '../../engine/generation/prompt-thread.js';
+import type { ThreadPrompt } from '../../engine/generation/prompt-thread.js';
 
 import { packageRoot } from '../../shared/config/package-root.js';
 
@@ -111,16 +113,16 @@ describe('the thread that makes tokens of prompts', function () {
 
 /** A thread that answers when it is told to. */
 class ScriptedThread extends EventEmitter implements PromptThread {
-  readonly questions: PromptQuestion[] = [];
+  readonly questions: LaneQuestion<ThreadPrompt>[] = [];
   terminated = false;
 
-  postMessage(question: PromptQuestion): void {
+  postMessage(question: LaneQuestion<ThreadPrompt>): void {
     this.questions.push(question);
   }
 
   answer(tokenIds: number[]): void {
     const id = this.questions.at(-1)?.id ?? 0;
-    const answer: PromptAnswer = { id, kind: 'tokens', tokenIds: Uint32Array.from(tokenIds) };
+    const answer: LaneAnswer<Uint32Array> = { id, kind: 'done', result: Uint32Array.from(tokenIds) };
     this.emit('message', answer);
   }
 
@@ -153,7 +155,7 @@ describe('the prompts that wait for the thread', () => {
 
   const encode = (text: string, signal: AbortSignal = never): Promise<number[]> =>
     encoder.encode(textRequest(text), signal);
-  const asked = (): string[] => threads.flatMap(({ questions }) => questions.map(({ request }) => request.text));
+  const asked = (): string[] => threads.flatMap(({ questions }) => questions.map(({ request }) => request.asked.text));
 
   it('go one at a time, in order, and are bounded', async () => {
     const prompts = ['a', 'b', 'c'].map((text) => encode(text));
@@ -222,7 +224,7 @@ describe('the prompts that wait for the thread', () => {
     gone.abort();
     await unwanted;
     assert.equal(threads[0]?.terminated, false);
-    await clock.run(() => clock.nowMs >= UNWANTED_PROMPT_LIMIT_MS, { untilMs: UNWANTED_PROMPT_LIMIT_MS });
+    await clock.run(() => clock.nowMs >= UNWANTED_WORK_LIMIT_MS, { untilMs: UNWANTED_WORK_LIMIT_MS });
     assert.ok(threads[0]?.terminated);
     threads[1]?.answer([2]);
     assert.deepEqual(await second, [2]);
@@ -274,14 +276,14 @@ describe('the prompts that wait for the thread', () => {
       fc.property(
         fc.array(fc.record({ length: fc.nat(70_000), sinceMs: fc.nat(10_000) }), { minLength: 1 }),
         (waiting) => {
-          const next = waiting[nextPrompt(waiting, 10_000)];
+          const next = waiting[nextWork(waiting, 10_000)];
           const isBetter = (one: (typeof waiting)[number]): boolean =>
             next !== undefined && one.length < next.length && one.sinceMs <= next.sinceMs;
           assert.ok(!waiting.some(isBetter));
           // After the time that a megabyte takes, no newcomer goes before it.
           const old = { length: 999_999, sinceMs: 0 };
           const newcomers = waiting.map(({ length }) => ({ length, sinceMs: 20_000 }));
-          assert.equal(nextPrompt([...newcomers, old], 20_000), waiting.length);
+          assert.equal(nextWork([...newcomers, old], 20_000), waiting.length);
         },
       ),
     );

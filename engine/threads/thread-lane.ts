@@ -1,47 +1,64 @@
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/errors/registry.js';
 import { waitForPeer, type WaitRuntime } from '../../shared/runtime/peer-wait.js';
 import type { Timer } from '../../shared/runtime/runtime.js';
-import type { PromptRequest } from './prompt-encoder.js';
-import type { PromptAnswer, PromptQuestion } from './prompt-thread.js';
 
-/**
- * How long one prompt may take. The longest that pass the check of their bytes take some tens of seconds; what takes so much longer does
- * not end, and would hold up all prompts behind it.
- */
-export const PROMPT_LIMIT_MS = 300_000;
-/** How long a prompt that nobody wants any more may hold up others. A thread that is given up for it must read the tokenizer anew. */
-export const UNWANTED_PROMPT_LIMIT_MS = 2000;
+/** How long work that nobody wants any more may hold up other work. A thread that is given up for it must be started anew. */
+export const UNWANTED_WORK_LIMIT_MS = 2000;
+
+export interface LaneQuestion<Request> {
+  id: number;
+  request: Request;
+}
+
+export type LaneAnswer<Result> =
+  | { id: number; kind: 'done'; result: Result }
+  | { id: number; kind: 'error'; code: ErrorCode; message: string; field: string | null };
 
 /** What is used of a thread. */
-export interface PromptThread {
-  postMessage(question: PromptQuestion): void;
-  on(event: 'message', listener: (answer: PromptAnswer) => void): unknown;
+export interface LaneThread<Request, Result> {
+  postMessage(question: LaneQuestion<Request>): void;
+  on(event: 'message', listener: (answer: LaneAnswer<Result>) => void): unknown;
   on(event: 'error', listener: (error: Error) => void): unknown;
   on(event: 'exit', listener: () => void): unknown;
   terminate(): Promise<unknown>;
 }
 
-export interface PromptLaneOptions {
-  /** Starts a thread that has the tokenizer. */
-  startThread: () => PromptThread;
-  /** Prompts that may wait while another one is encoded. */
+/** What a lane says of its work. */
+export interface LaneWords {
+  /** "prompts wait to be made into tokens already" */
+  waiting: string;
+  /** "its prompt had become tokens" */
+  done: string;
+  /** "the thread that makes tokens of prompts" */
+  thread: string;
+  /** Of work that does not end. */
+  late: () => OdmoeError;
+}
+
+export interface ThreadLaneOptions<Request, Result> {
+  startThread: () => LaneThread<Request, Result>;
+  /** Requests that may wait while another one is worked on. */
   queueLimit: number;
+  /** How long one may take. What takes longer does not end, and would hold up all behind it. */
+  limitMs: number;
   runtime: WaitRuntime;
   /** How long the thread is kept when there is nothing to do; null: for good, and it is started at once. */
   idleMs: number | null;
+  words: LaneWords;
 }
 
-/** A prompt that waits. */
-export interface WaitingPrompt {
+/** Work that waits. */
+export interface WaitingWork {
   /** Characters of it. */
   length: number;
   sinceMs: number;
 }
 
-interface Job extends WaitingPrompt {
+interface Job<Request, Result> extends WaitingWork {
   id: number;
-  request: PromptRequest;
-  resolve(tokenIds: number[]): void;
+  request: Request;
+  resolve(result: Result): void;
   reject(error: OdmoeError): void;
 }
 
@@ -49,45 +66,45 @@ interface Job extends WaitingPrompt {
 const CHARACTERS_A_WAITED_MS = 50;
 
 /** The place of the one that is to be encoded next: the shortest, but that waiting makes it shorter. Of two that are alike the older one. */
-export function nextPrompt(waiting: readonly WaitingPrompt[], nowMs: number): number {
+export function nextWork(waiting: readonly WaitingWork[], nowMs: number): number {
   const costs = waiting.map(({ length, sinceMs }) => length - (nowMs - sinceMs) * CHARACTERS_A_WAITED_MS);
   return costs.indexOf(Math.min(...costs));
 }
 
-/** Encodes prompts in one thread, one after another. A thread that dies is replaced when the next prompt comes. */
-export class PromptLane {
-  private readonly waiting: Job[] = [];
-  private current: { job: Job; timer: Timer } | null = null;
-  private thread: PromptThread | null = null;
+/** Has work done in one thread, one request after another. A thread that dies is replaced when the next request comes. */
+export class ThreadLane<Request, Result> {
+  private readonly waiting: Job<Request, Result>[] = [];
+  private current: { job: Job<Request, Result>; timer: Timer } | null = null;
+  private thread: LaneThread<Request, Result> | null = null;
   private idleTimer: Timer | null = null;
   private nextId = 1;
   private closed = false;
 
-  constructor(private readonly options: PromptLaneOptions) {
-    // The tokenizer is read while the model is.
+  constructor(private readonly options: ThreadLaneOptions<Request, Result>) {
     if (options.idleMs === null) this.thread = this.start();
   }
 
-  /** Rejects with CANCELLED, QUEUE_FULL, TIMEOUT, what the tokenizer throws, and INTERNAL when the thread dies. */
-  encode(request: PromptRequest, length: number, signal: AbortSignal): Promise<number[]> {
+  /** Rejects with CANCELLED, QUEUE_FULL, NO_MAIN, what the thread answers, what is late, and INTERNAL when the thread dies. */
+  async run(request: Request, length: number, signal: AbortSignal): Promise<Result> {
+    const { queueLimit, words } = this.options;
+    if (signal.aborted) throw cancelled(words);
     if (this.closed) throw stopped();
-    const { queueLimit } = this.options;
     if (this.waiting.length >= queueLimit) {
-      throw new OdmoeError('QUEUE_FULL', `${queueLimit} prompts wait to be made into tokens already: ask again later`);
+      throw new OdmoeError('QUEUE_FULL', `${queueLimit} ${words.waiting}: ask again later`);
     }
-    return new Promise<number[]>((resolve, reject) => {
+    return new Promise<Result>((resolve, reject) => {
       const giveUp = (): void => {
         this.leave(job);
-        job.reject(cancelled());
+        job.reject(cancelled(words));
       };
-      const job: Job = {
+      const job: Job<Request, Result> = {
         id: this.nextId++,
         request,
         length,
         sinceMs: this.options.runtime.nowMs(),
-        resolve: (tokenIds) => {
+        resolve: (result) => {
           signal.removeEventListener('abort', giveUp);
-          resolve(tokenIds);
+          resolve(result);
         },
         reject: (error) => {
           signal.removeEventListener('abort', giveUp);
@@ -111,10 +128,10 @@ export class PromptLane {
   }
 
   /** One that the thread works on may end there, where it does so soon; its answer is dropped. */
-  private leave(job: Job): void {
+  private leave(job: Job<Request, Result>): void {
     if (this.current?.job === job) {
       this.current.timer.cancel();
-      this.current.timer = waitForPeer(this.options.runtime, UNWANTED_PROMPT_LIMIT_MS, () => this.giveUpThread());
+      this.current.timer = waitForPeer(this.options.runtime, UNWANTED_WORK_LIMIT_MS, () => this.giveUpThread());
     }
     const place = this.waiting.indexOf(job);
     if (place >= 0) this.waiting.splice(place, 1);
@@ -123,20 +140,20 @@ export class PromptLane {
   private pump(): void {
     if (this.closed || this.current !== null) return;
     const { runtime } = this.options;
-    const [job] = this.waiting.splice(Math.max(0, nextPrompt(this.waiting, runtime.nowMs())), 1);
+    const [job] = this.waiting.splice(Math.max(0, nextWork(this.waiting, runtime.nowMs())), 1);
     if (job === undefined) {
       this.rest();
       return;
     }
     this.idleTimer?.cancel();
     this.idleTimer = null;
-    const timer = waitForPeer(runtime, PROMPT_LIMIT_MS, () => this.giveUpThread());
+    const timer = waitForPeer(runtime, this.options.limitMs, () => this.giveUpThread());
     this.current = { job, timer };
     this.thread ??= this.start();
-    this.thread.postMessage({ id: job.id, request: job.request, wallMs: runtime.wallMs() });
+    this.thread.postMessage({ id: job.id, request: job.request });
   }
 
-  /** A thread without work goes after a while, and its tokenizer with it. */
+  /** A thread without work goes after a while, and what it holds with it. */
   private rest(): void {
     const { idleMs, runtime } = this.options;
     if (idleMs === null || this.thread === null) return;
@@ -147,7 +164,7 @@ export class PromptLane {
     });
   }
 
-  private start(): PromptThread {
+  private start(): LaneThread<Request, Result> {
     const thread = this.options.startThread();
     thread.on('message', (answer) => this.answered(answer));
     let reason = 'it ended by itself';
@@ -156,37 +173,34 @@ export class PromptLane {
     return thread;
   }
 
-  private answered(answer: PromptAnswer): void {
+  private answered(answer: LaneAnswer<Result>): void {
     if (this.current?.job.id !== answer.id) return;
     const { job, timer } = this.current;
     timer.cancel();
     this.current = null;
-    if (answer.kind === 'tokens') job.resolve([...answer.tokenIds]);
+    if (answer.kind === 'done') job.resolve(answer.result);
     else job.reject(new OdmoeError(answer.code, answer.message, answer.field === null ? {} : { field: answer.field }));
     this.pump();
   }
 
-  private ended(thread: PromptThread, reason: string): void {
+  private ended(thread: LaneThread<Request, Result>, reason: string): void {
     if (this.thread !== thread) return;
     this.thread = null;
-    this.failCurrent(
-      new OdmoeError('INTERNAL', `the thread that makes tokens of prompts has ended (${reason}); ask again`),
-    );
+    const { words } = this.options;
+    this.failCurrent(new OdmoeError('INTERNAL', `${words.thread} has ended (${reason}); ask again`));
     this.pump();
   }
 
   private giveUpThread(): void {
     this.dropThread();
-    this.failCurrent(
-      new OdmoeError('TIMEOUT', `the prompt had not become tokens after ${PROMPT_LIMIT_MS / 1000} s; shorten it`),
-    );
+    this.failCurrent(this.options.words.late());
     this.pump();
   }
 
   private dropThread(): void {
     const { thread } = this;
     this.thread = null;
-    // Its end is nobody's concern any more; the next prompt starts another.
+    // Its end is nobody's concern any more; the next request starts another.
     thread?.terminate().catch(() => undefined);
   }
 
@@ -199,8 +213,8 @@ export class PromptLane {
   }
 }
 
-export function cancelled(): OdmoeError {
-  return new OdmoeError('CANCELLED', 'the request was cancelled before its prompt had become tokens');
+function cancelled({ done }: LaneWords): OdmoeError {
+  return new OdmoeError('CANCELLED', `the request was cancelled before ${done}`);
 }
 
 function stopped(): OdmoeError {

@@ -1,0 +1,23 @@
+import { parentPort } from 'node:worker_threads';
+import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { LaneAnswer, LaneQuestion } from './thread-lane.js';
+
+/** What a thread of a lane does: answers one question after another. `transferOf`: memory of a result that the asker gets without a copy. */
+export function answerQuestions<Request, Result>(
+  answer: (request: Request) => Promise<Result>,
+  transferOf: (result: Result) => readonly ArrayBuffer[] = () => [],
+): void {
+  const answered = async ({ id, request }: LaneQuestion<Request>): Promise<LaneAnswer<Result>> => {
+    try {
+      return { id, kind: 'done', result: await answer(request) };
+    } catch (thrown) {
+      const { code, message, field } = toOdmoeError(thrown);
+      return { id, kind: 'error', code, message, field };
+    }
+  };
+  parentPort?.on('message', (question: LaneQuestion<Request>) => {
+    void answered(question).then((told) => {
+      parentPort?.postMessage(told, told.kind === 'done' ? [...transferOf(told.result)] : []);
+    });
+  });
+}
