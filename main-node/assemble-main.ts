@@ -257,6 +257,7 @@ export function assemble(
     engine,
     tokenizer: loaded.tokenizer,
     prompts: loaded.prompts,
+    formats: loaded.formats,
     eosTokenIds: loaded.source.eosTokenIds,
     limits: settings.main,
     firstSequence: epoch,

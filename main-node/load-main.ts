@@ -1,6 +1,7 @@
 import type { NodeEnvironment } from '../engine/environment/node-environment.js';
 import { fillNodeDevice } from '../engine/devices/open-node-device.js';
 import { SharedDevice } from '../engine/devices/shared-device.js';
+import type { FormatCompiler } from '../engine/sampling/format-compiler.js';
 import type { PromptEncoder } from '../engine/generation/prompt-encoder.js';
 import { residentFormat, wouldRound } from '../engine/loading/choose-resident.js';
 import { loadDenseWeights } from '../engine/loading/load-weights.js';
@@ -20,6 +21,8 @@ export interface LoadedMain {
   source: Pack;
   tokenizer: Tokenizer | null;
   prompts: PromptEncoder;
+  /** null: output formats are compiled where they are asked for. */
+  formats: FormatCompiler | null;
   device: Device;
   /** The same, for who else is to use it. */
   sharedDevice: SharedDevice;
@@ -44,10 +47,11 @@ export async function loadMain(
   const { maxActiveSequences, maxQueuedRequests } = settings.main;
   const queueLimit = mostActiveSequences(maxActiveSequences) + maxQueuedRequests;
   const prompts = environment.openPrompts({ directory: source.directory, tokenizer, queueLimit });
+  const formats = environment.openFormats(queueLimit);
   try {
-    return await loadDevice(settings, environment, { source, tokenizer, prompts }, log, abandoned);
+    return await loadDevice(settings, environment, { source, tokenizer, prompts, formats }, log, abandoned);
   } catch (thrown) {
-    await prompts.close();
+    await Promise.all([prompts.close(), formats?.close()]);
     throw thrown;
   }
 }
@@ -64,7 +68,7 @@ function requireExact({ name, shippedFormat }: Pack, resident: Resident | null):
 function loadDevice(
   settings: NodeSettings,
   environment: NodeEnvironment,
-  opened: Pick<LoadedMain, 'source' | 'tokenizer' | 'prompts'>,
+  opened: Pick<LoadedMain, 'source' | 'tokenizer' | 'prompts' | 'formats'>,
   log: Logger,
   abandoned: AbortSignal,
 ): Promise<LoadedMain> {
@@ -97,8 +101,8 @@ function loadDevice(
   });
 }
 
-export async function disposeLoaded({ prompts, model, device }: LoadedMain): Promise<void> {
-  await prompts.close();
+export async function disposeLoaded({ prompts, formats, model, device }: LoadedMain): Promise<void> {
+  await Promise.all([prompts.close(), formats?.close()]);
   model.dispose();
   device.dispose();
 }

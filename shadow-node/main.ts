@@ -3,6 +3,7 @@ import { fileURLToPath } from 'node:url';
 import { fillNodeDevice } from '../engine/devices/open-node-device.js';
 import { realEnvironment, type NodeEnvironment } from '../engine/environment/node-environment.js';
 import { PackShare } from '../packs/fetching/pack-share.js';
+import type { FormatCompiler } from '../engine/sampling/format-compiler.js';
 import { OutputFormats } from '../engine/sampling/output-formats.js';
 import { exitWithParent, requireAddon, type Device, type Model, type Pass } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
@@ -15,7 +16,7 @@ import type { Pack } from '../packs/format/open-pack.js';
 import type { NodeIdentity } from '../shared/rpc/messages.js';
 import { openTokenizer } from '../shared/tokenizer/load-tokenizer.js';
 import { keptLimitsFor, NOTHING_KEPT } from './predictor/kept-sequences.js';
-import { Predictor } from './predictor/predictor.js';
+import { MAX_SEQUENCES, Predictor } from './predictor/predictor.js';
 import { loadShadowModel, SHADOW_PASS_ROWS } from './predictor/shadow-model.js';
 import { ShadowService } from './rpc/shadow-service.js';
 import { shadowStatus } from './rpc/shadow-status.js';
@@ -29,6 +30,8 @@ interface LoadedShadow {
   model: Model;
   pass: Pass;
   formats: OutputFormats;
+  /** Of the formats; null: they are compiled where they are asked for. */
+  compiler: FormatCompiler | null;
   environment: NodeEnvironment;
   dispose(): void;
 }
@@ -70,7 +73,8 @@ async function loadShadow(
 ): Promise<LoadedShadow> {
   const source = await environment.openPack(settings.modelPath);
   const tokenizer = await environment.runtime.outside(() => openTokenizer(source.directory));
-  const formats = new OutputFormats(tokenizer, source.shape.vocabSize, source.eosTokenIds);
+  const compiler = environment.openFormats(MAX_SEQUENCES);
+  const formats = new OutputFormats(tokenizer, source.shape.vocabSize, source.eosTokenIds, compiler);
   formats.prepare();
   const { precision, quantize } = settings.shadow;
   return fillNodeDevice(environment, settings, log, async ({ device, reason: deviceReason }) => {
@@ -84,7 +88,7 @@ async function loadShadow(
       device.dispose();
     };
     const weightBytes = usedBytes - contextBytes;
-    return { source, device, deviceReason, weightBytes, model, pass, formats, environment, dispose };
+    return { source, device, deviceReason, weightBytes, model, pass, formats, compiler, environment, dispose };
   });
 }
 
@@ -124,7 +128,7 @@ async function serveShadow(
   const joining = startJoining(settings, loaded.environment, { identity, service }, log);
   let stopping: Promise<void> | null = null;
   const stop = async (): Promise<void> => {
-    await Promise.all([joining?.stop(), advertisement.stop(), service.stop()]);
+    await Promise.all([joining?.stop(), advertisement.stop(), service.stop(), loaded.compiler?.close()]);
     await server.stop();
     loaded.dispose();
   };

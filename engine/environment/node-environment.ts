@@ -12,6 +12,7 @@ import type { Logger } from '../../shared/log/logger.js';
 import type { MessageWatch } from '../../shared/rpc/in-process-streams.js';
 import { InlinePromptEncoder, type PromptEncoder } from '../generation/prompt-encoder.js';
 import { startPromptThread, ThreadedPromptEncoder } from '../generation/threaded-prompt-encoder.js';
+import { type FormatCompiler, startFormatThread, ThreadedFormatCompiler } from '../sampling/format-compiler.js';
 import { openServedPack } from '../../packs/open-served-pack.js';
 import { type Discovery, multicastDiscovery } from '../../shared/discovery/discovery.js';
 import { networkPaceOf } from '../../shared/emulation/network-pace.js';
@@ -32,6 +33,8 @@ export interface NodeEnvironment {
   openPack(directory: string | null): Promise<Pack>;
   /** Makes tokens of prompts. */
   openPrompts(wanted: PromptsWanted): PromptEncoder;
+  /** Compiles output formats, of which so many may wait; null: they are compiled where they are asked for. */
+  openFormats(queueLimit: number): FormatCompiler | null;
   /** Makes what HTTP clients reach; null: there are none. */
   readonly createHttpServer: CreateHttpServer | null;
   /** Runs experts in main's own process (main.experts); null: nobody has handed in what does. */
@@ -86,6 +89,7 @@ export function realEnvironment(
       if (tokenizer === null) return new InlinePromptEncoder(tokenizer, runtime);
       return new ThreadedPromptEncoder({ startThread: () => startPromptThread(directory), queueLimit, runtime });
     },
+    openFormats: (queueLimit) => new ThreadedFormatCompiler({ startThread: startFormatThread, queueLimit, runtime }),
     createHttpServer: createServer,
     ownWorker: startOwnWorker === null ? null : { start: startOwnWorker, watch: null },
     dataDirectory: dataDirectory(process.env),

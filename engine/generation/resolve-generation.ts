@@ -43,8 +43,8 @@ export async function resolveGeneration(
   requireTextToStopAt(request.stop, tokenizer);
   const sampling = resolveSampling(request.sampling, chooseSeed);
   requireBiasInVocabulary(sampling.logitBias, limits.vocabSize);
-  const constraint = formats.constraintOf(sampling.outputFormat);
   if (tokenizer !== null) requireEncodable(request, tokenizer, limits.maxPositions);
+  const constraint = await formats.constraintOf(sampling.outputFormat, signal);
   const promptIds = await prompts.encode(request, signal);
   requireInVocabulary(promptIds, limits.vocabSize);
   const room = roomForAnswer(promptIds.length, limits.maxPositions, request.maxTokens === 0 ? 0 : 1);

@@ -2,6 +2,7 @@ import { setMaxListeners } from 'node:events';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
 import { mostActiveSequences } from '../../shared/config/setting-limits.js';
 import { generateTokens, type GenerationOutcome } from '../../engine/generation/generate-tokens.js';
+import type { FormatCompiler } from '../../engine/sampling/format-compiler.js';
 import { OutputFormats } from '../../engine/sampling/output-formats.js';
 import { type ResolvedGeneration, resolveGeneration } from '../../engine/generation/resolve-generation.js';
 import { type PromptEncoder, type PromptRequest, requireEncodable } from '../../engine/generation/prompt-encoder.js';
@@ -25,6 +26,8 @@ export interface InferenceOptions {
   /** null: the model has none; prompts then come as token ids. */
   tokenizer: Tokenizer | null;
   prompts: PromptEncoder;
+  /** null: output formats are compiled where they are asked for. */
+  formats: FormatCompiler | null;
   eosTokenIds: readonly number[];
   limits: NodeSettings['main'];
   /** Sequence ids start above this, so that those of a restarted main are new. */
@@ -64,7 +67,7 @@ export class InferenceService {
     );
     this.nextSequence = options.firstSequence;
     const { tokenizer, engine, eosTokenIds } = options;
-    this.formats = new OutputFormats(tokenizer, engine.shape.vocabSize, eosTokenIds);
+    this.formats = new OutputFormats(tokenizer, engine.shape.vocabSize, eosTokenIds, options.formats);
     this.formats.prepare();
   }
 

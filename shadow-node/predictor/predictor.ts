@@ -210,6 +210,9 @@ export class Predictor {
         onRestart: (position) => {
           if (open()) this.events.onRestart(id, position);
         },
+        onFailure: (error) => {
+          if (open()) this.fail(id, error);
+        },
       },
       this.formats,
     );

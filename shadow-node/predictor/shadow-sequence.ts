@@ -2,6 +2,8 @@ import type { Model, Sequence } from '../../native/index.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { AlignRows, BeginSequence, DraftToken } from '../../shared/rpc/messages.js';
 import { type FormatSource, NO_FORMATS } from '../../engine/sampling/output-formats.js';
+import type { OutputConstraint } from '../../shared/output-format/output-constraint.js';
+import { type OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import { TokenSampler } from '../../engine/sampling/token-sampler.js';
 import { requireSampling } from '../../shared/rpc/sampling-validation.js';
 import { resolveSampling } from '../../shared/sampling/sampling-options.js';
@@ -38,6 +40,8 @@ export interface SequenceEvents {
   onDraft?(draft: Draft): void;
   /** What was predicted and drafted of passes and positions from `position` on is void. */
   onRestart?(position: number): void;
+  /** It can go on no more. */
+  onFailure?(error: OdmoeError): void;
 }
 
 /** What a sequence has taken over from main so far, and how many positions it has predicted. */
@@ -65,7 +69,9 @@ export class ShadowSequence {
   private readonly shape: ModelShape;
   private sequence: Sequence;
   private readonly periods: AlignmentPeriods;
-  private readonly sampler: TokenSampler;
+  /** null: its output format is being compiled, and nothing is guessed so long. */
+  private sampler: TokenSampler | null = null;
+  private readonly over = new AbortController();
   private readonly rows: RowAlignment;
   private readonly predictions: PassPredictions;
   private readonly mainTokens: number[];
@@ -97,7 +103,7 @@ export class ShadowSequence {
     checkStart(start, shape);
     this.shape = shape;
     this.periods = { token: start.alignTokenPeriod, keyValue: start.alignKvPeriod };
-    this.sampler = samplerOf(start, formats);
+    this.makeSampler(formats);
     this.mainTokens = [...start.tokenIds];
     this.prefillTokens = start.tokenIds.length;
     this.outlook = firstOutlook(start.tokenIds.length);
@@ -193,6 +199,7 @@ export class ShadowSequence {
   handOver(): RanSequence {
     this.writeRows(this.ranTokens.length);
     this.disposed = true;
+    this.over.abort();
     return this.ran;
   }
 
@@ -232,7 +239,7 @@ export class ShadowSequence {
     if (this.running === null || this.running.cancelled) return;
     const { step, branch } = this.running;
     const rows = step.tokenIds.length;
-    this.ownToken = this.sampler.sampleIfAny(logits, this.ranTokens);
+    this.ownToken = this.sampler?.sampleIfAny(logits, this.ranTokens) ?? null;
     if (step.kind === 'iterate') this.tellDraft(step.position + rows, branch, takenUs / rows);
   }
 
@@ -262,7 +269,28 @@ export class ShadowSequence {
   dispose(): void {
     if (this.disposed) return;
     this.disposed = true;
+    this.over.abort();
     this.sequence.dispose();
+  }
+
+  private makeSampler(formats: FormatSource): void {
+    const { sampling: given, promptTokens, maxPositions } = this.start;
+    if (given !== null) requireSampling(given);
+    const sampling = resolveSampling(given, () => 0);
+    const { signal } = this.over;
+    const constraint = formats.constraintOf(sampling.outputFormat, signal);
+    const samplerOf = (ready: OutputConstraint | null): TokenSampler =>
+      new TokenSampler({ sampling, promptTokens, maxPositions, constraint: ready });
+    if (!(constraint instanceof Promise)) {
+      this.sampler = samplerOf(constraint);
+      return;
+    }
+    constraint.then(
+      (ready) => (this.sampler = samplerOf(ready)),
+      (thrown: unknown) => {
+        if (!signal.aborted) this.events.onFailure?.(toOdmoeError(thrown));
+      },
+    );
   }
 
   private writeRows(below: number): void {
@@ -339,18 +367,4 @@ export class ShadowSequence {
       optimistic: this.start.optimistic,
     };
   }
-}
-
-function samplerOf(
-  { sampling: given, promptTokens, maxPositions }: SequenceStart,
-  formats: FormatSource,
-): TokenSampler {
-  if (given !== null) requireSampling(given);
-  const sampling = resolveSampling(given, () => 0);
-  return new TokenSampler({
-    sampling,
-    promptTokens,
-    maxPositions,
-    constraint: formats.constraintOf(sampling.outputFormat),
-  });
 }

@@ -3,31 +3,48 @@ import { compileFormat, formatKey } from './format-grammar.js';
 import { TokenVocabulary, type CompiledFormat } from './format-vocabulary.js';
 import type { FormatVocabulary, OutputConstraint } from './output-constraint.js';
 import type { OutputFormat } from './output-format.js';
+import type { CompiledGrammar } from './packed-grammar.js';
 import { shortestTexts } from './shortest-texts.js';
 import { TextAutomaton, type AutomatonState } from './text-automaton.js';
 import { stateAfterToken, tokensAllowed } from './token-masks.js';
 
 /**
  * A constraint over a vocabulary of `formatVocabulary`. A text that is whole when the room is used up is whole: the end token is not counted, and
- * an answer that is closed ends by itself. Throws REQUEST_INVALID for a format that is none, or that the vocabulary cannot write.
+ * an answer that is closed ends by itself. `grammar`: the format's, over the vocabulary's single bytes; null: it is compiled here, unless it is
+ * kept. Throws REQUEST_INVALID for a format that is none, or that the vocabulary cannot write.
  */
 export function createOutputConstraint(
   format: OutputFormat,
   vocabulary: FormatVocabulary,
   endTokenIds: readonly number[],
+  grammar: CompiledGrammar | null = null,
 ): OutputConstraint {
   if (!(vocabulary instanceof TokenVocabulary)) throw new TypeError('a vocabulary that formatVocabulary has not made');
-  const key = `${endTokenIds.join(' ')} ${formatKey(format)}`;
-  return new AnswerConstraint(vocabulary.compiledFormat(key, () => compiledFor(format, vocabulary, endTokenIds)));
+  const compile = (): CompiledFormat =>
+    compiledFor(grammar ?? grammarHere(format, vocabulary), vocabulary, endTokenIds);
+  return new AnswerConstraint(vocabulary.compiledFormat(keyOf(format, endTokenIds), compile));
+}
+
+/** Whether a constraint of it takes no work. */
+export function isCompiled(format: OutputFormat, vocabulary: TokenVocabulary, endTokenIds: readonly number[]): boolean {
+  return vocabulary.hasCompiled(keyOf(format, endTokenIds));
+}
+
+function keyOf(format: OutputFormat, endTokenIds: readonly number[]): string {
+  return `${endTokenIds.join(' ')} ${formatKey(format)}`;
+}
+
+function grammarHere(format: OutputFormat, { singleBytes }: TokenVocabulary): CompiledGrammar {
+  const { root, nodes } = compileFormat(format);
+  return { root, shortest: shortestTexts(nodes, singleBytes) };
 }
 
 function compiledFor(
-  format: OutputFormat,
+  { root, shortest }: CompiledGrammar,
   vocabulary: TokenVocabulary,
   endTokenIds: readonly number[],
 ): CompiledFormat {
-  const { root, nodes } = compileFormat(format);
-  const automaton = new TextAutomaton(root, shortestTexts(nodes, vocabulary.singleBytes));
+  const automaton = new TextAutomaton(root, shortest);
   if (automaton.start === null) {
     throw formatInvalid(
       "the model's vocabulary has no tokens for the bytes that the output format needs; change the format",

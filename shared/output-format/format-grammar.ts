@@ -42,7 +42,7 @@ function partKey(part: OutputPart): string {
 
 /** Throws as checkOutputFormat. */
 export function compileFormat(format: OutputFormat): FormatGrammar {
-  requireBounds(format);
+  requireFormatBounds(format);
   const key = formatKey(format);
   const grammar = kept.get(key) ?? grammarOf(format);
   kept.delete(key);
@@ -84,7 +84,8 @@ function grammarOf(format: OutputFormat): FormatGrammar {
   return { root, nodes: builder.nodes };
 }
 
-function requireBounds({ alternatives }: OutputFormat): void {
+/** What can be said at once of a format; the rest is found out where it is compiled. Throws REQUEST_INVALID. */
+export function requireFormatBounds({ alternatives }: OutputFormat): void {
   if (alternatives.length === 0) throw formatInvalid('the output format has no alternatives; give one at least');
   if (alternatives.length > ALTERNATIVES_LIMIT)
     throw tooLarge(`the output format has over ${ALTERNATIVES_LIMIT} alternatives`);

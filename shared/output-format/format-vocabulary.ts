@@ -72,6 +72,10 @@ export class TokenVocabulary implements FormatVocabulary {
     return found;
   }
 
+  hasCompiled(key: string): boolean {
+    return this.compiled.has(key);
+  }
+
   /** The mask of a state, likewise. */
   maskOf(state: AutomatonState, find: () => TokenMask): TokenMask {
     const found = this.masks.get(state) ?? find();

@@ -1,5 +1,5 @@
 import { OdmoeError } from '../errors/odmoe-error.js';
-import { checkOutputFormat } from '../output-format/format-grammar.js';
+import { requireFormatBounds } from '../output-format/format-grammar.js';
 import type { OutputFormat } from '../output-format/output-format.js';
 import {
   ANSWER_PENALTY_RANGE,
@@ -19,7 +19,7 @@ import {
 
 /**
  * Sampling as a client or main tells it, whatever the model: numbers in their ranges (0 turns top_k, top_p, min_p and the penalties off),
- * one bias a token, a format that some text has. Throws REQUEST_INVALID naming the field.
+ * one bias a token, a format within bounds (whether some text has it is found out where it is compiled). Throws REQUEST_INVALID naming the field.
  */
 export function requireSampling({ seed, logitBias = [], outputFormat = null, ...sampling }: SamplingMessage): void {
   requireRange('temperature', sampling.temperature, TEMPERATURE_RANGE);
@@ -54,7 +54,7 @@ function requireFormat(format: OutputFormat): void {
   if (parts.some(({ kind }) => kind === undefined)) {
     throw invalid('output_format', 'a part of the output format holds nothing; leave it out');
   }
-  checkOutputFormat(format);
+  requireFormatBounds(format);
 }
 
 function requireRange(name: string, value: number, range: NumberRange): void {

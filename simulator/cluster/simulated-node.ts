@@ -166,6 +166,7 @@ export class SimulatedNode {
       devices: world.devices(runtime),
       openPack: (directory) => world.openPack(directory, runtime),
       openPrompts: ({ tokenizer }) => new InlinePromptEncoder(tokenizer, runtime),
+      openFormats: () => null,
       createHttpServer: null,
       ...{ measureReads: null, chooseResident: null },
       ownWorker: { start: startWorker, watch: (...said) => this.watchOwnWorker(...said) },

@@ -19,7 +19,14 @@ function waitingService(): { service: InferenceService; reject: (error: Error) =
   const prompts: PromptEncoder = { encode: () => held, close: () => Promise.resolve() };
   const shape = { vocabSize: 10, maxPositions: 20 };
   const service = new InferenceService({
-    ...{ engine: { shape } as unknown as ClusterEngine, tokenizer: null, prompts, eosTokenIds: [], firstSequence: 1 },
+    ...{
+      engine: { shape } as unknown as ClusterEngine,
+      tokenizer: null,
+      prompts,
+      formats: null,
+      eosTokenIds: [],
+      firstSequence: 1,
+    },
     limits: { maxActiveSequences: 1, maxQueuedRequests: 1, maxContextPositions: 0 } as never,
     ...{
       nodeStatuses: () => [],

@@ -250,6 +250,34 @@ describe('shadow drafts', () => {
     predictor.end(1);
   });
 
+  it('guesses nothing while the output format is being compiled, and goes on as soon as it is', async () => {
+    const only = Uint8Array.from({ length: SHAPE.vocabSize }, (_, id) => Number(id === 21));
+    const constraint = { allowed: () => only, isClosed: () => false };
+    let compiled: (ready: typeof constraint) => void = () => undefined;
+    let refused: (error: Error) => void = () => undefined;
+    const constraintOf = () =>
+      new Promise<typeof constraint>((resolve, reject) => ([compiled, refused] = [resolve, reject]));
+    const { predictor, told, draftsOf, announce, failures } = createPredictor({ constraintOf });
+    const begun = { optimistic: true, promptTokens: 3, maxPositions: 12 };
+    predictor.begin(begin(1, begun));
+    await announce(3, 5);
+    assert.ok(told.length > 0, 'experts are predicted meanwhile');
+    assert.deepEqual(draftsOf(), []);
+    compiled(constraint);
+    await announce(4, 9);
+    assert.equal(draftsOf()[0]?.[1], 21);
+    predictor.end(1);
+    predictor.begin(begin(2, begun));
+    refused(new OdmoeError('REQUEST_INVALID', 'no such format'));
+    await settled();
+    assert.deepEqual(failures, ['2: no such format']);
+    predictor.begin(begin(3, begun));
+    predictor.end(3);
+    refused(new OdmoeError('CANCELLED', 'nobody waits'));
+    await settled();
+    assert.equal(failures.length, 1, 'one that has ended fails no more');
+  });
+
   it('without optimism and drafts guesses nothing', async () => {
     const { predictor, drafts, announce } = createPredictor();
     predictor.begin(begin(1));

@@ -2,7 +2,8 @@
 
 /** What a value, or the rest of a list or object, may begin with. */
 const LITERAL = /(?:true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?)(?![\w.+-])/y;
-const ESCAPE = /\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})/y;
+const ESCAPE = /\\u[0-9a-fA-F]{4}/y;
+const SHORT_ESCAPES: ReadonlySet<number> = new Set([...'"\\/bfnrt'].map((letter) => letter.charCodeAt(0)));
 const QUOTE_CODE = 0x22;
 const BACKSLASH_CODE = 0x5c;
 const FIRST_PLAIN_CODE = 0x20;
@@ -62,6 +63,10 @@ function endOfString(text: string, start: number): number {
     const code = text.charCodeAt(at);
     if (code === QUOTE_CODE || code < FIRST_PLAIN_CODE) return at;
     if (code !== BACKSLASH_CODE) continue;
+    if (SHORT_ESCAPES.has(text.charCodeAt(at + 1))) {
+      at += 1;
+      continue;
+    }
     ESCAPE.lastIndex = at;
     if (!ESCAPE.test(text)) return at;
     at = ESCAPE.lastIndex - 1;

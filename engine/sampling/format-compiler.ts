@@ -1,0 +1,91 @@
+import { Worker } from 'node:worker_threads';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { FORMAT_FIELD } from '../../shared/output-format/format-limits.js';
+import type { OutputFormat } from '../../shared/output-format/output-format.js';
+import { type CompiledGrammar, type PackedGrammar, unpackGrammar } from '../../shared/output-format/packed-grammar.js';
+import type { Runtime } from '../../shared/runtime/runtime.js';
+import { type LaneThread, type LaneWords, ThreadLane } from '../threads/thread-lane.js';
+
+/** Compiles output formats away from whoever asks. */
+export interface FormatCompiler {
+  /**
+   * `singleBytes`: of each byte 1 where a token is this byte alone. Rejects with REQUEST_INVALID for a format that is none, and what the
+   * implementation names.
+   */
+  compile(format: OutputFormat, singleBytes: Uint8Array, signal: AbortSignal): Promise<CompiledGrammar>;
+  /** Idempotent. */
+  close(): Promise<void>;
+}
+
+/** What a thread is asked. */
+export interface FormatQuestion {
+  format: OutputFormat;
+  singleBytes: Uint8Array;
+}
+
+export type FormatThread = LaneThread<FormatQuestion, PackedGrammar>;
+
+/** How long one format may take: those within the limits of format-limits.ts take a few seconds at the most. */
+export const FORMAT_LIMIT_MS = 30_000;
+/** How long a thread is kept that nobody asks. */
+export const FORMAT_IDLE_MS = 120_000;
+const HEAP_LIMIT_MIB = 1024;
+
+const WORDS: LaneWords = {
+  waiting: 'output formats wait to be compiled already',
+  done: 'its output format was compiled',
+  thread: 'the thread that compiles output formats',
+  late: () =>
+    new OdmoeError(
+      'REQUEST_INVALID',
+      `the output format takes over ${FORMAT_LIMIT_MS / 1000} s to be compiled; make it smaller`,
+      {
+        field: FORMAT_FIELD,
+      },
+    ),
+};
+
+export interface ThreadedFormatCompilerOptions {
+  startThread: () => FormatThread;
+  /** Formats that may wait while another one is compiled. */
+  queueLimit: number;
+  runtime: Pick<Runtime, 'after' | 'nowMs' | 'nextTurn'>;
+}
+
+export function startFormatThread(): FormatThread {
+  return new Worker(new URL('./format-thread.js', import.meta.url), {
+    execArgv: [],
+    resourceLimits: { maxOldGenerationSizeMb: HEAP_LIMIT_MIB },
+  });
+}
+
+/** Compiles in a thread, which runs while there are formats. Also rejects with QUEUE_FULL, CANCELLED, NO_MAIN, and INTERNAL when the thread dies. */
+export class ThreadedFormatCompiler implements FormatCompiler {
+  private readonly lane: ThreadLane<FormatQuestion, PackedGrammar>;
+
+  constructor(private readonly options: ThreadedFormatCompilerOptions) {
+    const { startThread, queueLimit, runtime } = options;
+    const bounds = { queueLimit, limitMs: FORMAT_LIMIT_MS, idleMs: FORMAT_IDLE_MS };
+    this.lane = new ThreadLane({ startThread, runtime, words: WORDS, ...bounds });
+  }
+
+  async compile(format: OutputFormat, singleBytes: Uint8Array, signal: AbortSignal): Promise<CompiledGrammar> {
+    const unpacking = unpackGrammar(await this.lane.run({ format, singleBytes }, lengthOf(format), signal));
+    let step = unpacking.next();
+    for (; step.done !== true; step = unpacking.next()) {
+      await new Promise<void>((resolve) => {
+        this.options.runtime.nextTurn(resolve);
+      });
+    }
+    return step.value;
+  }
+
+  close(): Promise<void> {
+    return this.lane.close();
+  }
+}
+
+/** Characters of it, more or less. */
+function lengthOf({ alternatives }: OutputFormat): number {
+  return alternatives.reduce((sum, { parts }) => sum + JSON.stringify(parts).length, 0);
+}
