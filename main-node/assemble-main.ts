@@ -255,10 +255,8 @@ export function assemble(
   const metrics = new MainMetrics();
   const inference = new InferenceService({
     engine,
-    tokenizer: loaded.tokenizer,
-    prompts: loaded.prompts,
-    formats: loaded.formats,
-    eosTokenIds: loaded.source.eosTokenIds,
+    ...{ tokenizer: loaded.tokenizer, eosTokenIds: loaded.source.eosTokenIds },
+    ...{ prompts: loaded.prompts, formats: loaded.formats },
     limits: settings.main,
     firstSequence: epoch,
     nodeStatuses: statuses,
