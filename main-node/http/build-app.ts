@@ -9,7 +9,7 @@ import { registerHealth } from './health-routes.js';
 import { registerMetrics } from './metrics-routes.js';
 import { allowedMethods, type RegisteredRoute } from './requests/allowed-methods.js';
 import { BODY_LIMITS } from './requests/body-limits.js';
-import { readBody } from './requests/read-body.js';
+import { BodyReader } from './requests/read-body.js';
 import { keepAccounts } from './requests/request-account.js';
 import { requestIdOf } from './requests/request-id.js';
 
@@ -72,8 +72,9 @@ export function buildApp(options: AppOptions): FastifyInstance {
 /** Clients often send JSON under the name of something else, or of nothing (curl -d). */
 function takeAnyJson(app: FastifyInstance): void {
   app.removeAllContentTypeParsers();
+  const bodies = new BodyReader();
   app.addContentTypeParser('*', async ({ headers, routeOptions }: FastifyRequest, payload: IncomingMessage) =>
-    readBody(payload, headers, routeOptions.bodyLimit ?? BODY_LIMITS.bytes),
+    bodies.read(payload, headers, routeOptions.bodyLimit ?? BODY_LIMITS.bytes),
   );
 }
 

@@ -3,7 +3,7 @@ import { Readable } from 'node:stream';
 import fc from 'fast-check';
 import { BODY_LIMITS, BODY_PLACES, type BodyLimits } from '../../main-node/http/requests/body-limits.js';
 import { BodyScan } from '../../main-node/http/requests/body-scan.js';
-import { readBody } from '../../main-node/http/requests/read-body.js';
+import { BodyReader, SMALL_BODY_BYTES } from '../../main-node/http/requests/read-body.js';
 
 /** What is kept of a body that comes in pieces of these lengths, over and over. */
 function kept(text: string, lengths: readonly number[] = [], limits: BodyLimits = BODY_LIMITS): string {
@@ -155,22 +155,52 @@ describe('a body that holds too much', () => {
         setImmediate(() => this.push(piece));
       },
     });
-    await assert.rejects(readBody(payload, {}, 1_000_000), { code: 'REQUEST_INVALID', field: 'stop' });
+    await assert.rejects(new BodyReader().read(payload, {}, 1_000_000), { code: 'REQUEST_INVALID', field: 'stop' });
     assert.ok(asked < 50, `${asked} pieces were read before the refusal`);
     await new Promise((resolve) => payload.once('end', resolve));
   });
 
   it('of more bytes than the limit is refused, told of beforehand or not', async () => {
     const refused = { code: 'REQUEST_TOO_LARGE', message: /more than 10 bytes/ };
-    await assert.rejects(readBody(Readable.from([Buffer.from('{"a":')]), { 'content-length': '11' }, 10), refused);
-    await assert.rejects(readBody(Readable.from([Buffer.from('{"a":'), Buffer.from('"xxxxxxx"}')]), {}, 10), refused);
-    assert.deepEqual(await readBody(Readable.from([Buffer.from('{"a"'), Buffer.from(':1}')]), {}, 10), { a: 1 });
+    await assert.rejects(
+      new BodyReader().read(Readable.from([Buffer.from('{"a":')]), { 'content-length': '11' }, 10),
+      refused,
+    );
+    await assert.rejects(
+      new BodyReader().read(Readable.from([Buffer.from('{"a":'), Buffer.from('"xxxxxxx"}')]), {}, 10),
+      refused,
+    );
+    assert.deepEqual(await new BodyReader().read(Readable.from([Buffer.from('{"a"'), Buffer.from(':1}')]), {}, 10), {
+      a: 1,
+    });
   });
 
   it('that breaks off is answered, and waits for nothing', async () => {
     const payload = new Readable({ read: () => undefined });
-    const read = readBody(payload, {}, 10);
+    const read = new BodyReader().read(payload, {}, 10);
     payload.destroy();
     await assert.rejects(read, { code: 'REQUEST_INVALID', message: /did not come whole/ });
+  });
+
+  it('together with others is asked to come again, but small ones always come through', async () => {
+    const reader = new BodyReader(SMALL_BODY_BYTES);
+    const opened = (): Readable => new Readable({ read: () => undefined });
+    const text = (bytes: number): Buffer => Buffer.from(`"${'x'.repeat(bytes - 2)}"`);
+    const [first, second] = [opened(), opened()];
+    const reading = reader.read(first, {}, 1_000_000);
+    first.push(text(2 * SMALL_BODY_BYTES));
+    await new Promise((resolve) => setImmediate(resolve));
+    const refused = assert.rejects(reader.read(second, {}, 1_000_000), { code: 'QUEUE_FULL', message: /ask again/ });
+    second.push(text(2 * SMALL_BODY_BYTES));
+    await refused;
+    const small = text(SMALL_BODY_BYTES);
+    assert.equal(await reader.read(Readable.from([small]), {}, 1_000_000), JSON.parse(small.toString()));
+    first.push(null);
+    await reading;
+    for (let turn = 0; turn < 3; turn += 1) {
+      const large = text(2 * SMALL_BODY_BYTES);
+      assert.equal(await reader.read(Readable.from([large]), {}, 1_000_000), JSON.parse(large.toString()));
+      await assert.rejects(reader.read(Readable.from([large.subarray(1)]), {}, 1_000_000), { code: 'REQUEST_INVALID' });
+    }
   });
 });
