@@ -266,6 +266,9 @@ describe("the HTTP door, for Ollama's clients", function () {
     assert.equal(long.status, 400);
     const beyondContext = await door.fetch('/tokenize', { content: 'long '.repeat(100_000) });
     assert.equal(beyondContext.status, 200);
+    const many = await door.fetch('/tokenize', { content: '1 '.repeat(40_000), with_pieces: true });
+    assert.equal(many.status, 400);
+    assert.equal(((await many.json()) as { error: { param: string } }).error.param, 'with_pieces');
     const wrong = await door.fetch('/detokenize', { tokens: [1, 1024] });
     assert.equal(wrong.status, 400);
     assert.equal(((await wrong.json()) as { error: { param: string } }).error.param, 'tokens[1]');

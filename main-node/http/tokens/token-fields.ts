@@ -1,6 +1,9 @@
-import { DETOKENIZE_LIMIT } from '../requests/body-limits.js';
 import { z } from 'zod';
 import { type FieldTable, fieldReader } from '../fields/field-table.js';
+import { DETOKENIZE_LIMIT } from '../requests/body-limits.js';
+
+/** Most tokens that are told with their pieces. */
+export const PIECES_LIMIT = 65_536;
 
 export const TOKENIZE_TABLE = {
   done: {
@@ -16,7 +19,9 @@ export const TOKENIZE_TABLE = {
     with_pieces: z
       .boolean()
       .optional()
-      .describe('each token as `{id, piece}`; a piece that is a part of a character is a list of bytes'),
+      .describe(
+        `each token as \`{id, piece}\`, of at most ${PIECES_LIMIT}; a piece that is a part of a character is a list of bytes`,
+      ),
   },
   ignored: ['model'],
   neutral: { parse_special: [true] },
