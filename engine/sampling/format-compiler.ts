@@ -3,7 +3,7 @@ import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { FORMAT_FIELD } from '../../shared/output-format/format-limits.js';
 import type { OutputFormat } from '../../shared/output-format/output-format.js';
 import { type CompiledGrammar, type PackedGrammar, unpackGrammar } from '../../shared/output-format/packed-grammar.js';
-import type { Runtime } from '../../shared/runtime/runtime.js';
+import type { WaitRuntime } from '../../shared/runtime/peer-wait.js';
 import { type LaneThread, type LaneWords, ThreadLane } from '../threads/thread-lane.js';
 
 /** Compiles output formats away from whoever asks. */
@@ -49,7 +49,7 @@ export interface ThreadedFormatCompilerOptions {
   startThread: () => FormatThread;
   /** Formats that may wait while another one is compiled. */
   queueLimit: number;
-  runtime: Pick<Runtime, 'after' | 'nowMs' | 'nextTurn'>;
+  runtime: WaitRuntime;
 }
 
 export function startFormatThread(): FormatThread {
