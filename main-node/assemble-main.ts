@@ -302,7 +302,7 @@ function modelOf(settings: NodeSettings, loaded: LoadedMain & { environment: Nod
 
 function servedCluster(
   { discovery, placement }: NodeSettings,
-  { source }: LoadedMain,
+  { source, environment: { interfaces } }: AssembledParts,
   { name, family, parameters, weightFormat, contextPositions }: ServedModel,
 ): ServedCluster {
   const { expertLayers, experts, expertsPerToken } = source.shape;
@@ -310,7 +310,9 @@ function servedCluster(
     model: { name, family, parameters, weightFormat, contextPositions },
     ...{ expertLayers, experts, expertsPerToken },
     strictHomes: homesOfSettings(placement) > 0,
-    machineAddress: discovery.interfaceAddress ?? machineAddress(),
+    get machineAddress() {
+      return machineAddress(interfaces.addresses, discovery.interfaceAddress);
+    },
   };
 }
 

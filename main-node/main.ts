@@ -5,6 +5,7 @@ import { PackShare } from '../packs/fetching/pack-share.js';
 import { exitWithParent, requireAddon } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
 import { advertisedAddress } from '../shared/daemon/advertised-address.js';
+import { followAddresses } from '../shared/daemon/follow-addresses.js';
 import { createNodeIdentity } from '../shared/daemon/node-identity.js';
 import { type GiveUp, runDaemon } from '../shared/daemon/run-daemon.js';
 import type { Stoppable } from '../shared/discovery/discovery.js';
@@ -103,6 +104,7 @@ async function serveMain(
     if (planned !== null) door = await openDoor(planned, parts, loaded, log);
     if (ownWorker !== null) membership.addOwn(ownWorker.listensOn(server.port), ownWorker.id);
     membership.addConfigured(settings.discovery.peers);
+    announced.push(follow(settings, loaded, { membership, server, ownWorker }, log));
     announced.push(await discovery.watchPeers(settings, (peer) => membership.addDiscovered(peer), log));
     advertisement = await discovery.advertise(settings, identity, log);
     announced.push(advertisement);
@@ -128,6 +130,19 @@ interface Serving {
   readonly announced: readonly Stoppable[];
   readonly server: RpcServer;
   readonly ownWorker: RunningOwnWorker | null;
+}
+
+/** The worker in this process is reached where this host is. */
+function follow(
+  settings: NodeSettings,
+  { environment: { interfaces } }: AssembledParts,
+  { membership, server, ownWorker }: Pick<MainParts, 'membership'> & Pick<Serving, 'server' | 'ownWorker'>,
+  log: Logger,
+): Stoppable {
+  const stop = followAddresses(interfaces, settings, log, () => {
+    if (ownWorker !== null) membership.moveOwn(ownWorker.listensOn(server.port), ownWorker.id);
+  });
+  return { stop: async () => stop() };
 }
 
 /** What a main is started with beside its parts. */

@@ -2,6 +2,7 @@ import type { NodeEnvironment } from '../engine/environment/node-environment.js'
 import type { NodeSettings, RunningNode, YieldingMemory } from '../shared/config/node-settings.js';
 import { machineAddress } from '../shared/daemon/advertised-address.js';
 import type { GiveUp } from '../shared/daemon/run-daemon.js';
+import type { HostAddress } from '../shared/discovery/host-interfaces.js';
 import type { Discovery } from '../shared/discovery/discovery.js';
 import { OdmoeError } from '../shared/errors/odmoe-error.js';
 import type { Logger } from '../shared/log/logger.js';
@@ -72,7 +73,8 @@ export async function startOwnWorker(
     id: own.id,
     transport: inProcess.ofMain,
     serve: (stream, peerHost) => inProcess.serveWorker(stream, peerHost),
-    listensOn: (port) => (inProcess.address = formatAddress(reachableHost(settings), port)),
+    listensOn: (port) =>
+      (inProcess.address = formatAddress(reachableHost(settings, environment.interfaces.addresses), port)),
     memory,
     openCounts: () => ownCounts(node),
     stop: () => {
@@ -142,9 +144,12 @@ const NOBODY: Discovery = {
 };
 
 /** A shadow reaches the worker where it reaches main. */
-function reachableHost({ advertiseHost, listenHost, discovery }: NodeSettings): string {
+function reachableHost(
+  { advertiseHost, listenHost, discovery }: NodeSettings,
+  addresses: readonly HostAddress[],
+): string {
   const host = advertiseHost ?? listenHost;
-  return isWildcardHost(host) ? (discovery.interfaceAddress ?? machineAddress()) : host;
+  return isWildcardHost(host) ? machineAddress(addresses, discovery.interfaceAddress) : host;
 }
 
 function ownCounts(node: RunningNode): Record<string, number> {

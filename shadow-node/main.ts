@@ -8,6 +8,7 @@ import { OutputFormats } from '../engine/sampling/output-formats.js';
 import { exitWithParent, requireAddon, type Device, type Model, type Pass } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
 import { advertisedAddress } from '../shared/daemon/advertised-address.js';
+import { followAddresses } from '../shared/daemon/follow-addresses.js';
 import { createNodeIdentity } from '../shared/daemon/node-identity.js';
 import { type GiveUp, requireWanted, runDaemon } from '../shared/daemon/run-daemon.js';
 import { JoinLoop } from '../shared/discovery/join-loop.js';
@@ -126,8 +127,10 @@ async function serveShadow(
     throw error;
   });
   const joining = startJoining(settings, loaded.environment, { identity, service }, log);
+  const stopFollowing = followAddresses(loaded.environment.interfaces, settings, log, () => joining?.askAnew());
   let stopping: Promise<void> | null = null;
   const stop = async (): Promise<void> => {
+    stopFollowing();
     await Promise.all([joining?.stop(), advertisement.stop(), service.stop(), loaded.compiler?.close()]);
     await server.stop();
     loaded.dispose();

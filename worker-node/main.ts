@@ -6,6 +6,7 @@ import { PackShare } from '../packs/fetching/pack-share.js';
 import { type Device, exitWithParent, requireAddon } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
 import { advertisedAddress } from '../shared/daemon/advertised-address.js';
+import { followAddresses } from '../shared/daemon/follow-addresses.js';
 import { createNodeIdentity } from '../shared/daemon/node-identity.js';
 import { type GiveUp, requireWanted, runDaemon } from '../shared/daemon/run-daemon.js';
 import { JoinLoop } from '../shared/discovery/join-loop.js';
@@ -182,7 +183,7 @@ interface ListeningWorker extends NodeEnvironment {
 
 async function listen(
   settings: NodeSettings,
-  { runtime, transport, discovery, identity, sessions, share }: ListeningWorker,
+  { runtime, transport, discovery, interfaces, identity, sessions, share }: ListeningWorker,
   log: Logger,
   opened: Closer[],
 ): Promise<string> {
@@ -196,8 +197,9 @@ async function listen(
   });
   opened.push(() => server.stop());
   identity.address = advertisedAddress(settings, server.port);
+  let joining: JoinLoop | null = null;
   if (settings.mainAddress !== null) {
-    const joining = new JoinLoop({
+    const loop = new JoinLoop({
       ...{ runtime, transport },
       mainAddress: settings.mainAddress,
       identity: () => identity,
@@ -205,8 +207,10 @@ async function listen(
       retryDelayMs: settings.network.reconnectDelayMs,
       log,
     });
-    opened.push(() => joining.stop());
+    opened.push(() => loop.stop());
+    joining = loop;
   }
+  opened.push(followAddresses(interfaces, settings, log, () => joining?.askAnew()));
   const advertisement = await discovery.advertise(settings, identity, log);
   opened.push(() => advertisement.stop());
   return server.address;

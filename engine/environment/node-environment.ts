@@ -15,6 +15,7 @@ import { startPromptThread, ThreadedPromptEncoder } from '../generation/threaded
 import { type FormatCompiler, startFormatThread, ThreadedFormatCompiler } from '../sampling/format-compiler.js';
 import { openServedPack } from '../../packs/open-served-pack.js';
 import { type Discovery, multicastDiscovery } from '../../shared/discovery/discovery.js';
+import { hostAddresses, InterfaceWatch } from '../../shared/discovery/host-interfaces.js';
 import { networkPaceOf } from '../../shared/emulation/network-pace.js';
 import type { Pack } from '../../packs/format/open-pack.js';
 import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
@@ -29,6 +30,8 @@ export interface NodeEnvironment {
   readonly devices: Devices;
   readonly transport: Transport;
   readonly discovery: Discovery;
+  /** Of the host. */
+  readonly interfaces: InterfaceWatch;
   /** Opens the pack that the daemon serves. Throws as openServedPack. */
   openPack(directory: string | null): Promise<Pack>;
   /** Makes tokens of prompts. */
@@ -77,12 +80,13 @@ export function realEnvironment(
   startOwnWorker: OwnWorker['start'] | null = null,
 ): NodeEnvironment {
   const { runtime, devices } = realDevices();
+  const interfaces = new InterfaceWatch(runtime, hostAddresses);
   return {
     ...{ runtime, devices },
     measureReads: emulation === null ? measureQueuedReads : null,
     chooseResident: emulation === null ? chooseResident : null,
     transport: new GrpcTransport(runtime, networkPaceOf(emulation, runtime)),
-    discovery: multicastDiscovery(runtime),
+    ...{ interfaces, discovery: multicastDiscovery(runtime, interfaces) },
     openPack: (directory) => openServedPack(directory),
     openPrompts: ({ directory, tokenizer, queueLimit }) => {
       // A model without a tokenizer has nothing that a thread could do.

@@ -89,6 +89,18 @@ export class Membership {
     this.add(address, id, 'configured');
   }
 
+  /** This host has another address: the worker in main's own process is placed there. */
+  moveOwn(address: string, id: string): void {
+    const left = [...this.known.values()].filter((entry) => entry.id === id && entry.address !== address);
+    if (left.length === 0) return;
+    for (const entry of left) this.forget(entry);
+    this.addOwn(address, id);
+    this.options.roster
+      .connectedWorkers()
+      .find((link) => link.id === id)
+      ?.close();
+  }
+
   addConfigured(peers: readonly { role: RoleSetting; id: string; address: string }[]): void {
     for (const peer of peers) if (this.uses(peer.role)) this.add(peer.address, peer.id, 'configured');
   }
@@ -300,6 +312,7 @@ export class Membership {
           streamClosed: (error) => {
             roster.removeWorker(link, reasonOf(error));
             link.streamClosed(error);
+            this.wakeOthers(peer.id, address);
             if (link.unresponsive)
               this.unresponsive.set(peer.bootId, this.options.runtime.nowMs() + UNRESPONSIVE_PAUSE_MS);
           },
@@ -337,10 +350,16 @@ export class Membership {
         streamClosed: (error) => {
           link.streamClosed();
           roster.removeShadow(link, reasonOf(error));
+          this.wakeOthers(peer.id, address);
         },
       };
     });
     return this.tracked(stream, served);
+  }
+
+  /** The daemon is connected no longer: where else it was heard of, it may have moved to. */
+  private wakeOthers(id: string, address: string): void {
+    for (const entry of this.known.values()) if (entry.id === id && entry.address !== address) entry.dial.wake();
   }
 
   private recovered(entry: KnownAddress): void {

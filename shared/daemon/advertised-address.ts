@@ -1,5 +1,6 @@
-import { hostname, networkInterfaces } from 'node:os';
+import { hostname } from 'node:os';
 import type { NodeSettings } from '../config/node-settings.js';
+import type { HostAddress } from '../discovery/host-interfaces.js';
 import { formatAddress, isWildcardHost } from '../rpc/addresses.js';
 
 /** What a daemon says of itself: where peers can dial it. The host is empty when it listens on every interface and was told none. */
@@ -11,8 +12,11 @@ export function advertisedAddress(
   return formatAddress(isWildcardHost(host) ? '' : host, port);
 }
 
-/** By which other machines may reach this one: its first IPv4 address that they may see, else its name. */
-export function machineAddress(): string {
-  const addresses = Object.values(networkInterfaces()).flatMap((list) => list ?? []);
-  return addresses.find(({ family, internal }) => family === 'IPv4' && !internal)?.address ?? hostname();
+/**
+ * By which other machines may reach this one: by the given address if it has that, else by the first that they may see, else by its name.
+ * `given`: of the interface that multicast goes through; null: any.
+ */
+export function machineAddress(addresses: readonly HostAddress[], given: string | null): string {
+  if (given !== null && addresses.some(({ address }) => address === given)) return given;
+  return addresses.find(({ internal }) => !internal)?.address ?? hostname();
 }

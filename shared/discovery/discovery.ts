@@ -5,7 +5,8 @@ import { parseAddress } from '../rpc/addresses.js';
 import type { NodeIdentity } from '../rpc/messages.js';
 import { timeForPeers } from '../runtime/peer-wait.js';
 import type { Runtime } from '../runtime/runtime.js';
-import { SERVICE_TYPE, closeMulticast, listen, openMulticast, publish } from './multicast.js';
+import { hostAddresses, type InterfaceWatch, spokenAddresses } from './host-interfaces.js';
+import { SERVICE_TYPE, listen, Multicast } from './multicast.js';
 import { encodeTxt, type DiscoveredPeer } from './txt-record.js';
 
 export interface Stoppable {
@@ -21,11 +22,18 @@ export interface Discovery {
   watchPeers(settings: NodeSettings, onPeer: (peer: DiscoveredPeer) => void, log: Logger): Promise<Stoppable>;
 }
 
-/** Discovery by mDNS. */
-export function multicastDiscovery(runtime: Runtime): Discovery {
+/** What multicast needs of a daemon's surroundings. */
+interface Surroundings {
+  runtime: Runtime;
+  interfaces: InterfaceWatch;
+}
+
+/** Discovery by mDNS, through the networks that the host has at the time. */
+export function multicastDiscovery(runtime: Runtime, interfaces: InterfaceWatch): Discovery {
+  const surroundings = { runtime, interfaces };
   return {
-    advertise: (settings, identity, log) => advertise(runtime, settings, identity, log),
-    watchPeers: (settings, onPeer, log) => watchPeers(runtime, settings, onPeer, log),
+    advertise: (settings, identity, log) => advertise(surroundings, settings, identity, log),
+    watchPeers: (settings, onPeer, log) => watchPeers(surroundings, settings, onPeer, log),
   };
 }
 
@@ -36,25 +44,60 @@ const NOTHING: Stoppable = { stop: async () => undefined };
  * `identity.address`. That peers are alive is never mDNS's to say: a killed daemon's announcement outlives it by hours.
  */
 async function advertise(
-  runtime: Runtime,
+  { runtime, interfaces }: Surroundings,
   settings: NodeSettings,
   identity: NodeIdentity,
   log: Logger,
 ): Promise<Stoppable> {
   if (settings.discovery.provider !== 'mdns') return NOTHING;
-  const multicast = openMulticast(settings.discovery.interfaceAddress, (error) => {
+  const multicast = new Multicast((error) => {
     log.warn('multicast failed: other nodes may not find this one', { error });
   });
-  publish(multicast, {
-    // Clusters of different names may use the same ids on one LAN.
-    name: `${identity.cluster}-${identity.id}`.slice(0, SERVICE_NAME_LIMIT),
-    type: SERVICE_TYPE,
-    port: parseAddress(`host:${identity.address.split(':').at(-1)}`).port,
-    txt: encodeTxt(identity),
-    // Probing for the name costs a second and would only find ourselves of the boot before.
-    probe: false,
+  let moves = 0;
+  const announce = (): void =>
+    multicast.publish({
+      // Clusters of different names may use the same ids on one LAN.
+      name: `${identity.cluster}-${identity.id}`.slice(0, SERVICE_NAME_LIMIT),
+      type: SERVICE_TYPE,
+      port: parseAddress(`host:${identity.address.split(':').at(-1)}`).port,
+      txt: encodeTxt(identity, moves),
+      // Probing for the name costs a second and would only find ourselves of the boot before.
+      probe: false,
+    });
+  const stopFollowing = follow(interfaces, settings.discovery.interfaceAddress, multicast, () => {
+    moves += 1;
+    announce();
   });
-  return stopOnce(() => closeMulticast(multicast, runtime));
+  announce();
+  return stopOnce(async () => {
+    stopFollowing();
+    await multicast.close(runtime);
+  });
+}
+
+/** Speaks through the networks that the host has, now and later. `onMove`: they are others. Returns how to stop. */
+function follow(
+  interfaces: InterfaceWatch,
+  given: string | null,
+  multicast: Multicast,
+  onMove: () => void = () => undefined,
+): () => void {
+  let followed: string | null = null;
+  const speak = (): void => {
+    const spoken = spokenAddresses(interfaces.addresses, given, followed);
+    ({ followed } = spoken);
+    multicast.speakThrough(spoken.addresses);
+  };
+  const stop = interfaces.watch({
+    changed: () => {
+      onMove();
+      speak();
+    },
+    // Told once, by who follows the daemon's own address (follow-addresses.ts).
+    failed: () => undefined,
+  });
+  speak();
+  return stop;
 }
 
 /** A DNS label. */
@@ -62,13 +105,13 @@ const SERVICE_NAME_LIMIT = 63;
 
 /** Reports the cluster's daemons as they are heard (again at another boot), but not this one. Static: reports none. */
 async function watchPeers(
-  runtime: Runtime,
+  { runtime, interfaces }: Surroundings,
   settings: NodeSettings,
   onPeer: (peer: DiscoveredPeer) => void,
   log: Logger,
 ): Promise<Stoppable> {
   if (settings.discovery.provider !== 'mdns') return NOTHING;
-  const multicast = openMulticast(settings.discovery.interfaceAddress, (error) => {
+  const multicast = new Multicast((error) => {
     log.warn('multicast failed: this node may not find others', { error });
   });
   const stopListening = listen(
@@ -83,9 +126,11 @@ async function watchPeers(
     log,
     runtime,
   );
+  const stopFollowing = follow(interfaces, settings.discovery.interfaceAddress, multicast);
   return stopOnce(async () => {
+    stopFollowing();
     stopListening();
-    await closeMulticast(multicast, runtime);
+    await multicast.close(runtime);
   });
 }
 
@@ -108,13 +153,14 @@ async function findPeers(
 ): Promise<DiscoveredPeer[]> {
   const peers = new Map<string, DiscoveredPeer>();
   let fault: string | null = null;
-  const multicast = openMulticast(interfaceAddress, (error) => {
+  const multicast = new Multicast((error) => {
     fault = toOdmoeError(error).message;
   });
+  multicast.speakThrough(spokenAddresses(hostAddresses(), interfaceAddress, null).addresses);
   const stopListening = listen(multicast, (peer) => peers.set(`${peer.cluster}/${peer.id}`, peer), null, runtime);
   await timeForPeers(runtime, timeoutMs);
   stopListening();
-  await closeMulticast(multicast, runtime);
+  await multicast.close(runtime);
   if (fault !== null && peers.size === 0) {
     throw new OdmoeError('NO_MAIN', `multicast failed (${String(fault)}): give an address, or run \`odmoe doctor\``);
   }

@@ -31,8 +31,18 @@ export class JoinLoop {
   private stopped = false;
   /** So that a lasting condition is logged once. */
   private reported = '';
+  /** Main is to hear of this daemon's new address, though its stream to the old one may seem to stand. */
+  private moved = false;
 
   constructor(private readonly options: JoinLoopOptions) {
+    this.attempt = this.tryOnce();
+  }
+
+  /** This host's addresses are others: asks main at once, and until it answers. */
+  askAnew(): void {
+    this.moved = true;
+    if (this.stopped || this.timer === null) return;
+    this.timer.cancel();
     this.attempt = this.tryOnce();
   }
 
@@ -44,7 +54,8 @@ export class JoinLoop {
   }
 
   private async tryOnce(): Promise<void> {
-    const delayMs = this.options.isServed() ? this.whileServed() : await this.ask();
+    this.timer = null;
+    const delayMs = this.options.isServed() && !this.moved ? this.whileServed() : await this.ask();
     if (this.stopped) return;
     this.timer = this.options.runtime.after(delayMs, () => {
       this.attempt = this.tryOnce();
@@ -58,12 +69,15 @@ export class JoinLoop {
 
   private async ask(): Promise<number> {
     const { mainAddress, retryDelayMs } = this.options;
+    const wasMoved = this.moved;
     try {
+      this.moved = false;
       const reply = await this.options.transport.joinMain(mainAddress, this.options.identity(), JOIN_TIMEOUT_MS);
       if (reply.kind === 'welcome') return Math.max(retryDelayMs, WELCOME_DELAY_MS);
       this.report('refused by main', reply.refusal.message, { code: reply.refusal.code });
       return REFUSED_DELAY_MS;
     } catch (thrown) {
+      this.moved ||= wasMoved;
       this.report('main does not answer', toOdmoeError(thrown).message, {});
       return retryDelayMs;
     }

@@ -1,5 +1,4 @@
 /** The one place that touches bonjour-service. */
-import { networkInterfaces } from 'node:os';
 import bonjourService, { type Service } from 'bonjour-service';
 import type { Logger } from '../log/logger.js';
 import type { Runtime } from '../runtime/runtime.js';
@@ -13,7 +12,10 @@ export const SERVICE_TYPE = 'odmoe';
 export const QUERY_INTERVAL_MS = 5000;
 
 /** Who lives is told again this often, to those that have forgotten it. */
-export const LISTEN_AFRESH_MS = 10 * 60_000;
+export const LISTEN_AFRESH_MS = 60_000;
+
+/** A browser remembers all that it has heard. One that has heard so much is replaced, and tells again of those that live. */
+export const MAX_HEARD_SERVICES = 256;
 
 /** How long saying goodbye may take. */
 const GOODBYE_TIMEOUT_MS = 500;
@@ -22,41 +24,77 @@ type Responder = InstanceType<typeof bonjourService.Bonjour>;
 type Browser = ReturnType<Responder['find']>;
 type Announcement = Parameters<Responder['publish']>[0];
 
-/** One responder per network of this host. */
-export interface Multicast {
-  readonly responders: readonly Responder[];
+/** What somebody who listens does with each network. */
+interface Listening {
+  opened(responder: Responder): void;
+  closed(responder: Responder): void;
 }
 
-/**
- * The IPv4 addresses whose networks are spoken to: the one given, else every network of this host (a host without a default
- * route has no "system's choice"), else, without any network, loopback.
- */
-function interfaceAddresses(given: string | null): string[] {
-  if (given !== null) return [given];
-  const external = Object.values(networkInterfaces())
-    .flatMap((addresses) => addresses ?? [])
-    .filter((address) => address.family === 'IPv4' && !address.internal)
-    .map((address) => address.address);
-  return external.length > 0 ? external : ['127.0.0.1'];
-}
+/** One responder per network of this host, which may come and go. */
+export class Multicast {
+  private readonly responders = new Map<string, Responder>();
+  private readonly listening = new Set<Listening>();
+  private announcement: Announcement | null = null;
 
-/** `onFault` gets socket errors: without it they would be thrown from a timer. */
-export function openMulticast(interfaceAddress: string | null, onFault: (error: unknown) => void): Multicast {
-  const responders = interfaceAddresses(interfaceAddress).map((address) => {
+  /** `onFault` gets socket errors: without it they would be thrown from a timer. */
+  constructor(private readonly onFault: (error: unknown) => void) {}
+
+  /** Speaks through these IPv4 addresses of the host from now on, and through no other. */
+  speakThrough(addresses: readonly string[]): void {
+    for (const [address, responder] of this.responders) {
+      if (addresses.includes(address)) continue;
+      this.responders.delete(address);
+      for (const one of this.listening) one.closed(responder);
+      // Nobody hears a goodbye from an address that is gone, and who hears it by another one would take it for ours.
+      responder.destroy();
+    }
+    for (const address of addresses) if (!this.responders.has(address)) this.open(address);
+  }
+
+  /** Announces through every network, in place of what was announced before. */
+  publish(announcement: Announcement): void {
+    const isFirst = this.announcement === null;
+    this.announcement = announcement;
+    for (const responder of this.responders.values()) {
+      if (isFirst) responder.publish({ ...announcement });
+      else responder.unpublishAll(() => this.publishAgain(responder));
+    }
+  }
+
+  /** Its network may have gone meanwhile. */
+  private publishAgain(responder: Responder): void {
+    const isOpen = [...this.responders.values()].includes(responder);
+    if (isOpen && this.announcement !== null) responder.publish({ ...this.announcement });
+  }
+
+  /** Returns how to stop. */
+  listen(listening: Listening): () => void {
+    this.listening.add(listening);
+    for (const responder of this.responders.values()) listening.opened(responder);
+    return () => {
+      if (!this.listening.delete(listening)) return;
+      for (const responder of this.responders.values()) listening.closed(responder);
+    };
+  }
+
+  /** Says goodbye and closes the sockets. */
+  async close(runtime: Runtime): Promise<void> {
+    const responders = [...this.responders.values()];
+    this.responders.clear();
+    await Promise.all(responders.map((responder) => closeResponder(responder, runtime)));
+  }
+
+  private open(address: string): void {
     // `interface` alone binds to that address and then hears no multicast.
     const options = { interface: address, bind: '0.0.0.0' };
-    return new bonjourService.Bonjour(options as ConstructorParameters<typeof bonjourService.Bonjour>[0], onFault);
-  });
-  return { responders };
-}
-
-export function publish(multicast: Multicast, announcement: Announcement): void {
-  for (const responder of multicast.responders) responder.publish({ ...announcement });
-}
-
-/** Says goodbye and closes the sockets. */
-export async function closeMulticast(multicast: Multicast, runtime: Runtime): Promise<void> {
-  await Promise.all(multicast.responders.map((responder) => closeResponder(responder, runtime)));
+    const responder = new bonjourService.Bonjour(
+      options as ConstructorParameters<typeof bonjourService.Bonjour>[0],
+      this.onFault,
+    );
+    this.responders.set(address, responder);
+    for (const one of this.listening) one.opened(responder);
+    if (this.announcement !== null) responder.publish({ ...this.announcement });
+  }
 }
 
 async function closeResponder(responder: Responder, runtime: Runtime): Promise<void> {
@@ -71,7 +109,7 @@ async function closeResponder(responder: Responder, runtime: Runtime): Promise<v
 }
 
 /**
- * Calls back for each well-formed announcement, again when a known one changes (another boot) and, of those that live, every
+ * Calls back for each well-formed announcement, again when a known one changes (another boot, another address) and, of those that live, every
  * afreshMs. Returns how to stop.
  */
 export function listen(
@@ -81,6 +119,7 @@ export function listen(
   runtime: Runtime,
   afreshMs: number = LISTEN_AFRESH_MS,
 ): () => void {
+  const browsers = new Map<Responder, Browser>();
   const heard = (service: Service): void => {
     const host = service.referer?.address;
     if (host === undefined || !(service.port > 0)) return;
@@ -92,24 +131,34 @@ export function listen(
       onPeer(peer);
     }
   };
-  const browse = (): Browser[] =>
-    multicast.responders.map((responder) => {
-      const browser = responder.find({ type: SERVICE_TYPE });
-      for (const event of ['up', 'txt-update', 'srv-update'] as const) browser.on(event, heard);
-      return browser;
-    });
-  let browsers = browse();
+  const browse = (responder: Responder): void => {
+    browsers.get(responder)?.stop();
+    const browser = responder.find({ type: SERVICE_TYPE });
+    browsers.set(responder, browser);
+    for (const event of ['up', 'txt-update', 'srv-update'] as const) {
+      browser.on(event, (service: Service) => {
+        if (browser.services.length >= MAX_HEARD_SERVICES && browsers.get(responder) === browser) browse(responder);
+        heard(service);
+      });
+    }
+  };
+  const stopListening = multicast.listen({
+    opened: browse,
+    closed: (responder) => {
+      browsers.get(responder)?.stop();
+      browsers.delete(responder);
+    },
+  });
   // A browser tells of an unchanged announcement once; a new one asks and tells again.
   const afreshTimer = runtime.every(afreshMs, () => {
-    for (const browser of browsers) browser.stop();
-    browsers = browse();
+    for (const responder of [...browsers.keys()]) browse(responder);
   });
   const timer = runtime.every(QUERY_INTERVAL_MS, () => {
-    for (const browser of browsers) browser.update();
+    for (const browser of browsers.values()) browser.update();
   });
   return () => {
     timer.cancel();
     afreshTimer.cancel();
-    for (const browser of browsers) browser.stop();
+    stopListening();
   };
 }

@@ -2,7 +2,8 @@ import { toOdmoeError } from '../errors/odmoe-error.js';
 import { PROTOCOL_VERSION } from '../rpc/limits.js';
 import { timeForPeers } from '../runtime/peer-wait.js';
 import type { Runtime } from '../runtime/runtime.js';
-import { SERVICE_TYPE, closeMulticast, listen, openMulticast, publish } from './multicast.js';
+import { hostAddresses, spokenAddresses } from './host-interfaces.js';
+import { SERVICE_TYPE, listen, Multicast } from './multicast.js';
 import { encodeTxt, type DiscoveredPeer } from './txt-record.js';
 
 /** Cluster name of the probe: no real cluster has it, because a name begins with a letter or digit. */
@@ -32,7 +33,9 @@ export async function probeMulticast(
   const failed = (error: unknown): void => {
     fault = toOdmoeError(error).message;
   };
-  const listener = openMulticast(interfaceAddress, failed);
+  const { addresses } = spokenAddresses(hostAddresses(), interfaceAddress, null);
+  const listener = new Multicast(failed);
+  listener.speakThrough(addresses);
   const stopListening = listen(
     listener,
     (peer) => {
@@ -42,7 +45,8 @@ export async function probeMulticast(
     null,
     runtime,
   );
-  const announcer = openMulticast(interfaceAddress, failed);
+  const announcer = new Multicast(failed);
+  announcer.speakThrough(addresses);
   const identity = { id, role: 'ROLE_WORKER', cluster: PROBE_CLUSTER, protocolVersion: PROTOCOL_VERSION } as const;
   const txt = encodeTxt({
     ...identity,
@@ -53,9 +57,9 @@ export async function probeMulticast(
     device: '',
     release: '',
   });
-  publish(announcer, { name: `probe-${id}`, type: SERVICE_TYPE, port: PROBE_PORT, txt, probe: false });
+  announcer.publish({ name: `probe-${id}`, type: SERVICE_TYPE, port: PROBE_PORT, txt, probe: false });
   await timeForPeers(runtime, timeoutMs);
   stopListening();
-  await Promise.all([closeMulticast(announcer, runtime), closeMulticast(listener, runtime)]);
+  await Promise.all([announcer.close(runtime), listener.close(runtime)]);
   return { heardOneself, peers: [...peers.values()], fault };
 }

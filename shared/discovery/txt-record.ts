@@ -37,8 +37,11 @@ const ROLE_SETTINGS: Record<NodeIdentity['role'], RoleSetting | null> = {
   ROLE_WORKER: 'worker',
 };
 
-/** Empty values are left out: bonjour-service does not bring them through as such. */
-export function encodeTxt(identity: NodeIdentity): Record<string, string> {
+/**
+ * Empty values are left out: bonjour-service does not bring them through as such. `moves`: how often the host's addresses have changed since the
+ * boot; an announcement that stays the same under another address would be no news to those that listen.
+ */
+export function encodeTxt(identity: NodeIdentity, moves = 0): Record<string, string> {
   const entries = {
     cluster: identity.cluster,
     role: ROLE_SETTINGS[identity.role] ?? 'unspecified',
@@ -47,6 +50,7 @@ export function encodeTxt(identity: NodeIdentity): Record<string, string> {
     model: cutToBytes(identity.modelName),
     digest: identity.packDigest,
     boot: identity.bootId,
+    moves: moves === 0 ? '' : String(moves),
   };
   return Object.fromEntries(Object.entries(entries).filter(([, text]) => text !== ''));
 }

@@ -13,6 +13,7 @@ import { VirtualRuntime, WALL_ZERO_MS } from '../../shared/runtime/virtual-runti
 import type { VirtualClock } from '../../shared/runtime/virtual-clock.js';
 import { startShadow } from '../../shadow-node/main.js';
 import { startWorker } from '../../worker-node/main.js';
+import { InterfaceWatch } from '../../shared/discovery/host-interfaces.js';
 import { memoryDiscovery, memoryTransport } from '../network/memory-transport.js';
 import type { MemoryNetwork } from '../network/memory-network.js';
 
@@ -159,10 +160,13 @@ export class SimulatedNode {
 
   private environment(runtime: VirtualRuntime): NodeEnvironment {
     const { world, network, id } = this;
+    const interfaces = new InterfaceWatch(runtime, () => [
+      { name: 'eth0', address: network.addressOf(id), internal: false },
+    ]);
     return {
       runtime,
       transport: memoryTransport(network, id, runtime),
-      discovery: memoryDiscovery(network, id, runtime),
+      ...{ interfaces, discovery: memoryDiscovery(network, id, runtime, interfaces) },
       devices: world.devices(runtime),
       openPack: (directory) => world.openPack(directory, runtime),
       openPrompts: ({ tokenizer }) => new InlinePromptEncoder(tokenizer, runtime),

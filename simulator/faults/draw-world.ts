@@ -116,7 +116,16 @@ function drawSettings(
   const defaults = resolveNodeSettings(
     role,
     defaultClusterConfig(),
-    { id, cluster: 'simulated', model: 'model', host: id, port: PORT, device: 'cpu', threads: 1, discovery: 'static' },
+    {
+      id,
+      cluster: 'simulated',
+      model: 'model',
+      host: '0.0.0.0',
+      port: PORT,
+      device: 'cpu',
+      threads: 1,
+      discovery: 'static',
+    },
     { hostname: id, addresses: [], processId: 1, stateHome: '/nowhere' },
   );
   return {

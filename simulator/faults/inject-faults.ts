@@ -96,6 +96,8 @@ export class FaultInjector {
       case 'staleMessages':
         this.cluster.network.replay(fault.node, new SeededRandom(fault.seed));
         return () => undefined;
+      case 'changeAddress':
+        return this.changeAddress(fault.node);
       case 'wallClockJump':
         this.jump(fault.node, new SeededRandom(fault.seed).int(2 * JUMP_MS) - JUMP_MS);
         return () => undefined;
@@ -165,7 +167,7 @@ export class FaultInjector {
   private startSecondMain(): () => void {
     const main = this.scenario.nodes[0];
     if (main === undefined) return () => undefined;
-    const second = { ...main, settings: { ...main.settings, id: SECOND_MAIN, listenHost: SECOND_MAIN } };
+    const second = { ...main, settings: { ...main.settings, id: SECOND_MAIN } };
     const known = this.cluster.nodes.get(SECOND_MAIN);
     const node = known ?? this.cluster.add(this.world.settingsOf(second), this.world.of(second));
     if (!node.isAlive) node.start();
@@ -184,6 +186,13 @@ export class FaultInjector {
     return () => {
       void left.then(() => this.start(id));
     };
+  }
+
+  /** A lease has run out: the host has another address, and the old one again when the fault is over. */
+  private changeAddress(id: string): () => void {
+    const { network } = this.cluster;
+    network.move(id, `${id}-moved`);
+    return () => network.move(id, id);
   }
 
   private jump(id: string, byMs: number): void {

@@ -29,6 +29,7 @@ export const FAULT_KINDS = [
   'secondMain',
   'staleMessages',
   'wallClockJump',
+  'changeAddress',
 ] as const;
 export type FaultKind = (typeof FAULT_KINDS)[number];
 

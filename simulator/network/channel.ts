@@ -76,6 +76,7 @@ export class ChannelSide {
   private bytesUnderWay = 0;
   private lastArrivalMs = 0;
   private open = true;
+  private severed = false;
   private gone = false;
   private readonly sentBefore: { frame: Frame; message: PeerMessage | null }[] = [];
   /** Since when the peer would have answered no ping; null: it would. */
@@ -94,6 +95,10 @@ export class ChannelSide {
 
   get isOpen(): boolean {
     return this.open;
+  }
+
+  get isSevered(): boolean {
+    return this.severed;
   }
 
   /** Nobody is at this end any more, and nothing of it is under way. */
@@ -116,7 +121,7 @@ export class ChannelSide {
     this.bytesUnderWay += bytes;
     this.network.mostBacklogBytes = Math.max(this.network.mostBacklogBytes, this.bytesUnderWay);
     if (this.bytesUnderWay <= WINDOW_BYTES) leave(entry);
-    if (this.network.carries(this.owner.host, this.peerHost)) this.launch(entry);
+    if (this.network.carries(this.owner.host, this.peerHost) && !this.severed) this.launch(entry);
   }
 
   /** This side says, or is told, a message: for whoever listens to all of them. */
@@ -148,7 +153,14 @@ export class ChannelSide {
 
   /** The link carries again: what waited sets off. */
   relaunch(): void {
+    if (this.severed) return;
     for (const entry of this.underWay) if (entry.arrival === null && !entry.landed) this.launch(entry);
+  }
+
+  /** One of the two ends has another address now: nothing arrives any more, and nobody says so. */
+  sever(): void {
+    this.severed = true;
+    this.halt();
   }
 
   /** The link carries nothing any more: what is under way waits. */

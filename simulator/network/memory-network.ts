@@ -20,6 +20,8 @@ interface LinkFault {
   slowness: number;
 }
 
+/** Who has no address any more is looked for here. */
+const NOWHERE = 'nowhere';
 const SOUND: LinkFault = { cut: false, slowness: 1 };
 /** Until an announcement has gone round, and how often everybody is asked for theirs: one that was lost is heard then. */
 const ANNOUNCEMENT_MS = 10;
@@ -42,6 +44,8 @@ export class MemoryNetwork implements ChannelNetwork {
   private readonly announcements = new Map<string, Announcement>();
   private readonly watchers = new Map<object, (announcement: Announcement) => void>();
   private nextPort = 40_000;
+  /** Of hosts that have another address than their name. */
+  private readonly addresses = new Map<string, string>();
   private readonly ownWorkers = new Map<string, string>();
   /** Hears of every message between peers as it is sent and as it arrives, with the nodes that it goes from and to. */
   tap: MessageTap | null = null;
@@ -85,12 +89,34 @@ export class MemoryNetwork implements ChannelNetwork {
 
   /** A connection to an address; `open` is the first thing that is said. */
   connect(owner: ChannelOwner, address: string, open: { path: string; bytes: Buffer }): ChannelSide {
-    const host = address.slice(0, address.lastIndexOf(':'));
-    const side = new ChannelSide(this, owner, host, address);
+    const colon = address.lastIndexOf(':');
+    const host = this.hostAt(address.slice(0, colon));
+    const side = new ChannelSide(this, owner, host, `${host}${address.slice(colon)}`);
     this.sides.add(side);
     side.send({ kind: 'open', ...open });
     this.check(side);
     return side;
+  }
+
+  /** By what a host is reached: its name, or what it has moved to. */
+  addressOf(host: string): string {
+    return this.addresses.get(host) ?? host;
+  }
+
+  /** The host has another address from now on (its name: the first one again). Connections by the old one say nothing any more. */
+  move(host: string, address: string): void {
+    if (address === host) this.addresses.delete(host);
+    else this.addresses.set(host, address);
+    for (const side of [...this.sides]) {
+      if (side.owner.host !== host && side.peerHost !== host) continue;
+      side.sever();
+      this.check(side);
+    }
+  }
+
+  private hostAt(address: string): string {
+    for (const [host, moved] of this.addresses) if (moved === address) return host;
+    return this.addresses.has(address) ? NOWHERE : address;
   }
 
   carries(from: string, to: string): boolean {
@@ -152,7 +178,7 @@ export class MemoryNetwork implements ChannelNetwork {
     listener.runtime.happen(() => {
       this.recordArrival(side, frame);
       answering.send({ kind: 'accepted' });
-      listener.accept(answering, frame.path, frame.bytes, side.owner.host);
+      listener.accept(answering, frame.path, frame.bytes, this.addressOf(side.owner.host));
     });
   }
 
@@ -237,7 +263,8 @@ export class MemoryNetwork implements ChannelNetwork {
   }
 
   /** Of connections without pings of their own: whether one would be answered now. A host whose process is gone says so itself. */
-  private answers({ owner, peer, peerHost }: ChannelSide): boolean {
+  private answers({ owner, peer, peerHost, isSevered }: ChannelSide): boolean {
+    if (isSevered) return false;
     const carries = this.carries(owner.host, peerHost) && this.carries(peerHost, owner.host);
     return carries && (peer === null || peer.isGone || peer.owner.runtime.isRunning);
   }

@@ -1,3 +1,4 @@
+import type { InterfaceWatch } from '../../shared/discovery/host-interfaces.js';
 import type { Discovery } from '../../shared/discovery/discovery.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { ErrorCode } from '../../shared/errors/registry.js';
@@ -13,7 +14,6 @@ import {
   WORKER_SERVE,
   type RpcMethod,
 } from '../../shared/rpc/codecs.js';
-import { parseAddress } from '../../shared/rpc/addresses.js';
 import type { PeerStream } from '../../shared/rpc/peer-stream.js';
 import type { RpcServer, RpcServerOptions, Transport } from '../../shared/rpc/transport.js';
 import {
@@ -105,16 +105,29 @@ export function memoryTransport(
 }
 
 /** What a simulated process hears of others. */
-export function memoryDiscovery(network: MemoryNetwork, host: string, runtime: VirtualRuntime): Discovery {
+export function memoryDiscovery(
+  network: MemoryNetwork,
+  host: string,
+  runtime: VirtualRuntime,
+  interfaces: InterfaceWatch,
+): Discovery {
   const none = { stop: async () => undefined };
   return {
     advertise: async ({ discovery }, identity) => {
       if (discovery.provider !== 'mdns') return none;
-      const { port } = parseAddress(identity.address);
+      const port = identity.address.split(':').at(-1);
       const role = ROLES[identity.role];
       if (role === undefined) return none;
-      const stop = network.announce(host, { ...identity, role, address: `${host}:${port}` });
-      return { stop: async () => stop() };
+      const announce = (): (() => void) =>
+        network.announce(host, { ...identity, role, address: `${network.addressOf(host)}:${port}` });
+      let stop = announce();
+      const stopFollowing = interfaces.watch({ changed: () => (stop = announce()), failed: () => undefined });
+      return {
+        stop: async () => {
+          stopFollowing();
+          stop();
+        },
+      };
     },
     watchPeers: async (settings, onPeer) => {
       if (settings.discovery.provider !== 'mdns') return none;

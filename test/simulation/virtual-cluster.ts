@@ -108,7 +108,7 @@ export class VirtualCluster {
   async add(role: RoleSetting, id: string, changes: SettingsChanges = {}): Promise<void> {
     const stateDirectory = join(this.directory, id, 'state');
     const settings = testSettings(role, this.packDirectory, { stateDirectory, ...changes, id });
-    const node = this.simulated.add({ ...settings, listenHost: id, listenPort: PORT }, this.worldOf(role, id));
+    const node = this.simulated.add({ ...settings, listenHost: '0.0.0.0', listenPort: PORT }, this.worldOf(role, id));
     await this.startAgain(node.id);
   }
 

@@ -1,4 +1,6 @@
 import assert from 'node:assert/strict';
+import { EventEmitter } from 'node:events';
+import bonjourService from 'bonjour-service';
 import { setTimeout as delay } from 'node:timers/promises';
 
 import { defaultClusterConfig } from '../../shared/config/load-cluster-config.js';
@@ -12,15 +14,19 @@ import { findMains, multicastDiscovery } from '../../shared/discovery/discovery.
 import { probeMulticast } from '../../shared/discovery/probe-multicast.js';
 
 import { decodeTxt, type DiscoveredPeer, encodeTxt } from '../../shared/discovery/txt-record.js';
-import { closeMulticast, listen, openMulticast } from '../../shared/discovery/multicast.js';
+import { listen, MAX_HEARD_SERVICES, Multicast } from '../../shared/discovery/multicast.js';
+
+import { type HostAddress, hostAddresses, InterfaceWatch } from '../../shared/discovery/host-interfaces.js';
 
 import type { Logger } from '../../shared/log/logger.js';
 
 import type { NodeIdentity } from '../../shared/rpc/messages.js';
 
+import { type Timer } from '../../shared/runtime/runtime.js';
+import { WallRuntime } from '../../shared/runtime/wall-runtime.js';
 import { RUNTIME } from '../wall.js';
 
-const DISCOVERY = multicastDiscovery(RUNTIME);
+const DISCOVERY = multicastDiscovery(RUNTIME, new InterfaceWatch(RUNTIME, hostAddresses));
 
 const SILENT: Logger = {
   error: () => undefined,
@@ -98,6 +104,49 @@ describe('discovery under static addresses', () => {
   });
 });
 
+describe('what is heard by multicast', () => {
+  it('is remembered up to a bound, however many strangers announce themselves, and who lives is found among them', () => {
+    const socket = new EventEmitter();
+    const announce = (id: string, port: number): void => {
+      const name = `lab-${id}._odmoe._tcp.local`;
+      const txt = Object.entries(encodeTxt(identity(id, 'lab'))).map(([key, value]) => Buffer.from(`${key}=${value}`));
+      const answers = [
+        { type: 'PTR', name: '_odmoe._tcp.local', ttl: 100, data: name },
+        { type: 'SRV', name, ttl: 100, data: { port, target: 'box' } },
+        { type: 'TXT', name, ttl: 100, data: txt },
+      ];
+      socket.emit('response', { answers, additionals: [] }, { address: '192.0.2.1', port: 5353 });
+    };
+    let asked = 0;
+    Object.assign(socket, { query: () => (asked += 1) });
+    const browsers: InstanceType<typeof bonjourService.Browser>[] = [];
+    const responder = {
+      find: (options: { type: string }) => {
+        const browser = new bonjourService.Browser(socket, options);
+        browsers.push(browser);
+        return browser;
+      },
+    };
+    const multicast = {
+      listen: ({ opened }: { opened: (one: unknown) => void }) => {
+        opened(responder);
+        return () => undefined;
+      },
+    };
+    const found: string[] = [];
+    const stop = listen(multicast as unknown as Multicast, ({ id }) => found.push(id), null, RUNTIME);
+    announce('real', 7600);
+    for (let number = 0; number < 20 * MAX_HEARD_SERVICES; number += 1) announce(`forged-${number}`, 1 + number);
+    announce('real', 7600);
+    stop();
+    for (const { services } of browsers)
+      assert.ok(services.length <= MAX_HEARD_SERVICES, `${services.length} are kept`);
+    assert.equal(socket.listenerCount('response'), 1, 'replaced browsers listen no more');
+    assert.ok(asked <= 25, `${asked} questions for 20 times the bound`);
+    assert.equal(found.filter((id) => id === 'real').length, 2);
+  });
+});
+
 describe('discovery by multicast on the loopback interface', function () {
   this.timeout(30_000);
   const cluster = `test-${process.pid}`;
@@ -141,12 +190,40 @@ describe('discovery by multicast on the loopback interface', function () {
   it('tells again of a node that lives and has not changed', async () => {
     let heard = 0;
     running.push(await DISCOVERY.advertise(settings('n', cluster), identity('n', cluster), SILENT));
-    const multicast = openMulticast(LOOPBACK, (error) => assert.fail(String(error)));
+    const multicast = new Multicast((error) => assert.fail(String(error)));
+    multicast.speakThrough([LOOPBACK]);
     const count = (peer: DiscoveredPeer): void => void (heard += peer.cluster === cluster ? 1 : 0);
     const stopListening = listen(multicast, count, null, RUNTIME, 100);
     await until(() => heard >= 3);
     stopListening();
-    await closeMulticast(multicast, RUNTIME);
+    await multicast.close(RUNTIME);
+  });
+
+  it('reports a node again when its host has other addresses, and finds it when its host has a network at last', async () => {
+    const heard: DiscoveredPeer[] = [];
+    running.push(await DISCOVERY.watchPeers(settings('me', cluster), (peer) => heard.push(peer), SILENT));
+    let addresses: HostAddress[] = [];
+    let look = (): void => undefined;
+    const runtime = Object.assign(new WallRuntime(), {
+      every: (_intervalMs: number, run: () => void): Timer => {
+        look = run;
+        return { cancel: () => undefined, unref: () => undefined };
+      },
+    });
+    const moving = multicastDiscovery(RUNTIME, new InterfaceWatch(runtime, () => addresses));
+    running.push(await moving.advertise(settings('n', cluster), identity('n', cluster), SILENT));
+    await delay(100);
+    assert.equal(heard.length, 0, 'its host has no network yet');
+    addresses = [{ name: 'lo', address: LOOPBACK, internal: true }];
+    look();
+    await until(() => heard.length === 1);
+    addresses = [...addresses, { name: 'eth0', address: '192.0.2.7', internal: false }];
+    look();
+    await until(() => heard.length === 2);
+    assert.deepEqual(
+      heard.map(({ id, bootId }) => `${id} ${bootId}`),
+      ['n boot-1', 'n boot-1'],
+    );
   });
 
   it('reports a node again when it has started anew', async () => {

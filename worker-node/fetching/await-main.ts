@@ -1,5 +1,6 @@
 import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
+import { followAddresses } from '../../shared/daemon/follow-addresses.js';
 import { requireWanted } from '../../shared/daemon/run-daemon.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Logger } from '../../shared/log/logger.js';
@@ -22,7 +23,7 @@ export interface FoundMain {
  */
 export async function awaitMain(
   settings: NodeSettings,
-  { runtime, transport, discovery }: NodeEnvironment,
+  { runtime, transport, discovery, interfaces }: NodeEnvironment,
   log: Logger,
   abandoned: AbortSignal,
 ): Promise<FoundMain> {
@@ -40,6 +41,7 @@ export async function awaitMain(
     },
     log,
   );
+  const stopFollowing = followAddresses(interfaces, settings, log);
   const where = settings.mainAddress ?? `mDNS (cluster ${settings.cluster})`;
   log.info('looking for main', { where });
   let reported = '';
@@ -56,6 +58,7 @@ export async function awaitMain(
       await runtime.sleep(settings.network.reconnectDelayMs, abandoned);
     }
   } finally {
+    stopFollowing();
     await watch.stop();
   }
 }

@@ -11,7 +11,9 @@ export interface SettingsChanges {
   id?: string;
   stateDirectory?: string;
   cluster?: string;
-  mainAddress?: string;
+  mainAddress?: string | null;
+  /** static if left out. */
+  provider?: NodeSettings['discovery']['provider'];
   /** null: a worker's own. */
   packDirectory?: string | null;
   device?: Partial<NodeSettings['device']>;
@@ -70,7 +72,11 @@ export function testSettings(role: RoleSetting, packDirectory: string, changes: 
     ...defaults,
     stateDirectory: changes.stateDirectory ?? testStateDirectory(),
     mainAddress: changes.mainAddress ?? null,
-    discovery: { ...defaults.discovery, peers: changes.peers ?? [] },
+    discovery: {
+      ...defaults.discovery,
+      provider: changes.provider ?? defaults.discovery.provider,
+      peers: changes.peers ?? [],
+    },
     device: { ...defaults.device, ...changes.device },
     main: { ...defaults.main, ...changes.main },
     batching: { ...defaults.batching, ...changes.batching },

@@ -22,6 +22,8 @@ export interface TestHost {
   commandLine(command: readonly string[]): string[];
   pullCable(): void;
   plugCable(): void;
+  /** As a lease that ends and another one that comes; null: there was, or is, none. */
+  changeAddress(from: string | null, to: string | null): void;
 }
 
 function ip(...args: string[]): void {
@@ -63,6 +65,10 @@ export class TestNetwork {
       commandLine: (command) => ['ip', 'netns', 'exec', namespace, ...command],
       pullCable: () => setCable('down'),
       plugCable: () => setCable('up'),
+      changeAddress: (from, to) => {
+        if (from !== null) ip('-n', namespace, 'address', 'del', `${from}/${PREFIX_BITS}`, 'dev', 'eth0');
+        if (to !== null) ip('-n', namespace, 'address', 'add', `${to}/${PREFIX_BITS}`, 'dev', 'eth0');
+      },
     };
   }
 

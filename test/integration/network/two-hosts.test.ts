@@ -19,7 +19,7 @@ interface Answer {
 }
 
 interface Roster {
-  nodes: { id: string; role: string }[];
+  nodes: { id: string; role: string; address: string }[];
 }
 
 function runOdmoe(args: readonly string[], host?: TestHost): string {
@@ -181,6 +181,44 @@ describe('two hosts and more, found by multicast', function () {
       }
     }
     assert.deepEqual(answer.token_ids, reference.token_ids);
+  });
+
+  it('a worker is found when its host gets a network at last, and again when that has another address', async () => {
+    assert.ok(network);
+    const hosts = Array.from({ length: 3 }, () => network!.addHost()) as [TestHost, TestHost, TestHost];
+    hosts[2].changeAddress(hosts[2].address, null);
+    const started = [
+      start('main', hosts[0], cluster, ['--id', 'm']),
+      start('worker', hosts[1], cluster, ['--id', 'w1']),
+      start('worker', hosts[2], cluster, ['--id', 'w2']),
+    ];
+    await Promise.all(started.map((daemon) => daemon.listening));
+    await waitForRoster(hosts[0], hosts[0], ['m', 'w1']);
+    assert.match(started[2]?.logs.join('') ?? '', /others cannot reach this daemon.*no interface of this host has/);
+    hosts[2].changeAddress(null, hosts[2].address);
+    await waitForRoster(hosts[0], hosts[0], ['m', 'w1', 'w2']);
+
+    const moved = hosts[1].address.replace(/\d+$/, '201');
+    hosts[1].changeAddress(hosts[1].address, moved);
+    let addresses: string[] = [];
+    for (const deadline = Date.now() + ROSTER_LIMIT_MS; !addresses.includes(`w1 ${moved}:7602`);) {
+      assert.ok(Date.now() < deadline, `the roster holds ${addresses.join(', ')}`);
+      await new Promise((settle) => setTimeout(settle, 200));
+      const told = runOdmoe(['status', '--main', `${hosts[0].address}:7600`, '--json'], hosts[0]);
+      addresses = (JSON.parse(told) as Roster).nodes.map(({ id, address }) => `${id} ${address}`);
+    }
+    assert.equal(addresses.length, 3, addresses.join(', '));
+    const args = [
+      'prompt',
+      prompt,
+      '--main',
+      `${hosts[0].address}:7600`,
+      '--max-tokens',
+      '200',
+      '--ignore-eos',
+      '--json',
+    ];
+    assert.deepEqual((JSON.parse(runOdmoe(args, hosts[0])) as Answer).token_ids, reference.token_ids);
   });
 
   it('a cable pulled in the middle of an answer changes nothing in it, and the worker is used again afterwards', async () => {
