@@ -10,6 +10,7 @@ import { nominalLayerCosts } from '../shared/placement/group-size.js';
 import { firstEpoch } from '../shared/rpc/epochs.js';
 import type { NodeIdentity, StatusReply } from '../shared/rpc/messages.js';
 import { PassLoop, type PassLoopOptions } from './batching/pass-loop.js';
+import { toldProblems } from './cluster/told-problems.js';
 import { Membership } from './cluster/membership.js';
 import { Roster } from './cluster/roster.js';
 import type { ShadowListener } from './cluster/shadow-link.js';
@@ -259,15 +260,15 @@ export function assemble(
     ...{ prompts: loaded.prompts, formats: loaded.formats },
     limits: settings.main,
     firstSequence: epoch,
-    nodeStatuses: statuses,
-    runtime,
+    ...{ nodeStatuses: statuses, runtime },
     observer: observeAll([metrics.requests, events.requests]),
     randomSeed: () => runtime.randomInt(RANDOM_SEED_LIMIT),
     onDeviceLost: giveUp,
   });
   const status = (): StatusReply => {
     const nodes = statuses();
-    return { ...told(), nodes, problems: problemsWithLost(membership.problems(), events.lostBeside(nodes)) };
+    const problems = problemsWithLost(membership.problems(), events.lostBeside(nodes));
+    return { ...told(), nodes, problems: toldProblems(problems) };
   };
   const told = () => ({
     placement: roster.placement,

@@ -40,9 +40,10 @@ function echo(stream: PeerStream<WorkerReply, WorkerRequest>): void {
 }
 
 avoidMarkingPauses();
-const log = createLogger({ level: 'warn', format: 'text' }, { role: 'echo', id: identity.bootId }, () => Date.now());
+const runtime = new WallRuntime();
+const log = createLogger({ level: 'warn', format: 'text' }, { role: 'echo', id: identity.bootId }, runtime);
 const tcp = await startTcpEcho();
-const rpc = await new GrpcTransport(new WallRuntime()).serve({
+const rpc = await new GrpcTransport(runtime).serve({
   host: '127.0.0.1',
   port: 0,
   network: HOP_NETWORK,

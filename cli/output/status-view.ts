@@ -315,12 +315,17 @@ function layersOfGroup(group: number, groups: number, layers: number): string {
   return served.length > 4 ? `${shown}, ... ${served[served.length - 1] ?? ''}` : shown;
 }
 
+/** Problems that fit beside the rest; those that matter most come first. */
+const MAX_SHOWN_PROBLEMS = 20;
+
 function problemLines(status: StatusReply): string[] {
   if (status.problems.length === 0) return [];
-  const lines = status.problems.map(({ address, id, code, message }) => {
+  const shown = status.problems.slice(0, MAX_SHOWN_PROBLEMS);
+  const left = status.problems.length - shown.length;
+  const lines = shown.map(({ address, id, code, message }) => {
     return printableLine(`  ${[id, address].filter((part) => part !== '').join(' at ')}: ${message} [${code}]`);
   });
-  return ['', 'problems:', ...lines];
+  return ['', 'problems:', ...lines, ...(left === 0 ? [] : [`  and ${left} more, which --json lists`])];
 }
 
 function perSecond(count: number, elapsedMs: number): string {

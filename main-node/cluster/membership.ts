@@ -3,11 +3,13 @@ import type { DiscoveredPeer } from '../../shared/discovery/txt-record.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
-import { dialAddress, isAddress } from '../../shared/rpc/addresses.js';
+import { FairAddresses } from '../../shared/discovery/fair-addresses.js';
+import { dialAddress, hostOf, isAddress } from '../../shared/rpc/addresses.js';
 import { toldEpoch } from '../../shared/rpc/epochs.js';
 import type { PeerStream } from '../../shared/rpc/peer-stream.js';
 import type { Transport } from '../../shared/rpc/transport.js';
-import type { JoinReply, NodeIdentity, PeerProblem } from '../../shared/rpc/messages.js';
+import type { JoinReply, NodeIdentity, PeerProblem, WorkerReply } from '../../shared/rpc/messages.js';
+import { TokenBuckets } from '../../shared/runtime/token-buckets.js';
 import type { Runtime } from '../../shared/runtime/runtime.js';
 import { badAddress, joinRefusal } from './join-refusals.js';
 import { IDENTIFY_TIMEOUT_MS, PeerDial, serveStream } from './peer-dial.js';
@@ -25,6 +27,17 @@ export const FORGET_DISCOVERED_AFTER_MS = 60 * 60_000;
 
 /** A worker that let an execute run out of time hangs: it is not used for so long, unless it is restarted. */
 export const UNRESPONSIVE_PAUSE_MS = 60_000;
+
+/** Workers that are left alone at a time. */
+export const MAX_LEFT_ALONE = 256;
+
+/** Addresses of daemons that have not been welcome yet, all and those of one host: anybody can announce as many as it likes. */
+export const STRANGERS_LIMITS = { all: 768, ofHost: 128 };
+/** How many new ones of one host are dialled, and how many of all hosts. */
+export const NEW_STRANGERS_OF_HOST = { burst: 128, perSecond: 2 };
+export const NEW_STRANGERS = { burst: 1024, perSecond: 50 };
+/** Hosts whose strangers are counted. */
+const MAX_COUNTED_HOSTS = 1024;
 
 /** How main came to know an address. */
 type Origin = 'configured' | 'discovered' | 'joined';
@@ -67,6 +80,10 @@ export interface MembershipOptions {
 export class Membership {
   private readonly known = new Map<string, KnownAddress>();
   private readonly refused: RefusedPeers;
+  /** Of `known`, those that nobody has asked for and that have not been welcome yet. */
+  private readonly strangers = new FairAddresses<KnownAddress>(STRANGERS_LIMITS);
+  private readonly newOfHost: TokenBuckets;
+  private readonly newOfAll: TokenBuckets;
   private readonly streams = new Set<PeerStream<never, unknown>>();
   /** Boot ids of peers that hello is being said to: one known by two addresses gets one stream. */
   private readonly greeting = new Set<string>();
@@ -81,7 +98,10 @@ export class Membership {
   });
 
   constructor(private readonly options: MembershipOptions) {
-    this.refused = new RefusedPeers(() => options.runtime.nowMs());
+    const now = (): number => options.runtime.nowMs();
+    this.refused = new RefusedPeers(now);
+    this.newOfHost = new TokenBuckets(NEW_STRANGERS_OF_HOST, MAX_COUNTED_HOSTS, now);
+    this.newOfAll = new TokenBuckets(NEW_STRANGERS, 1, now);
   }
 
   /** The worker in main's own process. */
@@ -134,12 +154,13 @@ export class Membership {
     return { kind: 'welcome', welcome: { identity: own, partialPack: false, highestEpoch: toldEpoch(roster.epoch) } };
   }
 
-  /** Peers that were refused or do not answer. */
+  /** Peers that were refused or do not answer; those of the cluster first, strangers last. */
   problems(): PeerProblem[] {
-    const failing = [...this.known.values()].flatMap(({ address, id, problem }) =>
+    const ofMembers = [...this.known.values()].filter(({ address }) => this.strangers.get(address) === undefined);
+    const failing = [...ofMembers, ...this.strangers.values()].flatMap(({ address, id, problem }) =>
       problem === null ? [] : [{ address, id, code: problem.code, message: problem.message }],
     );
-    return [...failing, ...this.refused.problems(), ...this.options.roster.problems()];
+    return [...this.options.roster.problems(), ...failing, ...this.refused.problems()];
   }
 
   /** Closes every stream and resolves when no dial runs any more. */
@@ -164,6 +185,7 @@ export class Membership {
       return;
     }
     this.forgetOldAddress(id);
+    if (origin !== 'configured' && !this.mayTry(address)) return;
     if (!this.makeRoom()) {
       this.options.log.warn('peer ignored', {
         address,
@@ -175,6 +197,13 @@ export class Membership {
     const dial = this.dial(address, origin);
     const entry: KnownAddress = { address, id, origin, problem: null, failingSinceMs: null, dial };
     this.known.set(address, entry);
+    if (origin === 'configured') return;
+    for (const left of this.strangers.set(address, entry)) this.forget(left);
+  }
+
+  /** Dials cost time; who announces more addresses than a host has daemons gets no more of it. */
+  private mayTry(address: string): boolean {
+    return this.newOfHost.take(hostOf(address)) && this.newOfAll.take('');
   }
 
   /** A daemon found at a new address has left the one it was found at before, unless it is connected there. */
@@ -199,6 +228,10 @@ export class Membership {
   /** False when as many addresses are known as may be, and none of those that came by themselves fails. */
   private makeRoom(): boolean {
     if (this.known.size < (this.options.maxKnownAddresses ?? MAX_KNOWN_ADDRESSES)) return true;
+    for (const stranger of this.strangers.takeOne()) {
+      this.forget(stranger);
+      return true;
+    }
     let longest: KnownAddress | null = null;
     for (const entry of this.known.values()) {
       if (entry.origin === 'configured' || entry.failingSinceMs === null) continue;
@@ -212,6 +245,7 @@ export class Membership {
   private forget(entry: KnownAddress): void {
     entry.dial.stop();
     this.known.delete(entry.address);
+    this.strangers.delete(entry.address);
     this.options.log.info('peer forgotten', { address: entry.address, id: entry.id });
   }
 
@@ -249,6 +283,7 @@ export class Membership {
     try {
       await this.greet(peer, address, () => {
         this.greeting.delete(peer.bootId);
+        this.strangers.delete(address);
         this.recovered(entry);
         connected();
       });
@@ -304,22 +339,36 @@ export class Membership {
           receive: (reply) => {
             link.receive(reply);
             if (reply.kind === 'status') roster.workerTold(link);
-            if (reply.kind !== 'result') return;
-            for (const { failure } of reply.result.experts) {
-              if (failure?.code === 'PACK_CORRUPT') roster.workerDamaged(link, failure.message);
-            }
+            this.judge(link, reply);
           },
           streamClosed: (error) => {
             roster.removeWorker(link, reasonOf(error));
             link.streamClosed(error);
             this.wakeOthers(peer.id, address);
-            if (link.unresponsive)
-              this.unresponsive.set(peer.bootId, this.options.runtime.nowMs() + UNRESPONSIVE_PAUSE_MS);
+            if (link.unresponsive) this.leaveAlone(peer.bootId);
           },
         };
       },
     );
     return this.tracked(stream, served);
+  }
+
+  /** What the worker's answer says of the worker. */
+  private judge(link: WorkerLink, reply: WorkerReply): void {
+    const { roster } = this.options;
+    if (reply.kind === 'error') roster.workerFailed(link, reply.error.code, reply.error.message);
+    if (reply.kind !== 'result') return;
+    for (const { failure } of reply.result.experts) {
+      if (failure === null) roster.workerSucceeded(link);
+      else if (failure.code === 'PACK_CORRUPT') roster.workerDamaged(link, failure.message);
+      else roster.workerFailed(link, failure.code, failure.message);
+    }
+  }
+
+  private leaveAlone(bootId: string): void {
+    this.unresponsive.set(bootId, this.options.runtime.nowMs() + UNRESPONSIVE_PAUSE_MS);
+    const [oldest] = this.unresponsive.keys();
+    if (this.unresponsive.size > MAX_LEFT_ALONE && oldest !== undefined) this.unresponsive.delete(oldest);
   }
 
   private requireResponsive(peer: NodeIdentity, address: string): void {
@@ -328,7 +377,7 @@ export class Membership {
     if (!this.unresponsive.has(peer.bootId)) return;
     throw new OdmoeError(
       'WORKER_LOST',
-      `worker ${peer.id} at ${address} let an execute run out of time and is left alone for ` +
+      `worker ${peer.id} at ${address} let an execute run out of time, or sent errors that answer nothing, and is left alone for ` +
         `${UNRESPONSIVE_PAUSE_MS / 1000} s; restart it if it hangs`,
     );
   }

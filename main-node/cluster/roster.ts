@@ -9,6 +9,7 @@ import { timeForPeers, waitForPeer } from '../../shared/runtime/peer-wait.js';
 import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
 import { DamagedWorkers } from './damaged-workers.js';
 import { DistrustedWorkers } from './distrusted-workers.js';
+import { FailingWorkers } from './failing-workers.js';
 import { FetchingWorkers } from './fetching-workers.js';
 import { PeerTotals, type PeerCounts } from './peer-totals.js';
 import { isBeyondShadow, placedAddress } from './placed-address.js';
@@ -51,6 +52,7 @@ export class Roster implements PlacedWorkers {
   private readonly fetching: FetchingWorkers;
   private readonly damaged = new DamagedWorkers();
   private readonly distrusted = new DistrustedWorkers();
+  private readonly failing: FailingWorkers;
   /** Those that the current placement has been announced to. */
   private placed: ReadonlyMap<string, WorkerLink> = new Map();
   private readonly shadows: ShadowLink[] = [];
@@ -72,6 +74,10 @@ export class Roster implements PlacedWorkers {
     private readonly observer: RosterObserver = NOBODY,
   ) {
     this.latestEpoch = firstEpoch;
+    this.failing = new FailingWorkers(runtime, (link) => {
+      log.info('worker is placed again, after it was left alone', { worker: link.id });
+      this.place(link);
+    });
     this.fetching = new FetchingWorkers({
       plan: (links) => this.plan(links, PROSPECT_EPOCH),
       placed: () => [...this.workers.values()],
@@ -120,8 +126,9 @@ export class Roster implements PlacedWorkers {
   }
 
   connectedWorkers(): WorkerLink[] {
-    const { fetching, damaged, distrusted } = this;
-    return [...this.workers.values(), ...fetching.unplaced, ...damaged.unplaced, ...distrusted.unplaced];
+    const { fetching, damaged, distrusted, failing } = this;
+    const aside = [...fetching.unplaced, ...damaged.unplaced, ...distrusted.unplaced, ...failing.unplaced];
+    return [...this.workers.values(), ...aside];
   }
 
   connectedShadows(): readonly ShadowLink[] {
@@ -207,6 +214,21 @@ export class Roster implements PlacedWorkers {
     this.replan();
   }
 
+  /** A worker has run an expert. */
+  workerSucceeded(link: WorkerLink): void {
+    this.failing.succeeded(link);
+  }
+
+  /** A worker has answered an execute with an error. One that does nothing else leaves the placement for a while, unless it is the last. */
+  workerFailed(link: WorkerLink, code: string, message: string): void {
+    const isToRest = this.failing.failed(link, code, message);
+    if (!isToRest || this.workers.size === 1 || this.workers.get(link.id) !== link) return;
+    this.workers.delete(link.id);
+    const restMs = this.failing.rest(link);
+    this.log.warn('worker is left alone: it answers with errors', { worker: link.id, code, message, restMs });
+    this.replan();
+  }
+
   /** One that lies leaves the placement, also where it is the last: no answer is better than a wrong one. */
   distrust(worker: WorkerOrders, why: string): void {
     const link = [...this.workers.values()].find((placed) => placed === worker);
@@ -228,7 +250,7 @@ export class Roster implements PlacedWorkers {
 
   /** Of workers that are connected, or were not believed. */
   problems(): PeerProblem[] {
-    const own = [...this.damaged.problems(), ...this.distrusted.problems()];
+    const own = [...this.damaged.problems(), ...this.distrusted.problems(), ...this.failing.problems()];
     return [...own, ...(this.grouping.homes > 0 ? this.workersWithoutCache() : [])];
   }
 
@@ -242,7 +264,7 @@ export class Roster implements PlacedWorkers {
 
   removeWorker(link: WorkerLink, reason: string): void {
     this.totals.ended(link);
-    const wasAside = [this.damaged.remove(link), this.distrusted.remove(link)].includes(true);
+    const wasAside = [this.damaged, this.distrusted, this.failing].map((set) => set.remove(link)).includes(true);
     const isUnplaced = this.fetching.remove(link) || wasAside;
     if (!isUnplaced && this.workers.get(link.id) !== link) return;
     if (!isUnplaced) this.workers.delete(link.id);
@@ -328,6 +350,7 @@ export class Roster implements PlacedWorkers {
     this.stopped = true;
     this.joinTimer?.cancel();
     this.joinTimer = null;
+    this.failing.stop();
     this.fetching.stop();
     this.wake();
   }

@@ -20,6 +20,9 @@ import { KeptLayers } from './kept-layers.js';
 import { LatestStatus } from './latest-status.js';
 import type { LayerWork, WorkerOrders } from './placed-workers.js';
 
+/** Errors that answer no execute, over a connection. */
+export const MAX_STRAY_ERRORS = 256;
+
 interface PendingExecute {
   layer: number;
   /** Rows of each expert that has not been answered. */
@@ -40,6 +43,9 @@ export class WorkerLink implements WorkerOrders {
   private silence: Timer | null = null;
   private closed = false;
   private late = false;
+  /** Executes that nobody waits for any more, whose answers may still come. */
+  private dropped = 0;
+  private strayErrors = 0;
   /** Why main itself has ended the stream of a worker that is as good as gone. */
   private givenUp: OdmoeError | null = null;
 
@@ -71,7 +77,7 @@ export class WorkerLink implements WorkerOrders {
     return experts;
   }
 
-  /** It was given up because it answered no execute in time, though its connection stood. */
+  /** It was given up because it answered no execute in time, though its connection stood, or sent errors that answer nothing. */
   get unresponsive(): boolean {
     return this.late;
   }
@@ -93,6 +99,7 @@ export class WorkerLink implements WorkerOrders {
     const open = new Map(work.experts.map(({ expert, rows }) => [expert, rows.length === 0 ? allRows : rows.length]));
     return new Promise((resolve, reject) => {
       const onAbort = (): void => {
+        this.dropped += 1;
         this.forget(requestId);
         reject(new OdmoeError('CANCELLED', 'the request was cancelled while a worker ran its experts'));
       };
@@ -233,10 +240,23 @@ export class WorkerLink implements WorkerOrders {
     const request = this.pending.get(requestId);
     if (request === undefined) {
       this.log.warn('worker sent an error', { worker: this.id, code, message });
+      this.countStrayError();
       return;
     }
     this.forget(requestId);
     request.reject(new OdmoeError(isErrorCode(code) ? code : 'INTERNAL', `worker ${this.id}: ${message}`));
+  }
+
+  /** Errors that answer nothing cost time, and a worker that is whole sends few of them. */
+  private countStrayError(): void {
+    if (this.dropped > 0) {
+      this.dropped -= 1;
+      return;
+    }
+    this.strayErrors += 1;
+    if (this.strayErrors <= MAX_STRAY_ERRORS || this.closed) return;
+    this.late = true;
+    this.giveUp(`it has sent ${this.strayErrors} errors that answer nothing`);
   }
 
   private forget(requestId: number): void {

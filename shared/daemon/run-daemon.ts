@@ -57,7 +57,7 @@ export async function runDaemon(role: RoleSetting, start: StartNode, native: Nat
   // Before anything is waited for: a worker may search main for hours.
   orExit(role, () => native.requireAddon());
   const { settings } = request;
-  const log = createLogger(settings.log, { role, id: settings.id }, () => PROCESS.wallMs());
+  const log = createLogger(settings.log, { role, id: settings.id }, PROCESS);
   const ending = new Ending(role, log);
   // Whoever read it has gone; the node serves others.
   standardOutput.onError((error) => log.warn('standard output cannot be written', { reason: error.message }));

@@ -5,6 +5,7 @@ import { parseAddress } from '../rpc/addresses.js';
 import type { NodeIdentity } from '../rpc/messages.js';
 import { timeForPeers } from '../runtime/peer-wait.js';
 import type { Runtime } from '../runtime/runtime.js';
+import { FairAddresses } from './fair-addresses.js';
 import { hostAddresses, type InterfaceWatch, spokenAddresses } from './host-interfaces.js';
 import { SERVICE_TYPE, listen, Multicast } from './multicast.js';
 import { encodeTxt, type DiscoveredPeer } from './txt-record.js';
@@ -145,26 +146,34 @@ export async function findMains(
   return found.filter((peer) => peer.role === 'main' && (cluster === null || peer.cluster === cluster));
 }
 
-/** Everyone heard within the time, by cluster and id; the last announcement counts. Throws NO_MAIN when multicast fails. */
+/** Who is heard at a time, and how many of one host. */
+const FOUND_LIMITS = { all: 1024, ofHost: 128 };
+
+/** Everyone heard within the time, by address; the last announcement counts. Throws NO_MAIN when multicast fails. */
 async function findPeers(
   runtime: Runtime,
   timeoutMs: number,
   interfaceAddress: string | null,
 ): Promise<DiscoveredPeer[]> {
-  const peers = new Map<string, DiscoveredPeer>();
+  const peers = new FairAddresses<DiscoveredPeer>(FOUND_LIMITS);
   let fault: string | null = null;
   const multicast = new Multicast((error) => {
     fault = toOdmoeError(error).message;
   });
   multicast.speakThrough(spokenAddresses(hostAddresses(), interfaceAddress, null).addresses);
-  const stopListening = listen(multicast, (peer) => peers.set(`${peer.cluster}/${peer.id}`, peer), null, runtime);
+  const stopListening = listen(multicast, (peer) => void peers.set(peer.address, peer), null, runtime);
   await timeForPeers(runtime, timeoutMs);
   stopListening();
   await multicast.close(runtime);
   if (fault !== null && peers.size === 0) {
     throw new OdmoeError('NO_MAIN', `multicast failed (${String(fault)}): give an address, or run \`odmoe doctor\``);
   }
-  return [...peers.values()];
+  return onePerNode(peers.values());
+}
+
+/** One that is heard by several addresses is told once. Pure. */
+export function onePerNode(peers: readonly DiscoveredPeer[]): DiscoveredPeer[] {
+  return [...new Map(peers.map((peer) => [JSON.stringify([peer.cluster, peer.id]), peer])).values()];
 }
 
 function stopOnce(stop: () => Promise<void>): Stoppable {

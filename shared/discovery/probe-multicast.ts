@@ -2,6 +2,8 @@ import { toOdmoeError } from '../errors/odmoe-error.js';
 import { PROTOCOL_VERSION } from '../rpc/limits.js';
 import { timeForPeers } from '../runtime/peer-wait.js';
 import type { Runtime } from '../runtime/runtime.js';
+import { onePerNode } from './discovery.js';
+import { FairAddresses } from './fair-addresses.js';
 import { hostAddresses, spokenAddresses } from './host-interfaces.js';
 import { SERVICE_TYPE, listen, Multicast } from './multicast.js';
 import { encodeTxt, type DiscoveredPeer } from './txt-record.js';
@@ -11,10 +13,13 @@ const PROBE_CLUSTER = '_probe';
 /** The discard port: nobody is to dial a probe. */
 const PROBE_PORT = 9;
 
+/** Who is heard at a time, and how many of one host. */
+const HEARD_LIMITS = { all: 1024, ofHost: 128 };
+
 export interface MulticastProbe {
   /** Our own announcement came back from the interface. */
   heardOneself: boolean;
-  /** Everyone else heard meanwhile, by cluster and id. */
+  /** Everyone else heard meanwhile. */
   peers: DiscoveredPeer[];
   /** What the socket said, when it failed. */
   fault: string | null;
@@ -27,7 +32,7 @@ export async function probeMulticast(
   timeoutMs: number,
 ): Promise<MulticastProbe> {
   const id = runtime.randomId();
-  const peers = new Map<string, DiscoveredPeer>();
+  const peers = new FairAddresses<DiscoveredPeer>(HEARD_LIMITS);
   let heardOneself = false;
   let fault: string | null = null;
   const failed = (error: unknown): void => {
@@ -40,7 +45,7 @@ export async function probeMulticast(
     listener,
     (peer) => {
       if (peer.cluster === PROBE_CLUSTER) heardOneself ||= peer.id === id;
-      else peers.set(`${peer.cluster}/${peer.id}`, peer);
+      else peers.set(peer.address, peer);
     },
     null,
     runtime,
@@ -61,5 +66,5 @@ export async function probeMulticast(
   await timeForPeers(runtime, timeoutMs);
   stopListening();
   await Promise.all([announcer.close(runtime), listener.close(runtime)]);
-  return { heardOneself, peers: [...peers.values()], fault };
+  return { heardOneself, peers: onePerNode(peers.values()), fault };
 }

@@ -1,7 +1,9 @@
 import winston from 'winston';
+import type { Runtime, Timer } from '../runtime/runtime.js';
 import type { NodeSettings } from '../config/node-settings.js';
 import { printableJson } from '../terminal/printable-text.js';
 import { standardError } from '../terminal/text-output.js';
+import { LEFT_OUT_PERIOD_MS, type Level, LineLimits, peerOf } from './line-limits.js';
 
 /**
  * One line an event on stderr. `event` is a short phrase that does not change with its data; the data go into `fields`.
@@ -14,16 +16,23 @@ export interface Logger {
   debug(event: string, fields?: Record<string, unknown>): void;
 }
 
+/** What the log takes its time from. */
+export type LogClock = Pick<Runtime, 'nowMs' | 'wallMs' | 'after'>;
+
 const LEVELS = { error: 0, warn: 1, info: 2, debug: 3 } as const;
 
 /** Longest value of one field; what is longer is cut, so that a peer's text cannot flood the log. */
 const FIELD_LENGTH_LIMIT = 2000;
 
-/** `bound` stands in every line. `stream` is where lines go; stderr unless a test wants them. */
+/**
+ * Every line goes through here, and none of its writers bounds how many there are: LineLimits does. What was left out is told.
+ *
+ * `bound` stands in every line. `stream` is where lines go; stderr unless a test wants them.
+ */
 export function createLogger(
   settings: NodeSettings['log'],
   bound: { role: string; id: string },
-  wallMs: () => number,
+  clock: LogClock,
   stream: NodeJS.WritableStream = standardError.asStream(),
 ): Logger {
   const render = settings.format === 'json' ? jsonLine : textLine;
@@ -33,11 +42,28 @@ export function createLogger(
     format: winston.format.printf((info) => String(info.message)),
     transports: [new winston.transports.Stream({ stream, eol: '\n' })],
   });
+  const put = (level: Level, event: string, fields: Record<string, unknown>): void => {
+    inner.log(level, render({ level, event, time: new Date(clock.wallMs()).toISOString(), bound, fields }));
+  };
+  const limits = new LineLimits(() => clock.nowMs());
+  let telling: Timer | null = null;
+  const tellLeftOut = (): void => {
+    telling = null;
+    for (const { event: like, lines, seconds } of limits.takeLeftOut()) {
+      put(settings.level, 'lines like this were left out', { like, lines, seconds });
+    }
+  };
   const write =
-    (level: keyof typeof LEVELS) =>
+    (level: Level) =>
     (event: string, fields: Record<string, unknown> = {}): void => {
       if (LEVELS[level] > LEVELS[settings.level]) return;
-      inner.log(level, render({ level, event, time: new Date(wallMs()).toISOString(), bound, fields }));
+      if (limits.admits(level, event, peerOf(fields))) {
+        put(level, event, fields);
+        return;
+      }
+      if (telling !== null) return;
+      telling = clock.after(LEFT_OUT_PERIOD_MS, tellLeftOut);
+      telling.unref();
     };
   return { error: write('error'), warn: write('warn'), info: write('info'), debug: write('debug') };
 }

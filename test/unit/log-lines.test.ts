@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { Writable } from 'node:stream';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { RUNTIME } from '../wall.js';
 import { createLogger } from '../../shared/log/logger.js';
 
 type Level = 'error' | 'warn' | 'info' | 'debug';
@@ -16,7 +17,7 @@ async function linesOf(
       done();
     },
   });
-  write(createLogger(settings, { role: 'worker', id: 'w1' }, () => Date.now(), stream));
+  write(createLogger(settings, { role: 'worker', id: 'w1' }, RUNTIME, stream));
   await new Promise((resolve) => setImmediate(resolve));
   return Buffer.concat(chunks).toString().split('\n').slice(0, -1);
 }

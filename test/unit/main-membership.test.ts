@@ -1,11 +1,18 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, type AddressInfo } from 'node:net';
-import { FORGET_DISCOVERED_AFTER_MS, Membership, type MembershipOptions } from '../../main-node/cluster/membership.js';
+import {
+  FORGET_DISCOVERED_AFTER_MS,
+  Membership,
+  NEW_STRANGERS_OF_HOST,
+  STRANGERS_LIMITS,
+  type MembershipOptions,
+} from '../../main-node/cluster/membership.js';
 import { FORGET_REFUSED_AFTER_MS } from '../../main-node/cluster/refused-peers.js';
 import { Roster } from '../../main-node/cluster/roster.js';
 import { WorkerLink } from '../../main-node/cluster/worker-link.js';
 import type { NodeIdentity, RoleName, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
+import type { Transport } from '../../shared/rpc/transport.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
 import { testSettings } from '../integration/harness/test-settings.js';
 import { waitUntil } from '../integration/harness/wait-until.js';
@@ -40,6 +47,15 @@ async function deadAddresses(count: number): Promise<string[]> {
   const ports = servers.map((server) => (server.address() as AddressInfo).port);
   await Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve))));
   return ports.map((port) => `127.0.0.1:${port}`);
+}
+
+/** Of what the tests do not ask for. */
+function silentTransport(): Transport {
+  const never = (): never => assert.fail('nobody is to be asked');
+  return {
+    ...{ serve: never, openShadowStream: never, openPackSource: never, joinMain: never, fetchStatus: never },
+    ...{ generate: never, identifyPeer: never, openWorkerStream: never },
+  };
 }
 
 describe('main: the addresses that it knows', () => {
@@ -127,6 +143,38 @@ describe('main: the addresses that it knows', () => {
     nowMs += 1;
     await new Promise((resolve) => setTimeout(resolve, 50));
     assert.deepEqual(failing(), [other]);
+  });
+
+  it('of 100,000 strangers are bounded, all and those of one host, few of them are dialled, and a worker is found among them', async () => {
+    const dialled: string[] = [];
+    const greeted: string[] = [];
+    create({
+      transport: {
+        ...silentTransport(),
+        identifyPeer: (address) => {
+          dialled.push(address);
+          if (address === '10.0.0.7:7602') return Promise.resolve(identity('real'));
+          return new Promise((_, reject) => setImmediate(() => reject(new Error('nobody'))));
+        },
+        openWorkerStream: (address) => {
+          greeted.push(address);
+          return new MemoryStream<WorkerRequest, WorkerReply>();
+        },
+      },
+    });
+    membership.addConfigured([{ role: 'worker', id: 'w0', address: '10.0.0.8:7602' }]);
+    const FLOOD = 100_000;
+    for (let number = 0; number < FLOOD; number += 1) {
+      discover(`forged-${number}`, `10.0.66.${number % 3}:${1 + (number % 65_000)}`);
+      if (number === FLOOD / 2) discover('real', '10.0.0.7:7602');
+      if (number % 20_000 === 0) await new Promise((resolve) => setImmediate(resolve));
+    }
+    await waitUntil('the worker is greeted', () => greeted.includes('10.0.0.7:7602'));
+    await waitUntil('the strangers have failed', () => failing().length > 3 * STRANGERS_LIMITS.ofHost);
+    assert.ok(failing().length <= 3 * STRANGERS_LIMITS.ofHost + 1, `${failing().length} addresses are known`);
+    assert.equal(failing()[0], '10.0.0.8:7602', 'those that main was told of come first');
+    const strangers = new Set(dialled.filter((address) => address.startsWith('10.0.66.')));
+    assert.ok(strangers.size <= 3 * NEW_STRANGERS_OF_HOST.burst + 10, `${strangers.size} strangers were dialled`);
   });
 
   it('of a second daemon with an id that is taken is told to it, so that its log says why it is not used', async () => {

@@ -1,6 +1,7 @@
 import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
 import { followAddresses } from '../../shared/daemon/follow-addresses.js';
+import { FairAddresses } from '../../shared/discovery/fair-addresses.js';
 import { requireWanted } from '../../shared/daemon/run-daemon.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Logger } from '../../shared/log/logger.js';
@@ -9,6 +10,8 @@ import type { NodeIdentity } from '../../shared/rpc/messages.js';
 import type { Transport } from '../../shared/rpc/transport.js';
 
 const IDENTIFY_TIMEOUT_MS = 2000;
+/** Mains that are asked, and those of one host among them: anybody can announce one. */
+const ANNOUNCED_LIMITS = { all: 32, ofHost: 4 };
 const PACK_DIGEST = /^[0-9a-f]{64}$/;
 
 export interface FoundMain {
@@ -33,11 +36,11 @@ export async function awaitMain(
       `no pack at ${settings.modelPath ?? '(no --model)'}, and no main to fetch it from: give --main HOST:PORT, or the directory of a pack`,
     );
   }
-  const announced = new Set<string>();
+  const announced = new FairAddresses<string>(ANNOUNCED_LIMITS);
   const watch = await discovery.watchPeers(
     settings,
     (peer) => {
-      if (peer.role === 'main') announced.add(peer.address);
+      if (peer.role === 'main') announced.set(peer.address, peer.address);
     },
     log,
   );
@@ -48,9 +51,11 @@ export async function awaitMain(
   try {
     for (;;) {
       requireWanted(abandoned);
-      const addresses = settings.mainAddress === null ? announced : [settings.mainAddress];
-      for (const address of addresses) {
-        const answer = await askMain(transport, address, settings);
+      const addresses = settings.mainAddress === null ? announced.values() : [settings.mainAddress];
+      // At a time: one that does not answer keeps nobody from the one that does.
+      const answers = await Promise.all(addresses.map((address) => askMain(transport, address, settings)));
+      for (const [index, answer] of answers.entries()) {
+        const address = addresses[index];
         if ('identity' in answer) return answer;
         if (answer.problem !== reported) log.warn('main cannot be used yet', { main: address, reason: answer.problem });
         reported = answer.problem;
