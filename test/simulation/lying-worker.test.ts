@@ -78,12 +78,42 @@ describe('a simulated worker that gives values which are no numbers', () => {
       ...{ workers: 3, shadow: 'int8' },
       main: { drafting: { optimistic: true, rows: 3 } },
     });
+    let begins = 0;
+    cluster.simulated.network.tap = (way, _from, _to, { kind }) => {
+      if (way === 'arrived' && kind === 'begin') begins += 1;
+    };
     const answer = cluster.ask(REQUEST, undefined, (count) => {
       if (count === 5) cluster.deviceOf(LIAR).falsify = giving(NAN);
     });
     assertSameAnswer(await answer, expected);
     await assertSetAside([LIAR], 2);
     assert.ok(((await cluster.status()).passes?.preemptions ?? 0) > 0, 'rows were computed anew');
+    assert.equal(begins, 2, 'shadow, which had rows of these, is told of the sequence anew');
+  });
+
+  it('after wrong numbers in the same pass: nothing of that pass has been given out, and the answer is right', async () => {
+    const request = { ...REQUEST, promptLogprobs: true };
+    const right = await collect(reference.generate(request, new AbortController().signal));
+    cluster = await VirtualCluster.start({ workers: 2 });
+    let uses = 0;
+    cluster.deviceOf(LIAR).falsify = (output) => (++uses > 2 ? giving(NAN) : wrongNumbers)(output);
+    assertSameAnswer(await cluster.ask(request), right);
+    await assertSetAside([LIAR], 1);
+  });
+
+  it('after an answer goes on from rows in which it gave wrong numbers: that it took no part itself does not count', async () => {
+    cluster = await VirtualCluster.start({ workers: 2 });
+    cluster.deviceOf(LIAR).falsify = wrongNumbers;
+    await cluster.ask(REQUEST);
+    cluster.node(LIAR).kill();
+    await cluster.waitForRoster(1, 0);
+    const asking = cluster.ask({ ...NEXT, maxTokens: 64, ignoreEos: true }, undefined, (count) => {
+      if (count !== 2) return;
+      cluster.deviceOf(LIAR).falsify = giving(NAN);
+      cluster.node(LIAR).start();
+    });
+    await assert.rejects(asking, { code: 'WORKER_DISTRUSTED' });
+    await assertSetAside([LIAR], 1);
   });
 
   it('after wrong numbers in an answer that goes on: the answer ends with a code, and nothing of it is kept', async () => {

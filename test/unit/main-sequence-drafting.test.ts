@@ -60,6 +60,16 @@ describe('main: how long a pass waits for drafts', () => {
 });
 
 describe('main: verified drafts of a sequence', () => {
+  it('gives none of the logits that it has kept, and no draft, once they are not to be relied upon', () => {
+    const drafting = draftingWith(4);
+    drafting.settle(10, 1);
+    drafting.passed({ position: 10, tokenIds: [1, 2], logits: logitsOf([1, 2]) });
+    drafting.arrive(draft(12, 3));
+    drafting.forgetPass();
+    assert.equal(drafting.keptCount, 0);
+    assert.equal(drafting.settle(11, 2), null, 'the row is run anew');
+  });
+
   it('keeps the logits of every row and gives them for tokens that prove right', () => {
     const drafting = draftingWith(4);
     assert.equal(drafting.settle(10, 1), null);
