@@ -6,7 +6,7 @@ import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
 import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
 import type { NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
-import { RUNTIME, runtimeAt } from '../wall.js';
+import { RUNTIME } from '../wall.js';
 
 const identity = (id: string, packDigest = 'digest'): NodeIdentity => ({
   id,
@@ -150,21 +150,24 @@ describe('main: dialling a peer', () => {
   });
 
   it('forgets an address that has been dead for too long', async () => {
-    let nowMs = 0;
+    const clock = new VirtualClock();
+    const runtime = new VirtualRuntime(clock, 1);
     const events: string[] = [];
     const dial = new PeerDial({
       address: 'x:1',
       reconnectDelayMs: 1,
       forgetAfterMs: 60_000,
-      runtime: runtimeAt(() => nowMs),
+      runtime,
       attempt: async () => {
-        nowMs += 30_000;
+        await runtime.sleep(25_000);
         throw new OdmoeError('TIMEOUT', 'none there');
       },
       onFailure: () => events.push('failure'),
       onForgotten: () => events.push('forgotten'),
     });
-    await dial.finished;
+    let finished = false;
+    void dial.finished.then(() => (finished = true));
+    await clock.run(() => finished, { untilMs: 200_000 });
     assert.deepEqual(events, ['failure', 'failure', 'failure', 'forgotten']);
   });
 });
