@@ -161,7 +161,7 @@ async function findPeers(
     fault = toOdmoeError(error).message;
   });
   multicast.speakThrough(spokenAddresses(hostAddresses(), interfaceAddress, null).addresses);
-  const stopListening = listen(multicast, (peer) => void peers.set(peer.address, peer), null, runtime);
+  const stopListening = listen(multicast, (peer) => void peers.set(placeOf(peer), peer), null, runtime);
   await timeForPeers(runtime, timeoutMs);
   stopListening();
   await multicast.close(runtime);
@@ -169,6 +169,11 @@ async function findPeers(
     throw new OdmoeError('NO_MAIN', `multicast failed (${String(fault)}): give an address, or run \`odmoe doctor\``);
   }
   return onePerNode(peers.values());
+}
+
+/** By which a peer is kept among those of its host: two of one address, of which one is over, are two. Pure. */
+export function placeOf({ address, cluster, id }: DiscoveredPeer): string {
+  return `${address}/${encodeURIComponent(cluster)}/${encodeURIComponent(id)}`;
 }
 
 /** One that is heard by several addresses is told once. Pure. */

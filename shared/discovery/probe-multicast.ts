@@ -2,7 +2,7 @@ import { toOdmoeError } from '../errors/odmoe-error.js';
 import { PROTOCOL_VERSION } from '../rpc/limits.js';
 import { timeForPeers } from '../runtime/peer-wait.js';
 import type { Runtime } from '../runtime/runtime.js';
-import { onePerNode } from './discovery.js';
+import { onePerNode, placeOf } from './discovery.js';
 import { FairAddresses } from './fair-addresses.js';
 import { hostAddresses, spokenAddresses } from './host-interfaces.js';
 import { SERVICE_TYPE, listen, Multicast } from './multicast.js';
@@ -45,7 +45,7 @@ export async function probeMulticast(
     listener,
     (peer) => {
       if (peer.cluster === PROBE_CLUSTER) heardOneself ||= peer.id === id;
-      else peers.set(peer.address, peer);
+      else peers.set(placeOf(peer), peer);
     },
     null,
     runtime,
