@@ -22,6 +22,8 @@ interface LinkFault {
 
 /** Who has no address any more is looked for here. */
 const NOWHERE = 'nowhere';
+/** After so long a connection is over whose other end has another address. */
+const SEVERED_SILENCE_MS = 10_000;
 const SOUND: LinkFault = { cut: false, slowness: 1 };
 /** Until an announcement has gone round, and how often everybody is asked for theirs: one that was lost is heard then. */
 const ANNOUNCEMENT_MS = 10;
@@ -109,7 +111,9 @@ export class MemoryNetwork implements ChannelNetwork {
     else this.addresses.set(host, address);
     for (const side of [...this.sides]) {
       if (side.owner.host !== host && side.peerHost !== host) continue;
+      if (side.isSevered) continue;
       side.sever();
+      side.silentSinceMs = null;
       this.check(side);
     }
   }
@@ -251,13 +255,17 @@ export class MemoryNetwork implements ChannelNetwork {
       if (side.peer?.isGone === true) this.resetSoon(side);
       return;
     }
-    if (side.silentSinceMs !== null || side.owner.silenceLimitMs === Infinity) return;
+    // Whoever is patient with a process that stands still is not with an address that is nobody's.
+    const limitMs = side.isSevered
+      ? Math.min(side.owner.silenceLimitMs, SEVERED_SILENCE_MS)
+      : side.owner.silenceLimitMs;
+    if (side.silentSinceMs !== null || limitMs === Infinity) return;
     const sinceMs = this.clock.nowMs;
     const { owner, peerHost } = side;
     side.silentSinceMs = sinceMs;
-    this.clock.schedule(sinceMs + owner.silenceLimitMs, () => {
+    this.clock.schedule(sinceMs + limitMs, () => {
       owner.runtime.happen(() => {
-        if (side.silentSinceMs === sinceMs) side.lose(`${peerHost} has not answered for ${owner.silenceLimitMs} ms`);
+        if (side.silentSinceMs === sinceMs) side.lose(`${peerHost} has not answered for ${limitMs} ms`);
       });
     });
   }
