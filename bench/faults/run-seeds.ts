@@ -2,14 +2,15 @@ import { fork, type ChildProcess } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { fileURLToPath } from 'node:url';
 import { addHappened, NOTHING_HAPPENED, type Happened } from '../../simulator/faults/happened.js';
+import { processorMsOf, SeedWatch, type SeedTimes } from './seed-limit.js';
 import type { SeedOutcome, SeedReport } from './seed-messages.js';
 
 /** Seeds that a process gets at a time: so few that all end at about the same time. */
 const BLOCK_SEEDS = 8;
 /** Most of what a simulated cluster makes is gone soon after: the larger its place, the less is moved out of it. */
 const YOUNG_OBJECTS = '--max-semi-space-size=64';
-/** A seed that takes longer, on the clock on the wall, hangs. */
-export const SEED_LIMIT_MS = 180_000;
+/** How often it is looked whether a seed hangs. */
+const WATCH_INTERVAL_MS = 2_000;
 
 export interface SeedRange {
   from: number;
@@ -100,14 +101,18 @@ class SeedProcess {
     this.child.kill('SIGKILL');
   }
 
+  private times(): SeedTimes {
+    const wallMs = performance.now();
+    return { processorMs: processorMsOf(this.child.pid ?? 0, wallMs), wallMs };
+  }
+
   /** Null when all seeds of the block have been run; what to say of the seed that ran when the process died or hung. */
   run(block: readonly number[]): Promise<SeedOutcome | null> {
     const [from = 0] = block;
     return new Promise((resolve) => {
       let current = from;
-      let timer: NodeJS.Timeout;
       const over = (failed: SeedOutcome | null): void => {
-        clearTimeout(timer);
+        clearInterval(timer);
         this.child.removeAllListeners();
         resolve(failed);
       };
@@ -118,16 +123,15 @@ class SeedProcess {
           happened: NOTHING_HAPPENED,
           violations: [{ invariant: 'the process survives', detail }],
         });
-      const wait = (): NodeJS.Timeout =>
-        setTimeout(() => {
-          failed(`the seed has run for ${SEED_LIMIT_MS / 1000} s`);
-        }, SEED_LIMIT_MS);
-      timer = wait();
+      let watch = new SeedWatch(this.times());
+      const timer = setInterval(() => {
+        const hangs = watch.judge(this.times());
+        if (hangs !== null) failed(hangs);
+      }, WATCH_INTERVAL_MS);
       this.child.on('exit', (status, ended) => failed(`it ended with ${ended ?? `status ${status}`}`));
       this.child.on('error', (error) => failed(error.message));
       this.child.on('message', (report: SeedReport) => {
-        clearTimeout(timer);
-        timer = wait();
+        watch = new SeedWatch(this.times());
         if (report.kind === 'begun') {
           current = report.seed;
           return;
