@@ -38,11 +38,15 @@ class Setting {
   readonly experts = testService(this.slots, 8);
   readonly log = new TestLog();
   mainWelcomes = 0;
+  onStatus: () => void = () => undefined;
   readonly sessions = new WorkerSessions(
     this.experts,
     shape,
     () => identity('ROLE_WORKER', 'w'),
-    () => (this.mainWelcomes += 1),
+    () => {
+      this.mainWelcomes += 1;
+      this.onStatus();
+    },
     RUNTIME,
     this.log.logger('worker'),
   );
@@ -75,6 +79,23 @@ const refusal = (peer: Peer): string => {
   assert.equal(peer.closedWith, null, 'the stream ends in order after a refusal');
   return reply.refusal.message;
 };
+
+describe('worker sessions: the end of a sequence', () => {
+  it('is told to main with what is left in use, and again when no slot is: a load that is given up takes a moment', async () => {
+    const here = new Setting();
+    const main = here.main(5);
+    main.arrive(execute(1, 5));
+    await settle();
+    const inUse: number[] = [];
+    here.onStatus = () => inUse.push(here.experts.counters.slotsInUse);
+    main.arrive({ kind: 'end', end: { sequence: 1 } });
+    assert.deepEqual(inUse, [1], 'the load has not stopped yet');
+    await settle();
+    assert.deepEqual(inUse, [1, 0]);
+    main.arrive({ kind: 'end', end: { sequence: 2 } });
+    assert.deepEqual(inUse, [1, 0, 0], 'once where nothing is in use');
+  });
+});
 
 describe('worker sessions: handshake', () => {
   it('welcomes main and shadows of its own cluster', () => {

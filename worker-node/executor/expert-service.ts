@@ -84,6 +84,7 @@ export class ExpertService {
   private turnEnd: Timer | null = null;
   private graceEnd: Timer | null = null;
   private ordering: Timer | null = null;
+  private onSlotsEmpty: (() => void) | null = null;
 
   constructor({ slots, maxRows, cache, packs, decompressionThreads }: WorkerSlots, options: ExpertServiceOptions) {
     const { source, runtime, log, supply, hostMemory = null, onDeviceLost } = options;
@@ -177,6 +178,19 @@ export class ExpertService {
   /** The sequence has ended. */
   end(sequence: number): void {
     this.handle({ kind: 'end', sequence });
+  }
+
+  /** Calls `listener` once, when no slot is in use any more: a load that nobody wants takes a moment to stop. The latest listener counts. */
+  whenSlotsEmpty(listener: () => void): void {
+    this.onSlotsEmpty = listener;
+    this.tellEmptySlots();
+  }
+
+  private tellEmptySlots(): void {
+    const { onSlotsEmpty } = this;
+    if (onSlotsEmpty === null || this.schedule.slotsInUse > 0) return;
+    this.onSlotsEmpty = null;
+    onSlotsEmpty();
   }
 
   /**
@@ -285,6 +299,7 @@ export class ExpertService {
     } finally {
       this.handling = false;
     }
+    this.tellEmptySlots();
     this.awaitMoreMessages();
   }
 

@@ -142,7 +142,9 @@ export class WorkerSessions {
       case 'end':
         this.epoch.forget(message.end.sequence);
         this.experts.end(message.end.sequence);
-        this.tellStatus();
+        // Its counters, and with the last of its slots the word that none is left in use.
+        if (this.experts.counters.slotsInUse > 0) this.tellStatus();
+        this.experts.whenSlotsEmpty(this.tellStatus);
         return;
       case 'prospect':
         this.requireShape(message.prospect.placement);
