@@ -7,10 +7,16 @@ import { openChannel, type Channel } from './channel.js';
 import { CLUSTER_JOIN, CLUSTER_STATUS, INFERENCE_GENERATE, NODE_IDENTIFY, type RpcMethod } from './codecs.js';
 import type { GenerateReply, GenerateRequest, JoinReply, NodeIdentity, StatusReply } from './messages.js';
 import { FLOW_CONTROL_WINDOW_BYTES, MAIN_CHECK, REPLY_SIZE_LIMIT_BYTES } from './limits.js';
+import { SilenceBound, type StreamKeepalive } from './silence-bound.js';
 import { atDialledAddress } from './node-status.js';
 import { silenceMessage, watchPeer } from './peer-keepalive.js';
 import { readReplies } from './reply-reader.js';
 import { fromServiceError, notInTime } from './rpc-errors.js';
+
+const mainCheck = (): StreamKeepalive => ({
+  keepaliveIntervalMs: MAIN_CHECK.keepaliveIntervalMs,
+  bound: new SilenceBound(MAIN_CHECK.keepaliveTimeoutMs),
+});
 
 /** Replies held for a slow reader before the sender is made to wait. */
 const ANSWER_REPLIES_LIMIT = 256;
@@ -101,7 +107,7 @@ export async function* generate(
   signal?.addEventListener('abort', cancel, { once: true });
   if (signal?.aborted === true) cancel();
   let silence: OdmoeError | null = null;
-  const keepalive = watchPeer(runtime, channel, MAIN_CHECK, (silentMs) => {
+  const keepalive = watchPeer(runtime, channel, mainCheck(), (silentMs) => {
     silence = new OdmoeError('NO_MAIN', silenceMessage(`main at ${address}`, silentMs));
     cancel();
   });

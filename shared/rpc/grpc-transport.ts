@@ -17,11 +17,14 @@ import { openPackSource } from './pack-client.js';
 import { openShadowStream, openWorkerStream } from './peer-client.js';
 import type { PeerStream } from './peer-stream.js';
 import { startRpcServer } from './rpc-server.js';
+import { SilenceBounds } from './silence-bound.js';
 import type { StreamPace } from './stream-pace.js';
 import type { PackSource, RpcServer, RpcServerOptions, Transport } from './transport.js';
 
 /** gRPC over TCP. */
 export class GrpcTransport implements Transport {
+  private readonly bounds = new SilenceBounds();
+
   /** `pace`: of the streams between daemons, under emulation. */
   constructor(
     private readonly runtime: Runtime,
@@ -33,11 +36,11 @@ export class GrpcTransport implements Transport {
   }
 
   openWorkerStream(address: string, network: NodeSettings['network']): PeerStream<WorkerRequest, WorkerReply> {
-    return openWorkerStream(this.runtime, address, network, this.pace);
+    return openWorkerStream(this.runtime, address, this.bounds.keepaliveOf(address, network), this.pace);
   }
 
   openShadowStream(address: string, network: NodeSettings['network']): PeerStream<ShadowRequest, ShadowReply> {
-    return openShadowStream(this.runtime, address, network, this.pace);
+    return openShadowStream(this.runtime, address, this.bounds.keepaliveOf(address, network), this.pace);
   }
 
   openPackSource(address: string, idleLimitMs = PIECE_IDLE_LIMIT_MS): PackSource {

@@ -1,6 +1,5 @@
 /** Streams that main and shadow open to their peers. */
 import { Metadata, status, type ClientDuplexStream } from '@grpc/grpc-js';
-import type { NodeSettings } from '../config/node-settings.js';
 import { OdmoeError } from '../errors/odmoe-error.js';
 import type { ErrorCode } from '../errors/registry.js';
 import { waitForPeer } from '../runtime/peer-wait.js';
@@ -10,6 +9,7 @@ import { SHADOW_SERVE, WORKER_SERVE, type RpcMethod } from './codecs.js';
 import { CLOSE_GRACE_MS, CONNECT_TIMEOUT_MS } from './limits.js';
 import type { ShadowReply, ShadowRequest, WorkerReply, WorkerRequest } from './messages.js';
 import { silenceMessage, watchPeer, type PeerKeepalive } from './peer-keepalive.js';
+import type { StreamKeepalive } from './silence-bound.js';
 import { MessagePeerStream, type PeerStream } from './peer-stream.js';
 import { carrierOf, type PeerMessage, type StreamPace } from './stream-pace.js';
 import { fromServiceError } from './rpc-errors.js';
@@ -18,20 +18,20 @@ import { fromServiceError } from './rpc-errors.js';
 export function openWorkerStream(
   runtime: Runtime,
   address: string,
-  network: NodeSettings['network'],
+  keepalive: StreamKeepalive,
   pace: StreamPace | null,
 ): PeerStream<WorkerRequest, WorkerReply> {
-  return openStream(runtime, address, network, WORKER_SERVE, 'WORKER_LOST', pace);
+  return openStream(runtime, address, keepalive, WORKER_SERVE, 'WORKER_LOST', pace);
 }
 
 /** As openWorkerStream, with SHADOW_LOST. */
 export function openShadowStream(
   runtime: Runtime,
   address: string,
-  network: NodeSettings['network'],
+  keepalive: StreamKeepalive,
   pace: StreamPace | null,
 ): PeerStream<ShadowRequest, ShadowReply> {
-  return openStream(runtime, address, network, SHADOW_SERVE, 'SHADOW_LOST', pace);
+  return openStream(runtime, address, keepalive, SHADOW_SERVE, 'SHADOW_LOST', pace);
 }
 
 type RawStream = ClientDuplexStream<Buffer, Buffer>;
@@ -41,7 +41,7 @@ const raw = (bytes: Buffer): Buffer => bytes;
 function openStream<Out extends PeerMessage, In extends PeerMessage>(
   runtime: Runtime,
   address: string,
-  network: NodeSettings['network'],
+  keepalive: StreamKeepalive,
   method: RpcMethod<Out, In>,
   lostCode: ErrorCode,
   pace: StreamPace | null,
@@ -69,17 +69,17 @@ function openStream<Out extends PeerMessage, In extends PeerMessage>(
     pace?.codec(method.reply) ?? method.reply,
     ending,
   );
-  const keepalive = watchPeer(
+  const watch = watchPeer(
     runtime,
     channel,
-    network,
+    keepalive,
     (silentMs) => stream.close(new OdmoeError(lostCode, silenceMessage(address, silentMs))),
     (roundTripMs) => stream.answeredIn(roundTripMs),
   );
   const settle = (error: OdmoeError | null): void => {
     connecting.cancel();
     forceTimer?.cancel();
-    keepalive.stop();
+    watch.stop();
     channel.close();
     // Messages that arrived before the status are still to be delivered.
     const end = (): void => {
@@ -94,7 +94,7 @@ function openStream<Out extends PeerMessage, In extends PeerMessage>(
   call.on('status', ({ code }) => {
     if (code === status.OK) settle(null);
   });
-  const connecting = awaitConnection(runtime, channel, keepalive, () => {
+  const connecting = awaitConnection(runtime, channel, watch, () => {
     stream.close(new OdmoeError(lostCode, `no connection to ${address} within ${CONNECT_TIMEOUT_MS} ms`));
   });
   return stream;

@@ -3,17 +3,13 @@ import { waitForPeer } from '../runtime/peer-wait.js';
 import type { Runtime, Timer } from '../runtime/runtime.js';
 import type { Channel } from './channel.js';
 import { NODE_IDENTIFY } from './codecs.js';
+import { STALL_METADATA } from './rpc-errors.js';
+import type { StreamKeepalive } from './silence-bound.js';
 
-export interface KeepaliveTimes {
-  /** Between an answer and the next question. */
-  keepaliveIntervalMs: number;
-  keepaliveTimeoutMs: number;
-}
-
-export interface KeepaliveOptions extends KeepaliveTimes {
+export interface KeepaliveOptions extends StreamKeepalive {
   runtime: Runtime;
-  /** Resolves when the peer has answered; rejects when the connection does not stand. */
-  ask(): Promise<void>;
+  /** Resolves when the peer has answered, with how long it has lately stood still at a time; rejects when the connection does not stand. */
+  ask(): Promise<number>;
   /** The peer has answered, so long after it was asked. */
   onAnswer?(roundTripMs: number): void;
   /** The peer has not answered for so long. Called once. */
@@ -44,24 +40,27 @@ export class PeerKeepalive {
 
   private wait(): void {
     const { runtime, keepaliveIntervalMs } = this.options;
-    this.timer = runtime.after(keepaliveIntervalMs, () => this.ask());
+    const dueMs = runtime.nowMs() + keepaliveIntervalMs;
+    this.timer = runtime.after(keepaliveIntervalMs, () => this.ask(Math.max(0, runtime.nowMs() - dueMs)));
     this.timer.unref();
   }
 
-  private ask(): void {
-    const { runtime, keepaliveTimeoutMs } = this.options;
-    const question = { askedMs: runtime.nowMs(), answered: false };
-    this.timer = waitForPeer(runtime, keepaliveTimeoutMs, (silentMs) => {
+  private ask(latenessMs: number): void {
+    const { runtime, bound } = this.options;
+    const askedMs = runtime.nowMs();
+    this.timer = waitForPeer(runtime, bound.limitMs, (silentMs) => {
       this.stopped = true;
+      bound.silent();
       this.options.onSilent(silentMs);
     });
     this.timer.unref();
     this.options.ask().then(
-      () => {
-        question.answered = true;
+      (peerStallMs) => {
         if (this.stopped) return;
         this.timer?.cancel();
-        this.options.onAnswer?.(runtime.nowMs() - question.askedMs);
+        const roundTripMs = runtime.nowMs() - askedMs;
+        bound.answered(roundTripMs, Math.max(latenessMs, peerStallMs));
+        this.options.onAnswer?.(roundTripMs);
         this.wait();
       },
       // The stream over the same connection tells what happened to it, or the time runs out.
@@ -76,27 +75,35 @@ const ANSWERED: ReadonlySet<number> = new Set([status.UNIMPLEMENTED, status.INTE
 const raw = (bytes: Buffer): Buffer => bytes;
 
 /** Asks the daemon at the other end of the channel who it is. */
-function askPeer({ client }: Channel): Promise<void> {
-  return new Promise<void>((resolve, reject) => {
+function askPeer({ client }: Channel): Promise<number> {
+  return new Promise<number>((resolve, reject) => {
+    let stallMs = 0;
     const answered = (error: ServiceError | null): void => {
-      if (error === null || ANSWERED.has(error.code)) resolve();
+      if (error === null || ANSWERED.has(error.code)) resolve(stallMs);
       else reject(error);
     };
     const request = NODE_IDENTIFY.request.encode({});
-    client.makeUnaryRequest(NODE_IDENTIFY.path, raw, raw, request, new Metadata(), answered);
+    const call = client.makeUnaryRequest(NODE_IDENTIFY.path, raw, raw, request, new Metadata(), answered);
+    call.on('metadata', (metadata: Metadata) => (stallMs = stallOf(metadata)));
   });
+}
+
+/** What a peer says of its own standstills; 0 where it says nothing that can be read. */
+export function stallOf(metadata: Metadata): number {
+  const [text] = metadata.get(STALL_METADATA);
+  return typeof text === 'string' && /^\d{1,9}$/.test(text) ? Number(text) : 0;
 }
 
 /** As PeerKeepalive, of the daemon at the other end of a channel. */
 export function watchPeer(
   runtime: Runtime,
   channel: Channel,
-  { keepaliveIntervalMs, keepaliveTimeoutMs }: KeepaliveTimes,
+  { keepaliveIntervalMs, bound }: StreamKeepalive,
   onSilent: (silentMs: number) => void,
   onAnswer: (roundTripMs: number) => void = () => undefined,
 ): PeerKeepalive {
-  const ask = (): Promise<void> => askPeer(channel);
-  return new PeerKeepalive({ runtime, keepaliveIntervalMs, keepaliveTimeoutMs, ask, onSilent, onAnswer });
+  const ask = (): Promise<number> => askPeer(channel);
+  return new PeerKeepalive({ runtime, keepaliveIntervalMs, bound, ask, onSilent, onAnswer });
 }
 
 /** "worker at 10.0.0.2:7602 has not answered for 0.7 s: it may be busy, stopped or cut off". */

@@ -5,6 +5,9 @@ import type { ErrorCode } from '../errors/registry.js';
 /** Trailing metadata that carries an OdmoeError's code across RPC. */
 export const ERROR_CODE_METADATA = 'odmoe-code';
 
+/** Metadata of an answer to Node.Identify: how long, in ms, that process has lately stood still at a time. May be left out. */
+export const STALL_METADATA = 'odmoe-stall-ms';
+
 /** Longest message sent as a gRPC status: trailers have a size limit of their own. */
 const STATUS_MESSAGE_LIMIT = 2000;
 

@@ -1,4 +1,5 @@
 import {
+  Metadata,
   Server,
   logVerbosity,
   setLogVerbosity,
@@ -11,6 +12,7 @@ import { OdmoeError } from '../errors/odmoe-error.js';
 import type { ErrorCode } from '../errors/registry.js';
 import type { Logger } from '../log/logger.js';
 import type { Runtime } from '../runtime/runtime.js';
+import { StallMeter } from '../runtime/stall-meter.js';
 import { formatAddress, parseAddress } from './addresses.js';
 import { serverOptions } from './channel-options.js';
 import {
@@ -35,7 +37,7 @@ import {
   SLOW_READER_LIMIT_MS,
 } from './limits.js';
 import { MessagePeerStream, type PeerStream } from './peer-stream.js';
-import { toServiceError } from './rpc-errors.js';
+import { STALL_METADATA, toServiceError } from './rpc-errors.js';
 import { carrierOf, type PeerMessage, type StreamPace } from './stream-pace.js';
 import { answerOnce, answerStreaming, type RawServerStream, type StreamingLimits } from './server-handlers.js';
 import type { RpcServer, RpcServerOptions } from './transport.js';
@@ -53,10 +55,14 @@ export async function startRpcServer(
   setLogVerbosity(logVerbosity.NONE);
   const server = new Server(serverOptions(receiveLimitOf(options)));
   const openStreams = new Set<PeerStream<never, unknown>>();
-  addServices(server, options, { openStreams, log: options.log, pace, runtime });
+  const stalls = new StallMeter(runtime);
+  addServices(server, options, { openStreams, log: options.log, pace, runtime, stalls });
   const health = new HealthImplementation({ '': 'SERVING' });
   health.addToServer(server);
-  const port = await bind(server, options);
+  const port = await bind(server, options).catch((thrown: unknown) => {
+    stalls.stop();
+    throw thrown;
+  });
   const warning = unprotectedWarning(options.host);
   if (warning !== null) options.log.warn(warning, { address: formatAddress(options.host, port) });
   let stopping: Promise<void> | null = null;
@@ -65,6 +71,7 @@ export async function startRpcServer(
     port,
     tellLeaving: () => health.setStatus('', 'NOT_SERVING'),
     stop: () => {
+      stalls.stop();
       stopping ??= stopServer(server, openStreams, health, runtime);
       return stopping;
     },
@@ -85,7 +92,12 @@ function addServices(server: Server, options: RpcServerOptions, peers: PeerServi
   const slowReaderLimitMs = options.slowReaderLimitMs ?? SLOW_READER_LIMIT_MS;
   const { runtime } = peers;
   addMethod(server, NODE_IDENTIFY, {
-    handler: answerOnce(NODE_IDENTIFY, log, async () => options.identity()),
+    handler: answerOnce(
+      NODE_IDENTIFY,
+      log,
+      async () => options.identity(),
+      () => stallMetadata(peers.stalls),
+    ),
     streams: 'none',
   });
   if (worker !== undefined) {
@@ -106,6 +118,12 @@ function addServices(server: Server, options: RpcServerOptions, peers: PeerServi
     addMethod(server, INFERENCE_GENERATE, { handler, streams: 'reply' });
   }
   if (options.pack !== undefined) addPackService(server, options.pack, { runtime, slowReaderLimitMs }, log);
+}
+
+function stallMetadata(stalls: StallMeter): Metadata {
+  const metadata = new Metadata();
+  metadata.set(STALL_METADATA, String(Math.round(stalls.recentMs)));
+  return metadata;
 }
 
 const NOTHING_EVERYDAY: ReadonlySet<ErrorCode> = new Set();
@@ -160,6 +178,7 @@ interface PeerServing {
   log: Logger;
   pace: StreamPace | null;
   runtime: Runtime;
+  stalls: StallMeter;
 }
 
 function serveStreams<Request extends PeerMessage, Reply extends PeerMessage>(

@@ -1,5 +1,5 @@
 /** Handlers of single calls for grpc-js: decode, run, encode, and every fault answered as an OdmoeError. */
-import type { ServerDuplexStream, ServerUnaryCall, ServerWritableStream, sendUnaryData } from '@grpc/grpc-js';
+import type { Metadata, ServerDuplexStream, ServerUnaryCall, ServerWritableStream, sendUnaryData } from '@grpc/grpc-js';
 import { OdmoeError, toOdmoeError } from '../errors/odmoe-error.js';
 import type { ErrorCode } from '../errors/registry.js';
 import type { Logger } from '../log/logger.js';
@@ -15,10 +15,13 @@ export function answerOnce<Request, Reply>(
   method: RpcMethod<Request, Reply>,
   log: Logger,
   run: (request: Request, peer: string) => Promise<Reply>,
+  metadata: () => Metadata | null = () => null,
 ): (call: ServerUnaryCall<Buffer, Buffer>, callback: sendUnaryData<Buffer>) => void {
   const answer = async (call: ServerUnaryCall<Buffer, Buffer>): Promise<Buffer> =>
     method.reply.encode(await run(method.request.decode(call.request), call.getPeer()));
   return (call, callback) => {
+    const told = metadata();
+    if (told !== null) call.sendMetadata(told);
     answer(call).then(
       (reply) => {
         callback(null, reply);

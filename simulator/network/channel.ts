@@ -3,6 +3,7 @@ import type { PeerMessage } from '../../shared/rpc/stream-pace.js';
 import type { ScheduledEvent, VirtualClock } from '../../shared/runtime/virtual-clock.js';
 import type { SeededRandom } from '../../shared/runtime/seeded-random.js';
 import type { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+import type { StallMeter } from '../../shared/runtime/stall-meter.js';
 import type { LinkModel } from './link-model.js';
 
 /** What goes over a channel, in order each way. */
@@ -14,7 +15,7 @@ export type Frame =
   | { kind: 'credit' }
   /** Whether the process at the other end answers. */
   | { kind: 'ping' }
-  | { kind: 'pong' }
+  | { kind: 'pong'; stallMs: number }
   | { kind: 'end' }
   | { kind: 'failed'; code: ErrorCode; text: string }
   | { kind: 'cancel' };
@@ -25,6 +26,8 @@ export interface ChannelOwner {
   readonly runtime: VirtualRuntime;
   /** Time after which a peer that answers nothing counts as gone; Infinity: whoever uses the connection asks by pings. */
   readonly silenceLimitMs: number;
+  /** Of a process that serves: how long it has lately stood still. */
+  readonly stalls?: StallMeter;
 }
 
 /** Sees each message as it is given to the network and as it arrives, with the nodes that it goes from and to. */
@@ -69,7 +72,7 @@ export class ChannelSide {
   peer: ChannelSide | null = null;
   onFrame: (frame: Frame) => void = () => undefined;
   /** The peer's process has answered a ping. */
-  onPong: () => void = () => undefined;
+  onPong: (stallMs: number) => void = () => undefined;
   /** The connection is gone, and nobody has said why. Called at most once, and not after close(). */
   onLost: (reason: string) => void = () => undefined;
   private readonly underWay: FrameUnderWay[] = [];
@@ -225,11 +228,11 @@ export class ChannelSide {
       this.taken(entry);
       if (!peer.open) return;
       if (entry.frame.kind === 'ping') {
-        peer.send({ kind: 'pong' });
+        peer.send({ kind: 'pong', stallMs: peer.owner.stalls?.recentMs ?? 0 });
         return;
       }
       if (entry.frame.kind === 'pong') {
-        peer.onPong();
+        peer.onPong(entry.frame.stallMs);
         return;
       }
       this.network.recordArrival(this, entry.frame);

@@ -1,7 +1,8 @@
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { ErrorCode } from '../../shared/errors/registry.js';
 import type { RpcMethod } from '../../shared/rpc/codecs.js';
-import { PeerKeepalive, silenceMessage, type KeepaliveTimes } from '../../shared/rpc/peer-keepalive.js';
+import { PeerKeepalive, silenceMessage } from '../../shared/rpc/peer-keepalive.js';
+import type { StreamKeepalive } from '../../shared/rpc/silence-bound.js';
 import { type MessageDuplex, MessagePeerStream, type PeerStream } from '../../shared/rpc/peer-stream.js';
 import type { PeerMessage } from '../../shared/rpc/stream-pace.js';
 import { CLOSE_GRACE_MS, CONNECT_TIMEOUT_MS } from '../../shared/rpc/limits.js';
@@ -39,7 +40,7 @@ export function openMemoryStream<Out extends PeerMessage, In extends PeerMessage
   side: ChannelSide,
   method: RpcMethod<Out, In>,
   lostCode: ErrorCode,
-  times: KeepaliveTimes,
+  times: StreamKeepalive,
 ): PeerStream<Out, In> {
   const { runtime } = side.owner;
   let grace: ScheduledEvent | null = null;
@@ -86,12 +87,16 @@ export function openMemoryStream<Out extends PeerMessage, In extends PeerMessage
 }
 
 /** Asks by pings over the side whether the process at its other end is there. */
-function keepaliveOf(side: ChannelSide, times: KeepaliveTimes, onAnswer: (roundTripMs: number) => void): PeerKeepalive {
+function keepaliveOf(
+  side: ChannelSide,
+  times: StreamKeepalive,
+  onAnswer: (roundTripMs: number) => void,
+): PeerKeepalive {
   return new PeerKeepalive({
     ...times,
     runtime: side.owner.runtime,
     ask: () =>
-      new Promise<void>((resolve) => {
+      new Promise<number>((resolve) => {
         side.onPong = resolve;
         side.send({ kind: 'ping' });
       }),

@@ -14,6 +14,7 @@ import {
   WORKER_SERVE,
   type RpcMethod,
 } from '../../shared/rpc/codecs.js';
+import { SilenceBounds } from '../../shared/rpc/silence-bound.js';
 import type { PeerStream } from '../../shared/rpc/peer-stream.js';
 import type { RpcServer, RpcServerOptions, Transport } from '../../shared/rpc/transport.js';
 import {
@@ -26,6 +27,7 @@ import {
   REPLIES_HELD_LIMIT,
   SLOW_READER_LIMIT_MS,
 } from '../../shared/rpc/limits.js';
+import { StallMeter } from '../../shared/runtime/stall-meter.js';
 import type { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
 import type { ChannelOwner, ChannelSide } from './channel.js';
 import { answerOnce, answerStreaming, callOnce, readReplies } from './memory-calls.js';
@@ -57,6 +59,7 @@ export function memoryTransport(
     limitMs: number,
   ): ChannelSide =>
     network.connect(owner(limitMs), address, { path: method.path, bytes: method.request.encode(request) });
+  const bounds = new SilenceBounds();
   const openStream = (address: string, path: string): ChannelSide =>
     network.connect(owner(Infinity), address, { path, bytes: NOTHING });
   const once = <Request, Reply>(
@@ -71,10 +74,15 @@ export function memoryTransport(
     openWorkerStream: (address, settings) => {
       const side = openStream(address, WORKER_SERVE.path);
       side.names.peer = network.workerAt(side.peerHost);
-      return openMemoryStream(side, WORKER_SERVE, 'WORKER_LOST', settings);
+      return openMemoryStream(side, WORKER_SERVE, 'WORKER_LOST', bounds.keepaliveOf(address, settings));
     },
     openShadowStream: (address, settings) =>
-      openMemoryStream(openStream(address, SHADOW_SERVE.path), SHADOW_SERVE, 'SHADOW_LOST', settings),
+      openMemoryStream(
+        openStream(address, SHADOW_SERVE.path),
+        SHADOW_SERVE,
+        'SHADOW_LOST',
+        bounds.keepaliveOf(address, settings),
+      ),
     openPackSource: (address, idleLimitMs = PIECE_IDLE_LIMIT_MS) => {
       const pieces = <Request>(
         method: RpcMethod<Request, { bytes: Uint8Array }>,
@@ -92,16 +100,22 @@ export function memoryTransport(
     identifyPeer: (address, timeoutMs) => once(address, NODE_IDENTIFY, {}, timeoutMs, 'NO_MAIN'),
     joinMain: (address, identity, timeoutMs) => once(address, CLUSTER_JOIN, { identity }, timeoutMs, 'NO_MAIN'),
     fetchStatus: (address, timeoutMs) => once(address, CLUSTER_STATUS, {}, timeoutMs, 'NO_MAIN'),
-    generate: async function* (address, request, signal) {
-      const side = open(address, INFERENCE_GENERATE, request, patienceMs);
-      let finished = false;
-      for await (const reply of readReplies(side, INFERENCE_GENERATE, 'NO_MAIN', Infinity, signal)) {
-        finished ||= reply.kind === 'finished';
-        yield reply;
-      }
-      if (!finished) throw new OdmoeError('NO_MAIN', `main at ${address} ended the answer before it was finished`);
-    },
+    generate: (address, request, signal) =>
+      answerOf(() => open(address, INFERENCE_GENERATE, request, patienceMs), address, signal),
   };
+}
+
+async function* answerOf(
+  connect: () => ChannelSide,
+  address: string,
+  signal: AbortSignal | undefined,
+): ReturnType<Transport['generate']> {
+  let finished = false;
+  for await (const reply of readReplies(connect(), INFERENCE_GENERATE, 'NO_MAIN', Infinity, signal)) {
+    finished ||= reply.kind === 'finished';
+    yield reply;
+  }
+  if (!finished) throw new OdmoeError('NO_MAIN', `main at ${address} ended the answer before it was finished`);
 }
 
 /** What a simulated process hears of others. */
@@ -152,10 +166,14 @@ async function serve(network: MemoryNetwork, owner: ChannelOwner, options: RpcSe
   const streams = new Set<PeerStream<never, unknown>>();
   const answers = new Set<ChannelSide>();
   const accept = acceptor(network, options, { streams, answers });
-  const port = network.listen(owner.host, options.port, { ...owner, accept });
-  if (port === null)
+  const stalls = new StallMeter(owner.runtime);
+  const port = network.listen(owner.host, options.port, { ...owner, stalls, accept });
+  if (port === null) {
+    stalls.stop();
     throw new OdmoeError('PORT_UNAVAILABLE', `cannot listen on ${owner.host}:${options.port}: the port is in use`);
+  }
   const stop = async (): Promise<void> => {
+    stalls.stop();
     network.unlisten(owner.host, port);
     for (const stream of [...streams]) stream.close();
     const { runtime } = owner;

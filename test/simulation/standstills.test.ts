@@ -1,4 +1,7 @@
 import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import type { LocalEngine } from '../../engine/generation/local-engine.js';
 import type { NodeSettings } from '../../shared/config/node-settings.js';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
@@ -16,7 +19,17 @@ const NETWORK: Partial<NodeSettings['network']> = {
   ...{ keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 30_000, reconnectDelayMs: 250 },
 };
 /** Longer than each bound of main's, and longer than each bound of those who wait for it. */
-const STOPS_MS = [20_000, 35_000, 200_000];
+const STOPS_MS = [35_000, 200_000];
+/** Of main alone. */
+const MAIN_STOPS = [
+  ['workers', 20_000, 'an answer'],
+  ['workers', 35_000, 'an answer'],
+  ['workers', 35_000, 'a prompt'],
+  ['both', 200_000, 'an answer'],
+  ['both', 35_000, 'a prompt'],
+  ['local', 35_000, 'an answer'],
+  ['local', 200_000, 'a prompt'],
+] as const;
 /** What main's peers take for a main that is gone: they end their streams then. */
 const PEERS_GIVE_UP_MS = 30_000;
 /** From the moment it goes on until a short answer is complete. */
@@ -70,37 +83,67 @@ describe('a process that stands still', () => {
     assert.ok(tookMs <= limitMs, `an answer took ${tookMs} ms, and ${limitMs} are allowed`);
   };
 
-  for (const experts of ['workers', 'both', 'local'] as const) {
-    for (const stopMs of STOPS_MS) {
-      for (const [when, request] of [
-        ['in the middle of an answer', REQUEST],
-        ['in the middle of a prompt', LONG_PROMPT],
-      ] as const) {
-        const name = `main with experts "${experts}", for ${stopMs / 1000} s ${when}, goes on with it to the bit and blames nobody`;
-        it(name, async () => {
-          const running = await begin(experts, { shadow: 'int8' });
-          const isDecoding = request === REQUEST;
-          let tokens = 0;
-          const answer = running.patiently(request, () => (tokens += 1));
-          if (isDecoding) await running.waitUntil('it decodes', () => tokens >= 5);
-          else await running.sleep(3);
-          assert.equal(isDecoding || tokens === 0, true, 'the prompt is still read');
-          await standStill(running, ['main'], stopMs);
-          const goesOnMs = running.nowMs;
-          assertSameAnswer(await answer, expected.get(request) ?? assert.fail());
-          assert.ok(running.nowMs - goesOnMs <= SERVES_AGAIN_MS, `it took ${running.nowMs - goesOnMs} ms from there`);
-          await answersIn(running, SERVES_AGAIN_MS);
-          const lost = running.log.matching('worker lost');
-          if (stopMs < PEERS_GIVE_UP_MS || experts === 'local')
-            assert.deepEqual(lost, [], 'main has lost a healthy worker');
-          assert.deepEqual(
-            lost.filter((line) => /no answer|has not answered|main-worker/.test(line)),
-            [],
-          );
-        });
-      }
-    }
+  for (const [experts, stopMs, when] of MAIN_STOPS) {
+    const name = `main with experts "${experts}", for ${stopMs / 1000} s in the middle of ${when}, goes on with it to the bit and blames nobody`;
+    it(name, async () => {
+      const request = when === 'an answer' ? REQUEST : LONG_PROMPT;
+      const running = await begin(experts, { shadow: 'int8' });
+      const isDecoding = request === REQUEST;
+      let tokens = 0;
+      const answer = running.patiently(request, () => (tokens += 1));
+      if (isDecoding) await running.waitUntil('it decodes', () => tokens >= 5);
+      else await running.sleep(3);
+      assert.equal(isDecoding || tokens === 0, true, 'the prompt is still read');
+      await standStill(running, ['main'], stopMs);
+      const goesOnMs = running.nowMs;
+      assertSameAnswer(await answer, expected.get(request) ?? assert.fail());
+      assert.ok(running.nowMs - goesOnMs <= SERVES_AGAIN_MS, `it took ${running.nowMs - goesOnMs} ms from there`);
+      await answersIn(running, SERVES_AGAIN_MS);
+      const lost = running.log.matching('worker lost');
+      if (stopMs < PEERS_GIVE_UP_MS || experts === 'local')
+        assert.deepEqual(lost, [], 'main has lost a healthy worker');
+      assert.deepEqual(
+        lost.filter((line) => /no answer|has not answered|main-worker/.test(line)),
+        [],
+      );
+    });
   }
+
+  it('main, for 40 s while workers fetch their experts from it, gives them on, and has all of them soon', async () => {
+    const parent = mkdtempSync(join(tmpdir(), 'odmoe-standstill-'));
+    try {
+      const running = await VirtualCluster.start({ workers: 0, main: { network: NETWORK } });
+      cluster = running;
+      const joined = ['a', 'b'].map((id) =>
+        running.addWorker(id, { network: NETWORK, packDirectory: join(parent, id) }),
+      );
+      await running.sleep(20);
+      await standStill(running, ['main'], 40_000);
+      const goesOnMs = running.nowMs;
+      await Promise.all(joined);
+      await running.waitForRoster(2, 0);
+      assert.ok(running.nowMs - goesOnMs <= 2 * SERVES_AGAIN_MS, `it took ${running.nowMs - goesOnMs} ms`);
+      await answersIn(running, SERVES_AGAIN_MS);
+      await running.stop();
+      cluster = null;
+    } finally {
+      rmSync(parent, { recursive: true, force: true });
+    }
+  });
+
+  it('main, for 40 s while workers and a shadow join, has all of them soon and refuses none', async () => {
+    const running = await VirtualCluster.start({ workers: 0, main: { network: NETWORK } });
+    cluster = running;
+    const joined = ['a', 'b'].map((id) => running.addWorker(id, { network: NETWORK }));
+    joined.push(running.addShadow('shadow', { network: NETWORK, precision: 'int8' }));
+    await running.sleep(1);
+    await standStill(running, ['main'], 40_000);
+    const goesOnMs = running.nowMs;
+    await Promise.all(joined);
+    await running.waitForRoster(2, 1);
+    assert.ok(running.nowMs - goesOnMs <= SERVES_AGAIN_MS, `it took ${running.nowMs - goesOnMs} ms`);
+    await answersIn(running, SERVES_AGAIN_MS);
+  });
 
   for (const stopMs of STOPS_MS) {
     it(`everybody at once, for ${stopMs / 1000} s, goes on with the answer to the bit and loses nobody`, async () => {

@@ -14,6 +14,7 @@ const PLAIN_TIMERS: Readonly<Record<string, readonly [number, string]>> = {
   'shared/runtime/wall-runtime.ts': [1, 'sleep is made of a timer'],
   'shared/runtime/virtual-runtime.ts': [2, 'sleep and every are made of timers'],
   'shared/runtime/peer-wait.ts': [1, 'the parts of a wait for a peer'],
+  'shared/runtime/stall-meter.ts': [1, 'when it is looked whether this process is woken in time'],
   'shared/discovery/multicast.ts': [3, 'when to ask and announce again; own goodbye at the end'],
   'shared/discovery/join-loop.ts': [1, 'pause before main is asked again'],
   'shared/daemon/run-daemon.ts': [2, 'how long the own stop may take'],

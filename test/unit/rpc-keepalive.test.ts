@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { PeerKeepalive } from '../../shared/rpc/peer-keepalive.js';
 import { OWN_STALL_MS } from '../../shared/runtime/peer-wait.js';
+import { SilenceBound, type StreamKeepalive } from '../../shared/rpc/silence-bound.js';
 import { GrpcTransport } from '../../shared/rpc/grpc-transport.js';
 import type { NodeIdentity } from '../../shared/rpc/messages.js';
 import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
@@ -12,6 +13,7 @@ import { WallRuntime } from '../../shared/runtime/wall-runtime.js';
 import type { Runtime } from '../../shared/runtime/runtime.js';
 
 const TIMES = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700 };
+const times = (): StreamKeepalive => ({ keepaliveIntervalMs: 500, bound: new SilenceBound(700) });
 
 /** A runtime whose timers all come too late, as after a stall of the event loop. */
 class StallingRuntime {
@@ -43,10 +45,10 @@ describe('asking whether a peer is there', () => {
 
   function keepalive(): PeerKeepalive {
     const asking = new PeerKeepalive({
-      ...{ ...TIMES, runtime: stalling.asRuntime() },
+      ...{ ...times(), runtime: stalling.asRuntime() },
       ask: () => {
         asked += 1;
-        return answers ? runtime.sleep(10) : new Promise(() => undefined);
+        return answers ? runtime.sleep(10).then(() => 0) : new Promise(() => undefined);
       },
       onSilent: (silentMs) => silences.push(silentMs),
     });
@@ -93,7 +95,7 @@ describe('asking whether a peer is there', () => {
 
   it('takes no answer for one when the connection does not stand', async () => {
     const failing = new PeerKeepalive({
-      ...{ ...TIMES, runtime, ask: () => Promise.reject(new Error('reset')) },
+      ...{ ...times(), runtime, ask: () => Promise.reject(new Error('reset')) },
       onSilent: (silentMs) => silences.push(silentMs),
     });
     failing.start();

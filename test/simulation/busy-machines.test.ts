@@ -1,0 +1,87 @@
+import assert from 'node:assert/strict';
+import type { NodeSettings } from '../../shared/config/node-settings.js';
+import { SeededRandom } from '../../shared/runtime/seeded-random.js';
+import { stopVirtualCluster, VirtualCluster } from './virtual-cluster.js';
+
+const NETWORK: Partial<NodeSettings['network']> = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700 };
+/** What the documents promise of a quiet network. */
+const NOTICED_MS = 1200;
+const SEEDS = [1, 2, 3, 4, 5];
+
+describe('a worker whose machine is busy', () => {
+  let cluster: VirtualCluster | null = null;
+
+  afterEach(async function () {
+    await stopVirtualCluster(this, cluster);
+    cluster = null;
+  });
+
+  async function begin(): Promise<VirtualCluster> {
+    const plan = { workers: 2, main: { network: NETWORK }, worker: () => ({ network: NETWORK }) };
+    return (cluster = await VirtualCluster.start(plan));
+  }
+
+  /** The worker's event loop stands still again and again, each time for about so long. */
+  async function busy(
+    running: VirtualCluster,
+    random: SeededRandom,
+    forMs: number,
+    stallMs: () => number,
+  ): Promise<void> {
+    const worker = running.node('worker-0');
+    for (const endMs = running.nowMs + forMs; running.nowMs < endMs;) {
+      worker.pause();
+      await running.sleep(stallMs());
+      worker.resume();
+      await running.sleep(20 + random.int(200));
+    }
+  }
+
+  for (const seed of SEEDS) {
+    it(`is not lost while its event loop is late by 1 to 2 s, where it had become busy before (seed ${seed})`, async () => {
+      const random = new SeededRandom(seed);
+      const running = await begin();
+      // A machine becomes busy: its processes wait for their turn, ever longer.
+      await busy(running, random, 5000, () => 50 + random.int(450));
+      await busy(running, random, 5000, () => 200 + random.int(700));
+      assert.deepEqual(running.log.matching('worker lost'), []);
+      await busy(running, random, 60_000, () => 1000 + random.int(1000));
+      assert.deepEqual(running.log.matching('worker lost'), []);
+    });
+  }
+
+  it('is lost once or twice where it becomes busy all at once, not again and again', async () => {
+    const random = new SeededRandom(7);
+    const running = await begin();
+    await busy(running, random, 120_000, () => 1000 + random.int(1000));
+    const lost = running.log.matching('worker lost').length;
+    assert.ok(lost <= 2, `it was lost ${lost} times`);
+    await running.waitForRoster(2, 0);
+  });
+
+  it('is noticed as fast as ever when it is cut off from a quiet network', async () => {
+    const running = await begin();
+    await running.sleep(20_000);
+    const { network } = running.simulated;
+    const setLinks = (cut: boolean): void => {
+      network.setLink('main', 'worker-0', { cut });
+      network.setLink('worker-0', 'main', { cut });
+    };
+    setLinks(true);
+    const cutMs = running.nowMs;
+    await running.waitUntil('it is lost', () => running.log.matching('worker lost').length > 0);
+    assert.ok(running.nowMs - cutMs <= NOTICED_MS + 10, `it was noticed after ${running.nowMs - cutMs} ms`);
+    setLinks(false);
+    await running.waitForRoster(2, 0);
+  });
+
+  it('is noticed at once when it is killed, however busy it was', async () => {
+    const random = new SeededRandom(8);
+    const running = await begin();
+    await busy(running, random, 10_000, () => 100 + random.int(400));
+    running.node('worker-0').kill();
+    const killedMs = running.nowMs;
+    await running.waitUntil('it is lost', () => running.log.matching('worker lost').length > 0);
+    assert.ok(running.nowMs - killedMs <= 100, `it was noticed after ${running.nowMs - killedMs} ms`);
+  });
+});

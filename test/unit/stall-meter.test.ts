@@ -1,0 +1,60 @@
+import assert from 'node:assert/strict';
+import { Metadata } from '@grpc/grpc-js';
+import { stallOf } from '../../shared/rpc/peer-keepalive.js';
+import { REMEMBERED_MS, StallMeter } from '../../shared/runtime/stall-meter.js';
+import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
+import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+
+describe('how long a process has lately stood still', () => {
+  let clock: VirtualClock;
+  let runtime: VirtualRuntime;
+  let meter: StallMeter;
+  beforeEach(() => {
+    clock = new VirtualClock();
+    runtime = new VirtualRuntime(clock, 1);
+    meter = new StallMeter(runtime);
+  });
+  const passes = (ms: number): Promise<void> => clock.run(() => false, { untilMs: clock.nowMs + ms });
+  const stop = async (ms: number): Promise<void> => {
+    runtime.pause();
+    await passes(ms);
+    runtime.resume();
+    await passes(1);
+  };
+
+  it('is nothing where it runs all the time, and leaves nothing behind', async () => {
+    await passes(60_000);
+    assert.equal(meter.recentMs, 0);
+    meter.stop();
+    assert.equal(runtime.openCounts.timers, 0);
+  });
+
+  it('is the longest of its standstills, nearly to the full', async () => {
+    await passes(1050);
+    for (const ms of [300, 1500, 700]) {
+      await stop(ms);
+      await passes(1050);
+    }
+    assert.ok(meter.recentMs > 1350 && meter.recentMs <= 1500, `${meter.recentMs} ms`);
+  });
+
+  it('is remembered for a while, and then forgotten', async () => {
+    await passes(REMEMBERED_MS / 2);
+    await stop(1000);
+    await passes(REMEMBERED_MS - 10);
+    assert.ok(meter.recentMs >= 900);
+    await passes(REMEMBERED_MS + 2000);
+    assert.equal(meter.recentMs, 0);
+  });
+
+  it('is told to peers as digits, and anything else that a peer says is nothing', () => {
+    const told = (text: string): number => {
+      const metadata = new Metadata();
+      metadata.set('odmoe-stall-ms', text);
+      return stallOf(metadata);
+    };
+    assert.equal(told('1500'), 1500);
+    for (const strange of ['', '-1', '1e9', '1.5', 'long', '9'.repeat(400)]) assert.equal(told(strange), 0, strange);
+    assert.equal(stallOf(new Metadata()), 0);
+  });
+});
