@@ -29,7 +29,8 @@ void tells_each_pattern() {
         std::vector<float> values(size, 1.5f);
         values[place] = value;
         for (const size_t offset : {0u, 1u, 2u, 7u}) {
-          check(finds(values, offset) == std::isfinite(value), "a value of " + std::to_string(size) + " at " + std::to_string(place));
+          check(finds(values, offset) == std::isfinite(value),
+                "a value of " + std::to_string(size) + " at " + std::to_string(place));
         }
       }
     }

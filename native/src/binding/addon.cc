@@ -133,9 +133,7 @@ Napi::Value crc32c_of(const Napi::CallbackInfo& info) {
   return Napi::Number::New(info.Env(), crc32c(info[1].As<Napi::Number>().Uint32Value(), bytes.data(), bytes.size()));
 }
 
-Napi::Value all_finite_of(const Napi::CallbackInfo& info) {
-  return Napi::Boolean::New(info.Env(), all_finite(bytes_of(info[0])));
-}
+Napi::Value all_finite_of(const Napi::CallbackInfo& info) { return Napi::Boolean::New(info.Env(), all_finite(bytes_of(info[0]))); }
 
 float float_of(const Napi::Value& value) { return value.As<Napi::Number>().FloatValue(); }
 
