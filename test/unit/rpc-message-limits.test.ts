@@ -1,0 +1,318 @@
+import assert from 'node:assert/strict';
+import { SHADOW_SERVE, WORKER_SERVE } from '../../shared/rpc/codecs.js';
+import type { CacheStatus } from '../../shared/rpc/kept-experts.js';
+import type {
+  AlignRows,
+  Execute,
+  ExpertFailure,
+  NodeIdentity,
+  NodeStatus,
+  PackDescription,
+  Placement,
+  Prediction,
+  ReadPackRequest,
+  ShadowReply,
+  ShadowRequest,
+  WorkerReply,
+  WorkerRequest,
+} from '../../shared/rpc/messages.js';
+import { emptyNodeStatus } from '../../shared/rpc/node-status.js';
+import {
+  validatePackDescription,
+  validatePackPiece,
+  validateReadPackRequest,
+} from '../../shared/rpc/pack-validation.js';
+import { plainExecute, plainPrediction, plainRelease, plainResult, restartAt } from './wire-messages.js';
+
+/** The numbers of shared/rpc/limits.ts, written once more: who changes one of them says so here. */
+const ROWS_LIMIT = 65_536;
+const TEXT_LIMIT = 4096;
+const SOURCES_LIMIT = 64;
+const POSITIONS_LIMIT = 2 ** 32;
+/** Longest message of an error: it is logged, whatever the peer has sent. */
+const ERROR_TEXT_LIMIT = 400;
+
+const IDENTITY: NodeIdentity = {
+  id: 'worker-1',
+  role: 'ROLE_WORKER',
+  cluster: 'c',
+  protocolVersion: 1,
+  modelName: 'm',
+  packDigest: 'd',
+  bootId: 'b',
+  address: 'h:1',
+  device: 'cpu',
+  release: '0.1.0',
+};
+const PLACEMENT: Placement = { epoch: 1, workers: [], groups: [], layers: 1, experts: 1, expertsPerToken: 1, homes: 0 };
+
+const throughWorker = (request: WorkerRequest): unknown =>
+  WORKER_SERVE.request.decode(WORKER_SERVE.request.encode(request));
+const fromWorker = (reply: WorkerReply): unknown => WORKER_SERVE.reply.decode(WORKER_SERVE.reply.encode(reply));
+const throughShadow = (request: ShadowRequest): unknown =>
+  SHADOW_SERVE.request.decode(SHADOW_SERVE.request.encode(request));
+const fromShadow = (reply: ShadowReply): unknown => SHADOW_SERVE.reply.decode(SHADOW_SERVE.reply.encode(reply));
+
+function violates(decode: () => unknown, what: string): void {
+  assert.throws(
+    decode,
+    (thrown: Error & { code?: unknown }) => {
+      assert.equal(thrown.code, 'PROTOCOL_VIOLATION', thrown.message);
+      assert.ok(thrown.message.length <= ERROR_TEXT_LIMIT, `${thrown.message.length} characters of an error`);
+      return true;
+    },
+    `${what} is taken`,
+  );
+}
+
+const letters = (count: number): string => 'x'.repeat(count);
+const executed = (change: Partial<Execute>): unknown =>
+  throughWorker({ kind: 'execute', execute: { ...plainExecute({ layer: 0, expert: 0 }), ...change } });
+/** Two bytes for each row. */
+const executedRows = (rows: number): unknown =>
+  executed({
+    rows: [{ sequence: 1, position: 0, rows }],
+    hiddenSize: 1,
+    dtype: 'TENSOR_TYPE_BF16',
+    hidden: Buffer.alloc(2 * rows),
+  });
+const predicted = (change: Partial<Prediction>): unknown =>
+  throughWorker({ kind: 'prediction', prediction: { ...plainPrediction({ layer: 0, experts: [1, 2] }), ...change } });
+const predictedByShadow = (change: Partial<Prediction>): unknown =>
+  fromShadow({ kind: 'prediction', prediction: { ...plainPrediction({ layer: 0, experts: [1, 2] }), ...change } });
+const released = (rows: number, position = 0): unknown =>
+  throughWorker({
+    kind: 'release',
+    release: { ...plainRelease({ layer: 0, experts: [1] }), rows: [{ sequence: 1, position, rows }] },
+  });
+const cacheRows = (change: Partial<AlignRows>): unknown =>
+  throughShadow({
+    kind: 'cacheRows',
+    cacheRows: { epoch: 1, sequence: 1, layer: 0, position: 0, rows: 2, values: Buffer.alloc(16), ...change },
+  });
+const begun = (promptTokens: number, tokens: number): unknown =>
+  throughShadow({
+    kind: 'begin',
+    begin: {
+      epoch: 1,
+      sequence: 2,
+      tokenIds: Array.from({ length: tokens }, () => 5),
+      alignTokenPeriod: 1,
+      alignKvPeriod: 1,
+      promptTokens,
+      maxPositions: 100,
+      optimistic: false,
+      spread: false,
+      sampling: { temperature: 0, topK: 0, topP: 0, minP: 0, repetitionPenalty: 0 },
+    },
+  });
+const placed = (change: Partial<Placement>): unknown =>
+  throughWorker({ kind: 'placement', placement: { ...PLACEMENT, ...change } });
+const prospect = (sources: string[]): unknown =>
+  throughWorker({ kind: 'prospect', prospect: { number: 1, placement: PLACEMENT, sources } });
+
+describe('the rows of messages', () => {
+  const ofRows: [what: string, decode: (rows: number) => unknown][] = [
+    ['an execute', executedRows],
+    ['a prediction', (rows) => predicted({ rows: [{ sequence: 1, position: 0, rows }] })],
+    ['a prediction of shadow', (rows) => predictedByShadow({ rows: [{ sequence: 1, position: 0, rows }] })],
+    ['a release', (rows) => released(rows)],
+    ['rows of the cache', (rows) => cacheRows({ rows, values: Buffer.alloc(4 * Math.max(1, rows)) })],
+  ];
+  for (const [what, decode] of ofRows) {
+    it(`are 1 to ${ROWS_LIMIT} of ${what}`, () => {
+      for (const rows of [1, 2, ROWS_LIMIT - 1, ROWS_LIMIT]) decode(rows);
+      for (const rows of [0, ROWS_LIMIT + 1]) violates(() => decode(rows), `${rows} rows of ${what}`);
+    });
+  }
+
+  it('are those of all runs together', () => {
+    const runs = (...counts: number[]): Prediction['rows'] =>
+      counts.map((rows, sequence) => ({ sequence, position: 0, rows }));
+    predicted({ rows: runs(ROWS_LIMIT - 1, 1) });
+    violates(() => predicted({ rows: runs(ROWS_LIMIT - 1, 2) }), 'a row too many');
+    violates(() => predicted({ rows: runs(1, 0) }), 'a run of no rows');
+    violates(() => predicted({ rows: [] }), 'no run');
+  });
+
+  it('end where positions do', () => {
+    released(1, POSITIONS_LIMIT - 1);
+    released(2, POSITIONS_LIMIT - 2);
+    violates(() => released(2, POSITIONS_LIMIT - 1), 'a row behind the last position');
+  });
+
+  it('have as many bytes as they say', () => {
+    for (const values of [Buffer.alloc(8), Buffer.alloc(16), Buffer.alloc(24)]) cacheRows({ values });
+    for (const bytes of [0, 4, 12, 15, 17])
+      violates(() => cacheRows({ values: Buffer.alloc(bytes) }), `${bytes} bytes`);
+    const hidden = (bytes: number, hiddenSize = 2): unknown => executed({ hiddenSize, hidden: Buffer.alloc(bytes) });
+    hidden(8);
+    for (const bytes of [0, 7, 9]) violates(() => hidden(bytes), `${bytes} bytes`);
+    violates(() => hidden(0, 0), 'rows of no values');
+  });
+
+  it('that an expert runs on are of the message, and rise', () => {
+    const rows = [{ sequence: 1, position: 0, rows: 3 }];
+    const on = (...indexes: number[]): unknown =>
+      executed({ rows, hidden: Buffer.alloc(12), experts: [{ expert: 1, rows: indexes, last: true }] });
+    for (const indexes of [[], [0], [2], [0, 2], [0, 1, 2]]) on(...indexes);
+    for (const indexes of [[3], [0, 3], [1, 1], [2, 1]]) violates(() => on(...indexes), `rows ${indexes.join()}`);
+  });
+});
+
+describe('the lists of messages', () => {
+  it('name an expert once, and one at least', () => {
+    const of = (...ids: number[]): Execute['experts'] => ids.map((expert) => ({ expert, rows: [], last: true }));
+    executed({ experts: of(1, 2) });
+    violates(() => executed({ experts: of() }), 'no expert');
+    violates(() => executed({ experts: of(1, 2, 1) }), 'an expert twice');
+    const results = (...ids: number[]): unknown => {
+      const [one] = plainResult({ requestId: 1 }).experts;
+      assert.ok(one !== undefined);
+      const experts = ids.map((expert) => ({ ...one, expert }));
+      return fromWorker({ kind: 'result', result: plainResult({ requestId: 1, experts }) });
+    };
+    results(1, 2);
+    violates(() => results(1, 2, 1), 'a result of an expert twice');
+  });
+
+  it('deal all experts of a prediction, or none', () => {
+    for (const workers of [[], [0, 1]]) predictedByShadow({ workers });
+    for (const workers of [[0], [0, 1, 2]])
+      violates(() => predictedByShadow({ workers }), `${workers.length} workers for two experts`);
+  });
+
+  it('are empty in a prediction that starts again', () => {
+    const restart = restartAt({});
+    predicted(restart);
+    violates(() => predicted({ ...restart, experts: [1] }), 'an expert');
+    violates(() => predicted({ ...restart, workers: [1] }), 'a worker');
+    violates(() => predicted({ ...restart, rows: [{ sequence: 1, position: 0, rows: 1 }] }), 'a row');
+  });
+
+  it('of tokens hold the prompt', () => {
+    for (const promptTokens of [0, 2, 3]) begun(promptTokens, 3);
+    violates(() => begun(4, 3), 'a prompt longer than the tokens');
+  });
+
+  it('of workers name each once, and nobody else in groups', () => {
+    const worker = (id: string): Placement['workers'][number] => ({ id, address: 'h:1', slots: 1 });
+    placed({ workers: [worker('a'), worker('b')], groups: [{ workerIds: ['a', 'b'] }] });
+    violates(() => placed({ workers: [worker('a'), worker('b'), worker('a')] }), 'a worker twice');
+    violates(() => placed({ workers: [worker('a')], groups: [{ workerIds: ['a', letters(1000)] }] }), 'a stranger');
+  });
+
+  it(`of sources have ${SOURCES_LIMIT} at most, each an address`, () => {
+    const sources = (count: number): string[] => Array.from({ length: count }, () => 'h:1');
+    for (const count of [0, SOURCES_LIMIT - 1, SOURCES_LIMIT]) prospect(sources(count));
+    violates(() => prospect(sources(SOURCES_LIMIT + 1)), 'a source too many');
+    violates(() => prospect(['h:1', 'h']), 'no port');
+  });
+});
+
+describe('the texts of messages', () => {
+  const status = (change: Partial<NodeStatus>): unknown =>
+    fromWorker({ kind: 'status', status: { ...emptyNodeStatus(IDENTITY), ...change } });
+  const pools = { full: 0, compressed: 0, signMantissa: 0, exponent: 0 };
+  const cache = (policy: string): CacheStatus => ({
+    policy,
+    bytes: 1,
+    capacities: pools,
+    kept: pools,
+    hits: pools,
+    misses: 0,
+    packed: 0,
+  });
+  const failed = (failure: ExpertFailure): unknown =>
+    fromWorker({ kind: 'result', result: plainResult({ requestId: 1, expert: { failure } }) });
+  const error = { code: 'TIMEOUT', message: 'no', requestId: 1, epoch: 1 };
+  const refusal = { code: 'NODE_REFUSED', message: 'no' };
+
+  /** They are shown on terminals: nothing in them steers one. */
+  const shown: [what: string, decode: (text: string) => unknown][] = [
+    ...(['id', 'cluster', 'modelName', 'packDigest', 'bootId', 'address', 'device', 'release'] as const).map(
+      (name): [string, (text: string) => unknown] => [
+        name,
+        (text) => throughWorker({ kind: 'hello', hello: { ...IDENTITY, [name]: text } }),
+      ],
+    ),
+    ['device_name', (deviceName) => status({ deviceName })],
+    ['device_reason', (deviceReason) => status({ deviceReason })],
+    ['fetch_problem', (fetchProblem) => status({ fetchProblem })],
+    ['the policy of a cache', (policy) => status({ cache: cache(policy) })],
+  ];
+  /** They are cleaned where they are shown. */
+  const others: [what: string, decode: (text: string) => unknown][] = [
+    ['the message of a refusal', (message) => fromWorker({ kind: 'refusal', refusal: { ...refusal, message } })],
+    ['the code of a refusal', (code) => fromWorker({ kind: 'refusal', refusal: { ...refusal, code } })],
+    ["the message of shadow's refusal", (message) => fromShadow({ kind: 'refusal', refusal: { ...refusal, message } })],
+    ['the message of an error', (message) => fromWorker({ kind: 'error', error: { ...error, message } })],
+    ['the code of an error', (code) => fromWorker({ kind: 'error', error: { ...error, code } })],
+    ["the message of shadow's error", (message) => fromShadow({ kind: 'error', error: { ...error, message } })],
+    ['the message of a failure', (message) => failed({ code: 'TIMEOUT', message })],
+    ['the code of a failure', (code) => failed({ code, message: 'no' })],
+  ];
+  for (const [what, decode] of [...shown, ...others]) {
+    it(`have ${TEXT_LIMIT} characters at most: ${what}`, () => {
+      for (const length of [TEXT_LIMIT - 1, TEXT_LIMIT]) decode(letters(length));
+      violates(() => decode(letters(TEXT_LIMIT + 1)), 'one more');
+    });
+  }
+
+  for (const [what, decode] of shown) {
+    it(`hold nothing that a terminal acts on: ${what}`, () => {
+      for (const control of ['\u001b', '\n', '\u009b', '\u0000', '\u007f']) {
+        violates(() => decode(`a${control}b`), JSON.stringify(control));
+      }
+    });
+  }
+
+  it('name who it is, and as what', () => {
+    const hello = (change: Partial<NodeIdentity>): unknown =>
+      throughWorker({ kind: 'hello', hello: { ...IDENTITY, ...change } });
+    for (const role of ['ROLE_MAIN', 'ROLE_SHADOW', 'ROLE_WORKER'] as const) hello({ role });
+    violates(() => hello({ role: 'ROLE_UNSPECIFIED' }), 'no role');
+    violates(() => hello({ id: '' }), 'no id');
+  });
+});
+
+describe('the messages about packs', () => {
+  const described = (change: Partial<PackDescription>): unknown =>
+    validatePackDescription({
+      packDigest: 'd',
+      layers: 3,
+      experts: 3,
+      heldExperts: Buffer.alloc(2),
+      whole: false,
+      ...change,
+    });
+  const read = (change: Partial<ReadPackRequest>): unknown =>
+    validateReadPackRequest({ packDigest: 'd', file: 'f', offsetBytes: 0, lengthBytes: 1, ...change });
+
+  it('have a bit for each expert', () => {
+    described({});
+    for (const bytes of [0, 1, 3]) violates(() => described({ heldExperts: Buffer.alloc(bytes) }), `${bytes} bytes`);
+    violates(() => described({ layers: 0, heldExperts: Buffer.alloc(0) }), 'no layer');
+    violates(() => described({ experts: 0, heldExperts: Buffer.alloc(0) }), 'no expert');
+  });
+
+  it('have short texts', () => {
+    for (const length of [TEXT_LIMIT - 1, TEXT_LIMIT]) {
+      described({ packDigest: letters(length) });
+      read({ file: letters(length) });
+    }
+    violates(() => described({ packDigest: letters(TEXT_LIMIT + 1) }), 'a long digest');
+    violates(() => read({ file: letters(TEXT_LIMIT + 1) }), 'a long name');
+  });
+
+  it('ask for a byte at least, and by numbers that are exact', () => {
+    read({ lengthBytes: 1, offsetBytes: Number.MAX_SAFE_INTEGER });
+    for (const lengthBytes of [0, -1, 0.5, 2 ** 53, NaN]) violates(() => read({ lengthBytes }), `${lengthBytes} bytes`);
+    for (const offsetBytes of [0.5, 2 ** 53, NaN]) violates(() => read({ offsetBytes }), `byte ${offsetBytes}`);
+  });
+
+  it('bring bytes', () => {
+    validatePackPiece({ bytes: Buffer.alloc(1) });
+    violates(() => validatePackPiece({ bytes: Buffer.alloc(0) }), 'an empty piece');
+  });
+});
