@@ -172,7 +172,7 @@ describe('odmoe chat on a terminal', () => {
       const run = (program: string, args: string[]): string =>
         spawnSync(program, args, { encoding: 'utf8', timeout: RUN_TIMEOUT_MS }).stdout;
       assert.equal(run('sh', ['-c', line]), '\u001b\u001b\u001b\n', 'a pipe gets what the model says');
-      assert.equal(run('script', ['-qec', line, '/dev/null']), '\r\n');
+      assert.equal(run('script', ['-qec', line, '/dev/null']), '\\x1b\\x1b\\x1b\r\n', 'a terminal shows it as text');
     }
   });
 });

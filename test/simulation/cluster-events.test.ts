@@ -64,7 +64,10 @@ describe('what a simulated cluster tells of itself', function () {
     const listener = new Listener(cluster);
     const first = await listener.until('cluster');
     assert.deepEqual([nodeOf(first, 'worker-1').state, nodeOf(first, 'worker-1').group], ['up', 0]);
-    assert.ok((nodeOf(first, 'worker-1').link?.roundTripMs ?? 0) >= 2 * LATENCY_MS);
+    const roundTripMs = (event: { cluster: { nodes: NodeView[] } }): number =>
+      nodeOf(event, 'worker-1').link?.roundTripMs ?? assert.fail('worker-1 has no link');
+    const asked = await listener.until('cluster', (event) => roundTripMs(event) > 0);
+    assert.ok(roundTripMs(asked) >= 2 * LATENCY_MS && roundTripMs(asked) < 3 * LATENCY_MS);
     await cluster.sleep(1500);
     const before = listener.events.length;
     const killedMs = cluster.simulated.clock.nowMs;
