@@ -1,6 +1,7 @@
 import { LocalSequence } from '../../engine/generation/local-runner.js';
 import type { Model } from '../../native/index.js';
 import { TokenSampler } from '../../engine/sampling/token-sampler.js';
+import { runAtOnce } from '../../shared/runtime/slices.js';
 import type { SamplingOptions } from '../../shared/sampling/sampling-options.js';
 
 /** Rows of one pass of the prompt. */
@@ -42,7 +43,7 @@ export async function recordTrace(
   try {
     let logits = await sequence.prefill(promptIds);
     while (tokenIds.length < limit) {
-      const tokenId = sampler.sample(logits, [...promptIds, ...tokenIds]);
+      const tokenId = runAtOnce(sampler.sample(logits, [...promptIds, ...tokenIds]));
       if (endTokenIds.includes(tokenId)) break;
       tokenIds.push(tokenId);
       logits = await sequence.decode(tokenId);

@@ -1,6 +1,8 @@
 import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { OutputConstraint } from '../../shared/output-format/output-constraint.js';
 import type { PromptLogprobs, TokenReply } from '../../shared/rpc/messages.js';
+import type { Runtime } from '../../shared/runtime/runtime.js';
+import { runInSlices } from '../../shared/runtime/slices.js';
 import type { SamplingOptions } from '../../shared/sampling/sampling-options.js';
 import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
 import { logprobsOf } from '../sampling/log-probabilities.js';
@@ -53,6 +55,7 @@ export async function* generateTokens(
   options: GenerationOptions,
   tokenizer: Tokenizer | null,
   signal: AbortSignal,
+  runtime: Pick<Runtime, 'nextTurn'>,
 ): AsyncGenerator<GenerationStep, GenerationOutcome> {
   try {
     throwIfCancelled(signal);
@@ -65,7 +68,8 @@ export async function* generateTokens(
     const sampler = samplerOf(options, promptIds.length);
     for (;;) {
       throwIfCancelled(signal);
-      const tokenId = sampler.sample(logits, history);
+      const tokenId = await runInSlices(sampler.sample(logits, history), runtime);
+      throwIfCancelled(signal);
       history.push(tokenId);
       const isLast = history.length - promptIds.length === options.maxTokens;
       const { text, end } = advance(answer, tokenId, options, { isLast, isClosed: () => sampler.isClosed(history) });

@@ -38,7 +38,7 @@ export interface LocalEngineOptions {
   /** Rows of one pass of the prompt. */
   prefillRows: number;
   chooseSeed: () => number;
-  environment: DeviceEnvironment & { runtime: Pick<Runtime, 'nowMs' | 'wallMs' | 'memoryBytes'> };
+  environment: DeviceEnvironment & { runtime: Pick<Runtime, 'nowMs' | 'wallMs' | 'nextTurn' | 'memoryBytes'> };
   /** Loading: bytes done and in all; the total grows when the next stage begins. */
   onProgress: ((doneBytes: number, totalBytes: number) => void) | null;
 }
@@ -118,7 +118,7 @@ export class LocalEngine {
     yield { kind: 'started', started: { promptTokenIds: promptIds, seed: options.sampling.seed } };
     const runner = this.createRunner();
     try {
-      const steps = generateTokens(runner, promptIds, options, tokenizer, signal);
+      const steps = generateTokens(runner, promptIds, options, tokenizer, signal, this.options.environment.runtime);
       let step = await steps.next();
       for (; step.done !== true; step = await steps.next()) {
         if (step.value.kind === 'token') timing.token();

@@ -4,6 +4,7 @@ import { FORMAT_FIELD } from '../../shared/output-format/format-limits.js';
 import type { OutputFormat } from '../../shared/output-format/output-format.js';
 import { type CompiledGrammar, type PackedGrammar, unpackGrammar } from '../../shared/output-format/packed-grammar.js';
 import type { WaitRuntime } from '../../shared/runtime/peer-wait.js';
+import { runInSlices } from '../../shared/runtime/slices.js';
 import { type LaneThread, type LaneWords, ThreadLane } from '../threads/thread-lane.js';
 
 /** Compiles output formats away from whoever asks. */
@@ -70,14 +71,8 @@ export class ThreadedFormatCompiler implements FormatCompiler {
   }
 
   async compile(format: OutputFormat, singleBytes: Uint8Array, signal: AbortSignal): Promise<CompiledGrammar> {
-    const unpacking = unpackGrammar(await this.lane.run({ format, singleBytes }, lengthOf(format), signal));
-    let step = unpacking.next();
-    for (; step.done !== true; step = unpacking.next()) {
-      await new Promise<void>((resolve) => {
-        this.options.runtime.nextTurn(resolve);
-      });
-    }
-    return step.value;
+    const packed = await this.lane.run({ format, singleBytes }, lengthOf(format), signal);
+    return runInSlices(unpackGrammar(packed), this.options.runtime);
   }
 
   close(): Promise<void> {

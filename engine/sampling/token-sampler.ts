@@ -1,5 +1,6 @@
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { OutputConstraint } from '../../shared/output-format/output-constraint.js';
+import type { SlicedWork } from '../../shared/runtime/slices.js';
 import type { SamplingOptions } from '../../shared/sampling/sampling-options.js';
 import { adjustLogits } from './adjust-logits.js';
 import { chooseToken } from './choose-token.js';
@@ -20,17 +21,18 @@ export interface TokenSamplerSetting {
 export class TokenSampler {
   constructor(private readonly setting: TokenSamplerSetting) {}
 
-  /** The token after `history`. Throws REQUEST_INVALID where bias and format leave none, MODEL_CORRUPT for logits without a meaning. */
-  sample(logits: Float32Array, history: readonly number[]): number {
-    const tokenId = this.sampleIfAny(logits, history);
+  /** The token after `history`. Yields while the format's tokens are worked out. Throws REQUEST_INVALID where bias and format leave none, MODEL_CORRUPT for logits without a meaning. */
+  *sample(logits: Float32Array, history: readonly number[]): SlicedWork<number> {
+    const tokenId = yield* this.sampleIfAny(logits, history);
     if (tokenId !== null) return tokenId;
     throw this.noToken(history.length - this.setting.promptTokens);
   }
 
   /** As sample; null where bias and format leave no token. */
-  sampleIfAny(logits: Float32Array, history: readonly number[]): number | null {
+  *sampleIfAny(logits: Float32Array, history: readonly number[]): SlicedWork<number | null> {
     const { sampling, promptTokens } = this.setting;
-    const adjusted = adjustLogits(logits, { tokenIds: history, promptTokens }, sampling, this.allowed(history));
+    const allowed = yield* this.allowed(history);
+    const adjusted = adjustLogits(logits, { tokenIds: history, promptTokens }, sampling, allowed);
     return adjusted === null ? null : chooseToken(adjusted, history.length, sampling);
   }
 
@@ -54,9 +56,9 @@ export class TokenSampler {
   }
 
   /** Null: all tokens; so it is, too, where tokens of somebody else have broken the format. */
-  private allowed(history: readonly number[]): Uint8Array | null {
+  private *allowed(history: readonly number[]): SlicedWork<Uint8Array | null> {
     const { constraint, promptTokens, maxPositions } = this.setting;
     if (constraint === null) return null;
-    return constraint.allowed(history.slice(promptTokens), maxPositions - history.length);
+    return yield* constraint.allowed(history.slice(promptTokens), maxPositions - history.length);
   }
 }

@@ -259,7 +259,7 @@ export class InferenceService {
     this.sequences.add(sequence);
     observed.answering(sequence);
     try {
-      const steps = generateTokens(sequence, promptIds, options, tokenizer, signal);
+      const steps = generateTokens(sequence, promptIds, options, tokenizer, signal, engine.runtime);
       let next = await steps.next();
       for (; next.done !== true; next = await steps.next()) {
         if (next.value.kind === 'token') {

@@ -6,6 +6,7 @@ import type { OutputConstraint } from '../../shared/output-format/output-constra
 import { type OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import { TokenSampler } from '../../engine/sampling/token-sampler.js';
 import { requireSampling } from '../../shared/rpc/sampling-validation.js';
+import { runAtOnce } from '../../shared/runtime/slices.js';
 import { resolveSampling } from '../../shared/sampling/sampling-options.js';
 import {
   firstOutlook,
@@ -239,7 +240,7 @@ export class ShadowSequence {
     if (this.running === null || this.running.cancelled) return;
     const { step, branch } = this.running;
     const rows = step.tokenIds.length;
-    this.ownToken = this.sampler?.sampleIfAny(logits, this.ranTokens) ?? null;
+    this.ownToken = this.sampler && runAtOnce(this.sampler.sampleIfAny(logits, this.ranTokens));
     if (step.kind === 'iterate') this.tellDraft(step.position + rows, branch, takenUs / rows);
   }
 

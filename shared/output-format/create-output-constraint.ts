@@ -1,3 +1,4 @@
+import type { SlicedWork } from '../runtime/slices.js';
 import { formatInvalid } from './format-limits.js';
 import { compileFormat, formatKey } from './format-grammar.js';
 import { TokenVocabulary, type CompiledFormat } from './format-vocabulary.js';
@@ -66,9 +67,9 @@ class AnswerConstraint implements OutputConstraint {
     this.own = new Uint8Array(format.vocabulary.vocabSize);
   }
 
-  allowed(answer: readonly number[], room: number): Uint8Array | null {
+  *allowed(answer: readonly number[], room: number): SlicedWork<Uint8Array | null> {
     const state = this.stateAfter(answer);
-    return state === null ? null : tokensAllowed(this.format, state, room, this.own);
+    return state === null ? null : yield* tokensAllowed(this.format, state, room, this.own);
   }
 
   isClosed(answer: readonly number[]): boolean {

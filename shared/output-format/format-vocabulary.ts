@@ -76,13 +76,18 @@ export class TokenVocabulary implements FormatVocabulary {
     return this.compiled.has(key);
   }
 
-  /** The mask of a state, likewise. */
-  maskOf(state: AutomatonState, find: () => TokenMask): TokenMask {
-    const found = this.masks.get(state) ?? find();
+  /** The mask of a state, where it is kept. It is the most recently used one then. */
+  keptMask(state: AutomatonState): TokenMask | null {
+    const kept = this.masks.get(state);
+    return kept === undefined ? null : this.keepMask(state, kept);
+  }
+
+  /** Keeps the mask of a state; the least recently used of too many is forgotten. */
+  keepMask(state: AutomatonState, mask: TokenMask): TokenMask {
     this.masks.delete(state);
-    this.masks.set(state, found);
+    this.masks.set(state, mask);
     forgetOldest(this.masks, Math.max(1, Math.floor(MASKS_LIMIT_BYTES / this.vocabSize)));
-    return found;
+    return mask;
   }
 }
 

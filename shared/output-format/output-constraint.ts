@@ -1,3 +1,4 @@
+import type { SlicedWork } from '../runtime/slices.js';
 import type { OutputFormat } from './output-format.js';
 
 /** The tokens of a model as bytes; made once for a model, shared by all constraints. */
@@ -10,9 +11,10 @@ export interface OutputConstraint {
   /**
    * Which tokens may come after `answer`, by token id: 1 may, 0 may not. `room`: tokens that the answer may still have; near its end only
    * tokens are left after which the format can be closed within the room. An end token may come where the format is whole. Null: `answer`
-   * does not follow the format, so that nothing can be said. The array is the constraint's own: read it before the next call.
+   * does not follow the format, so that nothing can be said. The array is the constraint's own: read it before the next call. Yields now and
+   * then, for others to have their turn; the next call is not to begin before this one has ended.
    */
-  allowed(answer: readonly number[], room: number): Uint8Array | null;
+  allowed(answer: readonly number[], room: number): SlicedWork<Uint8Array | null>;
   /** The format is whole after `answer`, and nothing but an end may come. */
   isClosed(answer: readonly number[]): boolean;
 }

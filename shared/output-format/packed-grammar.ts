@@ -3,6 +3,7 @@
  * numbers are handed over without a copy, and the objects made of them a slice at a time.
  */
 import { assertInvariant } from '../errors/assert-invariant.js';
+import type { SlicedWork } from '../runtime/slices.js';
 import type { ByteMachine, MachineEdge, MachineState } from './byte-machine.js';
 import type { CharacterNodeState, GrammarNode, GrammarRule } from './grammar.js';
 import type { ShortestTexts } from './shortest-texts.js';
@@ -73,7 +74,7 @@ function packNode(node: GrammarNode, out: number[], rules: Map<GrammarRule, numb
 }
 
 /** The grammar again. Yields now and then, for others to have their turn. */
-export function* unpackGrammar(packed: PackedGrammar): Generator<void, CompiledGrammar> {
+export function* unpackGrammar(packed: PackedGrammar): SlicedWork<CompiledGrammar> {
   const reader = new GrammarReader(packed);
   const rootId = reader.next();
   const count = reader.next();
@@ -103,7 +104,7 @@ class GrammarReader {
     return node;
   }
 
-  *readNode(id: number): Generator<void, void> {
+  *readNode(id: number): SlicedWork<void> {
     const kind = KINDS[this.next()];
     assertInvariant(kind !== undefined, 'a packed grammar has known kinds of nodes');
     switch (kind) {
@@ -142,7 +143,7 @@ class GrammarReader {
     }
   }
 
-  *readShortest(count: number): Generator<void, ShortestTexts> {
+  *readShortest(count: number): SlicedWork<ShortestTexts> {
     const [ofNode, ofCharacter] = [new Float64Array(count), new Float64Array(count)];
     const ofStates: (Float64Array | null)[] = [];
     for (let id = 0; id < count; id += 1) {
@@ -156,7 +157,7 @@ class GrammarReader {
     return { ofNode, ofStates, ofCharacter };
   }
 
-  private *readMachine(): Generator<void, ByteMachine> {
+  private *readMachine(): SlicedWork<ByteMachine> {
     const takesSpecialTokens = this.next() !== 0;
     const count = this.next();
     const states: MachineState[] = [];
@@ -173,7 +174,7 @@ class GrammarReader {
     return { states, takesSpecialTokens };
   }
 
-  private *readCharacters(): Generator<void, readonly CharacterNodeState[]> {
+  private *readCharacters(): SlicedWork<readonly CharacterNodeState[]> {
     const count = this.next();
     const states: CharacterNodeState[] = [];
     for (let index = 0; index < count; index += 1) {
@@ -194,7 +195,7 @@ class GrammarReader {
     return Array.from({ length: count }, () => this.nodeOf(this.next()));
   }
 
-  private *pause(parts: number): Generator<void, void> {
+  private *pause(parts: number): SlicedWork<void> {
     this.states += parts + 1;
     if (this.states < SLICE_STATES) return;
     this.states = 0;

@@ -5,6 +5,7 @@ import { generateTokens } from '../../engine/generation/generate-tokens.js';
 import { packageRoot } from '../../shared/config/package-root.js';
 import { openResidentModel, type ResidentTestModel } from './generate-resident-model.js';
 import { resolveSampling } from '../../shared/sampling/sampling-options.js';
+import { RUNTIME } from '../wall.js';
 
 /** The references were computed by transformers in FP32, whose sums run in another order. */
 const LOGPROB_TOLERANCE = 2e-4;
@@ -87,7 +88,7 @@ async function answersAlike(model: ResidentTestModel, reference: FamilyReference
   const { signal } = new AbortController();
   const tokens: number[] = [];
   const logprobs: number[] = [];
-  for await (const step of generateTokens(runner, reference.prompt_token_ids, options, null, signal)) {
+  for await (const step of generateTokens(runner, reference.prompt_token_ids, options, null, signal, RUNTIME)) {
     if (step.kind !== 'token') continue;
     tokens.push(step.token.tokenId);
     logprobs.push(step.token.logprob);

@@ -9,6 +9,7 @@ import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Finished, GenerateReply, GenerateRequest, TokenReply } from '../../shared/rpc/messages.js';
 import { openResidentModel, type ResidentTestModel } from './generate-resident-model.js';
 import { resolveSampling } from '../../shared/sampling/sampling-options.js';
+import { RUNTIME } from '../wall.js';
 
 /** The references were computed by transformers in FP32, whose sums run in another order. */
 const LOGPROB_TOLERANCE = 1e-4;
@@ -83,6 +84,7 @@ describe("the single-process engine reproduces transformers' references", () => 
         options,
         null,
         new AbortController().signal,
+        RUNTIME,
       );
       for await (const step of generation) if (step.kind === 'token') tokens.push(step.token);
       assert.deepEqual(

@@ -9,6 +9,7 @@ import { configOfFixture, REWRITTEN, tensorsOfFixture } from '../unit/rewritten-
 import { withTemporaryDirectory, writeTinyCheckpoint } from '../unit/tiny-checkpoint.js';
 import { pack } from '../unit/tiny-pack.js';
 import { openResidentModel } from './generate-resident-model.js';
+import { RUNTIME } from '../wall.js';
 
 const TOKENS = 12;
 
@@ -34,7 +35,7 @@ async function answer(directory: string, prompt: readonly number[]): Promise<num
     };
     const tokens: number[] = [];
     const { signal } = new AbortController();
-    for await (const step of generateTokens(model.createRunner(64), [...prompt], options, null, signal)) {
+    for await (const step of generateTokens(model.createRunner(64), [...prompt], options, null, signal, RUNTIME)) {
       if (step.kind === 'token') tokens.push(step.token.tokenId);
     }
     return tokens;

@@ -7,6 +7,7 @@ import { assignmentOf } from '../../shared/placement/assignment-of.js';
 import type { AlignToken, BeginSequence } from '../../shared/rpc/messages.js';
 import { chooseToken } from '../../engine/sampling/choose-token.js';
 import { TokenSampler } from '../../engine/sampling/token-sampler.js';
+import { runAtOnce } from '../../shared/runtime/slices.js';
 import { resolveSampling } from '../../shared/sampling/sampling-options.js';
 import { startShadow } from '../../shadow-node/main.js';
 import { TestLog } from './harness/test-log.js';
@@ -151,7 +152,7 @@ describe('shadow drafts and optimism', () => {
           resolveSampling(null, () => 0),
         ),
       );
-      history.push(sampler.sample(logits, history));
+      history.push(runAtOnce(sampler.sample(logits, history)));
       assert.equal(draftOf(position + row)?.tokenId, history.at(-1));
     }
     assert.notDeepEqual(history.slice(-6), greedy, 'else this shows nothing');

@@ -4,6 +4,7 @@ import { formatVocabulary, type TokenTexts } from '../../shared/output-format/fo
 import type { FormatVocabulary, OutputConstraint } from '../../shared/output-format/output-constraint.js';
 import type { OutputFormat } from '../../shared/output-format/output-format.js';
 import { SeededRandom } from '../../shared/runtime/seeded-random.js';
+import { runAtOnce } from '../../shared/runtime/slices.js';
 
 /** A vocabulary to answer with. */
 export interface AnsweringVocabulary {
@@ -63,7 +64,7 @@ export function answerAtRandom(
   const tokenIds: number[] = [];
   while (tokenIds.length < roomTokens) {
     if (constraint.isClosed(tokenIds)) return { tokenIds, end: 'closed' };
-    const mask = constraint.allowed(tokenIds, roomTokens - tokenIds.length);
+    const mask = runAtOnce(constraint.allowed(tokenIds, roomTokens - tokenIds.length));
     assert.ok(mask !== null, 'an allowed token was not followed');
     const ids = idsOf(mask);
     assert.ok(ids.length > 0, 'no token is allowed');

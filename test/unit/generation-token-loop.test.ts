@@ -11,10 +11,12 @@ import type { SequenceRunner } from '../../engine/generation/sequence-runner.js'
 import { StopStrings } from '../../engine/generation/stop-strings.js';
 import { packageRoot } from '../../shared/config/package-root.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { WallRuntime } from '../../shared/runtime/wall-runtime.js';
 import type { TokenReply } from '../../shared/rpc/messages.js';
 import { loadTokenizer } from '../../shared/tokenizer/load-tokenizer.js';
 import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
 import { resolveSampling } from '../../shared/sampling/sampling-options.js';
+import { scriptedConstraint } from './scripted-constraint.js';
 
 const VOCABULARY = 1024;
 const EOS = 1;
@@ -67,13 +69,15 @@ const OPTIONS: GenerationOptions = {
   ...{ constraint: null, promptLogprobs: false, showSpecialTokens: false },
 };
 
+const runtime = new WallRuntime();
+
 async function collect(
   runner: SequenceRunner,
   options: Partial<GenerationOptions>,
   tokenizer: Tokenizer | null,
   signal: AbortSignal = new AbortController().signal,
 ): Promise<{ tokens: TokenReply[]; outcome: GenerationOutcome }> {
-  const generation = generateTokens(runner, [7, 8], { ...OPTIONS, ...options }, tokenizer, signal);
+  const generation = generateTokens(runner, [7, 8], { ...OPTIONS, ...options }, tokenizer, signal, runtime);
   const tokens: TokenReply[] = [];
   let step = await generation.next();
   for (; step.done !== true; step = await generation.next()) {
@@ -115,7 +119,7 @@ describe('the token loop', () => {
     const options = { ...OPTIONS, maxTokens: 1, logprobs: 1, promptLogprobs: true };
     const { signal } = new AbortController();
     const steps = [];
-    for await (const step of generateTokens(new ScriptedRunner([50]), promptIds, options, null, signal))
+    for await (const step of generateTokens(new ScriptedRunner([50]), promptIds, options, null, signal, runtime))
       steps.push(step);
     const pieces = steps.flatMap((step) => (step.kind === 'prompt' ? [step.prompt] : []));
     assert.deepEqual(
@@ -140,13 +144,39 @@ describe('the token loop', () => {
   });
 
   it('ends with "stop" where the output format has nothing more to take', async () => {
-    const constraint = { allowed: () => null, isClosed: (answer: readonly number[]) => answer.length === 2 };
+    const constraint = scriptedConstraint(
+      () => null,
+      (answer) => answer.length === 2,
+    );
     for (const maxTokens of [2, 9]) {
       const script = [...tokenizer.encode('a fox'), EOS];
       const { outcome } = await collect(new ScriptedRunner(script), { constraint, maxTokens }, tokenizer);
       assert.deepEqual([outcome.tokenIds, outcome.finishReason], [script.slice(0, 2), 'stop']);
       assert.equal(outcome.text, tokenizer.decode(outcome.tokenIds));
     }
+  });
+
+  it('lets others have their turn while the tokens of the output format are worked out, and hears a cancel then', async () => {
+    const controller = new AbortController();
+    const constraint = scriptedConstraint(() => null);
+    let turns = 0;
+    const counting = {
+      nextTurn: (run: () => void) => {
+        if (++turns === 3) controller.abort();
+        return runtime.nextTurn(run);
+      },
+    };
+    const options = { ...OPTIONS, constraint };
+    const runner = new ScriptedRunner([50, 51, 52, 53]);
+    const told: number[] = [];
+    await assert.rejects(
+      async () => {
+        for await (const step of generateTokens(runner, [7, 8], options, null, controller.signal, counting))
+          if (step.kind === 'token') told.push(step.token.tokenId);
+      },
+      { code: 'CANCELLED' },
+    );
+    assert.deepEqual(told, [50, 51]);
   });
 
   it('shows special tokens by their names where that is wanted, but for the one that ends the answer', async () => {
@@ -300,7 +330,7 @@ describe('the token loop', () => {
 
   it('ends the sequence when the reader stops early', async () => {
     const runner = new ScriptedRunner([50, 51, 52]);
-    for await (const step of generateTokens(runner, [7, 8], OPTIONS, null, new AbortController().signal)) {
+    for await (const step of generateTokens(runner, [7, 8], OPTIONS, null, new AbortController().signal, runtime)) {
       assert.equal(step.kind === 'token' && step.token.tokenId, 50);
       break;
     }

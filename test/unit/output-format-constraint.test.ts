@@ -2,13 +2,26 @@ import assert from 'node:assert/strict';
 import { Ajv } from 'ajv';
 import { createOutputConstraint } from '../../shared/output-format/create-output-constraint.js';
 import { PROPERTIES_LIMIT } from '../../shared/output-format/format-limits.js';
-import { formatVocabulary } from '../../shared/output-format/format-vocabulary.js';
+import {
+  formatVocabulary,
+  type TokenTexts,
+  type TokenVocabulary,
+} from '../../shared/output-format/format-vocabulary.js';
 import type { OutputConstraint } from '../../shared/output-format/output-constraint.js';
 import type { OutputFormat, OutputPart } from '../../shared/output-format/output-format.js';
 import { jsonFormat } from '../../shared/output-format/response-format.js';
 import { SeededRandom } from '../../shared/runtime/seeded-random.js';
+import { runAtOnce } from '../../shared/runtime/slices.js';
 import { drawSchema } from './drawn-schemas.js';
-import { answerAtRandom, constraintOf, idsOf, SMALL_SPECIAL, smallVocabulary, textOfAnswer } from './format-answers.js';
+import {
+  answerAtRandom,
+  type AnsweringVocabulary,
+  constraintOf,
+  idsOf,
+  SMALL_SPECIAL,
+  smallVocabulary,
+  textOfAnswer,
+} from './format-answers.js';
 
 const ROOM = 1000;
 const small = smallVocabulary();
@@ -18,6 +31,21 @@ const SAY = END + 2;
 
 function sequence(...parts: OutputPart[]): OutputFormat {
   return { alternatives: [{ parts }] };
+}
+
+/** Some milliseconds of work. */
+const MOST_BEGINNINGS_A_SLICE = 20_000;
+
+/** Every byte, and all texts of up to four of twelve letters. */
+function largeVocabulary(): AnsweringVocabulary & { vocabulary: TokenVocabulary } {
+  let texts = [''];
+  const all = [...Array(256).keys()].map((byte) => Buffer.of(byte));
+  for (let length = 1; length <= 4; length++) {
+    texts = texts.flatMap((text) => [...'abcdefghijkl'].map((letter) => text + letter));
+    if (length > 1) all.push(...texts.map((text) => Buffer.from(text)));
+  }
+  const tokens: TokenTexts = { tokenBytes: (id) => all[id] ?? new Uint8Array(0), isSpecial: () => false };
+  return { texts: tokens, vocabulary: formatVocabulary(tokens, all.length + 1), endTokenIds: [all.length] };
 }
 
 /** Any text that does not hold the other. */
@@ -34,7 +62,7 @@ function bytesOf(text: string): number[] {
 }
 
 function allowedAfter(constraint: OutputConstraint, answer: readonly number[], room = ROOM): number[] {
-  const mask = constraint.allowed(answer, room);
+  const mask = runAtOnce(constraint.allowed(answer, room));
   assert.ok(mask !== null, 'the answer is not followed');
   return idsOf(mask);
 }
@@ -49,9 +77,9 @@ describe('output formats', () => {
       assert.deepEqual(allowedAfter(constraint, answer), [END]);
       assert.equal(constraint.isClosed(answer.slice(0, -1)), false);
     }
-    assert.equal(constraint.allowed([TOOL, TOOL], ROOM), null);
-    assert.equal(constraint.allowed([...bytesOf('<to'), TOOL], ROOM), null);
-    assert.equal(constraint.allowed([END], ROOM), null);
+    assert.equal(runAtOnce(constraint.allowed([TOOL, TOOL], ROOM)), null);
+    assert.equal(runAtOnce(constraint.allowed([...bytesOf('<to'), TOOL], ROOM)), null);
+    assert.equal(runAtOnce(constraint.allowed([END], ROOM)), null);
     assert.equal(constraint.isClosed([END]), false);
   });
 
@@ -62,7 +90,7 @@ describe('output formats', () => {
       const answer = 'alternatives' in part ? [0x22] : [];
       const allowed = allowedAfter(constraint, answer);
       assert.ok(!allowed.includes(TOOL) && !allowed.includes(SAY));
-      assert.notEqual(constraint.allowed([...answer, ...bytesOf(SMALL_SPECIAL.join(''))], ROOM), null);
+      assert.notEqual(runAtOnce(constraint.allowed([...answer, ...bytesOf(SMALL_SPECIAL.join(''))], ROOM)), null);
     }
   });
 
@@ -74,8 +102,8 @@ describe('output formats', () => {
       assert.equal(constraint.isClosed([...answer, 0x21]), true);
     }
     assert.ok(allowedAfter(constraint, [TOOL, SAY]).includes(TOOL));
-    assert.equal(constraint.allowed([0xff], ROOM), null);
-    assert.equal(constraint.allowed([0xf0, 0x61], ROOM), null);
+    assert.equal(runAtOnce(constraint.allowed([0xff], ROOM)), null);
+    assert.equal(runAtOnce(constraint.allowed([0xf0, 0x61], ROOM)), null);
     assert.ok(!allowedAfter(constraint, [TOOL]).includes(END));
   });
 
@@ -99,7 +127,7 @@ describe('output formats', () => {
       ['1', '12'],
     );
     assert.equal(constraint.isClosed([...bytesOf('none'), TOOL, ...bytesOf('12')]), true);
-    assert.equal(constraint.allowed([...bytesOf('a'), TOOL, ...bytesOf('13')], ROOM), null);
+    assert.equal(runAtOnce(constraint.allowed([...bytesOf('a'), TOOL, ...bytesOf('13')], ROOM)), null);
   });
 
   it('take texts that a schema takes, and that do not hold what ends them', () => {
@@ -180,7 +208,7 @@ describe('output formats', () => {
           formatVocabulary(small.texts, small.vocabulary.vocabSize),
           [END],
         );
-        const [expected, found] = [fresh.allowed(answer, room), kept.allowed(answer, room)];
+        const [expected, found] = [runAtOnce(fresh.allowed(answer, room)), runAtOnce(kept.allowed(answer, room))];
         assert.deepEqual(found === null ? null : idsOf(found), expected === null ? null : idsOf(expected), text);
         assert.equal(kept.isClosed(answer), fresh.isClosed(answer));
       }
@@ -268,5 +296,38 @@ describe('output formats', () => {
     });
     const either = constraintOf(jsonFormat('{"type":["object","null"]}'), ascii);
     assert.equal(textOfAnswer(answerAtRandom(either, ascii, 9, new SeededRandom(1)).tokenIds, ascii), 'null');
+  });
+
+  it('work out the tokens of a large vocabulary in slices, beside one another, and find those that one finds alone', () => {
+    const [large, other] = [largeVocabulary(), largeVocabulary()];
+    const { tree } = large.vocabulary;
+    const string = jsonFormat('{"type":"string"}');
+    for (const room of [ROOM, 3]) {
+      const [first, second] = [constraintOf(string, large), constraintOf(string, large)];
+      const asked = [first.allowed([0x22], room), second.allowed([0x22, 0x61], room)] as const;
+      let yields = 0;
+      const masks: Uint8Array[] = [];
+      for (const isDone = [false, false]; isDone.includes(false);) {
+        for (const [index, work] of asked.entries()) {
+          if (isDone[index] === true) continue;
+          const { done, value } = work.next();
+          isDone[index] = done === true;
+          if (done === true) masks[index] = value ?? assert.fail('the answer is not followed');
+          else yields += 1;
+        }
+      }
+      assert.ok(yields >= (2 * tree.lastByte.length) / MOST_BEGINNINGS_A_SLICE - 2, `${yields} slices`);
+      const alone = constraintOf(string, other);
+      for (const [index, answer] of [[0x22], [0x22, 0x61]].entries()) {
+        assert.deepEqual(masks[index], runAtOnce(alone.allowed(answer, room)));
+      }
+    }
+  });
+
+  it('count the ways of the states that are made as work, too', () => {
+    const properties = Object.fromEntries(Array.from({ length: PROPERTIES_LIMIT }, (_, index) => [`p${index}`, {}]));
+    const constraint = constraintOf(jsonFormat(JSON.stringify({ type: 'object', properties })), small);
+    const yields = [...constraint.allowed(bytesOf('{"p1":1,'), ROOM)].length;
+    assert.ok(yields >= 1, 'a vocabulary of some hundred tokens needs no slices for its own sake');
   });
 });

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { jsonFormat } from '../../shared/output-format/response-format.js';
 import { SeededRandom } from '../../shared/runtime/seeded-random.js';
+import { runAtOnce } from '../../shared/runtime/slices.js';
 import { answerAtRandom, constraintOf, idsOf, smallVocabulary, type AnsweringVocabulary } from './format-answers.js';
 import { answerSchemas, demoVocabulary, drawn, textSoFar } from './schema-answers.js';
 
@@ -34,12 +35,12 @@ describe('answers by JSON schemas', () => {
       const { tokenIds } = answerAtRandom(made.constraint, small, 40, new SeededRandom(seed));
       for (let length = 0; length <= tokenIds.length; length += 3) {
         const answer = tokenIds.slice(0, length);
-        const mask: Uint8Array | null = made.constraint.allowed(answer, 100_000);
+        const mask: Uint8Array | null = runAtOnce(made.constraint.allowed(answer, 100_000));
         assert.ok(mask !== null);
         const ids: number[] = idsOf(mask).filter((id) => !small.endTokenIds.includes(id));
         const other = constraintOf(jsonFormat(made.text), small);
         const followed = [...Array(small.vocabulary.vocabSize).keys()].filter(
-          (id) => other.allowed([...answer, id], 100_000) !== null,
+          (id) => runAtOnce(other.allowed([...answer, id], 100_000)) !== null,
         );
         assert.deepEqual(ids, followed, `seed ${seed} after ${JSON.stringify(textSoFar(answer, small))}`);
       }

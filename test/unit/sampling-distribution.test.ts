@@ -4,6 +4,7 @@ import { chooseToken, samplingDistribution } from '../../engine/sampling/choose-
 import { TokenSampler } from '../../engine/sampling/token-sampler.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { validateGenerateRequest } from '../../shared/rpc/generate-validation.js';
+import { runAtOnce } from '../../shared/runtime/slices.js';
 import {
   REPETITION_PENALTY_RANGE,
   resolveSampling,
@@ -152,7 +153,7 @@ describe('drawing', () => {
 /** The token that follows a prompt. */
 function sampled(logits: Float32Array, history: readonly number[], sampling: SamplingOptions): number {
   const setting = { promptTokens: history.length, maxPositions: history.length + 1, constraint: null };
-  return new TokenSampler({ sampling, ...setting }).sample(logits, history);
+  return runAtOnce(new TokenSampler({ sampling, ...setting }).sample(logits, history));
 }
 
 describe('repetition penalty', () => {

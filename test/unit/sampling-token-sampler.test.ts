@@ -4,6 +4,8 @@ import { chooseToken } from '../../engine/sampling/choose-token.js';
 import { TokenSampler } from '../../engine/sampling/token-sampler.js';
 import type { OutputConstraint } from '../../shared/output-format/output-constraint.js';
 import { resolveSampling, type SamplingOptions } from '../../shared/sampling/sampling-options.js';
+import { runAtOnce } from '../../shared/runtime/slices.js';
+import { scriptedConstraint } from './scripted-constraint.js';
 
 const GREEDY = resolveSampling(null, () => 1);
 const VOCABULARY = 12;
@@ -43,10 +45,10 @@ const drawn: fc.Arbitrary<Drawn> = fc.record({
 
 /** Allows the same tokens everywhere, and is closed after `closedAfter` of the answer's. */
 function constraintOf(allowed: readonly number[] | null, closedAfter = Infinity): OutputConstraint {
-  return {
-    allowed: () => allowed && Uint8Array.from({ length: VOCABULARY }, (_, id) => Number(allowed.includes(id))),
-    isClosed: (answer) => answer.length >= closedAfter,
-  };
+  return scriptedConstraint(
+    () => allowed && Uint8Array.from({ length: VOCABULARY }, (_, id) => Number(allowed.includes(id))),
+    (answer) => answer.length >= closedAfter,
+  );
 }
 
 function samplerOf(
@@ -84,8 +86,8 @@ describe('the choice of tokens', () => {
         const expected = plain.every((logit) => logit === -Infinity)
           ? null
           : chooseToken(plain, history.length, sampling);
-        assert.equal(sampler.sampleIfAny(logits, history), expected);
-        assert.equal(sampler.sampleIfAny(logits, history), expected, 'asked again');
+        assert.equal(runAtOnce(sampler.sampleIfAny(logits, history)), expected);
+        assert.equal(runAtOnce(sampler.sampleIfAny(logits, history)), expected, 'asked again');
       }),
       { numRuns: 500 },
     );
@@ -94,7 +96,7 @@ describe('the choice of tokens', () => {
   it('takes penalties off tokens of the answer, not of the prompt, once or for each time', () => {
     const logits = Float32Array.of(3, 2.5, 2);
     const after = (promptTokens: number, sampling: Partial<SamplingOptions>, history: number[]) =>
-      samplerOf(promptTokens, sampling).sample(logits, history);
+      runAtOnce(samplerOf(promptTokens, sampling).sample(logits, history));
     assert.equal(after(3, { presencePenalty: 0.75 }, [0, 0, 0]), 0);
     assert.equal(after(2, { presencePenalty: 0.75 }, [0, 0, 0]), 1);
     assert.equal(after(1, { presencePenalty: 0.25 }, [2, 0, 0]), 0);
@@ -106,13 +108,13 @@ describe('the choice of tokens', () => {
   it('adds biases, of which -100 rules a token out whatever its logit', () => {
     const logits = Float32Array.of(500, 2, 1.5);
     const choose = (...logitBias: { tokenId: number; bias: number }[]) =>
-      samplerOf(1, { logitBias }).sample(logits, [0]);
+      runAtOnce(samplerOf(1, { logitBias }).sample(logits, [0]));
     assert.equal(choose({ tokenId: 0, bias: -99 }), 0);
     assert.equal(choose({ tokenId: 0, bias: -100 }), 1);
     assert.equal(choose({ tokenId: 0, bias: -100 }, { tokenId: 2, bias: 1 }), 2);
     for (let position = 1; position < 50; position++) {
       const sampler = samplerOf(1, { temperature: 1000, logitBias: [{ tokenId: 1, bias: -100 }] });
-      assert.notEqual(sampler.sample(logits, new Array<number>(position).fill(0)), 1);
+      assert.notEqual(runAtOnce(sampler.sample(logits, new Array<number>(position).fill(0))), 1);
     }
   });
 
@@ -121,12 +123,12 @@ describe('the choice of tokens', () => {
     const logitBias = [{ tokenId: 1, bias: -100 }];
     for (const temperature of [0, 1]) {
       const sampler = samplerOf(1, { temperature, logitBias }, constraintOf([1]));
-      assert.equal(sampler.sampleIfAny(logits, [0]), null);
-      assert.throws(() => sampler.sample(logits, [0]), {
+      assert.equal(runAtOnce(sampler.sampleIfAny(logits, [0])), null);
+      assert.throws(() => runAtOnce(sampler.sample(logits, [0])), {
         ...{ code: 'REQUEST_INVALID', field: 'sampling.logit_bias' },
         message: /no token that the output format takes is left by logit_bias/,
       });
-      assert.throws(() => samplerOf(1, { temperature }, constraintOf([])).sample(logits, [0]), {
+      assert.throws(() => runAtOnce(samplerOf(1, { temperature }, constraintOf([])).sample(logits, [0])), {
         ...{ code: 'REQUEST_INVALID', field: 'sampling.output_format' },
       });
     }
@@ -134,20 +136,20 @@ describe('the choice of tokens', () => {
 
   it('says that logits are without a meaning also where they are ruled out', () => {
     const sampler = samplerOf(1, { logitBias: [{ tokenId: 0, bias: -100 }] }, constraintOf([1]));
-    assert.throws(() => sampler.sample(Float32Array.of(NaN, 1), [0]), { code: 'MODEL_CORRUPT' });
+    assert.throws(() => runAtOnce(sampler.sample(Float32Array.of(NaN, 1), [0])), { code: 'MODEL_CORRUPT' });
   });
 
   it('asks the constraint with the answer alone, and the room that is left', () => {
     const asked: [readonly number[], number][] = [];
-    const constraint: OutputConstraint = {
-      allowed: (answer, room) => {
+    const constraint = scriptedConstraint(
+      (answer, room) => {
         asked.push([answer, room]);
         return null;
       },
-      isClosed: (answer) => answer.length === 2,
-    };
+      (answer) => answer.length === 2,
+    );
     const sampler = samplerOf(3, {}, constraint);
-    assert.equal(sampler.sample(Float32Array.of(1, 2), [9, 9, 9, 4]), 1);
+    assert.equal(runAtOnce(sampler.sample(Float32Array.of(1, 2), [9, 9, 9, 4])), 1);
     assert.deepEqual(asked, [[[4], 96]]);
     assert.equal(sampler.isClosed([9, 9, 9, 4]), false);
     assert.equal(sampler.isClosed([9, 9, 9, 4, 5]), true);

@@ -9,6 +9,7 @@ import type { Draft } from '../../shadow-node/predictor/shadow-sequence.js';
 import { DraftingMain } from './drafting-main.js';
 import { begin, cacheRows, PASS_ROWS, ScriptedModel, SHAPE } from './scripted-shadow-model.js';
 import { RUNTIME } from '../wall.js';
+import { scriptedConstraint } from './scripted-constraint.js';
 
 const settled = () => new Promise((resolve) => setImmediate(resolve));
 
@@ -221,14 +222,11 @@ describe('shadow drafts', () => {
   it('guesses after penalties and the output format, both counted from where main’s answer begins', async () => {
     const asked: string[] = [];
     // One token for each length of the answer, none after three, and whatever comes after a token 9.
-    const constraint = {
-      allowed: (answer: readonly number[], room: number) => {
-        asked.push(`${answer.join(' ')}, ${room} left`);
-        const [only] = answer.length < 4 ? [20 + answer.length] : [];
-        return answer.includes(9) ? null : Uint8Array.from({ length: SHAPE.vocabSize }, (_, id) => Number(id === only));
-      },
-      isClosed: () => false,
-    };
+    const constraint = scriptedConstraint((answer, room) => {
+      asked.push(`${answer.join(' ')}, ${room} left`);
+      const [only] = answer.length < 4 ? [20 + answer.length] : [];
+      return answer.includes(9) ? null : Uint8Array.from({ length: SHAPE.vocabSize }, (_, id) => Number(id === only));
+    });
     const { predictor, draftsOf, announce, failures } = createPredictor({ constraintOf: () => constraint });
     const sampling = { temperature: 0, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1, presencePenalty: 1 };
     const begun = { optimistic: true, sampling, promptTokens: 3, maxPositions: 12 };
@@ -252,7 +250,7 @@ describe('shadow drafts', () => {
 
   it('guesses nothing while the output format is being compiled, and goes on as soon as it is', async () => {
     const only = Uint8Array.from({ length: SHAPE.vocabSize }, (_, id) => Number(id === 21));
-    const constraint = { allowed: () => only, isClosed: () => false };
+    const constraint = scriptedConstraint(() => only);
     let compiled: (ready: typeof constraint) => void = () => undefined;
     let refused: (error: Error) => void = () => undefined;
     const constraintOf = () =>

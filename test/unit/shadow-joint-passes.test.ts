@@ -7,6 +7,7 @@ import { GATHER_LIMIT_MS, Predictor } from '../../shadow-node/predictor/predicto
 import type { Draft } from '../../shadow-node/predictor/shadow-sequence.js';
 import { begin, PASS_ROWS, ScriptedModel } from './scripted-shadow-model.js';
 import { RUNTIME } from '../wall.js';
+import { scriptedConstraint } from './scripted-constraint.js';
 
 const settled = () => new Promise((resolve) => setImmediate(resolve));
 
@@ -157,13 +158,10 @@ describe('shadow: passes of several sequences', () => {
   });
 
   it('what fails for one sequence, its guess say, is no failure of the others', async () => {
-    const constraint = {
-      allowed: (answer: readonly number[]) => {
-        if (answer.includes(40)) throw new Error('no format');
-        return null;
-      },
-      isClosed: () => false,
-    };
+    const constraint = scriptedConstraint((answer) => {
+      if (answer.includes(40)) throw new Error('no format');
+      return null;
+    });
     const { model, failures, drafts, announce, beginAll } = createPredictor({ constraintOf: () => constraint });
     await beginAll(2, { optimistic: true });
     announce(0, 3, 40);
