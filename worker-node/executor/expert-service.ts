@@ -85,6 +85,7 @@ export class ExpertService {
   private graceEnd: Timer | null = null;
   private ordering: Timer | null = null;
   private onSlotsEmpty: (() => void) | null = null;
+  private closing: Promise<void> | null = null;
 
   constructor({ slots, maxRows, cache, packs, decompressionThreads }: WorkerSlots, options: ExpertServiceOptions) {
     const { source, runtime, log, supply, hostMemory = null, onDeviceLost } = options;
@@ -252,8 +253,12 @@ export class ExpertService {
     this.handle({ kind: 'mainLost' });
   }
 
-  /** Stops what is under way, waits until nothing uses the slots any more, and disposes of them. */
-  async close(): Promise<void> {
+  /** Stops what is under way, waits until nothing uses the slots any more, and disposes of them. Idempotent. */
+  close(): Promise<void> {
+    return (this.closing ??= this.closeAll());
+  }
+
+  private async closeAll(): Promise<void> {
     this.loseMain();
     await this.hostMemory?.close();
     await this.packer?.close();
