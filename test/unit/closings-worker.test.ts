@@ -22,6 +22,13 @@ const { experts: EXPERTS } = testSource.shape;
 /** Slots whose work, once it is cancelled, still ends when the test says so. */
 class LateSlots extends TestSlots {
   override readonly cancelsEndLate = true;
+  private disposed = false;
+
+  override dispose(): void {
+    assert.ok(!this.disposed, 'slots are disposed of once');
+    this.disposed = true;
+    super.dispose();
+  }
 
   override cancelHold(): void {
     this.calls.push('cancel hold');
@@ -54,7 +61,7 @@ async function fillingHostMemory(): Promise<Closing> {
       assert.equal(slots.calls.at(-1), 'cancel hold');
       slots.endHold(false);
     },
-    taken: () => slots.calls.filter((call) => call.startsWith('drop')),
+    holds: () => (slots.calls.includes('drop 100') ? [] : ['expert 100']),
   };
 }
 
@@ -74,9 +81,10 @@ async function packing(): Promise<Closing> {
   return { close: () => packer.close(), letGo };
 }
 
-/** Their service is closed; what they hold is disposed of at the end. */
+/** The service is closed; its slots are disposed of at the end. */
 function serviceOf(slots: TestSlots, service: ExpertService, letGo: () => void): Closing {
-  return { close: () => service.close(), letGo, taken: () => slots.calls.filter((call) => call === 'dispose') };
+  const holds = (): string[] => (slots.calls.includes('dispose') ? [] : ['the slots']);
+  return { close: () => service.close(), letGo, holds };
 }
 
 function loading(): Closing {
@@ -88,11 +96,10 @@ function loading(): Closing {
 
 async function executing(): Promise<Closing> {
   const [slots, work] = [new LateSlots(1), new HeldWork()];
-  const { execute } = slots;
-  slots.execute = (...args) => work.whenLetGo(() => execute.apply(slots, args));
+  slots.execute = (...args) => work.whenLetGo(() => TestSlots.prototype.execute.apply(slots, args));
   const service = new ExpertService(slotsOf(slots), { ...AROUND, runtime: RUNTIME });
   service.execute(plainExecute({ requestId: 1, epoch: 3, layer: 0, expert: 1 }), () => undefined);
-  work.holdBack();
+  work.holdNext();
   await slots.endLoad(0);
   assert.equal(work.underWay, 1);
   return serviceOf(slots, service, () => work.letGo());
@@ -114,7 +121,7 @@ async function packingKept(): Promise<Closing> {
   const runtime = new VirtualRuntime(clock, 1);
   const cache = new ExpertCache({
     ...{ policy: 'lru', experts: EXPERTS, capacities: { ...NO_CAPACITIES, full: 1 } },
-    ...{ bytes: 10, counts: new ActivationCounts(DIGEST, EXPERTS), random: () => 0, replanPasses: null },
+    ...{ bytes: 10, counts: new ActivationCounts(DIGEST, EXPERTS), random: () => 0, replanPasses: 1000 },
     expertBytes: { full: 10, compressed: 7 },
   });
   const service = new ExpertService({ ...slotsOf(slots), cache, packs: true }, { ...AROUND, runtime });
@@ -141,7 +148,7 @@ describe('a worker that closes waits for', () => {
     const path = join(directory, 'counts.json');
     const record = await ActivationRecord.open(path, { packDigest: DIGEST, experts: 8 }, work.runtime(), silentLog);
     record.counts.add(0, 1, 5);
-    work.holdBack();
+    work.holdNext();
     begin(record);
     const letGo = (): void => {
       assert.equal(work.underWay, 1, 'one write at a time');

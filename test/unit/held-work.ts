@@ -1,35 +1,40 @@
 import assert from 'node:assert/strict';
 import { stat } from 'node:fs/promises';
-import type { Runtime } from '../../shared/runtime/runtime.js';
 import { WallRuntime } from '../../shared/runtime/wall-runtime.js';
 
-/** Work of a part under test. Once it is held back, none of it ends until the test lets it go. */
+/** Work of a part under test, of which some does not end until the test lets it go. */
 export class HeldWork {
   private readonly waiting: (() => void)[] = [];
-  private isHeld = false;
+  private passing = Infinity;
+  private held = 0;
 
   /** Works that have begun and wait to be let go. */
   get underWay(): number {
     return this.waiting.length;
   }
 
-  holdBack(): void {
-    this.isHeld = true;
+  /** `works`: so many of those that begin from now on are held back. `after`: so many that begin before them are not. */
+  holdNext({ works = 1, after = 0 } = {}): void {
+    [this.passing, this.held] = [after, works];
   }
 
   letGo(): void {
-    this.isHeld = false;
+    this.passing = Infinity;
     for (const end of this.waiting.splice(0)) end();
   }
 
   /** Does `work` now, or when it is let go. */
   async whenLetGo<Result>(work: () => Result | Promise<Result>): Promise<Result> {
-    if (this.isHeld) await new Promise<void>((resolve) => this.waiting.push(resolve));
+    if (this.passing > 0) this.passing -= 1;
+    else if (this.held > 0) {
+      this.held -= 1;
+      await new Promise<void>((resolve) => this.waiting.push(resolve));
+    }
     return work();
   }
 
   /** The real runtime, whose work outside the event loop is held back. */
-  runtime(): Runtime {
+  runtime(): WallRuntime {
     return Object.assign(new WallRuntime(), {
       outside: <Result>(work: () => Promise<Result>): Promise<Result> => this.whenLetGo(work),
     });
@@ -38,32 +43,32 @@ export class HeldWork {
 
 /** A part with work under way that is held back. */
 export interface Closing {
-  close(): Promise<unknown>;
+  readonly close: () => Promise<unknown>;
   /** Lets the work end. */
-  letGo(): unknown;
-  /** What the work uses, and has been taken away from it. Left out: it uses nothing that goes. */
-  taken?: () => readonly unknown[];
+  readonly letGo: () => unknown;
+  /** What the part gives up when it closes, and not before its work has ended. Left out: nothing. */
+  readonly holds?: () => readonly string[];
 }
 
-/** Fails where a close resolves, or takes something away, while work is under way, and where a further close does harm. */
-export async function assertWaits({ close, letGo, taken = () => [] }: Closing): Promise<void> {
+/** Fails where a close resolves, or gives something up, while work is under way, and where a further close does harm. */
+export async function assertWaits({ close, letGo, holds = () => [] }: Closing): Promise<void> {
   const resolved: string[] = [];
   const closeAs = async (name: string): Promise<void> => {
     await close();
     resolved.push(name);
+    assert.deepEqual(holds(), [], `held on to after ${name}`);
   };
+  const held = [...holds()];
   const first = closeAs('the first close');
   await turns();
   assert.deepEqual(resolved, [], 'resolved while work is under way');
   const second = closeAs('the second close');
   await turns();
   assert.deepEqual(resolved, [], 'resolved while work is under way');
-  assert.deepEqual(taken(), [], 'taken away while work is under way');
+  assert.deepEqual(holds(), held, 'given up while work is under way');
   await letGo();
   await Promise.all([first, second]);
-  const takenOnce = [...taken()];
-  await close();
-  assert.deepEqual(taken(), takenOnce, 'taken away again by a close after the end');
+  await closeAs('a close after the end');
 }
 
 /** A test for each part: its close waits for its work. */

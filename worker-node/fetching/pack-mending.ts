@@ -29,7 +29,7 @@ export class PackMending implements ExpertSupply {
   private opening: Promise<PackFetch> | null = null;
   private fetch: PackFetch | null = null;
   private mainAddress: string | null = null;
-  private closed = false;
+  private closing: Promise<void> | null = null;
 
   constructor(
     private readonly pack: Pack,
@@ -76,10 +76,12 @@ export class PackMending implements ExpertSupply {
   }
 
   /** Idempotent. */
-  async close(): Promise<void> {
-    this.closed = true;
+  close(): Promise<void> {
+    return (this.closing ??= this.closeFetch());
+  }
+
+  private async closeFetch(): Promise<void> {
     const opened = await this.opening?.catch(() => null);
-    this.opening = null;
     await opened?.close();
   }
 
@@ -96,7 +98,7 @@ export class PackMending implements ExpertSupply {
   }
 
   private open(): Promise<PackFetch> {
-    if (this.closed) return Promise.reject(new OdmoeError('CANCELLED', 'the worker is stopping'));
+    if (this.closing !== null) return Promise.reject(new OdmoeError('CANCELLED', 'the worker is stopping'));
     this.opening ??= this.openDirectory().catch((thrown: unknown) => {
       this.opening = null;
       throw thrown;
