@@ -270,7 +270,8 @@ export class Membership {
     // Asked first, so that a daemon known by two addresses does not get two streams.
     const peer = await Promise.race([identify(this.options.transport, address), this.halted]);
     const entry = this.known.get(address);
-    if (entry === undefined || peer === null) return;
+    // The peer may have answered just before main was stopped.
+    if (entry === undefined || peer === null || this.stopped) return;
     entry.id = peer.id;
     const connectedBootId = this.options.roster.connectedBootId(peer.id);
     if (connectedBootId === peer.bootId || this.greeting.has(peer.bootId)) {

@@ -3,18 +3,17 @@ import { once } from 'node:events';
 import { createServer, type AddressInfo } from 'node:net';
 import {
   FORGET_DISCOVERED_AFTER_MS,
-  Membership,
+  type Membership,
   NEW_STRANGERS_OF_HOST,
   STRANGERS_LIMITS,
   type MembershipOptions,
 } from '../../main-node/cluster/membership.js';
 import { FORGET_REFUSED_AFTER_MS } from '../../main-node/cluster/refused-peers.js';
-import { Roster } from '../../main-node/cluster/roster.js';
+import type { Roster } from '../../main-node/cluster/roster.js';
 import { WorkerLink } from '../../main-node/cluster/worker-link.js';
-import type { NodeIdentity, RoleName, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
+import type { WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
 import type { Transport } from '../../shared/rpc/transport.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
-import { testSettings } from '../integration/harness/test-settings.js';
 import { waitUntil } from '../integration/harness/wait-until.js';
 import { SeededRandom } from '../../shared/runtime/seeded-random.js';
 import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
@@ -23,22 +22,7 @@ import { DrawnLinks } from '../../simulator/network/link-model.js';
 import { MemoryNetwork } from '../../simulator/network/memory-network.js';
 import { memoryTransport } from '../../simulator/network/memory-transport.js';
 import { RUNTIME, TRANSPORT, runtimeAt } from '../wall.js';
-import { GROUPING, plainShape } from './plain-shape.js';
-
-const SILENT = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
-
-const identity = (id: string, role: RoleName = 'ROLE_WORKER', address = ''): NodeIdentity => ({
-  id,
-  role,
-  cluster: 'test',
-  protocolVersion: 1,
-  modelName: 'm',
-  packDigest: 'd',
-  bootId: `boot of ${id}`,
-  address,
-  device: 'cpu',
-  release: '0.1.0',
-});
+import { identity, membershipOf, SILENT } from './membership-setting.js';
 
 /** Addresses at which nobody answers. */
 async function deadAddresses(count: number): Promise<string[]> {
@@ -65,25 +49,10 @@ describe('main: the addresses that it knows', () => {
 
   function create(changes: Partial<MembershipOptions> = {}): void {
     nowMs = 1000;
-    const shape = plainShape({ expertLayers: 4, experts: 8, hiddenSize: 4 });
-    roster = new Roster(shape, GROUPING, 100, RUNTIME, SILENT);
-    const { network } = testSettings('main', '/nowhere');
-    membership = new Membership({
-      identity: () => identity('main', 'ROLE_MAIN'),
-      network: { ...network, reconnectDelayMs: 5 },
-      ...{ runtime: runtimeAt(() => nowMs), transport: TRANSPORT },
-      shape,
-      roster,
-      shadowListener: {
-        onPrediction: () => undefined,
-        onDraft: () => undefined,
-        onPrefixKept: () => true,
-        onSequenceDropped: () => undefined,
-        onLost: () => undefined,
-      },
-      log: SILENT,
-      ...changes,
-    });
+    ({ roster, membership } = membershipOf(
+      { runtime: runtimeAt(() => nowMs), transport: TRANSPORT, ...changes },
+      RUNTIME,
+    ));
   }
 
   afterEach(async () => {

@@ -110,6 +110,11 @@ describe('the limits of a request', () => {
     refused(bias(7, 8, 7), 'sampling.logit_bias[2].token_id');
   });
 
+  it('leave no text empty that would stand for nothing', () => {
+    refused({ stop: ['x', ''] }, 'stop[1]');
+    refused(called({ name: '' }), 'messages[0].tool_calls[0].name');
+  });
+
   it('keep the errors short, however long what is wrong', () => {
     const long = letters(100_000);
     refused(chat({ role: long, content: '' }), 'messages[0].role');

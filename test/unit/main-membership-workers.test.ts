@@ -1,0 +1,338 @@
+import assert from 'node:assert/strict';
+import {
+  FORGET_JOINED_AFTER_MS,
+  type MembershipOptions,
+  UNRESPONSIVE_PAUSE_MS,
+} from '../../main-node/cluster/membership.js';
+import { FIRST_REST_MS, MAX_FAILURES_IN_A_ROW } from '../../main-node/cluster/failing-workers.js';
+import { MAX_RECONNECT_DELAY_MS } from '../../main-node/cluster/peer-dial.js';
+import type { Runtime } from '../../shared/runtime/runtime.js';
+import { identity, membershipOf, ScriptedWorkers, type TestMembership } from './membership-setting.js';
+import { onVirtualClock } from './virtual-run.js';
+import { plainExecute, plainResult } from './wire-messages.js';
+
+/** Longer than main takes for anything that it does at once, and shorter than any of its pauses. */
+const MOMENT_MS = 2;
+/** By then pauses between attempts are as long as they become. */
+const LONG_MS = 10 * MAX_RECONNECT_DELAY_MS;
+const A_LITTLE_MS = 50;
+const A = '10.0.0.1:1';
+const B = '10.0.0.2:1';
+const C = '10.0.0.3:1';
+const never = new AbortController().signal;
+
+interface Setting extends TestMembership {
+  workers: ScriptedWorkers;
+  runtime: Runtime;
+  passes: (ms: number) => Promise<void>;
+  /** Addresses with a problem. */
+  failing: () => string[];
+  /** Ids of connected workers, each with where main has dialled it. */
+  connected: () => string[];
+  discover: (id: string, address: string) => void;
+}
+
+function withWorkers(
+  body: (setting: Setting) => Promise<void>,
+  changes: Partial<MembershipOptions> = {},
+): Promise<void> {
+  return onVirtualClock(async (runtime) => {
+    const workers = new ScriptedWorkers();
+    const { roster, membership } = membershipOf({ runtime, transport: workers.transport, ...changes }, runtime);
+    await body({
+      roster,
+      membership,
+      workers,
+      runtime,
+      passes: (ms) => runtime.sleep(ms),
+      failing: () => membership.problems().map(({ address }) => address),
+      connected: () => roster.connectedWorkers().map(({ id, address }) => `${id} ${address}`),
+      discover: (id, address) => {
+        membership.addDiscovered({ ...identity(id), role: 'worker', address });
+      },
+    });
+    await membership.stop();
+    roster.stop();
+  });
+}
+
+describe('main: a worker that it does not get on with', () => {
+  it('is left alone for a minute where it lets an execute run out of time, and is used again then', () =>
+    withWorkers(async ({ roster, membership, workers, passes, connected, failing }) => {
+      workers.at.set(A, identity('w'));
+      membership.addConfigured([{ role: 'worker', id: 'w', address: A }]);
+      await passes(A_LITTLE_MS);
+      const [link] = roster.connectedWorkers();
+      assert.ok(link !== undefined);
+      const asked = link.execute(plainExecute({ layer: 0, expert: 0 }), 1, () => undefined, never);
+      await assert.rejects(asked, { code: 'WORKER_LOST' });
+      await passes(UNRESPONSIVE_PAUSE_MS - LONG_MS);
+      assert.deepEqual([connected(), failing(), workers.opened.length], [[], [A], 1]);
+      assert.match(membership.problems()[0]?.message ?? '', /let an execute run out of time.*left alone for 60 s/);
+      await passes(2 * LONG_MS);
+      assert.deepEqual([connected(), failing(), workers.opened.length], [[`w ${A}`], [], 2]);
+    }));
+
+  it('is used at once where it was started again', () =>
+    withWorkers(async ({ roster, membership, workers, passes, connected }) => {
+      workers.at.set(A, identity('w'));
+      membership.addConfigured([{ role: 'worker', id: 'w', address: A }]);
+      await passes(A_LITTLE_MS);
+      const [link] = roster.connectedWorkers();
+      assert.ok(link !== undefined);
+      const asked = link.execute(plainExecute({ layer: 0, expert: 0 }), 1, () => undefined, never);
+      asked.catch(() => workers.at.set(A, { ...identity('w'), bootId: 'the next one' }));
+      await assert.rejects(asked);
+      await passes(MAX_RECONNECT_DELAY_MS + MOMENT_MS);
+      assert.deepEqual(connected(), [`w ${A}`]);
+    }));
+
+  it('is greeted again where it refused main before, or ended its stream', () =>
+    withWorkers(async ({ membership, workers, passes, connected, failing }) => {
+      workers.at.set(A, identity('w'));
+      workers.refusing.set(A, { code: 'NODE_REFUSED', message: 'not now' });
+      membership.addConfigured([{ role: 'worker', id: 'w', address: A }]);
+      await passes(A_LITTLE_MS);
+      assert.deepEqual([connected(), failing()], [[], [A]]);
+      workers.refusing.clear();
+      await passes(MAX_RECONNECT_DELAY_MS);
+      assert.deepEqual([connected(), failing()], [[`w ${A}`], []]);
+      workers.last.close();
+      assert.deepEqual(connected(), []);
+      await passes(A_LITTLE_MS);
+      assert.deepEqual(connected(), [`w ${A}`], 'a connection that stood has made the pauses short');
+    }));
+
+  it('is kept however often it fails, where it succeeds in between', () =>
+    withWorkers(async ({ roster, workers, membership, passes }) => {
+      workers.at.set(A, identity('a'));
+      workers.at.set(B, identity('b'));
+      membership.addConfigured([
+        { role: 'worker', id: 'b', address: B },
+        { role: 'worker', id: 'a', address: A },
+      ]);
+      await passes(A_LITTLE_MS);
+      const { last } = workers;
+      const answer = (failed: boolean): void => {
+        const failure = failed ? { code: 'INTERNAL', message: 'no' } : null;
+        last.arrive({ kind: 'result', result: plainResult({ requestId: 1, expert: { failure } }) });
+      };
+      const placed = (): number => roster.placement?.workers.length ?? 0;
+      for (let round = 0; round < 3; round += 1) {
+        for (let failure = 1; failure < MAX_FAILURES_IN_A_ROW; failure += 1) answer(true);
+        answer(false);
+      }
+      assert.equal(placed(), 2);
+      for (let failure = 0; failure < MAX_FAILURES_IN_A_ROW; failure += 1) answer(true);
+      assert.equal(placed(), 1);
+      await passes(FIRST_REST_MS + A_LITTLE_MS);
+      assert.equal(placed(), 2);
+    }));
+});
+
+describe('main: a worker that has several addresses', () => {
+  it('gets one stream, and the next one where it is found when that breaks', () =>
+    withWorkers(async ({ membership, workers, passes, connected }) => {
+      for (const address of [A, B]) workers.at.set(address, identity('w'));
+      membership.addConfigured([A, B].map((address) => ({ role: 'worker', id: 'w', address })));
+      await passes(LONG_MS);
+      assert.equal(workers.opened.length, 1);
+      const [used] = workers.greeted;
+      workers.at.delete(used ?? '');
+      workers.last.close();
+      await passes(MOMENT_MS);
+      assert.deepEqual(connected(), [`w ${used === A ? B : A}`], 'main waits until it dials the other address anyway');
+    }));
+
+  it('is dialled at its new one alone where it was found, and at both where one was configured', () =>
+    withWorkers(async ({ membership, workers, passes, connected, failing, discover }) => {
+      membership.addConfigured([{ role: 'worker', id: 'w', address: A }]);
+      discover('v', C);
+      await passes(A_LITTLE_MS);
+      assert.deepEqual(failing().sort(), [A, C]);
+      workers.at.set(B, identity('w'));
+      discover('w', B);
+      discover('v', '10.0.0.4:1');
+      await passes(A_LITTLE_MS);
+      assert.deepEqual(connected(), [`w ${B}`]);
+      assert.deepEqual(failing().sort(), [A, '10.0.0.4:1']);
+    }));
+
+  it('stays a problem where two daemons have one id', () =>
+    withWorkers(async ({ workers, passes, connected, failing, discover }) => {
+      workers.at.set(A, identity('w'));
+      workers.at.set(B, { ...identity('w'), bootId: 'of another daemon' });
+      discover('w', A);
+      await passes(A_LITTLE_MS);
+      discover('w', B);
+      await passes(LONG_MS);
+      assert.deepEqual([connected(), failing()], [[`w ${A}`], [B]]);
+      workers.at.delete(A);
+      workers.last.close();
+      await passes(MOMENT_MS);
+      assert.deepEqual(connected(), [`w ${B}`], 'it takes the place that is free');
+    }));
+
+  it("is moved with main's own host: the stream is opened anew, and the old address is not dialled any more", () =>
+    withWorkers(async ({ membership, workers, passes, connected }) => {
+      for (const address of [A, B]) workers.at.set(address, identity('own'));
+      workers.at.set(C, identity('other'));
+      membership.addOwn(A, 'own');
+      membership.addConfigured([{ role: 'worker', id: 'other', address: C }]);
+      await passes(A_LITTLE_MS);
+      membership.moveOwn(A, 'own');
+      await passes(A_LITTLE_MS);
+      assert.deepEqual(
+        [connected().sort(), workers.opened.length],
+        [[`other ${C}`, `own ${A}`], 2],
+        'it has not moved',
+      );
+      membership.moveOwn(B, 'own');
+      await passes(A_LITTLE_MS);
+      assert.deepEqual(connected().sort(), [`other ${C}`, `own ${B}`]);
+      const asked = workers.asked.length;
+      workers.at.delete(B);
+      workers.last.close();
+      await passes(LONG_MS);
+      assert.ok(!workers.asked.slice(asked).includes(A));
+      assert.deepEqual(connected(), [`other ${C}`]);
+    }));
+});
+
+describe('main: when it dials a worker', () => {
+  it('is at once where the worker announces itself again, however long it was silent', () =>
+    withWorkers(async ({ membership, workers, passes, connected, discover }) => {
+      discover('w', A);
+      membership.addConfigured([{ role: 'worker', id: 'v', address: B }]);
+      await passes(LONG_MS);
+      for (const [id, address] of [
+        ['w', A],
+        ['v', B],
+      ] as const) {
+        workers.at.set(address, identity(id));
+        discover(id, address);
+      }
+      await passes(MOMENT_MS);
+      assert.deepEqual(connected().sort(), [`v ${B}`, `w ${A}`]);
+    }));
+
+  it('is never where it is of another cluster, a main, or not wanted', () =>
+    withWorkers(
+      async ({ membership, workers, passes }) => {
+        membership.addDiscovered({ ...identity('w'), role: 'worker', address: A, cluster: 'another' });
+        membership.addDiscovered({ ...identity('m'), role: 'main', address: B });
+        membership.addDiscovered({ ...identity('w'), role: 'worker', address: C });
+        membership.addConfigured([{ role: 'worker', id: 'w', address: C }]);
+        await passes(A_LITTLE_MS);
+        assert.deepEqual(workers.asked, []);
+      },
+      { usesWorkers: false },
+    ).then(() =>
+      withWorkers(async ({ membership, workers, passes }) => {
+        membership.addDiscovered({ ...identity('w'), role: 'worker', address: A, cluster: 'another' });
+        membership.addDiscovered({ ...identity('m'), role: 'main', address: B });
+        await passes(A_LITTLE_MS);
+        assert.deepEqual(workers.asked, []);
+      }),
+    ));
+
+  it('is no more where it has joined and then not answered for a minute', () =>
+    withWorkers(async ({ membership, workers, passes, failing }) => {
+      assert.equal(membership.join(identity('w', 'ROLE_WORKER', A), '10.0.0.1').kind, 'welcome');
+      await passes(FORGET_JOINED_AFTER_MS - LONG_MS);
+      assert.deepEqual(failing(), [A]);
+      await passes(2 * LONG_MS);
+      assert.deepEqual(failing(), []);
+      const asked = workers.asked.length;
+      await passes(LONG_MS);
+      assert.equal(workers.asked.length, asked);
+    }));
+
+  it('is no more where main is stopped', () =>
+    withWorkers(async ({ membership, workers, passes, discover }) => {
+      discover('w', A);
+      await passes(A_LITTLE_MS);
+      await membership.stop();
+      const asked = workers.asked.length;
+      discover('v', B);
+      discover('w', A);
+      await passes(LONG_MS);
+      assert.equal(workers.asked.length, asked);
+    }));
+});
+
+describe('main: the end of membership', () => {
+  it('opens no stream to a worker that has said who it is just before', () =>
+    withWorkers(async ({ membership, workers, discover }) => {
+      workers.at.set(A, identity('w'));
+      discover('w', A);
+      await membership.stop();
+      assert.deepEqual([workers.asked, workers.opened.length], [[A], 0]);
+    }));
+});
+
+describe('main: problems with workers', () => {
+  it('end with what they are of', () =>
+    withWorkers(async ({ membership, workers, failing }) => {
+      const stranger = { ...identity('w', 'ROLE_WORKER', A), cluster: 'another' };
+      assert.equal(membership.join(stranger, '10.0.0.1').kind, 'refusal');
+      assert.deepEqual(failing(), [A]);
+      workers.at.set(A, identity('w'));
+      assert.equal(membership.join(identity('w', 'ROLE_WORKER', A), '10.0.0.1').kind, 'welcome');
+      assert.deepEqual(failing(), [], 'it is refused no more');
+    }));
+
+  it('are counted from the last time that the worker was there: one that has failed for less long stays', () =>
+    withWorkers(
+      async ({ membership, workers, passes, failing, discover }) => {
+        discover('a', A);
+        await passes(A_LITTLE_MS);
+        workers.at.set(A, identity('a'));
+        workers.at.set(B, identity('b'));
+        discover('a', A);
+        discover('b', B);
+        await passes(A_LITTLE_MS);
+        assert.deepEqual(failing(), []);
+        const streams = new Map(workers.opened.map(({ address, stream }) => [address, stream]));
+        for (const address of [B, A]) {
+          workers.at.delete(address);
+          streams.get(address)?.close();
+          await passes(LONG_MS);
+        }
+        assert.deepEqual(failing().sort(), [A, B]);
+        discover('c', C);
+        await passes(A_LITTLE_MS);
+        assert.deepEqual(failing().sort(), [A, C]);
+        assert.ok(membership.problems().every(({ code }) => code === 'TIMEOUT'));
+      },
+      { maxKnownAddresses: 2 },
+    ));
+
+  it('of one that was welcome outlast those of any number of strangers of its host', () =>
+    withWorkers(async ({ workers, passes, connected, discover }) => {
+      const address = '10.0.0.9:7602';
+      workers.at.set(address, identity('w'));
+      discover('w', address);
+      await passes(A_LITTLE_MS);
+      workers.at.delete(address);
+      workers.last.close();
+      for (let number = 0; number < 300; number += 1) {
+        discover(`stranger-${number}`, `10.0.0.9:${1 + number}`);
+        await passes(500);
+      }
+      workers.at.set(address, identity('w'));
+      await passes(LONG_MS);
+      assert.deepEqual(connected(), [`w ${address}`]);
+    }));
+});
+
+describe('main: what a welcome says', () => {
+  it('of placements of an earlier main makes the next ones newer', () =>
+    withWorkers(async ({ roster, workers, passes, discover }) => {
+      workers.at.set(A, identity('w'));
+      workers.highestEpoch = 5000;
+      discover('w', A);
+      await passes(A_LITTLE_MS);
+      assert.equal(roster.placement?.epoch, 5001);
+    }));
+});

@@ -1,0 +1,138 @@
+import { Membership, type MembershipOptions } from '../../main-node/cluster/membership.js';
+import { Roster } from '../../main-node/cluster/roster.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { NodeIdentity, Refusal, RoleName, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
+import type { Transport } from '../../shared/rpc/transport.js';
+import type { Runtime } from '../../shared/runtime/runtime.js';
+import { MemoryStream } from '../integration/harness/memory-stream.js';
+import { testSettings } from '../integration/harness/test-settings.js';
+import { GROUPING, plainShape } from './plain-shape.js';
+
+export const SILENT = {
+  error: () => undefined,
+  warn: () => undefined,
+  info: () => undefined,
+  debug: () => undefined,
+};
+
+export const identity = (id: string, role: RoleName = 'ROLE_WORKER', address = ''): NodeIdentity => ({
+  id,
+  role,
+  cluster: 'test',
+  protocolVersion: 1,
+  modelName: 'm',
+  packDigest: 'd',
+  bootId: `boot of ${id}`,
+  address,
+  device: 'cpu',
+  release: '0.1.0',
+});
+
+export interface TestMembership {
+  roster: Roster;
+  membership: Membership;
+}
+
+/** Main's membership with a roster of its own, whose runtime is `rosterRuntime`. */
+export function membershipOf(
+  changes: Pick<MembershipOptions, 'runtime' | 'transport'> & Partial<MembershipOptions>,
+  rosterRuntime: Runtime,
+): TestMembership {
+  const shape = plainShape({ expertLayers: 4, experts: 8, hiddenSize: 4 });
+  const roster = new Roster(shape, GROUPING, 100, rosterRuntime, SILENT);
+  const { network } = testSettings('main', '/nowhere');
+  const membership = new Membership({
+    identity: () => identity('main', 'ROLE_MAIN'),
+    network: { ...network, reconnectDelayMs: 5 },
+    shape,
+    roster,
+    shadowListener: {
+      onPrediction: () => undefined,
+      onDraft: () => undefined,
+      onPrefixKept: () => true,
+      onSequenceDropped: () => undefined,
+      onLost: () => undefined,
+    },
+    log: SILENT,
+    ...changes,
+  });
+  return { roster, membership };
+}
+
+/** A stream that main has opened. */
+export interface OpenedStream {
+  address: string;
+  stream: MemoryStream<WorkerRequest, WorkerReply>;
+}
+
+/** Answers hello as the daemon of its address would. */
+class AnsweredStream extends MemoryStream<WorkerRequest, WorkerReply> {
+  constructor(private readonly answer: () => WorkerReply) {
+    super();
+  }
+
+  override send(message: WorkerRequest): void {
+    super.send(message);
+    if (message.kind === 'hello') queueMicrotask(() => this.arrive(this.answer()));
+  }
+}
+
+/** Workers at addresses, as a test says: who answers where, whether it refuses main, and what main has asked. */
+export class ScriptedWorkers {
+  /** Nobody answers at other addresses. */
+  readonly at = new Map<string, NodeIdentity>();
+  readonly refusing = new Map<string, Refusal>();
+  /** Addresses that were asked who is there. */
+  readonly asked: string[] = [];
+  readonly opened: OpenedStream[] = [];
+  /** What welcomes say of placements before this main. */
+  highestEpoch = 0;
+
+  get transport(): Transport {
+    const never = (): never => {
+      throw new Error('nothing else is to be asked');
+    };
+    return {
+      serve: never,
+      openShadowStream: never,
+      openPackSource: never,
+      joinMain: never,
+      fetchStatus: never,
+      generate: never,
+      identifyPeer: async (address) => {
+        this.asked.push(address);
+        return this.who(address);
+      },
+      openWorkerStream: (address) => {
+        const stream = new AnsweredStream(() => this.answer(address));
+        this.opened.push({ address, stream });
+        return stream;
+      },
+    };
+  }
+
+  /** Addresses that streams were opened to, in their order. */
+  get greeted(): string[] {
+    return this.opened.map(({ address }) => address);
+  }
+
+  /** The last stream that was opened. */
+  get last(): MemoryStream<WorkerRequest, WorkerReply> {
+    const opened = this.opened.at(-1);
+    if (opened === undefined) throw new Error('no stream was opened');
+    return opened.stream;
+  }
+
+  private answer(address: string): WorkerReply {
+    const refusal = this.refusing.get(address);
+    if (refusal !== undefined) return { kind: 'refusal', refusal };
+    const welcome = { identity: this.who(address), partialPack: false, highestEpoch: this.highestEpoch };
+    return { kind: 'welcome', welcome };
+  }
+
+  private who(address: string): NodeIdentity {
+    const found = this.at.get(address);
+    if (found === undefined) throw new OdmoeError('NO_MAIN', `nobody is at ${address}`);
+    return found;
+  }
+}
