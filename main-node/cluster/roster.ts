@@ -106,8 +106,9 @@ export class Roster implements PlacedWorkers {
   }
 
   endSequence(sequence: number): void {
-    const { placed, damaged, distrusted } = this;
-    for (const link of [...placed.values(), ...damaged.unplaced, ...distrusted.unplaced]) link.sendEnd(sequence);
+    const { placed, damaged, distrusted, failing } = this;
+    const aside = [...damaged.unplaced, ...distrusted.unplaced, ...failing.unplaced];
+    for (const link of new Set([...placed.values(), ...aside])) link.sendEnd(sequence);
   }
 
   /** Why groups have the size that they have; empty without a placement. */

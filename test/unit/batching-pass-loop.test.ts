@@ -62,6 +62,8 @@ class CountedMember {
 /** Passes as the loop ran them: for each its members' ids and rows. */
 class TestLoop {
   readonly passes: string[] = [];
+  /** What each pass has said, as it ran, that comes behind it: position and rows; null: nothing is certain. */
+  readonly followed: (string | null)[] = [];
   readonly loop: PassLoop;
   /** What a row adds to a pass. */
   rowMs = 0;
@@ -78,7 +80,7 @@ class TestLoop {
     } as unknown as PassPool;
     this.loop = new PassLoop({
       ...{ joint: true, maxRows: 64, chunkRows: 16, maxDelayMs: 'auto', room: ROOM, passes: pool, chunkPasses: pool },
-      ...{ runPass: (_slot, rows) => this.run(rows), runtime },
+      ...{ runPass: (_slot, rows, following) => this.run(rows, following), runtime },
       ...changes,
     });
   }
@@ -105,10 +107,17 @@ class TestLoop {
     }
   }
 
-  private async run(rows: readonly MemberRows[]): Promise<Float32Array[][]> {
+  private async run(
+    rows: readonly MemberRows[],
+    following?: () => readonly MemberRows[] | null,
+  ): Promise<Float32Array[][]> {
     this.passes.push(rows.map(({ member, tokenIds }) => `${member.id}:${tokenIds.length}`).join(' '));
     const rowCount = rows.reduce((sum, { tokenIds }) => sum + tokenIds.length, 0);
     await this.runtime.sleep(PASS_MS + this.rowMs * rowCount);
+    const behind = following?.()
+      ?.map(({ position, tokenIds }) => `${position}:${tokenIds.length}`)
+      .join(' ');
+    this.followed.push(behind ?? null);
     const code = this.failure(rows.map(({ member }) => member.id));
     if (code !== null) {
       // The last layer's attention has written them before its experts fail.
@@ -206,6 +215,25 @@ describe('batching: the loop of passes', () => {
       assert.deepEqual(test.passes, ['1:3 2:3', '1:3', '2:3', '1:1']);
     }));
 
+  it('runs nobody again who has gone meanwhile, and a pass of one member never again', () =>
+    withLoop(async (test, runtime) => {
+      test.failure = (ids) => (ids.length > 1 || ids.includes(3) ? 'PACK_CORRUPT' : null);
+      const gone = new CountedMember(2, 3);
+      const answers = [test.answer(new CountedMember(1, 3), 1), test.answer(gone, 1)];
+      await runtime.sleep(PASS_MS / 2);
+      gone.abort.abort();
+      const ended = await Promise.allSettled(answers);
+      assert.deepEqual(
+        [ended.map(({ status }) => status), test.passes],
+        [
+          ['fulfilled', 'rejected'],
+          ['1:3 2:3', '1:3'],
+        ],
+      );
+      await assert.rejects(test.answer(new CountedMember(3, 3), 1), { code: 'PACK_CORRUPT' });
+      assert.deepEqual(test.passes.slice(2), ['3:3']);
+    }));
+
   it('fails all members at once where no other pass would do better', () =>
     withLoop(async (test) => {
       test.failure = () => 'NO_WORKERS';
@@ -255,6 +283,35 @@ describe('batching: the loop of passes', () => {
       assert.ok(Math.abs(failedMs - begunMs - PASS_MS) < 0.01, 'no pass works on it any more');
       await staying;
       assert.deepEqual(test.passes, ['1:3 2:3', '2:1', '2:1']);
+    }));
+
+  for (const joint of [true, false]) {
+    it(`says which rows of a prompt come behind a pass where that is certain (${joint ? 'joint' : 'single'} passes)`, () =>
+      withLoop(
+        async (test, runtime) => {
+          await test.answer(new CountedMember(1, 40), 3);
+          assert.deepEqual(test.passes, ['1:16', '1:16', '1:8', '1:1', '1:1']);
+          assert.deepEqual(test.followed, ['16:16', '32:8', null, null, null]);
+          const second = runtime.sleep(PASS_MS / 2).then(() => test.answer(new CountedMember(3, 20), 1));
+          await Promise.all([test.answer(new CountedMember(2, 40), 1), second]);
+          assert.deepEqual(test.followed.slice(5, 7), [null, null], 'another prompt waits');
+          const [before, idle] = [test.followed.length, new CountedMember(4, 3)];
+          test.loop.join(idle.member);
+          await test.answer(new CountedMember(5, 40), 1);
+          // Who is here may want rows of its own by then.
+          assert.deepEqual(test.followed.slice(before), joint ? [null, null, null] : ['16:16', '32:8', null]);
+          await test.loop.leave(idle.member);
+        },
+        { joint },
+      ));
+  }
+
+  it('counts who has given its memory back', () =>
+    withLoop(async (test) => {
+      for (const preemptions of [1, 2]) {
+        test.loop.countPreemption();
+        assert.equal(test.loop.told().preemptions, preemptions);
+      }
     }));
 
   it('lets no client with many prompts hold up one with one', () =>

@@ -216,6 +216,17 @@ describe('main: when it dials a worker', () => {
       assert.deepEqual(connected().sort(), [`v ${B}`, `w ${A}`]);
     }));
 
+  it('is soon again where the worker announces itself and is not there yet', () =>
+    withWorkers(async ({ workers, passes, connected, discover }) => {
+      discover('w', A);
+      await passes(LONG_MS);
+      discover('w', A);
+      await passes(MOMENT_MS);
+      workers.at.set(A, identity('w'));
+      await passes(A_LITTLE_MS);
+      assert.deepEqual(connected(), [`w ${A}`]);
+    }));
+
   it('is never where it is of another cluster, a main, or not wanted', () =>
     withWorkers(
       async ({ membership, workers, passes }) => {

@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { MAX_DAMAGE_ANSWERS } from '../../main-node/cluster/damaged-workers.js';
+import { MAX_FAILURES_IN_A_ROW } from '../../main-node/cluster/failing-workers.js';
 import { COHORT_WAIT_MS } from '../../main-node/cluster/fetching-workers.js';
 import { EPOCH_LIMIT, firstEpoch, PEER_EPOCH_LIMIT } from '../../shared/rpc/epochs.js';
 import { isBeyondShadow, placedAddress } from '../../main-node/cluster/placed-address.js';
@@ -202,6 +204,60 @@ describe('main: the roster', () => {
     assert.deepEqual(epochs(second.stream), [101]);
     roster.stop();
   });
+
+  it('goes on with the shadow in use when one that stands by is lost', async () => {
+    const roster = newRoster();
+    const [first, second] = [shadow('s1'), shadow('s2')];
+    roster.addShadow(first.link);
+    roster.addShadow(second.link);
+    roster.removeShadow(second.link, 'test');
+    roster.removeShadow(second.link, 'test');
+    assert.equal(roster.shadow, first.link);
+    assert.deepEqual(roster.connectedShadows(), [first.link]);
+    roster.stop();
+  });
+
+  it('counts the bytes of all connections to a daemon, those that have ended too', () => {
+    const roster = newRoster();
+    const bytes = (): number[][] => roster.links().map((link) => [link.sentBytes, link.receivedBytes]);
+    for (const connection of [1, 2, 3]) {
+      const [a, s] = [worker('a'), shadow('s')];
+      Object.assign(a.stream, { sentBytes: 10, receivedBytes: 20 });
+      Object.assign(s.stream, { sentBytes: 100, receivedBytes: 200 });
+      roster.addWorker(a.link);
+      roster.addShadow(s.link);
+      assert.deepEqual(bytes(), [
+        [100 * connection, 200 * connection],
+        [10 * connection, 20 * connection],
+      ]);
+      roster.removeWorker(a.link, 'test');
+      roster.removeShadow(s.link, 'test');
+      assert.deepEqual(bytes(), []);
+    }
+    roster.stop();
+  });
+
+  it('tells the end of a sequence to every worker that may hold something of it, once', async () => {
+    const roster = newRoster();
+    const members = ['damaged', 'failing', 'lying', 'placed'].map((id) => worker(id));
+    const [damaged, failing, lying] = members;
+    assert.ok(damaged !== undefined && failing !== undefined && lying !== undefined);
+    for (const { link } of members) roster.addWorker(link);
+    await roster.waitForPlacement(1000, never);
+    for (let time = 0; time < MAX_DAMAGE_ANSWERS; time += 1) roster.workerDamaged(damaged.link, 'a checksum fails');
+    for (let time = 0; time < MAX_FAILURES_IN_A_ROW; time += 1) roster.workerFailed(failing.link, 'INTERNAL', 'no');
+    roster.distrust(lying.link, 'it lies');
+    assert.deepEqual(
+      roster.placement?.workers.map(({ id }) => id),
+      ['placed'],
+    );
+    roster.endSequence(7);
+    for (const { link, stream } of members) {
+      const ends = stream.sent.flatMap((message) => (message.kind === 'end' ? [message.end.sequence] : []));
+      assert.deepEqual(ends, [7], link.id);
+    }
+    roster.stop();
+  });
 });
 
 describe('main: workers that fetch their experts', () => {
@@ -255,6 +311,29 @@ describe('main: workers that fetch their experts', () => {
     assert.deepEqual(placedIds(), ['a', 'b']);
     assert.equal(roster.worker('b'), fresh.link);
     assert.equal(prospects(whole).length, 0, 'a worker with the whole pack is told of a prospect');
+  });
+
+  it('are told of all that they may fetch from, whoever comes and goes', async () => {
+    const [a, b, whole] = [fetching('a'), fetching('b'), worker('whole')];
+    roster.addWorker(a.link);
+    assert.deepEqual(latest(a).sources, []);
+    const { number } = latest(a);
+    const [first, second] = [shadow('s1'), shadow('s2')];
+    roster.addShadow(first.link);
+    assert.deepEqual(latest(a).sources, ['s1:1']);
+    roster.addShadow(second.link);
+    assert.deepEqual(latest(a).sources, ['s1:1', 's2:1']);
+    roster.removeShadow(first.link, 'test');
+    assert.deepEqual(latest(a).sources, ['s2:1']);
+    assert.equal(latest(a).number, number, 'it needs what it needed before');
+    roster.addWorker(b.link);
+    assert.deepEqual(latest(a).sources, ['s2:1', 'b:1']);
+    assert.deepEqual(latest(b).sources, ['s2:1', 'a:1']);
+    roster.addWorker(whole.link);
+    await roster.waitForPlacement(1000, never);
+    assert.deepEqual(latest(a).sources, ['s2:1', 'whole:1', 'b:1']);
+    roster.removeWorker(b.link, 'test');
+    assert.deepEqual(latest(a).sources, ['s2:1', 'whole:1']);
   });
 
   it('come together, each told what all of them will be', async () => {
