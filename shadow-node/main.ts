@@ -14,6 +14,7 @@ import { type GiveUp, requireWanted, runDaemon } from '../shared/daemon/run-daem
 import { JoinLoop } from '../shared/discovery/join-loop.js';
 import type { Logger } from '../shared/log/logger.js';
 import type { Pack } from '../packs/format/open-pack.js';
+import { PLAIN_RECEIVE_LIMIT_BYTES } from '../shared/rpc/limits.js';
 import type { NodeIdentity } from '../shared/rpc/messages.js';
 import { openTokenizer } from '../shared/tokenizer/load-tokenizer.js';
 import { keptLimitsFor, NOTHING_KEPT } from './predictor/kept-sequences.js';
@@ -154,7 +155,7 @@ function createService(
   const { runtime, transport } = loaded.environment;
   const startedMs = runtime.nowMs();
   const workers = new WorkerLinks({
-    open: (address) => transport.openWorkerStream(address, settings.network),
+    open: (address) => transport.openWorkerStream(address, settings.network, PLAIN_RECEIVE_LIMIT_BYTES),
     identity: () => identity,
     reconnectDelayMs: settings.network.reconnectDelayMs,
     runtime,

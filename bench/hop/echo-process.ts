@@ -30,6 +30,7 @@ const identity: NodeIdentity = {
 };
 
 function echo(stream: PeerStream<WorkerReply, WorkerRequest>): void {
+  stream.takeTensors();
   stream.onMessage((message) => {
     if (message.kind !== 'execute') return;
     const { requestId, epoch, rows, hiddenSize, dtype, hidden } = message.execute;

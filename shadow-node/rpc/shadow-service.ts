@@ -167,6 +167,7 @@ export class ShadowService implements PredictorEvents {
     if (!this.greeting.admits(stream, peer)) return;
     // The same main again: its old stream is dead, we have only not noticed yet.
     this.main?.stream.close(new OdmoeError('PROTOCOL_VIOLATION', `main ${peer.id} has opened a newer stream`));
+    stream.takeTensors();
     this.greeting.welcome(stream, { partialPack: false, highestEpoch: toldEpoch(this.highestEpoch) });
     const statusTimer = this.options.runtime.every(STATUS_INTERVAL_MS, () => this.sendStatus());
     this.main = { stream, identity: peer, statusTimer };

@@ -3,7 +3,7 @@ import type { Socket } from 'node:net';
 import type { Runtime } from '../runtime/runtime.js';
 import { clientChannelOptions } from './channel-options.js';
 import { channelCredentials } from './credentials.js';
-import { CLOSE_GRACE_MS, FLOW_CONTROL_WINDOW_BYTES, MESSAGE_SIZE_LIMIT_BYTES } from './limits.js';
+import { CLOSE_GRACE_MS } from './limits.js';
 
 export interface Channel {
   readonly client: Client;
@@ -18,8 +18,8 @@ export interface Channel {
 export function openChannel(
   address: string,
   runtime: Runtime,
-  windowBytes = FLOW_CONTROL_WINDOW_BYTES,
-  receiveLimitBytes = MESSAGE_SIZE_LIMIT_BYTES,
+  windowBytes: number,
+  receiveLimitBytes: number,
 ): Channel {
   const credentials = new SocketKeepingCredentials(channelCredentials());
   const client = new Client(address, credentials, clientChannelOptions(windowBytes, receiveLimitBytes));

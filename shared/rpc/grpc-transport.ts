@@ -1,7 +1,7 @@
 import type { NodeSettings } from '../config/node-settings.js';
 import type { Runtime } from '../runtime/runtime.js';
 import { fetchStatus, generate, identifyPeer, joinMain } from './calls.js';
-import { PIECE_IDLE_LIMIT_MS } from './limits.js';
+import { MESSAGE_SIZE_LIMIT_BYTES, PIECE_IDLE_LIMIT_MS } from './limits.js';
 import type {
   GenerateReply,
   GenerateRequest,
@@ -35,8 +35,18 @@ export class GrpcTransport implements Transport {
     return startRpcServer(this.runtime, options, this.pace);
   }
 
-  openWorkerStream(address: string, network: NodeSettings['network']): PeerStream<WorkerRequest, WorkerReply> {
-    return openWorkerStream(this.runtime, address, this.bounds.keepaliveOf(address, network), this.pace);
+  openWorkerStream(
+    address: string,
+    network: NodeSettings['network'],
+    receiveLimitBytes = MESSAGE_SIZE_LIMIT_BYTES,
+  ): PeerStream<WorkerRequest, WorkerReply> {
+    return openWorkerStream(
+      this.runtime,
+      address,
+      receiveLimitBytes,
+      this.bounds.keepaliveOf(address, network),
+      this.pace,
+    );
   }
 
   openShadowStream(address: string, network: NodeSettings['network']): PeerStream<ShadowRequest, ShadowReply> {

@@ -1,6 +1,7 @@
 import { OdmoeError } from '../errors/odmoe-error.js';
 import type { Runtime } from '../runtime/runtime.js';
 import type { MessageCodec, RpcMethod } from './codecs.js';
+import { MESSAGE_SIZE_LIMIT_BYTES, PLAIN_RECEIVE_LIMIT_BYTES } from './limits.js';
 import type { PeerMessage } from './stream-pace.js';
 import { type MessageDuplex, MessagePeerStream, type PeerStream } from './peer-stream.js';
 
@@ -97,6 +98,8 @@ export function openInProcess<Request extends PeerMessage, Reply extends PeerMes
     served.ended(new OdmoeError('CANCELLED', 'the peer in this process went away'));
   };
   const opened = new MessagePeerStream<Request, Reply>(duplexOf(toServer, toOpener), requests, replies, {
+    receiveLimitBytes: MESSAGE_SIZE_LIMIT_BYTES,
+    takeTensors: () => undefined,
     finish: () => toServer.push({ kind: 'end', then: () => served.endedByPeer() }),
     fail: () => toServer.push({ kind: 'end', then: gone }),
   });
@@ -105,6 +108,8 @@ export function openInProcess<Request extends PeerMessage, Reply extends PeerMes
     replies,
     requests,
     {
+      receiveLimitBytes: PLAIN_RECEIVE_LIMIT_BYTES,
+      takeTensors: () => undefined,
       finish: () => {
         onOver();
         toOpener.push({ kind: 'end', then: () => opened.ended(null) });

@@ -29,8 +29,10 @@ export class InProcessTransport {
   /** Main's: reaches the worker here, and everybody else by the outer transport. */
   get ofMain(): Transport {
     return withMethods(this.outer, {
-      openWorkerStream: (address, network) =>
-        address === this.address ? this.openWorkerStream() : this.outer.openWorkerStream(address, network),
+      openWorkerStream: (address, network, receiveLimitBytes) =>
+        address === this.address
+          ? this.openWorkerStream()
+          : this.outer.openWorkerStream(address, network, receiveLimitBytes),
       identifyPeer: async (address, timeoutMs) => {
         if (address !== this.address) return this.outer.identifyPeer(address, timeoutMs);
         if (this.serving !== null) return this.serving.identity();

@@ -9,8 +9,8 @@ export const MESSAGE_SIZE_LIMIT_BYTES = 64 * MEGABYTE_BYTES;
 /** Largest message that carries no tensor, and nothing for each token or daemon (wire-limits.ts). */
 export const PLAIN_MESSAGE_LIMIT_BYTES = 2 * MEGABYTE_BYTES;
 
-/** Largest message that a daemon takes which nobody sends tensors to. grpc-js gathers a message before it is looked at. */
-export const PLAIN_SERVER_LIMIT_BYTES = 4 * MEGABYTE_BYTES;
+/** Largest message that is taken of a peer that is to send no tensors. grpc-js gathers a message before it is looked at. */
+export const PLAIN_RECEIVE_LIMIT_BYTES = 4 * MEGABYTE_BYTES;
 
 /** Largest reply to a single call. */
 export const REPLY_SIZE_LIMIT_BYTES = 17 * MEGABYTE_BYTES;

@@ -5,7 +5,7 @@ import type { Runtime } from '../runtime/runtime.js';
 import { callOver } from './calls.js';
 import { openChannel, type Channel } from './channel.js';
 import { PACK_DESCRIBE, PACK_MANIFEST, PACK_READ, type RpcMethod } from './codecs.js';
-import { PACK_PIECES_HELD_LIMIT, PACK_WINDOW_BYTES, PLAIN_SERVER_LIMIT_BYTES } from './limits.js';
+import { PACK_PIECES_HELD_LIMIT, PACK_WINDOW_BYTES, PLAIN_RECEIVE_LIMIT_BYTES } from './limits.js';
 import type { PackPiece } from './messages.js';
 import { readReplies } from './reply-reader.js';
 import { fromServiceError } from './rpc-errors.js';
@@ -18,7 +18,7 @@ const raw = (bytes: Buffer): Buffer => bytes;
 
 /** `idleLimitMs`: the longest wait for a next piece. */
 export function openPackSource(runtime: Runtime, address: string, idleLimitMs: number): PackSource {
-  const channel = openChannel(address, runtime, PACK_WINDOW_BYTES, PLAIN_SERVER_LIMIT_BYTES);
+  const channel = openChannel(address, runtime, PACK_WINDOW_BYTES, PLAIN_RECEIVE_LIMIT_BYTES);
   return {
     describe: async (timeoutMs) => {
       try {

@@ -6,22 +6,23 @@ import { waitForPeer } from '../runtime/peer-wait.js';
 import type { Runtime, Timer } from '../runtime/runtime.js';
 import { openChannel, type Channel } from './channel.js';
 import { SHADOW_SERVE, WORKER_SERVE, type RpcMethod } from './codecs.js';
-import { CLOSE_GRACE_MS, CONNECT_TIMEOUT_MS } from './limits.js';
+import { CLOSE_GRACE_MS, CONNECT_TIMEOUT_MS, FLOW_CONTROL_WINDOW_BYTES, PLAIN_RECEIVE_LIMIT_BYTES } from './limits.js';
 import type { ShadowReply, ShadowRequest, WorkerReply, WorkerRequest } from './messages.js';
 import { silenceMessage, watchPeer, type PeerKeepalive } from './peer-keepalive.js';
 import type { StreamKeepalive } from './silence-bound.js';
-import { MessagePeerStream, type PeerStream } from './peer-stream.js';
+import { MessagePeerStream, type PeerStream, type StreamSide } from './peer-stream.js';
 import { carrierOf, type PeerMessage, type StreamPace } from './stream-pace.js';
 import { fromServiceError } from './rpc-errors.js';
 
-/** `address` is "host:port". A failure to connect comes through onClose as WORKER_LOST, within CONNECT_TIMEOUT_MS. */
+/** `address` is "host:port". `receiveLimitBytes`: the largest reply. A failure to connect comes through onClose as WORKER_LOST, within CONNECT_TIMEOUT_MS. */
 export function openWorkerStream(
   runtime: Runtime,
   address: string,
+  receiveLimitBytes: number,
   keepalive: StreamKeepalive,
   pace: StreamPace | null,
 ): PeerStream<WorkerRequest, WorkerReply> {
-  return openStream(runtime, address, keepalive, WORKER_SERVE, 'WORKER_LOST', pace);
+  return openStream(runtime, address, receiveLimitBytes, keepalive, WORKER_SERVE, 'WORKER_LOST', pace);
 }
 
 /** As openWorkerStream, with SHADOW_LOST. */
@@ -31,7 +32,7 @@ export function openShadowStream(
   keepalive: StreamKeepalive,
   pace: StreamPace | null,
 ): PeerStream<ShadowRequest, ShadowReply> {
-  return openStream(runtime, address, keepalive, SHADOW_SERVE, 'SHADOW_LOST', pace);
+  return openStream(runtime, address, PLAIN_RECEIVE_LIMIT_BYTES, keepalive, SHADOW_SERVE, 'SHADOW_LOST', pace);
 }
 
 type RawStream = ClientDuplexStream<Buffer, Buffer>;
@@ -41,33 +42,23 @@ const raw = (bytes: Buffer): Buffer => bytes;
 function openStream<Out extends PeerMessage, In extends PeerMessage>(
   runtime: Runtime,
   address: string,
+  receiveLimitBytes: number,
   keepalive: StreamKeepalive,
   method: RpcMethod<Out, In>,
   lostCode: ErrorCode,
   pace: StreamPace | null,
 ): PeerStream<Out, In> {
-  const channel = openChannel(address, runtime);
+  const channel = openChannel(address, runtime, FLOW_CONTROL_WINDOW_BYTES, receiveLimitBytes);
   const { client } = channel;
   const call: RawStream = client.makeBidiStreamRequest(method.path, raw, raw, new Metadata());
-  let forceTimer: Timer | null = null;
-  const ending = {
-    finish: () => {
-      call.end();
-      forceTimer = runtime.after(CLOSE_GRACE_MS, () => {
-        call.cancel();
-      });
-      forceTimer.unref();
-    },
-    fail: () => {
-      call.cancel();
-    },
-  };
+  const { ending, cancelForce } = endingOf(call, runtime);
+  const side = { ...ending, receiveLimitBytes, takeTensors: () => undefined };
   const carrier = carrierOf(call, pace);
   const stream = new MessagePeerStream(
     carrier,
     pace?.codec(method.request) ?? method.request,
     pace?.codec(method.reply) ?? method.reply,
-    ending,
+    side,
   );
   const watch = watchPeer(
     runtime,
@@ -78,7 +69,7 @@ function openStream<Out extends PeerMessage, In extends PeerMessage>(
   );
   const settle = (error: OdmoeError | null): void => {
     connecting.cancel();
-    forceTimer?.cancel();
+    cancelForce();
     watch.stop();
     channel.close();
     // Messages that arrived before the status are still to be delivered.
@@ -98,6 +89,21 @@ function openStream<Out extends PeerMessage, In extends PeerMessage>(
     stream.close(new OdmoeError(lostCode, `no connection to ${address} within ${CONNECT_TIMEOUT_MS} ms`));
   });
   return stream;
+}
+
+/** How our side of a call ends. What the peer does not end after the grace time is cut off. */
+function endingOf(
+  call: RawStream,
+  runtime: Runtime,
+): { ending: Pick<StreamSide, 'finish' | 'fail'>; cancelForce: () => void } {
+  let forceTimer: Timer | null = null;
+  const cancel = (): void => call.cancel();
+  const finish = (): void => {
+    call.end();
+    forceTimer = runtime.after(CLOSE_GRACE_MS, cancel);
+    forceTimer.unref();
+  };
+  return { ending: { finish, fail: cancel }, cancelForce: () => forceTimer?.cancel() };
 }
 
 /** Begins to ask whether the peer is there once the connection stands. */

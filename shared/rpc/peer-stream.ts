@@ -17,6 +17,11 @@ export interface PeerStream<Out, In> {
   onMessage(handler: (message: In) => void): void;
   /** Called exactly once, whichever side or fault ends the stream; null: an orderly end. Also when set after the end. */
   onClose(handler: (error: OdmoeError | null) => void): void;
+  /**
+   * Of a stream that a peer has opened: the peer is known as one that sends tensors, in messages of up to MESSAGE_SIZE_LIMIT_BYTES. Before, a
+   * message over PLAIN_RECEIVE_LIMIT_BYTES ends the stream while it comes, so that strangers fill no memory.
+   */
+  takeTensors(): void;
   /** Without error: what was sent still goes out, then the stream ends. With one: the peer is told its code and message. */
   close(error?: OdmoeError): void;
 }
@@ -32,7 +37,11 @@ export interface MessageDuplex {
 }
 
 /** What differs between the two sides of a stream. */
-export interface StreamEnding {
+export interface StreamSide {
+  /** Largest message that comes, as long as takeTensors was not called. */
+  readonly receiveLimitBytes: number;
+  /** What carries the bytes lets larger messages through, too. */
+  takeTensors(): void;
   /** Ends our side in order; what was written goes out first. */
   finish(): void;
   /** Ends the stream at once, telling the peer why where the side can. */
@@ -50,6 +59,7 @@ export class MessagePeerStream<Out, In> implements PeerStream<Out, In> {
   sentBytes = 0;
   receivedBytes = 0;
   roundTripMs = 0;
+  private receiveLimitBytes: number;
   private unsentBytes = 0;
   private closed: { error: OdmoeError | null } | null = null;
   private messageHandler: ((message: In) => void) | null = null;
@@ -59,8 +69,10 @@ export class MessagePeerStream<Out, In> implements PeerStream<Out, In> {
     private readonly duplex: MessageDuplex,
     private readonly outgoing: MessageCodec<Out>,
     private readonly incoming: MessageCodec<In>,
-    private readonly ending: StreamEnding,
-  ) {}
+    private readonly side: StreamSide,
+  ) {
+    this.receiveLimitBytes = side.receiveLimitBytes;
+  }
 
   get backlogBytes(): number {
     return this.unsentBytes;
@@ -113,10 +125,16 @@ export class MessagePeerStream<Out, In> implements PeerStream<Out, In> {
     }
   }
 
+  takeTensors(): void {
+    if (this.closed !== null) return;
+    this.receiveLimitBytes = MESSAGE_SIZE_LIMIT_BYTES;
+    this.side.takeTensors();
+  }
+
   close(error?: OdmoeError): void {
     if (this.closed !== null) return;
-    if (error === undefined) this.ending.finish();
-    else this.ending.fail(error);
+    if (error === undefined) this.side.finish();
+    else this.side.fail(error);
     this.ended(error ?? null);
   }
 
@@ -163,6 +181,11 @@ export class MessagePeerStream<Out, In> implements PeerStream<Out, In> {
   private deliver(bytes: Buffer): void {
     if (this.closed !== null) return;
     this.receivedBytes += bytes.length;
+    if (bytes.length > this.receiveLimitBytes) {
+      const text = `a message of ${bytes.length} bytes came; ${this.receiveLimitBytes} are taken of this peer`;
+      this.close(new OdmoeError('PROTOCOL_VIOLATION', text));
+      return;
+    }
     try {
       const result: unknown = this.messageHandler?.(this.incoming.decode(bytes));
       if (result instanceof Promise) {

@@ -32,11 +32,12 @@ import {
   CLOSE_GRACE_MS,
   MESSAGE_SIZE_LIMIT_BYTES,
   PACK_PIECES_HELD_LIMIT,
-  PLAIN_SERVER_LIMIT_BYTES,
+  PLAIN_RECEIVE_LIMIT_BYTES,
   REPLIES_HELD_LIMIT,
   SLOW_READER_LIMIT_MS,
 } from './limits.js';
 import { MessagePeerStream, type PeerStream } from './peer-stream.js';
+import { raiseReceiveLimit } from './receive-limit.js';
 import { STALL_METADATA, toServiceError } from './rpc-errors.js';
 import { carrierOf, type PeerMessage, type StreamPace } from './stream-pace.js';
 import { answerOnce, answerStreaming, type RawServerStream, type StreamingLimits } from './server-handlers.js';
@@ -53,7 +54,7 @@ export async function startRpcServer(
 ): Promise<RpcServer> {
   // What goes wrong comes to us as errors; grpc-js would print it past our log.
   setLogVerbosity(logVerbosity.NONE);
-  const server = new Server(serverOptions(receiveLimitOf(options)));
+  const server = new Server(serverOptions(PLAIN_RECEIVE_LIMIT_BYTES));
   const openStreams = new Set<PeerStream<never, unknown>>();
   const stalls = new StallMeter(runtime);
   addServices(server, options, { openStreams, log: options.log, pace, runtime, stalls });
@@ -76,15 +77,6 @@ export async function startRpcServer(
       return stopping;
     },
   };
-}
-
-/**
- * Tensors are sent to shadows and to workers of their own. A worker in main's process gets its tensors in that process: what comes to it by main's
- * server is small.
- */
-function receiveLimitOf({ worker, shadow, cluster }: RpcServerOptions): number {
-  const takesTensors = (worker !== undefined || shadow !== undefined) && cluster === undefined;
-  return takesTensors ? MESSAGE_SIZE_LIMIT_BYTES : PLAIN_SERVER_LIMIT_BYTES;
 }
 
 function addServices(server: Server, options: RpcServerOptions, peers: PeerServing): void {
@@ -188,7 +180,9 @@ function serveStreams<Request extends PeerMessage, Reply extends PeerMessage>(
 ): (call: RawServerStream) => void {
   return (call) => {
     const peer = call.getPeer();
-    const ending = {
+    const side = {
+      receiveLimitBytes: PLAIN_RECEIVE_LIMIT_BYTES,
+      takeTensors: () => raiseReceiveLimit(call, MESSAGE_SIZE_LIMIT_BYTES),
       finish: () => {
         endInTime(call, runtime);
       },
@@ -203,7 +197,7 @@ function serveStreams<Request extends PeerMessage, Reply extends PeerMessage>(
       carrier,
       pace?.codec(method.reply) ?? method.reply,
       pace?.codec(method.request) ?? method.request,
-      ending,
+      side,
     );
     openStreams.add(stream);
     const gone = (): void => {

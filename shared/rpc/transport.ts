@@ -22,8 +22,15 @@ import type { PeerStream } from './peer-stream.js';
 export interface Transport {
   /** What the options name, and always Node.Identify. Throws PORT_UNAVAILABLE. */
   serve(options: RpcServerOptions): Promise<RpcServer>;
-  /** A failure to connect comes through onClose as WORKER_LOST, within CONNECT_TIMEOUT_MS. */
-  openWorkerStream(address: string, network: NodeSettings['network']): PeerStream<WorkerRequest, WorkerReply>;
+  /**
+   * `receiveLimitBytes`: the largest reply that is taken; one with tensors if left out. A failure to connect comes through onClose as WORKER_LOST, within
+   * CONNECT_TIMEOUT_MS.
+   */
+  openWorkerStream(
+    address: string,
+    network: NodeSettings['network'],
+    receiveLimitBytes?: number,
+  ): PeerStream<WorkerRequest, WorkerReply>;
   /** As openWorkerStream, with SHADOW_LOST. */
   openShadowStream(address: string, network: NodeSettings['network']): PeerStream<ShadowRequest, ShadowReply>;
   /** `idleLimitMs`: the longest wait for a next piece; PIECE_IDLE_LIMIT_MS if left out. */

@@ -3,9 +3,14 @@ import type { ErrorCode } from '../../shared/errors/registry.js';
 import type { RpcMethod } from '../../shared/rpc/codecs.js';
 import { PeerKeepalive, silenceMessage } from '../../shared/rpc/peer-keepalive.js';
 import type { StreamKeepalive } from '../../shared/rpc/silence-bound.js';
-import { type MessageDuplex, MessagePeerStream, type PeerStream } from '../../shared/rpc/peer-stream.js';
+import {
+  type MessageDuplex,
+  MessagePeerStream,
+  type PeerStream,
+  type StreamSide,
+} from '../../shared/rpc/peer-stream.js';
 import type { PeerMessage } from '../../shared/rpc/stream-pace.js';
-import { CLOSE_GRACE_MS, CONNECT_TIMEOUT_MS } from '../../shared/rpc/limits.js';
+import { CLOSE_GRACE_MS, CONNECT_TIMEOUT_MS, PLAIN_RECEIVE_LIMIT_BYTES } from '../../shared/rpc/limits.js';
 import { waitForPeer } from '../../shared/runtime/peer-wait.js';
 import type { ScheduledEvent } from '../../shared/runtime/virtual-clock.js';
 import type { ChannelSide } from './channel.js';
@@ -41,6 +46,7 @@ export function openMemoryStream<Out extends PeerMessage, In extends PeerMessage
   method: RpcMethod<Out, In>,
   lostCode: ErrorCode,
   times: StreamKeepalive,
+  receiveLimitBytes: number,
 ): PeerStream<Out, In> {
   const { runtime } = side.owner;
   let grace: ScheduledEvent | null = null;
@@ -64,6 +70,8 @@ export function openMemoryStream<Out extends PeerMessage, In extends PeerMessage
     side.close();
   };
   const ending = {
+    receiveLimitBytes,
+    takeTensors: () => undefined,
     finish: () => {
       endWaits();
       side.send({ kind: 'end' });
@@ -112,6 +120,8 @@ export function acceptMemoryStream<Out extends PeerMessage, In extends PeerMessa
   onOver: () => void,
 ): PeerStream<Out, In> {
   const ending = {
+    receiveLimitBytes: PLAIN_RECEIVE_LIMIT_BYTES,
+    takeTensors: () => undefined,
     finish: () => {
       side.send({ kind: 'end' });
       side.close();
@@ -142,7 +152,7 @@ function messageStream<Out extends PeerMessage, In extends PeerMessage>(
   side: ChannelSide,
   outgoing: RpcMethod<Out, In>['request'],
   incoming: RpcMethod<Out, In>['reply'],
-  ending: { finish(): void; fail(error: OdmoeError): void },
+  ending: StreamSide,
 ): { stream: MessagePeerStream<Out, In>; duplex: SideDuplex } {
   const duplex = new SideDuplex(side);
   const toPeer = {

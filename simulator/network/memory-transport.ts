@@ -22,8 +22,10 @@ import {
   CLIENT_CHECK_TIMEOUT_MS,
   CLOSE_GRACE_MS,
   MAIN_CHECK,
+  MESSAGE_SIZE_LIMIT_BYTES,
   PACK_PIECES_HELD_LIMIT,
   PIECE_IDLE_LIMIT_MS,
+  PLAIN_RECEIVE_LIMIT_BYTES,
   REPLIES_HELD_LIMIT,
   SLOW_READER_LIMIT_MS,
 } from '../../shared/rpc/limits.js';
@@ -71,18 +73,17 @@ export function memoryTransport(
   ): Promise<Reply> => callOnce(open(address, method, request, timeoutMs), method, timeoutMs, lost);
   return {
     serve: (options) => serve(network, owner(SERVER_SILENCE_MS), options),
-    openWorkerStream: (address, settings) => {
+    openWorkerStream: (address, settings, receiveLimitBytes = MESSAGE_SIZE_LIMIT_BYTES) => {
       const side = openStream(address, WORKER_SERVE.path);
       side.names.peer = network.workerAt(side.peerHost);
-      return openMemoryStream(side, WORKER_SERVE, 'WORKER_LOST', bounds.keepaliveOf(address, settings));
+      const times = bounds.keepaliveOf(address, settings);
+      return openMemoryStream(side, WORKER_SERVE, 'WORKER_LOST', times, receiveLimitBytes);
     },
-    openShadowStream: (address, settings) =>
-      openMemoryStream(
-        openStream(address, SHADOW_SERVE.path),
-        SHADOW_SERVE,
-        'SHADOW_LOST',
-        bounds.keepaliveOf(address, settings),
-      ),
+    openShadowStream: (address, settings) => {
+      const times = bounds.keepaliveOf(address, settings);
+      const side = openStream(address, SHADOW_SERVE.path);
+      return openMemoryStream(side, SHADOW_SERVE, 'SHADOW_LOST', times, PLAIN_RECEIVE_LIMIT_BYTES);
+    },
     openPackSource: (address, idleLimitMs = PIECE_IDLE_LIMIT_MS) => {
       const pieces = <Request>(
         method: RpcMethod<Request, { bytes: Uint8Array }>,

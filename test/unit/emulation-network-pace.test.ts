@@ -6,6 +6,7 @@ import { messageBytes } from '../../shared/emulation/message-bytes.js';
 import { NetworkPace } from '../../shared/emulation/network-pace.js';
 import { WORKER_SERVE } from '../../shared/rpc/codecs.js';
 import { type MessageDuplex, MessagePeerStream } from '../../shared/rpc/peer-stream.js';
+import { MESSAGE_SIZE_LIMIT_BYTES } from '../../shared/rpc/limits.js';
 import type { WorkerRequest } from '../../shared/rpc/messages.js';
 import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
 import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
@@ -31,7 +32,12 @@ function wire(): { near: MessageDuplex; far: MessageDuplex } {
   return { near: duplex, far: duplex };
 }
 
-const NO_ENDING = { finish: () => undefined, fail: () => undefined };
+const NO_ENDING = {
+  receiveLimitBytes: MESSAGE_SIZE_LIMIT_BYTES,
+  takeTensors: () => undefined,
+  finish: () => undefined,
+  fail: () => undefined,
+};
 
 describe('a stream on an emulated network', () => {
   it('hands each message over when the cards have carried it, in order', async () => {

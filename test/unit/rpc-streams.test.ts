@@ -73,6 +73,7 @@ function outputOf(reply: WorkerReply): Uint8Array {
 }
 
 function echo(stream: PeerStream<WorkerReply, WorkerRequest>): void {
+  stream.takeTensors();
   stream.onMessage((message) => {
     if (message.kind === 'hello') {
       stream.send({ kind: 'welcome', welcome: { identity: IDENTITY, partialPack: false, highestEpoch: 0 } });
@@ -303,7 +304,7 @@ describe('streams between peers', function () {
   });
 
   it('give up a peer that takes nothing once the backlog limit is reached', async () => {
-    const address = await serve({ worker: () => undefined });
+    const address = await serve({ worker: (stream) => stream.takeTensors() });
     const stream = openWorkerStream(address, NETWORK);
     const message: WorkerRequest = { kind: 'execute', execute: execute(1, 2048, 4096) };
     const closed = closing(stream);

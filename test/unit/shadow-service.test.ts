@@ -108,6 +108,19 @@ describe('shadow service', () => {
 
   afterEach(() => shadow.service.stop());
 
+  it('takes tensors of its main alone', () => {
+    const others = [identity('other', 'ROLE_MAIN'), identity('worker', 'ROLE_WORKER')].map((peer) => {
+      const stream = new MemoryStream<ShadowReply, ShadowRequest>();
+      shadow.service.accept(stream);
+      stream.arrive({ kind: 'hello', hello: peer });
+      return stream;
+    });
+    assert.deepEqual(
+      [shadow.main, ...others].map((stream) => stream.takesTensors),
+      [true, false, false],
+    );
+  });
+
   it('tells main and workers of a coming layer, and main alone of one that main has passed', () => {
     const { service, main, place, stream, welcome } = shadow;
     place(1, ['a']);

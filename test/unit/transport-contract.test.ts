@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import { WORKER_SERVE } from '../../shared/rpc/codecs.js';
 import type { Logger } from '../../shared/log/logger.js';
-import { REPLIES_HELD_LIMIT, STREAM_BACKLOG_LIMIT_BYTES } from '../../shared/rpc/limits.js';
+import { PLAIN_RECEIVE_LIMIT_BYTES, REPLIES_HELD_LIMIT, STREAM_BACKLOG_LIMIT_BYTES } from '../../shared/rpc/limits.js';
 import { rowCount } from '../../shared/rpc/pass-rows.js';
 import type {
   GenerateReply,
@@ -92,6 +92,7 @@ for (const [name, makeWorld] of [
     async function serve(options: Partial<RpcServerOptions> = {}): Promise<string> {
       const fixed = { host: world.host, port: 0, network: NETWORK, log: SILENT, identity: () => IDENTITY };
       const worker = (stream: ServerStream): void => {
+        stream.takeTensors();
         accepted.push(stream);
       };
       const served = { value: null as RpcServer | null };
@@ -161,6 +162,54 @@ for (const [name, makeWorld] of [
       assert.deepEqual([atClient.ends, atServer.ends], [[null], [null]]);
       client.send(executeOf(2));
       client.close();
+    });
+
+    it('takes long messages of a peer only when it is known as one that sends tensors', async () => {
+      const long = executeOf(1, PLAIN_RECEIVE_LIMIT_BYTES);
+      const { client, peer } = await open({ worker: (stream) => accepted.push(stream) });
+      const [atClient, atServer] = [new Heard(client), new Heard(peer)];
+      await world.until(() => atServer.messages.length === 1);
+      peer.takeTensors();
+      client.send(long);
+      await world.until(() => atServer.messages.length === 2);
+      client.close();
+      await world.until(() => atServer.ends.length === 1);
+      assert.deepEqual([atServer.numbers, atClient.ends], [[0, 1], [null]]);
+
+      const strange = world.client.openWorkerStream(server.address, NETWORK);
+      strange.send(executeOf(0));
+      await world.until(() => accepted.length === 2);
+      const [atStranger, atWorker] = [new Heard(strange), new Heard(accepted[1] ?? assert.fail())];
+      strange.send(long);
+      await world.until(() => atWorker.ends.length === 1 && atStranger.ends.length === 1);
+      assert.deepEqual(atWorker.numbers, [0]);
+      assert.notEqual(atStranger.ends[0], null);
+      const gathered = accepted[1]?.receivedBytes ?? 0;
+      if (name === 'gRPC')
+        assert.ok(gathered < PLAIN_RECEIVE_LIMIT_BYTES, 'the message is refused before it is gathered');
+    });
+
+    it('takes long replies only where they may hold tensors', async () => {
+      const address = await serve();
+      const opened = [
+        world.client.openWorkerStream(address, NETWORK),
+        world.client.openWorkerStream(address, NETWORK, PLAIN_RECEIVE_LIMIT_BYTES),
+      ];
+      for (const stream of opened) stream.send(executeOf(0));
+      await world.until(() => accepted.length === 2);
+      const [ofMain, ofShadow] = opened.map((stream) => new Heard(stream));
+      const output = new Uint8Array(PLAIN_RECEIVE_LIMIT_BYTES);
+      for (const stream of accepted)
+        stream.send({
+          kind: 'result',
+          result: plainResult({ requestId: 1, hiddenSize: output.length / 4, expert: { output } }),
+        });
+      await world.until(() => ofMain?.messages.length === 1 && ofShadow?.ends.length === 1);
+      assert.deepEqual(ofShadow?.numbers, []);
+      const gathered = opened[1]?.receivedBytes ?? 0;
+      if (name === 'gRPC')
+        assert.ok(gathered < PLAIN_RECEIVE_LIMIT_BYTES, 'the message is refused before it is gathered');
+      for (const stream of opened) stream.close();
     });
 
     it('delivers what a server sent before it ended', async () => {

@@ -108,6 +108,21 @@ describe('worker sessions: handshake', () => {
     assert.equal(here.mainWelcomes, 1);
   });
 
+  it('takes tensors of its main alone', () => {
+    const here = new Setting();
+    const main = here.connect(identity('ROLE_MAIN', 'main'));
+    const others = [
+      here.connect(null),
+      here.connect(identity('ROLE_SHADOW', 'shadow')),
+      here.connect(identity('ROLE_MAIN', 'other')),
+      here.connect(identity('ROLE_WORKER', 'v')),
+    ];
+    assert.deepEqual(
+      [main, ...others].map((peer) => peer.takesTensors),
+      [true, false, false, false, false],
+    );
+  });
+
   it('refuses other clusters, models, packs and protocols, naming both values', () => {
     const here = new Setting();
     assert.match(refusal(here.connect(identity('ROLE_MAIN', 'm', { cluster: 'lab' }))), /"lab".*"home"/);

@@ -157,7 +157,10 @@ export class WorkerSessions {
   private greet(session: Session, peer: NodeIdentity): void {
     session.helloCame();
     if (!this.greeting.admits(session.stream, peer)) return;
-    if (peer.role === 'ROLE_MAIN') this.adoptMain(session, peer);
+    if (peer.role === 'ROLE_MAIN') {
+      this.adoptMain(session, peer);
+      session.stream.takeTensors();
+    }
     session.peer = peer;
     this.log.info('serving a peer', { peer: peer.id, role: peer.role, address: peer.address });
     this.greeting.welcome(session.stream, {

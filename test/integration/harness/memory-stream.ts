@@ -9,9 +9,14 @@ export class MemoryStream<Out, In> implements PeerStream<Out, In> {
   receivedBytes = 0;
   roundTripMs = 0;
   closedWith: OdmoeError | null | undefined = undefined;
+  takesTensors = false;
   private messageHandler: ((message: In) => void) | null = null;
   private closeHandler: ((error: OdmoeError | null) => void) | null = null;
   private readonly early: In[] = [];
+
+  takeTensors(): void {
+    this.takesTensors = true;
+  }
 
   send(message: Out): void {
     if (this.closedWith === undefined) this.sent.push(message);
