@@ -1,7 +1,8 @@
 import type { PeerProblem } from '../../shared/rpc/messages.js';
+import { RecentMap } from '../../shared/runtime/recent-map.js';
 import type { WorkerLink } from './worker-link.js';
 
-/** Starts of workers that are remembered as not to be believed; the oldest are forgotten. */
+/** Starts of workers that are remembered as not to be believed; of more, those that came least recently are forgotten. */
 export const MAX_DISTRUSTED = 256;
 
 const ADVICE =
@@ -10,7 +11,7 @@ const ADVICE =
 /** Workers that gave values which others prove wrong. They stay aside until they are started again: a new process has a boot id of its own. */
 export class DistrustedWorkers {
   /** By boot id. */
-  private readonly lies = new Map<string, { id: string; address: string; why: string }>();
+  private readonly lies = new RecentMap<string, { id: string; address: string; why: string }>(MAX_DISTRUSTED);
   private readonly aside = new Set<WorkerLink>();
 
   /** Connected and not placed. */
@@ -26,8 +27,6 @@ export class DistrustedWorkers {
   setAside(link: WorkerLink, why: string): void {
     const { id, address, identity } = link;
     this.lies.set(identity.bootId, { id, address, why });
-    const [oldest] = this.lies.keys();
-    if (this.lies.size > MAX_DISTRUSTED && oldest !== undefined) this.lies.delete(oldest);
     this.aside.add(link);
   }
 
@@ -35,7 +34,7 @@ export class DistrustedWorkers {
   joined(link: WorkerLink): boolean {
     const { bootId } = link.identity;
     for (const [known, { id }] of this.lies) if (id === link.id && known !== bootId) this.lies.delete(known);
-    if (!this.lies.has(bootId)) return false;
+    if (this.lies.get(bootId) === undefined) return false;
     this.aside.add(link);
     return true;
   }

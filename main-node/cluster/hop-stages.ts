@@ -1,9 +1,10 @@
 import type { ExpertTimes } from '../../shared/rpc/layer-messages.js';
 import type { HopStages, WorkerHops } from '../../shared/rpc/messages.js';
+import { RecentMap } from '../../shared/runtime/recent-map.js';
 
 /** Hops of a worker that its medians and 99th percentiles are of. */
 export const HOPS_KEPT = 512;
-/** Workers that are remembered; of more, the first ones are forgotten. */
+/** Workers that are remembered; of more, those that were asked least recently are forgotten. */
 export const MAX_HOP_WORKERS = 1024;
 
 const US_PER_MS = 1000;
@@ -67,17 +68,10 @@ export function hopStages(
 
 /** The last hops of each worker, by stage. */
 export class HopWindows {
-  private readonly workers = new Map<string, HopWindow>();
+  private readonly workers = new RecentMap<string, HopWindow>(MAX_HOP_WORKERS);
 
   add(workerId: string, stages: HopStages): void {
-    let window = this.workers.get(workerId);
-    if (window === undefined) {
-      const [oldest] = this.workers.keys();
-      if (this.workers.size >= MAX_HOP_WORKERS && oldest !== undefined) this.workers.delete(oldest);
-      window = new HopWindow();
-      this.workers.set(workerId, window);
-    }
-    window.add(stages);
+    this.workers.of(workerId, () => new HopWindow()).add(stages);
   }
 
   /** Of these workers, by id. Others are forgotten. */

@@ -9,6 +9,7 @@ import { toldEpoch } from '../../shared/rpc/epochs.js';
 import type { PeerStream } from '../../shared/rpc/peer-stream.js';
 import type { Transport } from '../../shared/rpc/transport.js';
 import type { JoinReply, NodeIdentity, PeerProblem, WorkerReply } from '../../shared/rpc/messages.js';
+import { RecentMap } from '../../shared/runtime/recent-map.js';
 import { TokenBuckets } from '../../shared/runtime/token-buckets.js';
 import type { Runtime } from '../../shared/runtime/runtime.js';
 import { badAddress, joinRefusal } from './join-refusals.js';
@@ -88,7 +89,7 @@ export class Membership {
   /** Boot ids of peers that hello is being said to: one known by two addresses gets one stream. */
   private readonly greeting = new Set<string>();
   /** Boot ids of workers that hang, and until when they are not used. */
-  private readonly unresponsive = new Map<string, number>();
+  private readonly unresponsive = new RecentMap<string, number>(MAX_LEFT_ALONE);
   private stopped = false;
   private halt: () => void = () => undefined;
   private readonly halted = new Promise<null>((resolve) => {
@@ -368,14 +369,12 @@ export class Membership {
 
   private leaveAlone(bootId: string): void {
     this.unresponsive.set(bootId, this.options.runtime.nowMs() + UNRESPONSIVE_PAUSE_MS);
-    const [oldest] = this.unresponsive.keys();
-    if (this.unresponsive.size > MAX_LEFT_ALONE && oldest !== undefined) this.unresponsive.delete(oldest);
   }
 
   private requireResponsive(peer: NodeIdentity, address: string): void {
     const now = this.options.runtime.nowMs();
     for (const [bootId, untilMs] of this.unresponsive) if (untilMs <= now) this.unresponsive.delete(bootId);
-    if (!this.unresponsive.has(peer.bootId)) return;
+    if (this.unresponsive.get(peer.bootId) === undefined) return;
     throw new OdmoeError(
       'WORKER_LOST',
       `worker ${peer.id} at ${address} let an execute run out of time, or sent errors that answer nothing, and is left alone for ` +

@@ -1,6 +1,7 @@
 import type { LinkBytes, NodeStatus } from '../../shared/rpc/messages.js';
+import { RecentMap } from '../../shared/runtime/recent-map.js';
 
-/** Peers that are remembered; of more, those that came first are forgotten. */
+/** Peers that are remembered; of more, those that were asked of least recently are forgotten. */
 const MAX_REMEMBERED_PEERS = 1024;
 
 /** What is asked of the link to a peer. */
@@ -40,7 +41,7 @@ interface RememberedPeer {
  * daemon did between its last status (they come each second) and its end is not in it.
  */
 export class PeerTotals {
-  private readonly peers = new Map<string, RememberedPeer>();
+  private readonly peers = new RecentMap<string, RememberedPeer>(MAX_REMEMBERED_PEERS);
 
   /** The connection has ended. */
   ended(link: CountedPeer): void {
@@ -78,13 +79,7 @@ export class PeerTotals {
   }
 
   private remember(id: string): RememberedPeer {
-    const known = this.peers.get(id);
-    if (known !== undefined) return known;
-    const [oldest] = this.peers.keys();
-    if (this.peers.size >= MAX_REMEMBERED_PEERS && oldest !== undefined) this.peers.delete(oldest);
-    const peer: RememberedPeer = { sentBytes: 0, receivedBytes: 0, before: null, bootId: '', latest: null };
-    this.peers.set(id, peer);
-    return peer;
+    return this.peers.of(id, () => ({ sentBytes: 0, receivedBytes: 0, before: null, bootId: '', latest: null }));
   }
 }
 

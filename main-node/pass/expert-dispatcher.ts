@@ -4,6 +4,7 @@ import { requirePresent } from '../../shared/errors/assert-invariant.js';
 import type { Logger } from '../../shared/log/logger.js';
 import { chooseReplacement } from '../../shared/placement/choose-replacement.js';
 import type { ExpertResult, Placement } from '../../shared/rpc/messages.js';
+import { RecentMap } from '../../shared/runtime/recent-map.js';
 import type { LayerWork, PlacedWorkers, WorkerOrders } from '../cluster/placed-workers.js';
 import { workOf, type ExpertTask, type LayerStep, type WorkerShare } from './layer-step.js';
 import { judge, lieOf, modelGivesNoNumbers, undecided, type Opinion } from './second-opinion.js';
@@ -51,7 +52,7 @@ interface LayerRun {
  */
 export class ExpertDispatcher {
   /** Failures logged, by worker, expert and code; the oldest are forgotten. */
-  private readonly reported = new Set<string>();
+  private readonly reported = new RecentMap<string, true>(MAX_REPORTED);
 
   constructor(
     private readonly workers: PlacedWorkers,
@@ -251,9 +252,7 @@ export class ExpertDispatcher {
   private report({ code, message }: OdmoeError, layer: number, expert: number, worker: string): void {
     const key = JSON.stringify([worker, layer, expert, code]);
     const level = this.reported.has(key) && code !== 'WORKER_LOST' ? 'debug' : 'warn';
-    this.reported.add(key);
-    const [oldest] = this.reported;
-    if (this.reported.size > MAX_REPORTED && oldest !== undefined) this.reported.delete(oldest);
+    this.reported.set(key, true);
     this.log[level]('expert is sent again', { worker, layer, expert, code, message });
   }
 }

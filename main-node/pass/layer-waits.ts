@@ -1,4 +1,5 @@
 import type { ExpertResult, LayerWait, WorkerHops, WorkerWait } from '../../shared/rpc/messages.js';
+import { RecentMap } from '../../shared/runtime/recent-map.js';
 import { addToHop, clearHop, hopStages, HopWindows, type ToldHop } from '../cluster/hop-stages.js';
 
 /** A mean follows a change within about so many passes. */
@@ -125,7 +126,7 @@ function newArrival(workerId: string): Arrival {
  */
 export class LayerWaits {
   private readonly layers: LayerFigures[];
-  private readonly workers = new Map<string, WorkerFigures>();
+  private readonly workers = new RecentMap<string, WorkerFigures>(MAX_WORKERS);
   private readonly hops = new HopWindows();
   private readonly idle: LayerRace[] = [];
 
@@ -203,13 +204,7 @@ export class LayerWaits {
   }
 
   private figuresOf(workerId: string): WorkerFigures {
-    const known = this.workers.get(workerId);
-    if (known !== undefined) return known;
-    const [oldest] = this.workers.keys();
-    if (this.workers.size >= MAX_WORKERS && oldest !== undefined) this.workers.delete(oldest);
-    const figures = new WorkerFigures();
-    this.workers.set(workerId, figures);
-    return figures;
+    return this.workers.of(workerId, () => new WorkerFigures());
   }
 }
 

@@ -2,6 +2,7 @@ import { requirePresent } from '../../shared/errors/assert-invariant.js';
 import { ExpertDealer, REMEMBERED_PASSES } from '../../shared/placement/expert-dealer.js';
 import { firstLayerWorkers } from '../../shared/placement/first-layer-workers.js';
 import type { Placement, WorkerKept } from '../../shared/rpc/messages.js';
+import { RecentMap } from '../../shared/runtime/recent-map.js';
 import type { PassPrediction } from '../predictor/pass-predictions.js';
 
 /** How main wants a sequence's experts dealt (BeginSequence). */
@@ -21,8 +22,8 @@ export class PredictionDealer {
   private readonly dealer: ExpertDealer;
   /** expert of the first layer -> place of the worker that loads it ahead. */
   private readonly firstLayer: ReadonlyMap<number, number>;
-  /** "sequence position" -> index of the pass, the oldest first. */
-  private readonly passes = new Map<string, { sequence: number; position: number; index: number }>();
+  /** "sequence position" -> index of the pass. */
+  private readonly passes = new RecentMap<string, { sequence: number; position: number; index: number }>(MAX_PASSES);
   private nextPass = 0;
   /** Of each layer, by the worker's place. */
   private readonly kept: Map<number, ReadonlySet<number>>[];
@@ -77,13 +78,6 @@ export class PredictionDealer {
   }
 
   private passIndex(sequence: number, position: number): number {
-    const key = `${sequence} ${position}`;
-    const known = this.passes.get(key);
-    if (known !== undefined) return known.index;
-    const index = this.nextPass++;
-    this.passes.set(key, { sequence, position, index });
-    const [oldest] = this.passes.keys();
-    if (this.passes.size > MAX_PASSES && oldest !== undefined) this.passes.delete(oldest);
-    return index;
+    return this.passes.of(`${sequence} ${position}`, () => ({ sequence, position, index: this.nextPass++ })).index;
   }
 }

@@ -1,3 +1,4 @@
+import { RecentMap } from '../runtime/recent-map.js';
 import { machineOf, textsMachine, type ByteMachine } from './byte-machine.js';
 import { PatternWork } from './character-automaton.js';
 import {
@@ -23,7 +24,7 @@ export interface FormatGrammar {
 }
 
 /** The grammars of late, by the format's key: a format is checked where it comes in, and used soon after. */
-const kept = new Map<string, FormatGrammar>();
+const kept = new RecentMap<string, FormatGrammar>(GRAMMARS_KEPT_LIMIT);
 
 /** Throws REQUEST_INVALID for a format that is none, or that no text has. */
 export function checkOutputFormat(format: OutputFormat): void {
@@ -44,14 +45,7 @@ function partKey(part: OutputPart): string {
 export function compileFormat(format: OutputFormat): FormatGrammar {
   requireFormatBounds(format);
   const key = formatKey(format);
-  const grammar = kept.get(key) ?? grammarOf(format);
-  kept.delete(key);
-  kept.set(key, grammar);
-  for (const oldest of kept.keys()) {
-    if (kept.size <= GRAMMARS_KEPT_LIMIT) break;
-    kept.delete(oldest);
-  }
-  return grammar;
+  return kept.of(key, () => grammarOf(format));
 }
 
 function grammarOf(format: OutputFormat): FormatGrammar {

@@ -1,3 +1,4 @@
+import { RecentMap } from '../runtime/recent-map.js';
 import { COMPILED_FORMATS_LIMIT, MASKS_LIMIT_BYTES } from './format-limits.js';
 import type { FormatVocabulary } from './output-constraint.js';
 import type { TextAutomaton, AutomatonState } from './text-automaton.js';
@@ -36,8 +37,8 @@ export class TokenVocabulary implements FormatVocabulary {
   readonly special: ReadonlyMap<number, Uint8Array>;
   /** Of each byte 1 where a token is this byte alone. */
   readonly singleBytes = new Uint8Array(256);
-  private readonly compiled = new Map<string, CompiledFormat>();
-  private readonly masks = new Map<AutomatonState, TokenMask>();
+  private readonly compiled = new RecentMap<string, CompiledFormat>(COMPILED_FORMATS_LIMIT);
+  private readonly masks: RecentMap<AutomatonState, TokenMask>;
 
   constructor(
     private readonly tokenizer: TokenTexts,
@@ -55,6 +56,7 @@ export class TokenVocabulary implements FormatVocabulary {
       }
     }
     this.special = special;
+    this.masks = new RecentMap(Math.max(1, Math.floor(MASKS_LIMIT_BYTES / vocabSize)));
     this.tree = treeOf(plain);
   }
 
@@ -65,11 +67,7 @@ export class TokenVocabulary implements FormatVocabulary {
 
   /** The format of a key, made where it is not kept; the least recently used of too many is forgotten. */
   compiledFormat(key: string, compile: () => CompiledFormat): CompiledFormat {
-    const found = this.compiled.get(key) ?? compile();
-    this.compiled.delete(key);
-    this.compiled.set(key, found);
-    forgetOldest(this.compiled, COMPILED_FORMATS_LIMIT);
-    return found;
+    return this.compiled.of(key, compile);
   }
 
   hasCompiled(key: string): boolean {
@@ -78,23 +76,13 @@ export class TokenVocabulary implements FormatVocabulary {
 
   /** The mask of a state, where it is kept. It is the most recently used one then. */
   keptMask(state: AutomatonState): TokenMask | null {
-    const kept = this.masks.get(state);
-    return kept === undefined ? null : this.keepMask(state, kept);
+    return this.masks.get(state) ?? null;
   }
 
   /** Keeps the mask of a state; the least recently used of too many is forgotten. */
   keepMask(state: AutomatonState, mask: TokenMask): TokenMask {
-    this.masks.delete(state);
     this.masks.set(state, mask);
-    forgetOldest(this.masks, Math.max(1, Math.floor(MASKS_LIMIT_BYTES / this.vocabSize)));
     return mask;
-  }
-}
-
-function forgetOldest(kept: Map<unknown, unknown>, limit: number): void {
-  for (const key of kept.keys()) {
-    if (kept.size <= limit) return;
-    kept.delete(key);
   }
 }
 

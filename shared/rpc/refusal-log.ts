@@ -1,21 +1,20 @@
 import type { Logger } from '../log/logger.js';
+import { RecentMap } from '../runtime/recent-map.js';
 import type { NodeIdentity, Refusal } from './messages.js';
 
-/** Refusals remembered; the oldest are forgotten, and would be logged again. */
+/** Refusals remembered; of more, those that came least recently are forgotten, and would be logged again. */
 export const MAX_REMEMBERED_REFUSALS = 256;
 
 /** Logs why peers are refused: once a peer and reason, however often it comes back with the same. */
 export class RefusalLog {
-  private readonly logged = new Map<string, NodeIdentity['id']>();
+  private readonly logged = new RecentMap<string, NodeIdentity['id']>(MAX_REMEMBERED_REFUSALS);
 
   constructor(private readonly log: Logger) {}
 
   refused(peer: NodeIdentity, refusal: Refusal): void {
     const key = JSON.stringify([peer.id, refusal.message]);
-    if (this.logged.has(key)) return;
+    if (this.logged.get(key) !== undefined) return;
     this.logged.set(key, peer.id);
-    const [oldest] = this.logged.keys();
-    if (this.logged.size > MAX_REMEMBERED_REFUSALS && oldest !== undefined) this.logged.delete(oldest);
     this.log.warn('refused a peer', { peer: peer.id, code: refusal.code, reason: refusal.message });
   }
 

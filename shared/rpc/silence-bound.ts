@@ -1,9 +1,11 @@
+import { RecentMap } from '../runtime/recent-map.js';
+
 /**
  * The most that a peer is ever waited for, where the settings ask for less. A machine whose processes stand still for longer is of no use to
  * an answer.
  */
 export const SILENCE_CEILING_MS = 5000;
-/** Peers whose pace is remembered between connections; of more, the first ones are forgotten. */
+/** Peers whose pace is remembered between connections; of more, those that were met least recently are forgotten. */
 export const REMEMBERED_PEERS_LIMIT = 1024;
 
 /** Of the latest sample in the mean of round trips and in their mean deviation, and how many deviations are waited for: as TCP does it. */
@@ -80,7 +82,7 @@ export interface StreamKeepalive extends Pick<KeepaliveTimes, 'keepaliveInterval
 
 /** What a process has learnt of its peers: it outlasts a connection, so that a busy peer is not lost again and again. */
 export class SilenceBounds {
-  private readonly bounds = new Map<string, { floorMs: number; bound: SilenceBound }>();
+  private readonly bounds = new RecentMap<string, { floorMs: number; bound: SilenceBound }>(REMEMBERED_PEERS_LIMIT);
 
   keepaliveOf(address: string, { keepaliveIntervalMs, keepaliveTimeoutMs }: KeepaliveTimes): StreamKeepalive {
     return { keepaliveIntervalMs, bound: this.of(address, keepaliveTimeoutMs) };
@@ -90,8 +92,6 @@ export class SilenceBounds {
   of(address: string, floorMs: number): SilenceBound {
     const known = this.bounds.get(address);
     if (known?.floorMs === floorMs) return known.bound;
-    const [oldest] = this.bounds.keys();
-    if (this.bounds.size >= REMEMBERED_PEERS_LIMIT && oldest !== undefined) this.bounds.delete(oldest);
     const bound = new SilenceBound(floorMs);
     this.bounds.set(address, { floorMs, bound });
     return bound;

@@ -1,3 +1,5 @@
+import { RecentMap } from './recent-map.js';
+
 /** How many at once, and how many a second after that. */
 export interface Rate {
   readonly burst: number;
@@ -11,13 +13,15 @@ interface Bucket {
 
 /** Lets so many of each kind through. Kinds that have not come for longest are forgotten beyond a bound, and begin anew. */
 export class TokenBuckets {
-  private readonly buckets = new Map<string, Bucket>();
+  private readonly buckets: RecentMap<string, Bucket>;
 
   constructor(
     private readonly rate: Rate,
-    private readonly mostKinds: number,
+    mostKinds: number,
     private readonly nowMs: () => number,
-  ) {}
+  ) {
+    this.buckets = new RecentMap(mostKinds);
+  }
 
   get size(): number {
     return this.buckets.size;
@@ -30,10 +34,7 @@ export class TokenBuckets {
     const known = this.buckets.get(kind);
     const left = known === undefined ? burst : known.left + ((nowMs - known.filledMs) / 1000) * perSecond;
     const isLet = left >= 1;
-    this.buckets.delete(kind);
     this.buckets.set(kind, { left: Math.min(burst, left) - (isLet ? 1 : 0), filledMs: nowMs });
-    const [oldest] = this.buckets.keys();
-    if (this.buckets.size > this.mostKinds && oldest !== undefined) this.buckets.delete(oldest);
     return isLet;
   }
 }

@@ -1,5 +1,6 @@
 import { OdmoeError } from '../errors/odmoe-error.js';
 import type { ChatMessage } from '../rpc/messages.js';
+import { RecentMap } from '../runtime/recent-map.js';
 import {
   CHANGES,
   type ConversationChange,
@@ -33,22 +34,14 @@ export type RenderMessages = (messages: readonly ChatMessage[]) => string;
  * template takes whole stays as it is.
  */
 export class ConversationShaper {
-  private readonly found = new Map<string, readonly ConversationChange[]>();
+  private readonly found = new RecentMap<string, readonly ConversationChange[]>(SHAPES_LIMIT);
 
   /** `setting`: of what else the template's treatment depends. Throws what `render` throws, but for refusals. */
   shaped(messages: readonly ChatMessage[], setting: string, render: RenderMessages): readonly ChatMessage[] {
     const shapes = withoutRepeats(messages.map(shapeOf));
     const key = JSON.stringify([setting, shapes]);
-    const known = this.found.get(key);
-    const changes = known ?? neededChanges(probeOf(shapes), render);
-    if (known === undefined) this.remember(key, changes);
+    const changes = this.found.of(key, () => neededChanges(probeOf(shapes), render));
     return changed(messages, changes);
-  }
-
-  private remember(key: string, changes: readonly ConversationChange[]): void {
-    const [oldest] = this.found.keys();
-    if (this.found.size >= SHAPES_LIMIT && oldest !== undefined) this.found.delete(oldest);
-    this.found.set(key, changes);
   }
 }
 

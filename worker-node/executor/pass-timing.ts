@@ -1,4 +1,5 @@
 import type { PassLayer } from '../../shared/rpc/messages.js';
+import { RecentMap } from '../../shared/runtime/recent-map.js';
 import type { SeenPasses } from '../cache/cache-residency.js';
 
 /** Passes that take turns, as those of several answers do where main runs each on its own; more of them are not told apart. */
@@ -16,8 +17,8 @@ interface OpenPass {
  * later layers can hide behind. What a layer waited for a load is not counted. Pure: times come in.
  */
 export class PassTiming {
-  /** By sequence; the one that was asked for last comes last. */
-  private readonly open = new Map<number, OpenPass>();
+  /** By sequence. */
+  private readonly open = new RecentMap<number, OpenPass>(MOST_OPEN_PASSES);
   private latest: OpenPass | null = null;
   private passes = 0;
   private layerPasses = 0;
@@ -39,10 +40,7 @@ export class PassTiming {
     this.layerPasses += 1;
     this.uses += experts;
     this.latest = { position, layer, arrivedMs: nowMs, stalledMs: 0 };
-    this.open.delete(sequence);
     this.open.set(sequence, this.latest);
-    const [oldest] = this.open.keys();
-    if (this.open.size > MOST_OPEN_PASSES && oldest !== undefined) this.open.delete(oldest);
     return goesOn === null;
   }
 
