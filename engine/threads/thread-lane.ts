@@ -76,6 +76,8 @@ export class ThreadLane<Request, Result> {
   private readonly waiting: Job<Request, Result>[] = [];
   private current: { job: Job<Request, Result>; timer: Timer } | null = null;
   private thread: LaneThread<Request, Result> | null = null;
+  /** Threads that have been told to end, and run still. */
+  private readonly ending = new Set<Promise<unknown>>();
   private idleTimer: Timer | null = null;
   private nextId = 1;
   private closed = false;
@@ -117,14 +119,14 @@ export class ThreadLane<Request, Result> {
     });
   }
 
+  /** Resolves when no thread of the lane runs any more. Idempotent. */
   async close(): Promise<void> {
     this.closed = true;
-    const { thread } = this;
-    this.thread = null;
+    this.dropThread();
     this.idleTimer?.cancel();
     this.failCurrent(stopped());
     for (const job of this.waiting.splice(0)) job.reject(stopped());
-    await thread?.terminate();
+    await Promise.all(this.ending);
   }
 
   /** One that the thread works on may end there, where it does so soon; its answer is dropped. */
@@ -200,8 +202,13 @@ export class ThreadLane<Request, Result> {
   private dropThread(): void {
     const { thread } = this;
     this.thread = null;
-    // Its end is nobody's concern any more; the next request starts another.
-    thread?.terminate().catch(() => undefined);
+    if (thread === null) return;
+    // Its end is the concern of who closes the lane alone; the next request starts another.
+    const ended = thread
+      .terminate()
+      .catch(() => undefined)
+      .finally(() => this.ending.delete(ended));
+    this.ending.add(ended);
   }
 
   private failCurrent(error: OdmoeError): void {

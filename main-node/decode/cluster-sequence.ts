@@ -64,7 +64,7 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
   private knownTokens = 0;
   private nextRows = 1;
   private cachedTokens = 0;
-  private ended = false;
+  private ending: Promise<void> | null = null;
   private tainted = false;
   private isSound = true;
   /** What clients may have been told. */
@@ -227,9 +227,11 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
   }
 
   /** Frees everything here and on the other nodes. Idempotent; called when neither prefill nor decode runs. */
-  async end(): Promise<void> {
-    if (this.ended) return;
-    this.ended = true;
+  end(): Promise<void> {
+    return (this.ending ??= this.free());
+  }
+
+  private async free(): Promise<void> {
     // A pass that others are in too runs out.
     await this.engine.passLoop.leave(this);
     if (this.feed.fed && !this.signal.aborted) {

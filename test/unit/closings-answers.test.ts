@@ -1,0 +1,255 @@
+import assert from 'node:assert/strict';
+import { EventEmitter } from 'node:events';
+import { generateTokens, type GenerationOptions } from '../../engine/generation/generate-tokens.js';
+import { InlinePromptEncoder } from '../../engine/generation/prompt-encoder.js';
+import type { SequenceRunner } from '../../engine/generation/sequence-runner.js';
+import { ThreadLane, type LaneQuestion, type LaneThread } from '../../engine/threads/thread-lane.js';
+import { PassLoop } from '../../main-node/batching/pass-loop.js';
+import { Roster } from '../../main-node/cluster/roster.js';
+import { ShadowLink } from '../../main-node/cluster/shadow-link.js';
+import type { ClusterEngine } from '../../main-node/decode/cluster-engine.js';
+import { ClusterSequence } from '../../main-node/decode/cluster-sequence.js';
+import { DraftCostMeter } from '../../main-node/decode/draft-costs.js';
+import { KeptNews } from '../../main-node/decode/kept-news.js';
+import { PredictionPost } from '../../main-node/decode/prediction-post.js';
+import { MainMetrics } from '../../main-node/metrics/main-metrics.js';
+import type { MemberRows } from '../../main-node/pass/pass-member.js';
+import { PassPool } from '../../main-node/pass/pass-pool.js';
+import { ToldPasses } from '../../main-node/pass/told-passes.js';
+import { ContextRoom } from '../../main-node/room/context-room.js';
+import { InferenceService } from '../../main-node/rpc/inference-service.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { GenerateReply, NodeIdentity, NodeStatus, ShadowReply, ShadowRequest } from '../../shared/rpc/messages.js';
+import type { Timer } from '../../shared/runtime/runtime.js';
+import { WallRuntime } from '../../shared/runtime/wall-runtime.js';
+import { resolveSampling } from '../../shared/sampling/sampling-options.js';
+import { MemoryStream } from '../integration/harness/memory-stream.js';
+import { testSettings } from '../integration/harness/test-settings.js';
+import { waitUntil } from '../integration/harness/wait-until.js';
+import { RUNTIME } from '../wall.js';
+import { type Closing, HeldWork, itWaitsForWork } from './held-work.js';
+import { GROUPING } from './plain-shape.js';
+import { SHAPE, ScriptedModel } from './scripted-shadow-model.js';
+import { plainPrediction } from './wire-messages.js';
+import { silentLog } from './worker-test-slots.js';
+
+const PROMPT = [1, 2, 3];
+const SAMPLING = resolveSampling(null, () => 0);
+const never = new AbortController().signal;
+const nothing = (): void => undefined;
+
+/** Waits of it end by what happens, and never by their time. */
+const TIMELESS = Object.assign(new WallRuntime(), { after: (): Timer => ({ cancel: nothing, unref: nothing }) });
+
+/** A main, with a shadow or without, whose passes are held back. */
+class HeldMain {
+  readonly work = new HeldWork();
+  readonly model = new ScriptedModel();
+  readonly engine: ClusterEngine;
+  private readonly link: ShadowLink;
+
+  constructor({ hasShadow }: { hasShadow: boolean }) {
+    const { align, drafting, prediction } = testSettings('main', '/nowhere');
+    const roster = new Roster(SHAPE, GROUPING, 1, TIMELESS, silentLog);
+    const told = { onPrefixKept: () => true, onPrediction: nothing, onDraft: nothing };
+    const listener = { ...told, onSequenceDropped: nothing, onLost: nothing };
+    const stream = new MemoryStream<ShadowRequest, ShadowReply>();
+    this.link = new ShadowLink(IDENTITY, 'shadow:1', stream, SHAPE, listener, silentLog);
+    if (hasShadow) roster.addShadow(this.link);
+    const pool = new PassPool(this.model, SHAPE, 4, 1);
+    const room = new ContextRoom({
+      ...{ runtime: TIMELESS, model: this.model, limitBytes: 1, limitSetBy: 'context_memory', bytesOf: () => 1 },
+      ...{ maxPositions: SHAPE.maxPositions, isRecurrent: false, reusesPrefixes: false },
+    });
+    const passLoop = new PassLoop({
+      ...{ joint: false, maxRows: 1, chunkRows: 4, maxDelayMs: 'auto', room, runtime: TIMELESS },
+      ...{ passes: pool, chunkPasses: pool, runPass: (_slot, rows) => this.work.whenLetGo(() => ran(rows)) },
+    });
+    this.engine = {
+      ...{ shape: SHAPE, model: this.model, roster, room, passLoop, align, drafting, prediction, runtime: TIMELESS },
+      ...{ draftCosts: new DraftCostMeter(), keptNews: new KeptNews(roster), spread: 'group', log: silentLog },
+      predictionPost: new PredictionPost(roster, new ToldPasses()),
+    } as unknown as ClusterEngine;
+  }
+
+  sequence(signal = never): ClusterSequence {
+    const request = { id: 7, client: '', promptTokens: PROMPT.length, maxPositions: 20, sampling: SAMPLING };
+    return new ClusterSequence(this.engine, { ...request, onPrefill: nothing }, signal);
+  }
+
+  /** Shadow's. */
+  tellStatus(): void {
+    this.link.receive({ kind: 'status', status: { identity: IDENTITY, epoch: 1 } as NodeStatus });
+  }
+
+  /** Its end frees the memory of its rows. */
+  closing(sequence: ClusterSequence, letGo: () => void): Closing {
+    const holds = (): string[] => (this.model.disposed.length > 0 ? [] : ['rows']);
+    return { close: () => sequence.end(), letGo, holds };
+  }
+}
+
+const IDENTITY: NodeIdentity = {
+  ...{ id: 'shadow', role: 'ROLE_SHADOW', cluster: 'test', protocolVersion: 1, modelName: 'm', packDigest: 'd' },
+  ...{ bootId: 'b', address: '', device: 'cpu', release: '0.1.0' },
+};
+
+/** Rows of a pass are written, and say nothing. */
+function ran(rows: readonly MemberRows[]): Float32Array[][] {
+  return rows.map(({ member, position, tokenIds, logitsFrom }) => {
+    (member.sequence as { length: number }).length = position + tokenIds.length;
+    return tokenIds.slice(logitsFrom).map(() => new Float32Array(SHAPE.vocabSize));
+  });
+}
+
+async function inPass(): Promise<Closing> {
+  const [main, client] = [new HeldMain({ hasShadow: true }), new AbortController()];
+  const sequence = main.sequence(client.signal);
+  main.work.holdNext();
+  const prefill = sequence.prefill(PROMPT);
+  client.abort();
+  await assert.rejects(prefill, { code: 'CANCELLED' });
+  assert.equal(main.work.underWay, 1);
+  return main.closing(sequence, () => main.work.letGo());
+}
+
+async function predicted(): Promise<Closing> {
+  const main = new HeldMain({ hasShadow: true });
+  const sequence = main.sequence();
+  await sequence.prefill(PROMPT);
+  const position = PROMPT.length;
+  sequence.predictions.decide(position, 0, [0, 1]);
+  return main.closing(sequence, () => {
+    sequence.predictions.arrive(plainPrediction({ sequence: 7, position, layer: 0, experts: [0, 1] }));
+    // What it waits for then.
+    setImmediate(() => main.tellStatus());
+  });
+}
+
+async function counted(): Promise<Closing> {
+  const main = new HeldMain({ hasShadow: true });
+  const sequence = main.sequence();
+  await sequence.prefill(PROMPT);
+  return { close: () => sequence.end(), letGo: () => main.tellStatus() };
+}
+
+/** A runner whose end is held back; its loop has come to the step that `last` leads to. */
+function tokens(last: (steps: ReturnType<typeof generateTokens>) => Promise<unknown>, signal = never): Closing {
+  const work = new HeldWork();
+  const runner: SequenceRunner = {
+    prefill: async () => new Float32Array(SHAPE.vocabSize),
+    decode: () => Promise.reject(new OdmoeError('NO_WORKERS', 'nobody is left')),
+    end: () => work.whenLetGo(nothing),
+  };
+  const options: GenerationOptions = {
+    ...{ maxTokens: 2, sampling: SAMPLING, constraint: null, stop: [], ignoreEos: true, eosTokenIds: [] },
+    ...{ logprobs: 0, promptLogprobs: false, showSpecialTokens: false },
+  };
+  const steps = generateTokens(runner, PROMPT, options, null, signal, RUNTIME);
+  work.holdNext();
+  let closing: Promise<unknown> | null = null;
+  return { close: () => (closing ??= last(steps)), letGo: () => work.letGo() };
+}
+
+async function readOn(replies: AsyncIterable<unknown>): Promise<void> {
+  for await (const reply of replies) assert.ok(reply !== undefined);
+}
+
+/** A request of a service of main's. */
+function request({ engine }: HeldMain): { service: InferenceService; replies: AsyncGenerator<GenerateReply> } {
+  const service = new InferenceService({
+    ...{ engine, tokenizer: null, prompts: new InlinePromptEncoder(null, RUNTIME), formats: null },
+    ...{ eosTokenIds: [], firstSequence: 1, limits: testSettings('main', '/nowhere').main, nodeStatuses: () => [] },
+    ...{ observer: new MainMetrics().requests, runtime: RUNTIME, randomSeed: () => 1, onDeviceLost: nothing },
+  });
+  const fields = { text: '', messages: [], promptTokenIds: PROMPT, raw: false, maxTokens: 5, sampling: null };
+  return { service, replies: service.generate({ ...fields, stop: [], ignoreEos: false, logprobs: 0 }, never) };
+}
+
+/** A service that is closed while a pass works on its request. */
+async function served(close: (service: InferenceService) => Promise<unknown>): Promise<Closing> {
+  const main = new HeldMain({ hasShadow: false });
+  const { service, replies } = request(main);
+  await replies.next();
+  main.work.holdNext();
+  const answer = readOn(replies).catch(nothing);
+  await new Promise(setImmediate);
+  assert.equal(main.work.underWay, 1);
+  const holds = (): string[] => (service.openCount > 0 ? ['the request'] : []);
+  return { close: () => close(service), letGo: () => (main.work.letGo(), answer), holds };
+}
+
+/** A client reads no further behind the first token. */
+async function left(): Promise<Closing> {
+  const main = new HeldMain({ hasShadow: true });
+  const { service, replies } = request(main);
+  for (const kind of ['started', 'token']) {
+    const { value } = await replies.next();
+    assert.equal(value?.kind, kind);
+  }
+  const holds = (): string[] => (service.openCount > 0 ? ['the request'] : []);
+  return { close: () => replies.return(undefined), letGo: () => main.tellStatus(), holds };
+}
+
+/** A thread that ends when the test says so. */
+class LateThread extends EventEmitter implements LaneThread<string, string> {
+  readonly questions: LaneQuestion<string>[] = [];
+
+  constructor(private readonly work: HeldWork) {
+    super();
+  }
+
+  postMessage(question: LaneQuestion<string>): void {
+    this.questions.push(question);
+  }
+
+  async terminate(): Promise<void> {
+    await this.work.whenLetGo(() => this.emit('exit'));
+  }
+}
+
+/** A lane whose thread has been asked something, and has so long for it. */
+function laneClosing(limitMs: number): { closing: Closing; work: HeldWork } {
+  const work = new HeldWork();
+  const lane = new ThreadLane<string, string>({
+    ...{ startThread: () => new LateThread(work), queueLimit: 1, limitMs, runtime: RUNTIME, idleMs: null },
+    words: { waiting: '', done: '', thread: '', late: () => new OdmoeError('TIMEOUT', 'late') },
+  });
+  work.holdNext();
+  lane.run('question', 1, never).catch(nothing);
+  return { closing: { close: () => lane.close(), letGo: () => work.letGo() }, work };
+}
+
+/** A thread that was given up, because its answer came too late, takes its time to end. */
+async function lateThread(): Promise<Closing> {
+  const { closing, work } = laneClosing(1);
+  await waitUntil('the thread is given up', () => work.underWay > 0);
+  return closing;
+}
+
+describe('an answer that ends waits for', () => {
+  itWaitsForWork({
+    'the pass that works on it, before its rows go': inPass,
+    "shadow's last predictions, before its rows go": predicted,
+    'what other nodes count for it': counted,
+    'its sequence, where its last token is made': () =>
+      tokens(async (steps) => {
+        await steps.next();
+        await assert.rejects(steps.next(), { code: 'NO_WORKERS' });
+      }),
+    'its sequence, where nobody reads on': () =>
+      tokens(async (steps) => {
+        await steps.next();
+        await steps.return({ finishReason: 'stop', stopString: '', text: '', tokenIds: [] });
+      }),
+    'its sequence, where it is cancelled before it has begun': () =>
+      tokens((steps) => assert.rejects(steps.next(), { code: 'CANCELLED' }), AbortSignal.abort()),
+    'its sequence, where its client has gone': left,
+    'its pass, where the service stops': () => served((service) => service.stop()),
+    'its pass, where the service is drained': () => served((service) => service.drain(60_000, never)),
+  });
+});
+
+describe('a lane of work in threads that closes waits for', () => {
+  itWaitsForWork({ 'its thread': () => laneClosing(60_000).closing, 'a thread that it has given up': lateThread });
+});
