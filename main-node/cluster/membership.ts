@@ -86,6 +86,8 @@ export class Membership {
   private readonly newOfHost: TokenBuckets;
   private readonly newOfAll: TokenBuckets;
   private readonly streams = new Set<PeerStream<never, unknown>>();
+  /** Those that run, of addresses that have been forgotten too. */
+  private readonly dials = new Set<PeerDial>();
   /** Boot ids of peers that hello is being said to: one known by two addresses gets one stream. */
   private readonly greeting = new Set<string>();
   /** Boot ids of workers that hang, and until when they are not used. */
@@ -168,10 +170,9 @@ export class Membership {
   async stop(): Promise<void> {
     this.stopped = true;
     this.halt();
-    const dials = [...this.known.values()].map(({ dial }) => dial);
-    for (const dial of dials) dial.stop();
+    for (const dial of this.dials) dial.stop();
     for (const stream of [...this.streams]) stream.close();
-    await Promise.all(dials.map((dial) => dial.finished));
+    await Promise.all([...this.dials].map((dial) => dial.finished));
   }
 
   private uses(role: RoleSetting): boolean {
@@ -251,7 +252,7 @@ export class Membership {
   }
 
   private dial(address: string, origin: Origin): PeerDial {
-    return new PeerDial({
+    const dial = new PeerDial({
       address,
       reconnectDelayMs: this.options.network.reconnectDelayMs,
       forgetAfterMs: FORGET_AFTER_MS[origin],
@@ -265,6 +266,9 @@ export class Membership {
         if (entry !== undefined) this.forget(entry);
       },
     });
+    this.dials.add(dial);
+    void dial.finished.finally(() => this.dials.delete(dial));
+    return dial;
   }
 
   private async connect(address: string, connected: () => void): Promise<void> {

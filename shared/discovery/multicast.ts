@@ -35,6 +35,8 @@ export class Multicast {
   private readonly responders = new Map<string, Responder>();
   private readonly listening = new Set<Listening>();
   private announcement: Announcement | null = null;
+  /** Sockets of networks that are gone, while they close. */
+  private readonly leaving = new Set<Promise<void>>();
 
   /** `onFault` gets socket errors: without it they would be thrown from a timer. */
   constructor(private readonly onFault: (error: unknown) => void) {}
@@ -46,7 +48,8 @@ export class Multicast {
       this.responders.delete(address);
       for (const one of this.listening) one.closed(responder);
       // Nobody hears a goodbye from an address that is gone, and who hears it by another one would take it for ours.
-      responder.destroy();
+      const left = destroyed(responder).finally(() => this.leaving.delete(left));
+      this.leaving.add(left);
     }
     for (const address of addresses) if (!this.responders.has(address)) this.open(address);
   }
@@ -77,11 +80,11 @@ export class Multicast {
     };
   }
 
-  /** Says goodbye and closes the sockets. */
+  /** Says goodbye and closes the sockets. Resolves when they are closed. */
   async close(runtime: Runtime): Promise<void> {
     const responders = [...this.responders.values()];
     this.responders.clear();
-    await Promise.all(responders.map((responder) => closeResponder(responder, runtime)));
+    await Promise.all([...responders.map((responder) => closeResponder(responder, runtime)), ...this.leaving]);
   }
 
   private open(address: string): void {
@@ -105,7 +108,12 @@ async function closeResponder(responder: Responder, runtime: Runtime): Promise<v
       resolve();
     });
   });
-  responder.destroy();
+  await destroyed(responder);
+}
+
+/** Resolves when its socket is closed. */
+function destroyed(responder: Responder): Promise<void> {
+  return new Promise((resolve) => responder.destroy(() => resolve()));
 }
 
 /**
