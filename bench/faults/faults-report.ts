@@ -41,10 +41,14 @@ function drawnLines(drawn: DrawnCounts): string[] {
   return [...counts, ...(never.length === 0 ? [] : [`never drawn: ${never.join('; ')}`])];
 }
 
-function happenedLine({ passes, sharedPasses, preemptions, cachedTokens, droppedPrefixes }: Happened): string {
+function happenedLine(happened: Happened): string {
+  const { passes, sharedPasses, brokenSharedPasses, preemptions, cachedTokens, droppedPrefixes } = happened;
+  const { cancelledAnswers, fetchedBytes, falsePieces } = happened;
   return (
-    `${passes} passes, ${sharedPasses} of several sequences; ${preemptions} times memory was given back, ` +
-    `${cachedTokens} tokens of prompts were there, ${droppedPrefixes} prefixes were dropped`
+    `${passes} passes, ${sharedPasses} of several sequences, in which ${brokenSharedPasses} operations failed; ` +
+    `${cancelledAnswers} answers were cancelled; ${preemptions} times memory was given back, ` +
+    `${cachedTokens} tokens of prompts were there, ${droppedPrefixes} prefixes were dropped; ` +
+    `${fetchedBytes} bytes of packs were fetched, ${falsePieces} times peers gave false ones`
   );
 }
 

@@ -8,6 +8,7 @@ import { type OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.j
 import type { Logger } from '../../shared/log/logger.js';
 import type { Pack } from '../../packs/format/open-pack.js';
 import type { PeerMessage } from '../../shared/rpc/stream-pace.js';
+import type { RpcServerOptions, Transport } from '../../shared/rpc/transport.js';
 import { SeededRandom } from '../../shared/runtime/seeded-random.js';
 import { VirtualRuntime, WALL_ZERO_MS } from '../../shared/runtime/virtual-runtime.js';
 import type { VirtualClock } from '../../shared/runtime/virtual-clock.js';
@@ -17,11 +18,15 @@ import { InterfaceWatch } from '../../shared/discovery/host-interfaces.js';
 import { memoryDiscovery, memoryTransport } from '../network/memory-transport.js';
 import type { MemoryNetwork } from '../network/memory-network.js';
 
+export type PackDoor = NonNullable<RpcServerOptions['pack']>;
+
 /** What a simulated process runs on, beside clock and network. */
 export interface NodeWorld {
   /** The devices of one start of the process. */
   devices(runtime: VirtualRuntime): Devices;
   openPack(directory: string | null, runtime: VirtualRuntime): Promise<Pack>;
+  /** The door by which peers read the node's pack; left out: as it is. */
+  packDoor?: (door: PackDoor) => PackDoor;
   dataDirectory: string;
   log: Logger;
   /** Draws of the process follow from it, from the process's id and from how often it has been started. */
@@ -158,6 +163,15 @@ export class SimulatedNode {
     this.network.tap?.(way, from, at, message);
   }
 
+  private transport(runtime: VirtualRuntime): Transport {
+    const transport = memoryTransport(this.network, this.id, runtime);
+    const { packDoor } = this.world;
+    if (packDoor === undefined) return transport;
+    const withDoor = (options: RpcServerOptions): RpcServerOptions =>
+      options.pack === undefined ? options : { ...options, pack: packDoor(options.pack) };
+    return { ...transport, serve: (options) => transport.serve(withDoor(options)) };
+  }
+
   private environment(runtime: VirtualRuntime): NodeEnvironment {
     const { world, network, id } = this;
     const interfaces = new InterfaceWatch(runtime, () => [
@@ -165,7 +179,7 @@ export class SimulatedNode {
     ]);
     return {
       runtime,
-      transport: memoryTransport(network, id, runtime),
+      transport: this.transport(runtime),
       ...{ interfaces, discovery: memoryDiscovery(network, id, runtime, interfaces) },
       devices: world.devices(runtime),
       openPack: (directory) => world.openPack(directory, runtime),

@@ -49,6 +49,8 @@ export function checkStopped(
     if (runtime.openFiles > 0) left.push(`${id} has ${runtime.openFiles} files`);
     const sides = cluster.network.openSides(id);
     if (sides > 0) left.push(`${id} has ${sides} connections`);
+    const sources = cluster.network.packSources.openOf(runtime);
+    if (sources > 0) left.push(`${id} has ${sources} sources of packs`);
     const handles = world.devices.get(id)?.handles;
     const open = HANDLE_KINDS.filter((kind) => (handles?.[kind] ?? 0) > 0);
     if (open.length > 0) left.push(`${id} has native ${open.map((kind) => `${kind}: ${handles?.[kind]}`).join(', ')}`);

@@ -7,6 +7,7 @@ import {
   MAIN,
   SCENARIO_MODELS,
   SHARED_BEGINNINGS,
+  THEMES,
   type Scenario,
   type ScenarioRequest,
 } from './scenario.js';
@@ -18,6 +19,7 @@ const YES_NO = ['no', 'yes'] as const;
 
 /** Everything that scenarios should draw, in scenarios of at least a few hundred seeds. */
 const DRAWABLE: Record<string, readonly (string | number)[]> = {
+  themes: THEMES,
   models: SCENARIO_MODELS,
   workers: Array.from({ length: MAX_WORKERS }, (_, index) => index + 1),
   shadows: [0, 1, 2],
@@ -98,9 +100,10 @@ export function neverDrawn(counts: DrawnCounts): string[] {
 type Drawn = readonly [name: string, value: string | number];
 
 function drawnOf(scenario: Scenario): Drawn[] {
-  const { model, nodes, requests, faults } = scenario;
+  const { theme, model, nodes, requests, faults } = scenario;
   const roles = nodes.map(({ settings }) => settings.role);
   return [
+    ['themes', theme],
     ['models', model],
     ['workers', roles.filter((role) => role === 'worker').length],
     ['shadows', roles.filter((role) => role === 'shadow').length],

@@ -4,9 +4,9 @@ import type { Fault, Scenario, ScenarioNode, ScenarioRequest } from './scenario.
 
 /** A scenario in lines that a person can read. */
 export function describeScenario(scenario: Scenario): string[] {
-  const { seed, model, nodes, link, pace, requests, faults, calmMs } = scenario;
+  const { seed, theme, model, nodes, link, pace, requests, faults, calmMs } = scenario;
   return [
-    `seed ${seed}: model ${model}, ${nodes.length} nodes, calm from ${calmMs} ms`,
+    `seed ${seed}${theme === 'none' ? '' : ` (${theme})`}: model ${model}, ${nodes.length} nodes, calm from ${calmMs} ms`,
     `links: ${fields(link)}; operations: ${fields(pace)}`,
     ...nodes.slice(0, 1).map(describeShared),
     ...nodes.map(describeNode),

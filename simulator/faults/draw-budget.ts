@@ -33,7 +33,8 @@ export const BLOCK_POSITIONS = 256;
 /** Of models whose sequences have several blocks, and of the others. */
 const LONG_CONTEXT_POSITIONS = 640;
 const CONTEXT_POSITIONS = 160;
-const LONG_CONTEXTS: ReadonlySet<ScenarioModel> = new Set<ScenarioModel>(['four-experts', 'delta-nets']);
+export const MODELS_OF_LONG_CONTEXTS = ['four-experts', 'delta-nets'] as const satisfies readonly ScenarioModel[];
+const LONG_CONTEXTS: ReadonlySet<ScenarioModel> = new Set<ScenarioModel>(MODELS_OF_LONG_CONTEXTS);
 
 type BudgetedSettings = Pick<NodeSettings, 'main' | 'worker'>;
 
@@ -118,7 +119,12 @@ export function contextPositions(model: ScenarioModel): number {
 /** Memory for rows: so much that every request that the model can answer can be the only one, or some blocks more. */
 export function drawContextMemory(random: SeededRandom, model: ScenarioModel): number | 'auto' {
   const blocks = random.pick(['auto', 0, 0, 1, 2] as const);
-  return blocks === 'auto' ? 'auto' : sequenceBytes(model) + blocks * blockBytes(model);
+  return blocks === 'auto' ? 'auto' : contextMemoryOf(model, blocks);
+}
+
+/** Memory for the rows of the longest sequence, and for so many blocks beside it. */
+export function contextMemoryOf(model: ScenarioModel, moreBlocks: number): number {
+  return sequenceBytes(model) + moreBlocks * blockBytes(model);
 }
 
 /** Of a sequence as long as can be. */

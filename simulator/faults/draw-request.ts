@@ -5,6 +5,8 @@ import type { SeededRandom } from '../../shared/runtime/seeded-random.js';
 import type { LogitBias } from '../../shared/sampling/sampling-options.js';
 
 export const VOCABULARY = 1024;
+/** First ids are special tokens. */
+const FIRST_TOKEN = 3;
 const WORDS = ['the', ' fox', ' and', ' a', ' story', ' about', ' two', '.', ' 17', ' is', '\n', 'é'];
 /** Plain JSON, schemas of each kind of value, one text of several, and a call after free text. */
 const FORMATS: readonly OutputFormat[] = [
@@ -74,7 +76,7 @@ function drawValidRequest(random: SeededRandom): GenerateRequest {
   return {
     text: asText && !asMessages ? Array.from({ length }, () => random.pick(WORDS)).join('') : '',
     messages: asMessages ? drawMessages(random) : [],
-    promptTokenIds: asText ? [] : Array.from({ length }, () => 3 + random.int(VOCABULARY - 3)),
+    promptTokenIds: asText ? [] : drawTokens(random, length),
     raw: !asMessages && random.chance(0.5),
     maxTokens: random.chance(0.08) ? 20 + random.int(30) : 1 + random.int(14),
     sampling: {
@@ -119,6 +121,11 @@ function withFormat(random: SeededRandom, request: GenerateRequest): GenerateReq
 function drawLogitBias(random: SeededRandom): LogitBias[] {
   const tokenIds = new Set(Array.from({ length: 1 + random.int(5) }, () => random.int(VOCABULARY)));
   return [...tokenIds].map((tokenId) => ({ tokenId, bias: random.pick([-100, -100, -3.5, 4, 9]) }));
+}
+
+/** Plain tokens, none of them special. */
+export function drawTokens(random: SeededRandom, length: number): number[] {
+  return Array.from({ length }, () => FIRST_TOKEN + random.int(VOCABULARY - FIRST_TOKEN));
 }
 
 /** A talk of one or more turns. */

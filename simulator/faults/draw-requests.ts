@@ -1,7 +1,7 @@
 import type { GenerateRequest } from '../../shared/rpc/messages.js';
 import type { SeededRandom } from '../../shared/runtime/seeded-random.js';
 import { BLOCK_POSITIONS, contextPositions } from './draw-budget.js';
-import { drawRequest, VOCABULARY } from './draw-request.js';
+import { drawRequest, drawTokens } from './draw-request.js';
 import {
   BUSY_MS,
   SHARED_BEGINNINGS,
@@ -19,8 +19,6 @@ const MORE_LENGTHS = [1, 5, 20];
 const BEFORE_BLOCK_END = 8;
 /** A pass of fewer rows takes too many passes for a prompt of a whole block. */
 const ROWS_FOR_LONG_PROMPTS = 3;
-/** First ids are special tokens. */
-const FIRST_TOKEN = 3;
 
 /** One by one, or at once; some of them begin alike. */
 export function drawRequests(
@@ -89,8 +87,4 @@ function isTurn(begins: SharedBeginning | null): boolean {
 
 function withPrompt(request: GenerateRequest, promptTokenIds: number[]): GenerateRequest {
   return { ...request, text: '', messages: [], promptTokenIds };
-}
-
-function drawTokens(random: SeededRandom, length: number): number[] {
-  return Array.from({ length }, () => FIRST_TOKEN + random.int(VOCABULARY - FIRST_TOKEN));
 }

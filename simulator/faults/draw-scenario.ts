@@ -1,5 +1,7 @@
 import { SeededRandom } from '../../shared/runtime/seeded-random.js';
+import { MODELS_OF_LONG_CONTEXTS } from './draw-budget.js';
 import { drawRequests } from './draw-requests.js';
+import { drawTheme, nodesWanted, withTheme } from './draw-theme.js';
 import { drawLink, drawNodes, drawPace } from './draw-world.js';
 import {
   BUSY_MS,
@@ -20,21 +22,28 @@ const LONG_STOPS_MS = [8000, 35_000, 70_000, 200_000] as const;
 /** What a seed decides. Pure. */
 export function drawScenario(seed: number): Scenario {
   const random = new SeededRandom(seed);
-  const model = random.pick(SCENARIO_MODELS);
-  const nodes = drawNodes(random.fork('nodes'), model);
+  const theme = drawTheme(random.fork('theme'));
+  const model = random.pick(theme === 'shortMemory' ? MODELS_OF_LONG_CONTEXTS : SCENARIO_MODELS);
+  const nodes = drawNodes(random.fork('nodes'), model, nodesWanted(theme));
   const requests = drawRequests(random.fork('requests'), nodes, model);
   const faults = drawFaults(random.fork('faults'), nodes);
-  const calmMs = Math.max(BUSY_MS, ...faults.map(({ atMs, forMs }) => atMs + forMs));
-  return {
+  const drawn = {
     seed,
+    theme,
     model,
     nodes,
     link: drawLink(random.fork('link')),
     pace: drawPace(random.fork('pace')),
     requests,
     faults,
-    calmMs,
+    calmMs: 0,
   };
+  const scenario = withTheme(random.fork('of the theme'), drawn);
+  return { ...scenario, calmMs: calmFrom(scenario.faults) };
+}
+
+function calmFrom(faults: readonly Fault[]): number {
+  return Math.max(BUSY_MS, ...faults.map(({ atMs, forMs }) => atMs + forMs));
 }
 
 function drawFaults(random: SeededRandom, nodes: readonly ScenarioNode[]): Fault[] {
@@ -82,7 +91,17 @@ function jumpAndRestart(random: SeededRandom, jump: Fault): Fault[] {
   return [jump, restart].map((fault) => ({ ...fault, node: MAIN }));
 }
 
-const OF_WORKERS: ReadonlySet<FaultKind> = new Set(['failingReads', 'slowReads', 'flippedBits', 'falseValues']);
+const OF_WORKERS: ReadonlySet<FaultKind> = new Set([
+  'failingReads',
+  'slowReads',
+  'flippedBits',
+  'wrongPieces',
+  'falseHoldings',
+  'falseValues',
+]);
+
+/** Who has given wrong bytes is not asked again for longer than a scenario lasts. */
+const GIVES_WRONG_BYTES: ReadonlySet<FaultKind> = new Set(['flippedBits', 'wrongPieces', 'falseHoldings']);
 
 /** Some faults are of one role only. */
 function nodeFor(
@@ -93,7 +112,7 @@ function nodeFor(
 ): string {
   const workers = others.filter((id) => id.startsWith('w'));
   // Main's own pack stays as it is: others fetch from it.
-  const readers = kind !== 'flippedBits' && hasOwnWorker ? [...workers, MAIN] : workers;
+  const readers = !GIVES_WRONG_BYTES.has(kind) && hasOwnWorker ? [...workers, MAIN] : workers;
   if (OF_WORKERS.has(kind)) return random.pick(readers);
   // A main that ends in order has answers to end.
   if (kind === 'leave' && random.chance(0.3)) return MAIN;

@@ -36,12 +36,19 @@ export function drawPace(random: SeededRandom): DrawnPace {
 /** What all daemons of a cluster share. */
 type Shared = Pick<NodeSettings, 'align' | 'batching' | 'drafting' | 'placement' | 'prediction' | 'network'>;
 
+/** What a cluster has at least, and how likely a worker fetches its experts. */
+export interface WantedNodes {
+  leastWorkers: number;
+  leastShadows: number;
+  fetches: number;
+}
+
 /** main, 1 to 8 workers, and mostly a shadow; some are started later than others. */
-export function drawNodes(random: SeededRandom, model: ScenarioModel): ScenarioNode[] {
+export function drawNodes(random: SeededRandom, model: ScenarioModel, wanted: WantedNodes): ScenarioNode[] {
   const shared = drawShared(random.fork('shared'));
   const discovery = random.pick(['mdns', 'main', 'configured'] as const);
-  const workers = random.chance(0.5) ? 1 + random.int(3) : 1 + random.int(MAX_WORKERS);
-  const shadows = random.pick([0, 1, 1, 1, 2]);
+  const workers = Math.max(wanted.leastWorkers, random.chance(0.5) ? 1 + random.int(3) : 1 + random.int(MAX_WORKERS));
+  const shadows = Math.max(wanted.leastShadows, random.pick([0, 1, 1, 1, 2]));
   const ids: { role: RoleSetting; id: string }[] = [
     ...Array.from({ length: workers }, (_, index) => ({ role: 'worker' as const, id: `w${index}` })),
     ...Array.from({ length: shadows }, (_, index) => ({ role: 'shadow' as const, id: `s${index}` })),
@@ -53,7 +60,7 @@ export function drawNodes(random: SeededRandom, model: ScenarioModel): ScenarioN
     const memoryBudgetBytes = drawBudget(own.fork('budget'), role, model, settings, {
       mayNotFit: role === 'worker' && id !== 'w0',
     });
-    const fetches = role === 'worker' && own.chance(0.15);
+    const fetches = role === 'worker' && own.chance(wanted.fetches);
     const replans = role === 'main' && settings.worker.pools === null && own.fork('own worker').chance(0.5);
     return {
       settings: {

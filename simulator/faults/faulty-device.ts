@@ -22,8 +22,9 @@ export class DeviceFaults {
   refusals = 0;
   /** Reads of the pack fail. */
   readsFail = false;
-  /** A load takes so many times as long. */
+  /** A load takes so many times as long, and so does everything that the processor of the device does. */
   readSlowness = 1;
+  slowness = 1;
   /** It gives other values than it should; null: it does not. */
   falsify: Falsify | null = null;
   /** What should never be, seen on the device. */
@@ -38,6 +39,8 @@ export class DeviceFaults {
   passTap: PassTap | null = null;
   /** Passes that had rows of several sequences. */
   sharedPasses = 0;
+  /** Of these, operations that failed. */
+  brokenSharedPasses = 0;
   private passesBegun = 0;
   /** Devices and what was made on them, in the order of making. */
   private readonly opened = new Set<Disposable>();
@@ -147,23 +150,33 @@ export class DeviceFaults {
   }
 
   private wrapPass(pass: Pass, device: Device, handles: HandleCounts): Pass {
-    let begun = { pass: -1, rows: 0 };
+    let begun = { pass: -1, rows: 0, isShared: false };
+    const noted = async <Result>(operation: () => Promise<Result>): Promise<Result> => {
+      try {
+        return await operation();
+      } catch (thrown) {
+        if (begun.isShared) this.brokenSharedPasses += 1;
+        throw thrown;
+      }
+    };
     return counted(pass, handles, 'passes', {
       begin: async (...args) => {
-        this.requireMemory();
         const [sequences, owners, positions, tokenIds] = args;
-        begun = { pass: this.passesBegun++, rows: positions.length };
-        if (new Set(owners).size > 1) this.sharedPasses += 1;
+        const isShared = new Set(owners).size > 1;
+        if (isShared) this.sharedPasses += 1;
+        begun = { pass: -1, rows: positions.length, isShared };
+        await noted(async () => this.requireMemory());
+        begun.pass = this.passesBegun++;
         const rows = [...positions].map((position, row) => ({
           ...{ sequence: this.numberOf(sequences[owners[row] ?? 0]), position, tokenId: tokenIds[row] ?? -1 },
         }));
         this.passTap?.begun(begun.pass, rows);
-        await pass.begin(...args);
+        await noted(() => pass.begin(...args));
         this.checkBudget(device);
       },
       attend: async (...args) => {
         this.requireSound();
-        const choice = await pass.attend(...args);
+        const choice = await noted(() => pass.attend(...args));
         this.passTap?.chosen(begun.pass, args[0], byRow(choice, begun.rows));
         return choice;
       },
@@ -180,8 +193,10 @@ export class DeviceFaults {
         return pass.forward(...args);
       },
       logits: async (...args) => {
-        this.requireMemory();
-        return pass.logits(...args);
+        return noted(async () => {
+          this.requireMemory();
+          return pass.logits(...args);
+        });
       },
     });
   }

@@ -1,10 +1,23 @@
 import type { SimulatedNode } from '../cluster/simulated-node.js';
+import { countersOf } from './main-counters.js';
 
-/** What a main has done. */
-export interface Happened {
-  passes: number;
-  /** Of these, passes of several sequences. */
+/** What was seen of a cluster from outside. */
+export interface Seen {
+  /** Passes of main that had rows of several sequences. */
   sharedPasses: number;
+  /** Operations of these that failed. */
+  brokenSharedPasses: number;
+  /** Answers that were cancelled behind their first token. */
+  cancelledAnswers: number;
+  /** False pieces of packs, and false words about what a node holds of one. */
+  falsePieces: number;
+  /** From peers, in packs that are fetched. */
+  fetchedBytes: number;
+}
+
+/** What the nodes of a cluster have done. */
+export interface Happened extends Seen {
+  passes: number;
   preemptions: number;
   /** Tokens of prompts that were not run. */
   cachedTokens: number;
@@ -12,7 +25,15 @@ export interface Happened {
 }
 
 export const NOTHING_HAPPENED: Readonly<Happened> = {
-  ...{ passes: 0, sharedPasses: 0, preemptions: 0, cachedTokens: 0, droppedPrefixes: 0 },
+  passes: 0,
+  sharedPasses: 0,
+  brokenSharedPasses: 0,
+  cancelledAnswers: 0,
+  falsePieces: 0,
+  fetchedBytes: 0,
+  preemptions: 0,
+  cachedTokens: 0,
+  droppedPrefixes: 0,
 };
 
 const METRICS = {
@@ -23,13 +44,12 @@ const METRICS = {
 } as const;
 const HAPPENED = Object.keys(NOTHING_HAPPENED) as (keyof Happened)[];
 
-/** By its metrics, since it was started; nothing where it does not run. `sharedPasses`: that its devices have seen. */
-export async function happenedAt(main: SimulatedNode | undefined, sharedPasses: number): Promise<Happened> {
-  const text = main?.isReady === true ? await main.metrics() : '';
-  const lines = new Map(text.split('\n').map((line) => [line.split(' ')[0] ?? '', line.split(' ')[1] ?? '']));
-  const told = (metric: string): number => Number(lines.get(metric) ?? 0);
+/** By main's metrics since it was started, nothing where it does not run; and by what was seen. */
+export async function happenedAt(main: SimulatedNode | undefined, seen: Seen): Promise<Happened> {
+  const counters = await countersOf(main);
+  const told = (metric: string): number => counters.get(metric) ?? 0;
   return {
-    sharedPasses,
+    ...seen,
     passes: told(METRICS.passes),
     preemptions: told(METRICS.preemptions),
     cachedTokens: told(METRICS.cachedTokens),

@@ -10,7 +10,7 @@ import type { ScenarioWorld } from './scenario-world.js';
 
 /** Id of the main that should not be there. */
 export const SECOND_MAIN = 'main2';
-/** A link that is slow takes so many times as long. */
+/** A link or a device that is slow takes so many times as long. */
 const SLOWNESS = 40;
 /** How far a wall clock jumps, either way. */
 const JUMP_MS = 3_600_000;
@@ -83,8 +83,14 @@ export class FaultInjector {
       case 'slowReads':
       case 'flippedBits':
         return this.beginReadFault(fault);
+      case 'shortPieces':
+      case 'wrongPieces':
+      case 'falseHoldings':
+        return this.givePiecesFalsely(fault);
       case 'falseValues':
         return this.giveFalseValues(fault);
+      case 'slowDevice':
+        return this.slowDown(fault.node);
       case 'deviceLost':
         return this.loseDevice(fault.node);
       case 'memoryRefused':
@@ -116,13 +122,34 @@ export class FaultInjector {
   }
 
   private beginReadFault({ kind, node, seed }: Fault): () => void {
-    const faults = this.faultsOf(node);
     if (kind === 'flippedBits') return this.flipBits(node, new SeededRandom(seed));
+    const faults = this.faultsOf(node);
     if (kind === 'failingReads') faults.readsFail = true;
     else faults.readSlowness = SLOWNESS;
     return () => {
       faults.readsFail = false;
       faults.readSlowness = 1;
+    };
+  }
+
+  private givePiecesFalsely({ kind, node }: Fault): () => void {
+    const faults = this.world.pieces.get(node);
+    if (faults === undefined) throw new RangeError(`no pieces of ${node}`);
+    if (kind === 'shortPieces') faults.areShort = true;
+    else if (kind === 'wrongPieces') faults.areWrong = true;
+    else faults.claimsAll = true;
+    return () => {
+      faults.areShort = false;
+      faults.areWrong = false;
+      faults.claimsAll = false;
+    };
+  }
+
+  private slowDown(node: string): () => void {
+    const faults = this.faultsOf(node);
+    faults.slowness = SLOWNESS;
+    return () => {
+      faults.slowness = 1;
     };
   }
 
@@ -151,17 +178,19 @@ export class FaultInjector {
     };
   }
 
-  /** Bits of the node's own copy of the pack, which nobody is reading. They are as they were when the fault is over. */
+  /**
+   * Bits of the node's own copy of the pack, which nobody is reading. They are as they were when the fault is over; those of a fetched pack stay,
+   * as the node may have fetched them again.
+   */
   private flipBits(node: string, random: SeededRandom): () => void {
-    const directory = this.world.packDirectory(node);
-    const files = readdirSync(directory).filter((name) => name.startsWith('experts-'));
-    const places = files.flatMap((name) => Array.from({ length: 4 }, () => ({ name, at: random.fraction() })));
-    const flip = (): void => {
-      for (const { name, at } of places) flipByte(join(directory, name), at);
+    const fetches = this.world.fetches(node);
+    const flip = (seeded: SeededRandom): void => {
+      const files = expertFiles(fetches ? this.world.dataDirectory(node) : this.world.packDirectory(node));
+      for (const path of files) for (let place = 0; place < 4; place++) flipByte(path, seeded.fraction());
     };
-    const whenUnread = (): void => this.cluster.clock.scheduleAtRest(flip);
+    const whenUnread = (): void => this.cluster.clock.scheduleAtRest(() => flip(random.fork('places')));
     whenUnread();
-    return whenUnread;
+    return fetches ? () => undefined : whenUnread;
   }
 
   private startSecondMain(): () => void {
@@ -214,6 +243,15 @@ export class FaultInjector {
   }
 }
 
+/** Files of experts in the directory and below it, in a fixed order. */
+function expertFiles(directory: string): string[] {
+  if (!existsSync(directory)) return [];
+  return readdirSync(directory, { recursive: true, encoding: 'utf8' })
+    .filter((name) => basename(name).startsWith('experts-'))
+    .sort()
+    .map((name) => join(directory, name));
+}
+
 function removeLocks(directory: string): void {
   if (!existsSync(directory)) return;
   for (const name of readdirSync(directory, { recursive: true, encoding: 'utf8' })) {
@@ -225,7 +263,9 @@ function removeLocks(directory: string): void {
 function flipByte(path: string, at: number): void {
   const file = openSync(path, 'r+');
   try {
-    const place = Math.floor(at * fstatSync(file).size);
+    const { size } = fstatSync(file);
+    if (size === 0) return;
+    const place = Math.floor(at * size);
     const byte = Buffer.alloc(1);
     readSync(file, byte, 0, 1, place);
     byte[0] = (byte[0] ?? 0) ^ 0x10;

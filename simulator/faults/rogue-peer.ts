@@ -7,6 +7,7 @@ import {
   INFERENCE_GENERATE,
   PACK_READ,
 } from '../../shared/rpc/codecs.js';
+import { EPOCH_LIMIT, PEER_EPOCH_LIMIT } from '../../shared/rpc/epochs.js';
 import { PROTOCOL_VERSION } from '../../shared/rpc/limits.js';
 import type { NodeIdentity } from '../../shared/rpc/messages.js';
 import { SeededRandom } from '../../shared/runtime/seeded-random.js';
@@ -17,6 +18,9 @@ import type { Fault } from './scenario.js';
 const ROGUE = 'rogue';
 const SILENCE_MS = 1000;
 const MESSAGES = 12;
+/** Epochs and ids of sequences: the last ones that are taken, and such as are not. */
+const NEAR_LIMITS = [PEER_EPOCH_LIMIT, PEER_EPOCH_LIMIT + 1, EPOCH_LIMIT, EPOCH_LIMIT + 1, 2 ** 53 - 1] as const;
+const LARGEST_POSITION = 2 ** 32 - 1;
 const PATHS = [NODE_IDENTIFY, SHADOW_SERVE, WORKER_SERVE, CLUSTER_JOIN, INFERENCE_GENERATE, PACK_READ].map(
   ({ path }) => path,
 );
@@ -75,9 +79,10 @@ export class RoguePeer {
 
   private workerRequest(): Parameters<typeof WORKER_SERVE.request.encode>[0] {
     const { random } = this;
-    const pass = { sequence: random.int(2 ** 40), position: random.int(5000) };
+    const sequence = random.chance(0.5) ? random.int(2 ** 40) : random.pick(NEAR_LIMITS);
+    const pass = { sequence, position: random.chance(0.5) ? random.int(5000) : LARGEST_POSITION };
     const rows = random.chance(0.5) ? [] : [{ ...pass, rows: 1 + random.int(4) }];
-    const place = { epoch: random.pick([0, 1, 2 ** 52]), pass, rows, layer: random.int(6) };
+    const place = { epoch: random.pick([0, 1, ...NEAR_LIMITS]), pass, rows, layer: random.int(6) };
     const experts = Array.from({ length: random.int(4) }, () => random.int(12));
     if (random.chance(0.3)) return { kind: 'release', release: { ...place, experts } };
     return { kind: 'prediction', prediction: { ...place, experts, workers: [], restart: random.chance(0.1) } };

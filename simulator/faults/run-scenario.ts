@@ -7,6 +7,7 @@ import { isRecurrent, type ModelShape } from '../../shared/model/model-shape.js'
 import type { GenerateRequest, Placement } from '../../shared/rpc/messages.js';
 import { REPLIES_HELD_LIMIT, STREAM_BACKLOG_LIMIT_BYTES } from '../../shared/rpc/limits.js';
 import { SeededRandom } from '../../shared/runtime/seeded-random.js';
+import type { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
 import { SimulatedCluster, type SimulatedAnswer } from '../cluster/simulated-cluster.js';
 import type { SimulatedNode } from '../cluster/simulated-node.js';
 import { DrawnLinks } from '../network/link-model.js';
@@ -18,16 +19,22 @@ import { type Violation } from './accounts/violation.js';
 import { checkBlame } from './check-blame.js';
 import { checkQuiet, checkStopped, idleTimers } from './check-nothing-left.js';
 import { checkAccounts } from './accounts/check-accounts.js';
+import { checkUsedNodes, HeardNodes } from './check-used-nodes.js';
 import { checkLoads, checkWorkers, type Statuses } from './check-workers.js';
 import { AlignmentWatch } from './accounts/alignment-watch.js';
+import { checkLinkBytes } from './accounts/check-link-bytes.js';
 import { EpochWatch } from './accounts/epoch-watch.js';
+import { FetchWatch } from './accounts/fetch-watch.js';
+import { KeptWatch } from './accounts/kept-watch.js';
+import { ToldWatch } from './accounts/told-watch.js';
 import { Recorder } from './accounts/recorder.js';
 import { holdsNode } from './draw-budget.js';
 import { drawRequest } from './draw-request.js';
+import { countersOf, type MainCounters } from './main-counters.js';
 import { FaultInjector, SECOND_MAIN } from './inject-faults.js';
 import type { ReferenceAnswers } from './reference-answers.js';
 import { ScenarioWorld } from './scenario-world.js';
-import { addHappened, happenedAt, NOTHING_HAPPENED, type Happened } from './happened.js';
+import { addHappened, happenedAt, NOTHING_HAPPENED, type Happened, type Seen } from './happened.js';
 import { MAIN, type Scenario, type ScenarioRequest } from './scenario.js';
 
 /** After the last fault: how long until every request that was asked must be over. */
@@ -94,9 +101,15 @@ class ScenarioRun {
   private hasGrown = false;
   private readonly alignment: AlignmentWatch;
   private readonly epochs: EpochWatch;
+  private readonly told = new ToldWatch(MAIN);
+  private readonly kept = new KeptWatch(MAIN);
+  private readonly heard: HeardNodes;
+  private readonly fetches: FetchWatch;
   /** How many of the answers have been held against what was recorded. */
   private accounted = 0;
   private readonly recorder = new Recorder(MAIN);
+  /** Main's, when the record began. */
+  private countersBefore: MainCounters = new Map();
 
   constructor(
     private readonly scenario: Scenario,
@@ -108,10 +121,18 @@ class ScenarioRun {
     const recurrent = shape.layers.map(({ mixer }) => isRecurrent(mixer));
     this.alignment = new AlignmentWatch(MAIN, (layer) => recurrent[layer] === true);
     this.injector = new FaultInjector(cluster, world, scenario);
+    this.heard = new HeardNodes(() => cluster.clock.nowMs);
+    const stopped = scenario.faults.filter(({ kind }) => kind === 'stopAndContinue').map(({ node }) => node);
+    const runtimeOf = (id: string): VirtualRuntime | undefined => cluster.nodes.get(id)?.runtime;
+    this.fetches = new FetchWatch(runtimeOf, cluster.network.packSources, new Set(stopped));
     this.epochs = new EpochWatch((id) => (cluster.nodes.get(id) ?? mainOf(cluster, id))?.runtime);
     cluster.network.tap = (...said) => {
       this.recorder.messages(...said);
       this.epochs.messages(...said);
+      this.told.messages(...said);
+      this.kept.messages(...said);
+      this.heard.messages(...said);
+      this.fetches.messages(...said);
       this.alignment.messages(...said);
     };
   }
@@ -134,21 +155,23 @@ class ScenarioRun {
     if (!this.isAllOver()) this.violate('every answer ends in time', this.describeOpen());
     await this.recover();
     this.checkNodes();
-    if (this.isCalm()) this.checkAccounts(placement);
+    if (this.isCalm()) await this.checkAccounts(placement);
     this.accounted = this.asked.length;
     const { statuses } = this.recorder;
+    this.countersBefore = await countersOf(this.cluster.nodes.get(MAIN));
     placement = this.recorder.begin();
     const atRest = idleTimers(this.cluster);
     this.askProbes();
     await this.until(() => this.isAllOver(), clock.nowMs + ANSWER_BOUND_MS);
     if (!this.isAllOver()) this.violate('every answer ends in time', this.describeOpen());
     await this.checkAnswers();
-    this.checkAccounts(placement);
     await this.until(() => false, clock.nowMs + QUIET_MS);
+    await this.checkAccounts(placement);
+    await this.checkLinks();
+    this.violations.push(...checkUsedNodes(this.cluster, this.scenario, this.heard));
     this.violations.push(...checkQuiet(this.cluster, this.world, this.scenario, atRest));
     this.checkWorkers(statuses);
-    const { sharedPasses = 0 } = this.world.devices.get(MAIN) ?? {};
-    addHappened(this.happened, await happenedAt(this.cluster.nodes.get(MAIN), sharedPasses));
+    addHappened(this.happened, await happenedAt(this.cluster.nodes.get(MAIN), this.seen()));
     await this.stopNodes();
     this.checkLogs();
   }
@@ -214,13 +237,22 @@ class ScenarioRun {
   }
 
   /** Of the answers since the record began. */
-  private checkAccounts(placement: Placement | null): void {
+  private async checkAccounts(placement: Placement | null): Promise<void> {
     const [main] = this.scenario.nodes;
     if (main === undefined) return;
     const { settings } = main;
     const { shape } = this;
     const answers = this.asked.slice(this.accounted);
-    this.violations.push(...checkAccounts({ events: this.recorder.events, settings, shape, placement, answers }));
+    const after = await countersOf(this.cluster.nodes.get(MAIN));
+    const { events } = this.recorder;
+    const before = this.countersBefore;
+    this.violations.push(...checkAccounts({ events, settings, shape, placement, answers, before, after }));
+  }
+
+  private async checkLinks(): Promise<void> {
+    const main = this.cluster.node(MAIN);
+    const carried = this.cluster.network.carriedBytes(main.runtime);
+    for (const detail of checkLinkBytes(await countersOf(main), carried)) this.violate('accounts add up', detail);
   }
 
   /** `before`: what nodes told of themselves when the record began. */
@@ -228,6 +260,15 @@ class ScenarioRun {
     const { events, statuses } = this.recorder;
     this.violations.push(...checkLoads(this.scenario, this.world, statuses));
     this.violations.push(...checkWorkers(this.scenario, events, before, statuses));
+  }
+
+  private seen(): Seen {
+    const { sharedPasses = 0, brokenSharedPasses = 0 } = this.world.devices.get(MAIN) ?? {};
+    const cancelled = this.asked.filter(({ answer }) => answer.error?.code === 'CANCELLED' && answer.tokens.length > 0);
+    const falsePieces = [...this.world.pieces.values()].reduce((sum, { told }) => sum + told, 0);
+    const statuses = [...this.recorder.statuses.values()];
+    const fetchedBytes = statuses.reduce((sum, { fetchReceivedBytes }) => sum + fetchReceivedBytes, 0);
+    return { sharedPasses, brokenSharedPasses, cancelledAnswers: cancelled.length, falsePieces, fetchedBytes };
   }
 
   private isCalm(): boolean {
@@ -304,6 +345,9 @@ class ScenarioRun {
       this.violate('queues are bounded', `${mostBacklogBytes} bytes were under way to a peer`);
     for (const detail of this.alignment.violations) this.violate('alignment has no gaps', detail);
     for (const detail of this.epochs.violations) this.violate('epochs only grow', detail);
+    for (const detail of this.told.violations) this.violate('what is told is asked for or released', detail);
+    for (const detail of this.fetches.violations) this.violate('what is fetched is told', detail);
+    for (const detail of this.kept.violations) this.violate('shadow hears what workers keep', detail);
     this.violations.push(...checkBlame(this.scenario, this.world.logged));
     this.checkTrust();
     for (const { node, event, fields } of this.world.logged) {

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { openServedPack } from '../../packs/open-served-pack.js';
 import type { DevicePace } from '../../engine/devices/device-pace.js';
 import type { Devices } from '../../engine/devices/devices.js';
-import type { OperatorTime } from '../../shared/emulation/device-profile.js';
+import type { LayerTime, OperatorTime } from '../../shared/emulation/device-profile.js';
 import type { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
 import type { OperationLog } from '../timing/operation-log.js';
 import { recordingDevice } from '../timing/recording-device.js';
@@ -15,6 +15,7 @@ import type { Logger } from '../../shared/log/logger.js';
 import { packageRoot } from '../../shared/config/package-root.js';
 import type { NodeWorld } from '../cluster/simulated-node.js';
 import { DEVICE_BYTES } from './draw-budget.js';
+import { PieceFaults } from './false-pieces.js';
 import { DeviceFaults } from './faulty-device.js';
 import type { Scenario, ScenarioModel, ScenarioNode } from './scenario.js';
 
@@ -34,6 +35,7 @@ export interface LoggedLine {
 /** What the nodes of one scenario run on: their disks and devices. Dispose of it when all is over. */
 export class ScenarioWorld {
   readonly devices = new Map<string, DeviceFaults>();
+  readonly pieces = new Map<string, PieceFaults>();
   readonly logged: LoggedLine[] = [];
   private readonly directory = mkdtempSync(join(quickDirectory(), 'odmoe-faults-'));
   private readonly ownPacks = new Set<string>();
@@ -45,12 +47,17 @@ export class ScenarioWorld {
     private readonly operations: OperationLog | null = null,
   ) {
     const damaged = scenario.faults.filter(({ kind }) => kind === 'flippedBits').map(({ node }) => node);
-    for (const id of new Set(damaged)) this.copyPack(id);
+    for (const id of new Set(damaged)) if (!this.fetches(id)) this.copyPack(id);
   }
 
   /** Files of the pack that this node alone reads. */
   packDirectory(id: string): string {
     return this.ownPacks.has(id) ? join(this.directory, id, 'pack') : modelDirectory(this.scenario.model);
+  }
+
+  /** The node has no pack of its own at first. */
+  fetches(id: string): boolean {
+    return this.scenario.nodes.some(({ settings, fetches }) => settings.id === id && fetches);
   }
 
   dataDirectory(id: string): string {
@@ -67,7 +74,9 @@ export class ScenarioWorld {
   of({ settings }: ScenarioNode): NodeWorld {
     const { id } = settings;
     const faults = new DeviceFaults((error) => this.placeless(error));
+    const pieces = new PieceFaults();
     this.devices.set(id, faults);
+    this.pieces.set(id, pieces);
     return {
       devices: (runtime) => {
         const devices = faults.devices(runtime, (budgetBytes) => this.pace(faults, budgetBytes));
@@ -79,6 +88,7 @@ export class ScenarioWorld {
             ? this.openKept(this.scenario.model)
             : openServedPack(directory),
         ),
+      packDoor: (door) => pieces.door(door),
       dataDirectory: this.dataDirectory(id),
       log: this.logOf(id),
       seed: this.scenario.seed,
@@ -113,8 +123,13 @@ export class ScenarioWorld {
   private pace(faults: DeviceFaults, budgetBytes: number): DevicePace {
     const { denseMs, expertMs, lmHeadMs, loadMs } = this.scenario.pace;
     const times = {
-      ...{ attendLayers: [[{ ...operatorOf(denseMs), context: null }]], layersBehind: [] },
-      ...{ router: operatorOf(0), expert: operatorOf(expertMs), lmHead: operatorOf(lmHeadMs) },
+      attendLayers: [[new SlowedLayer(denseMs, faults)]],
+      layersBehind: [],
+      ...{
+        router: NO_TIME,
+        expert: new SlowedOperator(expertMs, faults),
+        lmHead: new SlowedOperator(lmHeadMs, faults),
+      },
       ...{ exponentShare: 0.4, recoverMs: 0 },
       // Read anew at each load.
       get loadMs() {
@@ -146,6 +161,29 @@ function quickDirectory(): string {
 
 const MEMORY_FILES = '/dev/shm';
 
-function operatorOf(ms: number): OperatorTime {
-  return { overheadMs: ms, weightsMs: 0, rowMs: ms / 10 };
+const NO_TIME: OperatorTime = { overheadMs: 0, weightsMs: 0, rowMs: 0 };
+/** On a slow device what takes no time takes some. */
+const SLOWED_MS = 0.1;
+
+/** What an operation takes: read anew at each one, as its device may have become slow. */
+class SlowedOperator implements OperatorTime {
+  readonly weightsMs = 0;
+
+  constructor(
+    private readonly ms: number,
+    private readonly faults: Pick<DeviceFaults, 'slowness'>,
+  ) {}
+
+  get overheadMs(): number {
+    const { slowness } = this.faults;
+    return slowness > 1 ? (this.ms + SLOWED_MS) * slowness : this.ms;
+  }
+
+  get rowMs(): number {
+    return this.overheadMs / 10;
+  }
+}
+
+class SlowedLayer extends SlowedOperator implements LayerTime {
+  readonly context = null;
 }

@@ -22,7 +22,11 @@ export const FAULT_KINDS = [
   'failingReads',
   'slowReads',
   'flippedBits',
+  'shortPieces',
+  'wrongPieces',
+  'falseHoldings',
   'falseValues',
+  'slowDevice',
   'deviceLost',
   'memoryRefused',
   'nonsense',
@@ -32,6 +36,10 @@ export const FAULT_KINDS = [
   'changeAddress',
 ] as const;
 export type FaultKind = (typeof FAULT_KINDS)[number];
+
+/** What many things must come together for, so that plain chance hardly draws it: such a scenario is made for it. */
+export const THEMES = ['none', 'shortMemory', 'manyFetches', 'endingMembers', 'shadowBehind'] as const;
+export type Theme = (typeof THEMES)[number];
 
 /** Latency and speed of all links. */
 export interface DrawnLink {
@@ -93,6 +101,7 @@ export interface ScenarioNode {
 /** Everything that a seed decides about one simulated cluster. Plain data: what makes it smaller can be tried. */
 export interface Scenario {
   seed: number;
+  theme: Theme;
   model: ScenarioModel;
   nodes: ScenarioNode[];
   link: DrawnLink;

@@ -33,6 +33,12 @@ export interface ChannelOwner {
 /** Sees each message as it is given to the network and as it arrives, with the nodes that it goes from and to. */
 export type MessageTap = (way: 'sent' | 'arrived', from: string, to: string, message: PeerMessage) => void;
 
+/** Bytes of messages of a stream. */
+export interface CarriedBytes {
+  sent: number;
+  arrived: number;
+}
+
 /** What a side asks of the network that it is part of. */
 export interface ChannelNetwork {
   readonly clock: VirtualClock;
@@ -46,6 +52,7 @@ export interface ChannelNetwork {
   deliverOpen(side: ChannelSide, frame: Frame): void;
   recordArrival(side: ChannelSide, frame: Frame): void;
   sideOver(side: ChannelSide): void;
+  noteWelcome(side: ChannelSide): void;
 }
 
 /** Bytes on the way to a peer before what is written waits to leave. */
@@ -86,6 +93,7 @@ export class ChannelSide {
   silentSinceMs: number | null = null;
   /** Who says what is said here: mostly hosts have one node, which has the host's name. */
   readonly names: { own: string; peer: string };
+  readonly carried: CarriedBytes = { sent: 0, arrived: 0 };
 
   constructor(
     private readonly network: ChannelNetwork,
@@ -127,8 +135,10 @@ export class ChannelSide {
     if (this.network.carries(this.owner.host, this.peerHost) && !this.severed) this.launch(entry);
   }
 
-  /** This side says, or is told, a message: for whoever listens to all of them. */
-  tell(way: 'sent' | 'arrived', message: PeerMessage): void {
+  /** This side says, or is told, a message of so many bytes: for whoever listens to all of them. */
+  tell(way: 'sent' | 'arrived', message: PeerMessage, bytes: number): void {
+    this.carried[way] += bytes;
+    if (way === 'arrived' && message.kind === 'welcome') this.network.noteWelcome(this);
     const { own, peer } = this.names;
     const [from, to] = way === 'sent' ? [own, peer] : [peer, own];
     this.network.tap?.(way, from, to, message);

@@ -4,8 +4,16 @@ import type { SeededRandom } from '../../shared/runtime/seeded-random.js';
 import type { VirtualClock } from '../../shared/runtime/virtual-clock.js';
 import type { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
 import type { History } from './history.js';
-import { ChannelSide, type ChannelOwner, type Frame, type ChannelNetwork, type MessageTap } from './channel.js';
+import {
+  ChannelSide,
+  type CarriedBytes,
+  type ChannelOwner,
+  type Frame,
+  type ChannelNetwork,
+  type MessageTap,
+} from './channel.js';
 import type { LinkModel } from './link-model.js';
+import { PackSources } from './pack-sources.js';
 
 /** Takes the connections that come to a port. */
 export interface Listener extends ChannelOwner {
@@ -54,6 +62,9 @@ export class MemoryNetwork implements ChannelNetwork {
   /** The most replies that waited for a reader, and the most bytes that one side of a connection had under way. */
   mostUnread = 0;
   mostBacklogBytes = 0;
+  readonly packSources = new PackSources();
+  /** Streams whose opener has been welcomed, whether they are over or not. */
+  private readonly welcomed = new Set<ChannelSide>();
 
   constructor(
     readonly clock: VirtualClock,
@@ -74,6 +85,21 @@ export class MemoryNetwork implements ChannelNetwork {
   /** Id of whoever serves as a worker at a host. */
   workerAt(host: string): string {
     return this.ownWorkers.get(host) ?? host;
+  }
+
+  noteWelcome(side: ChannelSide): void {
+    this.welcomed.add(side);
+  }
+
+  /** Bytes of messages on the streams that a process has opened, by the node at their other end. */
+  carriedBytes(runtime: VirtualRuntime): Map<string, CarriedBytes> {
+    const byPeer = new Map<string, CarriedBytes>();
+    for (const { owner, names, carried } of this.welcomed) {
+      if (owner.runtime !== runtime) continue;
+      const before = byPeer.get(names.peer) ?? { sent: 0, arrived: 0 };
+      byPeer.set(names.peer, { sent: before.sent + carried.sent, arrived: before.arrived + carried.arrived });
+    }
+    return byPeer;
   }
 
   /** Returns the port; null: it is taken. */

@@ -158,8 +158,9 @@ function messageStream<Out extends PeerMessage, In extends PeerMessage>(
   const toPeer = {
     encode: (message: Out): Buffer => {
       duplex.outgoing = message;
-      side.tell('sent', message);
-      return outgoing.encode(message);
+      const bytes = outgoing.encode(message);
+      side.tell('sent', message, bytes.length);
+      return bytes;
     },
     decode: (bytes: Buffer): Out => outgoing.decode(bytes),
   };
@@ -167,7 +168,7 @@ function messageStream<Out extends PeerMessage, In extends PeerMessage>(
     encode: (message: In): Buffer => incoming.encode(message),
     decode: (bytes: Buffer): In => {
       const message = incoming.decode(bytes);
-      side.tell('arrived', message);
+      side.tell('arrived', message, bytes.length);
       return message;
     },
   };

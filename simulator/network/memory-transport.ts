@@ -91,11 +91,12 @@ export function memoryTransport(
         signal: AbortSignal,
       ) =>
         bytesOf(readReplies(open(address, method, request, idleLimitMs), method, 'WORKER_LOST', idleLimitMs, signal));
+      const closed = network.packSources.opened(runtime);
       return {
         describe: (timeoutMs) => once(address, PACK_DESCRIBE, {}, timeoutMs, 'WORKER_LOST'),
-        read: (request, signal) => pieces(PACK_READ, request, signal),
+        read: (request, signal) => network.packSources.noted(runtime, pieces(PACK_READ, request, signal)),
         manifest: (packDigest, signal) => pieces(PACK_MANIFEST, { packDigest }, signal),
-        close: () => undefined,
+        close: closed,
       };
     },
     identifyPeer: (address, timeoutMs) => once(address, NODE_IDENTIFY, {}, timeoutMs, 'NO_MAIN'),

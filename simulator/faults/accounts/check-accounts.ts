@@ -4,7 +4,9 @@ import type { ModelShape } from '../../../shared/model/model-shape.js';
 import { assignmentOf } from '../../../shared/placement/assignment-of.js';
 import type { ExecuteResult, GenerateRequest, Placement } from '../../../shared/rpc/messages.js';
 import type { SimulatedAnswer } from '../../cluster/simulated-cluster.js';
+import type { MainCounters } from '../main-counters.js';
 import { decodesOf, isAlone, type AnswerAccount } from './answer-account.js';
+import { checkCounters } from './check-counters.js';
 import { checkAlignment, checkDrafts } from './check-alignment.js';
 import { checkExecutes } from './check-executes.js';
 import { checkRecall, checkReloads, checkShadowTold } from './check-predictions.js';
@@ -25,6 +27,9 @@ export interface CalmTime {
   /** That held when the record began; null: none did. */
   placement: Placement | null;
   answers: readonly { answer: SimulatedAnswer; request: GenerateRequest }[];
+  /** main's, when the record began and now. */
+  before: MainCounters;
+  after: MainCounters;
 }
 
 /**
@@ -34,7 +39,8 @@ export interface CalmTime {
 export function checkAccounts(calm: CalmTime): Violation[] {
   const { events, settings, shape, placement } = calm;
   const { accounts, passes, problems } = accountsOf(events, settings.id, placement, shape.expertLayers);
-  const found = [...problems];
+  const hasBudget = settings.device.memoryBudgetBytes > 0;
+  const found = [...problems, ...checkCounters({ ...calm, accounts, hasBudget })];
   const foretold = new Map<number, Foretold>();
   for (const answer of answerAccounts(calm, accounts, found))
     foretold.set(answer.account.sequence, { answer, book: new PredictionBook(answer) });
@@ -43,6 +49,7 @@ export function checkAccounts(calm: CalmTime): Violation[] {
   found.push(...told.problems, ...checkReleases(events, settings.id, told, foretold));
   for (const { answer, book } of foretold.values()) {
     const own = [
+      ...checkCached(answer),
       ...checkRecall(answer, book),
       ...(answer.account.passes.every(({ of }) => told.foreseen.has(of))
         ? checkReloads(answer, told.foreseen, results)
@@ -54,6 +61,15 @@ export function checkAccounts(calm: CalmTime): Violation[] {
     found.push(...own.map((what) => `sequence ${answer.account.sequence}: ${what}`));
   }
   return found.map((detail) => ({ invariant: 'accounts add up', detail }));
+}
+
+/** What was not run of the prompt is what others had run. */
+function checkCached({ account, finished }: AnswerAccount): string[] {
+  const [first] = account.passes;
+  if (first === undefined || first.position === (finished.cachedTokens ?? 0)) return [];
+  return [
+    `${finished.cachedTokens} tokens of the prompt are told not to have been run, and the first that ran is at ${first.position}`,
+  ];
 }
 
 /** Of the answers that came to their end, and of which everything is known. */

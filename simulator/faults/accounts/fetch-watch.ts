@@ -1,0 +1,46 @@
+import type { VirtualRuntime } from '../../../shared/runtime/virtual-runtime.js';
+import type { MessageTap } from '../../network/channel.js';
+import type { PackSources } from '../../network/pack-sources.js';
+
+/** From the last piece of the last expert until it is told: files are written meanwhile. */
+const TOLD_WITHIN_MS = 50;
+
+interface Prospected {
+  number: number;
+  atMs: number;
+}
+
+/**
+ * A worker that has fetched all that it is going to need tells main at once, not with its next status: main and others wait for it.
+ * `runtimeOf`: of the present process of a node; `standsStill`: nodes whose processes are stopped at times.
+ */
+export class FetchWatch {
+  readonly violations: string[] = [];
+  private readonly prospected = new Map<string, Prospected>();
+
+  constructor(
+    private readonly runtimeOf: (node: string) => VirtualRuntime | undefined,
+    private readonly sources: Pick<PackSources, 'lastMsOf'>,
+    private readonly standsStill: ReadonlySet<string>,
+  ) {}
+
+  readonly messages: MessageTap = (way, from, to, message) => {
+    if (way === 'arrived' && message.kind === 'prospect') {
+      const runtime = this.runtimeOf(to);
+      if (runtime !== undefined) this.prospected.set(to, { number: message.prospect.number, atMs: runtime.nowMs() });
+    }
+    if (way !== 'sent' || message.kind !== 'status') return;
+    const prospected = this.prospected.get(from);
+    if (prospected === undefined || message.status.fetchReadyFor !== prospected.number) return;
+    this.prospected.delete(from);
+    this.check(from, prospected);
+  };
+
+  private check(worker: string, { number, atMs }: Prospected): void {
+    const runtime = this.runtimeOf(worker);
+    if (runtime === undefined || this.standsStill.has(worker)) return;
+    const lateMs = runtime.nowMs() - Math.max(atMs, this.sources.lastMsOf(runtime));
+    if (lateMs > TOLD_WITHIN_MS)
+      this.violations.push(`${worker} told ${lateMs.toFixed(1)} ms late that it is ready for prospect ${number}`);
+  }
+}

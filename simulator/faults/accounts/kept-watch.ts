@@ -1,0 +1,89 @@
+import type { MessageTap } from '../../network/channel.js';
+import type { Placement } from '../../../shared/rpc/messages.js';
+
+interface Asked {
+  layer: number;
+  sequence: number;
+}
+
+/** What somebody knows that a worker keeps: by layer, the experts as text. */
+type KnownLayers = Map<number, string>;
+
+/**
+ * With each token main tells a shadow that deals experts all that workers have told it of what they keep: what is told once is told on.
+ * An answer for a sequence that has ended may be passed over by main, so that its word about a layer counts for nothing.
+ */
+export class KeptWatch {
+  readonly violations: string[] = [];
+  /** By worker: what main has heard since it has greeted it last. */
+  private readonly heard = new Map<string, KnownLayers>();
+  /** By "worker request". */
+  private readonly asked = new Map<string, Asked>();
+  /** By shadow: of the placement that it was told of last, what each worker keeps by main's word. */
+  private readonly toldOn = new Map<string, { epoch: number; workers: Map<string, KnownLayers> }>();
+  private placement: Placement | null = null;
+
+  constructor(private readonly main: string) {}
+
+  readonly messages: MessageTap = (way, from, to, message) => {
+    if (way === 'arrived' && to === this.main && message.kind === 'result') {
+      const asked = this.asked.get(`${from} ${message.result.requestId}`);
+      const { kept } = message.result;
+      if (kept !== undefined && kept !== null && asked !== undefined)
+        layersOf(this.heard, from).set(asked.layer, textOf(kept.experts));
+      return;
+    }
+    if (way !== 'sent' || from !== this.main) return;
+    if (message.kind === 'hello') this.greet(to);
+    else if (message.kind === 'placement') this.placement = message.placement;
+    else if (message.kind === 'execute') {
+      const { requestId, layer, pass } = message.execute;
+      this.asked.set(`${to} ${requestId}`, { layer, sequence: pass.sequence });
+    } else if (message.kind === 'end') this.forgetAsked(to, message.end.sequence);
+    else if (message.kind === 'token') this.check(to, message.token.epoch, message.token.kept ?? []);
+  };
+
+  private greet(node: string): void {
+    this.heard.delete(node);
+    this.toldOn.delete(node);
+  }
+
+  private forgetAsked(worker: string, sequence: number): void {
+    for (const [key, asked] of this.asked)
+      if (asked.sequence === sequence && key.startsWith(`${worker} `)) this.asked.delete(key);
+  }
+
+  private check(
+    shadow: string,
+    epoch: number,
+    news: readonly { worker: number; layer: number; experts: readonly number[] }[],
+  ): void {
+    const { placement } = this;
+    if (placement === null || placement.epoch !== epoch || !placement.spread) return;
+    let told = this.toldOn.get(shadow);
+    if (told?.epoch !== epoch) this.toldOn.set(shadow, (told = { epoch, workers: new Map() }));
+    for (const { worker, layer, experts } of news) {
+      const id = placement.workers[worker]?.id ?? '';
+      layersOf(told.workers, id).set(layer, textOf(experts));
+    }
+    for (const { id } of placement.workers)
+      for (const [layer, experts] of layersOf(this.heard, id)) {
+        const known = layersOf(told.workers, id).get(layer);
+        if (known === experts) continue;
+        layersOf(told.workers, id).set(layer, experts);
+        this.violations.push(
+          `${id} has told main that it keeps experts [${experts}] of layer ${layer}, and ${shadow} knows of [${known ?? 'none'}]`,
+        );
+      }
+  }
+}
+
+function layersOf(of: Map<string, KnownLayers>, id: string): KnownLayers {
+  const known = of.get(id) ?? new Map<number, string>();
+  of.set(id, known);
+  return known;
+}
+
+function textOf(experts: readonly number[]): string {
+  return [...experts].sort((left, right) => left - right).join(' ');
+}

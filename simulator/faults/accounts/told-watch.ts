@@ -1,0 +1,75 @@
+import type { MessageTap } from '../../network/channel.js';
+import type { PassRow, Placement } from '../../../shared/rpc/messages.js';
+
+/** An expert that main has told a worker to load, and neither asked for nor released. */
+interface Told {
+  pass: PassRow;
+  layer: number;
+  expert: number;
+}
+
+const ENOUGH = 20;
+
+/**
+ * Whatever happens, what main has told a worker to load it asks for or releases before it comes to a later layer, or to a later pass of the
+ * same name. A worker that is greeted anew, or told of another placement, has forgotten what it was told.
+ */
+export class ToldWatch {
+  readonly violations: string[] = [];
+  /** By worker. */
+  private readonly told = new Map<string, Map<string, Told>>();
+
+  constructor(private readonly main: string) {}
+
+  readonly messages: MessageTap = (way, from, to, message) => {
+    if (way !== 'sent' || from !== this.main) return;
+    if (message.kind === 'hello') this.told.delete(to);
+    else if (message.kind === 'placement') this.place(to, message.placement);
+    else if (message.kind === 'prediction') {
+      const { pass, layer, experts } = message.prediction;
+      for (const expert of experts) this.of(to).set(keyOf(pass, layer, expert), { pass, layer, expert });
+    } else if (message.kind === 'release') {
+      const { pass, layer, experts } = message.release;
+      for (const expert of experts) this.of(to).delete(keyOf(pass, layer, expert));
+    } else if (message.kind === 'execute') {
+      const { pass, layer, experts } = message.execute;
+      for (const { expert } of experts) this.of(to).delete(keyOf(pass, layer, expert));
+      this.checkBefore(pass, layer);
+    } else if (message.kind === 'end') {
+      const { sequence } = message.end;
+      for (const [key, { pass }] of this.of(to)) if (pass.sequence === sequence) this.of(to).delete(key);
+    }
+  };
+
+  /** Who is not of the placement is lost, or is asked no more. */
+  private place(to: string, { workers }: Placement): void {
+    this.told.delete(to);
+    const placed = new Set(workers.map(({ id }) => id));
+    for (const worker of this.told.keys()) if (!placed.has(worker)) this.told.delete(worker);
+  }
+
+  private checkBefore(now: PassRow, layer: number): void {
+    for (const [worker, told] of this.told)
+      for (const [key, before] of told) {
+        const { pass } = before;
+        const isPast = pass.position < now.position || (pass.position === now.position && before.layer < layer);
+        if (pass.sequence !== now.sequence || !isPast) continue;
+        told.delete(key);
+        if (this.violations.length < ENOUGH)
+          this.violations.push(
+            `${worker} was told of expert ${before.expert} of layer ${before.layer} of the pass of ${pass.sequence} at ` +
+              `${pass.position}, and main went on to layer ${layer} at ${now.position} without asking for it or releasing it`,
+          );
+      }
+  }
+
+  private of(worker: string): Map<string, Told> {
+    const known = this.told.get(worker) ?? new Map<string, Told>();
+    this.told.set(worker, known);
+    return known;
+  }
+}
+
+function keyOf({ sequence, position }: PassRow, layer: number, expert: number): string {
+  return `${sequence} ${position} ${layer} ${expert}`;
+}

@@ -1,0 +1,208 @@
+import type { NodeSettings } from '../../shared/config/node-settings.js';
+import type { SeededRandom } from '../../shared/runtime/seeded-random.js';
+import { BLOCK_POSITIONS, contextMemoryOf } from './draw-budget.js';
+import { drawRequest, drawTokens } from './draw-request.js';
+import { type WantedNodes } from './draw-world.js';
+import { MAIN, type Fault, type FaultKind, type Scenario, type ScenarioRequest, type Theme } from './scenario.js';
+
+/** Most scenarios have none. */
+const DRAWN_THEMES: readonly Theme[] = [
+  'none',
+  'none',
+  'none',
+  'none',
+  'none',
+  'none',
+  'shortMemory',
+  'manyFetches',
+  'endingMembers',
+  'endingMembers',
+  'shadowBehind',
+];
+
+const ANY_NODES: WantedNodes = { leastWorkers: 1, leastShadows: 0, fetches: 0.15 };
+/** Where nodes are other ones than usual. */
+const NODES_OF: Partial<Record<Theme, WantedNodes>> = {
+  manyFetches: { leastWorkers: 3, leastShadows: 0, fetches: 0.8 },
+  shadowBehind: { leastWorkers: 1, leastShadows: 1, fetches: 0 },
+};
+
+export function drawTheme(random: SeededRandom): Theme {
+  return random.pick(DRAWN_THEMES);
+}
+
+export function nodesWanted(theme: Theme): WantedNodes {
+  return NODES_OF[theme] ?? ANY_NODES;
+}
+
+/** The scenario with what its theme needs to come about. Pure. */
+export function withTheme(random: SeededRandom, scenario: Scenario): Scenario {
+  switch (scenario.theme) {
+    case 'none':
+      return scenario;
+    case 'shortMemory':
+      return withShortMemory(random, scenario);
+    case 'manyFetches':
+      return withManyFetches(random, scenario);
+    case 'endingMembers':
+      return withEndingMembers(random, scenario);
+    case 'shadowBehind':
+      return withShadowBehind(random, scenario);
+  }
+}
+
+/** What comes while a pass runs meets it. */
+const SLOW_PACE = { denseMs: 1, expertMs: 0.5, lmHeadMs: 0.5, loadMs: 0.5 };
+/** Tokens that its answer may have while the prompts of the others run. */
+const OLDEST_TO_BLOCK_END = 12;
+
+/**
+ * Prompts that all but fill a block each, and answers that go beyond it: main's memory holds them all until they do. The oldest one comes to
+ * the end of its block last, when those behind it have taken the rest.
+ */
+function withShortMemory(random: SeededRandom, scenario: Scenario): Scenario {
+  const contextMemoryBytes = contextMemoryOf(scenario.model, 0);
+  const maxActiveSequences = random.pick(['auto', 4, 16] as const);
+  const requests = Array.from({ length: 3 }, (_, index) => {
+    const toBlockEnd = index === 0 ? OLDEST_TO_BLOCK_END + random.int(4) : 1 + random.int(3);
+    const prompt = drawTokens(random, BLOCK_POSITIONS - toBlockEnd);
+    return requestFor(random, prompt, { atMs: 150 + index, maxTokens: OLDEST_TO_BLOCK_END + 12 + random.int(6) });
+  });
+  return {
+    ...scenario,
+    nodes: withSettings(scenario, (settings) => ({
+      ...settings,
+      main: {
+        ...settings.main,
+        contextMemoryBytes,
+        prefillRows: 64,
+        maxActiveSequences,
+        maxQueuedRequests: 16,
+      },
+      batching: { ...settings.batching, maxRows: 64 },
+      device: settings.role === 'main' ? { ...settings.device, memoryBudgetBytes: 0 } : settings.device,
+    })),
+    pace: SLOW_PACE,
+    requests,
+    faults: random.chance(0.6) ? [] : scenario.faults.filter(({ node }) => node !== MAIN).slice(0, 1),
+  };
+}
+
+const FAULTS_OF_FETCHES: readonly FaultKind[] = [
+  'kill',
+  'restart',
+  'restart',
+  'leave',
+  'join',
+  'shortPieces',
+  'shortPieces',
+  'wrongPieces',
+  'wrongPieces',
+  'falseHoldings',
+  'falseHoldings',
+  'flippedBits',
+  'cutBothWays',
+  'stalledLink',
+  'slowLink',
+  'changeAddress',
+];
+
+/** Workers that fetch at the same time, from main and from each other, while those come, go and lie. */
+function withManyFetches(random: SeededRandom, scenario: Scenario): Scenario {
+  const workers = idsOf(scenario, 'worker');
+  const faults = Array.from({ length: 2 + random.int(4) }, (): Fault => {
+    const kind = random.pick(FAULTS_OF_FETCHES);
+    const node = random.pick(workers);
+    const peer = random.pick([MAIN, ...workers.filter((id) => id !== node)]);
+    const isOfMain = (kind === 'restart' || kind === 'shortPieces') && random.chance(0.2);
+    const [atMs, forMs] = [random.int(700), 1 + random.int(1200)];
+    return { kind, atMs, forMs, node: isOfMain ? MAIN : node, peer, seed: random.int(2 ** 31) };
+  });
+  return { ...scenario, faults, link: { ...scenario.link, bytesPerMs: random.pick([300, 1000, 5000]) } };
+}
+
+/** Answers that share passes, of which some are cancelled while these run, and some fail. */
+function withEndingMembers(random: SeededRandom, scenario: Scenario): Scenario {
+  const atMs = 300 + random.int(100);
+  const requests = Array.from({ length: 5 + random.int(3) }, () => {
+    const drawn = requestFor(random, drawTokens(random, 2 + random.int(16)), { atMs, maxTokens: 8 + random.int(8) });
+    return { ...drawn, cancelAfterMs: random.chance(0.4) ? 20 + random.int(250) : null };
+  });
+  const workers = idsOf(scenario, 'worker');
+  const kinds: readonly FaultKind[] = ['memoryRefused', 'falseValues', 'failingReads', 'restart'];
+  const faults = Array.from({ length: 2 + random.int(3) }, (_, index): Fault => {
+    const kind = index < 2 ? 'memoryRefused' : random.pick(kinds);
+    const node = kind === 'memoryRefused' ? MAIN : random.pick(workers);
+    return {
+      kind,
+      atMs: atMs + 20 + random.int(200),
+      forMs: 20 + random.int(60),
+      node,
+      peer: '',
+      seed: random.int(2 ** 31),
+    };
+  });
+  return {
+    ...scenario,
+    nodes: withSettings(scenario, (settings) => ({
+      ...settings,
+      main: {
+        ...settings.main,
+        maxActiveSequences: 16,
+        maxQueuedRequests: 16,
+        contextMemoryBytes: 'auto',
+        prefillRows: 64,
+      },
+      batching: { ...settings.batching, enabled: true, maxRows: 64 },
+    })),
+    pace: { ...SLOW_PACE, denseMs: 3 },
+    requests,
+    faults,
+  };
+}
+
+/** A shadow that is slow, stands still or hears late, and comes back, while long answers are made. */
+function withShadowBehind(random: SeededRandom, scenario: Scenario): Scenario {
+  const requests = Array.from({ length: 1 + random.int(3) }, () => {
+    const times = { atMs: 150 + random.int(400), maxTokens: 14 + random.int(14) };
+    return requestFor(random, drawTokens(random, 2 + random.int(12)), times);
+  });
+  const [shadow = MAIN] = idsOf(scenario, 'shadow');
+  const kinds: readonly FaultKind[] = ['slowDevice', 'slowDevice', 'stopAndContinue', 'slowLink', 'cutOneWay'];
+  const faults = Array.from({ length: 1 + random.int(3) }, (): Fault => {
+    const [atMs, forMs] = [150 + random.int(600), 20 + random.int(500)];
+    return { kind: random.pick(kinds), atMs, forMs, node: shadow, peer: MAIN, seed: random.int(2 ** 31) };
+  });
+  return {
+    ...scenario,
+    nodes: withSettings(scenario, (settings) => ({
+      ...settings,
+      prediction: { ...settings.prediction, source: 'sep' },
+      main: { ...settings.main, maxQueuedRequests: 16 },
+    })),
+    pace: { ...SLOW_PACE, loadMs: random.pick([1, 5]) },
+    requests,
+    faults,
+  };
+}
+
+/** Runs to its end, whatever it says. */
+function requestFor(
+  random: SeededRandom,
+  promptTokenIds: number[],
+  { atMs, maxTokens }: { atMs: number; maxTokens: number },
+): ScenarioRequest {
+  const drawn = drawRequest(random);
+  const sampling = drawn.sampling === null ? null : { ...drawn.sampling, outputFormat: null };
+  const request = { ...drawn, text: '', messages: [], promptTokenIds, maxTokens, sampling, stop: [], ignoreEos: true };
+  return { atMs, request, begins: null, follows: null, cancelAfterMs: null, readMs: 0 };
+}
+
+/** All nodes are there when the requests come. */
+function withSettings({ nodes }: Scenario, change: (settings: NodeSettings) => NodeSettings): Scenario['nodes'] {
+  return nodes.map((node) => ({ ...node, startMs: 0, settings: change(node.settings) }));
+}
+
+function idsOf({ nodes }: Scenario, role: NodeSettings['role']): string[] {
+  return nodes.flatMap(({ settings }) => (settings.role === role ? [settings.id] : []));
+}

@@ -1,0 +1,38 @@
+import type { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+
+/** What processes have open of peers' packs, and when something of one came last. */
+export class PackSources {
+  private readonly open = new WeakMap<VirtualRuntime, number>();
+  private readonly lastMs = new WeakMap<VirtualRuntime, number>();
+
+  /** A process may ask a peer for pieces from now on, until it calls what is returned. */
+  opened(runtime: VirtualRuntime): () => void {
+    let isOpen = true;
+    this.open.set(runtime, this.openOf(runtime) + 1);
+    return () => {
+      if (isOpen) this.open.set(runtime, this.openOf(runtime) - 1);
+      isOpen = false;
+    };
+  }
+
+  openOf(runtime: VirtualRuntime): number {
+    return this.open.get(runtime) ?? 0;
+  }
+
+  /** The pieces; it is noted when they end. */
+  async *noted(
+    runtime: VirtualRuntime,
+    pieces: AsyncIterable<Uint8Array>,
+  ): AsyncGenerator<Uint8Array, void, undefined> {
+    try {
+      yield* pieces;
+    } finally {
+      this.lastMs.set(runtime, runtime.nowMs());
+    }
+  }
+
+  /** By the process's clock; -Infinity: nothing came. */
+  lastMsOf(runtime: VirtualRuntime): number {
+    return this.lastMs.get(runtime) ?? -Infinity;
+  }
+}
