@@ -116,8 +116,10 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
   }
 
   giveMemoryBack(): void {
+    // An empty sequence takes no memory. Where there can be none, nothing has changed.
+    const empty = this.engine.model.createSequence();
     this.memory.dispose();
-    this.memory = this.engine.model.createSequence();
+    this.memory = empty;
     this.rowProvenance = new RowProvenance();
     this.engine.passLoop.countPreemption();
   }

@@ -51,8 +51,10 @@ export class OwnPredictions {
       workers: [],
       restart: false,
     };
-    member.predictions.arrive({ ...prediction, experts, ...(this.isAlone ? {} : { untold: true }) });
-    if (!this.isAlone) return isHere;
+    const told = { ...prediction, experts, ...(this.isAlone ? {} : { untold: true }) };
+    // The pass runs again, and the layer's router has spoken before: nobody would release what workers were told now.
+    const isLate = member.predictions.arrive(told) === 'late';
+    if (!this.isAlone || isLate) return isHere;
     for (const [worker, ofWorker] of expertsByWorker(assignPredictedExperts(placement, layer, experts)))
       this.workers.worker(worker)?.sendPrediction({ ...prediction, experts: ofWorker });
     return isHere;

@@ -127,8 +127,9 @@ export class DeviceFaults {
 
   private wrapModel(model: Model, device: Device, handles: HandleCounts): Model {
     return counted(model, handles, 'models', {
+      // Takes no memory: rows do.
       createSequence: () => {
-        this.requireMemory();
+        this.requireSound();
         return this.wrapSequence(model.createSequence(), handles);
       },
       createPass: (rows) => {
