@@ -36,6 +36,7 @@ export function drawScenario(seed: number): Scenario {
     pace: drawPace(random.fork('pace')),
     requests,
     faults,
+    restsMs: [],
     calmMs: 0,
   };
   const scenario = withTheme(random.fork('of the theme'), drawn);

@@ -1,5 +1,5 @@
 import type { SimulatedNode } from '../cluster/simulated-node.js';
-import { countersOf } from './main-counters.js';
+import { countersOf } from './accounts/main-counters.js';
 
 /** What was seen of a cluster from outside. */
 export interface Seen {

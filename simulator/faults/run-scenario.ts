@@ -19,6 +19,7 @@ import { type Violation } from './accounts/violation.js';
 import { checkBlame } from './check-blame.js';
 import { checkQuiet, checkStopped, idleTimers } from './check-nothing-left.js';
 import { checkAccounts } from './accounts/check-accounts.js';
+import { checkRests, heldAtRest, type HeldAtRest } from './check-rests.js';
 import { checkUsedNodes, HeardNodes } from './check-used-nodes.js';
 import { checkLoads, checkWorkers, type Statuses } from './check-workers.js';
 import { AlignmentWatch } from './accounts/alignment-watch.js';
@@ -30,7 +31,7 @@ import { ToldWatch } from './accounts/told-watch.js';
 import { Recorder } from './accounts/recorder.js';
 import { holdsNode } from './draw-budget.js';
 import { drawRequest } from './draw-request.js';
-import { countersOf, type MainCounters } from './main-counters.js';
+import { countersOf, type MainCounters } from './accounts/main-counters.js';
 import { FaultInjector, SECOND_MAIN } from './inject-faults.js';
 import type { ReferenceAnswers } from './reference-answers.js';
 import { ScenarioWorld } from './scenario-world.js';
@@ -105,6 +106,7 @@ class ScenarioRun {
   private readonly kept = new KeptWatch(MAIN);
   private readonly heard: HeardNodes;
   private readonly fetches: FetchWatch;
+  private readonly rests: HeldAtRest[] = [];
   /** How many of the answers have been held against what was recorded. */
   private accounted = 0;
   private readonly recorder = new Recorder(MAIN);
@@ -150,6 +152,7 @@ class ScenarioRun {
     let placement = this.isCalm() ? this.recorder.begin() : null;
     this.injector.schedule();
     this.scheduleRequests();
+    for (const atMs of this.scenario.restsMs) clock.schedule(atMs, () => this.noteRest());
     const { calmMs } = this.scenario;
     await this.until(() => clock.nowMs >= calmMs && this.isAllOver(), calmMs + ANSWER_BOUND_MS);
     if (!this.isAllOver()) this.violate('every answer ends in time', this.describeOpen());
@@ -168,6 +171,8 @@ class ScenarioRun {
     await this.until(() => false, clock.nowMs + QUIET_MS);
     await this.checkAccounts(placement);
     await this.checkLinks();
+    if (this.rests.length > 0) this.noteRest();
+    this.violations.push(...checkRests(this.rests));
     this.violations.push(...checkUsedNodes(this.cluster, this.scenario, this.heard));
     this.violations.push(...checkQuiet(this.cluster, this.world, this.scenario, atRest));
     this.checkWorkers(statuses);
@@ -217,6 +222,10 @@ class ScenarioRun {
       const answer = this.cluster.ask(this.cluster.node(MAIN).address, request, { onToken: this.onToken });
       this.asked.push({ answer, request, probe: true });
     }
+  }
+
+  private noteRest(): void {
+    this.rests.push(heldAtRest(this.cluster, this.world));
   }
 
   /** Once is enough: what has grown beyond its bound goes on growing. */

@@ -108,6 +108,8 @@ export interface Scenario {
   pace: DrawnPace;
   requests: ScenarioRequest[];
   faults: Fault[];
+  /** Nobody has asked for anything for a while then: what is held is compared. */
+  restsMs: readonly number[];
   /** All faults are over by then, and everything that belongs to the cluster runs again. */
   calmMs: number;
 }

@@ -3,8 +3,8 @@ import { countDrawn, neverDrawn } from '../../simulator/faults/count-drawn.js';
 import { drawScenario } from '../../simulator/faults/draw-scenario.js';
 import { assertSeedsHold } from './seeds-hold.js';
 
-/** Among them is one that preempts an answer; `npm run test:long` runs more. */
-const [FROM, SEEDS] = [84, 36];
+/** `npm run test:long` runs more. */
+const [FROM, SEEDS] = [0, 32];
 /** Scenarios that are drawn, and not run. */
 const DRAWN = 250;
 /** On a machine that is busy with other tests. */

@@ -4,7 +4,7 @@ import type { ModelShape } from '../../../shared/model/model-shape.js';
 import { assignmentOf } from '../../../shared/placement/assignment-of.js';
 import type { ExecuteResult, GenerateRequest, Placement } from '../../../shared/rpc/messages.js';
 import type { SimulatedAnswer } from '../../cluster/simulated-cluster.js';
-import type { MainCounters } from '../main-counters.js';
+import type { MainCounters } from './main-counters.js';
 import { decodesOf, isAlone, type AnswerAccount } from './answer-account.js';
 import { checkCounters } from './check-counters.js';
 import { checkAlignment, checkDrafts } from './check-alignment.js';

@@ -1,5 +1,5 @@
 import type { SimulatedAnswer } from '../../cluster/simulated-cluster.js';
-import type { MainCounters } from '../main-counters.js';
+import type { MainCounters } from './main-counters.js';
 import type { Recorded } from './recorder.js';
 import type { SequenceAccount } from './sequence-account.js';
 

@@ -1,5 +1,5 @@
 import type { CarriedBytes } from '../../network/channel.js';
-import type { MainCounters } from '../main-counters.js';
+import type { MainCounters } from './main-counters.js';
 
 /** Main counts of each node all bytes of the messages that it has sent to it and heard from it, over all connections. */
 export function checkLinkBytes(counters: MainCounters, carried: ReadonlyMap<string, CarriedBytes>): string[] {

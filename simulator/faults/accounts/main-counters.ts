@@ -1,4 +1,4 @@
-import type { SimulatedNode } from '../cluster/simulated-node.js';
+import type { SimulatedNode } from '../../cluster/simulated-node.js';
 
 /** Main's metrics by name and labels, as Prometheus reads them; none where it does not run. */
 export type MainCounters = ReadonlyMap<string, number>;

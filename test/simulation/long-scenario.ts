@@ -1,0 +1,49 @@
+import { drawRequest } from '../../simulator/faults/draw-request.js';
+import { drawScenario } from '../../simulator/faults/draw-scenario.js';
+import type { Scenario } from '../../simulator/faults/scenario.js';
+import { SeededRandom } from '../../shared/runtime/seeded-random.js';
+
+const FIRST_MS = 200;
+const APART_MS = 60;
+/** Longer than anything waits that belongs to requests. */
+const REST_MS = 30_000;
+/** Times between which the cluster is asked, as parts of all requests. */
+const PARTS = 3;
+
+/**
+ * A cluster with a shadow, drafts and a cache, without faults, that is asked so many times with options of all kinds; every fifth client goes
+ * away. It rests twice meanwhile.
+ */
+export function longScenario(count: number, maxTokens: number): Scenario {
+  const drawn = drawScenario(
+    seedOf(({ nodes, faults }) => {
+      const [main, ...others] = nodes.map(({ settings }) => settings);
+      const roles = others.map(({ role }) => role);
+      const isSimple = nodes.every(({ fetches, startMs }) => !fetches && startMs === 0);
+      const isWhole = roles.includes('shadow') && others.some(({ worker }) => worker.pools !== null);
+      return isSimple && isWhole && faults.length === 0 && main?.drafting.rows === 'auto';
+    }),
+  );
+  const random = new SeededRandom(1);
+  const perPart = Math.ceil(count / PARTS);
+  const timeOf = (index: number): number => FIRST_MS + index * APART_MS + Math.floor(index / perPart) * REST_MS;
+  const requests = Array.from({ length: count }, (_, index) => ({
+    atMs: timeOf(index),
+    request: { ...drawRequest(random), maxTokens, ignoreEos: true, stop: [] },
+    cancelAfterMs: index % 5 === 4 ? random.int(200) : null,
+    readMs: 0,
+    begins: null,
+    follows: null,
+  }));
+  const nodes = drawn.nodes.map((node) => ({
+    ...node,
+    settings: { ...node.settings, main: { ...node.settings.main, maxQueuedRequests: count } },
+  }));
+  const restsMs = [1, 2].map((part) => timeOf(part * perPart) - APART_MS);
+  return { ...drawn, nodes, requests, restsMs, calmMs: timeOf(count) };
+}
+
+function seedOf(isWanted: (scenario: Scenario) => boolean): number {
+  for (let seed = 0; seed < 100_000; seed++) if (isWanted(drawScenario(seed))) return seed;
+  throw new RangeError('no such seed');
+}
