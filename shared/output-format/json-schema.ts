@@ -1,7 +1,9 @@
+import { type ExactJson, JsonFloat, readExactJson } from '../json/exact-json.js';
 import type { CharacterAutomaton } from './character-automaton.js';
 import type { NumberRule } from './number-machine.js';
 
-export type JsonValue = null | boolean | number | string | JsonValue[] | { [key: string]: JsonValue };
+/** A `bigint` is an integer that no double is. */
+export type JsonValue = null | boolean | number | bigint | string | JsonValue[] | { [key: string]: JsonValue };
 
 export type JsonType = 'object' | 'array' | 'string' | 'number' | 'boolean' | 'null';
 
@@ -61,10 +63,32 @@ export interface ObjectRule {
   isOpenByDefault: boolean;
 }
 
+/** The value of a JSON text with all digits of its integers. Throws SyntaxError. */
+export function readJsonValue(text: string): JsonValue {
+  return plainValue(readExactJson(text));
+}
+
+function plainValue(value: ExactJson): JsonValue {
+  if (value instanceof JsonFloat) return value.value;
+  if (Array.isArray(value)) return value.map(plainValue);
+  if (!(value instanceof Map)) return value;
+  return Object.fromEntries([...value].map(([key, inner]) => [key, plainValue(inner)]));
+}
+
+/** The JSON of a value. */
+export function writeJsonValue(value: JsonValue): string {
+  return jsonOf(value, Object.keys);
+}
+
 /** The same text for equal values, whatever the order of their keys. */
 export function canonicalJson(value: JsonValue): string {
+  return jsonOf(value, (object) => Object.keys(object).sort());
+}
+
+function jsonOf(value: JsonValue, keysOf: (object: object) => string[]): string {
+  if (typeof value === 'bigint') return String(value);
   if (typeof value !== 'object' || value === null) return JSON.stringify(value === 0 ? 0 : value);
-  if (Array.isArray(value)) return `[${value.map(canonicalJson).join()}]`;
-  const keys = Object.keys(value).sort();
-  return `{${keys.map((key) => `${JSON.stringify(key)}:${canonicalJson(value[key] ?? null)}`).join()}}`;
+  if (Array.isArray(value)) return `[${value.map((item) => jsonOf(item, keysOf)).join()}]`;
+  const members = keysOf(value).map((key) => `${JSON.stringify(key)}:${jsonOf(value[key] ?? null, keysOf)}`);
+  return `{${members.join()}}`;
 }

@@ -1,11 +1,11 @@
 import { machineOf, textsMachine, type ByteMachine } from './byte-machine.js';
 
-/** Numbers that a schema takes; absent bounds are infinite. */
+/** Numbers that a schema takes; absent bounds are infinite. A bound that is an integer and no double's is a `bigint`. */
 export interface NumberRule {
   isInteger: boolean;
-  least: number;
+  least: number | bigint;
   isLeastExcluded: boolean;
-  most: number;
+  most: number | bigint;
   isMostExcluded: boolean;
 }
 
@@ -41,8 +41,8 @@ function isUnbounded({ isInteger, least, most }: NumberRule): boolean {
   return !isInteger && least === -Infinity && most === Infinity;
 }
 
-export function isInNumberRule(value: number, rule: NumberRule): boolean {
-  if (rule.isInteger && !Number.isInteger(value)) return false;
+export function isInNumberRule(value: number | bigint, rule: NumberRule): boolean {
+  if (rule.isInteger && typeof value === 'number' && !Number.isInteger(value)) return false;
   if (rule.isLeastExcluded ? value <= rule.least : value < rule.least) return false;
   return rule.isMostExcluded ? value < rule.most : value <= rule.most;
 }
@@ -54,18 +54,26 @@ interface DecimalRange {
   fractionDigits: number;
 }
 
-/** The decimals whose doubles keep the rule; null: none. Rounding to doubles keeps the order, so bounds that are doubles stay kept. */
+/** The decimals whose doubles keep the rule, and of integers those that keep it themselves; null: none. Rounding to doubles keeps the order, so bounds that are doubles stay kept. */
 function decimalRange(rule: NumberRule): DecimalRange | null {
-  const least = rule.isLeastExcluded ? doubleBeside(rule.least, 1) : rule.least;
-  const most = rule.isMostExcluded ? doubleBeside(rule.most, -1) : rule.most;
+  const least = endOf(rule.least, rule.isLeastExcluded ? 1 : 0, rule.isInteger);
+  const most = endOf(rule.most, rule.isMostExcluded ? -1 : 0, rule.isInteger);
   if (!(least <= most)) return null;
-  const digitsOfBounds = [least, most].filter(Number.isFinite).map((bound) => decimalOf(bound).fractionDigits);
+  const digitsOfBounds = [least, most]
+    .filter((bound) => Number.isFinite(bound))
+    .map((bound) => decimalOf(bound).fractionDigits);
   for (const fractionDigits of rule.isInteger ? [0] : [FRACTION_DIGITS, ...digitsOfBounds]) {
     const low = least === -Infinity ? null : scaled(least, fractionDigits, 'up');
     const high = most === Infinity ? null : scaled(most, fractionDigits, 'down');
     if (low === null || high === null || low <= high) return shortNumbers(low, high, fractionDigits);
   }
   return null;
+}
+
+/** The end of a range, which lies beside its bound (1: above, -1: below) or is the bound itself (0). */
+function endOf(bound: number | bigint, beside: 1 | 0 | -1, isInteger: boolean): number | bigint {
+  if (typeof bound === 'bigint' && isInteger) return bound + BigInt(beside);
+  return beside === 0 ? Number(bound) : doubleBeside(Number(bound), beside);
 }
 
 /** Of the numbers between the bounds (null: there is none) those of WHOLE_DIGITS; where all are longer, some that are little longer. */
@@ -100,8 +108,9 @@ function doubleBeside(value: number, direction: 1 | -1): number {
   return beside[0] ?? value;
 }
 
-/** The shortest decimal that reads as the double: digits times 10^-fractionDigits. */
-function decimalOf(value: number): { digits: bigint; fractionDigits: number } {
+/** The shortest decimal that reads as the double, or the integer: digits times 10^-fractionDigits. */
+function decimalOf(value: number | bigint): { digits: bigint; fractionDigits: number } {
+  if (typeof value === 'bigint') return { digits: value, fractionDigits: 0 };
   const [mantissa = '0', exponent = '0'] = String(value).split('e');
   const [whole = '0', fraction = ''] = mantissa.split('.');
   const fractionDigits = fraction.length - Number(exponent);
@@ -110,7 +119,7 @@ function decimalOf(value: number): { digits: bigint; fractionDigits: number } {
   return { digits: digits * tenTimes(-fractionDigits), fractionDigits: 0 };
 }
 
-function scaled(value: number, fractionDigits: number, rounding: 'up' | 'down'): bigint {
+function scaled(value: number | bigint, fractionDigits: number, rounding: 'up' | 'down'): bigint {
   const decimal = decimalOf(value);
   const more = fractionDigits - decimal.fractionDigits;
   if (more >= 0) return decimal.digits * tenTimes(more);

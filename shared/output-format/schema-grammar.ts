@@ -3,15 +3,16 @@ import { otherTextsAutomaton, withLength } from './character-automaton.js';
 import { ANY_CODE_POINT } from './code-points.js';
 import { formatInvalid } from './format-limits.js';
 import type { GrammarBuilder, GrammarNode, GrammarRule } from './grammar.js';
-import type {
-  ArrayRule,
-  JsonSchema,
-  JsonType,
-  ObjectRule,
-  SchemaTarget,
-  StringRule,
-  TypedSchema,
-  ValuesSchema,
+import {
+  writeJsonValue,
+  type ArrayRule,
+  type JsonSchema,
+  type JsonType,
+  type ObjectRule,
+  type SchemaTarget,
+  type StringRule,
+  type TypedSchema,
+  type ValuesSchema,
 } from './json-schema.js';
 import { ANY_NUMBER, numberMachine, type NumberRule } from './number-machine.js';
 import { schemaTakes } from './schema-takes.js';
@@ -71,7 +72,7 @@ export class SchemaGrammar {
         `no value is taken at ${where}: enum, const and what stands beside them leave none; correct the schema`,
       );
     }
-    return this.builder.machine(textsMachine(taken.map((value) => JSON.stringify(value))));
+    return this.builder.machine(textsMachine(taken.map(writeJsonValue)));
   }
 
   private referenceNode(target: SchemaTarget): GrammarNode {

@@ -8,6 +8,7 @@ import {
 } from './format-limits.js';
 import {
   canonicalJson,
+  readJsonValue,
   type JsonSchema,
   type JsonType,
   type JsonValue,
@@ -46,7 +47,7 @@ export function readJsonSchema(text: string, work: PatternWork): JsonSchema {
   }
   let root: JsonValue;
   try {
-    root = JSON.parse(text) as JsonValue;
+    root = readJsonValue(text);
   } catch (thrown) {
     throw formatInvalid(`the JSON schema is no JSON: ${thrown instanceof Error ? thrown.message : String(thrown)}`);
   }
@@ -56,7 +57,8 @@ export function readJsonSchema(text: string, work: PatternWork): JsonSchema {
 
 /** Throws for values that nest too deep or hold a number that no double is. */
 function requireShallow(value: JsonValue, where: string, depth: number): void {
-  if (typeof value === 'number' && !Number.isFinite(value)) throw formatInvalid(`${where} is too large a number`);
+  const isNumber = typeof value === 'number' || typeof value === 'bigint';
+  if (isNumber && !Number.isFinite(Number(value))) throw formatInvalid(`${where} is too large a number`);
   if (typeof value !== 'object' || value === null) return;
   if (depth >= SCHEMA_DEPTH_LIMIT * 2) {
     throw formatInvalid(`the JSON schema nests deeper than ${SCHEMA_DEPTH_LIMIT} schemas at ${where}; make it flatter`);
@@ -249,10 +251,10 @@ function typesOf(type: JsonValue, where: string): { types: Set<JsonType>; isInte
 }
 
 function numberRule(value: JsonObject, where: string, isInteger: boolean): NumberRule {
-  const bound = (keyword: string): number | null => {
+  const bound = (keyword: string): number | bigint | null => {
     const given = value[keyword];
     if (given === undefined) return null;
-    if (typeof given !== 'number') throw wrong(keyword, where, 'a number');
+    if (typeof given !== 'number' && typeof given !== 'bigint') throw wrong(keyword, where, 'a number');
     return given;
   };
   const [least, above] = [bound('minimum'), bound('exclusiveMinimum')];
@@ -280,8 +282,9 @@ function stringRule(value: JsonObject, where: string, work: PatternWork): String
 }
 
 function count(value: JsonObject, keyword: string, where: string): number | null {
-  const given = value[keyword];
-  if (given === undefined) return null;
+  const written = value[keyword];
+  if (written === undefined) return null;
+  const given = typeof written === 'bigint' ? Number(written) : written;
   if (typeof given !== 'number' || !Number.isInteger(given) || given < 0)
     throw wrong(keyword, where, 'a whole number from 0 on');
   return given;

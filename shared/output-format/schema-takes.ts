@@ -51,7 +51,7 @@ class SchemaJudge {
 
   private takesTyped({ types, number, string, array, object }: TypedSchema, value: JsonValue): boolean {
     if (!types.has(typeOf(value))) return false;
-    if (typeof value === 'number') return isInNumberRule(value, number);
+    if (typeof value === 'number' || typeof value === 'bigint') return isInNumberRule(value, number);
     if (typeof value === 'string') {
       const length = [...value].length;
       const fits = length >= string.least && length <= string.most;
@@ -72,6 +72,6 @@ class SchemaJudge {
 function typeOf(value: JsonValue): JsonType {
   if (value === null) return 'null';
   if (Array.isArray(value)) return 'array';
-  const type = typeof value;
+  const type = typeof value === 'bigint' ? 'number' : typeof value;
   return type === 'string' || type === 'number' || type === 'boolean' ? type : 'object';
 }

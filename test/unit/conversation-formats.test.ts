@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { createAnswerParser } from '../../main-node/http/conversation/answer-parser.js';
 import * as syntaxes from '../../main-node/http/conversation/call-syntax.js';
 import type { ChatTool } from '../../main-node/http/conversation/chat-request.js';
+import { parseBody } from '../../main-node/http/requests/parse-body.js';
 import { TOOLS_LIMIT } from '../../main-node/http/conversation/check-chat.js';
 import { detectStyle, type ChatStyle } from '../../main-node/http/conversation/detect-style.js';
 import { afterThinking, callForms, jsonForms } from '../../main-node/http/conversation/forced-format.js';
@@ -190,6 +191,17 @@ for (const { name, style, syntax } of ALL) {
         const { days } = call?.arguments as { days: unknown };
         assert.ok(Number.isInteger(days), text);
       }
+    });
+
+    it('have the digits that a client wrote into the schema, also of integers that no double is', () => {
+      const large = '12345678901234567891';
+      const body = `{"parameters": {"type": "object", "properties": {"id": {"$ref": "#/$defs/id"}},
+        "required": ["id"], "$defs": {"id": {"const": ${large}}}}}`;
+      const { parameters } = parseBody(Buffer.from(body)) as Pick<ChatTool, 'parameters'>;
+      const tool = { name: 'fetch', description: '', parameters };
+      const text = drawnText({ alternatives: callForms(style, syntax, [tool]) }, 1);
+      assert.ok(text.includes(large), text);
+      assert.equal(callsOf(style, text, [tool]).length, 1);
     });
 
     it('have texts that their schema takes, and that end nowhere else than they are read to end', () => {

@@ -8,6 +8,7 @@ import { joinedParts, PartMaker } from '../../main-node/http/ollama/answer-lines
 import { chatOf as ollamaChat } from '../../main-node/http/ollama/conversation.js';
 import { readChatBody as readOllamaBody } from '../../main-node/http/ollama/request-fields.js';
 import { chatRequestFrom, readChatFields } from '../../main-node/http/openai/chat-fields.js';
+import { readResponseFields, responseChatFrom } from '../../main-node/http/openai/response-fields.js';
 import { parseBody } from '../../main-node/http/requests/parse-body.js';
 import { writtenJson } from '../../main-node/http/requests/written-json.js';
 import { jsonWithTexts } from '../../shared/json/json-text.js';
@@ -37,6 +38,38 @@ describe('objects of requests that are put into prompts', () => {
         assert.equal(writtenJson(parameters), `{"input":${expected}}`);
       }),
     );
+  });
+
+  it('are the schemas of answers, in every dialect', () => {
+    const message = '"model": "m", "messages": [{"role": "user", "content": "Hi"}]';
+    const schemas = [
+      chatRequestFrom(
+        readChatFields(
+          parsed(
+            `{${message}, "response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": ${WRITTEN}}}}`,
+          ),
+        ),
+        null,
+      ),
+      anthropicChat(
+        readMessagesBody(
+          parsed(
+            `{${message}, "max_tokens": 1, "output_config": {"format": {"type": "json_schema", "schema": ${WRITTEN}}}}`,
+          ),
+        ),
+        null,
+      ),
+      ollamaChat(readOllamaBody(parsed(`{${message}, "format": ${WRITTEN}}`)), null),
+      responseChatFrom(
+        readResponseFields(
+          parsed(
+            `{"model": "m", "input": "Hi", "text": {"format": {"type": "json_schema", "name": "s", "schema": ${WRITTEN}}}}`,
+          ),
+        ),
+        null,
+      ),
+    ].map(({ responseFormat }) => responseFormat);
+    for (const format of schemas) assert.deepEqual(format, { kind: 'json_schema', schema: WRITTEN });
   });
 
   it('are as JSON.stringify has them where no client wrote them', () => {

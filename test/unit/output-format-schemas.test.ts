@@ -2,7 +2,14 @@ import assert from 'node:assert/strict';
 import { jsonFormat } from '../../shared/output-format/response-format.js';
 import { SeededRandom } from '../../shared/runtime/seeded-random.js';
 import { runAtOnce } from '../../shared/runtime/slices.js';
-import { answerAtRandom, constraintOf, idsOf, smallVocabulary, type AnsweringVocabulary } from './format-answers.js';
+import {
+  answerAtRandom,
+  type AnsweringVocabulary,
+  constraintOf,
+  idsOf,
+  smallVocabulary,
+  textOfAnswer,
+} from './format-answers.js';
 import { answerSchemas, demoVocabulary, drawn, textSoFar } from './schema-answers.js';
 
 /** More of them: test/long/output-format-schemas.test.ts. */
@@ -27,6 +34,24 @@ describe('answers by JSON schemas', () => {
       answerSchemas(first, SHARE, demo);
     });
   }
+
+  it('have all digits of integers that no double is', () => {
+    const [below, exact, above] = ['9007199254740992', '9007199254740993', '9007199254740994'];
+    const schemas = [
+      `{"const":${exact}}`,
+      `{"enum":[${exact}],"maximum":${exact}}`,
+      `{"enum":[${below},${exact},${above}],"exclusiveMinimum":${below},"exclusiveMaximum":${above}}`,
+      `{"type":"integer","minimum":${exact},"maximum":${exact}}`,
+      `{"type":"integer","exclusiveMinimum":${below},"exclusiveMaximum":${above}}`,
+    ];
+    for (const schema of schemas) {
+      const { tokenIds } = answerAtRandom(constraintOf(jsonFormat(schema), small), small, 40, new SeededRandom(1));
+      assert.equal(textOfAnswer(tokenIds, small), exact, schema);
+    }
+    const whole = constraintOf(jsonFormat(`{"const":{"a":[${exact}]}}`), small);
+    const { tokenIds } = answerAtRandom(whole, small, 60, new SeededRandom(1));
+    assert.equal(textOfAnswer(tokenIds, small), `{"a":[${exact}]}`);
+  });
 
   it('may go on with a token if, and only if, the mask says so', () => {
     for (let seed = 0; seed < 40; seed++) {

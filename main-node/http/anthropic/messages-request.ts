@@ -19,6 +19,7 @@ import {
   type ToolChoiceParameter,
   toolsSchema,
 } from './messages-schema.js';
+import { writtenJson } from '../requests/written-json.js';
 
 /** What both endpoints make of a conversation. */
 const CONVERSATION_FIELDS = {
@@ -96,7 +97,7 @@ export function chatOf(fields: CountTokensFields, template: string | null): Chat
     tools: (tools ?? []).map(toolOf),
     toolChoice: toolChoiceOf(choice),
     parallelToolCalls: choice === undefined || choice.type === 'none' || choice.disable_parallel_tool_use !== true,
-    responseFormat: output?.format ? { kind: 'json_schema', schema: JSON.stringify(output.format.schema) } : null,
+    responseFormat: output?.format ? { kind: 'json_schema', schema: writtenJson(output.format.schema) } : null,
     continueLast: conversation.at(-1)?.role === 'assistant',
     templateArguments: effortOf(output?.effort, template),
     thinking: thinking === undefined || thinking.type === 'adaptive' ? null : thinking.type === 'enabled',

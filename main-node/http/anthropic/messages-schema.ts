@@ -93,7 +93,7 @@ export const thinkingSchema = z.discriminatedUnion('type', [
 
 export const outputConfigSchema = z.strictObject({
   effort: z.enum(['low', 'medium', 'high', 'xhigh', 'max']).nullish(),
-  format: z.strictObject({ type: z.literal('json_schema'), schema: z.record(z.string(), z.unknown()) }).nullish(),
+  format: z.strictObject({ type: z.literal('json_schema'), schema: jsonObject }).nullish(),
 });
 
 export type MessageParameter = z.infer<typeof messagesSchema>[number];

@@ -1,8 +1,10 @@
+import { jsonMembers } from '../../../shared/json/exact-json.js';
 import type { OutputFormat, OutputPart, OutputSequence } from '../../../shared/output-format/output-format.js';
 import { isText } from './argument-text.js';
 import type { CallSyntax, KeyedBody, LiteralBody } from './call-syntax.js';
 import type { ChatTool } from './chat-request.js';
 import type { ChatStyle } from './detect-style.js';
+import { writtenJson } from '../requests/written-json.js';
 import { literalKey } from './read-literal-call.js';
 
 /** Where arguments stand one by one: up to so many that may be left out, each choice of them is a form of the call. */
@@ -12,12 +14,12 @@ const FORMS_LIMIT = 128;
 const FORM_PARTS_LIMIT = 448;
 
 const literal = (text: string): OutputPart => ({ kind: 'literal', literal: text });
-const json = (schema: object): OutputPart => ({ kind: 'jsonSchema', jsonSchema: JSON.stringify(schema) });
+const json = (jsonSchema: string): OutputPart => ({ kind: 'jsonSchema', jsonSchema });
 
 /** A string that stands as it is, up to what ends it. */
-const plainText = (schema: object, end: string): OutputPart => ({
+const plainText = (jsonSchema: string, end: string): OutputPart => ({
   kind: 'schemaText',
-  schemaText: { jsonSchema: JSON.stringify(schema), without: end },
+  schemaText: { jsonSchema, without: end },
 });
 
 /** How an answer begins before what it must be: with reasoning, where the model thinks. */
@@ -97,14 +99,19 @@ function formsOf({ section, call, body }: CallSyntax, tool: ChatTool, free: numb
   }
 }
 
-/** An argument by its key and schema. */
-type Argument = readonly [key: string, schema: object];
+/** An argument of a function. */
+interface Argument {
+  key: string;
+  /** Nothing but text. */
+  isText: boolean;
+  /** The JSON schema, with the definitions that references of it name. */
+  schema: string;
+}
 
 function keyedParts(body: KeyedBody, tool: ChatTool, chosen: Argument[], begin: string, end: string): OutputPart[] {
   const line = body.ownLines ? '\n' : '';
-  const parts = chosen.flatMap(([key, schema]): OutputPart[] => {
-    const whole = withDefinitions(schema, tool);
-    const value = isText(schema) ? plainText(whole, body.value.end) : json(whole);
+  const parts = chosen.flatMap(({ key, isText, schema }): OutputPart[] => {
+    const value = isText ? plainText(schema, body.value.end) : json(schema);
     const head = literal(`${body.key.begin}${key}${body.key.end}${body.value.begin}${line}`);
     return [head, value, literal(`${line}${body.value.end}`)];
   });
@@ -112,11 +119,10 @@ function keyedParts(body: KeyedBody, tool: ChatTool, chosen: Argument[], begin: 
 }
 
 function literalParts(body: LiteralBody, tool: ChatTool, chosen: Argument[], begin: string, end: string): OutputPart[] {
-  const parts = chosen.flatMap(([key, schema], index): OutputPart[] => {
+  const parts = chosen.flatMap(({ key, isText, schema }, index): OutputPart[] => {
     const head = `${index === 0 ? '' : body.list ? ', ' : ','}${literalKey(key)}${body.assign}`;
-    const whole = withDefinitions(schema, tool);
-    if (body.quote === '"' || !isText(schema)) return [literal(head), json(whole)];
-    return [literal(head + body.quote), plainText(whole, body.quote), literal(body.quote)];
+    if (body.quote === '"' || !isText) return [literal(head), json(schema)];
+    return [literal(head + body.quote), plainText(schema, body.quote), literal(body.quote)];
   });
   const { arguments: around } = body;
   return [literal(`${begin}${body.prefix}${tool.name}${around.begin}`), ...parts, literal(around.end + end)];
@@ -130,34 +136,44 @@ const NO_CHOICE = -1;
  * more there are two, none of them and all.
  */
 function argumentChoices(tool: ChatTool, free: number): Argument[][] {
-  const { properties, required } = tool.parameters as { properties?: unknown; required?: unknown };
-  const all = Object.entries((properties ?? {}) as Record<string, unknown>).map(([key, schema]): Argument => [
-    key,
-    typeof schema === 'object' && schema !== null ? schema : {},
-  ]);
+  const { required } = tool.parameters as { required?: unknown };
+  const all = argumentsOf(tool);
   const needed = new Set<unknown>(Array.isArray(required) ? required : []);
-  const optional = all.filter(([key]) => !needed.has(key)).map(([key]) => key);
-  const least = all.filter(([key]) => needed.has(key));
+  const optional = all.filter(({ key }) => !needed.has(key)).map(({ key }) => key);
+  const least = all.filter(({ key }) => needed.has(key));
   if (free === NO_CHOICE || optional.length === 0) return [least];
   if (optional.length > free) return [least, all];
   return Array.from({ length: 1 << optional.length }, (_, choice) => {
     const left = new Set(optional.filter((_key, index) => ((choice >> index) & 1) === 0));
-    return all.filter(([key]) => !left.has(key));
+    return all.filter(({ key }) => !left.has(key));
   });
 }
 
-function argumentsSchema({ parameters }: ChatTool): object {
-  return 'type' in parameters ? parameters : { type: 'object', ...parameters };
+/** As the client wrote them: digits of large numbers and the order of keys stay. */
+function argumentsOf({ parameters }: ChatTool): Argument[] {
+  const { properties } = parameters as { properties?: Record<string, unknown> };
+  const members = new Map((jsonMembers(writtenJson(parameters)) ?? []).map((member) => [member.key, member.text]));
+  const definitions = ['$defs', 'definitions'].flatMap((key) => {
+    const text = members.get(key);
+    return text === undefined ? [] : [`${JSON.stringify(key)}:${text}`];
+  });
+  return (jsonMembers(members.get('properties') ?? '{}') ?? []).map(({ key, text }) => {
+    const schema = properties?.[key];
+    return typeof schema === 'object' && schema !== null
+      ? { key, isText: isText(schema), schema: withMembers(text, definitions) }
+      : { key, isText: isText({}), schema: withMembers('{}', definitions) };
+  });
 }
 
-/** The schema of one argument, with the definitions that references of it name. */
-function withDefinitions(schema: object, { parameters }: ChatTool): object {
-  const { $defs, definitions } = parameters as { $defs?: unknown; definitions?: unknown };
-  return {
-    ...schema,
-    ...($defs === undefined ? {} : { $defs }),
-    ...(definitions === undefined ? {} : { definitions }),
-  };
+function argumentsSchema({ parameters }: ChatTool): string {
+  const written = writtenJson(parameters);
+  return 'type' in parameters ? written : withMembers(written, ['"type":"object"']);
+}
+
+/** The JSON object with more members, which count where both name a key. */
+function withMembers(object: string, members: readonly string[]): string {
+  const own = object.trim().slice(1, -1).trim();
+  return `{${[...(own === '' ? [] : [own]), ...members].join(',')}}`;
 }
 
 function joinLiterals(parts: OutputPart[]): OutputPart[] {

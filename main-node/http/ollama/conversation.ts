@@ -39,7 +39,7 @@ export function promptChat(fields: GenerateFields, template: string | null): Cha
 
 export function responseFormatOf(format: ChatFields['format']): ResponseFormat | null {
   if (format === undefined || format === '') return null;
-  return format === 'json' ? { kind: 'json_object' } : { kind: 'json_schema', schema: JSON.stringify(format) };
+  return format === 'json' ? { kind: 'json_object' } : { kind: 'json_schema', schema: writtenJson(format) };
 }
 
 function thinkingOf(

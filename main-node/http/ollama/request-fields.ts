@@ -42,7 +42,7 @@ const ANSWER_FIELDS = {
   stream: z.boolean().optional().describe('lines of JSON; default true'),
   options: z.record(z.string(), z.unknown()).optional().describe('see below'),
   format: z
-    .union([z.literal('json'), z.literal(''), z.record(z.string(), z.unknown())], {
+    .union([z.literal('json'), z.literal(''), jsonObject], {
       error: 'it must be "json" or a JSON schema',
     })
     .optional()

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { jsonObject } from '../fields/json-object.js';
 import type { ChatTool, ResponseFormat, ToolChoice } from '../conversation/chat-request.js';
+import { writtenJson } from '../requests/written-json.js';
 
 export const ONLY_FUNCTIONS = "only tools of the type 'function' are supported";
 /** A JSON schema: what it may hold is checked where the answer's format is made of it. */
@@ -96,5 +97,5 @@ export function responseFormatFrom(format: z.infer<typeof responseFormatField>):
   const schema = format.type === 'json_object' ? format.schema : (format.schema ?? format.json_schema?.schema ?? {});
   return schema === undefined || schema === null
     ? { kind: 'json_object' }
-    : { kind: 'json_schema', schema: JSON.stringify(schema) };
+    : { kind: 'json_schema', schema: writtenJson(schema) };
 }

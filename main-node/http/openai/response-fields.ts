@@ -15,6 +15,7 @@ import { fieldReader, type Fields, type FieldTable } from '../fields/field-table
 import { inputField, responseMessages } from './response-input.js';
 import { jsonObject } from '../fields/json-object.js';
 import { SAMPLING_FIELDS } from '../fields/sampling-fields.js';
+import { writtenJson } from '../requests/written-json.js';
 
 const tool = z.strictObject({
   type: z.literal('function', { error: ONLY_FUNCTIONS }),
@@ -126,5 +127,5 @@ export function includesLogprobs({ include = [] }: Pick<ResponseFields, 'include
 function formatFrom(given: z.infer<typeof format> | undefined): ResponseFormat | null {
   if (given === undefined || given.type === 'text') return null;
   if (given.type === 'json_object') return { kind: 'json_object' };
-  return { kind: 'json_schema', schema: JSON.stringify(given.schema) };
+  return { kind: 'json_schema', schema: writtenJson(given.schema) };
 }
