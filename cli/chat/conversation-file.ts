@@ -3,7 +3,6 @@ import { join, resolve } from 'node:path';
 import { z } from 'zod';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { fileExists, readBoundedFile, type FileErrors } from '../../shared/model/read-file.js';
-import type { ChatMessage } from '../../shared/rpc/messages.js';
 import { replaceFile } from '../../shared/storage/replace-file.js';
 import { allMessages, conversationOf, type Conversation } from './conversation.js';
 
@@ -32,7 +31,6 @@ export function parseConversation(text: string, path: string): Conversation {
     const where = issue === undefined ? '' : `message ${Number(issue.path[0] ?? 0) + 1}: ${issue.message}; `;
     throw new OdmoeError('USAGE', `${path} holds no conversation: ${where}${REMEDY}`);
   }
-  requireSystemFirst(parsed.data, path);
   return conversationOf(parsed.data);
 }
 
@@ -69,15 +67,6 @@ function messageValues(text: string, path: string): unknown {
     if (value !== null) return value;
     throw new OdmoeError('USAGE', `${path} holds no conversation: line ${index + 1} is not JSON; ${REMEDY}`);
   });
-}
-
-function requireSystemFirst(messages: readonly ChatMessage[], path: string): void {
-  const wrong = messages.findIndex(({ role }, index) => index > 0 && role === 'system');
-  if (wrong < 0) return;
-  throw new OdmoeError(
-    'USAGE',
-    `${path}: message ${wrong + 1} is the system's; only the first one can be: move it there`,
-  );
 }
 
 /** null: it is no JSON. */

@@ -4,7 +4,7 @@ import type { ChatMessage } from '../../shared/rpc/messages.js';
 export interface Conversation {
   /** What the model is told first; null: nothing. */
   readonly system: string | null;
-  /** Of user and assistant, in turns; the last one is an answer. */
+  /** Of user and assistant, in turns; the last one is an answer. Later words of the system may stand between them, as files have them. */
   readonly messages: readonly ChatMessage[];
   /** The user's last message, where no answer came; null: there is none. */
   readonly unanswered: string | null;
@@ -36,7 +36,12 @@ export function reopened(conversation: Conversation): Conversation | null {
   const question = messages[last];
   return question === undefined
     ? null
-    : { ...conversation, messages: messages.slice(0, last), unanswered: question.content };
+    : { ...conversation, messages: withoutAnswer(messages, last), unanswered: question.content };
+}
+
+/** Without the question and the answer to it. What the system said between them stays. */
+function withoutAnswer(messages: readonly ChatMessage[], question: number): ChatMessage[] {
+  return messages.filter(({ role }, index) => index < question || (index > question && role === 'system'));
 }
 
 /** Without the last turn that has an answer; null: there is none. What is unanswered stays, so that it can be asked with more room. */
@@ -59,14 +64,15 @@ export function allMessages({ system, messages, unanswered }: Conversation): Cha
   ];
 }
 
-/** The conversation of such messages, of which at most the first is the system's. */
+/** The conversation of such messages. */
 export function conversationOf(messages: readonly ChatMessage[]): Conversation {
   const [first] = messages;
   const system = first?.role === 'system' ? first.content : null;
   const rest = system === null ? [...messages] : messages.slice(1);
-  const last = rest.at(-1);
-  const unanswered = last?.role === 'user' ? last.content : null;
-  return { system, messages: unanswered === null ? rest : rest.slice(0, -1), unanswered };
+  const last = rest.findLastIndex(({ role }) => role !== 'system');
+  const question = rest[last];
+  if (question?.role !== 'user') return { system, messages: rest, unanswered: null };
+  return { system, messages: withoutAnswer(rest, last), unanswered: question.content };
 }
 
 /** Index of the user's last message; -1: there is none. */

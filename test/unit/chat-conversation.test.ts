@@ -20,6 +20,7 @@ import {
   undone,
   type Conversation,
 } from '../../cli/chat/conversation.js';
+import type { ChatMessage } from '../../shared/rpc/messages.js';
 import { HISTORY_LINES_LIMIT, LineHistory, mergeHistory } from '../../cli/chat/line-history.js';
 
 function talk(system: string | null, ...texts: string[]): Conversation {
@@ -89,6 +90,24 @@ describe('a file of a conversation', () => {
     assert.deepEqual(parseConversation(JSON.stringify({ model: 'm', messages }), 'f'), talk('s', 'a', 'b'));
   });
 
+  it('may hold later words of the system, of which none is lost', () => {
+    const message = (role: string, content: string): ChatMessage => ({ role, content });
+    const [first, question, answer, later] = [
+      message('system', 's'),
+      message('user', 'a'),
+      message('assistant', 'b'),
+      message('system', 't'),
+    ];
+    const read = (...messages: (ChatMessage | undefined)[]): Conversation =>
+      parseConversation(JSON.stringify(messages), 'f');
+    const whole = [first, question, answer, later, message('user', 'c')];
+    assert.deepEqual(allMessages(read(...whole)), whole);
+    assert.deepEqual(allMessages(asked(read(first, question, answer, later), 'c')), whole);
+    const between = read(first, question, later, answer);
+    assert.deepEqual(allMessages(reopened(between) ?? assert.fail()), [first, later, question]);
+    assert.deepEqual(read(first, question, later), reopened(between));
+  });
+
   it('is refused with what is wrong', () => {
     const wrong: [string, RegExp][] = [
       ['hello', /f holds no conversation: line 1 is not JSON/],
@@ -96,7 +115,6 @@ describe('a file of a conversation', () => {
       ['{"role":"user","content":"a"}\n{"role":"robot","content":"b"}', /message 2/],
       ['{"role":"user","content":""}', /message 1/],
       ['[{"role":"user","content":"a","tool_calls":[]}]', /tool_calls/],
-      ['{"role":"user","content":"a"}\n{"role":"system","content":"b"}', /message 2 is the system's/],
     ];
     for (const [text, message] of wrong) assert.throws(() => parseConversation(text, 'f'), { code: 'USAGE', message });
   });
