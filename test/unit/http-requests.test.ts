@@ -5,10 +5,30 @@ import { BODY_LIMITS } from '../../main-node/http/requests/body-limits.js';
 import { BodyScan } from '../../main-node/http/requests/body-scan.js';
 import { describePlace, findJsonFault } from '../../main-node/http/requests/json-fault.js';
 import { parseBody, requirePlain } from '../../main-node/http/requests/parse-body.js';
+import { RequestAccount } from '../../main-node/http/requests/request-account.js';
 import { requestIdOf } from '../../main-node/http/requests/request-id.js';
+import type { ErrorCode } from '../../shared/errors/registry.js';
 import { isJson } from '../../shared/json/is-json.js';
 
 const parse = (text: string): unknown => parseBody(Buffer.concat(new BodyScan(BODY_LIMITS).take(Buffer.from(text))));
+
+describe('the account of an HTTP request', () => {
+  const accountOf = (...codes: ErrorCode[]): RequestAccount => {
+    const account = new RequestAccount({ headers: {} }, 0);
+    for (const code of codes) account.failed(code);
+    return account;
+  };
+
+  it('ends with its first failure: later ones follow from it', () => {
+    assert.equal(accountOf('DEVICE_LOST', 'CANCELLED').codeAtEnd(true), 'DEVICE_LOST');
+    assert.equal(accountOf('CANCELLED', 'DEVICE_LOST').codeAtEnd(false), 'CANCELLED');
+  });
+
+  it('ends well where all of the answer has left, and as cancelled where its client went before', () => {
+    assert.equal(accountOf().codeAtEnd(true), 'ok');
+    assert.equal(accountOf().codeAtEnd(false), 'CANCELLED');
+  });
+});
 
 describe('bodies of HTTP requests', () => {
   it('are JSON, whatever their sender calls it; an empty one is none', () => {

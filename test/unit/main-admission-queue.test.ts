@@ -85,6 +85,25 @@ describe('main: the admission queue', () => {
     await assert.rejects(queue.enter('', gone.signal), { code: 'CANCELLED' });
   });
 
+  it('lets those behind a request in when it gives up that memory had no room for, and tells them where they are', async () => {
+    const queue = new AdmissionQueue(8, 8, (promptTokens) => promptTokens <= 100);
+    const admitted: number[] = [];
+    const places: number[] = [];
+    await queue.enter('', never);
+    const large = new AbortController();
+    const gone = queue.enter('', large.signal, undefined, 1000);
+    const waits = [60, 40, 90].map((promptTokens, id) =>
+      queue.enter('', never, (before) => (places[id] = before), promptTokens).then(() => admitted.push(id)),
+    );
+    assert.deepEqual([queue.active, places], [1, [1, 2, 3]]);
+    large.abort();
+    await assert.rejects(gone, { code: 'CANCELLED' });
+    assert.deepEqual([admitted, queue.active, places[2]], [[0, 1], 3, 0]);
+    queue.leave('');
+    await Promise.all(waits);
+    assert.deepEqual([queue.active, queue.queued], [3, 0]);
+  });
+
   it('admits next whose client has the fewest running, and tells places by that', async () => {
     const queue = new AdmissionQueue(2, 8);
     const admitted: string[] = [];

@@ -4,6 +4,7 @@ import type { PromptEncoder } from '../../engine/generation/prompt-encoder.js';
 import type { ClusterEngine } from '../../main-node/decode/cluster-engine.js';
 import { MainMetrics } from '../../main-node/metrics/main-metrics.js';
 import { InferenceService } from '../../main-node/rpc/inference-service.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { RUNTIME } from '../wall.js';
 
 const REQUEST = {
@@ -16,9 +17,16 @@ function waitingService(): { service: InferenceService; reject: (error: Error) =
   let reject: (error: Error) => void = () => undefined;
   const held = new Promise<number[]>((_, fail) => (reject = fail));
   held.catch(() => undefined);
-  const prompts: PromptEncoder = { encode: () => held, close: () => Promise.resolve() };
+  return { service: serviceWith(() => held), reject: (error) => reject(error) };
+}
+
+function serviceWith(
+  encode: PromptEncoder['encode'],
+  onDeviceLost: (error: OdmoeError) => void = () => undefined,
+): InferenceService {
+  const prompts: PromptEncoder = { encode, close: () => Promise.resolve() };
   const shape = { vocabSize: 10, maxPositions: 20 };
-  const service = new InferenceService({
+  return new InferenceService({
     ...{
       engine: { shape } as unknown as ClusterEngine,
       tokenizer: null,
@@ -33,10 +41,9 @@ function waitingService(): { service: InferenceService; reject: (error: Error) =
       observer: new MainMetrics().requests,
       runtime: RUNTIME,
       randomSeed: () => 1,
-      onDeviceLost: () => undefined,
+      onDeviceLost,
     },
   });
-  return { service, reject };
 }
 
 describe('main: the service that answers requests', () => {
@@ -86,6 +93,31 @@ describe('main: the service that answers requests', () => {
     const stopping = service.stop();
     reject(new Error('cancelled'));
     await Promise.all([told, stopping]);
+  });
+
+  it("tells everybody whose answer ends by main's lost device that this is why, and who asks later, too", async () => {
+    const rejects: ((error: Error) => void)[] = [];
+    const lost: string[] = [];
+    const service = serviceWith(
+      () => new Promise((_, fail) => rejects.push(fail)),
+      (error) => lost.push(error.code),
+    );
+    const clients = [1, 2, 3].map(() => new AbortController());
+    const answers = clients.map(({ signal }) => service.generate(REQUEST, signal).next());
+    const told = answers.map((answer) => assert.rejects(answer, { code: 'DEVICE_LOST', message: /the GPU is gone/ }));
+    await new Promise((resolve) => setImmediate(resolve));
+    const [first, second, third] = rejects;
+    assert.ok(third !== undefined);
+    first?.(new OdmoeError('DEVICE_LOST', 'the GPU is gone'));
+    await told[0];
+    second?.(new OdmoeError('CANCELLED', 'main is ending'));
+    const stopping = service.stop();
+    third(new OdmoeError('DEVICE_LOST', 'it is gone again'));
+    await Promise.all([...told, stopping]);
+    await assert.rejects(service.generate(REQUEST, new AbortController().signal).next(), { code: 'DEVICE_LOST' });
+    assert.equal(service.trouble?.code, 'DEVICE_LOST');
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.deepEqual(lost, ['DEVICE_LOST'], 'main is told once');
   });
 
   it('counts only requests whose prompt could be made into tokens', async () => {

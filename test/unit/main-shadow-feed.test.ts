@@ -11,7 +11,7 @@ import {
   type FedToken,
   type ReadableCache,
 } from '../../main-node/decode/shadow-feed.js';
-import type { NodeIdentity, PrefixKept, ShadowReply, ShadowRequest } from '../../shared/rpc/messages.js';
+import type { NodeIdentity, PrefixKept, ShadowReply, ShadowRequest, WorkerKept } from '../../shared/rpc/messages.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
 
 const LAYERS = 2;
@@ -75,6 +75,7 @@ function feedFor(
   streamKeyValues = true,
   layers: AlignedLayers = PLAIN_LAYERS,
   cache: Partial<ReadableCache> = {},
+  keptNews: () => WorkerKept[] = () => [],
 ): ShadowFeed {
   return new ShadowFeed(
     {
@@ -90,6 +91,7 @@ function feedFor(
     () => shadow.current,
     () => 3,
     () => ({ oldestPosition: 0, readRows: (_layer, _position, count) => new Uint8Array(count * ROW_BYTES), ...cache }),
+    keptNews,
   );
 }
 
@@ -118,6 +120,18 @@ describe('main: what shadow is fed', () => {
     assert.deepEqual(begin.begin.tokenIds, PROMPT);
     assert.equal(begin.begin.promptTokens, 3);
     assert.deepEqual([begin.begin.optimistic, begin.begin.spread, begin.begin.sampling], [true, false, SAMPLING]);
+  });
+
+  it('hears with a token what workers keep, once', () => {
+    const shadow = new RecordingShadow('s');
+    const kept = { worker: 1, layer: 2, experts: [0, 7] };
+    const news = [[kept], [], [kept]];
+    const feed = feedFor({ current: shadow }, 1, 1, true, PLAIN_LAYERS, {}, () => news.shift() ?? []);
+    feed.followShadow(PROMPT, 0);
+    for (const position of [3, 4, 5]) feed.token(tokenAt(position, 40));
+    const tokens = shadow.sent.flatMap((request) => (request.kind === 'token' ? [request.token.kept] : []));
+    assert.deepEqual(tokens, [[kept], undefined, [kept]]);
+    assert.deepEqual(news, []);
   });
 
   it('gets the rows of several iterations together when the period says so', () => {

@@ -162,6 +162,28 @@ describe('main: what it tells workers for a pass of several sequences', () => {
     assert.deepEqual(settled.superseded, [[1, 'w0']]);
   });
 
+  it('takes back what it has dealt to workers where the pass is not run', () => {
+    const dealer = new JointDealer(() => false);
+    const workers = new ToldWorkers(placementOf(4));
+    const pass = new ToldExperts(
+      {
+        pass: { sequence: 7, position: 10 },
+        rows: [{ sequence: 7, position: 10, rows: 2 }],
+        differentRows: 2,
+        copies: 1,
+        spread: 'all',
+        toldByOthers: () => [],
+      },
+      workers,
+      dealer,
+    );
+    pass.tell(0, [wish(7, [1, 3])]);
+    assert.ok(dealer.openCount > 0);
+    pass.release();
+    assert.equal(dealer.openCount, 0, 'the next pass would be dealt around loads that nobody makes');
+    assert.deepEqual(workers.releases.flatMap(([, { experts }]) => experts).sort(), [1, 3]);
+  });
+
   it('forgets what was told under another placement', () => {
     const workers = new ToldWorkers(placementOf(4));
     const pass = toldOf(workers);

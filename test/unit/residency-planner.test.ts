@@ -54,6 +54,13 @@ describe('planResidency (FluxMoE Algorithm 2)', () => {
     assert.equal(at(53).change, 'none', 'nothing is left to raise, as plain experts are not kept');
   });
 
+  it('takes memory where computing takes less than nine tenths of the loads, and not before', () => {
+    const layers = layersOf(2, { plain: 0, compressed: 0, offloaded: 3 });
+    const changeAt = (computeMs: number): string =>
+      planResidency({ layers, costs: COSTS, layerComputeMs: evenly(computeMs, 2), ...PLENTY }).change;
+    assert.deepEqual([60, 55, 53].map(changeAt), ['none', 'none', 'raised']);
+  });
+
   it('takes memory where loads delay computing', () => {
     const layers = layersOf(2, { plain: 0, compressed: 4, offloaded: 3 });
     const plan = planResidency({ layers, costs: COSTS, layerComputeMs: evenly(40, 2), ...PLENTY });

@@ -1,7 +1,10 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
+import type { Sequence } from '../../native/index.js';
+import { RowAlignment } from '../../shadow-node/predictor/row-alignment.js';
 import { RowInbox } from '../../shadow-node/predictor/row-inbox.js';
 import type { AlignRows } from '../../shared/rpc/messages.js';
+import { plainShape } from './plain-shape.js';
 
 const ROW_BYTES = 4;
 
@@ -11,6 +14,34 @@ function rowsOf(layer: number, position: number, rows: number): AlignRows {
   for (let row = 0; row < rows; row += 1) values.set([layer, position + row], row * ROW_BYTES);
   return { epoch: 1, sequence: 1, layer, position, rows, values };
 }
+
+describe('shadow row alignment', () => {
+  it('writes rows that could not be written when it is asked again, each once and in order', () => {
+    const written: string[] = [];
+    let failing = 2;
+    const cache = {
+      oldestPosition: 0,
+      writeRows: (layer: number, position: number, rows: number) => {
+        if (written.length === 2 && failing-- > 0) throw new Error('no memory');
+        written.push(`${layer}:${position}-${position + rows}`);
+      },
+    } as unknown as Sequence;
+    const alignment = new RowAlignment(plainShape({ expertLayers: 2 }));
+    for (const [layer, position] of [
+      [0, 0],
+      [1, 0],
+      [0, 3],
+      [1, 3],
+    ] as const)
+      assert.ok(alignment.add(rowsOf(layer, position, 3)));
+    for (let time = 0; time < 2; time += 1) assert.throws(() => alignment.write(cache, 6), /no memory/);
+    assert.equal(written.length, 2);
+    alignment.write(cache, 6);
+    assert.deepEqual([...written].sort(), ['0:0-3', '0:3-6', '1:0-3', '1:3-6']);
+    assert.equal(alignment.alignedBelow, 6);
+    assert.equal(alignment.write(cache, 6), 0);
+  });
+});
 
 describe('shadow row inbox', () => {
   it('gives out every row once, in order, cut at the position asked for', () => {
