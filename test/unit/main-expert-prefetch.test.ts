@@ -137,6 +137,28 @@ describe('main: random prefetch', () => {
     assert.deepEqual(places(), ['11/3']);
   });
 
+  it('tells nothing of layers that a pass has decided before it failed: nobody would release it', async () => {
+    let fails = true;
+    const cluster = new PassCluster({
+      experts: EXPERTS,
+      layers: LAYERS,
+      engine: { prediction: random },
+      onAttend: (layer) => {
+        if (fails && layer === LAYERS - 1) throw new Error('the device gives no memory');
+      },
+    });
+    const member = memberOf(7, { promptTokens: 10, layers: LAYERS, lastPosition: 10 });
+    await assert.rejects(cluster.run([answerRows(member, 10, [1])]), /no memory/);
+    fails = false;
+    for (const said of [cluster.workers.predictions, cluster.workers.works, cluster.workers.releases]) said.length = 0;
+    await cluster.run([answerRows(member, 10, [1])]);
+    const done = [...cluster.workers.asked, ...cluster.workers.releasedExperts];
+    assert.deepEqual(
+      cluster.workers.toldOf.filter((told) => !done.includes(told)),
+      [],
+    );
+  });
+
   it('tells workers what it tells main, alone and with rows of another sequence', async () => {
     for (const together of [false, true]) {
       const heard: Prediction[] = [];
