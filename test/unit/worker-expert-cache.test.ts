@@ -78,6 +78,29 @@ describe('worker: the cache of experts', () => {
     await service.close();
   });
 
+  it('says with an answer what it keeps of the layer where that has changed, and all of it to the next main', async () => {
+    const slots = new TestSlots(3);
+    const service = testService(slots, 4, RUNTIME, cacheOf({ full: 2 }));
+    service.changeEpoch([0]);
+    const told: (number[] | null)[] = [];
+    let requests = 0;
+    const run = async (expert: number): Promise<void> => {
+      service.execute(request(requests++, 0, expert), (reply) => {
+        if (reply.kind === 'result') told.push(reply.result.kept?.experts ?? null);
+      });
+      for (const slot of [...slots.pending.keys()]) await slots.endLoad(slot);
+      await settle();
+    };
+    for (const expert of [5, 5, 2, 2]) await run(expert);
+    assert.deepEqual(told, [[5], null, [2, 5], null]);
+    service.loseMain();
+    await settle();
+    service.changeEpoch([0]);
+    await run(5);
+    assert.deepEqual(told.slice(4), [[2, 5]], 'the next main knows of nothing that is kept');
+    await service.close();
+  });
+
   it('orders the loads of executes that come together', async () => {
     const slots = new TestSlots(3);
     const service = testService(slots, 4);
