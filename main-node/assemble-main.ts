@@ -134,7 +134,7 @@ function createEngine(
     ...{ ...passEngine, draftCosts, model, roster, runtime, log, drafting, align: settings.align, room },
     passLoop,
     keptNews: new KeptNews(roster),
-    predictionPost: new PredictionPost(roster, passEngine.toldPasses),
+    predictionPost: new PredictionPost(roster, passEngine.toldPasses, events.passes),
   };
 }
 
@@ -198,10 +198,9 @@ function logWhatDiffers(
   }
 }
 
-function shadowListener({ roster, predictionPost, draftCosts, observer }: ClusterEngine): ShadowListener {
+function shadowListener({ roster, predictionPost, draftCosts }: ClusterEngine): ShadowListener {
   return {
     onPrediction: (prediction, by) => {
-      if (!prediction.restart) observer?.predictionArrived(prediction);
       predictionPost.arrive(prediction, by);
     },
     onDraft: (draft, by) => {

@@ -118,6 +118,7 @@ async function serveMain(
     ...{ address: server.address, httpAddress: door?.address ?? null, stop },
     drain: (cut) => drainMain(settings, { inference, server, advertisement }, cut, log),
     openCounts: () => ({ ...openCounts(parts), ...ownWorker?.openCounts() }),
+    parts: () => [parts, door ?? {}, loaded.formats ?? {}, ...(ownWorker?.parts() ?? [])],
     keptSequences: () => parts.engine.room.counts().prefixes,
     metrics: () => parts.metrics.text(),
     events: (wantsPasses) => parts.feed.listen(wantsPasses),

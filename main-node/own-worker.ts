@@ -26,6 +26,7 @@ export interface RunningOwnWorker {
   readonly memory: YieldingMemory | null;
   /** What it holds for requests, under names of its own. */
   openCounts(): Record<string, number>;
+  parts(): readonly object[];
   /** Idempotent. */
   stop(): Promise<void>;
 }
@@ -77,6 +78,7 @@ export async function startOwnWorker(
       (inProcess.address = formatAddress(reachableHost(settings, environment.interfaces.addresses), port)),
     memory,
     openCounts: () => ownCounts(node),
+    parts: () => [inProcess, ...node.parts()],
     stop: () => {
       taking?.cancel();
       return node.stop();

@@ -4,6 +4,8 @@ import { existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { packageRoot } from './build-state.mjs';
 
+/** What the tests of a file leave behind fails it. */
+const LEFT_BEHIND = join('dist', 'test', 'left-behind.js');
 const COUNTS_PATH = join(packageRoot, 'build', 'test-counts.part.json');
 
 /**
@@ -15,7 +17,7 @@ export function runMocha(files, options, variables = {}) {
   rmSync(COUNTS_PATH, { force: true });
   const { status } = spawnSync(
     process.execPath,
-    [join('node_modules', 'mocha', 'bin', 'mocha.js'), ...options, ...files],
+    [join('node_modules', 'mocha', 'bin', 'mocha.js'), '--require', LEFT_BEHIND, ...options, ...files],
     { cwd: packageRoot, stdio: 'inherit', env: { ...process.env, ...variables, ODMOE_TEST_COUNTS: COUNTS_PATH } },
   );
   const nothing = { passed: 0, failed: 0, skipped: 0, failures: [], fileMs: {} };

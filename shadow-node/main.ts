@@ -139,6 +139,7 @@ async function serveShadow(
   return {
     address: server.address,
     openCounts: () => service.openCounts,
+    parts: () => [service, loaded.formats, joining ?? {}],
     keptSequences: () => service.predictor.keptCount,
     stop: () => (stopping ??= stop()),
   };

@@ -78,7 +78,7 @@ async function openWorker(
   environment: NodeEnvironment,
   log: Logger,
   { opened, giveUp, abandoned }: { opened: Closer[]; giveUp: GiveUp; abandoned: AbortSignal },
-): Promise<Pick<RunningNode, 'address' | 'openCounts'> & { experts: ExpertService }> {
+): Promise<Pick<RunningNode, 'address' | 'openCounts' | 'parts'> & { experts: ExpertService }> {
   const { runtime, measureReads, chooseResident } = environment;
   const startedMs = runtime.nowMs();
   const { source, partial } = await openWorkerPack(settings, environment, log, abandoned);
@@ -131,7 +131,7 @@ async function openWorker(
     ...experts.openCounts,
     earlyPredictions: sessions.earlyPredictions,
   });
-  return { address, openCounts, experts };
+  return { address, openCounts, parts: () => [experts, sessions, supply, share, record ?? {}], experts };
 }
 
 /** What the worker keeps in host memory, by what it counts of uses; null where the settings ask for none. */

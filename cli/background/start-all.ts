@@ -5,6 +5,7 @@ import { isRunning } from './process-identity.js';
 import type { ProcessRecord } from './process-records.js';
 import { identityOf, startInBackground, type NodeToStart, type StartOutcome } from './start-in-background.js';
 import { stopInBackground, type StopOutcome } from './stop-in-background.js';
+import { onAbort } from '../../shared/runtime/living.js';
 
 /** How often it is looked whether a daemon that ran before still runs. */
 const RUNNING_POLL_MS = 500;
@@ -40,7 +41,7 @@ export async function startAll(
     unwanted.abort();
   };
   const cancel = (): void => failed(new OdmoeError('CANCELLED', 'interrupted while the daemons were starting'));
-  signal.addEventListener('abort', cancel);
+  const leave = onAbort(signal, cancel);
   if (signal.aborted) cancel();
   const { directory, configPath, timeoutMs } = options;
   const launching = {
@@ -65,7 +66,7 @@ export async function startAll(
   );
   allReady.abort();
   await Promise.all(watching);
-  signal.removeEventListener('abort', cancel);
+  leave();
   const [first] = ended;
   if (first !== undefined) throw await stopAgain(launched, first, nodes.length, options);
   const [slow] = late;

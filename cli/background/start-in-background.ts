@@ -1,8 +1,9 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { constants } from 'node:fs';
-import { open, stat, rename, type FileHandle } from 'node:fs/promises';
+import { stat, rename, type FileHandle } from 'node:fs/promises';
 import type { RoleSetting } from '../../shared/config/node-settings.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import { openCounted } from '../../shared/runtime/counted-file.js';
 import { makeDirectories } from '../../shared/storage/make-directories.js';
 import {
   daemonName,
@@ -131,7 +132,7 @@ async function openLog(directory: string, id: string): Promise<FileHandle> {
       () => 0,
     );
     if (size > LOG_KEPT_BYTES) await rename(path, `${path}.1`);
-    return await open(path, constants.O_RDWR | constants.O_CREAT | constants.O_APPEND, 0o600);
+    return await openCounted(path, constants.O_RDWR | constants.O_CREAT | constants.O_APPEND, 0o600);
   } catch (error) {
     throw new OdmoeError('STORAGE_FAILED', `cannot write the log ${path}: ${toOdmoeError(error).message}`);
   }

@@ -26,6 +26,7 @@ import { createProgressBar } from '../../shared/terminal/progress-bar.js';
 import { runtime, transport } from '../client/process-runtime.js';
 import { standardError, standardOutput } from '../../shared/terminal/text-output.js';
 import { printableJson } from '../../shared/terminal/printable-text.js';
+import { onAbort } from '../../shared/runtime/living.js';
 
 const DEFAULT_PROMPT = 'Tell me a story about a fox.';
 const DEFAULT_WORKERS = 8;
@@ -208,7 +209,7 @@ async function serve(cluster: DemoCluster, { json, apiKeys }: DemoFlags, signal:
   cluster.watchPeers(({ message, code }) => standardError.write(`odmoe: ${message} [${code}]; the others go on\n`));
   const ended = new Promise<void>((resolve) => {
     if (signal.aborted) resolve();
-    signal.addEventListener('abort', () => resolve());
+    onAbort(signal, resolve);
   });
   await cluster.whileMainRuns(ended);
 }

@@ -7,6 +7,7 @@ import type { StatusReply } from '../../shared/rpc/messages.js';
 import { daemonName, DaemonProcess, STOP_GRACE_MS } from './daemon-process.js';
 import { runtime, transport } from '../client/process-runtime.js';
 import { timeForPeers, waitForPeer } from '../../shared/runtime/peer-wait.js';
+import { onAbort } from '../../shared/runtime/living.js';
 
 export interface DemoClusterOptions {
   /** Directory of the pack. */
@@ -139,19 +140,19 @@ export class DemoCluster {
     timeout: AbortSignal,
     missing: () => string,
   ): Promise<T> {
-    const listeners = new AbortController();
+    const listening: (() => void)[] = [];
     const failed = new Promise<never>((_, reject) => {
       for (const daemon of this.daemons) void daemon.ended.then(reject);
       const cancelled = () => reject(new OdmoeError('CANCELLED', 'interrupted while the daemons were starting'));
-      signal.addEventListener('abort', cancelled, { signal: listeners.signal });
+      listening.push(onAbort(signal, cancelled));
       if (signal.aborted) cancelled();
       const late = () => reject(this.timeoutError(missing()));
-      timeout.addEventListener('abort', late, { signal: listeners.signal });
+      listening.push(onAbort(timeout, late));
     });
     try {
       return await Promise.race([promise, failed]);
     } finally {
-      listeners.abort();
+      for (const leave of listening) leave();
     }
   }
 

@@ -4,6 +4,7 @@ import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { atExactly } from './exact-timer.js';
 import { PacedSequence } from './paced-sequence.js';
 import type { PacedParts } from './paced-slots.js';
+import { onAbort } from '../../shared/runtime/living.js';
 
 type OnRouter = (layer: number, choice: RouterChoice) => void;
 
@@ -161,11 +162,11 @@ export class PacedPass implements Pass {
       await new Promise<void>((resolve) => {
         const done = (): void => {
           timer.cancel();
-          signal.removeEventListener('abort', done);
+          leave();
           resolve();
         };
         const timer = atExactly(this.parts.runtime, dueMs, null, done);
-        signal.addEventListener('abort', done);
+        const leave = onAbort(signal, done);
       });
     }
     if (signal.aborted) throw cancelledIn(layer);

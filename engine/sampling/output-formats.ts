@@ -8,6 +8,7 @@ import type { OutputFormat } from '../../shared/output-format/output-format.js';
 import type { CompiledGrammar } from '../../shared/output-format/packed-grammar.js';
 import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
 import type { FormatCompiler } from './format-compiler.js';
+import { onAbort } from '../../shared/runtime/living.js';
 
 /** What gives an answer's constraint. */
 export type FormatSource = Pick<OutputFormats, 'constraintOf'>;
@@ -83,7 +84,7 @@ export class OutputFormats {
       };
       const settled = (settle: () => void): void => {
         if (signal.aborted) return;
-        signal.removeEventListener('abort', onGone);
+        stopListening();
         leave();
         settle();
       };
@@ -91,7 +92,7 @@ export class OutputFormats {
         onGone();
         return;
       }
-      signal.addEventListener('abort', onGone, { once: true });
+      const stopListening = onAbort(signal, onGone);
       compiling.grammar.then(
         (grammar) => settled(() => resolve(grammar)),
         (thrown: Error) => settled(() => reject(thrown)),

@@ -2,6 +2,7 @@ import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { ErrorCode } from '../../shared/errors/registry.js';
 import { waitForPeer, type WaitRuntime } from '../../shared/runtime/peer-wait.js';
 import type { Timer } from '../../shared/runtime/runtime.js';
+import { living, onAbort } from '../../shared/runtime/living.js';
 
 /** How long work that nobody wants any more may hold up other work. A thread that is given up for it must be started anew. */
 export const UNWANTED_WORK_LIMIT_MS = 2000;
@@ -105,15 +106,15 @@ export class ThreadLane<Request, Result> {
         length,
         sinceMs: this.options.runtime.nowMs(),
         resolve: (result) => {
-          signal.removeEventListener('abort', giveUp);
+          leave();
           resolve(result);
         },
         reject: (error) => {
-          signal.removeEventListener('abort', giveUp);
+          leave();
           reject(error);
         },
       };
-      signal.addEventListener('abort', giveUp, { once: true });
+      const leave = onAbort(signal, giveUp);
       this.waiting.push(job);
       this.pump();
     });
@@ -167,11 +168,16 @@ export class ThreadLane<Request, Result> {
   }
 
   private start(): LaneThread<Request, Result> {
-    const thread = this.options.startThread();
+    const { startThread, words } = this.options;
+    const thread = startThread();
     thread.on('message', (answer) => this.answered(answer));
     let reason = 'it ended by itself';
     thread.on('error', (error) => (reason = error.message));
-    thread.on('exit', () => this.ended(thread, reason));
+    const end = living().begin('thread', words.thread);
+    thread.on('exit', () => {
+      end();
+      this.ended(thread, reason);
+    });
     return thread;
   }
 

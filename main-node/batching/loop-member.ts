@@ -2,6 +2,7 @@ import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { MemberRows } from '../pass/pass-member.js';
 import type { BatchMember } from './batch-member.js';
 import type { ReadyMember } from './plan-pass.js';
+import { onAbort } from '../../shared/runtime/living.js';
 
 /** Rows that a member asks for: all that are not written up to a position. */
 export interface RowsWanted {
@@ -66,7 +67,7 @@ export class LoopMember implements ReadyMember {
     const { signal } = this.member;
     return new Promise((resolve, reject) => {
       const end = (): void => {
-        signal.removeEventListener('abort', giveUp);
+        stopListening();
         this.request = null;
       };
       const request: Request = {
@@ -85,7 +86,7 @@ export class LoopMember implements ReadyMember {
         onGone();
       };
       this.request = request;
-      signal.addEventListener('abort', giveUp, { once: true });
+      const stopListening = onAbort(signal, giveUp);
       if (signal.aborted) giveUp();
     });
   }

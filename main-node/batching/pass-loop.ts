@@ -122,6 +122,7 @@ export class PassLoop {
     if (this.members.size === 0) {
       this.lastPass = [];
       this.wait.end();
+      this.endRetry();
     }
     this.consider();
     await member.idle();
@@ -152,7 +153,7 @@ export class PassLoop {
 
   dispose(): void {
     this.wait.end();
-    this.retry?.cancel();
+    this.endRetry();
     this.options.passes.dispose();
     this.options.chunkPasses.dispose();
   }
@@ -167,6 +168,11 @@ export class PassLoop {
       this.retry = null;
       this.consider();
     });
+  }
+
+  private endRetry(): void {
+    this.retry?.cancel();
+    this.retry = null;
   }
 
   /** Begins what can begin. */

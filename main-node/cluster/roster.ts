@@ -16,6 +16,7 @@ import { isBeyondShadow, placedAddress } from './placed-address.js';
 import type { PlacedWorkers, WorkerOrders } from './placed-workers.js';
 import type { ShadowLink } from './shadow-link.js';
 import type { WorkerLink } from './worker-link.js';
+import { onAbort } from '../../shared/runtime/living.js';
 
 /** How many workers make a group, what a layer costs where that decides, and whether experts have workers of their own. */
 export type Grouping = Required<Pick<PlacementInput, 'groupSize' | 'costs' | 'homes'>> & Pick<PlacementInput, 'spread'>;
@@ -335,12 +336,12 @@ export class Roster implements PlacedWorkers {
     return new Promise((resolve) => {
       const done = (): void => {
         timer.cancel();
-        signal.removeEventListener('abort', done);
+        leave();
         this.waiting.delete(done);
         resolve();
       };
       const timer = waitForPeer(this.runtime, graceMs, done);
-      signal.addEventListener('abort', done);
+      const leave = onAbort(signal, done);
       this.waiting.add(done);
       if (signal.aborted) done();
     });

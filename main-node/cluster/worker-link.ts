@@ -19,6 +19,7 @@ import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
 import { KeptLayers } from './kept-layers.js';
 import { LatestStatus } from './latest-status.js';
 import type { LayerWork, WorkerOrders } from './placed-workers.js';
+import { onAbort } from '../../shared/runtime/living.js';
 
 /** Errors that answer no execute, over a connection. */
 export const MAX_STRAY_ERRORS = 256;
@@ -98,13 +99,12 @@ export class WorkerLink implements WorkerOrders {
     const allRows = rowCount(work.rows);
     const open = new Map(work.experts.map(({ expert, rows }) => [expert, rows.length === 0 ? allRows : rows.length]));
     return new Promise((resolve, reject) => {
-      const onAbort = (): void => {
+      const giveUp = (): void => {
         this.dropped += 1;
         this.forget(requestId);
         reject(new OdmoeError('CANCELLED', 'the request was cancelled while a worker ran its experts'));
       };
-      signal.addEventListener('abort', onAbort, { once: true });
-      const settle = (): void => signal.removeEventListener('abort', onAbort);
+      const settle = onAbort(signal, giveUp);
       this.pending.set(requestId, {
         ...{ layer: work.layer, open, onPart },
         resolve: () => {

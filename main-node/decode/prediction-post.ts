@@ -5,6 +5,7 @@ import type { SequenceDrafting } from './sequence-drafting.js';
 import type { SequencePredictions } from './sequence-predictions.js';
 import type { FedShadow, ShadowFeed } from './shadow-feed.js';
 import { toldByPrediction } from '../pass/told-by-prediction.js';
+import type { PassObserver } from '../pass/pass-observer.js';
 import type { ToldPasses } from '../pass/told-passes.js';
 
 interface Addressee {
@@ -20,6 +21,7 @@ export class PredictionPost {
   constructor(
     private readonly workers: Pick<PlacedWorkers, 'placement' | 'worker' | 'endSequence'>,
     private readonly passes: Pick<ToldPasses, 'arrived'>,
+    private readonly observer: Pick<PassObserver, 'predictionArrived' | 'sequenceEnded'> | null = null,
   ) {}
 
   /** Sequences that are open. */
@@ -34,6 +36,7 @@ export class PredictionPost {
   /** The sequence has ended: no worker need load or keep anything for it, also what shadow is still telling them. */
   close(sequence: number): void {
     this.sequences.delete(sequence);
+    this.observer?.sequenceEnded(sequence);
     this.workers.endSequence(sequence);
   }
 
@@ -51,6 +54,7 @@ export class PredictionPost {
       addressee.drafts.restart(prediction.pass.position);
       return;
     }
+    this.observer?.predictionArrived(prediction);
     const arrival = isFed ? addressee.predictions.arrive(prediction) : 'late';
     if (arrival === 'kept' && prediction.untold === true) this.passes.arrived(prediction);
     if (arrival === 'late') this.release(prediction);

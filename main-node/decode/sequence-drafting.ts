@@ -3,6 +3,7 @@ import type { Runtime } from '../../shared/runtime/runtime.js';
 import { DraftBook, type FollowingDrafts } from './draft-book.js';
 import type { DraftCostMeter } from './draft-costs.js';
 import { MAX_SILENT_WAITS, PASSES_UNTIL_RETRY, draftWaitMs } from './draft-wait.js';
+import { onAbort } from '../../shared/runtime/living.js';
 
 export interface DraftingOptions {
   /** 1: main's own token only. */
@@ -205,12 +206,12 @@ export class SequenceDrafting {
     await new Promise<void>((resolve) => {
       const done = (): void => {
         timer.cancel();
-        signal.removeEventListener('abort', done);
+        leave();
         this.wake = null;
         resolve();
       };
       const timer = this.runtime.after(limitMs, done);
-      signal.addEventListener('abort', done);
+      const leave = onAbort(signal, done);
       this.wake = done;
       if (signal.aborted) done();
     });

@@ -55,6 +55,10 @@ export class PassRecorder implements PassObserver {
     this.arrivals.add({ ...pass, layer, experts, runUs, receivedMs: this.nowMs() });
   }
 
+  sequenceEnded(sequence: number): void {
+    this.arrivals.forget(sequence);
+  }
+
   /** `results`: how many the record has; null: the pass has failed. */
   private ended(members: readonly MemberRows[], record: PassRecord, results: number | null): void {
     for (const { member, position, tokenIds, decodeFrom } of members) {

@@ -1,3 +1,4 @@
+import { assertInvariant } from '../../shared/errors/assert-invariant.js';
 import type { PredictionArrival } from './pass-record.js';
 
 /** Predictions that wait for their pass; of more, those of the sequence that was predicted for first go. */
@@ -27,11 +28,15 @@ export class PredictionArrivals {
     return waiting.filter(({ position }) => position >= first && position < end);
   }
 
+  /** The sequence has ended: no pass comes for what is left of it. */
+  forget(sequence: number): void {
+    this.count -= this.bySequence.get(sequence)?.length ?? 0;
+    this.bySequence.delete(sequence);
+  }
+
   private forgetFirst(): void {
-    for (const [sequence, arrivals] of this.bySequence) {
-      this.count -= arrivals.length;
-      this.bySequence.delete(sequence);
-      return;
-    }
+    const [first] = this.bySequence.keys();
+    assertInvariant(first !== undefined, 'predictions that are counted belong to a sequence');
+    this.forget(first);
   }
 }

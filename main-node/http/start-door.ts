@@ -15,6 +15,7 @@ import { createDeliverStream } from './delivery/deliver-stream.js';
 import { DELIVERY_LIMITS, type DeliveryLimits } from './delivery/delivery-limits.js';
 import type { DoorContext, RegisterRoutes } from './door-context.js';
 import { createBoundServer, SERVER_BOUNDS, type ServerBounds } from './http-server.js';
+import { onEvent } from '../../shared/runtime/living.js';
 
 /** What the door makes itself of its context. */
 export type DoorsOwn = 'deliverStream' | 'deliverBody' | 'sessions';
@@ -135,10 +136,13 @@ const BACKLOG = 1024;
 /** null: it listens; else why not, as the system names it. */
 function tryToListen(server: Server, host: string, port: number): Promise<string | null> {
   return new Promise((resolve) => {
-    const onError = (error: NodeJS.ErrnoException): void => resolve(error.code ?? error.message);
-    server.once('error', onError);
+    const onError = (error: NodeJS.ErrnoException): void => {
+      stop();
+      resolve(error.code ?? error.message);
+    };
+    const stop = onEvent(server, 'error', onError);
     server.listen({ host, port, exclusive: true, backlog: BACKLOG }, () => {
-      server.off('error', onError);
+      stop();
       resolve(null);
     });
   });

@@ -1,9 +1,11 @@
 import { setMaxListeners } from 'node:events';
+import { onAbort } from '../../shared/runtime/living.js';
 
 /** A signal that is aborted once all of several are: nobody is left who waits. */
 export class JointSignal {
   readonly signal: AbortSignal;
   private readonly controller = new AbortController();
+  private readonly leave: readonly (() => void)[] = [];
 
   constructor(private readonly signals: readonly AbortSignal[]) {
     const [only] = signals;
@@ -11,13 +13,13 @@ export class JointSignal {
     if (this.signal === only) return;
     // While no worker is left, every task of a pass waits on it.
     setMaxListeners(0, this.signal);
-    for (const signal of signals) signal.addEventListener('abort', this.heard);
+    this.leave = signals.map((signal) => onAbort(signal, this.heard));
     this.heard();
   }
 
   /** Listens no longer. */
   dispose(): void {
-    for (const signal of this.signals) signal.removeEventListener('abort', this.heard);
+    for (const leave of this.leave) leave();
   }
 
   private readonly heard = (): void => {

@@ -21,8 +21,10 @@ export interface RoutedExpert {
 export interface PassObserver {
   /** A pass begins. Null: of this one nothing more is to be told. */
   begin(rows: readonly MemberRows[]): ObservedPass | null;
-  /** A prediction of shadow's has reached main. */
+  /** A prediction of shadow's, for a sequence that is open, has reached main. */
   predictionArrived(prediction: Prediction): void;
+  /** No pass of the sequence comes any more. */
+  sequenceEnded(sequence: number): void;
 }
 
 /** Is told of one pass. Layers come one after another. */

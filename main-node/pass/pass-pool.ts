@@ -1,6 +1,7 @@
 import type { Model, Pass } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
+import { onAbort } from '../../shared/runtime/living.js';
 
 /** A native pass with the buffers that go in and out of it. */
 export interface PassSlot {
@@ -62,11 +63,11 @@ export class PassPool {
     await new Promise<void>((resolve) => {
       const wake = (): void => {
         this.waiting.delete(wake);
-        signal.removeEventListener('abort', wake);
+        leave();
         resolve();
       };
       this.waiting.add(wake);
-      signal.addEventListener('abort', wake);
+      const leave = onAbort(signal, wake);
       if (signal.aborted) wake();
     });
     if (!signal.aborted) return;

@@ -1,4 +1,5 @@
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { onAbort } from '../../shared/runtime/living.js';
 
 interface WaitingRequest {
   readonly client: string;
@@ -114,14 +115,14 @@ export class AdmissionQueue {
       const entry: WaitingRequest = {
         ...{ client, promptTokens, place: null },
         admit: () => {
-          signal.removeEventListener('abort', giveUp);
+          leave();
           resolve();
         },
         onPlace,
       };
+      const leave = onAbort(signal, giveUp);
       this.waiting.push(entry);
       this.tellPlaces();
-      signal.addEventListener('abort', giveUp, { once: true });
     });
   }
 }

@@ -17,6 +17,7 @@ import { ClusterSequence } from '../decode/cluster-sequence.js';
 import { AdmissionQueue } from './admission-queue.js';
 import { type GenerationWatch, NOBODY_WATCHES } from './generation-watch.js';
 import { ObservedRequest, type RequestObserver } from './request-observer.js';
+import { onAbort } from '../../shared/runtime/living.js';
 
 /** Texts that are no prompts are taken up to here, though the context may not hold them. */
 export const TOKENIZED_TEXT_LIMIT_BYTES = 1024 * 1024;
@@ -112,7 +113,7 @@ export class InferenceService {
     const onGone = (): void => {
       abort.abort();
     };
-    clientGone.addEventListener('abort', onGone, { once: true });
+    const leaveClient = onAbort(clientGone, onGone);
     if (clientGone.aborted) onGone();
     let markEnded: () => void = () => undefined;
     const entry = { abort, ended: new Promise<void>((resolve) => (markEnded = resolve)) };
@@ -137,7 +138,7 @@ export class InferenceService {
       throw told === error ? thrown : told;
     } finally {
       observed.ended();
-      clientGone.removeEventListener('abort', onGone);
+      leaveClient();
       this.running.delete(entry);
       markEnded();
     }
@@ -180,13 +181,13 @@ export class InferenceService {
     this.refusal ??= stoppingError('it takes no new requests');
     const over = new AbortController();
     const giveUp = (): void => over.abort();
-    cut.addEventListener('abort', giveUp, { once: true });
+    const leave = onAbort(cut, giveUp);
     if (cut.aborted) giveUp();
     try {
       await Promise.race([this.quiet(over.signal), timeForPeers(this.options.runtime, graceMs, over.signal)]);
     } finally {
       giveUp();
-      cut.removeEventListener('abort', giveUp);
+      leave();
     }
     if (this.running.size > 0 && !cut.aborted) {
       this.ending = stoppingError(`the answer was not finished within the ${graceMs} ms of main.stop_grace_ms`);

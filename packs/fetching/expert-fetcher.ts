@@ -9,6 +9,7 @@ import { FileCompletion } from './file-completion.js';
 import type { PackPeer, PackPeers } from './pack-peers.js';
 import { PeerFailure } from './peer-failure.js';
 import type { PartialPack } from './partial-pack.js';
+import { onAbort } from '../../shared/runtime/living.js';
 
 /** Experts fetched at a time, and how many more when a load waits for them. */
 export const MAX_FETCHES = 4;
@@ -127,7 +128,7 @@ export class ExpertFetcher {
       const leave = (): void => {
         task.waiters.delete(waiter);
         if (task.waiters.size === 0) this.endSilence(task);
-        signal.removeEventListener('abort', cancelled);
+        stopListening();
         this.wakeOthers();
       };
       const cancelled = (): void => {
@@ -143,10 +144,10 @@ export class ExpertFetcher {
           reject(error);
         },
       };
+      const stopListening = onAbort(signal, cancelled);
       task.waiters.add(waiter);
       if (task.silence === null) this.awaitBytes(task);
       this.wakeOthers();
-      signal.addEventListener('abort', cancelled, { once: true });
       if (signal.aborted) cancelled();
       else if (this.stop.signal.aborted) waiter.reject(stopped());
     });

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { open, rename, rm } from 'node:fs/promises';
+import { rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Logger } from '../../shared/log/logger.js';
@@ -12,6 +12,7 @@ import { DamagedBytesError } from './download-expert.js';
 import { fromPeer, PeerFailure } from './peer-failure.js';
 import type { PackPeers } from './pack-peers.js';
 import type { PartialPack } from './partial-pack.js';
+import { openCounted } from '../../shared/runtime/counted-file.js';
 
 /** Pause after a failure, and after damage, which seldom comes alone: nobody waits for these files. */
 const RETRY_MS = 10_000;
@@ -102,7 +103,7 @@ export class FileCompletion {
     const { name, size_bytes, sha256 } = file;
     const request = { packDigest: this.partial.pack.packDigest, file: name, offsetBytes: 0, lengthBytes: size_bytes };
     const hash = createHash('sha256');
-    const handle = await this.runtime.outside(() => open(path, 'w'));
+    const handle = await this.runtime.outside(() => openCounted(path, 'w'));
     let received = 0;
     try {
       // Nothing can be read of an empty file.

@@ -1,4 +1,4 @@
-import { constants, open, readdir, rename, rm, stat, writeFile, type FileHandle } from 'node:fs/promises';
+import { constants, readdir, rename, rm, stat, writeFile, type FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { makeDirectories } from '../../shared/storage/make-directories.js';
@@ -21,6 +21,7 @@ import { acquireProcessLock, type LockMessages, type ProcessLock } from '../../s
 import { writeFailure } from '../../shared/storage/storage-error.js';
 import { syncDirectory } from '../packing/pack-file.js';
 import { FetchJournal } from './fetch-journal.js';
+import { openCounted } from '../../shared/runtime/counted-file.js';
 
 /** What a directory may become the place of: nothing stands there, an unfinished fetch does, or something else. */
 export type FetchPlace = 'new' | 'begun' | 'other';
@@ -172,7 +173,7 @@ export class PartialPack {
     let handle: FileHandle | null = null;
     try {
       // What other experts have put into the file stays.
-      handle = await open(path, constants.O_RDWR | constants.O_CREAT);
+      handle = await openCounted(path, constants.O_RDWR | constants.O_CREAT);
       const sizeBytes = this.fileEntry(name).size_bytes;
       if ((await handle.stat()).size !== sizeBytes) await handle.truncate(sizeBytes);
       return handle;

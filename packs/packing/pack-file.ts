@@ -1,9 +1,10 @@
 import { createHash } from 'node:crypto';
-import { open, rename, rm } from 'node:fs/promises';
+import { rename, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { ManifestFile } from '../format/manifest.js';
 import { PARTIAL_SUFFIX } from '../format/pack-layout.js';
+import { openCounted } from '../../shared/runtime/counted-file.js';
 
 /** What packing needs of an open file. */
 export interface WritableFile {
@@ -17,7 +18,7 @@ export interface WritableFile {
 /** Opens a new, empty file for writing and reading back; handed in, so that a test can make writes fail. */
 export type OpenFile = (path: string) => Promise<WritableFile>;
 
-export const openOnDisk: OpenFile = (path) => open(path, 'w+');
+export const openOnDisk: OpenFile = (path) => openCounted(path, 'w+');
 
 const READ_BACK_BYTES = 1024 * 1024;
 
@@ -85,7 +86,7 @@ export class PackFile {
 
 /** Makes renames in the directory last through a power cut. */
 export async function syncDirectory(directory: string): Promise<void> {
-  const handle = await open(directory, 'r');
+  const handle = await openCounted(directory, 'r');
   try {
     await handle.sync();
   } finally {

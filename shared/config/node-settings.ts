@@ -209,6 +209,8 @@ export interface RunningNode {
   readonly httpAddress?: string | null;
   /** What it holds for requests, by name: all of it is 0 when nobody has asked for anything for a while. */
   openCounts(): Readonly<Record<string, number>>;
+  /** Objects whose fields lead to all its maps, sets and lists (shared/runtime/collection-sizes.ts). */
+  parts(): readonly object[];
   /** Of main and shadow: native sequences that no request uses, and that are kept for later ones that begin alike. */
   keptSequences?(): number;
   /** Of a worker: what its slots take of its device. */

@@ -4,6 +4,7 @@ import type { Logger } from '../log/logger.js';
 import type { Runtime } from '../runtime/runtime.js';
 import { formatAddress } from '../rpc/addresses.js';
 import { decodeTxt, type DiscoveredPeer } from './txt-record.js';
+import { living } from '../runtime/living.js';
 
 /** DNS-SD service type: `_odmoe._tcp`. */
 export const SERVICE_TYPE = 'odmoe';
@@ -34,6 +35,8 @@ interface Listening {
 export class Multicast {
   private readonly responders = new Map<string, Responder>();
   private readonly listening = new Set<Listening>();
+  /** Tells that the sockets of a responder are closed. */
+  private readonly ends = new Map<Responder, () => void>();
   private announcement: Announcement | null = null;
   /** Sockets of networks that are gone, while they close. */
   private readonly leaving = new Set<Promise<void>>();
@@ -48,7 +51,7 @@ export class Multicast {
       this.responders.delete(address);
       for (const one of this.listening) one.closed(responder);
       // Nobody hears a goodbye from an address that is gone, and who hears it by another one would take it for ours.
-      const left = destroyed(responder).finally(() => this.leaving.delete(left));
+      const left = this.destroy(responder).finally(() => this.leaving.delete(left));
       this.leaving.add(left);
     }
     for (const address of addresses) if (!this.responders.has(address)) this.open(address);
@@ -84,7 +87,18 @@ export class Multicast {
   async close(runtime: Runtime): Promise<void> {
     const responders = [...this.responders.values()];
     this.responders.clear();
-    await Promise.all([...responders.map((responder) => closeResponder(responder, runtime)), ...this.leaving]);
+    const closings = responders.map(async (responder) => {
+      await sayGoodbye(responder, runtime);
+      await this.destroy(responder);
+    });
+    await Promise.all([...closings, ...this.leaving]);
+  }
+
+  /** Resolves when its socket is closed. */
+  private async destroy(responder: Responder): Promise<void> {
+    await new Promise<void>((resolve) => responder.destroy(() => resolve()));
+    this.ends.get(responder)?.();
+    this.ends.delete(responder);
   }
 
   private open(address: string): void {
@@ -95,12 +109,13 @@ export class Multicast {
       this.onFault,
     );
     this.responders.set(address, responder);
+    this.ends.set(responder, living().begin('announcement', address));
     for (const one of this.listening) one.opened(responder);
     if (this.announcement !== null) responder.publish({ ...this.announcement });
   }
 }
 
-async function closeResponder(responder: Responder, runtime: Runtime): Promise<void> {
+async function sayGoodbye(responder: Responder, runtime: Runtime): Promise<void> {
   await new Promise<void>((resolve) => {
     const timer = runtime.after(GOODBYE_TIMEOUT_MS, resolve);
     responder.unpublishAll(() => {
@@ -108,12 +123,6 @@ async function closeResponder(responder: Responder, runtime: Runtime): Promise<v
       resolve();
     });
   });
-  await destroyed(responder);
-}
-
-/** Resolves when its socket is closed. */
-function destroyed(responder: Responder): Promise<void> {
-  return new Promise((resolve) => responder.destroy(() => resolve()));
 }
 
 /**
@@ -127,7 +136,13 @@ export function listen(
   runtime: Runtime,
   afreshMs: number = LISTEN_AFRESH_MS,
 ): () => void {
-  const browsers = new Map<Responder, Browser>();
+  const browsers = new Map<Responder, { browser: Browser; end: () => void }>();
+  const stopBrowsing = (responder: Responder): void => {
+    const known = browsers.get(responder);
+    browsers.delete(responder);
+    known?.browser.stop();
+    known?.end();
+  };
   const heard = (service: Service): void => {
     const host = service.referer?.address;
     if (host === undefined || !(service.port > 0)) return;
@@ -140,33 +155,33 @@ export function listen(
     }
   };
   const browse = (responder: Responder): void => {
-    browsers.get(responder)?.stop();
+    stopBrowsing(responder);
     const browser = responder.find({ type: SERVICE_TYPE });
-    browsers.set(responder, browser);
+    browsers.set(responder, { browser, end: living().begin('browser', SERVICE_TYPE) });
     for (const event of ['up', 'txt-update', 'srv-update'] as const) {
       browser.on(event, (service: Service) => {
-        if (browser.services.length >= MAX_HEARD_SERVICES && browsers.get(responder) === browser) browse(responder);
+        if (browser.services.length >= MAX_HEARD_SERVICES && browsers.get(responder)?.browser === browser)
+          browse(responder);
         heard(service);
       });
     }
   };
   const stopListening = multicast.listen({
     opened: browse,
-    closed: (responder) => {
-      browsers.get(responder)?.stop();
-      browsers.delete(responder);
-    },
+    closed: stopBrowsing,
   });
   // A browser tells of an unchanged announcement once; a new one asks and tells again.
   const afreshTimer = runtime.every(afreshMs, () => {
     for (const responder of [...browsers.keys()]) browse(responder);
   });
   const timer = runtime.every(QUERY_INTERVAL_MS, () => {
-    for (const browser of browsers.values()) browser.update();
+    for (const { browser } of browsers.values()) browser.update();
   });
   return () => {
     timer.cancel();
     afreshTimer.cancel();
     stopListening();
+    // Those of networks that have been closed meanwhile.
+    for (const responder of [...browsers.keys()]) stopBrowsing(responder);
   };
 }

@@ -1,7 +1,8 @@
-import { constants, lstat, open, type FileHandle } from 'node:fs/promises';
+import { constants, lstat, type FileHandle } from 'node:fs/promises';
 import { OdmoeError } from '../errors/odmoe-error.js';
 import { fileFailure, systemErrorCode } from '../errors/system-failure.js';
 import type { ErrorCode } from '../errors/registry.js';
+import { openCounted } from '../runtime/counted-file.js';
 
 /** What to report about a file that must be read whole: a checkpoint's and a pack's files differ in it. */
 export interface FileErrors {
@@ -36,7 +37,7 @@ export function readFailure(thrown: unknown, path: string, errors: FileErrors): 
  */
 export async function openFile(path: string): Promise<FileHandle> {
   // Without O_NONBLOCK a pipe that nobody writes to is waited for before it can be seen to be one.
-  const handle = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
+  const handle = await openCounted(path, constants.O_RDONLY | constants.O_NONBLOCK);
   try {
     if ((await handle.stat()).isFile()) return handle;
     throw new OdmoeError('STORAGE_FAILED', `${path}: cannot be read (not a regular file); put the file itself there`);

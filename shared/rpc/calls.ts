@@ -12,6 +12,7 @@ import { atDialledAddress } from './node-status.js';
 import { silenceMessage, watchPeer } from './peer-keepalive.js';
 import { readReplies } from './reply-reader.js';
 import { fromServiceError, notInTime } from './rpc-errors.js';
+import { onAbort } from '../runtime/living.js';
 
 const mainCheck = (): StreamKeepalive => ({
   keepaliveIntervalMs: MAIN_CHECK.keepaliveIntervalMs,
@@ -104,7 +105,7 @@ export async function* generate(
   const cancel = (): void => {
     call.cancel();
   };
-  signal?.addEventListener('abort', cancel, { once: true });
+  const leave = signal === undefined ? null : onAbort(signal, cancel);
   if (signal?.aborted === true) cancel();
   let silence: OdmoeError | null = null;
   const keepalive = watchPeer(runtime, channel, mainCheck(), (silentMs) => {
@@ -124,7 +125,7 @@ export async function* generate(
     throw silence ?? thrown;
   } finally {
     keepalive.stop();
-    signal?.removeEventListener('abort', cancel);
+    leave?.();
     call.cancel();
     channel.close();
   }

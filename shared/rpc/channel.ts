@@ -4,6 +4,7 @@ import type { Runtime } from '../runtime/runtime.js';
 import { clientChannelOptions } from './channel-options.js';
 import { channelCredentials } from './credentials.js';
 import { CLOSE_GRACE_MS } from './limits.js';
+import { living } from '../runtime/living.js';
 
 export interface Channel {
   readonly client: Client;
@@ -23,9 +24,11 @@ export function openChannel(
 ): Channel {
   const credentials = new SocketKeepingCredentials(channelCredentials());
   const client = new Client(address, credentials, clientChannelOptions(windowBytes, receiveLimitBytes));
+  const end = living().begin('channel', address);
   return {
     client,
     close: () => {
+      end();
       client.close();
       const grace = runtime.after(CLOSE_GRACE_MS, () => {
         credentials.destroySockets();

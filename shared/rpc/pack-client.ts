@@ -10,6 +10,7 @@ import type { PackPiece } from './messages.js';
 import { readReplies } from './reply-reader.js';
 import { fromServiceError } from './rpc-errors.js';
 import type { PackSource } from './transport.js';
+import { onAbort } from '../runtime/living.js';
 
 /** What it means that the connection broke: the peer may be any daemon. */
 const LOST: ErrorCode = 'WORKER_LOST';
@@ -49,14 +50,14 @@ async function* pieces<Request>(
   const cancel = (): void => {
     call.cancel();
   };
-  signal.addEventListener('abort', cancel, { once: true });
+  const leave = onAbort(signal, cancel);
   if (signal.aborted) cancel();
   try {
     for await (const message of readReplies(call, address, LOST, PACK_PIECES_HELD_LIMIT, runtime, idleLimitMs)) {
       yield method.reply.decode(message).bytes;
     }
   } finally {
-    signal.removeEventListener('abort', cancel);
+    leave();
     call.cancel();
   }
 }

@@ -42,6 +42,7 @@ import { STALL_METADATA, toServiceError } from './rpc-errors.js';
 import { carrierOf, type PeerMessage, type StreamPace } from './stream-pace.js';
 import { answerOnce, answerStreaming, type RawServerStream, type StreamingLimits } from './server-handlers.js';
 import type { RpcServer, RpcServerOptions } from './transport.js';
+import { living } from '../runtime/living.js';
 
 /**
  * A daemon's server: what the options name, and always Node.Identify and grpc.health.v1.Health. Throws PORT_UNAVAILABLE.
@@ -200,6 +201,7 @@ function serveStreams<Request extends PeerMessage, Reply extends PeerMessage>(
       side,
     );
     openStreams.add(stream);
+    const end = living().begin('stream', `${method.path} of ${peer}`);
     const gone = (): void => {
       carrier.afterDelivery(() => stream.ended(new OdmoeError('CANCELLED', `the peer at ${peer} went away`)));
     };
@@ -211,7 +213,10 @@ function serveStreams<Request extends PeerMessage, Reply extends PeerMessage>(
         else carrier.afterDelivery(() => stream.endedByPeer());
       });
     });
-    call.on('close', () => openStreams.delete(stream));
+    call.on('close', () => {
+      end();
+      openStreams.delete(stream);
+    });
     serve(stream, parseAddress(peer).host);
   };
 }

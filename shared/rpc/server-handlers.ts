@@ -7,6 +7,7 @@ import { waitForPeer } from '../runtime/peer-wait.js';
 import type { Runtime } from '../runtime/runtime.js';
 import type { RpcMethod } from './codecs.js';
 import { toServiceError } from './rpc-errors.js';
+import { onAbort } from '../runtime/living.js';
 
 export type RawServerStream = ServerDuplexStream<Buffer, Buffer>;
 
@@ -91,7 +92,7 @@ async function withinLimit(
   await new Promise<void>((resolve, reject) => {
     const settle = (error: OdmoeError | null): void => {
       timer.cancel();
-      signal.removeEventListener('abort', go);
+      leave();
       if (error === null) resolve();
       else reject(error);
     };
@@ -103,7 +104,7 @@ async function withinLimit(
       settle(new OdmoeError('TIMEOUT', `${what}: ask again and read the answer as it comes`));
     });
     void taken.then(go);
-    signal.addEventListener('abort', go, { once: true });
+    const leave = onAbort(signal, go);
   });
 }
 

@@ -1,4 +1,5 @@
 import type { Runtime, Timer } from './runtime.js';
+import { onAbort } from './living.js';
 
 /** A timer that comes so much too late tells that this process itself stood still: stopped, swapped out, or busy with one long turn. */
 export const OWN_STALL_MS = 100;
@@ -110,10 +111,10 @@ export async function timeForPeers(runtime: WaitRuntime, limitMs: number, signal
   await new Promise<void>((resolve) => {
     const done = (): void => {
       timer.cancel();
-      signal?.removeEventListener('abort', done);
+      leave?.();
       resolve();
     };
     const timer = waitForPeer(runtime, limitMs, done);
-    signal?.addEventListener('abort', done);
+    const leave = signal === undefined ? null : onAbort(signal, done);
   });
 }

@@ -1,5 +1,6 @@
 import { OdmoeError } from '../errors/odmoe-error.js';
 import { EventQueue, type VirtualEvent } from './event-queue.js';
+import { liveIn } from './living.js';
 
 /** What an event can be called off by. */
 export interface ScheduledEvent {
@@ -94,6 +95,7 @@ export class VirtualClock {
         await this.step();
       }
     } finally {
+      liveIn(null);
       this.running = false;
     }
   }
@@ -105,6 +107,8 @@ export class VirtualClock {
     this.handled += 1;
     // Whether it has failed is told to whoever asked for it.
     if (event.work !== null) await event.work.catch(() => undefined);
+    // A process that something happens in says so (VirtualRuntime.within); what the world does is nobody's.
+    liveIn(null);
     event.run();
     await turn();
     const { atRest } = this;

@@ -1,6 +1,7 @@
 import type { Runtime, Timer } from './runtime.js';
 import { SeededRandom } from './seeded-random.js';
 import type { ScheduledEvent, VirtualClock } from './virtual-clock.js';
+import { liveIn, Living, onAbort } from './living.js';
 
 /** What every simulated host has free: more than a test's models take. */
 const VIRTUAL_HOST_MEMORY_BYTES = 16 * 1024 ** 3;
@@ -21,7 +22,8 @@ type ProcessState = 'running' | 'paused' | 'dead';
  */
 export class VirtualRuntime implements Runtime {
   private readonly random: SeededRandom;
-  private readonly open: OpenCounts = { timers: 0, turns: 0, works: 0 };
+  /** What the process has begun and not ended. */
+  readonly living = new Living();
   private state: ProcessState = 'running';
   private late: { kind: 'timer' | 'arrival'; run: () => void }[] = [];
   /** That work outside has opened. */
@@ -38,7 +40,8 @@ export class VirtualRuntime implements Runtime {
   }
 
   get openCounts(): Readonly<OpenCounts> {
-    return { ...this.open };
+    const { living } = this;
+    return { timers: living.count('timer'), turns: living.count('turn'), works: living.count('work') };
   }
 
   /** Files that it has opened and not closed. */
@@ -67,7 +70,7 @@ export class VirtualRuntime implements Runtime {
   }
 
   after(delayMs: number, run: () => void): Timer {
-    return this.once('timers', Math.max(delayMs, SHORTEST_TIMER_MS), run);
+    return this.once('timer', Math.max(delayMs, SHORTEST_TIMER_MS), run);
   }
 
   every(intervalMs: number, run: () => void): Timer {
@@ -83,7 +86,7 @@ export class VirtualRuntime implements Runtime {
   }
 
   nextTurn(run: () => void): Timer {
-    return this.once('turns', 0, run);
+    return this.once('turn', 0, run);
   }
 
   async sleep(delayMs: number, signal?: AbortSignal): Promise<void> {
@@ -91,11 +94,11 @@ export class VirtualRuntime implements Runtime {
     await new Promise<void>((resolve) => {
       const done = (): void => {
         timer.cancel();
-        signal?.removeEventListener('abort', done);
+        leave?.();
         resolve();
       };
       const timer = this.after(delayMs, done);
-      signal?.addEventListener('abort', done);
+      const leave = signal === undefined ? null : onAbort(signal, done);
     });
   }
 
@@ -124,10 +127,10 @@ export class VirtualRuntime implements Runtime {
     const real = startWork(work);
     // That it failed is told when its event comes.
     real.catch(() => undefined);
-    this.open.works += 1;
+    const end = this.living.begin('work', work);
     return new Promise<Result>((resolve, reject) => {
       const settle = (): void => {
-        this.open.works -= 1;
+        end();
         real.then(resolve, reject);
       };
       void real.then(
@@ -154,8 +157,14 @@ export class VirtualRuntime implements Runtime {
   }
 
   private handle(kind: 'timer' | 'arrival', run: () => void): void {
-    if (this.state === 'running') run();
+    if (this.state === 'running') this.within(run);
     else if (this.state === 'paused') this.late.push({ kind, run });
+  }
+
+  /** Runs code of the process now: what it begins, also in promises that this turn settles, is the process's. */
+  within<Result>(run: () => Result): Result {
+    liveIn(this.living);
+    return run();
   }
 
   /** As SIGSTOP. */
@@ -197,17 +206,17 @@ export class VirtualRuntime implements Runtime {
     if (file.fd !== CLOSED) this.clock.watch(file.close().catch(() => undefined));
   }
 
-  private once(kind: 'timers' | 'turns', delayMs: number, run: () => void): Timer {
+  private once(kind: 'timer' | 'turn', delayMs: number, run: () => void): Timer {
     let pending = true;
-    this.open[kind] += 1;
+    const forget = this.living.begin(kind, run);
     const end = (): boolean => {
       if (!pending) return false;
       pending = false;
-      this.open[kind] -= 1;
+      forget();
       return true;
     };
     const event = this.clock.schedule(this.clock.nowMs + delayMs, () => {
-      this.handle(kind === 'timers' ? 'timer' : 'arrival', () => {
+      this.handle(kind === 'timer' ? 'timer' : 'arrival', () => {
         if (end()) run();
       });
     });

@@ -1,6 +1,7 @@
 import { randomInt, randomUUID } from 'node:crypto';
 import { availableMemoryBytes } from './available-memory.js';
 import type { Runtime, Timer } from './runtime.js';
+import { living, onAbort } from './living.js';
 
 /** Resolves at a time of CLOCK_MONOTONIC in ms, as precisely as it can. */
 export type WaitUntil = (dueMs: number) => Promise<void>;
@@ -25,15 +26,25 @@ export class WallRuntime implements Runtime {
   }
 
   after(delayMs: number, run: () => void): Timer {
-    return timerOf(setTimeout(run, delayMs), clearTimeout);
+    const end = living().begin('timer', run);
+    const handle = setTimeout(() => {
+      end();
+      run();
+    }, delayMs);
+    return timerOf(handle, clearTimeout, end);
   }
 
   every(intervalMs: number, run: () => void): Timer {
-    return timerOf(setInterval(run, intervalMs), clearInterval);
+    return timerOf(setInterval(run, intervalMs), clearInterval, living().begin('timer', run));
   }
 
   nextTurn(run: () => void): Timer {
-    return timerOf(setImmediate(run), clearImmediate);
+    const end = living().begin('turn', run);
+    const handle = setImmediate(() => {
+      end();
+      run();
+    });
+    return timerOf(handle, clearImmediate, end);
   }
 
   async sleep(delayMs: number, signal?: AbortSignal): Promise<void> {
@@ -41,11 +52,11 @@ export class WallRuntime implements Runtime {
     await new Promise<void>((resolve) => {
       const done = (): void => {
         timer.cancel();
-        signal?.removeEventListener('abort', done);
+        leave?.();
         resolve();
       };
       const timer = this.after(delayMs, done);
-      signal?.addEventListener('abort', done);
+      const leave = signal === undefined ? null : onAbort(signal, done);
     });
   }
 
@@ -96,12 +107,15 @@ interface NodeTimer {
   unref(): unknown;
 }
 
-function timerOf<Handle extends NodeTimer>(handle: Handle, clear: (handle: Handle) => void): Timer {
+function timerOf<Handle extends NodeTimer>(handle: Handle, clear: (handle: Handle) => void, end: () => void): Timer {
   return {
     cancel: () => {
+      end();
       clear(handle);
     },
+    // The process may end before it happens, so nobody has to end it.
     unref: () => {
+      end();
       handle.unref();
     },
   };

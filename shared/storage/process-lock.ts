@@ -1,10 +1,11 @@
-import { link, open, readFile, rm, writeFile } from 'node:fs/promises';
+import { link, readFile, rm, writeFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { z } from 'zod';
 import { OdmoeError } from '../errors/odmoe-error.js';
 import { systemErrorCode } from '../errors/system-failure.js';
 import { writeFailure } from './storage-error.js';
 import { WallRuntime } from '../runtime/wall-runtime.js';
+import { openCounted } from '../runtime/counted-file.js';
 
 const holderSchema = z.object({
   pid: z.int().min(1),
@@ -166,7 +167,7 @@ async function isAlive(holder: Holder): Promise<boolean> {
 /** Start time of a process in clock ticks since boot (field 22 of /proc/PID/stat); null where there is no /proc. */
 async function processStart(pid: number): Promise<string | null> {
   try {
-    const handle = await open(`/proc/${pid}/stat`, 'r');
+    const handle = await openCounted(`/proc/${pid}/stat`, 'r');
     try {
       const text = await handle.readFile('utf8');
       // The second field is a name in parentheses that may hold anything, so fields are counted after its end.

@@ -1,5 +1,6 @@
-import { open, rename, rm } from 'node:fs/promises';
+import { rename, rm } from 'node:fs/promises';
 import { writeFailure } from './storage-error.js';
+import { openCounted } from '../runtime/counted-file.js';
 
 /**
  * Replaces the file in one step: a reader, or a crash, finds the old contents or the new ones. Its directory must be there.
@@ -11,7 +12,7 @@ export async function replaceFile(path: string, contents: string, mode = 0o666):
   try {
     // One that a crash left may have other permissions.
     await rm(partial, { force: true });
-    const file = await open(partial, 'wx', mode);
+    const file = await openCounted(partial, 'wx', mode);
     try {
       await file.writeFile(contents);
       await file.sync();

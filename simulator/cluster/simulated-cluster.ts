@@ -85,10 +85,10 @@ export class SimulatedCluster {
     const answer: SimulatedAnswer = {
       ...{ promptTokenIds: [], promptLogprobs: [], tokens: [], finished: null, error: null },
       ...{ askedMs: this.clock.nowMs, overMs: null },
-      cancel: () => gone.abort(),
+      cancel: () => this.client.runtime.within(() => gone.abort()),
     };
     this.answers.push(answer);
-    void this.collect(address, request, answer, gone.signal, reader);
+    void this.client.runtime.within(() => this.collect(address, request, answer, gone.signal, reader));
     return answer;
   }
 

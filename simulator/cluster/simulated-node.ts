@@ -7,6 +7,7 @@ import type { NodeSettings, RunningNode } from '../../shared/config/node-setting
 import { type OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { Pack } from '../../packs/format/open-pack.js';
+import { LIVING_KINDS } from '../../shared/runtime/living.js';
 import type { PeerMessage } from '../../shared/rpc/stream-pace.js';
 import type { RpcServerOptions, Transport } from '../../shared/rpc/transport.js';
 import { SeededRandom } from '../../shared/runtime/seeded-random.js';
@@ -40,6 +41,8 @@ export class SimulatedNode {
   runtime: VirtualRuntime;
   /** Why it does not run: it could not be started, or has given up. Null: it runs, or was stopped from outside. */
   failure: OdmoeError | null = null;
+  /** What the process had begun and not ended when its latest stop said that all was closed. */
+  leftAtStop: readonly string[] = [];
   private node: RunningNode | null = null;
   private starting: Promise<void> = Promise.resolve();
   private starts = 0;
@@ -80,6 +83,11 @@ export class SimulatedNode {
     return this.isReady ? (this.node?.openCounts() ?? null) : null;
   }
 
+  /** Objects that lead to all its collections; none while it does not run. */
+  parts(): readonly object[] {
+    return this.isReady ? (this.node?.parts() ?? []) : [];
+  }
+
   /** Native sequences that no request uses, and that are kept for later ones. */
   keptSequences(): number {
     return this.isReady ? (this.node?.keptSequences?.() ?? 0) : 0;
@@ -112,16 +120,18 @@ export class SimulatedNode {
       });
     };
     const start = START[this.settings.role];
-    this.starting = start(this.settings, this.environment(runtime), log, giveUp).then(
-      (node) => {
-        if (this.runtime === runtime) this.node = node;
-      },
-      (thrown: unknown) => {
-        if (this.runtime !== runtime) return;
-        this.failure = toOdmoeError(thrown);
-        this.kill();
-      },
-    );
+    this.starting = runtime
+      .within(() => start(this.settings, this.environment(runtime), log, giveUp))
+      .then(
+        (node) => {
+          if (this.runtime === runtime) this.node = node;
+        },
+        (thrown: unknown) => {
+          if (this.runtime !== runtime) return;
+          this.failure = toOdmoeError(thrown);
+          this.kill();
+        },
+      );
   }
 
   /** As SIGTERM: what is under way ends first. Resolves when everything is closed. */
@@ -129,12 +139,21 @@ export class SimulatedNode {
     const { runtime } = this;
     await this.starting;
     if (this.runtime !== runtime || runtime.isDead) return;
+    await this.inProcess(runtime);
     const { node } = this;
     await node?.drain?.(new AbortController().signal);
     await node?.stop();
     if (this.runtime !== runtime) return;
+    this.leftAtStop = runtime.living.names(OWN_KINDS);
     this.node = null;
     this.kill();
+  }
+
+  /** Goes on in an event of the process. */
+  private inProcess(runtime: VirtualRuntime): Promise<void> {
+    return new Promise((resolve) => {
+      this.clock.schedule(this.clock.nowMs, () => runtime.happen(resolve));
+    });
   }
 
   /** As SIGKILL. */
@@ -192,5 +211,8 @@ export class SimulatedNode {
     };
   }
 }
+
+/** Real work opens files whenever the system is ready: it may seem to be another process that does. */
+const OWN_KINDS = LIVING_KINDS.filter((kind) => kind !== 'file');
 
 const MOST_SEEDS = 2 ** 48;

@@ -40,12 +40,12 @@ export function checkQuiet(
 export function checkStopped(
   cluster: SimulatedCluster,
   world: ScenarioWorld,
-  stopped: readonly Pick<SimulatedNode, 'id' | 'runtime'>[],
+  stopped: readonly (Pick<SimulatedNode, 'id' | 'runtime'> & { node: SimulatedNode })[],
 ): Violation[] {
   const left: string[] = clientsLeft(cluster);
-  for (const { id, runtime } of stopped) {
-    const { timers, turns, works } = runtime.openCounts;
-    if (timers + turns + works > 0) left.push(`${id} has ${timers} timers, ${turns} turns, ${works} works`);
+  for (const { id, runtime, node } of stopped) {
+    left.push(...node.leftAtStop.map((thing) => `${id} said that it had stopped, and had ${thing}`));
+    left.push(...runtime.living.names().map((thing) => `${id} has ${thing}`));
     if (runtime.openFiles > 0) left.push(`${id} has ${runtime.openFiles} files`);
     const sides = cluster.network.openSides(id);
     if (sides > 0) left.push(`${id} has ${sides} connections`);

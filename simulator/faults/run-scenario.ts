@@ -21,6 +21,7 @@ import { checkQuiet, checkStopped, idleTimers } from './check-nothing-left.js';
 import { checkAccounts } from './accounts/check-accounts.js';
 import { checkRests, heldAtRest, type HeldAtRest } from './check-rests.js';
 import { checkUsedNodes, HeardNodes } from './check-used-nodes.js';
+import { checkSizes, sizesAtRest } from './check-sizes.js';
 import { checkLoads, checkWorkers, type Statuses } from './check-workers.js';
 import { AlignmentWatch } from './accounts/alignment-watch.js';
 import { checkLinkBytes } from './accounts/check-link-bytes.js';
@@ -164,6 +165,7 @@ class ScenarioRun {
     this.countersBefore = await countersOf(this.cluster.nodes.get(MAIN));
     placement = this.recorder.begin();
     const atRest = idleTimers(this.cluster);
+    const sizes = sizesAtRest(this.cluster);
     this.askProbes();
     await this.until(() => this.isAllOver(), clock.nowMs + ANSWER_BOUND_MS);
     if (!this.isAllOver()) this.violate('every answer ends in time', this.describeOpen());
@@ -175,6 +177,7 @@ class ScenarioRun {
     this.violations.push(...checkRests(this.rests));
     this.violations.push(...checkUsedNodes(this.cluster, this.scenario, this.heard));
     this.violations.push(...checkQuiet(this.cluster, this.world, this.scenario, atRest));
+    this.violations.push(...checkSizes(sizes, sizesAtRest(this.cluster)));
     this.checkWorkers(statuses);
     addHappened(this.happened, await happenedAt(this.cluster.nodes.get(MAIN), this.seen()));
     await this.stopNodes();
@@ -310,7 +313,7 @@ class ScenarioRun {
     const { clock, nodes } = this.cluster;
     let stopped = 0;
     const living = [...nodes.values()].filter(({ isAlive }) => isAlive);
-    const runtimes = living.map(({ id, runtime }) => ({ id, runtime }));
+    const runtimes = living.map((node) => ({ node, id: node.id, runtime: node.runtime }));
     for (const node of living) void node.stop().then(() => (stopped += 1));
     await this.until(() => stopped === living.length, clock.nowMs + STOP_BOUND_MS);
     if (stopped < living.length)

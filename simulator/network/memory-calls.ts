@@ -4,6 +4,7 @@ import type { Logger } from '../../shared/log/logger.js';
 import type { RpcMethod } from '../../shared/rpc/codecs.js';
 import type { ChannelSide, Frame } from './channel.js';
 import { waitForPeer } from '../../shared/runtime/peer-wait.js';
+import { onAbort } from '../../shared/runtime/living.js';
 
 /** One request, one reply. @throws the peer's error, TIMEOUT, or `lostCode` when the connection breaks */
 export async function callOnce<Request, Reply>(
@@ -77,17 +78,20 @@ export function answerStreaming<Request, Reply>(
   const gone = new AbortController();
   let held = 0;
   let wake: () => void = () => undefined;
-  side.onLost = () => gone.abort();
+  const end = (): void => {
+    gone.abort();
+    wake();
+  };
+  side.onLost = end;
   side.onFrame = (frame) => {
     if (frame.kind === 'credit') {
       held -= 1;
       wake();
     } else if (frame.kind === 'cancel') {
       side.close();
-      gone.abort();
+      end();
     }
   };
-  gone.signal.addEventListener('abort', () => wake());
   const room = (): Promise<void> =>
     new Promise((resolve, reject) => {
       const timer = waitForPeer(side.owner.runtime, limits.slowReaderLimitMs, () => {
@@ -147,7 +151,7 @@ export async function* readReplies<Request, Reply>(
     side.send({ kind: 'cancel' });
     over(new OdmoeError('CANCELLED', `the call to ${side.label} was cancelled`));
   };
-  signal?.addEventListener('abort', cancelled, { once: true });
+  const leave = signal === undefined ? null : onAbort(signal, cancelled);
   if (signal?.aborted === true) cancelled();
   try {
     for (;;) {
@@ -164,7 +168,7 @@ export async function* readReplies<Request, Reply>(
       }
     }
   } finally {
-    signal?.removeEventListener('abort', cancelled);
+    leave?.();
     if (side.isOpen) side.send({ kind: 'cancel' });
     side.close();
   }

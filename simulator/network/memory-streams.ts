@@ -16,7 +16,7 @@ import type { ScheduledEvent } from '../../shared/runtime/virtual-clock.js';
 import type { ChannelSide } from './channel.js';
 
 /** Bytes of messages over a side; they wait until somebody listens. */
-class SideDuplex implements MessageDuplex {
+export class SideDuplex implements MessageDuplex {
   readonly readableEnded = false;
   private handler: ((bytes: Buffer) => void) | null = null;
   private readonly early: Buffer[] = [];

@@ -56,7 +56,12 @@ async function stopping(role: keyof typeof START, late: Part): Promise<Closing> 
       close: () => ending('formats', () => undefined),
     }),
     ownWorker: {
-      start: async () => ({ address: '', openCounts: () => ({}), stop: () => ending('ownWorker', () => undefined) }),
+      start: async () => ({
+        address: '',
+        openCounts: () => ({}),
+        parts: () => [],
+        stop: () => ending('ownWorker', () => undefined),
+      }),
       watch: null,
     },
   };

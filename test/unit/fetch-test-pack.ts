@@ -73,6 +73,14 @@ export class FetchSetting {
   }
 }
 
+/** Resolves when whoever reads has gone. */
+function aborted(signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal.aborted) resolve();
+    signal.addEventListener('abort', () => resolve(), { once: true });
+  });
+}
+
 /** A share that does something before each piece it gives. */
 export function interruptedShare(share: PackShare, beforePiece: (pieces: number) => Promise<void> | void): PackService {
   let pieces = 0;
@@ -81,7 +89,8 @@ export function interruptedShare(share: PackShare, beforePiece: (pieces: number)
     manifest: (request, signal) => share.manifest(request, signal),
     read: async function* (request, signal) {
       for await (const piece of share.read(request, signal)) {
-        await beforePiece(++pieces);
+        await Promise.race([beforePiece(++pieces), aborted(signal)]);
+        if (signal.aborted) return;
         yield piece;
       }
     },

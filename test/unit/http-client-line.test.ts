@@ -23,7 +23,8 @@ describe('the line to a client', () => {
 
   it('waits no more for a client that goes while the end of its answer waits for it', async () => {
     const raw = new BlockedResponse();
-    const request = { raw: { socket: new EventEmitter() }, account: null } as unknown as FastifyRequest;
+    const socket = new EventEmitter();
+    const request = { raw: { socket }, account: null } as unknown as FastifyRequest;
     const reply = { raw, request } as unknown as FastifyReply;
     const log = new TestLog().logger('door');
     const line = new ClientLine(request, reply, { runtime, limits: DELIVERY_LIMITS, log });
@@ -33,5 +34,7 @@ describe('the line to a client', () => {
     line.leave();
     await ended;
     assert.deepEqual([line.isBlocked, runtime.openCounts.timers, raw.ends], [false, 0, 0]);
+    raw.emit('close');
+    assert.deepEqual([socket.listenerCount('end'), socket.listenerCount('close')], [0, 0]);
   });
 });

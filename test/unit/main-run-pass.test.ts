@@ -233,6 +233,7 @@ describe('main: passes of several sequences', () => {
         };
       },
       predictionArrived: () => undefined,
+      sequenceEnded: () => undefined,
     };
     const cluster = new PassCluster({ layers: 1, workers: 1, experts: 8, engine: { observer } });
     const member = memberOf(7, { layers: 1 });

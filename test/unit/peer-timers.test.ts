@@ -1,9 +1,6 @@
 import assert from 'node:assert/strict';
-import { readdirSync, readFileSync } from 'node:fs';
-import { dirname, join, resolve } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { sourcesOf } from './product-sources.js';
 
-const packageRoot = resolve(dirname(fileURLToPath(import.meta.url)), '..', '..', '..');
 const ROOMS = ['shared', 'packs', 'engine', 'main-node', 'shadow-node', 'worker-node', 'cli'];
 
 /**
@@ -74,18 +71,9 @@ const PLAIN_TIMER = /\b(?:runtime|PROCESS|SYSTEM)\.(?:after|sleep|every)\(|\bthi
 const FOREIGN_LIMIT =
   /\bdeadline:|\bsetDeadline\(|\bsocket\.setTimeout\(|AbortSignal\.timeout|keepalive_timeout_ms'|headersTimeout:|client\.waitForReady\((?!Infinity)/;
 
-function sources(): { path: string; text: string }[] {
-  return ROOMS.flatMap((room) =>
-    readdirSync(join(packageRoot, room), { recursive: true, encoding: 'utf8' })
-      .filter((name) => name.endsWith('.ts'))
-      .map((name) => join(room, name))
-      .map((path) => ({ path, text: readFileSync(join(packageRoot, path), 'utf8') })),
-  );
-}
-
 describe('timers that judge a peer', () => {
   it('are waits for a peer: plain timers of the runtime are for own work, which is named here', () => {
-    const found = sources()
+    const found = sourcesOf(ROOMS)
       .map(({ path, text }) => [path, [...text.matchAll(PLAIN_TIMER)].length] as const)
       .filter(([, count]) => count > 0);
     const named = Object.entries(PLAIN_TIMERS).map(([path, [count]]) => [path, count] as const);
@@ -93,7 +81,7 @@ describe('timers that judge a peer', () => {
   });
 
   it('are none of other makers but those that are named here', () => {
-    const found = sources().flatMap(({ path, text }) => (FOREIGN_LIMIT.test(text) ? [path] : []));
+    const found = sourcesOf(ROOMS).flatMap(({ path, text }) => (FOREIGN_LIMIT.test(text) ? [path] : []));
     assert.deepEqual(found.sort(), Object.keys(FOREIGN_LIMITS).sort());
   });
 });

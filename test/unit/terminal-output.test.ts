@@ -1,9 +1,8 @@
 import assert from 'node:assert/strict';
-import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Writable } from 'node:stream';
 import { MARKS, TextOutput } from '../../shared/terminal/text-output.js';
-import { packageRoot } from '../../shared/config/package-root.js';
+import { sourcesOf } from './product-sources.js';
 
 const HOSTILE = 'sky\u001b]52;c;cm0gLXJm\u0007\u009b2J\u202e\n';
 const SHOWN = 'sky\\x1b]52;c;cm0gLXJm\\x07\\x9b2J\\u202e\n';
@@ -65,19 +64,11 @@ describe('the door to the terminal', () => {
 
   for (const room of ROOMS) {
     it(`is the only one that ${room} has`, () => {
-      const paths = readdirSync(join(packageRoot(), room), { recursive: true, encoding: 'utf8' })
-        .map((path) => join(room, path))
-        .filter((path) => /\.tsx?$/.test(path) && !DOORS.some((door) => path.startsWith(door)));
-      const past = paths.filter((path) => {
-        const source = readFileSync(join(packageRoot(), path), 'utf8');
-        return /\bprocess\.(stdout|stderr)\b|\bconsole\.|\{[^}]*\bstd(out|err)\b[^}]*\} = process\b/.test(source);
-      });
+      const sources = sourcesOf([room]).filter(({ path }) => !DOORS.some((door) => path.startsWith(door)));
+      const pathsOf = (code: RegExp): string[] => sources.flatMap(({ path, text }) => (code.test(text) ? [path] : []));
+      const past = pathsOf(/\bprocess\.(stdout|stderr)\b|\bconsole\.|\{[^}]*\bstd(out|err)\b[^}]*\} = process\b/);
       assert.deepEqual(past, [], 'these write past shared/terminal/text-output.ts');
-      const unclean = paths.filter((path) =>
-        /(standardOutput|standardError)\.write\([^;]*JSON\.stringify\(/.test(
-          readFileSync(join(packageRoot(), path), 'utf8'),
-        ),
-      );
+      const unclean = pathsOf(/(standardOutput|standardError)\.write\([^;]*JSON\.stringify\(/);
       assert.deepEqual(unclean, [], 'these print JSON that printableJson has not made: cleaned it may be none');
     });
   }

@@ -1,3 +1,4 @@
+import assert from 'node:assert/strict';
 import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
 import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
 
@@ -6,10 +7,14 @@ export async function onVirtualClock<Result>(body: (runtime: VirtualRuntime) => 
   const clock = new VirtualClock();
   const runtime = new VirtualRuntime(clock, 1);
   let settled = false;
-  const result = body(runtime).finally(() => {
-    settled = true;
-  });
+  const result = runtime
+    .within(() => body(runtime))
+    .finally(() => {
+      settled = true;
+    });
   result.catch(() => undefined);
   await clock.run(() => settled, { events: 1_000_000 });
-  return result;
+  const answer = await result;
+  assert.deepEqual(runtime.living.names(), [], 'the test has left these behind');
+  return answer;
 }

@@ -3,7 +3,7 @@ import { RecentMap } from '../../shared/runtime/recent-map.js';
 import type { SeenPasses } from '../cache/cache-residency.js';
 
 /** Passes that take turns, as those of several answers do where main runs each on its own; more of them are not told apart. */
-const MOST_OPEN_PASSES = 64;
+export const MOST_OPEN_PASSES = 64;
 
 interface OpenPass {
   position: number;

@@ -1,4 +1,5 @@
 import { setMaxListeners } from 'node:events';
+import { onAbort } from '../../../shared/runtime/living.js';
 
 /** Most answers of one request that are in the making at a time; the others wait within the request. */
 export const ANSWERS_AT_ONCE = 8;
@@ -16,7 +17,7 @@ export async function* mergeAnswers<Reply>(
   const abort = new AbortController();
   setMaxListeners(0, abort.signal);
   const onGone = (): void => abort.abort();
-  signal.addEventListener('abort', onGone, { once: true });
+  const leave = onAbort(signal, onGone);
   if (signal.aborted) onGone();
   const running = new Map<number, AsyncGenerator<Reply, void, undefined>>();
   const awaited = new Map<number, Promise<{ index: number; result: IteratorResult<Reply, void> }>>();
@@ -47,7 +48,7 @@ export async function* mergeAnswers<Reply>(
       ask(index, replies);
     }
   } finally {
-    signal.removeEventListener('abort', onGone);
+    leave();
     abort.abort();
     await Promise.allSettled([...awaited.values()]);
     await Promise.allSettled([...running.values()].map((replies) => replies.return()));

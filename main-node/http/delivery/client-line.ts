@@ -5,6 +5,7 @@ import { logNames, type RequestAccount } from '../requests/request-account.js';
 import type { DeliverySetting } from './delivery-limits.js';
 import type { AnswerProgress } from './dialect.js';
 import { waitForPeer } from '../../../shared/runtime/peer-wait.js';
+import { onEvent } from '../../../shared/runtime/living.js';
 
 /**
  * The line to the client of one answer. It knows how far the answer is, notices that the client has gone, and gives up one that takes
@@ -31,9 +32,10 @@ export class ClientLine {
     // A process that dies ends its side first; a client that only ends its side of the connection looks the same.
     const onEnd = (): void => this.leave();
     // Of several requests on one connection only the first one's answer is told that it has closed.
-    socket.setMaxListeners(0).once('end', onEnd).once('close', onEnd);
+    socket.setMaxListeners(0);
+    const stops = [onEvent(socket, 'end', onEnd), onEvent(socket, 'close', onEnd)];
     this.raw.once('close', () => {
-      socket.off('end', onEnd).off('close', onEnd);
+      for (const stop of stops) stop();
       if (!this.raw.writableFinished) this.leave();
       this.wait?.settle();
     });

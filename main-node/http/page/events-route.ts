@@ -4,6 +4,7 @@ import type { EventQueue } from '../../events/event-queue.js';
 import type { Dialect } from '../delivery/dialect.js';
 import type { RegisterRoutes } from '../door-context.js';
 import { openAiErrorBody } from '../errors/error-answer.js';
+import { onAbort } from '../../../shared/runtime/living.js';
 
 /** Errors have OpenAI's form, as all that belongs to no dialect of clients. */
 const EVENTS: Dialect = {
@@ -32,12 +33,12 @@ function wantsPasses(passes: unknown): boolean {
 
 async function* piecesOf(queue: EventQueue, signal: AbortSignal): AsyncGenerator<string, void, undefined> {
   const leave = (): void => queue.end();
-  signal.addEventListener('abort', leave, { once: true });
+  const stopListening = onAbort(signal, leave);
   if (signal.aborted) leave();
   try {
     for (let event = await queue.next(); event !== null; event = await queue.next()) yield textOf(event);
   } finally {
-    signal.removeEventListener('abort', leave);
+    stopListening();
     leave();
   }
 }

@@ -1,0 +1,15 @@
+import { open, type FileHandle } from 'node:fs/promises';
+import { living } from './living.js';
+
+/** As `open` of node:fs. The file counts as open, by its path, until it is closed. */
+export async function openCounted(path: string, flags?: string | number, mode?: number): Promise<FileHandle> {
+  const registry = living();
+  const file = await open(path, flags, mode);
+  const end = registry.begin('file', path);
+  const close = file.close.bind(file);
+  file.close = () => {
+    end();
+    return close();
+  };
+  return file;
+}

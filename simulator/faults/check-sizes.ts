@@ -1,0 +1,114 @@
+import { types } from 'node:util';
+import { MOST_OPEN_PASSES } from '../../worker-node/executor/pass-timing.js';
+import { MAX_SEQUENCES } from '../../worker-node/loader/sequence-progress.js';
+import { PASSES_KEPT } from '../../shared/cluster-events/cluster-events.js';
+import { REMEMBERED_PASSES } from '../../shared/placement/expert-dealer.js';
+import { collectionSizes } from '../../shared/runtime/collection-sizes.js';
+import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
+import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+import type { SimulatedCluster } from '../cluster/simulated-cluster.js';
+import { ChannelSide } from '../network/channel.js';
+import { MemoryNetwork } from '../network/memory-network.js';
+import { SideDuplex } from '../network/memory-streams.js';
+import type { Violation } from './accounts/violation.js';
+
+/** How many entries each node's collections have, by place; of nodes that run. */
+export type NodeSizes = ReadonlyMap<string, ReadonlyMap<string, number>>;
+
+export function sizesAtRest(cluster: SimulatedCluster): NodeSizes {
+  const running = [...cluster.nodes.values()].filter(({ isReady }) => isReady);
+  return new Map(running.map((node) => [node.id, collectionSizes(node.parts(), isOutside)]));
+}
+
+/** Two states of rest: no collection has grown by the requests in between, but for those that have a bound, which they keep. */
+export function checkSizes(before: NodeSizes, after: NodeSizes): Violation[] {
+  const grown: string[] = [];
+  for (const [id, sizes] of after) {
+    const earlier = before.get(id);
+    if (earlier === undefined) continue;
+    for (const [name, size] of sizes) {
+      const was = earlier.get(name) ?? 0;
+      if (size > Math.max(was, mostOf(name))) grown.push(`${name} of ${id} has grown from ${was} to ${size}`);
+    }
+  }
+  return grown.map((detail) => ({ invariant: 'nothing grows with requests', detail }));
+}
+
+/** The world around the processes. */
+const OUTSIDE = [VirtualClock, VirtualRuntime, MemoryNetwork, ChannelSide, SideDuplex];
+
+/** Simulated devices stand behind proxies. */
+function isOutside(value: object): boolean {
+  return types.isProxy(value) || OUTSIDE.some((outside) => value instanceof outside);
+}
+
+/** The largest of the simulated models, and the most workers that a main has had in one scenario. */
+const LAYERS = 4;
+const EXPERTS = 8;
+const WORKERS = 16;
+const PLACES = LAYERS * EXPERTS;
+/** Layers and experts under which a dealer remembers what it has dealt. */
+const DEALT_ORDINALS = REMEMBERED_PASSES * LAYERS + WORKERS + 1;
+/** More requests than a scenario has, the last ones too. */
+const REQUESTS = 64;
+const LINES_OF_LOG = 64;
+
+/** Entries that a place may reach, whatever is asked; what its entries hold is theirs (`[]`), unless it stands here. */
+const MAY_GROW: Readonly<Record<string, number>> = {
+  // One entry for each layer, expert or worker.
+  'ActivationCounts.ownLayers': LAYERS,
+  'EntryNumbers.free.exponent': PLACES,
+  'EntryNumbers.free.full': PLACES,
+  'EntryNumbers.free.signMantissa': PLACES,
+  'ExpertCache.told': LAYERS,
+  'ExpertPacker.packedSlots': PLACES,
+  'HostMemory.held': PLACES,
+  'HostMemory.sizes': PLACES,
+  'KeptLayers.layers': LAYERS * WORKERS,
+  'KeptLayers.layers[].experts': PLACES * WORKERS,
+  'LayerPools.ownKept': PLACES,
+  'RecordedPools.layers': LAYERS,
+  'RegisteredExperts.numbers': PLACES,
+  'HopWindow.kept': PASSES_KEPT * WORKERS,
+  'HopWindows.workers': WORKERS,
+  'LayerRace.arrivals': WORKERS,
+  'LayerWaits.idle': WORKERS,
+  'LayerWaits.workers': WORKERS,
+  'SlotSchedule.actions': PLACES,
+  // The last passes, and what was measured of each size.
+  'DraftCostMeter.passes': PASSES_KEPT,
+  'PassRecorder.kept': PASSES_KEPT,
+  'PassTimes.sizes': PASSES_KEPT,
+  'PassTiming.open': MOST_OPEN_PASSES,
+  'PassPool.idle': WORKERS,
+  'SequenceProgress.sequences': MAX_SEQUENCES,
+  'ExpertDealer.dealt': DEALT_ORDINALS,
+  'ExpertDealer.dealt[]': DEALT_ORDINALS * EXPERTS,
+  'ExpertDealer.loads': WORKERS,
+  'WorkerLoads.ordinals': DEALT_ORDINALS * EXPERTS,
+  'PredictionDealer.kept[]': PLACES,
+  'PredictionDealer.kept[][]': PLACES * WORKERS,
+  // Rows of earlier requests, and the workers that took part in them.
+  'KeptSequences.kept': REQUESTS,
+  'PrefixIndex.sequences': REQUESTS,
+  'RowProvenance.firstPositions': REQUESTS * WORKERS,
+  // Clients, and formats that they ask for.
+  'ClientShares.rows': 1,
+  'ClientShares.waiting': 1,
+  'TokenVocabulary.compiled': REQUESTS,
+  'TokenVocabulary.masks': 1024,
+  'TextAutomaton.states': 4096,
+  // Figures and log lines of the last seconds.
+  'Figures.samples': 128,
+  'Buckets.buckets': LINES_OF_LOG,
+};
+
+/** Automata of output formats grow with the texts that were seen; what bounds them is the number of formats. */
+const PARTS_OF_FORMATS = /^(TextAutomaton\.|TokenVocabulary\.masks\[\])/;
+
+function mostOf(name: string): number {
+  const own = MAY_GROW[name];
+  if (own !== undefined) return own;
+  if (PARTS_OF_FORMATS.test(name)) return Infinity;
+  return Object.keys(MAY_GROW).some((outer) => name.startsWith(`${outer}[]`)) ? Infinity : 0;
+}

@@ -1,0 +1,35 @@
+import assert from 'node:assert/strict';
+import { living } from '../shared/runtime/living.js';
+
+/** What ends by itself after a test, as sockets do, gets so long. */
+const GRACE_MS = 3000;
+const LOOK_MS = 20;
+
+/** Of earlier files of this process: told once. */
+let told: readonly string[] = [];
+
+/**
+ * Mocha calls this after the tests of each file: what they began has ended. Whoever leaves a timer, a listener, a channel, a thread or a file
+ * behind fails, by name.
+ */
+export const mochaHooks = {
+  async afterAll(): Promise<void> {
+    for (let waitedMs = 0; left().length > 0 && waitedMs < GRACE_MS; waitedMs += LOOK_MS) {
+      await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
+    }
+    const names = left();
+    told = living().names();
+    assert.deepEqual(names, [], 'the tests of this file have left these behind');
+  },
+};
+
+function left(): string[] {
+  const unseen = [...told];
+  return living()
+    .names()
+    .filter((name) => {
+      const index = unseen.indexOf(name);
+      if (index >= 0) unseen.splice(index, 1);
+      return index < 0;
+    });
+}

@@ -1,0 +1,38 @@
+import assert from 'node:assert/strict';
+import { collectionSizes } from '../../shared/runtime/collection-sizes.js';
+
+class Inner {
+  readonly entries = new Map([['a', new Set([1, 2])]]);
+}
+
+class Outer {
+  readonly list = [new Inner(), new Inner()];
+  readonly plain = { deep: new Set(['x']) };
+  readonly bytes = new Uint8Array(1000);
+  private readonly self = this;
+
+  get computed(): Set<number> {
+    return new Set(this.self.list.map(() => assert.fail('asked')));
+  }
+}
+
+describe('sizes of all collections that an object leads to', () => {
+  it('are summed by class and field, through lists, maps and plain objects, once for each object', () => {
+    assert.deepEqual(Object.fromEntries(collectionSizes([new Outer()])), {
+      'Outer.list': 2,
+      'Inner.entries': 2,
+      'Inner.entries[]': 4,
+      'Outer.plain.deep': 1,
+    });
+  });
+
+  it('count the keys of maps as well as their values', () => {
+    const keyed = { held: new Map([[{ list: [1, 2, 3] }, 'value']]) };
+    assert.equal(collectionSizes([keyed]).get('.held[].list'), 3);
+  });
+
+  it('leave out what is outside', () => {
+    const sizes = collectionSizes([new Outer()], (value) => value instanceof Inner);
+    assert.deepEqual([...sizes.keys()].sort(), ['Outer.list', 'Outer.plain.deep']);
+  });
+});

@@ -1,0 +1,48 @@
+import assert from 'node:assert/strict';
+import { sourcesOf } from './product-sources.js';
+
+const ROOMS = ['shared', 'packs', 'engine', 'main-node', 'shadow-node', 'worker-node', 'cli', 'simulator'];
+
+/** Code that begins something which has to end, and the only files that may: they count it until it has ended (shared/runtime/living.ts). */
+const DOORS: readonly { code: RegExp; files: readonly string[]; instead: string }[] = [
+  {
+    code: /\.addEventListener\(/,
+    files: ['shared/runtime/living.ts'],
+    instead: 'listen to a signal by onAbort (shared/runtime/living.ts)',
+  },
+  {
+    code: /AbortSignal\.(any|timeout)\(/,
+    files: ['cli/background/start-all.ts', 'worker-node/fetching/pack-mending.ts'],
+    instead: 'a signal that follows others keeps listeners at them as long as they live: listen by onAbort',
+  },
+  {
+    code: /import \{[^}]*\bopen\b[^}]*\} from 'node:fs\/promises'/,
+    files: ['shared/runtime/counted-file.ts'],
+    instead: 'open a file by openCounted (shared/runtime/counted-file.ts)',
+  },
+  {
+    code: /new Client\(/,
+    files: ['shared/rpc/channel.ts'],
+    instead: 'open a channel by openChannel (shared/rpc/channel.ts)',
+  },
+  {
+    code: /\bsocket\.(on|once)\(|\bserver\.(on|once)\(/,
+    files: [
+      'shared/rpc/channel.ts',
+      'main-node/http/start-door.ts',
+      'main-node/http/http-server.ts',
+      'cli/doctor/peer-diagnosis.ts',
+    ],
+    instead: 'listen to a socket or a server by onEvent (shared/runtime/living.ts)',
+  },
+];
+
+describe('what has to end', () => {
+  for (const { code, files, instead } of DOORS) {
+    it(`is begun by ${code.source} in ${files.join(', ')} alone`, () => {
+      const beginners = sourcesOf(ROOMS).filter(({ text }) => code.test(text));
+      const others = beginners.map(({ path }) => path).filter((path) => !files.includes(path));
+      assert.deepEqual(others, [], instead);
+    });
+  }
+});
