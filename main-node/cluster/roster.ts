@@ -25,8 +25,8 @@ export type Grouping = Required<Pick<PlacementInput, 'groupSize' | 'costs' | 'ho
 export interface RosterObserver {
   /** A daemon has come, or the placement is another one. */
   changed(): void;
-  /** The daemon was connected, and is so no longer. */
-  lost(link: WorkerLink | ShadowLink, reason: string): void;
+  /** The daemon was connected, and is so no longer. `wasUsed`: it was in the placement, or main's shadow. */
+  lost(link: WorkerLink | ShadowLink, reason: string, wasUsed: boolean): void;
   /** The worker of this id has given values that others prove wrong. It has left the placement when this is told. */
   distrusted(id: string): void;
 }
@@ -276,7 +276,7 @@ export class Roster implements PlacedWorkers {
       reason,
       left: this.workers.size,
     });
-    this.observer.lost(link, reason);
+    this.observer.lost(link, reason, !isUnplaced);
     if (!isUnplaced) this.replan();
   }
 
@@ -312,7 +312,7 @@ export class Roster implements PlacedWorkers {
     this.totals.ended(link);
     this.shadows.splice(index, 1);
     this.log[this.lossLevel]('shadow lost', { shadow: link.id, address: link.address, reason });
-    this.observer.lost(link, reason);
+    this.observer.lost(link, reason, index === 0);
     if (index === 0) this.announceToShadow();
     this.fetching.announce();
   }

@@ -3,7 +3,7 @@ import type { NodeIdentity, NodeStatus, PeerProblem } from '../../shared/rpc/mes
 
 /** So long a node that was lost is told of, unless it comes back before. */
 export const LOST_KEPT_MS = 10 * 60_000;
-/** Nodes that are told of as lost; of more, those that were lost first are forgotten. */
+/** Nodes that are told of as lost; of more, those that had no part in the cluster are forgotten first, then those that were lost first. */
 export const MAX_LOST_NODES = 256;
 
 /** What is asked of the link to a daemon that is gone. */
@@ -16,6 +16,8 @@ export interface GoneLink {
 /** A daemon that was connected, and is so no longer. */
 export interface LostNode extends GoneLink {
   reason: string;
+  /** It was in the placement, or main's shadow. */
+  wasUsed: boolean;
   lostMs: number;
 }
 
@@ -26,11 +28,17 @@ export class LostNodes {
 
   constructor(private readonly nowMs: () => number) {}
 
-  lost({ identity, address, status }: GoneLink, reason: string): void {
+  lost({ identity, address, status }: GoneLink, reason: string, wasUsed: boolean): void {
     this.nodes.delete(identity.id);
-    this.nodes.set(identity.id, { identity, address, status, reason, lostMs: this.nowMs() });
-    const [first] = this.nodes.keys();
-    if (this.nodes.size > MAX_LOST_NODES && first !== undefined) this.nodes.delete(first);
+    this.nodes.set(identity.id, { identity, address, status, reason, wasUsed, lostMs: this.nowMs() });
+    if (this.nodes.size > MAX_LOST_NODES) this.forgetOne();
+  }
+
+  /** A stranger can connect and leave as often as it likes: it pushes out no node that did the cluster's work. */
+  private forgetOne(): void {
+    const all = [...this.nodes.values()];
+    const least = all.find((node) => !node.wasUsed) ?? all[0];
+    if (least !== undefined) this.nodes.delete(least.identity.id);
   }
 
   /** Those that are not back. `connected`: ids of those that are there. */

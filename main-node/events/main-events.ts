@@ -77,8 +77,8 @@ export class MainEvents {
     };
     this.nodes = {
       changed: () => this.feed.nodesChanged(),
-      lost: (link, reason) => {
-        lost.lost(link, reason);
+      lost: (link, reason, wasUsed) => {
+        lost.lost(link, reason, wasUsed);
         this.feed.nodesChanged();
       },
       distrusted: () => this.feed.nodesChanged(),

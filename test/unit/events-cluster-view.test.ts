@@ -74,7 +74,7 @@ describe('the view of a cluster', () => {
 
   it('names what is wrong and what to do: no workers, peers that do not answer, a node that is lost', () => {
     const silent = (id: string) => ({ address: `${id}:1`, id, code: 'TIMEOUT', message: 'no daemon answers' });
-    const lost = [{ identity: identity('b'), address: 'b:1', status: null, reason: 'it was silent', lostMs: 0 }];
+    const lost = [{ identity: identity('b'), address: 'b:1', status: null, reason: 'it was silent', wasUsed: true, lostMs: 0 }];
     const problems = problemsWithLost([silent('b'), silent('c')], lost);
     const now = status({ nodes: [node('main', 'ROLE_MAIN')], problems, placement: null });
     const { problems: named, nodes, groups } = clusterView(SERVED, { atMs: 0, status: now, lost });
@@ -114,7 +114,8 @@ describe('nodes that were lost', () => {
   it('are told of until they are back, or for ten minutes, and no more than some of them', () => {
     const clock = { ms: 0 };
     const nodes = new LostNodes(() => clock.ms);
-    const lose = (id: string): void => nodes.lost({ identity: identity(id), address: `${id}:1`, status: null }, 'gone');
+    const lose = (id: string, wasUsed = false): void =>
+      nodes.lost({ identity: identity(id), address: `${id}:1`, status: null }, 'gone', wasUsed);
     const listed = (connected: string[] = []): string[] =>
       nodes.list(new Set(connected)).map((lost) => lost.identity.id);
     lose('a');
@@ -128,5 +129,11 @@ describe('nodes that were lost', () => {
     for (let index = 0; index < MAX_LOST_NODES; index++) lose(`n${index}`);
     assert.equal(listed().length, MAX_LOST_NODES);
     assert.equal(listed()[0], 'n0');
+    lose('worker', true);
+    for (let index = 0; index < MAX_LOST_NODES; index++) lose(`stranger ${index}`);
+    assert.equal(listed().length, MAX_LOST_NODES);
+    assert.equal(listed()[0], 'worker', 'who was in the placement is pushed out by nobody who was not');
+    for (let index = 0; index < MAX_LOST_NODES; index++) lose(`u${index}`, true);
+    assert.deepEqual([listed().length, listed()[0]], [MAX_LOST_NODES, 'u0']);
   });
 });
