@@ -45,7 +45,11 @@ export async function startAll(
   if (signal.aborted) cancel();
   const { directory, configPath, timeoutMs } = options;
   const launching = {
-    ...{ directory, configPath, timeoutMs, unwanted: unwanted.signal, onEnd: failed },
+    directory,
+    configPath,
+    timeoutMs,
+    unwanted: unwanted.signal,
+    onEnd: failed,
     onLaunch: (record: ProcessRecord) => void launched.push(record),
   };
   const allReady = new AbortController();

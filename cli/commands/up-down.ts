@@ -63,7 +63,10 @@ async function up(configPath: string, timeoutMs: number): Promise<void> {
     const records = await readRecords(directory, warnUnreadable);
     standardOutput.write(`cluster ${config.cluster}: logs and process records in ${directory}\n`);
     const options = {
-      ...{ directory, configPath: config.path ?? configPath, timeoutMs, records },
+      directory,
+      configPath: config.path ?? configPath,
+      timeoutMs,
+      records,
       onOutcome: (node: NodeToStart, outcome: StartOutcome) => {
         const text = describeStart(node, outcome);
         if (text !== null) standardOutput.write(`${text}\n`);

@@ -86,7 +86,8 @@ export function realEnvironment(
     measureReads: emulation === null ? measureQueuedReads : null,
     chooseResident: emulation === null ? chooseResident : null,
     transport: new GrpcTransport(runtime, networkPaceOf(emulation, runtime)),
-    ...{ interfaces, discovery: multicastDiscovery(runtime, interfaces) },
+    interfaces,
+    discovery: multicastDiscovery(runtime, interfaces),
     openPack: (directory) => openServedPack(directory),
     openPrompts: ({ directory, tokenizer, queueLimit }) => {
       // A model without a tokenizer has nothing that a thread could do.

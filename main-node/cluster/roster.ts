@@ -238,7 +238,9 @@ export class Roster implements PlacedWorkers {
     this.workers.delete(link.id);
     this.distrusted.setAside(link, why);
     this.log.warn(DISTRUST_EVENT, {
-      ...{ worker: link.id, address: link.address, why },
+      worker: link.id,
+      address: link.address,
+      why,
     });
     this.replan();
     this.observer.distrusted(link.id);
@@ -288,7 +290,9 @@ export class Roster implements PlacedWorkers {
     if (!(epoch > this.latestEpoch)) return;
     if (epoch > PEER_EPOCH_LIMIT) {
       this.log.warn('a peer has seen a placement epoch that no main gives; it is passed over', {
-        ...{ peer, epoch, limit: PEER_EPOCH_LIMIT },
+        peer,
+        epoch,
+        limit: PEER_EPOCH_LIMIT,
       });
       return;
     }

@@ -187,7 +187,8 @@ export class ExpertFetcher {
     const { layer, expert } = place;
     const task: Task = {
       ...{ layer, expert, state: { chunksDone: 0 }, running: false },
-      ...{ waiters: new Set<Waiter>(), silence: null },
+      waiters: new Set<Waiter>(),
+      silence: null,
     };
     // Nothing was to come until now.
     if (this.tasks.size === 0) this.movedMs = this.options.runtime.nowMs();

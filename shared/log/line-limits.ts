@@ -62,7 +62,8 @@ export class LineLimits {
   takeLeftOut(): LeftOut[] {
     const nowMs = this.nowMs();
     const told = [...this.leftOut].map(([event, { lines, sinceMs }]) => ({
-      ...{ event, lines },
+      event,
+      lines,
       seconds: Math.max(1, Math.round((nowMs - sinceMs) / 1000)),
     }));
     this.leftOut.clear();

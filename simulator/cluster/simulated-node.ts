@@ -199,7 +199,8 @@ export class SimulatedNode {
     return {
       runtime,
       transport: this.transport(runtime),
-      ...{ interfaces, discovery: memoryDiscovery(network, id, runtime, interfaces) },
+      interfaces,
+      discovery: memoryDiscovery(network, id, runtime, interfaces),
       devices: world.devices(runtime),
       openPack: (directory) => world.openPack(directory, runtime),
       openPrompts: ({ tokenizer }) => new InlinePromptEncoder(tokenizer, runtime),

@@ -164,7 +164,8 @@ export class WorkerSessions {
     session.peer = peer;
     this.log.info('serving a peer', { peer: peer.id, role: peer.role, address: peer.address });
     this.greeting.welcome(session.stream, {
-      ...{ partialPack: this.fetch?.isPartial ?? false, highestEpoch: toldEpoch(this.epoch.highest) },
+      partialPack: this.fetch?.isPartial ?? false,
+      highestEpoch: toldEpoch(this.epoch.highest),
     });
     if (peer.role !== 'ROLE_MAIN') return;
     this.fetch?.takeMain(dialAddress(peer.address, session.peerHost));
