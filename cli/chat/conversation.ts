@@ -4,7 +4,7 @@ import type { ChatMessage } from '../../shared/rpc/messages.js';
 export interface Conversation {
   /** What the model is told first; null: nothing. */
   readonly system: string | null;
-  /** Of user and assistant, in turns; the last one is an answer. Later words of the system may stand between them, as files have them. */
+  /** Messages of user and assistant, in turns; the last one is an answer. Later words of the system may stand between them, as files have them. */
   readonly messages: readonly ChatMessage[];
   /** The user's last message, where no answer came; null: there is none. */
   readonly unanswered: string | null;

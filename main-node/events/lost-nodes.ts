@@ -6,7 +6,7 @@ export const LOST_KEPT_MS = 10 * 60_000;
 /** Nodes that are told of as lost; of more, those that had no part in the cluster are forgotten first, then those that were lost first. */
 export const MAX_LOST_NODES = 256;
 
-/** What is asked of the link to a daemon that is gone. */
+/** The link to a daemon that is gone. */
 export interface GoneLink {
   readonly identity: NodeIdentity;
   readonly address: string;

@@ -74,7 +74,9 @@ describe('the view of a cluster', () => {
 
   it('names what is wrong and what to do: no workers, peers that do not answer, a node that is lost', () => {
     const silent = (id: string) => ({ address: `${id}:1`, id, code: 'TIMEOUT', message: 'no daemon answers' });
-    const lost = [{ identity: identity('b'), address: 'b:1', status: null, reason: 'it was silent', wasUsed: true, lostMs: 0 }];
+    const lost = [
+      { identity: identity('b'), address: 'b:1', status: null, reason: 'it was silent', wasUsed: true, lostMs: 0 },
+    ];
     const problems = problemsWithLost([silent('b'), silent('c')], lost);
     const now = status({ nodes: [node('main', 'ROLE_MAIN')], problems, placement: null });
     const { problems: named, nodes, groups } = clusterView(SERVED, { atMs: 0, status: now, lost });
