@@ -11,7 +11,7 @@ export interface KeptLimits {
 export const NOTHING_KEPT: KeptLimits = { sequences: 0, bytes: 0 };
 
 /** Sequences that are kept, where memory admits so many. */
-const KEPT_SEQUENCES_LIMIT = 64;
+export const KEPT_SEQUENCES_LIMIT = 64;
 /** Of what the device's budget leaves beside the weights. */
 const KEPT_SHARE = 0.5;
 /** Where the device has no budget. */

@@ -1,4 +1,7 @@
 import { types } from 'node:util';
+import { KEPT_PREFIXES_LIMIT } from '../../main-node/room/prefix-index.js';
+import { KEPT_SEQUENCES_LIMIT } from '../../shadow-node/predictor/kept-sequences.js';
+import { COMPILED_FORMATS_LIMIT } from '../../shared/output-format/format-limits.js';
 import { MOST_OPEN_PASSES } from '../../worker-node/executor/pass-timing.js';
 import { MAX_SEQUENCES } from '../../worker-node/loader/sequence-progress.js';
 import { PASSES_KEPT } from '../../shared/cluster-events/cluster-events.js';
@@ -49,8 +52,6 @@ const WORKERS = 16;
 const PLACES = LAYERS * EXPERTS;
 /** Layers and experts under which a dealer remembers what it has dealt. */
 const DEALT_ORDINALS = REMEMBERED_PASSES * LAYERS + WORKERS + 1;
-/** More requests than a scenario has, the last ones too. */
-const REQUESTS = 64;
 const LINES_OF_LOG = 64;
 
 /** Entries that a place may reach, whatever is asked; what its entries hold is theirs (`[]`), unless it stands here. */
@@ -89,13 +90,13 @@ const MAY_GROW: Readonly<Record<string, number>> = {
   'PredictionDealer.kept[]': PLACES,
   'PredictionDealer.kept[][]': PLACES * WORKERS,
   // Rows of earlier requests, and the workers that took part in them.
-  'KeptSequences.kept': REQUESTS,
-  'PrefixIndex.sequences': REQUESTS,
-  'RowProvenance.firstPositions': REQUESTS * WORKERS,
+  'KeptSequences.kept': KEPT_SEQUENCES_LIMIT,
+  'PrefixIndex.sequences': KEPT_PREFIXES_LIMIT,
+  'RowProvenance.firstPositions': KEPT_PREFIXES_LIMIT * WORKERS,
   // Clients, and formats that they ask for.
   'ClientShares.rows': 1,
   'ClientShares.waiting': 1,
-  'TokenVocabulary.compiled': REQUESTS,
+  'TokenVocabulary.compiled': COMPILED_FORMATS_LIMIT,
   'TokenVocabulary.masks': 1024,
   'TextAutomaton.states': 4096,
   // Figures and log lines of the last seconds.

@@ -21,7 +21,7 @@ import { checkQuiet, checkStopped, idleTimers } from './check-nothing-left.js';
 import { checkAccounts } from './accounts/check-accounts.js';
 import { checkRests, heldAtRest, type HeldAtRest } from './check-rests.js';
 import { checkUsedNodes, HeardNodes } from './check-used-nodes.js';
-import { checkSizes, sizesAtRest } from './check-sizes.js';
+import { checkSizes, type NodeSizes, sizesAtRest } from './check-sizes.js';
 import { checkLoads, checkWorkers, type Statuses } from './check-workers.js';
 import { AlignmentWatch } from './accounts/alignment-watch.js';
 import { checkLinkBytes } from './accounts/check-link-bytes.js';
@@ -108,6 +108,8 @@ class ScenarioRun {
   private readonly heard: HeardNodes;
   private readonly fetches: FetchWatch;
   private readonly rests: HeldAtRest[] = [];
+  /** At the first rest. */
+  private firstSizes: NodeSizes | null = null;
   /** How many of the answers have been held against what was recorded. */
   private accounted = 0;
   private readonly recorder = new Recorder(MAIN);
@@ -165,7 +167,7 @@ class ScenarioRun {
     this.countersBefore = await countersOf(this.cluster.nodes.get(MAIN));
     placement = this.recorder.begin();
     const atRest = idleTimers(this.cluster);
-    const sizes = sizesAtRest(this.cluster);
+    this.firstSizes ??= sizesAtRest(this.cluster);
     this.askProbes();
     await this.until(() => this.isAllOver(), clock.nowMs + ANSWER_BOUND_MS);
     if (!this.isAllOver()) this.violate('every answer ends in time', this.describeOpen());
@@ -177,7 +179,7 @@ class ScenarioRun {
     this.violations.push(...checkRests(this.rests));
     this.violations.push(...checkUsedNodes(this.cluster, this.scenario, this.heard));
     this.violations.push(...checkQuiet(this.cluster, this.world, this.scenario, atRest));
-    this.violations.push(...checkSizes(sizes, sizesAtRest(this.cluster)));
+    this.violations.push(...checkSizes(this.firstSizes, sizesAtRest(this.cluster)));
     this.checkWorkers(statuses);
     addHappened(this.happened, await happenedAt(this.cluster.nodes.get(MAIN), this.seen()));
     await this.stopNodes();
@@ -229,6 +231,7 @@ class ScenarioRun {
 
   private noteRest(): void {
     this.rests.push(heldAtRest(this.cluster, this.world));
+    this.firstSizes ??= sizesAtRest(this.cluster);
   }
 
   /** Once is enough: what has grown beyond its bound goes on growing. */

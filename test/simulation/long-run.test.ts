@@ -4,7 +4,7 @@ import { runScenario } from '../../simulator/faults/run-scenario.js';
 import { longScenario } from './long-scenario.js';
 
 /** `npm run test:long` has many more. */
-const [REQUESTS, TOKENS] = [90, 10];
+const [REQUESTS, TOKENS] = [60, 10];
 const LIMIT_MS = 300_000;
 
 describe('a cluster that answers for a long time', () => {
