@@ -9,8 +9,8 @@ const LOOK_MS = 20;
 let told: readonly string[] = [];
 
 /**
- * Mocha calls this after the tests of each file: what they began has ended. Whoever leaves a timer, a listener, a channel, a thread or a file
- * behind fails, by name.
+ * Mocha calls this after the tests of each file where files run at the same time, else once, after the last file. What the tests began has
+ * ended then: whoever leaves a timer, a listener, a channel, a thread or a file behind fails, by name.
  */
 export const mochaHooks = {
   async afterAll(): Promise<void> {
@@ -19,7 +19,7 @@ export const mochaHooks = {
     }
     const names = left();
     told = living().names();
-    assert.deepEqual(names, [], 'the tests of this file have left these behind');
+    assert.deepEqual(names, [], 'these tests have left these behind');
   },
 };
 

@@ -21,7 +21,10 @@ export interface TokenSamplerSetting {
 export class TokenSampler {
   constructor(private readonly setting: TokenSamplerSetting) {}
 
-  /** The token after `history`. Yields while the format's tokens are worked out. Throws REQUEST_INVALID where bias and format leave none, MODEL_CORRUPT for logits without a meaning. */
+  /**
+   * The token after `history`. Yields while the format's tokens are worked out. Throws REQUEST_INVALID where bias and format leave none,
+   * MODEL_CORRUPT for logits without a meaning.
+   */
   *sample(logits: Float32Array, history: readonly number[]): SlicedWork<number> {
     const tokenId = yield* this.sampleIfAny(logits, history);
     if (tokenId !== null) return tokenId;

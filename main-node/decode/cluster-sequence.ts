@@ -116,7 +116,7 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
   }
 
   giveMemoryBack(): void {
-    // An empty sequence takes no memory. Where there can be none, nothing has changed.
+    // Made first: an empty sequence takes no memory, and where none can be made nothing has changed.
     const empty = this.engine.model.createSequence();
     this.memory.dispose();
     this.memory = empty;

@@ -36,7 +36,7 @@ export class PredictionArrivals {
 
   private forgetFirst(): void {
     const [first] = this.bySequence.keys();
-    assertInvariant(first !== undefined, 'predictions that are counted belong to a sequence');
+    assertInvariant(first !== undefined, 'predictions that are counted belong to a sequence.');
     this.forget(first);
   }
 }

@@ -51,7 +51,7 @@ interface LayerRun {
  * taken: others run the same again, until it is known whose they are.
  */
 export class ExpertDispatcher {
-  /** Failures logged, by worker, expert and code; the oldest are forgotten. */
+  /** Failures logged, by worker, expert and code; of more, those that came least recently are forgotten. */
   private readonly reported = new RecentMap<string, true>(MAX_REPORTED);
 
   constructor(

@@ -54,7 +54,10 @@ interface DecimalRange {
   fractionDigits: number;
 }
 
-/** The decimals whose doubles keep the rule, and of integers those that keep it themselves; null: none. Rounding to doubles keeps the order, so bounds that are doubles stay kept. */
+/**
+ * The decimals whose doubles keep the rule, and the integers that keep it themselves; null: none. Rounding to doubles keeps the order, so
+ * bounds that are doubles stay kept.
+ */
 function decimalRange(rule: NumberRule): DecimalRange | null {
   const least = endOf(rule.least, rule.isLeastExcluded ? 1 : 0, rule.isInteger);
   const most = endOf(rule.most, rule.isMostExcluded ? -1 : 0, rule.isInteger);

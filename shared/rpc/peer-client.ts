@@ -14,7 +14,10 @@ import { MessagePeerStream, type PeerStream, type StreamSide } from './peer-stre
 import { carrierOf, type PeerMessage, type StreamPace } from './stream-pace.js';
 import { fromServiceError } from './rpc-errors.js';
 
-/** `address` is "host:port". `receiveLimitBytes`: the largest reply. A failure to connect comes through onClose as WORKER_LOST, within CONNECT_TIMEOUT_MS. */
+/**
+ * `address` is "host:port". `receiveLimitBytes`: the largest reply. A failure to connect comes through onClose as WORKER_LOST, within
+ * CONNECT_TIMEOUT_MS.
+ */
 export function openWorkerStream(
   runtime: Runtime,
   address: string,

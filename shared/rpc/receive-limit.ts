@@ -16,7 +16,7 @@ export function raiseReceiveLimit(call: RawServerStream, bytes: number): void {
   const decoder = receiving?.decoder;
   assertInvariant(
     typeof receiving?.maxReceiveMessageSize === 'number' && typeof decoder?.maxReadMessageLength === 'number',
-    'grpc-js keeps the largest message of a call where it has always been',
+    'grpc-js keeps the largest message of a call where it has always been.',
   );
   receiving.maxReceiveMessageSize = bytes;
   decoder.maxReadMessageLength = bytes;

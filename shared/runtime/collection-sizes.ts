@@ -1,3 +1,5 @@
+import { assertInvariant } from '../errors/assert-invariant.js';
+
 /** More objects than any daemon has, beside the values of its checkpoint and tokenizer. */
 const MOST_OBJECTS = 2_000_000;
 
@@ -13,15 +15,20 @@ interface Place {
 /**
  * How many entries the maps, sets and lists have that can be reached from `roots` by fields, summed over all that have the same place:
  * "Class.field". What only a closure knows is not seen. Of two states of rest in between which requests were answered, a name whose number
- * has grown is a leak, or a cache that should have a bound.
+ * has grown is a leak, or a cache that should have a bound. Asserts that there are `mostObjects` at most: of more, sizes would not be whole.
  */
-export function collectionSizes(roots: readonly object[], isOutside: IsOutside = () => false): Map<string, number> {
+export function collectionSizes(
+  roots: readonly object[],
+  isOutside: IsOutside = () => false,
+  mostObjects = MOST_OBJECTS,
+): Map<string, number> {
   const sizes = new Map<string, number>();
   const seen = new Set<object>();
   const open: Place[] = [];
   const meet = (value: unknown, name: string): void => {
-    if (typeof value !== 'object' || value === null || seen.has(value) || seen.size >= MOST_OBJECTS) return;
+    if (typeof value !== 'object' || value === null || seen.has(value)) return;
     seen.add(value);
+    assertInvariant(seen.size <= mostObjects, 'a daemon leads to no more objects than are looked at.');
     if (!ArrayBuffer.isView(value) && !isOutside(value)) open.push({ value, name });
   };
   for (const root of roots) meet(root, '');

@@ -2,7 +2,7 @@ import type { NodeSettings } from '../../shared/config/node-settings.js';
 import type { SeededRandom } from '../../shared/runtime/seeded-random.js';
 import { BLOCK_POSITIONS, contextMemoryOf } from './draw-budget.js';
 import { drawRequest, drawTokens } from './draw-request.js';
-import { type WantedNodes } from './draw-world.js';
+import type { WantedNodes } from './draw-world.js';
 import { MAIN, type Fault, type FaultKind, type Scenario, type ScenarioRequest, type Theme } from './scenario.js';
 
 /** Most scenarios have none. */
@@ -52,7 +52,7 @@ export function withTheme(random: SeededRandom, scenario: Scenario): Scenario {
   }
 }
 
-/** What comes while a pass runs meets it. */
+/** So slow that what comes at any time mostly comes while a pass runs. */
 const SLOW_PACE = { denseMs: 1, expertMs: 0.5, lmHeadMs: 0.5, loadMs: 0.5 };
 /** Tokens that its answer may have while the prompts of the others run. */
 const OLDEST_TO_BLOCK_END = 12;

@@ -125,11 +125,9 @@ export class ScenarioWorld {
     const times = {
       attendLayers: [[new SlowedLayer(denseMs, faults)]],
       layersBehind: [],
-      ...{
-        router: NO_TIME,
-        expert: new SlowedOperator(expertMs, faults),
-        lmHead: new SlowedOperator(lmHeadMs, faults),
-      },
+      router: NO_TIME,
+      expert: new SlowedOperator(expertMs, faults),
+      lmHead: new SlowedOperator(lmHeadMs, faults),
       ...{ exponentShare: 0.4, recoverMs: 0 },
       // Read anew at each load.
       get loadMs() {

@@ -37,7 +37,7 @@ export const FAULT_KINDS = [
 ] as const;
 export type FaultKind = (typeof FAULT_KINDS)[number];
 
-/** What many things must come together for, so that plain chance hardly draws it: such a scenario is made for it. */
+/** Cases for which much must come together, so that plain chance hardly draws them: a scenario of a theme is made for its case. */
 export const THEMES = ['none', 'shortMemory', 'manyFetches', 'endingMembers', 'shadowBehind'] as const;
 export type Theme = (typeof THEMES)[number];
 

@@ -31,6 +31,12 @@ describe('sizes of all collections that an object leads to', () => {
     assert.equal(collectionSizes([keyed]).get('.held[].list'), 3);
   });
 
+  it('are all of them, or none: more objects than can be looked at are a fault', () => {
+    const lists = { held: [[], []] };
+    assert.equal(collectionSizes([lists], () => false, 4).get('.held[]'), 0);
+    assert.throws(() => collectionSizes([lists], () => false, 3), { code: 'INTERNAL' });
+  });
+
   it('leave out what is outside', () => {
     const sizes = collectionSizes([new Outer()], (value) => value instanceof Inner);
     assert.deepEqual([...sizes.keys()].sort(), ['Outer.list', 'Outer.plain.deep']);

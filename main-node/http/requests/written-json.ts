@@ -1,13 +1,19 @@
 import { assertInvariant } from '../../../shared/errors/assert-invariant.js';
 
 /**
- * What clients wrote of objects that are put into prompts, and of schemas that answers follow: JSON.parse rounds large numbers, makes 1.0 into 1, and moves keys that are digits
- * to the front, so beside such an object its text is kept.
+ * The texts that clients wrote of objects that are put into prompts, and of schemas that answers follow. JSON.parse rounds large numbers,
+ * makes 1.0 into 1, and moves keys that are digits to the front, so beside such an object its text is kept.
  */
 
 /** Members of requests that are such objects: arguments of calls, parameters of functions, schemas of answers, and variables of chat templates. */
 const KEPT: ReadonlySet<string> = new Set([
-  ...['input', 'arguments', 'parameters', 'input_schema', 'schema', 'format', 'chat_template_kwargs'],
+  'input',
+  'arguments',
+  'parameters',
+  'input_schema',
+  'schema',
+  'format',
+  'chat_template_kwargs',
 ]);
 /** Hardly a body has none of them where it has tools; others are not looked through. */
 const MAY_HOLD = new RegExp(`"(?:${[...KEPT].join('|')})"\\s*:\\s*\\{`);

@@ -8,7 +8,8 @@ interface Told {
   expert: number;
 }
 
-const ENOUGH = 20;
+/** Violations that are told of one run. */
+const MOST_TOLD = 20;
 
 /**
  * Whatever happens, what main has told a worker to load it asks for or releases before it comes to a later layer, or to a later pass of the
@@ -55,7 +56,7 @@ export class ToldWatch {
         const isPast = pass.position < now.position || (pass.position === now.position && before.layer < layer);
         if (pass.sequence !== now.sequence || !isPast) continue;
         told.delete(key);
-        if (this.violations.length < ENOUGH)
+        if (this.violations.length < MOST_TOLD)
           this.violations.push(
             `${worker} was told of expert ${before.expert} of layer ${before.layer} of the pass of ${pass.sequence} at ` +
               `${pass.position}, and main went on to layer ${layer} at ${now.position} without asking for it or releasing it`,
