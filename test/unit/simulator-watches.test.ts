@@ -4,6 +4,7 @@ import { checkLinkBytes } from '../../simulator/faults/accounts/check-link-bytes
 import { KeptWatch } from '../../simulator/faults/accounts/kept-watch.js';
 import { ToldWatch } from '../../simulator/faults/accounts/told-watch.js';
 import { checkRests } from '../../simulator/faults/check-rests.js';
+import { checkSizes, type NodeSizes } from '../../simulator/faults/check-sizes.js';
 
 const EPOCH = 5;
 const NO_BYTES = new Uint8Array();
@@ -89,5 +90,15 @@ describe('what watches simulated clusters', () => {
     const rest = (entries: number): ReadonlyMap<string, number> => new Map([['entries of main', entries]]);
     assert.deepEqual(checkRests([rest(2), rest(2), rest(1)]), []);
     assert.equal(checkRests([rest(2), rest(2), rest(3)]).length, 1);
+  });
+
+  it('finds collections that have grown, and those with a bound where they have grown beyond it', () => {
+    const sizesOf = (name: string, size: number): NodeSizes => new Map([['main', new Map([[name, size]])]]);
+    const grows = (name: string, from: number, to: number): boolean =>
+      checkSizes(sizesOf(name, from), sizesOf(name, to)).length > 0;
+    assert.deepEqual([grows('Roster.waiting', 2, 2), grows('Roster.waiting', 2, 3)], [false, true]);
+    assert.deepEqual([grows('ClientShares.rows', 0, 1), grows('ClientShares.rows', 1, 2)], [false, true]);
+    assert.equal(checkSizes(new Map(), sizesOf('Roster.waiting', 3)).length, 0, 'the node was not there before');
+    assert.equal(checkSizes(new Map([['main', new Map()]]), sizesOf('Roster.waiting', 1)).length, 1, 'it was empty');
   });
 });

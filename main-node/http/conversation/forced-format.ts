@@ -161,7 +161,7 @@ function argumentsOf({ parameters }: ChatTool): Argument[] {
     const schema = properties?.[key];
     return typeof schema === 'object' && schema !== null
       ? { key, isText: isText(schema), schema: withMembers(text, definitions) }
-      : { key, isText: isText({}), schema: withMembers('{}', definitions) };
+      : { key, isText: false, schema: withMembers('{}', definitions) };
   });
 }
 
