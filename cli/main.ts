@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { packageRoot } from '../shared/config/package-root.js';
 import { registerChatCommand } from './commands/chat.js';
+import { registerDebugCommand } from './commands/debug.js';
 import { registerDemoCommand } from './commands/demo.js';
 import { registerDoctorCommand } from './commands/doctor.js';
 import { registerGenerateCommand } from './commands/generate.js';
@@ -35,6 +36,7 @@ registerGenerateCommand(program);
 registerStatusCommand(program);
 registerTopCommand(program);
 registerDoctorCommand(program);
+registerDebugCommand(program);
 
 program.addHelpText(
   'after',

@@ -2,10 +2,11 @@ import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { realEnvironment, type NodeEnvironment, type OwnWorker } from '../engine/environment/node-environment.js';
 import { PackShare } from '../packs/fetching/pack-share.js';
-import { exitWithParent, requireAddon } from '../native/index.js';
+import { exitWithParent, openHandles, requireAddon } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
 import { advertisedAddress } from '../shared/daemon/advertised-address.js';
 import { followAddresses } from '../shared/daemon/follow-addresses.js';
+import { ProcessCounts } from '../shared/daemon/process-counts.js';
 import { createNodeIdentity } from '../shared/daemon/node-identity.js';
 import { type GiveUp, runDaemon } from '../shared/daemon/run-daemon.js';
 import type { Stoppable } from '../shared/discovery/discovery.js';
@@ -81,12 +82,13 @@ async function serveMain(
     log,
   );
   const { membership, inference } = parts;
+  const holders = (): object[] => [parts, door ?? {}, loaded.formats ?? {}, ...(ownWorker?.parts() ?? [])];
+  const counts = new ProcessCounts(runtime, holders, () => ({ ...openHandles() }));
+  const { listenHost: host, listenPort: port, network } = settings;
   const server = await transport.serve({
-    host: settings.listenHost,
-    port: settings.listenPort,
-    network: settings.network,
-    log,
+    ...{ host, port, network, log },
     identity: () => identity,
+    counts: () => counts.reply(),
     cluster: {
       join: async (peer, peerHost) => membership.join(peer, peerHost),
       status: async () => parts.status(),
@@ -118,7 +120,7 @@ async function serveMain(
     ...{ address: server.address, httpAddress: door?.address ?? null, stop },
     drain: (cut) => drainMain(settings, { inference, server, advertisement }, cut, log),
     openCounts: () => ({ ...openCounts(parts), ...ownWorker?.openCounts() }),
-    parts: () => [parts, door ?? {}, loaded.formats ?? {}, ...(ownWorker?.parts() ?? [])],
+    parts: holders,
     keptSequences: () => parts.engine.room.counts().prefixes,
     metrics: () => parts.metrics.text(),
     events: (wantsPasses) => parts.feed.listen(wantsPasses),

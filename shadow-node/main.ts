@@ -5,10 +5,11 @@ import { realEnvironment, type NodeEnvironment } from '../engine/environment/nod
 import { PackShare } from '../packs/fetching/pack-share.js';
 import type { FormatCompiler } from '../engine/sampling/format-compiler.js';
 import { OutputFormats } from '../engine/sampling/output-formats.js';
-import { exitWithParent, requireAddon, type Device, type Model, type Pass } from '../native/index.js';
+import { exitWithParent, openHandles, requireAddon, type Device, type Model, type Pass } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
 import { advertisedAddress } from '../shared/daemon/advertised-address.js';
 import { followAddresses } from '../shared/daemon/follow-addresses.js';
+import { ProcessCounts } from '../shared/daemon/process-counts.js';
 import { createNodeIdentity } from '../shared/daemon/node-identity.js';
 import { type GiveUp, requireWanted, runDaemon } from '../shared/daemon/run-daemon.js';
 import { JoinLoop } from '../shared/discovery/join-loop.js';
@@ -112,12 +113,16 @@ async function serveShadow(
   const { runtime, transport, discovery } = loaded.environment;
   const identity = createNodeIdentity(settings, loaded.source, loaded.device.info(), runtime);
   const service = createService(settings, loaded, identity, log, giveUp);
+  const holders = (): object[] => [service, loaded.formats, joining ?? {}];
+  const counts = new ProcessCounts(runtime, holders, () => ({ ...openHandles() }));
+  let joining: JoinLoop | null = null;
   const server = await transport.serve({
     host: settings.listenHost,
     port: settings.listenPort,
     network: settings.network,
     log,
     identity: () => identity,
+    counts: () => counts.reply(),
     shadow: (stream) => service.accept(stream),
     pack: new PackShare(loaded.source, runtime),
   });
@@ -127,7 +132,7 @@ async function serveShadow(
     await server.stop();
     throw error;
   });
-  const joining = startJoining(settings, loaded.environment, { identity, service }, log);
+  joining = startJoining(settings, loaded.environment, { identity, service }, log);
   const stopFollowing = followAddresses(loaded.environment.interfaces, settings, log, () => joining?.askAnew());
   let stopping: Promise<void> | null = null;
   const stop = async (): Promise<void> => {
@@ -139,7 +144,7 @@ async function serveShadow(
   return {
     address: server.address,
     openCounts: () => service.openCounts,
-    parts: () => [service, loaded.formats, joining ?? {}],
+    parts: holders,
     keptSequences: () => service.predictor.keptCount,
     stop: () => (stopping ??= stop()),
   };

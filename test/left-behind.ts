@@ -1,11 +1,14 @@
 import assert from 'node:assert/strict';
+import type { Context } from 'mocha';
 import { living } from '../shared/runtime/living.js';
 
 /** What ends by itself after a test, as sockets do, gets so long. */
 const GRACE_MS = 3000;
 const LOOK_MS = 20;
 
-/** Of earlier files of this process: told once. */
+/** The file whose tests run. */
+let file = '';
+/** What earlier files of this process have left behind: told once. */
 let told: readonly string[] = [];
 
 /**
@@ -13,13 +16,17 @@ let told: readonly string[] = [];
  * ended then: whoever leaves a timer, a listener, a channel, a thread or a file behind fails, by name.
  */
 export const mochaHooks = {
+  beforeEach(this: Context): void {
+    file = this.currentTest?.file ?? '';
+  },
+
   async afterAll(): Promise<void> {
     for (let waitedMs = 0; left().length > 0 && waitedMs < GRACE_MS; waitedMs += LOOK_MS) {
       await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
     }
     const names = left();
     told = living().names();
-    assert.deepEqual(names, [], 'these tests have left these behind');
+    assert.deepEqual(names, [], `the tests of ${file} have left these behind`);
   },
 };
 

@@ -22,6 +22,7 @@ export const openShadowStream = TRANSPORT.openShadowStream.bind(TRANSPORT);
 export const openPackSource = TRANSPORT.openPackSource.bind(TRANSPORT);
 export const identifyPeer = TRANSPORT.identifyPeer.bind(TRANSPORT);
 export const joinMain = TRANSPORT.joinMain.bind(TRANSPORT);
+export const fetchCounts = TRANSPORT.fetchCounts.bind(TRANSPORT);
 export const fetchStatus = TRANSPORT.fetchStatus.bind(TRANSPORT);
 export const generate = TRANSPORT.generate.bind(TRANSPORT);
 

@@ -3,10 +3,11 @@ import { fileURLToPath } from 'node:url';
 import { fillNodeDevice } from '../engine/devices/open-node-device.js';
 import { realEnvironment, type NodeEnvironment } from '../engine/environment/node-environment.js';
 import { PackShare } from '../packs/fetching/pack-share.js';
-import { type Device, exitWithParent, requireAddon } from '../native/index.js';
+import { type Device, exitWithParent, openHandles, requireAddon } from '../native/index.js';
 import type { NodeSettings, RunningNode } from '../shared/config/node-settings.js';
 import { advertisedAddress } from '../shared/daemon/advertised-address.js';
 import { followAddresses } from '../shared/daemon/follow-addresses.js';
+import { ProcessCounts } from '../shared/daemon/process-counts.js';
 import { createNodeIdentity } from '../shared/daemon/node-identity.js';
 import { type GiveUp, requireWanted, runDaemon } from '../shared/daemon/run-daemon.js';
 import { JoinLoop } from '../shared/discovery/join-loop.js';
@@ -121,17 +122,15 @@ async function openWorker(
   };
   const sessions = new WorkerSessions(experts, source.shape, () => identity, sendStatus, runtime, log, supply);
   const share = new PackShare(source, runtime, () => (partial === null || partial.isWhole ? null : partial.held));
-  const address = await listen(settings, { ...environment, identity, sessions, share }, log, opened);
+  const parts = (): object[] => [experts, sessions, supply, share, record ?? {}];
+  const address = await listen(settings, { ...environment, identity, sessions, share, parts }, log, opened);
   const statusTimer = runtime.every(STATUS_INTERVAL_MS, sendStatus);
   opened.push(() => {
     statusTimer.cancel();
   });
   log.info('worker is ready', { address, model: source.name, device: identity.device, slots: experts.counters.slots });
-  const openCounts = (): Record<string, number> => ({
-    ...experts.openCounts,
-    earlyPredictions: sessions.earlyPredictions,
-  });
-  return { address, openCounts, parts: () => [experts, sessions, supply, share, record ?? {}], experts };
+  const openCounts = () => ({ ...experts.openCounts, earlyPredictions: sessions.earlyPredictions });
+  return { address, openCounts, parts, experts };
 }
 
 /** What the worker keeps in host memory, by what it counts of uses; null where the settings ask for none. */
@@ -179,17 +178,20 @@ interface ListeningWorker extends NodeEnvironment {
   identity: NodeIdentity;
   sessions: WorkerSessions;
   share: PackShare;
+  parts: () => readonly object[];
 }
 
 async function listen(
   settings: NodeSettings,
-  { runtime, transport, discovery, interfaces, identity, sessions, share }: ListeningWorker,
+  { runtime, transport, discovery, interfaces, identity, sessions, share, parts }: ListeningWorker,
   log: Logger,
   opened: Closer[],
 ): Promise<string> {
+  const counts = new ProcessCounts(runtime, parts, () => ({ ...openHandles() }));
   const server = await transport.serve({
     ...{ host: settings.listenHost, port: settings.listenPort, network: settings.network, log },
     identity: () => identity,
+    counts: () => counts.reply(),
     pack: share,
     worker: (stream, peerHost) => {
       sessions.serve(stream, peerHost);

@@ -19,6 +19,7 @@ const NEEDS: Readonly<Record<string, Need>> = {
   'odmoe generate': true,
   'odmoe status': false,
   'odmoe top': false,
+  'odmoe debug counts': false,
   // Says as a check that the library is missing.
   'odmoe doctor': false,
   'odmoe bench codec': true,

@@ -4,8 +4,15 @@ import { OdmoeError } from '../errors/odmoe-error.js';
 import { waitForPeer } from '../runtime/peer-wait.js';
 import type { Runtime } from '../runtime/runtime.js';
 import { openChannel, type Channel } from './channel.js';
-import { CLUSTER_JOIN, CLUSTER_STATUS, INFERENCE_GENERATE, NODE_IDENTIFY, type RpcMethod } from './codecs.js';
-import type { GenerateReply, GenerateRequest, JoinReply, NodeIdentity, StatusReply } from './messages.js';
+import {
+  CLUSTER_JOIN,
+  CLUSTER_STATUS,
+  INFERENCE_GENERATE,
+  NODE_COUNTS,
+  NODE_IDENTIFY,
+  type RpcMethod,
+} from './codecs.js';
+import type { CountsReply, GenerateReply, GenerateRequest, JoinReply, NodeIdentity, StatusReply } from './messages.js';
 import { FLOW_CONTROL_WINDOW_BYTES, MAIN_CHECK, REPLY_SIZE_LIMIT_BYTES } from './limits.js';
 import { SilenceBound, type StreamKeepalive } from './silence-bound.js';
 import { atDialledAddress } from './node-status.js';
@@ -25,6 +32,11 @@ const ANSWER_REPLIES_LIMIT = 256;
 /** Who answers at the address. TIMEOUT when nobody does in time, NO_MAIN when the connection fails. */
 export function identifyPeer(runtime: Runtime, address: string, timeoutMs: number): Promise<NodeIdentity> {
   return callOnce(runtime, address, NODE_IDENTIFY, {}, timeoutMs, false);
+}
+
+/** What the daemon at the address has open. As identifyPeer. */
+export function fetchCounts(runtime: Runtime, address: string, timeoutMs: number): Promise<CountsReply> {
+  return callOnce(runtime, address, NODE_COUNTS, {}, timeoutMs, false);
 }
 
 export function joinMain(

@@ -6,6 +6,7 @@ import { OdmoeError, toOdmoeError } from '../errors/odmoe-error.js';
 import { validateGenerateRequest } from './generate-validation.js';
 import {
   completeNodeStatus,
+  validateCounts,
   validateIdentity,
   validateRefusal,
   validateShadowReply,
@@ -25,6 +26,7 @@ import type {
   ShadowReply,
   ShadowRequest,
   StatusReply,
+  CountsReply,
   WorkerReply,
   WorkerRequest,
 } from './messages.js';
@@ -64,6 +66,7 @@ const definitions = loadSync(PROTO_FILES, {
 const serveWorker = methodOf('odmoe.v1.Worker', 'Serve');
 const serveShadow = methodOf('odmoe.v1.Shadow', 'Serve');
 const identify = methodOf('odmoe.v1.Node', 'Identify');
+const counts = methodOf('odmoe.v1.Node', 'Counts');
 const joinCluster = methodOf('odmoe.v1.Cluster', 'Join');
 const status = methodOf('odmoe.v1.Cluster', 'Status');
 const generate = methodOf('odmoe.v1.Inference', 'Generate');
@@ -104,6 +107,12 @@ export const NODE_IDENTIFY: RpcMethod<Record<string, never>, NodeIdentity> = {
   path: identify.path,
   request: requestCodec(identify, unchanged),
   reply: replyCodec(identify, validateIdentity),
+};
+
+export const NODE_COUNTS: RpcMethod<Record<string, never>, CountsReply> = {
+  path: counts.path,
+  request: requestCodec(counts, unchanged),
+  reply: replyCodec(counts, validateCounts),
 };
 
 export const CLUSTER_JOIN: RpcMethod<{ identity: NodeIdentity }, JoinReply> = {

@@ -1,8 +1,9 @@
 import type { NodeSettings } from '../config/node-settings.js';
 import type { Runtime } from '../runtime/runtime.js';
-import { fetchStatus, generate, identifyPeer, joinMain } from './calls.js';
+import { fetchCounts, fetchStatus, generate, identifyPeer, joinMain } from './calls.js';
 import { MESSAGE_SIZE_LIMIT_BYTES, PIECE_IDLE_LIMIT_MS } from './limits.js';
 import type {
+  CountsReply,
   GenerateReply,
   GenerateRequest,
   JoinReply,
@@ -59,6 +60,10 @@ export class GrpcTransport implements Transport {
 
   identifyPeer(address: string, timeoutMs: number): Promise<NodeIdentity> {
     return identifyPeer(this.runtime, address, timeoutMs);
+  }
+
+  fetchCounts(address: string, timeoutMs: number): Promise<CountsReply> {
+    return fetchCounts(this.runtime, address, timeoutMs);
   }
 
   joinMain(address: string, identity: NodeIdentity, timeoutMs: number): Promise<JoinReply> {

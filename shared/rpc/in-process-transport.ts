@@ -101,6 +101,7 @@ function withMethods(outer: Transport, methods: Partial<Transport>): Transport {
     openPackSource: (...args) => outer.openPackSource(...args),
     identifyPeer: (...args) => outer.identifyPeer(...args),
     joinMain: (...args) => outer.joinMain(...args),
+    fetchCounts: (...args) => outer.fetchCounts(...args),
     fetchStatus: (...args) => outer.fetchStatus(...args),
     generate: (...args) => outer.generate(...args),
     ...methods,

@@ -2,6 +2,8 @@
 export const PROTOCOL_VERSION = 5;
 
 export const MEGABYTE_BYTES = 1024 * 1024;
+/** Names of what a daemon has open (Node.Counts). */
+export const COUNTS_LIMIT = 4096;
 
 /** Largest gRPC message either way. Tensors that need more go in several messages; callers cut them. */
 export const MESSAGE_SIZE_LIMIT_BYTES = 64 * MEGABYTE_BYTES;

@@ -5,6 +5,7 @@ import { isAddress } from './addresses.js';
 import { PACK_SOURCES_LIMIT, ROWS_LIMIT, TEXT_LENGTH_LIMIT } from './limits.js';
 import type {
   AlignRows,
+  CountsReply,
   Execute,
   ExecuteResult,
   NodeIdentity,
@@ -41,6 +42,11 @@ const CONTROL_CHARACTER = /\p{Cc}/u;
 
 /** A message as the decoder left it: any member, a nested message too, may be missing. */
 type Unchecked<T> = { [Name in keyof T]?: T[Name] | null };
+
+export function validateCounts(reply: CountsReply): CountsReply {
+  for (const count of reply.counts) requireNumbers('Count', count, 'counts');
+  return reply;
+}
 
 export function validateWorkerRequest(message: WorkerRequest): WorkerRequest {
   switch (message.kind) {

@@ -343,6 +343,16 @@ export interface PeerProblem {
   message: string;
 }
 
+/** How many things of one kind a daemon's process has. */
+export interface Count {
+  name: string;
+  count: number;
+}
+
+export interface CountsReply {
+  counts: Count[];
+}
+
 export interface StatusReply {
   nodes: NodeStatus[];
   placement: Placement | null;

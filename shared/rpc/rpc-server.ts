@@ -19,6 +19,7 @@ import {
   CLUSTER_JOIN,
   CLUSTER_STATUS,
   INFERENCE_GENERATE,
+  NODE_COUNTS,
   NODE_IDENTIFY,
   PACK_DESCRIBE,
   PACK_MANIFEST,
@@ -93,6 +94,10 @@ function addServices(server: Server, options: RpcServerOptions, peers: PeerServi
     ),
     streams: 'none',
   });
+  const { counts } = options;
+  if (counts !== undefined) {
+    addMethod(server, NODE_COUNTS, { handler: answerOnce(NODE_COUNTS, log, async () => counts()), streams: 'none' });
+  }
   if (worker !== undefined) {
     addMethod(server, WORKER_SERVE, { handler: serveStreams(WORKER_SERVE, worker, peers), streams: 'both' });
   }

@@ -2,6 +2,7 @@
 import type { NodeSettings } from '../config/node-settings.js';
 import type { Logger } from '../log/logger.js';
 import type {
+  CountsReply,
   GenerateReply,
   GenerateRequest,
   JoinReply,
@@ -37,6 +38,8 @@ export interface Transport {
   openPackSource(address: string, idleLimitMs?: number): PackSource;
   /** Who answers at the address. Rejects with TIMEOUT when nobody does in time, NO_MAIN when the connection fails. */
   identifyPeer(address: string, timeoutMs: number): Promise<NodeIdentity>;
+  /** What the daemon at the address has open. Rejects as identifyPeer does. */
+  fetchCounts(address: string, timeoutMs: number): Promise<CountsReply>;
   joinMain(address: string, identity: NodeIdentity, timeoutMs: number): Promise<JoinReply>;
   fetchStatus(address: string, timeoutMs: number): Promise<StatusReply>;
   /**
@@ -57,6 +60,8 @@ export interface RpcServerOptions {
   network: NodeSettings['network'];
   log: Logger;
   identity: () => NodeIdentity;
+  /** What the daemon's process has open; left out: it does not tell. */
+  counts?: () => CountsReply;
   /** `peerHost` is the address that the peer came from. */
   worker?: (stream: PeerStream<WorkerReply, WorkerRequest>, peerHost: string) => void;
   shadow?: (stream: PeerStream<ShadowReply, ShadowRequest>) => void;

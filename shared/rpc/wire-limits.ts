@@ -8,6 +8,7 @@ import { LOGIT_BIAS_LIMIT } from '../sampling/sampling-options.js';
 import { MESSAGES_LIMIT, TOOL_CALLS_LIMIT } from './chat-message-validation.js';
 import { LOGPROBS_RANGE, STOP_STRINGS_LIMIT } from './generate-validation.js';
 import {
+  COUNTS_LIMIT,
   MEGABYTE_BYTES,
   MESSAGE_SIZE_LIMIT_BYTES,
   PACK_SOURCES_LIMIT,
@@ -41,6 +42,7 @@ export const LIST_LIMITS: Readonly<Record<string, number>> = {
   'Finished.nodes': NODES_LIMIT,
   'SepMetrics.correct_by_iteration': TOKENS_LIMIT,
   'SepMetrics.activated_by_iteration': TOKENS_LIMIT,
+  'CountsReply.counts': COUNTS_LIMIT,
   'StatusReply.nodes': NODES_LIMIT,
   'StatusReply.problems': NODES_LIMIT,
   'StatusReply.layer_waits': LAYERS_LIMIT,

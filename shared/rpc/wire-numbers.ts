@@ -53,6 +53,7 @@ export const NUMBER_BOUNDS = {
     damagedExperts: EXPERTS,
   },
   PlacedWorker: { slots: EXPERTS },
+  Count: { count: COUNT },
   HostMemoryStatus: {
     experts: EXPERTS,
     budgetBytes: BYTES,

@@ -6,6 +6,7 @@ import {
   CLUSTER_JOIN,
   CLUSTER_STATUS,
   INFERENCE_GENERATE,
+  NODE_COUNTS,
   NODE_IDENTIFY,
   PACK_DESCRIBE,
   PACK_MANIFEST,
@@ -100,6 +101,7 @@ export function memoryTransport(
       };
     },
     identifyPeer: (address, timeoutMs) => once(address, NODE_IDENTIFY, {}, timeoutMs, 'NO_MAIN'),
+    fetchCounts: (address, timeoutMs) => once(address, NODE_COUNTS, {}, timeoutMs, 'NO_MAIN'),
     joinMain: (address, identity, timeoutMs) => once(address, CLUSTER_JOIN, { identity }, timeoutMs, 'NO_MAIN'),
     fetchStatus: (address, timeoutMs) => once(address, CLUSTER_STATUS, {}, timeoutMs, 'NO_MAIN'),
     generate: (address, request, signal) =>
@@ -191,7 +193,7 @@ function acceptor(
   options: RpcServerOptions,
   { streams, answers }: { streams: Set<PeerStream<never, unknown>>; answers: Set<ChannelSide> },
 ): (side: ChannelSide, path: string, bytes: Buffer, peerHost: string) => void {
-  const { log, worker, shadow, cluster, inference, pack } = options;
+  const { log, counts, worker, shadow, cluster, inference, pack } = options;
   const slowReaderLimitMs = options.slowReaderLimitMs ?? SLOW_READER_LIMIT_MS;
   const replies = { repliesHeld: REPLIES_HELD_LIMIT, slowReaderLimitMs };
   const packPieces = { repliesHeld: PACK_PIECES_HELD_LIMIT, slowReaderLimitMs };
@@ -203,6 +205,7 @@ function acceptor(
     const once = <Request, Reply>(method: RpcMethod<Request, Reply>, run: (request: Request) => Promise<Reply>): void =>
       answerOnce(side, method, bytes, log, run);
     if (path === NODE_IDENTIFY.path) once(NODE_IDENTIFY, async () => options.identity());
+    else if (path === NODE_COUNTS.path && counts !== undefined) once(NODE_COUNTS, async () => counts());
     else if (path === CLUSTER_JOIN.path && cluster !== undefined)
       once(CLUSTER_JOIN, ({ identity }) => cluster.join(identity, peerHost));
     else if (path === CLUSTER_STATUS.path && cluster !== undefined) once(CLUSTER_STATUS, () => cluster.status());

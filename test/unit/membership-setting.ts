@@ -98,6 +98,7 @@ export class ScriptedWorkers {
       openPackSource: never,
       joinMain: never,
       fetchStatus: never,
+      fetchCounts: never,
       generate: never,
       identifyPeer: async (address) => {
         this.asked.push(address);

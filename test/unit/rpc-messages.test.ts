@@ -28,6 +28,8 @@ const MEMBERS: Record<string, Record<string, true>> = {
     device: true,
     release: true,
   } satisfies Names<Messages.NodeIdentity>,
+  Count: { name: true, count: true } satisfies Names<Messages.Count>,
+  CountsReply: { counts: true } satisfies Names<Messages.CountsReply>,
   Refusal: { code: true, message: true } satisfies Names<Messages.Refusal>,
   Welcome: { identity: true, partialPack: true, highestEpoch: true } satisfies Names<Messages.Welcome>,
   StreamError: { code: true, message: true, requestId: true, epoch: true } satisfies Names<Messages.StreamError>,
@@ -357,7 +359,7 @@ const KINDS: Record<string, Record<string, true>> = {
 type Kinds<K extends string> = Record<K, true>;
 
 /** Requests with nothing in them, or only an identity, that TypeScript names no interface for. */
-const WITHOUT_INTERFACE = ['IdentifyRequest', 'StatusRequest', 'JoinRequest', 'DescribePackRequest'];
+const WITHOUT_INTERFACE = ['IdentifyRequest', 'CountsRequest', 'StatusRequest', 'JoinRequest', 'DescribePackRequest'];
 
 const declared = root.lookup('odmoe.v1') as protobuf.Namespace;
 const types = declared.nestedArray.filter((nested): nested is protobuf.Type => nested instanceof protobuf.Type);

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import protobuf from 'protobufjs';
 import { packageRoot } from '../../shared/config/package-root.js';
-import { SHADOW_SERVE, WORKER_SERVE, type MessageCodec } from '../../shared/rpc/codecs.js';
+import { NODE_COUNTS, SHADOW_SERVE, WORKER_SERVE, type MessageCodec } from '../../shared/rpc/codecs.js';
 import { emptyNodeStatus } from '../../shared/rpc/node-status.js';
 import {
   CHECKED_ELSEWHERE,
@@ -96,6 +96,7 @@ const SAMPLES: readonly { type: string; codec: MessageCodec<unknown>; messages: 
       { prefixKept: { sequence: 1, positions: 1 } },
     ],
   },
+  { type: 'CountsReply', codec: NODE_COUNTS.reply, messages: [{ counts: [{ name: 'living timer', count: 1 }] }] },
 ];
 
 interface BoundedField {

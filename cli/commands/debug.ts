@@ -1,0 +1,35 @@
+import type { Command } from 'commander';
+import { formatAddress, parseAddress } from '../../shared/rpc/addresses.js';
+import { printableJson } from '../../shared/terminal/printable-text.js';
+import { standardOutput } from '../../shared/terminal/text-output.js';
+import { transport } from '../client/process-runtime.js';
+
+const COUNTS_TIMEOUT_MS = 15_000;
+
+/** `odmoe debug`: looks into one daemon. */
+export function registerDebugCommand(program: Command): void {
+  const debug = program.command('debug').description('look into one daemon, to find what it should have ended');
+  debug
+    .command('counts')
+    .description('what a daemon has open: timers, listeners, channels, files, handles, entries of its collections')
+    .requiredOption('--at <host:port>', 'address of the daemon, as odmoe status shows it')
+    .option('--json', 'print one JSON object and nothing else', false)
+    .addHelpText(
+      'after',
+      `
+Two looks with requests in between: where nobody is served at either, the second one shows no more than the first, but for caches that
+have a bound.
+
+Example:
+  odmoe debug counts --at 192.168.1.10:7600`,
+    )
+    .action(async ({ at, json }: { at: string; json: boolean }) => {
+      const { host, port } = parseAddress(at);
+      const { counts } = await transport.fetchCounts(formatAddress(host, port), COUNTS_TIMEOUT_MS);
+      const byName = Object.fromEntries(counts.map(({ name, count }) => [name, count]));
+      const lines = counts
+        .filter(({ count }) => count > 0)
+        .map(({ name, count }) => `${String(count).padStart(10)}  ${name}`);
+      standardOutput.write(`${json ? printableJson(byName) : lines.join('\n')}\n`);
+    });
+}
