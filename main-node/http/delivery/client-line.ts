@@ -29,18 +29,24 @@ export class ClientLine {
     this.account = request.account ?? null;
     this.watch = this.watchFor(this.account);
     const { socket } = request.raw;
-    // A process that dies ends its side first; a client that only ends its side of the connection looks the same.
-    const onEnd = (): void => this.leave();
     // Of several requests on one connection only the first one's answer is told that it has closed.
     socket.setMaxListeners(0);
+    const stopListening = (): void => {
+      for (const stop of stops) stop();
+    };
+    // A process that dies ends its side first; a client that only ends its side of the connection looks the same.
+    const onEnd = (): void => {
+      stopListening();
+      this.leave();
+    };
     const stops = [onEvent(socket, 'end', onEnd), onEvent(socket, 'close', onEnd)];
     this.raw.once('close', () => {
-      for (const stop of stops) stop();
+      stopListening();
       if (!this.raw.writableFinished) this.leave();
       this.wait?.settle();
     });
     this.raw.on('error', () => this.leave());
-    if (socket.destroyed || socket.readableEnded) this.leave();
+    if (socket.destroyed || socket.readableEnded) onEnd();
   }
 
   private watchFor(account: RequestAccount | null): GenerationWatch {
