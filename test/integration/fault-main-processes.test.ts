@@ -9,7 +9,8 @@ describe('a main that ends in the middle of an answer', () => {
   const clusters = answeringClusters('tiny', REQUEST);
 
   it('main asked to end (SIGTERM) ends the answer first, exits with 0, and everyone else can be ended', async () => {
-    const running = await clusters.start('tiny', 2, true);
+    // However slow this machine is.
+    const running = await clusters.start('tiny', 2, true, ['--stop-grace-ms', '300000']);
     const asking = running.ask(REQUEST, (count) => {
       if (count === 10) running.main.signal('SIGTERM');
     });

@@ -121,6 +121,7 @@ describe('worker sessions: handshake', () => {
       [main, ...others].map((peer) => peer.takesTensors),
       [true, false, false, false, false],
     );
+    for (const peer of others) peer.close();
   });
 
   it('refuses other clusters, models, packs and protocols, naming both values', () => {
