@@ -1,5 +1,6 @@
 import { InvalidArgumentError, type Command } from 'commander';
 import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import { jsonMembers } from '../../shared/json/exact-json.js';
 import type { OutputFormat } from '../../shared/output-format/output-format.js';
 import { jsonFormat, outputFormatOf } from '../../shared/output-format/response-format.js';
 import {
@@ -88,25 +89,20 @@ function logitBias(given: string, before: LogitBias[]): LogitBias[] {
   return [...before, { tokenId: Number(tokenId), bias: within(LOGIT_BIAS_RANGE)(bias) }];
 }
 
-/** A schema's own `type` is never one of those that name a format. */
+/** The words that name a format; a schema's own `type` is never one of them. */
+const FORMATS: ReadonlySet<unknown> = new Set(['text', 'json_object', 'json_schema']);
+
 function responseFormat(given: string): OutputFormat | 'text' {
   if (given === 'text') return given;
-  const json = given === 'json_object' ? { type: given } : jsonObject(given);
-  const { type } = json;
-  if (type !== 'text' && type !== 'json_object' && type !== 'json_schema') return jsonFormat(given);
+  const described = given === 'json_object' ? '{"type":"json_object"}' : given;
+  const members = jsonMembers(described);
+  if (members === null) {
+    throw new InvalidArgumentError('It must be text, json_object, or JSON as {"type":"object","properties":{}}.');
+  }
+  if (!FORMATS.has(members.find(({ key }) => key === 'type')?.value)) return jsonFormat(given);
   try {
-    return outputFormatOf(json) ?? 'text';
+    return outputFormatOf(described) ?? 'text';
   } catch (thrown) {
     throw new InvalidArgumentError(toOdmoeError(thrown).message);
   }
-}
-
-function jsonObject(given: string): { type?: unknown } {
-  try {
-    const json: unknown = JSON.parse(given);
-    if (typeof json === 'object' && json !== null && !Array.isArray(json)) return json;
-  } catch {
-    // The error below says what is wanted.
-  }
-  throw new InvalidArgumentError('It must be text, json_object, or JSON as {"type":"object","properties":{}}.');
 }

@@ -1,31 +1,33 @@
 import { OdmoeError } from '../errors/odmoe-error.js';
+import { type JsonMember, jsonMembers } from '../json/exact-json.js';
 import type { OutputFormat } from './output-format.js';
 
 /** Schema of any JSON object. */
 export const ANY_OBJECT = '{"type":"object"}';
 
+/** The field of the API, for errors. */
+const FIELD = 'response_format';
+
 /**
- * `response_format` of OpenAI's API as an output format; null: any text. It is {"type":"text"}, {"type":"json_object"} or
+ * The JSON text of a `response_format` of OpenAI's API as an output format; null: any text. It is {"type":"text"}, {"type":"json_object"} or
  * {"type":"json_schema","json_schema":{"schema":{...}}}; `name`, `description` and `strict` beside the schema change nothing, as an
- * answer always follows it. `name`: of the field, for errors. Throws REQUEST_INVALID; whether the schema can be followed is for whoever
+ * answer always follows it. The schema stays the text that it is. Throws REQUEST_INVALID; whether the schema can be followed is for whoever
  * makes a constraint of it.
  */
-export function outputFormatOf(given: unknown, name = 'response_format'): OutputFormat | null {
-  if (given === null || given === undefined) return null;
-  const format = objectOf(given, name);
-  const { type, ...rest } = format;
-  switch (type) {
+export function outputFormatOf(given: string): OutputFormat | null {
+  const format = membersOf(given, FIELD);
+  switch (format.get('type')?.value) {
     case 'text':
-      refuseOthers(rest, [], name);
+      refuseOthers(format, ['type'], FIELD);
       return null;
     case 'json_object':
-      refuseOthers(rest, [], name);
+      refuseOthers(format, ['type'], FIELD);
       return jsonFormat(ANY_OBJECT);
     case 'json_schema':
-      refuseOthers(rest, ['json_schema'], name);
-      return jsonFormat(schemaOf(format['json_schema'], `${name}.json_schema`));
+      refuseOthers(format, ['type', 'json_schema'], FIELD);
+      return jsonFormat(schemaOf(format.get('json_schema')?.text ?? '', `${FIELD}.json_schema`));
     default:
-      throw invalid(`${name}.type`, `${name}.type must be text, json_object or json_schema`);
+      throw invalid(`${FIELD}.type`, `${FIELD}.type must be text, json_object or json_schema`);
   }
 }
 
@@ -34,21 +36,22 @@ export function jsonFormat(jsonSchema: string): OutputFormat {
   return { alternatives: [{ parts: [{ kind: 'jsonSchema', jsonSchema }] }] };
 }
 
-function schemaOf(given: unknown, name: string): string {
-  const described = objectOf(given, name);
+function schemaOf(given: string, name: string): string {
+  const described = membersOf(given, name);
   refuseOthers(described, ['name', 'description', 'schema', 'strict'], name);
-  const { schema } = described;
-  if (typeof schema === 'object' && schema !== null && !Array.isArray(schema)) return JSON.stringify(schema);
+  const schema = described.get('schema');
+  if (schema?.value instanceof Map) return schema.text;
   throw invalid(`${name}.schema`, `${name}.schema must be a JSON schema, as {"type":"object"}`);
 }
 
-function objectOf(given: unknown, name: string): Record<string, unknown> {
-  if (typeof given === 'object' && given !== null && !Array.isArray(given)) return { ...given };
-  throw invalid(name, `${name} must be an object`);
+function membersOf(given: string, name: string): ReadonlyMap<string, JsonMember> {
+  const members = jsonMembers(given);
+  if (members === null) throw invalid(name, `${name} must be an object`);
+  return new Map(members.map((member) => [member.key, member]));
 }
 
-function refuseOthers(given: Record<string, unknown>, known: readonly string[], name: string): void {
-  const other = Object.keys(given).find((key) => !known.includes(key));
+function refuseOthers(given: ReadonlyMap<string, JsonMember>, known: readonly string[], name: string): void {
+  const other = [...given.keys()].find((key) => !known.includes(key));
   if (other !== undefined) throw invalid(`${name}.${other}`, `${name} has no field ${JSON.stringify(other)}`);
 }
 

@@ -1,4 +1,13 @@
-import { asNumber, isLarge, largeIntegerFilter, largeIntegerResult, negatedLarge } from './template-numbers.js';
+import {
+  asNumber,
+  asPlace,
+  isLarge,
+  largeIntegerFilter,
+  largeIntegerResult,
+  largeLiteral,
+  negatedLarge,
+  withLargeLiterals,
+} from './template-numbers.js';
 import { COSTS, TemplateBudget, type TemplateLimits } from './template-budget.js';
 import { type GivenArguments, payForCall, payForDate, payForFilter, payForMethod, sizeOf } from './template-costs.js';
 import { type JsonStyle, jsonText, PLAIN_JSON, pythonText } from './python-text.js';
@@ -25,7 +34,8 @@ export class BoundedTemplate {
 
   /** Throws what the parser says of a source that is no template. */
   constructor(source: string) {
-    this.parsed = new jinja.Template(source).parsed;
+    const tokens = jinja.tokenize(source, { lstrip_blocks: true, trim_blocks: true });
+    this.parsed = jinja.parse(tokens.map(withLargeLiterals));
   }
 
   /** Throws TemplateLimitError beyond the limits, and what the template itself raises. `wallMs`: the time that it is told. */
@@ -104,6 +114,8 @@ class BoundedInterpreter extends jinja.Interpreter {
         return this.member(node, environment);
       case 'For':
         return this.loop(node, environment);
+      case 'Identifier':
+        return largeLiteral(node) ?? super.evaluate(node, environment);
       case undefined:
       default:
         return super.evaluate(node, environment);
@@ -240,7 +252,9 @@ class BoundedInterpreter extends jinja.Interpreter {
     const object = this.evaluate(childOf(callee, 'object'), environment);
     const name = String(childOf(callee, 'property')['value']);
     let called: JinjaNode = { ...callee, object: new KnownNode(object) };
+    let args = nodes;
     if (object instanceof TextValue) {
+      args = nodes.map((argument) => (argument instanceof KnownNode ? known(asPlace(argument.known)) : argument));
       this.readText(object);
       payForMethod(name, object.value, given, this.budget);
     } else if (object.value instanceof Map) {
@@ -248,7 +262,7 @@ class BoundedInterpreter extends jinja.Interpreter {
       const method = object instanceof ObjectValue && OBJECT_METHODS.has(name) ? object.builtins.get(name) : undefined;
       if (method !== undefined) called = new KnownNode(method);
     }
-    return super.evaluate({ ...node, args: nodes, callee: called }, environment);
+    return super.evaluate({ ...node, args, callee: called }, environment);
   }
 
   private member(node: JinjaNode, environment: JinjaEnvironment): JinjaValue | undefined {
@@ -256,10 +270,11 @@ class BoundedInterpreter extends jinja.Interpreter {
     this.readText(object);
     const property = childOf(node, 'property');
     if (property.type !== 'SliceExpression') {
-      return super.evaluate({ ...node, object: new KnownNode(object) }, environment);
+      const place = node['computed'] === true ? known(asPlace(this.evaluate(property, environment))) : property;
+      return super.evaluate({ ...node, object: new KnownNode(object), property: place }, environment);
     }
     const [start, stop, step] = ['start', 'stop', 'step'].map((name) =>
-      this.evaluate(property[name] as JinjaNode | undefined, environment),
+      asPlace(this.evaluate(property[name] as JinjaNode | undefined, environment)),
     );
     const piece = object instanceof TextValue ? this.pieceOf(object.value, start, stop, step) : null;
     if (piece !== null) return piece;

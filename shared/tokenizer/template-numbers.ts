@@ -1,10 +1,40 @@
 import { exactInteger } from '../json/exact-json.js';
-import { FloatValue, IntegerValue, type JinjaValue, TextValue } from './template-runtime.js';
+import {
+  FloatValue,
+  IntegerValue,
+  type JinjaNode,
+  type JinjaToken,
+  type JinjaValue,
+  TextValue,
+} from './template-runtime.js';
 
 /** Integers of templates that a JavaScript number cannot hold: what Python computes with them. */
 
 /** Largest integer that is computed with, as Python's largest that it writes in digits (some 4300 of them). */
 const INTEGER_LIMIT = 1n << 14_000n;
+
+const LARGE_LITERAL = /^[+-]?\d{16,}$/;
+
+/**
+ * The token of a large integer as one of a name, which are these digits: the package's parser makes a number of what it takes for one, and the
+ * number has lost digits. Throws SyntaxError where there are too many for Python.
+ */
+export function withLargeLiterals(token: JinjaToken): JinjaToken {
+  if (token.type !== 'NumericLiteral' || !LARGE_LITERAL.test(token.value)) return token;
+  return typeof integerOf(token.value) === 'bigint' ? { type: 'Identifier', value: token.value } : token;
+}
+
+/** The value of a name that withLargeLiterals made; null: the template named it. */
+export function largeLiteral(node: JinjaNode): JinjaValue | null {
+  const name = String(node['value']);
+  return LARGE_LITERAL.test(name) ? new IntegerValue(integerOf(name)) : null;
+}
+
+/** As a place or a count, where more than any list or text has is as good as too much. */
+export function asPlace(value: JinjaValue): JinjaValue {
+  if (typeof value.value !== 'bigint') return value;
+  return new IntegerValue(value.value < 0n ? Number.MIN_SAFE_INTEGER : Number.MAX_SAFE_INTEGER);
+}
 
 /** `left operator right` where it is a matter of large integers; null: it is none. */
 export function largeIntegerResult(operator: string, left: JinjaValue, right: JinjaValue): JinjaValue | null {
@@ -84,7 +114,7 @@ export function negatedLarge(value: JinjaValue): JinjaValue | null {
 /** A filter of numbers on a large integer, or on a text of its digits; null: another one. */
 export function largeIntegerFilter(name: string, value: JinjaValue): JinjaValue | null {
   if (name === 'int' && value instanceof TextValue && /^\s*[+-]?\d{16,5000}\s*$/.test(value.value)) {
-    return new IntegerValue(exactInteger(value.value.trim().replace(/^\+/, '')));
+    return new IntegerValue(integerOf(value.value.trim()));
   }
   if (typeof value.value !== 'bigint') return null;
   switch (name) {
@@ -97,6 +127,11 @@ export function largeIntegerFilter(name: string, value: JinjaValue): JinjaValue 
     default:
       return null;
   }
+}
+
+/** Of digits with a sign or without. */
+function integerOf(digits: string): number | bigint {
+  return exactInteger(digits.replace(/^\+/, ''));
 }
 
 function numberOf(value: JinjaValue): number | null {

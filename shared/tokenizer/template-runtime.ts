@@ -18,6 +18,11 @@ export interface JinjaNode {
   readonly type: string;
   readonly [member: string]: unknown;
 }
+/** A piece of a template's source, as the parser takes it. */
+export interface JinjaToken {
+  readonly type: string;
+  readonly value: string;
+}
 interface JinjaInterpreter {
   run(program: JinjaNode): JinjaValue;
   evaluate(node: JinjaNode | undefined, environment: JinjaEnvironment): JinjaValue | undefined;
@@ -27,7 +32,8 @@ interface JinjaInterpreter {
 export const jinja = jinjaPackage as unknown as {
   Environment: new () => JinjaEnvironment;
   Interpreter: new (environment: JinjaEnvironment) => JinjaInterpreter;
-  Template: new (source: string) => { readonly parsed: JinjaNode };
+  tokenize: (source: string, options: { lstrip_blocks: boolean; trim_blocks: boolean }) => JinjaToken[];
+  parse: (tokens: readonly JinjaToken[]) => JinjaNode;
 };
 
 type ValueClass<Value> = new (value: Value) => JinjaValue & { readonly value: Value };

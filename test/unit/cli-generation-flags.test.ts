@@ -92,6 +92,9 @@ describe('the flags of generate, prompt and demo', () => {
       formatOf(`{"type":"json_schema","json_schema":{"name":"a","schema":${schema}}}`),
       jsonFormat(schema),
     );
+    const exact = '{"const":{"id":12345678901234567890,"10":1,"2":1.0}}';
+    assert.deepEqual(formatOf(exact), jsonFormat(exact));
+    assert.deepEqual(formatOf(`{"json_schema":{"schema":${exact}},"type":"json_schema"}`), jsonFormat(exact));
     assert.deepEqual(formatOf('{}'), jsonFormat('{}'));
     for (const wrong of ['json', '[]', '"text"', '{"type":"json_schema"}', '{"type":"text","more":1}']) {
       assert.throws(() => formatOf(wrong), { name: 'CommanderError' }, wrong);

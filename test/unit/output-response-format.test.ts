@@ -5,12 +5,19 @@ describe('response_format of the OpenAI API', () => {
   const schema = { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] };
 
   it('asks for text, for a JSON object, or for JSON after a schema', () => {
-    for (const any of [undefined, null, { type: 'text' }]) assert.equal(outputFormatOf(any), null);
-    assert.deepEqual(outputFormatOf({ type: 'json_object' }), jsonFormat('{"type":"object"}'));
+    assert.equal(outputFormatOf('{"type":"text"}'), null);
+    assert.deepEqual(outputFormatOf('{"type":"json_object"}'), jsonFormat('{"type":"object"}'));
     const described = { name: 'place', description: 'of it', strict: true, schema };
     for (const json_schema of [{ schema }, described]) {
-      assert.deepEqual(outputFormatOf({ type: 'json_schema', json_schema }), jsonFormat(JSON.stringify(schema)));
+      const given = JSON.stringify({ type: 'json_schema', json_schema });
+      assert.deepEqual(outputFormatOf(given), jsonFormat(JSON.stringify(schema)));
     }
+  });
+
+  it('keeps the digits and the order of a schema', () => {
+    const written = '{"enum": [12345678901234567890, 1.0, {"b": 1, "10": 2, "2": 3}]}';
+    const given = `{"type":"json_schema","json_schema":{"schema":${written}}}`;
+    assert.deepEqual(outputFormatOf(given), jsonFormat(written));
   });
 
   it('is refused, naming the field, where it is something else', () => {
@@ -26,8 +33,9 @@ describe('response_format of the OpenAI API', () => {
       [{ type: 'json_schema', json_schema: { schema, grammar: 'x' } }, 'response_format.json_schema.grammar'],
     ];
     for (const [given, field] of wrong) {
-      assert.throws(() => outputFormatOf(given), { code: 'REQUEST_INVALID', field }, JSON.stringify(given));
+      const text = JSON.stringify(given);
+      assert.throws(() => outputFormatOf(text), { code: 'REQUEST_INVALID', field }, text);
     }
-    assert.throws(() => outputFormatOf(1, 'text.format'), { field: 'text.format' });
+    assert.throws(() => outputFormatOf('{"type":'), { field: 'response_format' });
   });
 });

@@ -78,6 +78,42 @@ describe('values that a template is given', () => {
     it(`are written as Python writes them: ${source}`, () => assert.equal(render(source), text));
   }
 
+  // What Python 3.13 and Jinja2 3.1 make of the same.
+  const literals: [source: string, text: string][] = [
+    ['{{ 12345678901234567890 }} {{ -12345678901234567890 }}', '12345678901234567890 -12345678901234567890'],
+    ['{{ 9007199254740992 }} {{ 9007199254740993 }}', '9007199254740992 9007199254740993'],
+    ['{{ 9007199254740993 - 1 }} {{ 3 * 9007199254740993 }}', '9007199254740992 27021597764222979'],
+    ['{{ args.id == 12345678901234567890 }} {{ args.id == 12345678901234567891 }}', 'True False'],
+    ['{{ {"n": [12345678901234567890]} | tojson }}', '{"n": [12345678901234567890]}'],
+    [
+      '{% set n = 12345678901234567890 %}{{ n }} {{ n is number }} {{ n is defined }}',
+      '12345678901234567890 True True',
+    ],
+    [
+      '{% macro m(n=12345678901234567890) %}{{ n }}{% endmacro %}{{ m() }} {{ m(98765432109876543210) }}',
+      '12345678901234567890 98765432109876543210',
+    ],
+    [
+      '{{ 12345678901234567890 if true else 1 }}{{ none | default(12345678901234567890, true) }}',
+      '1234567890123456789012345678901234567890',
+    ],
+    ['{{ [1, 2, 3][:9223372036854775807] }} {{ "abc"[-9223372036854775807:] }}', '[1, 2, 3] abc'],
+    ['{{ [1, 2][9223372036854775807] is defined }}', 'False'],
+    [
+      '{{ "a-b-c".replace("-", "", 9223372036854775807) }} {{ "a b".split(" ", 9223372036854775807) }}',
+      "abc ['a', 'b']",
+    ],
+    ['{{ 12345678901234567890.5 }}', '1.2345678901234567e+19'],
+  ];
+  for (const [source, text] of literals) {
+    it(`keep their digits where they stand in the template: ${source}`, () => assert.equal(render(source), text));
+  }
+
+  it('have at most the digits that Python reads, in the template, too', () => {
+    assert.equal(render(`{{ ${'7'.repeat(4300)} }}`), '7'.repeat(4300));
+    assert.throws(() => render(`{{ ${'7'.repeat(4301)} }}`), { code: 'TOKENIZER_INVALID', message: /4301 digits/ });
+  });
+
   it('have their methods where members have the same names', () => {
     assert.equal(
       render('{% for k, v in args.items() %}{{ k }}={{ v }};{% endfor %}', '{"items": 1, "get": 2}'),
