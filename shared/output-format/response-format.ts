@@ -16,7 +16,8 @@ const FIELD = 'response_format';
  */
 export function outputFormatOf(given: string): OutputFormat | null {
   const format = membersOf(given, FIELD);
-  switch (format.get('type')?.value) {
+  const type = format.get('type')?.value;
+  switch (typeof type === 'string' ? type : '') {
     case 'text':
       refuseOthers(format, ['type'], FIELD);
       return null;

@@ -1,11 +1,12 @@
 import { z } from 'zod';
 import { OdmoeError } from '../errors/odmoe-error.js';
 import type { ChatMessage } from '../rpc/messages.js';
+import { RecentMap } from '../runtime/recent-map.js';
 import type { ChatContext } from './tokenizer.js';
 import { ConversationShaper } from './conversation-shape.js';
 import { BoundedTemplate } from './bounded-template.js';
 import { TemplateLimitError, type TemplateLimits } from './template-budget.js';
-import { chooseCallForm, templateMessages, type CallForm } from './template-messages.js';
+import { TemplateForms } from './template-forms.js';
 
 export interface ChatTemplate {
   /** Its text. */
@@ -35,6 +36,8 @@ const RENDER_STEPS_PER_MESSAGE = 2000;
 const RENDER_WORK = 16 * 1024 * 1024;
 const RENDER_WORK_PER_MESSAGE = 16 * 1024;
 const RENDER_WORK_PER_CHARACTER = 16;
+/** Settings whose forms of messages are remembered. */
+const SETTINGS_LIMIT = 64;
 /** A template's own words of what it does not take are shown up to here. */
 const REASON_LENGTH_LIMIT = 1000;
 
@@ -66,8 +69,8 @@ export function chatTemplateFrom(config: object, templateText: string | null, di
 
 /** A template with what it needs to be applied. */
 class TemplateRenderer {
-  /** How the template takes calls; null: not asked yet. */
-  private callForm: CallForm | null = null;
+  /** By what else beside the messages the template's treatment of them depends on. */
+  private readonly forms = new RecentMap<string, TemplateForms>(SETTINGS_LIMIT);
   private readonly shaper = new ConversationShaper();
 
   constructor(
@@ -98,16 +101,15 @@ class TemplateRenderer {
     return this.shaper.shaped(messages, settingOf(context), (shown) => this.apply(shown, probe, generation));
   }
 
-  private apply(messages: readonly ChatMessage[], { values, wallMs }: ChatContext, generation: boolean): string {
+  private apply(messages: readonly ChatMessage[], context: ChatContext, generation: boolean): string {
+    const { values, wallMs } = context;
     const limits = limitsFor(messages, values);
     const variables = { tools: null, documents: null, ...this.tokens, ...values };
     const render = (shown: readonly object[]): string =>
       this.template.render({ ...variables, messages: shown, add_generation_prompt: generation }, limits, wallMs);
     try {
-      if (messages.some(({ toolCalls = [] }) => toolCalls.length > 0)) {
-        this.callForm ??= chooseCallForm(this.source, render);
-      }
-      return render(templateMessages(messages, this.source, this.callForm));
+      const forms = this.forms.of(settingOf(context), () => new TemplateForms(this.source));
+      return render(forms.shaped(messages, render));
     } catch (thrown) {
       if (thrown instanceof TemplateLimitError) throw endless(this.directory, thrown.message, messages.length);
       const reason = thrown instanceof Error ? thrown.message : String(thrown);

@@ -1,6 +1,8 @@
-import { tryExactJson } from '../json/exact-json.js';
+import { type ExactJson, tryExactJson } from '../json/exact-json.js';
 import type { ChatMessage } from '../rpc/messages.js';
-import { TemplateLimitError } from './template-budget.js';
+
+/** How a template takes the words of a message: as a text, or as a list of parts that are texts. */
+export type ContentForm = 'text' | 'list';
 
 /** How a template takes calls: the arguments as an object or as JSON, and what stands for a content that is not there. */
 export interface CallForm {
@@ -8,57 +10,37 @@ export interface CallForm {
   noContent: '' | null;
 }
 
-const FORMS: readonly CallForm[] = [
-  { arguments: 'object', noContent: '' },
-  { arguments: 'object', noContent: null },
-  { arguments: 'text', noContent: '' },
-  { arguments: 'text', noContent: null },
-];
+/** Arguments of a call that are no object, though the template takes objects. `text`: a JSON string, or no JSON at all. */
+export type OddArguments = 'text' | 'list' | 'number' | 'boolean' | 'null';
+/** How a template takes them: as the value that they are, as their text, or as an object whose one member is their text. */
+export type OddForm = 'value' | 'text' | 'member';
 
-/** Stands in the conversation by which templates are tried out. */
-export const PROBE_MARK = 'odmoeprobe';
-export const PROBE_ASKED: ChatMessage = { role: 'user', content: 'Hello' };
-/** Some templates take ids of nine letters and digits only. */
-export const PROBE_CALLED: ChatMessage = {
-  role: 'assistant',
-  content: '',
-  toolCalls: [{ id: 'abcde1234', name: `${PROBE_MARK}name`, arguments: `{"${PROBE_MARK}key":"${PROBE_MARK}value"}` }],
-};
-
-/**
- * The first form that the template writes whole. transformers hands on what it is given, so published templates differ. Where none works it
- * is the first: the template then says itself what it does not take. Throws TemplateLimitError where the template does not end.
- */
-export function chooseCallForm(source: string, render: (messages: readonly object[]) => string): CallForm {
-  const works = (form: CallForm): boolean => {
-    try {
-      const text = render(templateMessages([PROBE_ASKED, PROBE_CALLED], source, form));
-      // Arguments that were JSON already, and were made JSON once more, have quotes with backslashes. An object that is printed as it is
-      // looks like Python's, and a content that is not there like its None.
-      const wrong = [`\\"${PROBE_MARK}`, `'${PROBE_MARK}key': `, 'None'];
-      return (
-        ['name', 'key', 'value'].every((part) => text.includes(PROBE_MARK + part)) &&
-        !wrong.some((sign) => text.includes(sign))
-      );
-    } catch (thrown) {
-      if (thrown instanceof TemplateLimitError) throw thrown;
-      return false;
-    }
-  };
-  return FORMS.find(works) ?? { arguments: 'object', noContent: '' };
+/** How a template takes what messages hold. Contents are texts where nothing else is known; odd arguments are values. */
+export interface MessageForms {
+  /** By role. */
+  readonly contents: ReadonlyMap<string, ContentForm>;
+  /** null: no message has a call. */
+  readonly calls: CallForm | null;
+  readonly odd: ReadonlyMap<OddArguments, OddForm>;
 }
 
+/** The member that holds the text of arguments which are no object. */
+const ODD_MEMBER = 'arguments';
+
+type ToolCall = NonNullable<ChatMessage['toolCalls']>[number];
+
 /** Messages as templates know them from OpenAI; members that hold nothing are not there. */
-export function templateMessages(messages: readonly ChatMessage[], source: string, form: CallForm | null): object[] {
+export function templateMessages(messages: readonly ChatMessage[], source: string, forms: MessageForms): object[] {
   const knowsDeveloper = /['"]developer['"]/.test(source);
   const knowsThinking = /\.thinking\b|\[['"]thinking['"]\]/.test(source);
-  return messages.map(({ role, content, toolCalls = [], toolCallId = '', name = '', reasoningContent = '' }) => {
+  return messages.map((message) => {
+    const { role, content, toolCalls = [], toolCallId = '', name = '', reasoningContent = '' } = message;
     const called = toolCalls.length > 0;
     const thought = reasoningContent !== '';
     return {
       role: role === 'developer' && !knowsDeveloper ? 'system' : role,
-      content: content === '' && called && form !== null ? form.noContent : content,
-      ...(called ? { tool_calls: toolCalls.map((call) => templateCall(call, form)) } : {}),
+      content: contentOf(message, forms),
+      ...(called ? { tool_calls: toolCalls.map((call) => templateCall(call, forms)) } : {}),
       ...(toolCallId === '' ? {} : { tool_call_id: toolCallId }),
       ...(name === '' ? {} : { name }),
       ...(thought ? { reasoning_content: reasoningContent } : {}),
@@ -68,17 +50,47 @@ export function templateMessages(messages: readonly ChatMessage[], source: strin
   });
 }
 
-function templateCall(call: NonNullable<ChatMessage['toolCalls']>[number], form: CallForm | null): object {
-  const text = call.arguments === '' ? '{}' : call.arguments;
+function contentOf({ role, content, toolCalls = [] }: ChatMessage, { contents, calls }: MessageForms): unknown {
+  if (content === '' && toolCalls.length > 0 && calls?.noContent === null) return null;
+  return contents.get(role) === 'list' ? [{ type: 'text', text: content }] : content;
+}
+
+function templateCall(call: ToolCall, forms: MessageForms): object {
   return {
     ...(call.id === '' ? {} : { id: call.id }),
     type: 'function',
-    function: { name: call.name, arguments: form?.arguments === 'text' ? text : parsedArguments(text) },
+    function: { name: call.name, arguments: argumentsOf(call, forms) },
   };
 }
 
-/** With all their digits, and in their order. Arguments that are no JSON stay as they are. */
-function parsedArguments(text: string): unknown {
+/** As an object they have all their digits, and their order. */
+function argumentsOf(call: ToolCall, { calls, odd }: MessageForms): unknown {
+  const text = textOf(call);
+  if (calls?.arguments === 'text') return text;
   const parsed = tryExactJson(text);
-  return parsed === null ? text : parsed.value;
+  const kind = oddKind(parsed);
+  const form = kind === null ? 'value' : odd.get(kind);
+  if (form === 'member') return new Map([[ODD_MEMBER, text]]);
+  return form === 'text' || parsed === null ? text : parsed.value;
+}
+
+/** The kinds of odd arguments that the messages hold. */
+export function oddArgumentsOf(messages: readonly ChatMessage[]): ReadonlySet<OddArguments> {
+  const kinds = messages.flatMap(({ toolCalls = [] }) => toolCalls.map((call) => oddKind(tryExactJson(textOf(call)))));
+  return new Set(kinds.filter((kind) => kind !== null));
+}
+
+function textOf(call: ToolCall): string {
+  return call.arguments === '' ? '{}' : call.arguments;
+}
+
+/** `parsed`: null is no JSON. */
+function oddKind(parsed: { value: ExactJson } | null): OddArguments | null {
+  if (parsed === null) return 'text';
+  const { value } = parsed;
+  if (value instanceof Map) return null;
+  if (value === null) return 'null';
+  if (Array.isArray(value)) return 'list';
+  if (typeof value === 'boolean') return 'boolean';
+  return typeof value === 'string' ? 'text' : 'number';
 }

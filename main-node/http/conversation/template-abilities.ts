@@ -1,6 +1,6 @@
 import { OdmoeError } from '../../../shared/errors/odmoe-error.js';
 import type { ChatMessage } from '../../../shared/rpc/messages.js';
-import { PROBE_ASKED, PROBE_CALLED, PROBE_MARK } from '../../../shared/tokenizer/template-messages.js';
+import { PROBE_ASKED, PROBE_CALLED, PROBE_MARK } from '../../../shared/tokenizer/template-forms.js';
 import type { Tokenizer } from '../../../shared/tokenizer/tokenizer.js';
 
 /** What a chat template writes into a prompt. */
