@@ -53,7 +53,8 @@ export class PackPeer {
 
   constructor(
     readonly address: string,
-    public isMain: boolean,
+    /** Main's addresses, from 0: the later ones stand in where the earlier ones do not answer. null: it is not main. */
+    public mainRank: number | null,
   ) {}
 }
 
@@ -68,18 +69,22 @@ export class PackPeers {
     this.options = options;
   }
 
-  /** Replaces whom to ask. Main is asked last among equals: it has other things to do. */
-  setAddresses(mainAddress: string | null, others: readonly string[]): void {
-    const wanted = new Map(others.slice(0, PACK_SOURCES_LIMIT - 1).map((address) => [address, false]));
-    if (mainAddress !== null) wanted.set(mainAddress, true);
+  /**
+   * Replaces whom to ask. Main is asked last among equals: it has other things to do; and at one of its addresses at a time, the first that
+   * answers.
+   */
+  setAddresses(mainAddresses: readonly string[], others: readonly string[]): void {
+    const wanted = new Map<string, number | null>();
+    for (const address of others.slice(0, PACK_SOURCES_LIMIT - mainAddresses.length)) wanted.set(address, null);
+    for (const [rank, address] of [...new Set(mainAddresses)].entries()) wanted.set(address, rank);
     for (const [address, peer] of this.peers) {
       if (wanted.has(address)) continue;
       peer.source?.close();
       this.peers.delete(address);
     }
-    for (const [address, isMain] of wanted) {
-      const known = this.peers.get(address) ?? new PackPeer(address, isMain);
-      known.isMain = isMain;
+    for (const [address, mainRank] of wanted) {
+      const known = this.peers.get(address) ?? new PackPeer(address, mainRank);
+      known.mainRank = mainRank;
       this.peers.set(address, known);
     }
     this.refresh();
@@ -165,11 +170,22 @@ export class PackPeers {
 
   private best(holds: (peer: PackPeer) => boolean, nowMs: number): PackPeer | null {
     let best: PackPeer | null = null;
+    const main = this.mainThatAnswers();
     for (const peer of this.peers.values()) {
+      if (peer.mainRank !== null && peer !== main) continue;
       if (peer.pausedUntilMs > nowMs || peer.streams >= MAX_STREAMS_PER_PEER || !holds(peer)) continue;
       if (best === null || load(peer) < load(best)) best = peer;
     }
     return best;
+  }
+
+  private mainThatAnswers(): PackPeer | null {
+    let first: PackPeer | null = null;
+    for (const peer of this.peers.values()) {
+      const { mainRank, held } = peer;
+      if (mainRank !== null && held !== null && mainRank < (first?.mainRank ?? Infinity)) first = peer;
+    }
+    return first;
   }
 
   private async describe(peer: PackPeer): Promise<void> {
@@ -196,8 +212,8 @@ export class PackPeers {
 }
 
 /** Streams first, then whether it is main. */
-function load({ streams, isMain }: PackPeer): number {
-  return 2 * streams + (isMain ? 1 : 0);
+function load({ streams, mainRank }: PackPeer): number {
+  return 2 * streams + (mainRank === null ? 0 : 1);
 }
 
 function otherPack(peer: PackPeer, theirs: string, ours: string): OdmoeError {

@@ -1,4 +1,7 @@
 import assert from 'node:assert/strict';
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
 import { openReference } from '../integration/harness/test-models.js';
 import type { SettingsChanges } from '../integration/harness/test-settings.js';
@@ -72,5 +75,19 @@ describe('a daemon whose host gets another address in the middle of an answer', 
     const answer = await cluster.ask(REQUEST);
     assertSameAnswer(answer, expected);
     assert.ok(answer.finished.sep !== null);
+  });
+
+  it('main gives experts where it is now to a worker that was given its former address', async () => {
+    const directory = mkdtempSync(join(tmpdir(), 'odmoe-moved-'));
+    try {
+      const isWhole = (): boolean => readdirSync(directory).includes('manifest.json');
+      cluster = await VirtualCluster.start({ workers: 0, main: { provider: 'mdns' } });
+      await cluster.addWorker('worker-0', { provider: 'mdns', packDirectory: directory });
+      assert.ok(!isWhole());
+      cluster.simulated.network.move('main', 'main-new');
+      await cluster.waitUntil('the worker has fetched the pack', isWhole);
+    } finally {
+      rmSync(directory, { recursive: true });
+    }
   });
 });

@@ -76,7 +76,7 @@ describe('fetching that closes waits for', () => {
     const fetcher: ExpertFetcher = new ExpertFetcher({
       ...{ partial, peers: asked, crc32c, runtime: work.runtime(), log: SILENT, onFetched: () => undefined },
     });
-    asked.setAddresses(MAIN, []);
+    asked.setAddresses([MAIN], []);
     await waitUntil('main has told what it holds', () => asked.chooseWhole() !== null);
     work.holdNext({ after });
     begin(fetcher, partial);
@@ -103,9 +103,9 @@ describe('fetching that closes waits for', () => {
   async function asking(): Promise<Closing> {
     const asked = peers();
     work.holdNext({ works: 2 });
-    asked.setAddresses(MAIN, ['192.0.2.2:7600']);
+    asked.setAddresses([MAIN], ['192.0.2.2:7600']);
     // Who is to be asked no more still owes an answer.
-    asked.setAddresses(MAIN, []);
+    asked.setAddresses([MAIN], []);
     assert.deepEqual([work.underWay, closed], [2, ['192.0.2.2:7600']]);
     const letGo = (): void => {
       assert.deepEqual([...new Set(closed)], ['192.0.2.2:7600', MAIN], 'connections end the questions');

@@ -80,7 +80,7 @@ describe('fetching experts', function () {
       ...{ partial, peers, crc32c, runtime, log, onFetched: () => undefined, ...changes },
     });
     setting.users.push(fetcher);
-    peers.setAddresses(addresses[0] ?? null, addresses.slice(1));
+    peers.setAddresses(addresses.slice(0, 1), addresses.slice(1));
     return fetcher;
   }
 

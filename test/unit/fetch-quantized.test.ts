@@ -37,7 +37,7 @@ describe('fetching a pack whose experts are quantized and have biases', function
       ...{ partial, peers, crc32c, runtime: RUNTIME, log: SILENT, onFetched: () => undefined },
     });
     setting.users.push(fetcher);
-    peers.setAddresses(await setting.serve(new PackShare(original, RUNTIME)), []);
+    peers.setAddresses([await setting.serve(new PackShare(original, RUNTIME))], []);
     return fetcher;
   }
 

@@ -91,20 +91,26 @@ export class PackFetch implements ExpertSupply {
 
   /** Main, from whom damaged experts may come again: where no prospect is sent it is the only one. `toldAddress`: as takeProspect. */
   takeMain(toldAddress: string): void {
-    if (!this.isPartial || this.prospect === null) this.peers.setAddresses(this.mainAddress ?? toldAddress, []);
+    const sources = this.isPartial ? (this.prospect?.sources ?? []) : [];
+    this.peers.setAddresses(this.mainAddresses(toldAddress), sources);
   }
 
-  /** `toldAddress`: where main says that it is, used where the settings do not say it. */
+  /** `toldAddress`: where main says that it is. */
   takeProspect(prospect: Prospect, toldAddress: string): void {
     this.prospect = prospect;
     this.wasReady = false;
-    this.peers.setAddresses(this.mainAddress ?? toldAddress, prospect.sources);
+    this.peers.setAddresses(this.mainAddresses(toldAddress), prospect.sources);
     this.fetcher.need(inTurn(prospect.placement, this.workerId));
     this.fetched();
   }
 
   close(): Promise<void> {
     return this.fetcher.close();
+  }
+
+  /** The address that the settings name may be the only one that reaches main from here, or one that main has left. */
+  private mainAddresses(toldAddress: string): string[] {
+    return this.mainAddress === null ? [toldAddress] : [this.mainAddress, toldAddress];
   }
 
   private fetched(): void {

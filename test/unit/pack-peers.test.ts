@@ -1,0 +1,77 @@
+import assert from 'node:assert/strict';
+import { MAX_STREAMS_PER_PEER, PackPeers } from '../../packs/fetching/pack-peers.js';
+import { PackShare } from '../../packs/fetching/pack-share.js';
+import type { Pack } from '../../packs/format/open-pack.js';
+import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { PackSource } from '../../shared/rpc/transport.js';
+import { waitUntil } from '../integration/harness/wait-until.js';
+import { RUNTIME } from '../wall.js';
+import { SILENT, testPack } from './fetch-test-pack.js';
+
+const [GIVEN, TOLD, OTHER] = ['192.0.2.1:7600', '192.0.2.9:7600', '192.0.2.2:7600'] as const;
+
+describe('main that may be at several addresses', () => {
+  let pack: Pack;
+  let peers: PackPeers;
+  let answering: Set<string>;
+  let asked: string[];
+  before(async () => (pack = await testPack()));
+
+  beforeEach(() => {
+    asked = [];
+    const share = new PackShare(pack, RUNTIME);
+    const connect = (address: string): PackSource => ({
+      describe: () => {
+        asked.push(address);
+        if (!answering.has(address)) return Promise.reject(new OdmoeError('TIMEOUT', `${address} is silent`));
+        return Promise.resolve(share.describe());
+      },
+      read: () => assert.fail('nothing is read'),
+      manifest: () => assert.fail('nothing is read'),
+      close: () => undefined,
+    });
+    const { expertLayers: layers, experts } = pack.shape;
+    const { packDigest } = pack;
+    const onDescribed = (): void => undefined;
+    peers = new PackPeers({ packDigest, layers, experts, connect, runtime: RUNTIME, log: SILENT, onDescribed });
+  });
+
+  afterEach(() => peers.close());
+
+  /** Sets the addresses, and waits until those that answer have answered. */
+  async function know(addresses: readonly string[], mains: readonly string[], others: string[] = []): Promise<void> {
+    answering = new Set(addresses);
+    peers.setAddresses(mains, others);
+    await waitUntil('all have been asked', () => new Set(asked).size === mains.length + others.length);
+  }
+
+  const chosen = (): string | null => peers.choose(0, 0)?.address ?? null;
+
+  it('is asked at the first, and not at another while that has as much to do as it may', async () => {
+    await know([GIVEN, TOLD], [GIVEN, TOLD]);
+    await waitUntil('the first has answered', () => chosen() === GIVEN);
+    const main = peers.choose(0, 0);
+    assert.ok(main !== null);
+    main.streams = MAX_STREAMS_PER_PEER;
+    assert.deepEqual([chosen(), peers.chooseWhole()], [null, null]);
+  });
+
+  it('is asked at the next where the first does not answer, and after all others', async () => {
+    await know([TOLD, OTHER], [GIVEN, TOLD], [OTHER]);
+    await waitUntil('another has answered', () => chosen() === OTHER);
+    const other = peers.choose(0, 0);
+    assert.ok(other !== null);
+    other.streams = 1;
+    await waitUntil('main has answered', () => chosen() === TOLD);
+    assert.equal(peers.chooseWhole()?.address, TOLD);
+  });
+
+  it('is asked at the next where the first is lost later', async () => {
+    await know([GIVEN, TOLD], [GIVEN, TOLD]);
+    await waitUntil('the first has answered', () => chosen() === GIVEN);
+    const main = peers.choose(0, 0);
+    assert.ok(main !== null);
+    peers.failed(main, new OdmoeError('WORKER_LOST', 'the connection broke'));
+    await waitUntil('the next is chosen', () => chosen() === TOLD);
+  });
+});
