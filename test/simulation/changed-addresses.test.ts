@@ -76,18 +76,55 @@ describe('a daemon whose host gets another address in the middle of an answer', 
     assertSameAnswer(answer, expected);
     assert.ok(answer.finished.sep !== null);
   });
+});
 
-  it('main gives experts where it is now to a worker that was given its former address', async () => {
-    const directory = mkdtempSync(join(tmpdir(), 'odmoe-moved-'));
-    try {
-      const isWhole = (): boolean => readdirSync(directory).includes('manifest.json');
-      cluster = await VirtualCluster.start({ workers: 0, main: { provider: 'mdns' } });
-      await cluster.addWorker('worker-0', { provider: 'mdns', packDirectory: directory });
-      assert.ok(!isWhole());
-      cluster.simulated.network.move('main', 'main-new');
-      await cluster.waitUntil('the worker has fetched the pack', isWhole);
-    } finally {
-      rmSync(directory, { recursive: true });
-    }
+describe('a worker without the pack that was given the address of main', () => {
+  let cluster: VirtualCluster;
+  let directory: string;
+
+  beforeEach(async () => {
+    directory = mkdtempSync(join(tmpdir(), 'odmoe-moved-'));
+    cluster = await VirtualCluster.start({ workers: 0, main: { provider: 'mdns' } });
+  });
+
+  afterEach(async function () {
+    await stopVirtualCluster(this, cluster);
+    rmSync(directory, { recursive: true });
+  });
+
+  const addWorker = (): Promise<void> => cluster.addWorker('worker-0', { provider: 'mdns', packDirectory: directory });
+
+  /** `meanwhile`: while the worker waits for the manifest. */
+  async function startWhile(meanwhile: () => void | Promise<void>): Promise<void> {
+    const { network } = cluster.simulated;
+    network.setLink('main', 'worker-0', { slowness: 3000 });
+    const added = addWorker();
+    const { runtime } = cluster.node('worker-0');
+    await cluster.waitUntil('the worker asks for the manifest', () => network.packSources.openOf(runtime) > 0);
+    await meanwhile();
+    network.setLink('main', 'worker-0', { slowness: 1 });
+    await added;
+    assert.ok(cluster.log.matching('main does not give its manifest').length > 0);
+  }
+
+  it('gets the manifest from where main is now', () =>
+    startWhile(() => cluster.simulated.network.move('main', 'main-new')));
+
+  it('gets it from no other main that is announced', async () => {
+    await cluster.add('main', 'other', { provider: 'mdns' });
+    await startWhile(async () => {
+      cluster.node('main').kill();
+      await cluster.sleep(10_000);
+      assert.ok(!cluster.node('worker-0').isReady);
+      await cluster.startAgain('main');
+    });
+  });
+
+  it('gets experts from where main is now', async () => {
+    const isWhole = (): boolean => readdirSync(directory).includes('manifest.json');
+    await addWorker();
+    assert.ok(!isWhole());
+    cluster.simulated.network.move('main', 'main-new');
+    await cluster.waitUntil('the worker has fetched the pack', isWhole);
   });
 });

@@ -20,7 +20,8 @@ export interface FoundMain {
 }
 
 /**
- * Waits for the main of the worker's cluster to answer, at the address that the settings name or wherever it is announced by mDNS.
+ * Waits for the main of the worker's cluster to answer, at the address that the settings name or wherever it is announced by mDNS. `known`:
+ * the main that answered before. Where the settings name an address, that main alone is looked for elsewhere, too: it may have moved.
  * What hinders is logged once. @throws MODEL_NOT_FOUND when there is no way to find it, CANCELLED when the
  * start is abandoned
  */
@@ -29,6 +30,7 @@ export async function awaitMain(
   { runtime, transport, discovery, interfaces }: NodeEnvironment,
   log: Logger,
   abandoned: AbortSignal,
+  known: FoundMain | null = null,
 ): Promise<FoundMain> {
   if (settings.mainAddress === null && settings.discovery.provider === 'static') {
     throw new OdmoeError(
@@ -51,12 +53,15 @@ export async function awaitMain(
   try {
     for (;;) {
       requireWanted(abandoned);
-      const addresses = settings.mainAddress === null ? announced.values() : [settings.mainAddress];
+      const addresses = addressesToAsk(settings, announced.values(), known);
       // At a time: one that does not answer keeps nobody from the one that does.
       const answers = await Promise.all(addresses.map((address) => askMain(transport, address, settings)));
       for (const [index, answer] of answers.entries()) {
         const address = addresses[index];
-        if ('identity' in answer) return answer;
+        if ('identity' in answer) {
+          if (address === settings.mainAddress || mayBe(answer, settings, known)) return answer;
+          continue;
+        }
         if (answer.problem !== reported) log.warn('main cannot be used yet', { main: address, reason: answer.problem });
         reported = answer.problem;
       }
@@ -66,6 +71,21 @@ export async function awaitMain(
     stopFollowing();
     await watch.stop();
   }
+}
+
+/** The address of the settings first. */
+function addressesToAsk(
+  { mainAddress }: NodeSettings,
+  announced: readonly string[],
+  known: FoundMain | null,
+): readonly string[] {
+  if (mainAddress === null) return announced;
+  return known === null ? [mainAddress] : [mainAddress, ...announced.filter((address) => address !== mainAddress)];
+}
+
+/** Whether a main that is announced is the worker's. */
+function mayBe({ identity }: FoundMain, { mainAddress }: NodeSettings, known: FoundMain | null): boolean {
+  return mainAddress === null || identity.id === known?.identity.id;
 }
 
 async function askMain(

@@ -43,7 +43,8 @@ export async function openWorkerPack(
   abandoned: AbortSignal,
 ): Promise<WorkerPack> {
   const { modelPath } = settings;
-  const find = (): Promise<FoundMain> => awaitMain(settings, environment, log, abandoned);
+  const find = (known: FoundMain | null = null): Promise<FoundMain> =>
+    awaitMain(settings, environment, log, abandoned, known);
   const opener = new PackOpener(settings, environment, find, log, abandoned);
   return modelPath === null ? opener.openByDigest(await find()) : opener.openOrBegin(modelPath, find);
 }
@@ -53,7 +54,7 @@ class PackOpener {
   constructor(
     private readonly settings: NodeSettings,
     private readonly environment: NodeEnvironment,
-    private readonly awaitMain: () => Promise<FoundMain>,
+    private readonly awaitMain: (known: FoundMain) => Promise<FoundMain>,
     private readonly log: Logger,
     private readonly abandoned: AbortSignal,
   ) {}
@@ -144,7 +145,7 @@ class PackOpener {
   private async manifestOf(main: FoundMain): Promise<Buffer> {
     const { modelPath } = this.settings;
     const { runtime, transport } = this.environment;
-    for (let current = main; ; current = await this.awaitMain()) {
+    for (let current = main; ; current = await this.awaitMain(current)) {
       const { packDigest } = current.identity;
       // Another pack has another default directory.
       if (modelPath === null && packDigest !== main.identity.packDigest) throw changedMeanwhile();
