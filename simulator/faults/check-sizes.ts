@@ -4,7 +4,7 @@ import { KEPT_SEQUENCES_LIMIT } from '../../shadow-node/predictor/kept-sequences
 import { COMPILED_FORMATS_LIMIT } from '../../shared/output-format/format-limits.js';
 import { MOST_OPEN_PASSES } from '../../worker-node/executor/pass-timing.js';
 import { MAX_SEQUENCES } from '../../worker-node/loader/sequence-progress.js';
-import { PASSES_KEPT } from '../../shared/cluster-events/cluster-events.js';
+import { FIGURES_KEPT_S, PASSES_KEPT } from '../../shared/cluster-events/cluster-events.js';
 import { REMEMBERED_PASSES } from '../../shared/placement/expert-dealer.js';
 import { collectionSizes } from '../../shared/runtime/collection-sizes.js';
 import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
@@ -100,16 +100,18 @@ const MAY_GROW: Readonly<Record<string, number>> = {
   'TokenVocabulary.masks': 1024,
   'TextAutomaton.states': 4096,
   // Figures and log lines of the last seconds.
-  'Figures.samples': 128,
+  'Figures.samples': FIGURES_KEPT_S,
   'Buckets.buckets': LINES_OF_LOG,
 };
 
 /** Automata of output formats grow with the texts that were seen; what bounds them is the number of formats. */
 const PARTS_OF_FORMATS = /^(TextAutomaton\.|TokenVocabulary\.masks\[\])/;
+/** The model's own lists, which never change: they have the name of whoever is met first that holds the model. */
+const PARTS_OF_MODEL = /\.shape\./;
 
 function mostOf(name: string): number {
   const own = MAY_GROW[name];
   if (own !== undefined) return own;
-  if (PARTS_OF_FORMATS.test(name)) return Infinity;
+  if (PARTS_OF_FORMATS.test(name) || PARTS_OF_MODEL.test(name)) return Infinity;
   return Object.keys(MAY_GROW).some((outer) => name.startsWith(`${outer}[]`)) ? Infinity : 0;
 }

@@ -5,8 +5,9 @@ import { SeededRandom } from '../../shared/runtime/seeded-random.js';
 
 const FIRST_MS = 200;
 const APART_MS = 60;
-/** Longer than anything waits that belongs to requests. */
-const REST_MS = 30_000;
+/** Longer than anything waits that belongs to requests, and than any of these takes to be answered. */
+const LEAST_REST_MS = 30_000;
+const ANSWER_MS = 600;
 /** Times between which the cluster is asked, as parts of all requests. */
 const PARTS = 3;
 
@@ -26,7 +27,8 @@ export function longScenario(count: number, maxTokens: number): Scenario {
   );
   const random = new SeededRandom(1);
   const perPart = Math.ceil(count / PARTS);
-  const timeOf = (index: number): number => FIRST_MS + index * APART_MS + Math.floor(index / perPart) * REST_MS;
+  const restMs = LEAST_REST_MS + perPart * ANSWER_MS;
+  const timeOf = (index: number): number => FIRST_MS + index * APART_MS + Math.floor(index / perPart) * restMs;
   const requests = Array.from({ length: count }, (_, index) => ({
     atMs: timeOf(index),
     request: { ...drawRequest(random), maxTokens, ignoreEos: true, stop: [] },
