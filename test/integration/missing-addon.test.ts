@@ -36,6 +36,7 @@ const WITHOUT: readonly string[][] = [
   ['prompt', 'hello', '--main', NOBODY],
   ['chat', '--main', NOBODY],
   ['status', '--main', NOBODY],
+  ['debug', 'counts', '--at', NOBODY],
   ['top', '--main', NOBODY],
   ['simulate', '--help'],
   ['plan', 'cluster', '--model-profile', 'list'],
