@@ -4,7 +4,7 @@ import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { atExactly } from './exact-timer.js';
 import { PacedSequence } from './paced-sequence.js';
 import type { PacedParts } from './paced-slots.js';
-import { onAbort } from '../../shared/runtime/living.js';
+import { timerOrAbort } from '../../shared/runtime/timer-or-abort.js';
 
 type OnRouter = (layer: number, choice: RouterChoice) => void;
 
@@ -158,17 +158,8 @@ export class PacedPass implements Pass {
 
   /** @throws CANCELLED at once when the signal aborts */
   private async until(dueMs: number, layer: number, signal: AbortSignal): Promise<void> {
-    if (!signal.aborted && dueMs > this.parts.runtime.eventMs()) {
-      await new Promise<void>((resolve) => {
-        const done = (): void => {
-          timer.cancel();
-          leave();
-          resolve();
-        };
-        const timer = atExactly(this.parts.runtime, dueMs, null, done);
-        const leave = onAbort(signal, done);
-      });
-    }
+    const { runtime } = this.parts;
+    if (dueMs > runtime.eventMs()) await timerOrAbort((done) => atExactly(runtime, dueMs, null, done), signal);
     if (signal.aborted) throw cancelledIn(layer);
   }
 

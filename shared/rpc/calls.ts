@@ -34,7 +34,7 @@ export function identifyPeer(runtime: Runtime, address: string, timeoutMs: numbe
   return callOnce(runtime, address, NODE_IDENTIFY, {}, timeoutMs, false);
 }
 
-/** What the daemon at the address has open. As identifyPeer. */
+/** Asks the daemon at the address what it has open. Rejects as identifyPeer does. */
 export function fetchCounts(runtime: Runtime, address: string, timeoutMs: number): Promise<CountsReply> {
   return callOnce(runtime, address, NODE_COUNTS, {}, timeoutMs, false);
 }
@@ -117,7 +117,7 @@ export async function* generate(
   const cancel = (): void => {
     call.cancel();
   };
-  const leave = signal === undefined ? null : onAbort(signal, cancel);
+  const leave = onAbort(signal, cancel);
   if (signal?.aborted === true) cancel();
   let silence: OdmoeError | null = null;
   const keepalive = watchPeer(runtime, channel, mainCheck(), (silentMs) => {
@@ -137,7 +137,7 @@ export async function* generate(
     throw silence ?? thrown;
   } finally {
     keepalive.stop();
-    leave?.();
+    leave();
     call.cancel();
     channel.close();
   }

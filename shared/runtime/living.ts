@@ -28,7 +28,7 @@ type Caller = (...args: never[]) => unknown;
 const NAME_CHARACTERS = 160;
 
 /**
- * What a process has begun and not ended: timers, listeners, channels, streams, threads, files. A simulated process has a registry of its
+ * The registry of things that a process has begun and not ended: timers, listeners, channels, streams, threads, files. A simulated process has a registry of its
  * own (VirtualRuntime), a real one has one in all. What is left in it after the end of what began it is a leak, and it names what that is.
  */
 export class Living {
@@ -70,7 +70,7 @@ export class Living {
 const ofThisProcess = new Living();
 let current = ofThisProcess;
 
-/** Where whoever runs now notes what it begins. */
+/** The registry in which the code that runs now notes what it begins. */
 export function living(): Living {
   return current;
 }
@@ -84,10 +84,11 @@ const NOTHING = (): void => undefined;
 
 /**
  * Calls `run` once when the signal aborts, unless the returned function has been called before: whoever no longer waits calls it, because
- * signals outlive those who listen. An aborted signal calls nobody; ask it first. Nobody else adds listeners to signals.
+ * signals outlive those who listen. An aborted signal calls nobody; ask it first. Without a signal nobody listens. Nobody else adds listeners
+ * to signals.
  */
-export function onAbort(signal: AbortSignal, run: () => void): () => void {
-  if (signal.aborted) return NOTHING;
+export function onAbort(signal: AbortSignal | undefined, run: () => void): () => void {
+  if (signal === undefined || signal.aborted) return NOTHING;
   const end = living().begin('abort listener', run);
   const heard = (): void => {
     end();

@@ -1,5 +1,5 @@
 import type { Runtime, Timer } from './runtime.js';
-import { onAbort } from './living.js';
+import { timerOrAbort } from './timer-or-abort.js';
 
 /** A timer that comes so much too late tells that this process itself stood still: stopped, swapped out, or busy with one long turn. */
 export const OWN_STALL_MS = 100;
@@ -106,15 +106,6 @@ export async function withPeerDeadline<Result>(
 }
 
 /** Resolves when all who were asked have had `limitMs` to answer, or at once when the signal aborts. */
-export async function timeForPeers(runtime: WaitRuntime, limitMs: number, signal?: AbortSignal): Promise<void> {
-  if (signal?.aborted === true) return;
-  await new Promise<void>((resolve) => {
-    const done = (): void => {
-      timer.cancel();
-      leave?.();
-      resolve();
-    };
-    const timer = waitForPeer(runtime, limitMs, done);
-    const leave = signal === undefined ? null : onAbort(signal, done);
-  });
+export function timeForPeers(runtime: WaitRuntime, limitMs: number, signal?: AbortSignal): Promise<void> {
+  return timerOrAbort((done) => waitForPeer(runtime, limitMs, done), signal);
 }

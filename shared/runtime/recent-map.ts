@@ -16,9 +16,13 @@ export class RecentMap<Key, Value> extends Map<Key, Value> {
   override set(key: Key, value: Value): this {
     this.delete(key);
     super.set(key, value);
-    const [oldest] = this.keys();
-    if (this.size > this.limit && oldest !== undefined) this.delete(oldest);
+    if (this.size > this.limit) this.forgetOldest();
     return this;
+  }
+
+  private forgetOldest(): void {
+    const oldest = this.keys().next();
+    if (oldest.done !== true) this.delete(oldest.value);
   }
 
   /** The value of the key, made where none is remembered. */

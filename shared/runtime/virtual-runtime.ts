@@ -1,7 +1,8 @@
 import type { Runtime, Timer } from './runtime.js';
 import { SeededRandom } from './seeded-random.js';
 import type { ScheduledEvent, VirtualClock } from './virtual-clock.js';
-import { liveIn, Living, onAbort } from './living.js';
+import { liveIn, Living } from './living.js';
+import { timerOrAbort } from './timer-or-abort.js';
 
 /** What every simulated host has free: more than a test's models take. */
 const VIRTUAL_HOST_MEMORY_BYTES = 16 * 1024 ** 3;
@@ -22,7 +23,7 @@ type ProcessState = 'running' | 'paused' | 'dead';
  */
 export class VirtualRuntime implements Runtime {
   private readonly random: SeededRandom;
-  /** What the process has begun and not ended. */
+  /** The registry of what the process has begun and not ended. */
   readonly living = new Living();
   private state: ProcessState = 'running';
   private late: { kind: 'timer' | 'arrival'; run: () => void }[] = [];
@@ -40,8 +41,8 @@ export class VirtualRuntime implements Runtime {
   }
 
   get openCounts(): Readonly<OpenCounts> {
-    const { living } = this;
-    return { timers: living.count('timer'), turns: living.count('turn'), works: living.count('work') };
+    const { timer, turn, work } = this.living.counts();
+    return { timers: timer, turns: turn, works: work };
   }
 
   /** Files that it has opened and not closed. */
@@ -89,17 +90,8 @@ export class VirtualRuntime implements Runtime {
     return this.once('turn', 0, run);
   }
 
-  async sleep(delayMs: number, signal?: AbortSignal): Promise<void> {
-    if (signal?.aborted === true) return;
-    await new Promise<void>((resolve) => {
-      const done = (): void => {
-        timer.cancel();
-        leave?.();
-        resolve();
-      };
-      const timer = this.after(delayMs, done);
-      const leave = signal === undefined ? null : onAbort(signal, done);
-    });
+  sleep(delayMs: number, signal?: AbortSignal): Promise<void> {
+    return timerOrAbort((done) => this.after(delayMs, done), signal);
   }
 
   randomInt(limit: number): number {

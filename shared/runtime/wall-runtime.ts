@@ -1,7 +1,8 @@
 import { randomInt, randomUUID } from 'node:crypto';
 import { availableMemoryBytes } from './available-memory.js';
 import type { Runtime, Timer } from './runtime.js';
-import { living, onAbort } from './living.js';
+import { living } from './living.js';
+import { timerOrAbort } from './timer-or-abort.js';
 
 /** Resolves at a time of CLOCK_MONOTONIC in ms, as precisely as it can. */
 export type WaitUntil = (dueMs: number) => Promise<void>;
@@ -47,17 +48,8 @@ export class WallRuntime implements Runtime {
     return timerOf(handle, clearImmediate, end);
   }
 
-  async sleep(delayMs: number, signal?: AbortSignal): Promise<void> {
-    if (signal?.aborted === true) return;
-    await new Promise<void>((resolve) => {
-      const done = (): void => {
-        timer.cancel();
-        leave?.();
-        resolve();
-      };
-      const timer = this.after(delayMs, done);
-      const leave = signal === undefined ? null : onAbort(signal, done);
-    });
+  sleep(delayMs: number, signal?: AbortSignal): Promise<void> {
+    return timerOrAbort((done) => this.after(delayMs, done), signal);
   }
 
   randomInt(limit: number): number {

@@ -151,7 +151,7 @@ export async function* readReplies<Request, Reply>(
     side.send({ kind: 'cancel' });
     over(new OdmoeError('CANCELLED', `the call to ${side.label} was cancelled`));
   };
-  const leave = signal === undefined ? null : onAbort(signal, cancelled);
+  const leave = onAbort(signal, cancelled);
   if (signal?.aborted === true) cancelled();
   try {
     for (;;) {
@@ -168,7 +168,7 @@ export async function* readReplies<Request, Reply>(
       }
     }
   } finally {
-    leave?.();
+    leave();
     if (side.isOpen) side.send({ kind: 'cancel' });
     side.close();
   }

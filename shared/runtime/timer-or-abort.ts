@@ -1,0 +1,19 @@
+import { onAbort } from './living.js';
+import type { Timer } from './runtime.js';
+
+/** Resolves when the timer that `start` sets has happened, or at once when the signal aborts. Neither is left then. */
+export async function timerOrAbort(
+  start: (done: () => void) => Pick<Timer, 'cancel'>,
+  signal?: AbortSignal,
+): Promise<void> {
+  if (signal?.aborted === true) return;
+  await new Promise<void>((resolve) => {
+    const done = (): void => {
+      timer.cancel();
+      leave();
+      resolve();
+    };
+    const timer = start(done);
+    const leave = onAbort(signal, done);
+  });
+}
