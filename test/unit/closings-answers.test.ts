@@ -19,7 +19,7 @@ import { ToldPasses } from '../../main-node/pass/told-passes.js';
 import { ContextRoom } from '../../main-node/room/context-room.js';
 import { InferenceService } from '../../main-node/rpc/inference-service.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { GenerateReply, NodeIdentity, NodeStatus, ShadowReply, ShadowRequest } from '../../shared/rpc/messages.js';
+import type { GenerateReply, NodeStatus, ShadowReply, ShadowRequest } from '../../shared/rpc/messages.js';
 import type { Timer } from '../../shared/runtime/runtime.js';
 import { WallRuntime } from '../../shared/runtime/wall-runtime.js';
 import { resolveSampling } from '../../shared/sampling/sampling-options.js';
@@ -32,6 +32,7 @@ import { GROUPING } from './plain-shape.js';
 import { SHAPE, ScriptedModel } from './scripted-shadow-model.js';
 import { plainPrediction } from './wire-messages.js';
 import { silentLog } from './worker-test-slots.js';
+import { identity } from './membership-setting.js';
 
 const PROMPT = [1, 2, 3];
 const SAMPLING = resolveSampling(null, () => 0);
@@ -58,16 +59,40 @@ class HeldMain {
     if (hasShadow) roster.addShadow(this.link);
     const pool = new PassPool(this.model, SHAPE, 4, 1);
     const room = new ContextRoom({
-      ...{ runtime: TIMELESS, model: this.model, limitBytes: 1, limitSetBy: 'context_memory', bytesOf: () => 1 },
-      ...{ maxPositions: SHAPE.maxPositions, isRecurrent: false, reusesPrefixes: false },
+      runtime: TIMELESS,
+      model: this.model,
+      limitBytes: 1,
+      limitSetBy: 'context_memory',
+      bytesOf: () => 1,
+      maxPositions: SHAPE.maxPositions,
+      isRecurrent: false,
+      reusesPrefixes: false,
     });
     const passLoop = new PassLoop({
-      ...{ joint: false, maxRows: 1, chunkRows: 4, maxDelayMs: 'auto', room, runtime: TIMELESS },
-      ...{ passes: pool, chunkPasses: pool, runPass: (_slot, rows) => this.work.whenLetGo(() => ran(rows)) },
+      joint: false,
+      maxRows: 1,
+      chunkRows: 4,
+      maxDelayMs: 'auto',
+      room,
+      runtime: TIMELESS,
+      passes: pool,
+      chunkPasses: pool,
+      runPass: (_slot, rows) => this.work.whenLetGo(() => ran(rows)),
     });
     this.engine = {
-      ...{ shape: SHAPE, model: this.model, roster, room, passLoop, align, drafting, prediction, runtime: TIMELESS },
-      ...{ draftCosts: new DraftCostMeter(), keptNews: new KeptNews(roster), spread: 'group', log: silentLog },
+      shape: SHAPE,
+      model: this.model,
+      roster,
+      room,
+      passLoop,
+      align,
+      drafting,
+      prediction,
+      runtime: TIMELESS,
+      draftCosts: new DraftCostMeter(),
+      keptNews: new KeptNews(roster),
+      spread: 'group',
+      log: silentLog,
       predictionPost: new PredictionPost(roster, new ToldPasses()),
     } as unknown as ClusterEngine;
   }
@@ -89,10 +114,7 @@ class HeldMain {
   }
 }
 
-const IDENTITY: NodeIdentity = {
-  ...{ id: 'shadow', role: 'ROLE_SHADOW', cluster: 'test', protocolVersion: 1, modelName: 'm', packDigest: 'd' },
-  ...{ bootId: 'b', address: '', device: 'cpu', release: '0.1.0' },
-};
+const IDENTITY = identity('shadow', 'ROLE_SHADOW');
 
 /** Rows of a pass are written, and say nothing. */
 function ran(rows: readonly MemberRows[]): Float32Array[][] {
@@ -142,8 +164,15 @@ function tokens(last: (steps: ReturnType<typeof generateTokens>) => Promise<unkn
     end: () => work.whenLetGo(nothing),
   };
   const options: GenerationOptions = {
-    ...{ maxTokens: 2, sampling: SAMPLING, constraint: null, stop: [], ignoreEos: true, eosTokenIds: [] },
-    ...{ logprobs: 0, promptLogprobs: false, showSpecialTokens: false },
+    maxTokens: 2,
+    sampling: SAMPLING,
+    constraint: null,
+    stop: [],
+    ignoreEos: true,
+    eosTokenIds: [],
+    logprobs: 0,
+    promptLogprobs: false,
+    showSpecialTokens: false,
   };
   const steps = generateTokens(runner, PROMPT, options, null, signal, RUNTIME);
   work.holdNext();
@@ -158,9 +187,18 @@ async function readOn(replies: AsyncIterable<unknown>): Promise<void> {
 /** A request of a service of main's. */
 function request({ engine }: HeldMain): { service: InferenceService; replies: AsyncGenerator<GenerateReply> } {
   const service = new InferenceService({
-    ...{ engine, tokenizer: null, prompts: new InlinePromptEncoder(null, RUNTIME), formats: null },
-    ...{ eosTokenIds: [], firstSequence: 1, limits: testSettings('main', '/nowhere').main, nodeStatuses: () => [] },
-    ...{ observer: new MainMetrics().requests, runtime: RUNTIME, randomSeed: () => 1, onDeviceLost: nothing },
+    engine,
+    tokenizer: null,
+    prompts: new InlinePromptEncoder(null, RUNTIME),
+    formats: null,
+    eosTokenIds: [],
+    firstSequence: 1,
+    limits: testSettings('main', '/nowhere').main,
+    nodeStatuses: () => [],
+    observer: new MainMetrics().requests,
+    runtime: RUNTIME,
+    randomSeed: () => 1,
+    onDeviceLost: nothing,
   });
   const fields = { text: '', messages: [], promptTokenIds: PROMPT, raw: false, maxTokens: 5, sampling: null };
   return { service, replies: service.generate({ ...fields, stop: [], ignoreEos: false, logprobs: 0 }, never) };
@@ -212,7 +250,11 @@ class LateThread extends EventEmitter implements LaneThread<string, string> {
 function laneClosing(limitMs: number): { closing: Closing; work: HeldWork } {
   const work = new HeldWork();
   const lane = new ThreadLane<string, string>({
-    ...{ startThread: () => new LateThread(work), queueLimit: 1, limitMs, runtime: RUNTIME, idleMs: null },
+    startThread: () => new LateThread(work),
+    queueLimit: 1,
+    limitMs,
+    runtime: RUNTIME,
+    idleMs: null,
     words: { waiting: '', done: '', thread: '', late: () => new OdmoeError('TIMEOUT', 'late') },
   });
   work.holdNext();

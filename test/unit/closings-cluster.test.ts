@@ -6,7 +6,7 @@ import { multicastDiscovery } from '../../shared/discovery/discovery.js';
 import { InterfaceWatch } from '../../shared/discovery/host-interfaces.js';
 import { JoinLoop } from '../../shared/discovery/join-loop.js';
 import { InProcessTransport } from '../../shared/rpc/in-process-transport.js';
-import type { NodeIdentity, NodeStatus, ShadowReply, ShadowRequest } from '../../shared/rpc/messages.js';
+import type { NodeStatus, ShadowReply, ShadowRequest } from '../../shared/rpc/messages.js';
 import type { WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
 import type { Transport } from '../../shared/rpc/transport.js';
 import { WallRuntime } from '../../shared/runtime/wall-runtime.js';
@@ -22,19 +22,21 @@ import { type Closing, HeldWork, itWaitsForWork, turns } from './held-work.js';
 import { GROUPING, plainShape } from './plain-shape.js';
 import { begin, PASS_ROWS, ScriptedModel, SHAPE } from './scripted-shadow-model.js';
 import { silentLog } from './worker-test-slots.js';
+import { identity } from './membership-setting.js';
 
 const nothing = (): void => undefined;
 const { network } = testSettings('main', '/nowhere');
-const IDENTITY: NodeIdentity = {
-  ...{ id: 'one', role: 'ROLE_MAIN', cluster: 'test', protocolVersion: 1, modelName: 'm', packDigest: 'd' },
-  ...{ bootId: 'b', address: '', device: 'cpu', release: '0.1.0' },
-};
+const IDENTITY = identity('one', 'ROLE_MAIN');
 
 function joining(): Closing {
   const work = new HeldWork();
   work.holdNext();
   const loop = new JoinLoop({
-    ...{ runtime: RUNTIME, mainAddress: 'main:1', identity: () => IDENTITY, isServed: () => false, retryDelayMs: 1 },
+    runtime: RUNTIME,
+    mainAddress: 'main:1',
+    identity: () => IDENTITY,
+    isServed: () => false,
+    retryDelayMs: 1,
     transport: { joinMain: () => work.whenLetGo(() => Promise.reject(new Error('nobody answers'))) },
     log: silentLog,
   });
@@ -49,9 +51,14 @@ function membershipOn(transport: OpenTransport): Membership {
   const shape = plainShape({ expertLayers: 1 });
   const told = { onPrediction: nothing, onDraft: nothing, onPrefixKept: () => true };
   const membership = new Membership({
-    ...{ identity: () => IDENTITY, network, runtime: RUNTIME, transport: transport as Transport, shape },
+    identity: () => IDENTITY,
+    network,
+    runtime: RUNTIME,
+    transport: transport as Transport,
+    shape,
     roster: new Roster(shape, GROUPING, 1, RUNTIME, silentLog),
-    ...{ shadowListener: { ...told, onSequenceDropped: nothing, onLost: nothing }, log: silentLog },
+    shadowListener: { ...told, onSequenceDropped: nothing, onLost: nothing },
+    log: silentLog,
   });
   membership.addOwn('one:1', 'one');
   return membership;
@@ -88,11 +95,19 @@ async function predicting(): Promise<Closing> {
   model.heldLayer = 0;
   const toWorker = new MemoryStream<WorkerRequest, WorkerReply>();
   const workers = new WorkerLinks({
-    ...{ runtime: RUNTIME, open: () => toWorker, identity: () => IDENTITY, reconnectDelayMs: 60_000, log: silentLog },
+    runtime: RUNTIME,
+    open: () => toWorker,
+    identity: () => IDENTITY,
+    reconnectDelayMs: 60_000,
+    log: silentLog,
   });
   const service = new ShadowService({
-    ...{ runtime: RUNTIME, identity: () => ({ ...IDENTITY, id: 'shadow', role: 'ROLE_SHADOW' }), workers },
-    ...{ status: (epoch) => ({ identity: IDENTITY, epoch }) as NodeStatus, shape: SHAPE, log: silentLog },
+    runtime: RUNTIME,
+    identity: () => ({ ...IDENTITY, id: 'shadow', role: 'ROLE_SHADOW' }),
+    workers,
+    status: (epoch) => ({ identity: IDENTITY, epoch }) as NodeStatus,
+    shape: SHAPE,
+    log: silentLog,
     createPredictor: (events) => new Predictor(model, model.createPass(), PASS_ROWS, events, RUNTIME),
   });
   const main = new MemoryStream<ShadowReply, ShadowRequest>();
@@ -186,7 +201,11 @@ async function calling(): Promise<Closing> {
   const work = new HeldWork();
   work.holdNext();
   const server = await startRpcServer({
-    ...{ host: '127.0.0.1', port: 0, network, log: silentLog, identity: () => IDENTITY },
+    host: '127.0.0.1',
+    port: 0,
+    network,
+    log: silentLog,
+    identity: () => IDENTITY,
     cluster: {
       join: () =>
         work.whenLetGo(() => ({ kind: 'refusal', refusal: { code: 'NODE_REFUSED', message: 'no' } }) as const),
@@ -214,7 +233,12 @@ async function lastWords(): Promise<Closing> {
   const transport = new InProcessTransport(runtime, {} as Transport);
   transport.address = 'own:1';
   const server = await transport.ofWorker.serve({
-    ...{ host: '', port: 0, network, log: silentLog, identity: () => IDENTITY, worker: nothing },
+    host: '',
+    port: 0,
+    network,
+    log: silentLog,
+    identity: () => IDENTITY,
+    worker: nothing,
   });
   const stream = transport.ofMain.openWorkerStream('own:1', network);
   let ended = false;

@@ -27,7 +27,9 @@ async function stopping(role: keyof typeof START, late: Part): Promise<Closing> 
   const { transport } = ENVIRONMENT;
   const environment: NodeEnvironment = {
     ...ENVIRONMENT,
-    ...{ measureReads: null, chooseResident: null, createHttpServer: null },
+    measureReads: null,
+    chooseResident: null,
+    createHttpServer: null,
     transport: Object.assign(Object.create(transport) as typeof transport, {
       serve: async (...options: Parameters<typeof transport.serve>) => {
         const server = await transport.serve(...options);

@@ -74,7 +74,12 @@ describe('fetching that closes waits for', () => {
     const partial = await beginPartial(work.runtime());
     const asked = peers(work.runtime(), () => fetcher.peersChanged());
     const fetcher: ExpertFetcher = new ExpertFetcher({
-      ...{ partial, peers: asked, crc32c, runtime: work.runtime(), log: SILENT, onFetched: () => undefined },
+      partial,
+      peers: asked,
+      crc32c,
+      runtime: work.runtime(),
+      log: SILENT,
+      onFetched: () => undefined,
     });
     asked.setAddresses([MAIN], []);
     await waitUntil('main has told what it holds', () => asked.chooseWhole() !== null);
@@ -117,7 +122,8 @@ describe('fetching that closes waits for', () => {
   /** A worker that fetches, or mends its pack, from a main that is held back. */
   const environment = (): NodeEnvironment => ({
     ...ENVIRONMENT,
-    ...{ runtime: work.runtime(), dataDirectory: setting.parent },
+    runtime: work.runtime(),
+    dataDirectory: setting.parent,
     transport: Object.assign(Object.create(ENVIRONMENT.transport) as NodeEnvironment['transport'], {
       openPackSource: peer,
     }),

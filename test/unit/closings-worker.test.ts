@@ -41,14 +41,20 @@ class LateSlots extends TestSlots {
 
 /** All that the host has may be held. */
 const hostMemoryOptions = (): HostMemoryOptions => ({
-  ...{ setting: 4096 * EXPERTS, source: testSource, isHere: () => true },
+  setting: 4096 * EXPERTS,
+  source: testSource,
+  isHere: () => true,
   counts: new ActivationCounts(DIGEST, EXPERTS),
 });
 
 async function fillingHostMemory(): Promise<Closing> {
   const slots = new LateSlots(1);
   const memory = new HostMemory(hostMemoryOptions(), {
-    ...{ slots, runtime: RUNTIME, log: silentLog, rates: () => null, cached: () => [] },
+    slots,
+    runtime: RUNTIME,
+    log: silentLog,
+    rates: () => null,
+    cached: () => [],
     numberOf: (layer, expert) => layer * 100 + expert,
   });
   memory.serve([1]);
@@ -68,7 +74,10 @@ async function fillingHostMemory(): Promise<Closing> {
 async function packing(): Promise<Closing> {
   const [clock, slots] = [new VirtualClock(), new LateSlots(1)];
   const packer = new ExpertPacker({
-    ...{ slots, log: silentLog, isKept: () => true, isIdle: () => true },
+    slots,
+    log: silentLog,
+    isKept: () => true,
+    isIdle: () => true,
     runtime: new VirtualRuntime(clock, 1),
   });
   packer.loaded(0);
@@ -108,7 +117,8 @@ async function executing(): Promise<Closing> {
 function filling(): Closing {
   const slots = new LateSlots(1);
   const service = new ExpertService(slotsOf(slots), {
-    ...{ ...AROUND, runtime: RUNTIME },
+    ...AROUND,
+    runtime: RUNTIME,
     hostMemory: hostMemoryOptions(),
   });
   service.changeEpoch([0]);
@@ -120,8 +130,13 @@ async function packingKept(): Promise<Closing> {
   const [clock, slots] = [new VirtualClock(), new LateSlots(2)];
   const runtime = new VirtualRuntime(clock, 1);
   const cache = new ExpertCache({
-    ...{ policy: 'lru', experts: EXPERTS, capacities: { ...NO_CAPACITIES, full: 1 } },
-    ...{ bytes: 10, counts: new ActivationCounts(DIGEST, EXPERTS), random: () => 0, replanPasses: 1000 },
+    policy: 'lru',
+    experts: EXPERTS,
+    capacities: { ...NO_CAPACITIES, full: 1 },
+    bytes: 10,
+    counts: new ActivationCounts(DIGEST, EXPERTS),
+    random: () => 0,
+    replanPasses: 1000,
     expertBytes: { full: 10, compressed: 7 },
   });
   const service = new ExpertService({ ...slotsOf(slots), cache, packs: true }, { ...AROUND, runtime });
@@ -134,7 +149,11 @@ async function packingKept(): Promise<Closing> {
 
 const AROUND = { source: testSource, log: silentLog, supply: null };
 const slotsOf = (slots: TestSlots): ConstructorParameters<typeof ExpertService>[0] => ({
-  ...{ slots, maxRows: 4, decompressionThreads: 1, cache: null, packs: false },
+  slots,
+  maxRows: 4,
+  decompressionThreads: 1,
+  cache: null,
+  packs: false,
 });
 
 describe('a worker that closes waits for', () => {

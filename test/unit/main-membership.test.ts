@@ -38,7 +38,10 @@ function silentTransport(): Transport {
   const never = (): never => assert.fail('nobody is to be asked');
   return {
     ...{ serve: never, openShadowStream: never, openPackSource: never, joinMain: never, fetchStatus: never },
-    ...{ generate: never, identifyPeer: never, openWorkerStream: never, fetchCounts: never },
+    generate: never,
+    identifyPeer: never,
+    openWorkerStream: never,
+    fetchCounts: never,
   };
 }
 
