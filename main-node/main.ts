@@ -15,7 +15,7 @@ import type { Logger } from '../shared/log/logger.js';
 import { assemble, type AssembledParts, openCounts, type MainParts } from './assemble-main.js';
 import type { Door } from './http/start-door.js';
 import { openDoor, planDoor, type PlannedDoor } from './open-door.js';
-import type { RpcServer } from '../shared/rpc/transport.js';
+import type { RpcServer, RpcServerOptions } from '../shared/rpc/transport.js';
 import { disposeLoaded, loadMain, type LoadedMain } from './load-main.js';
 import { type RunningOwnWorker, startOwnWorker } from './own-worker.js';
 
@@ -84,16 +84,14 @@ async function serveMain(
   const { membership, inference } = parts;
   const holders = (): object[] => [parts, door ?? {}, loaded.formats ?? {}, ...(ownWorker?.parts() ?? [])];
   const counts = new ProcessCounts(runtime, holders, () => ({ ...openHandles() }));
-  const { listenHost: host, listenPort: port, network } = settings;
   const server = await transport.serve({
-    ...{ host, port, network, log },
+    host: settings.listenHost,
+    port: settings.listenPort,
+    network: settings.network,
+    log,
     identity: () => identity,
     counts: () => counts.reply(),
-    cluster: {
-      join: async (peer, peerHost) => membership.join(peer, peerHost),
-      status: async () => parts.status(),
-    },
-    inference: (request, signal) => inference.generate(request, signal),
+    ...servedBy(parts),
     pack: new PackShare(loaded.source, runtime),
     ...(ownWorker === null ? {} : { worker: ownWorker.serve }),
   });
@@ -124,6 +122,18 @@ async function serveMain(
     keptSequences: () => parts.engine.room.counts().prefixes,
     metrics: () => parts.metrics.text(),
     events: (wantsPasses) => parts.feed.listen(wantsPasses),
+  };
+}
+
+/** The calls of peers and clients that the parts of a main answer. */
+function servedBy(parts: MainParts): Pick<RpcServerOptions, 'cluster' | 'inference'> {
+  const { membership, inference } = parts;
+  return {
+    cluster: {
+      join: async (peer, peerHost) => membership.join(peer, peerHost),
+      status: async () => parts.status(),
+    },
+    inference: (request, signal) => inference.generate(request, signal),
   };
 }
 

@@ -26,6 +26,7 @@ export interface RunningOwnWorker {
   readonly memory: YieldingMemory | null;
   /** What it holds for requests, under names of its own. */
   openCounts(): Record<string, number>;
+  /** Objects that lead to all its collections, as RunningNode has it. */
   parts(): readonly object[];
   /** Idempotent. */
   stop(): Promise<void>;

@@ -4,7 +4,7 @@ import { existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { packageRoot } from './build-state.mjs';
 
-/** What the tests of a file leave behind fails it. */
+/** A file of tests fails by what its tests leave behind. */
 const LEFT_BEHIND = join('dist', 'test', 'left-behind.js');
 const COUNTS_PATH = join(packageRoot, 'build', 'test-counts.part.json');
 

@@ -5,14 +5,14 @@ import { collectionSizes } from '../runtime/collection-sizes.js';
 import { living } from '../runtime/living.js';
 import type { Runtime } from '../runtime/runtime.js';
 
-/** Whoever asks more often hears what was counted last: counting looks at all that the daemon holds. */
+/** Counting looks at all that the daemon holds, so it is done so often at the most; questions in between get the last answer. */
 const COUNTED_MS = 1000;
-/** Where Linux tells of a process's open files; other systems are not asked. */
+/** Linux lists the open files of a process here; other systems are not asked. */
 const OPEN_FILES = '/proc/self/fd';
 
 /**
- * What a daemon's process has open, for `odmoe debug counts`: what it has begun and not ended (living.ts), the entries of its collections
- * (collection-sizes.ts), what Node and the system hold for it, and handles of devices.
+ * Counts all that a daemon's process has open, for `odmoe debug counts`: things that it has begun and not ended (living.ts), entries of its
+ * collections (collection-sizes.ts), resources of Node and the system, and handles of devices.
  */
 export class ProcessCounts {
   private last: { reply: CountsReply; atMs: number } | null = null;

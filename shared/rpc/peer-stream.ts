@@ -18,8 +18,8 @@ export interface PeerStream<Out, In> {
   /** Called exactly once, whichever side or fault ends the stream; null: an orderly end. Also when set after the end. */
   onClose(handler: (error: OdmoeError | null) => void): void;
   /**
-   * Of a stream that a peer has opened: the peer is known as one that sends tensors, in messages of up to MESSAGE_SIZE_LIMIT_BYTES. Before, a
-   * message over PLAIN_RECEIVE_LIMIT_BYTES ends the stream while it comes, so that strangers fill no memory.
+   * The peer that has opened the stream is known as one that sends tensors: messages of up to MESSAGE_SIZE_LIMIT_BYTES are taken from now on.
+   * Before this call a message over PLAIN_RECEIVE_LIMIT_BYTES ends the stream while it comes, so that strangers fill no memory.
    */
   takeTensors(): void;
   /** Without error: what was sent still goes out, then the stream ends. With one: the peer is told its code and message. */
@@ -40,7 +40,7 @@ export interface MessageDuplex {
 export interface StreamSide {
   /** Largest message that comes, as long as takeTensors was not called. */
   readonly receiveLimitBytes: number;
-  /** What carries the bytes lets larger messages through, too. */
+  /** Tells the carrier of the bytes to let larger messages through, too. */
   takeTensors(): void;
   /** Ends our side in order; what was written goes out first. */
   finish(): void;

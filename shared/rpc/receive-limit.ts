@@ -1,15 +1,15 @@
 import { assertInvariant } from '../errors/assert-invariant.js';
 import type { RawServerStream } from './server-handlers.js';
 
-/** Where grpc-js keeps the largest message of a call: as it came, and decompressed. */
+/** Fields in which grpc-js keeps the largest message of a call: as it came, and decompressed. */
 interface ReceivingCall {
   maxReceiveMessageSize?: unknown;
   decoder?: { maxReadMessageLength?: unknown };
 }
 
 /**
- * A call takes messages of up to so many bytes from now on. grpc-js has one limit for all calls of a server; that one is small, and calls of
- * which we know who makes them get a larger one. It has no way to say so, so that its own fields are set.
+ * The call takes messages of up to so many bytes from now on. grpc-js has one limit for all calls of a server. That one is small; a call whose
+ * maker we know gets a larger one. grpc-js has no function for that, so its own fields are set.
  */
 export function raiseReceiveLimit(call: RawServerStream, bytes: number): void {
   const { call: receiving } = call as unknown as { call?: ReceivingCall };

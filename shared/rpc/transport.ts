@@ -38,7 +38,7 @@ export interface Transport {
   openPackSource(address: string, idleLimitMs?: number): PackSource;
   /** Who answers at the address. Rejects with TIMEOUT when nobody does in time, NO_MAIN when the connection fails. */
   identifyPeer(address: string, timeoutMs: number): Promise<NodeIdentity>;
-  /** What the daemon at the address has open. Rejects as identifyPeer does. */
+  /** Asks the daemon at the address what it has open. Rejects as identifyPeer does. */
   fetchCounts(address: string, timeoutMs: number): Promise<CountsReply>;
   joinMain(address: string, identity: NodeIdentity, timeoutMs: number): Promise<JoinReply>;
   fetchStatus(address: string, timeoutMs: number): Promise<StatusReply>;
@@ -60,7 +60,7 @@ export interface RpcServerOptions {
   network: NodeSettings['network'];
   log: Logger;
   identity: () => NodeIdentity;
-  /** What the daemon's process has open; left out: it does not tell. */
+  /** Counts what the daemon's process has open; left out: the daemon does not tell. */
   counts?: () => CountsReply;
   /** `peerHost` is the address that the peer came from. */
   worker?: (stream: PeerStream<WorkerReply, WorkerRequest>, peerHost: string) => void;

@@ -3,7 +3,7 @@ import { assertInvariant } from '../errors/assert-invariant.js';
 /** More objects than any daemon has, beside the values of its checkpoint and tokenizer. */
 const MOST_OBJECTS = 2_000_000;
 
-/** Who is not looked into: what is outside the daemon's own code, or belongs to others. */
+/** Says which objects are not looked into: they are outside the daemon's own code, or belong to others. */
 export type IsOutside = (value: object) => boolean;
 
 interface Place {

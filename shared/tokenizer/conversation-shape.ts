@@ -9,6 +9,7 @@ import {
   WHERE_CALLS_ARE,
   WHERE_NO_CALLS_ARE,
 } from './conversation-changes.js';
+import { PROBE_MARK } from './template-forms.js';
 
 /** Shapes whose changes are remembered. Conversations that go on have a few between them. */
 const SHAPES_LIMIT = 256;
@@ -100,13 +101,13 @@ function probeOf(shapes: readonly MessageShape[]): Probe {
         // Some templates take ids of nine letters and digits only.
         return {
           id: `p${String(index * 128 + call).padStart(8, '0')}`,
-          name: 'odmoeprobe',
+          name: PROBE_MARK,
           arguments: `{"a":"${mark}"}`,
         };
       });
       open.splice(0, open.length, ...message.toolCalls.map(({ id }) => id));
     }
-    if (role === 'tool') Object.assign(message, { toolCallId: open.shift() ?? 'p99999999', name: 'odmoeprobe' });
+    if (role === 'tool') Object.assign(message, { toolCallId: open.shift() ?? 'p99999999', name: PROBE_MARK });
     probe.messages.push(message);
   }
   return probe;

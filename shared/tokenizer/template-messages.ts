@@ -63,7 +63,7 @@ function templateCall(call: ToolCall, forms: MessageForms): object {
   };
 }
 
-/** As an object they have all their digits, and their order. */
+/** Arguments that are handed on as an object have all their digits, and their order. */
 function argumentsOf(call: ToolCall, { calls, odd }: MessageForms): unknown {
   const text = textOf(call);
   if (calls?.arguments === 'text') return text;

@@ -30,7 +30,7 @@ export function largeLiteral(node: JinjaNode): JinjaValue | null {
   return LARGE_LITERAL.test(name) ? new IntegerValue(integerOf(name)) : null;
 }
 
-/** As a place or a count, where more than any list or text has is as good as too much. */
+/** The value as a place or a count: a number that is larger than any list or text is as good as too large. */
 export function asPlace(value: JinjaValue): JinjaValue {
   if (typeof value.value !== 'bigint') return value;
   return new IntegerValue(value.value < 0n ? Number.MIN_SAFE_INTEGER : Number.MAX_SAFE_INTEGER);
@@ -129,7 +129,7 @@ export function largeIntegerFilter(name: string, value: JinjaValue): JinjaValue 
   }
 }
 
-/** Of digits with a sign or without. */
+/** The text has digits, with a sign or without. */
 function integerOf(digits: string): number | bigint {
   return exactInteger(digits.replace(/^\+/, ''));
 }

@@ -41,7 +41,7 @@ export class SimulatedNode {
   runtime: VirtualRuntime;
   /** Why it does not run: it could not be started, or has given up. Null: it runs, or was stopped from outside. */
   failure: OdmoeError | null = null;
-  /** What the process had begun and not ended when its latest stop said that all was closed. */
+  /** Names of things that the process had begun and not ended when its latest stop said that all was closed. */
   leftAtStop: readonly string[] = [];
   private node: RunningNode | null = null;
   private starting: Promise<void> = Promise.resolve();
@@ -138,8 +138,8 @@ export class SimulatedNode {
   async stop(): Promise<void> {
     const { runtime } = this;
     await this.starting;
+    await this.inEventOf(runtime);
     if (this.runtime !== runtime || runtime.isDead) return;
-    await this.inProcess(runtime);
     const { node } = this;
     await node?.drain?.(new AbortController().signal);
     await node?.stop();
@@ -149,10 +149,10 @@ export class SimulatedNode {
     this.kill();
   }
 
-  /** Goes on in an event of the process. */
-  private inProcess(runtime: VirtualRuntime): Promise<void> {
+  /** Goes on in an event of the process, whose registry then has what follows. */
+  private inEventOf(runtime: VirtualRuntime): Promise<void> {
     return new Promise((resolve) => {
-      this.clock.schedule(this.clock.nowMs, () => runtime.happen(resolve));
+      this.clock.schedule(this.clock.nowMs, () => runtime.within(resolve));
     });
   }
 

@@ -1,4 +1,5 @@
 import type { SimulatedCluster } from '../cluster/simulated-cluster.js';
+import type { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
 import type { SimulatedNode } from '../cluster/simulated-node.js';
 import type { Violation } from './accounts/violation.js';
 import { HANDLE_KINDS } from './device-handles.js';
@@ -40,10 +41,11 @@ export function checkQuiet(
 export function checkStopped(
   cluster: SimulatedCluster,
   world: ScenarioWorld,
-  stopped: readonly (Pick<SimulatedNode, 'id' | 'runtime'> & { node: SimulatedNode })[],
+  stopped: readonly { node: SimulatedNode; runtime: VirtualRuntime }[],
 ): Violation[] {
   const left: string[] = clientsLeft(cluster);
-  for (const { id, runtime, node } of stopped) {
+  for (const { node, runtime } of stopped) {
+    const { id } = node;
     left.push(...node.leftAtStop.map((thing) => `${id} said that it had stopped, and had ${thing}`));
     left.push(...runtime.living.names().map((thing) => `${id} has ${thing}`));
     if (runtime.openFiles > 0) left.push(`${id} has ${runtime.openFiles} files`);

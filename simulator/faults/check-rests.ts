@@ -3,7 +3,7 @@ import type { Violation } from './accounts/violation.js';
 import { HANDLE_KINDS } from './device-handles.js';
 import type { ScenarioWorld } from './scenario-world.js';
 
-/** What a cluster holds while nobody asks for anything, by node and name. */
+/** Counts of all that a cluster holds while nobody asks for anything, by node and name. */
 export type HeldAtRest = ReadonlyMap<string, number>;
 
 export function heldAtRest(cluster: SimulatedCluster, world: ScenarioWorld): HeldAtRest {

@@ -101,7 +101,7 @@ const OF_WORKERS: ReadonlySet<FaultKind> = new Set([
   'falseValues',
 ]);
 
-/** Who has given wrong bytes is not asked again for longer than a scenario lasts. */
+/** A peer that has given wrong bytes is not asked again for longer than a scenario lasts. */
 const GIVES_WRONG_BYTES: ReadonlySet<FaultKind> = new Set(['flippedBits', 'wrongPieces', 'falseHoldings']);
 
 /** Some faults are of one role only. */

@@ -21,7 +21,7 @@ const DRAWN_THEMES: readonly Theme[] = [
 ];
 
 const ANY_NODES: WantedNodes = { leastWorkers: 1, leastShadows: 0, fetches: 0.15 };
-/** Where nodes are other ones than usual. */
+/** Themes that need other nodes than usual. */
 const NODES_OF: Partial<Record<Theme, WantedNodes>> = {
   manyFetches: { leastWorkers: 3, leastShadows: 0, fetches: 0.8 },
   endingMembers: { leastWorkers: 2, leastShadows: 1, fetches: 0.1 },
@@ -130,7 +130,7 @@ function withEndingMembers(random: SeededRandom, scenario: Scenario): Scenario {
     return { ...drawn, cancelAfterMs: random.chance(0.4) ? 20 + random.int(250) : null };
   });
   const workers = idsOf(scenario, 'worker');
-  // What shadow predicts for a joint pass main tells the workers, and releases where the pass fails.
+  // Main tells the workers what shadow predicts for a joint pass, and releases it where the pass fails.
   const isPredicted = random.chance(0.7);
   const kinds: readonly FaultKind[] = ['memoryRefused', 'falseValues', 'failingReads', 'restart'];
   const faults = Array.from({ length: 2 + random.int(3) }, (_, index): Fault => {

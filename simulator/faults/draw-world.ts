@@ -36,7 +36,7 @@ export function drawPace(random: SeededRandom): DrawnPace {
 /** What all daemons of a cluster share. */
 type Shared = Pick<NodeSettings, 'align' | 'batching' | 'drafting' | 'placement' | 'prediction' | 'network'>;
 
-/** What a cluster has at least, and how likely a worker fetches its experts. */
+/** The least nodes of a cluster, and how likely a worker fetches its experts. */
 export interface WantedNodes {
   leastWorkers: number;
   leastShadows: number;

@@ -39,7 +39,7 @@ export class DeviceFaults {
   passTap: PassTap | null = null;
   /** Passes that had rows of several sequences. */
   sharedPasses = 0;
-  /** Of these, operations that failed. */
+  /** Operations of these passes that failed. */
   brokenSharedPasses = 0;
   private passesBegun = 0;
   /** Devices and what was made on them, in the order of making. */

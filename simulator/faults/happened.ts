@@ -1,7 +1,7 @@
 import type { SimulatedNode } from '../cluster/simulated-node.js';
 import { countersOf } from './accounts/main-counters.js';
 
-/** What was seen of a cluster from outside. */
+/** Counts of things that were seen from outside of a cluster. */
 export interface Seen {
   /** Passes of main that had rows of several sequences. */
   sharedPasses: number;
@@ -15,7 +15,7 @@ export interface Seen {
   fetchedBytes: number;
 }
 
-/** What the nodes of a cluster have done. */
+/** Counts of things that the nodes of a cluster have done. */
 export interface Happened extends Seen {
   passes: number;
   preemptions: number;

@@ -316,7 +316,7 @@ class ScenarioRun {
     const { clock, nodes } = this.cluster;
     let stopped = 0;
     const living = [...nodes.values()].filter(({ isAlive }) => isAlive);
-    const runtimes = living.map((node) => ({ node, id: node.id, runtime: node.runtime }));
+    const runtimes = living.map((node) => ({ node, runtime: node.runtime }));
     for (const node of living) void node.stop().then(() => (stopped += 1));
     await this.until(() => stopped === living.length, clock.nowMs + STOP_BOUND_MS);
     if (stopped < living.length)

@@ -163,7 +163,7 @@ const NO_TIME: OperatorTime = { overheadMs: 0, weightsMs: 0, rowMs: 0 };
 /** On a slow device what takes no time takes some. */
 const SLOWED_MS = 0.1;
 
-/** What an operation takes: read anew at each one, as its device may have become slow. */
+/** The time of an operation is read anew at each one, as its device may have become slow. */
 class SlowedOperator implements OperatorTime {
   readonly weightsMs = 0;
 

@@ -1,6 +1,6 @@
 import type { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
 
-/** What processes have open of peers' packs, and when something of one came last. */
+/** Counts the packs of peers that processes have open, and knows when something of one came last. */
 export class PackSources {
   private readonly open = new WeakMap<VirtualRuntime, number>();
   private readonly lastMs = new WeakMap<VirtualRuntime, number>();

@@ -149,7 +149,7 @@ function argumentChoices(tool: ChatTool, free: number): Argument[][] {
   });
 }
 
-/** As the client wrote them: digits of large numbers and the order of keys stay. */
+/** The arguments as the client wrote them: digits of large numbers and the order of keys stay. */
 function argumentsOf({ parameters }: ChatTool): Argument[] {
   const { properties } = parameters as { properties?: Record<string, unknown> };
   const members = new Map((jsonMembers(writtenJson(parameters)) ?? []).map((member) => [member.key, member.text]));

@@ -63,7 +63,7 @@ export function checkAccounts(calm: CalmTime): Violation[] {
   return found.map((detail) => ({ invariant: 'accounts add up', detail }));
 }
 
-/** What was not run of the prompt is what others had run. */
+/** An answer tells as cached the tokens of its prompt that were not run, and no others. */
 function checkCached({ account, finished }: AnswerAccount): string[] {
   const [first] = account.passes;
   if (first === undefined || first.position === (finished.cachedTokens ?? 0)) return [];

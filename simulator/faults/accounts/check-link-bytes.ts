@@ -6,7 +6,7 @@ export function checkLinkBytes(counters: MainCounters, carried: ReadonlyMap<stri
   return [...carried].flatMap(([node, { sent, arrived }]) => {
     const toldSent = counters.get(`odmoe_link_sent_bytes_total{node="${node}"}`);
     const toldReceived = counters.get(`odmoe_link_received_bytes_total{node="${node}"}`);
-    // Of nodes that are not connected nothing is told.
+    // Main tells nothing of nodes that are not connected.
     if (toldSent === undefined || (toldSent === sent && toldReceived === arrived)) return [];
     return [
       `main tells of ${toldSent} bytes sent to ${node} and ${toldReceived} received, and they were ${sent} and ${arrived}`,

@@ -6,7 +6,7 @@ interface Asked {
   sequence: number;
 }
 
-/** What somebody knows that a worker keeps: by layer, the experts as text. */
+/** The experts that a worker keeps, as somebody knows it: by layer, as text. */
 type KnownLayers = Map<number, string>;
 
 /**

@@ -42,7 +42,7 @@ export class ToldWatch {
     }
   };
 
-  /** Who is not of the placement is lost, or is asked no more. */
+  /** A worker that is not in the placement is lost, or is asked no more. */
   private place(to: string, { workers }: Placement): void {
     this.told.delete(to);
     const placed = new Set(workers.map(({ id }) => id));
