@@ -1,3 +1,4 @@
+import { expertsByWorker } from '../../shared/placement/experts-by-worker.js';
 import { firstLayerWorkers } from '../../shared/placement/first-layer-workers.js';
 import type { Placement, Prediction } from '../../shared/rpc/messages.js';
 import { passOfSequence } from '../../shared/rpc/pass-rows.js';
@@ -44,6 +45,25 @@ export class FirstLayerAhead {
         ...{ experts: [expert], workers: [], restart: false },
       });
     }
+  }
+
+  /**
+   * A pass of the sequence begins. `position`: of its first row, where it runs rows of this answer and nothing else; null: it does not. Only
+   * a pass of the very name asks for what was told: the rows of a sequence whose memory was given back come in chunks of other names, and
+   * those of several sequences in a joint pass. Everything told for another pass is released.
+   */
+  passBegins(position: number | null): void {
+    const { told } = this;
+    if (told === null || told.position === position) return;
+    this.told = null;
+    const { placement, workers } = told;
+    // Under another placement the workers have forgotten it.
+    if (this.workers.placement?.epoch !== placement.epoch) return;
+    for (const [worker, experts] of expertsByWorker(workers))
+      this.workers.worker(worker)?.sendRelease({
+        ...{ epoch: placement.epoch, ...passOfSequence(this.sequence, told.position, 1) },
+        ...{ layer: FIRST_LAYER, experts },
+      });
   }
 
   /** Who has been told of which expert for the first layer at `position` under this placement. */

@@ -141,7 +141,8 @@ export class PassRunner {
   /** The workers are told what is known before the first layer. */
   private async beginTelling({ members, told, isAlone, signal }: PassContext): Promise<void> {
     const { engine } = this;
-    for (const { member } of members) {
+    for (const { member, position } of members) {
+      this.firstLayers.get(member)?.passBegins(isAlone ? position : null);
       const ahead = this.ahead.get(member);
       this.ahead.delete(member);
       if (ahead?.of.pass.position === told.of.pass.position && member === members[0]?.member) told.adopt(ahead);

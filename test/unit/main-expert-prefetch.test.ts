@@ -102,6 +102,33 @@ describe('main: the first layer ahead', () => {
     ahead.afterRouter(11, []);
     assert.equal(targets.predicted.length, before);
   });
+
+  it('is released where the next pass of the sequence is another one', () => {
+    const targets = new ToldWorkers(placementOf(2));
+    const ahead = new FirstLayerAhead(7, 20, targets);
+    const toldAt = (position: number): void => {
+      ahead.afterRouter(position, []);
+      targets.releases.length = 0;
+    };
+    toldAt(10);
+    ahead.passBegins(11);
+    assert.deepEqual(targets.released, []);
+    assert.equal(ahead.take(placementOf(2), 11).size, 2);
+
+    toldAt(11);
+    ahead.passBegins(4);
+    assert.deepEqual(targets.released.sort(), ['w0 12/0 0', 'w1 12/0 1']);
+    assert.equal(ahead.take(placementOf(2), 12).size, 0);
+
+    toldAt(12);
+    ahead.passBegins(null);
+    assert.deepEqual(targets.released.sort(), ['w0 13/0 0', 'w1 13/0 1']);
+
+    toldAt(13);
+    targets.placement = placementOf(2, 2);
+    ahead.passBegins(3);
+    assert.deepEqual(targets.released, []);
+  });
 });
 
 describe('main: random prefetch', () => {

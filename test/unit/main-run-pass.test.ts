@@ -201,6 +201,16 @@ describe('main: passes of several sequences', () => {
     assert.deepEqual(releasedExperts.map((text) => text.slice(3)).sort(), ['11/0 2', '11/0 3', '11/0 5']);
   });
 
+  it('release what workers were told of the first layer ahead where the next pass is a joint one', async () => {
+    const cluster = new PassCluster({ experts: 8, engine: { firstLayerAhead: true } });
+    const [member, other] = [memberOf(7), memberOf(8)];
+    await cluster.run([answerRows(member, 10, [1])]);
+    const told = cluster.workers.toldOf.filter((text) => text.includes(' 11/0 '));
+    assert.ok(told.length > 0);
+    await cluster.run([answerRows(other, 5, [1]), answerRows(member, 11, [1])]);
+    assert.deepEqual(cluster.workers.releasedExperts.filter((text) => text.includes(' 11/0 ')).sort(), told.sort());
+  });
+
   it('count what was predicted for the rows of the answer alone, sequence by sequence', async () => {
     const cluster = new PassCluster({ experts: 8, router: (token) => [token, 7] });
     const again = memberOf(7, { promptTokens: 8 });

@@ -33,9 +33,12 @@ export class ToldWatch {
       const { pass, layer, experts } = message.release;
       for (const expert of experts) this.of(to).delete(keyOf(pass, layer, expert));
     } else if (message.kind === 'execute') {
-      const { pass, layer, experts } = message.execute;
+      const { pass, rows, layer, experts } = message.execute;
       for (const { expert } of experts) this.of(to).delete(keyOf(pass, layer, expert));
       this.checkBefore(pass, layer);
+      // In a joint pass: what was told under a sequence's own name, for a position that it has passed.
+      for (const { sequence, position } of rows)
+        if (sequence !== pass.sequence) this.checkBefore({ sequence, position }, 0);
     } else if (message.kind === 'end') {
       const { sequence } = message.end;
       for (const [key, { pass }] of this.of(to)) if (pass.sequence === sequence) this.of(to).delete(key);
