@@ -1,10 +1,22 @@
 import type { Command } from 'commander';
+import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { CountsReply } from '../../shared/rpc/messages.js';
+import { noDaemonAnswers } from '../../shared/rpc/rpc-errors.js';
 import { formatAddress, parseAddress } from '../../shared/rpc/addresses.js';
 import { printableJson } from '../../shared/terminal/printable-text.js';
 import { standardOutput } from '../../shared/terminal/text-output.js';
 import { transport } from '../client/process-runtime.js';
 
 const COUNTS_TIMEOUT_MS = 15_000;
+
+async function countsOf(address: string): Promise<CountsReply['counts']> {
+  try {
+    return (await transport.fetchCounts(address, COUNTS_TIMEOUT_MS)).counts;
+  } catch (thrown) {
+    const error = toOdmoeError(thrown);
+    throw error.code === 'NO_MAIN' || error.code === 'TIMEOUT' ? noDaemonAnswers(address, error) : error;
+  }
+}
 
 /** `odmoe debug`: looks into one daemon. */
 export function registerDebugCommand(program: Command): void {
@@ -25,7 +37,7 @@ Example:
     )
     .action(async ({ at, json }: { at: string; json: boolean }) => {
       const { host, port } = parseAddress(at);
-      const { counts } = await transport.fetchCounts(formatAddress(host, port), COUNTS_TIMEOUT_MS);
+      const counts = await countsOf(formatAddress(host, port));
       const byName = Object.fromEntries(counts.map(({ name, count }) => [name, count]));
       const lines = counts
         .filter(({ count }) => count > 0)

@@ -209,12 +209,11 @@ export class ThreadLane<Request, Result> {
     const { thread } = this;
     this.thread = null;
     if (thread === null) return;
-    // Its end is the concern of who closes the lane alone; the next request starts another.
-    const ended = thread
-      .terminate()
-      .catch(() => undefined)
-      .finally(() => this.ending.delete(ended));
+    // Only whoever closes the lane waits for its end, and hears if it fails; the next request starts another.
+    const ended = thread.terminate().finally(() => this.ending.delete(ended));
     this.ending.add(ended);
+    // Where nobody waits: a thread that did not end stays in the registry of living things, which names it.
+    ended.catch(() => undefined);
   }
 
   private failCurrent(error: OdmoeError): void {

@@ -6,6 +6,7 @@ import type { ModelShape } from '../../shared/model/model-shape.js';
 import { FairAddresses } from '../../shared/discovery/fair-addresses.js';
 import { dialAddress, hostOf, isAddress } from '../../shared/rpc/addresses.js';
 import { toldEpoch } from '../../shared/rpc/epochs.js';
+import { noDaemonAnswers } from '../../shared/rpc/rpc-errors.js';
 import type { PeerStream } from '../../shared/rpc/peer-stream.js';
 import type { Transport } from '../../shared/rpc/transport.js';
 import type { JoinReply, NodeIdentity, PeerProblem, WorkerReply } from '../../shared/rpc/messages.js';
@@ -93,12 +94,7 @@ export class Membership {
   /** Boot ids of workers that hang, and until when they are not used. */
   private readonly unresponsive = new RecentMap<string, number>(MAX_LEFT_ALONE);
   private stopped = false;
-  private halt: () => void = () => undefined;
-  private readonly halted = new Promise<null>((resolve) => {
-    this.halt = () => {
-      resolve(null);
-    };
-  });
+  private readonly halt = new AbortController();
 
   constructor(private readonly options: MembershipOptions) {
     const now = (): number => options.runtime.nowMs();
@@ -169,7 +165,7 @@ export class Membership {
   /** Closes every stream and resolves when no dial runs any more. */
   async stop(): Promise<void> {
     this.stopped = true;
-    this.halt();
+    this.halt.abort();
     for (const dial of this.dials) dial.stop();
     for (const stream of [...this.streams]) stream.close();
     await Promise.all([...this.dials].map((dial) => dial.finished));
@@ -271,9 +267,19 @@ export class Membership {
     return dial;
   }
 
+  /** Null: main was stopped meanwhile. */
+  private async identify(address: string): Promise<NodeIdentity | null> {
+    try {
+      return await this.options.transport.identifyPeer(address, IDENTIFY_TIMEOUT_MS, this.halt.signal);
+    } catch (thrown) {
+      if (this.stopped) return null;
+      throw noDaemonAnswers(address, thrown);
+    }
+  }
+
   private async connect(address: string, connected: () => void): Promise<void> {
     // Asked first, so that a daemon known by two addresses does not get two streams.
-    const peer = await Promise.race([identify(this.options.transport, address), this.halted]);
+    const peer = await this.identify(address);
     const entry = this.known.get(address);
     // The peer may have answered just before main was stopped.
     if (entry === undefined || peer === null || this.stopped) return;
@@ -434,15 +440,6 @@ export class Membership {
     }
     if (news)
       this.options.log.warn('peer cannot be used', { address, id: entry.id, code: error.code, message: error.message });
-  }
-}
-
-async function identify(transport: Transport, address: string): Promise<NodeIdentity> {
-  try {
-    return await transport.identifyPeer(address, IDENTIFY_TIMEOUT_MS);
-  } catch (thrown) {
-    const { message } = toOdmoeError(thrown);
-    throw new OdmoeError('TIMEOUT', `no daemon answers at ${address} (${message}); start it, or correct the address`);
   }
 }
 

@@ -18,7 +18,7 @@ import { SilenceBound, type StreamKeepalive } from './silence-bound.js';
 import { atDialledAddress } from './node-status.js';
 import { silenceMessage, watchPeer } from './peer-keepalive.js';
 import { readReplies } from './reply-reader.js';
-import { fromServiceError, notInTime } from './rpc-errors.js';
+import { cancelledCall, fromServiceError, notInTime } from './rpc-errors.js';
 import { onAbort } from '../runtime/living.js';
 
 const mainCheck = (): StreamKeepalive => ({
@@ -29,14 +29,19 @@ const mainCheck = (): StreamKeepalive => ({
 /** Replies held for a slow reader before the sender is made to wait. */
 const ANSWER_REPLIES_LIMIT = 256;
 
-/** Who answers at the address. TIMEOUT when nobody does in time, NO_MAIN when the connection fails. */
-export function identifyPeer(runtime: Runtime, address: string, timeoutMs: number): Promise<NodeIdentity> {
-  return callOnce(runtime, address, NODE_IDENTIFY, {}, timeoutMs, false);
+/** Who answers at the address. TIMEOUT when nobody does in time, NO_MAIN when the connection fails, CANCELLED when the signal aborts. */
+export function identifyPeer(
+  runtime: Runtime,
+  address: string,
+  timeoutMs: number,
+  signal?: AbortSignal,
+): Promise<NodeIdentity> {
+  return callOnce(runtime, address, NODE_IDENTIFY, {}, timeoutMs, { isMain: false, signal });
 }
 
 /** Asks the daemon at the address what it has open. Rejects as identifyPeer does. */
 export function fetchCounts(runtime: Runtime, address: string, timeoutMs: number): Promise<CountsReply> {
-  return callOnce(runtime, address, NODE_COUNTS, {}, timeoutMs, false);
+  return callOnce(runtime, address, NODE_COUNTS, {}, timeoutMs, { isMain: false });
 }
 
 export function joinMain(
@@ -65,11 +70,11 @@ async function callOnce<Request, Reply>(
   method: RpcMethod<Request, Reply>,
   request: Request,
   timeoutMs: number,
-  isMain = true,
+  { isMain = true, signal }: { isMain?: boolean; signal?: AbortSignal | undefined } = {},
 ): Promise<Reply> {
   const channel = openChannel(address, runtime, FLOW_CONTROL_WINDOW_BYTES, REPLY_SIZE_LIMIT_BYTES);
   try {
-    return await callOver(runtime, channel, address, method, request, timeoutMs);
+    return await callOver(runtime, channel, address, method, request, timeoutMs, signal);
   } catch (thrown) {
     throw fromServiceError(thrown, 'NO_MAIN', address, isMain);
   } finally {
@@ -77,7 +82,7 @@ async function callOnce<Request, Reply>(
   }
 }
 
-/** One call over a channel that stands; rejects with what grpc-js gives, or with TIMEOUT. `peer`: who is at its other end. */
+/** One call over a channel that stands; rejects with what grpc-js gives, with TIMEOUT, or CANCELLED. `peer`: who is at its other end. */
 export async function callOver<Request, Reply>(
   runtime: Runtime,
   { client }: Channel,
@@ -85,15 +90,22 @@ export async function callOver<Request, Reply>(
   method: RpcMethod<Request, Reply>,
   request: Request,
   timeoutMs: number,
+  signal?: AbortSignal,
 ): Promise<Reply> {
+  if (signal?.aborted === true) throw cancelledCall(peer);
   const bytes = await new Promise<Buffer>((resolve, reject) => {
     // Not a deadline of grpc-js, which would be over as soon as this process goes on after a standstill.
     const silence = waitForPeer(runtime, timeoutMs, () => {
       reject(notInTime(peer));
       call.cancel();
     });
+    const stopListening = onAbort(signal, () => {
+      reject(cancelledCall(peer));
+      call.cancel();
+    });
     const call = client.makeUnaryRequest(method.path, raw, raw, method.request.encode(request), (error, reply) => {
       silence.cancel();
+      stopListening();
       if (error !== null) reject(error);
       else resolve(reply ?? Buffer.alloc(0));
     });

@@ -58,8 +58,8 @@ export class GrpcTransport implements Transport {
     return openPackSource(this.runtime, address, idleLimitMs);
   }
 
-  identifyPeer(address: string, timeoutMs: number): Promise<NodeIdentity> {
-    return identifyPeer(this.runtime, address, timeoutMs);
+  identifyPeer(address: string, timeoutMs: number, signal?: AbortSignal): Promise<NodeIdentity> {
+    return identifyPeer(this.runtime, address, timeoutMs, signal);
   }
 
   fetchCounts(address: string, timeoutMs: number): Promise<CountsReply> {

@@ -33,8 +33,8 @@ export class InProcessTransport {
         address === this.address
           ? this.openWorkerStream()
           : this.outer.openWorkerStream(address, network, receiveLimitBytes),
-      identifyPeer: async (address, timeoutMs) => {
-        if (address !== this.address) return this.outer.identifyPeer(address, timeoutMs);
+      identifyPeer: async (address, timeoutMs, signal) => {
+        if (address !== this.address) return this.outer.identifyPeer(address, timeoutMs, signal);
         if (this.serving !== null) return this.serving.identity();
         throw new OdmoeError('TIMEOUT', "main's own worker does not run");
       },

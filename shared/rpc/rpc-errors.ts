@@ -35,7 +35,7 @@ export function fromServiceError(
   const [code] = thrown.metadata.get(ERROR_CODE_METADATA);
   if (isErrorCode(code)) return new OdmoeError(code, thrown.details, { cause: thrown });
   const cause = { cause: thrown };
-  if (thrown.code === status.CANCELLED) return new OdmoeError('CANCELLED', `the call to ${peer} was cancelled`, cause);
+  if (thrown.code === status.CANCELLED) return cancelledCall(peer, cause);
   if (thrown.code === status.DEADLINE_EXCEEDED) return notInTime(peer, cause);
   if (thrown.code === status.UNIMPLEMENTED) {
     return new OdmoeError('PROTOCOL_VIOLATION', `${peer} does not serve this call: ${thrown.details}`, cause);
@@ -43,6 +43,19 @@ export function fromServiceError(
   const failure = `the connection to ${peer} failed: ${plainDetails(thrown.details)}`;
   const advice = isMain ? '; is main running there? odmoe doctor says what answers' : '';
   return new OdmoeError(lostCode, `${failure}${advice}`, cause);
+}
+
+/** Whoever asked the peer no longer waits. */
+export function cancelledCall(peer: string, cause: { cause?: unknown } = {}): OdmoeError {
+  return new OdmoeError('CANCELLED', `the call to ${peer} was cancelled`, cause);
+}
+
+/** Node.Identify or Node.Counts of the address has failed. */
+export function noDaemonAnswers(address: string, thrown: unknown): OdmoeError {
+  const { message } = toOdmoeError(thrown);
+  return new OdmoeError('TIMEOUT', `no daemon answers at ${address} (${message}); start it, or correct the address`, {
+    cause: thrown,
+  });
 }
 
 /** A peer that was asked has said nothing for as long as it may take. */

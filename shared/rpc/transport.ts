@@ -36,8 +36,8 @@ export interface Transport {
   openShadowStream(address: string, network: NodeSettings['network']): PeerStream<ShadowRequest, ShadowReply>;
   /** `idleLimitMs`: the longest wait for a next piece; PIECE_IDLE_LIMIT_MS if left out. */
   openPackSource(address: string, idleLimitMs?: number): PackSource;
-  /** Who answers at the address. Rejects with TIMEOUT when nobody does in time, NO_MAIN when the connection fails. */
-  identifyPeer(address: string, timeoutMs: number): Promise<NodeIdentity>;
+  /** Who answers at the address. Rejects with TIMEOUT when nobody does in time, NO_MAIN when the connection fails, CANCELLED when the signal aborts. */
+  identifyPeer(address: string, timeoutMs: number, signal?: AbortSignal): Promise<NodeIdentity>;
   /** Asks the daemon at the address what it has open. Rejects as identifyPeer does. */
   fetchCounts(address: string, timeoutMs: number): Promise<CountsReply>;
   joinMain(address: string, identity: NodeIdentity, timeoutMs: number): Promise<JoinReply>;

@@ -7,9 +7,6 @@ export async function openCounted(path: string, flags?: string | number, mode?: 
   const file = await open(path, flags, mode);
   const end = registry.begin('file', path);
   const close = file.close.bind(file);
-  file.close = () => {
-    end();
-    return close();
-  };
+  file.close = () => close().finally(end);
   return file;
 }

@@ -2,21 +2,29 @@ import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { ErrorCode } from '../../shared/errors/registry.js';
 import type { Logger } from '../../shared/log/logger.js';
 import type { RpcMethod } from '../../shared/rpc/codecs.js';
+import { cancelledCall } from '../../shared/rpc/rpc-errors.js';
 import type { ChannelSide, Frame } from './channel.js';
 import { waitForPeer } from '../../shared/runtime/peer-wait.js';
 import { onAbort } from '../../shared/runtime/living.js';
 
-/** One request, one reply. @throws the peer's error, TIMEOUT, or `lostCode` when the connection breaks */
+export interface CallLimits {
+  timeoutMs: number;
+  /** What it means that the connection breaks; NO_MAIN if left out. */
+  lostCode?: ErrorCode;
+  signal?: AbortSignal | undefined;
+}
+
+/** One request, one reply. @throws the peer's error, TIMEOUT, CANCELLED when the signal aborts, or `lostCode` when the connection breaks */
 export async function callOnce<Request, Reply>(
   side: ChannelSide,
   method: RpcMethod<Request, Reply>,
-  timeoutMs: number,
-  lostCode: ErrorCode,
+  { timeoutMs, lostCode = 'NO_MAIN', signal }: CallLimits,
 ): Promise<Reply> {
   const { runtime } = side.owner;
   return new Promise<Reply>((resolve, reject) => {
     const settle = (end: () => void): void => {
       timer.cancel();
+      stopListening();
       side.close();
       end();
     };
@@ -24,6 +32,12 @@ export async function callOnce<Request, Reply>(
       side.send({ kind: 'cancel' });
       settle(() => reject(new OdmoeError('TIMEOUT', `${side.label} did not answer in time`)));
     });
+    const giveUp = (): void => {
+      side.send({ kind: 'cancel' });
+      settle(() => reject(cancelledCall(side.label)));
+    };
+    const stopListening = onAbort(signal, giveUp);
+    if (signal?.aborted === true) giveUp();
     side.onLost = (reason) => settle(() => reject(lost(side, lostCode, reason)));
     side.onFrame = (frame) => {
       if (frame.kind === 'message') {

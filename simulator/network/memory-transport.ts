@@ -1,7 +1,6 @@
 import type { InterfaceWatch } from '../../shared/discovery/host-interfaces.js';
 import type { Discovery } from '../../shared/discovery/discovery.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { ErrorCode } from '../../shared/errors/registry.js';
 import {
   CLUSTER_JOIN,
   CLUSTER_STATUS,
@@ -33,7 +32,7 @@ import {
 import { StallMeter } from '../../shared/runtime/stall-meter.js';
 import type { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
 import type { ChannelOwner, ChannelSide } from './channel.js';
-import { answerOnce, answerStreaming, callOnce, readReplies } from './memory-calls.js';
+import { answerOnce, answerStreaming, callOnce, type CallLimits, readReplies } from './memory-calls.js';
 import type { MemoryNetwork } from './memory-network.js';
 import { acceptMemoryStream, openMemoryStream } from './memory-streams.js';
 
@@ -69,9 +68,8 @@ export function memoryTransport(
     address: string,
     method: RpcMethod<Request, Reply>,
     request: Request,
-    timeoutMs: number,
-    lost: ErrorCode,
-  ): Promise<Reply> => callOnce(open(address, method, request, timeoutMs), method, timeoutMs, lost);
+    limits: CallLimits,
+  ): Promise<Reply> => callOnce(open(address, method, request, limits.timeoutMs), method, limits);
   return {
     serve: (options) => serve(network, owner(SERVER_SILENCE_MS), options),
     openWorkerStream: (address, settings, receiveLimitBytes = MESSAGE_SIZE_LIMIT_BYTES) => {
@@ -94,16 +92,16 @@ export function memoryTransport(
         bytesOf(readReplies(open(address, method, request, idleLimitMs), method, 'WORKER_LOST', idleLimitMs, signal));
       const closed = network.packSources.opened(runtime);
       return {
-        describe: (timeoutMs) => once(address, PACK_DESCRIBE, {}, timeoutMs, 'WORKER_LOST'),
+        describe: (timeoutMs) => once(address, PACK_DESCRIBE, {}, { timeoutMs, lostCode: 'WORKER_LOST' }),
         read: (request, signal) => network.packSources.noted(runtime, pieces(PACK_READ, request, signal)),
         manifest: (packDigest, signal) => pieces(PACK_MANIFEST, { packDigest }, signal),
         close: closed,
       };
     },
-    identifyPeer: (address, timeoutMs) => once(address, NODE_IDENTIFY, {}, timeoutMs, 'NO_MAIN'),
-    fetchCounts: (address, timeoutMs) => once(address, NODE_COUNTS, {}, timeoutMs, 'NO_MAIN'),
-    joinMain: (address, identity, timeoutMs) => once(address, CLUSTER_JOIN, { identity }, timeoutMs, 'NO_MAIN'),
-    fetchStatus: (address, timeoutMs) => once(address, CLUSTER_STATUS, {}, timeoutMs, 'NO_MAIN'),
+    identifyPeer: (address, timeoutMs, signal) => once(address, NODE_IDENTIFY, {}, { timeoutMs, signal }),
+    fetchCounts: (address, timeoutMs) => once(address, NODE_COUNTS, {}, { timeoutMs }),
+    joinMain: (address, identity, timeoutMs) => once(address, CLUSTER_JOIN, { identity }, { timeoutMs }),
+    fetchStatus: (address, timeoutMs) => once(address, CLUSTER_STATUS, {}, { timeoutMs }),
     generate: (address, request, signal) =>
       answerOf(() => open(address, INFERENCE_GENERATE, request, patienceMs), address, signal),
   };

@@ -9,6 +9,7 @@ import { InProcessTransport } from '../../shared/rpc/in-process-transport.js';
 import type { NodeStatus, ShadowReply, ShadowRequest } from '../../shared/rpc/messages.js';
 import type { WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
 import type { Transport } from '../../shared/rpc/transport.js';
+import { onAbort } from '../../shared/runtime/living.js';
 import { WallRuntime } from '../../shared/runtime/wall-runtime.js';
 import { Predictor } from '../../shadow-node/predictor/predictor.js';
 import { ShadowService } from '../../shadow-node/rpc/shadow-service.js';
@@ -86,6 +87,21 @@ async function greeting(leave: (membership: Membership) => void): Promise<Closin
   await waitUntil('hello is said', () => stream.sent.length > 0);
   leave(membership);
   work.holdNext({ works: Infinity });
+  return { close: () => membership.stop(), letGo: () => work.letGo() };
+}
+
+/** Main asks who answers at an address. */
+async function identifying(): Promise<Closing> {
+  const work = new HeldWork();
+  work.holdNext();
+  const membership = membershipOn({
+    identifyPeer: (_, __, signal) =>
+      new Promise((___, reject) => {
+        onAbort(signal, () => void work.whenLetGo(() => reject(new Error('nobody waits any more'))));
+      }),
+    openWorkerStream: () => assert.fail('nobody is greeted'),
+  });
+  await turns();
   return { close: () => membership.stop(), letGo: () => work.letGo() };
 }
 
@@ -280,6 +296,7 @@ describe('a part of the cluster that stops waits for', () => {
 
   itWaitsForWork({
     'a Join that main has yet to answer': joining,
+    'its question who answers at an address': identifying,
     'a worker that it says hello to': () => greeting(nothing),
     'a worker that it says hello to at an address that it has forgotten': () =>
       greeting((membership) => membership.moveOwn('two:1', 'one')),

@@ -115,6 +115,8 @@ describe('the thread that makes tokens of prompts', function () {
 class ScriptedThread extends EventEmitter implements PromptThread {
   readonly questions: LaneQuestion<ThreadPrompt>[] = [];
   terminated = false;
+  /** It cannot be ended. */
+  failure: Error | null = null;
 
   postMessage(question: LaneQuestion<ThreadPrompt>): void {
     this.questions.push(question);
@@ -128,6 +130,7 @@ class ScriptedThread extends EventEmitter implements PromptThread {
 
   async terminate(): Promise<void> {
     this.terminated = true;
+    if (this.failure !== null) throw this.failure;
     this.emit('exit');
   }
 }
@@ -204,6 +207,14 @@ describe('the prompts that wait for the thread', () => {
     threads[1]?.answer([2]);
     assert.deepEqual(await second, [2]);
     assert.equal(threads.length, 2);
+  });
+
+  it('hear when the encoder closes that its thread cannot be ended', async () => {
+    const [thread] = threads;
+    assert.ok(thread !== undefined);
+    thread.failure = new Error('the thread stays');
+    await assert.rejects(encoder.close(), { message: 'the thread stays' });
+    thread.emit('exit');
   });
 
   it('go to another thread when one does not end', async () => {

@@ -314,6 +314,17 @@ for (const [name, makeWorld] of [
       });
     });
 
+    it('gives up a call when its signal aborts, before the call and during it', async () => {
+      const address = await serve({});
+      const during = new AbortController();
+      const identified = world.client.identifyPeer(address, 2000, during.signal);
+      during.abort();
+      await assert.rejects(settled(identified), { code: 'CANCELLED' });
+      await assert.rejects(settled(world.client.identifyPeer(address, 2000, AbortSignal.abort())), {
+        code: 'CANCELLED',
+      });
+    });
+
     describe('an answer', () => {
       /** The replies of one request; `pause`: waits before it takes the next one. */
       async function collect(

@@ -55,7 +55,7 @@ export async function awaitMain(
       requireWanted(abandoned);
       const addresses = addressesToAsk(settings, announced.values(), known);
       // At a time: one that does not answer keeps nobody from the one that does.
-      const answers = await Promise.all(addresses.map((address) => askMain(transport, address, settings)));
+      const answers = await Promise.all(addresses.map((address) => askMain(transport, address, settings, abandoned)));
       for (const [index, answer] of answers.entries()) {
         const address = addresses[index];
         if ('identity' in answer) {
@@ -92,9 +92,10 @@ async function askMain(
   transport: Transport,
   address: string,
   settings: NodeSettings,
+  abandoned: AbortSignal,
 ): Promise<FoundMain | { problem: string }> {
   try {
-    const identity = await transport.identifyPeer(address, IDENTIFY_TIMEOUT_MS);
+    const identity = await transport.identifyPeer(address, IDENTIFY_TIMEOUT_MS, abandoned);
     const problem = problemOf(identity, settings);
     return problem === null ? { address, identity } : { problem };
   } catch (thrown) {
