@@ -1,5 +1,6 @@
 import type { ExpertRecall } from '../../engine/generation/expert-recall.js';
 import type { Model, Pass } from '../../native/index.js';
+import { WallRuntime } from '../../shared/runtime/wall-runtime.js';
 import type { SamplingOptions } from '../../shared/sampling/sampling-options.js';
 import type { AlignmentPeriods } from '../../shadow-node/predictor/alignment.js';
 import type { PassPrediction } from '../../shadow-node/predictor/pass-predictions.js';
@@ -7,6 +8,8 @@ import { SHADOW_PASS_ROWS } from '../../shadow-node/predictor/shadow-model.js';
 import { runPass } from '../../shadow-node/predictor/run-pass.js';
 import { ShadowSequence } from '../../shadow-node/predictor/shadow-sequence.js';
 import type { MainTrace } from './main-trace.js';
+
+const RUNTIME = new WallRuntime();
 
 export interface ReplayOptions {
   periods: AlignmentPeriods;
@@ -65,7 +68,7 @@ async function runReady(sequence: ShadowSequence, pass: Pass): Promise<void> {
   for (;;) {
     const step = sequence.nextStep(SHADOW_PASS_ROWS);
     if (step.kind === 'wait' || step.kind === 'full') return;
-    const [failure] = await runPass(pass, [{ sequence, step }], () => 0);
+    const [failure] = await runPass(pass, [{ sequence, step }], RUNTIME);
     if (failure !== undefined) throw failure.error;
   }
 }

@@ -78,7 +78,7 @@ export class Predictor {
     private readonly pass: Pass,
     private readonly maxRows: number,
     private readonly events: PredictorEvents,
-    private readonly runtime: Pick<Runtime, 'nowMs' | 'after'>,
+    private readonly runtime: Pick<Runtime, 'nowMs' | 'after' | 'nextTurn'>,
     private readonly formats: FormatSource = NO_FORMATS,
     keptLimits: KeptLimits = NOTHING_KEPT,
   ) {
@@ -315,7 +315,7 @@ export class Predictor {
   private async runTogether(runners: readonly Runner[]): Promise<void> {
     this.running = runners;
     const begunMs = this.runtime.nowMs();
-    const failures = await runPass(this.pass, runners, () => this.runtime.nowMs());
+    const failures = await runPass(this.pass, runners, this.runtime);
     this.running = [];
     this.lastPassMs = this.runtime.nowMs() - begunMs;
     for (const { id, sequence } of runners.filter((runner) => !this.isOpen(runner))) {

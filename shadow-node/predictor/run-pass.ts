@@ -1,5 +1,6 @@
 import type { Pass, RouterChoice } from '../../native/index.js';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { Runtime } from '../../shared/runtime/runtime.js';
 import type { RunnableStep } from './alignment.js';
 import type { ShadowSequence } from './shadow-sequence.js';
 
@@ -29,9 +30,9 @@ interface Seat<Member> {
 export async function runPass<Member extends PassMember>(
   pass: Pass,
   members: readonly Member[],
-  nowMs: () => number,
+  runtime: Pick<Runtime, 'nowMs' | 'nextTurn'>,
 ): Promise<PassFailure<Member>[]> {
-  return new PassRun<Member>(pass, nowMs).run(members);
+  return new PassRun<Member>(pass, runtime).run(members);
 }
 
 class PassRun<Member extends PassMember> {
@@ -42,7 +43,7 @@ class PassRun<Member extends PassMember> {
 
   constructor(
     private readonly pass: Pass,
-    private readonly nowMs: () => number,
+    private readonly runtime: Pick<Runtime, 'nowMs' | 'nextTurn'>,
   ) {}
 
   async run(members: readonly Member[]): Promise<PassFailure<Member>[]> {
@@ -69,7 +70,7 @@ class PassRun<Member extends PassMember> {
   /** False: it was cancelled. */
   private async runLayers(): Promise<boolean> {
     const { pass, seats } = this;
-    this.startedMs = this.nowMs();
+    this.startedMs = this.runtime.nowMs();
     const steps = seats.map(({ member }) => member.step);
     await pass.begin(
       seats.map(({ member }) => member.sequence.cache),
@@ -94,7 +95,7 @@ class PassRun<Member extends PassMember> {
   }
 
   private takeChoice(layer: number, { experts }: RouterChoice): void {
-    const runUs = Math.round((this.nowMs() - this.startedMs) * 1000);
+    const runUs = Math.round((this.runtime.nowMs() - this.startedMs) * 1000);
     const rows = this.seats.reduce((sum, { member }) => sum + member.step.tokenIds.length, 0);
     const perRow = experts.length / rows;
     for (const { member, firstRow } of this.seats) {
@@ -115,11 +116,15 @@ class PassRun<Member extends PassMember> {
     if (guessing.length === 0) return;
     const lastRows = guessing.map(({ member, firstRow }) => firstRow + member.step.tokenIds.length - 1);
     const logits = await this.pass.logits(Int32Array.from(lastRows));
-    const takenUs = (this.nowMs() - this.startedMs) * 1000;
+    const takenUs = (this.runtime.nowMs() - this.startedMs) * 1000;
     const vocabSize = logits.length / guessing.length;
     for (const [index, { member }] of guessing.entries()) {
       const own = logits.subarray(index * vocabSize, (index + 1) * vocabSize);
-      this.guard(member, () => member.sequence.takeLogits(own, takenUs));
+      try {
+        await member.sequence.takeLogits(own, takenUs, this.runtime);
+      } catch (error) {
+        this.failed(member, error);
+      }
     }
   }
 
@@ -138,9 +143,13 @@ class PassRun<Member extends PassMember> {
       action();
       return true;
     } catch (error) {
-      this.failures.set(member, toOdmoeError(error));
-      member.sequence.cancel();
+      this.failed(member, error);
       return false;
     }
+  }
+
+  private failed(member: Member, error: unknown): void {
+    this.failures.set(member, toOdmoeError(error));
+    member.sequence.cancel();
   }
 }

@@ -6,7 +6,8 @@ import type { OutputConstraint } from '../../shared/output-format/output-constra
 import { type OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import { TokenSampler } from '../../engine/sampling/token-sampler.js';
 import { requireSampling } from '../../shared/rpc/sampling-validation.js';
-import { runAtOnce } from '../../shared/runtime/slices.js';
+import type { Runtime } from '../../shared/runtime/runtime.js';
+import { runInSlices } from '../../shared/runtime/slices.js';
 import { resolveSampling } from '../../shared/sampling/sampling-options.js';
 import {
   firstOutlook,
@@ -235,12 +236,18 @@ export class ShadowSequence {
     return needsGuess(step.position + step.tokenIds.length, this.progress(), this.periods);
   }
 
-  /** Those of the step's last row. `takenUs`: what the pass has taken. */
-  takeLogits(logits: Float32Array, takenUs: number): void {
-    if (this.running === null || this.running.cancelled) return;
-    const { step, branch } = this.running;
+  /**
+   * Guesses the next token from the logits of the step's last row. `takenUs`: what the pass has taken. A token of a format takes its time: main
+   * is heard meanwhile, and may cancel.
+   */
+  async takeLogits(logits: Float32Array, takenUs: number, runtime: Pick<Runtime, 'nextTurn'>): Promise<void> {
+    const { running, sampler } = this;
+    if (running === null || running.cancelled) return;
+    const { step, branch } = running;
     const rows = step.tokenIds.length;
-    this.ownToken = this.sampler && runAtOnce(this.sampler.sampleIfAny(logits, this.ranTokens));
+    const tokenId = sampler && (await runInSlices(sampler.sampleIfAny(logits, this.ranTokens), runtime));
+    if (this.isCancelled) return;
+    this.ownToken = tokenId;
     if (step.kind === 'iterate') this.tellDraft(step.position + rows, branch, takenUs / rows);
   }
 

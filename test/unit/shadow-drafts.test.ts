@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import type { FormatSource } from '../../engine/sampling/output-formats.js';
+import type { OutputConstraint } from '../../shared/output-format/output-constraint.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { AlignToken } from '../../shared/rpc/messages.js';
 import { REMEMBERED_RANGES } from '../../shadow-node/predictor/alignment.js';
@@ -8,10 +9,17 @@ import { Predictor } from '../../shadow-node/predictor/predictor.js';
 import type { Draft } from '../../shadow-node/predictor/shadow-sequence.js';
 import { DraftingMain } from './drafting-main.js';
 import { begin, cacheRows, PASS_ROWS, ScriptedModel, SHAPE } from './scripted-shadow-model.js';
+import { WallRuntime } from '../../shared/runtime/wall-runtime.js';
 import { RUNTIME } from '../wall.js';
+import { waitUntil } from '../integration/harness/wait-until.js';
 import { scriptedConstraint } from './scripted-constraint.js';
 
-const settled = () => new Promise((resolve) => setImmediate(resolve));
+/** A format's work takes a turn of the event loop for each slice. */
+const TURNS = 6;
+
+async function settled(): Promise<void> {
+  for (let turn = 0; turn < TURNS; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+}
 
 function createPredictor(formats?: FormatSource) {
   const model = new ScriptedModel();
@@ -34,7 +42,7 @@ function createPredictor(formats?: FormatSource) {
       onFailure: (sequence, error) => failures.push(`${sequence}: ${error.message}`),
     },
     // Rises as each layer's router chooses, and at the end.
-    { nowMs: () => (now += 1), after: (delayMs, run) => RUNTIME.after(delayMs, run) },
+    Object.assign(new WallRuntime(), { nowMs: () => (now += 1) }),
     formats,
   );
   const announce = async (position: number, tokenId: number, changes: Partial<AlignToken> = {}) => {
@@ -246,6 +254,26 @@ describe('shadow drafts', () => {
     assert.deepEqual(draftsOf(), right);
     assert.deepEqual(failures, []);
     predictor.end(1);
+  });
+
+  it('hears main while it works out what the format allows, and drafts nothing where main has gone on otherwise', async () => {
+    let isHeld = true;
+    const constraint: OutputConstraint = {
+      *allowed() {
+        while (isHeld) yield;
+        return null;
+      },
+      isClosed: () => false,
+    };
+    const { model, predictor, draftsOf, announce, failures } = createPredictor({ constraintOf: () => constraint });
+    predictor.begin(begin(1, { optimistic: true, promptTokens: 3, maxPositions: 12 }));
+    await announce(3, 5, { rows: 1, nextRows: 6 });
+    predictor.end(1);
+    await settled();
+    assert.deepEqual(model.disposed, [], 'its pass runs still');
+    isHeld = false;
+    await waitUntil('the pass is over', () => model.disposed.length === 1);
+    assert.deepEqual([draftsOf(), failures], [[], []]);
   });
 
   it('guesses nothing while the output format is being compiled, and goes on as soon as it is', async () => {

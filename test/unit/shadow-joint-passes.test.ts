@@ -9,9 +9,14 @@ import { begin, PASS_ROWS, ScriptedModel } from './scripted-shadow-model.js';
 import { RUNTIME } from '../wall.js';
 import { scriptedConstraint } from './scripted-constraint.js';
 
-const settled = () => new Promise((resolve) => setImmediate(resolve));
+/** A format's work takes a turn of the event loop for each slice. */
+const TURNS = 6;
 
-function createPredictor(formats?: FormatSource, runtime: Pick<Runtime, 'nowMs' | 'after'> = RUNTIME) {
+async function settled(): Promise<void> {
+  for (let turn = 0; turn < TURNS; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+}
+
+function createPredictor(formats?: FormatSource, runtime: Pick<Runtime, 'nowMs' | 'after' | 'nextTurn'> = RUNTIME) {
   const model = new ScriptedModel();
   const told: string[] = [];
   const drafts: [number, Draft][] = [];
@@ -177,7 +182,8 @@ describe('shadow: passes of several sequences', () => {
     const joint = { joint: true };
     let nowMs: number;
     let waits: { delayMs: number; run: () => void; cancelled: boolean }[];
-    const runtime: Pick<Runtime, 'nowMs' | 'after'> = {
+    const runtime: Pick<Runtime, 'nowMs' | 'after' | 'nextTurn'> = {
+      nextTurn: (run) => RUNTIME.nextTurn(run),
       nowMs: () => (nowMs += 100),
       after: (delayMs, run) => {
         const wait = { delayMs, run, cancelled: false };
