@@ -32,7 +32,8 @@ export function guessingTensors(config: ModelConfig, found: CheckpointTensors): 
       if (missing.length > 0) throw refuse(`a layer that guesses ahead would have ${missing.join(' and ')}`);
       checked.add(layer);
     }
-    if (!forms.some((form) => form.isPart(name))) throw refuse('a layer that guesses ahead has no such tensor');
+    if (!forms.some((form) => form.isPart(name)))
+      throw refuse('by what config.json says of layers, one that guesses ahead has no such tensor');
     leftOut.add(name);
   }
   return leftOut;

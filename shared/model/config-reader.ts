@@ -82,9 +82,13 @@ export class ConfigReader {
     return this.whole(fallback, 0, keys);
   }
 
+  /** null is refused where the number has a default: transformers would compute with null. */
   numberOr<T extends number | null>(fallback: T, ...keys: string[]): number | T {
     const found = this.find(keys);
-    if (found === null) return fallback;
+    if (found === null) {
+      if (fallback !== null) for (const key of keys) this.notNull(key);
+      return fallback;
+    }
     if (typeof found.value !== 'number' || !Number.isFinite(found.value)) throw this.wrong(found, 'a number');
     return found.value;
   }
@@ -155,6 +159,12 @@ export class ConfigReader {
   objectKeys(): string[] {
     const [first] = this.objects;
     return Object.entries(first?.values ?? {}).flatMap(([key, value]) => (isObject(value) ? [key] : []));
+  }
+
+  /** Refuses objects inside this one. */
+  noObjects(supported: string): void {
+    for (const [key, value] of Object.entries(this.objects[0]?.values ?? {}))
+      if (isObject(value)) throw this.unsupported(key, value, supported);
   }
 
   /** The object under a key; null: there is none. */

@@ -34,11 +34,11 @@ const MOST_DIMENSIONS = 2048;
  */
 export function readRope(config: ConfigReader, defaults: RopeDefaults, kind: string | null = null): ReadRope {
   const parameters = readParameters(config, defaults, kind);
-  const theta = parameters.positiveOr(defaults.theta, 'rope_theta');
+  const theta = parameters.positiveOr(null, 'rope_theta') ?? defaults.theta;
   if (theta === null) throw config.corrupt('rope_theta is missing');
   // transformers takes null for the whole head.
   if ((defaults.partialFactor ?? 1) !== 1) parameters.notNull('partial_rotary_factor');
-  const share = parameters.positiveOr(defaults.partialFactor ?? 1, 'partial_rotary_factor');
+  const share = parameters.positiveOr(null, 'partial_rotary_factor') ?? defaults.partialFactor ?? 1;
   const type = readType(parameters);
   const dimensions = readDimensions(config, defaults, { type, share, given: parameters.has('partial_rotary_factor') });
   checkRope(config, theta, dimensions, share);
@@ -49,7 +49,7 @@ export function readRope(config: ConfigReader, defaults: RopeDefaults, kind: str
     throw config.corrupt(`the rope of type ${JSON.stringify(type)} has frequencies that are no numbers`);
   }
   const mscaleAllDim =
-    scaling.type === 'yarn' ? yarnMscale(scaling.factor, parameters.numberOr(0, 'mscale_all_dim')) : 1;
+    scaling.type === 'yarn' ? yarnMscale(scaling.factor, parameters.numberOr(null, 'mscale_all_dim') ?? 0) : 1;
   return { rope, maxPositions: Math.min(maxPositions, lastPosition), mscaleAllDim };
 }
 
@@ -63,20 +63,14 @@ function readParameters(config: ConfigReader, defaults: RopeDefaults, kind: stri
   const beside = config.picked(...KEYS_BESIDE);
   if (older === null && newer === null) return beside.withFallbacks(defaults.parameters ?? {});
   if (kind === null) {
-    for (const parameters of [older, newer]) refuseKinds(parameters);
+    // Ropes by kind of layer, of which a family with one rope would take none.
+    for (const parameters of [older, newer])
+      parameters?.noObjects('one rope for all layers, whose keys stand in no object of their own');
     return beside.beside(older).beside(newer);
   }
   const ofKind = newer?.within(kind) ?? null;
   if (ofKind === null) throw config.corrupt(`rope_parameters.${kind} is missing, the rope of these layers`);
   return beside.beside(ofKind);
-}
-
-/** Ropes by kind of layer, of which a family with one rope would take none. */
-function refuseKinds(parameters: ConfigReader | null): void {
-  if (parameters === null) return;
-  const [kind] = parameters.objectKeys();
-  if (kind === undefined) return;
-  throw parameters.unsupported(kind, {}, 'one rope for all layers, whose keys stand in no object of their own');
 }
 
 /** Other names of types. */
@@ -150,7 +144,7 @@ function readScaling(type: string, parameters: ConfigReader, context: RopeContex
       return readLongRope(parameters, context);
     case 'proportional': {
       const pairs = Math.floor((context.share * context.dimensions) / 2);
-      return unbounded({ type, pairs, factor: parameters.positiveOr(1, 'factor') });
+      return unbounded({ type, pairs, factor: parameters.positiveOr(null, 'factor') ?? 1 });
     }
     default:
       throw parameters.unsupported(
@@ -170,7 +164,7 @@ function requireNumber(parameters: ConfigReader, type: string, key: string): num
 
 /** With alpha the frequencies are fixed. Without it they change beyond the length that the model was made for, where the context ends. */
 function readDynamic(parameters: ConfigReader, { dimensions, maxPositions }: RopeContext): ReadScaling {
-  const alpha = parameters.numberOr(0, 'alpha');
+  const alpha = parameters.numberOr(null, 'alpha') ?? 0;
   if (alpha > 0 && dimensions > 2) {
     // Files that say them for YaRN's sake; here they count for nothing.
     for (const key of ['mscale', 'mscale_all_dim']) parameters.only(key, [0, 1], 1);
@@ -204,17 +198,17 @@ function readYarn(parameters: ConfigReader, { maxPositions }: RopeContext): Yarn
   const factor = parameters.isNull('factor')
     ? maxPositions / originalPositions
     : requireNumber(parameters, 'yarn', 'factor');
-  const mscale = parameters.numberOr(0, 'mscale');
-  const mscaleAllDim = parameters.numberOr(0, 'mscale_all_dim');
+  const mscale = parameters.numberOr(null, 'mscale') ?? 0;
+  const mscaleAllDim = parameters.numberOr(null, 'mscale_all_dim') ?? 0;
   const scale =
     mscale !== 0 && mscaleAllDim !== 0
       ? yarnMscale(factor, mscale) / yarnMscale(factor, mscaleAllDim)
       : yarnMscale(factor, 1);
   const yarn = {
-    betaFast: parameters.positiveOr(32, 'beta_fast'),
-    betaSlow: parameters.positiveOr(1, 'beta_slow'),
+    betaFast: parameters.positiveOr(null, 'beta_fast') ?? 32,
+    betaSlow: parameters.positiveOr(null, 'beta_slow') ?? 1,
     truncate: parameters.flagOr(true, 'truncate'),
-    scale: parameters.positiveOr(scale, 'attention_factor'),
+    scale: parameters.positiveOr(null, 'attention_factor') ?? scale,
   };
   return { type: 'yarn', factor, originalPositions, ...yarn };
 }
@@ -226,11 +220,11 @@ function readLongRope(parameters: ConfigReader, { dimensions, maxPositions }: Ro
   const short = readFactors(parameters, 'short_factor', dimensions);
   const long = readFactors(parameters, 'long_factor', dimensions);
   const positions = original ?? maxPositions;
-  const factor = parameters.positiveOr(maxPositions / positions, 'factor');
+  const factor = parameters.positiveOr(null, 'factor') ?? maxPositions / positions;
   const scale = factor <= 1 || positions <= 1 ? 1 : Math.sqrt(1 + logarithm(factor) / logarithm(positions));
-  const usual = parameters.positiveOr(scale, 'attention_factor');
-  const shortScale = parameters.positiveOr(usual, 'short_mscale');
-  const longScale = parameters.positiveOr(usual, 'long_mscale');
+  const usual = parameters.positiveOr(null, 'attention_factor') ?? scale;
+  const shortScale = parameters.positiveOr(null, 'short_mscale') ?? usual;
+  const longScale = parameters.positiveOr(null, 'long_mscale') ?? usual;
   const [factors, ownScale, lastPosition] = longContext
     ? ([long, longScale, Infinity] as const)
     : ([short, shortScale, positions] as const);

@@ -120,6 +120,11 @@ describe('keys of config.json that nobody reads', () => {
 
   it('are no keys that are null where transformers takes null for another value than it takes for none', () => {
     const nulls: [fixture: string, key: string][] = [
+      ['granitemoe', 'logits_scaling'],
+      ['granitemoe', 'residual_multiplier'],
+      ['deepseekv2', 'routed_scaling_factor'],
+      ['gptoss', 'swiglu_limit'],
+      ['qwen3moe', 'rms_norm_eps'],
       ['deepseekv3', 'norm_topk_prob'],
       ['deepseekv3', 'rope_interleave'],
       ['deepseekv3', 'n_group'],

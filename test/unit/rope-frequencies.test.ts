@@ -193,7 +193,7 @@ describe('the rope of a config.json', () => {
     const rope = { rope_type: 'default', rope_theta: 5000 };
     for (const form of ['rope_scaling', 'rope_parameters']) {
       for (const kind of ['full_attention', 'sliding_attention', 'main', 'compress']) {
-        const message = new RegExp(`${form}\\.${kind} is .*one rope for all layers`);
+        const message = new RegExp(`${form}\\.${kind} is .*5000.*one rope for all layers`);
         refuses({ [form]: { [kind]: rope } }, 'MODEL_UNSUPPORTED', message);
         refuses({ [form]: { ...rope, [kind]: rope } }, 'MODEL_UNSUPPORTED', message);
       }
