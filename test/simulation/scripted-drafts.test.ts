@@ -21,6 +21,8 @@ const REQUESTS: GenerateRequest[] = [
   }),
 ];
 
+const wrongThird: Guess = (position, right) => (position % 3 === 0 ? (right + 1) % 300 : right);
+
 /** Passes for whose drafts main waited: it told of their first token before it began them. */
 function waitsIn(heard: readonly AlignToken[]): number {
   return heard.filter(({ position, rows }, index) => rows > 0 && heard[index - 1]?.position === position).length;
@@ -92,13 +94,30 @@ describe('drafts of a shadow that is scripted', () => {
 
     it(`${when}, wrong at every third position: these begin new passes`, async () => {
       const heard: AlignToken[] = [];
-      const wrongThird: Guess = (position, right) => (position % 3 === 0 ? (right + 1) % 300 : right);
       const answers = await answersWith({ optimistic, rows: 4 }, wrongThird, heard);
       for (const { finished } of answers) {
         assert.ok(finished.drafts !== null && finished.drafts.accepted > 0);
         assert.ok(finished.drafts.accepted < finished.drafts.proposed);
       }
       assert.ok(heard.some(({ branch }) => branch > 2));
+    });
+
+    it(`${when}, wrong at every third position: shadow gets the rows of these anew, and all others once`, async () => {
+      const heard: AlignToken[] = [];
+      const rowsOf: number[] = [];
+      const main = { drafting: { optimistic, rows: 4 }, align: { keyValuePeriod: 1 } };
+      cluster = await VirtualCluster.start({ workers: WORKERS, main });
+      shadow = await joinScriptedShadow(cluster, WORKERS, {
+        ...drafter(optimistic, wrongThird, heard),
+        onRows: ({ layer, position, rows }) => {
+          if (layer === 0) for (let row = 0; row < rows; row++) rowsOf.push(position + row);
+        },
+      });
+      await cluster.ask(REQUESTS[0] as GenerateRequest);
+      const passes = [{ position: 0, rows: PROMPT.length }, ...heard];
+      const ran = passes.flatMap(({ position, rows }) => Array.from({ length: rows }, (_, row) => position + row));
+      assert.ok(new Set(ran).size < ran.length);
+      assert.deepEqual(rowsOf, ran);
     });
 
     it(`${when}, nonsense: the answer is as without it`, async () => {

@@ -4,125 +4,20 @@ import { generateTokens, type GenerationOptions } from '../../engine/generation/
 import { InlinePromptEncoder } from '../../engine/generation/prompt-encoder.js';
 import type { SequenceRunner } from '../../engine/generation/sequence-runner.js';
 import { ThreadLane, type LaneQuestion, type LaneThread } from '../../engine/threads/thread-lane.js';
-import { PassLoop } from '../../main-node/batching/pass-loop.js';
-import { Roster } from '../../main-node/cluster/roster.js';
-import { ShadowLink } from '../../main-node/cluster/shadow-link.js';
-import type { ClusterEngine } from '../../main-node/decode/cluster-engine.js';
-import { ClusterSequence } from '../../main-node/decode/cluster-sequence.js';
-import { DraftCostMeter } from '../../main-node/decode/draft-costs.js';
-import { KeptNews } from '../../main-node/decode/kept-news.js';
-import { PredictionPost } from '../../main-node/decode/prediction-post.js';
 import { MainMetrics } from '../../main-node/metrics/main-metrics.js';
-import type { MemberRows } from '../../main-node/pass/pass-member.js';
-import { PassPool } from '../../main-node/pass/pass-pool.js';
-import { ToldPasses } from '../../main-node/pass/told-passes.js';
-import { ContextRoom } from '../../main-node/room/context-room.js';
 import { InferenceService } from '../../main-node/rpc/inference-service.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { GenerateReply, NodeStatus, ShadowReply, ShadowRequest } from '../../shared/rpc/messages.js';
-import type { Timer } from '../../shared/runtime/runtime.js';
-import { WallRuntime } from '../../shared/runtime/wall-runtime.js';
-import { resolveSampling } from '../../shared/sampling/sampling-options.js';
-import { MemoryStream } from '../integration/harness/memory-stream.js';
+import type { GenerateReply } from '../../shared/rpc/messages.js';
 import { testSettings } from '../integration/harness/test-settings.js';
 import { waitUntil } from '../integration/harness/wait-until.js';
 import { RUNTIME } from '../wall.js';
+import { HeldMain, PROMPT, SAMPLING } from './held-main.js';
 import { type Closing, HeldWork, itWaitsForWork } from './held-work.js';
-import { GROUPING } from './plain-shape.js';
-import { SHAPE, ScriptedModel } from './scripted-shadow-model.js';
+import { SHAPE } from './scripted-shadow-model.js';
 import { plainPrediction } from './wire-messages.js';
-import { silentLog } from './worker-test-slots.js';
-import { identity } from './membership-setting.js';
 
-const PROMPT = [1, 2, 3];
-const SAMPLING = resolveSampling(null, () => 0);
 const never = new AbortController().signal;
 const nothing = (): void => undefined;
-
-/** Waits of it end by what happens, and never by their time. */
-const TIMELESS = Object.assign(new WallRuntime(), { after: (): Timer => ({ cancel: nothing, unref: nothing }) });
-
-/** A main, with a shadow or without, whose passes are held back. */
-class HeldMain {
-  readonly work = new HeldWork();
-  readonly model = new ScriptedModel();
-  readonly engine: ClusterEngine;
-  private readonly link: ShadowLink;
-
-  constructor({ hasShadow }: { hasShadow: boolean }) {
-    const { align, drafting, prediction } = testSettings('main', '/nowhere');
-    const roster = new Roster(SHAPE, GROUPING, 1, TIMELESS, silentLog);
-    const told = { onPrefixKept: () => true, onPrediction: nothing, onDraft: nothing };
-    const listener = { ...told, onSequenceDropped: nothing, onLost: nothing };
-    const stream = new MemoryStream<ShadowRequest, ShadowReply>();
-    this.link = new ShadowLink(IDENTITY, 'shadow:1', stream, SHAPE, listener, silentLog);
-    if (hasShadow) roster.addShadow(this.link);
-    const pool = new PassPool(this.model, SHAPE, 4, 1);
-    const room = new ContextRoom({
-      runtime: TIMELESS,
-      model: this.model,
-      limitBytes: 1,
-      limitSetBy: 'context_memory',
-      bytesOf: () => 1,
-      maxPositions: SHAPE.maxPositions,
-      isRecurrent: false,
-      reusesPrefixes: false,
-    });
-    const passLoop = new PassLoop({
-      joint: false,
-      maxRows: 1,
-      chunkRows: 4,
-      maxDelayMs: 'auto',
-      room,
-      runtime: TIMELESS,
-      passes: pool,
-      chunkPasses: pool,
-      runPass: (_slot, rows) => this.work.whenLetGo(() => ran(rows)),
-    });
-    this.engine = {
-      shape: SHAPE,
-      model: this.model,
-      roster,
-      room,
-      passLoop,
-      align,
-      drafting,
-      prediction,
-      runtime: TIMELESS,
-      draftCosts: new DraftCostMeter(),
-      keptNews: new KeptNews(roster),
-      spread: 'group',
-      log: silentLog,
-      predictionPost: new PredictionPost(roster, new ToldPasses()),
-    } as unknown as ClusterEngine;
-  }
-
-  sequence(signal = never): ClusterSequence {
-    const request = { id: 7, client: '', promptTokens: PROMPT.length, maxPositions: 20, sampling: SAMPLING };
-    return new ClusterSequence(this.engine, { ...request, onPrefill: nothing }, signal);
-  }
-
-  /** Shadow's. */
-  tellStatus(): void {
-    this.link.receive({ kind: 'status', status: { identity: IDENTITY, epoch: 1 } as NodeStatus });
-  }
-
-  /** Its end frees the memory of its rows. */
-  closing(sequence: ClusterSequence, letGo: () => void): Closing {
-    const holds = (): string[] => (this.model.disposed.length > 0 ? [] : ['rows']);
-    return { close: () => sequence.end(), letGo, holds };
-  }
-}
-
-const IDENTITY = identity('shadow', 'ROLE_SHADOW');
-
-/** Rows of a pass are written, and say nothing. */
-function ran(rows: readonly MemberRows[]): Float32Array[][] {
-  return rows.map(({ member, position, tokenIds, logitsFrom }) => {
-    (member.sequence as { length: number }).length = position + tokenIds.length;
-    return tokenIds.slice(logitsFrom).map(() => new Float32Array(SHAPE.vocabSize));
-  });
-}
 
 async function inPass(): Promise<Closing> {
   const [main, client] = [new HeldMain({ hasShadow: true }), new AbortController()];

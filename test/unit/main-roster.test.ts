@@ -5,7 +5,7 @@ import { MAX_FAILURES_IN_A_ROW } from '../../main-node/cluster/failing-workers.j
 import { COHORT_WAIT_MS } from '../../main-node/cluster/fetching-workers.js';
 import { EPOCH_LIMIT, firstEpoch, PEER_EPOCH_LIMIT } from '../../shared/rpc/epochs.js';
 import { isBeyondShadow, placedAddress } from '../../main-node/cluster/placed-address.js';
-import { JOIN_BATCH_MS, Roster } from '../../main-node/cluster/roster.js';
+import { JOIN_BATCH_MS, Roster, type RosterObserver } from '../../main-node/cluster/roster.js';
 import { ShadowLink } from '../../main-node/cluster/shadow-link.js';
 import { WorkerLink } from '../../main-node/cluster/worker-link.js';
 import type { Logger } from '../../shared/log/logger.js';
@@ -86,8 +86,8 @@ function epochs(stream: MemoryStream<WorkerRequest, WorkerReply> | MemoryStream<
   return stream.sent.flatMap((message) => (message.kind === 'placement' ? [message.placement.epoch] : []));
 }
 
-const newRoster = (log: Logger = SILENT, runtime: Runtime = RUNTIME) =>
-  new Roster({ expertLayers: 4, experts: 8, expertsPerToken: 2 }, GROUPING, 100, runtime, log);
+const newRoster = (log: Logger = SILENT, runtime: Runtime = RUNTIME, observer?: RosterObserver) =>
+  new Roster({ expertLayers: 4, experts: 8, expertsPerToken: 2 }, GROUPING, 100, runtime, log, observer);
 
 describe('main: the roster', () => {
   it('makes one placement of workers that come together, and tells them and the shadow', async () => {
@@ -214,6 +214,25 @@ describe('main: the roster', () => {
     roster.removeShadow(second.link, 'test');
     assert.equal(roster.shadow, first.link);
     assert.deepEqual(roster.connectedShadows(), [first.link]);
+    roster.stop();
+  });
+
+  it('says of who is lost whether it had a part in the cluster', async () => {
+    const lost: string[] = [];
+    const roster = newRoster(SILENT, RUNTIME, {
+      changed: () => undefined,
+      lost: ({ id }, _reason, wasUsed) => lost.push(`${id} ${wasUsed ? 'used' : 'idle'}`),
+      distrusted: () => undefined,
+    });
+    const [placed, aside, fetching] = [worker('a'), worker('b'), worker('c', 'c:1', '', true)];
+    const [first, second] = [shadow('s1'), shadow('s2')];
+    for (const { link } of [first, second]) roster.addShadow(link);
+    for (const { link } of [placed, aside, fetching]) roster.addWorker(link);
+    await roster.waitForPlacement(1000, never);
+    for (let answer = 0; answer < MAX_DAMAGE_ANSWERS; answer++) roster.workerDamaged(aside.link, 'damaged');
+    for (const { link } of [placed, aside, fetching]) roster.removeWorker(link, 'test');
+    for (const { link } of [second, first]) roster.removeShadow(link, 'test');
+    assert.deepEqual(lost, ['a used', 'b idle', 'c idle', 's2 idle', 's1 used']);
     roster.stop();
   });
 

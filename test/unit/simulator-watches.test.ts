@@ -1,10 +1,20 @@
 import assert from 'node:assert/strict';
+import type { PackPiece } from '../../shared/rpc/messages.js';
 import type { PeerMessage } from '../../shared/rpc/stream-pace.js';
+import type { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+import type { SimulatedCluster } from '../../simulator/cluster/simulated-cluster.js';
+import type { SimulatedNode } from '../../simulator/cluster/simulated-node.js';
+import { checkCounters, type CountedTime } from '../../simulator/faults/accounts/check-counters.js';
 import { checkLinkBytes } from '../../simulator/faults/accounts/check-link-bytes.js';
+import { FetchWatch } from '../../simulator/faults/accounts/fetch-watch.js';
 import { KeptWatch } from '../../simulator/faults/accounts/kept-watch.js';
+import { countersOf } from '../../simulator/faults/accounts/main-counters.js';
 import { ToldWatch } from '../../simulator/faults/accounts/told-watch.js';
 import { checkRests } from '../../simulator/faults/check-rests.js';
 import { checkSizes, type NodeSizes } from '../../simulator/faults/check-sizes.js';
+import { checkUsedNodes, HeardNodes } from '../../simulator/faults/check-used-nodes.js';
+import { PieceFaults } from '../../simulator/faults/false-pieces.js';
+import type { Scenario } from '../../simulator/faults/scenario.js';
 
 const EPOCH = 5;
 const NO_BYTES = new Uint8Array();
@@ -100,5 +110,118 @@ describe('what watches simulated clusters', () => {
     assert.deepEqual([grows('ClientShares.rows', 0, 1), grows('ClientShares.rows', 1, 2)], [false, true]);
     assert.equal(checkSizes(new Map(), sizesOf('Roster.waiting', 3)).length, 0, 'the node was not there before');
     assert.equal(checkSizes(new Map([['main', new Map()]]), sizesOf('Roster.waiting', 1)).length, 1, 'it was empty');
+  });
+
+  it('finds a worker that tells late that it has fetched all that it is going to need', () => {
+    const lateBy = (ms: number, { number = 3, standsStill = false, lastPieceMs = 100 } = {}): number => {
+      let nowMs = 10;
+      const runtime = { nowMs: () => nowMs } as VirtualRuntime;
+      const stopped = new Set(standsStill ? ['w0'] : []);
+      const watch = new FetchWatch(() => runtime, { lastMsOf: () => lastPieceMs }, stopped);
+      watch.messages('arrived', 'main', 'w0', { kind: 'prospect', prospect: { number: 3 } } as PeerMessage);
+      nowMs = Math.max(10, lastPieceMs) + ms;
+      const status = { fetchReadyFor: number };
+      watch.messages('sent', 'w0', 'main', { kind: 'status', status } as unknown as PeerMessage);
+      return watch.violations.length;
+    };
+    assert.deepEqual([lateBy(50), lateBy(51)], [0, 1]);
+    const nothingMissing = { lastPieceMs: -Infinity };
+    assert.deepEqual([lateBy(50, nothingMissing), lateBy(51, nothingMissing)], [0, 1], 'from the prospect on');
+    assert.equal(lateBy(51, { number: 2 }), 0, 'it is not ready yet');
+    assert.equal(lateBy(51, { standsStill: true }), 0, 'its process is stopped at times');
+  });
+
+  it('finds nodes that run, and that main does not hear or does not use', () => {
+    const unused = ({
+      placed = ['w0'],
+      statusMs = 9000,
+      faults = [] as Scenario['faults'],
+      isReady = true,
+    }): string[] => {
+      let nowMs = statusMs;
+      const heard = new HeardNodes(() => nowMs);
+      for (const id of ['w0', 's0']) heard.messages('arrived', id, 'main', { kind: 'status' } as PeerMessage);
+      const placement = { workers: placed.map((id) => ({ id })) };
+      heard.messages('sent', 'main', 'w0', { kind: 'placement', placement } as unknown as PeerMessage);
+      nowMs = 11_000;
+      const node = (id: string, role: string): unknown => ({ settings: { id, role, main: {} }, fetches: false });
+      const nodes = [node('main', 'main'), node('w0', 'worker'), node('s0', 'shadow')];
+      const running = new Map(['main', 'w0', 's0'].map((id) => [id, { isReady: isReady || id === 'main' }]));
+      const cluster = { nodes: running } as unknown as SimulatedCluster;
+      return checkUsedNodes(cluster, { nodes, faults } as Scenario, heard).map(({ detail }) => detail);
+    };
+    assert.deepEqual(unused({}), []);
+    assert.deepEqual(unused({ placed: [] }), ['main does not use w0, which runs and tells its status']);
+    assert.deepEqual(
+      unused({ statusMs: 8999 }),
+      ['w0', 's0'].map((id) => `main hears nothing of ${id}, which runs`),
+    );
+    assert.deepEqual(unused({ statusMs: 8999, isReady: false }), [], 'they do not run');
+    const faults = [{ kind: 'flippedBits', node: 'w0' }] as Scenario['faults'];
+    assert.deepEqual(unused({ placed: [], faults }), [], 'it may be set aside');
+  });
+
+  it("finds counters of main that have not grown by what was answered, and reads them from main's metrics", async () => {
+    const metrics = '# HELP odmoe_generated_tokens_total tokens\nodmoe_generated_tokens_total 7\nup{node="a b"} 1\n';
+    const main = { isReady: true, metrics: () => Promise.resolve(metrics) } as unknown as SimulatedNode;
+    const after = await countersOf(main);
+    assert.deepEqual(
+      [...after],
+      [
+        ['odmoe_generated_tokens_total', 7],
+        ['up{node="a b"}', 1],
+      ],
+    );
+    assert.equal((await countersOf(undefined)).size, 0);
+    const grownBy = (tokens: number, finished: object | null = { reloads: 0 }): string[] => {
+      const answer = { finished, promptTokenIds: [1], tokens: Array.from({ length: tokens }) };
+      const before = new Map([['odmoe_generated_tokens_total', 4]]);
+      const time = { before, after, events: [], accounts: [], answers: [{ answer }], hasBudget: false };
+      return checkCounters(time as unknown as CountedTime);
+    };
+    assert.deepEqual(grownBy(3), []);
+    assert.deepEqual(grownBy(2), ['odmoe_generated_tokens_total has grown by 3, and 2 were due']);
+    assert.deepEqual(grownBy(2, null), [], 'an answer has not come to its end');
+  });
+});
+
+describe('false pieces of a simulated pack', () => {
+  const BYTES = Uint8Array.of(1, 2, 3, 4);
+
+  async function told(
+    change: (faults: PieceFaults) => void,
+  ): Promise<{ pieces: number[][]; whole: boolean; told: number }> {
+    const faults = new PieceFaults();
+    change(faults);
+    async function* read(): AsyncGenerator<PackPiece, void, undefined> {
+      yield* [{ bytes: BYTES }, { bytes: BYTES }];
+    }
+    const heldExperts = new Uint8Array(1);
+    const description = { packDigest: 'd', layers: 2, experts: 4, whole: false, heldExperts };
+    const door = faults.door({ describe: () => description, manifest: read, read });
+    const pieces: number[][] = [];
+    const request = { packDigest: 'd', file: 'f', offsetBytes: 0, lengthBytes: 8 };
+    for await (const { bytes } of door.read(request, new AbortController().signal)) pieces.push([...bytes]);
+    const { whole, heldExperts: bits } = door.describe();
+    assert.equal(
+      whole,
+      [...bits].every((byte) => byte === 0xff),
+      'who has the whole pack has every expert',
+    );
+    return { pieces, whole, told: faults.told };
+  }
+
+  it('are the real ones, one with another bit, the first half of the first, or claimed without being there', async () => {
+    const real = [1, 2, 3, 4];
+    assert.deepEqual(await told(() => undefined), { pieces: [real, real], whole: false, told: 0 });
+    const wrong = [1, 2, 7, 4];
+    assert.deepEqual(await told((faults) => (faults.areWrong = true)), {
+      pieces: [wrong, wrong],
+      whole: false,
+      told: 2,
+    });
+    assert.deepEqual(await told((faults) => (faults.areShort = true)), { pieces: [[1, 2]], whole: false, told: 1 });
+    assert.deepEqual(await told((faults) => (faults.claimsAll = true)), { pieces: [real, real], whole: true, told: 1 });
+    assert.deepEqual([...BYTES], real, 'what the pack has stays as it is');
   });
 });
