@@ -235,13 +235,15 @@ describe('batching: the loop of passes', () => {
       assert.deepEqual(test.passes.slice(2), ['3:3']);
     }));
 
-  it('fails all members at once where no other pass would do better', () =>
-    withLoop(async (test) => {
-      test.failure = () => 'NO_WORKERS';
-      const answers = [1, 2].map((id) => test.answer(new CountedMember(id, 3), 2));
-      for (const answer of answers) await assert.rejects(answer, { code: 'NO_WORKERS' });
-      assert.deepEqual(test.passes, ['1:3 2:3']);
-    }));
+  for (const code of ['NO_WORKERS', 'DEVICE_LOST'] as const) {
+    it(`fails all members at once where no other pass would do better: ${code}`, () =>
+      withLoop(async (test) => {
+        test.failure = () => code;
+        const answers = [1, 2].map((id) => test.answer(new CountedMember(id, 3), 2));
+        for (const answer of answers) await assert.rejects(answer, { code });
+        assert.deepEqual(test.passes, ['1:3 2:3']);
+      }));
+  }
 
   it('ends running its members one by one where no pass at all would do', () =>
     withLoop(async (test) => {

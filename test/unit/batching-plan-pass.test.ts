@@ -144,4 +144,15 @@ describe("batching: clients' shares of the rows for prompts", () => {
     shares.enter(['a', 'b']);
     assert.equal(shares.enter(['a', 'b', 'c']).get('c'), 1000);
   });
+
+  it('are forgotten of clients that wait no more, once others have had as much', () => {
+    const shares = new ClientShares();
+    for (let client = 0; client < 100; client++) {
+      shares.enter([`c${client}`, 'steady']);
+      shares.took(`c${client}`, 10);
+      shares.took('steady', 10);
+    }
+    shares.enter(['steady']);
+    assert.deepEqual([...shares.enter(['steady']).keys()], ['steady']);
+  });
 });

@@ -21,6 +21,7 @@ import { REMEMBERED_PEERS_LIMIT, SilenceBounds } from '../../shared/rpc/silence-
 import { RecentMap } from '../../shared/runtime/recent-map.js';
 import { TokenBuckets } from '../../shared/runtime/token-buckets.js';
 import { ConversationShaper } from '../../shared/tokenizer/conversation-shape.js';
+import { MAX_SEQUENCES, SequenceProgress } from '../../worker-node/loader/sequence-progress.js';
 import { identity, SILENT } from './membership-setting.js';
 
 describe('a map of what was used last', () => {
@@ -226,6 +227,18 @@ function liesMemory(): Memory {
   };
 }
 
+function progressMemory(): Memory {
+  const progress = new SequenceProgress();
+  return {
+    use: (sequence) => {
+      const pass = { sequence, position: 1 };
+      progress.executed({ pass, rows: [{ ...pass, rows: 1 }], layer: 0 });
+      progress.forgetOldest(() => false);
+    },
+    remembers: (sequence) => progress.lastExecute(sequence) > 0,
+  };
+}
+
 const MEMORIES: [what: string, limit: number, make: () => Memory][] = [
   ['kinds whose rate is bounded', 3, bucketsMemory],
   ['peers whose silence is bounded', REMEMBERED_PEERS_LIMIT, silenceMemory],
@@ -237,6 +250,7 @@ const MEMORIES: [what: string, limit: number, make: () => Memory][] = [
   ['workers whose hops are measured', MAX_HOP_WORKERS, hopsMemory],
   ['workers that are waited for', MAX_WORKERS, waitsMemory],
   ['peers whose bytes are counted', MAX_PEERS, totalsMemory],
+  ['sequences that a worker has run experts for', MAX_SEQUENCES, progressMemory],
   ['workers that are not believed', MAX_DISTRUSTED, liesMemory],
 ];
 

@@ -176,6 +176,7 @@ describe('the feed of the cluster', () => {
     const views = asked.views;
     await wait(200);
     assert.deepEqual([await take(queue, 1), asked.views], [['cluster'], views + 1]);
+    feed.nodesChanged();
     feed.stop();
     assert.deepEqual(await take(queue, 1), ['end']);
     assert.throws(() => feed.listen(true), { code: 'NO_MAIN' });

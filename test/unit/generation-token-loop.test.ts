@@ -48,6 +48,10 @@ class ScriptedRunner implements SequenceRunner {
     return this.logits();
   }
 
+  failed({ code }: OdmoeError): void {
+    this.calls.push(`failed ${code}`);
+  }
+
   async end(): Promise<void> {
     this.calls.push('end');
   }
@@ -294,7 +298,7 @@ describe('the token loop', () => {
       collect(runner, {}, null, controller.signal),
       (error) => error instanceof OdmoeError && error.code === 'CANCELLED',
     );
-    assert.deepEqual(runner.calls, ['prefill 7,8', 'decode 50', 'decode 51', 'end']);
+    assert.deepEqual(runner.calls, ['prefill 7,8', 'decode 50', 'decode 51', 'failed CANCELLED', 'end']);
   });
 
   it('has ended the sequence before it gives its outcome, or its error', async () => {
@@ -320,12 +324,12 @@ describe('the token loop', () => {
     }
   });
 
-  it('ends the sequence after an error, which is passed on', async () => {
+  it('tells the sequence of an error, ends it, and passes the error on', async () => {
     const runner = new ScriptedRunner([50, 51], () => {
       throw new OdmoeError('NO_WORKERS', 'all gone');
     });
     await assert.rejects(collect(runner, {}, null), /all gone/);
-    assert.equal(runner.calls.at(-1), 'end');
+    assert.deepEqual(runner.calls, ['prefill 7,8', 'decode 50', 'failed NO_WORKERS', 'end']);
   });
 
   it('ends the sequence when the reader stops early', async () => {

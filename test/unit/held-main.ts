@@ -37,6 +37,8 @@ export class HeldMain {
   readonly work = new HeldWork();
   readonly model = new ScriptedModel();
   readonly engine: ClusterEngine;
+  /** That have begun. */
+  passes = 0;
   private readonly link: ShadowLink;
 
   /** `draftRows`: of a pass that verifies drafts. */
@@ -69,7 +71,10 @@ export class HeldMain {
       runtime: TIMELESS,
       passes: pool,
       chunkPasses: pool,
-      runPass: (_slot, rows) => this.work.whenLetGo(() => ran(rows)),
+      runPass: (_slot, rows) => {
+        this.passes += 1;
+        return this.work.whenLetGo(() => ran(rows));
+      },
     });
     this.engine = {
       shape: SHAPE,

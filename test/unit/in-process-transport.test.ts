@@ -5,6 +5,7 @@ import type { PeerStream } from '../../shared/rpc/peer-stream.js';
 import type { RpcServer, Transport } from '../../shared/rpc/transport.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { testSettings } from '../integration/harness/test-settings.js';
+import { collectionSizes } from '../../shared/runtime/collection-sizes.js';
 import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
 import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
 
@@ -63,6 +64,7 @@ describe('the transport between a main and a worker of one process', () => {
     opened.close();
     await pass();
     assert.deepEqual([ended, otherEnded], [[null], 1]);
+    assert.equal(collectionSizes([transport]).get('InProcessTransport.streams'), 0);
     assert.deepEqual(said, ['sent server end', 'sent server end', 'arrived server end', 'arrived server end']);
   });
 

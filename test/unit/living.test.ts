@@ -92,6 +92,26 @@ describe('the registry of what a process has begun', () => {
   });
 });
 
+describe('a wait for a timer or an abort', () => {
+  it('leaves neither behind, whichever happens', async () => {
+    const registry = new Living();
+    liveIn(registry);
+    try {
+      const abort = new AbortController();
+      const runtime = new WallRuntime();
+      await runtime.sleep(0, abort.signal);
+      assert.deepEqual(registry.names(), []);
+      const sleeping = runtime.sleep(60_000, abort.signal);
+      assert.deepEqual([registry.count('timer'), registry.count('abort listener')], [1, 1]);
+      abort.abort();
+      await sleeping;
+      assert.deepEqual(registry.names(), []);
+    } finally {
+      liveIn(null);
+    }
+  });
+});
+
 describe('a simulated process', () => {
   it('has a registry of its own, and what follows from its events begins in it', async () => {
     const clock = new VirtualClock();

@@ -62,6 +62,19 @@ describe('main: the pool of passes', () => {
     assert.deepEqual(events, ['created', 'disposed', 'created']);
   });
 
+  it('frees a pass that is in use when the pool is disposed of as soon as it is given back', async () => {
+    const { pool, events } = poolOf(2);
+    const [idle, used] = [hold(pool), hold(pool)];
+    await turn();
+    idle.letGo();
+    await idle.done;
+    pool.dispose();
+    assert.deepEqual(events, ['created', 'created', 'disposed']);
+    used.letGo();
+    await used.done;
+    assert.deepEqual(events, ['created', 'created', 'disposed', 'disposed']);
+  });
+
   it('lets a taker go that is cancelled while it waits, before any pass is free', async () => {
     const { pool } = poolOf(1);
     const first = hold(pool);

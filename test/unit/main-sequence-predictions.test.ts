@@ -1,12 +1,17 @@
 import assert from 'node:assert/strict';
 import { PredictionPost } from '../../main-node/decode/prediction-post.js';
 import { ToldPasses } from '../../main-node/pass/told-passes.js';
-import { MAX_KEPT_PREDICTIONS, SequencePredictions } from '../../main-node/decode/sequence-predictions.js';
+import {
+  MAX_KEPT_PREDICTIONS,
+  MAX_REMEMBERED_CHOICES,
+  SequencePredictions,
+} from '../../main-node/decode/sequence-predictions.js';
 import { assignPredictedExperts } from '../../shared/placement/assign-predicted-experts.js';
 import { planPlacement } from '../../shared/placement/plan-placement.js';
 import { ToldWorkers } from './told-workers.js';
 import { plainPrediction, restartAt } from './wire-messages.js';
 import type { Prediction, Release } from '../../shared/rpc/messages.js';
+import { collectionSizes } from '../../shared/runtime/collection-sizes.js';
 import { RUNTIME } from '../wall.js';
 
 const LAYERS = 2;
@@ -20,6 +25,15 @@ const NO_DRAFTS = { arrive: () => undefined, restart: () => undefined, shadowLos
 const FED = { id: 's', alive: true, backlogBytes: 0, send: () => undefined };
 
 describe('main: predictions of a sequence', () => {
+  it('that never come leave a bounded number of choices behind, the newest', () => {
+    const predictions = new SequencePredictions(PROMPT_TOKENS, 1, RUNTIME);
+    const last = PROMPT_TOKENS + MAX_REMEMBERED_CHOICES;
+    for (let position = PROMPT_TOKENS; position <= last; position++) predictions.decide(position, 0, [1]);
+    assert.equal(collectionSizes([predictions]).get('SequencePredictions.choices'), MAX_REMEMBERED_CHOICES);
+    for (const position of [PROMPT_TOKENS, last]) assert.equal(predictions.arrive(predicted(position, 0, [1])), 'late');
+    assert.equal(predictions.metrics().late, 1, 'of the first one nothing is remembered');
+  });
+
   it('are handed out at their layer and counted per OD-MoE equations 2 and 3', () => {
     const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS, RUNTIME);
     assert.equal(predictions.arrive(predicted(10, 0, [1, 2])), 'kept');

@@ -162,27 +162,28 @@ describe('main: what it tells workers for a pass of several sequences', () => {
     assert.deepEqual(settled.superseded, [[1, 'w0']]);
   });
 
-  it('takes back what it has dealt to workers where the pass is not run', () => {
-    const dealer = new JointDealer(() => false);
-    const workers = new ToldWorkers(placementOf(4));
-    const pass = new ToldExperts(
-      {
+  for (const isAhead of [false, true]) {
+    it(`takes back what it has dealt to workers where the pass is not run (told ahead of it: ${isAhead})`, () => {
+      const dealer = new JointDealer(() => false);
+      const workers = new ToldWorkers(placementOf(4));
+      const of: ToldPass = {
         pass: { sequence: 7, position: 10 },
         rows: [{ sequence: 7, position: 10, rows: 2 }],
         differentRows: 2,
         copies: 1,
         spread: 'all',
         toldByOthers: () => [],
-      },
-      workers,
-      dealer,
-    );
-    pass.tell(0, [wish(7, [1, 3])]);
-    assert.ok(dealer.openCount > 0);
-    pass.release();
-    assert.equal(dealer.openCount, 0, 'the next pass would be dealt around loads that nobody makes');
-    assert.deepEqual(workers.releases.flatMap(([, { experts }]) => experts).sort(), [1, 3]);
-  });
+      };
+      const first = new ToldExperts(of, workers, dealer);
+      first.tell(0, [wish(7, [1, 3])]);
+      assert.ok(dealer.openCount > 0);
+      const pass = isAhead ? new ToldExperts(of, workers, dealer) : first;
+      if (isAhead) pass.adopt(first);
+      pass.release();
+      assert.equal(dealer.openCount, 0, 'the next pass would be dealt around loads that nobody makes');
+      assert.deepEqual(workers.releases.flatMap(([, { experts }]) => experts).sort(), [1, 3]);
+    });
+  }
 
   it('forgets what was told under another placement', () => {
     const workers = new ToldWorkers(placementOf(4));

@@ -237,6 +237,18 @@ describe('a pack that is being fetched', () => {
     await assert.rejects(fetchPlace(join(setting.directory, 'holiday.jpg')), { code: 'MODEL_NOT_FOUND' });
   });
 
+  it('lets the directory go where it cannot be begun or gone on with', async () => {
+    mkdirSync(setting.directory);
+    const inTheWay = join(setting.directory, original.manifest.files[0]?.name ?? '');
+    mkdirSync(join(inTheWay, 'folder'), { recursive: true });
+    await assert.rejects(begun(), { code: 'STORAGE_FAILED' });
+    rmSync(inTheWay, { recursive: true });
+    await (await begun([0, 1])).close();
+    writeFileSync(join(setting.directory, 'fetching-manifest.json'), 'damaged');
+    assert.equal(await PartialPack.resume(setting.directory, RUNTIME), null);
+    await (await begun()).close();
+  });
+
   it('does not call itself whole before it is', async () => {
     const partial = await begun();
     await assert.rejects(partial.promote(), { code: 'INTERNAL' });

@@ -7,6 +7,7 @@ import {
   PREFIX_BLOCK_TOKENS,
   PrefixIndex,
 } from '../../main-node/room/prefix-index.js';
+import { collectionSizes } from '../../shared/runtime/collection-sizes.js';
 
 /** Texts that begin alike for a while: one of two tokens at each block, then a tail of its own. */
 const text = fc
@@ -92,6 +93,7 @@ describe('the index of kept prefixes', () => {
           for (const one of left) index.remove(one);
           assert.equal(index.size, 0);
           assert.equal(index.longest(blocks(0, 0), 99), null);
+          assert.ok([...collectionSizes([index]).values()].every((size) => size === 0));
         },
       ),
     );

@@ -2,7 +2,8 @@ import assert from 'node:assert/strict';
 import { Writable } from 'node:stream';
 import * as fc from 'fast-check';
 import { toldProblems } from '../../main-node/cluster/told-problems.js';
-import { RefusedPeers, REFUSED_PEERS_LIMITS } from '../../main-node/cluster/refused-peers.js';
+import { FORGET_REFUSED_AFTER_MS, RefusedPeers, REFUSED_PEERS_LIMITS } from '../../main-node/cluster/refused-peers.js';
+import { collectionSizes } from '../../shared/runtime/collection-sizes.js';
 import { FairAddresses } from '../../shared/discovery/fair-addresses.js';
 import { LineLimits, LINES_OF_EVENT, LINES_OF_PEER, MOST_PEERS_TOLD, peerOf } from '../../shared/log/line-limits.js';
 import { createLogger } from '../../shared/log/logger.js';
@@ -167,6 +168,9 @@ describe('addresses of strangers', () => {
     const addresses = refused.problems().map(({ address }) => address);
     assert.equal(addresses.length, 1 + REFUSED_PEERS_LIMITS.ofHost);
     assert.equal(addresses[0], '10.0.0.7:7602');
+    nowMs += FORGET_REFUSED_AFTER_MS;
+    assert.deepEqual(refused.problems(), []);
+    assert.ok([...collectionSizes([refused]).values()].every((size) => size === 0));
   });
 });
 

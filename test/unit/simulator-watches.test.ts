@@ -173,14 +173,16 @@ describe('what watches simulated clusters', () => {
       ],
     );
     assert.equal((await countersOf(undefined)).size, 0);
-    const grownBy = (tokens: number, finished: object | null = { reloads: 0 }): string[] => {
+    const grownBy = (tokens: number, finished: object | null = { reloads: 0 }, requests = 1): string[] => {
       const answer = { finished, promptTokenIds: [1], tokens: Array.from({ length: tokens }) };
       const before = new Map([['odmoe_generated_tokens_total', 4]]);
-      const time = { before, after, events: [], accounts: [], answers: [{ answer }], hasBudget: false };
+      const now = new Map([...after, ['odmoe_requests_total{code="ok"}', requests]]);
+      const time = { before, after: now, events: [], accounts: [], answers: [{ answer }], hasBudget: false };
       return checkCounters(time as unknown as CountedTime);
     };
     assert.deepEqual(grownBy(3), []);
     assert.deepEqual(grownBy(2), ['odmoe_generated_tokens_total has grown by 3, and 2 were due']);
+    assert.equal(grownBy(3, undefined, 0).length, 1, 'a request that has not ended for main');
     assert.deepEqual(grownBy(2, null), [], 'an answer has not come to its end');
   });
 });

@@ -203,12 +203,17 @@ describe('worker: the record of activations', () => {
   });
 
   afterEach(async () => {
+    await Promise.all(records.splice(0).map((record) => record.close()));
     await chmod(directory, 0o700);
     await rm(directory, { recursive: true, force: true });
   });
 
-  const open = (path: string): Promise<ActivationRecord> =>
-    ActivationRecord.open(path, model, RUNTIME, log.logger('worker'));
+  const records: ActivationRecord[] = [];
+  const open = async (path: string): Promise<ActivationRecord> => {
+    const record = await ActivationRecord.open(path, model, RUNTIME, log.logger('worker'));
+    records.push(record);
+    return record;
+  };
 
   it('outlasts a run', async () => {
     const path = join(directory, 'deeper', 'counts.json');

@@ -216,6 +216,19 @@ describe('worker expert service', () => {
     assert.equal(here.replies.length, 1);
   });
 
+  it('says once that no slot is in use, to who has asked last', async () => {
+    const here = setting(1);
+    const told: string[] = [];
+    run(here, request(1, 0, 2));
+    here.service.whenSlotsEmpty(() => told.push('first'));
+    here.service.whenSlotsEmpty(() => told.push('second'));
+    await here.slots.endLoad(0);
+    assert.deepEqual([here.replies.length, told], [1, ['second']]);
+    run(here, request(2, 1, 3));
+    await here.slots.endLoad(0);
+    assert.deepEqual([here.replies.length, told], [2, ['second']]);
+  });
+
   it('disposes of the slots only when nothing is under way', async () => {
     const here = setting(2);
     const { calls } = here.slots;

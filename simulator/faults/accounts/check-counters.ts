@@ -21,6 +21,7 @@ export function checkCounters({ before, after, events, accounts, answers, hasBud
   const finished = answers.flatMap(({ answer }) => (answer.finished === null ? [] : [answer.finished]));
   const drafts = finished.flatMap((one) => one.drafts ?? []);
   const due: Record<string, number> = {
+    'odmoe_requests_total{code="ok"}': finished.length,
     odmoe_generated_tokens_total: sumOf(answers.map(({ answer }) => answer.tokens.length)),
     odmoe_cached_prompt_tokens_total: sumOf(finished.map((one) => one.cachedTokens ?? 0)),
     odmoe_expert_reloads_total: sumOf(finished.map((one) => one.reloads)),
