@@ -31,6 +31,7 @@ const NEEDS: Readonly<Record<string, Need>> = {
   'odmoe bench generate': true,
   // --live asks a cluster; without it the round trips are measured between plain processes.
   'odmoe bench hop': false,
+  'odmoe bench limits': true,
   'odmoe bench load': true,
   'odmoe bench operators': true,
   'odmoe bench paper': true,

@@ -24,7 +24,7 @@ const NEEDING: readonly string[][] = [
   ['main', '--model', MODEL],
   ['shadow', '--model', MODEL],
   ['worker'],
-  ...['codec', 'emulation', 'expert', 'faults', 'load', 'operators', 'paper', 'pools', 'recall', 'serve'].map(
+  ...['codec', 'emulation', 'expert', 'faults', 'limits', 'load', 'operators', 'paper', 'pools', 'recall', 'serve'].map(
     (name) => ['bench', name],
   ),
   ['bench', 'generate', MODEL],

@@ -1,0 +1,94 @@
+/** A worker or shadow that main dials, which answers with bytes of the caller's choice. */
+import { type MethodDefinition, Server, ServerCredentials, type ServerDuplexStream } from '@grpc/grpc-js';
+import { runtime, transport } from '../../cli/client/process-runtime.js';
+import { NODE_IDENTIFY, SHADOW_SERVE, WORKER_SERVE } from '../../shared/rpc/codecs.js';
+import type { NodeIdentity, ShadowReply, WorkerReply } from '../../shared/rpc/messages.js';
+import type { LimitsCluster } from './limits-cluster.js';
+
+const JOIN_TIMEOUT_MS = 10_000;
+const raw = (bytes: Buffer): Buffer => bytes;
+
+export type FalseStream = ServerDuplexStream<Buffer, Buffer>;
+/** What it does with the stream that main opens, and with each message of main's. */
+export interface FalseManner {
+  opened?: (stream: FalseStream, identity: NodeIdentity) => void;
+  heard?: (stream: FalseStream, bytes: Buffer) => void;
+}
+
+export class FalsePeer {
+  private readonly server = new Server({ 'grpc.max_receive_message_length': -1 });
+  /** Streams that main has opened, and how they ended. */
+  streams = 0;
+  ends = 0;
+
+  private constructor(
+    private readonly role: 'worker' | 'shadow',
+    private readonly manner: FalseManner,
+  ) {}
+
+  /** Begins to listen, and asks main to be taken in. Throws what joining main may. */
+  static async join(
+    cluster: LimitsCluster,
+    role: 'worker' | 'shadow',
+    id: string,
+    manner: FalseManner,
+  ): Promise<FalsePeer> {
+    const peer = new FalsePeer(role, manner);
+    const ROLES = { worker: 'ROLE_WORKER', shadow: 'ROLE_SHADOW' } as const;
+    const identity = await cluster.identityLikeMain({ id, role: ROLES[role] });
+    identity.address = await peer.listen(identity);
+    await transport.joinMain(cluster.addressOf('main'), identity, JOIN_TIMEOUT_MS);
+    return peer;
+  }
+
+  stop(): void {
+    this.server.forceShutdown();
+  }
+
+  /** Main has opened a stream, and each one has ended; false: not within the time. */
+  async streamsEnd(count: number, limitMs: number): Promise<boolean> {
+    const began = performance.now();
+    while (this.ends < count && performance.now() - began < limitMs) await runtime.sleep(10);
+    return this.ends >= count;
+  }
+
+  private listen(identity: NodeIdentity): Promise<string> {
+    const serve = (stream: FalseStream): void => this.serve(stream, identity);
+    const identify = (_call: unknown, reply: (error: null, bytes: Buffer) => void): void =>
+      reply(null, NODE_IDENTIFY.reply.encode(identity));
+    const { path } = this.role === 'worker' ? WORKER_SERVE : SHADOW_SERVE;
+    this.server.addService({ Method: methodAt(path, true) }, { Method: serve });
+    this.server.addService({ Method: methodAt(NODE_IDENTIFY.path, false) }, { Method: identify });
+    return new Promise((resolve, reject) => {
+      this.server.bindAsync('127.0.0.1:0', ServerCredentials.createInsecure(), (error, port) => {
+        if (error === null) {
+          identity.address = `127.0.0.1:${port}`;
+          resolve(identity.address);
+        } else reject(error);
+      });
+    });
+  }
+
+  private serve(stream: FalseStream, identity: NodeIdentity): void {
+    this.streams += 1;
+    stream.on('error', () => undefined);
+    stream.on('close', () => (this.ends += 1));
+    stream.on('cancelled', () => stream.end());
+    stream.on('end', () => stream.end());
+    stream.on('data', (bytes: Buffer) => this.manner.heard?.(stream, bytes));
+    this.manner.opened?.(stream, identity);
+  }
+}
+
+export function workerReply(reply: WorkerReply): Buffer {
+  return WORKER_SERVE.reply.encode(reply);
+}
+
+export function shadowReply(reply: ShadowReply): Buffer {
+  return SHADOW_SERVE.reply.encode(reply);
+}
+
+function methodAt(path: string, streams: boolean): MethodDefinition<Buffer, Buffer> {
+  const bytes = { requestSerialize: raw, requestDeserialize: raw, responseSerialize: raw, responseDeserialize: raw };
+  return { path, requestStream: streams, responseStream: streams, ...bytes };
+}

@@ -1,0 +1,91 @@
+/**
+ * A thread that asks a daemon again and again whether it is there, and main for one token, and tells its longest waits. Whoever is hostile
+ * to the daemon does so in another thread, so that nothing of that delays what is measured here.
+ */
+import { readFileSync } from 'node:fs';
+import { Agent, get } from 'node:http';
+import { setTimeout as pause } from 'node:timers/promises';
+import { parentPort, workerData } from 'node:worker_threads';
+import { runtime } from '../../cli/client/process-runtime.js';
+import { callOver } from '../../shared/rpc/calls.js';
+import { openChannel } from '../../shared/rpc/channel.js';
+import { NODE_IDENTIFY } from '../../shared/rpc/codecs.js';
+import { FLOW_CONTROL_WINDOW_BYTES, REPLY_SIZE_LIMIT_BYTES } from '../../shared/rpc/limits.js';
+import { busyMsOf } from './process-usage.js';
+import { askOnce } from './small-request.js';
+import type { ProbeTarget, Waits } from './stall-probe.js';
+
+/** How long after an answer it is asked again. */
+const PAUSE_MS = 5;
+const SMALL_REQUEST_PAUSE_MS = 100;
+/** A daemon that is silent for longer is as good as gone. */
+const ASK_LIMIT_MS = 120_000;
+
+const target = workerData as ProbeTarget;
+const waits: Waits = { stallMs: 0, busyMs: 0, besideMs: 0 };
+let smallRequest: Promise<void> = Promise.resolve();
+
+parentPort?.on('message', () => void tell());
+void askForTokens();
+await askForHealth(target.kind === 'http' ? healthOf(target.url) : identityOf(target.address));
+
+/** What was longest since it was told last; a small request that is under way is waited for. */
+async function tell(): Promise<void> {
+  await smallRequest;
+  parentPort?.postMessage({ ...waits });
+  Object.assign(waits, { stallMs: 0, busyMs: 0, besideMs: 0 });
+}
+
+async function askForHealth(ask: () => Promise<void>): Promise<never> {
+  for (;;) {
+    const began = performance.now();
+    const busyBefore = busyMs();
+    // One that has ended is seen by others.
+    await ask().catch(() => undefined);
+    waits.stallMs = Math.max(waits.stallMs, performance.now() - began);
+    waits.busyMs = Math.max(waits.busyMs, busyMs() - busyBefore);
+    await pause(PAUSE_MS);
+  }
+}
+
+async function askForTokens(): Promise<never> {
+  for (;;) {
+    smallRequest = timeOne();
+    await smallRequest;
+    await pause(SMALL_REQUEST_PAUSE_MS);
+  }
+}
+
+async function timeOne(): Promise<void> {
+  const began = performance.now();
+  const answered = await askOnce(target.mainUrl);
+  const tookMs = performance.now() - began;
+  waits.besideMs = answered && waits.besideMs !== null ? Math.max(waits.besideMs, tookMs) : null;
+}
+
+/** Processor time of the daemon's event loop so far; 0 where it has ended. */
+function busyMs(): number {
+  try {
+    return busyMsOf(readFileSync(`/proc/${target.pid}/task/${target.pid}/schedstat`, 'utf8'));
+  } catch {
+    return 0;
+  }
+}
+
+function healthOf(url: string): () => Promise<void> {
+  const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+  return () =>
+    new Promise((resolve, reject) => {
+      const request = get(`${url}/health`, { agent, timeout: ASK_LIMIT_MS }, (response) => {
+        response.resume().on('end', resolve).on('error', reject);
+      });
+      request.on('error', reject);
+    });
+}
+
+function identityOf(address: string): () => Promise<void> {
+  const channel = openChannel(address, runtime, FLOW_CONTROL_WINDOW_BYTES, REPLY_SIZE_LIMIT_BYTES);
+  return async () => {
+    await callOver(runtime, channel, address, NODE_IDENTIFY, {}, ASK_LIMIT_MS);
+  };
+}

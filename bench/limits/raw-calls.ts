@@ -1,0 +1,74 @@
+/** Calls whose messages are bytes of the caller's choice, as somebody writes them who means no good. */
+import { Client, credentials, Metadata, type ServiceError, status } from '@grpc/grpc-js';
+
+const raw = (bytes: Buffer): Buffer => bytes;
+/** A daemon that says nothing for so long says nothing at all. */
+const ANSWER_LIMIT_MS = 60_000;
+const OPTIONS = { 'grpc.max_send_message_length': -1, 'grpc.max_receive_message_length': -1 };
+
+/** How a call ended: a status of gRPC with its details, or another word. */
+export interface RawEnd {
+  status: string;
+  details: string;
+}
+
+export async function callRaw(address: string, path: string, bytes: Buffer, signal: AbortSignal): Promise<RawEnd> {
+  return withClient(address, signal, (client, settle) => {
+    const call = client.makeServerStreamRequest(path, raw, raw, bytes, new Metadata());
+    call.on('data', () => undefined);
+    call.on('end', () => settle(plainEnd('answered')));
+    call.on('error', (error: ServiceError) => settle(endOf(error)));
+    return call;
+  });
+}
+
+/** Opens a stream, sends the messages, and waits until the daemon has ended it; "stays open" where it does not within `openMs`. */
+export async function streamRaw(
+  address: string,
+  path: string,
+  messages: readonly Buffer[],
+  openMs: number,
+  signal: AbortSignal,
+): Promise<RawEnd> {
+  return withClient(address, signal, (client, settle) => {
+    const call = client.makeBidiStreamRequest(path, raw, raw, new Metadata());
+    call.on('data', () => undefined);
+    call.on('end', () => settle(plainEnd('ended')));
+    call.on('error', (error: ServiceError) => settle(endOf(error)));
+    for (const message of messages) call.write(message);
+    const timer = setTimeout(() => settle(plainEnd('stays open')), openMs);
+    call.on('close', () => clearTimeout(timer));
+    return call;
+  });
+}
+
+interface Cancellable {
+  cancel(): void;
+}
+
+async function withClient(
+  address: string,
+  signal: AbortSignal,
+  begin: (client: Client, settle: (end: RawEnd) => void) => Cancellable,
+): Promise<RawEnd> {
+  const client = new Client(address, credentials.createInsecure(), OPTIONS);
+  let call: Cancellable | null = null;
+  const limit = AbortSignal.any([signal, AbortSignal.timeout(ANSWER_LIMIT_MS)]);
+  try {
+    return await new Promise<RawEnd>((resolve) => {
+      limit.addEventListener('abort', () => resolve(plainEnd('no answer')));
+      call = begin(client, resolve);
+    });
+  } finally {
+    (call as Cancellable | null)?.cancel();
+    client.close();
+  }
+}
+
+function endOf({ code, details }: ServiceError): RawEnd {
+  return { status: status[code] ?? String(code), details };
+}
+
+function plainEnd(word: string): RawEnd {
+  return { status: word, details: '' };
+}
