@@ -1,6 +1,6 @@
 import { ChannelCredentials, Client } from '@grpc/grpc-js';
 import type { Socket } from 'node:net';
-import type { Runtime } from '../runtime/runtime.js';
+import type { Runtime, Timer } from '../runtime/runtime.js';
 import { clientChannelOptions } from './channel-options.js';
 import { channelCredentials } from './credentials.js';
 import { CLOSE_GRACE_MS } from './limits.js';
@@ -30,10 +30,7 @@ export function openChannel(
     close: () => {
       end();
       client.close();
-      const grace = runtime.after(CLOSE_GRACE_MS, () => {
-        credentials.destroySockets();
-      });
-      grace.unref();
+      credentials.close(runtime);
     },
   };
 }
@@ -43,14 +40,23 @@ type SecureConnector = ReturnType<ChannelCredentials['_createSecureConnector']>;
 /** Passes everything on to other credentials and remembers the sockets that go by. */
 class SocketKeepingCredentials extends ChannelCredentials {
   private readonly sockets = new Set<Socket>();
+  private grace: Timer | null = null;
   private destroyed = false;
 
   constructor(private readonly inner: ChannelCredentials) {
     super();
   }
 
-  destroySockets(): void {
+  /** No more calls begin: sockets that are still open after the grace time are destroyed, and so are those that come then. */
+  close(runtime: Runtime): void {
+    this.grace ??= runtime.after(CLOSE_GRACE_MS, () => this.destroySockets());
+    this.grace.unref();
+    if (this.sockets.size === 0) this.destroySockets();
+  }
+
+  private destroySockets(): void {
     this.destroyed = true;
+    this.grace?.cancel();
     for (const socket of this.sockets) socket.destroy();
   }
 
@@ -79,7 +85,10 @@ class SocketKeepingCredentials extends ChannelCredentials {
 
   private keep(socket: Socket): void {
     this.sockets.add(socket);
-    socket.once('close', () => this.sockets.delete(socket));
+    socket.once('close', () => {
+      this.sockets.delete(socket);
+      if (this.grace !== null && this.sockets.size === 0) this.destroySockets();
+    });
     // The connection came about after all, when nobody wanted it any more.
     if (this.destroyed) socket.destroy();
   }

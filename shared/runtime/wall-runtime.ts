@@ -105,9 +105,7 @@ function timerOf<Handle extends NodeTimer>(handle: Handle, clear: (handle: Handl
       end();
       clear(handle);
     },
-    // The process may end before it happens, so nobody has to end it.
     unref: () => {
-      end();
       handle.unref();
     },
   };

@@ -3,14 +3,14 @@ import fc from 'fast-check';
 import type { BatchMember } from '../../main-node/batching/batch-member.js';
 import { type MemberRows, RequestCounters } from '../../main-node/pass/pass-member.js';
 import { RowProvenance } from '../../main-node/pass/row-provenance.js';
-import { ContextRoom } from '../../main-node/room/context-room.js';
+import { ContextRoom, IDLE_MEMORY_LIMIT_MS } from '../../main-node/room/context-room.js';
 import { PREFIX_BLOCK_TOKENS } from '../../main-node/room/prefix-index.js';
 import { createContextRoom } from '../../main-node/room/create-context-room.js';
 import { cudaStatus, type Device, type Model, type Pass, type Sequence } from '../../native/index.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { isRecurrent, type ModelShape } from '../../shared/model/model-shape.js';
 import { CACHE_BLOCK_POSITIONS, sequenceMemoryBytes } from '../../shared/model/sequence-memory.js';
-import { RUNTIME } from '../wall.js';
+import { RUNTIME, runtimeAt } from '../wall.js';
 import { RandomWeights } from './native-random-model.js';
 import { bits, openTestDevice } from './native-test-model.js';
 import { RANDOM_SHAPES } from './random-model-shapes.js';
@@ -87,6 +87,47 @@ async function run(pass: Pass, { member, position, tokenIds }: MemberRows): Prom
   await pass.forward(null);
   return pass.logits(Int32Array.of(tokenIds.length - 1));
 }
+
+describe('room for sequences of which one is idle', () => {
+  it('is taken from it only where nobody could run for long without a break', () => {
+    let nowMs = 0;
+    const blocksOf = (positions: number): number => Math.ceil(positions / CACHE_BLOCK_POSITIONS);
+    const member = (id: number, written: number): BatchMember => {
+      const tokenIds = new Array<number>(2 * CACHE_BLOCK_POSITIONS).fill(1);
+      const sequence = { bytesToWrite: (position: number, end: number) => blocksOf(end) - blocksOf(position) };
+      const one = { id, tokenIds, written, sequence, giveMemoryBack: () => (one.written = 0) };
+      return one as unknown as BatchMember;
+    };
+    const [holder, waiting] = [member(1, 2 * CACHE_BLOCK_POSITIONS), member(2, 0)];
+    const model = {
+      get sequenceBytes(): number {
+        return blocksOf(holder.written);
+      },
+    };
+    const room = new ContextRoom({
+      ...{ runtime: runtimeAt(() => nowMs), model: model },
+      ...{ limitBytes: 4, limitSetBy: 'context_memory', bytesOf: blocksOf, maxPositions: 4096 },
+      ...{ isRecurrent: false, reusesPrefixes: false },
+    });
+    for (const one of [holder, waiting]) room.enter(one);
+    const runs = (one: BatchMember, position: number, tokens: number): number =>
+      room.prepare(
+        [{ member: one, position, tokenIds: new Array<number>(tokens).fill(1) } as unknown as MemberRows],
+        nobody,
+      ).length;
+    const waits = (): boolean => runs(waiting, 0, 2 * CACHE_BLOCK_POSITIONS) === 0;
+    assert.ok(waits());
+    nowMs = IDLE_MEMORY_LIMIT_MS - 1;
+    assert.equal(runs(holder, holder.written, 1), 1);
+    nowMs = IDLE_MEMORY_LIMIT_MS;
+    assert.ok(waits());
+    nowMs = 2 * IDLE_MEMORY_LIMIT_MS - 1;
+    assert.ok(waits(), 'somebody has run meanwhile');
+    nowMs = 2 * IDLE_MEMORY_LIMIT_MS;
+    assert.ok(!waits());
+    assert.equal(holder.written, 0);
+  });
+});
 
 /** Prompts that begin alike: blocks of one of two tokens. */
 const prompts = fc.array(

@@ -26,7 +26,12 @@ import type { RpcServer, RpcServerOptions } from '../../shared/rpc/transport.js'
 
 import type { Execute } from '../../shared/rpc/layer-messages.js';
 
-import { identifyPeer, openShadowStream, openWorkerStream, startRpcServer } from '../wall.js';
+import { CLOSE_GRACE_MS } from '../../shared/rpc/limits.js';
+import { GrpcTransport } from '../../shared/rpc/grpc-transport.js';
+import type { Timer } from '../../shared/runtime/runtime.js';
+import { WallRuntime } from '../../shared/runtime/wall-runtime.js';
+import { waitUntil } from '../integration/harness/wait-until.js';
+import { identifyPeer, openShadowStream, openWorkerStream, RUNTIME, startRpcServer } from '../wall.js';
 
 import { plainExecute, plainResult } from './wire-messages.js';
 
@@ -255,6 +260,36 @@ describe('streams between peers', function () {
     stream.send({ kind: 'execute', execute: execute(1, 1) });
     await delay(20);
     assert.equal(calls, 1);
+  });
+
+  it('end in order, and what would end them by force then is cancelled at both sides', async () => {
+    let [begun, left] = [0, 0];
+    const runtime = Object.assign(new WallRuntime(), {
+      after: (delayMs: number, run: () => void): Timer => {
+        if (delayMs !== CLOSE_GRACE_MS) return RUNTIME.after(delayMs, run);
+        [begun, left] = [begun + 1, left + 1];
+        let isOpen = true;
+        const cancel = (): void => {
+          if (isOpen) left -= 1;
+          isOpen = false;
+        };
+        return { cancel, unref: () => undefined };
+      },
+    });
+    const transport = new GrpcTransport(runtime);
+    const identify = (): NodeIdentity => IDENTITY;
+    const own = { host: '127.0.0.1', port: 0, network: NETWORK, log: recorded.log, identity: identify, worker: echo };
+    const serving = await transport.serve(own);
+    const stream = transport.openWorkerStream(serving.address, NETWORK);
+    const first = new Promise((resolve) => stream.onMessage(resolve));
+    stream.send({ kind: 'hello', hello: IDENTITY });
+    await first;
+    const closed = closing(stream);
+    stream.close();
+    assert.equal(await closed, null);
+    await waitUntil('nothing waits to end by force', () => left === 0);
+    assert.equal(begun, 3, "the client's call, its connection, and the server's call");
+    await serving.stop();
   });
 
   it('are let go of by the server when they have ended', async () => {
