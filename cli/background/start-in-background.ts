@@ -6,8 +6,8 @@ import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import { openCounted } from '../../shared/runtime/counted-file.js';
 import { makeDirectories } from '../../shared/storage/make-directories.js';
 import {
+  codeOfEnd,
   daemonName,
-  LOST_CODES,
   listeningAddress,
   memoryAdvice,
   odmoeCommand,
@@ -120,7 +120,7 @@ function endedError(node: NodeToStart, reason: string, written: string, path: st
   const tail = written.slice(-LOG_TAIL_BYTES).trim();
   const said = tail === '' ? '' : `; its log says:\n${tail}`;
   const text = `${daemonName(node)} ${reason}${said}\n(${path})${memoryAdvice(reason, tail)}`;
-  return new OdmoeError(LOST_CODES[node.role], text);
+  return new OdmoeError(codeOfEnd(node.role, tail), text);
 }
 
 async function openLog(directory: string, id: string): Promise<FileHandle> {

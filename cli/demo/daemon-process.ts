@@ -4,7 +4,7 @@ import { createInterface } from 'node:readline';
 import type { Readable, Writable } from 'node:stream';
 import { packageRoot } from '../../shared/config/package-root.js';
 import type { RoleSetting } from '../../shared/config/node-settings.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { isErrorCode, OdmoeError } from '../../shared/errors/odmoe-error.js';
 import type { ErrorCode } from '../../shared/errors/registry.js';
 import { runtime } from '../client/process-runtime.js';
 import { waitForPeer } from '../../shared/runtime/peer-wait.js';
@@ -41,6 +41,12 @@ export function servedUrl(printed: string): string | null {
 /** "worker-3", or "worker bench" where the id does not say the role. */
 export function daemonName({ role, id }: { role: RoleSetting; id: string }): string {
   return id.startsWith(role) ? id : `${role} ${id}`;
+}
+
+/** The code in the last words of a daemon, "odmoe worker: message [CODE]"; where it has said none, what its loss is called everywhere else. */
+export function codeOfEnd(role: RoleSetting, said: string): ErrorCode {
+  const code = /\[([A-Z_]+)\]$/.exec(said.trimEnd())?.[1];
+  return isErrorCode(code) ? code : LOST_CODES[role];
 }
 
 /** The command line of `odmoe ARGUMENTS`, for spawning. */
@@ -131,6 +137,6 @@ export class DaemonProcess {
   private failure(what: string): OdmoeError {
     const said = this.stderrTail.trim();
     const rest = said === '' ? '; it wrote nothing to stderr' : `; it wrote:\n${said}`;
-    return new OdmoeError(LOST_CODES[this.role], `${daemonName(this)} ${what}${rest}${memoryAdvice(what, said)}`);
+    return new OdmoeError(codeOfEnd(this.role, said), `${daemonName(this)} ${what}${rest}${memoryAdvice(what, said)}`);
   }
 }

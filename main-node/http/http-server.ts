@@ -33,6 +33,16 @@ export const SERVER_BOUNDS: ServerBounds = {
   connections: 4096,
 };
 
+/** The share of the files that a process may open which clients of HTTP may take: peers, experts and logs need the others. */
+const CONNECTIONS_SHARE = 0.5;
+
+/** The bounds of a process that may open so many files; null: as many as it likes. */
+export function serverBounds(openFiles: number | null): ServerBounds {
+  if (openFiles === null) return SERVER_BOUNDS;
+  const most = Math.max(1, Math.floor(openFiles * CONNECTIONS_SHARE));
+  return { ...SERVER_BOUNDS, connections: Math.min(SERVER_BOUNDS.connections, most) };
+}
+
 /** A server within bounds. What cannot be read as a request is answered, and its connection closed. */
 export function createBoundServer(
   create: CreateHttpServer,

@@ -2,6 +2,7 @@ import type { RequestListener, Server } from 'node:http';
 import { hostname } from 'node:os';
 import type { CreateHttpServer } from '../../engine/environment/node-environment.js';
 import type { HttpSettings } from '../../shared/config/node-settings.js';
+import { readProcessLimits } from '../../shared/daemon/process-limits.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { formatAddress } from '../../shared/rpc/addresses.js';
 import { isLoopbackHost } from '../../shared/rpc/credentials.js';
@@ -14,7 +15,7 @@ import { createDeliverBody } from './delivery/deliver-body.js';
 import { createDeliverStream } from './delivery/deliver-stream.js';
 import { DELIVERY_LIMITS, type DeliveryLimits } from './delivery/delivery-limits.js';
 import type { DoorContext, RegisterRoutes } from './door-context.js';
-import { createBoundServer, SERVER_BOUNDS, type ServerBounds } from './http-server.js';
+import { createBoundServer, serverBounds, type ServerBounds } from './http-server.js';
 import { onEvent } from '../../shared/runtime/living.js';
 
 /** What the door makes itself of its context. */
@@ -43,7 +44,8 @@ export interface Door {
 
 /** Serves HTTP clients. Throws PORT_UNAVAILABLE, CONFIG_INVALID. */
 export async function startDoor(options: DoorOptions): Promise<Door> {
-  const { settings, keys, createServer, routes, limits = DELIVERY_LIMITS, bounds = SERVER_BOUNDS } = options;
+  const { settings, keys, createServer, routes, limits = DELIVERY_LIMITS } = options;
+  const { bounds = serverBounds(readProcessLimits().openFiles) } = options;
   const { runtime, log } = options.context;
   const delivery = { runtime, limits, log };
   const context: DoorContext = {

@@ -10,6 +10,7 @@ export type WaitUntil = (dueMs: number) => Promise<void>;
 /** The runtime of a real process: its clocks, its event loop, the system's random numbers. The only code that touches them. */
 export class WallRuntime implements Runtime {
   private eventAtMs: number | null = null;
+  private residentBytes = 0;
 
   /** `waitUntil`: used where work is to end at an exact time (emulated hardware). */
   constructor(private readonly waitUntil: WaitUntil = coarseWait) {}
@@ -56,8 +57,14 @@ export class WallRuntime implements Runtime {
     return limit <= 1 ? 0 : randomInt(Math.min(limit, RANDOM_LIMIT));
   }
 
+  /** What it was last, where the system does not say: it tells by a file, and none may be left to open. */
   memoryBytes(): number {
-    return process.memoryUsage.rss();
+    try {
+      this.residentBytes = process.memoryUsage.rss();
+    } catch {
+      return this.residentBytes;
+    }
+    return this.residentBytes;
   }
 
   freeHostMemoryBytes(): number {

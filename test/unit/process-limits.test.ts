@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';
-import { memoryAdvice } from '../../cli/demo/daemon-process.js';
+import { codeOfEnd, memoryAdvice } from '../../cli/demo/daemon-process.js';
 import { packageRoot } from '../../shared/config/package-root.js';
 import { isShortOfFiles, readProcessLimits, requireMemory } from '../../shared/daemon/process-limits.js';
 
@@ -66,6 +66,14 @@ describe('the limits of a process', () => {
       );
       assert.equal(status, 3, limits);
     }
+  });
+
+  it('a daemon that somebody has started ends with the code of its last words, and else with that of its loss', () => {
+    const words = 'info ready\nodmoe worker: the model cannot be fetched:\n/nope is missing [CONFIG_INVALID]\n';
+    assert.equal(codeOfEnd('worker', words), 'CONFIG_INVALID');
+    assert.equal(codeOfEnd('main', ''), 'NO_MAIN');
+    assert.equal(codeOfEnd('shadow', 'Killed [WHATEVER]'), 'SHADOW_LOST');
+    assert.equal(codeOfEnd('worker', 'warn peer refused [NODE_REFUSED]\ninfo and so on'), 'WORKER_LOST');
   });
 
   it('are named by whoever has started a daemon that ended for want of memory', () => {
