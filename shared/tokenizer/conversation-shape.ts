@@ -174,16 +174,27 @@ const REFUSED = Number.MAX_SAFE_INTEGER;
 /** How much worse a word that is lost is than one that stands twice or elsewhere. */
 const LOST = 1000;
 
-/** 0: every word is in the prompt once, in its place. */
-function faultsOf(probe: Probe, changes: readonly ConversationChange[], render: RenderMessages): number {
-  let text: string;
+/** How much worse words of a system or a tool are that another role says. */
+const MISSPOKEN = 100;
+/** Messages of a probe that are looked at for that: each is rendered twice more. */
+const MOST_LOOKED_AT = 4;
+
+/** null: the template refuses the conversation. */
+function rendered(messages: readonly ChatMessage[], render: RenderMessages): string | null {
   try {
-    text = render(changed(probe.messages, changes));
+    return render(messages);
   } catch (thrown) {
-    if (thrown instanceof OdmoeError && thrown.code === 'REQUEST_INVALID') return REFUSED;
+    if (thrown instanceof OdmoeError && thrown.code === 'REQUEST_INVALID') return null;
     throw thrown;
   }
-  let faults = 0;
+}
+
+/** 0: every word is in the prompt once, in its place, and said by its own role. */
+function faultsOf(probe: Probe, changes: readonly ConversationChange[], render: RenderMessages): number {
+  const messages = changed(probe.messages, changes);
+  const text = rendered(messages, render);
+  if (text === null) return REFUSED;
+  let faults = MISSPOKEN * misspokenMessages(messages, text, render);
   let before = -1;
   for (const { text: mark, isPlaced } of probe.marks) {
     const at = text.indexOf(mark);
@@ -195,4 +206,31 @@ function faultsOf(probe: Probe, changes: readonly ConversationChange[], render: 
   }
   for (const mark of probe.callMarks) if (!text.includes(mark)) faults += LOST;
   return faults;
+}
+
+/**
+ * Messages of systems and tools whose words the template writes as the assistant's, because its last `else` takes every role that it does
+ * not know; and systems under a role that it refuses at the start of a conversation, so that no model has learned it.
+ */
+function misspokenMessages(messages: readonly ChatMessage[], text: string, render: RenderMessages): number {
+  const spoken = [...messages.entries()]
+    .filter(([, message]) => isSystem(message) || message.role === 'tool')
+    .slice(0, MOST_LOOKED_AT);
+  const laterSystems = spoken.filter(([index, message]) => index > 0 && isSystem(message)).length;
+  if (laterSystems > 0 && !takesSystems(render)) return laterSystems;
+  return spoken.filter(([index]) => {
+    const saidBy = (role: string): string | null =>
+      rendered(
+        messages.map((message, at) => (at === index ? { ...message, role } : message)),
+        render,
+      );
+    return saidBy('assistant') === text && saidBy('user') !== text;
+  }).length;
+}
+
+/** At the start of a conversation. */
+function takesSystems(render: RenderMessages): boolean {
+  const user: ChatMessage = { role: 'user', content: 'odmoeuserx' };
+  const system: ChatMessage = { role: 'system', content: 'odmoesystemx' };
+  return rendered([user], render) === null || rendered([system, user], render) !== null;
 }
