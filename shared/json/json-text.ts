@@ -12,10 +12,16 @@ export class JsonText {
 /** JSON.stringify for values of plain objects and lists that may hold JsonText. */
 export function jsonWithTexts(value: unknown): string {
   if (value instanceof JsonText) return value.line;
+  // Of a million numbers each by itself would hold up everybody else.
+  if (isNumbers(value)) return JSON.stringify(value);
   if (Array.isArray(value)) return `[${value.map((item) => jsonWithTexts(item ?? null)).join(',')}]`;
   if (typeof value !== 'object' || value === null) return JSON.stringify(value);
   const members = Object.entries(value)
     .filter(([, member]) => member !== undefined)
     .map(([key, member]) => `${JSON.stringify(key)}:${jsonWithTexts(member)}`);
   return `{${members.join(',')}}`;
+}
+
+function isNumbers(value: unknown): value is number[] {
+  return Array.isArray(value) && value.every((item) => typeof item === 'number');
 }

@@ -93,6 +93,11 @@ describe('JSON with texts in it', () => {
     );
   });
 
+  it('writes a list of numbers at once, not one number after another', () => {
+    const ids = Object.assign([1, 2.5, -0], { map: () => assert.fail('each number was written by itself') });
+    assert.equal(jsonWithTexts({ tokens: ids }), '{"tokens":[1,2.5,0]}');
+  });
+
   it('has them as they are, in one line', () => {
     const text = new JsonText('{"10": 1.0,\r\n "2": 12345678901234567890}');
     assert.equal(jsonWithTexts([{ input: text }]), '[{"input":{"10": 1.0,  "2": 12345678901234567890}}]');
