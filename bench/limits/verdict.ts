@@ -41,19 +41,21 @@ export interface CaseBounds {
   growthBytes?: number;
   /** For each message. */
   processorMs?: number;
+  besideMs?: number;
 }
 
 /** Names of the bounds that were passed; none: all is well. */
 export function passedBounds(figures: CaseFigures, bounds: CaseBounds = {}): string[] {
   const growthLimit = bounds.growthBytes ?? GROWTH_LIMIT_BYTES;
   const processorLimit = bounds.processorMs ?? PROCESSOR_LIMIT_MS;
+  const besideLimit = bounds.besideMs ?? BESIDE_LIMIT_MS;
   const passed: [name: string, isPassed: boolean][] = [
     ['alive', !figures.alive],
     ['answer', !figures.expected],
     ['memory', figures.growthBytes > growthLimit],
     ['processor', figures.processorMs > processorLimit * figures.messages],
     ['stall', figures.busyMs > STALL_LIMIT_MS],
-    ['beside', figures.besideMs === null || figures.besideMs > BESIDE_LIMIT_MS],
+    ['beside', figures.besideMs === null || figures.besideMs > besideLimit],
     ['log', figures.logBytesPerS > LOG_LIMIT_BYTES_PER_S],
   ];
   return passed.filter(([, isPassed]) => isPassed).map(([name]) => name);
