@@ -297,6 +297,20 @@ describe('shadow service', () => {
       assert.equal(toldWorker(stream('d')).length, 1);
     });
 
+    it('deals to the worker of which main has told that it keeps the expert, under this placement', () => {
+      const { service, main } = shadow;
+      main.arrive(begin(5));
+      const tell = (epoch: number, place: number): void => {
+        const kept = [{ worker: place, layer: 1, experts: [0] }];
+        const token = { epoch, sequence: 5, position: 1, tokenId: 1, rows: 1, nextRows: 1, branch: 0, kept };
+        main.arrive({ kind: 'token', token });
+      };
+      tell(1, 3);
+      tell(0, 2);
+      service.onPrediction(5, predicted(10, 1, [0]), false);
+      assert.deepEqual(dealt(), [[[0], [3]]]);
+    });
+
     it('forgets what a restart or a new placement takes back', () => {
       const { service, main } = shadow;
       main.arrive(begin(5));
