@@ -8,7 +8,7 @@ import {
   negatedLarge,
   withLargeLiterals,
 } from './template-numbers.js';
-import { COSTS, TemplateBudget, type TemplateLimits } from './template-budget.js';
+import { COSTS, type TemplateBudget } from './template-budget.js';
 import { type GivenArguments, payForCall, payForDate, payForFilter, payForMethod, sizeOf } from './template-costs.js';
 import { type JsonStyle, jsonText, PLAIN_JSON, pythonText } from './python-text.js';
 import {
@@ -38,9 +38,11 @@ export class BoundedTemplate {
     this.parsed = jinja.parse(tokens.map(withLargeLiterals));
   }
 
-  /** Throws TemplateLimitError beyond the limits, and what the template itself raises. `wallMs`: the time that it is told. */
-  render(variables: Record<string, unknown>, limits: TemplateLimits, wallMs: number): string {
-    const budget = new TemplateBudget(limits);
+  /**
+   * Throws TemplateLimitError where the budget, which may be of several renderings, is used up, and what the template itself raises.
+   * `wallMs`: the time that it is told.
+   */
+  render(variables: Record<string, unknown>, budget: TemplateBudget, wallMs: number): string {
     const environment = new jinja.Environment();
     for (const [name, value] of Object.entries(globalsOf(budget, wallMs))) environment.set(name, value);
     for (const [name, value] of Object.entries(variables)) environment.setVariable(name, jinjaValue(value));

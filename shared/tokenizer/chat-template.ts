@@ -5,7 +5,7 @@ import { RecentMap } from '../runtime/recent-map.js';
 import type { ChatContext } from './tokenizer.js';
 import { ConversationShaper } from './conversation-shape.js';
 import { BoundedTemplate } from './bounded-template.js';
-import { TemplateLimitError, type TemplateLimits } from './template-budget.js';
+import { TemplateBudget, TemplateLimitError, type TemplateLimits } from './template-budget.js';
 import { TemplateForms } from './template-forms.js';
 
 export interface ChatTemplate {
@@ -27,8 +27,13 @@ const configSchema = z.looseObject({ chat_template: chatTemplateSchema.nullish()
  * Steps that a template may take: some, and more for each message. Templates take some hundred for a message; one that loops for ever
  * would hold up all prompts behind it. Steps, not time: whether a template ends must not depend on how busy the machine is.
  */
-const RENDER_STEPS = 1_000_000;
+const RENDER_STEPS = 300_000;
 const RENDER_STEPS_PER_MESSAGE = 2000;
+/** Of tools and other variables, whose parts templates walk through; no more than so many in all. */
+const RENDER_STEPS_PER_CHARACTER = 1;
+const MOST_STEPS_OF_VALUES = 1_000_000;
+/** So many times what one rendering may take is there for all those by which it is found out how a template takes a conversation. */
+const TRIALS_SHARE = 4;
 /**
  * What a template may make and read (TemplateLimits.work): some, and more for each message and each character that it is given. A template
  * that doubles texts or lists would fill the memory in few steps. What it holds at once is at most some bytes for each of these.
@@ -98,15 +103,22 @@ class TemplateRenderer {
   private shaped(messages: readonly ChatMessage[], context: ChatContext): readonly ChatMessage[] {
     const generation = context.continueLast !== true;
     const probe: ChatContext = { ...context, wallMs: 0 };
-    return this.shaper.shaped(messages, settingOf(context), (shown) => this.apply(shown, probe, generation));
+    const { steps, work } = limitsFor(messages, context.values);
+    // All that is tried out takes from one budget: a template that takes long takes few times as long with it.
+    const budget = new TemplateBudget({ steps: steps * TRIALS_SHARE, work: work * TRIALS_SHARE });
+    return this.shaper.shaped(messages, settingOf(context), (shown) => this.apply(shown, probe, generation, budget));
   }
 
-  private apply(messages: readonly ChatMessage[], context: ChatContext, generation: boolean): string {
+  private apply(
+    messages: readonly ChatMessage[],
+    context: ChatContext,
+    generation: boolean,
+    budget = new TemplateBudget(limitsFor(messages, context.values)),
+  ): string {
     const { values, wallMs } = context;
-    const limits = limitsFor(messages, values);
     const variables = { tools: null, documents: null, ...this.tokens, ...values };
     const render = (shown: readonly object[]): string =>
-      this.template.render({ ...variables, messages: shown, add_generation_prompt: generation }, limits, wallMs);
+      this.template.render({ ...variables, messages: shown, add_generation_prompt: generation }, budget, wallMs);
     try {
       const forms = this.forms.of(settingOf(context), () => new TemplateForms(this.source));
       return render(forms.shaped(messages, render));
@@ -132,7 +144,10 @@ function settingOf({ values, continueLast = false }: ChatContext): string {
 
 function limitsFor(messages: readonly ChatMessage[], values: Readonly<Record<string, unknown>>): TemplateLimits {
   return {
-    steps: RENDER_STEPS + messages.length * RENDER_STEPS_PER_MESSAGE,
+    steps:
+      RENDER_STEPS +
+      messages.length * RENDER_STEPS_PER_MESSAGE +
+      Math.min(charactersOf(values) * RENDER_STEPS_PER_CHARACTER, MOST_STEPS_OF_VALUES),
     work:
       RENDER_WORK +
       messages.length * RENDER_WORK_PER_MESSAGE +

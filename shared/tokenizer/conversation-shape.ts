@@ -26,7 +26,7 @@ interface MessageShape {
   hasReasoning: boolean;
 }
 
-/** Renders a conversation with the template. Throws REQUEST_INVALID where the template refuses it. */
+/** Renders a conversation with the template. Throws REQUEST_INVALID where the template refuses it, TOKENIZER_INVALID where it does not end. */
 export type RenderMessages = (messages: readonly ChatMessage[]) => string;
 
 /**
@@ -113,19 +113,32 @@ function probeOf(shapes: readonly MessageShape[]): Probe {
   return probe;
 }
 
-/** The fewest changes with which the template writes each word of the probe once; those with which it comes nearest, if none does it. */
+/**
+ * The fewest changes with which the template writes each word of the probe once; those with which it comes nearest, if none does it, or if
+ * the template takes so long that no more can be tried.
+ */
 function neededChanges(probe: Probe, render: RenderMessages): readonly ConversationChange[] {
-  const faultsWith = (changes: readonly ConversationChange[]): number => faultsOf(probe, changes, render);
-  let best: Candidate = { changes: [], faults: faultsWith([]) };
+  let best: Candidate = { changes: [], faults: faultsOf(probe, [], render) };
+  let tried = best;
+  const faultsWith = (changes: readonly ConversationChange[]): number => {
+    const faults = faultsOf(probe, changes, render);
+    if (faults < tried.faults) tried = { changes, faults };
+    return faults;
+  };
   const searches = [
     () => pruned(without(WHERE_NO_CALLS_ARE), faultsWith),
     () => pruned(without(WHERE_CALLS_ARE), faultsWith),
     () => grown(faultsWith),
   ];
-  for (const search of searches) {
-    if (best.faults === 0) break;
-    const found = search();
-    if (found.faults < best.faults) best = found;
+  try {
+    for (const search of searches) {
+      if (best.faults === 0) break;
+      const found = search();
+      if (found.faults < best.faults) best = found;
+    }
+  } catch (thrown) {
+    if (!(thrown instanceof OdmoeError && thrown.code === 'TOKENIZER_INVALID')) throw thrown;
+    return tried.changes;
   }
   return best.changes;
 }

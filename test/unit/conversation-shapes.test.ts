@@ -3,6 +3,7 @@ import fc from 'fast-check';
 import { createPrepareChat } from '../../main-node/http/conversation/prepare-chat.js';
 import type { ChatMessage } from '../../shared/rpc/messages.js';
 import { BoundedTemplate } from '../../shared/tokenizer/bounded-template.js';
+import { TemplateBudget } from '../../shared/tokenizer/template-budget.js';
 import { chatTemplateFrom, type ChatTemplate } from '../../shared/tokenizer/chat-template.js';
 import { ConversationShaper } from '../../shared/tokenizer/conversation-shape.js';
 import { templateTokenizer } from './template-tokenizer.js';
@@ -189,8 +190,8 @@ function nativePrompt(source: string, messages: readonly ChatMessage[]): string 
     ...(toolCallId !== undefined && { tool_call_id: toolCallId, name }),
   }));
   try {
-    const limits = { steps: 1e6, work: 1e7 };
-    return new BoundedTemplate(source).render({ messages: shown, tools: null, add_generation_prompt: true }, limits, 0);
+    const budget = new TemplateBudget({ steps: 1e6, work: 1e7 });
+    return new BoundedTemplate(source).render({ messages: shown, tools: null, add_generation_prompt: true }, budget, 0);
   } catch {
     return null;
   }

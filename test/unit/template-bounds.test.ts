@@ -2,13 +2,14 @@ import assert from 'node:assert/strict';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { BoundedTemplate } from '../../shared/tokenizer/bounded-template.js';
 import { chatTemplateFrom } from '../../shared/tokenizer/chat-template.js';
-import { TemplateLimitError } from '../../shared/tokenizer/template-budget.js';
+import { TemplateBudget, TemplateLimitError } from '../../shared/tokenizer/template-budget.js';
 
 /** A template that does something again and again with what it has. */
 function again(start: string, step: string, times = 60): string {
   return `{% set ns = namespace(${start}) %}{% for i in range(${times}) %}${step}{% endfor %}`;
 }
 const LONG = again("s='ab'", '{% set ns.s = ns.s ~ ns.s %}', 17);
+const PLAIN = { values: {}, wallMs: 0 };
 const LIMITS = { steps: 250_000, work: 4_000_000 };
 const NESTED = again('l=[1]', '{% set ns.l = [ns.l, ns.l] %}');
 const MANY = '{% set many = range(100000) %}';
@@ -68,14 +69,34 @@ describe('a chat template that would grow without end', () => {
   for (const [what, source] of Object.entries(HOSTILE)) {
     it(`is stopped by its count, not by time or memory: ${what}`, () => {
       const template = new BoundedTemplate(source);
-      assert.throws(() => template.render({}, LIMITS, 0), TemplateLimitError);
+      assert.throws(() => template.render({}, new TemplateBudget(LIMITS), 0), TemplateLimitError);
     });
   }
+
+  it('takes from one budget for all by which it is found out how it takes a conversation', () => {
+    // It drops every word, so that all changes of the conversation are tried.
+    let renderings = 0;
+    const own = Object.getOwnPropertyDescriptor(BoundedTemplate.prototype, 'render');
+    assert.ok(own !== undefined);
+    const counted = function (this: BoundedTemplate, ...given: Parameters<BoundedTemplate['render']>): string {
+      renderings += 1;
+      return (own.value as BoundedTemplate['render']).apply(this, given);
+    };
+    Object.defineProperty(BoundedTemplate.prototype, 'render', { ...own, value: counted });
+    try {
+      const source = '{% for i in range(40000) %}{% endfor %}';
+      const prompt = chatTemplateFrom({}, source, '/model')?.render([{ role: 'user', content: 'Hi' }], PLAIN);
+      assert.equal(prompt, '');
+      assert.ok(renderings < 20, `${renderings} renderings`);
+    } finally {
+      Object.defineProperty(BoundedTemplate.prototype, 'render', own);
+    }
+  });
 
   it('is told of as a template that has not ended', () => {
     const template = chatTemplateFrom({}, HOSTILE['texts put together'] ?? '', '/model');
     assert.throws(
-      () => template?.render([{ role: 'user', content: 'Hi' }], { values: {}, wallMs: 0 }),
+      () => template?.render([{ role: 'user', content: 'Hi' }], PLAIN),
       (thrown) =>
         thrown instanceof OdmoeError &&
         thrown.code === 'TOKENIZER_INVALID' &&
@@ -86,7 +107,7 @@ describe('a chat template that would grow without end', () => {
   it('is refused in few words, however long a text it raises', () => {
     const template = chatTemplateFrom({}, `${LONG}{{ raise_exception(ns.s) }}`, '/model');
     assert.throws(
-      () => template?.render([{ role: 'user', content: 'Hi' }], { values: {}, wallMs: 0 }),
+      () => template?.render([{ role: 'user', content: 'Hi' }], PLAIN),
       (thrown) => thrown instanceof OdmoeError && thrown.code === 'REQUEST_INVALID' && thrown.message.length < 2000,
     );
   });
@@ -98,7 +119,7 @@ describe('a chat template that would grow without end', () => {
       '{% set ns = namespace() %}{% set ns.self = [ns] %}{{ ns }}',
     ]) {
       const template = chatTemplateFrom({}, source, '/model');
-      assert.throws(() => template?.render([{ role: 'user', content: 'Hi' }], { values: {}, wallMs: 0 }), OdmoeError);
+      assert.throws(() => template?.render([{ role: 'user', content: 'Hi' }], PLAIN), OdmoeError);
     }
   });
 });
@@ -108,14 +129,14 @@ describe('a chat template that does what templates do', () => {
     const source = `{% for m in messages %}{% set c = m.content | trim %}{% if '</think>' in c %}{% set c = c.split('</think>')[-1] %}{% endif %}
       {{- c.replace('a', 'b') | trim }}{{ c[:5] ~ c[-5:] }}{{ c | tojson }}{% endfor %}`;
     const messages = [{ role: 'user', content: 'a word and more words '.repeat(100_000) }];
-    const text = chatTemplateFrom({}, source, '/model')?.render(messages, { values: {}, wallMs: 0 }) ?? '';
+    const text = chatTemplateFrom({}, source, '/model')?.render(messages, PLAIN) ?? '';
     assert.ok(text.length > 2 * 2_100_000);
   });
 
   it('may look through all messages for each of them', () => {
     const source = `{% for m in messages %}{% set later = messages[loop.index:] %}{{ later | selectattr('role', 'equalto', 'user') | list | length }},{% endfor %}`;
     const messages = Array.from({ length: 1000 }, () => ({ role: 'user', content: 'x' }));
-    const text = chatTemplateFrom({}, source, '/model')?.render(messages, { values: {}, wallMs: 0 }) ?? '';
+    const text = chatTemplateFrom({}, source, '/model')?.render(messages, PLAIN) ?? '';
     assert.ok(text.startsWith('999,998,') && text.endsWith(',1,0,'));
   });
 });
