@@ -31,7 +31,8 @@ export async function listFiles(directory: string): Promise<string[]> {
 }
 
 /**
- * Refuses files of weights that nobody names (of safetensors; others are not looked at, as transformers does): which of two models in one directory counts cannot be known. `used`: those that are read.
+ * Refuses files of weights that nobody names (of safetensors; others are not looked at, as transformers does): which of two models in one
+ * directory counts cannot be known. `used`: those that are read.
  * @throws MODEL_UNSUPPORTED
  */
 export function refuseStrayFiles(directory: string, present: readonly string[], used: ReadonlySet<string>): void {
@@ -44,10 +45,13 @@ export function refuseStrayFiles(directory: string, present: readonly string[], 
   );
   if (stray.length === 0) return;
   const more = stray.length > NAMED_FILES ? ` and ${stray.length - NAMED_FILES} more` : '';
-  const counts = used.has(INDEX_FILE) ? `the files that ${INDEX_FILE} names` : SINGLE_FILE;
+  const named = [...used].some((name) => SAFETENSORS.test(name));
+  const ofIndex = named ? `the files that ${INDEX_FILE} names` : `${INDEX_FILE}, which names no file`;
+  const counts = used.has(INDEX_FILE) ? ofIndex : SINGLE_FILE;
+  const stands = stray.length === 1 ? 'stands' : 'stand';
   throw new OdmoeError(
     'MODEL_UNSUPPORTED',
-    `${directory}: ${stray.slice(0, NAMED_FILES).join(', ')}${more} stand beside ${counts}, and it is not known which of them are the ` +
+    `${directory}: ${stray.slice(0, NAMED_FILES).join(', ')}${more} ${stands} beside ${counts}, and it is not known which of them are the ` +
       'model; leave one set of weights there and move the other files away',
   );
 }

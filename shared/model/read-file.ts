@@ -78,8 +78,23 @@ export async function readBoundedFile(path: string, limitBytes: number, errors: 
   }
 }
 
+/** How a pointer begins that git leaves in place of a large file, where Git LFS was not there to fetch it. */
+const LFS_POINTER = 'version https://git-lfs.github.com/';
+/** The first bytes of a pointer, taken for the length of a safetensors header. */
+export const LFS_HEADER_BYTES = Buffer.from(LFS_POINTER).readBigUInt64LE();
+
+export function lfsPointer(path: string, code: ErrorCode): OdmoeError {
+  const problem = 'a pointer of Git LFS stands in place of the file';
+  return new OdmoeError(
+    code,
+    `${path}: ${problem}; run \`git lfs pull\` in its repository, or download the file itself`,
+  );
+}
+
 /** Parses UTF-8 JSON. */
 export function parseJson(bytes: Uint8Array, path: string, errors: FileErrors): unknown {
+  if (Buffer.from(bytes.subarray(0, LFS_POINTER.length)).toString() === LFS_POINTER)
+    throw lfsPointer(path, errors.invalid);
   try {
     return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes)) as unknown;
   } catch (thrown) {

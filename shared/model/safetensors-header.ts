@@ -1,4 +1,5 @@
 import { OdmoeError } from '../errors/odmoe-error.js';
+import { LFS_HEADER_BYTES, lfsPointer } from './read-file.js';
 import { findDuplicateKey } from './duplicate-key.js';
 
 /** Bytes before the header: its length, little-endian. */
@@ -46,6 +47,7 @@ function corrupt(file: string, problem: string): OdmoeError {
 
 /** Checks the length field against the file. @throws MODEL_CORRUPT */
 export function checkHeaderLength(headerBytes: bigint, fileBytes: number, file: string): number {
+  if (headerBytes === LFS_HEADER_BYTES) throw lfsPointer(file, 'MODEL_CORRUPT');
   if (headerBytes > BigInt(HEADER_LIMIT_BYTES)) {
     throw corrupt(file, `header of ${headerBytes} bytes announced, expected at most ${HEADER_LIMIT_BYTES}`);
   }

@@ -166,7 +166,7 @@ describe('files of weights that nobody names', () => {
       ]) {
         await writeFile(join(directory, stray), stray.endsWith('.json') ? '{"weight_map": {}}' : whole);
         const message = new RegExp(
-          `${stray.replaceAll('.', '\\.')} stand beside the files that model\\.safetensors\\.index`,
+          `${stray.replaceAll('.', '\\.')} stands beside the files that model\\.safetensors\\.index`,
         );
         await refuses(openModelSource(directory), 'MODEL_UNSUPPORTED', message);
         await rm(join(directory, stray));
@@ -178,7 +178,7 @@ describe('files of weights that nobody names', () => {
       await refuses(
         openCheckpoint(directory),
         'MODEL_UNSUPPORTED',
-        /-of-00002\.safetensors stand beside model\.safetens/,
+        /-of-00002\.safetensors stands? beside model\.safetens/,
       );
       for (const number of [1, 2]) await rm(join(directory, shard(number)));
       await openCheckpoint(directory);
