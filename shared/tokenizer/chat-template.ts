@@ -39,7 +39,7 @@ const TRIALS_SHARE = 4;
  * that doubles texts or lists would fill the memory in few steps. What it holds at once is at most some bytes for each of these.
  */
 const RENDER_WORK = 16 * 1024 * 1024;
-const RENDER_WORK_PER_MESSAGE = 16 * 1024;
+const RENDER_WORK_PER_MESSAGE = 64 * 1024;
 const RENDER_WORK_PER_CHARACTER = 16;
 /** Settings whose forms of messages are remembered. */
 const SETTINGS_LIMIT = 64;
