@@ -177,6 +177,19 @@ describe('cache pools', () => {
     assert.deepEqual(states(pools, 1).slice(0, 2), ['full', 'full']);
   });
 
+  it('where one of two has to go, the one that nobody uses goes, though the other one is used less', () => {
+    const two = { full: 2, compressed: 0, signMantissa: 0, exponent: 0 };
+    const pools = poolsOf(two);
+    for (let round = 0; round < 3; round += 1) useOnce(pools, 0);
+    const [busy] = pools.acquire(0, [1]);
+    assert.ok(busy !== undefined);
+    pools.loaded(busy, ALL_LOADED);
+    pools.setCapacities(new Map([[0, { ...two, full: 1 }]]));
+    assert.deepEqual(states(pools).slice(0, 2), ['missing', 'full']);
+    pools.release(busy);
+    assert.equal(pools.stateOf(0, 1), 'full', 'it has its place when nobody uses it any more');
+  });
+
   it('refuses what is out of order or does not fit', () => {
     const pools = poolsOf({ full: 1, compressed: 0, signMantissa: 0, exponent: 0 });
     const [use] = pools.acquire(0, [0]);

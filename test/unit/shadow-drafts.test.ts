@@ -349,6 +349,22 @@ describe('shadow drafts', () => {
     assert.deepEqual(model.ran.slice(3, 6), [5, 7, 9]);
   });
 
+  it('a guess from a pass that goes on after a draft was rejected belongs to the branch that the pass began on', async () => {
+    const { model, predictor, told, drafts, announce } = createPredictor();
+    predictor.begin(begin(1, { optimistic: true, alignTokenPeriod: 2 }));
+    await announce(3, 5);
+    await announce(4, 7);
+    model.heldLayer = 1;
+    await announce(5, 7);
+    drafts.length = 0;
+    await announce(6, 9, { branch: 1 });
+    assert.ok(!told.some((line) => line.includes('restart')), 'position 6 is not due');
+    model.resume();
+    await settled();
+    const [first] = drafts;
+    assert.deepEqual([first?.position, first?.branch], [7, 0], 'main drops it: it stands on the rejected token');
+  });
+
   const runs = fc.record({
     optimistic: fc.boolean(),
     rows: fc.integer({ min: 1, max: 4 }),
