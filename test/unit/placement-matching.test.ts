@@ -84,6 +84,22 @@ describe('placement: assignment of predicted experts', () => {
     assert.deepEqual([...loads.values()], [6, 6, 6], '9 layers of 2 experts on 3 workers');
   });
 
+  it('begins to deal a layer where the layer before stopped in a group with spares, else one place further', () => {
+    for (const [workers, expertsPerToken] of [
+      [3, 2],
+      [5, 2],
+      [7, 3],
+      [4, 4],
+    ] as const) {
+      const placement = place(workers, expertsPerToken, workers);
+      const first = placement.groups[0]?.workerIds ?? [];
+      const dealt = workers > expertsPerToken ? expertsPerToken : 1;
+      const homes = Array.from({ length: placement.layers }, (_, layer) => homeOf(placement, layer, 0));
+      const expected = homes.map((_, layer) => first[(layer * dealt) % workers]);
+      assert.deepEqual(homes, expected, `${workers} workers, top-${expertsPerToken}`);
+    }
+  });
+
   it('uses every worker of a group with a spare about as much, whichever experts are chosen', () => {
     const placement = place(5, 2);
     const loads = new Map(placement.workers.map(({ id }) => [id, 0]));
