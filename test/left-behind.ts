@@ -21,17 +21,18 @@ export const mochaHooks = {
   },
 
   async afterAll(): Promise<void> {
-    for (let waitedMs = 0; left().length > 0 && waitedMs < GRACE_MS; waitedMs += LOOK_MS) {
+    for (let waitedMs = 0; livingBeyond(told).length > 0 && waitedMs < GRACE_MS; waitedMs += LOOK_MS) {
       await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
     }
-    const names = left();
+    const names = livingBeyond(told);
     told = living().names();
     assert.deepEqual(names, [], `the tests of ${file} have left these behind`);
   },
 };
 
-function left(): string[] {
-  const unseen = [...told];
+/** What lives now, without what lived when `known` were the names. */
+export function livingBeyond(known: readonly string[]): string[] {
+  const unseen = [...known];
   return living()
     .names()
     .filter((name) => {

@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
 import { stat } from 'node:fs/promises';
+import { living } from '../../shared/runtime/living.js';
 import { WallRuntime } from '../../shared/runtime/wall-runtime.js';
+import { livingBeyond } from '../left-behind.js';
 
 /** Work of a part under test, of which some does not end until the test lets it go. */
 export class HeldWork {
@@ -71,9 +73,18 @@ export async function assertWaits({ close, letGo, holds = () => [] }: Closing): 
   await closeAs('a close after the end');
 }
 
-/** A test for each part: its close waits for its work. */
+/** A test for each part: its close waits for its work, and nothing that the part has begun is left then. */
 export function itWaitsForWork(parts: Readonly<Record<string, () => Closing | Promise<Closing>>>): void {
-  for (const [work, open] of Object.entries(parts)) it(work, async () => assertWaits(await open()));
+  for (const [work, open] of Object.entries(parts))
+    it(work, () => leavesNothing(async () => assertWaits(await open())));
+}
+
+/** Fails where `run` leaves behind what it has begun, be it a timer that soon ends by itself. */
+export async function leavesNothing<Result>(run: () => Promise<Result>): Promise<Result> {
+  const before = living().names();
+  const result = await run();
+  assert.deepEqual(livingBeyond(before), [], 'left behind');
+  return result;
 }
 
 /** Enough of the event loop's turns, and of its threads for files, for whatever waits for nothing to end. */

@@ -166,8 +166,8 @@ describe('answers that want one output format', () => {
   });
   afterEach(() => compiler.close());
 
-  const ask = (signal = never): Promise<unknown> =>
-    Promise.resolve(formats.constraintOf(formatOf({ type: 'null' }), signal));
+  const ask = (signal = never, type = 'null'): Promise<unknown> =>
+    Promise.resolve(formats.constraintOf(formatOf({ type }), signal));
 
   it('wait for one compilation, and one that is cancelled takes nothing from the others', async () => {
     const gone = new AbortController();
@@ -189,6 +189,16 @@ describe('answers that want one output format', () => {
     thread.answer();
     assert.ok((await later) !== null);
     assert.equal(thread.questions.length, 2);
+  });
+
+  it('are not compiled any more where all that waited have gone', async () => {
+    const gone = new AbortController();
+    const [first, second] = [ask(), ask(gone.signal, 'boolean')];
+    gone.abort();
+    await assert.rejects(second, { code: 'CANCELLED' });
+    thread.answer();
+    assert.ok((await first) !== null);
+    assert.equal(thread.questions.length, 1, 'the thread is not asked for the second one');
   });
 
   it('are told when main stops', async () => {
