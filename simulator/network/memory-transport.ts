@@ -138,17 +138,25 @@ export function memoryDiscovery(
         network.announce(host, { ...identity, role, address: `${network.addressOf(host)}:${port}` });
       let stop = announce();
       const stopFollowing = interfaces.watch({ changed: () => (stop = announce()), failed: () => undefined });
+      const end = runtime.living.begin('announcement', host);
       return {
         stop: async () => {
           stopFollowing();
           stop();
+          end();
         },
       };
     },
     watchPeers: async (settings, onPeer) => {
       if (settings.discovery.provider !== 'mdns') return none;
       const stop = network.watchAnnouncements({ host, runtime }, settings, onPeer);
-      return { stop: async () => stop() };
+      const end = runtime.living.begin('browser', host);
+      return {
+        stop: async () => {
+          stop();
+          end();
+        },
+      };
     },
   };
 }

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { LayerWaits } from '../../main-node/pass/layer-waits.js';
 import type { PassObserver } from '../../main-node/pass/pass-observer.js';
 import { answerRows, memberOf, PassCluster, promptRows } from './pass-cluster.js';
 import { plainPrediction } from './wire-messages.js';
@@ -222,6 +223,17 @@ describe('main: passes of several sequences', () => {
     ]);
     const { activated, predictedCorrectly } = again.predictions.metrics();
     assert.deepEqual([activated, predictedCorrectly], [4, 1]);
+  });
+
+  it('count for each layer how long an answer has waited for it, and nothing where a prompt runs', async () => {
+    const layerWaits = new LayerWaits(2);
+    const cluster = new PassCluster({ engine: { layerWaits } });
+    const passes = (): number[] => layerWaits.told([]).layerWaits.map((layer) => layer.passes);
+    const member = memberOf(7);
+    await cluster.run([promptRows(member, 0, 4)]);
+    assert.deepEqual(passes(), []);
+    for (const position of [4, 5]) await cluster.run([answerRows(member, position, [0])]);
+    assert.deepEqual(passes(), [2, 2]);
   });
 
   it('are seen by an observer, which is told how each expert was foretold', async () => {

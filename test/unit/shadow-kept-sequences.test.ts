@@ -107,6 +107,20 @@ describe('shadow: sequences that others go on from', () => {
     assert.deepEqual(model.forked, ['0:3 -> 2']);
   });
 
+  it('one that ends while a pass runs on it is not kept where main goes before the pass has ended', async () => {
+    const { model, predictor, announce } = createPredictor();
+    predictor.begin(begin(1));
+    await settled();
+    model.heldLayer = 1;
+    announce(1, 3, 4);
+    await settled();
+    predictor.end(1);
+    predictor.clear();
+    model.release();
+    await settled();
+    assert.deepEqual([model.disposed, predictor.keptCount], [[0], 0]);
+  });
+
   it('says that it has nothing of one that it does not know, and runs all', async () => {
     const { model, predictor, told } = createPredictor();
     predictor.begin(after(2, [1, 2, 3], 2));
