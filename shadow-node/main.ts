@@ -54,6 +54,7 @@ export async function startShadow(
   try {
     return await serveShadow(settings, loaded, log, giveUp);
   } catch (error) {
+    await loaded.compiler?.close();
     loaded.dispose();
     throw error;
   }
@@ -77,8 +78,23 @@ async function loadShadow(
   const source = await environment.openPack(settings.modelPath);
   const tokenizer = await environment.runtime.outside(() => openTokenizer(source.directory));
   const compiler = environment.openFormats(MAX_SEQUENCES);
-  const formats = new OutputFormats(tokenizer, source.shape.vocabSize, source.eosTokenIds, compiler);
-  formats.prepare();
+  try {
+    const formats = new OutputFormats(tokenizer, source.shape.vocabSize, source.eosTokenIds, compiler);
+    formats.prepare();
+    return await loadDevice(settings, { source, formats, compiler, environment }, log, abandoned);
+  } catch (thrown) {
+    await compiler?.close();
+    throw thrown;
+  }
+}
+
+async function loadDevice(
+  settings: NodeSettings,
+  opened: Pick<LoadedShadow, 'source' | 'formats' | 'compiler' | 'environment'>,
+  log: Logger,
+  abandoned: AbortSignal,
+): Promise<LoadedShadow> {
+  const { source, environment } = opened;
   const { precision, quantize } = settings.shadow;
   return fillNodeDevice(environment, settings, log, async ({ device, reason: deviceReason }) => {
     const model = await loadShadowModel(device, source, precision, quantize, () => requireWanted(abandoned));
@@ -90,8 +106,7 @@ async function loadShadow(
       model.dispose();
       device.dispose();
     };
-    const weightBytes = usedBytes - contextBytes;
-    return { source, device, deviceReason, weightBytes, model, pass, formats, compiler, environment, dispose };
+    return { ...opened, device, deviceReason, weightBytes: usedBytes - contextBytes, model, pass, dispose };
   });
 }
 

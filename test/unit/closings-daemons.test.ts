@@ -3,6 +3,7 @@ import type { NodeEnvironment } from '../../engine/environment/node-environment.
 import { SharedDevice } from '../../engine/devices/shared-device.js';
 import { InlinePromptEncoder } from '../../engine/generation/prompt-encoder.js';
 import { startMain } from '../../main-node/main.js';
+import type { NodeSettings } from '../../shared/config/node-settings.js';
 import { OdmoeError } from '../../shared/errors/odmoe-error.js';
 import { startShadow } from '../../shadow-node/main.js';
 import { startWorker } from '../../worker-node/main.js';
@@ -10,20 +11,32 @@ import { packOf } from '../integration/harness/test-models.js';
 import { testSettings } from '../integration/harness/test-settings.js';
 import { waitUntil } from '../integration/harness/wait-until.js';
 import { ENVIRONMENT } from '../wall.js';
-import { type Closing, HeldWork, itWaitsForWork } from './held-work.js';
+import { type Closing, HeldWork, itWaitsForWork, leavesNothing } from './held-work.js';
 import { silentLog } from './worker-test-slots.js';
 
 const START = { main: startMain, shadow: startShadow, worker: startWorker };
 
 /** Parts of a daemon's surroundings that take their time to end. */
-type Part = 'server' | 'announcement' | 'search' | 'join' | 'prompts' | 'formats' | 'ownWorker';
+type Part = 'device' | 'server' | 'announcement' | 'search' | 'join' | 'prompts' | 'formats' | 'ownWorker';
 
-/** A daemon that is stopped while the part is slow to end. Its device goes at the end. */
-async function stopping(role: keyof typeof START, late: Part): Promise<Closing> {
-  const work = new HeldWork();
-  const ending = <Result>(part: Part, end: () => Result | Promise<Result>): Promise<Result> =>
-    part === late ? work.whenLetGo(end) : Promise.resolve(end());
-  let devices = 0;
+/** Ends the part, now or later. */
+type EndPart = <Result>(part: Part, end: () => Result | Promise<Result>) => Promise<Result>;
+
+/** What is around a daemon of which `ending` ends the parts, and of which `broken` cannot be begun. `open`: its devices and parts that live. */
+function surroundings(ending: EndPart, broken: Part | null): { environment: NodeEnvironment; open: () => string[] } {
+  const open: string[] = [];
+  const begin = (name: string): (() => void) => {
+    open.push(name);
+    return () => void open.splice(open.indexOf(name), 1);
+  };
+  const requireWhole = (part: Part): void => {
+    if (part === broken) throw new OdmoeError('INTERNAL', `${part} cannot be begun`);
+  };
+  const begun = async (part: Part): Promise<{ stop: () => Promise<void> }> => {
+    requireWhole(part);
+    const end = begin(part);
+    return { stop: () => ending(part, end) };
+  };
   const { transport } = ENVIRONMENT;
   const environment: NodeEnvironment = {
     ...ENVIRONMENT,
@@ -32,49 +45,57 @@ async function stopping(role: keyof typeof START, late: Part): Promise<Closing> 
     createHttpServer: null,
     transport: Object.assign(Object.create(transport) as typeof transport, {
       serve: async (...options: Parameters<typeof transport.serve>) => {
+        const { stop } = await begun('server');
         const server = await transport.serve(...options);
-        return { ...server, stop: () => ending('server', () => server.stop()) };
+        return { ...server, stop: () => stop().then(() => server.stop()) };
       },
       joinMain: () => ending('join', () => Promise.reject(new OdmoeError('NO_MAIN', 'nobody answers'))),
     }),
-    discovery: {
-      advertise: async () => ({ stop: () => ending('announcement', () => undefined) }),
-      watchPeers: async () => ({ stop: () => ending('search', () => undefined) }),
-    },
+    discovery: { advertise: () => begun('announcement'), watchPeers: () => begun('search') },
     devices: {
       ...ENVIRONMENT.devices,
       open: (request) => {
+        requireWhole('device');
         const device = new SharedDevice(ENVIRONMENT.devices.open(request)).open();
-        devices += 1;
-        return { ...device, dispose: () => (device.dispose(), (devices -= 1)) };
+        const end = begin('device');
+        return { ...device, dispose: () => (device.dispose(), end()) };
       },
     },
-    openPrompts: ({ tokenizer }) =>
-      Object.assign(new InlinePromptEncoder(tokenizer, ENVIRONMENT.runtime), {
-        close: () => ending('prompts', () => undefined),
-      }),
-    openFormats: () => ({
-      compile: () => assert.fail('nobody asks'),
-      close: () => ending('formats', () => undefined),
-    }),
+    openPrompts: ({ tokenizer }) => {
+      const end = begin('prompts');
+      return Object.assign(new InlinePromptEncoder(tokenizer, ENVIRONMENT.runtime), {
+        close: () => ending('prompts', end),
+      });
+    },
+    openFormats: () => {
+      const end = begin('formats');
+      return { compile: () => assert.fail('nobody asks'), close: () => ending('formats', end) };
+    },
     ownWorker: {
-      start: async () => ({
-        address: '',
-        openCounts: () => ({}),
-        parts: () => [],
-        stop: () => ending('ownWorker', () => undefined),
-      }),
+      start: async () => ({ address: '', openCounts: () => ({}), parts: () => [], ...(await begun('ownWorker')) }),
       watch: null,
     },
   };
-  const settings = testSettings(role, await packOf('tiny'), {
+  return { environment, open: () => [...open] };
+}
+
+async function settingsOf(role: keyof typeof START, part: Part): Promise<NodeSettings> {
+  return testSettings(role, await packOf('tiny'), {
     mainAddress: role === 'main' ? null : '192.0.2.1:7600',
-    main: { experts: late === 'ownWorker' ? 'both' : 'workers' },
+    main: { experts: part === 'ownWorker' ? 'both' : 'workers' },
   });
+}
+
+/** A daemon that is stopped while the part is slow to end. Its device goes at the end. */
+async function stopping(role: keyof typeof START, late: Part): Promise<Closing> {
+  const work = new HeldWork();
+  const ending: EndPart = async (part, end) => (part === late ? work.whenLetGo(end) : end());
+  const { environment, open } = surroundings(ending, null);
   work.holdNext();
-  const node = await START[role](settings, environment, silentLog);
+  const node = await START[role](await settingsOf(role, late), environment, silentLog);
   if (late === 'join') await waitUntil('main is asked', () => work.underWay > 0);
-  return { close: () => node.stop(), letGo: () => work.letGo(), holds: () => (devices > 0 ? ['the device'] : []) };
+  const holds = (): string[] => open().filter((name) => name === 'device');
+  return { close: () => node.stop(), letGo: () => work.letGo(), holds };
 }
 
 describe('a daemon that stops waits, before its device goes, for', () => {
@@ -87,4 +108,21 @@ describe('a daemon that stops waits, before its device goes, for', () => {
     const parts = PARTS[role].map((part) => [`${role}: ${part}`, () => stopping(role, part)] as const);
     itWaitsForWork(Object.fromEntries(parts));
   }
+});
+
+describe('a daemon that cannot start gives everything back where it fails to begin', () => {
+  const PARTS = {
+    main: ['device', 'server', 'announcement', 'search', 'ownWorker'],
+    shadow: ['device', 'server', 'announcement'],
+    worker: ['device', 'server', 'announcement'],
+  } as const;
+  for (const role of ['main', 'shadow', 'worker'] as const)
+    for (const part of PARTS[role])
+      it(`${role}: ${part}`, () =>
+        leavesNothing(async () => {
+          const { environment, open } = surroundings(async (_, end) => end(), part);
+          const starting = START[role](await settingsOf(role, part), environment, silentLog);
+          await assert.rejects(starting, { code: 'INTERNAL' });
+          assert.deepEqual(open(), []);
+        }));
 });

@@ -73,6 +73,7 @@ describe('main: greeting a peer', () => {
     stream.arrive({ kind: 'refusal', refusal: { code: 'NODE_REFUSED', message: 'another pack' } });
     await assert.rejects(served, { code: 'NODE_REFUSED', message: 'another pack' });
     assert.deepEqual(ends, []);
+    assert.equal(stream.closedWith?.code, 'NODE_REFUSED');
   });
 
   it('refuses a peer that does not belong, though it said welcome', async () => {
@@ -91,6 +92,7 @@ describe('main: greeting a peer', () => {
     const first = greet(talkative);
     talkative.arrive({ kind: 'error', error: { code: 'INTERNAL', message: 'x', requestId: 0, epoch: 0 } });
     await assert.rejects(first.served, { code: 'PROTOCOL_VIOLATION' });
+    assert.equal(talkative.closedWith?.code, 'PROTOCOL_VIOLATION');
     const silent = new MemoryStream<WorkerRequest, WorkerReply>();
     const second = greet(silent);
     silent.close(new OdmoeError('WORKER_LOST', 'reset'));

@@ -1,0 +1,24 @@
+import assert from 'node:assert/strict';
+import { existsSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { PackMending } from '../../worker-node/fetching/pack-mending.js';
+import { testSettings } from '../integration/harness/test-settings.js';
+import { ENVIRONMENT } from '../wall.js';
+import { FetchSetting, SILENT, testPack } from './fetch-test-pack.js';
+
+describe('the directory for experts that are mended', () => {
+  const setting = new FetchSetting();
+
+  it('is tried again for the next damaged expert where it could not be made for the first', async () => {
+    const pack = await testPack();
+    const environment = { ...ENVIRONMENT, dataDirectory: setting.parent };
+    const mending = new PackMending(pack, testSettings('worker', pack.directory, {}), environment, SILENT);
+    setting.users.push(mending);
+    const mended = join(setting.parent, 'mended');
+    writeFileSync(mended, 'a file where a directory belongs');
+    await assert.rejects(mending.forget(0, 0), { code: 'MODEL_NOT_FOUND' });
+    rmSync(mended);
+    await mending.forget(0, 1);
+    assert.ok(existsSync(mended));
+  });
+});
