@@ -1,0 +1,24 @@
+import assert from 'node:assert/strict';
+import { Readable } from 'node:stream';
+import type { ClientReadableStream } from '@grpc/grpc-js';
+import { readReplies } from '../../shared/rpc/reply-reader.js';
+import { RUNTIME } from '../wall.js';
+
+/** So long a reader waits that is never given the rest. */
+const IDLE_LIMIT_MS = 1000;
+
+describe('the replies of a call', () => {
+  it('all come to a reader for whom the sender was made to wait, many times over', async () => {
+    const sent = Array.from({ length: 64 }, (_, index) => Buffer.from([index]));
+    const call = Readable.from(sent) as unknown as ClientReadableStream<Buffer>;
+    let pauses = 0;
+    call.on('pause', () => (pauses += 1));
+    const read: Buffer[] = [];
+    for await (const bytes of readReplies(call, 'peer', 'WORKER_LOST', 4, RUNTIME, IDLE_LIMIT_MS)) {
+      read.push(bytes);
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    assert.deepEqual(read, sent);
+    assert.ok(pauses > 1, `${pauses} pauses`);
+  });
+});
