@@ -53,7 +53,16 @@ export class DemoCluster {
    * naming who is missing, when time runs out; CANCELLED when the signal aborts. stop() is the caller's to call, also then.
    */
   async start(signal: AbortSignal): Promise<void> {
-    const timeout = abortedAfter(this.options.startTimeoutMs);
+    const timeout = new AbortController();
+    const timer = waitForPeer(runtime, this.options.startTimeoutMs, () => timeout.abort());
+    try {
+      await this.startWithin(timeout.signal, signal);
+    } finally {
+      timer.cancel();
+    }
+  }
+
+  private async startWithin(timeout: AbortSignal, signal: AbortSignal): Promise<void> {
     const main = this.launch('main', 'main', this.mainFlags());
     this.address = await this.orEnd(main.listening, signal, timeout, () => 'main is still starting');
     const join = ['--main', this.address];
@@ -191,10 +200,4 @@ export function missingNodes(status: StatusReply, daemons: readonly { role: Role
       const problem = status.problems.find((candidate) => candidate.id === daemon.id);
       return `${daemonName(daemon)} has not joined${problem === undefined ? '' : ` (${problem.message})`}`;
     });
-}
-
-function abortedAfter(timeoutMs: number): AbortSignal {
-  const abort = new AbortController();
-  waitForPeer(runtime, timeoutMs, () => abort.abort()).unref();
-  return abort.signal;
 }
