@@ -1,4 +1,4 @@
-/** What anybody in the network may announce. */
+/** Announcements that anybody in the network may make. */
 import { createSocket, type Socket } from 'node:dgram';
 import { setTimeout as pause } from 'node:timers/promises';
 import { encodeTxt } from '../../shared/discovery/txt-record.js';

@@ -4,12 +4,11 @@ import { runtime, transport } from '../../cli/client/process-runtime.js';
 import { NODE_IDENTIFY, SHADOW_SERVE, WORKER_SERVE } from '../../shared/rpc/codecs.js';
 import type { NodeIdentity, ShadowReply, WorkerReply } from '../../shared/rpc/messages.js';
 import type { LimitsCluster } from './limits-cluster.js';
+import { raw } from './raw-calls.js';
 
 const JOIN_TIMEOUT_MS = 10_000;
-const raw = (bytes: Buffer): Buffer => bytes;
-
 export type FalseStream = ServerDuplexStream<Buffer, Buffer>;
-/** What it does with the stream that main opens, and with each message of main's. */
+/** The false peer answers main by these: when main opens a stream, and at each message of main's. */
 export interface FalseManner {
   opened?: (stream: FalseStream, identity: NodeIdentity) => void;
   heard?: (stream: FalseStream, bytes: Buffer) => void;

@@ -2,7 +2,13 @@
 import { loadSync } from '@grpc/proto-loader';
 import { join } from 'node:path';
 import { packageRoot } from '../../shared/config/package-root.js';
-import { MessageWriter, tagOf, WIRE_LENGTH_DELIMITED } from '../../shared/rpc/wire-format.js';
+import {
+  MessageWriter,
+  tagOf,
+  WIRE_FIXED64,
+  WIRE_LENGTH_DELIMITED,
+  WIRE_VARINT,
+} from '../../shared/rpc/wire-format.js';
 import { type MessageOutline, type OutlinedField, outlineOf } from '../../shared/rpc/wire-outline.js';
 
 const FILES = ['node', 'placement', 'worker', 'shadow', 'inference'].map((name) => `odmoe/v1/${name}.proto`);
@@ -51,6 +57,6 @@ function repeated(tag: number, count: number): Buffer {
 }
 
 function packedNumbers(number: number, { wireType }: OutlinedField, count: number): Buffer {
-  const bytes = wireType === 0 ? count : count * (wireType === 1 ? 8 : 4);
+  const bytes = wireType === WIRE_VARINT ? count : count * (wireType === WIRE_FIXED64 ? 8 : 4);
   return new MessageWriter().bytes(number, Buffer.alloc(bytes, 1)).encode();
 }

@@ -1,4 +1,4 @@
-/** What HTTP clients may send. */
+/** Hostile requests of HTTP clients. */
 import { connect, type Socket } from 'node:net';
 import { runtime } from '../../cli/client/process-runtime.js';
 import { BODY_LIMITS } from '../../main-node/http/requests/body-limits.js';
@@ -158,7 +158,7 @@ export const HTTP_CASES: readonly LimitsCase[] = [
     name: 'http-bodies',
     about: `${LARGE_BODIES} bodies of 15 MiB at a time, none of which ends`,
     target: 'main',
-    // What was dropped is garbage until it is collected.
+    // Bodies that were dropped are garbage until it is collected.
     bounds: { growthBytes: 2 * BODIES_LIMIT_BYTES + GROWTH_LIMIT_BYTES },
     run: ({ url }) => unendedBodies(url),
   },

@@ -1,7 +1,7 @@
 import type { LimitsCluster, Target } from './limits-cluster.js';
 import type { CaseBounds } from './verdict.js';
 
-/** What a daemon answered to what was sent to it. */
+/** The daemon's answer to the hostile messages of a case. */
 export interface CaseAnswer {
   /** "400 REQUEST_INVALID" */
   text: string;
@@ -13,7 +13,7 @@ export interface CaseAnswer {
 /** Something hostile that a client or a peer may do. */
 export interface LimitsCase {
   name: string;
-  /** What is sent, for people. */
+  /** Says to people which messages are sent. */
   about: string;
   target: Target;
   /** Further flags of main. */

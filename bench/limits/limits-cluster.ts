@@ -11,7 +11,7 @@ const STATUS_TIMEOUT_MS = 20_000;
 const STATUS_POLL_MS = 50;
 const KILL_AFTER_MS = 2000;
 
-/** Whom a case is hostile to. */
+/** A case is hostile to the daemon of this role. */
 export type Target = RoleSetting;
 
 export interface LimitsClusterOptions {
@@ -24,10 +24,10 @@ export interface LimitsClusterOptions {
 /** A main that runs experts itself, and the daemon that a case is hostile to where that is another one: processes of their own, over loopback. */
 export class LimitsCluster {
   private readonly daemons: DaemonProcess[] = [];
-  /** Of all that the target has logged. */
+  /** The target has logged so much. */
   logBytes = 0;
   readonly name = `limits-${process.pid}`;
-  /** Where main serves HTTP. */
+  /** Main serves HTTP at this URL. */
   url = '';
   private addresses: Partial<Record<RoleSetting, string>> = {};
   private hasEnded = false;
@@ -53,14 +53,14 @@ export class LimitsCluster {
     return address;
   }
 
-  /** Of the daemon that the case is hostile to. */
+  /** The process of the target. */
   get pid(): number {
     const pid = this.daemons.at(-1)?.pid;
     if (pid === undefined) throw new OdmoeError('INTERNAL', 'the daemon has no process');
     return pid;
   }
 
-  /** False: the daemon that the case is hostile to has ended. */
+  /** False: the target has ended. */
   get alive(): boolean {
     return !this.hasEnded;
   }

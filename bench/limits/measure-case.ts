@@ -1,6 +1,6 @@
 import { runtime } from '../../cli/client/process-runtime.js';
 import { LimitsCluster, type Target } from './limits-cluster.js';
-import type { LimitsCase } from './limits-case.js';
+import type { CaseAnswer, LimitsCase } from './limits-case.js';
 import { forgetPeak, type ProcessUsage, readUsage } from './process-usage.js';
 import { askOnce } from './small-request.js';
 import { type ProbeTarget, StallProbe, type Waits } from './stall-probe.js';
@@ -9,7 +9,7 @@ import type { CaseFigures } from './verdict.js';
 /** Small requests before anything is measured, so that the daemon's code is warm. */
 const WARM_UP_REQUESTS = 10;
 const QUIET_MS = 1000;
-/** What a message sets off may go on after its answer. */
+/** Work that a message sets off may go on after its answer. */
 const SETTLE_MS = 500;
 
 /** Runs a case against daemons of its own. Throws what starting them may, and CANCELLED. */
@@ -33,8 +33,6 @@ export async function measureCase(one: LimitsCase, packPath: string, signal: Abo
   }
 }
 
-type CaseAnswer = Awaited<ReturnType<LimitsCase['run']>>;
-
 interface Observed {
   answer: CaseAnswer;
   before: ProcessUsage;
@@ -54,12 +52,12 @@ async function observe(cluster: LimitsCluster, probe: StallProbe, run: () => Pro
   const waits = await probe.take();
   const elapsedMs = performance.now() - began;
   const { alive } = cluster;
-  // Of one that has ended nothing more is known than that.
+  // A daemon that has ended tells no usage.
   const after = alive ? await readUsage(cluster.pid) : before;
   return { answer, before, after, elapsedMs, waits, logBytes: cluster.logBytes - logBytesBefore, alive };
 }
 
-/** What the quiet second took, in proportion to the time, is not the case's. Pure. */
+/** Takes off the case's processor time the share that the quiet second took. Pure. */
 export function figuresOf(quiet: Observed, seen: Observed): CaseFigures {
   const quietShare = (quiet.after.processorMs - quiet.before.processorMs) / quiet.elapsedMs;
   const usedMs = seen.after.processorMs - seen.before.processorMs;

@@ -1,7 +1,9 @@
 /** Calls whose messages are bytes of the caller's choice, as somebody writes them who means no good. */
 import { Client, credentials, Metadata, type ServiceError, status } from '@grpc/grpc-js';
+import { onAbort } from '../../shared/runtime/living.js';
 
-const raw = (bytes: Buffer): Buffer => bytes;
+/** Messages are bytes already. */
+export const raw = (bytes: Buffer): Buffer => bytes;
 /** A daemon that says nothing for so long says nothing at all. */
 const ANSWER_LIMIT_MS = 60_000;
 const OPTIONS = { 'grpc.max_send_message_length': -1, 'grpc.max_receive_message_length': -1 };
@@ -54,12 +56,14 @@ async function withClient(
   const client = new Client(address, credentials.createInsecure(), OPTIONS);
   let call: Cancellable | null = null;
   const limit = AbortSignal.any([signal, AbortSignal.timeout(ANSWER_LIMIT_MS)]);
+  let leave = (): void => undefined;
   try {
     return await new Promise<RawEnd>((resolve) => {
-      limit.addEventListener('abort', () => resolve(plainEnd('no answer')));
+      leave = onAbort(limit, () => resolve(plainEnd('no answer')));
       call = begin(client, resolve);
     });
   } finally {
+    leave();
     (call as Cancellable | null)?.cancel();
     client.close();
   }

@@ -61,8 +61,10 @@ export class FirstLayerAhead {
     if (this.workers.placement?.epoch !== placement.epoch) return;
     for (const [worker, experts] of expertsByWorker(workers))
       this.workers.worker(worker)?.sendRelease({
-        ...{ epoch: placement.epoch, ...passOfSequence(this.sequence, told.position, 1) },
-        ...{ layer: FIRST_LAYER, experts },
+        epoch: placement.epoch,
+        ...passOfSequence(this.sequence, told.position, 1),
+        layer: FIRST_LAYER,
+        experts,
       });
   }
 

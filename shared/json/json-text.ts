@@ -12,7 +12,7 @@ export class JsonText {
 /** JSON.stringify for values of plain objects and lists that may hold JsonText. */
 export function jsonWithTexts(value: unknown): string {
   if (value instanceof JsonText) return value.line;
-  // Of a million numbers each by itself would hold up everybody else.
+  // A million numbers that are written one by one hold up everybody else.
   if (isNumbers(value)) return JSON.stringify(value);
   if (Array.isArray(value)) return `[${value.map((item) => jsonWithTexts(item ?? null)).join(',')}]`;
   if (typeof value !== 'object' || value === null) return JSON.stringify(value);

@@ -163,8 +163,8 @@ export class ConfigReader {
 
   /** Refuses objects inside this one. */
   noObjects(supported: string): void {
-    for (const [key, value] of Object.entries(this.objects[0]?.values ?? {}))
-      if (isObject(value)) throw this.unsupported(key, value, supported);
+    const [key] = this.objectKeys();
+    if (key !== undefined) throw this.unsupported(key, this.find([key])?.value, supported);
   }
 
   /** The object under a key; null: there is none. */

@@ -57,12 +57,11 @@ export class WallRuntime implements Runtime {
     return limit <= 1 ? 0 : randomInt(Math.min(limit, RANDOM_LIMIT));
   }
 
-  /** What it was last, where the system does not say: it tells by a file, and none may be left to open. */
   memoryBytes(): number {
     try {
       this.residentBytes = process.memoryUsage.rss();
     } catch {
-      return this.residentBytes;
+      // The system tells it by a file, and the process may open no more: the last value stays.
     }
     return this.residentBytes;
   }

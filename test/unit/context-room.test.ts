@@ -105,9 +105,14 @@ describe('room for sequences of which one is idle', () => {
       },
     };
     const room = new ContextRoom({
-      ...{ runtime: runtimeAt(() => nowMs), model: model },
-      ...{ limitBytes: 4, limitSetBy: 'context_memory', bytesOf: blocksOf, maxPositions: 4096 },
-      ...{ isRecurrent: false, reusesPrefixes: false },
+      runtime: runtimeAt(() => nowMs),
+      model,
+      limitBytes: 4,
+      limitSetBy: 'context_memory',
+      bytesOf: blocksOf,
+      maxPositions: 4096,
+      isRecurrent: false,
+      reusesPrefixes: false,
     });
     for (const one of [holder, waiting]) room.enter(one);
     const runs = (one: BatchMember, position: number, tokens: number): number =>

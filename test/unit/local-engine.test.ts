@@ -24,7 +24,12 @@ describe('the single-process engine', () => {
     };
     const opening = LocalEngine.open(await packOf('tiny'), {
       device: { backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 },
-      ...{ emulation: null, resident: null, shadow: 'int8', prefillRows: 16, chooseSeed: () => 1, onProgress: null },
+      emulation: null,
+      resident: null,
+      shadow: 'int8',
+      prefillRows: 16,
+      chooseSeed: () => 1,
+      onProgress: null,
       environment: { ...ENVIRONMENT, devices },
     });
     await assert.rejects(opening, { code: 'INTERNAL' });

@@ -9,6 +9,13 @@ export const SHAPE: ModelShape = plainShape({ vocabSize: 50, hiddenSize: 8, expe
 
 export const PASS_ROWS = 4;
 
+/** A format's work takes a turn of the event loop for each slice. */
+const TURNS = 6;
+
+export async function settled(): Promise<void> {
+  for (let turn = 0; turn < TURNS; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+}
+
 class ScriptedSequence implements Sequence {
   length = 0;
   /** A pass works on it. */

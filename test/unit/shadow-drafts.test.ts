@@ -8,18 +8,11 @@ import { REMEMBERED_RANGES } from '../../shadow-node/predictor/alignment.js';
 import { Predictor } from '../../shadow-node/predictor/predictor.js';
 import type { Draft } from '../../shadow-node/predictor/shadow-sequence.js';
 import { DraftingMain } from './drafting-main.js';
-import { begin, cacheRows, PASS_ROWS, ScriptedModel, SHAPE } from './scripted-shadow-model.js';
+import { begin, cacheRows, PASS_ROWS, ScriptedModel, settled, SHAPE } from './scripted-shadow-model.js';
 import { WallRuntime } from '../../shared/runtime/wall-runtime.js';
 import { RUNTIME } from '../wall.js';
 import { waitUntil } from '../integration/harness/wait-until.js';
 import { scriptedConstraint } from './scripted-constraint.js';
-
-/** A format's work takes a turn of the event loop for each slice. */
-const TURNS = 6;
-
-async function settled(): Promise<void> {
-  for (let turn = 0; turn < TURNS; turn += 1) await new Promise((resolve) => setImmediate(resolve));
-}
 
 function createPredictor(formats?: FormatSource) {
   const model = new ScriptedModel();

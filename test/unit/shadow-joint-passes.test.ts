@@ -5,16 +5,9 @@ import type { AlignToken, BeginSequence } from '../../shared/rpc/messages.js';
 import type { Runtime } from '../../shared/runtime/runtime.js';
 import { GATHER_LIMIT_MS, Predictor } from '../../shadow-node/predictor/predictor.js';
 import type { Draft } from '../../shadow-node/predictor/shadow-sequence.js';
-import { begin, PASS_ROWS, ScriptedModel } from './scripted-shadow-model.js';
+import { begin, PASS_ROWS, ScriptedModel, settled } from './scripted-shadow-model.js';
 import { RUNTIME } from '../wall.js';
 import { scriptedConstraint } from './scripted-constraint.js';
-
-/** A format's work takes a turn of the event loop for each slice. */
-const TURNS = 6;
-
-async function settled(): Promise<void> {
-  for (let turn = 0; turn < TURNS; turn += 1) await new Promise((resolve) => setImmediate(resolve));
-}
 
 function createPredictor(formats?: FormatSource, runtime: Pick<Runtime, 'nowMs' | 'after' | 'nextTurn'> = RUNTIME) {
   const model = new ScriptedModel();
