@@ -13,6 +13,8 @@ const DEMO_MODEL = join(packageRoot(), 'models', 'demo');
 const RUN_TIMEOUT_MS = 60_000;
 const CONTROL_C = '\u0003';
 const CONTROL_D = '\u0004';
+/** Chat writes it before each prompt, when the terminal gives it the keys one by one. */
+const PASTE_MARKS_ON = '\u001b[?2004h';
 
 const { references } = JSON.parse(readFileSync(join(DEMO_MODEL, 'reference.json'), 'utf8')) as {
   references: { prompt: string; text: string }[];
@@ -136,25 +138,36 @@ describe('odmoe chat on a terminal', () => {
   }
 
   const shows = (text: string, times = 1): Promise<void> =>
-    waitUntil(`the screen shows ${text}:\n${screen}`, () => screen.split(text).length > times);
+    waitUntil(
+      () => `the screen shows ${JSON.stringify(text)} ${times} times:\n${screen}`,
+      () => screen.split(text).length > times,
+    );
+  /** Keys typed earlier would be taken by the terminal itself, which edits lines in another way. */
+  const prompts = (times: number): Promise<void> => shows(PASTE_MARKS_ON, times);
 
   it('edits lines, takes pastes, stops an answer and goes on', async () => {
     const { type, ended } = start(DEMO_MODEL);
-    await shows('/help lists the commands');
+    await prompts(1);
+    assert.ok(screen.includes('/help lists the commands'), screen);
     type(`${sum.prompt.replace('What', 'Whaat')}${'\u001b[D'.repeat(sum.prompt.length - 2)}\u007f\r`);
     await shows(sum.text);
-    await shows('tokens (stop)');
+    await prompts(2);
+    assert.ok(screen.includes('tokens (stop)'), screen);
     type('\u001b[200~Tell me\ra story.\u001b[201~\r');
-    await shows('tokens (stop)', 2);
+    await prompts(3);
+    assert.equal(screen.split('tokens (stop)').length, 3, screen);
     // So hot that it ends by chance only: an answer that fills the context takes long enough to be stopped.
     type('/set temperature 1000\r');
-    await shows('temperature         1000');
+    await prompts(4);
+    assert.ok(screen.includes('temperature         1000'), screen);
     type('Go on!\r');
     await waitUntil('the answer has begun', () => (screen.split('Go on!')[1]?.length ?? 0) > 20);
     type(CONTROL_C);
     await shows('what came stays in the conversation');
+    await prompts(5);
     type('/save talk-of-terminal\r'.replace('talk', join(state, 'talk')));
     await shows('saved 3 turns');
+    await prompts(6);
     type(CONTROL_D);
     assert.equal(await ended, 0);
     const saved = await readFile(join(state, 'talk-of-terminal'), 'utf8');

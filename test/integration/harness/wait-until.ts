@@ -4,15 +4,20 @@ const POLL_MS = 10;
 /** How long anything may take before a test gives it up. */
 export const WAIT_LIMIT_MS = 20_000;
 
-/** Resolves when `condition` holds; rejects, naming it, when it never does. */
+/**
+ * Resolves when `condition` holds; rejects, naming it, when it never does.
+ * @param what names the condition; a function is asked when the wait has failed, so that it can say what stood there then
+ */
 export async function waitUntil(
-  what: string,
+  what: string | (() => string),
   condition: () => boolean | Promise<boolean>,
   limitMs: number = WAIT_LIMIT_MS,
 ): Promise<void> {
   const deadline = performance.now() + limitMs;
   while (!(await condition())) {
-    if (performance.now() > deadline) throw new Error(`waited ${limitMs} ms in vain until ${what}`);
+    if (performance.now() > deadline) {
+      throw new Error(`waited ${limitMs} ms in vain until ${typeof what === 'string' ? what : what()}`);
+    }
     await sleep(POLL_MS);
   }
 }
