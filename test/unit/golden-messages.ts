@@ -1,0 +1,101 @@
+/**
+ * Messages of the wire as a release of odmoe wrote them: test/fixtures/wire/RELEASE/SERVICE.json holds, for each message, its values and its
+ * bytes. People write the values; record.mjs beside them writes the bytes.
+ */
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { packageRoot } from '../../shared/config/package-root.js';
+import * as codecs from '../../shared/rpc/codecs.js';
+
+/** JSON with bytes as {"hex": "00ff"}. */
+export type JsonValue = null | boolean | number | string | JsonValue[] | { [name: string]: JsonValue };
+
+export interface GoldenMessage {
+  /** Its name in the .proto files. */
+  message: string;
+  json: JsonValue;
+  base64: string;
+}
+
+export const GOLDEN_SERVICES = ['worker', 'shadow', 'node', 'cluster', 'inference', 'pack'] as const;
+
+/** What goes over the wire by itself, by its name in the .proto files. */
+const CODECS = {
+  WorkerRequest: codecs.WORKER_SERVE.request,
+  WorkerReply: codecs.WORKER_SERVE.reply,
+  ShadowRequest: codecs.SHADOW_SERVE.request,
+  ShadowReply: codecs.SHADOW_SERVE.reply,
+  IdentifyRequest: codecs.NODE_IDENTIFY.request,
+  NodeIdentity: codecs.NODE_IDENTIFY.reply,
+  CountsRequest: codecs.NODE_COUNTS.request,
+  CountsReply: codecs.NODE_COUNTS.reply,
+  JoinRequest: codecs.CLUSTER_JOIN.request,
+  JoinReply: codecs.CLUSTER_JOIN.reply,
+  StatusRequest: codecs.CLUSTER_STATUS.request,
+  StatusReply: codecs.CLUSTER_STATUS.reply,
+  GenerateRequest: codecs.INFERENCE_GENERATE.request,
+  GenerateReply: codecs.INFERENCE_GENERATE.reply,
+  DescribePackRequest: codecs.PACK_DESCRIBE.request,
+  PackDescription: codecs.PACK_DESCRIBE.reply,
+  ReadManifestRequest: codecs.PACK_MANIFEST.request,
+  PackPiece: codecs.PACK_MANIFEST.reply,
+  ReadPackRequest: codecs.PACK_READ.request,
+} as const;
+
+export function codecOf(message: string): codecs.MessageCodec<unknown> {
+  const codec: unknown = CODECS[message as keyof typeof CODECS];
+  if (codec === undefined) throw new Error(`no codec is known here for ${message}`);
+  return codec as codecs.MessageCodec<unknown>;
+}
+
+const wireFolder = join(packageRoot(), 'test', 'fixtures', 'wire');
+
+/** Oldest first. */
+export function recordedReleases(): string[] {
+  const folders = readdirSync(wireFolder, { withFileTypes: true }).filter((entry) => entry.isDirectory());
+  return folders.map(({ name }) => name).sort((one, other) => minorOf(one) - minorOf(other));
+}
+
+function minorOf(release: string): number {
+  return Number(release.split('.')[1]);
+}
+
+export function goldenMessages(release: string): GoldenMessage[] {
+  return GOLDEN_SERVICES.flatMap((service) => readService(release, service));
+}
+
+function readService(release: string, service: string): GoldenMessage[] {
+  return JSON.parse(readFileSync(join(wireFolder, release, `${service}.json`), 'utf8')) as GoldenMessage[];
+}
+
+/** Writes the bytes of the release's messages again, from their values. A release that is not there yet begins with those of the last one. */
+export function recordRelease(release: string): void {
+  const known = recordedReleases();
+  const source = known.includes(release) ? release : known.at(-1);
+  if (source === undefined) throw new Error(`${wireFolder} has no release to begin with`);
+  mkdirSync(join(wireFolder, release), { recursive: true });
+  for (const service of GOLDEN_SERVICES) {
+    const messages = readService(source, service).map(({ message, json }) => {
+      const base64 = codecOf(message).encode(fromJson(json)).toString('base64');
+      return { message, json, base64 };
+    });
+    writeFileSync(join(wireFolder, release, `${service}.json`), `${JSON.stringify(messages, null, 1)}\n`);
+  }
+}
+
+/** What a codec takes. */
+export function fromJson(json: JsonValue): unknown {
+  if (Array.isArray(json)) return json.map(fromJson);
+  if (json === null || typeof json !== 'object') return json;
+  if (typeof json.hex === 'string') return Buffer.from(json.hex, 'hex');
+  return Object.fromEntries(Object.entries(json).map(([name, value]) => [name, fromJson(value)]));
+}
+
+/** What a codec gave. The decoder's own marks of optional fields (`_seed: 'seed'`) are left out. */
+export function toJson(value: unknown): JsonValue {
+  if (value instanceof Uint8Array) return { hex: Buffer.from(value).toString('hex') };
+  if (Array.isArray(value)) return value.map(toJson);
+  if (value === null || typeof value !== 'object') return value as JsonValue;
+  const fields = Object.entries(value).filter(([name, field]) => !name.startsWith('_') && field !== undefined);
+  return Object.fromEntries(fields.map(([name, field]) => [name, toJson(field)]));
+}
