@@ -18,10 +18,14 @@ class CountingReporter extends reporters.Spec {
       const file = relative('dist', test.file ?? '');
       failures.push(`${file}: ${test.fullTitle()}\n${error.stack ?? error.message}`.slice(0, FAILURE_SHOWN_LIMIT));
     });
-    runner.on(Runner.constants.EVENT_TEST_END, (test) => {
-      const file = relative('dist', test.file ?? '');
-      fileMs[file] = (fileMs[file] ?? 0) + (test.duration ?? 0);
-    });
+    // Hooks too: they start and stop the clusters of many tests.
+    for (const ended of [Runner.constants.EVENT_TEST_END, Runner.constants.EVENT_HOOK_END]) {
+      runner.on(ended, ({ file, duration }) => {
+        if (file === undefined) return;
+        const name = relative('dist', file);
+        fileMs[name] = (fileMs[name] ?? 0) + (duration ?? 0);
+      });
+    }
     runner.once(Runner.constants.EVENT_RUN_END, () => {
       const { passes: passed, failures: failed, pending: skipped } = runner.stats;
       writeFileSync(path, JSON.stringify({ passed, failed, skipped, failures, fileMs }));

@@ -6,7 +6,8 @@ import { packageRoot } from './build-state.mjs';
 
 /** A file of tests fails by what its tests leave behind. */
 const LEFT_BEHIND = join('dist', 'test', 'left-behind.js');
-const COUNTS_PATH = join(packageRoot, 'build', 'test-counts.part.json');
+/** Of this process: another one may run other tests meanwhile. */
+const COUNTS_PATH = join(packageRoot, 'build', `test-counts.${process.pid}.json`);
 
 /**
  * {passed, failed, skipped, failures, fileMs}. A run that ended without counts, or badly without a failed test, is one failure more. `variables`

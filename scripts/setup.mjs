@@ -8,6 +8,7 @@ import { fileURLToPath } from 'node:url';
 import { buildNative } from './build-native.mjs';
 import { BuildError, doStep, isDone, packageRoot, runBuild } from './build-state.mjs';
 import { BENCH_ROOMS, PRODUCT_ROOMS, TEST_ROOMS, buildTypeScript } from './build-typescript.mjs';
+import { stageLines, timed } from './stage-times.mjs';
 import { installBrowser, installSystemPackages } from './system-packages.mjs';
 
 const MINIMUM_NODE = [20, 17];
@@ -53,12 +54,14 @@ function installNpmPackages() {
 export function setUp(purpose) {
   checkNode();
   const withTests = purpose === 'tests' || purpose === 'sanitize';
-  installSystemPackages(withTests, say);
-  if (purpose === 'tests') installBrowser(say);
-  installNpmPackages();
-  buildNative(purpose);
+  timed('set-up: system packages', () => {
+    installSystemPackages(withTests, say);
+    if (purpose === 'tests') installBrowser(say);
+  });
+  timed('set-up: npm packages', installNpmPackages);
+  timed('set-up: native core', () => buildNative(purpose));
   const rooms = [...PRODUCT_ROOMS, ...(withTests ? [...BENCH_ROOMS, ...TEST_ROOMS] : [])];
-  buildTypeScript(rooms, () => say('building TypeScript'));
+  timed('set-up: TypeScript', () => buildTypeScript(rooms, () => say('building TypeScript')));
 }
 
 /** Runs `task` after the set-up; where that fails, says why and ends the process with status 1. */
@@ -67,4 +70,6 @@ export function afterSetUp(purpose, task) {
   if (process.exitCode === undefined) task();
 }
 
-if (process.argv[1] === fileURLToPath(import.meta.url)) afterSetUp('product', () => say('done'));
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  afterSetUp('product', () => process.stderr.write(`setup: done, after\n${stageLines()}`));
+}

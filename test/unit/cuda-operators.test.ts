@@ -1,6 +1,6 @@
 /**
  * Runs the C++ tests of the CUDA backend (native/test/cuda) on the simulated device, and the tests of that device itself. Other devices
- * and orders of memory: test/long/cuda-memory.test.ts.
+ * and orders of memory: test/long/unit/cuda-memory.test.ts.
  */
 import assert from 'node:assert/strict';
 import { hasSimulatedCuda } from '../integration/harness/simulated-cuda.js';

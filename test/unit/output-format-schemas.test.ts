@@ -12,7 +12,7 @@ import {
 } from './format-answers.js';
 import { answerSchemas, demoVocabulary, drawn, textSoFar } from './schema-answers.js';
 
-/** More of them: test/long/output-format-schemas.test.ts. */
+/** More of them: test/long/unit/output-format-schemas.test.ts. */
 const SCHEMAS = 400;
 /** Schemas of one test. */
 const SHARE = 100;

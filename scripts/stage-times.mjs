@@ -1,0 +1,22 @@
+// How long the stages of this process took, one after the other: for whoever waits for it.
+
+/** {name, ms}, in the order in which they ended. */
+const stages = [];
+
+export function timed(name, task) {
+  const fromMs = performance.now();
+  try {
+    return task();
+  } finally {
+    stages.push({ name, ms: performance.now() - fromMs });
+  }
+}
+
+/** One line for each time: seconds, then the name. `times`: pairs of both. */
+export function timeLines(times) {
+  return times.map(([name, ms]) => `${(ms / 1000).toFixed(1).padStart(8)} s  ${name}\n`).join('');
+}
+
+export function stageLines() {
+  return timeLines(stages.map(({ name, ms }) => [name, ms]));
+}

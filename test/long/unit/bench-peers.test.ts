@@ -1,0 +1,176 @@
+import assert from 'node:assert/strict';
+import {
+  distributedLlamaSystem,
+  llamaSystem,
+  odmoeSystem,
+  parseDistributedLlama,
+  parseLlamaBench,
+  parseOdmoe,
+  promptIds,
+} from '../../../bench/peers/systems.js';
+import { requireGivenFiles, requireWhole } from '../../../bench/peers/given-files.js';
+import { RunningProcess } from '../../../bench/peers/running-process.js';
+import { withSyntheticPack } from '../../../bench/load/synthetic-pack.js';
+import { codecSetting } from '../../../packs/format/pack-codec.js';
+import { parseDaemonFlags } from '../../../shared/daemon/parse-daemon-flags.js';
+
+const HOSTS = [1, 2, 3].map((number) => ({ namespace: `n${number}`, address: `10.0.0.${number}` }));
+const WORKLOAD = { promptTokens: 16, answerTokens: 8, threads: 1 };
+
+describe('odmoe bench peers', () => {
+  it('starts daemons with flags that they accept, each on the address of its host', () => {
+    const { servers } = odmoeSystem('/packs/p', HOSTS, WORKLOAD);
+    const settings = servers.map(({ command }) => {
+      const [role, ...flags] = command.slice(2);
+      assert.ok(role === 'main' || role === 'worker');
+      const request = parseDaemonFlags(role, flags);
+      assert.ok(request.kind === 'run');
+      return request.settings;
+    });
+    assert.deepEqual(
+      settings.map(({ id, device }) => [id, device.threads]),
+      [
+        ['main', 1],
+        ['worker-1', 1],
+        ['worker-2', 1],
+      ],
+    );
+    assert.deepEqual(
+      servers.map(({ host }) => host),
+      HOSTS,
+    );
+  });
+
+  it('gives the peers every other host as a worker, as far as they take it', () => {
+    const llama = llamaSystem('/llama', '/m.gguf', HOSTS, WORKLOAD);
+    assert.deepEqual([llama.measureHost, llama.servers.map(({ host }) => host)], [HOSTS[0], HOSTS.slice(1)]);
+    assert.ok(llama.measure.includes('10.0.0.2:50052,10.0.0.3:50052'));
+    const model = { path: '/m', tokenizerPath: '/t', buffer: 'f32' as const };
+    const four = [...HOSTS, { namespace: 'n4', address: '10.0.0.4' }];
+    for (const [hosts, workers] of [
+      [HOSTS, ['10.0.0.2:9998']],
+      [four, ['10.0.0.2:9998', '10.0.0.3:9998', '10.0.0.4:9998']],
+    ] as const) {
+      const dllama = distributedLlamaSystem('/dllama', model, hosts, WORKLOAD);
+      assert.deepEqual(dllama.measure.slice(dllama.measure.indexOf('--workers')), ['--workers', ...workers]);
+      assert.equal(dllama.servers.length, workers.length);
+      assert.match(dllama.name, new RegExp(`on ${workers.length + 1} hosts`));
+    }
+  });
+
+  it('reads the figures that each system prints', () => {
+    const odmoe = JSON.stringify({ timing: { ttft_ms: 500, decode_tokens_per_s: 12.5 } });
+    assert.deepEqual(parseOdmoe(odmoe, 128), { prefillTokensPerS: 256, decodeTokensPerS: 12.5 });
+    const tests = [
+      { n_prompt: 128, n_gen: 0, avg_ts: 90.5 },
+      { n_prompt: 0, n_gen: 64, avg_ts: 20.25 },
+    ];
+    const llama = `warning: something\n${JSON.stringify(tests)}`;
+    assert.deepEqual(parseLlamaBench(llama), { prefillTokensPerS: 90.5, decodeTokensPerS: 20.25 });
+    const dllama = [
+      'Evaluation',
+      '   nBatches: 32',
+      '    nTokens: 19',
+      '   tokens/s: 60.30 (16.58 ms/tok)',
+      'Prediction',
+      '    nTokens: 109',
+      '   tokens/s: 14.02 (71.33 ms/tok)',
+    ];
+    assert.deepEqual(parseDistributedLlama(`\n${dllama.join('\n')}\n`), {
+      prefillTokensPerS: 60.3,
+      decodeTokensPerS: 14.02,
+    });
+  });
+
+  it('says so where a system printed no figures', () => {
+    assert.throws(() => parseOdmoe('{}', 1), { code: 'INTERNAL' });
+    for (const printed of ['[]', 'out of memory']) assert.throws(() => parseLlamaBench(printed), { code: 'USAGE' });
+    assert.throws(() => parseDistributedLlama('out of memory'), { code: 'USAGE' });
+  });
+
+  it('asks with as many token ids as it says', () => {
+    assert.equal(promptIds(300).length, 300);
+    assert.ok(promptIds(300).every((id) => id >= 3 && id < 256));
+  });
+});
+
+describe('a process of odmoe bench peers', () => {
+  const node = (code: string, interrupted = new AbortController().signal): RunningProcess =>
+    new RunningProcess('a program', [process.execPath, '-e', code], interrupted);
+  const STAYS = 'setInterval(() => 0, 1000); console.log("up")';
+
+  it('ends every wait for it when the comparison is interrupted, and then by SIGTERM', async () => {
+    const controller = new AbortController();
+    const stays = node(STAYS, controller.signal);
+    const waits = [stays.untilReady(() => false), stays.untilDone()];
+    controller.abort();
+    for (const wait of waits) await assert.rejects(wait, { name: 'AbortError' });
+    await stays.stop();
+    const late = node(STAYS, controller.signal);
+    await assert.rejects(late.untilDone(), { name: 'AbortError' });
+    await late.stop();
+  });
+
+  it('ends every wait for it when a signal has ended it', async () => {
+    const killed = 'process.kill(process.pid, "SIGKILL")';
+    const failure = { code: 'USAGE', message: /^a program was ended by SIGKILL; it wrote nothing/ };
+    const processes = [node(killed), node(killed)] as const;
+    await assert.rejects(
+      processes[0].untilReady(() => false),
+      failure,
+    );
+    await assert.rejects(processes[1].untilDone(), failure);
+    for (const each of processes) await each.stop();
+  });
+
+  it('fails as a process of odmoe says that it does, else by what the process wrote', async () => {
+    const named = node('console.error("odmoe: no pack [MODEL_NOT_FOUND]"); process.exitCode = 3');
+    await assert.rejects(
+      named.untilReady(() => false),
+      { code: 'MODEL_NOT_FOUND', message: /ended with status 3.*no pack/ },
+    );
+    await assert.rejects(node('console.log("what"); process.exit(1)').untilDone(), { code: 'USAGE', message: /what$/ });
+    const none = new RunningProcess('a program', ['/no/such/program'], new AbortController().signal);
+    await assert.rejects(
+      none.untilReady(() => false),
+      { code: 'USAGE', message: /could not be started/ },
+    );
+    await none.stop();
+  });
+
+  it('is killed where it does not stop by itself', async () => {
+    const deaf = node(`process.on('SIGTERM', () => 0); ${STAYS}`);
+    await deaf.untilReady((printed) => printed.includes('up'));
+    await deaf.stop(1);
+    await assert.rejects(deaf.untilDone(), { message: /was ended by SIGKILL/ });
+  });
+});
+
+describe('what is given to odmoe bench peers', () => {
+  it('is a peer with all of its files, or without any', () => {
+    requireWhole({ model: 'm' });
+    requireWhole({ model: 'm', llamaBin: 'l', gguf: 'g' });
+    assert.throws(() => requireWhole({ model: 'm', llamaBin: 'l' }), { code: 'USAGE' });
+    assert.throws(() => requireWhole({ model: 'm', dllama: 'd', dllamaModel: 'x' }), { code: 'USAGE' });
+  });
+
+  it('is looked at before anything starts', async () => {
+    const tiny = { layers: 1, experts: 1, activated: 1, hidden: 64, intermediate: 96, shards: 1 };
+    const setting = { ...tiny, codec: codecSetting('raw', null) };
+    await assert.rejects(requireGivenFiles({ model: '/no/such' }, 1, 1), { code: 'MODEL_NOT_FOUND' });
+    await withSyntheticPack(setting, new AbortController().signal, async ({ directory }) => {
+      const refused = async (flags: object, message: RegExp): Promise<void> => {
+        await assert.rejects(requireGivenFiles({ model: directory, ...flags }, 31, 64), { code: 'USAGE', message });
+      };
+      await requireGivenFiles({ model: directory, dllama: process.execPath, dllamaModel: process.execPath }, 31, 64);
+      await assert.rejects(requireGivenFiles({ model: directory }, 32, 64), { code: 'USAGE', message: /vocabulary/ });
+      await assert.rejects(requireGivenFiles({ model: directory }, 31, 65), { code: 'USAGE', message: /65 positions/ });
+      await refused({ llamaBin: '/no/such' }, /--llama-bin: .no.such.llama-bench.*no such file/);
+      await refused({ llamaBin: directory }, /--llama-bin/);
+      await refused({ gguf: process.execPath }, /--gguf .*is no GGUF file/);
+      await refused({ gguf: directory }, /--gguf: .*not a regular file/);
+      await refused({ dllama: directory }, /--dllama: .*not a file/);
+      await refused({ dllamaTokenizer: '/no/such' }, /--dllama-tokenizer: .*no such file/);
+    });
+  });
+});
