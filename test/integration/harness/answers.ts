@@ -70,3 +70,9 @@ export function assertSameAnswer(actual: CollectedAnswer, expected: CollectedAns
   assert.equal(actual.finished.text, expected.finished.text);
   assert.equal(actual.finished.finishReason, expected.finished.finishReason);
 }
+
+/** The answer was not finished before main had noticed the loss. */
+export function assertWithout(answer: CollectedAnswer, lost: string[]): void {
+  const ids = answer.finished.nodes.map(({ identity }) => identity.id);
+  for (const id of lost) assert.ok(!ids.includes(id), `${id} was still there at the end of the answer`);
+}

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { readdirSync, readFileSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { packageRoot } from '../../../shared/config/package-root.js';
 import { waitUntil } from './wait-until.js';
@@ -13,6 +14,23 @@ export interface DemoOutcome {
   signal: NodeJS.Signals | null;
   stdout: string;
   stderr: string;
+}
+
+/** What `odmoe demo --json` prints. */
+export interface DemoJson {
+  text: string;
+  prompt_token_ids: number[];
+  token_ids: number[];
+  finish_reason: string;
+  sep: { activated: number; correct_by_iteration: number[]; activated_by_iteration: number[] } | null;
+  nodes: { id: string; role: string; slots: number; device_memory_high_water_bytes: number; pack_digest: string }[];
+}
+
+/** An answer of the demo model that ships with it. */
+export interface DemoReference {
+  prompt: string;
+  prompt_token_ids: number[];
+  token_ids: number[];
 }
 
 /** `odmoe demo` as a process. */
@@ -62,6 +80,31 @@ export class RunningDemo {
     clearTimeout(timer);
     return { status, signal, ...outcome };
   }
+}
+
+export async function firstReference(): Promise<DemoReference> {
+  const text = await readFile(join(packageRoot(), 'models', 'demo', 'reference.json'), 'utf8');
+  const { references } = JSON.parse(text) as { references: DemoReference[] };
+  assert.ok(references[0] !== undefined);
+  return references[0];
+}
+
+/** In a describe: registers hooks that end what a test has started, and show what it wrote where the test failed. */
+export function runningDemos(): (flags: readonly string[], environment?: NodeJS.ProcessEnv) => RunningDemo {
+  let demo: RunningDemo | null = null;
+
+  before(function () {
+    if (process.platform !== 'linux') this.skip();
+  });
+
+  afterEach(async function () {
+    demo?.child.kill('SIGKILL');
+    const outcome = await demo?.outcome;
+    if (this.currentTest?.state === 'failed') process.stderr.write(`${outcome?.stdout}\n${outcome?.stderr}\n`);
+    demo = null;
+  });
+
+  return (flags, environment) => (demo = new RunningDemo(flags, environment));
 }
 
 /** Words of a process's command line; none when it has ended. */

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
-import type { LocalEngine } from '../../engine/generation/local-engine.js';
-import type { GenerateRequest } from '../../shared/rpc/messages.js';
-import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
-import { openReference } from '../integration/harness/test-models.js';
-import type { SettingsChanges } from '../integration/harness/test-settings.js';
-import { stopVirtualCluster, VirtualCluster } from './virtual-cluster.js';
+import type { LocalEngine } from '../../../engine/generation/local-engine.js';
+import type { GenerateRequest } from '../../../shared/rpc/messages.js';
+import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../../integration/harness/answers.js';
+import { openReference } from '../../integration/harness/test-models.js';
+import type { SettingsChanges } from '../../integration/harness/test-settings.js';
+import { stopVirtualCluster, VirtualCluster } from '../../simulation/virtual-cluster.js';
 
 /** What workers tell of themselves has reached main after so long. */
 const TOLD_MS = 2500;

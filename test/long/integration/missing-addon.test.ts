@@ -3,8 +3,8 @@ import { spawn } from 'node:child_process';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { odmoeCommand } from '../../cli/demo/daemon-process.js';
-import { packageRoot } from '../../shared/config/package-root.js';
+import { odmoeCommand } from '../../../cli/demo/daemon-process.js';
+import { packageRoot } from '../../../shared/config/package-root.js';
 
 const MODEL = join(packageRoot(), 'models', 'demo');
 const NOBODY = '127.0.0.1:1';

@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
-import type { LocalEngine } from '../../engine/generation/local-engine.js';
-import type { NodeSettings } from '../../shared/config/node-settings.js';
-import { PACK_CODECS, type PackCodec } from '../../packs/format/pack-codec.js';
-import { NO_CAPACITIES, type Pool, type PoolCapacities } from '../../shared/planner/pool-capacities.js';
-import type { CacheStatus } from '../../shared/rpc/kept-experts.js';
-import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
-import { VirtualCluster, stopVirtualCluster } from './virtual-cluster.js';
-import type { ClusterPlan } from '../integration/harness/test-cluster.js';
-import { openReference } from '../integration/harness/test-models.js';
+import type { LocalEngine } from '../../../engine/generation/local-engine.js';
+import type { NodeSettings } from '../../../shared/config/node-settings.js';
+import { PACK_CODECS, type PackCodec } from '../../../packs/format/pack-codec.js';
+import { NO_CAPACITIES, type Pool, type PoolCapacities } from '../../../shared/planner/pool-capacities.js';
+import type { CacheStatus } from '../../../shared/rpc/kept-experts.js';
+import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../../integration/harness/answers.js';
+import { VirtualCluster, stopVirtualCluster } from '../../simulation/virtual-cluster.js';
+import type { ClusterPlan } from '../../integration/harness/test-cluster.js';
+import { openReference } from '../../integration/harness/test-models.js';
 
 const TINY_VOCABULARY = 300;
 const EVERY_CACHING: PackCodec = 'zstd';

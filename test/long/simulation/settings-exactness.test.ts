@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
-import { instructionSets } from '../../native/index.js';
-import type { LocalEngine } from '../../engine/generation/local-engine.js';
-import type { GenerateRequest } from '../../shared/rpc/messages.js';
-import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
-import { VirtualCluster, stopVirtualCluster } from './virtual-cluster.js';
-import type { ClusterPlan } from '../integration/harness/test-cluster.js';
-import { openReference } from '../integration/harness/test-models.js';
-import type { SettingsChanges } from '../integration/harness/test-settings.js';
+import { instructionSets } from '../../../native/index.js';
+import type { LocalEngine } from '../../../engine/generation/local-engine.js';
+import type { GenerateRequest } from '../../../shared/rpc/messages.js';
+import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../../integration/harness/answers.js';
+import { VirtualCluster, stopVirtualCluster } from '../../simulation/virtual-cluster.js';
+import type { ClusterPlan } from '../../integration/harness/test-cluster.js';
+import { openReference } from '../../integration/harness/test-models.js';
+import type { SettingsChanges } from '../../integration/harness/test-settings.js';
 
 const TINY_VOCABULARY = 300;
 const WORKER_COUNTS = [1, 5];

@@ -4,8 +4,8 @@ import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { RunningDemo } from './harness/running-demo.js';
-import { waitUntil } from './harness/wait-until.js';
+import { runningDemos, type RunningDemo } from '../../integration/harness/running-demo.js';
+import { waitUntil } from '../../integration/harness/wait-until.js';
 
 const WORKERS = ['--workers', '2'];
 const ANY_PORT = ['--http', '127.0.0.1:0'];
@@ -16,18 +16,7 @@ interface Completion {
 }
 
 describe('odmoe demo --serve', () => {
-  let demo: RunningDemo | null = null;
-
-  before(function () {
-    if (process.platform !== 'linux') this.skip();
-  });
-
-  afterEach(async function () {
-    demo?.child.kill('SIGKILL');
-    const outcome = await demo?.outcome;
-    if (this.currentTest?.state === 'failed') process.stderr.write(`${outcome?.stdout}\n${outcome?.stderr}\n`);
-    demo = null;
-  });
+  const start = runningDemos();
 
   /** What it prints when clients can come. */
   async function served(running: RunningDemo): Promise<{ url: string; model: string }> {
@@ -47,7 +36,7 @@ describe('odmoe demo --serve', () => {
   }
 
   it('answers HTTP clients until Ctrl-C, which ends everything in order', async () => {
-    demo = new RunningDemo(['--serve', '--json', ...ANY_PORT, ...WORKERS]);
+    const demo = start(['--serve', '--json', ...ANY_PORT, ...WORKERS]);
     const { url, model } = await served(demo);
     assert.equal(model, 'demo');
     const health = await fetch(`${url}/health`);
@@ -62,8 +51,7 @@ describe('odmoe demo --serve', () => {
   });
 
   it('prints a command that gets an answer, after the one that was asked for', async () => {
-    demo = new RunningDemo(['What is 17 plus 25?', '--serve', ...ANY_PORT, ...WORKERS, '--max-tokens', '20']);
-    const running = demo;
+    const running = start(['What is 17 plus 25?', '--serve', ...ANY_PORT, ...WORKERS, '--max-tokens', '20']);
     await waitUntil('there is a command', () => /^curl .*\n/m.test(running.printed));
     assert.match(
       running.printed,
@@ -78,8 +66,7 @@ describe('odmoe demo --serve', () => {
   });
 
   it('goes on without a worker that is lost, and ends with main', async () => {
-    demo = new RunningDemo(['--serve', '--json', ...ANY_PORT, ...WORKERS]);
-    const running = demo;
+    const running = start(['--serve', '--json', ...ANY_PORT, ...WORKERS]);
     const { url, model } = await served(running);
     running.killDaemon('worker-1');
     await waitUntil('the loss is told', () => running.said.includes('worker-1 was ended by SIGKILL'));
@@ -97,8 +84,7 @@ describe('odmoe demo --serve', () => {
       const keys = join(directory, 'keys');
       await writeFile(keys, 'a-key-of-mine\n');
       await chmod(keys, 0o644);
-      demo = new RunningDemo(['--serve', '--json', ...ANY_PORT, ...WORKERS, '--api-keys', keys]);
-      const running = demo;
+      const running = start(['--serve', '--json', ...ANY_PORT, ...WORKERS, '--api-keys', keys]);
       await served(running);
       assert.match(running.said, /^\S+ warn +main main: everybody on this machine can read the API keys.*path=/m);
     } finally {
@@ -112,7 +98,7 @@ describe('odmoe demo --serve', () => {
       await waitUntil('the port is taken', () => taken.listening);
       const address = taken.address();
       assert.ok(address !== null && typeof address === 'object');
-      demo = new RunningDemo(['--serve', '--http', `127.0.0.1:${address.port}`, ...WORKERS]);
+      const demo = start(['--serve', '--http', `127.0.0.1:${address.port}`, ...WORKERS]);
       const { status, stderr } = await demo.outcome;
       assert.equal(status, 2);
       assert.match(stderr, /cannot serve HTTP clients at [^]*in use[^]*\[PORT_UNAVAILABLE\]\n$/);
@@ -126,7 +112,7 @@ describe('odmoe demo --serve', () => {
       ['--serve', '--http', 'default'],
       ['--api-keys', 'keys'],
     ]) {
-      demo = new RunningDemo(flags);
+      const demo = start(flags);
       const { status, stderr } = await demo.outcome;
       assert.equal(status, 2, flags.join(' '));
       assert.doesNotMatch(stderr, /starting main/);

@@ -4,9 +4,9 @@ import { readFileSync, statSync } from 'node:fs';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { packageRoot } from '../../shared/config/package-root.js';
-import { endCluster, ProcessCluster } from './harness/process-cluster.js';
-import { waitUntil } from './harness/wait-until.js';
+import { packageRoot } from '../../../shared/config/package-root.js';
+import { endCluster, ProcessCluster } from '../../integration/harness/process-cluster.js';
+import { waitUntil } from '../../integration/harness/wait-until.js';
 
 const ODMOE = join(packageRoot(), 'bin', 'odmoe');
 const DEMO_MODEL = join(packageRoot(), 'models', 'demo');

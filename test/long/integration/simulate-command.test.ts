@@ -4,8 +4,8 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { packageRoot } from '../../shared/config/package-root.js';
-import { readTrace, recordedRecall } from '../../simulator/trace/trace-file.js';
+import { packageRoot } from '../../../shared/config/package-root.js';
+import { readTrace, recordedRecall } from '../../../simulator/trace/trace-file.js';
 
 const run = promisify(execFile);
 const BIN = join(packageRoot(), 'bin', 'odmoe');

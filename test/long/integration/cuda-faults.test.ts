@@ -1,14 +1,14 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
-import { packageRoot } from '../../shared/config/package-root.js';
-import type { RoleSetting } from '../../shared/config/node-settings.js';
-import { answeringClusters } from './harness/answering-clusters.js';
-import { assertSameAnswer, requestFor } from './harness/answers.js';
-import type { DaemonExit } from './harness/test-daemon.js';
-import type { ProcessCluster } from './harness/process-cluster.js';
-import { hasSimulatedCuda, simulatedCuda, type SimulatedDevice } from './harness/simulated-cuda.js';
-import { packOf } from './harness/test-models.js';
+import { packageRoot } from '../../../shared/config/package-root.js';
+import type { RoleSetting } from '../../../shared/config/node-settings.js';
+import { answeringClusters } from '../../integration/harness/answering-clusters.js';
+import { assertSameAnswer, requestFor } from '../../integration/harness/answers.js';
+import type { DaemonExit } from '../../integration/harness/test-daemon.js';
+import type { ProcessCluster } from '../../integration/harness/process-cluster.js';
+import { hasSimulatedCuda, simulatedCuda, type SimulatedDevice } from '../../integration/harness/simulated-cuda.js';
+import { packOf } from '../../integration/harness/test-models.js';
 
 const REQUEST = requestFor([1, 17, 250, 3, 88, 120, 9], { maxTokens: 24, logprobs: 300 });
 const RUN_LIMIT_MS = 60_000;

@@ -1,14 +1,14 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { openCheckpoint } from '../../shared/checkpoint/checkpoint.js';
-import { expectedBiases, expectedTensors } from '../../shared/checkpoint/expected-tensors.js';
-import { parseModelConfig } from '../../shared/checkpoint/model-config.js';
-import { packageRoot } from '../../shared/config/package-root.js';
-import type { ExpectedTensor } from '../../shared/model/model-family.js';
-import { PlainForward } from '../unit/plain-forward.js';
-import { type TinyTensor, withTemporaryDirectory, writeTinyCheckpoint } from '../unit/tiny-checkpoint.js';
-import { openResidentModel } from './generate-resident-model.js';
+import { openCheckpoint } from '../../../shared/checkpoint/checkpoint.js';
+import { expectedBiases, expectedTensors } from '../../../shared/checkpoint/expected-tensors.js';
+import { parseModelConfig } from '../../../shared/checkpoint/model-config.js';
+import { packageRoot } from '../../../shared/config/package-root.js';
+import type { ExpectedTensor } from '../../../shared/model/model-family.js';
+import { PlainForward } from '../../unit/plain-forward.js';
+import { type TinyTensor, withTemporaryDirectory, writeTinyCheckpoint } from '../../unit/tiny-checkpoint.js';
+import { openResidentModel } from '../../integration/generate-resident-model.js';
 
 /** Sums run in FP32 in one, in FP64 in the other. */
 const TOLERANCE = 2e-4;

@@ -2,10 +2,10 @@ import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { NO_CAPACITIES } from '../../shared/planner/pool-capacities.js';
-import type { NodeStatus } from '../../shared/rpc/messages.js';
-import { WorkerSetting, hiddenStates } from './worker-test-setting.js';
-import type { WorkerTestClient } from './worker-test-client.js';
+import { NO_CAPACITIES } from '../../../shared/planner/pool-capacities.js';
+import type { NodeStatus } from '../../../shared/rpc/messages.js';
+import { WorkerSetting, hiddenStates } from '../../integration/worker-test-setting.js';
+import type { WorkerTestClient } from '../../integration/worker-test-client.js';
 
 describe('worker daemon: its cache', () => {
   const setting = new WorkerSetting();

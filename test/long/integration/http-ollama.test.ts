@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { Ollama } from 'ollama';
-import type { LocalEngine } from '../../engine/generation/local-engine.js';
-import type { GenerateRequest } from '../../shared/rpc/messages.js';
-import { collect, type CollectedAnswer } from './harness/answers.js';
-import { HttpCluster } from './harness/http-cluster.js';
-import { openReference } from './harness/test-models.js';
-import { waitUntil } from './harness/wait-until.js';
+import type { LocalEngine } from '../../../engine/generation/local-engine.js';
+import type { GenerateRequest } from '../../../shared/rpc/messages.js';
+import { collect, type CollectedAnswer } from '../../integration/harness/answers.js';
+import { HttpCluster } from '../../integration/harness/http-cluster.js';
+import { openReference } from '../../integration/harness/test-models.js';
+import { waitUntil } from '../../integration/harness/wait-until.js';
 
 const QUESTION =
   'Once upon a time there was a girl named Cora. She lived near the barn and liked to eat soup. At noon it was rainy, and Cora walked to ' +
