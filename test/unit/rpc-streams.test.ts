@@ -31,7 +31,7 @@ import { GrpcTransport } from '../../shared/rpc/grpc-transport.js';
 import type { Timer } from '../../shared/runtime/runtime.js';
 import { WallRuntime } from '../../shared/runtime/wall-runtime.js';
 import { waitUntil } from '../integration/harness/wait-until.js';
-import { identifyPeer, openShadowStream, openWorkerStream, RUNTIME, startRpcServer } from '../wall.js';
+import { identifyPeer, openWorkerStream, RUNTIME, startRpcServer } from '../wall.js';
 
 import { plainExecute, plainResult } from './wire-messages.js';
 
@@ -168,24 +168,6 @@ describe('streams between peers', function () {
     stream.close();
   });
 
-  it('deliver a last message before the end that follows it', async () => {
-    const address = await serve({
-      worker: (stream) => {
-        stream.onMessage(() => {
-          stream.send({ kind: 'refusal', refusal: { code: 'NODE_REFUSED', message: 'not you' } });
-          stream.close();
-        });
-      },
-    });
-    const stream = openWorkerStream(address, NETWORK);
-    const events: string[] = [];
-    stream.onMessage((reply) => events.push(reply.kind));
-    const closed = closing(stream).then((error) => events.push(`closed ${error?.code ?? 'in order'}`));
-    stream.send({ kind: 'hello', hello: IDENTITY });
-    await closed;
-    assert.deepEqual(events, ['refusal', 'closed in order']);
-  });
-
   it('bring the code and message of an OdmoeError across', async () => {
     const address = await serve({
       worker: (stream) => {
@@ -230,13 +212,6 @@ describe('streams between peers', function () {
     assert.equal(error?.code, 'PROTOCOL_VIOLATION');
     assert.match(error?.message ?? '', /128 bytes .* 3 x 16/);
     assert.deepEqual(handled, []);
-  });
-
-  it('report SHADOW_LOST or WORKER_LOST when nobody listens', async () => {
-    const address = await serve({});
-    await server?.stop();
-    assert.equal((await closing(openWorkerStream(address, NETWORK)))?.code, 'WORKER_LOST');
-    assert.equal((await closing(openShadowStream(address, NETWORK)))?.code, 'SHADOW_LOST');
   });
 
   it('report the loss once when the connection breaks', async () => {
@@ -320,54 +295,11 @@ describe('streams between peers', function () {
     assert.ok(held <= 2, `${held} of ${served.length} streams that have ended are still held`);
   });
 
-  it('tell the server that its client went away', async () => {
-    let serverClosed: Promise<OdmoeError | null> | null = null;
-    const address = await serve({
-      worker: (stream) => {
-        serverClosed = closing(stream);
-        echo(stream);
-      },
-    });
-    const stream = openWorkerStream(address, NETWORK);
-    const first = new Promise((resolve) => {
-      stream.onMessage(resolve);
-    });
-    stream.send({ kind: 'hello', hello: IDENTITY });
-    await first;
-    stream.close(new OdmoeError('CANCELLED', 'enough'));
-    assert.equal((await (serverClosed as Promise<OdmoeError | null> | null))?.code, 'CANCELLED');
-  });
-
-  it('give up a peer that takes nothing once the backlog limit is reached', async () => {
-    const address = await serve({ worker: (stream) => stream.takeTensors() });
-    const stream = openWorkerStream(address, NETWORK);
-    const message: WorkerRequest = { kind: 'execute', execute: execute(1, 2048, 4096) };
-    const closed = closing(stream);
-    for (let sent = 0; sent < 10; sent += 1) stream.send(message);
-    assert.ok(stream.backlogBytes <= 256 * 1024 * 1024);
-    const error = await closed;
-    assert.equal(error?.code, 'TIMEOUT');
-    assert.match(error?.message ?? '', /does not take/);
-  });
-
   it('refuse to send a message over the size limit', async () => {
     const address = await serve({ worker: echo });
     const stream = openWorkerStream(address, NETWORK);
     stream.send({ kind: 'execute', execute: execute(1, 4097, 4096) });
     assert.equal((await closing(stream))?.code, 'INTERNAL');
-  });
-
-  it('stop in bounded time although a client holds its stream open', async () => {
-    const address = await serve({ worker: echo });
-    const stream = openWorkerStream(address, NETWORK);
-    const first = new Promise((resolve) => {
-      stream.onMessage(resolve);
-    });
-    stream.send({ kind: 'hello', hello: IDENTITY });
-    await first;
-    const closed = closing(stream);
-    await Promise.all([server?.stop(), server?.stop()]);
-    assert.equal(await closed, null);
   });
 
   it('are not hurt by garbage, an HTTP/1 client or a connection that says nothing', async () => {

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { getEventListeners } from 'node:events';
 import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
 import { WORKER_SERVE } from '../../shared/rpc/codecs.js';
 import type { Logger } from '../../shared/log/logger.js';
@@ -290,7 +291,7 @@ for (const [name, makeWorld] of [
     it('ends open streams in order when the server stops', async () => {
       const { client } = await open();
       const heard = new Heard(client);
-      await settled(server.stop());
+      await settled(Promise.all([server.stop(), server.stop()]));
       await world.until(() => heard.ends.length === 1);
       assert.deepEqual(heard.ends, [null]);
     });
@@ -360,10 +361,13 @@ for (const [name, makeWorld] of [
       });
 
       it('waits for a slow reader, and is whole when it has read to the end', async () => {
-        let made = 0;
+        let [made, listeners] = [0, 0];
         const address = await serve({
-          inference: async function* () {
-            for (; made < MANY_REPLIES; made++) yield token(made, LONG_TEXT);
+          inference: async function* (_, signal) {
+            for (; made < MANY_REPLIES; made++) {
+              yield token(made, LONG_TEXT);
+              listeners = Math.max(listeners, getEventListeners(signal, 'abort').length);
+            }
             yield FINISHED;
           },
         });
@@ -383,6 +387,7 @@ for (const [name, makeWorld] of [
           Array.from({ length: MANY_REPLIES }, (_, id) => id),
         );
         assert.deepEqual(replies.at(-1), FINISHED);
+        assert.ok(listeners <= 2, `${listeners} listeners waited for the end of one answer`);
       });
 
       it('is cancelled by whoever leaves it, or by the signal', async () => {

@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
-import type { Pass } from '../../native/index.js';
-import { isRecurrent } from '../../shared/model/model-shape.js';
-import type { AlignRows, BeginSequence } from '../../shared/rpc/messages.js';
-import type { KeptLimits } from '../../shadow-node/predictor/kept-sequences.js';
-import { Predictor } from '../../shadow-node/predictor/predictor.js';
-import { packOf, type TestModel } from './harness/test-models.js';
-import { ResidentModel } from './shadow/resident-model.js';
-import { RUNTIME } from '../wall.js';
+import type { Pass } from '../../../native/index.js';
+import { isRecurrent } from '../../../shared/model/model-shape.js';
+import type { AlignRows, BeginSequence } from '../../../shared/rpc/messages.js';
+import type { KeptLimits } from '../../../shadow-node/predictor/kept-sequences.js';
+import { Predictor } from '../../../shadow-node/predictor/predictor.js';
+import { packOf, type TestModel } from '../../integration/harness/test-models.js';
+import { ResidentModel } from '../../integration/shadow/resident-model.js';
+import { RUNTIME } from '../../wall.js';
 
 const SEQUENCES = 8;
 const ITERATIONS = 6;
