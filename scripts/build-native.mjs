@@ -4,7 +4,7 @@
 //   node scripts/build-native.mjs --tests      the same, the C++ tests and the stand-in for CUDA
 //   node scripts/build-native.mjs --sanitize   addon and C++ tests with AddressSanitizer and UndefinedBehaviorSanitizer, in build-sanitize/
 // ODMOE_CUDA=off leaves the CUDA backend out, ODMOE_CUDA=on insists on it; ODMOE_CUDA_ARCHITECTURES="86;87" says for which compute
-// capabilities (native/cuda.cmake).
+// capabilities (native/cuda.cmake): the usual ones, and one alone in --tests where no CUDA backend stands.
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
@@ -25,6 +25,8 @@ import {
 import { checkNativeTools, findCommand } from './system-packages.mjs';
 
 const CUDA_LIBRARY = 'build/Release/libodmoe_cuda.so';
+/** Its PTX serves whatever is newer. */
+const TESTED_ARCHITECTURE = '86';
 /** Any of these: the driver for cards, for Tegra, for Windows' subsystem. */
 const GPU_FILES = ['/dev/nvidiactl', '/dev/nvgpu', '/dev/nvhost-gpu', '/etc/nv_tegra_release', '/dev/dxg'];
 const CMAKE_FILES = ['CMakeLists.txt', 'native/CMakeLists.txt', 'native/cuda.cmake'];
@@ -77,10 +79,19 @@ function nvccState() {
   return nvcc === undefined ? 'none' : `${nvcc} ${fileState(nvcc)}`;
 }
 
+/** What the CUDA library that stands was compiled for; null where none stands. */
+function builtArchitectures() {
+  const cache = join(packageRoot, 'build', 'CMakeCache.txt');
+  if (!existsSync(join(packageRoot, CUDA_LIBRARY)) || !existsSync(cache)) return null;
+  return /^ODMOE_CUDA_ARCHITECTURES:[A-Z]+=(.*)$/m.exec(readFileSync(cache, 'utf8'))?.[1] ?? null;
+}
+
 /** Always all of them, as CMake remembers what it was told last. */
-function cudaSettings() {
+function cudaSettings(purpose) {
   const { ODMOE_CUDA, ODMOE_CUDA_ARCHITECTURES } = process.env;
-  return { ODMOE_CUDA: ODMOE_CUDA || 'auto', ODMOE_CUDA_ARCHITECTURES: ODMOE_CUDA_ARCHITECTURES || 'usual' };
+  // Tests take what stands: each architecture costs a minute or more.
+  const usual = purpose === 'tests' ? (builtArchitectures() ?? TESTED_ARCHITECTURE) : 'usual';
+  return { ODMOE_CUDA: ODMOE_CUDA || 'auto', ODMOE_CUDA_ARCHITECTURES: ODMOE_CUDA_ARCHITECTURES || usual };
 }
 
 /** A library that stands must be of the same sources as the addon: they would be used together. */
@@ -140,9 +151,9 @@ function configure(folder, settings, options) {
   });
 }
 
-/** Builds of one folder that are not up to date, with one call of CMake. */
-function buildIn(folder, names, options = {}) {
-  const settings = configuration(folder === 'build' ? cudaFor(names) : { ODMOE_CUDA: 'off' });
+/** Builds of one folder that are not up to date, with one call of CMake. `cuda`: cudaSettings, `options`: others of CMake. */
+function buildIn(folder, names, cuda, options = {}) {
+  const settings = configuration(cuda);
   const builds = names.map((name) => {
     const { folders, leftOut, targets, results } = BUILDS[name];
     const sources = folders
@@ -169,12 +180,6 @@ function buildIn(folder, names, options = {}) {
   }
 }
 
-function cudaFor(names) {
-  const settings = cudaSettings();
-  if (!names.includes('cuda')) settings.ODMOE_CUDA = 'off';
-  return settings;
-}
-
 /** `purpose`: 'start', 'product', 'tests' or 'sanitize', as in the list at the top. Throws BuildError. */
 export function buildNative(purpose) {
   if (!existsSync(join(packageRoot, 'node_modules', 'cmake-js'))) {
@@ -183,13 +188,16 @@ export function buildNative(purpose) {
     );
   }
   if (purpose === 'sanitize') {
-    withLock('native-sanitize', () => buildIn('build-sanitize', ['sanitize'], { ODMOE_SANITIZE: 'ON' }));
+    const cuda = { ODMOE_CUDA: 'off' };
+    withLock('native-sanitize', () => buildIn('build-sanitize', ['sanitize'], cuda, { ODMOE_SANITIZE: 'ON' }));
     return;
   }
   // nvcc takes many minutes, which nobody waits for where no GPU would use the result.
-  const withCuda = purpose === 'product' || cudaSettings().ODMOE_CUDA !== 'auto' || mayNeedCuda();
+  const asked = cudaSettings(purpose);
+  const withCuda = purpose === 'product' || asked.ODMOE_CUDA !== 'auto' || mayNeedCuda();
+  const cuda = withCuda ? asked : { ODMOE_CUDA: 'off', ODMOE_CUDA_ARCHITECTURES: 'usual' };
   const names = ['addon', ...(withCuda ? ['cuda'] : []), ...(purpose === 'tests' ? ['tests'] : [])];
-  withLock('native-release', () => buildIn('build', names));
+  withLock('native-release', () => buildIn('build', names, cuda));
 }
 
 function main() {

@@ -1,5 +1,6 @@
-// odmoe_cuda_tests [--device N] [--seed N] [GROUP...]: runs the groups of cases (all when none is named) on the device that the library
-// named by ODMOE_CUDA_LIBRARY opens, and compares with the CPU's scalar kernels. Exit status 1 when one fails.
+// odmoe_cuda_tests [--device N] [--seed N] [--without GROUP]... [GROUP...]: runs the groups of cases (all when none is named, but for those
+// left out) on the device that the library named by ODMOE_CUDA_LIBRARY opens, and compares with the CPU's scalar kernels. Exit status 1 when
+// one fails.
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -41,6 +42,7 @@ struct Arguments {
   int device = 0;
   unsigned seed = std::random_device()();
   std::vector<std::string> groups;
+  std::vector<std::string> left_out;
 };
 
 Arguments parse(int count, char** values) {
@@ -51,6 +53,8 @@ Arguments parse(int count, char** values) {
       const unsigned long number = std::strtoul(values[++i], nullptr, 10);
       if (word == "--device") arguments.device = static_cast<int>(number);
       if (word == "--seed") arguments.seed = static_cast<unsigned>(number);
+    } else if (word == "--without" && i + 1 < count) {
+      arguments.left_out.push_back(values[++i]);
     } else {
       arguments.groups.push_back(word);
     }
@@ -59,6 +63,9 @@ Arguments parse(int count, char** values) {
 }
 
 bool is_chosen(const Arguments& arguments, const std::string& name) {
+  for (const std::string& group : arguments.left_out) {
+    if (group == name) return false;
+  }
   for (const std::string& group : arguments.groups) {
     if (group == name) return true;
   }
