@@ -4,7 +4,7 @@ import { drawScenario } from '../../simulator/faults/draw-scenario.js';
 import { assertSeedsHold } from './seeds-hold.js';
 
 /** `npm run test:long` runs more. */
-const [FROM, SEEDS] = [0, 32];
+const [FROM, SEEDS] = [0, 20];
 /** Scenarios that are drawn, and not run. */
 const DRAWN = 250;
 /** On a machine that is busy with other tests. */
