@@ -35,7 +35,7 @@ export default tseslint.config(
   },
   {
     // What enters an answer, or a decision of a daemon, is the same on every machine: no standard pins these functions.
-    files: ['shared', 'engine', 'packs', 'main-node', 'shadow-node', 'worker-node', 'simulator'].map(
+    files: ['shared', 'engine', 'packs', 'http-api', 'main-node', 'shadow-node', 'worker-node', 'simulator'].map(
       (room) => `${room}/**/*.ts`,
     ),
     rules: {
@@ -61,14 +61,14 @@ export default tseslint.config(
             object: 'Math',
             property,
             message:
-              'its bits differ from machine to machine: native tokenWeights and logSumExp for an answer, shared/arithmetic for a decision',
+              'its bits differ from machine to machine: native tokenWeights and logSumExp for an answer, shared/base/arithmetic for a decision',
           })),
       ],
       'no-restricted-syntax': [
         'error',
         {
           selector: "BinaryExpression[operator='**']:not([right.type='Literal'])",
-          message: 'its bits differ from machine to machine: use power of shared/arithmetic, or shift',
+          message: 'its bits differ from machine to machine: use power of shared/base/arithmetic, or shift',
         },
       ],
     },

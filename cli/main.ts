@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
-import { packageRoot } from '../shared/config/package-root.js';
+import { packageRoot } from '../shared/base/files/package-root.js';
 import { registerChatCommand } from './commands/chat.js';
 import { registerDebugCommand } from './commands/debug.js';
 import { registerDemoCommand } from './commands/demo.js';

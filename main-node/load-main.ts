@@ -7,14 +7,14 @@ import { residentFormat, wouldRound } from '../engine/loading/choose-resident.js
 import { loadDenseWeights } from '../engine/loading/load-weights.js';
 import type { Device, Model } from '../native/index.js';
 import type { Pack } from '../packs/format/open-pack.js';
-import type { NodeSettings, Resident } from '../shared/config/node-settings.js';
-import { mostActiveSequences } from '../shared/config/setting-limits.js';
-import { requireWanted } from '../shared/daemon/run-daemon.js';
-import { OdmoeError } from '../shared/errors/odmoe-error.js';
-import type { Logger } from '../shared/log/logger.js';
+import type { NodeSettings, Resident } from '../shared/settings/node-settings.js';
+import { mostActiveSequences } from '../shared/settings/setting-limits.js';
+import { requireWanted } from '../engine/daemon/run-daemon.js';
+import { OdmoeError } from '../shared/base/errors/odmoe-error.js';
+import type { Logger } from '../shared/base/log/logger.js';
 import type { WeightFormat } from '../shared/model/tensor-source.js';
-import { openTokenizer } from '../shared/tokenizer/load-tokenizer.js';
-import type { Tokenizer } from '../shared/tokenizer/tokenizer.js';
+import { openTokenizer } from '../shared/language/tokenizer/load-tokenizer.js';
+import type { Tokenizer } from '../shared/language/tokenizer/tokenizer.js';
 
 /** What main has read before it serves anybody. */
 export interface LoadedMain {

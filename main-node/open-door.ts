@@ -1,15 +1,15 @@
 import { join } from 'node:path';
 import type { CreateHttpServer, NodeEnvironment } from '../engine/environment/node-environment.js';
-import type { HttpSettings, NodeSettings } from '../shared/config/node-settings.js';
-import { packageRoot } from '../shared/config/package-root.js';
-import type { Logger } from '../shared/log/logger.js';
-import { validateGenerateRequest } from '../shared/rpc/generate-validation.js';
+import type { HttpSettings, NodeSettings } from '../shared/settings/node-settings.js';
+import { packageRoot } from '../shared/base/files/package-root.js';
+import type { Logger } from '../shared/base/log/logger.js';
+import { validateGenerateRequest } from '../shared/wire/generate-validation.js';
 import type { MainParts } from './assemble-main.js';
-import { type ApiKeys, readApiKeys } from './http/access/api-keys.js';
-import { prepareChatFor } from './http/conversation/served-chat.js';
-import { ROUTES } from './http/dialects/routes.js';
-import { readPageFiles } from './http/page-files.js';
-import { type Door, requireKeysForOthers, startDoor } from './http/start-door.js';
+import { type ApiKeys, readApiKeys } from '../http-api/access/api-keys.js';
+import { prepareChatFor } from '../http-api/conversation/served-chat.js';
+import { ROUTES } from '../http-api/dialects/routes.js';
+import { readPageFiles } from '../http-api/page-files.js';
+import { type Door, requireKeysForOthers, startDoor } from '../http-api/start-door.js';
 import type { LoadedMain } from './load-main.js';
 
 /** A door that can be opened. */

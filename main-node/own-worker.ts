@@ -1,15 +1,16 @@
+import type { RunningNode, YieldingMemory } from '../engine/daemon/running-node.js';
 import type { NodeEnvironment } from '../engine/environment/node-environment.js';
-import type { NodeSettings, RunningNode, YieldingMemory } from '../shared/config/node-settings.js';
-import { machineAddress } from '../shared/daemon/advertised-address.js';
-import type { GiveUp } from '../shared/daemon/run-daemon.js';
-import type { HostAddress } from '../shared/discovery/host-interfaces.js';
-import type { Discovery } from '../shared/discovery/discovery.js';
-import { OdmoeError } from '../shared/errors/odmoe-error.js';
-import type { Logger } from '../shared/log/logger.js';
-import { formatAddress, isWildcardHost } from '../shared/rpc/addresses.js';
-import { InProcessTransport } from '../shared/rpc/in-process-transport.js';
-import type { Transport } from '../shared/rpc/transport.js';
-import type { Timer } from '../shared/runtime/runtime.js';
+import type { NodeSettings } from '../shared/settings/node-settings.js';
+import { machineAddress } from '../engine/daemon/advertised-address.js';
+import type { GiveUp } from '../engine/daemon/run-daemon.js';
+import type { HostAddress } from '../shared/transport/discovery/host-interfaces.js';
+import type { Discovery } from '../shared/transport/discovery/discovery.js';
+import { OdmoeError } from '../shared/base/errors/odmoe-error.js';
+import type { Logger } from '../shared/base/log/logger.js';
+import { formatAddress, isWildcardHost } from '../shared/wire/addresses.js';
+import { InProcessTransport } from '../shared/transport/in-process-transport.js';
+import type { Transport } from '../shared/transport/transport.js';
+import type { Timer } from '../shared/base/runtime/runtime.js';
 import { bytesForAnswers } from './assemble-main.js';
 import type { LoadedMain } from './load-main.js';
 

@@ -1,4 +1,4 @@
-import { isErrorCode, OdmoeError, toOdmoeError } from '../shared/errors/odmoe-error.js';
+import { isErrorCode, OdmoeError, toOdmoeError } from '../shared/base/errors/odmoe-error.js';
 
 /** What the addon throws carries `code`; anything else that comes out of it is a defect. */
 function fromAddon(thrown: unknown): OdmoeError {

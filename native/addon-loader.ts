@@ -3,7 +3,7 @@ import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
-import { OdmoeError } from '../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../shared/base/errors/odmoe-error.js';
 import type { Addon } from './addon.d.ts';
 import { libraryFault } from './library-file.js';
 

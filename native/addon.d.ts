@@ -1,7 +1,7 @@
 /**
  * Every function and handle of the native addon, in the order of the C++ (native/src/binding/).
  * Only opaque handles, flat option objects, typed arrays and promises cross. `null` means absent, never `undefined`.
- * Thrown errors and rejections carry `code`, one of shared/errors; native/index.ts turns them into OdmoeError.
+ * Thrown errors and rejections carry `code`, one of shared/base/errors; native/index.ts turns them into OdmoeError.
  * Every handle's `dispose()` is idempotent; a disposed handle's methods throw INTERNAL. Promises keep their inputs alive.
  */
 

@@ -1,5 +1,5 @@
 /** What the addon's arguments must be, beyond what the compiler can see. A caller that breaks these has a defect: INTERNAL. */
-import { OdmoeError } from '../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../shared/base/errors/odmoe-error.js';
 import { DENSE_ROLES, type DenseRole } from '../shared/model/dense-roles.js';
 import { gluSchema } from '../shared/model/model-shape.js';
 import type {

@@ -1,5 +1,5 @@
 import type { ModelShape } from '../shared/model/model-shape.js';
-import { OdmoeError } from '../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../shared/base/errors/odmoe-error.js';
 import type {
   DeviceHandle,
   DeviceInfo,

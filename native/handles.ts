@@ -1,5 +1,5 @@
 /** What lives on a device, behind checks: what goes in is checked, what comes out as an error is an OdmoeError. */
-import { OdmoeError } from '../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../shared/base/errors/odmoe-error.js';
 import type { DenseRole } from '../shared/model/dense-roles.js';
 import type { ModelShape } from '../shared/model/model-shape.js';
 import type { ExpertSource, TensorSource, WeightFormat } from '../shared/model/tensor-source.js';

@@ -251,7 +251,7 @@ export function nativeDenseRoles(): Record<string, string> {
   return calling(() => addon().denseRoles());
 }
 
-/** Every code that an error of the native core can carry; all are in shared/errors/registry.ts. */
+/** Every code that an error of the native core can carry; all are in shared/base/errors/registry.ts. */
 export function nativeErrorCodes(): string[] {
   return calling(() => addon().errorCodes());
 }

@@ -1,4 +1,4 @@
-import { OdmoeError } from '../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../shared/base/errors/odmoe-error.js';
 import {
   deltaChannels,
   modelShapeSchema,

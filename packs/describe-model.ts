@@ -1,7 +1,7 @@
 import { relative } from 'node:path';
-import type { Checkpoint } from '../shared/checkpoint/checkpoint.js';
+import type { Checkpoint } from './checkpoint/checkpoint.js';
 import { densePlaces } from '../shared/model/dense-roles.js';
-import { EXPERT_PARTS } from '../shared/model/model-family.js';
+import { EXPERT_PARTS } from './model-config/model-family.js';
 import type { ModelShape } from '../shared/model/model-shape.js';
 import { storedBytes } from '../shared/model/part-sizes.js';
 import type { ExactFormat } from '../shared/model/tensor-source.js';

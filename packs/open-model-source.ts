@@ -1,8 +1,8 @@
 import { join, resolve } from 'node:path';
-import { OdmoeError } from '../shared/errors/odmoe-error.js';
-import { openCheckpoint, type Checkpoint } from '../shared/checkpoint/checkpoint.js';
-import { refuseForeignWeights } from '../shared/checkpoint/weight-files.js';
-import { fileExists } from '../shared/model/read-file.js';
+import { OdmoeError } from '../shared/base/errors/odmoe-error.js';
+import { openCheckpoint, type Checkpoint } from './checkpoint/checkpoint.js';
+import { refuseForeignWeights } from './checkpoint/weight-files.js';
+import { fileExists } from '../shared/base/files/read-file.js';
 import { isPackDirectory, openPack, type Pack } from './format/open-pack.js';
 
 /**

@@ -1,4 +1,4 @@
-import { OdmoeError } from '../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../shared/base/errors/odmoe-error.js';
 import type { Pack } from './format/open-pack.js';
 import { openModelSource } from './open-model-source.js';
 

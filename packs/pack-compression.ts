@@ -1,4 +1,4 @@
-import { EXPERT_PARTS } from '../shared/model/model-family.js';
+import { EXPERT_PARTS } from './model-config/model-family.js';
 import { exactFormatOf, isQuantizedSplit, rowBytes } from '../shared/model/weight-dtype.js';
 import type { Split } from '../shared/model/tensor-source.js';
 import type { Manifest } from './format/manifest.js';

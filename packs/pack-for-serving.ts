@@ -1,18 +1,18 @@
 import { access, constants } from 'node:fs/promises';
 import { homedir, tmpdir, userInfo } from 'node:os';
 import { join, resolve } from 'node:path';
-import { OdmoeError } from '../shared/errors/odmoe-error.js';
-import { makeDirectories } from '../shared/storage/make-directories.js';
-import { openCheckpoint, type Checkpoint } from '../shared/checkpoint/checkpoint.js';
-import { fileExists } from '../shared/model/read-file.js';
+import { OdmoeError } from '../shared/base/errors/odmoe-error.js';
+import { makeDirectories } from '../shared/base/files/make-directories.js';
+import { openCheckpoint, type Checkpoint } from './checkpoint/checkpoint.js';
+import { fileExists } from '../shared/base/files/read-file.js';
 import { isPackDirectory, openPack } from './format/open-pack.js';
-import { odmoeVersion } from '../shared/config/odmoe-version.js';
+import { odmoeVersion } from '../shared/base/files/odmoe-version.js';
 import { MANIFEST_FILE, PACK_FORMAT_VERSION } from './format/pack-layout.js';
-import { withPeerDeadline } from '../shared/runtime/peer-wait.js';
-import type { Runtime } from '../shared/runtime/runtime.js';
+import { withPeerDeadline } from '../shared/base/runtime/peer-wait.js';
+import type { Runtime } from '../shared/base/runtime/runtime.js';
 import { DEFAULT_CODEC, DEFAULT_SHARDS, packCheckpoint } from './packing/pack-checkpoint.js';
 import { NATIVE_PACKING_TOOLS } from './packing/native-tools.js';
-import { LockHeldError } from '../shared/storage/process-lock.js';
+import { LockHeldError } from '../shared/base/files/process-lock.js';
 import { sourceIdentity } from './packing/source-identity.js';
 
 /** How long to wait for another process that packs the same checkpoint into the cache. */

@@ -16,7 +16,7 @@ import {
 const BUNDLED = ['app.js', 'app.css'];
 const COPIED = ['index.html', 'icon.svg'];
 /** What the bundle is made of, beside npm packages. */
-const SOURCE_ROOMS = ['dashboard', 'shared/cluster-events', 'shared/drawing', 'shared/terminal'];
+const SOURCE_ROOMS = ['dashboard', 'shared/wire', 'shared/base/text'];
 const PACKAGES = ['esbuild', 'preact', 'uplot'];
 const STATE_PATH = 'dist/dashboard/.built';
 

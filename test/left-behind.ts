@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import type { Context } from 'mocha';
-import { living } from '../shared/runtime/living.js';
+import { living } from '../shared/base/runtime/living.js';
 
 /** What ends by itself after a test, as sockets do, gets so long. */
 const GRACE_MS = 3000;

@@ -3,8 +3,8 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { realEnvironment, type NodeEnvironment } from '../engine/environment/node-environment.js';
-import { GrpcTransport } from '../shared/rpc/grpc-transport.js';
-import { WallRuntime } from '../shared/runtime/wall-runtime.js';
+import { GrpcTransport } from '../shared/transport/grpc-transport.js';
+import { WallRuntime } from '../shared/base/runtime/wall-runtime.js';
 
 export const RUNTIME = new WallRuntime();
 export const TRANSPORT = new GrpcTransport(RUNTIME);

@@ -1,6 +1,6 @@
 import type { NodeDevice } from '../engine/devices/open-node-device.js';
-import { ownNodeStatus, type ProcessFigures } from '../shared/rpc/node-status.js';
-import type { NodeIdentity, NodeStatus } from '../shared/rpc/messages.js';
+import { ownNodeStatus, type ProcessFigures } from '../shared/wire/node-status.js';
+import type { NodeIdentity, NodeStatus } from '../shared/wire/messages.js';
 import type { ExpertService } from './executor/expert-service.js';
 import type { WorkerSessions } from './rpc/worker-sessions.js';
 

@@ -1,6 +1,6 @@
 import { open, rename, rm, writeFile, type FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { shardHeader, shardIndex, shardTensors, type ShardTensor } from './safetensors-shards.js';
 
 const PIECE_BYTES = 4 * 1024 * 1024;

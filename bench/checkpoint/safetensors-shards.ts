@@ -1,8 +1,8 @@
 import { readdir } from 'node:fs/promises';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { makeDirectories } from '../../shared/storage/make-directories.js';
-import { HEADER_LENGTH_BYTES } from '../../shared/model/safetensors-header.js';
-import { requireFreeBytes, writeFailure } from '../../shared/storage/storage-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { makeDirectories } from '../../shared/base/files/make-directories.js';
+import { HEADER_LENGTH_BYTES } from '../../packs/checkpoint/safetensors-header.js';
+import { requireFreeBytes, writeFailure } from '../../shared/base/files/storage-error.js';
 
 /** Weights of a file when there are several. */
 const SHARD_LIMIT_BYTES = 2_000_000_000;

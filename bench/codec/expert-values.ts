@@ -1,8 +1,8 @@
 /** Expert matrices as plain BF16 values, whatever they are stored as. */
 import { decodeChunk, joinPlanes } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { openFile, readFailure } from '../../shared/model/read-file.js';
-import { readInto } from '../../shared/model/safetensors-file.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { openFile, readFailure } from '../../shared/base/files/read-file.js';
+import { readInto } from '../../packs/checkpoint/safetensors-file.js';
 import type { ChunkLocation, ModelSource, TensorSource } from '../../shared/model/tensor-source.js';
 
 export interface TensorValues {

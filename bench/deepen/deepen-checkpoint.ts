@@ -1,17 +1,17 @@
 import { copyFile, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { ModelTensor } from '../../shared/checkpoint/checkpoint-tensors.js';
-import { openCheckpoint } from '../../shared/checkpoint/checkpoint.js';
-import { expectedTensors } from '../../shared/checkpoint/expected-tensors.js';
-import { parseModelConfig } from '../../shared/checkpoint/model-config.js';
-import type { TensorPlace } from '../../shared/model/model-family.js';
-import { fileExists, openFile } from '../../shared/model/read-file.js';
-import { readInto } from '../../shared/model/safetensors-file.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { ModelTensor } from '../../packs/checkpoint/checkpoint-tensors.js';
+import { openCheckpoint } from '../../packs/checkpoint/checkpoint.js';
+import { expectedTensors } from '../../packs/checkpoint/expected-tensors.js';
+import { parseModelConfig } from '../../packs/checkpoint/model-config.js';
+import type { TensorPlace } from '../../packs/model-config/model-family.js';
+import { fileExists, openFile } from '../../shared/base/files/read-file.js';
+import { readInto } from '../../packs/checkpoint/safetensors-file.js';
 import type { ChunkLocation } from '../../shared/model/tensor-source.js';
 import { WEIGHT_DTYPES, plainSplit } from '../../shared/model/weight-dtype.js';
 import { COPIED_FILES } from '../../packs/format/pack-layout.js';
-import { writeFailure } from '../../shared/storage/storage-error.js';
+import { writeFailure } from '../../shared/base/files/storage-error.js';
 import { CheckpointWriter, type TensorContents } from '../checkpoint/checkpoint-writer.js';
 import { prepareCheckpointDirectory, type ShardTensor } from '../checkpoint/safetensors-shards.js';
 

@@ -1,12 +1,12 @@
 import type { Command } from 'commander';
 import { withInterrupt } from '../../cli/client/interrupt.js';
-import { snakeCaseKeys } from '../../shared/json/snake-case.js';
-import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
-import { createProgressBar } from '../../shared/terminal/progress-bar.js';
-import { formatBytes } from '../../shared/terminal/units.js';
+import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
+import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
+import { createProgressBar } from '../../shared/base/text/progress-bar.js';
+import { formatBytes } from '../../shared/base/text/units.js';
 import { deepenCheckpoint } from './deepen-checkpoint.js';
-import { standardOutput } from '../../shared/terminal/text-output.js';
-import { printableJson } from '../../shared/terminal/printable-text.js';
+import { standardOutput } from '../../shared/base/text/text-output.js';
+import { printableJson } from '../../shared/base/text/printable-text.js';
 
 const MOST_LAYERS = 10_000;
 

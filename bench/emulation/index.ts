@@ -1,11 +1,11 @@
 import { InvalidArgumentError, type Command } from 'commander';
 import { parseWhole } from '../../cli/client/generation-flags.js';
-import { snakeCaseKeys } from '../../shared/json/snake-case.js';
+import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { tableLines } from '../../cli/output/table.js';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { measureEmulation, type EmulationLateness } from './measure-emulation.js';
-import { standardOutput } from '../../shared/terminal/text-output.js';
-import { printableJson } from '../../shared/terminal/printable-text.js';
+import { standardOutput } from '../../shared/base/text/text-output.js';
+import { printableJson } from '../../shared/base/text/printable-text.js';
 
 interface BenchEmulationFlags {
   count: number;

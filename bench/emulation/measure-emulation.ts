@@ -1,9 +1,9 @@
-import { pacedDevice } from '../../engine/devices/paced-device.js';
-import type { DevicePace } from '../../engine/devices/device-pace.js';
+import { pacedDevice } from '../../engine/emulation/paced-device.js';
+import type { DevicePace } from '../../engine/emulation/device-pace.js';
 import { realDevices } from '../../engine/environment/node-environment.js';
 import { slotSizes } from '../../engine/planning/slot-sizes.js';
 import { FROM_STORAGE, PLAIN_LOADER, waitUntil, type Device, type ExpertSlots } from '../../native/index.js';
-import { operatorMs } from '../../shared/emulation/device-profile.js';
+import { operatorMs } from '../../engine/emulation/device-profile.js';
 import type { ExpertSource, ModelSource } from '../../shared/model/tensor-source.js';
 
 export type EmulatedOperation = 'wait' | 'execute' | 'queued executes' | 'load';

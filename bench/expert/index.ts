@@ -1,12 +1,12 @@
 import { InvalidArgumentError, type Command } from 'commander';
 import { parseWhole } from '../../cli/client/generation-flags.js';
-import { snakeCaseKeys } from '../../shared/json/snake-case.js';
+import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { tableLines } from '../../cli/output/table.js';
 import { measureExperts, openDevice, type ExpertSpeed } from '../../native/index.js';
-import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
-import { THREADS_LIMIT } from '../../shared/config/setting-limits.js';
-import { standardOutput } from '../../shared/terminal/text-output.js';
-import { printableJson } from '../../shared/terminal/printable-text.js';
+import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
+import { THREADS_LIMIT } from '../../shared/settings/setting-limits.js';
+import { standardOutput } from '../../shared/base/text/text-output.js';
+import { printableJson } from '../../shared/base/text/printable-text.js';
 
 interface BenchExpertFlags {
   hidden: number;

@@ -1,7 +1,11 @@
-/** Where the experts of each layer lie in each of the compared systems. Pure; the decisions are those of shared/residency. */
-import { type LayerResidency, RESIDENCY_STATES, residentBytes } from '../../shared/residency/residency-planner.js';
-import { type Backend, placeTensors, placeWholeLayers } from '../../shared/residency/storage-hierarchy.js';
-import { TENSOR_TYPES, type TensorType } from '../../shared/residency/streaming-window.js';
+/** Where the experts of each layer lie in each of the compared systems. Pure; the decisions are those of shared/decisions/residency. */
+import {
+  type LayerResidency,
+  RESIDENCY_STATES,
+  residentBytes,
+} from '../../shared/decisions/residency/residency-planner.js';
+import { type Backend, placeTensors, placeWholeLayers } from '../../shared/decisions/residency/storage-hierarchy.js';
+import { TENSOR_TYPES, type TensorType } from './streaming-window.js';
 import { GATE_UP_SHARE, type ServerWork } from './server-work.js';
 
 /**

@@ -1,13 +1,13 @@
 import { join } from 'node:path';
 import { InvalidArgumentError, type Command } from 'commander';
 import { tableLines } from '../../cli/output/table.js';
-import { packageRoot } from '../../shared/config/package-root.js';
-import { snakeCaseKeys } from '../../shared/json/snake-case.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { FIGURES, type Figure, type FigureCell, type FigureResult } from './figure-cells.js';
 import { measureFigure } from './figures.js';
 import { loadServerProfile } from './server-profile.js';
-import { standardOutput } from '../../shared/terminal/text-output.js';
-import { printableJson } from '../../shared/terminal/printable-text.js';
+import { standardOutput } from '../../shared/base/text/text-output.js';
+import { printableJson } from '../../shared/base/text/printable-text.js';
 
 interface FluxmoeFlags {
   only: Figure[];

@@ -1,5 +1,5 @@
-import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
-import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
+import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import { type ExpertLayout, layoutOf, type System } from './expert-layout.js';
 import type { ServedModel, ServerProfile } from './server-profile.js';
 import { ServerWork } from './server-work.js';

@@ -1,14 +1,14 @@
 /** Figures 6 and 9 of FluxMoE: what residency costs, and how the planner follows growing keys and values. */
+import { REPLAN_PASSES } from '../../shared/settings/setting-limits.js';
 import {
   type LayerResidency,
   lowerLayer,
   planResidency,
-  REPLAN_PASSES,
   type ResidencyCosts,
   residencyLevel,
   residencyLoadMs,
   residentBytes,
-} from '../../shared/residency/residency-planner.js';
+} from '../../shared/decisions/residency/residency-planner.js';
 import { type ExpertLayout, layoutOfLayers, uniform } from './expert-layout.js';
 import { cell, type FigureCell, type FigureOrder, type FigureResult } from './figure-cells.js';
 import { loadOf, measureLayout, measurePasses, onVirtualClock } from './measure-serving.js';

@@ -2,9 +2,9 @@
 import { readFileSync } from 'node:fs';
 import { parse } from 'yaml';
 import { z } from 'zod';
-import { parseByteSize } from '../../shared/config/byte-size.js';
-import { loadModelProfile } from '../../shared/emulation/load-model-profile.js';
-import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import { parseByteSize } from '../../shared/base/text/byte-size.js';
+import { loadModelProfile } from '../../engine/emulation/load-model-profile.js';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 
 const positive = z.number().positive();

@@ -6,8 +6,8 @@ import {
   recurrentStateFloats,
   vocabularyWeights,
   type LayerWork,
-} from '../../shared/emulation/layer-work.js';
-import { WINDOW_LAYERS } from '../../shared/residency/streaming-window.js';
+} from '../../engine/emulation/layer-work.js';
+import { WINDOW_LAYERS } from './streaming-window.js';
 import type { ServedModel, ServerGpu, ServingCosts } from './server-profile.js';
 
 const MS_PER_S = 1000;

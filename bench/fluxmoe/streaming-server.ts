@@ -1,11 +1,11 @@
 /**
- * A server that generates for many sequences on the virtual clock: its experts stream through the daemons' window (shared/residency) over the
+ * A server that generates for many sequences on the virtual clock: its experts stream through the daemons' window (shared/decisions/residency) over the
  * daemons' emulated links and processor (engine/devices). Nothing here adds times up: a pass ends when its last event has happened.
  */
-import { PacedLink } from '../../engine/devices/paced-link.js';
-import { PacedProcessor } from '../../engine/devices/paced-processor.js';
-import { StreamingWindow, TENSOR_TYPES, type TensorType } from '../../shared/residency/streaming-window.js';
-import type { Runtime } from '../../shared/runtime/runtime.js';
+import { PacedLink } from '../../engine/emulation/paced-link.js';
+import { PacedProcessor } from '../../engine/emulation/paced-processor.js';
+import { StreamingWindow, TENSOR_TYPES, type TensorType } from './streaming-window.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { ExpertLayout, LayerLoads } from './expert-layout.js';
 import type { ServerWork } from './server-work.js';
 

@@ -1,14 +1,14 @@
 import { InvalidArgumentError, type Command } from 'commander';
 import { parseWhole } from '../../cli/client/generation-flags.js';
-import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
-import { THREADS_LIMIT } from '../../shared/config/setting-limits.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { snakeCaseKeys } from '../../shared/json/snake-case.js';
+import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
+import { THREADS_LIMIT } from '../../shared/settings/setting-limits.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { tableLines } from '../../cli/output/table.js';
 import { measureContexts, type ContextFigures } from './measure-contexts.js';
 import { MACHINE_MS, measureGenerate, type GenerateBenchRound, type Resident } from './measure-generate.js';
-import { standardOutput } from '../../shared/terminal/text-output.js';
-import { printableJson } from '../../shared/terminal/printable-text.js';
+import { standardOutput } from '../../shared/base/text/text-output.js';
+import { printableJson } from '../../shared/base/text/printable-text.js';
 
 interface BenchGenerateFlags {
   tokens: number;

@@ -3,7 +3,7 @@ import type { LocalEngine } from '../../engine/generation/local-engine.js';
 import type { SequenceRunner } from '../../engine/generation/sequence-runner.js';
 import { highestIds } from '../../engine/sampling/highest.js';
 import { measureMachine } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { benchPrompt, meanWeightBytes, openEngine, type Resident } from './measure-generate.js';
 import { decodeBytesPerToken, prefillFlop } from './model-cost.js';
 

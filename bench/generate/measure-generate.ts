@@ -1,10 +1,10 @@
 import { realDevices } from '../../engine/environment/node-environment.js';
 import { LocalEngine } from '../../engine/generation/local-engine.js';
 import { measureMachine } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { rowBytes } from '../../shared/model/weight-dtype.js';
-import type { GenerateRequest, Timing } from '../../shared/rpc/messages.js';
-import { counterRandom } from '../../shared/sampling/counter-random.js';
+import type { GenerateRequest, Timing } from '../../shared/wire/messages.js';
+import { counterRandom } from '../../shared/base/arithmetic/counter-random.js';
 import { decodeBytesPerToken, multipliedWeights, prefillFlop } from './model-cost.js';
 
 /** How an engine keeps its weights; null: as shipped. */

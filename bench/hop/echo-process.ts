@@ -2,19 +2,19 @@
  * The far side of `odmoe bench hop`, a process of its own: a worker's server that answers each Execute with its own hidden
  * states, and a plain TCP echo. Prints both ports as one line of JSON; ends when standard input does.
  */
-import { NO_TIMES } from '../../shared/rpc/layer-messages.js';
-import { avoidMarkingPauses } from '../../shared/daemon/collection-pauses.js';
-import { createLogger } from '../../shared/log/logger.js';
-import { GrpcTransport } from '../../shared/rpc/grpc-transport.js';
-import { PROTOCOL_VERSION } from '../../shared/rpc/limits.js';
-import { rowCount } from '../../shared/rpc/pass-rows.js';
-import type { PeerStream } from '../../shared/rpc/peer-stream.js';
-import type { NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
-import { WallRuntime } from '../../shared/runtime/wall-runtime.js';
+import { NO_TIMES } from '../../shared/wire/layer-messages.js';
+import { avoidMarkingPauses } from '../../engine/daemon/collection-pauses.js';
+import { createLogger } from '../../shared/base/log/logger.js';
+import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
+import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
+import { rowCount } from '../../shared/wire/pass-rows.js';
+import type { PeerStream } from '../../shared/transport/peer-stream.js';
+import type { NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/wire/messages.js';
+import { WallRuntime } from '../../shared/base/runtime/wall-runtime.js';
 import { HOP_NETWORK } from './hop-network.js';
 import { startTcpEcho } from './tcp-frames.js';
-import { standardOutput } from '../../shared/terminal/text-output.js';
-import { printableJson } from '../../shared/terminal/printable-text.js';
+import { standardOutput } from '../../shared/base/text/text-output.js';
+import { printableJson } from '../../shared/base/text/printable-text.js';
 
 const identity: NodeIdentity = {
   id: 'echo',

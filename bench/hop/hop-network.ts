@@ -1,4 +1,4 @@
-import type { NodeSettings } from '../../shared/config/node-settings.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
 
 /** The daemons' defaults, so that keepalive costs here what it costs there. */
 export const HOP_NETWORK: NodeSettings['network'] = {

@@ -1,11 +1,11 @@
 import { InvalidArgumentError, type Command } from 'commander';
 import { addMainFlags, resolveMainAddress, type MainFlags } from '../../cli/client/find-main.js';
-import { avoidMarkingPauses } from '../../shared/daemon/collection-pauses.js';
-import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
+import { avoidMarkingPauses } from '../../engine/daemon/collection-pauses.js';
+import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
 import { liveHopsJson, liveHopsTable, measureLiveHops } from './live-hops.js';
 import { measureHops, type HopRow } from './measure-hops.js';
-import { standardOutput } from '../../shared/terminal/text-output.js';
-import { printableJson } from '../../shared/terminal/printable-text.js';
+import { standardOutput } from '../../shared/base/text/text-output.js';
+import { printableJson } from '../../shared/base/text/printable-text.js';
 
 const MOST_TOKENS = 65_536;
 

@@ -2,10 +2,10 @@
 import { transport } from '../../cli/client/process-runtime.js';
 import { STATUS_TIMEOUT_MS } from '../../cli/commands/status.js';
 import { hopTable } from '../../cli/output/hop-view.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { snakeCaseKeys } from '../../shared/json/snake-case.js';
-import type { CacheStatus } from '../../shared/rpc/kept-experts.js';
-import type { NodeStatus, StatusReply, WorkerHops } from '../../shared/rpc/messages.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
+import type { CacheStatus } from '../../shared/wire/kept-experts.js';
+import type { NodeStatus, StatusReply, WorkerHops } from '../../shared/wire/messages.js';
 import { answerRequest, collectAnswer } from '../paper/testbed.js';
 import { measureHops, type HopRow } from './measure-hops.js';
 

@@ -1,6 +1,6 @@
 /** Length-prefixed frames over plain TCP: the floor that a hop by gRPC is held against. */
 import { connect, createServer, type Server, type Socket } from 'node:net';
-import { assertInvariant } from '../../shared/errors/assert-invariant.js';
+import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 
 const PREFIX_BYTES = 4;
 

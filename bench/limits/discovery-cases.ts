@@ -1,7 +1,7 @@
 /** Announcements that anybody in the network may make. */
 import { createSocket, type Socket } from 'node:dgram';
 import { setTimeout as pause } from 'node:timers/promises';
-import { encodeTxt } from '../../shared/discovery/txt-record.js';
+import { encodeTxt } from '../../shared/transport/discovery/txt-record.js';
 import { MAX_TOLD_PROBLEMS } from '../../main-node/cluster/told-problems.js';
 import type { CaseAnswer, LimitsCase } from './limits-case.js';
 import type { LimitsCluster } from './limits-cluster.js';

@@ -1,8 +1,8 @@
 /** A worker or shadow that main dials, which answers with bytes of the caller's choice. */
 import { type MethodDefinition, Server, ServerCredentials, type ServerDuplexStream } from '@grpc/grpc-js';
 import { runtime, transport } from '../../cli/client/process-runtime.js';
-import { NODE_IDENTIFY, SHADOW_SERVE, WORKER_SERVE } from '../../shared/rpc/codecs.js';
-import type { NodeIdentity, ShadowReply, WorkerReply } from '../../shared/rpc/messages.js';
+import { NODE_IDENTIFY, SHADOW_SERVE, WORKER_SERVE } from '../../shared/wire/codecs.js';
+import type { NodeIdentity, ShadowReply, WorkerReply } from '../../shared/wire/messages.js';
 import type { LimitsCluster } from './limits-cluster.js';
 import { raw } from './raw-calls.js';
 

@@ -1,15 +1,15 @@
 /** Messages that hold far more of something than they may, as bytes. Pure, but for reading the proto files. */
 import { loadSync } from '@grpc/proto-loader';
 import { join } from 'node:path';
-import { packageRoot } from '../../shared/config/package-root.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
 import {
   MessageWriter,
   tagOf,
   WIRE_FIXED64,
   WIRE_LENGTH_DELIMITED,
   WIRE_VARINT,
-} from '../../shared/rpc/wire-format.js';
-import { type MessageOutline, type OutlinedField, outlineOf } from '../../shared/rpc/wire-outline.js';
+} from '../../shared/wire/wire-format.js';
+import { type MessageOutline, type OutlinedField, outlineOf } from '../../shared/wire/wire-outline.js';
 
 const FILES = ['node', 'placement', 'worker', 'shadow', 'inference'].map((name) => `odmoe/v1/${name}.proto`);
 

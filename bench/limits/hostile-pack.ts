@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { runtime } from '../../cli/client/process-runtime.js';
 import { packForServing } from '../../packs/pack-for-serving.js';
-import { packageRoot } from '../../shared/config/package-root.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
 
 const TOKENIZER_CONFIG = 'tokenizer_config.json';
 

@@ -1,10 +1,10 @@
 /** Hostile requests of HTTP clients. */
 import { connect, type Socket } from 'node:net';
 import { runtime } from '../../cli/client/process-runtime.js';
-import { BODY_LIMITS } from '../../main-node/http/requests/body-limits.js';
-import { BODIES_LIMIT_BYTES } from '../../main-node/http/requests/read-body.js';
-import { SERVER_BOUNDS } from '../../main-node/http/http-server.js';
-import { MEGABYTE_BYTES } from '../../shared/rpc/limits.js';
+import { BODY_LIMITS } from '../../http-api/requests/body-limits.js';
+import { BODIES_LIMIT_BYTES } from '../../http-api/requests/read-body.js';
+import { SERVER_BOUNDS } from '../../http-api/http-server.js';
+import { MEGABYTE_BYTES } from '../../shared/wire/limits.js';
 import type { CaseAnswer, LimitsCase } from './limits-case.js';
 import { GROWTH_LIMIT_BYTES } from './verdict.js';
 

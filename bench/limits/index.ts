@@ -1,8 +1,8 @@
 import type { Command } from 'commander';
 import { withInterrupt } from '../../cli/client/interrupt.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { printableJson } from '../../shared/terminal/printable-text.js';
-import { standardOutput } from '../../shared/terminal/text-output.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { printableJson } from '../../shared/base/text/printable-text.js';
+import { standardOutput } from '../../shared/base/text/text-output.js';
 import { DISCOVERY_CASES } from './discovery-cases.js';
 import { HostilePacks } from './hostile-pack.js';
 import { HTTP_CASES } from './http-cases.js';

@@ -1,10 +1,10 @@
 import { runtime, transport } from '../../cli/client/process-runtime.js';
 import { DaemonProcess } from '../../cli/demo/daemon-process.js';
 import { servingAt } from '../../cli/demo/serving.js';
-import type { RoleSetting } from '../../shared/config/node-settings.js';
-import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { NodeIdentity, StatusReply } from '../../shared/rpc/messages.js';
-import { waitForPeer } from '../../shared/runtime/peer-wait.js';
+import type { RoleSetting } from '../../shared/settings/node-settings.js';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { NodeIdentity, StatusReply } from '../../shared/wire/messages.js';
+import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
 
 const START_LIMIT_MS = 60_000;
 const STATUS_TIMEOUT_MS = 20_000;

@@ -1,7 +1,7 @@
 /** Figures of `odmoe bench limits` for people and for programs. Pure. */
 import { type TableColumn, tableLines } from '../../cli/output/table.js';
-import { snakeCaseKeys } from '../../shared/json/snake-case.js';
-import { MEGABYTE_BYTES } from '../../shared/rpc/limits.js';
+import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
+import { MEGABYTE_BYTES } from '../../shared/wire/limits.js';
 import type { LimitsCase } from './limits-case.js';
 import type { CaseFigures } from './verdict.js';
 

@@ -1,5 +1,5 @@
 /** An announcement of a daemon as a packet of multicast DNS (RFC 6762, RFC 6763). Pure. */
-import { SERVICE_TYPE } from '../../shared/discovery/multicast.js';
+import { SERVICE_TYPE } from '../../shared/transport/discovery/multicast.js';
 
 const TYPE_A = 1;
 const TYPE_PTR = 12;

@@ -1,10 +1,10 @@
 /** What false workers, shadows and mains may do with what they send. */
 import { setTimeout as pause } from 'node:timers/promises';
-import { PEER_EPOCH_LIMIT } from '../../shared/rpc/epochs.js';
-import { WORKER_SERVE } from '../../shared/rpc/codecs.js';
-import { HANDSHAKE_TIMEOUT_MS, MESSAGE_SIZE_LIMIT_BYTES, PLAIN_MESSAGE_LIMIT_BYTES } from '../../shared/rpc/limits.js';
-import type { NodeIdentity } from '../../shared/rpc/messages.js';
-import { emptyNodeStatus } from '../../shared/rpc/node-status.js';
+import { PEER_EPOCH_LIMIT } from '../../shared/wire/epochs.js';
+import { WORKER_SERVE } from '../../shared/wire/codecs.js';
+import { HANDSHAKE_TIMEOUT_MS, MESSAGE_SIZE_LIMIT_BYTES, PLAIN_MESSAGE_LIMIT_BYTES } from '../../shared/wire/limits.js';
+import type { NodeIdentity } from '../../shared/wire/messages.js';
+import { emptyNodeStatus } from '../../shared/wire/node-status.js';
 import { FalsePeer, type FalseStream, shadowReply, workerReply } from './false-peer.js';
 import { listsOf, toldOften, withElements } from './hostile-bytes.js';
 import type { CaseAnswer, LimitsCase } from './limits-case.js';

@@ -1,6 +1,6 @@
 /** What Linux tells of a process: its processor time and its memory. */
 import { readFile, writeFile } from 'node:fs/promises';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 
 /** Linux counts the time of a process in ticks of this length for every program (USER_HZ). */
 const TICK_MS = 10;

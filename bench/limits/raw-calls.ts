@@ -1,6 +1,6 @@
 /** Calls whose messages are bytes of the caller's choice, as somebody writes them who means no good. */
 import { Client, credentials, Metadata, type ServiceError, status } from '@grpc/grpc-js';
-import { onAbort } from '../../shared/runtime/living.js';
+import { onAbort } from '../../shared/base/runtime/living.js';
 
 /** Messages are bytes already. */
 export const raw = (bytes: Buffer): Buffer => bytes;

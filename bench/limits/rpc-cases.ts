@@ -1,14 +1,14 @@
 /** What clients and false mains may send over gRPC. */
-import { CLUSTER_JOIN, INFERENCE_GENERATE, SHADOW_SERVE, WORKER_SERVE } from '../../shared/rpc/codecs.js';
+import { CLUSTER_JOIN, INFERENCE_GENERATE, SHADOW_SERVE, WORKER_SERVE } from '../../shared/wire/codecs.js';
 import {
   HANDSHAKE_TIMEOUT_MS,
   MEGABYTE_BYTES,
   MESSAGE_SIZE_LIMIT_BYTES,
   PLAIN_MESSAGE_LIMIT_BYTES,
   PLAIN_RECEIVE_LIMIT_BYTES,
-} from '../../shared/rpc/limits.js';
-import { MESSAGES_LIMIT } from '../../shared/rpc/chat-message-validation.js';
-import type { GenerateRequest, NodeIdentity } from '../../shared/rpc/messages.js';
+} from '../../shared/wire/limits.js';
+import { MESSAGES_LIMIT } from '../../shared/wire/chat-message-validation.js';
+import type { GenerateRequest, NodeIdentity } from '../../shared/wire/messages.js';
 import { listsOf, toldOften, withElements } from './hostile-bytes.js';
 import type { CaseAnswer, LimitsCase } from './limits-case.js';
 import type { LimitsCluster } from './limits-cluster.js';

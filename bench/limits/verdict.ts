@@ -1,5 +1,5 @@
 /** What one hostile message may cost a daemon, and whether it cost more. Pure. */
-import { MEGABYTE_BYTES } from '../../shared/rpc/limits.js';
+import { MEGABYTE_BYTES } from '../../shared/wire/limits.js';
 
 /** Memory above that of the quiet daemon, at the worst moment. */
 export const GROWTH_LIMIT_BYTES = 100 * MEGABYTE_BYTES;

@@ -1,16 +1,16 @@
 import { InvalidArgumentError, type Command } from 'commander';
 import { availableParallelism } from 'node:os';
-import { createProgressBar } from '../../shared/terminal/progress-bar.js';
+import { createProgressBar } from '../../shared/base/text/progress-bar.js';
 import { tableLines } from '../../cli/output/table.js';
 import { cudaStatus, openDevice } from '../../native/index.js';
 import { codecSetting, isPackCodec, PACK_CODECS } from '../../packs/format/pack-codec.js';
 import { openServedPack } from '../../packs/open-served-pack.js';
-import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { withSyntheticPack } from './synthetic-pack.js';
 import { type LoadedPack, type LoadSetting, type LoadStage, measureLoadStages } from './measure-load.js';
-import { standardOutput } from '../../shared/terminal/text-output.js';
-import { printableJson } from '../../shared/terminal/printable-text.js';
+import { standardOutput } from '../../shared/base/text/text-output.js';
+import { printableJson } from '../../shared/base/text/printable-text.js';
 
 const MOST_READS_AT_ONCE = 16;
 

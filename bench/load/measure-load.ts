@@ -10,7 +10,7 @@ import {
 } from '../../native/index.js';
 import type { PackCodec } from '../../packs/format/pack-codec.js';
 import type { Pack } from '../../packs/format/open-pack.js';
-import { assertInvariant } from '../../shared/errors/assert-invariant.js';
+import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import { gaussianValues, measureCodecs } from '../codec/measure-codecs.js';
 
 export interface LoadSetting {

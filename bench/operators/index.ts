@@ -2,11 +2,11 @@ import { InvalidArgumentError, type Command } from 'commander';
 import { parseWhole } from '../../cli/client/generation-flags.js';
 import { tableLines } from '../../cli/output/table.js';
 import { instructionSets, measureOperators, openDevice, type OperatorSpeed } from '../../native/index.js';
-import { THREADS_LIMIT } from '../../shared/config/setting-limits.js';
-import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
-import { snakeCaseKeys } from '../../shared/json/snake-case.js';
-import { standardOutput } from '../../shared/terminal/text-output.js';
-import { printableJson } from '../../shared/terminal/printable-text.js';
+import { THREADS_LIMIT } from '../../shared/settings/setting-limits.js';
+import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
+import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
+import { standardOutput } from '../../shared/base/text/text-output.js';
+import { printableJson } from '../../shared/base/text/printable-text.js';
 
 const KNOWN_SETS = ['avx512', 'avx2', 'neon', 'scalar'] as const;
 type InstructionSet = (typeof KNOWN_SETS)[number];

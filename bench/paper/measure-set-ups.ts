@@ -1,9 +1,9 @@
 import { join } from 'node:path';
 import { realDevices } from '../../engine/environment/node-environment.js';
 import { LocalEngine } from '../../engine/generation/local-engine.js';
-import { packageRoot } from '../../shared/config/package-root.js';
-import type { EmulationSettings } from '../../shared/config/node-settings.js';
-import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import type { EmulationSettings } from '../../shared/settings/node-settings.js';
+import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 import { summarize, type Measure, type Measurement } from './measurement.js';
 import {
   CACHED_PROFILES,

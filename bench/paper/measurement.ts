@@ -1,5 +1,5 @@
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Finished } from '../../shared/rpc/messages.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Finished } from '../../shared/wire/messages.js';
 import type { CachedMachine, SetUp } from './set-up.js';
 import type { SimulatedTimes } from './simulate-set-up.js';
 import type { TestbedAnswer } from './testbed.js';

@@ -1,4 +1,4 @@
-import { snakeCaseKeys } from '../../shared/json/snake-case.js';
+import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { tableLines } from '../../cli/output/table.js';
 import { bestDecodeOverFullyCached, likeWithLike, type Cell, type PastRow, type TableResult } from './cells.js';
 import type { Range } from './measurement.js';

@@ -1,5 +1,5 @@
 import type { DemoClusterOptions } from '../../cli/demo/demo-cluster.js';
-import type { ExpertStorage, NodeSettings, RoleSetting } from '../../shared/config/node-settings.js';
+import type { ExpertStorage, NodeSettings, RoleSetting } from '../../shared/settings/node-settings.js';
 
 /** How the testbed is run: what the ablations differ in. */
 export interface SetUp {

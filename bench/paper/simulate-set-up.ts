@@ -1,5 +1,5 @@
-import { requirePresent } from '../../shared/errors/assert-invariant.js';
-import { loadDeviceProfile } from '../../shared/emulation/load-device-profile.js';
+import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
+import { loadDeviceProfile } from '../../engine/emulation/load-device-profile.js';
 import {
   cachedTokenMs,
   clusterTimes,

@@ -1,5 +1,5 @@
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 import { demoPrompts, MOST_PROMPTS } from '../recall/demo-prompts.js';
 
 /** Requests that one prompt is made of, at most. */

@@ -1,7 +1,7 @@
 import { DemoCluster } from '../../cli/demo/demo-cluster.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { transport } from '../../cli/client/process-runtime.js';
-import type { Finished, GenerateReply, GenerateRequest } from '../../shared/rpc/messages.js';
+import type { Finished, GenerateReply, GenerateRequest } from '../../shared/wire/messages.js';
 import { daemonFlags, shadowOf, type SetUp, type ShadowPrecision, type ShadowQuantize } from './set-up.js';
 
 /** Ten processes start on however few cores there are, each with a model to load. */

@@ -1,10 +1,10 @@
 import { NATIVE_DEVICES } from '../../engine/devices/devices.js';
 import { LocalEngine } from '../../engine/generation/local-engine.js';
 import { openServedPack } from '../../packs/open-served-pack.js';
-import { loadDeviceProfile } from '../../shared/emulation/load-device-profile.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
-import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+import { loadDeviceProfile } from '../../engine/emulation/load-device-profile.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
+import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import { answerAll, startDaemons, stopDaemons } from '../../simulator/cluster/run-daemons.js';
 import { SimulatedCluster } from '../../simulator/cluster/simulated-cluster.js';
 import type { NodeWorld } from '../../simulator/cluster/simulated-node.js';

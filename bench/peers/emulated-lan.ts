@@ -2,8 +2,8 @@ import { execFile, execFileSync, spawn, spawnSync, type ChildProcess } from 'nod
 import { once } from 'node:events';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { packageRoot } from '../../shared/config/package-root.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 
 const SUBNET = '10.213.78';
 const START_LIMIT_MS = 10_000;

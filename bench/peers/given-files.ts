@@ -3,8 +3,8 @@ import { constants } from 'node:fs';
 import { access, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { openServedPack } from '../../packs/open-served-pack.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { openFile } from '../../shared/model/read-file.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { openFile } from '../../shared/base/files/read-file.js';
 import { rpcServer } from './systems.js';
 
 export interface GivenFiles {

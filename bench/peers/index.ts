@@ -4,9 +4,9 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { withInterrupt } from '../../cli/client/interrupt.js';
 import { tableLines } from '../../cli/output/table.js';
-import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { snakeCaseKeys } from '../../shared/json/snake-case.js';
+import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { EmulatedLan, type LanHost } from './emulated-lan.js';
 import { requireGivenFiles, requireWhole, type GivenFiles } from './given-files.js';
 import { runSystem } from './run-system.js';
@@ -19,8 +19,8 @@ import {
   type Speeds,
   type System,
 } from './systems.js';
-import { standardError, standardOutput } from '../../shared/terminal/text-output.js';
-import { printableJson } from '../../shared/terminal/printable-text.js';
+import { standardError, standardOutput } from '../../shared/base/text/text-output.js';
+import { printableJson } from '../../shared/base/text/printable-text.js';
 
 const MOST_WORKERS = 16;
 const MOST_TOKENS = 4096;

@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { odmoeCommand } from '../../cli/demo/daemon-process.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { LanHost } from './emulated-lan.js';
 
 /** What one run of a system gave, in tokens a second. */

@@ -1,4 +1,4 @@
-import { round, text, type Drawing } from '../../shared/drawing/svg-drawing.js';
+import { round, text, type Drawing } from '../../shared/base/text/svg-drawing.js';
 
 export interface HeatMap {
   title: string;

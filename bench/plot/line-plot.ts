@@ -1,4 +1,4 @@
-import { line, round, svgFile, text, ticks, type Drawing } from '../../shared/drawing/svg-drawing.js';
+import { line, round, svgFile, text, ticks, type Drawing } from '../../shared/base/text/svg-drawing.js';
 
 /** Line plots, several panels beside and below one another. */
 

@@ -1,10 +1,10 @@
-import type { NodeSettings } from '../../shared/config/node-settings.js';
-import { activationCountsPath } from '../../shared/config/state-directory.js';
-import { STORAGE_FORMS } from '../../shared/emulation/device-profile.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { ActivationCounts } from '../../shared/planner/activation-counts.js';
-import type { CacheStatus } from '../../shared/rpc/kept-experts.js';
-import { writeActivationCounts } from '../../shared/storage/activation-counts-file.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import { activationCountsPath } from '../../shared/base/files/state-directory.js';
+import { STORAGE_FORMS } from '../../engine/emulation/device-profile.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { ActivationCounts } from '../../shared/decisions/caching/activation-counts.js';
+import type { CacheStatus } from '../../shared/wire/kept-experts.js';
+import { writeActivationCounts } from '../../engine/planning/activation-counts-file.js';
 import { startDaemons, stopDaemons } from '../../simulator/cluster/run-daemons.js';
 import { type SimulatedAnswer, SimulatedCluster } from '../../simulator/cluster/simulated-cluster.js';
 import { ProfiledLinks } from '../../simulator/network/link-model.js';

@@ -1,8 +1,8 @@
-import type { ExpertStorage, NodeSettings } from '../../shared/config/node-settings.js';
-import type { DeviceProfile } from '../../shared/emulation/device-profile.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { CACHE_POLICIES } from '../../shared/planner/cache-decisions.js';
-import { NO_CAPACITIES } from '../../shared/planner/pool-capacities.js';
+import { CACHE_POLICIES } from '../../shared/settings/cache-policies.js';
+import type { ExpertStorage, NodeSettings } from '../../shared/settings/node-settings.js';
+import type { DeviceProfile } from '../../engine/emulation/device-profile.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
 import { clusterTimes, type ClusterTimes } from '../../simulator/simulate/cluster-set-up.js';
 
 /**

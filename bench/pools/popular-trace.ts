@@ -1,5 +1,5 @@
-import { logarithm, power } from '../../shared/arithmetic/elementary.js';
-import { counterRandom } from '../../shared/sampling/counter-random.js';
+import { logarithm, power } from '../../shared/base/arithmetic/elementary.js';
+import { counterRandom } from '../../shared/base/arithmetic/counter-random.js';
 import type { ClusterTrace, TracePlace } from '../../simulator/trace/cluster-trace.js';
 
 export interface PopularTraceSetting {

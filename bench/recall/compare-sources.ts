@@ -3,9 +3,9 @@ import { loadDenseWeights, loadResidentExperts, type Quantized } from '../../eng
 import { layersAskedAt } from '../../main-node/pass/router-ahead.js';
 import { openDevice, type Device, type Model } from '../../native/index.js';
 import { openModelSource } from '../../packs/open-model-source.js';
-import { assertInvariant } from '../../shared/errors/assert-invariant.js';
+import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
-import type { SepMetrics } from '../../shared/rpc/messages.js';
+import type { SepMetrics } from '../../shared/wire/messages.js';
 import { loadShadowModel, SHADOW_PASS_ROWS, type ShadowPrecision } from '../../shadow-node/predictor/shadow-model.js';
 import { recordTrace, type MainTrace } from './main-trace.js';
 import { tokenizePrompts, type RecallOptions, type RecallProgress } from './measure-recall.js';

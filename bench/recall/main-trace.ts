@@ -1,8 +1,8 @@
 import { LocalSequence } from '../../engine/generation/local-runner.js';
 import type { Model } from '../../native/index.js';
 import { TokenSampler } from '../../engine/sampling/token-sampler.js';
-import { runAtOnce } from '../../shared/runtime/slices.js';
-import type { SamplingOptions } from '../../shared/sampling/sampling-options.js';
+import { runAtOnce } from '../../shared/base/runtime/slices.js';
+import type { SamplingOptions } from '../../shared/wire/sampling-options.js';
 
 /** Rows of one pass of the prompt. */
 const PREFILL_ROWS = 256;

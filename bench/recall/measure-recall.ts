@@ -4,9 +4,9 @@ import { loadDenseWeights, loadResidentExperts } from '../../engine/loading/load
 import { openModelSource } from '../../packs/open-model-source.js';
 import { openDevice, type Device, type Model, type Pass } from '../../native/index.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
-import type { SepMetrics } from '../../shared/rpc/messages.js';
-import type { SamplingOptions } from '../../shared/sampling/sampling-options.js';
-import { openTokenizer } from '../../shared/tokenizer/load-tokenizer.js';
+import type { SepMetrics } from '../../shared/wire/messages.js';
+import type { SamplingOptions } from '../../shared/wire/sampling-options.js';
+import { openTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
 import { loadShadowModel, SHADOW_PASS_ROWS, type ShadowPrecision } from '../../shadow-node/predictor/shadow-model.js';
 import { recordTrace } from './main-trace.js';
 import { replayTrace } from './replay-trace.js';

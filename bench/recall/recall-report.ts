@@ -1,6 +1,6 @@
 import { tableLines } from '../../cli/output/table.js';
 import { heatMap } from '../plot/heat-map.js';
-import { svgFile } from '../../shared/drawing/svg-drawing.js';
+import { svgFile } from '../../shared/base/text/svg-drawing.js';
 import { linePlot } from '../plot/line-plot.js';
 import type { SourceReport } from './compare-sources.js';
 import type { RecallReport, RecallResult } from './measure-recall.js';

@@ -1,4 +1,4 @@
-import type { SepMetrics } from '../../shared/rpc/messages.js';
+import type { SepMetrics } from '../../shared/wire/messages.js';
 
 type IterationCounts = Pick<SepMetrics, 'activatedByIteration' | 'correctByIteration'>;
 

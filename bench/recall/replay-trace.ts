@@ -1,7 +1,7 @@
 import type { ExpertRecall } from '../../engine/generation/expert-recall.js';
 import type { Model, Pass } from '../../native/index.js';
-import { WallRuntime } from '../../shared/runtime/wall-runtime.js';
-import type { SamplingOptions } from '../../shared/sampling/sampling-options.js';
+import { WallRuntime } from '../../shared/base/runtime/wall-runtime.js';
+import type { SamplingOptions } from '../../shared/wire/sampling-options.js';
 import type { AlignmentPeriods } from '../../shadow-node/predictor/alignment.js';
 import type { PassPrediction } from '../../shadow-node/predictor/pass-predictions.js';
 import { SHADOW_PASS_ROWS } from '../../shadow-node/predictor/shadow-model.js';

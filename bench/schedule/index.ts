@@ -1,11 +1,11 @@
 import { InvalidArgumentError, type Command } from 'commander';
 import { parseWhole } from '../../cli/client/generation-flags.js';
-import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
-import { snakeCaseKeys } from '../../shared/json/snake-case.js';
+import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
+import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { tableLines } from '../../cli/output/table.js';
 import { measureSchedules, type ScheduleBenchResult } from './measure-schedules.js';
-import { standardOutput } from '../../shared/terminal/text-output.js';
-import { printableJson } from '../../shared/terminal/printable-text.js';
+import { standardOutput } from '../../shared/base/text/text-output.js';
+import { printableJson } from '../../shared/base/text/printable-text.js';
 
 const MOST_INSTANCES = 10_000_000;
 

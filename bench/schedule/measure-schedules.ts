@@ -1,9 +1,9 @@
-import { blocksMakespanMs } from '../../shared/planner/simulate-blocks.js';
-import { fifoBlocks, lowerBound } from '../../shared/planner/schedule-bounds.js';
-import { scheduleBlocks } from '../../shared/planner/schedule-blocks.js';
-import type { LoadProfile, PartlyLoadedState } from '../../shared/planner/load-profile.js';
-import type { LoadTask, Recovery } from '../../shared/planner/load-task.js';
-import { counterRandom } from '../../shared/sampling/counter-random.js';
+import { blocksMakespanMs } from '../../shared/decisions/caching/simulate-blocks.js';
+import { fifoBlocks, lowerBound } from '../zipmoe/schedule-bounds.js';
+import { scheduleBlocks } from '../../shared/decisions/caching/schedule-blocks.js';
+import type { LoadProfile, PartlyLoadedState } from '../../shared/decisions/caching/load-profile.js';
+import type { LoadTask, Recovery } from '../../shared/decisions/caching/load-task.js';
+import { counterRandom } from '../../shared/base/arithmetic/counter-random.js';
 
 export interface ScheduleBenchSetting {
   instances: number;

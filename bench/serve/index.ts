@@ -2,15 +2,15 @@ import { InvalidArgumentError, Option, type Command } from 'commander';
 import { type TableColumn, tableLines } from '../../cli/output/table.js';
 import { withInterrupt } from '../../cli/client/interrupt.js';
 import { profileFile } from '../../cli/client/simulation-flags.js';
-import { EXPERT_STORAGES, type ExpertStorage } from '../../shared/config/node-settings.js';
-import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
-import { loadDeviceProfile } from '../../shared/emulation/load-device-profile.js';
-import { snakeCaseKeys } from '../../shared/json/snake-case.js';
+import { EXPERT_STORAGES, type ExpertStorage } from '../../shared/settings/node-settings.js';
+import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
+import { loadDeviceProfile } from '../../engine/emulation/load-device-profile.js';
+import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { type ChatTurn, DemoService, type DemoServing } from './serve-demo.js';
 import { percentiles, type ServeRow } from './serve-figures.js';
 import { serveSimulated } from './serve-simulated.js';
-import { standardOutput } from '../../shared/terminal/text-output.js';
-import { printableJson } from '../../shared/terminal/printable-text.js';
+import { standardOutput } from '../../shared/base/text/text-output.js';
+import { printableJson } from '../../shared/base/text/printable-text.js';
 
 interface BenchServeFlags {
   users: number[];

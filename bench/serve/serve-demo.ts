@@ -3,8 +3,8 @@ import { runtime, transport } from '../../cli/client/process-runtime.js';
 import { DemoCluster } from '../../cli/demo/demo-cluster.js';
 import { servingAt } from '../../cli/demo/serving.js';
 import { packForServing } from '../../packs/pack-for-serving.js';
-import { packageRoot } from '../../shared/config/package-root.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { type AnswerRecord, type ServeRow, serveRow } from './serve-figures.js';
 import { plannedRequest, promptIdsOf } from './user-plan.js';
 

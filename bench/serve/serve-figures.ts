@@ -1,4 +1,4 @@
-import { requirePresent } from '../../shared/errors/assert-invariant.js';
+import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 
 /** One answer: when it was asked for, and when each of its tokens came. Milliseconds of one clock. */
 export interface AnswerRecord {

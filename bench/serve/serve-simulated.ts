@@ -1,7 +1,7 @@
 import { ASSUMED_RECALL } from '../../cli/client/simulation-flags.js';
-import type { ExpertStorage, NodeSettings } from '../../shared/config/node-settings.js';
-import type { DeviceProfile } from '../../shared/emulation/device-profile.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { ExpertStorage, NodeSettings } from '../../shared/settings/node-settings.js';
+import type { DeviceProfile } from '../../engine/emulation/device-profile.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { startDaemons, stopDaemons } from '../../simulator/cluster/run-daemons.js';
 import { type SimulatedAnswer, SimulatedCluster } from '../../simulator/cluster/simulated-cluster.js';
 import { ProfiledLinks } from '../../simulator/network/link-model.js';

@@ -1,4 +1,4 @@
-import { counterRandom } from '../../shared/sampling/counter-random.js';
+import { counterRandom } from '../../shared/base/arithmetic/counter-random.js';
 
 /** What one user asks for. */
 export interface PlannedRequest {

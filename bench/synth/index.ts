@@ -2,15 +2,15 @@ import { readFileSync } from 'node:fs';
 import { Option, type Command } from 'commander';
 import { parseWhole } from '../../cli/client/generation-flags.js';
 import { withInterrupt } from '../../cli/client/interrupt.js';
-import { createProgressBar } from '../../shared/terminal/progress-bar.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { snakeCaseKeys } from '../../shared/json/snake-case.js';
-import { formatBytes } from '../../shared/terminal/units.js';
+import { createProgressBar } from '../../shared/base/text/progress-bar.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
+import { formatBytes } from '../../shared/base/text/units.js';
 import type { WeightDtype } from '../../shared/model/weight-dtype.js';
 import { synthesizeCheckpoint } from './synthesize-checkpoint.js';
 import { synthesizeFamily } from './synthesize-family.js';
-import { standardOutput } from '../../shared/terminal/text-output.js';
-import { printableJson } from '../../shared/terminal/printable-text.js';
+import { standardOutput } from '../../shared/base/text/text-output.js';
+import { printableJson } from '../../shared/base/text/printable-text.js';
 
 const DTYPES: Readonly<Record<string, WeightDtype>> = { bf16: 'BF16', fp16: 'F16', fp32: 'F32' };
 

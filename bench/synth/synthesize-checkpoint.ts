@@ -1,10 +1,10 @@
 import { writeFile } from 'node:fs/promises';
 import { endianness } from 'node:os';
 import { join } from 'node:path';
-import { writeFailure } from '../../shared/storage/storage-error.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { expectedTensors } from '../../shared/checkpoint/expected-tensors.js';
-import { parseModelConfig } from '../../shared/checkpoint/model-config.js';
+import { writeFailure } from '../../shared/base/files/storage-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { expectedTensors } from '../../packs/checkpoint/expected-tensors.js';
+import { parseModelConfig } from '../../packs/checkpoint/model-config.js';
 import { EXACT_FORMAT, valueBytes, type WeightDtype } from '../../shared/model/weight-dtype.js';
 import { CheckpointWriter, type TensorContents } from '../checkpoint/checkpoint-writer.js';
 import { prepareCheckpointDirectory, type ShardTensor } from '../checkpoint/safetensors-shards.js';

@@ -1,9 +1,9 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { expectedBiases, expectedTensors } from '../../shared/checkpoint/expected-tensors.js';
-import { parseModelConfig } from '../../shared/checkpoint/model-config.js';
-import type { StoredTensor } from '../../shared/model/model-family.js';
-import { writeFailure } from '../../shared/storage/storage-error.js';
+import { expectedBiases, expectedTensors } from '../../packs/checkpoint/expected-tensors.js';
+import { parseModelConfig } from '../../packs/checkpoint/model-config.js';
+import type { StoredTensor } from '../../packs/model-config/model-family.js';
+import { writeFailure } from '../../shared/base/files/storage-error.js';
 import { CheckpointWriter, type TensorContents } from '../checkpoint/checkpoint-writer.js';
 import { prepareCheckpointDirectory, type ShardTensor } from '../checkpoint/safetensors-shards.js';
 import { GaussianFiller, RandomBits } from './gaussian-values.js';

@@ -2,20 +2,20 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { SingleBar } from 'cli-progress';
 import { InvalidArgumentError, Option, type Command } from 'commander';
-import { packageRoot } from '../../shared/config/package-root.js';
-import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
-import { QUANTIZED } from '../../shared/config/cluster-config.js';
-import { THREADS_LIMIT } from '../../shared/config/setting-limits.js';
-import { requireWritableFile } from '../../shared/storage/require-writable-file.js';
-import { writeFailure } from '../../shared/storage/storage-error.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
+import { QUANTIZED } from '../../shared/settings/cluster-config.js';
+import { THREADS_LIMIT } from '../../shared/settings/setting-limits.js';
+import { requireWritableFile } from '../../shared/base/files/require-writable-file.js';
+import { writeFailure } from '../../shared/base/files/storage-error.js';
 import type { AlignmentPeriods } from '../../shadow-node/predictor/alignment.js';
 import type { ShadowPrecision } from '../../shadow-node/predictor/shadow-model.js';
 import { demoPrompts, MOST_PROMPTS } from '../recall/demo-prompts.js';
 import { PRECISIONS } from '../recall/set-ups.js';
 import { recordedRecall } from '../../simulator/trace/trace-file.js';
-import type { NodeSettings } from '../../shared/config/node-settings.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import { recordTraceDocument } from './record-trace.js';
-import { standardError, standardOutput } from '../../shared/terminal/text-output.js';
+import { standardError, standardOutput } from '../../shared/base/text/text-output.js';
 
 const MOST_ITERATIONS = 65_536;
 

@@ -3,8 +3,8 @@ import { loadDenseWeights, loadResidentExperts, type Quantized } from '../../eng
 import { openModelSource } from '../../packs/open-model-source.js';
 import { openDevice, type Model, type Pass, type Sequence } from '../../native/index.js';
 import { chooseToken } from '../../engine/sampling/choose-token.js';
-import { resolveSampling } from '../../shared/sampling/sampling-options.js';
-import { openTokenizer } from '../../shared/tokenizer/load-tokenizer.js';
+import { resolveSampling } from '../../shared/wire/sampling-options.js';
+import { openTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
 import { keyValuesDueBelow, takesMainToken, type AlignmentPeriods } from '../../shadow-node/predictor/alignment.js';
 import { loadShadowModel, SHADOW_PASS_ROWS, type ShadowPrecision } from '../../shadow-node/predictor/shadow-model.js';
 import { recordTrace, type MainTrace } from '../recall/main-trace.js';

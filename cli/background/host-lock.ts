@@ -1,9 +1,9 @@
 import { join } from 'node:path';
-import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import { makeDirectories } from '../../shared/storage/make-directories.js';
-import { acquireProcessLock, LockHeldError, type LockMessages } from '../../shared/storage/process-lock.js';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { makeDirectories } from '../../shared/base/files/make-directories.js';
+import { acquireProcessLock, LockHeldError, type LockMessages } from '../../shared/base/files/process-lock.js';
 import { runtime } from '../client/process-runtime.js';
-import { withPeerDeadline } from '../../shared/runtime/peer-wait.js';
+import { withPeerDeadline } from '../../shared/base/runtime/peer-wait.js';
 
 const LOCK_FILE = 'up-down.lock';
 

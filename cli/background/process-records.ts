@@ -1,8 +1,8 @@
 import { readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { makeDirectories } from '../../shared/storage/make-directories.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { makeDirectories } from '../../shared/base/files/make-directories.js';
 
 const recordSchema = z.strictObject({
   id: z.string(),

@@ -1,11 +1,11 @@
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { daemonName, LOST_CODES } from '../demo/daemon-process.js';
 import { runtime } from '../client/process-runtime.js';
 import { isRunning } from './process-identity.js';
 import type { ProcessRecord } from './process-records.js';
 import { identityOf, startInBackground, type NodeToStart, type StartOutcome } from './start-in-background.js';
 import { stopInBackground, type StopOutcome } from './stop-in-background.js';
-import { onAbort } from '../../shared/runtime/living.js';
+import { onAbort } from '../../shared/base/runtime/living.js';
 
 /** How often it is looked whether a daemon that ran before still runs. */
 const RUNNING_POLL_MS = 500;

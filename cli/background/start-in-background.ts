@@ -1,10 +1,10 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { constants } from 'node:fs';
 import { stat, rename, type FileHandle } from 'node:fs/promises';
-import type { RoleSetting } from '../../shared/config/node-settings.js';
-import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import { openCounted } from '../../shared/runtime/counted-file.js';
-import { makeDirectories } from '../../shared/storage/make-directories.js';
+import type { RoleSetting } from '../../shared/settings/node-settings.js';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { openCounted } from '../../shared/base/files/counted-file.js';
+import { makeDirectories } from '../../shared/base/files/make-directories.js';
 import {
   codeOfEnd,
   daemonName,
@@ -16,7 +16,7 @@ import {
 import { identifyProcess, isRunning } from './process-identity.js';
 import { logPath, removeRecord, writeRecord, type ProcessRecord } from './process-records.js';
 import { runtime } from '../client/process-runtime.js';
-import { withPeerDeadline } from '../../shared/runtime/peer-wait.js';
+import { withPeerDeadline } from '../../shared/base/runtime/peer-wait.js';
 
 /** A log larger than this is set aside (as ID.log.1) when its daemon is started. */
 export const LOG_KEPT_BYTES = 16 * 1024 * 1024;

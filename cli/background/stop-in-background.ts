@@ -1,10 +1,10 @@
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { daemonName } from '../demo/daemon-process.js';
 import { isRunning } from './process-identity.js';
 import { removeRecord, type ProcessRecord } from './process-records.js';
 import { identityOf } from './start-in-background.js';
 import { runtime } from '../client/process-runtime.js';
-import { withPeerDeadline } from '../../shared/runtime/peer-wait.js';
+import { withPeerDeadline } from '../../shared/base/runtime/peer-wait.js';
 
 /** How long a daemon gets to stop by itself; its own bound is shorter. A main gets its main.stop_grace_ms before that. */
 export const TERMINATE_GRACE_MS = 8_000;

@@ -1,5 +1,5 @@
-import { nearestKey } from '../../shared/config/nearest-key.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { nearestKey } from '../../shared/base/text/nearest-key.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 
 /** What a line of the conversation's user asks for. */
 export type ChatLine =

@@ -1,6 +1,6 @@
-import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import { MAX_TOKENS_RANGE } from '../../shared/rpc/generate-validation.js';
-import type { GenerateReply, GenerateRequest, TemplateArgument, TokenReply } from '../../shared/rpc/messages.js';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { MAX_TOKENS_RANGE } from '../../shared/wire/generate-validation.js';
+import type { GenerateReply, GenerateRequest, TemplateArgument, TokenReply } from '../../shared/wire/messages.js';
 import type { Interruptible } from '../client/interrupt.js';
 import { collectGeneration } from '../output/generation-output.js';
 import { CHAT_HELP, parseChatLine, type ChatLine } from './chat-line.js';

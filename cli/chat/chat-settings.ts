@@ -1,5 +1,5 @@
-import { nearestKey } from '../../shared/config/nearest-key.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { nearestKey } from '../../shared/base/text/nearest-key.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { ANSWER_LENGTH_RANGE } from '../client/generation-flags.js';
 import {
   ANSWER_PENALTY_RANGE,
@@ -12,7 +12,7 @@ import {
   TOP_K_RANGE,
   type NumberRange,
   type SamplingMessage,
-} from '../../shared/sampling/sampling-options.js';
+} from '../../shared/wire/sampling-options.js';
 
 /** What /set changes. */
 export interface ChatSettings {

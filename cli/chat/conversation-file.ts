@@ -1,9 +1,9 @@
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { z } from 'zod';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { fileExists, readBoundedFile, type FileErrors } from '../../shared/model/read-file.js';
-import { replaceFile } from '../../shared/storage/replace-file.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { fileExists, readBoundedFile, type FileErrors } from '../../shared/base/files/read-file.js';
+import { replaceFile } from '../../shared/base/files/replace-file.js';
 import { allMessages, conversationOf, type Conversation } from './conversation.js';
 
 /** Far more than any model's context holds. */

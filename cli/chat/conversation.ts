@@ -1,4 +1,4 @@
-import type { ChatMessage } from '../../shared/rpc/messages.js';
+import type { ChatMessage } from '../../shared/wire/messages.js';
 
 /** A conversation so far. Every function here makes a new one. */
 export interface Conversation {

@@ -1,10 +1,10 @@
 import { dirname, join } from 'node:path';
-import { stateHome } from '../../shared/config/state-directory.js';
-import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import { fileExists, readBoundedFile, type FileErrors } from '../../shared/model/read-file.js';
-import { makeDirectories } from '../../shared/storage/make-directories.js';
-import { replaceFile } from '../../shared/storage/replace-file.js';
-import { writeFailure } from '../../shared/storage/storage-error.js';
+import { stateHome } from '../../shared/base/files/state-directory.js';
+import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { fileExists, readBoundedFile, type FileErrors } from '../../shared/base/files/read-file.js';
+import { makeDirectories } from '../../shared/base/files/make-directories.js';
+import { replaceFile } from '../../shared/base/files/replace-file.js';
+import { writeFailure } from '../../shared/base/files/storage-error.js';
 
 /** Lines that are kept, and the most characters of one: a longer one is not kept. */
 export const HISTORY_LINES_LIMIT = 1000;

@@ -1,4 +1,4 @@
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 
 /** Most characters (UTF-16 units) of one message: far more than any model's context holds. */
 export const MESSAGE_LENGTH_LIMIT = 8 * 1024 * 1024;

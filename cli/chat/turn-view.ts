@@ -1,4 +1,4 @@
-import type { ErrorCode } from '../../shared/errors/registry.js';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import type { GenerationResult } from '../output/generation-output.js';
 import { generationSummary } from '../output/generation-output.js';
 

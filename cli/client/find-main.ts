@@ -1,8 +1,8 @@
 import type { Command } from 'commander';
-import { defaultPort } from '../../shared/config/cluster-config.js';
-import { findMains } from '../../shared/discovery/discovery.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { formatAddress, parseAddress } from '../../shared/rpc/addresses.js';
+import { defaultPort } from '../../shared/settings/cluster-config.js';
+import { findMains } from '../../shared/transport/discovery/discovery.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { formatAddress, parseAddress } from '../../shared/wire/addresses.js';
 import { runtime, transport } from './process-runtime.js';
 
 /** What addMainFlags gives a command's action. */

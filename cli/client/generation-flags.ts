@@ -1,9 +1,9 @@
 import { InvalidArgumentError, type Command } from 'commander';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { isJson } from '../../shared/json/is-json.js';
-import { LOGPROBS_RANGE, MAX_TOKENS_RANGE } from '../../shared/rpc/generate-validation.js';
-import type { GenerateRequest, TemplateArgument } from '../../shared/rpc/messages.js';
-import type { NumberRange } from '../../shared/sampling/sampling-options.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { isJson } from '../../shared/base/json/is-json.js';
+import { LOGPROBS_RANGE, MAX_TOKENS_RANGE } from '../../shared/wire/generate-validation.js';
+import type { GenerateRequest, TemplateArgument } from '../../shared/wire/messages.js';
+import type { NumberRange } from '../../shared/wire/sampling-options.js';
 import { addSamplingFlags, samplingFrom, type SamplingFlags, within } from './sampling-flags.js';
 
 /** What addGenerationFlags gives a command's action. */

@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import { requirePresent } from '../../shared/errors/assert-invariant.js';
+import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 
 type Need = boolean | ((command: Command) => boolean);
 

@@ -1,10 +1,10 @@
 import { Command, CommanderError, Help } from 'commander';
-import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import { lastWords } from '../../shared/daemon/last-words.js';
+import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { lastWords } from '../../engine/daemon/last-words.js';
 import { requireAddon } from '../../native/index.js';
 import { needsNativeLibrary } from './native-commands.js';
 import { withReadableDefault } from './default-values.js';
-import { standardError, standardOutput } from '../../shared/terminal/text-output.js';
+import { standardError, standardOutput } from '../../shared/base/text/text-output.js';
 
 const USAGE_EXIT_STATUS = 2;
 const OUTPUT_LOST_EXIT_STATUS = 3;

@@ -1,8 +1,8 @@
 import { InvalidArgumentError, type Command } from 'commander';
-import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import { jsonMembers } from '../../shared/json/exact-json.js';
-import type { OutputFormat } from '../../shared/output-format/output-format.js';
-import { jsonFormat, outputFormatOf } from '../../shared/output-format/response-format.js';
+import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { jsonMembers } from '../../shared/base/json/exact-json.js';
+import type { OutputFormat } from '../../shared/wire/output-format.js';
+import { jsonFormat, outputFormatOf } from '../../shared/language/response-format.js';
 import {
   ANSWER_PENALTY_RANGE,
   describeRange,
@@ -16,7 +16,7 @@ import {
   SEED_RANGE,
   TEMPERATURE_RANGE,
   TOP_K_RANGE,
-} from '../../shared/sampling/sampling-options.js';
+} from '../../shared/wire/sampling-options.js';
 
 /** What addSamplingFlags gives a command's action. */
 export interface SamplingFlags {

@@ -15,9 +15,9 @@ import {
 } from '../client/local-engine-flags.js';
 import { transport } from '../client/process-runtime.js';
 import { addSamplingFlags, samplingFrom, type SamplingFlags } from '../client/sampling-flags.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { TemplateArgument } from '../../shared/rpc/messages.js';
-import { MARKS, standardError, standardOutput } from '../../shared/terminal/text-output.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { TemplateArgument } from '../../shared/wire/messages.js';
+import { MARKS, standardError, standardOutput } from '../../shared/base/text/text-output.js';
 
 interface ChatFlags extends MainFlags, SamplingFlags, LocalEngineFlags {
   maxTokens?: number;

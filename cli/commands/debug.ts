@@ -1,10 +1,10 @@
 import type { Command } from 'commander';
-import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { CountsReply } from '../../shared/rpc/messages.js';
-import { noDaemonAnswers } from '../../shared/rpc/rpc-errors.js';
-import { formatAddress, parseAddress } from '../../shared/rpc/addresses.js';
-import { printableJson } from '../../shared/terminal/printable-text.js';
-import { standardOutput } from '../../shared/terminal/text-output.js';
+import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { CountsReply } from '../../shared/wire/messages.js';
+import { noDaemonAnswers } from '../../shared/transport/rpc-errors.js';
+import { formatAddress, parseAddress } from '../../shared/wire/addresses.js';
+import { printableJson } from '../../shared/base/text/printable-text.js';
+import { standardOutput } from '../../shared/base/text/text-output.js';
 import { transport } from '../client/process-runtime.js';
 
 const COUNTS_TIMEOUT_MS = 15_000;

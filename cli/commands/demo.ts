@@ -3,13 +3,13 @@ import { join, resolve } from 'node:path';
 import { exitWithParent } from '../../native/index.js';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { packForServing } from '../../packs/pack-for-serving.js';
-import type { HttpAddress } from '../../shared/config/http-address.js';
-import { MAX_DRAFT_ROWS } from '../../shared/config/setting-limits.js';
-import { packageRoot } from '../../shared/config/package-root.js';
-import { httpAddressFlag } from '../../shared/daemon/parse-daemon-flags.js';
-import { wholeNumberFlag, wholeNumberOrAutoFlag } from '../../shared/daemon/whole-number-flag.js';
+import type { HttpAddress } from '../../shared/settings/http-address.js';
+import { MAX_DRAFT_ROWS } from '../../shared/settings/setting-limits.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import { httpAddressFlag } from '../../shared/settings/parse-daemon-flags.js';
+import { wholeNumberFlag, wholeNumberOrAutoFlag } from '../../shared/settings/whole-number-flag.js';
 
-import type { GenerateRequest } from '../../shared/rpc/messages.js';
+import type { GenerateRequest } from '../../shared/wire/messages.js';
 import { DemoCluster, type DemoClusterOptions } from '../demo/demo-cluster.js';
 import { allExpertsBytes, demoTable } from '../demo/demo-table.js';
 import { servingAt, servingJson, servingLines } from '../demo/serving.js';
@@ -20,13 +20,13 @@ import {
   type GenerationFlags,
 } from '../client/generation-flags.js';
 import { withInterrupt } from '../client/interrupt.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { renderGeneration } from '../output/generation-output.js';
-import { createProgressBar } from '../../shared/terminal/progress-bar.js';
+import { createProgressBar } from '../../shared/base/text/progress-bar.js';
 import { runtime, transport } from '../client/process-runtime.js';
-import { standardError, standardOutput } from '../../shared/terminal/text-output.js';
-import { printableJson } from '../../shared/terminal/printable-text.js';
-import { onAbort } from '../../shared/runtime/living.js';
+import { standardError, standardOutput } from '../../shared/base/text/text-output.js';
+import { printableJson } from '../../shared/base/text/printable-text.js';
+import { onAbort } from '../../shared/base/runtime/living.js';
 
 const DEFAULT_PROMPT = 'Tell me a story about a fox.';
 const DEFAULT_WORKERS = 8;

@@ -1,15 +1,15 @@
 import { InvalidArgumentError, type Command } from 'commander';
 import type { CudaStatus } from '../../native/index.js';
-import { defaultClusterConfig, loadClusterConfig } from '../../shared/config/load-cluster-config.js';
-import type { ClusterConfig } from '../../shared/config/cluster-config.js';
-import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import { parseAddress } from '../../shared/rpc/addresses.js';
+import { defaultClusterConfig, loadClusterConfig } from '../../shared/settings/load-cluster-config.js';
+import type { ClusterConfig } from '../../shared/settings/cluster-config.js';
+import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { parseAddress } from '../../shared/wire/addresses.js';
 import { fail, ok, type Check } from '../doctor/check.js';
 import { checkCluster } from '../doctor/cluster-checks.js';
 import { cudaJson, lookForCuda } from '../doctor/cuda-check.js';
 import { checkMachine } from '../doctor/machine-checks.js';
-import { standardOutput } from '../../shared/terminal/text-output.js';
-import { printableJson } from '../../shared/terminal/printable-text.js';
+import { standardOutput } from '../../shared/base/text/text-output.js';
+import { printableJson } from '../../shared/base/text/printable-text.js';
 
 const UNUSABLE_EXIT_STATUS = 3;
 const TIMEOUT_LIMIT_MS = 60_000;

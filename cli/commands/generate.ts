@@ -1,12 +1,12 @@
 import { resolve } from 'node:path';
 import { Option, type Command } from 'commander';
-import { EXPERT_STORAGES, type EmulationSettings, type ExpertStorage } from '../../shared/config/node-settings.js';
+import { EXPERT_STORAGES, type EmulationSettings, type ExpertStorage } from '../../shared/settings/node-settings.js';
 import { addGenerationFlags, generationRequestFrom, type GenerationFlags } from '../client/generation-flags.js';
 import { withInterrupt } from '../client/interrupt.js';
 import { addLocalEngineFlags, openLocalEngine, type LocalEngineFlags } from '../client/local-engine-flags.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { generationSummary, renderGeneration, residentSummary } from '../output/generation-output.js';
-import { standardError } from '../../shared/terminal/text-output.js';
+import { standardError } from '../../shared/base/text/text-output.js';
 
 interface GenerateFlags extends GenerationFlags, LocalEngineFlags {
   shadow?: 'int8' | 'nf4' | 'fp16';

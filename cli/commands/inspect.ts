@@ -6,15 +6,15 @@ import { openModelSource } from '../../packs/open-model-source.js';
 import { NATIVE_BYTE_TOOLS } from '../../packs/packing/native-tools.js';
 import { requireUndamaged, verifyPack, type PackDamage } from '../../packs/packing/verify-pack.js';
 import { PLAIN_LOADER, openDevice } from '../../native/index.js';
-import { createProgressBar } from '../../shared/terminal/progress-bar.js';
+import { createProgressBar } from '../../shared/base/text/progress-bar.js';
 import { paddingLine } from '../output/padding-line.js';
-import { snakeCaseKeys } from '../../shared/json/snake-case.js';
-import { formatBytes } from '../../shared/terminal/units.js';
+import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
+import { formatBytes } from '../../shared/base/text/units.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { Pack } from '../../packs/format/open-pack.js';
 import { describeCodec } from '../../packs/format/pack-codec.js';
-import { standardOutput } from '../../shared/terminal/text-output.js';
-import { printableJson } from '../../shared/terminal/printable-text.js';
+import { standardOutput } from '../../shared/base/text/text-output.js';
+import { printableJson } from '../../shared/base/text/printable-text.js';
 
 interface InspectFlags {
   verify: boolean;

@@ -5,9 +5,9 @@ import { type MeasuredChoice, measureAndChoose } from '../../packs/packing/measu
 import { NATIVE_MEASURING_TOOLS, NATIVE_PACKING_TOOLS } from '../../packs/packing/native-tools.js';
 import { DEFAULT_CODEC, DEFAULT_SHARDS, packCheckpoint } from '../../packs/packing/pack-checkpoint.js';
 import type { PackOutcome } from '../../packs/packing/pack-outcome.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { isQuantizedSplit } from '../../shared/model/weight-dtype.js';
-import { openCheckpoint } from '../../shared/checkpoint/checkpoint.js';
+import { openCheckpoint } from '../../packs/checkpoint/checkpoint.js';
 import {
   CODEC_LEVELS,
   type CodecSetting,
@@ -19,13 +19,13 @@ import { isPackDirectory, openPack } from '../../packs/format/open-pack.js';
 import { parseWhole } from '../client/generation-flags.js';
 import { withInterrupt } from '../client/interrupt.js';
 import { codecChoiceLines, codecChoiceObject } from '../output/codec-choice-view.js';
-import { createProgressBar } from '../../shared/terminal/progress-bar.js';
+import { createProgressBar } from '../../shared/base/text/progress-bar.js';
 import { paddingLine } from '../output/padding-line.js';
-import { snakeCaseKeys } from '../../shared/json/snake-case.js';
-import { formatBytes, formatDuration } from '../../shared/terminal/units.js';
+import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
+import { formatBytes, formatDuration } from '../../shared/base/text/units.js';
 import { runtime } from '../client/process-runtime.js';
-import { standardOutput } from '../../shared/terminal/text-output.js';
-import { printableJson } from '../../shared/terminal/printable-text.js';
+import { standardOutput } from '../../shared/base/text/text-output.js';
+import { printableJson } from '../../shared/base/text/printable-text.js';
 
 interface PackFlags {
   codec: string;

@@ -1,16 +1,16 @@
 import { InvalidArgumentError, Option, type Command } from 'commander';
-import { LAYERS_AHEAD_LIMIT, PREDICTION_SOURCES } from '../../shared/config/cluster-config.js';
-import type { ExpertStorage } from '../../shared/config/node-settings.js';
-import { wholeNumberFlag } from '../../shared/daemon/whole-number-flag.js';
-import type { PredictionSource } from '../../shared/placement/draft-rows.js';
-import { createProgressBar } from '../../shared/terminal/progress-bar.js';
+import { LAYERS_AHEAD_LIMIT, PREDICTION_SOURCES } from '../../shared/settings/cluster-config.js';
+import type { ExpertStorage } from '../../shared/settings/node-settings.js';
+import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
+import type { PredictionSource } from '../../shared/decisions/placement/draft-rows.js';
+import { createProgressBar } from '../../shared/base/text/progress-bar.js';
 import { plannedSlots, spareBytes } from '../../simulator/plan/worker-memory.js';
-import { parseByteSize } from '../../shared/config/byte-size.js';
-import { giveYoungObjectsRoom } from '../../shared/daemon/collection-pauses.js';
-import { loadDeviceProfile } from '../../shared/emulation/load-device-profile.js';
-import { shippedStorage, type DeviceProfile } from '../../shared/emulation/device-profile.js';
-import { modelProfileNames } from '../../shared/emulation/load-model-profile.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { parseByteSize } from '../../shared/base/text/byte-size.js';
+import { giveYoungObjectsRoom } from '../../engine/daemon/collection-pauses.js';
+import { loadDeviceProfile } from '../../engine/emulation/load-device-profile.js';
+import { shippedStorage, type DeviceProfile } from '../../engine/emulation/device-profile.js';
+import { modelProfileNames } from '../../engine/emulation/load-model-profile.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { assumedRecall, KEY_VALUE_DECAY, PLANNED_ITERATIONS } from '../../simulator/plan/assumed-recall.js';
 import { diskNeeds } from '../../simulator/plan/disk-needs.js';
 import { loadTiming } from '../../simulator/plan/io-bound.js';
@@ -39,8 +39,8 @@ import {
   profileFile,
   type TraceFlags,
 } from '../client/simulation-flags.js';
-import { standardOutput } from '../../shared/terminal/text-output.js';
-import { printableJson } from '../../shared/terminal/printable-text.js';
+import { standardOutput } from '../../shared/base/text/text-output.js';
+import { printableJson } from '../../shared/base/text/printable-text.js';
 
 const WORKERS = 8;
 /** Of a prompt that leaves what workers keep as full as long answers do: its passes use nearly all experts. */

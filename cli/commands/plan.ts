@@ -1,3 +1,4 @@
+import { type Pool, POOLS } from '../../shared/settings/cache-policies.js';
 import { resolve } from 'node:path';
 import { InvalidArgumentError, type Command } from 'commander';
 import { openServedPack } from '../../packs/open-served-pack.js';
@@ -6,17 +7,16 @@ import { planCache } from '../../engine/planning/plan-cache.js';
 import { profileLoading } from '../../engine/planning/profile-loading.js';
 import { slotSizes, type LoaderSettings, type SlotSizes } from '../../engine/planning/slot-sizes.js';
 import { openDevice } from '../../native/index.js';
-import { parseByteSize } from '../../shared/config/byte-size.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { parseByteSize } from '../../shared/base/text/byte-size.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Pack } from '../../packs/format/open-pack.js';
-import { type Pool, POOLS } from '../../shared/planner/pool-capacities.js';
-import type { ActivationCounts } from '../../shared/planner/activation-counts.js';
-import { readActivationCounts } from '../../shared/storage/activation-counts-file.js';
+import type { ActivationCounts } from '../../shared/decisions/caching/activation-counts.js';
+import { readActivationCounts } from '../../engine/planning/activation-counts-file.js';
 import { parseWhole } from '../client/generation-flags.js';
 import { planLines, planObject, type PlanOutcome } from '../output/plan-view.js';
 import { runtime } from '../client/process-runtime.js';
-import { standardOutput } from '../../shared/terminal/text-output.js';
-import { printableJson } from '../../shared/terminal/printable-text.js';
+import { standardOutput } from '../../shared/base/text/text-output.js';
+import { printableJson } from '../../shared/base/text/printable-text.js';
 
 interface PlanFlags {
   memory: number;

@@ -5,7 +5,7 @@ import { addGenerationFlags, generationRequestFrom, type GenerationFlags } from 
 import { withInterrupt } from '../client/interrupt.js';
 import { generationSummary, renderGeneration } from '../output/generation-output.js';
 import { transport } from '../client/process-runtime.js';
-import { standardError } from '../../shared/terminal/text-output.js';
+import { standardError } from '../../shared/base/text/text-output.js';
 
 /** `odmoe prompt`: asks a running cluster. */
 export function registerPromptCommand(program: Command): void {

@@ -1,10 +1,10 @@
 import { writeFile } from 'node:fs/promises';
 import type { Command } from 'commander';
-import { giveYoungObjectsRoom } from '../../shared/daemon/collection-pauses.js';
-import { loadDeviceProfile } from '../../shared/emulation/load-device-profile.js';
-import { shippedStorage, type DeviceProfile } from '../../shared/emulation/device-profile.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { writeFailure } from '../../shared/storage/storage-error.js';
+import { giveYoungObjectsRoom } from '../../engine/daemon/collection-pauses.js';
+import { loadDeviceProfile } from '../../engine/emulation/load-device-profile.js';
+import { shippedStorage, type DeviceProfile } from '../../engine/emulation/device-profile.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { writeFailure } from '../../shared/base/files/storage-error.js';
 import { cachedTokenMs, clusterTimes, MAIN, SHADOW, workerIds } from '../../simulator/simulate/cluster-set-up.js';
 import type { SimulationResult } from '../../simulator/simulate/simulation-result.js';
 import { timingDiagram } from '../../simulator/timing/timing-diagram.js';
@@ -18,8 +18,8 @@ import {
   setUpOf,
   type SimulateFlags,
 } from '../client/simulation-flags.js';
-import { standardOutput } from '../../shared/terminal/text-output.js';
-import { printableJson } from '../../shared/terminal/printable-text.js';
+import { standardOutput } from '../../shared/base/text/text-output.js';
+import { printableJson } from '../../shared/base/text/printable-text.js';
 
 const WORKERS = 8;
 const TOKENS = 64;

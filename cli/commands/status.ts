@@ -3,8 +3,8 @@ import type { Command } from 'commander';
 import { addMainFlags, resolveMainAddress, type MainFlags } from '../client/find-main.js';
 import { statusJson, statusLines } from '../output/status-view.js';
 import { transport } from '../client/process-runtime.js';
-import { standardOutput } from '../../shared/terminal/text-output.js';
-import { printableJson } from '../../shared/terminal/printable-text.js';
+import { standardOutput } from '../../shared/base/text/text-output.js';
+import { printableJson } from '../../shared/base/text/printable-text.js';
 
 /** A main that is busy may take a while. */
 export const STATUS_TIMEOUT_MS = 15_000;

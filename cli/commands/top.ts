@@ -1,11 +1,11 @@
 import type { Command } from 'commander';
-import type { StatusReply } from '../../shared/rpc/messages.js';
+import type { StatusReply } from '../../shared/wire/messages.js';
 import { addMainFlags, resolveMainAddress, type MainFlags } from '../client/find-main.js';
 import { topLines } from '../output/wait-view.js';
 import { STATUS_TIMEOUT_MS } from './status.js';
 import { runtime, transport } from '../client/process-runtime.js';
-import { printableLine } from '../../shared/terminal/printable-text.js';
-import { MARKS, standardOutput } from '../../shared/terminal/text-output.js';
+import { printableLine } from '../../shared/base/text/printable-text.js';
+import { MARKS, standardOutput } from '../../shared/base/text/text-output.js';
 
 const REFRESH_MS = 1000;
 const CONTROL_C = '\u0003';

@@ -1,17 +1,17 @@
 import { InvalidArgumentError, type Command } from 'commander';
-import { loadClusterConfig } from '../../shared/config/load-cluster-config.js';
-import type { ClusterConfig } from '../../shared/config/cluster-config.js';
-import { nodesOfThisHost } from '../../shared/config/resolve-node-settings.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { loadClusterConfig } from '../../shared/settings/load-cluster-config.js';
+import type { ClusterConfig } from '../../shared/settings/cluster-config.js';
+import { nodesOfThisHost } from '../../shared/settings/resolve-node-settings.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { daemonName } from '../demo/daemon-process.js';
 import { withHostLock } from '../background/host-lock.js';
 import { withInterrupt } from '../client/interrupt.js';
-import { stateDirectory } from '../../shared/config/state-directory.js';
+import { stateDirectory } from '../../shared/base/files/state-directory.js';
 import { readRecords, type ProcessRecord } from '../background/process-records.js';
 import { runtime } from '../client/process-runtime.js';
 import { startAll } from '../background/start-all.js';
 import type { NodeToStart, StartOutcome } from '../background/start-in-background.js';
-import { standardError, standardOutput } from '../../shared/terminal/text-output.js';
+import { standardError, standardOutput } from '../../shared/base/text/text-output.js';
 import { stopInBackground, TERMINATE_GRACE_MS, type StopOutcome } from '../background/stop-in-background.js';
 
 const DEFAULT_CONFIG_PATH = 'cluster.yaml';

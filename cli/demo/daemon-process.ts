@@ -2,12 +2,12 @@ import { spawn, type ChildProcessByStdio } from 'node:child_process';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import type { Readable, Writable } from 'node:stream';
-import { packageRoot } from '../../shared/config/package-root.js';
-import type { RoleSetting } from '../../shared/config/node-settings.js';
-import { isErrorCode, OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { ErrorCode } from '../../shared/errors/registry.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import type { RoleSetting } from '../../shared/settings/node-settings.js';
+import { isErrorCode, OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import { runtime } from '../client/process-runtime.js';
-import { waitForPeer } from '../../shared/runtime/peer-wait.js';
+import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
 
 /** How much of what a daemon writes to stderr is kept, to be shown if it fails. */
 export const STDERR_TAIL_BYTES = 16 * 1024;
@@ -22,7 +22,7 @@ export const LOST_CODES: Record<RoleSetting, ErrorCode> = {
   worker: 'WORKER_LOST',
 };
 
-/** The line that a daemon prints when it is ready; shared/daemon writes it. */
+/** The line that a daemon prints when it is ready; engine/daemon writes it. */
 const LISTENING = /^odmoe (?:main|shadow|worker) \S+ listening on (\S+)$/m;
 
 /** The address that a daemon says it listens on, in what it has printed so far; null while it has not. */
@@ -30,7 +30,7 @@ export function listeningAddress(printed: string): string | null {
   return LISTENING.exec(printed)?.[1] ?? null;
 }
 
-/** The line that a main prints behind it; shared/daemon writes it. */
+/** The line that a main prints behind it; engine/daemon writes it. */
 const SERVING = /^odmoe main \S+ serves HTTP at (\S+)$/m;
 
 /** The URL at which a main says that it serves HTTP clients; null: nowhere. */

@@ -1,13 +1,13 @@
-import type { HttpAddress } from '../../shared/config/http-address.js';
-import { defaultClusterConfig } from '../../shared/config/load-cluster-config.js';
-import type { RoleSetting } from '../../shared/config/node-settings.js';
-import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import { formatAddress } from '../../shared/rpc/addresses.js';
-import type { StatusReply } from '../../shared/rpc/messages.js';
+import type { HttpAddress } from '../../shared/settings/http-address.js';
+import { defaultClusterConfig } from '../../shared/settings/load-cluster-config.js';
+import type { RoleSetting } from '../../shared/settings/node-settings.js';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { formatAddress } from '../../shared/wire/addresses.js';
+import type { StatusReply } from '../../shared/wire/messages.js';
 import { daemonName, DaemonProcess, STOP_GRACE_MS } from './daemon-process.js';
 import { runtime, transport } from '../client/process-runtime.js';
-import { timeForPeers, waitForPeer } from '../../shared/runtime/peer-wait.js';
-import { onAbort } from '../../shared/runtime/living.js';
+import { timeForPeers, waitForPeer } from '../../shared/base/runtime/peer-wait.js';
+import { onAbort } from '../../shared/base/runtime/living.js';
 
 export interface DemoClusterOptions {
   /** Directory of the pack. */

@@ -1,7 +1,7 @@
 import type { ModelSource } from '../../shared/model/tensor-source.js';
-import type { Finished, NodeStatus } from '../../shared/rpc/messages.js';
+import type { Finished, NodeStatus } from '../../shared/wire/messages.js';
 import { tableLines } from '../output/table.js';
-import { formatBytes } from '../../shared/terminal/units.js';
+import { formatBytes } from '../../shared/base/text/units.js';
 
 /** Bytes of all experts as the model ships them: what nodes with all experts resident would hold. */
 export function allExpertsBytes(source: ModelSource): number {

@@ -1,5 +1,5 @@
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { dialAddress } from '../../shared/rpc/addresses.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { dialAddress } from '../../shared/wire/addresses.js';
 
 /** A demo that HTTP clients can use. */
 export interface Serving {

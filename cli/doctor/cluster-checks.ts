@@ -1,14 +1,18 @@
 /** What the network brings: ports, multicast, and who answers or does not. */
-import { nodesOfThisHost } from '../../shared/config/resolve-node-settings.js';
-import type { ClusterConfig } from '../../shared/config/cluster-config.js';
-import { fetchProgress, NO_WORKERS_ADVICE, SILENT_PEER_ADVICE } from '../../shared/diagnosis/cluster-problems.js';
-import { probeMulticast } from '../../shared/discovery/probe-multicast.js';
-import type { DiscoveredPeer } from '../../shared/discovery/txt-record.js';
-import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import { PROTOCOL_VERSION } from '../../shared/rpc/limits.js';
-import { checkPeer } from '../../shared/rpc/peer-check.js';
-import { formatAddress } from '../../shared/rpc/addresses.js';
-import type { NodeIdentity, NodeStatus } from '../../shared/rpc/messages.js';
+import { nodesOfThisHost } from '../../shared/settings/resolve-node-settings.js';
+import type { ClusterConfig } from '../../shared/settings/cluster-config.js';
+import {
+  fetchProgress,
+  NO_WORKERS_ADVICE,
+  SILENT_PEER_ADVICE,
+} from '../../shared/decisions/diagnosis/cluster-problems.js';
+import { probeMulticast } from './probe-multicast.js';
+import type { DiscoveredPeer } from '../../shared/transport/discovery/txt-record.js';
+import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
+import { checkPeer } from '../../shared/transport/peer-check.js';
+import { formatAddress } from '../../shared/wire/addresses.js';
+import type { NodeIdentity, NodeStatus } from '../../shared/wire/messages.js';
 import { fail, ok, warn, type Check } from './check.js';
 import { diagnosePeer, type PeerDiagnosis } from './peer-diagnosis.js';
 import { runtime, transport } from '../client/process-runtime.js';

@@ -1,8 +1,8 @@
 /** Which CUDA devices this machine has, and why CUDA is not used where it is not. */
 import { cudaStatus, type CudaDevice, type CudaStatus } from '../../native/index.js';
-import { formatByteSize } from '../../shared/config/byte-size.js';
-import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import { snakeCaseKeys } from '../../shared/json/snake-case.js';
+import { formatByteSize } from '../../shared/base/text/byte-size.js';
+import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { ok, warn, type Check } from './check.js';
 
 /** CUDA's name for a driver that is in order and has no device; with any other the driver itself has failed. */

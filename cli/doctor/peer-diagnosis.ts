@@ -1,9 +1,9 @@
 /** Who answers at an address, and if nobody does, why. */
 import { connect } from 'node:net';
-import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import { parseAddress } from '../../shared/rpc/addresses.js';
-import type { NodeIdentity } from '../../shared/rpc/messages.js';
-import { waitForPeer } from '../../shared/runtime/peer-wait.js';
+import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { parseAddress } from '../../shared/wire/addresses.js';
+import type { NodeIdentity } from '../../shared/wire/messages.js';
+import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
 import { runtime, transport } from '../client/process-runtime.js';
 
 export type PeerDiagnosis =

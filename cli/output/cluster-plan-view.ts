@@ -1,10 +1,10 @@
-import { formatByteSize } from '../../shared/config/byte-size.js';
-import type { ExpertStorage } from '../../shared/config/node-settings.js';
-import { formatBytes } from '../../shared/terminal/units.js';
+import { formatByteSize } from '../../shared/base/text/byte-size.js';
+import type { ExpertStorage } from '../../shared/settings/node-settings.js';
+import { formatBytes } from '../../shared/base/text/units.js';
 import type { LoadTiming } from '../../simulator/plan/io-bound.js';
 import { tokensPerS, type Candidate, type SearchOutcome } from '../../simulator/plan/search-set-ups.js';
 import { boundBy, type BoundBy, type TokenBreakdown } from '../../simulator/plan/token-breakdown.js';
-import { snakeCaseKeys } from '../../shared/json/snake-case.js';
+import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { tableLines } from './table.js';
 
 /** What one kind of box needs. */

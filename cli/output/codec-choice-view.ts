@@ -1,7 +1,7 @@
 import type { MeasuredChoice } from '../../packs/packing/measure-codecs.js';
 import { describeCodec } from '../../packs/format/pack-codec.js';
 import { tableLines } from './table.js';
-import { formatBytes } from '../../shared/terminal/units.js';
+import { formatBytes } from '../../shared/base/text/units.js';
 
 /** What `odmoe pack --codec auto` measured, what it chose and why. */
 export function codecChoiceLines(choice: MeasuredChoice): string[] {

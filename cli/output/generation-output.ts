@@ -1,4 +1,4 @@
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ResidentChoice } from '../../engine/loading/choose-resident.js';
 import type { ResidentWeights } from '../../native/index.js';
 import type {
@@ -8,11 +8,11 @@ import type {
   Started,
   TokenLogprob,
   TokenReply,
-} from '../../shared/rpc/messages.js';
-import { formatBytes } from '../../shared/terminal/units.js';
+} from '../../shared/wire/messages.js';
+import { formatBytes } from '../../shared/base/text/units.js';
 import { nodeJson } from './node-json.js';
-import { standardOutput } from '../../shared/terminal/text-output.js';
-import { printableJson } from '../../shared/terminal/printable-text.js';
+import { standardOutput } from '../../shared/base/text/text-output.js';
+import { printableJson } from '../../shared/base/text/printable-text.js';
 
 export interface RenderOptions {
   /** Print one JSON object when the answer is complete. */

@@ -1,4 +1,4 @@
-import type { HopStages, StatusReply, WorkerHops } from '../../shared/rpc/messages.js';
+import type { HopStages, StatusReply, WorkerHops } from '../../shared/wire/messages.js';
 import { tableLines, type TableColumn } from './table.js';
 
 const COLUMNS: readonly TableColumn[] = [

@@ -1,5 +1,5 @@
-import type { NodeStatus, RoleName } from '../../shared/rpc/messages.js';
-import { snakeCaseKeys } from '../../shared/json/snake-case.js';
+import type { NodeStatus, RoleName } from '../../shared/wire/messages.js';
+import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 
 /** "main", "shadow", "worker" for ROLE_MAIN and so on. */
 export function shortRole(role: RoleName): string {

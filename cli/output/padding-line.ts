@@ -1,6 +1,6 @@
 import type { PackCompression } from '../../packs/pack-compression.js';
 import { CHUNK_ALIGNMENT_BYTES } from '../../packs/format/pack-layout.js';
-import { formatBytes } from '../../shared/terminal/units.js';
+import { formatBytes } from '../../shared/base/text/units.js';
 
 /** Below this share of what the codec saves, it is worth saying that the rest is lost on the disk. */
 const SAVING_LEFT = 0.5;

@@ -1,13 +1,13 @@
+import { type Pool, POOLS } from '../../shared/settings/cache-policies.js';
 import type { MachineProfile } from '../../engine/planning/fit-profile.js';
 import type { CachePlans } from '../../engine/planning/plan-cache.js';
 import type { SlotSizes } from '../../engine/planning/slot-sizes.js';
 import type { Pack } from '../../packs/format/open-pack.js';
-import type { ActivationCounts } from '../../shared/planner/activation-counts.js';
-import { formatByteSize } from '../../shared/config/byte-size.js';
-import { formatBytes } from '../../shared/terminal/units.js';
-import { type Pool, POOLS } from '../../shared/planner/pool-capacities.js';
-import type { PoolPlan } from '../../shared/planner/plan-pools.js';
-import { snakeCaseKeys } from '../../shared/json/snake-case.js';
+import type { ActivationCounts } from '../../shared/decisions/caching/activation-counts.js';
+import { formatByteSize } from '../../shared/base/text/byte-size.js';
+import { formatBytes } from '../../shared/base/text/units.js';
+import type { PoolPlan } from '../../shared/decisions/caching/plan-pools.js';
+import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { tableLines } from './table.js';
 
 /** What `odmoe plan` found. */

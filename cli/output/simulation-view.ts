@@ -1,7 +1,7 @@
-import { formatByteSize } from '../../shared/config/byte-size.js';
-import type { DeviceProfile } from '../../shared/emulation/device-profile.js';
+import { formatByteSize } from '../../shared/base/text/byte-size.js';
+import type { DeviceProfile } from '../../engine/emulation/device-profile.js';
 import type { CacheUses, SimulationResult } from '../../simulator/simulate/simulation-result.js';
-import { snakeCaseKeys } from '../../shared/json/snake-case.js';
+import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { tableLines } from './table.js';
 
 /** Device memory that one machine has held at most, and what its device has. */

@@ -1,11 +1,11 @@
-import { printableLine } from '../../shared/terminal/printable-text.js';
-import type { CacheStatus, PoolCounts } from '../../shared/rpc/kept-experts.js';
-import type { NodeStatus, StatusReply } from '../../shared/rpc/messages.js';
+import { printableLine } from '../../shared/base/text/printable-text.js';
+import type { CacheStatus, PoolCounts } from '../../shared/wire/kept-experts.js';
+import type { NodeStatus, StatusReply } from '../../shared/wire/messages.js';
 import { hopLines } from './hop-view.js';
 import { nodeJson, shortRole } from './node-json.js';
-import { snakeCaseKeys } from '../../shared/json/snake-case.js';
+import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { tableLines, type TableColumn } from './table.js';
-import { formatBytes, formatDuration } from '../../shared/terminal/units.js';
+import { formatBytes, formatDuration } from '../../shared/base/text/units.js';
 
 /** Two looks at a cluster, some time apart, from which rates follow. */
 export interface EarlierStatus {

@@ -1,4 +1,4 @@
-import { printableLine } from '../../shared/terminal/printable-text.js';
+import { printableLine } from '../../shared/base/text/printable-text.js';
 
 export interface TableColumn {
   title: string;

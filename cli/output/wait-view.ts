@@ -1,4 +1,4 @@
-import type { LayerWait, StatusReply, WorkerWait } from '../../shared/rpc/messages.js';
+import type { LayerWait, StatusReply, WorkerWait } from '../../shared/wire/messages.js';
 import { statusLines, type EarlierStatus } from './status-view.js';
 import { tableLines, type TableColumn } from './table.js';
 

@@ -1,5 +1,5 @@
 import type { JSX } from 'preact';
-import type { ClusterView } from '../../shared/cluster-events/cluster-events.js';
+import type { ClusterView } from '../../shared/wire/cluster-events.js';
 import { CopyButton } from '../elements/copy-button.js';
 
 interface JoinProps {

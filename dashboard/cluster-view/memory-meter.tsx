@@ -1,6 +1,6 @@
 import type { JSX } from 'preact';
-import type { MemoryView } from '../../shared/cluster-events/cluster-events.js';
-import { formatBytes } from '../../shared/terminal/units.js';
+import type { MemoryView } from '../../shared/wire/cluster-events.js';
+import { formatBytes } from '../../shared/base/text/units.js';
 import { MEMORY_TITLES, memoryBar, type MemoryBar } from './memory-parts.js';
 
 /** A bar by kind of memory. Its numbers come with the pointer or the focus, and to screen readers. */

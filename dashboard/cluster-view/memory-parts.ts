@@ -1,4 +1,4 @@
-import type { MemoryView } from '../../shared/cluster-events/cluster-events.js';
+import type { MemoryView } from '../../shared/wire/cluster-events.js';
 
 export const MEMORY_KINDS = ['context', 'weights', 'keyValues', 'slots', 'cache', 'other'] as const;
 export type MemoryKind = (typeof MEMORY_KINDS)[number];

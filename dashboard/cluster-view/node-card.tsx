@@ -1,6 +1,6 @@
 import type { ComponentChildren, JSX } from 'preact';
-import type { NodeView } from '../../shared/cluster-events/cluster-events.js';
-import { formatBytes, formatDuration } from '../../shared/terminal/units.js';
+import type { NodeView } from '../../shared/wire/cluster-events.js';
+import { formatBytes, formatDuration } from '../../shared/base/text/units.js';
 import { formatCount, formatFigure, formatMilliseconds, formatShare, NOTHING } from '../format/quantities.js';
 import { MemoryMeter } from './memory-meter.js';
 

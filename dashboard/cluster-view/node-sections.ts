@@ -1,4 +1,4 @@
-import type { ClusterView, NodeView } from '../../shared/cluster-events/cluster-events.js';
+import type { ClusterView, NodeView } from '../../shared/wire/cluster-events.js';
 import { formatLayers } from '../format/quantities.js';
 
 export interface NodeSection {

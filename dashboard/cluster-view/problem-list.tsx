@@ -1,5 +1,5 @@
 import type { JSX } from 'preact';
-import type { ProblemView } from '../../shared/cluster-events/cluster-events.js';
+import type { ProblemView } from '../../shared/wire/cluster-events.js';
 import { AlertIcon } from '../elements/icons.js';
 
 /** What is wrong, and what to do about it; says so to screen readers when it comes. */

@@ -1,5 +1,5 @@
 import type { JSX } from 'preact';
-import type { ClusterView, FigureSample } from '../../shared/cluster-events/cluster-events.js';
+import type { ClusterView, FigureSample } from '../../shared/wire/cluster-events.js';
 import { formatCount, formatFigure, formatShare, NOTHING } from '../format/quantities.js';
 
 /** What the whole cluster does now. */

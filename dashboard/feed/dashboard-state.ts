@@ -6,7 +6,7 @@ import {
   type FigureSample,
   type PassTrace,
   type RecallView,
-} from '../../shared/cluster-events/cluster-events.js';
+} from '../../shared/wire/cluster-events.js';
 
 /** 'locked': main wants an API key first. 'lost': it was open, or never came; the feed tries again. */
 export type Connection = 'connecting' | 'open' | 'lost' | 'locked';

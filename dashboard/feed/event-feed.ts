@@ -1,4 +1,4 @@
-import type { ClusterEvent } from '../../shared/cluster-events/cluster-events.js';
+import type { ClusterEvent } from '../../shared/wire/cluster-events.js';
 import { pauseBeforeAttempt, withEvent, withOpenConnection, type Connection } from './dashboard-state.js';
 import { updateDashboard } from './dashboard-store.js';
 

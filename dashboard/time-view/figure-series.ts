@@ -1,4 +1,4 @@
-import { FIGURES_KEPT_S, type FigureSample } from '../../shared/cluster-events/cluster-events.js';
+import { FIGURES_KEPT_S, type FigureSample } from '../../shared/wire/cluster-events.js';
 
 export type FigureName =
   | 'tokensPerS'

@@ -1,4 +1,4 @@
-import type { ExpertHeat } from '../../shared/cluster-events/cluster-events.js';
+import type { ExpertHeat } from '../../shared/wire/cluster-events.js';
 
 export interface HeatCell {
   layer: number;

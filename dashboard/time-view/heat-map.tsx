@@ -1,6 +1,6 @@
 import type { JSX } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
-import type { ExpertHeat } from '../../shared/cluster-events/cluster-events.js';
+import type { ExpertHeat } from '../../shared/wire/cluster-events.js';
 import { formatFigure, formatShare } from '../format/quantities.js';
 import { resolvedColour, useThemeCount } from '../elements/resolved-colour.js';
 import { cellAt, cellBeside, heatStrengths, shareOf, type HeatCell } from './heat-cells.js';

@@ -1,4 +1,4 @@
-import type { RecallView } from '../../shared/cluster-events/cluster-events.js';
+import type { RecallView } from '../../shared/wire/cluster-events.js';
 
 export interface RecallPositions {
   /** In the answer, from 1; of several positions, their middle. */

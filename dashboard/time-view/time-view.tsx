@@ -1,6 +1,6 @@
 import type { JSX } from 'preact';
 import { useMemo } from 'preact/hooks';
-import type { ExpertHeat, FigureSample, RecallView } from '../../shared/cluster-events/cluster-events.js';
+import type { ExpertHeat, FigureSample, RecallView } from '../../shared/wire/cluster-events.js';
 import type { DashboardState } from '../feed/dashboard-state.js';
 import { useDashboard } from '../feed/dashboard-store.js';
 import { formatCount, formatFigure, formatMilliseconds, formatShare } from '../format/quantities.js';

@@ -1,4 +1,4 @@
-import type { ExpertTrace, LayerTrace, PredictionTrace } from '../../shared/cluster-events/cluster-events.js';
+import type { ExpertTrace, LayerTrace, PredictionTrace } from '../../shared/wire/cluster-events.js';
 
 export const FORETOLD_WORDS: Record<ExpertTrace['foretold'], string> = {
   predicted: 'predicted in time',

@@ -1,4 +1,4 @@
-import type { PassTrace } from '../../shared/cluster-events/cluster-events.js';
+import type { PassTrace } from '../../shared/wire/cluster-events.js';
 import type { Bar, Lane, Timeline } from './timeline.js';
 
 /** Of the trace event format that chrome://tracing and Perfetto read; times in microseconds. */

@@ -1,4 +1,4 @@
-import type { PassTrace } from '../../shared/cluster-events/cluster-events.js';
+import type { PassTrace } from '../../shared/wire/cluster-events.js';
 
 /** Which of the kept passes is shown. */
 export interface PassChoice {

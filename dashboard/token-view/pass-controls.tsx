@@ -1,5 +1,5 @@
 import type { JSX } from 'preact';
-import type { PassTrace } from '../../shared/cluster-events/cluster-events.js';
+import type { PassTrace } from '../../shared/wire/cluster-events.js';
 import { compare, LIVE, pause, show, step, type PassChoice, type ShownPasses } from './pass-choice.js';
 
 export interface PassControlsProps {

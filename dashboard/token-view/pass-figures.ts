@@ -1,4 +1,4 @@
-import type { ExpertTrace, LayerTrace, PassTrace } from '../../shared/cluster-events/cluster-events.js';
+import type { ExpertTrace, LayerTrace, PassTrace } from '../../shared/wire/cluster-events.js';
 
 /** Where a layer's time goes, in milliseconds: `waitMs` = `stallMs` + `executeMs` + `otherMs`. */
 export interface LayerFigures {

@@ -1,4 +1,4 @@
-import { escaped, line, round, svgFile, text, type Drawing } from '../../shared/drawing/svg-drawing.js';
+import { escaped, line, round, svgFile, text, type Drawing } from '../../shared/base/text/svg-drawing.js';
 import {
   fillOf,
   PAINTS,

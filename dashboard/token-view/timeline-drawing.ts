@@ -1,4 +1,4 @@
-import { round } from '../../shared/drawing/svg-drawing.js';
+import { round } from '../../shared/base/text/svg-drawing.js';
 import type { Bar, PredictionMark, Timeline } from './timeline.js';
 
 /** Height of a row of bars, and what is free above and below a lane's rows. */

@@ -4,7 +4,7 @@ import type {
   NodeRole,
   PassTrace,
   PredictionTrace,
-} from '../../shared/cluster-events/cluster-events.js';
+} from '../../shared/wire/cluster-events.js';
 import { executeText, headText, loadText, mainText, predictionText, shadowText, stallText } from './bar-texts.js';
 
 /** What a bar of the diagram is: of main, of shadow, of a worker. */

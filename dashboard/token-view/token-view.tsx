@@ -1,6 +1,6 @@
 import type { JSX } from 'preact';
 import { useCallback, useMemo, useRef, useState } from 'preact/hooks';
-import type { ClusterView, PassTrace } from '../../shared/cluster-events/cluster-events.js';
+import type { ClusterView, PassTrace } from '../../shared/wire/cluster-events.js';
 import type { DashboardState } from '../feed/dashboard-state.js';
 import { useDashboard } from '../feed/dashboard-store.js';
 import { chromeTrace } from './chrome-trace.js';

@@ -1,6 +1,6 @@
 import type { CudaStatus, DeviceOptions } from '../../native/index.js';
-import type { ErrorCode } from '../../shared/errors/registry.js';
-import type { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
+import type { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 
 /** What somebody wants to run on. Any DeviceOptions is one. */
 export interface DeviceWish extends Pick<DeviceOptions, 'instructionSet' | 'threads' | 'budgetBytes'> {

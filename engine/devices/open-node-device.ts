@@ -1,14 +1,14 @@
 import type { Device, DeviceOptions } from '../../native/index.js';
-import type { EmulationSettings, NodeSettings } from '../../shared/config/node-settings.js';
-import { loadDeviceProfile } from '../../shared/emulation/load-device-profile.js';
-import { deviceOf, nodeTimes } from '../../shared/emulation/node-times.js';
-import type { ProfiledRole } from '../../shared/emulation/device-profile.js';
-import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Logger } from '../../shared/log/logger.js';
+import type { EmulationSettings, NodeSettings } from '../../shared/settings/node-settings.js';
+import { loadDeviceProfile } from '../emulation/load-device-profile.js';
+import { deviceOf, nodeTimes } from '../emulation/node-times.js';
+import type { ProfiledRole } from '../emulation/device-profile.js';
+import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Logger } from '../../shared/base/log/logger.js';
 import { afterRefusal, chooseDevice, dependsOnCuda, type DeviceChoice, type DeviceWish } from './choose-device.js';
 import type { Devices } from './devices.js';
-import type { PaceRuntime } from './exact-timer.js';
-import { pacedDevice } from './paced-device.js';
+import type { PaceRuntime } from '../emulation/exact-timer.js';
+import { pacedDevice } from '../emulation/paced-device.js';
 
 /** What opening a device takes from the world around it. */
 export interface DeviceEnvironment {

@@ -1,5 +1,5 @@
 import type { Device, DeviceInfo } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ChooseResident } from '../loading/choose-resident.js';
 import type { Devices } from './devices.js';
 

@@ -1,3 +1,4 @@
+import type { RunningNode } from '../daemon/running-node.js';
 import { createServer, type RequestListener, type Server, type ServerOptions } from 'node:http';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
@@ -6,23 +7,23 @@ import { type Devices, NATIVE_DEVICES } from '../devices/devices.js';
 import { chooseResident, type ChooseResident } from '../loading/choose-resident.js';
 import type { MeasureReads } from '../planning/measure-read-depth.js';
 import type { DeviceEnvironment } from '../devices/open-node-device.js';
-import type { NodeSettings, RunningNode } from '../../shared/config/node-settings.js';
-import type { GiveUp } from '../../shared/daemon/run-daemon.js';
-import type { Logger } from '../../shared/log/logger.js';
-import type { MessageWatch } from '../../shared/rpc/in-process-streams.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import type { GiveUp } from '../daemon/run-daemon.js';
+import type { Logger } from '../../shared/base/log/logger.js';
+import type { MessageWatch } from '../../shared/transport/in-process-streams.js';
 import { InlinePromptEncoder, type PromptEncoder } from '../generation/prompt-encoder.js';
 import { startPromptThread, ThreadedPromptEncoder } from '../generation/threaded-prompt-encoder.js';
 import { type FormatCompiler, startFormatThread, ThreadedFormatCompiler } from '../sampling/format-compiler.js';
 import { openServedPack } from '../../packs/open-served-pack.js';
-import { type Discovery, multicastDiscovery } from '../../shared/discovery/discovery.js';
-import { hostAddresses, InterfaceWatch } from '../../shared/discovery/host-interfaces.js';
-import { networkPaceOf } from '../../shared/emulation/network-pace.js';
+import { type Discovery, multicastDiscovery } from '../../shared/transport/discovery/discovery.js';
+import { hostAddresses, InterfaceWatch } from '../../shared/transport/discovery/host-interfaces.js';
+import { networkPaceOf } from '../emulation/network-pace.js';
 import type { Pack } from '../../packs/format/open-pack.js';
-import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
-import { GrpcTransport } from '../../shared/rpc/grpc-transport.js';
-import type { Transport } from '../../shared/rpc/transport.js';
-import { WallRuntime } from '../../shared/runtime/wall-runtime.js';
-import type { Runtime } from '../../shared/runtime/runtime.js';
+import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
+import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
+import type { Transport } from '../../shared/transport/transport.js';
+import { WallRuntime } from '../../shared/base/runtime/wall-runtime.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
 
 /** Everything that a daemon takes from the world around it. One in a process of its own has the real one; a simulated one its own. */
 export interface NodeEnvironment {

@@ -1,5 +1,5 @@
-import { StreamingDetokenizer } from '../../shared/tokenizer/streaming-detokenizer.js';
-import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
+import { StreamingDetokenizer } from './streaming-detokenizer.js';
+import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 import { type ShownText, StopStrings } from './stop-strings.js';
 
 export interface AnswerTextOptions {

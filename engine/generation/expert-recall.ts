@@ -1,4 +1,4 @@
-import type { SepMetrics } from '../../shared/rpc/messages.js';
+import type { SepMetrics } from '../../shared/wire/messages.js';
 
 /**
  * Counts how many activated experts were predicted, over the decode stage: recall of iteration n is correct over activated

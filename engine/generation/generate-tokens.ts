@@ -1,10 +1,10 @@
-import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { OutputConstraint } from '../../shared/output-format/output-constraint.js';
-import type { PromptLogprobs, TokenReply } from '../../shared/rpc/messages.js';
-import type { Runtime } from '../../shared/runtime/runtime.js';
-import { runInSlices } from '../../shared/runtime/slices.js';
-import type { SamplingOptions } from '../../shared/sampling/sampling-options.js';
-import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { OutputConstraint } from '../output-format/output-constraint.js';
+import type { PromptLogprobs, TokenReply } from '../../shared/wire/messages.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
+import { runInSlices } from '../../shared/base/runtime/slices.js';
+import type { SamplingOptions } from '../../shared/wire/sampling-options.js';
+import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 import { logprobsOf } from '../sampling/log-probabilities.js';
 import { TokenSampler } from '../sampling/token-sampler.js';
 import { AnswerText } from './answer-text.js';

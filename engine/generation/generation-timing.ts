@@ -1,4 +1,4 @@
-import type { Timing } from '../../shared/rpc/messages.js';
+import type { Timing } from '../../shared/wire/messages.js';
 
 /**
  * The times of one answer, by a clock handed in. TTFT: from the request's arrival to the first token; TPOT: mean time per later

@@ -1,8 +1,8 @@
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { GenerateRequest } from '../../shared/rpc/messages.js';
-import { templateValues } from '../../shared/rpc/template-arguments.js';
-import type { Runtime } from '../../shared/runtime/runtime.js';
-import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { GenerateRequest } from '../../shared/wire/messages.js';
+import { templateValues } from '../../shared/wire/template-arguments.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
+import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 
 /** What of a request makes its prompt. */
 export interface PromptRequest extends Pick<

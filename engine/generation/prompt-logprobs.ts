@@ -1,6 +1,6 @@
 import type { Pass } from '../../native/index.js';
-import { PROMPT_PIECE_TOKENS } from '../../shared/rpc/limits.js';
-import type { PromptLogprobs, PromptToken } from '../../shared/rpc/messages.js';
+import { PROMPT_PIECE_TOKENS } from '../../shared/wire/limits.js';
+import type { PromptLogprobs, PromptToken } from '../../shared/wire/messages.js';
 import { logprobsOf } from '../sampling/log-probabilities.js';
 
 /** Told of the logits after each token of a prompt but the last, in order. What it throws ends the prefill. */

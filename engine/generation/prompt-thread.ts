@@ -1,6 +1,6 @@
 /** The thread that makes tokens of prompts. It owns a tokenizer of its own, and answers one message after another. */
 import { workerData } from 'node:worker_threads';
-import { openTokenizer } from '../../shared/tokenizer/load-tokenizer.js';
+import { openTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
 import { answerQuestions } from '../threads/answer-questions.js';
 import { promptTokenIds, type PromptRequest } from './prompt-encoder.js';
 

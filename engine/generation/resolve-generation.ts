@@ -1,7 +1,7 @@
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { GenerateRequest } from '../../shared/rpc/messages.js';
-import { type LogitBias, resolveSampling } from '../../shared/sampling/sampling-options.js';
-import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { GenerateRequest } from '../../shared/wire/messages.js';
+import { type LogitBias, resolveSampling } from '../../shared/wire/sampling-options.js';
+import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 import type { FormatSource } from '../sampling/output-formats.js';
 import type { GenerationOptions } from './generate-tokens.js';
 import { PROMPT_LOGPROBS_LIMIT } from './prompt-logprobs.js';

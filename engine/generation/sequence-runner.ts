@@ -1,4 +1,4 @@
-import type { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { PromptLogitsObserver } from './prompt-logprobs.js';
 
 /**

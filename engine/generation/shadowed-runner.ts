@@ -1,6 +1,6 @@
 import type { Model } from '../../native/index.js';
 import { isRecurrent, type ModelShape } from '../../shared/model/model-shape.js';
-import type { SepMetrics } from '../../shared/rpc/messages.js';
+import type { SepMetrics } from '../../shared/wire/messages.js';
 import { ExpertRecall } from './expert-recall.js';
 import { LocalSequence, type ExpertObserver } from './local-runner.js';
 import type { PromptLogitsObserver } from './prompt-logprobs.js';

@@ -1,7 +1,7 @@
 import { Worker } from 'node:worker_threads';
-import { assertInvariant } from '../../shared/errors/assert-invariant.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { WaitRuntime } from '../../shared/runtime/peer-wait.js';
+import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { WaitRuntime } from '../../shared/base/runtime/peer-wait.js';
 import { type LaneThread, type LaneWords, ThreadLane } from '../threads/thread-lane.js';
 import type { PromptEncoder, PromptRequest } from './prompt-encoder.js';
 import type { PromptThreadData, ThreadPrompt } from './prompt-thread.js';

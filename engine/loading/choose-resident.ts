@@ -1,6 +1,6 @@
 import { measureExperts, type Device } from '../../native/index.js';
-import type { Resident } from '../../shared/config/node-settings.js';
-import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { Resident } from '../../shared/settings/node-settings.js';
+import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { WeightFormat } from '../../shared/model/tensor-source.js';
 
 /** What `resident: auto` has chosen. */

@@ -1,8 +1,8 @@
-import { logarithm, power } from '../../shared/arithmetic/elementary.js';
+import { logarithm, power } from '../../shared/base/arithmetic/elementary.js';
 import type { ExpertSource } from '../../shared/model/tensor-source.js';
-import { NO_CAPACITIES } from '../../shared/planner/pool-capacities.js';
-import { type OverlapCosts, patternMakespans } from '../../shared/planner/makespan-estimate.js';
-import type { LoadProfile, PartlyLoadedState } from '../../shared/planner/load-profile.js';
+import { NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
+import { type OverlapCosts, patternMakespans } from '../../shared/decisions/caching/makespan-estimate.js';
+import type { LoadProfile, PartlyLoadedState } from '../../shared/decisions/caching/load-profile.js';
 
 /** What loading and executing experts costs on this machine. */
 export interface MachineProfile {

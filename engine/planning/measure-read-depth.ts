@@ -1,5 +1,5 @@
 import type { QueuedReadRequest, QueuedReadSpeed } from '../../native/index.js';
-import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 
 /** How fast a file's first `bytes` are read with several reads in flight, for about `milliseconds`: native's measureQueuedReads. */

@@ -1,7 +1,10 @@
-import { assumedInclusionProbabilities, inclusionProbabilities } from '../../shared/planner/selection-model.js';
-import { type EntryBytes, planPools, type PoolPlans } from '../../shared/planner/plan-pools.js';
-import type { ActivationCounts } from '../../shared/planner/activation-counts.js';
-import type { Pool } from '../../shared/planner/pool-capacities.js';
+import type { Pool } from '../../shared/settings/cache-policies.js';
+import {
+  assumedInclusionProbabilities,
+  inclusionProbabilities,
+} from '../../shared/decisions/caching/selection-model.js';
+import { type EntryBytes, planPools, type PoolPlans } from '../../shared/decisions/caching/plan-pools.js';
+import type { ActivationCounts } from '../../shared/decisions/caching/activation-counts.js';
 import type { MachineProfile } from './fit-profile.js';
 
 /** Popularity of a layer's experts before anything was counted: as rank to the power of minus this. A mild skew. */

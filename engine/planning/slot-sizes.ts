@@ -2,7 +2,7 @@ import { availableParallelism } from 'node:os';
 import { PLAIN_LOADER, type Device, type ExpertShape, type LoaderOptions } from '../../native/index.js';
 import { allExperts, partSizes } from '../../shared/model/part-sizes.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
-import type { EntryBytes } from '../../shared/planner/plan-pools.js';
+import type { EntryBytes } from '../../shared/decisions/caching/plan-pools.js';
 
 /** Threads beyond these would only take the processor from those who execute. */
 const MOST_AUTOMATIC_THREADS = 8;

@@ -1,4 +1,4 @@
-import { NEVER_CHOSEN_BIAS, type LogitBias, type SamplingOptions } from '../../shared/sampling/sampling-options.js';
+import { NEVER_CHOSEN_BIAS, type LogitBias, type SamplingOptions } from '../../shared/wire/sampling-options.js';
 import { requireUsableLogits } from './usable-logits.js';
 
 /** Prompt and answer so far. */

@@ -1,6 +1,6 @@
 import { tokenWeights } from '../../native/index.js';
-import { counterRandom } from '../../shared/sampling/counter-random.js';
-import type { SamplingOptions } from '../../shared/sampling/sampling-options.js';
+import { counterRandom } from '../../shared/base/arithmetic/counter-random.js';
+import type { SamplingOptions } from '../../shared/wire/sampling-options.js';
 import { highestIds, sortedByValue } from './highest.js';
 import { requireUsableLogits } from './usable-logits.js';
 

@@ -1,10 +1,9 @@
 import { Worker } from 'node:worker_threads';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { FORMAT_FIELD } from '../../shared/output-format/format-limits.js';
-import type { OutputFormat } from '../../shared/output-format/output-format.js';
-import { type CompiledGrammar, type PackedGrammar, unpackGrammar } from '../../shared/output-format/packed-grammar.js';
-import type { WaitRuntime } from '../../shared/runtime/peer-wait.js';
-import { runInSlices } from '../../shared/runtime/slices.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { type OutputFormat, FORMAT_FIELD } from '../../shared/wire/output-format.js';
+import { type CompiledGrammar, type PackedGrammar, unpackGrammar } from '../output-format/packed-grammar.js';
+import type { WaitRuntime } from '../../shared/base/runtime/peer-wait.js';
+import { runInSlices } from '../../shared/base/runtime/slices.js';
 import { type LaneThread, type LaneWords, ThreadLane } from '../threads/thread-lane.js';
 
 /** Compiles output formats away from whoever asks. */

@@ -1,7 +1,7 @@
 /** The thread that compiles output formats. It answers one message after another. */
-import { compileFormat } from '../../shared/output-format/format-grammar.js';
-import { type PackedGrammar, packGrammar } from '../../shared/output-format/packed-grammar.js';
-import { shortestTexts } from '../../shared/output-format/shortest-texts.js';
+import { compileFormat } from '../output-format/format-grammar.js';
+import { type PackedGrammar, packGrammar } from '../output-format/packed-grammar.js';
+import { shortestTexts } from '../output-format/shortest-texts.js';
 import { answerQuestions } from '../threads/answer-questions.js';
 import type { FormatQuestion } from './format-compiler.js';
 

@@ -1,5 +1,5 @@
 import { logSumExp } from '../../native/index.js';
-import type { TokenLogprob } from '../../shared/rpc/messages.js';
+import type { TokenLogprob } from '../../shared/wire/messages.js';
 import { highestIds } from './highest.js';
 import { requireUsableLogits } from './usable-logits.js';
 

@@ -1,14 +1,13 @@
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { createOutputConstraint, isCompiled } from '../../shared/output-format/create-output-constraint.js';
-import { FORMAT_FIELD } from '../../shared/output-format/format-limits.js';
-import { formatKey } from '../../shared/output-format/format-grammar.js';
-import { formatVocabulary, type TokenVocabulary } from '../../shared/output-format/format-vocabulary.js';
-import type { OutputConstraint } from '../../shared/output-format/output-constraint.js';
-import type { OutputFormat } from '../../shared/output-format/output-format.js';
-import type { CompiledGrammar } from '../../shared/output-format/packed-grammar.js';
-import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { createOutputConstraint, isCompiled } from '../output-format/create-output-constraint.js';
+import { formatKey } from '../output-format/format-grammar.js';
+import { formatVocabulary, type TokenVocabulary } from '../output-format/format-vocabulary.js';
+import type { OutputConstraint } from '../output-format/output-constraint.js';
+import { type OutputFormat, FORMAT_FIELD } from '../../shared/wire/output-format.js';
+import type { CompiledGrammar } from '../output-format/packed-grammar.js';
+import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 import type { FormatCompiler } from './format-compiler.js';
-import { onAbort } from '../../shared/runtime/living.js';
+import { onAbort } from '../../shared/base/runtime/living.js';
 
 /** What gives an answer's constraint. */
 export type FormatSource = Pick<OutputFormats, 'constraintOf'>;

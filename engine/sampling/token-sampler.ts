@@ -1,7 +1,7 @@
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { OutputConstraint } from '../../shared/output-format/output-constraint.js';
-import type { SlicedWork } from '../../shared/runtime/slices.js';
-import type { SamplingOptions } from '../../shared/sampling/sampling-options.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { OutputConstraint } from '../output-format/output-constraint.js';
+import type { SlicedWork } from '../../shared/base/runtime/slices.js';
+import type { SamplingOptions } from '../../shared/wire/sampling-options.js';
 import { adjustLogits } from './adjust-logits.js';
 import { chooseToken } from './choose-token.js';
 

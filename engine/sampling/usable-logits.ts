@@ -1,4 +1,4 @@
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 
 /**
  * The highest of the logits. Throws MODEL_CORRUPT when there is none or one is NaN or +Infinity, as then no token can be chosen that

@@ -1,5 +1,5 @@
 import { parentPort } from 'node:worker_threads';
-import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { LaneAnswer, LaneQuestion } from './thread-lane.js';
 
 /** What a thread of a lane does: answers one question after another. `transferOf`: memory of a result that the asker gets without a copy. */

@@ -1,8 +1,8 @@
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { ErrorCode } from '../../shared/errors/registry.js';
-import { waitForPeer, type WaitRuntime } from '../../shared/runtime/peer-wait.js';
-import type { Timer } from '../../shared/runtime/runtime.js';
-import { living, onAbort } from '../../shared/runtime/living.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
+import { waitForPeer, type WaitRuntime } from '../../shared/base/runtime/peer-wait.js';
+import type { Timer } from '../../shared/base/runtime/runtime.js';
+import { living, onAbort } from '../../shared/base/runtime/living.js';
 
 /** How long work that nobody wants any more may hold up other work. A thread that is given up for it must be started anew. */
 export const UNWANTED_WORK_LIMIT_MS = 2000;

@@ -1,8 +1,8 @@
-import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { MemberRows } from '../pass/pass-member.js';
 import type { BatchMember } from './batch-member.js';
 import type { ReadyMember } from './plan-pass.js';
-import { onAbort } from '../../shared/runtime/living.js';
+import { onAbort } from '../../shared/base/runtime/living.js';
 
 /** Rows that a member asks for: all that are not written up to a position. */
 export interface RowsWanted {

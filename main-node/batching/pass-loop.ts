@@ -1,9 +1,9 @@
 import { setMaxListeners } from 'node:events';
-import { assertInvariant } from '../../shared/errors/assert-invariant.js';
-import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { ErrorCode } from '../../shared/errors/registry.js';
-import type { PassCounts } from '../../shared/rpc/messages.js';
-import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
+import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
+import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
+import type { PassCounts } from '../../shared/wire/messages.js';
+import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
 import type { MemberRows, RunPass } from '../pass/pass-member.js';
 import type { PassPool } from '../pass/pass-pool.js';
 import type { BatchMember, SequenceRoom } from './batch-member.js';

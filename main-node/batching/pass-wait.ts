@@ -1,4 +1,4 @@
-import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
+import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
 
 /** How long members of the last pass are waited for: a part of what the pass took, within these bounds. */
 const RETURN_SHARE = 0.1;

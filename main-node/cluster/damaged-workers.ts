@@ -1,4 +1,4 @@
-import type { PeerProblem } from '../../shared/rpc/messages.js';
+import type { PeerProblem } from '../../shared/wire/messages.js';
 import type { WorkerLink } from './worker-link.js';
 
 /** Experts that a worker may fail to load for their bytes, one after another, before others are asked instead: one may be a bad block. */

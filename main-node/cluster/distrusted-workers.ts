@@ -1,5 +1,5 @@
-import type { PeerProblem } from '../../shared/rpc/messages.js';
-import { RecentMap } from '../../shared/runtime/recent-map.js';
+import type { PeerProblem } from '../../shared/wire/messages.js';
+import { RecentMap } from '../../shared/base/runtime/recent-map.js';
 import type { WorkerLink } from './worker-link.js';
 
 /** Starts of workers that are remembered as not to be believed; of more, those that came least recently are forgotten. */

@@ -1,6 +1,6 @@
-import type { ErrorCode } from '../../shared/errors/registry.js';
-import type { PeerProblem } from '../../shared/rpc/messages.js';
-import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
+import type { PeerProblem } from '../../shared/wire/messages.js';
+import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
 import type { WorkerLink } from './worker-link.js';
 
 /** Experts that a worker may answer with errors, one after another, before others are asked instead for a while. */

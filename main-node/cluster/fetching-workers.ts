@@ -1,9 +1,9 @@
-import { formatByteSize } from '../../shared/config/byte-size.js';
-import type { Logger } from '../../shared/log/logger.js';
-import { PACK_SOURCES_LIMIT } from '../../shared/rpc/limits.js';
-import type { Placement } from '../../shared/rpc/messages.js';
-import { waitForPeer } from '../../shared/runtime/peer-wait.js';
-import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
+import { formatByteSize } from '../../shared/base/text/byte-size.js';
+import type { Logger } from '../../shared/base/log/logger.js';
+import { PACK_SOURCES_LIMIT } from '../../shared/wire/limits.js';
+import type { Placement } from '../../shared/wire/messages.js';
+import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
+import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
 import { admitted, cohort, isWaiting, type FetchingMember } from './fetch-cohort.js';
 import { placedAddress } from './placed-address.js';
 import type { ShadowLink } from './shadow-link.js';

@@ -1,6 +1,6 @@
-import type { ExpertTimes } from '../../shared/rpc/layer-messages.js';
-import type { HopStages, WorkerHops } from '../../shared/rpc/messages.js';
-import { RecentMap } from '../../shared/runtime/recent-map.js';
+import type { ExpertTimes } from '../../shared/wire/layer-messages.js';
+import type { HopStages, WorkerHops } from '../../shared/wire/messages.js';
+import { RecentMap } from '../../shared/base/runtime/recent-map.js';
 
 /** Hops of a worker that its medians and 99th percentiles are of. */
 export const HOPS_KEPT = 512;

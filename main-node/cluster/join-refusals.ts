@@ -1,5 +1,5 @@
-import { checkPeer } from '../../shared/rpc/peer-check.js';
-import type { NodeIdentity, Refusal } from '../../shared/rpc/messages.js';
+import { checkPeer } from '../../shared/transport/peer-check.js';
+import type { NodeIdentity, Refusal } from '../../shared/wire/messages.js';
 
 /**
  * Why a daemon that announces itself may not join main; null: it may. `usesWorkers`: false where main's own worker runs all experts. Pure.

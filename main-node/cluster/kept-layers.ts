@@ -1,6 +1,6 @@
-import type { Keepers } from '../../shared/placement/kept-assignment.js';
-import { isStrict } from '../../shared/placement/strict-homes.js';
-import type { Placement } from '../../shared/rpc/messages.js';
+import type { Keepers } from '../../shared/decisions/placement/kept-assignment.js';
+import { isStrict } from '../../shared/decisions/placement/strict-homes.js';
+import type { Placement } from '../../shared/wire/messages.js';
 
 /** What one worker has told that it keeps of experts. Of each layer the latest. */
 export class KeptLayers {

@@ -1,4 +1,4 @@
-import type { NodeStatus } from '../../shared/rpc/messages.js';
+import type { NodeStatus } from '../../shared/wire/messages.js';
 
 /** What a daemon last told of itself. Daemons tell it each second and when a sequence ends. */
 export class LatestStatus {

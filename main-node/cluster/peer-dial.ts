@@ -1,10 +1,10 @@
-import { isErrorCode, OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { NodeIdentity, Refusal, Welcome } from '../../shared/rpc/messages.js';
-import { checkPeer } from '../../shared/rpc/peer-check.js';
-import { HANDSHAKE_TIMEOUT_MS } from '../../shared/rpc/limits.js';
-import type { PeerStream } from '../../shared/rpc/peer-stream.js';
-import { waitForPeer } from '../../shared/runtime/peer-wait.js';
-import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
+import { isErrorCode, OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { NodeIdentity, Refusal, Welcome } from '../../shared/wire/messages.js';
+import { checkPeer } from '../../shared/transport/peer-check.js';
+import { HANDSHAKE_TIMEOUT_MS } from '../../shared/wire/limits.js';
+import type { PeerStream } from '../../shared/transport/peer-stream.js';
+import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
+import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
 
 /** How long a peer may take to say who it is. */
 export const IDENTIFY_TIMEOUT_MS = 2000;

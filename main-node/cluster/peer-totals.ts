@@ -1,5 +1,5 @@
-import type { LinkBytes, NodeStatus } from '../../shared/rpc/messages.js';
-import { RecentMap } from '../../shared/runtime/recent-map.js';
+import type { LinkBytes, NodeStatus } from '../../shared/wire/messages.js';
+import { RecentMap } from '../../shared/base/runtime/recent-map.js';
 
 /** Peers that are remembered; of more, those that were asked of least recently are forgotten. */
 const MAX_REMEMBERED_PEERS = 1024;

@@ -1,7 +1,7 @@
-import { isThisHost, thisHost, type ThisHost } from '../../shared/config/resolve-node-settings.js';
-import { hostOf, isAddress, isWildcardHost } from '../../shared/rpc/addresses.js';
-import { isLoopbackHost } from '../../shared/rpc/credentials.js';
-import type { NodeIdentity } from '../../shared/rpc/messages.js';
+import { isThisHost, thisHost, type ThisHost } from '../../shared/settings/resolve-node-settings.js';
+import { hostOf, isAddress, isWildcardHost } from '../../shared/wire/addresses.js';
+import { isLoopbackHost } from '../../shared/transport/credentials.js';
+import type { NodeIdentity } from '../../shared/wire/messages.js';
 
 /**
  * Where others are told to dial a worker: where main did, but not at a loopback address when the worker has named a host that is

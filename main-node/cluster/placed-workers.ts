@@ -1,4 +1,4 @@
-import type { Execute, ExpertResult, Placement, Prediction, Release } from '../../shared/rpc/messages.js';
+import type { Execute, ExpertResult, Placement, Prediction, Release } from '../../shared/wire/messages.js';
 import type { KeptLayers } from './kept-layers.js';
 
 /** Experts of a layer to run on rows of a pass: what an Execute asks for. */

@@ -1,5 +1,5 @@
-import { FairAddresses } from '../../shared/discovery/fair-addresses.js';
-import type { PeerProblem } from '../../shared/rpc/messages.js';
+import { FairAddresses } from '../../shared/transport/discovery/fair-addresses.js';
+import type { PeerProblem } from '../../shared/wire/messages.js';
 
 /** Refusals that are remembered, and those of one host among them. */
 export const REFUSED_PEERS_LIMITS = { all: 128, ofHost: 16 };

@@ -1,12 +1,12 @@
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Logger } from '../../shared/log/logger.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Logger } from '../../shared/base/log/logger.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
-import { chooseGroupSize } from '../../shared/placement/group-size.js';
-import { planPlacement, type PlacementInput } from '../../shared/placement/plan-placement.js';
-import { PEER_EPOCH_LIMIT } from '../../shared/rpc/epochs.js';
-import type { LinkBytes, PeerProblem, Placement } from '../../shared/rpc/messages.js';
-import { timeForPeers, waitForPeer } from '../../shared/runtime/peer-wait.js';
-import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
+import { chooseGroupSize } from '../../shared/decisions/placement/group-size.js';
+import { planPlacement, type PlacementInput } from '../../shared/decisions/placement/plan-placement.js';
+import { PEER_EPOCH_LIMIT } from '../../shared/wire/epochs.js';
+import type { LinkBytes, PeerProblem, Placement } from '../../shared/wire/messages.js';
+import { timeForPeers, waitForPeer } from '../../shared/base/runtime/peer-wait.js';
+import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
 import { DamagedWorkers } from './damaged-workers.js';
 import { DistrustedWorkers } from './distrusted-workers.js';
 import { FailingWorkers } from './failing-workers.js';
@@ -16,7 +16,7 @@ import { isBeyondShadow, placedAddress } from './placed-address.js';
 import type { PlacedWorkers, WorkerOrders } from './placed-workers.js';
 import type { ShadowLink } from './shadow-link.js';
 import type { WorkerLink } from './worker-link.js';
-import { onAbort } from '../../shared/runtime/living.js';
+import { onAbort } from '../../shared/base/runtime/living.js';
 
 /** How many workers make a group, what a layer costs where that decides, and whether experts have workers of their own. */
 export type Grouping = Required<Pick<PlacementInput, 'groupSize' | 'costs' | 'homes'>> & Pick<PlacementInput, 'spread'>;

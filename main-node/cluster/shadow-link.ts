@@ -1,5 +1,5 @@
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Logger } from '../../shared/log/logger.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Logger } from '../../shared/base/log/logger.js';
 import type {
   DraftToken,
   NodeIdentity,
@@ -8,8 +8,8 @@ import type {
   PrefixKept,
   ShadowReply,
   ShadowRequest,
-} from '../../shared/rpc/messages.js';
-import type { PeerStream } from '../../shared/rpc/peer-stream.js';
+} from '../../shared/wire/messages.js';
+import type { PeerStream } from '../../shared/transport/peer-stream.js';
 import { LatestStatus } from './latest-status.js';
 
 /** Who is told what a shadow says. */

@@ -1,4 +1,4 @@
-import type { PeerProblem } from '../../shared/rpc/messages.js';
+import type { PeerProblem } from '../../shared/wire/messages.js';
 
 /** Problems that are told of at a time. */
 export const MAX_TOLD_PROBLEMS = 64;

@@ -1,5 +1,5 @@
-import { isErrorCode, OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Logger } from '../../shared/log/logger.js';
+import { isErrorCode, OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Logger } from '../../shared/base/log/logger.js';
 import type {
   ExecuteResult,
   ExpertResult,
@@ -11,15 +11,15 @@ import type {
   Release,
   WorkerReply,
   WorkerRequest,
-} from '../../shared/rpc/messages.js';
-import { rowCount } from '../../shared/rpc/pass-rows.js';
-import type { PeerStream } from '../../shared/rpc/peer-stream.js';
-import { waitForPeer } from '../../shared/runtime/peer-wait.js';
-import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
+} from '../../shared/wire/messages.js';
+import { rowCount } from '../../shared/wire/pass-rows.js';
+import type { PeerStream } from '../../shared/transport/peer-stream.js';
+import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
+import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
 import { KeptLayers } from './kept-layers.js';
 import { LatestStatus } from './latest-status.js';
 import type { LayerWork, WorkerOrders } from './placed-workers.js';
-import { onAbort } from '../../shared/runtime/living.js';
+import { onAbort } from '../../shared/base/runtime/living.js';
 
 /** Errors that answer no execute, over a connection. */
 export const MAX_STRAY_ERRORS = 256;

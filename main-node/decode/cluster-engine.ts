@@ -1,7 +1,7 @@
 import type { Model } from '../../native/index.js';
-import type { NodeSettings } from '../../shared/config/node-settings.js';
-import type { Logger } from '../../shared/log/logger.js';
-import type { Runtime } from '../../shared/runtime/runtime.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import type { Logger } from '../../shared/base/log/logger.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { PassLoop } from '../batching/pass-loop.js';
 import type { ContextRoom } from '../room/context-room.js';
 import type { Roster } from '../cluster/roster.js';

@@ -1,10 +1,10 @@
 import type { PromptLogitsObserver } from '../../engine/generation/prompt-logprobs.js';
 import type { SequenceRunner } from '../../engine/generation/sequence-runner.js';
 import type { Sequence } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { requirePresent } from '../../shared/errors/assert-invariant.js';
-import type { DraftMetrics, SepMetrics } from '../../shared/rpc/messages.js';
-import type { SamplingOptions } from '../../shared/sampling/sampling-options.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
+import type { DraftMetrics, SepMetrics } from '../../shared/wire/messages.js';
+import type { SamplingOptions } from '../../shared/wire/sampling-options.js';
 import type { BatchMember } from '../batching/batch-member.js';
 import { RequestCounters } from '../pass/pass-member.js';
 import { RowProvenance } from '../pass/row-provenance.js';

@@ -1,4 +1,4 @@
-import type { DraftToken } from '../../shared/rpc/messages.js';
+import type { DraftToken } from '../../shared/wire/messages.js';
 
 /** Drafts kept at a time; shadow runs ahead through one pass at most. */
 export const MAX_KEPT_DRAFTS = 64;

@@ -1,5 +1,5 @@
-import { chooseDraftRows, type DraftCosts } from '../../shared/placement/draft-rows.js';
-import { MAX_DRAFT_ROWS } from '../../shared/config/setting-limits.js';
+import { chooseDraftRows, type DraftCosts } from '../../shared/decisions/placement/draft-rows.js';
+import { MAX_DRAFT_ROWS } from '../../shared/settings/setting-limits.js';
 
 /** Drafts over which acceptance is averaged, shadow's positions over which their time is, and passes over which a layer's is. */
 export const ACCEPTANCE_WINDOW = 32;

@@ -1,5 +1,5 @@
 import { crc32c } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 
 /**
  * Checksums of the logits that a sequence has given out, position by position. Where its rows are computed anew, because a worker that took

@@ -1,4 +1,4 @@
-import type { WorkerKept } from '../../shared/rpc/messages.js';
+import type { WorkerKept } from '../../shared/wire/messages.js';
 import type { PlacedWorkers, WorkerOrders } from '../cluster/placed-workers.js';
 
 /** Layers of workers that one message tells shadow of; the rest goes with the next one. */

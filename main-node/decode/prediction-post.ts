@@ -1,5 +1,5 @@
-import { expertsByWorker } from '../../shared/placement/experts-by-worker.js';
-import type { DraftToken, Prediction, PrefixKept } from '../../shared/rpc/messages.js';
+import { expertsByWorker } from '../../shared/decisions/placement/experts-by-worker.js';
+import type { DraftToken, Prediction, PrefixKept } from '../../shared/wire/messages.js';
 import type { PlacedWorkers } from '../cluster/placed-workers.js';
 import type { SequenceDrafting } from './sequence-drafting.js';
 import type { SequencePredictions } from './sequence-predictions.js';

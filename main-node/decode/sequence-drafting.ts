@@ -1,9 +1,9 @@
-import type { DraftToken } from '../../shared/rpc/messages.js';
-import type { Runtime } from '../../shared/runtime/runtime.js';
+import type { DraftToken } from '../../shared/wire/messages.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import { DraftBook, type FollowingDrafts } from './draft-book.js';
 import type { DraftCostMeter } from './draft-costs.js';
 import { MAX_SILENT_WAITS, PASSES_UNTIL_RETRY, draftWaitMs } from './draft-wait.js';
-import { onAbort } from '../../shared/runtime/living.js';
+import { onAbort } from '../../shared/base/runtime/living.js';
 
 export interface DraftingOptions {
   /** 1: main's own token only. */

@@ -1,6 +1,6 @@
 import { ExpertRecall } from '../../engine/generation/expert-recall.js';
-import type { Prediction, SepMetrics } from '../../shared/rpc/messages.js';
-import { waitForPeer, type WaitRuntime } from '../../shared/runtime/peer-wait.js';
+import type { Prediction, SepMetrics } from '../../shared/wire/messages.js';
+import { waitForPeer, type WaitRuntime } from '../../shared/base/runtime/peer-wait.js';
 
 /** Predictions that main has not come to yet; a shadow that is further ahead than this is not listened to. */
 export const MAX_KEPT_PREDICTIONS = 8192;

@@ -1,5 +1,5 @@
-import type { RecallView } from '../../shared/cluster-events/cluster-events.js';
-import type { SepMetrics } from '../../shared/rpc/messages.js';
+import type { RecallView } from '../../shared/wire/cluster-events.js';
+import type { SepMetrics } from '../../shared/wire/messages.js';
 import type { AnswerCost } from '../decode/cluster-sequence.js';
 import type { AnswerSource } from '../rpc/request-observer.js';
 

@@ -5,9 +5,9 @@ import {
   PASS_EVENTS_PER_S,
   type PassTrace,
   type RecallView,
-} from '../../shared/cluster-events/cluster-events.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
+} from '../../shared/wire/cluster-events.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
 import { EventQueue } from './event-queue.js';
 import type { FigureCounts, Figures } from './figures.js';
 

@@ -1,8 +1,8 @@
-import type { ClusterView } from '../../shared/cluster-events/cluster-events.js';
-import { clusterProblems } from '../../shared/diagnosis/cluster-problems.js';
-import { isLoopbackHost } from '../../shared/rpc/credentials.js';
-import { dialAddress, hostOf } from '../../shared/rpc/addresses.js';
-import type { NodeIdentity, StatusReply } from '../../shared/rpc/messages.js';
+import type { ClusterView } from '../../shared/wire/cluster-events.js';
+import { clusterProblems } from '../../shared/decisions/diagnosis/cluster-problems.js';
+import { isLoopbackHost } from '../../shared/transport/credentials.js';
+import { dialAddress, hostOf } from '../../shared/wire/addresses.js';
+import type { NodeIdentity, StatusReply } from '../../shared/wire/messages.js';
 import type { LostNode } from './lost-nodes.js';
 import { lostNode, presentNode } from './node-view.js';
 

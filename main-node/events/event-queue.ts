@@ -1,4 +1,4 @@
-import { type ClusterEvent, PASSES_KEPT } from '../../shared/cluster-events/cluster-events.js';
+import { type ClusterEvent, PASSES_KEPT } from '../../shared/wire/cluster-events.js';
 
 /** Samples that wait for a listener, a second each; one that has taken none of them for so long is given up. */
 export const MAX_WAITING_FIGURES = 60;

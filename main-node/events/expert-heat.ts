@@ -1,4 +1,4 @@
-import type { ExpertHeat } from '../../shared/cluster-events/cluster-events.js';
+import type { ExpertHeat } from '../../shared/wire/cluster-events.js';
 
 /** What is left of a count from one look to the next: half of it after about a minute. */
 const KEPT_BETWEEN_LOOKS = 0.945;

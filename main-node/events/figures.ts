@@ -1,4 +1,4 @@
-import { type FigureSample, FIGURES_KEPT_S } from '../../shared/cluster-events/cluster-events.js';
+import { type FigureSample, FIGURES_KEPT_S } from '../../shared/wire/cluster-events.js';
 import type { PeerCounts } from '../cluster/peer-totals.js';
 import type { AnswerCounts } from './answer-totals.js';
 

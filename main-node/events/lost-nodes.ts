@@ -1,5 +1,5 @@
-import type { ErrorCode } from '../../shared/errors/registry.js';
-import type { NodeIdentity, NodeStatus, PeerProblem } from '../../shared/rpc/messages.js';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
+import type { NodeIdentity, NodeStatus, PeerProblem } from '../../shared/wire/messages.js';
 
 /** So long a node that was lost is told of, unless it comes back before. */
 export const LOST_KEPT_MS = 10 * 60_000;

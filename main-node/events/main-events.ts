@@ -1,6 +1,6 @@
-import type { PassTrace } from '../../shared/cluster-events/cluster-events.js';
-import type { NodeStatus, StatusReply } from '../../shared/rpc/messages.js';
-import type { Runtime } from '../../shared/runtime/runtime.js';
+import type { PassTrace } from '../../shared/wire/cluster-events.js';
+import type { NodeStatus, StatusReply } from '../../shared/wire/messages.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { RosterObserver } from '../cluster/roster.js';
 import type { PeerCounts } from '../cluster/peer-totals.js';
 import type { PassObserver } from '../pass/pass-observer.js';

@@ -1,6 +1,6 @@
-import type { MemoryView, NodeRole, NodeView } from '../../shared/cluster-events/cluster-events.js';
-import { atDialledAddress, emptyNodeStatus } from '../../shared/rpc/node-status.js';
-import type { NodeStatus, RoleName, StatusReply } from '../../shared/rpc/messages.js';
+import type { MemoryView, NodeRole, NodeView } from '../../shared/wire/cluster-events.js';
+import { atDialledAddress, emptyNodeStatus } from '../../shared/wire/node-status.js';
+import type { NodeStatus, RoleName, StatusReply } from '../../shared/wire/messages.js';
 import type { LostNode } from './lost-nodes.js';
 
 const ROLES: Readonly<Record<RoleName, NodeRole>> = {

@@ -1,5 +1,5 @@
-import { PASSES_KEPT } from '../../shared/cluster-events/cluster-events.js';
-import type { Prediction } from '../../shared/rpc/messages.js';
+import { PASSES_KEPT } from '../../shared/wire/cluster-events.js';
+import type { Prediction } from '../../shared/wire/messages.js';
 import type { ExpertOutcome } from '../pass/expert-dispatcher.js';
 import type { MemberRows } from '../pass/pass-member.js';
 import type { ObservedPass, PassObserver, RoutedExpert } from '../pass/pass-observer.js';

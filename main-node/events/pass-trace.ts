@@ -1,4 +1,4 @@
-import type { ExpertTrace, LayerTrace, PassTrace } from '../../shared/cluster-events/cluster-events.js';
+import type { ExpertTrace, LayerTrace, PassTrace } from '../../shared/wire/cluster-events.js';
 import type { ExpertRecord, LayerRecord, PassRecord, PredictionArrival } from './pass-record.js';
 
 const US_PER_MS = 1000;

@@ -1,4 +1,4 @@
-import { assertInvariant } from '../../shared/errors/assert-invariant.js';
+import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import type { PredictionArrival } from './pass-record.js';
 
 /** Predictions that wait for their pass; of more, those of the sequence that was predicted for first go. */

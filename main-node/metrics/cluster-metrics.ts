@@ -1,5 +1,5 @@
 import { Counter, Gauge, type Registry } from 'prom-client';
-import type { HopStages, NodeStatus, RoleName, StatusReply } from '../../shared/rpc/messages.js';
+import type { HopStages, NodeStatus, RoleName, StatusReply } from '../../shared/wire/messages.js';
 import type { PeerCounter, PeerCounts } from '../cluster/peer-totals.js';
 
 /** What main knows of the cluster when somebody asks. */

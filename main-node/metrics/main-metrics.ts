@@ -1,5 +1,5 @@
 import { Counter, Registry } from 'prom-client';
-import type { ErrorCode } from '../../shared/errors/registry.js';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import type { RequestObserver } from '../rpc/request-observer.js';
 import { ClusterMetrics, type ClusterFigures } from './cluster-metrics.js';
 import { RequestMetrics } from './request-metrics.js';

@@ -1,5 +1,5 @@
 import type { ExpertTask, WorkerShare } from './layer-step.js';
-import { MESSAGE_SIZE_LIMIT_BYTES } from '../../shared/rpc/limits.js';
+import { MESSAGE_SIZE_LIMIT_BYTES } from '../../shared/wire/limits.js';
 
 const FLOAT_BYTES = 4;
 /** Room in a message beside its rows, and with each row for its run and for its place among an expert's rows. */

@@ -1,10 +1,10 @@
 import { allFinite } from '../../native/index.js';
-import { isErrorCode, OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import { requirePresent } from '../../shared/errors/assert-invariant.js';
-import type { Logger } from '../../shared/log/logger.js';
-import { chooseReplacement } from '../../shared/placement/choose-replacement.js';
-import type { ExpertResult, Placement } from '../../shared/rpc/messages.js';
-import { RecentMap } from '../../shared/runtime/recent-map.js';
+import { isErrorCode, OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
+import type { Logger } from '../../shared/base/log/logger.js';
+import { chooseReplacement } from './choose-replacement.js';
+import type { ExpertResult, Placement } from '../../shared/wire/messages.js';
+import { RecentMap } from '../../shared/base/runtime/recent-map.js';
 import type { LayerWork, PlacedWorkers, WorkerOrders } from '../cluster/placed-workers.js';
 import { workOf, type ExpertTask, type LayerStep, type WorkerShare } from './layer-step.js';
 import { judge, lieOf, modelGivesNoNumbers, undecided, type Opinion } from './second-opinion.js';

@@ -1,7 +1,7 @@
-import { expertsByWorker } from '../../shared/placement/experts-by-worker.js';
-import { firstLayerWorkers } from '../../shared/placement/first-layer-workers.js';
-import type { Placement, Prediction } from '../../shared/rpc/messages.js';
-import { passOfSequence } from '../../shared/rpc/pass-rows.js';
+import { expertsByWorker } from '../../shared/decisions/placement/experts-by-worker.js';
+import { firstLayerWorkers } from '../../shared/decisions/placement/first-layer-workers.js';
+import type { Placement, Prediction } from '../../shared/wire/messages.js';
+import { passOfSequence } from '../../shared/wire/pass-rows.js';
 import type { PlacedWorkers } from '../cluster/placed-workers.js';
 import { toldByPrediction } from './told-by-prediction.js';
 

@@ -1,8 +1,8 @@
-import { requirePresent } from '../../shared/errors/assert-invariant.js';
-import { ExpertDealer } from '../../shared/placement/expert-dealer.js';
-import { groupForLayer } from '../../shared/placement/plan-placement.js';
-import { isStrict } from '../../shared/placement/strict-homes.js';
-import type { Placement } from '../../shared/rpc/messages.js';
+import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
+import { ExpertDealer } from '../../shared/decisions/placement/expert-dealer.js';
+import { groupForLayer } from '../../shared/decisions/placement/plan-placement.js';
+import { isStrict } from '../../shared/decisions/placement/strict-homes.js';
+import type { Placement } from '../../shared/wire/messages.js';
 
 /** A layer of a pass of several sequences, and what the workers have been told of it so far. */
 export interface DealtLayer {

@@ -1,5 +1,5 @@
 import { setMaxListeners } from 'node:events';
-import { onAbort } from '../../shared/runtime/living.js';
+import { onAbort } from '../../shared/base/runtime/living.js';
 
 /** A signal that is aborted once all of several are: nobody is left who waits. */
 export class JointSignal {

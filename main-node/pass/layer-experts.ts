@@ -1,5 +1,5 @@
 import type { RouterChoice } from '../../native/index.js';
-import type { Placement, Prediction } from '../../shared/rpc/messages.js';
+import type { Placement, Prediction } from '../../shared/wire/messages.js';
 import { keepersOf } from '../cluster/kept-layers.js';
 import { activatedExperts, type ActivatedRow } from './activated-experts.js';
 import { splitLoadingRows } from './expert-batches.js';

@@ -1,9 +1,9 @@
-import { requirePresent } from '../../shared/errors/assert-invariant.js';
-import { expertsByWorker } from '../../shared/placement/experts-by-worker.js';
-import { takersOf } from '../../shared/placement/joint-assignment.js';
-import type { Keepers } from '../../shared/placement/kept-assignment.js';
-import { matchExperts } from '../../shared/placement/match-experts.js';
-import type { Placement } from '../../shared/rpc/messages.js';
+import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
+import { expertsByWorker } from '../../shared/decisions/placement/experts-by-worker.js';
+import { takersOf } from './joint-assignment.js';
+import type { Keepers } from '../../shared/decisions/placement/kept-assignment.js';
+import { matchExperts } from './match-experts.js';
+import type { Placement } from '../../shared/wire/messages.js';
 import type { ActivatedRow } from './activated-experts.js';
 import type { ExpertBatch } from './expert-batches.js';
 import type { ToldLayer } from './told-experts.js';

@@ -1,6 +1,6 @@
-import { assertInvariant, requirePresent } from '../../shared/errors/assert-invariant.js';
-import { rowCount, selectRows } from '../../shared/rpc/pass-rows.js';
-import type { ExpertRows, PassLayer } from '../../shared/rpc/messages.js';
+import { assertInvariant, requirePresent } from '../../shared/base/errors/assert-invariant.js';
+import { rowCount, selectRows } from '../../shared/wire/pass-rows.js';
+import type { ExpertRows, PassLayer } from '../../shared/wire/messages.js';
 import type { LayerWork } from '../cluster/placed-workers.js';
 import type { ActivatedRow } from './activated-experts.js';
 

@@ -1,5 +1,5 @@
-import type { ExpertResult, LayerWait, WorkerHops, WorkerWait } from '../../shared/rpc/messages.js';
-import { RecentMap } from '../../shared/runtime/recent-map.js';
+import type { ExpertResult, LayerWait, WorkerHops, WorkerWait } from '../../shared/wire/messages.js';
+import { RecentMap } from '../../shared/base/runtime/recent-map.js';
 import { addToHop, clearHop, hopStages, HopWindows, type ToldHop } from '../cluster/hop-stages.js';
 
 /** A mean follows a change within about so many passes. */

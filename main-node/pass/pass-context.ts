@@ -1,4 +1,4 @@
-import type { PassRow, RowRun } from '../../shared/rpc/messages.js';
+import type { PassRow, RowRun } from '../../shared/wire/messages.js';
 import type { ActivatedRow } from './activated-experts.js';
 import type { FirstLayerAhead } from './first-layer-ahead.js';
 import type { MemberRows, PassMember } from './pass-member.js';

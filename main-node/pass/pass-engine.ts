@@ -1,6 +1,6 @@
-import type { NodeSettings } from '../../shared/config/node-settings.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
-import type { Runtime } from '../../shared/runtime/runtime.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { PlacedWorkers } from '../cluster/placed-workers.js';
 import type { ExpertDispatcher } from './expert-dispatcher.js';
 import type { JointDealer } from './joint-dealer.js';

@@ -1,5 +1,5 @@
 import type { Sequence } from '../../native/index.js';
-import type { Prediction } from '../../shared/rpc/messages.js';
+import type { Prediction } from '../../shared/wire/messages.js';
 import type { PromptLogitsObserver } from '../../engine/generation/prompt-logprobs.js';
 import type { PassSlot } from './pass-pool.js';
 import type { RowProvenance } from './row-provenance.js';

@@ -1,4 +1,4 @@
-import type { Prediction } from '../../shared/rpc/messages.js';
+import type { Prediction } from '../../shared/wire/messages.js';
 import type { ExpertOutcome } from './expert-dispatcher.js';
 import type { MemberRows } from './pass-member.js';
 

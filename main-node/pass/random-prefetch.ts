@@ -1,5 +1,5 @@
-import { requirePresent } from '../../shared/errors/assert-invariant.js';
-import { counterRandom } from '../../shared/sampling/counter-random.js';
+import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
+import { counterRandom } from '../../shared/base/arithmetic/counter-random.js';
 import type { PlacedWorkers } from '../cluster/placed-workers.js';
 import type { MemberRows } from './pass-member.js';
 import type { OwnPredictions } from './tell-predicted.js';

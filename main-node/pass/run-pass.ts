@@ -1,8 +1,8 @@
 import { allFinite } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { usesNearlyAllExperts } from '../../shared/placement/prefill-workers.js';
-import type { Placement } from '../../shared/rpc/messages.js';
-import { passOfRuns } from '../../shared/rpc/pass-rows.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { usesNearlyAllExperts } from '../../shared/decisions/placement/prefill-workers.js';
+import type { Placement } from '../../shared/wire/messages.js';
+import { passOfRuns } from '../../shared/wire/pass-rows.js';
 import { FirstLayerAhead } from './first-layer-ahead.js';
 import { JointSignal } from './joint-signal.js';
 import { ownersOf, type PassContext } from './pass-context.js';

@@ -1,5 +1,5 @@
 import { allFinite } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 
 const FLOAT_BYTES = 4;
 /** Of FP32: the sign is of no account, and what is greater than an infinity is a NaN. */

@@ -1,6 +1,6 @@
-import { assignPredictedExperts } from '../../shared/placement/assign-predicted-experts.js';
-import { expertsByWorker } from '../../shared/placement/experts-by-worker.js';
-import type { Placement } from '../../shared/rpc/messages.js';
+import { assignPredictedExperts } from '../../shared/decisions/placement/assign-predicted-experts.js';
+import { expertsByWorker } from '../../shared/decisions/placement/experts-by-worker.js';
+import type { Placement } from '../../shared/wire/messages.js';
 import type { PlacedWorkers } from '../cluster/placed-workers.js';
 import type { MemberRows } from './pass-member.js';
 import { decodePosition, runOf } from './told-passes.js';

@@ -1,5 +1,5 @@
-import { assignmentOf } from '../../shared/placement/assignment-of.js';
-import type { Placement, Prediction } from '../../shared/rpc/messages.js';
+import { assignmentOf } from '../../shared/decisions/placement/assignment-of.js';
+import type { Placement, Prediction } from '../../shared/wire/messages.js';
 
 /**
  * expert -> worker that the prediction has told to load it. Null: it tells nobody anything under this placement, because it is for main

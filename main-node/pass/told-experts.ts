@@ -1,7 +1,7 @@
-import { assignMoreExperts, neededBy, takersOf } from '../../shared/placement/joint-assignment.js';
-import { expertsByWorker } from '../../shared/placement/experts-by-worker.js';
-import { prefillAssignment } from '../../shared/placement/prefill-workers.js';
-import type { PassRow, Placement, RowRun } from '../../shared/rpc/messages.js';
+import { assignMoreExperts, neededBy, takersOf } from './joint-assignment.js';
+import { expertsByWorker } from '../../shared/decisions/placement/experts-by-worker.js';
+import { prefillAssignment } from '../../shared/decisions/placement/prefill-workers.js';
+import type { PassRow, Placement, RowRun } from '../../shared/wire/messages.js';
 import { keepersOf } from '../cluster/kept-layers.js';
 import type { PlacedWorkers } from '../cluster/placed-workers.js';
 import type { JointDealer } from './joint-dealer.js';

@@ -1,11 +1,11 @@
+import type { YieldingMemory } from '../../engine/daemon/running-node.js';
 import type { Device, Model } from '../../native/index.js';
-import type { YieldingMemory } from '../../shared/config/node-settings.js';
-import { formatByteSize } from '../../shared/config/byte-size.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { CACHE_BLOCK_POSITIONS } from '../../shared/model/sequence-memory.js';
+import { formatByteSize } from '../../shared/base/text/byte-size.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { CACHE_BLOCK_POSITIONS } from './sequence-memory.js';
 import type { BatchMember, SequenceRoom } from '../batching/batch-member.js';
 import type { MemberRows, PassMember } from '../pass/pass-member.js';
-import type { Runtime } from '../../shared/runtime/runtime.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import { planRoom, type RoomMember, type RoomState } from './plan-room.js';
 import { PrefixStore, type SharedRows } from './prefix-store.js';
 

@@ -1,11 +1,12 @@
+import type { YieldingMemory } from '../../engine/daemon/running-node.js';
 import type { Devices } from '../../engine/devices/devices.js';
 import type { Device, DeviceInfo, Model } from '../../native/index.js';
-import { formatByteSize } from '../../shared/config/byte-size.js';
-import type { NodeSettings, YieldingMemory } from '../../shared/config/node-settings.js';
+import { formatByteSize } from '../../shared/base/text/byte-size.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import { isRecurrent } from '../../shared/model/model-shape.js';
-import { CACHE_BLOCK_POSITIONS, sequenceMemoryBytes } from '../../shared/model/sequence-memory.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Runtime } from '../../shared/runtime/runtime.js';
+import { CACHE_BLOCK_POSITIONS, sequenceMemoryBytes } from './sequence-memory.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import { ContextRoom, type ContextRoomOptions, TO_RAISE } from './context-room.js';
 
 /** Passes of one size that there may be at a time. */

@@ -1,4 +1,4 @@
-import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { RunPass } from '../pass/pass-member.js';
 import type { ContextRoom } from './context-room.js';
 

@@ -1,5 +1,5 @@
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { onAbort } from '../../shared/runtime/living.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { onAbort } from '../../shared/base/runtime/living.js';
 
 interface WaitingRequest {
   readonly client: string;

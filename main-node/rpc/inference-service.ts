@@ -1,23 +1,23 @@
+import { type GenerationWatch, NOBODY_WATCHES } from '../../http-api/delivery/generation-watch.js';
 import { setMaxListeners } from 'node:events';
-import type { NodeSettings } from '../../shared/config/node-settings.js';
-import { mostActiveSequences } from '../../shared/config/setting-limits.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import { mostActiveSequences } from '../../shared/settings/setting-limits.js';
 import { generateTokens, type GenerationOutcome } from '../../engine/generation/generate-tokens.js';
 import type { FormatCompiler } from '../../engine/sampling/format-compiler.js';
 import { OutputFormats } from '../../engine/sampling/output-formats.js';
 import { type ResolvedGeneration, resolveGeneration } from '../../engine/generation/resolve-generation.js';
 import { type PromptEncoder, type PromptRequest, requireEncodable } from '../../engine/generation/prompt-encoder.js';
-import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
-import type { GenerateReply, GenerateRequest, NodeStatus, Timing } from '../../shared/rpc/messages.js';
-import { timeForPeers } from '../../shared/runtime/peer-wait.js';
-import type { Runtime } from '../../shared/runtime/runtime.js';
-import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
+import type { GenerateReply, GenerateRequest, NodeStatus, Timing } from '../../shared/wire/messages.js';
+import { timeForPeers } from '../../shared/base/runtime/peer-wait.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
+import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 import type { ClusterEngine } from '../decode/cluster-engine.js';
 import { ClusterSequence } from '../decode/cluster-sequence.js';
 import { AdmissionQueue } from './admission-queue.js';
-import { type GenerationWatch, NOBODY_WATCHES } from './generation-watch.js';
 import { ObservedRequest, type RequestObserver } from './request-observer.js';
-import { onAbort } from '../../shared/runtime/living.js';
+import { onAbort } from '../../shared/base/runtime/living.js';
 
 /** Texts that are no prompts are taken up to here, though the context may not hold them. */
 export const TOKENIZED_TEXT_LIMIT_BYTES = 1024 * 1024;

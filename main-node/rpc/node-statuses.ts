@@ -4,8 +4,8 @@ import {
   ownNodeStatus,
   type ProcessFigures,
   type StatusDevice,
-} from '../../shared/rpc/node-status.js';
-import type { NodeIdentity, NodeStatus } from '../../shared/rpc/messages.js';
+} from '../../shared/wire/node-status.js';
+import type { NodeIdentity, NodeStatus } from '../../shared/wire/messages.js';
 
 /** What is asked of the link to a peer. */
 interface LinkedPeer {

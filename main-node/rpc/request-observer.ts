@@ -1,6 +1,6 @@
 import { GenerationTiming } from '../../engine/generation/generation-timing.js';
-import type { ErrorCode } from '../../shared/errors/registry.js';
-import type { SepMetrics, Timing } from '../../shared/rpc/messages.js';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
+import type { SepMetrics, Timing } from '../../shared/wire/messages.js';
 import type { AnswerCost } from '../decode/cluster-sequence.js';
 
 /** How a request ended. */

@@ -1,10 +1,10 @@
 import type { FileHandle } from 'node:fs/promises';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ChunkExtent, ExpertExtent } from '../format/expert-extent.js';
 import { fromPeer, PeerFailure } from './peer-failure.js';
-import type { PackSource } from '../../shared/rpc/transport.js';
-import type { Runtime } from '../../shared/runtime/runtime.js';
-import { writeFailure } from '../../shared/storage/storage-error.js';
+import type { PackSource } from '../../shared/transport/transport.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
+import { writeFailure } from '../../shared/base/files/storage-error.js';
 
 export type Crc32c = (bytes: Uint8Array, seed: number) => number;
 

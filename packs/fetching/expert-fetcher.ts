@@ -1,15 +1,15 @@
-import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Logger } from '../../shared/log/logger.js';
-import type { ExpertPlace } from '../../shared/placement/needed-experts.js';
-import { requireFreeBytes, writeFailure } from '../../shared/storage/storage-error.js';
-import { waitForPeer } from '../../shared/runtime/peer-wait.js';
-import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Logger } from '../../shared/base/log/logger.js';
+import type { ExpertPlace } from '../../shared/decisions/placement/needed-experts.js';
+import { requireFreeBytes, writeFailure } from '../../shared/base/files/storage-error.js';
+import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
+import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
 import { DamagedBytesError, downloadExpert, type Crc32c, type DownloadState } from './download-expert.js';
 import { FileCompletion } from './file-completion.js';
 import type { PackPeer, PackPeers } from './pack-peers.js';
 import { PeerFailure } from './peer-failure.js';
 import type { PartialPack } from './partial-pack.js';
-import { onAbort } from '../../shared/runtime/living.js';
+import { onAbort } from '../../shared/base/runtime/living.js';
 
 /** Experts fetched at a time, and how many more when a load waits for them. */
 export const MAX_FETCHES = 4;

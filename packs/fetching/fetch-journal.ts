@@ -1,10 +1,10 @@
 import { appendFile, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
-import { fileExists } from '../../shared/model/read-file.js';
-import { systemErrorCode } from '../../shared/errors/system-failure.js';
+import { fileExists } from '../../shared/base/files/read-file.js';
+import { systemErrorCode } from '../../shared/base/errors/system-failure.js';
 import { FETCH_JOURNAL_FILE, FETCHED_JOURNAL_FILE } from '../format/pack-layout.js';
-import { writeFailure } from '../../shared/storage/storage-error.js';
+import { writeFailure } from '../../shared/base/files/storage-error.js';
 import { syncDirectory } from '../packing/pack-file.js';
 
 /** What the journal is of; the manifest beside it must be that one. */

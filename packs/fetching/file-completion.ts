@@ -1,18 +1,18 @@
 import { createHash } from 'node:crypto';
 import { rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Logger } from '../../shared/log/logger.js';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Logger } from '../../shared/base/log/logger.js';
 import type { ManifestFile } from '../format/manifest.js';
 import { PARTIAL_SUFFIX } from '../format/pack-layout.js';
-import type { PackSource } from '../../shared/rpc/transport.js';
-import type { Runtime } from '../../shared/runtime/runtime.js';
-import { writeFailure } from '../../shared/storage/storage-error.js';
+import type { PackSource } from '../../shared/transport/transport.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
+import { writeFailure } from '../../shared/base/files/storage-error.js';
 import { DamagedBytesError } from './download-expert.js';
 import { fromPeer, PeerFailure } from './peer-failure.js';
 import type { PackPeers } from './pack-peers.js';
 import type { PartialPack } from './partial-pack.js';
-import { openCounted } from '../../shared/runtime/counted-file.js';
+import { openCounted } from '../../shared/base/files/counted-file.js';
 
 /** Pause after a failure, and after damage, which seldom comes alone: nobody waits for these files. */
 const RETRY_MS = 10_000;

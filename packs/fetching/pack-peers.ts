@@ -1,12 +1,12 @@
-import { timesPowerOfTwo } from '../../shared/arithmetic/elementary.js';
-import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { ErrorCode } from '../../shared/errors/registry.js';
-import type { Logger } from '../../shared/log/logger.js';
+import { timesPowerOfTwo } from '../../shared/base/arithmetic/elementary.js';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
+import type { Logger } from '../../shared/base/log/logger.js';
 import { HeldExperts } from '../format/held-experts.js';
-import type { ExpertPlace } from '../../shared/placement/needed-experts.js';
-import { PACK_SOURCES_LIMIT } from '../../shared/rpc/limits.js';
-import type { PackSource } from '../../shared/rpc/transport.js';
-import type { Runtime } from '../../shared/runtime/runtime.js';
+import type { ExpertPlace } from '../../shared/decisions/placement/needed-experts.js';
+import { PACK_SOURCES_LIMIT } from '../../shared/wire/limits.js';
+import type { PackSource } from '../../shared/transport/transport.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
 
 /** Experts that are fetched from one peer at a time. */
 export const MAX_STREAMS_PER_PEER = 4;

@@ -1,13 +1,13 @@
 import { join } from 'node:path';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { openFile, readFailure, type FileErrors } from '../../shared/model/read-file.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { openFile, readFailure, type FileErrors } from '../../shared/base/files/read-file.js';
 import { expertExtents, type ExpertExtent } from '../format/expert-extent.js';
 import { HeldExperts } from '../format/held-experts.js';
 import type { Pack } from '../format/open-pack.js';
 import { FETCH_MANIFEST_FILE, MANIFEST_FILE } from '../format/pack-layout.js';
-import { PACK_PIECE_BYTES } from '../../shared/rpc/limits.js';
-import type { PackDescription, PackPiece, ReadManifestRequest, ReadPackRequest } from '../../shared/rpc/messages.js';
-import type { Runtime } from '../../shared/runtime/runtime.js';
+import { PACK_PIECE_BYTES } from '../../shared/wire/limits.js';
+import type { PackDescription, PackPiece, ReadManifestRequest, ReadPackRequest } from '../../shared/wire/messages.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
 
 /** Readers that a daemon serves at a time; each costs it an open file and a few pieces of PACK_PIECE_BYTES. */
 export const MAX_PACK_READERS = 16;

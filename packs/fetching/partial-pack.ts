@@ -1,9 +1,9 @@
 import { constants, readdir, rename, rm, stat, writeFile, type FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { makeDirectories } from '../../shared/storage/make-directories.js';
-import { fileExists, readBoundedFile } from '../../shared/model/read-file.js';
-import { systemErrorCode } from '../../shared/errors/system-failure.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { makeDirectories } from '../../shared/base/files/make-directories.js';
+import { fileExists, readBoundedFile } from '../../shared/base/files/read-file.js';
+import { systemErrorCode } from '../../shared/base/errors/system-failure.js';
 import { expertExtents, type ExpertExtent } from '../format/expert-extent.js';
 import { HeldExperts } from '../format/held-experts.js';
 import type { ManifestFile } from '../format/manifest.js';
@@ -16,12 +16,12 @@ import {
   MANIFEST_FILE,
   PARTIAL_SUFFIX,
 } from '../format/pack-layout.js';
-import type { Runtime } from '../../shared/runtime/runtime.js';
-import { acquireProcessLock, type LockMessages, type ProcessLock } from '../../shared/storage/process-lock.js';
-import { writeFailure } from '../../shared/storage/storage-error.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
+import { acquireProcessLock, type LockMessages, type ProcessLock } from '../../shared/base/files/process-lock.js';
+import { writeFailure } from '../../shared/base/files/storage-error.js';
 import { syncDirectory } from '../packing/pack-file.js';
 import { FetchJournal } from './fetch-journal.js';
-import { openCounted } from '../../shared/runtime/counted-file.js';
+import { openCounted } from '../../shared/base/files/counted-file.js';
 
 /** What a directory may become the place of: nothing stands there, an unfinished fetch does, or something else. */
 export type FetchPlace = 'new' | 'begun' | 'other';

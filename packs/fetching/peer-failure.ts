@@ -1,4 +1,4 @@
-import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 
 /** A peer did not give what it was asked for. Its code is the peer's: a full disk there is none here. */
 export class PeerFailure extends OdmoeError {}

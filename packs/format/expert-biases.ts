@@ -1,7 +1,7 @@
 import { closeSync, openSync, readSync } from 'node:fs';
 import { crc32c } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { type FileErrors, readFailure } from '../../shared/model/read-file.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { type FileErrors, readFailure } from '../../shared/base/files/read-file.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { ManifestStretch } from './manifest.js';
 import { expertBiasBytes } from './pack-layout.js';

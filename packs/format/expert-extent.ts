@@ -1,4 +1,4 @@
-import { EXPERT_PARTS } from '../../shared/model/model-family.js';
+import { EXPERT_PARTS } from '../model-config/model-family.js';
 import type { Manifest, ManifestExpert, ManifestStretch } from './manifest.js';
 
 /** A chunk's (or the biases') stored bytes in its file. */

@@ -1,6 +1,6 @@
 import { denseDimensions, type DensePlace, densePlaces } from '../../shared/model/dense-roles.js';
-import { expertDimensions } from '../../shared/model/checkpoint-layout.js';
-import { EXPERT_PARTS, type ExpertPart } from '../../shared/model/model-family.js';
+import { expertDimensions } from '../model-config/checkpoint-layout.js';
+import { EXPERT_PARTS, type ExpertPart } from '../model-config/model-family.js';
 import { type ModelShape, shapeProblem } from '../../shared/model/model-shape.js';
 import {
   exactFormatOf,

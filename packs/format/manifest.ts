@@ -1,7 +1,7 @@
 import { z } from 'zod';
-import { camelCaseKeys, snakeCaseKeys } from '../../shared/json/snake-case.js';
+import { camelCaseKeys, snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { DENSE_ROLES, type DensePlace, type DenseRole } from '../../shared/model/dense-roles.js';
-import type { ExpertPart } from '../../shared/model/model-family.js';
+import type { ExpertPart } from '../model-config/model-family.js';
 import { modelShapeSchema } from '../../shared/model/model-shape.js';
 import type { ChunkCodec } from '../../shared/model/tensor-source.js';
 import { PACK_CODECS } from './pack-codec.js';

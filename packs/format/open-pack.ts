@@ -2,10 +2,16 @@ import { createHash } from 'node:crypto';
 import { realpath, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
-import { fileExists, parseJson, readBoundedFile, readFailure, type FileErrors } from '../../shared/model/read-file.js';
-import { systemErrorCode } from '../../shared/errors/system-failure.js';
+import {
+  fileExists,
+  parseJson,
+  readBoundedFile,
+  readFailure,
+  type FileErrors,
+} from '../../shared/base/files/read-file.js';
+import { systemErrorCode } from '../../shared/base/errors/system-failure.js';
 import type { ChunkLocation, ExpertSource, ModelSource, TensorSource } from '../../shared/model/tensor-source.js';
 import { readExpertBiases } from './expert-biases.js';
 import { manifestProblems } from './manifest-check.js';

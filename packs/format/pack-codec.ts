@@ -1,5 +1,5 @@
 /** The codecs that a pack can be made with, and their levels (docs/pack-format.md, "Codecs"). Pure. */
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ChunkCodec } from '../../shared/model/tensor-source.js';
 
 /** Codecs of exponents. */

@@ -1,5 +1,5 @@
 import { type DensePlace, densePlaces } from '../../shared/model/dense-roles.js';
-import { HEADER_LENGTH_BYTES } from '../../shared/model/safetensors-header.js';
+import { HEADER_LENGTH_BYTES } from '../checkpoint/safetensors-header.js';
 import type { ModelSource, Split, TensorSource } from '../../shared/model/tensor-source.js';
 import { planeRowBytes } from '../../shared/model/weight-dtype.js';
 import { type FinishedFile, type ManifestDenseTensor, type ManifestStretch, tensorName } from '../format/manifest.js';

@@ -1,9 +1,9 @@
 import { join } from 'node:path';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Checkpoint } from '../../shared/checkpoint/checkpoint.js';
-import { fileExists } from '../../shared/model/read-file.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Checkpoint } from '../checkpoint/checkpoint.js';
+import { fileExists } from '../../shared/base/files/read-file.js';
 import { isPackDirectory, openPack } from '../format/open-pack.js';
-import { odmoeVersion } from '../../shared/config/odmoe-version.js';
+import { odmoeVersion } from '../../shared/base/files/odmoe-version.js';
 import type { CodecSetting } from '../format/pack-codec.js';
 import { MANIFEST_FILE } from '../format/pack-layout.js';
 import { PackingJournal } from './packing-journal.js';

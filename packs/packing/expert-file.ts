@@ -1,4 +1,4 @@
-import { EXPERT_PARTS, type ExpertPart } from '../../shared/model/model-family.js';
+import { EXPERT_PARTS, type ExpertPart } from '../model-config/model-family.js';
 import type { ChunkCodec, ExpertSource, ModelSource, TensorSource } from '../../shared/model/tensor-source.js';
 import {
   exactFormatOf,

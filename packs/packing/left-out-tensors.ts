@@ -1,4 +1,4 @@
-import type { Checkpoint } from '../../shared/checkpoint/checkpoint.js';
+import type { Checkpoint } from '../checkpoint/checkpoint.js';
 
 /** Tensors of a checkpoint that the model does not need and whose names differ in numbers alone (`*`). */
 export interface LeftOut {

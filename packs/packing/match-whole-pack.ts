@@ -1,11 +1,11 @@
 import { createHash } from 'node:crypto';
 import { join } from 'node:path';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Checkpoint } from '../../shared/checkpoint/checkpoint.js';
-import { readFailure, readWholeFile } from '../../shared/model/read-file.js';
-import { CHECKPOINT_FILE_ERRORS } from '../../shared/model/safetensors-file.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Checkpoint } from '../checkpoint/checkpoint.js';
+import { readFailure, readWholeFile } from '../../shared/base/files/read-file.js';
+import { CHECKPOINT_FILE_ERRORS } from '../checkpoint/safetensors-file.js';
 import { densePlaces } from '../../shared/model/dense-roles.js';
-import { EXPERT_PARTS } from '../../shared/model/model-family.js';
+import { EXPERT_PARTS } from '../model-config/model-family.js';
 import { modelShapeSchema } from '../../shared/model/model-shape.js';
 import type { TensorSource } from '../../shared/model/tensor-source.js';
 import type { Manifest } from '../format/manifest.js';

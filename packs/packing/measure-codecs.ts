@@ -1,8 +1,8 @@
 import { availableParallelism } from 'node:os';
 import type { CodecSpeed, ReadSpeed } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Checkpoint } from '../../shared/checkpoint/checkpoint.js';
-import { EXPERT_PARTS } from '../../shared/model/model-family.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Checkpoint } from '../checkpoint/checkpoint.js';
+import { EXPERT_PARTS } from '../model-config/model-family.js';
 import type { ChunkCodec, ExactFormat, TensorSource } from '../../shared/model/tensor-source.js';
 import { exactFormatOf, isQuantizedSplit, planeSplit, rowBytes } from '../../shared/model/weight-dtype.js';
 import { type CodecSetting, codecSetting, PACK_CODECS } from '../format/pack-codec.js';

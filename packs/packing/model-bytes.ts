@@ -1,5 +1,5 @@
 import { densePlaces } from '../../shared/model/dense-roles.js';
-import { EXPERT_PARTS } from '../../shared/model/model-family.js';
+import { EXPERT_PARTS } from '../model-config/model-family.js';
 import type { ExpertSource, ModelSource, TensorSource } from '../../shared/model/tensor-source.js';
 import { rowBytes } from '../../shared/model/weight-dtype.js';
 

@@ -1,10 +1,10 @@
 import { readdir, realpath, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { makeDirectories } from '../../shared/storage/make-directories.js';
-import { systemErrorCode } from '../../shared/errors/system-failure.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { makeDirectories } from '../../shared/base/files/make-directories.js';
+import { systemErrorCode } from '../../shared/base/errors/system-failure.js';
 import { isPackEntry, JOURNAL_FILE, LOCK_FILE, MANIFEST_FILE, PARTIAL_SUFFIX } from '../format/pack-layout.js';
-import { writeFailure } from '../../shared/storage/storage-error.js';
+import { writeFailure } from '../../shared/base/files/storage-error.js';
 
 /** Foreign files named in one message. */
 const FOREIGN_NAMED = 3;

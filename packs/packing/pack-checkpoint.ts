@@ -1,13 +1,13 @@
 import { createHash } from 'node:crypto';
 import { realpath, rename, rm, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { type Checkpoint, openCheckpoint } from '../../shared/checkpoint/checkpoint.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { type Checkpoint, openCheckpoint } from '../checkpoint/checkpoint.js';
 import { isQuantizedSplit } from '../../shared/model/weight-dtype.js';
-import { fileExists } from '../../shared/model/read-file.js';
-import type { SafetensorsFile } from '../../shared/model/safetensors-file.js';
+import { fileExists } from '../../shared/base/files/read-file.js';
+import type { SafetensorsFile } from '../checkpoint/safetensors-file.js';
 import { isPackDirectory } from '../format/open-pack.js';
-import { odmoeVersion } from '../../shared/config/odmoe-version.js';
+import { odmoeVersion } from '../../shared/base/files/odmoe-version.js';
 import {
   type FinishedFile,
   isModelName,
@@ -36,8 +36,8 @@ import { leftOutTensors } from './left-out-tensors.js';
 import { modelBytes } from './model-bytes.js';
 import { goneFile, isAnotherFile, peakBytes, ShardConsumer, sourceShards } from './shard-consumer.js';
 import { packedTensors, sourceFingerprint, sourceIdentity } from './source-identity.js';
-import type { ProcessLock } from '../../shared/storage/process-lock.js';
-import { requireFreeBytes, writeFailure } from '../../shared/storage/storage-error.js';
+import type { ProcessLock } from '../../shared/base/files/process-lock.js';
+import { requireFreeBytes, writeFailure } from '../../shared/base/files/storage-error.js';
 import { SourceReader } from './source-reader.js';
 
 export interface PackOptions {

@@ -1,10 +1,10 @@
 import { createHash } from 'node:crypto';
 import { rename, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ManifestFile } from '../format/manifest.js';
 import { PARTIAL_SUFFIX } from '../format/pack-layout.js';
-import { openCounted } from '../../shared/runtime/counted-file.js';
+import { openCounted } from '../../shared/base/files/counted-file.js';
 
 /** What packing needs of an open file. */
 export interface WritableFile {

@@ -1,7 +1,7 @@
 import { appendFile, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
-import { systemErrorCode } from '../../shared/errors/system-failure.js';
+import { systemErrorCode } from '../../shared/base/errors/system-failure.js';
 import { codecLevelSchema, codecSchema, finishedFileSchema, type FinishedFile } from '../format/manifest.js';
 import { JOURNAL_FILE } from '../format/pack-layout.js';
 import { syncDirectory } from './pack-file.js';

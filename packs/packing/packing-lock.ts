@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { LOCK_FILE } from '../format/pack-layout.js';
-import { acquireProcessLock, type ProcessLock } from '../../shared/storage/process-lock.js';
+import { acquireProcessLock, type ProcessLock } from '../../shared/base/files/process-lock.js';
 
 /**
  * The right to write to an output directory; one process has it at a time.

@@ -1,10 +1,10 @@
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Checkpoint } from '../../shared/checkpoint/checkpoint.js';
+import type { Checkpoint } from '../checkpoint/checkpoint.js';
 import { densePlaces } from '../../shared/model/dense-roles.js';
-import { EXPERT_PARTS } from '../../shared/model/model-family.js';
-import { fileExists, readFailure } from '../../shared/model/read-file.js';
-import { CHECKPOINT_FILE_ERRORS } from '../../shared/model/safetensors-file.js';
+import { EXPERT_PARTS } from '../model-config/model-family.js';
+import { fileExists, readFailure } from '../../shared/base/files/read-file.js';
+import { CHECKPOINT_FILE_ERRORS } from '../checkpoint/safetensors-file.js';
 import { exactFormatOf, planeSplit } from '../../shared/model/weight-dtype.js';
 import type { ChunkCodec, TensorSource } from '../../shared/model/tensor-source.js';
 import type { FinishedFile } from '../format/manifest.js';

@@ -1,10 +1,10 @@
 import { realpath, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { fileExists, openFile, readFailure } from '../../shared/model/read-file.js';
-import { systemErrorCode } from '../../shared/errors/system-failure.js';
-import { CHECKPOINT_FILE_ERRORS, readExactly, type SafetensorsFile } from '../../shared/model/safetensors-file.js';
-import { HEADER_LENGTH_BYTES, parseSafetensorsHeader } from '../../shared/model/safetensors-header.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { fileExists, openFile, readFailure } from '../../shared/base/files/read-file.js';
+import { systemErrorCode } from '../../shared/base/errors/system-failure.js';
+import { CHECKPOINT_FILE_ERRORS, readExactly, type SafetensorsFile } from '../checkpoint/safetensors-file.js';
+import { HEADER_LENGTH_BYTES, parseSafetensorsHeader } from '../checkpoint/safetensors-header.js';
 import { sha256Hex } from './source-identity.js';
 import type { FinishedFile } from '../format/manifest.js';
 import { syncDirectory } from './pack-file.js';

@@ -1,12 +1,12 @@
 import { createHash } from 'node:crypto';
 import { basename, join } from 'node:path';
-import type { Checkpoint } from '../../shared/checkpoint/checkpoint.js';
-import { fileExists, readFailure, readWholeFile } from '../../shared/model/read-file.js';
-import { CHECKPOINT_FILE_ERRORS } from '../../shared/model/safetensors-file.js';
+import type { Checkpoint } from '../checkpoint/checkpoint.js';
+import { fileExists, readFailure, readWholeFile } from '../../shared/base/files/read-file.js';
+import { CHECKPOINT_FILE_ERRORS } from '../checkpoint/safetensors-file.js';
 import { COPIED_FILES } from '../format/pack-layout.js';
 import { type Manifest, tensorName } from '../format/manifest.js';
 import type { DensePlace } from '../../shared/model/dense-roles.js';
-import { EXPERT_PARTS, type ExpertPart } from '../../shared/model/model-family.js';
+import { EXPERT_PARTS, type ExpertPart } from '../model-config/model-family.js';
 import type { ExactFormat, Split } from '../../shared/model/tensor-source.js';
 import { exactFormatOf } from '../../shared/model/weight-dtype.js';
 

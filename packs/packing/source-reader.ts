@@ -1,7 +1,7 @@
 import type { TensorRows } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { openFile, readFailure } from '../../shared/model/read-file.js';
-import { CHECKPOINT_FILE_ERRORS, readInto } from '../../shared/model/safetensors-file.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { openFile, readFailure } from '../../shared/base/files/read-file.js';
+import { CHECKPOINT_FILE_ERRORS, readInto } from '../checkpoint/safetensors-file.js';
 import type { TensorSource } from '../../shared/model/tensor-source.js';
 import { rowBytes } from '../../shared/model/weight-dtype.js';
 

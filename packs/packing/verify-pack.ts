@@ -1,10 +1,10 @@
 import { createHash } from 'node:crypto';
 import type { FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { EXPERT_PARTS } from '../../shared/model/model-family.js';
-import { type FileErrors, openFile, readFailure } from '../../shared/model/read-file.js';
-import { readExactly } from '../../shared/model/safetensors-file.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { EXPERT_PARTS } from '../model-config/model-family.js';
+import { type FileErrors, openFile, readFailure } from '../../shared/base/files/read-file.js';
+import { readExactly } from '../checkpoint/safetensors-file.js';
 import type { FinishedFile, ManifestExpert, ManifestExpertTensor, ManifestFile } from '../format/manifest.js';
 import { matrixLabel, packExtents, type PackExtent } from '../format/manifest-check.js';
 import type { Pack } from '../format/open-pack.js';

@@ -1,8 +1,8 @@
 import { type FormatSource, NO_FORMATS } from '../../engine/sampling/output-formats.js';
 import type { Model, Pass } from '../../native/index.js';
-import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { AlignRows, AlignToken, BeginSequence } from '../../shared/rpc/messages.js';
-import type { Runtime } from '../../shared/runtime/runtime.js';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { AlignRows, AlignToken, BeginSequence } from '../../shared/wire/messages.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { RunnableStep } from './alignment.js';
 import { KeptSequences, NOTHING_KEPT, type KeptLimits } from './kept-sequences.js';
 import type { PassPrediction } from './pass-predictions.js';

@@ -1,6 +1,6 @@
 import type { Sequence } from '../../native/index.js';
 import { isRecurrent, type ModelShape } from '../../shared/model/model-shape.js';
-import type { AlignRows } from '../../shared/rpc/messages.js';
+import type { AlignRows } from '../../shared/wire/messages.js';
 import { cutRows, RowInbox, type CacheRows } from './row-inbox.js';
 
 /** Main's rows on their way into a sequence's cache, and how far they have come there. */

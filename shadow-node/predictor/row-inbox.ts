@@ -1,4 +1,4 @@
-import type { AlignRows } from '../../shared/rpc/messages.js';
+import type { AlignRows } from '../../shared/wire/messages.js';
 
 /** Bytes of main's rows that a sequence keeps until the iteration that writes them; rows beyond it are let go. */
 export const ROW_INBOX_LIMIT_BYTES = 256 * 1024 * 1024;

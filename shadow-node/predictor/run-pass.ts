@@ -1,6 +1,6 @@
 import type { Pass, RouterChoice } from '../../native/index.js';
-import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Runtime } from '../../shared/runtime/runtime.js';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { RunnableStep } from './alignment.js';
 import type { ShadowSequence } from './shadow-sequence.js';
 

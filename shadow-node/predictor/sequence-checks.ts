@@ -1,7 +1,7 @@
 import { allFinite } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { cacheRowFloats, type ModelShape } from '../../shared/model/model-shape.js';
-import type { AlignRows, BeginSequence } from '../../shared/rpc/messages.js';
+import type { AlignRows, BeginSequence } from '../../shared/wire/messages.js';
 
 /** What the decoder cannot know: whether what main sends fits the model. These throw PROTOCOL_VIOLATION. */
 export function checkStart(

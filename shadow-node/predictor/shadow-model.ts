@@ -1,6 +1,6 @@
 import { loadDenseWeights, loadResidentExperts, type Quantized } from '../../engine/loading/load-weights.js';
 import { type Device, type Model } from '../../native/index.js';
-import type { NodeSettings } from '../../shared/config/node-settings.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 
 /** Rows of one pass of the shadow: of a piece of a prefill, and of positions caught up with at once. */

@@ -1,14 +1,14 @@
 import type { Model, Sequence } from '../../native/index.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
-import type { AlignRows, BeginSequence, DraftToken } from '../../shared/rpc/messages.js';
+import type { AlignRows, BeginSequence, DraftToken } from '../../shared/wire/messages.js';
 import { type FormatSource, NO_FORMATS } from '../../engine/sampling/output-formats.js';
-import type { OutputConstraint } from '../../shared/output-format/output-constraint.js';
-import { type OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { OutputConstraint } from '../../engine/output-format/output-constraint.js';
+import { type OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { TokenSampler } from '../../engine/sampling/token-sampler.js';
-import { requireSampling } from '../../shared/rpc/sampling-validation.js';
-import type { Runtime } from '../../shared/runtime/runtime.js';
-import { runInSlices } from '../../shared/runtime/slices.js';
-import { resolveSampling } from '../../shared/sampling/sampling-options.js';
+import { requireSampling } from '../../shared/wire/sampling-validation.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
+import { runInSlices } from '../../shared/base/runtime/slices.js';
+import { resolveSampling } from '../../shared/wire/sampling-options.js';
 import {
   firstOutlook,
   keyValuesDueBelow,

@@ -1,8 +1,8 @@
-import { requirePresent } from '../../shared/errors/assert-invariant.js';
-import { ExpertDealer, REMEMBERED_PASSES } from '../../shared/placement/expert-dealer.js';
-import { firstLayerWorkers } from '../../shared/placement/first-layer-workers.js';
-import type { Placement, WorkerKept } from '../../shared/rpc/messages.js';
-import { RecentMap } from '../../shared/runtime/recent-map.js';
+import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
+import { ExpertDealer, REMEMBERED_PASSES } from '../../shared/decisions/placement/expert-dealer.js';
+import { firstLayerWorkers } from '../../shared/decisions/placement/first-layer-workers.js';
+import type { Placement, WorkerKept } from '../../shared/wire/messages.js';
+import { RecentMap } from '../../shared/base/runtime/recent-map.js';
 import type { PassPrediction } from '../predictor/pass-predictions.js';
 
 /** How main wants a sequence's experts dealt (BeginSequence). */

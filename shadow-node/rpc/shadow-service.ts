@@ -1,14 +1,14 @@
-import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Logger } from '../../shared/log/logger.js';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Logger } from '../../shared/base/log/logger.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
-import { assignmentOf } from '../../shared/placement/assignment-of.js';
-import { expertsByWorker } from '../../shared/placement/experts-by-worker.js';
-import { groupForLayer } from '../../shared/placement/plan-placement.js';
-import { passOfSequence } from '../../shared/rpc/pass-rows.js';
-import { PEER_EPOCH_LIMIT, toldEpoch } from '../../shared/rpc/epochs.js';
-import { PeerGreeting } from '../../shared/rpc/peer-greeting.js';
-import { STATUS_INTERVAL_MS } from '../../shared/rpc/node-status.js';
-import type { PeerStream } from '../../shared/rpc/peer-stream.js';
+import { assignmentOf } from '../../shared/decisions/placement/assignment-of.js';
+import { expertsByWorker } from '../../shared/decisions/placement/experts-by-worker.js';
+import { groupForLayer } from '../../shared/decisions/placement/plan-placement.js';
+import { passOfSequence } from '../../shared/wire/pass-rows.js';
+import { PEER_EPOCH_LIMIT, toldEpoch } from '../../shared/wire/epochs.js';
+import { PeerGreeting } from '../../shared/transport/peer-greeting.js';
+import { STATUS_INTERVAL_MS } from '../../shared/wire/node-status.js';
+import type { PeerStream } from '../../shared/transport/peer-stream.js';
 import type {
   AlignToken,
   BeginSequence,
@@ -19,8 +19,8 @@ import type {
   Refusal,
   ShadowReply,
   ShadowRequest,
-} from '../../shared/rpc/messages.js';
-import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
+} from '../../shared/wire/messages.js';
+import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
 import type { Predictor, PredictorEvents } from '../predictor/predictor.js';
 import type { PassPrediction } from '../predictor/pass-predictions.js';
 import type { Draft } from '../predictor/shadow-sequence.js';

@@ -1,6 +1,6 @@
 import type { DeviceInfo } from '../../native/index.js';
-import { ownNodeStatus, type ProcessFigures } from '../../shared/rpc/node-status.js';
-import type { NodeIdentity, NodeStatus } from '../../shared/rpc/messages.js';
+import { ownNodeStatus, type ProcessFigures } from '../../shared/wire/node-status.js';
+import type { NodeIdentity, NodeStatus } from '../../shared/wire/messages.js';
 import type { PredictorCounts } from '../predictor/predictor.js';
 import type { WorkerLinkCounts } from './worker-links.js';
 

@@ -1,10 +1,10 @@
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Logger } from '../../shared/log/logger.js';
-import { HANDSHAKE_TIMEOUT_MS } from '../../shared/rpc/limits.js';
-import type { PeerStream } from '../../shared/rpc/peer-stream.js';
-import type { NodeIdentity, PlacedWorker, Prediction, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
-import { waitForPeer } from '../../shared/runtime/peer-wait.js';
-import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Logger } from '../../shared/base/log/logger.js';
+import { HANDSHAKE_TIMEOUT_MS } from '../../shared/wire/limits.js';
+import type { PeerStream } from '../../shared/transport/peer-stream.js';
+import type { NodeIdentity, PlacedWorker, Prediction, WorkerReply, WorkerRequest } from '../../shared/wire/messages.js';
+import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
+import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
 
 /** Unsent bytes to one worker above which predictions to it are dropped: it could not use them in time anyway. */
 export const PREDICTION_BACKLOG_LIMIT_BYTES = 64 * 1024;

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 
 /**
- * A model as data: what every daemon, planner and backend computes with. A family (shared/model/families) makes it from a checkpoint's
+ * A model as data: what every daemon, planner and backend computes with. A family (packs/families) makes it from a checkpoint's
  * config.json; after that nobody asks for a family. Sizes are in elements. native/include/odmoe/model_shape.h has the same in C++.
  */
 

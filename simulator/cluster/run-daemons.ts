@@ -1,6 +1,6 @@
-import type { NodeSettings } from '../../shared/config/node-settings.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Finished, GenerateRequest } from '../../shared/rpc/messages.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Finished, GenerateRequest } from '../../shared/wire/messages.js';
 import type { SimulatedAnswer, SimulatedCluster } from './simulated-cluster.js';
 import type { NodeWorld } from './simulated-node.js';
 

@@ -1,9 +1,9 @@
-import type { NodeSettings } from '../../shared/config/node-settings.js';
-import { type OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Transport } from '../../shared/rpc/transport.js';
-import type { Finished, GenerateRequest, PromptToken, TokenReply } from '../../shared/rpc/messages.js';
-import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
-import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import { type OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Transport } from '../../shared/transport/transport.js';
+import type { Finished, GenerateRequest, PromptToken, TokenReply } from '../../shared/wire/messages.js';
+import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
+import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import type { LinkModel } from '../network/link-model.js';
 import { MemoryNetwork } from '../network/memory-network.js';
 import { memoryTransport } from '../network/memory-transport.js';

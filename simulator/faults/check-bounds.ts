@@ -1,5 +1,5 @@
 import { REMEMBERED_RANGES } from '../../shadow-node/predictor/alignment.js';
-import { MAX_DRAFT_ROWS } from '../../shared/config/setting-limits.js';
+import { MAX_DRAFT_ROWS } from '../../shared/settings/setting-limits.js';
 import type { SimulatedCluster } from '../cluster/simulated-cluster.js';
 import { MAIN, type Scenario } from './scenario.js';
 

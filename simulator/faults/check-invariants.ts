@@ -1,7 +1,7 @@
 import type { Violation } from './accounts/violation.js';
 import { isDeepStrictEqual } from 'node:util';
-import type { ErrorCode } from '../../shared/errors/registry.js';
-import type { TokenReply } from '../../shared/rpc/messages.js';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
+import type { TokenReply } from '../../shared/wire/messages.js';
 import type { SimulatedAnswer } from '../cluster/simulated-cluster.js';
 import { holdsAllSequences } from './draw-budget.js';
 import type { ReferenceAnswer } from './reference-answers.js';

@@ -1,5 +1,5 @@
 import type { SimulatedCluster } from '../cluster/simulated-cluster.js';
-import type { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+import type { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import type { SimulatedNode } from '../cluster/simulated-node.js';
 import type { Violation } from './accounts/violation.js';
 import { HANDLE_KINDS } from './device-handles.js';

@@ -1,5 +1,5 @@
 import { ownWorkerId } from '../../main-node/own-worker.js';
-import type { NodeStatus } from '../../shared/rpc/messages.js';
+import type { NodeStatus } from '../../shared/wire/messages.js';
 import type { Violation } from './accounts/violation.js';
 import type { ScenarioWorld } from './scenario-world.js';
 import { MAIN, type Scenario } from './scenario.js';

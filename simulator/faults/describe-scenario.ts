@@ -1,5 +1,5 @@
-import type { GenerateRequest } from '../../shared/rpc/messages.js';
-import type { SamplingMessage } from '../../shared/sampling/sampling-options.js';
+import type { GenerateRequest } from '../../shared/wire/messages.js';
+import type { SamplingMessage } from '../../shared/wire/sampling-options.js';
 import type { Fault, Scenario, ScenarioNode, ScenarioRequest } from './scenario.js';
 
 /** A scenario in lines that a person can read. */

@@ -1,8 +1,8 @@
-import { mostActiveSequences } from '../../shared/config/setting-limits.js';
-import type { NodeSettings, RoleSetting } from '../../shared/config/node-settings.js';
-import type { DeviceBytes } from '../../shared/emulation/device-profile.js';
-import { assertInvariant } from '../../shared/errors/assert-invariant.js';
-import type { SeededRandom } from '../../shared/runtime/seeded-random.js';
+import { mostActiveSequences } from '../../shared/settings/setting-limits.js';
+import type { NodeSettings, RoleSetting } from '../../shared/settings/node-settings.js';
+import type { DeviceBytes } from '../../engine/emulation/device-profile.js';
+import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
+import type { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import type { ScenarioModel } from './scenario.js';
 
 /**

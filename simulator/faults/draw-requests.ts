@@ -1,5 +1,5 @@
-import type { GenerateRequest } from '../../shared/rpc/messages.js';
-import type { SeededRandom } from '../../shared/runtime/seeded-random.js';
+import type { GenerateRequest } from '../../shared/wire/messages.js';
+import type { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { BLOCK_POSITIONS, contextPositions } from './draw-budget.js';
 import { drawRequest, drawTokens } from './draw-request.js';
 import {

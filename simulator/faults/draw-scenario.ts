@@ -1,4 +1,4 @@
-import { SeededRandom } from '../../shared/runtime/seeded-random.js';
+import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { MODELS_OF_LONG_CONTEXTS } from './draw-budget.js';
 import { drawRequests } from './draw-requests.js';
 import { drawTheme, nodesWanted, withTheme } from './draw-theme.js';

@@ -1,5 +1,5 @@
-import type { NodeSettings } from '../../shared/config/node-settings.js';
-import type { SeededRandom } from '../../shared/runtime/seeded-random.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import type { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { BLOCK_POSITIONS, contextMemoryOf } from './draw-budget.js';
 import { drawRequest, drawTokens } from './draw-request.js';
 import type { WantedNodes } from './draw-world.js';

@@ -1,8 +1,8 @@
-import { defaultClusterConfig } from '../../shared/config/load-cluster-config.js';
-import { resolveNodeSettings } from '../../shared/config/resolve-node-settings.js';
-import type { NodeSettings, RoleSetting } from '../../shared/config/node-settings.js';
-import { CACHE_POLICIES } from '../../shared/planner/cache-decisions.js';
-import type { SeededRandom } from '../../shared/runtime/seeded-random.js';
+import { CACHE_POLICIES } from '../../shared/settings/cache-policies.js';
+import { defaultClusterConfig } from '../../shared/settings/load-cluster-config.js';
+import { resolveNodeSettings } from '../../shared/settings/resolve-node-settings.js';
+import type { NodeSettings, RoleSetting } from '../../shared/settings/node-settings.js';
+import type { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { drawBudget, drawContextMemory } from './draw-budget.js';
 import { MAIN, type DrawnLink, type DrawnPace, type ScenarioModel, type ScenarioNode } from './scenario.js';
 

@@ -1,5 +1,5 @@
 import { HeldExperts } from '../../packs/format/held-experts.js';
-import type { PackPiece } from '../../shared/rpc/messages.js';
+import type { PackPiece } from '../../shared/wire/messages.js';
 import type { PackDoor } from '../cluster/simulated-node.js';
 
 /** A node gives peers false pieces of its pack, or says that it has what it has not. Outlives a restart of the node. */

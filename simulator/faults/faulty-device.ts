@@ -1,10 +1,10 @@
 import type { PassTap } from './accounts/recorder.js';
 import { type Devices, NATIVE_DEVICES } from '../../engine/devices/devices.js';
-import { pacedDevice } from '../../engine/devices/paced-device.js';
-import type { DevicePace } from '../../engine/devices/device-pace.js';
+import { pacedDevice } from '../../engine/emulation/paced-device.js';
+import type { DevicePace } from '../../engine/emulation/device-pace.js';
 import type { CudaStatus, Device, ExpertSlots, RouterChoice, Model, Pass, Sequence } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import type { Falsify } from './false-values.js';
 import { counted, noHandles, withMethods, type HandleCounts } from './device-handles.js';
 

@@ -1,7 +1,7 @@
 import { closeSync, existsSync, fstatSync, openSync, readSync, readdirSync, rmSync, writeSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { FETCH_LOCK_FILE } from '../../packs/format/pack-layout.js';
-import { SeededRandom } from '../../shared/runtime/seeded-random.js';
+import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import type { SimulatedCluster } from '../cluster/simulated-cluster.js';
 import { falseValues } from './false-values.js';
 import { RoguePeer } from './rogue-peer.js';

@@ -1,11 +1,11 @@
 import { NATIVE_DEVICES } from '../../engine/devices/devices.js';
 import { LocalEngine } from '../../engine/generation/local-engine.js';
 import { openServedPack } from '../../packs/open-served-pack.js';
-import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { ErrorCode } from '../../shared/errors/registry.js';
+import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import type { Pack } from '../../packs/format/open-pack.js';
-import type { GenerateRequest, PromptToken, TokenReply } from '../../shared/rpc/messages.js';
-import { WallRuntime } from '../../shared/runtime/wall-runtime.js';
+import type { GenerateRequest, PromptToken, TokenReply } from '../../shared/wire/messages.js';
+import { WallRuntime } from '../../shared/base/runtime/wall-runtime.js';
 import { modelDirectory } from './scenario-world.js';
 import type { ScenarioModel } from './scenario.js';
 

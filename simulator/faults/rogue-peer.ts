@@ -6,12 +6,12 @@ import {
   CLUSTER_JOIN,
   INFERENCE_GENERATE,
   PACK_READ,
-} from '../../shared/rpc/codecs.js';
-import { EPOCH_LIMIT, PEER_EPOCH_LIMIT } from '../../shared/rpc/epochs.js';
-import { PROTOCOL_VERSION } from '../../shared/rpc/limits.js';
-import type { NodeIdentity } from '../../shared/rpc/messages.js';
-import { SeededRandom } from '../../shared/runtime/seeded-random.js';
-import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+} from '../../shared/wire/codecs.js';
+import { EPOCH_LIMIT, PEER_EPOCH_LIMIT } from '../../shared/wire/epochs.js';
+import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
+import type { NodeIdentity } from '../../shared/wire/messages.js';
+import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
+import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import type { ChannelSide } from '../network/channel.js';
 import type { Fault } from './scenario.js';
 

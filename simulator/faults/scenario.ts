@@ -1,5 +1,5 @@
-import type { NodeSettings } from '../../shared/config/node-settings.js';
-import type { GenerateRequest } from '../../shared/rpc/messages.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import type { GenerateRequest } from '../../shared/wire/messages.js';
 
 /** Tiny packs of test/fixtures/packs: kept, so that what a library makes of a chunk is the same everywhere. */
 export const SCENARIO_MODELS = [

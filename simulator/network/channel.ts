@@ -1,9 +1,9 @@
-import type { ErrorCode } from '../../shared/errors/registry.js';
-import type { PeerMessage } from '../../shared/rpc/stream-pace.js';
-import type { ScheduledEvent, VirtualClock } from '../../shared/runtime/virtual-clock.js';
-import type { SeededRandom } from '../../shared/runtime/seeded-random.js';
-import type { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
-import type { StallMeter } from '../../shared/runtime/stall-meter.js';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
+import type { PeerMessage } from '../../shared/transport/stream-pace.js';
+import type { ScheduledEvent, VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
+import type { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
+import type { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
+import type { StallMeter } from '../../shared/base/runtime/stall-meter.js';
 import type { LinkModel } from './link-model.js';
 
 /** What goes over a channel, in order each way. */

@@ -1,7 +1,7 @@
-import { EmulatedNetworkCard } from '../../shared/emulation/network-card.js';
-import { messageBytes, type MessageProfile } from '../../shared/emulation/message-bytes.js';
-import type { PeerMessage } from '../../shared/rpc/stream-pace.js';
-import type { SeededRandom } from '../../shared/runtime/seeded-random.js';
+import { EmulatedNetworkCard } from '../../engine/emulation/network-card.js';
+import { messageBytes, type MessageProfile } from '../../engine/emulation/message-bytes.js';
+import type { PeerMessage } from '../../shared/transport/stream-pace.js';
+import type { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 
 /** How long what goes from one host to another is under way. Asked in the order of sending. */
 export interface LinkModel {

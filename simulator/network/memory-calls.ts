@@ -1,11 +1,11 @@
-import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { ErrorCode } from '../../shared/errors/registry.js';
-import type { Logger } from '../../shared/log/logger.js';
-import type { RpcMethod } from '../../shared/rpc/codecs.js';
-import { cancelledCall } from '../../shared/rpc/rpc-errors.js';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
+import type { Logger } from '../../shared/base/log/logger.js';
+import type { RpcMethod } from '../../shared/wire/codecs.js';
+import { cancelledCall } from '../../shared/transport/rpc-errors.js';
 import type { ChannelSide, Frame } from './channel.js';
-import { waitForPeer } from '../../shared/runtime/peer-wait.js';
-import { onAbort } from '../../shared/runtime/living.js';
+import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
+import { onAbort } from '../../shared/base/runtime/living.js';
 
 export interface CallLimits {
   timeoutMs: number;

@@ -1,8 +1,8 @@
-import type { NodeSettings } from '../../shared/config/node-settings.js';
-import type { DiscoveredPeer } from '../../shared/discovery/txt-record.js';
-import type { SeededRandom } from '../../shared/runtime/seeded-random.js';
-import type { VirtualClock } from '../../shared/runtime/virtual-clock.js';
-import type { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import type { DiscoveredPeer } from '../../shared/transport/discovery/txt-record.js';
+import type { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
+import type { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
+import type { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import type { History } from './history.js';
 import {
   ChannelSide,

@@ -1,18 +1,18 @@
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { ErrorCode } from '../../shared/errors/registry.js';
-import type { RpcMethod } from '../../shared/rpc/codecs.js';
-import { PeerKeepalive, silenceMessage } from '../../shared/rpc/peer-keepalive.js';
-import type { StreamKeepalive } from '../../shared/rpc/silence-bound.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
+import type { RpcMethod } from '../../shared/wire/codecs.js';
+import { PeerKeepalive, silenceMessage } from '../../shared/transport/peer-keepalive.js';
+import type { StreamKeepalive } from '../../shared/transport/silence-bound.js';
 import {
   type MessageDuplex,
   MessagePeerStream,
   type PeerStream,
   type StreamSide,
-} from '../../shared/rpc/peer-stream.js';
-import type { PeerMessage } from '../../shared/rpc/stream-pace.js';
-import { CLOSE_GRACE_MS, CONNECT_TIMEOUT_MS, PLAIN_RECEIVE_LIMIT_BYTES } from '../../shared/rpc/limits.js';
-import { waitForPeer } from '../../shared/runtime/peer-wait.js';
-import type { ScheduledEvent } from '../../shared/runtime/virtual-clock.js';
+} from '../../shared/transport/peer-stream.js';
+import type { PeerMessage } from '../../shared/transport/stream-pace.js';
+import { CLOSE_GRACE_MS, CONNECT_TIMEOUT_MS, PLAIN_RECEIVE_LIMIT_BYTES } from '../../shared/wire/limits.js';
+import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
+import type { ScheduledEvent } from '../../shared/base/runtime/virtual-clock.js';
 import type { ChannelSide } from './channel.js';
 
 /** Bytes of messages over a side; they wait until somebody listens. */

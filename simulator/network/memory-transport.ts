@@ -1,6 +1,6 @@
-import type { InterfaceWatch } from '../../shared/discovery/host-interfaces.js';
-import type { Discovery } from '../../shared/discovery/discovery.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { InterfaceWatch } from '../../shared/transport/discovery/host-interfaces.js';
+import type { Discovery } from '../../shared/transport/discovery/discovery.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import {
   CLUSTER_JOIN,
   CLUSTER_STATUS,
@@ -13,10 +13,10 @@ import {
   SHADOW_SERVE,
   WORKER_SERVE,
   type RpcMethod,
-} from '../../shared/rpc/codecs.js';
-import { SilenceBounds } from '../../shared/rpc/silence-bound.js';
-import type { PeerStream } from '../../shared/rpc/peer-stream.js';
-import type { RpcServer, RpcServerOptions, Transport } from '../../shared/rpc/transport.js';
+} from '../../shared/wire/codecs.js';
+import { SilenceBounds } from '../../shared/transport/silence-bound.js';
+import type { PeerStream } from '../../shared/transport/peer-stream.js';
+import type { RpcServer, RpcServerOptions, Transport } from '../../shared/transport/transport.js';
 import {
   CLIENT_CHECK_INTERVAL_MS,
   CLIENT_CHECK_TIMEOUT_MS,
@@ -28,9 +28,9 @@ import {
   PLAIN_RECEIVE_LIMIT_BYTES,
   REPLIES_HELD_LIMIT,
   SLOW_READER_LIMIT_MS,
-} from '../../shared/rpc/limits.js';
-import { StallMeter } from '../../shared/runtime/stall-meter.js';
-import type { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+} from '../../shared/wire/limits.js';
+import { StallMeter } from '../../shared/base/runtime/stall-meter.js';
+import type { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import type { ChannelOwner, ChannelSide } from './channel.js';
 import { answerOnce, answerStreaming, callOnce, type CallLimits, readReplies } from './memory-calls.js';
 import type { MemoryNetwork } from './memory-network.js';

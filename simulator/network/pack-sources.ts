@@ -1,4 +1,4 @@
-import type { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+import type { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 
 /** Counts the packs of peers that processes have open, and knows when something of one came last. */
 export class PackSources {

@@ -1,4 +1,4 @@
-import { power } from '../../shared/arithmetic/elementary.js';
+import { power } from '../../shared/base/arithmetic/elementary.js';
 
 /** What alignment periods are assumed to cost in recall where only a synthetic trace says anything of it. */
 export interface RecallModel {

@@ -1,7 +1,7 @@
-import { STORAGE_FORMS, type ProfiledModel } from '../../shared/emulation/device-profile.js';
-import { expertWeights, layersWork, vocabularyWeights } from '../../shared/emulation/layer-work.js';
+import { STORAGE_FORMS, type ProfiledModel } from '../../engine/emulation/device-profile.js';
+import { expertWeights, layersWork, vocabularyWeights } from '../../engine/emulation/layer-work.js';
 import type { ClusterSetUp } from '../simulate/cluster-set-up.js';
-import type { ExpertStorage } from '../../shared/config/node-settings.js';
+import type { ExpertStorage } from '../../shared/settings/node-settings.js';
 
 /** Bytes of a pack, or of the part of it that a node needs on its disk. */
 export interface DiskNeeds {

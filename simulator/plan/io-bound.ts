@@ -1,4 +1,4 @@
-import { operatorMs } from '../../shared/emulation/device-profile.js';
+import { operatorMs } from '../../engine/emulation/device-profile.js';
 import { denseMs, type ClusterTimes } from '../simulate/cluster-set-up.js';
 
 /** OD-MoE equation 1 for a cluster: how long a load may take before main waits for it, and how long it takes. */

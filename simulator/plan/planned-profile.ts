@@ -1,9 +1,9 @@
 import { basename, resolve } from 'node:path';
-import type { ExpertStorage } from '../../shared/config/node-settings.js';
-import { nodeTimes } from '../../shared/emulation/node-times.js';
-import { loadModelProfile } from '../../shared/emulation/load-model-profile.js';
-import type { DeviceProfile } from '../../shared/emulation/device-profile.js';
-import { readModelConfig } from '../../shared/checkpoint/model-config.js';
+import type { ExpertStorage } from '../../shared/settings/node-settings.js';
+import { nodeTimes } from '../../engine/emulation/node-times.js';
+import { loadModelProfile } from '../../engine/emulation/load-model-profile.js';
+import type { DeviceProfile } from '../../engine/emulation/device-profile.js';
+import { readModelConfig } from '../../packs/checkpoint/model-config.js';
 import { clusterTimes, type ClusterTimes } from '../simulate/cluster-set-up.js';
 
 /** Some worker boxes of one kind; null: as the profile's. */

@@ -1,5 +1,5 @@
-import { spreadForDrafts } from '../../shared/placement/draft-rows.js';
-import { usableDraftRows } from '../../shared/placement/draft-rows.js';
+import { spreadForDrafts } from '../../shared/decisions/placement/draft-rows.js';
+import { usableDraftRows } from '../../shared/decisions/placement/draft-rows.js';
 import { DEFAULT_SET_UP, type ClusterSetUp } from '../simulate/cluster-set-up.js';
 import type { SimulationResult } from '../simulate/simulation-result.js';
 

@@ -1,4 +1,4 @@
-import { operatorMs } from '../../shared/emulation/device-profile.js';
+import { operatorMs } from '../../engine/emulation/device-profile.js';
 import { denseMs, type ClusterSetUp, type ClusterTimes } from '../simulate/cluster-set-up.js';
 import type { PassTime } from '../simulate/cluster-timing.js';
 import type { Candidate } from './search-set-ups.js';

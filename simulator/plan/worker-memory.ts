@@ -1,5 +1,5 @@
 import { automaticSlots } from '../../worker-node/loader/plan-slots.js';
-import type { DeviceProfile } from '../../shared/emulation/device-profile.js';
+import type { DeviceProfile } from '../../engine/emulation/device-profile.js';
 import type { ClusterTimes } from '../simulate/cluster-set-up.js';
 import type { WorkerBoxes } from './planned-profile.js';
 

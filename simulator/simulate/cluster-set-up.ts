@@ -1,13 +1,13 @@
-import type { ExpertStorage, NodeSettings } from '../../shared/config/node-settings.js';
-import { nodeTimes } from '../../shared/emulation/node-times.js';
+import type { ExpertStorage, NodeSettings } from '../../shared/settings/node-settings.js';
+import { nodeTimes } from '../../engine/emulation/node-times.js';
 import {
   attendMs,
   behindMs,
   type DeviceProfile,
   type EmulatedDevice,
   operatorMs,
-} from '../../shared/emulation/device-profile.js';
-import type { MessageProfile } from '../../shared/emulation/message-bytes.js';
+} from '../../engine/emulation/device-profile.js';
+import type { MessageProfile } from '../../engine/emulation/message-bytes.js';
 
 /** The devices and the network of a simulated cluster, as a profile has them or as a plan changes them. */
 export interface ClusterTimes extends MessageProfile {

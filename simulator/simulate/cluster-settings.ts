@@ -1,7 +1,7 @@
-import { defaultClusterConfig } from '../../shared/config/load-cluster-config.js';
-import { defaultPort } from '../../shared/config/cluster-config.js';
-import { resolveNodeSettings } from '../../shared/config/resolve-node-settings.js';
-import type { KnownPeer, NodeSettings, RoleSetting } from '../../shared/config/node-settings.js';
+import { defaultClusterConfig } from '../../shared/settings/load-cluster-config.js';
+import { defaultPort } from '../../shared/settings/cluster-config.js';
+import { resolveNodeSettings } from '../../shared/settings/resolve-node-settings.js';
+import type { KnownPeer, NodeSettings, RoleSetting } from '../../shared/settings/node-settings.js';
 import { MAIN, SHADOW, workerIds, type ClusterSetUp } from './cluster-set-up.js';
 
 /** Nothing of this machine enters a simulated cluster's settings. */

@@ -1,7 +1,7 @@
-import { MAX_DRAFT_ROWS } from '../../shared/config/setting-limits.js';
-import { messageBytes } from '../../shared/emulation/message-bytes.js';
-import type { Execute, ExecuteResult } from '../../shared/rpc/layer-messages.js';
-import type { PeerMessage } from '../../shared/rpc/stream-pace.js';
+import { MAX_DRAFT_ROWS } from '../../shared/settings/setting-limits.js';
+import { messageBytes } from '../../engine/emulation/message-bytes.js';
+import type { Execute, ExecuteResult } from '../../shared/wire/layer-messages.js';
+import type { PeerMessage } from '../../shared/transport/stream-pace.js';
 import { OperationLog } from '../timing/operation-log.js';
 import type { RecordedPass } from '../timing/recording-device.js';
 import type { ClusterTrace } from '../trace/cluster-trace.js';

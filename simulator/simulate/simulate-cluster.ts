@@ -1,8 +1,8 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { chooseGroupSize, nominalLayerCosts } from '../../shared/placement/group-size.js';
-import type { GenerateRequest } from '../../shared/rpc/messages.js';
+import { chooseGroupSize, nominalLayerCosts } from '../../shared/decisions/placement/group-size.js';
+import type { GenerateRequest } from '../../shared/wire/messages.js';
 import { answerAll, startDaemons, stopDaemons } from '../cluster/run-daemons.js';
 import { SimulatedCluster } from '../cluster/simulated-cluster.js';
 import { ProfiledLinks } from '../network/link-model.js';

@@ -1,12 +1,12 @@
-import { pacedDevice } from '../../engine/devices/paced-device.js';
+import { pacedDevice } from '../../engine/emulation/paced-device.js';
 import type { Devices } from '../../engine/devices/devices.js';
 import type { CudaStatus } from '../../native/index.js';
-import type { NodeSettings } from '../../shared/config/node-settings.js';
-import type { EmulatedDevice } from '../../shared/emulation/device-profile.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Logger } from '../../shared/log/logger.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import type { EmulatedDevice } from '../../engine/emulation/device-profile.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Logger } from '../../shared/base/log/logger.js';
 import type { Pack } from '../../packs/format/open-pack.js';
-import type { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+import type { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import type { NodeWorld } from '../cluster/simulated-node.js';
 import { recordingDevice } from '../timing/recording-device.js';
 import type { ClusterTrace } from '../trace/cluster-trace.js';

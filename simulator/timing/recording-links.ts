@@ -1,5 +1,5 @@
-import type { PassLayer } from '../../shared/rpc/layer-messages.js';
-import type { PeerMessage } from '../../shared/rpc/stream-pace.js';
+import type { PassLayer } from '../../shared/wire/layer-messages.js';
+import type { PeerMessage } from '../../shared/transport/stream-pace.js';
 import type { LinkModel } from '../network/link-model.js';
 import type { OperationLog } from './operation-log.js';
 

@@ -1,4 +1,4 @@
-import { escaped, line, round, svgFile, text, ticks } from '../../shared/drawing/svg-drawing.js';
+import { escaped, line, round, svgFile, text, ticks } from '../../shared/base/text/svg-drawing.js';
 import type { Operation, OperationKind } from './operation-log.js';
 
 /** What a diagram shows: operations between two times, lane by lane. */

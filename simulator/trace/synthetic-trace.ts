@@ -1,4 +1,4 @@
-import { counterRandom } from '../../shared/sampling/counter-random.js';
+import { counterRandom } from '../../shared/base/arithmetic/counter-random.js';
 import type { ClusterTrace, TracePlace } from './cluster-trace.js';
 
 export interface SyntheticTraceSetting {

@@ -1,6 +1,6 @@
 import { readFileSync, statSync } from 'node:fs';
 import { z } from 'zod';
-import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ClusterTrace, TracePlace } from './cluster-trace.js';
 import { SyntheticTrace } from './synthetic-trace.js';
 

@@ -1,5 +1,5 @@
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { plainGlu, plainShape } from '../../shared/emulation/plain-shape.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { plainGlu, plainShape } from '../../engine/emulation/plain-shape.js';
 import { isRecurrent, type LayerShape, type ModelShape } from '../../shared/model/model-shape.js';
 import type { ClusterTrace } from './cluster-trace.js';
 

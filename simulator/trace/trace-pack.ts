@@ -1,7 +1,7 @@
 import type { Manifest } from '../../packs/format/manifest.js';
 import type { Pack } from '../../packs/format/open-pack.js';
 import { PACK_FORMAT, PACK_FORMAT_VERSION } from '../../packs/format/pack-layout.js';
-import { STORAGE_FORMS, type StorageForm } from '../../shared/emulation/device-profile.js';
+import { STORAGE_FORMS, type StorageForm } from '../../engine/emulation/device-profile.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { ExpertSource, TensorSource } from '../../shared/model/tensor-source.js';
 

@@ -1,5 +1,5 @@
 import type { RouterChoice, Pass, Sequence } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { TracedRow, TraceModel } from './trace-model.js';
 import { TraceSequence } from './trace-sequence.js';

@@ -1,5 +1,5 @@
 import type { Sequence } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { cacheRowFloats, isRecurrent, TAKEN_BACK_POSITIONS, type ModelShape } from '../../shared/model/model-shape.js';
 import { mainToken, type TracedRow } from './trace-model.js';
 

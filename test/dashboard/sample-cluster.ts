@@ -1,4 +1,4 @@
-import type { ClusterView, HopView, MemoryView, NodeView } from '../../shared/cluster-events/cluster-events.js';
+import type { ClusterView, HopView, MemoryView, NodeView } from '../../shared/wire/cluster-events.js';
 
 const MB = 1e6;
 const GB = 1e9;

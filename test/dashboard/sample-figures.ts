@@ -3,7 +3,7 @@ import {
   type ExpertHeat,
   type FigureSample,
   type RecallView,
-} from '../../shared/cluster-events/cluster-events.js';
+} from '../../shared/wire/cluster-events.js';
 import { SAMPLE_EXPERTS, SAMPLE_EXPERT_LAYERS, sampleMs } from './sample-cluster.js';
 
 /** 0 to 1, the same for the same number: a sample looks alike at every run. */

@@ -1,9 +1,4 @@
-import type {
-  ExpertTrace,
-  LayerTrace,
-  PassTrace,
-  PredictionTrace,
-} from '../../shared/cluster-events/cluster-events.js';
+import type { ExpertTrace, LayerTrace, PassTrace, PredictionTrace } from '../../shared/wire/cluster-events.js';
 
 export interface SamplePlan {
   number?: number;

@@ -7,7 +7,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { extname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import type { ClusterEvent } from '../../shared/cluster-events/cluster-events.js';
+import type { ClusterEvent } from '../../shared/wire/cluster-events.js';
 import { sampleChat } from './sample-chat.js';
 import { sampleCluster, sampleClusterAlone } from './sample-cluster.js';
 import { sampleFigures, sampleHeat, sampleHistory, sampleRecall } from './sample-figures.js';

@@ -11,9 +11,9 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { parseArgs, promisify } from 'node:util';
 import { DaemonProcess, odmoeCommand } from '../../cli/demo/daemon-process.js';
 import { missingNodes } from '../../cli/demo/demo-cluster.js';
-import type { RoleSetting } from '../../shared/config/node-settings.js';
-import { packageRoot } from '../../shared/config/package-root.js';
-import type { NodeStatus } from '../../shared/rpc/messages.js';
+import type { RoleSetting } from '../../shared/settings/node-settings.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import type { NodeStatus } from '../../shared/wire/messages.js';
 import { fetchStatus } from '../wall.js';
 
 const PROMPTS = ['Tell me a story about a fox.', 'What is 17 plus 25?'];

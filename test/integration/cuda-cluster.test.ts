@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import type { NodeStatus } from '../../shared/rpc/messages.js';
+import type { NodeStatus } from '../../shared/wire/messages.js';
 import { answeringClusters } from './harness/answering-clusters.js';
 import { assertSameAnswer, requestFor } from './harness/answers.js';
 import type { ProcessCluster } from './harness/process-cluster.js';

@@ -3,7 +3,7 @@ import { cp, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { instructionSets, type DeviceOptions } from '../../native/index.js';
-import { packageRoot } from '../../shared/config/package-root.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
 import { logitBits, openResidentModel } from './generate-resident-model.js';
 
 const fixture = join(packageRoot(), 'test', 'fixtures', 'mixtral');

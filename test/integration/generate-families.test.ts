@@ -2,9 +2,9 @@ import assert from 'node:assert/strict';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { generateTokens } from '../../engine/generation/generate-tokens.js';
-import { packageRoot } from '../../shared/config/package-root.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
 import { openResidentModel, type ResidentTestModel } from './generate-resident-model.js';
-import { resolveSampling } from '../../shared/sampling/sampling-options.js';
+import { resolveSampling } from '../../shared/wire/sampling-options.js';
 import { RUNTIME } from '../wall.js';
 
 /** The references were computed by transformers in FP32, whose sums run in another order. */

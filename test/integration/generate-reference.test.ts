@@ -4,11 +4,11 @@ import { join } from 'node:path';
 import { realDevices } from '../../engine/environment/node-environment.js';
 import { LocalEngine } from '../../engine/generation/local-engine.js';
 import { generateTokens } from '../../engine/generation/generate-tokens.js';
-import { packageRoot } from '../../shared/config/package-root.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Finished, GenerateReply, GenerateRequest, TokenReply } from '../../shared/rpc/messages.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Finished, GenerateReply, GenerateRequest, TokenReply } from '../../shared/wire/messages.js';
 import { openResidentModel, type ResidentTestModel } from './generate-resident-model.js';
-import { resolveSampling } from '../../shared/sampling/sampling-options.js';
+import { resolveSampling } from '../../shared/wire/sampling-options.js';
 import { RUNTIME } from '../wall.js';
 
 /** The references were computed by transformers in FP32, whose sums run in another order. */

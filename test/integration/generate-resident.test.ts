@@ -7,9 +7,9 @@ import { realDevices } from '../../engine/environment/node-environment.js';
 import { LocalEngine } from '../../engine/generation/local-engine.js';
 import { fasterResident } from '../../engine/loading/choose-resident.js';
 import { instructionSets, type DeviceOptions } from '../../native/index.js';
-import { packageRoot } from '../../shared/config/package-root.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { GenerateRequest, TokenReply } from '../../shared/rpc/messages.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { GenerateRequest, TokenReply } from '../../shared/wire/messages.js';
 import { tinyTensors, TINY_CONFIG, writeTinyCheckpoint } from '../unit/tiny-checkpoint.js';
 import { logitBits, openResidentModel } from './generate-resident-model.js';
 

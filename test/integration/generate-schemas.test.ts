@@ -3,9 +3,9 @@ import { join } from 'node:path';
 import { Ajv } from 'ajv';
 import { realDevices } from '../../engine/environment/node-environment.js';
 import { LocalEngine } from '../../engine/generation/local-engine.js';
-import { packageRoot } from '../../shared/config/package-root.js';
-import { jsonFormat } from '../../shared/output-format/response-format.js';
-import type { GenerateRequest } from '../../shared/rpc/messages.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import { jsonFormat } from '../../shared/language/response-format.js';
+import type { GenerateRequest } from '../../shared/wire/messages.js';
 
 const SCHEMAS: object[] = [
   { type: 'object' },

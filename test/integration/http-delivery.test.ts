@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
-import type { BodyMaker, StreamMaker } from '../../main-node/http/delivery/dialect.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { BodyMaker, StreamMaker } from '../../http-api/delivery/dialect.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { LINES, openTestDoor, RawClient, type TestDoor, type TestDoorOptions } from './harness/test-door.js';
 import { waitUntil } from './harness/wait-until.js';
 

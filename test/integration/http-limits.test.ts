@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { connect } from 'node:net';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { runtimeAt } from '../wall.js';
 import { LINES, openTestDoor, RawClient, type TestDoor, type TestDoorOptions } from './harness/test-door.js';
 import { waitUntil } from './harness/wait-until.js';

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import OpenAI from 'openai';
 import type { LocalEngine } from '../../engine/generation/local-engine.js';
-import type { GenerateRequest } from '../../shared/rpc/messages.js';
+import type { GenerateRequest } from '../../shared/wire/messages.js';
 import { collect, type CollectedAnswer } from './harness/answers.js';
 import { HttpCluster } from './harness/http-cluster.js';
 import { openReference } from './harness/test-models.js';

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import type { ClusterEvent } from '../../shared/cluster-events/cluster-events.js';
+import type { ClusterEvent } from '../../shared/wire/cluster-events.js';
 import { HttpCluster } from './harness/http-cluster.js';
 
 const KEY = 'a-key-of-the-test-1';

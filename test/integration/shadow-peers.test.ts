@@ -1,7 +1,8 @@
+import type { RunningNode } from '../../engine/daemon/running-node.js';
 import assert from 'node:assert/strict';
-import type { NodeSettings, RunningNode } from '../../shared/config/node-settings.js';
-import { parseAddress } from '../../shared/rpc/addresses.js';
-import type { BeginSequence, NodeIdentity } from '../../shared/rpc/messages.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import { parseAddress } from '../../shared/wire/addresses.js';
+import type { BeginSequence, NodeIdentity } from '../../shared/wire/messages.js';
 import { startShadow } from '../../shadow-node/main.js';
 import { TestLog } from './harness/test-log.js';
 import { packOf } from './harness/test-models.js';

@@ -1,11 +1,12 @@
+import type { RunningNode } from '../../engine/daemon/running-node.js';
 import assert from 'node:assert/strict';
 import { cacheRowFloats, type ModelShape } from '../../shared/model/model-shape.js';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { packageRoot } from '../../shared/config/package-root.js';
-import type { NodeSettings, RunningNode } from '../../shared/config/node-settings.js';
-import { assignPredictedExperts } from '../../shared/placement/assign-predicted-experts.js';
-import type { BeginSequence } from '../../shared/rpc/messages.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import { assignPredictedExperts } from '../../shared/decisions/placement/assign-predicted-experts.js';
+import type { BeginSequence } from '../../shared/wire/messages.js';
 import { startShadow } from '../../shadow-node/main.js';
 import { TestLog } from './harness/test-log.js';
 import { packOf } from './harness/test-models.js';

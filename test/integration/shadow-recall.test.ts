@@ -4,9 +4,9 @@ import { demoPrompts, MOST_PROMPTS } from '../../bench/recall/demo-prompts.js';
 import { measureRecall, type RecallOptions, type RecallReport } from '../../bench/recall/measure-recall.js';
 import { chooseSetUps } from '../../bench/recall/set-ups.js';
 import { promptTokenIds } from '../../engine/generation/prompt-encoder.js';
-import { packageRoot } from '../../shared/config/package-root.js';
-import { resolveSampling } from '../../shared/sampling/sampling-options.js';
-import { openTokenizer } from '../../shared/tokenizer/load-tokenizer.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import { resolveSampling } from '../../shared/wire/sampling-options.js';
+import { openTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
 
 const DEMO_MODEL = join(packageRoot(), 'models', 'demo');
 const GREEDY = resolveSampling(null, () => 0);

@@ -4,12 +4,12 @@ import { cp, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { odmoeCommand } from '../../cli/demo/daemon-process.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Logger } from '../../shared/log/logger.js';
-import type { NodeIdentity, StatusReply } from '../../shared/rpc/messages.js';
-import { emptyNodeStatus } from '../../shared/rpc/node-status.js';
-import type { RpcServer } from '../../shared/rpc/transport.js';
-import { PROTOCOL_VERSION } from '../../shared/rpc/limits.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Logger } from '../../shared/base/log/logger.js';
+import type { NodeIdentity, StatusReply } from '../../shared/wire/messages.js';
+import { emptyNodeStatus } from '../../shared/wire/node-status.js';
+import type { RpcServer } from '../../shared/transport/transport.js';
+import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
 import { startRpcServer } from '../wall.js';
 import { packOf } from './harness/test-models.js';
 

@@ -8,8 +8,8 @@ import { identifyProcess, isRunning } from '../../cli/background/process-identit
 import { withHostLock } from '../../cli/background/host-lock.js';
 import { readRecords, removeRecord, writeRecord, type ProcessRecord } from '../../cli/background/process-records.js';
 import { stopInBackground } from '../../cli/background/stop-in-background.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { stateDirectory, stateHome } from '../../shared/config/state-directory.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { stateDirectory, stateHome } from '../../shared/base/files/state-directory.js';
 
 const KEEPS_RUNNING = 'console.log("ready"); setInterval(() => undefined, 1000)';
 const IGNORES_SIGTERM = `process.on("SIGTERM", () => undefined); ${KEEPS_RUNNING}`;

@@ -3,7 +3,7 @@ import { closeSync, cpSync, mkdtempSync, openSync, readSync, rmSync, writeSync }
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { openModelSource } from '../../packs/open-model-source.js';
-import { packageRoot } from '../../shared/config/package-root.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
 import { plainRelease } from '../unit/wire-messages.js';
 import { MAX_ROWS, WorkerSetting, hiddenStates, placement } from './worker-test-setting.js';
 

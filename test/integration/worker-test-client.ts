@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
-import type { NodeSettings } from '../../shared/config/node-settings.js';
-import type { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { ExecuteResult, ExpertResult } from '../../shared/rpc/layer-messages.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import type { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { ExecuteResult, ExpertResult } from '../../shared/wire/layer-messages.js';
 import type {
   NodeIdentity,
   NodeStatus,
@@ -9,8 +9,8 @@ import type {
   StreamError,
   WorkerReply,
   WorkerRequest,
-} from '../../shared/rpc/messages.js';
-import type { PeerStream } from '../../shared/rpc/peer-stream.js';
+} from '../../shared/wire/messages.js';
+import type { PeerStream } from '../../shared/transport/peer-stream.js';
 import { plainExecute, plainPrediction, type PlainExecute } from '../unit/wire-messages.js';
 import { waitUntil } from './harness/wait-until.js';
 import { identifyPeer, openWorkerStream } from '../wall.js';

@@ -1,12 +1,12 @@
+import type { RunningNode } from '../../engine/daemon/running-node.js';
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { FROM_STORAGE, PLAIN_LOADER, openDevice, type Device, type ExpertSlots } from '../../native/index.js';
-import { packageRoot } from '../../shared/config/package-root.js';
-import type { RunningNode } from '../../shared/config/node-settings.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
-import type { NodeIdentity, Placement } from '../../shared/rpc/messages.js';
+import type { NodeIdentity, Placement } from '../../shared/wire/messages.js';
 import { startWorker } from '../../worker-node/main.js';
 import { TestLog } from './harness/test-log.js';
 import { packOf } from './harness/test-models.js';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
-import type { NodeSettings } from '../../shared/config/node-settings.js';
-import { SeededRandom } from '../../shared/runtime/seeded-random.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { stopVirtualCluster, VirtualCluster } from './virtual-cluster.js';
 
 const NETWORK: Partial<NodeSettings['network']> = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700 };

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import type { ClusterEvent, NodeView, PassTrace } from '../../shared/cluster-events/cluster-events.js';
+import type { ClusterEvent, NodeView, PassTrace } from '../../shared/wire/cluster-events.js';
 import { requestFor } from '../integration/harness/answers.js';
 import { stopVirtualCluster, VirtualCluster } from './virtual-cluster.js';
 

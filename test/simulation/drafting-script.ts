@@ -1,4 +1,4 @@
-import type { AlignToken, BeginSequence } from '../../shared/rpc/messages.js';
+import type { AlignToken, BeginSequence } from '../../shared/wire/messages.js';
 import type { ShadowScript, ShadowStream } from './scripted-shadow.js';
 
 /** The token that a draft of a position has, given the right one. */

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import type { LocalEngine } from '../../engine/generation/local-engine.js';
 import { instructionSets } from '../../native/index.js';
-import type { GenerateRequest } from '../../shared/rpc/messages.js';
+import type { GenerateRequest } from '../../shared/wire/messages.js';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
 import type { ClusterPlan } from '../integration/harness/test-cluster.js';
 import { familyFixtures, openReference } from '../integration/harness/test-models.js';

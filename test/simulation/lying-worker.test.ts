@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import type { LocalEngine } from '../../engine/generation/local-engine.js';
-import type { GenerateRequest } from '../../shared/rpc/messages.js';
+import type { GenerateRequest } from '../../shared/wire/messages.js';
 import type { Falsify } from '../../simulator/faults/false-values.js';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
 import { openReference } from '../integration/harness/test-models.js';

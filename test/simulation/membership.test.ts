@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import type { JoinReply, NodeIdentity } from '../../shared/rpc/messages.js';
+import type { JoinReply, NodeIdentity } from '../../shared/wire/messages.js';
 import { requestFor } from '../integration/harness/answers.js';
 import { VIRTUAL_LIMIT_MS, VirtualCluster, stopVirtualCluster } from './virtual-cluster.js';
 import { packOf } from '../integration/harness/test-models.js';

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import type { Finished } from '../../shared/rpc/messages.js';
+import type { Finished } from '../../shared/wire/messages.js';
 import type { CollectedAnswer } from '../integration/harness/answers.js';
 import { requestFor } from '../integration/harness/answers.js';
 import { checkConventions, type MetricFamily, parseMetrics, valueOf } from '../unit/prometheus-text.js';

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import type { LocalEngine } from '../../engine/generation/local-engine.js';
-import { EPOCH_LIMIT, PEER_EPOCH_LIMIT } from '../../shared/rpc/epochs.js';
-import { PROTOCOL_VERSION } from '../../shared/rpc/limits.js';
-import type { NodeIdentity, Placement } from '../../shared/rpc/messages.js';
+import { EPOCH_LIMIT, PEER_EPOCH_LIMIT } from '../../shared/wire/epochs.js';
+import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
+import type { NodeIdentity, Placement } from '../../shared/wire/messages.js';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
 import { openReference } from '../integration/harness/test-models.js';
 import { testSettings } from '../integration/harness/test-settings.js';

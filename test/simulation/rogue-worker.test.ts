@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import type { LocalEngine } from '../../engine/generation/local-engine.js';
-import { PROTOCOL_VERSION } from '../../shared/rpc/limits.js';
-import type { PeerStream } from '../../shared/rpc/peer-stream.js';
-import type { RpcServer } from '../../shared/rpc/transport.js';
-import type { Execute, NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
+import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
+import type { PeerStream } from '../../shared/transport/peer-stream.js';
+import type { RpcServer } from '../../shared/transport/transport.js';
+import type { Execute, NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/wire/messages.js';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../integration/harness/answers.js';
 import { VIRTUAL_LIMIT_MS, VirtualCluster, stopVirtualCluster } from './virtual-cluster.js';
 import { openReference } from '../integration/harness/test-models.js';

@@ -1,6 +1,6 @@
-import { PROTOCOL_VERSION } from '../../shared/rpc/limits.js';
-import type { PeerStream } from '../../shared/rpc/peer-stream.js';
-import type { RpcServer } from '../../shared/rpc/transport.js';
+import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
+import type { PeerStream } from '../../shared/transport/peer-stream.js';
+import type { RpcServer } from '../../shared/transport/transport.js';
 import type {
   AlignRows,
   AlignToken,
@@ -8,7 +8,7 @@ import type {
   NodeIdentity,
   ShadowReply,
   ShadowRequest,
-} from '../../shared/rpc/messages.js';
+} from '../../shared/wire/messages.js';
 import { testSettings } from '../integration/harness/test-settings.js';
 import { VIRTUAL_LIMIT_MS, type VirtualCluster } from './virtual-cluster.js';
 

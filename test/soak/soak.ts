@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { parseArgs } from 'node:util';
-import type { GenerateRequest } from '../../shared/rpc/messages.js';
+import type { GenerateRequest } from '../../shared/wire/messages.js';
 import { requestFor } from '../integration/harness/answers.js';
 import { ProcessCluster } from '../integration/harness/process-cluster.js';
 import { growthOf, residentBytes } from './resident-memory.js';

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { nodeStatuses } from '../../main-node/rpc/node-statuses.js';
-import { advertisedAddress } from '../../shared/daemon/advertised-address.js';
-import { emptyNodeStatus } from '../../shared/rpc/node-status.js';
-import type { NodeIdentity } from '../../shared/rpc/messages.js';
+import { advertisedAddress } from '../../engine/daemon/advertised-address.js';
+import { emptyNodeStatus } from '../../shared/wire/node-status.js';
+import type { NodeIdentity } from '../../shared/wire/messages.js';
 import { testSettings } from '../integration/harness/test-settings.js';
 import { fetchStatus, startRpcServer } from '../wall.js';
 

@@ -1,8 +1,8 @@
-import { isJson } from '../../shared/json/is-json.js';
+import { isJson } from '../../shared/base/json/is-json.js';
 import assert from 'node:assert/strict';
-import { createAnswerParser } from '../../main-node/http/conversation/answer-parser.js';
-import type { AnswerPiece, ChatTool } from '../../main-node/http/conversation/chat-request.js';
-import { detectStyle, type ChatStyle } from '../../main-node/http/conversation/detect-style.js';
+import { createAnswerParser } from '../../http-api/conversation/answer-parser.js';
+import type { AnswerPiece, ChatTool } from '../../http-api/conversation/chat-request.js';
+import { detectStyle, type ChatStyle } from '../../http-api/conversation/detect-style.js';
 
 /** An answer, put together from its pieces. */
 export interface Whole {

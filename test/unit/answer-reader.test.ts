@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
-import { AnswerReader } from '../../main-node/http/answer/answer-reader.js';
-import { createAnswerParser } from '../../main-node/http/conversation/answer-parser.js';
-import { detectStyle } from '../../main-node/http/conversation/detect-style.js';
-import type { GenerateReply } from '../../shared/rpc/messages.js';
+import { AnswerReader } from '../../http-api/answer/answer-reader.js';
+import { createAnswerParser } from '../../http-api/conversation/answer-parser.js';
+import { detectStyle } from '../../http-api/conversation/detect-style.js';
+import type { GenerateReply } from '../../shared/wire/messages.js';
 
 const style = detectStyle('<tool_call>', new Set());
 const tools = [{ name: 'weather', description: '', parameters: {} }];

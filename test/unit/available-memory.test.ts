@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { availableMemoryBytes, leftInGroup, ownGroups } from '../../shared/runtime/available-memory.js';
+import { availableMemoryBytes, leftInGroup, ownGroups } from '../../shared/base/runtime/available-memory.js';
 
 const MB = 1024 ** 2;
 const STAT = `anon ${300 * MB}\nfile ${150 * MB}\nactive_file ${100 * MB}\ninactive_file ${40 * MB}\n`;

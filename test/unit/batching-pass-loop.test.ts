@@ -7,10 +7,10 @@ import type { MemberRows } from '../../main-node/pass/pass-member.js';
 import { PassPool, type PassSlot } from '../../main-node/pass/pass-pool.js';
 import { RowProvenance } from '../../main-node/pass/row-provenance.js';
 import type { Pass } from '../../native/index.js';
-import { mostActiveSequences, mostSeparatePasses } from '../../shared/config/setting-limits.js';
-import type { ErrorCode } from '../../shared/errors/registry.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+import { mostActiveSequences, mostSeparatePasses } from '../../shared/settings/setting-limits.js';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import { onVirtualClock } from './virtual-run.js';
 
 const PASS_MS = 10;

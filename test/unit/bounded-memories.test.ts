@@ -5,22 +5,22 @@ import { HopWindows, MAX_HOP_WORKERS } from '../../main-node/cluster/hop-stages.
 import { PeerTotals } from '../../main-node/cluster/peer-totals.js';
 import type { WorkerLink } from '../../main-node/cluster/worker-link.js';
 import { LayerWaits } from '../../main-node/pass/layer-waits.js';
-import { FairAddresses } from '../../shared/discovery/fair-addresses.js';
+import { FairAddresses } from '../../shared/transport/discovery/fair-addresses.js';
 import {
   COMPILED_FORMATS_LIMIT,
   GRAMMARS_KEPT_LIMIT,
   MASKS_LIMIT_BYTES,
-} from '../../shared/output-format/format-limits.js';
-import { compileFormat } from '../../shared/output-format/format-grammar.js';
-import { formatVocabulary, type CompiledFormat, type TokenMask } from '../../shared/output-format/format-vocabulary.js';
-import type { AutomatonState } from '../../shared/output-format/text-automaton.js';
-import { NO_TIMES } from '../../shared/rpc/layer-messages.js';
-import { emptyNodeStatus } from '../../shared/rpc/node-status.js';
-import { MAX_REMEMBERED_REFUSALS, RefusalLog } from '../../shared/rpc/refusal-log.js';
-import { REMEMBERED_PEERS_LIMIT, SilenceBounds } from '../../shared/rpc/silence-bound.js';
-import { RecentMap } from '../../shared/runtime/recent-map.js';
-import { TokenBuckets } from '../../shared/runtime/token-buckets.js';
-import { ConversationShaper } from '../../shared/tokenizer/conversation-shape.js';
+} from '../../engine/output-format/format-limits.js';
+import { compileFormat } from '../../engine/output-format/format-grammar.js';
+import { formatVocabulary, type CompiledFormat, type TokenMask } from '../../engine/output-format/format-vocabulary.js';
+import type { AutomatonState } from '../../engine/output-format/text-automaton.js';
+import { NO_TIMES } from '../../shared/wire/layer-messages.js';
+import { emptyNodeStatus } from '../../shared/wire/node-status.js';
+import { MAX_REMEMBERED_REFUSALS, RefusalLog } from '../../shared/transport/refusal-log.js';
+import { REMEMBERED_PEERS_LIMIT, SilenceBounds } from '../../shared/transport/silence-bound.js';
+import { RecentMap } from '../../shared/base/runtime/recent-map.js';
+import { TokenBuckets } from '../../shared/base/runtime/token-buckets.js';
+import { ConversationShaper } from '../../shared/language/tokenizer/conversation-shape.js';
 import { MAX_SEQUENCES, SequenceProgress } from '../../worker-node/loader/sequence-progress.js';
 import { identity, SILENT } from './membership-setting.js';
 

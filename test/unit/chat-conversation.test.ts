@@ -20,7 +20,7 @@ import {
   undone,
   type Conversation,
 } from '../../cli/chat/conversation.js';
-import type { ChatMessage } from '../../shared/rpc/messages.js';
+import type { ChatMessage } from '../../shared/wire/messages.js';
 import { HISTORY_LINES_LIMIT, LineHistory, mergeHistory } from '../../cli/chat/line-history.js';
 
 function talk(system: string | null, ...texts: string[]): Conversation {

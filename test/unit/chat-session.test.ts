@@ -8,9 +8,9 @@ import { EMPTY_CONVERSATION } from '../../cli/chat/conversation.js';
 import { ReadlineInput, type LineInput, type TypedInput } from '../../cli/chat/line-input.js';
 import { turnSummary } from '../../cli/chat/turn-view.js';
 import type { Interruption } from '../../cli/client/interrupt.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { ErrorCode } from '../../shared/errors/registry.js';
-import type { Finished, GenerateReply, GenerateRequest } from '../../shared/rpc/messages.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
+import type { Finished, GenerateReply, GenerateRequest } from '../../shared/wire/messages.js';
 
 const SETTINGS = {
   sampling: { temperature: 0, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1 },

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { templateValues } from '../../shared/rpc/template-arguments.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { templateValues } from '../../shared/wire/template-arguments.js';
 import { plainJson } from './plain-json.js';
-import { chatTemplateFrom } from '../../shared/tokenizer/chat-template.js';
-import { strftime } from '../../shared/tokenizer/strftime.js';
+import { chatTemplateFrom } from '../../shared/language/tokenizer/chat-template.js';
+import { strftime } from '../../shared/language/tokenizer/strftime.js';
 
 /** Templates of this test's own, each with what the templates of a family take of Jinja. */
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
-import { openCheckpoint } from '../../shared/checkpoint/checkpoint.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { openCheckpoint } from '../../packs/checkpoint/checkpoint.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { type Config, configOfFixture, REWRITTEN, separateExperts, tensorsOfFixture } from './rewritten-experts.js';
 import { type TinyTensor, withTemporaryDirectory, writeTinyCheckpoint } from './tiny-checkpoint.js';
 

@@ -3,9 +3,9 @@ import { copyFile, mkdir, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { NATIVE_BYTE_TOOLS } from '../../packs/packing/native-tools.js';
-import { openCheckpoint } from '../../shared/checkpoint/checkpoint.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { ErrorCode } from '../../shared/errors/registry.js';
+import { openCheckpoint } from '../../packs/checkpoint/checkpoint.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import { type Config, configOfFixture, tensorsOfFixture } from './rewritten-experts.js';
 import {
   safetensorsBytes,

@@ -2,9 +2,9 @@ import assert from 'node:assert/strict';
 import { CommanderError } from 'commander';
 import { addGenerationFlags, generationRequestFrom, type GenerationFlags } from '../../cli/client/generation-flags.js';
 import { createProgram } from '../../cli/client/run-command-line.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { jsonFormat } from '../../shared/output-format/response-format.js';
-import type { GenerateRequest } from '../../shared/rpc/messages.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { jsonFormat } from '../../shared/language/response-format.js';
+import type { GenerateRequest } from '../../shared/wire/messages.js';
 
 const GREEDY = {
   ...{ temperature: 0, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1 },

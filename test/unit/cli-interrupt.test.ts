@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { withInterrupt } from '../../cli/client/interrupt.js';
-import { packageRoot } from '../../shared/config/package-root.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
 
 const MODULE = pathToFileURL(join(packageRoot(), 'dist', 'cli', 'client', 'interrupt.js')).href;
 const DEAF = `

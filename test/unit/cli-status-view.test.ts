@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { statusJson, statusLines } from '../../cli/output/status-view.js';
 import { tableLines } from '../../cli/output/table.js';
-import { formatBytes, formatDuration } from '../../shared/terminal/units.js';
-import { emptyNodeStatus } from '../../shared/rpc/node-status.js';
-import type { NodeIdentity, NodeStatus, RoleName, StatusReply } from '../../shared/rpc/messages.js';
+import { formatBytes, formatDuration } from '../../shared/base/text/units.js';
+import { emptyNodeStatus } from '../../shared/wire/node-status.js';
+import type { NodeIdentity, NodeStatus, RoleName, StatusReply } from '../../shared/wire/messages.js';
 
 function node(role: RoleName, id: string, counters: Partial<NodeStatus> = {}): NodeStatus {
   const identity: NodeIdentity = {

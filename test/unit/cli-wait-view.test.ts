@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { topLines, waitLines } from '../../cli/output/wait-view.js';
-import type { LayerWait, StatusReply, WorkerWait } from '../../shared/rpc/messages.js';
+import type { LayerWait, StatusReply, WorkerWait } from '../../shared/wire/messages.js';
 
 const layer = (index: number, waitMs: number, stallMs = 0, slowestWorker = ''): LayerWait => ({
   ...{ layer: index, passes: 10, waitMs, stallMs, slowestWorker },

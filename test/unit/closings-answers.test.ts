@@ -6,8 +6,8 @@ import type { SequenceRunner } from '../../engine/generation/sequence-runner.js'
 import { ThreadLane, type LaneQuestion, type LaneThread } from '../../engine/threads/thread-lane.js';
 import { MainMetrics } from '../../main-node/metrics/main-metrics.js';
 import { InferenceService } from '../../main-node/rpc/inference-service.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { GenerateReply } from '../../shared/rpc/messages.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { GenerateReply } from '../../shared/wire/messages.js';
 import { testSettings } from '../integration/harness/test-settings.js';
 import { waitUntil } from '../integration/harness/wait-until.js';
 import { RUNTIME } from '../wall.js';

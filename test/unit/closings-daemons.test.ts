@@ -3,8 +3,8 @@ import type { NodeEnvironment } from '../../engine/environment/node-environment.
 import { SharedDevice } from '../../engine/devices/shared-device.js';
 import { InlinePromptEncoder } from '../../engine/generation/prompt-encoder.js';
 import { startMain } from '../../main-node/main.js';
-import type { NodeSettings } from '../../shared/config/node-settings.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { startShadow } from '../../shadow-node/main.js';
 import { startWorker } from '../../worker-node/main.js';
 import { packOf } from '../integration/harness/test-models.js';

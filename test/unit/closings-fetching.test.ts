@@ -10,7 +10,7 @@ import { PartialPack } from '../../packs/fetching/partial-pack.js';
 import { expertExtents } from '../../packs/format/expert-extent.js';
 import type { Pack } from '../../packs/format/open-pack.js';
 import { FETCH_LOCK_FILE, MANIFEST_FILE } from '../../packs/format/pack-layout.js';
-import type { PackSource } from '../../shared/rpc/transport.js';
+import type { PackSource } from '../../shared/transport/transport.js';
 import { PackFetch } from '../../worker-node/fetching/pack-fetch.js';
 import { PackMending } from '../../worker-node/fetching/pack-mending.js';
 import { testSettings } from '../integration/harness/test-settings.js';

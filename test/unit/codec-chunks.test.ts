@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { decodeChunk, encodeChunk, measureCodec, splitPlanes } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ChunkCodec } from '../../shared/model/tensor-source.js';
 import { GaussianFiller, RandomBits } from '../../bench/synth/gaussian-values.js';
 import { type OwnCodec, referenceDecodeChunk } from './reference-chunks.js';

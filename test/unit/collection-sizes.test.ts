@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { collectionSizes } from '../../shared/runtime/collection-sizes.js';
+import { collectionSizes } from '../../shared/base/runtime/collection-sizes.js';
 
 class Inner {
   readonly entries = new Map([['a', new Set([1, 2])]]);

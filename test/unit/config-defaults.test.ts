@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { MODEL_FAMILIES, parseModelConfig } from '../../shared/checkpoint/model-config.js';
-import { packageRoot } from '../../shared/config/package-root.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { ModelConfig } from '../../shared/model/model-family.js';
+import { MODEL_FAMILIES, parseModelConfig } from '../../packs/checkpoint/model-config.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { ModelConfig } from '../../packs/model-config/model-family.js';
 
 type Config = Record<string, unknown>;
 

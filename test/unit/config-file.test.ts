@@ -8,15 +8,15 @@ import {
   defaultClusterConfig,
   loadClusterConfig,
   parseClusterConfig,
-} from '../../shared/config/load-cluster-config.js';
-import { DEFAULT_HTTP_ADDRESS } from '../../shared/config/http-address.js';
-import { packageRoot } from '../../shared/config/package-root.js';
+} from '../../shared/settings/load-cluster-config.js';
+import { DEFAULT_HTTP_ADDRESS } from '../../shared/settings/http-address.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
 
-import { formatByteSize, parseByteSize } from '../../shared/config/byte-size.js';
-import { WORKER_BUDGET_DEFAULT_BYTES } from '../../shared/config/cluster-config.js';
+import { formatByteSize, parseByteSize } from '../../shared/base/text/byte-size.js';
+import { WORKER_BUDGET_DEFAULT_BYTES } from '../../shared/settings/cluster-config.js';
 
-import { type DaemonFlags, resolveNodeSettings } from '../../shared/config/resolve-node-settings.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { type DaemonFlags, resolveNodeSettings } from '../../shared/settings/resolve-node-settings.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 
 const EXAMPLE = join(packageRoot(), 'cluster.yaml');
 

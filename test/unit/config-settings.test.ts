@@ -5,12 +5,12 @@ import { tmpdir } from 'node:os';
 
 import { join } from 'node:path';
 
-import { nodesOfThisHost, resolveNodeSettings } from '../../shared/config/resolve-node-settings.js';
-import { parseClusterConfig } from '../../shared/config/load-cluster-config.js';
+import { nodesOfThisHost, resolveNodeSettings } from '../../shared/settings/resolve-node-settings.js';
+import { parseClusterConfig } from '../../shared/settings/load-cluster-config.js';
 
-import { parseDaemonFlags } from '../../shared/daemon/parse-daemon-flags.js';
+import { parseDaemonFlags } from '../../shared/settings/parse-daemon-flags.js';
 
-import type { NodeSettings, RoleSetting } from '../../shared/config/node-settings.js';
+import type { NodeSettings, RoleSetting } from '../../shared/settings/node-settings.js';
 
 const HOST = { hostname: 'box1.lan', addresses: ['192.168.1.20', '127.0.0.1'], processId: 42, stateHome: '/state' };
 

@@ -2,11 +2,11 @@ import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import fc from 'fast-check';
-import { parseModelConfig } from '../../shared/checkpoint/model-config.js';
-import { packageRoot } from '../../shared/config/package-root.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { ErrorCode } from '../../shared/errors/registry.js';
-import { EXPLAINED_KEYS } from '../../shared/model/explained-keys.js';
+import { parseModelConfig } from '../../packs/checkpoint/model-config.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
+import { EXPLAINED_KEYS } from '../../packs/model-config/explained-keys.js';
 import { PUBLISHED_KEYS } from './published-keys.js';
 
 type Config = Record<string, unknown>;

@@ -7,9 +7,9 @@ import { ContextRoom, IDLE_MEMORY_LIMIT_MS } from '../../main-node/room/context-
 import { PREFIX_BLOCK_TOKENS } from '../../main-node/room/prefix-index.js';
 import { createContextRoom } from '../../main-node/room/create-context-room.js';
 import { cudaStatus, type Device, type Model, type Pass, type Sequence } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { isRecurrent, type ModelShape } from '../../shared/model/model-shape.js';
-import { CACHE_BLOCK_POSITIONS, sequenceMemoryBytes } from '../../shared/model/sequence-memory.js';
+import { CACHE_BLOCK_POSITIONS, sequenceMemoryBytes } from '../../main-node/room/sequence-memory.js';
 import { RUNTIME, runtimeAt } from '../wall.js';
 import { RandomWeights } from './native-random-model.js';
 import { bits, openTestDevice } from './native-test-model.js';

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { isDeepStrictEqual } from 'node:util';
 import fc from 'fast-check';
-import { isJson } from '../../shared/json/is-json.js';
+import { isJson } from '../../shared/base/json/is-json.js';
 import { FORMS, read } from './answer-forms.js';
 
 for (const form of FORMS) {

@@ -1,18 +1,18 @@
 import assert from 'node:assert/strict';
-import { createAnswerParser } from '../../main-node/http/conversation/answer-parser.js';
-import * as syntaxes from '../../main-node/http/conversation/call-syntax.js';
-import type { ChatTool } from '../../main-node/http/conversation/chat-request.js';
-import { parseBody } from '../../main-node/http/requests/parse-body.js';
-import { TOOLS_LIMIT } from '../../main-node/http/conversation/check-chat.js';
-import { detectStyle, type ChatStyle } from '../../main-node/http/conversation/detect-style.js';
-import { afterThinking, callForms, jsonForms } from '../../main-node/http/conversation/forced-format.js';
-import { writeCall } from '../../main-node/http/conversation/write-call.js';
-import { createOutputConstraint } from '../../shared/output-format/create-output-constraint.js';
-import { compileFormat } from '../../shared/output-format/format-grammar.js';
-import { formatVocabulary } from '../../shared/output-format/format-vocabulary.js';
-import { SeededRandom } from '../../shared/runtime/seeded-random.js';
-import type { OutputFormat, OutputPart, OutputSequence } from '../../shared/output-format/output-format.js';
-import { runAtOnce } from '../../shared/runtime/slices.js';
+import { createAnswerParser } from '../../http-api/conversation/answer-parser.js';
+import * as syntaxes from '../../http-api/conversation/call-syntax.js';
+import type { ChatTool } from '../../http-api/conversation/chat-request.js';
+import { parseBody } from '../../http-api/requests/parse-body.js';
+import { TOOLS_LIMIT } from '../../http-api/conversation/check-chat.js';
+import { detectStyle, type ChatStyle } from '../../http-api/conversation/detect-style.js';
+import { afterThinking, callForms, jsonForms } from '../../http-api/conversation/forced-format.js';
+import { writeCall } from '../../http-api/conversation/write-call.js';
+import { createOutputConstraint } from '../../engine/output-format/create-output-constraint.js';
+import { compileFormat } from '../../engine/output-format/format-grammar.js';
+import { formatVocabulary } from '../../engine/output-format/format-vocabulary.js';
+import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
+import type { OutputFormat, OutputPart, OutputSequence } from '../../shared/wire/output-format.js';
+import { runAtOnce } from '../../shared/base/runtime/slices.js';
 
 const TOOLS: ChatTool[] = [
   {

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
-import type { ChatRequest, PreparedChat } from '../../main-node/http/conversation/chat-request.js';
-import { chatAbilities, createPrepareChat } from '../../main-node/http/conversation/prepare-chat.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { ChatMessage } from '../../shared/rpc/messages.js';
-import { templateValues } from '../../shared/rpc/template-arguments.js';
-import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
+import type { ChatRequest, PreparedChat } from '../../http-api/conversation/chat-request.js';
+import { chatAbilities, createPrepareChat } from '../../http-api/conversation/prepare-chat.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { ChatMessage } from '../../shared/wire/messages.js';
+import { templateValues } from '../../shared/wire/template-arguments.js';
+import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 import { templateTokenizer } from './template-tokenizer.js';
 
 /** Turns without anything else. */

@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { createPrepareChat } from '../../main-node/http/conversation/prepare-chat.js';
-import type { ChatMessage } from '../../shared/rpc/messages.js';
-import { BoundedTemplate } from '../../shared/tokenizer/bounded-template.js';
-import { TemplateBudget } from '../../shared/tokenizer/template-budget.js';
-import { chatTemplateFrom, type ChatTemplate } from '../../shared/tokenizer/chat-template.js';
-import { ConversationShaper } from '../../shared/tokenizer/conversation-shape.js';
+import { createPrepareChat } from '../../http-api/conversation/prepare-chat.js';
+import type { ChatMessage } from '../../shared/wire/messages.js';
+import { BoundedTemplate } from '../../shared/language/tokenizer/bounded-template.js';
+import { TemplateBudget } from '../../shared/language/tokenizer/template-budget.js';
+import { chatTemplateFrom, type ChatTemplate } from '../../shared/language/tokenizer/chat-template.js';
+import { ConversationShaper } from '../../shared/language/tokenizer/conversation-shape.js';
 import { templateTokenizer } from './template-tokenizer.js';
 
 /** Short templates that treat conversations as those of families do. */

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { packageRoot } from '../../shared/config/package-root.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
 import { simulatedCuda, type SimulatedDevice } from '../integration/harness/simulated-cuda.js';
 
 export const RUN_LIMIT_MS = 600_000;

@@ -3,11 +3,11 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { packageRoot } from '../../shared/config/package-root.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
 
 const ODMOE = join(packageRoot(), 'bin', 'odmoe');
-const DAEMON_MODULE = fileURLToPath(new URL('../../shared/daemon/run-daemon.js', import.meta.url));
-const ERRORS_MODULE = fileURLToPath(new URL('../../shared/errors/odmoe-error.js', import.meta.url));
+const DAEMON_MODULE = fileURLToPath(new URL('../../engine/daemon/run-daemon.js', import.meta.url));
+const ERRORS_MODULE = fileURLToPath(new URL('../../shared/base/errors/odmoe-error.js', import.meta.url));
 
 /** Run before bin/odmoe: says when the process handles SIGTERM. */
 const TELL_HANDLER = `process.on('newListener', (name) => {

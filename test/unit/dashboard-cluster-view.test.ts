@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { MEMORY_KINDS, memoryBar } from '../../dashboard/cluster-view/memory-parts.js';
 import { layersOfGroup, nodeSections } from '../../dashboard/cluster-view/node-sections.js';
-import type { MemoryView } from '../../shared/cluster-events/cluster-events.js';
+import type { MemoryView } from '../../shared/wire/cluster-events.js';
 import { sampleCluster, sampleClusterAlone } from '../dashboard/sample-cluster.js';
 
 const bytes = fc.nat({ max: 1e12 });

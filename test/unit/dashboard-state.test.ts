@@ -7,7 +7,7 @@ import {
   withEvent,
   withOpenConnection,
 } from '../../dashboard/feed/dashboard-state.js';
-import { FIGURES_KEPT_S, type ClusterEvent, type PassTrace } from '../../shared/cluster-events/cluster-events.js';
+import { FIGURES_KEPT_S, type ClusterEvent, type PassTrace } from '../../shared/wire/cluster-events.js';
 import { sampleCluster } from '../dashboard/sample-cluster.js';
 import { sampleFigures, sampleHeat, sampleHistory, sampleRecall } from '../dashboard/sample-figures.js';
 

@@ -4,8 +4,8 @@ import { listeningAddress, servedUrl } from '../../cli/demo/daemon-process.js';
 import { missingNodes } from '../../cli/demo/demo-cluster.js';
 import { demoTable } from '../../cli/demo/demo-table.js';
 import { curlLine, servingAt } from '../../cli/demo/serving.js';
-import { emptyNodeStatus } from '../../shared/rpc/node-status.js';
-import type { Finished, NodeIdentity, NodeStatus, StatusReply } from '../../shared/rpc/messages.js';
+import { emptyNodeStatus } from '../../shared/wire/node-status.js';
+import type { Finished, NodeIdentity, NodeStatus, StatusReply } from '../../shared/wire/messages.js';
 
 function identity(id: string, role: NodeIdentity['role']): NodeIdentity {
   const names = {

@@ -4,8 +4,8 @@ import { join } from 'node:path';
 import { describeModel } from '../../packs/describe-model.js';
 import { openPack } from '../../packs/format/open-pack.js';
 import { NATIVE_BYTE_TOOLS } from '../../packs/packing/native-tools.js';
-import { openCheckpoint } from '../../shared/checkpoint/checkpoint.js';
-import { packageRoot } from '../../shared/config/package-root.js';
+import { openCheckpoint } from '../../packs/checkpoint/checkpoint.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
 import { withTemporaryDirectory } from './tiny-checkpoint.js';
 import { pack } from './tiny-pack.js';
 

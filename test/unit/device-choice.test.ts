@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { afterRefusal, chooseDevice, dependsOnCuda, type DeviceWish } from '../../engine/devices/choose-device.js';
 import type { CudaDevice, CudaStatus } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 
 const WISH: DeviceWish = { backend: 'auto', device: null, instructionSet: 'avx2', threads: 3, budgetBytes: 2 ** 30 };
 

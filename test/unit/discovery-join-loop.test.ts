@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 import { createServer, type AddressInfo, type Socket } from 'node:net';
-import { STOP_TIMEOUT_MS } from '../../shared/daemon/run-daemon.js';
-import { JoinLoop } from '../../shared/discovery/join-loop.js';
-import type { NodeIdentity } from '../../shared/rpc/messages.js';
+import { STOP_TIMEOUT_MS } from '../../engine/daemon/run-daemon.js';
+import { JoinLoop } from '../../shared/transport/discovery/join-loop.js';
+import type { NodeIdentity } from '../../shared/wire/messages.js';
 import { waitUntil } from '../integration/harness/wait-until.js';
 import { RUNTIME, TRANSPORT, startRpcServer } from '../wall.js';
 

@@ -3,27 +3,27 @@ import { EventEmitter } from 'node:events';
 import bonjourService from 'bonjour-service';
 import { setTimeout as delay } from 'node:timers/promises';
 
-import { defaultClusterConfig } from '../../shared/config/load-cluster-config.js';
+import { defaultClusterConfig } from '../../shared/settings/load-cluster-config.js';
 
-import { resolveNodeSettings } from '../../shared/config/resolve-node-settings.js';
+import { resolveNodeSettings } from '../../shared/settings/resolve-node-settings.js';
 
-import type { NodeSettings } from '../../shared/config/node-settings.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
 
-import { findMains, multicastDiscovery } from '../../shared/discovery/discovery.js';
+import { findMains, multicastDiscovery } from '../../shared/transport/discovery/discovery.js';
 
-import { probeMulticast } from '../../shared/discovery/probe-multicast.js';
+import { probeMulticast } from '../../cli/doctor/probe-multicast.js';
 
-import { decodeTxt, type DiscoveredPeer, encodeTxt } from '../../shared/discovery/txt-record.js';
-import { listen, MAX_HEARD_SERVICES, Multicast } from '../../shared/discovery/multicast.js';
+import { decodeTxt, type DiscoveredPeer, encodeTxt } from '../../shared/transport/discovery/txt-record.js';
+import { listen, MAX_HEARD_SERVICES, Multicast } from '../../shared/transport/discovery/multicast.js';
 
-import { type HostAddress, hostAddresses, InterfaceWatch } from '../../shared/discovery/host-interfaces.js';
+import { type HostAddress, hostAddresses, InterfaceWatch } from '../../shared/transport/discovery/host-interfaces.js';
 
-import type { Logger } from '../../shared/log/logger.js';
+import type { Logger } from '../../shared/base/log/logger.js';
 
-import type { NodeIdentity } from '../../shared/rpc/messages.js';
+import type { NodeIdentity } from '../../shared/wire/messages.js';
 
-import { type Timer } from '../../shared/runtime/runtime.js';
-import { WallRuntime } from '../../shared/runtime/wall-runtime.js';
+import { type Timer } from '../../shared/base/runtime/runtime.js';
+import { WallRuntime } from '../../shared/base/runtime/wall-runtime.js';
 import { RUNTIME } from '../wall.js';
 
 const DISCOVERY = multicastDiscovery(RUNTIME, new InterfaceWatch(RUNTIME, hostAddresses));

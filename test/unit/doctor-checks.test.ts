@@ -8,11 +8,11 @@ import { deviceCheck, peerCheck, portCheck } from '../../cli/doctor/cluster-chec
 import type { CudaDevice, CudaStatus } from '../../native/index.js';
 import { diagnosePeer } from '../../cli/doctor/peer-diagnosis.js';
 import { summarizeHops } from '../../bench/hop/hop-statistics.js';
-import { packageRoot } from '../../shared/config/package-root.js';
-import { parseClusterConfig } from '../../shared/config/load-cluster-config.js';
-import { emptyNodeStatus } from '../../shared/rpc/node-status.js';
-import { PROTOCOL_VERSION } from '../../shared/rpc/limits.js';
-import type { NodeIdentity } from '../../shared/rpc/messages.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import { parseClusterConfig } from '../../shared/settings/load-cluster-config.js';
+import { emptyNodeStatus } from '../../shared/wire/node-status.js';
+import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
+import type { NodeIdentity } from '../../shared/wire/messages.js';
 import { startRpcServer } from '../wall.js';
 
 const MAIN: NodeIdentity = {

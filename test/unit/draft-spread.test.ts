@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { spreadForDrafts } from '../../shared/placement/draft-rows.js';
+import { spreadForDrafts } from '../../shared/decisions/placement/draft-rows.js';
 
 describe('who may get an expert when drafts are verified', () => {
   it('is everybody, whatever is set; without drafts it is what is set', () => {

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { usableDraftRows } from '../../shared/placement/draft-rows.js';
+import { usableDraftRows } from '../../shared/decisions/placement/draft-rows.js';
 
 describe('how many rows a pass can have', () => {
   it('is what is wanted where shadow gets every token', () => {

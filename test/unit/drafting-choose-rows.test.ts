@@ -6,8 +6,8 @@ import {
   type DraftCosts,
   expectedTokens,
   passMs,
-} from '../../shared/placement/draft-rows.js';
-import { MAX_DRAFT_ROWS } from '../../shared/config/setting-limits.js';
+} from '../../shared/decisions/placement/draft-rows.js';
+import { MAX_DRAFT_ROWS } from '../../shared/settings/setting-limits.js';
 
 const TESTBED: DraftCosts = {
   ...{ acceptance: 0.9, layerMs: 8, layerRowMs: 0.2, loadMs: 30, shadowTokenMs: 20, optimistic: true },

@@ -1,4 +1,4 @@
-import type { SeededRandom } from '../../shared/runtime/seeded-random.js';
+import type { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 
 export type DrawnSchema = Record<string, unknown> | boolean;
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { exponential, logarithm, power } from '../../shared/arithmetic/elementary.js';
+import { exponential, logarithm, power } from '../../shared/base/arithmetic/elementary.js';
 
 const isNear = (actual: number, expected: number, relative: number): boolean =>
   actual === expected || Math.abs(actual - expected) <= relative * Math.abs(expected);

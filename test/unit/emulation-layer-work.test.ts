@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
-import { attendMs, behindMs, layersMs, type LayerTime } from '../../shared/emulation/device-profile.js';
-import { layersWork, recurrentStateFloats } from '../../shared/emulation/layer-work.js';
-import { loadDeviceProfile } from '../../shared/emulation/load-device-profile.js';
-import { nodeTimes } from '../../shared/emulation/node-times.js';
-import { plainGlu, plainShape } from '../../shared/emulation/plain-shape.js';
+import { attendMs, behindMs, layersMs, type LayerTime } from '../../engine/emulation/device-profile.js';
+import { layersWork, recurrentStateFloats } from '../../engine/emulation/layer-work.js';
+import { loadDeviceProfile } from '../../engine/emulation/load-device-profile.js';
+import { nodeTimes } from '../../engine/emulation/node-times.js';
+import { plainGlu, plainShape } from '../../engine/emulation/plain-shape.js';
 import type { DeltaMixer, LayerShape, MixerShape, ModelShape } from '../../shared/model/model-shape.js';
 import { profileFile } from '../../bench/paper/measure-set-ups.js';
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { EmulatedNetworkCard } from '../../shared/emulation/network-card.js';
-import type { ProfiledNetwork } from '../../shared/emulation/device-profile.js';
+import { EmulatedNetworkCard } from '../../engine/emulation/network-card.js';
+import type { ProfiledNetwork } from '../../engine/emulation/device-profile.js';
 
 const NETWORK: ProfiledNetwork = { bytesPerS: 1e6, roundTripMs: 2, duplex: 'half', messageOverheadBytes: 0 };
 const TOLERANCE_MS = 1e-6;

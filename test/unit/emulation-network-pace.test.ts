@@ -1,15 +1,15 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
-import { packageRoot } from '../../shared/config/package-root.js';
-import { loadDeviceProfile } from '../../shared/emulation/load-device-profile.js';
-import { messageBytes } from '../../shared/emulation/message-bytes.js';
-import { NetworkPace } from '../../shared/emulation/network-pace.js';
-import { WORKER_SERVE } from '../../shared/rpc/codecs.js';
-import { type MessageDuplex, MessagePeerStream } from '../../shared/rpc/peer-stream.js';
-import { MESSAGE_SIZE_LIMIT_BYTES } from '../../shared/rpc/limits.js';
-import type { WorkerRequest } from '../../shared/rpc/messages.js';
-import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
-import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import { loadDeviceProfile } from '../../engine/emulation/load-device-profile.js';
+import { messageBytes } from '../../engine/emulation/message-bytes.js';
+import { NetworkPace } from '../../engine/emulation/network-pace.js';
+import { WORKER_SERVE } from '../../shared/wire/codecs.js';
+import { type MessageDuplex, MessagePeerStream } from '../../shared/transport/peer-stream.js';
+import { MESSAGE_SIZE_LIMIT_BYTES } from '../../shared/wire/limits.js';
+import type { WorkerRequest } from '../../shared/wire/messages.js';
+import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
+import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import { plainExecute, plainRelease, plainResult } from './wire-messages.js';
 
 const PROFILE = loadDeviceProfile(join(packageRoot(), 'bench', 'profiles', 'rtx3090-testbed.yaml'));

@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { packageRoot } from '../../shared/config/package-root.js';
-import { loadDeviceProfile, parseDeviceProfile } from '../../shared/emulation/load-device-profile.js';
-import { nodeTimes } from '../../shared/emulation/node-times.js';
-import { attendMs, operatorMs } from '../../shared/emulation/device-profile.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import { loadDeviceProfile, parseDeviceProfile } from '../../engine/emulation/load-device-profile.js';
+import { nodeTimes } from '../../engine/emulation/node-times.js';
+import { attendMs, operatorMs } from '../../engine/emulation/device-profile.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 
 const PROFILES = join(packageRoot(), 'bench', 'profiles');
 const TESTBED = join(PROFILES, 'rtx3090-testbed.yaml');

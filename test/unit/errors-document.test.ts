@@ -2,10 +2,10 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { status } from '@grpc/grpc-js';
-import { packageRoot } from '../../shared/config/package-root.js';
-import { ERROR_KINDS, type ErrorCode } from '../../shared/errors/registry.js';
-import { isErrorCode, OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import { fromServiceError, toServiceError } from '../../shared/rpc/rpc-errors.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import { ERROR_KINDS, type ErrorCode } from '../../shared/base/errors/registry.js';
+import { isErrorCode, OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { fromServiceError, toServiceError } from '../../shared/transport/rpc-errors.js';
 
 const documented = readFileSync(join(packageRoot(), 'docs', 'errors.md'), 'utf8');
 const codes = Object.keys(ERROR_KINDS) as ErrorCode[];

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { clusterView, joinCommand, type ServedCluster } from '../../main-node/events/cluster-view.js';
 import { LOST_KEPT_MS, LostNodes, MAX_LOST_NODES, problemsWithLost } from '../../main-node/events/lost-nodes.js';
-import { emptyNodeStatus } from '../../shared/rpc/node-status.js';
-import type { NodeIdentity, NodeStatus, RoleName, StatusReply } from '../../shared/rpc/messages.js';
+import { emptyNodeStatus } from '../../shared/wire/node-status.js';
+import type { NodeIdentity, NodeStatus, RoleName, StatusReply } from '../../shared/wire/messages.js';
 
 function identity(id: string, role: RoleName = 'ROLE_WORKER'): NodeIdentity {
   return {

@@ -1,10 +1,5 @@
 import assert from 'node:assert/strict';
-import {
-  FIGURES_KEPT_S,
-  PASSES_KEPT,
-  type ClusterEvent,
-  type PassTrace,
-} from '../../shared/cluster-events/cluster-events.js';
+import { FIGURES_KEPT_S, PASSES_KEPT, type ClusterEvent, type PassTrace } from '../../shared/wire/cluster-events.js';
 import { AnswerTotals } from '../../main-node/events/answer-totals.js';
 import {
   ClusterFeed,
@@ -15,8 +10,8 @@ import {
 import { EventQueue, MAX_WAITING_FIGURES } from '../../main-node/events/event-queue.js';
 import { ExpertHeatCounts } from '../../main-node/events/expert-heat.js';
 import { type FigureCounts, Figures } from '../../main-node/events/figures.js';
-import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
-import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
+import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 
 type EventOf<Type extends ClusterEvent['type']> = Extract<ClusterEvent, { type: Type }>;
 

@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import type { PassTrace } from '../../shared/cluster-events/cluster-events.js';
-import { PASSES_KEPT } from '../../shared/cluster-events/cluster-events.js';
+import type { PassTrace } from '../../shared/wire/cluster-events.js';
+import { PASSES_KEPT } from '../../shared/wire/cluster-events.js';
 import { MAX_WAITING_PREDICTIONS, PredictionArrivals } from '../../main-node/events/prediction-arrivals.js';
 import { MAX_RESULTS_OF_PASS, PassRecorder } from '../../main-node/events/pass-recorder.js';
 import { passTrace } from '../../main-node/events/pass-trace.js';
 import type { ExpertOutcome } from '../../main-node/pass/expert-dispatcher.js';
 import type { MemberRows } from '../../main-node/pass/pass-member.js';
-import { NO_TIMES, type ExpertResult } from '../../shared/rpc/layer-messages.js';
+import { NO_TIMES, type ExpertResult } from '../../shared/wire/layer-messages.js';
 import { plainPrediction } from './wire-messages.js';
 
 const STARTED_MS = 1000;

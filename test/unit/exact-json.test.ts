@@ -1,8 +1,14 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { type ExactJson, JsonFloat, jsonMembers, readExactJson, tryExactJson } from '../../shared/json/exact-json.js';
-import { isJson } from '../../shared/json/is-json.js';
-import { JsonText, jsonWithTexts } from '../../shared/json/json-text.js';
+import {
+  type ExactJson,
+  JsonFloat,
+  jsonMembers,
+  readExactJson,
+  tryExactJson,
+} from '../../shared/base/json/exact-json.js';
+import { isJson } from '../../shared/base/json/is-json.js';
+import { JsonText, jsonWithTexts } from '../../http-api/delivery/json-text.js';
 import { plainJson } from './plain-json.js';
 
 describe('JSON that is read with nothing lost', () => {

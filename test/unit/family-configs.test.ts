@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { expectedTensors } from '../../shared/checkpoint/expected-tensors.js';
-import { parseModelConfig } from '../../shared/checkpoint/model-config.js';
-import { packageRoot } from '../../shared/config/package-root.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { ErrorCode } from '../../shared/errors/registry.js';
-import type { ModelConfig } from '../../shared/model/model-family.js';
+import { expectedTensors } from '../../packs/checkpoint/expected-tensors.js';
+import { parseModelConfig } from '../../packs/checkpoint/model-config.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
+import type { ModelConfig } from '../../packs/model-config/model-family.js';
 import type { AttentionMixer, LayerShape, ModelShape } from '../../shared/model/model-shape.js';
 
 type Config = Record<string, unknown>;

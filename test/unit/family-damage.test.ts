@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { openCheckpoint } from '../../shared/checkpoint/checkpoint.js';
-import { packageRoot } from '../../shared/config/package-root.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { ErrorCode } from '../../shared/errors/registry.js';
-import { readSafetensorsFile } from '../../shared/model/safetensors-file.js';
+import { openCheckpoint } from '../../packs/checkpoint/checkpoint.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
+import { readSafetensorsFile } from '../../packs/checkpoint/safetensors-file.js';
 import { type TinyTensor, withTemporaryDirectory, writeTinyCheckpoint } from './tiny-checkpoint.js';
 
 function fixtureFile(name: string, file: string): string {

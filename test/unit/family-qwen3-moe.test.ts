@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
-import { packageRoot } from '../../shared/config/package-root.js';
-import { openCheckpoint } from '../../shared/checkpoint/checkpoint.js';
-import { parseModelConfig } from '../../shared/checkpoint/model-config.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import { openCheckpoint } from '../../packs/checkpoint/checkpoint.js';
+import { parseModelConfig } from '../../packs/checkpoint/model-config.js';
 import { expertLayerNumbers, type ModelShape } from '../../shared/model/model-shape.js';
 
 /** As Qwen3-30B-A3B's config.json has them, in numbers of a tiny model. */

@@ -9,7 +9,7 @@ import { PartialPack, reopenFetch } from '../../packs/fetching/partial-pack.js';
 import { openPack, type Pack } from '../../packs/format/open-pack.js';
 import { NATIVE_BYTE_TOOLS } from '../../packs/packing/native-tools.js';
 import { verifyPack } from '../../packs/packing/verify-pack.js';
-import { packageRoot } from '../../shared/config/package-root.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
 import { waitUntil } from '../integration/harness/wait-until.js';
 import { openPackSource, RUNTIME } from '../wall.js';
 import { FetchSetting, SILENT } from './fetch-test-pack.js';

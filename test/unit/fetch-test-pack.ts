@@ -5,8 +5,8 @@ import { PackShare } from '../../packs/fetching/pack-share.js';
 import { openServedPack } from '../../packs/open-served-pack.js';
 import type { ExpertExtent } from '../../packs/format/expert-extent.js';
 import type { Pack } from '../../packs/format/open-pack.js';
-import type { NodeIdentity } from '../../shared/rpc/messages.js';
-import type { RpcServer, RpcServerOptions } from '../../shared/rpc/transport.js';
+import type { NodeIdentity } from '../../shared/wire/messages.js';
+import type { RpcServer, RpcServerOptions } from '../../shared/transport/transport.js';
 import { packOf } from '../integration/harness/test-models.js';
 import { RUNTIME, startRpcServer } from '../wall.js';
 

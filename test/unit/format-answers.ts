@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
-import { createOutputConstraint } from '../../shared/output-format/create-output-constraint.js';
-import { formatVocabulary, type TokenTexts } from '../../shared/output-format/format-vocabulary.js';
-import type { FormatVocabulary, OutputConstraint } from '../../shared/output-format/output-constraint.js';
-import type { OutputFormat } from '../../shared/output-format/output-format.js';
-import { SeededRandom } from '../../shared/runtime/seeded-random.js';
-import { runAtOnce } from '../../shared/runtime/slices.js';
+import { createOutputConstraint } from '../../engine/output-format/create-output-constraint.js';
+import { formatVocabulary, type TokenTexts } from '../../engine/output-format/format-vocabulary.js';
+import type { FormatVocabulary, OutputConstraint } from '../../engine/output-format/output-constraint.js';
+import type { OutputFormat } from '../../shared/wire/output-format.js';
+import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
+import { runAtOnce } from '../../shared/base/runtime/slices.js';
 
 /** A vocabulary to answer with. */
 export interface AnsweringVocabulary {

@@ -5,13 +5,13 @@ import { GenerationTiming } from '../../engine/generation/generation-timing.js';
 import { InlinePromptEncoder } from '../../engine/generation/prompt-encoder.js';
 import { type ResolvedGeneration, resolveGeneration } from '../../engine/generation/resolve-generation.js';
 import { NO_FORMATS } from '../../engine/sampling/output-formats.js';
-import { packageRoot } from '../../shared/config/package-root.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { ErrorCode } from '../../shared/errors/registry.js';
-import { validateGenerateRequest } from '../../shared/rpc/generate-validation.js';
-import type { GenerateRequest, ToolCall } from '../../shared/rpc/messages.js';
-import { loadTokenizer } from '../../shared/tokenizer/load-tokenizer.js';
-import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
+import { validateGenerateRequest } from '../../shared/wire/generate-validation.js';
+import type { GenerateRequest, ToolCall } from '../../shared/wire/messages.js';
+import { loadTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
+import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 
 const EMPTY: GenerateRequest = {
   text: '',

@@ -9,13 +9,13 @@ import {
 import type { PromptLogitsObserver } from '../../engine/generation/prompt-logprobs.js';
 import type { SequenceRunner } from '../../engine/generation/sequence-runner.js';
 import { StopStrings } from '../../engine/generation/stop-strings.js';
-import { packageRoot } from '../../shared/config/package-root.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { WallRuntime } from '../../shared/runtime/wall-runtime.js';
-import type { TokenReply } from '../../shared/rpc/messages.js';
-import { loadTokenizer } from '../../shared/tokenizer/load-tokenizer.js';
-import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
-import { resolveSampling } from '../../shared/sampling/sampling-options.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { WallRuntime } from '../../shared/base/runtime/wall-runtime.js';
+import type { TokenReply } from '../../shared/wire/messages.js';
+import { loadTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
+import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
+import { resolveSampling } from '../../shared/wire/sampling-options.js';
 import { scriptedConstraint } from './scripted-constraint.js';
 
 const VOCABULARY = 1024;

@@ -4,8 +4,8 @@
  */
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { packageRoot } from '../../shared/config/package-root.js';
-import * as codecs from '../../shared/rpc/codecs.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import * as codecs from '../../shared/wire/codecs.js';
 
 /** JSON with bytes as {"hex": "00ff"}. */
 export type JsonValue = null | boolean | number | string | JsonValue[] | { [name: string]: JsonValue };

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { stat } from 'node:fs/promises';
-import { living } from '../../shared/runtime/living.js';
-import { WallRuntime } from '../../shared/runtime/wall-runtime.js';
+import { living } from '../../shared/base/runtime/living.js';
+import { WallRuntime } from '../../shared/base/runtime/wall-runtime.js';
 import { livingBeyond } from '../left-behind.js';
 
 /** Work of a part under test, of which some does not end until the test lets it go. */

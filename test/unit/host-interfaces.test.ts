@@ -1,15 +1,15 @@
 import assert from 'node:assert/strict';
 import * as fc from 'fast-check';
-import { addressProblem } from '../../shared/daemon/follow-addresses.js';
+import { addressProblem } from '../../engine/daemon/follow-addresses.js';
 import {
   compareAddresses,
   INTERFACE_POLL_MS,
   InterfaceWatch,
   spokenAddresses,
   type HostAddress,
-} from '../../shared/discovery/host-interfaces.js';
-import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
-import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+} from '../../shared/transport/discovery/host-interfaces.js';
+import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
+import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 
 const LO: HostAddress = { name: 'lo', address: '127.0.0.1', internal: true };
 const ETH: HostAddress = { name: 'eth0', address: '192.0.2.7', internal: false };

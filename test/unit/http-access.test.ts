@@ -2,11 +2,11 @@ import assert from 'node:assert/strict';
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { ApiKeys, keyOf, readApiKeys } from '../../main-node/http/access/api-keys.js';
-import { KeySessions, MAX_SESSIONS, SESSION_AGE_S, sessionTokenOf } from '../../main-node/http/access/key-sessions.js';
-import { isServedHost, servedHosts } from '../../main-node/http/access/host-check.js';
-import { isAdmittedOrigin, preflightHeaders } from '../../main-node/http/access/origins.js';
-import { requireKeysForOthers } from '../../main-node/http/start-door.js';
+import { ApiKeys, keyOf, readApiKeys } from '../../http-api/access/api-keys.js';
+import { KeySessions, MAX_SESSIONS, SESSION_AGE_S, sessionTokenOf } from '../../http-api/access/key-sessions.js';
+import { isServedHost, servedHosts } from '../../http-api/access/host-check.js';
+import { isAdmittedOrigin, preflightHeaders } from '../../http-api/access/origins.js';
+import { requireKeysForOthers } from '../../http-api/start-door.js';
 
 describe('hosts that HTTP requests name', () => {
   const hosts = servedHosts('Box.lan', ['Chat.Example.org', 'full.example.org.']);

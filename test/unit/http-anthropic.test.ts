@@ -1,19 +1,19 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { ANTHROPIC } from '../../main-node/http/anthropic/anthropic-dialect.js';
+import { ANTHROPIC } from '../../http-api/anthropic/anthropic-dialect.js';
 import {
   answerBlocks,
   BlockEvents,
   type AnswerBlock,
   type MessageEvent,
-} from '../../main-node/http/anthropic/message-events.js';
-import { MessageBody, MessageStream } from '../../main-node/http/anthropic/message-answer.js';
-import { chatOf, readCountTokensBody, readMessagesBody } from '../../main-node/http/anthropic/messages-request.js';
-import type { AnswerParser, AnswerPiece } from '../../main-node/http/conversation/chat-request.js';
-import { jsonWithTexts } from '../../shared/json/json-text.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { ERROR_KINDS, type ErrorCode } from '../../shared/errors/registry.js';
-import type { GenerateReply } from '../../shared/rpc/messages.js';
+} from '../../http-api/anthropic/message-events.js';
+import { MessageBody, MessageStream } from '../../http-api/anthropic/message-answer.js';
+import { chatOf, readCountTokensBody, readMessagesBody } from '../../http-api/anthropic/messages-request.js';
+import type { AnswerParser, AnswerPiece } from '../../http-api/conversation/chat-request.js';
+import { jsonWithTexts } from '../../http-api/delivery/json-text.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { ERROR_KINDS, type ErrorCode } from '../../shared/base/errors/registry.js';
+import type { GenerateReply } from '../../shared/wire/messages.js';
 
 const ASKED = { model: 'm', max_tokens: 8, messages: [{ role: 'user', content: 'hi' }] };
 

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { Readable } from 'node:stream';
 import fc from 'fast-check';
-import { BODY_LIMITS, BODY_PLACES, type BodyLimits } from '../../main-node/http/requests/body-limits.js';
-import { BodyScan } from '../../main-node/http/requests/body-scan.js';
-import { BodyReader, SMALL_BODY_BYTES } from '../../main-node/http/requests/read-body.js';
+import { BODY_LIMITS, BODY_PLACES, type BodyLimits } from '../../http-api/requests/body-limits.js';
+import { BodyScan } from '../../http-api/requests/body-scan.js';
+import { BodyReader, SMALL_BODY_BYTES } from '../../http-api/requests/read-body.js';
 
 /** What is kept of a body that comes in pieces of these lengths, over and over. */
 function kept(text: string, lengths: readonly number[] = [], limits: BodyLimits = BODY_LIMITS): string {

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { EventEmitter } from 'node:events';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { ClientLine } from '../../main-node/http/delivery/client-line.js';
-import { DELIVERY_LIMITS } from '../../main-node/http/delivery/delivery-limits.js';
-import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
-import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+import { ClientLine } from '../../http-api/delivery/client-line.js';
+import { DELIVERY_LIMITS } from '../../http-api/delivery/delivery-limits.js';
+import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
+import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import { TestLog } from '../integration/harness/test-log.js';
 
 /** A response that takes nothing. */

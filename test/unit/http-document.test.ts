@@ -2,15 +2,15 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { z } from 'zod';
-import { COUNT_TOKENS_TABLE, MESSAGES_TABLE } from '../../main-node/http/anthropic/messages-request.js';
-import type { FieldTable } from '../../main-node/http/fields/field-table.js';
-import { OPTIONS_TABLE } from '../../main-node/http/ollama/options.js';
-import { CHAT_TABLE, GENERATE_TABLE, SHOW_TABLE } from '../../main-node/http/ollama/request-fields.js';
-import { CHAT_FIELDS } from '../../main-node/http/openai/chat-fields.js';
-import { COMPLETION_FIELDS } from '../../main-node/http/openai/completion-fields.js';
-import { RESPONSE_FIELDS } from '../../main-node/http/openai/response-fields.js';
-import { DETOKENIZE_TABLE, TOKENIZE_TABLE } from '../../main-node/http/tokens/token-fields.js';
-import { packageRoot } from '../../shared/config/package-root.js';
+import { COUNT_TOKENS_TABLE, MESSAGES_TABLE } from '../../http-api/anthropic/messages-request.js';
+import type { FieldTable } from '../../http-api/fields/field-table.js';
+import { OPTIONS_TABLE } from '../../http-api/ollama/options.js';
+import { CHAT_TABLE, GENERATE_TABLE, SHOW_TABLE } from '../../http-api/ollama/request-fields.js';
+import { CHAT_FIELDS } from '../../http-api/openai/chat-fields.js';
+import { COMPLETION_FIELDS } from '../../http-api/openai/completion-fields.js';
+import { RESPONSE_FIELDS } from '../../http-api/openai/response-fields.js';
+import { DETOKENIZE_TABLE, TOKENIZE_TABLE } from '../../http-api/tokens/token-fields.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
 
 /** The table below each of these headings of docs/http.md is the code's. */
 const TABLES: Readonly<Record<string, FieldTable<z.ZodRawShape>>> = {

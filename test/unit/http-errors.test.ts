@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
-import { clientCode, errorHeaders, openAiErrorBody } from '../../main-node/http/errors/error-answer.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { ERROR_KINDS, type ErrorCode } from '../../shared/errors/registry.js';
+import { clientCode, errorHeaders, openAiErrorBody } from '../../http-api/errors/error-answer.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { ERROR_KINDS, type ErrorCode } from '../../shared/base/errors/registry.js';
 
 const CODES = Object.keys(ERROR_KINDS) as ErrorCode[];
 

@@ -2,10 +2,10 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import ts from 'typescript';
-import { packageRoot } from '../../shared/config/package-root.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
 
 const document = readFileSync(join(packageRoot(), 'docs', 'http.md'), 'utf8');
-const SOURCE = join('shared', 'cluster-events', 'cluster-events.ts');
+const SOURCE = join('shared', 'wire', 'cluster-events.ts');
 const source = ts.createSourceFile(
   SOURCE,
   readFileSync(join(packageRoot(), SOURCE), 'utf8'),

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { z } from 'zod';
-import { fieldReader } from '../../main-node/http/fields/field-table.js';
-import { SAMPLING_FIELDS } from '../../main-node/http/fields/sampling-fields.js';
+import { fieldReader } from '../../http-api/fields/field-table.js';
+import { SAMPLING_FIELDS } from '../../http-api/fields/sampling-fields.js';
 
 const read = fieldReader({
   done: {

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
-import { chatLogprob, CompletionLogprobList, type ScoredToken } from '../../main-node/http/answer/logprob-entries.js';
-import type { TokenSpan } from '../../main-node/http/answer/token-spans.js';
-import { packageRoot } from '../../shared/config/package-root.js';
-import { loadTokenizer } from '../../shared/tokenizer/load-tokenizer.js';
-import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
+import { chatLogprob, CompletionLogprobList, type ScoredToken } from '../../http-api/answer/logprob-entries.js';
+import type { TokenSpan } from '../../http-api/answer/token-spans.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import { loadTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
+import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 
 const END = 1;
 

@@ -1,15 +1,15 @@
 import assert from 'node:assert/strict';
-import { chatOf, promptChat } from '../../main-node/http/ollama/conversation.js';
-import { figuresOf, joinedParts, PartMaker } from '../../main-node/http/ollama/answer-lines.js';
-import { modelDescription, modelTags, parameterSize } from '../../main-node/http/ollama/model-listing.js';
-import { requireTaggedModel, taggedName } from '../../main-node/http/ollama/model-name.js';
-import { answerOptions } from '../../main-node/http/ollama/options.js';
-import { readChatBody, readGenerateBody } from '../../main-node/http/ollama/request-fields.js';
-import { plainAnswer } from '../../main-node/http/ollama/plain-answer.js';
-import { JsonText } from '../../shared/json/json-text.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { ServedModel } from '../../main-node/http/door-context.js';
-import { ollamaDialect } from '../../main-node/http/ollama/ollama-dialect.js';
+import { chatOf, promptChat } from '../../http-api/ollama/conversation.js';
+import { figuresOf, joinedParts, PartMaker } from '../../http-api/ollama/answer-lines.js';
+import { modelDescription, modelTags, parameterSize } from '../../http-api/ollama/model-listing.js';
+import { requireTaggedModel, taggedName } from '../../http-api/ollama/model-name.js';
+import { answerOptions } from '../../http-api/ollama/options.js';
+import { readChatBody, readGenerateBody } from '../../http-api/ollama/request-fields.js';
+import { plainAnswer } from '../../http-api/ollama/plain-answer.js';
+import { JsonText } from '../../http-api/delivery/json-text.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { ServedModel } from '../../http-api/door-context.js';
+import { ollamaDialect } from '../../http-api/ollama/ollama-dialect.js';
 
 function refused(act: () => unknown, field: string, says = /./): void {
   assert.throws(act, (error) => {

@@ -1,17 +1,17 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { AnswerText } from '../../engine/generation/answer-text.js';
-import { mergeAnswers } from '../../main-node/http/answer/merge-answers.js';
-import type { AnswerParser, AnswerPiece } from '../../main-node/http/conversation/chat-request.js';
-import { ChatBody, ChatStream, type ChatAnswersOptions } from '../../main-node/http/openai/chat-answers.js';
-import { CompletionBody, CompletionStream } from '../../main-node/http/openai/completion-answers.js';
-import { keepAliveComment } from '../../main-node/http/openai/openai-dialect.js';
-import { ResponseAnswer, type ResponseEvent } from '../../main-node/http/openai/response-events.js';
-import { packageRoot } from '../../shared/config/package-root.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Finished, GenerateReply } from '../../shared/rpc/messages.js';
-import { loadTokenizer } from '../../shared/tokenizer/load-tokenizer.js';
-import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
+import { mergeAnswers } from '../../http-api/answer/merge-answers.js';
+import type { AnswerParser, AnswerPiece } from '../../http-api/conversation/chat-request.js';
+import { ChatBody, ChatStream, type ChatAnswersOptions } from '../../http-api/openai/chat-answers.js';
+import { CompletionBody, CompletionStream } from '../../http-api/openai/completion-answers.js';
+import { keepAliveComment } from '../../http-api/openai/openai-dialect.js';
+import { ResponseAnswer, type ResponseEvent } from '../../http-api/openai/response-events.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Finished, GenerateReply } from '../../shared/wire/messages.js';
+import { loadTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
+import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 
 const HEAD = { id: 'chatcmpl-1', created: 1, model: 'demo', system_fingerprint: 'f' };
 const END: Finished = {

@@ -1,17 +1,17 @@
 import assert from 'node:assert/strict';
 import * as fc from 'fast-check';
 import { z } from 'zod';
-import { errorForClient } from '../../main-node/http/answer/client-fields.js';
-import type { ChatRequest } from '../../main-node/http/conversation/chat-request.js';
-import { checkChat } from '../../main-node/http/conversation/check-chat.js';
-import { CHAT_FIELDS, chatRequestFrom, readChatFields } from '../../main-node/http/openai/chat-fields.js';
-import { COMPLETION_FIELDS, promptsFrom, readCompletionFields } from '../../main-node/http/openai/completion-fields.js';
-import type { FieldTable } from '../../main-node/http/fields/field-table.js';
-import { answerSeeds } from '../../main-node/http/openai/answer-requests.js';
-import { readResponseFields, RESPONSE_FIELDS, responseChatFrom } from '../../main-node/http/openai/response-fields.js';
-import { ALL_ROOM, samplingFrom, stopFrom } from '../../main-node/http/fields/sampling-fields.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { MAX_SEED } from '../../shared/sampling/sampling-options.js';
+import { errorForClient } from '../../http-api/answer/client-fields.js';
+import type { ChatRequest } from '../../http-api/conversation/chat-request.js';
+import { checkChat } from '../../http-api/conversation/check-chat.js';
+import { CHAT_FIELDS, chatRequestFrom, readChatFields } from '../../http-api/openai/chat-fields.js';
+import { COMPLETION_FIELDS, promptsFrom, readCompletionFields } from '../../http-api/openai/completion-fields.js';
+import type { FieldTable } from '../../http-api/fields/field-table.js';
+import { answerSeeds } from '../../http-api/openai/answer-requests.js';
+import { readResponseFields, RESPONSE_FIELDS, responseChatFrom } from '../../http-api/openai/response-fields.js';
+import { ALL_ROOM, samplingFrom, stopFrom } from '../../http-api/fields/sampling-fields.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { MAX_SEED } from '../../shared/wire/sampling-options.js';
 
 function refusedField(read: () => unknown): string | null {
   try {

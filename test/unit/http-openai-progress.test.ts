@@ -1,9 +1,9 @@
+import { type GenerationWatch, NOBODY_WATCHES } from '../../http-api/delivery/generation-watch.js';
 import assert from 'node:assert/strict';
-import { generateAll } from '../../main-node/http/openai/answer-requests.js';
-import type { DoorContext } from '../../main-node/http/door-context.js';
-import { type GenerationWatch, NOBODY_WATCHES } from '../../main-node/rpc/generation-watch.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { GenerateRequest } from '../../shared/rpc/messages.js';
+import { generateAll } from '../../http-api/openai/answer-requests.js';
+import type { DoorContext } from '../../http-api/door-context.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { GenerateRequest } from '../../shared/wire/messages.js';
 
 const request = (text: string): GenerateRequest => ({
   ...{ text, messages: [], promptTokenIds: [], raw: true, maxTokens: 1 },

@@ -2,10 +2,10 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import * as fc from 'fast-check';
 import { AnswerText } from '../../engine/generation/answer-text.js';
-import { TokenSpans, type TokenSpan } from '../../main-node/http/answer/token-spans.js';
-import { packageRoot } from '../../shared/config/package-root.js';
-import { loadTokenizer } from '../../shared/tokenizer/load-tokenizer.js';
-import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
+import { TokenSpans, type TokenSpan } from '../../http-api/answer/token-spans.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import { loadTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
+import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 
 function together(spans: readonly TokenSpan<number>[]): string {
   return Buffer.concat(spans.map(({ bytes }) => bytes)).toString('utf8');

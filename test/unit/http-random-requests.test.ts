@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { chatOf as anthropicChat, readMessagesBody } from '../../main-node/http/anthropic/messages-request.js';
-import { chatOf, promptChat } from '../../main-node/http/ollama/conversation.js';
-import { answerOptions } from '../../main-node/http/ollama/options.js';
-import { readChatBody, readGenerateBody } from '../../main-node/http/ollama/request-fields.js';
-import { readDetokenizeBody, readTokenizeBody } from '../../main-node/http/tokens/token-fields.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { chatOf as anthropicChat, readMessagesBody } from '../../http-api/anthropic/messages-request.js';
+import { chatOf, promptChat } from '../../http-api/ollama/conversation.js';
+import { answerOptions } from '../../http-api/ollama/options.js';
+import { readChatBody, readGenerateBody } from '../../http-api/ollama/request-fields.js';
+import { readDetokenizeBody, readTokenizeBody } from '../../http-api/tokens/token-fields.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 
 /** A value that holds what clients send, in places where it may not belong. */
 function drawn(names: readonly string[], values: readonly unknown[]): fc.Arbitrary<unknown> {

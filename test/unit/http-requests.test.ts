@@ -1,14 +1,14 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { allowedMethods } from '../../main-node/http/requests/allowed-methods.js';
-import { BODY_LIMITS } from '../../main-node/http/requests/body-limits.js';
-import { BodyScan } from '../../main-node/http/requests/body-scan.js';
-import { describePlace, findJsonFault } from '../../main-node/http/requests/json-fault.js';
-import { parseBody, requirePlain } from '../../main-node/http/requests/parse-body.js';
-import { RequestAccount } from '../../main-node/http/requests/request-account.js';
-import { requestIdOf } from '../../main-node/http/requests/request-id.js';
-import type { ErrorCode } from '../../shared/errors/registry.js';
-import { isJson } from '../../shared/json/is-json.js';
+import { allowedMethods } from '../../http-api/requests/allowed-methods.js';
+import { BODY_LIMITS } from '../../http-api/requests/body-limits.js';
+import { BodyScan } from '../../http-api/requests/body-scan.js';
+import { describePlace, findJsonFault } from '../../http-api/requests/json-fault.js';
+import { parseBody, requirePlain } from '../../http-api/requests/parse-body.js';
+import { RequestAccount } from '../../http-api/requests/request-account.js';
+import { requestIdOf } from '../../http-api/requests/request-id.js';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
+import { isJson } from '../../shared/base/json/is-json.js';
 
 const parse = (text: string): unknown => parseBody(Buffer.concat(new BodyScan(BODY_LIMITS).take(Buffer.from(text))));
 

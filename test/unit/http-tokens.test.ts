@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import fc from 'fast-check';
-import { DETOKENIZE_LIMIT } from '../../main-node/http/requests/body-limits.js';
-import { readDetokenizeBody, readTokenizeBody } from '../../main-node/http/tokens/token-fields.js';
-import { pieceOf, textOf } from '../../main-node/http/tokens/token-text.js';
-import { packageRoot } from '../../shared/config/package-root.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { loadTokenizer } from '../../shared/tokenizer/load-tokenizer.js';
-import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
+import { DETOKENIZE_LIMIT } from '../../http-api/requests/body-limits.js';
+import { readDetokenizeBody, readTokenizeBody } from '../../http-api/tokens/token-fields.js';
+import { pieceOf, textOf } from '../../http-api/tokens/token-text.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { loadTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
+import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 
 describe('tokens and texts', () => {
   let tokenizer: Tokenizer;

@@ -1,17 +1,17 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { answerBlocks } from '../../main-node/http/anthropic/message-events.js';
-import { chatOf as anthropicChat, readMessagesBody } from '../../main-node/http/anthropic/messages-request.js';
-import type { AnswerPiece } from '../../main-node/http/conversation/chat-request.js';
-import { createPrepareChat } from '../../main-node/http/conversation/prepare-chat.js';
-import { joinedParts, PartMaker } from '../../main-node/http/ollama/answer-lines.js';
-import { chatOf as ollamaChat } from '../../main-node/http/ollama/conversation.js';
-import { readChatBody as readOllamaBody } from '../../main-node/http/ollama/request-fields.js';
-import { chatRequestFrom, readChatFields } from '../../main-node/http/openai/chat-fields.js';
-import { readResponseFields, responseChatFrom } from '../../main-node/http/openai/response-fields.js';
-import { parseBody } from '../../main-node/http/requests/parse-body.js';
-import { writtenJson } from '../../main-node/http/requests/written-json.js';
-import { jsonWithTexts } from '../../shared/json/json-text.js';
+import { answerBlocks } from '../../http-api/anthropic/message-events.js';
+import { chatOf as anthropicChat, readMessagesBody } from '../../http-api/anthropic/messages-request.js';
+import type { AnswerPiece } from '../../http-api/conversation/chat-request.js';
+import { createPrepareChat } from '../../http-api/conversation/prepare-chat.js';
+import { joinedParts, PartMaker } from '../../http-api/ollama/answer-lines.js';
+import { chatOf as ollamaChat } from '../../http-api/ollama/conversation.js';
+import { readChatBody as readOllamaBody } from '../../http-api/ollama/request-fields.js';
+import { chatRequestFrom, readChatFields } from '../../http-api/openai/chat-fields.js';
+import { readResponseFields, responseChatFrom } from '../../http-api/openai/response-fields.js';
+import { parseBody } from '../../http-api/requests/parse-body.js';
+import { writtenJson } from '../../http-api/requests/written-json.js';
+import { jsonWithTexts } from '../../http-api/delivery/json-text.js';
 import { templateTokenizer } from './template-tokenizer.js';
 
 /** What JSON.parse and JSON.stringify would change: digits, points, exponents, order, keys that are there twice. */

@@ -11,7 +11,8 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   native: ['native', 'shared'],
   packs: ['packs', 'native', 'shared'],
   engine: ['engine', 'packs', 'native', 'shared'],
-  'main-node': ['main-node', 'engine', 'packs', 'native', 'shared'],
+  'http-api': ['http-api', 'engine', 'shared'],
+  'main-node': ['main-node', 'http-api', 'engine', 'packs', 'native', 'shared'],
   'shadow-node': ['shadow-node', 'engine', 'packs', 'native', 'shared'],
   'worker-node': ['worker-node', 'engine', 'packs', 'native', 'shared'],
   simulator: ['simulator', 'main-node', 'shadow-node', 'worker-node', 'engine', 'packs', 'native', 'shared'],
@@ -21,6 +22,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
     'bench',
     'cli',
     'simulator',
+    'http-api',
     'main-node',
     'shadow-node',
     'worker-node',
@@ -30,10 +32,28 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
     'shared',
   ],
 };
+/** Rooms of shared, and the rooms of shared that each may import beside itself. */
+const SHARED_MAY_IMPORT: Record<string, readonly string[]> = {
+  base: [],
+  model: ['base'],
+  settings: ['base'],
+  wire: ['base'],
+  transport: ['wire', 'settings', 'base'],
+  decisions: ['model', 'wire', 'settings', 'base'],
+  language: ['wire', 'base'],
+};
+/** Lines of shared that at most one room outside of it reaches: such code belongs to that room. */
+const LINES_OF_ONE_ROOM_LIMIT = 300;
 /** The native door knows the shared vocabulary and the errors, nothing else of shared. */
-const NATIVE_MAY_IMPORT_OF_SHARED = ['shared/model', 'shared/errors'];
+const NATIVE_MAY_IMPORT_OF_SHARED = ['shared/model', 'shared/base/errors'];
 /** The page knows what main tells it, how an SVG and a size are written, and nothing else of shared. */
-const DASHBOARD_MAY_IMPORT_OF_SHARED = ['shared/cluster-events/', 'shared/drawing/', 'shared/terminal/units.js'];
+const DASHBOARD_MAY_IMPORT_OF_SHARED = [
+  'shared/wire/cluster-events.js',
+  'shared/base/text/svg-drawing.js',
+  'shared/base/text/units.js',
+];
+/** Daemons reach emulated devices through engine/devices and engine/environment, which choose them. */
+const DAEMONS = ['main-node', 'shadow-node', 'worker-node'];
 /** A source in TypeScript. */
 const SOURCE = /\.tsx?$/;
 const BANNED_NAMES = /(^|[/.-])(utils?|helpers?|common|misc|managers?)([/.-]|$)/;
@@ -48,6 +68,12 @@ function importsOf(path: string): string[] {
   const text = readFileSync(join(packageRoot, path), 'utf8');
   const found = text.matchAll(/(?:from\s+|import\s*\(\s*|import\s+)['"](\.{1,2}\/[^'"]+)['"]/g);
   return [...found].map((match) => relative(packageRoot, resolve(packageRoot, dirname(path), match[1] ?? '')));
+}
+
+/** The path of the source that an import of `path` (app.js) names: app.ts or app.tsx. */
+function withSourceEnding(path: string): string {
+  const source = path.replace(/\.js$/, '.ts');
+  return existsSync(join(packageRoot, source)) ? source : `${source}x`;
 }
 
 function includesOf(path: string): string[] {
@@ -68,6 +94,48 @@ describe('imports run one way', () => {
       assert.deepEqual(wrong, []);
     });
   }
+
+  it('shared is made of rooms, each of which imports only the rooms of shared below it', () => {
+    const folders = readdirSync(join(packageRoot, 'shared')).sort();
+    assert.deepEqual(folders, Object.keys(SHARED_MAY_IMPORT).sort());
+    const wrong = Object.entries(SHARED_MAY_IMPORT).flatMap(([room, allowed]) =>
+      filesBelow(`shared/${room}`, SOURCE).flatMap((file) =>
+        importsOf(file)
+          .filter((target) => ![room, ...allowed].includes(target.split('/')[1] ?? ''))
+          .map((target) => `${file} -> ${target}`),
+      ),
+    );
+    assert.deepEqual(wrong, []);
+  });
+
+  it('daemons import no emulated devices', () => {
+    const wrong = DAEMONS.flatMap((room) => filesBelow(room, SOURCE)).flatMap((file) =>
+      importsOf(file)
+        .filter((target) => target.startsWith('engine/emulation/'))
+        .map((target) => `${file} -> ${target}`),
+    );
+    assert.deepEqual(wrong, []);
+  });
+
+  it('shared holds little that at most one room reaches', () => {
+    const reachedBy = new Map<string, Set<string>>();
+    const reach = (room: string, target: string): void => {
+      const file = withSourceEnding(target);
+      const rooms = reachedBy.get(file) ?? new Set();
+      reachedBy.set(file, rooms);
+      if (!target.startsWith('shared/') || rooms.has(room)) return;
+      rooms.add(room);
+      for (const next of importsOf(file)) reach(room, next);
+    };
+    for (const room of Object.keys(MAY_IMPORT).filter((name) => name !== 'shared')) {
+      for (const target of filesBelow(room, SOURCE).flatMap(importsOf)) reach(room, target);
+    }
+    const lonely = filesBelow('shared', SOURCE)
+      .filter((file) => (reachedBy.get(file)?.size ?? 0) <= 1)
+      .map((file) => ({ file, lines: readFileSync(join(packageRoot, file), 'utf8').split('\n').length }));
+    const lines = lonely.reduce((sum, each) => sum + each.lines, 0);
+    assert.ok(lines < LINES_OF_ONE_ROOM_LIMIT, `${lines} lines: ${JSON.stringify(lonely)}`);
+  });
 
   it('native imports of shared only the model vocabulary and the errors', () => {
     const wrong = filesBelow('native', /\.ts$/).flatMap((file) =>
@@ -225,8 +293,19 @@ describe('names say something', () => {
 
 describe('clocks, timers and chance', () => {
   /** The real ones, and the turn of the real event loop that a virtual clock waits for. */
-  const SOURCES = ['shared/runtime/wall-runtime.ts', 'shared/runtime/virtual-clock.ts'];
-  const ROOMS = ['shared', 'packs', 'engine', 'main-node', 'shadow-node', 'worker-node', 'simulator', 'cli', 'native'];
+  const SOURCES = ['shared/base/runtime/wall-runtime.ts', 'shared/base/runtime/virtual-clock.ts'];
+  const ROOMS = [
+    'shared',
+    'packs',
+    'engine',
+    'http-api',
+    'main-node',
+    'shadow-node',
+    'worker-node',
+    'simulator',
+    'cli',
+    'native',
+  ];
   const BANNED = [
     /\b(?:set|clear)(?:Timeout|Interval|Immediate)\(/,
     /\bDate\.now\(|\bnew Date\(\)/,

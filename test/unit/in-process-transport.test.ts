@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
-import { InProcessTransport } from '../../shared/rpc/in-process-transport.js';
-import type { NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
-import type { PeerStream } from '../../shared/rpc/peer-stream.js';
-import type { RpcServer, Transport } from '../../shared/rpc/transport.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { InProcessTransport } from '../../shared/transport/in-process-transport.js';
+import type { NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/wire/messages.js';
+import type { PeerStream } from '../../shared/transport/peer-stream.js';
+import type { RpcServer, Transport } from '../../shared/transport/transport.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { testSettings } from '../integration/harness/test-settings.js';
-import { collectionSizes } from '../../shared/runtime/collection-sizes.js';
-import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
-import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+import { collectionSizes } from '../../shared/base/runtime/collection-sizes.js';
+import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
+import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 
 const ADDRESS = 'main:7600';
 const END: WorkerRequest = { kind: 'end', end: { sequence: 7 } };

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { LinkSchedule, type LinkLoad } from '../../engine/devices/link-schedule.js';
+import { LinkSchedule, type LinkLoad } from '../../engine/emulation/link-schedule.js';
 import type { ExpertOrder } from '../../native/index.js';
 
 function load(changes: Partial<LinkLoad> = {}): LinkLoad {

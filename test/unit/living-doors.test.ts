@@ -1,14 +1,14 @@
 import assert from 'node:assert/strict';
 import { sourcesOf } from './product-sources.js';
 
-const ROOMS = ['shared', 'packs', 'engine', 'main-node', 'shadow-node', 'worker-node', 'cli', 'simulator'];
+const ROOMS = ['shared', 'packs', 'engine', 'http-api', 'main-node', 'shadow-node', 'worker-node', 'cli', 'simulator'];
 
-/** Code that begins something which has to end, and the only files that may: they count it until it has ended (shared/runtime/living.ts). */
+/** Code that begins something which has to end, and the only files that may: they count it until it has ended (shared/base/runtime/living.ts). */
 const DOORS: readonly { code: RegExp; files: readonly string[]; instead: string }[] = [
   {
     code: /\.addEventListener\(/,
-    files: ['shared/runtime/living.ts'],
-    instead: 'listen to a signal by onAbort (shared/runtime/living.ts)',
+    files: ['shared/base/runtime/living.ts'],
+    instead: 'listen to a signal by onAbort (shared/base/runtime/living.ts)',
   },
   {
     code: /AbortSignal\.(any|timeout)\(/,
@@ -17,23 +17,23 @@ const DOORS: readonly { code: RegExp; files: readonly string[]; instead: string 
   },
   {
     code: /import \{[^}]*\bopen\b[^}]*\} from 'node:fs\/promises'/,
-    files: ['shared/runtime/counted-file.ts'],
-    instead: 'open a file by openCounted (shared/runtime/counted-file.ts)',
+    files: ['shared/base/files/counted-file.ts'],
+    instead: 'open a file by openCounted (shared/base/files/counted-file.ts)',
   },
   {
     code: /new Client\(/,
-    files: ['shared/rpc/channel.ts'],
-    instead: 'open a channel by openChannel (shared/rpc/channel.ts)',
+    files: ['shared/transport/channel.ts'],
+    instead: 'open a channel by openChannel (shared/transport/channel.ts)',
   },
   {
     code: /\bsocket\.(on|once)\(|\bserver\.(on|once)\(/,
     files: [
-      'shared/rpc/channel.ts',
-      'main-node/http/start-door.ts',
-      'main-node/http/http-server.ts',
+      'shared/transport/channel.ts',
+      'http-api/start-door.ts',
+      'http-api/http-server.ts',
       'cli/doctor/peer-diagnosis.ts',
     ],
-    instead: 'listen to a socket or a server by onEvent (shared/runtime/living.ts)',
+    instead: 'listen to a socket or a server by onEvent (shared/base/runtime/living.ts)',
   },
 ];
 

@@ -3,11 +3,11 @@ import { EventEmitter, getEventListeners } from 'node:events';
 import { rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { liveIn, Living, living, onAbort, onEvent } from '../../shared/runtime/living.js';
-import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
-import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
-import { WallRuntime } from '../../shared/runtime/wall-runtime.js';
-import { openCounted } from '../../shared/runtime/counted-file.js';
+import { liveIn, Living, living, onAbort, onEvent } from '../../shared/base/runtime/living.js';
+import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
+import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
+import { WallRuntime } from '../../shared/base/runtime/wall-runtime.js';
+import { openCounted } from '../../shared/base/files/counted-file.js';
 
 const nobodyCalls = (): void => assert.fail('called');
 

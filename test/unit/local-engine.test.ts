@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { LocalEngine } from '../../engine/generation/local-engine.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { packOf } from '../integration/harness/test-models.js';
 import { ENVIRONMENT } from '../wall.js';
 

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { Writable } from 'node:stream';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { RUNTIME } from '../wall.js';
-import { createLogger } from '../../shared/log/logger.js';
+import { createLogger } from '../../shared/base/log/logger.js';
 
 type Level = 'error' | 'warn' | 'info' | 'debug';
 

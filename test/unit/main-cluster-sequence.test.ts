@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { HeldMain, PROMPT } from './held-main.js';
 
 const LIAR = 'w0';

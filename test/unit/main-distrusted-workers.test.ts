@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { MAX_DISTRUSTED } from '../../main-node/cluster/distrusted-workers.js';
 import { Roster } from '../../main-node/cluster/roster.js';
 import { WorkerLink } from '../../main-node/cluster/worker-link.js';
-import type { NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
+import type { NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/wire/messages.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
 import { RUNTIME } from '../wall.js';
 import { GROUPING } from './plain-shape.js';

@@ -4,9 +4,9 @@ import { plainExecute } from './wire-messages.js';
 import { activatedExperts } from '../../main-node/pass/activated-experts.js';
 import { bundleBatches, miniBatchRowsFor, splitLoadingRows } from '../../main-node/pass/expert-batches.js';
 import { planLayer, type LayerPlan } from '../../main-node/pass/layer-plan.js';
-import { planPlacement } from '../../shared/placement/plan-placement.js';
-import { WORKER_SERVE } from '../../shared/rpc/codecs.js';
-import { MESSAGE_SIZE_LIMIT_BYTES } from '../../shared/rpc/limits.js';
+import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
+import { WORKER_SERVE } from '../../shared/wire/codecs.js';
+import { MESSAGE_SIZE_LIMIT_BYTES } from '../../shared/wire/limits.js';
 
 interface Case {
   rows: number;

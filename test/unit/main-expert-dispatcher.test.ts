@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
-import { NO_TIMES } from '../../shared/rpc/layer-messages.js';
+import { NO_TIMES } from '../../shared/wire/layer-messages.js';
 import { TestLog } from '../integration/harness/test-log.js';
 import type { LayerWork, PlacedWorkers, WorkerOrders } from '../../main-node/cluster/placed-workers.js';
 import { ExpertDispatcher, MAX_ATTEMPTS, type ExpertOutcome } from '../../main-node/pass/expert-dispatcher.js';
 import type { LayerStep, WorkerShare } from '../../main-node/pass/layer-step.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { ErrorCode } from '../../shared/errors/registry.js';
-import { planPlacement } from '../../shared/placement/plan-placement.js';
-import type { ExpertResult, Placement } from '../../shared/rpc/messages.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
+import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
+import type { ExpertResult, Placement } from '../../shared/wire/messages.js';
 
 const SILENT = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
 const never = new AbortController().signal;

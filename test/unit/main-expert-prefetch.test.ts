@@ -5,13 +5,13 @@ import { FirstLayerAhead } from '../../main-node/pass/first-layer-ahead.js';
 import { randomExperts } from '../../main-node/pass/random-prefetch.js';
 import { layersAskedAt } from '../../main-node/pass/router-ahead.js';
 import { toldByPrediction } from '../../main-node/pass/told-by-prediction.js';
-import { assignPredictedExperts } from '../../shared/placement/assign-predicted-experts.js';
-import { planPlacement } from '../../shared/placement/plan-placement.js';
+import { assignPredictedExperts } from '../../shared/decisions/placement/assign-predicted-experts.js';
+import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
 import type { PredictionArrival } from '../../main-node/decode/sequence-predictions.js';
 import { answerRows, memberOf, PassCluster, type TestMember } from './pass-cluster.js';
 import { ToldWorkers } from './told-workers.js';
 import { plainPrediction } from './wire-messages.js';
-import type { Placement, Prediction } from '../../shared/rpc/messages.js';
+import type { Placement, Prediction } from '../../shared/wire/messages.js';
 
 const LAYERS = 4;
 const EXPERTS = 8;

@@ -2,9 +2,9 @@ import assert from 'node:assert/strict';
 import { FIRST_REST_MS, LONGEST_REST_MS, MAX_FAILURES_IN_A_ROW } from '../../main-node/cluster/failing-workers.js';
 import { Roster } from '../../main-node/cluster/roster.js';
 import { MAX_STRAY_ERRORS, WorkerLink } from '../../main-node/cluster/worker-link.js';
-import type { NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
-import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
-import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+import type { NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/wire/messages.js';
+import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
+import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
 import { GROUPING, plainShape } from './plain-shape.js';
 

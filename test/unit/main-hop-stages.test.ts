@@ -9,7 +9,7 @@ import {
   HopWindows,
   type ToldHop,
 } from '../../main-node/cluster/hop-stages.js';
-import type { HopStages } from '../../shared/rpc/messages.js';
+import type { HopStages } from '../../shared/wire/messages.js';
 
 const stages = (roundTripMs: number): HopStages => ({
   ...{ roundTripMs, transitMs: roundTripMs / 2, callMs: 0, handOffMs: 0, executeMs: roundTripMs / 2, replyMs: 0 },

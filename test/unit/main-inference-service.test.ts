@@ -4,7 +4,7 @@ import type { PromptEncoder } from '../../engine/generation/prompt-encoder.js';
 import type { ClusterEngine } from '../../main-node/decode/cluster-engine.js';
 import { MainMetrics } from '../../main-node/metrics/main-metrics.js';
 import { InferenceService } from '../../main-node/rpc/inference-service.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { RUNTIME } from '../wall.js';
 
 const REQUEST = {

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { JointDealer } from '../../main-node/pass/joint-dealer.js';
-import { takersOf } from '../../shared/placement/joint-assignment.js';
-import { planPlacement } from '../../shared/placement/plan-placement.js';
-import type { Placement } from '../../shared/rpc/messages.js';
+import { takersOf } from '../../main-node/pass/joint-assignment.js';
+import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
+import type { Placement } from '../../shared/wire/messages.js';
 
 const LAYERS = 6;
 const EXPERTS = 8;

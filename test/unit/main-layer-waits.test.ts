@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { LayerWaits, type RacingResult } from '../../main-node/pass/layer-waits.js';
-import type { LayerWait, WorkerWait } from '../../shared/rpc/messages.js';
+import type { LayerWait, WorkerWait } from '../../shared/wire/messages.js';
 
 /** A result of one expert: the worker, when it comes, and what it cost there. */
 type Result = readonly [worker: string, atMs: number, stallMs?: number, executeMs?: number];

@@ -6,7 +6,7 @@ import {
 } from '../../main-node/cluster/membership.js';
 import { FIRST_REST_MS, MAX_FAILURES_IN_A_ROW } from '../../main-node/cluster/failing-workers.js';
 import { MAX_RECONNECT_DELAY_MS } from '../../main-node/cluster/peer-dial.js';
-import type { Runtime } from '../../shared/runtime/runtime.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import { identity, membershipOf, ScriptedWorkers, type TestMembership } from './membership-setting.js';
 import { onVirtualClock } from './virtual-run.js';
 import { plainExecute, plainResult } from './wire-messages.js';

@@ -11,13 +11,13 @@ import {
 import { FORGET_REFUSED_AFTER_MS } from '../../main-node/cluster/refused-peers.js';
 import type { Roster } from '../../main-node/cluster/roster.js';
 import { WorkerLink } from '../../main-node/cluster/worker-link.js';
-import type { WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
-import type { Transport } from '../../shared/rpc/transport.js';
+import type { WorkerReply, WorkerRequest } from '../../shared/wire/messages.js';
+import type { Transport } from '../../shared/transport/transport.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
 import { waitUntil } from '../integration/harness/wait-until.js';
-import { SeededRandom } from '../../shared/runtime/seeded-random.js';
-import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
-import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
+import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
+import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import { DrawnLinks } from '../../simulator/network/link-model.js';
 import { MemoryNetwork } from '../../simulator/network/memory-network.js';
 import { memoryTransport } from '../../simulator/network/memory-transport.js';

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { MAX_RECONNECT_DELAY_MS, PeerDial, serveStream } from '../../main-node/cluster/peer-dial.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { dialAddress } from '../../shared/rpc/addresses.js';
-import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
-import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
-import type { NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { dialAddress } from '../../shared/wire/addresses.js';
+import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
+import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
+import type { NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/wire/messages.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
 import { RUNTIME } from '../wall.js';
 

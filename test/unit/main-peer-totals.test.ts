@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { PeerTotals, type CountedPeer } from '../../main-node/cluster/peer-totals.js';
-import { emptyNodeStatus } from '../../shared/rpc/node-status.js';
-import type { NodeStatus } from '../../shared/rpc/messages.js';
+import { emptyNodeStatus } from '../../shared/wire/node-status.js';
+import type { NodeStatus } from '../../shared/wire/messages.js';
 
 function peer(bootId: string, counters: Partial<NodeStatus> | null, sentBytes = 0, receivedBytes = 0): CountedPeer {
   const identity = {

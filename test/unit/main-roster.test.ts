@@ -3,12 +3,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { MAX_DAMAGE_ANSWERS } from '../../main-node/cluster/damaged-workers.js';
 import { MAX_FAILURES_IN_A_ROW } from '../../main-node/cluster/failing-workers.js';
 import { COHORT_WAIT_MS } from '../../main-node/cluster/fetching-workers.js';
-import { EPOCH_LIMIT, firstEpoch, PEER_EPOCH_LIMIT } from '../../shared/rpc/epochs.js';
+import { EPOCH_LIMIT, firstEpoch, PEER_EPOCH_LIMIT } from '../../shared/wire/epochs.js';
 import { isBeyondShadow, placedAddress } from '../../main-node/cluster/placed-address.js';
 import { JOIN_BATCH_MS, Roster, type RosterObserver } from '../../main-node/cluster/roster.js';
 import { ShadowLink } from '../../main-node/cluster/shadow-link.js';
 import { WorkerLink } from '../../main-node/cluster/worker-link.js';
-import type { Logger } from '../../shared/log/logger.js';
+import type { Logger } from '../../shared/base/log/logger.js';
 import type {
   NodeIdentity,
   NodeStatus,
@@ -17,10 +17,10 @@ import type {
   ShadowRequest,
   WorkerReply,
   WorkerRequest,
-} from '../../shared/rpc/messages.js';
-import { emptyNodeStatus } from '../../shared/rpc/node-status.js';
+} from '../../shared/wire/messages.js';
+import { emptyNodeStatus } from '../../shared/wire/node-status.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
-import type { Runtime } from '../../shared/runtime/runtime.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import { RUNTIME } from '../wall.js';
 import { onVirtualClock } from './virtual-run.js';
 import { GROUPING } from './plain-shape.js';

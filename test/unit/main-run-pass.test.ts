@@ -3,7 +3,7 @@ import { LayerWaits } from '../../main-node/pass/layer-waits.js';
 import type { PassObserver } from '../../main-node/pass/pass-observer.js';
 import { answerRows, memberOf, PassCluster, promptRows } from './pass-cluster.js';
 import { plainPrediction } from './wire-messages.js';
-import type { Prediction } from '../../shared/rpc/messages.js';
+import type { Prediction } from '../../shared/wire/messages.js';
 
 /** A prediction that shadow has told main alone. */
 function untold(sequence: number, position: number, layer: number, experts: number[]): Prediction {

@@ -9,7 +9,7 @@ import {
   draftWaitMs,
 } from '../../main-node/decode/draft-wait.js';
 import { SequenceDrafting } from '../../main-node/decode/sequence-drafting.js';
-import type { DraftToken } from '../../shared/rpc/messages.js';
+import type { DraftToken } from '../../shared/wire/messages.js';
 import { runtimeAt } from '../wall.js';
 
 const PROMPT_TOKENS = 10;

@@ -6,12 +6,12 @@ import {
   MAX_REMEMBERED_CHOICES,
   SequencePredictions,
 } from '../../main-node/decode/sequence-predictions.js';
-import { assignPredictedExperts } from '../../shared/placement/assign-predicted-experts.js';
-import { planPlacement } from '../../shared/placement/plan-placement.js';
+import { assignPredictedExperts } from '../../shared/decisions/placement/assign-predicted-experts.js';
+import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
 import { ToldWorkers } from './told-workers.js';
 import { plainPrediction, restartAt } from './wire-messages.js';
-import type { Prediction, Release } from '../../shared/rpc/messages.js';
-import { collectionSizes } from '../../shared/runtime/collection-sizes.js';
+import type { Prediction, Release } from '../../shared/wire/messages.js';
+import { collectionSizes } from '../../shared/base/runtime/collection-sizes.js';
 import { RUNTIME } from '../wall.js';
 
 const LAYERS = 2;

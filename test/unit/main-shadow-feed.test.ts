@@ -11,7 +11,7 @@ import {
   type FedToken,
   type ReadableCache,
 } from '../../main-node/decode/shadow-feed.js';
-import type { NodeIdentity, PrefixKept, ShadowReply, ShadowRequest, WorkerKept } from '../../shared/rpc/messages.js';
+import type { NodeIdentity, PrefixKept, ShadowReply, ShadowRequest, WorkerKept } from '../../shared/wire/messages.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
 
 const LAYERS = 2;

@@ -1,14 +1,14 @@
 import assert from 'node:assert/strict';
-import { NO_TIMES } from '../../shared/rpc/layer-messages.js';
+import { NO_TIMES } from '../../shared/wire/layer-messages.js';
 import type { LayerWork } from '../../main-node/cluster/placed-workers.js';
 import { WorkerLink } from '../../main-node/cluster/worker-link.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { ExpertResult, NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { ExpertResult, NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/wire/messages.js';
 import { plainExecute, plainResult } from './wire-messages.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
-import type { Runtime } from '../../shared/runtime/runtime.js';
-import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
-import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
+import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
+import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import { RUNTIME } from '../wall.js';
 import { onVirtualClock } from './virtual-run.js';
 

@@ -1,9 +1,9 @@
 import { Membership, type MembershipOptions } from '../../main-node/cluster/membership.js';
 import { Roster } from '../../main-node/cluster/roster.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { NodeIdentity, Refusal, RoleName, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
-import type { Transport } from '../../shared/rpc/transport.js';
-import type { Runtime } from '../../shared/runtime/runtime.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { NodeIdentity, Refusal, RoleName, WorkerReply, WorkerRequest } from '../../shared/wire/messages.js';
+import type { Transport } from '../../shared/transport/transport.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
 import { testSettings } from '../integration/harness/test-settings.js';
 import { GROUPING, plainShape } from './plain-shape.js';

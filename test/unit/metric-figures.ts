@@ -1,8 +1,8 @@
 import { countsOf } from '../../main-node/cluster/peer-totals.js';
 import type { ClusterFigures } from '../../main-node/metrics/cluster-metrics.js';
 import type { RequestEnd } from '../../main-node/rpc/request-observer.js';
-import { emptyNodeStatus } from '../../shared/rpc/node-status.js';
-import type { NodeStatus, RoleName } from '../../shared/rpc/messages.js';
+import { emptyNodeStatus } from '../../shared/wire/node-status.js';
+import type { NodeStatus, RoleName } from '../../shared/wire/messages.js';
 
 function nodeStatus(role: RoleName, id: string, told: Partial<NodeStatus> = {}): NodeStatus {
   const identity = {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { MainMetrics } from '../../main-node/metrics/main-metrics.js';
-import { packageRoot } from '../../shared/config/package-root.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
 import { metricFigures, ENDED_REQUEST } from './metric-figures.js';
 import { parseMetrics, type MetricFamily } from './prometheus-text.js';
 

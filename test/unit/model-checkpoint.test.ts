@@ -3,11 +3,11 @@ import { execFileSync } from 'node:child_process';
 import { mkdir, readFile, rm, symlink, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { openModelSource } from '../../packs/open-model-source.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { ErrorCode } from '../../shared/errors/registry.js';
-import { checkpointName, openCheckpoint } from '../../shared/checkpoint/checkpoint.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
+import { checkpointName, openCheckpoint } from '../../packs/checkpoint/checkpoint.js';
 import type { ModelSource, TensorSource } from '../../shared/model/tensor-source.js';
-import { packageRoot } from '../../shared/config/package-root.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
 import {
   safetensorsBytes,
   TINY_CONFIG,

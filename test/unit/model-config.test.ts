@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { ErrorCode } from '../../shared/errors/registry.js';
-import { parseModelConfig } from '../../shared/checkpoint/model-config.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
+import { parseModelConfig } from '../../packs/checkpoint/model-config.js';
 import type { AttentionMixer } from '../../shared/model/model-shape.js';
-import { ropeShape } from '../../shared/model/rope-frequencies.js';
+import { ropeShape } from '../../packs/model-config/rope-frequencies.js';
 import { TINY_CONFIG } from './tiny-checkpoint.js';
 
 function parse(change: Record<string, unknown>): ReturnType<typeof parseModelConfig>['config'] {

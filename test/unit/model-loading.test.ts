@@ -3,7 +3,7 @@ import { chooseResident, residentFormat } from '../../engine/loading/choose-resi
 import { loadDenseWeights, loadResidentExperts } from '../../engine/loading/load-weights.js';
 import { openModelSource } from '../../packs/open-model-source.js';
 import type { Model } from '../../native/index.js';
-import type { ExpectedTensor } from '../../shared/model/model-family.js';
+import type { ExpectedTensor } from '../../packs/model-config/model-family.js';
 import type { ModelSource, WeightFormat } from '../../shared/model/tensor-source.js';
 import type { WeightDtype } from '../../shared/model/weight-dtype.js';
 import { openTestDevice } from './native-test-model.js';

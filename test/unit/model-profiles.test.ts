@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
-import { STORAGE_FORMS, shippedStorage } from '../../shared/emulation/device-profile.js';
-import { expertWeights, FLOAT_BYTES, layersWork, vocabularyWeights } from '../../shared/emulation/layer-work.js';
-import { loadModelProfile, modelProfileNames } from '../../shared/emulation/load-model-profile.js';
+import { STORAGE_FORMS, shippedStorage } from '../../engine/emulation/device-profile.js';
+import { expertWeights, FLOAT_BYTES, layersWork, vocabularyWeights } from '../../engine/emulation/layer-work.js';
+import { loadModelProfile, modelProfileNames } from '../../engine/emulation/load-model-profile.js';
 import { cacheRowFloats } from '../../shared/model/model-shape.js';
 
 const MODELS = Object.fromEntries(

@@ -12,7 +12,7 @@ import {
   type RotaryShape,
   type RouterShape,
 } from '../../shared/model/model-shape.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { bits, openTestDevice } from './native-test-model.js';
 import { RandomWeights } from './native-random-model.js';
 import { RANDOM_SHAPES } from './random-model-shapes.js';

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { plainGlu } from '../../shared/emulation/plain-shape.js';
+import { plainGlu } from '../../engine/emulation/plain-shape.js';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join } from 'node:path';

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import type { Device, Model, Pass, Sequence } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { isRecurrent } from '../../shared/model/model-shape.js';
 import { bits, openTestDevice } from './native-test-model.js';
 import { RandomWeights } from './native-random-model.js';

@@ -11,9 +11,9 @@ import {
   type Pass,
   type Sequence,
 } from '../../native/index.js';
-import { openCheckpoint } from '../../shared/checkpoint/checkpoint.js';
-import { packageRoot } from '../../shared/config/package-root.js';
-import { plainGlu } from '../../shared/emulation/plain-shape.js';
+import { openCheckpoint } from '../../packs/checkpoint/checkpoint.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import { plainGlu } from '../../engine/emulation/plain-shape.js';
 import {
   FIXTURE_SIZES,
   bits,

@@ -11,9 +11,9 @@ import {
   type Device,
   type Pass,
 } from '../../native/index.js';
-import { plainGlu } from '../../shared/emulation/plain-shape.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { ErrorCode } from '../../shared/errors/registry.js';
+import { plainGlu } from '../../engine/emulation/plain-shape.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import {
   FIXTURE_SHAPE,
   FIXTURE_SIZES,

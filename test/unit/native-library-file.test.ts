@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import { headFault } from '../../native/library-file.js';
 import { nativeStatus } from '../../native/index.js';
-import { packageRoot } from '../../shared/config/package-root.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
 
 const LINUX = process.platform === 'linux';
 

@@ -4,9 +4,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { FROM_STORAGE, PLAIN_LOADER, crc32c, splitPlanes, type Device, type ExpertSlots } from '../../native/index.js';
-import { plainGlu } from '../../shared/emulation/plain-shape.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { ErrorCode } from '../../shared/errors/registry.js';
+import { plainGlu } from '../../engine/emulation/plain-shape.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import type { ChunkLocation, ExpertSource, Split, TensorSource } from '../../shared/model/tensor-source.js';
 import { FIXTURE_SIZES, bits, bytesOf, expertName, expertSource, openTestDevice } from './native-test-model.js';
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { instructionSets, type Device, type DeviceOptions, type Model, type Sequence } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { TAKEN_BACK_POSITIONS, isRecurrent } from '../../shared/model/model-shape.js';
 import { bits, openTestDevice } from './native-test-model.js';
 import { RandomWeights, executeInSlot, slotsFor } from './native-random-model.js';

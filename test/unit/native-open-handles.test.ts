@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
-import { plainGlu } from '../../shared/emulation/plain-shape.js';
+import { plainGlu } from '../../engine/emulation/plain-shape.js';
 import { FROM_STORAGE, PLAIN_LOADER, nativeErrorCodes, openHandles, type OpenHandles } from '../../native/index.js';
-import { isErrorCode } from '../../shared/errors/odmoe-error.js';
+import { isErrorCode } from '../../shared/base/errors/odmoe-error.js';
 import { FIXTURE_SIZES, expertSource, loadFixture, openTestDevice } from './native-test-model.js';
 
 const { hiddenSize, intermediateSize } = FIXTURE_SIZES;
@@ -49,7 +49,7 @@ describe('error codes of the native core', () => {
   it('are those of the registry', () => {
     const codes = nativeErrorCodes();
     assert.ok(codes.includes('DEVICE_OUT_OF_MEMORY') && codes.includes('INTERNAL'));
-    for (const code of codes) assert.ok(isErrorCode(code), `${code} is not in shared/errors/registry.ts`);
+    for (const code of codes) assert.ok(isErrorCode(code), `${code} is not in shared/base/errors/registry.ts`);
     assert.equal(new Set(codes).size, codes.length);
   });
 });

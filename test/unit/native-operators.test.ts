@@ -6,7 +6,7 @@ import { execFile, execFileSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { packageRoot } from '../../shared/config/package-root.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
 
 const RUN_LIMIT_MS = 400_000;
 const LIST_LIMIT_MS = 20_000;

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import type { Device, Model, Pass, Sequence } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { FIXTURE_SHAPE, FIXTURE_SIZES, ROPE_THETA, bits, loadFixture, openTestDevice } from './native-test-model.js';
 
 const { layers, headDim, keyValueHeads, hiddenSize } = FIXTURE_SIZES;

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { openDevice, type Device, type Model } from '../../native/index.js';
 import { densePlaces, type DenseRole } from '../../shared/model/dense-roles.js';
-import { plainShape } from '../../shared/emulation/plain-shape.js';
+import { plainShape } from '../../engine/emulation/plain-shape.js';
 import type { AttentionMixer, LayerShape, ModelShape } from '../../shared/model/model-shape.js';
 import type { ExpertSource, TensorSource, WeightFormat } from '../../shared/model/tensor-source.js';
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { waitUntil } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 
 const nowMs = (): number => Number(process.hrtime.bigint()) / 1e6;
 /** As native's clock counts: in whole nanoseconds, which a number of milliseconds does not hold exactly. */

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
-import { compileFormat } from '../../shared/output-format/format-grammar.js';
-import { STATES_KEPT_LIMIT } from '../../shared/output-format/format-limits.js';
-import { shortestTexts } from '../../shared/output-format/shortest-texts.js';
-import { TextAutomaton, type AutomatonState } from '../../shared/output-format/text-automaton.js';
-import { SeededRandom } from '../../shared/runtime/seeded-random.js';
+import { compileFormat } from '../../engine/output-format/format-grammar.js';
+import { STATES_KEPT_LIMIT } from '../../engine/output-format/format-limits.js';
+import { shortestTexts } from '../../engine/output-format/shortest-texts.js';
+import { TextAutomaton, type AutomatonState } from '../../engine/output-format/text-automaton.js';
+import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 
 const LEVELS = 60;
 const OPENINGS = [

@@ -9,20 +9,20 @@ import {
 } from '../../engine/sampling/format-compiler.js';
 import { OutputFormats } from '../../engine/sampling/output-formats.js';
 import type { LaneAnswer, LaneQuestion } from '../../engine/threads/thread-lane.js';
-import { packageRoot } from '../../shared/config/package-root.js';
-import { compileFormat } from '../../shared/output-format/format-grammar.js';
-import type { OutputFormat } from '../../shared/output-format/output-format.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import { compileFormat } from '../../engine/output-format/format-grammar.js';
+import type { OutputFormat } from '../../shared/wire/output-format.js';
 import {
   type CompiledGrammar,
   packGrammar,
   type PackedGrammar,
   unpackGrammar,
-} from '../../shared/output-format/packed-grammar.js';
-import { shortestTexts } from '../../shared/output-format/shortest-texts.js';
-import { WallRuntime } from '../../shared/runtime/wall-runtime.js';
-import { loadTokenizer } from '../../shared/tokenizer/load-tokenizer.js';
-import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
-import { runAtOnce } from '../../shared/runtime/slices.js';
+} from '../../engine/output-format/packed-grammar.js';
+import { shortestTexts } from '../../engine/output-format/shortest-texts.js';
+import { WallRuntime } from '../../shared/base/runtime/wall-runtime.js';
+import { loadTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
+import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
+import { runAtOnce } from '../../shared/base/runtime/slices.js';
 
 const ANY_BYTE = new Uint8Array(256).fill(1);
 const never = new AbortController().signal;

@@ -1,17 +1,17 @@
 import assert from 'node:assert/strict';
 import { Ajv } from 'ajv';
-import { createOutputConstraint } from '../../shared/output-format/create-output-constraint.js';
-import { PROPERTIES_LIMIT } from '../../shared/output-format/format-limits.js';
+import { createOutputConstraint } from '../../engine/output-format/create-output-constraint.js';
+import { PROPERTIES_LIMIT } from '../../engine/output-format/format-limits.js';
 import {
   formatVocabulary,
   type TokenTexts,
   type TokenVocabulary,
-} from '../../shared/output-format/format-vocabulary.js';
-import type { OutputConstraint } from '../../shared/output-format/output-constraint.js';
-import type { OutputFormat, OutputPart } from '../../shared/output-format/output-format.js';
-import { jsonFormat } from '../../shared/output-format/response-format.js';
-import { SeededRandom } from '../../shared/runtime/seeded-random.js';
-import { runAtOnce } from '../../shared/runtime/slices.js';
+} from '../../engine/output-format/format-vocabulary.js';
+import type { OutputConstraint } from '../../engine/output-format/output-constraint.js';
+import type { OutputFormat, OutputPart } from '../../shared/wire/output-format.js';
+import { jsonFormat } from '../../shared/language/response-format.js';
+import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
+import { runAtOnce } from '../../shared/base/runtime/slices.js';
 import { drawSchema } from './drawn-schemas.js';
 import {
   answerAtRandom,

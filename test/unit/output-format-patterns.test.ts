@@ -1,21 +1,21 @@
 import assert from 'node:assert/strict';
-import type { ByteMachine } from '../../shared/output-format/byte-machine.js';
-import { machineTarget } from '../../shared/output-format/byte-machine.js';
+import type { ByteMachine } from '../../engine/output-format/byte-machine.js';
+import { machineTarget } from '../../engine/output-format/byte-machine.js';
 import {
   automatonAccepts,
   patternAutomaton,
   PatternWork,
   withLength,
-} from '../../shared/output-format/character-automaton.js';
-import { jsonCharacterMachine } from '../../shared/output-format/character-bytes.js';
-import { codePointsOf, contains } from '../../shared/output-format/code-points.js';
+} from '../../engine/output-format/character-automaton.js';
+import { jsonCharacterMachine } from '../../engine/output-format/character-bytes.js';
+import { codePointsOf, contains } from '../../engine/output-format/code-points.js';
 import {
   hasNumber,
   isInNumberRule,
   numberMachine,
   type NumberRule,
-} from '../../shared/output-format/number-machine.js';
-import { SeededRandom } from '../../shared/runtime/seeded-random.js';
+} from '../../engine/output-format/number-machine.js';
+import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 
 function machineAccepts(machine: ByteMachine, text: string): boolean {
   let at = 0;

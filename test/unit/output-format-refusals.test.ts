@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import * as fc from 'fast-check';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { checkOutputFormat } from '../../shared/output-format/format-grammar.js';
-import type { OutputPart } from '../../shared/output-format/output-format.js';
-import { jsonFormat } from '../../shared/output-format/response-format.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { checkOutputFormat } from '../../engine/output-format/format-grammar.js';
+import type { OutputPart } from '../../shared/wire/output-format.js';
+import { jsonFormat } from '../../shared/language/response-format.js';
 
 function deep(levels: number): unknown {
   let schema: unknown = { type: 'null' };

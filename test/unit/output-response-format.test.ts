@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { jsonFormat, outputFormatOf } from '../../shared/output-format/response-format.js';
+import { jsonFormat, outputFormatOf } from '../../shared/language/response-format.js';
 
 describe('response_format of the OpenAI API', () => {
   const schema = { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] };

@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
-import { pacedDevice } from '../../engine/devices/paced-device.js';
-import type { DevicePace } from '../../engine/devices/device-pace.js';
+import { pacedDevice } from '../../engine/emulation/paced-device.js';
+import type { DevicePace } from '../../engine/emulation/device-pace.js';
 import type { Device, Model, Pass, Sequence } from '../../native/index.js';
-import { type DeviceBytes, type DeviceTimes, operatorMs } from '../../shared/emulation/device-profile.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { ErrorCode } from '../../shared/errors/registry.js';
-import type { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+import { type DeviceBytes, type DeviceTimes, operatorMs } from '../../engine/emulation/device-profile.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
+import type { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import { FIXTURE_SHAPE, fixtureReference, loadFixture, openTestDevice } from './native-test-model.js';
 import { onVirtualClock } from './virtual-run.js';
 

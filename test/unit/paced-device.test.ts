@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
-import { TIMELESS } from '../../engine/devices/device-pace.js';
+import { TIMELESS } from '../../engine/emulation/device-pace.js';
 import { FROM_STORAGE, PLAIN_LOADER, type Device, type Pass } from '../../native/index.js';
-import { operatorMs } from '../../shared/emulation/device-profile.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { operatorMs } from '../../engine/emulation/device-profile.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { FIXTURE_SHAPE, bits, expertSource, loadFixture, openTestDevice } from './native-test-model.js';
 import {
   BYTES,

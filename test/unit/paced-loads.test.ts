@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { FROM_STORAGE, PLAIN_LOADER, type LoadOutcome, type LoadRequest } from '../../native/index.js';
-import type { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+import type { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import { FIXTURE_SHAPE, expertSource } from './native-test-model.js';
 import { EXPERT_SHAPE, codeIs, near, onPaced } from './paced-device-setting.js';
 

@@ -12,7 +12,7 @@ import {
   spread,
 } from '../../packs/packing/measure-codecs.js';
 import { NATIVE_MEASURING_TOOLS } from '../../packs/packing/native-tools.js';
-import { openCheckpoint } from '../../shared/checkpoint/checkpoint.js';
+import { openCheckpoint } from '../../packs/checkpoint/checkpoint.js';
 import { layerExpertBytes } from '../../packs/packing/model-bytes.js';
 import { openPack } from '../../packs/format/open-pack.js';
 import { codecSetting } from '../../packs/format/pack-codec.js';

@@ -5,8 +5,8 @@ import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { acquirePackingLock } from '../../packs/packing/packing-lock.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { LockHeldError } from '../../shared/storage/process-lock.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { LockHeldError } from '../../shared/base/files/process-lock.js';
 import { withTemporaryDirectory } from './tiny-checkpoint.js';
 
 const LOCK = 'packing.lock';

@@ -18,12 +18,12 @@ import { HeldExperts } from '../../packs/format/held-experts.js';
 
 import type { Pack } from '../../packs/format/open-pack.js';
 
-import { PACK_READ } from '../../shared/rpc/codecs.js';
+import { PACK_READ } from '../../shared/wire/codecs.js';
 
-import { PACK_PIECE_BYTES, PACK_PIECES_HELD_LIMIT } from '../../shared/rpc/limits.js';
-import type { PackSource } from '../../shared/rpc/transport.js';
+import { PACK_PIECE_BYTES, PACK_PIECES_HELD_LIMIT } from '../../shared/wire/limits.js';
+import type { PackSource } from '../../shared/transport/transport.js';
 
-import type { ReadPackRequest } from '../../shared/rpc/messages.js';
+import type { ReadPackRequest } from '../../shared/wire/messages.js';
 
 import { FetchSetting, interruptedShare, testPack, type PackService } from './fetch-test-pack.js';
 

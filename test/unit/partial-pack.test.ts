@@ -20,7 +20,7 @@ import { openServedPack } from '../../packs/open-served-pack.js';
 
 import type { Pack } from '../../packs/format/open-pack.js';
 
-import { LockHeldError } from '../../shared/storage/process-lock.js';
+import { LockHeldError } from '../../shared/base/files/process-lock.js';
 
 import { FetchSetting, testPack } from './fetch-test-pack.js';
 

@@ -1,33 +1,33 @@
 import assert from 'node:assert/strict';
 import { sourcesOf } from './product-sources.js';
 
-const ROOMS = ['shared', 'packs', 'engine', 'main-node', 'shadow-node', 'worker-node', 'cli'];
+const ROOMS = ['shared', 'packs', 'engine', 'http-api', 'main-node', 'shadow-node', 'worker-node', 'cli'];
 
 /**
  * Who uses a plain timer of the runtime, how many, and for what work of its own. A timer that judges somebody else by silence (another
  * machine, process or thread) is a waitForPeer, which knows when this process itself stood still, and does not belong here.
  */
 const PLAIN_TIMERS: Readonly<Record<string, readonly [number, string]>> = {
-  'shared/runtime/wall-runtime.ts': [1, 'sleep is made of a timer'],
-  'shared/runtime/virtual-runtime.ts': [2, 'sleep and every are made of timers'],
-  'shared/runtime/peer-wait.ts': [1, 'the parts of a wait for a peer'],
-  'shared/runtime/stall-meter.ts': [1, 'when it is looked whether this process is woken in time'],
-  'shared/discovery/multicast.ts': [3, 'when to ask and announce again; own goodbye at the end'],
-  'shared/discovery/host-interfaces.ts': [1, 'when the own addresses are looked at again'],
-  'shared/discovery/join-loop.ts': [1, 'pause before main is asked again'],
-  'shared/daemon/run-daemon.ts': [2, 'how long the own stop may take'],
-  'shared/rpc/peer-keepalive.ts': [1, 'pause before the next question'],
-  'shared/rpc/peer-client.ts': [1, 'how long the own end of a stream may take'],
-  'shared/rpc/channel.ts': [1, 'how long the own end of a channel may take'],
-  'shared/rpc/rpc-server.ts': [2, 'how long the own end of streams and server may take'],
-  'shared/storage/process-lock.ts': [1, 'pause before a lock is looked at again'],
+  'shared/base/runtime/wall-runtime.ts': [1, 'sleep is made of a timer'],
+  'shared/base/runtime/virtual-runtime.ts': [2, 'sleep and every are made of timers'],
+  'shared/base/runtime/peer-wait.ts': [1, 'the parts of a wait for a peer'],
+  'shared/base/runtime/stall-meter.ts': [1, 'when it is looked whether this process is woken in time'],
+  'shared/transport/discovery/multicast.ts': [3, 'when to ask and announce again; own goodbye at the end'],
+  'shared/transport/discovery/host-interfaces.ts': [1, 'when the own addresses are looked at again'],
+  'shared/transport/discovery/join-loop.ts': [1, 'pause before main is asked again'],
+  'engine/daemon/run-daemon.ts': [2, 'how long the own stop may take'],
+  'shared/transport/peer-keepalive.ts': [1, 'pause before the next question'],
+  'shared/transport/peer-client.ts': [1, 'how long the own end of a stream may take'],
+  'shared/transport/channel.ts': [1, 'how long the own end of a channel may take'],
+  'shared/transport/rpc-server.ts': [2, 'how long the own end of streams and server may take'],
+  'shared/base/files/process-lock.ts': [1, 'pause before a lock is looked at again'],
   'packs/fetching/expert-fetcher.ts': [1, 'when peers are asked anew'],
   'packs/pack-for-serving.ts': [1, 'pause before a lock is looked at again'],
   'engine/threads/thread-lane.ts': [1, 'when an idle thread is ended'],
-  'engine/devices/exact-timer.ts': [1, 'time of an emulated device'],
-  'main-node/http/delivery/deliver-stream.ts': [1, 'when a comment is sent, so that proxies see that the answer lives'],
-  'main-node/http/delivery/deliver-body.ts': [2, 'when a newline is sent, for the same reason'],
-  'main-node/http/start-door.ts': [2, 'how long the own end of the door may take'],
+  'engine/emulation/exact-timer.ts': [1, 'time of an emulated device'],
+  'http-api/delivery/deliver-stream.ts': [1, 'when a comment is sent, so that proxies see that the answer lives'],
+  'http-api/delivery/deliver-body.ts': [2, 'when a newline is sent, for the same reason'],
+  'http-api/start-door.ts': [2, 'how long the own end of the door may take'],
   'main-node/own-worker.ts': [1, 'when memory is taken back'],
   'main-node/rpc/inference-service.ts': [1, 'a turn for requests that begin their next answers'],
   'main-node/decode/sequence-drafting.ts': [
@@ -63,8 +63,8 @@ const PLAIN_TIMERS: Readonly<Record<string, readonly [number, string]>> = {
 
 /** Timers of other makers that end a wait for somebody else: none of them knows whether this process stood still. */
 const FOREIGN_LIMITS: Readonly<Record<string, string>> = {
-  'main-node/http/http-server.ts': "node's own limits for slow and silent HTTP connections",
-  'shared/rpc/channel-options.ts': "grpc-js's keepalive of a server, which is in no hurry",
+  'http-api/http-server.ts': "node's own limits for slow and silent HTTP connections",
+  'shared/transport/channel-options.ts': "grpc-js's keepalive of a server, which is in no hurry",
 };
 
 const PLAIN_TIMER = /\b(?:runtime|PROCESS|SYSTEM)\.(?:after|sleep|every)\(|\bthis\.after\((?:delay|interval)Ms/g;

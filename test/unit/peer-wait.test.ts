@@ -8,9 +8,9 @@ import {
   timeForPeers,
   waitForPeer,
   withPeerDeadline,
-} from '../../shared/runtime/peer-wait.js';
-import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
-import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+} from '../../shared/base/runtime/peer-wait.js';
+import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
+import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 
 const LIMIT_MS = 30_000;
 

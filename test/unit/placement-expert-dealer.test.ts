@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { assignmentOf } from '../../shared/placement/assignment-of.js';
-import { assignPredictedExperts } from '../../shared/placement/assign-predicted-experts.js';
-import { ExpertDealer } from '../../shared/placement/expert-dealer.js';
-import { firstLayerWorkers, isFirstLayerWorthAGuess } from '../../shared/placement/first-layer-workers.js';
-import { planPlacement } from '../../shared/placement/plan-placement.js';
-import type { Placement } from '../../shared/rpc/messages.js';
+import { assignmentOf } from '../../shared/decisions/placement/assignment-of.js';
+import { assignPredictedExperts } from '../../shared/decisions/placement/assign-predicted-experts.js';
+import { ExpertDealer } from '../../shared/decisions/placement/expert-dealer.js';
+import { firstLayerWorkers, isFirstLayerWorthAGuess } from '../../shared/decisions/placement/first-layer-workers.js';
+import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
+import type { Placement } from '../../shared/wire/messages.js';
 
 const place = (workers: number, experts = 8): Placement =>
   planPlacement({

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { expertsByWorker } from '../../shared/placement/experts-by-worker.js';
+import { expertsByWorker } from '../../shared/decisions/placement/experts-by-worker.js';
 
 describe('placement: experts by worker', () => {
   it('keeps the order of the assignment, of workers and of the experts of each', () => {

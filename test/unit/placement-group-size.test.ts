@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { plainGlu } from '../../shared/emulation/plain-shape.js';
+import { plainGlu } from '../../engine/emulation/plain-shape.js';
 import {
   chooseGroupSize,
   lookAheadSlots,
   nominalLayerCosts,
   type LayerCosts,
-} from '../../shared/placement/group-size.js';
-import { planPlacement } from '../../shared/placement/plan-placement.js';
+} from '../../shared/decisions/placement/group-size.js';
+import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
 import { automaticSlots, AUTOMATIC_SLOTS_BYTES } from '../../worker-node/loader/plan-slots.js';
 
 const MIXTRAL = nominalLayerCosts({ hiddenSize: 4096, expert: plainGlu(14_336) }, 'bf16');

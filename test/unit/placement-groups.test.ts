@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { chooseReplacement } from '../../shared/placement/choose-replacement.js';
-import { groupForLayer, layersOfWorker, planPlacement } from '../../shared/placement/plan-placement.js';
-import { workersForPrefillExpert } from '../../shared/placement/prefill-workers.js';
-import type { PlacedWorker, Placement } from '../../shared/rpc/messages.js';
+import { chooseReplacement } from '../../main-node/pass/choose-replacement.js';
+import { groupForLayer, layersOfWorker, planPlacement } from '../../shared/decisions/placement/plan-placement.js';
+import { workersForPrefillExpert } from '../../shared/decisions/placement/prefill-workers.js';
+import type { PlacedWorker, Placement } from '../../shared/wire/messages.js';
 
 const worker = (id: string): PlacedWorker => ({ id, address: `${id}:1`, slots: 1 });
 const place = (count: number, expertsPerToken: number, groupSize: number | 'auto' = 'auto'): Placement =>

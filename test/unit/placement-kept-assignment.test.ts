@@ -3,12 +3,12 @@ import fc from 'fast-check';
 import { KeptLayers, keepersOf } from '../../main-node/cluster/kept-layers.js';
 import type { WorkerOrders } from '../../main-node/cluster/placed-workers.js';
 import { KeptNews, MAX_TOLD_LAYERS } from '../../main-node/decode/kept-news.js';
-import { ExpertDealer } from '../../shared/placement/expert-dealer.js';
-import { assignMoreExperts, takersOf } from '../../shared/placement/joint-assignment.js';
-import { assignKept, KEPT_BEYOND_SHARE } from '../../shared/placement/kept-assignment.js';
-import { matchExperts } from '../../shared/placement/match-experts.js';
-import { planPlacement } from '../../shared/placement/plan-placement.js';
-import type { Placement } from '../../shared/rpc/messages.js';
+import { ExpertDealer } from '../../shared/decisions/placement/expert-dealer.js';
+import { assignMoreExperts, takersOf } from '../../main-node/pass/joint-assignment.js';
+import { assignKept, KEPT_BEYOND_SHARE } from '../../shared/decisions/placement/kept-assignment.js';
+import { matchExperts } from '../../main-node/pass/match-experts.js';
+import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
+import type { Placement } from '../../shared/wire/messages.js';
 import { PredictionDealer } from '../../shadow-node/rpc/prediction-dealer.js';
 
 const LAYERS = 4;

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { assignPredictedExperts } from '../../shared/placement/assign-predicted-experts.js';
-import { groupForLayer, planPlacement } from '../../shared/placement/plan-placement.js';
-import { matchExperts } from '../../shared/placement/match-experts.js';
-import type { Placement } from '../../shared/rpc/messages.js';
+import { assignPredictedExperts } from '../../shared/decisions/placement/assign-predicted-experts.js';
+import { groupForLayer, planPlacement } from '../../shared/decisions/placement/plan-placement.js';
+import { matchExperts } from '../../main-node/pass/match-experts.js';
+import type { Placement } from '../../shared/wire/messages.js';
 
 const EXPERTS = 12;
 const place = (count: number, expertsPerToken: number, groupSize: number | 'auto' = 'auto'): Placement =>

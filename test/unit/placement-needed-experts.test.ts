@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { groupForLayer, type PlacementInput, planPlacement } from '../../shared/placement/plan-placement.js';
-import { neededExperts } from '../../shared/placement/needed-experts.js';
-import { usesNearlyAllExperts, workersForPrefillExpert } from '../../shared/placement/prefill-workers.js';
+import { groupForLayer, type PlacementInput, planPlacement } from '../../shared/decisions/placement/plan-placement.js';
+import { neededExperts } from '../../shared/decisions/placement/needed-experts.js';
+import { usesNearlyAllExperts, workersForPrefillExpert } from '../../shared/decisions/placement/prefill-workers.js';
 
 const inputs = fc.record({
   epoch: fc.nat(100),

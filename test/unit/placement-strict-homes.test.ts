@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { assignPredictedExperts } from '../../shared/placement/assign-predicted-experts.js';
-import { chooseReplacement } from '../../shared/placement/choose-replacement.js';
-import { matchExperts } from '../../shared/placement/match-experts.js';
-import { neededExperts } from '../../shared/placement/needed-experts.js';
-import { planPlacement } from '../../shared/placement/plan-placement.js';
-import { workersForPrefillExpert } from '../../shared/placement/prefill-workers.js';
-import { homesOf } from '../../shared/placement/strict-homes.js';
-import type { Placement } from '../../shared/rpc/messages.js';
+import { assignPredictedExperts } from '../../shared/decisions/placement/assign-predicted-experts.js';
+import { chooseReplacement } from '../../main-node/pass/choose-replacement.js';
+import { matchExperts } from '../../main-node/pass/match-experts.js';
+import { neededExperts } from '../../shared/decisions/placement/needed-experts.js';
+import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
+import { workersForPrefillExpert } from '../../shared/decisions/placement/prefill-workers.js';
+import { homesOf } from '../../shared/decisions/placement/strict-homes.js';
+import type { Placement } from '../../shared/wire/messages.js';
 
 const LAYERS = 6;
 

@@ -1,4 +1,4 @@
-import { type ExactJson, JsonFloat } from '../../shared/json/exact-json.js';
+import { type ExactJson, JsonFloat } from '../../shared/base/json/exact-json.js';
 
 /** What JSON.parse would have made of the same text. */
 export function plainJson(value: ExactJson): unknown {

@@ -1,4 +1,4 @@
-import { plainShape as shapeOf } from '../../shared/emulation/plain-shape.js';
+import { plainShape as shapeOf } from '../../engine/emulation/plain-shape.js';
 import type { LayerShape, ModelShape } from '../../shared/model/model-shape.js';
 
 /** Layers of attention and routed experts, as Mixtral has them, as small as they can be; what a test names is as it says. */

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { profileFile } from '../../cli/client/simulation-flags.js';
-import { loadDeviceProfile } from '../../shared/emulation/load-device-profile.js';
-import { deviceOf, nodeTimes } from '../../shared/emulation/node-times.js';
+import { loadDeviceProfile } from '../../engine/emulation/load-device-profile.js';
+import { deviceOf, nodeTimes } from '../../engine/emulation/node-times.js';
 import { cachedTokenMs, clusterTimes, DEFAULT_SET_UP } from '../../simulator/simulate/cluster-set-up.js';
 import { diskNeeds } from '../../simulator/plan/disk-needs.js';
 import { boxTimes, overrideProfile } from '../../simulator/plan/planned-profile.js';

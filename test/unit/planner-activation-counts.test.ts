@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { readdir, readFile, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import fc from 'fast-check';
-import { ActivationCounts, parseActivationCounts } from '../../shared/planner/activation-counts.js';
-import { readActivationCounts, writeActivationCounts } from '../../shared/storage/activation-counts-file.js';
+import { ActivationCounts, parseActivationCounts } from '../../shared/decisions/caching/activation-counts.js';
+import { readActivationCounts, writeActivationCounts } from '../../engine/planning/activation-counts-file.js';
 import { withTemporaryDirectory } from './tiny-checkpoint.js';
 
 const DIGEST = 'ab'.repeat(32);

@@ -1,14 +1,15 @@
-import assert from 'node:assert/strict';
-import fc from 'fast-check';
 import {
   CACHE_POLICIES,
   type CachePolicy,
-  type CacheUse,
   poolsOf as poolsOfPolicy,
-} from '../../shared/planner/cache-decisions.js';
-import { CachePools } from '../../shared/planner/cache-pools.js';
-import { entriesOf, type PoolCapacities } from '../../shared/planner/pool-capacities.js';
-import type { CompressionState } from '../../shared/planner/load-profile.js';
+  type PoolCapacities,
+} from '../../shared/settings/cache-policies.js';
+import assert from 'node:assert/strict';
+import fc from 'fast-check';
+import { type CacheUse } from '../../worker-node/loader/cache-decisions.js';
+import { CachePools } from '../../worker-node/cache/cache-pools.js';
+import { entriesOf } from '../../shared/decisions/caching/pool-capacities.js';
+import type { CompressionState } from '../../shared/decisions/caching/load-profile.js';
 
 const EXPERTS = 6;
 const LAYERS = 2;

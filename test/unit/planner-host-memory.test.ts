@@ -7,7 +7,7 @@ import {
   planDividedExperts,
   planHeldExperts,
   PRESSURE_BYTES,
-} from '../../shared/planner/host-memory-plan.js';
+} from '../../worker-node/loader/host-memory-plan.js';
 
 const GIB = 1024 ** 3;
 

@@ -1,5 +1,5 @@
-import type { LoadProfile } from '../../shared/planner/load-profile.js';
-import type { LoadTask, Recovery } from '../../shared/planner/load-task.js';
+import type { LoadProfile } from '../../shared/decisions/caching/load-profile.js';
+import type { LoadTask, Recovery } from '../../shared/decisions/caching/load-task.js';
 
 interface Read {
   task: number;

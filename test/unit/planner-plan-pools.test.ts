@@ -1,17 +1,19 @@
+import { type PoolCapacities, POOLS } from '../../shared/settings/cache-policies.js';
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
+import { addCapacities, NO_CAPACITIES, spreadCapacities } from '../../shared/decisions/caching/pool-capacities.js';
 import {
-  addCapacities,
-  NO_CAPACITIES,
-  type PoolCapacities,
-  POOLS,
-  spreadCapacities,
-} from '../../shared/planner/pool-capacities.js';
-import { assumedInclusionProbabilities, fitSelectionProbabilities } from '../../shared/planner/selection-model.js';
-import { estimateMakespan, NO_OVERLAP_COSTS, patternMakespans } from '../../shared/planner/makespan-estimate.js';
-import { ExpectedMakespan } from '../../shared/planner/expected-makespan.js';
-import { planPools, type PlanRequest, type PoolPlan } from '../../shared/planner/plan-pools.js';
-import type { LoadProfile } from '../../shared/planner/load-profile.js';
+  assumedInclusionProbabilities,
+  fitSelectionProbabilities,
+} from '../../shared/decisions/caching/selection-model.js';
+import {
+  estimateMakespan,
+  NO_OVERLAP_COSTS,
+  patternMakespans,
+} from '../../shared/decisions/caching/makespan-estimate.js';
+import { ExpectedMakespan } from '../../shared/decisions/caching/expected-makespan.js';
+import { planPools, type PlanRequest, type PoolPlan } from '../../shared/decisions/caching/plan-pools.js';
+import type { LoadProfile } from '../../shared/decisions/caching/load-profile.js';
 
 const PROFILE: LoadProfile = {
   ...{ signMantissaReadMs: 1, exponentReadMs: 0.09, decompressMs: 0.05 },

@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { blocksMakespanMs, simulateBlocks } from '../../shared/planner/simulate-blocks.js';
-import { fifoBlocks, lowerBound } from '../../shared/planner/schedule-bounds.js';
-import { scheduleBlocks, taskPlaces } from '../../shared/planner/schedule-blocks.js';
-import type { LoadBlock, LoadTask, Recovery } from '../../shared/planner/load-task.js';
-import type { LoadProfile, PartlyLoadedState } from '../../shared/planner/load-profile.js';
-import type { ScheduledOperation } from '../../shared/planner/block-timeline.js';
+import { blocksMakespanMs, simulateBlocks } from '../../shared/decisions/caching/simulate-blocks.js';
+import { fifoBlocks, lowerBound } from '../../bench/zipmoe/schedule-bounds.js';
+import { scheduleBlocks, taskPlaces } from '../../shared/decisions/caching/schedule-blocks.js';
+import type { LoadBlock, LoadTask, Recovery } from '../../shared/decisions/caching/load-task.js';
+import type { LoadProfile, PartlyLoadedState } from '../../shared/decisions/caching/load-profile.js';
+import type { ScheduledOperation } from '../../shared/decisions/caching/block-timeline.js';
 import { optimalMakespan } from './planner-optimal-schedule.js';
 
 const PROFILE: LoadProfile = {

@@ -1,13 +1,13 @@
+import type { PoolCapacities } from '../../shared/settings/cache-policies.js';
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import {
   assumedInclusionProbabilities,
   fitSelectionProbabilities,
   inclusionProbabilities,
-} from '../../shared/planner/selection-model.js';
-import { ExpectedMakespan } from '../../shared/planner/expected-makespan.js';
-import { hitDistribution } from '../../shared/planner/hit-distribution.js';
-import type { PoolCapacities } from '../../shared/planner/pool-capacities.js';
+} from '../../shared/decisions/caching/selection-model.js';
+import { ExpectedMakespan } from '../../shared/decisions/caching/expected-makespan.js';
+import { hitDistribution } from '../../shared/decisions/caching/hit-distribution.js';
 
 function* subsets(count: number): Generator<number[]> {
   for (let mask = 0; mask < 2 ** count; mask += 1) {

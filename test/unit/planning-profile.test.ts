@@ -1,13 +1,14 @@
+import { POOLS } from '../../shared/settings/cache-policies.js';
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { fitProfile, expertBytes, type MeasuredLoads } from '../../engine/planning/fit-profile.js';
 import { ASSUMED_SKEW, planCache } from '../../engine/planning/plan-cache.js';
-import { ActivationCounts } from '../../shared/planner/activation-counts.js';
-import { assumedInclusionProbabilities } from '../../shared/planner/selection-model.js';
-import { NO_CAPACITIES, POOLS } from '../../shared/planner/pool-capacities.js';
-import { type OverlapCosts, patternMakespans } from '../../shared/planner/makespan-estimate.js';
-import { planPools } from '../../shared/planner/plan-pools.js';
-import type { LoadProfile } from '../../shared/planner/load-profile.js';
+import { ActivationCounts } from '../../shared/decisions/caching/activation-counts.js';
+import { assumedInclusionProbabilities } from '../../shared/decisions/caching/selection-model.js';
+import { NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
+import { type OverlapCosts, patternMakespans } from '../../shared/decisions/caching/makespan-estimate.js';
+import { planPools } from '../../shared/decisions/caching/plan-pools.js';
+import type { LoadProfile } from '../../shared/decisions/caching/load-profile.js';
 
 const BYTES = { exponent: 340_000, plainExponent: 1_000_000, signMantissa: 1_000_000, tensors: 3, shards: 4 };
 

@@ -7,7 +7,7 @@ import {
   PREFIX_BLOCK_TOKENS,
   PrefixIndex,
 } from '../../main-node/room/prefix-index.js';
-import { collectionSizes } from '../../shared/runtime/collection-sizes.js';
+import { collectionSizes } from '../../shared/base/runtime/collection-sizes.js';
 
 /** Texts that begin alike for a while: one of two tokens at each block, then a tail of its own. */
 const text = fc

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
-import { ProcessCounts } from '../../shared/daemon/process-counts.js';
-import { liveIn, Living, onAbort } from '../../shared/runtime/living.js';
+import { ProcessCounts } from '../../engine/daemon/process-counts.js';
+import { liveIn, Living, onAbort } from '../../shared/base/runtime/living.js';
 
 class Holder {
   readonly entries = new Set(['first']);

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';
 import { codeOfEnd, memoryAdvice } from '../../cli/demo/daemon-process.js';
-import { packageRoot } from '../../shared/config/package-root.js';
-import { isShortOfFiles, readProcessLimits, requireMemory } from '../../shared/daemon/process-limits.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import { isShortOfFiles, readProcessLimits, requireMemory } from '../../engine/daemon/process-limits.js';
 
 const GIBIBYTE = 2 ** 30;
 const ENOUGH = { openFiles: 1024, addressBytes: null, heapBytes: GIBIBYTE };

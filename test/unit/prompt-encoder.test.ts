@@ -26,17 +26,17 @@ import {
 } from '../../engine/generation/threaded-prompt-encoder.js';
 import type { ThreadPrompt } from '../../engine/generation/prompt-thread.js';
 
-import { packageRoot } from '../../shared/config/package-root.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
 
-import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
+import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
 
-import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 
-import { WallRuntime } from '../../shared/runtime/wall-runtime.js';
+import { WallRuntime } from '../../shared/base/runtime/wall-runtime.js';
 
-import { loadTokenizer } from '../../shared/tokenizer/load-tokenizer.js';
+import { loadTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
 
-import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
+import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 
 const DEMO_MODEL = join(packageRoot(), 'models', 'demo');
 const never = new AbortController().signal;

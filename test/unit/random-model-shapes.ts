@@ -1,5 +1,5 @@
 /** Small models that between them have everything that a model can have. Sizes are uneven on purpose. */
-import { plainGlu, plainShape } from '../../shared/emulation/plain-shape.js';
+import { plainGlu, plainShape } from '../../engine/emulation/plain-shape.js';
 import type { AttentionMixer, GluShape, LayerShape, ModelShape, RouterShape } from '../../shared/model/model-shape.js';
 
 const HIDDEN = 40;

@@ -3,11 +3,17 @@ import { Writable } from 'node:stream';
 import * as fc from 'fast-check';
 import { toldProblems } from '../../main-node/cluster/told-problems.js';
 import { FORGET_REFUSED_AFTER_MS, RefusedPeers, REFUSED_PEERS_LIMITS } from '../../main-node/cluster/refused-peers.js';
-import { collectionSizes } from '../../shared/runtime/collection-sizes.js';
-import { FairAddresses } from '../../shared/discovery/fair-addresses.js';
-import { LineLimits, LINES_OF_EVENT, LINES_OF_PEER, MOST_PEERS_TOLD, peerOf } from '../../shared/log/line-limits.js';
-import { createLogger } from '../../shared/log/logger.js';
-import { TokenBuckets } from '../../shared/runtime/token-buckets.js';
+import { collectionSizes } from '../../shared/base/runtime/collection-sizes.js';
+import { FairAddresses } from '../../shared/transport/discovery/fair-addresses.js';
+import {
+  LineLimits,
+  LINES_OF_EVENT,
+  LINES_OF_PEER,
+  MOST_PEERS_TOLD,
+  peerOf,
+} from '../../shared/base/log/line-limits.js';
+import { createLogger } from '../../shared/base/log/logger.js';
+import { TokenBuckets } from '../../shared/base/runtime/token-buckets.js';
 
 describe('rates of what others bring about', () => {
   it('let a burst through and then so many a second, for each kind, and remember a bounded number of kinds', () => {

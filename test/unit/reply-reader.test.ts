@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { Readable } from 'node:stream';
 import type { ClientReadableStream } from '@grpc/grpc-js';
-import { readReplies } from '../../shared/rpc/reply-reader.js';
+import { readReplies } from '../../shared/transport/reply-reader.js';
 import { RUNTIME } from '../wall.js';
 
 /** So long a reader waits that is never given the rest. */

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
-import { validateGenerateRequest } from '../../shared/rpc/generate-validation.js';
-import type { ChatMessage, GenerateRequest, ToolCall } from '../../shared/rpc/messages.js';
-import type { LogitBias, SamplingMessage } from '../../shared/sampling/sampling-options.js';
+import { validateGenerateRequest } from '../../shared/wire/generate-validation.js';
+import type { ChatMessage, GenerateRequest, ToolCall } from '../../shared/wire/messages.js';
+import type { LogitBias, SamplingMessage } from '../../shared/wire/sampling-options.js';
 
 const REQUEST: GenerateRequest = {
   text: '',

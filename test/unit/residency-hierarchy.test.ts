@@ -6,7 +6,7 @@ import {
   loadMsOf,
   placeTensors,
   placeWholeLayers,
-} from '../../shared/residency/storage-hierarchy.js';
+} from '../../shared/decisions/residency/storage-hierarchy.js';
 
 const rate = fc.integer({ min: 1, max: 1000 }).map((gigabytes) => gigabytes * 1e9);
 const backends = (capacity: fc.Arbitrary<number>): fc.Arbitrary<Backend[]> =>

@@ -10,7 +10,7 @@ import {
   residencyLoadMs,
   residentBytes,
   windowPassMs,
-} from '../../shared/residency/residency-planner.js';
+} from '../../shared/decisions/residency/residency-planner.js';
 
 const COSTS = { bytes: { plain: 100, compressed: 80 }, loadMs: { compressed: 1, offloaded: 10 } };
 const PLENTY = { deviceBytes: 1e9, cacheBytes: 0, expertsPerLayer: 1, keepsPlain: true, keepsCompressed: true };

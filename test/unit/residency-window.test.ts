@@ -6,7 +6,7 @@ import {
   warTarget,
   windowExperts,
   type WindowLoad,
-} from '../../shared/residency/streaming-window.js';
+} from '../../bench/fluxmoe/streaming-window.js';
 
 const EXPERTS = 6;
 

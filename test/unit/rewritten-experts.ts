@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { packageRoot } from '../../shared/config/package-root.js';
-import { readSafetensorsFile } from '../../shared/model/safetensors-file.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import { readSafetensorsFile } from '../../packs/checkpoint/safetensors-file.js';
 import type { TinyTensor } from './tiny-checkpoint.js';
 
 export type Config = Record<string, unknown>;

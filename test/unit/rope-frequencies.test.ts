@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { ConfigReader } from '../../shared/model/config-reader.js';
-import { type ReadRope, readRope, type RopeDefaults } from '../../shared/model/rope-config.js';
-import { ropeShape, type RopeScaling } from '../../shared/model/rope-frequencies.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { ConfigReader } from '../../packs/model-config/config-reader.js';
+import { type ReadRope, readRope, type RopeDefaults } from '../../packs/model-config/rope-config.js';
+import { ropeShape, type RopeScaling } from '../../packs/model-config/rope-frequencies.js';
 
 const DEFAULTS: RopeDefaults = { theta: 10_000, headDim: 32 };
 

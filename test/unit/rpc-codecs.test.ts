@@ -1,16 +1,16 @@
 import assert from 'node:assert/strict';
-import type { SamplingMessage } from '../../shared/sampling/sampling-options.js';
+import type { SamplingMessage } from '../../shared/wire/sampling-options.js';
 import { join } from 'node:path';
 
 import fc from 'fast-check';
 import protobuf from 'protobufjs';
-import { packageRoot } from '../../shared/config/package-root.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
 
-import { emptyNodeStatus } from '../../shared/rpc/node-status.js';
+import { emptyNodeStatus } from '../../shared/wire/node-status.js';
 
 import { plainExecute, plainPrediction, plainRelease, restartAt } from './wire-messages.js';
 
-import { CLUSTER_STATUS, INFERENCE_GENERATE, SHADOW_SERVE, WORKER_SERVE } from '../../shared/rpc/codecs.js';
+import { CLUSTER_STATUS, INFERENCE_GENERATE, SHADOW_SERVE, WORKER_SERVE } from '../../shared/wire/codecs.js';
 
 import type {
   GenerateReply,
@@ -21,7 +21,7 @@ import type {
   StatusReply,
   WorkerReply,
   WorkerRequest,
-} from '../../shared/rpc/messages.js';
+} from '../../shared/wire/messages.js';
 
 const root = new protobuf.Root();
 root.resolvePath = (_origin, target) => join(packageRoot(), 'proto', target);

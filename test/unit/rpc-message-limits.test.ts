@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
-import { SHADOW_SERVE, WORKER_SERVE } from '../../shared/rpc/codecs.js';
-import type { CacheStatus } from '../../shared/rpc/kept-experts.js';
+import { SHADOW_SERVE, WORKER_SERVE } from '../../shared/wire/codecs.js';
+import type { CacheStatus } from '../../shared/wire/kept-experts.js';
 import type {
   AlignRows,
   Execute,
@@ -15,16 +15,16 @@ import type {
   ShadowRequest,
   WorkerReply,
   WorkerRequest,
-} from '../../shared/rpc/messages.js';
-import { emptyNodeStatus } from '../../shared/rpc/node-status.js';
+} from '../../shared/wire/messages.js';
+import { emptyNodeStatus } from '../../shared/wire/node-status.js';
 import {
   validatePackDescription,
   validatePackPiece,
   validateReadPackRequest,
-} from '../../shared/rpc/pack-validation.js';
+} from '../../shared/wire/pack-validation.js';
 import { plainExecute, plainPrediction, plainRelease, plainResult, restartAt } from './wire-messages.js';
 
-/** The numbers of shared/rpc/limits.ts, written once more: who changes one of them says so here. */
+/** The numbers of shared/wire/limits.ts, written once more: who changes one of them says so here. */
 const ROWS_LIMIT = 65_536;
 const TEXT_LIMIT = 4096;
 const SOURCES_LIMIT = 64;

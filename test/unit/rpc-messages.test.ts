@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import protobuf from 'protobufjs';
-import { packageRoot } from '../../shared/config/package-root.js';
-import type * as KeptExperts from '../../shared/rpc/kept-experts.js';
-import type * as Messages from '../../shared/rpc/messages.js';
-import type { OutputFormat, OutputSequence, SchemaText } from '../../shared/output-format/output-format.js';
-import type { LogitBias, SamplingMessage } from '../../shared/sampling/sampling-options.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import type * as KeptExperts from '../../shared/wire/kept-experts.js';
+import type * as Messages from '../../shared/wire/messages.js';
+import type { OutputFormat, OutputSequence, SchemaText } from '../../shared/wire/output-format.js';
+import type { LogitBias, SamplingMessage } from '../../shared/wire/sampling-options.js';
 
 const root = new protobuf.Root();
 root.resolvePath = (_origin, target) => join(packageRoot(), 'proto', target);

@@ -13,23 +13,23 @@ import { setFlagsFromString } from 'node:v8';
 
 import { runInNewContext } from 'node:vm';
 
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 
-import type { Logger } from '../../shared/log/logger.js';
+import type { Logger } from '../../shared/base/log/logger.js';
 
-import { rowCount } from '../../shared/rpc/pass-rows.js';
+import { rowCount } from '../../shared/wire/pass-rows.js';
 
-import type { NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
-import type { PeerStream } from '../../shared/rpc/peer-stream.js';
+import type { NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/wire/messages.js';
+import type { PeerStream } from '../../shared/transport/peer-stream.js';
 
-import type { RpcServer, RpcServerOptions } from '../../shared/rpc/transport.js';
+import type { RpcServer, RpcServerOptions } from '../../shared/transport/transport.js';
 
-import type { Execute } from '../../shared/rpc/layer-messages.js';
+import type { Execute } from '../../shared/wire/layer-messages.js';
 
-import { CLOSE_GRACE_MS } from '../../shared/rpc/limits.js';
-import { GrpcTransport } from '../../shared/rpc/grpc-transport.js';
-import type { Timer } from '../../shared/runtime/runtime.js';
-import { WallRuntime } from '../../shared/runtime/wall-runtime.js';
+import { CLOSE_GRACE_MS } from '../../shared/wire/limits.js';
+import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
+import type { Timer } from '../../shared/base/runtime/runtime.js';
+import { WallRuntime } from '../../shared/base/runtime/wall-runtime.js';
 import { waitUntil } from '../integration/harness/wait-until.js';
 import { identifyPeer, openWorkerStream, RUNTIME, startRpcServer } from '../wall.js';
 

@@ -2,14 +2,14 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import protobuf from 'protobufjs';
-import { packageRoot } from '../../shared/config/package-root.js';
-import type { Execute, ExecuteResult, ExpertResult, TensorType } from '../../shared/rpc/layer-messages.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import type { Execute, ExecuteResult, ExpertResult, TensorType } from '../../shared/wire/layer-messages.js';
 import {
   decodeExecuteRequest,
   decodeResultReply,
   encodeExecuteRequest,
   encodeResultReply,
-} from '../../shared/rpc/tensor-messages.js';
+} from '../../shared/wire/tensor-messages.js';
 import { plainExecute } from './wire-messages.js';
 
 const root = new protobuf.Root();

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { CLUSTER_JOIN, INFERENCE_GENERATE } from '../../shared/rpc/codecs.js';
+import { CLUSTER_JOIN, INFERENCE_GENERATE } from '../../shared/wire/codecs.js';
 
-import type { GenerateRequest, NodeIdentity } from '../../shared/rpc/messages.js';
+import type { GenerateRequest, NodeIdentity } from '../../shared/wire/messages.js';
 
 const identity: NodeIdentity = {
   id: 'main-1',

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { loadSync } from '@grpc/proto-loader';
-import { packageRoot } from '../../shared/config/package-root.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
 import {
   CLUSTER_JOIN,
   CLUSTER_STATUS,
@@ -15,17 +15,17 @@ import {
   PACK_READ,
   SHADOW_SERVE,
   WORKER_SERVE,
-} from '../../shared/rpc/codecs.js';
-import { MESSAGE_SIZE_LIMIT_BYTES, PLAIN_MESSAGE_LIMIT_BYTES } from '../../shared/rpc/limits.js';
-import { tagOf, WIRE_LENGTH_DELIMITED, WIRE_VARINT } from '../../shared/rpc/wire-format.js';
+} from '../../shared/wire/codecs.js';
+import { MESSAGE_SIZE_LIMIT_BYTES, PLAIN_MESSAGE_LIMIT_BYTES } from '../../shared/wire/limits.js';
+import { tagOf, WIRE_LENGTH_DELIMITED, WIRE_VARINT } from '../../shared/wire/wire-format.js';
 import {
   ASKED_MESSAGES_LIMIT,
   INNER_MESSAGES_LIMIT,
   LIST_LIMITS,
   LONG_MESSAGES,
   SPARE_FIELDS_LIMIT,
-} from '../../shared/rpc/wire-limits.js';
-import { type MessageOutline, type OutlinedField, outlineOf } from '../../shared/rpc/wire-outline.js';
+} from '../../shared/wire/wire-limits.js';
+import { type MessageOutline, type OutlinedField, outlineOf } from '../../shared/wire/wire-outline.js';
 
 const PROTO = join(packageRoot(), 'proto', 'odmoe', 'v1');
 const FILES = readdirSync(PROTO);

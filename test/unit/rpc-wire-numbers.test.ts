@@ -1,15 +1,15 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import protobuf from 'protobufjs';
-import { packageRoot } from '../../shared/config/package-root.js';
-import { NODE_COUNTS, SHADOW_SERVE, WORKER_SERVE, type MessageCodec } from '../../shared/rpc/codecs.js';
-import { emptyNodeStatus } from '../../shared/rpc/node-status.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import { NODE_COUNTS, SHADOW_SERVE, WORKER_SERVE, type MessageCodec } from '../../shared/wire/codecs.js';
+import { emptyNodeStatus } from '../../shared/wire/node-status.js';
 import {
   CHECKED_ELSEWHERE,
   MESSAGES_OF_USERS,
   NUMBER_BOUNDS,
   type BoundedMessage,
-} from '../../shared/rpc/wire-numbers.js';
+} from '../../shared/wire/wire-numbers.js';
 
 const NUMBER_TYPES = [
   'uint32',

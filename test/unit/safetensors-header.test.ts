@@ -2,10 +2,10 @@ import assert from 'node:assert/strict';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import fc from 'fast-check';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { findDuplicateKey } from '../../shared/model/duplicate-key.js';
-import { readSafetensorsFile } from '../../shared/model/safetensors-file.js';
-import { parseSafetensorsHeader } from '../../shared/model/safetensors-header.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { findDuplicateKey } from '../../packs/checkpoint/duplicate-key.js';
+import { readSafetensorsFile } from '../../packs/checkpoint/safetensors-file.js';
+import { parseSafetensorsHeader } from '../../packs/checkpoint/safetensors-header.js';
 import { noise, safetensorsBytes, withHeader, withTemporaryDirectory, type TinyTensor } from './tiny-checkpoint.js';
 
 interface HeaderEntry {

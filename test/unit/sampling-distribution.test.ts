@@ -2,14 +2,10 @@ import assert from 'node:assert/strict';
 import * as fc from 'fast-check';
 import { chooseToken, samplingDistribution } from '../../engine/sampling/choose-token.js';
 import { TokenSampler } from '../../engine/sampling/token-sampler.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { validateGenerateRequest } from '../../shared/rpc/generate-validation.js';
-import { runAtOnce } from '../../shared/runtime/slices.js';
-import {
-  REPETITION_PENALTY_RANGE,
-  resolveSampling,
-  type SamplingOptions,
-} from '../../shared/sampling/sampling-options.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { validateGenerateRequest } from '../../shared/wire/generate-validation.js';
+import { runAtOnce } from '../../shared/base/runtime/slices.js';
+import { REPETITION_PENALTY_RANGE, resolveSampling, type SamplingOptions } from '../../shared/wire/sampling-options.js';
 
 const GREEDY: SamplingOptions = resolveSampling(null, () => 1);
 const PLAIN: SamplingOptions = { ...GREEDY, temperature: 1 };

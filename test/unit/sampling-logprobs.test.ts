@@ -2,9 +2,9 @@ import assert from 'node:assert/strict';
 import * as fc from 'fast-check';
 import { logprobsOf } from '../../engine/sampling/log-probabilities.js';
 import { logSumExp, tokenWeights } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { TokenLogprob } from '../../shared/rpc/messages.js';
-import { counterRandom } from '../../shared/sampling/counter-random.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { TokenLogprob } from '../../shared/wire/messages.js';
+import { counterRandom } from '../../shared/base/arithmetic/counter-random.js';
 
 const logprobOf = (logits: Float32Array, id: number): number => logprobsOf(logits, id, 1).logprob;
 const topLogprobs = (logits: Float32Array, count: number): TokenLogprob[] => logprobsOf(logits, 0, count).top;

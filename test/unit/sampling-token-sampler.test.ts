@@ -2,9 +2,9 @@ import assert from 'node:assert/strict';
 import * as fc from 'fast-check';
 import { chooseToken } from '../../engine/sampling/choose-token.js';
 import { TokenSampler } from '../../engine/sampling/token-sampler.js';
-import type { OutputConstraint } from '../../shared/output-format/output-constraint.js';
-import { resolveSampling, type SamplingOptions } from '../../shared/sampling/sampling-options.js';
-import { runAtOnce } from '../../shared/runtime/slices.js';
+import type { OutputConstraint } from '../../engine/output-format/output-constraint.js';
+import { resolveSampling, type SamplingOptions } from '../../shared/wire/sampling-options.js';
+import { runAtOnce } from '../../shared/base/runtime/slices.js';
 import { scriptedConstraint } from './scripted-constraint.js';
 
 const GREEDY = resolveSampling(null, () => 1);

@@ -2,12 +2,12 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { Ajv } from 'ajv';
-import { packageRoot } from '../../shared/config/package-root.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { formatVocabulary } from '../../shared/output-format/format-vocabulary.js';
-import { jsonFormat } from '../../shared/output-format/response-format.js';
-import { SeededRandom } from '../../shared/runtime/seeded-random.js';
-import { loadTokenizer } from '../../shared/tokenizer/load-tokenizer.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { formatVocabulary } from '../../engine/output-format/format-vocabulary.js';
+import { jsonFormat } from '../../shared/language/response-format.js';
+import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
+import { loadTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
 import { drawSchema, type DrawnSchema } from './drawn-schemas.js';
 import { answerAtRandom, constraintOf, textOfAnswer, type AnsweringVocabulary } from './format-answers.js';
 

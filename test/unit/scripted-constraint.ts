@@ -1,5 +1,5 @@
-import type { OutputConstraint } from '../../shared/output-format/output-constraint.js';
-import type { SlicedWork } from '../../shared/runtime/slices.js';
+import type { OutputConstraint } from '../../engine/output-format/output-constraint.js';
+import type { SlicedWork } from '../../shared/base/runtime/slices.js';
 
 type Allowed = (answer: readonly number[], room: number) => Uint8Array | null;
 

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import type { RouterChoice, Model, Pass, Sequence } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { cacheRowFloats, type ModelShape } from '../../shared/model/model-shape.js';
-import type { BeginSequence } from '../../shared/rpc/messages.js';
+import type { BeginSequence } from '../../shared/wire/messages.js';
 import { plainLayer, plainShape } from './plain-shape.js';
 
 export const SHAPE: ModelShape = plainShape({ vocabSize: 50, hiddenSize: 8, expertLayers: 2, maxPositions: 64 });

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { isRecurrent } from '../../shared/model/model-shape.js';
-import { sequenceMemoryBytes } from '../../shared/model/sequence-memory.js';
+import { sequenceMemoryBytes } from '../../main-node/room/sequence-memory.js';
 import { RandomWeights } from './native-random-model.js';
 import { openTestDevice } from './native-test-model.js';
 import { RANDOM_SHAPES } from './random-model-shapes.js';

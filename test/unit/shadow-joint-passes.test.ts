@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import type { FormatSource } from '../../engine/sampling/output-formats.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { AlignToken, BeginSequence } from '../../shared/rpc/messages.js';
-import type { Runtime } from '../../shared/runtime/runtime.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { AlignToken, BeginSequence } from '../../shared/wire/messages.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import { GATHER_LIMIT_MS, Predictor } from '../../shadow-node/predictor/predictor.js';
 import type { Draft } from '../../shadow-node/predictor/shadow-sequence.js';
 import { begin, PASS_ROWS, ScriptedModel, settled } from './scripted-shadow-model.js';

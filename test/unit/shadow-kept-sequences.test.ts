@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import type { Sequence } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { BeginSequence } from '../../shared/rpc/messages.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { BeginSequence } from '../../shared/wire/messages.js';
 import {
   keptLimitsFor,
   KeptSequences,

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { MAX_SEQUENCES, Predictor } from '../../shadow-node/predictor/predictor.js';
 import { begin, cacheRows, PASS_ROWS, ScriptedModel } from './scripted-shadow-model.js';
 import { RUNTIME } from '../wall.js';

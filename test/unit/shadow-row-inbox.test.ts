@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import type { Sequence } from '../../native/index.js';
 import { RowAlignment } from '../../shadow-node/predictor/row-alignment.js';
 import { RowInbox } from '../../shadow-node/predictor/row-inbox.js';
-import type { AlignRows } from '../../shared/rpc/messages.js';
+import type { AlignRows } from '../../shared/wire/messages.js';
 import { plainShape } from './plain-shape.js';
 
 const ROW_BYTES = 4;

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import type { Pass } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type {
   NodeIdentity,
   NodeStatus,
@@ -9,9 +9,9 @@ import type {
   ShadowRequest,
   WorkerReply,
   WorkerRequest,
-} from '../../shared/rpc/messages.js';
-import type { OutputFormat } from '../../shared/output-format/output-format.js';
-import type { SamplingMessage } from '../../shared/sampling/sampling-options.js';
+} from '../../shared/wire/messages.js';
+import type { OutputFormat } from '../../shared/wire/output-format.js';
+import type { SamplingMessage } from '../../shared/wire/sampling-options.js';
 import type { PassPrediction } from '../../shadow-node/predictor/pass-predictions.js';
 import { Predictor } from '../../shadow-node/predictor/predictor.js';
 import { ShadowService } from '../../shadow-node/rpc/shadow-service.js';

@@ -5,7 +5,7 @@ import {
   SILENCE_CEILING_MS,
   SilenceBound,
   SilenceBounds,
-} from '../../shared/rpc/silence-bound.js';
+} from '../../shared/transport/silence-bound.js';
 
 const FLOOR_MS = 700;
 /** Answers of a link in a minute or so. */

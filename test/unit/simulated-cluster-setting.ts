@@ -1,5 +1,5 @@
-import type { EmulatedDevice } from '../../shared/emulation/device-profile.js';
-import { plainShape } from '../../shared/emulation/plain-shape.js';
+import type { EmulatedDevice } from '../../engine/emulation/device-profile.js';
+import { plainShape } from '../../engine/emulation/plain-shape.js';
 import { DEFAULT_SET_UP, type ClusterSetUp, type ClusterTimes } from '../../simulator/simulate/cluster-set-up.js';
 import type { ClusterTrace, TracePlace } from '../../simulator/trace/cluster-trace.js';
 

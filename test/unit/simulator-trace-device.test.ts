@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { loadDenseWeights, loadResidentExperts } from '../../engine/loading/load-weights.js';
 import { FROM_STORAGE, PLAIN_LOADER, type Device, type Model, type Pass, type Sequence } from '../../native/index.js';
-import { plainGlu, plainShape } from '../../shared/emulation/plain-shape.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { plainGlu, plainShape } from '../../engine/emulation/plain-shape.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { shapeProblem } from '../../shared/model/model-shape.js';
 import { chooseToken } from '../../engine/sampling/choose-token.js';
-import { resolveSampling } from '../../shared/sampling/sampling-options.js';
+import { resolveSampling } from '../../shared/wire/sampling-options.js';
 import { SyntheticTrace } from '../../simulator/trace/synthetic-trace.js';
 import { TraceDevice } from '../../simulator/trace/trace-device.js';
 import {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
-import type { PackPiece } from '../../shared/rpc/messages.js';
-import type { PeerMessage } from '../../shared/rpc/stream-pace.js';
-import type { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+import type { PackPiece } from '../../shared/wire/messages.js';
+import type { PeerMessage } from '../../shared/transport/stream-pace.js';
+import type { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import type { SimulatedCluster } from '../../simulator/cluster/simulated-cluster.js';
 import type { SimulatedNode } from '../../simulator/cluster/simulated-node.js';
 import { checkCounters, type CountedTime } from '../../simulator/faults/accounts/check-counters.js';

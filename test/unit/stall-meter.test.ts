@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { Metadata } from '@grpc/grpc-js';
-import { stallOf } from '../../shared/rpc/peer-keepalive.js';
-import { REMEMBERED_MS, StallMeter } from '../../shared/runtime/stall-meter.js';
-import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
-import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+import { stallOf } from '../../shared/transport/peer-keepalive.js';
+import { REMEMBERED_MS, StallMeter } from '../../shared/base/runtime/stall-meter.js';
+import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
+import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 
 describe('how long a process has lately stood still', () => {
   let clock: VirtualClock;

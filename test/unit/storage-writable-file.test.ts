@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { requireWritableFile } from '../../shared/storage/require-writable-file.js';
+import { requireWritableFile } from '../../shared/base/files/require-writable-file.js';
 
 describe('a file that results are to go to', () => {
   const directory = mkdtempSync(join(tmpdir(), 'odmoe-writable-'));

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
-import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import { readFailure } from '../../shared/model/read-file.js';
-import { writeFailure } from '../../shared/storage/storage-error.js';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { readFailure } from '../../shared/base/files/read-file.js';
+import { writeFailure } from '../../shared/base/files/storage-error.js';
 
 function systemError(code: string, more: object = {}): Error {
   return Object.assign(new Error(`${code}: as the system says it`), { code, ...more });

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { BoundedTemplate } from '../../shared/tokenizer/bounded-template.js';
-import { chatTemplateFrom } from '../../shared/tokenizer/chat-template.js';
-import { TemplateBudget, TemplateLimitError } from '../../shared/tokenizer/template-budget.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { BoundedTemplate } from '../../shared/language/tokenizer/bounded-template.js';
+import { chatTemplateFrom } from '../../shared/language/tokenizer/chat-template.js';
+import { TemplateBudget, TemplateLimitError } from '../../shared/language/tokenizer/template-budget.js';
 
 /** A template that does something again and again with what it has. */
 function again(start: string, step: string, times = 60): string {

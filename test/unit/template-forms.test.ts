@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import type { ChatMessage } from '../../shared/rpc/messages.js';
-import { chatTemplateFrom, type ChatTemplate } from '../../shared/tokenizer/chat-template.js';
+import type { ChatMessage } from '../../shared/wire/messages.js';
+import { chatTemplateFrom, type ChatTemplate } from '../../shared/language/tokenizer/chat-template.js';
 
 function templateOf(source: string): ChatTemplate {
   const template = chatTemplateFrom({}, source, '/model');

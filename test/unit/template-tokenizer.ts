@@ -1,5 +1,5 @@
-import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
-import { chatTemplateFrom } from '../../shared/tokenizer/chat-template.js';
+import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
+import { chatTemplateFrom } from '../../shared/language/tokenizer/chat-template.js';
 
 /** A tokenizer that has nothing but a chat template and the names of special tokens. */
 export function templateTokenizer(source: string, specialNames: readonly string[] = []): Tokenizer {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { Writable } from 'node:stream';
-import { MARKS, TextOutput } from '../../shared/terminal/text-output.js';
+import { MARKS, TextOutput } from '../../shared/base/text/text-output.js';
 import { sourcesOf } from './product-sources.js';
 
 const HOSTILE = 'sky\u001b]52;c;cm0gLXJm\u0007\u009b2J\u202e\n';
@@ -12,6 +12,7 @@ const ROOMS = [
   'native',
   'packs',
   'engine',
+  'http-api',
   'main-node',
   'shadow-node',
   'worker-node',
@@ -19,7 +20,7 @@ const ROOMS = [
   'cli',
   'bench',
 ];
-const DOORS = [join('shared', 'terminal')];
+const DOORS = [join('shared', 'base', 'text')];
 
 function outputTo(isTTY: boolean): { output: TextOutput; written: () => string } {
   let text = '';
@@ -67,7 +68,7 @@ describe('the door to the terminal', () => {
       const sources = sourcesOf([room]).filter(({ path }) => !DOORS.some((door) => path.startsWith(door)));
       const pathsOf = (code: RegExp): string[] => sources.flatMap(({ path, text }) => (code.test(text) ? [path] : []));
       const past = pathsOf(/\bprocess\.(stdout|stderr)\b|\bconsole\.|\{[^}]*\bstd(out|err)\b[^}]*\} = process\b/);
-      assert.deepEqual(past, [], 'these write past shared/terminal/text-output.ts');
+      assert.deepEqual(past, [], 'these write past shared/base/text/text-output.ts');
       const unclean = pathsOf(/(standardOutput|standardError)\.write\([^;]*JSON\.stringify\(/);
       assert.deepEqual(unclean, [], 'these print JSON that printableJson has not made: cleaned it may be none');
     });

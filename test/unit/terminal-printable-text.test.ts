@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { printableJson, printableLine, printableText } from '../../shared/terminal/printable-text.js';
+import { printableJson, printableLine, printableText } from '../../shared/base/text/printable-text.js';
 
 describe('a text on its way to a terminal', () => {
   it('begins no escape sequence: what could is shown', () => {

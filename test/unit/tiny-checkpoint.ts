@@ -1,9 +1,9 @@
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { expectedTensors } from '../../shared/checkpoint/expected-tensors.js';
-import { parseModelConfig } from '../../shared/checkpoint/model-config.js';
-import type { ExpectedTensor } from '../../shared/model/model-family.js';
+import { expectedTensors } from '../../packs/checkpoint/expected-tensors.js';
+import { parseModelConfig } from '../../packs/checkpoint/model-config.js';
+import type { ExpectedTensor } from '../../packs/model-config/model-family.js';
 import type { WeightDtype } from '../../shared/model/weight-dtype.js';
 
 /** A temporary directory for one test; removed after it. */

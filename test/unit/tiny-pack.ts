@@ -8,9 +8,9 @@ import { openOnDisk, type OpenFile } from '../../packs/packing/pack-file.js';
 import type { PackOutcome } from '../../packs/packing/pack-outcome.js';
 import type { PackingTools } from '../../packs/packing/packing-context.js';
 import { decodeChunk, encodeChunk, openTensor } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { snakeCaseKeys } from '../../shared/json/snake-case.js';
-import type { ErrorCode } from '../../shared/errors/registry.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import { referenceCrc32c, referenceMergePlanes, referenceSplitPlanes } from './reference-planes.js';
 import {
   TINY_CONFIG,

@@ -2,10 +2,10 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import * as fc from 'fast-check';
-import { packageRoot } from '../../shared/config/package-root.js';
-import { StreamingDetokenizer } from '../../shared/tokenizer/streaming-detokenizer.js';
-import { loadTokenizer } from '../../shared/tokenizer/load-tokenizer.js';
-import type { Tokenizer } from '../../shared/tokenizer/tokenizer.js';
+import { packageRoot } from '../../shared/base/files/package-root.js';
+import { StreamingDetokenizer } from '../../engine/generation/streaming-detokenizer.js';
+import { loadTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
+import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 
 const demoModel = join(packageRoot(), 'models', 'demo');
 

@@ -1,19 +1,19 @@
 import assert from 'node:assert/strict';
 import { getEventListeners } from 'node:events';
-import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import { WORKER_SERVE } from '../../shared/rpc/codecs.js';
-import type { Logger } from '../../shared/log/logger.js';
-import { PLAIN_RECEIVE_LIMIT_BYTES, REPLIES_HELD_LIMIT, STREAM_BACKLOG_LIMIT_BYTES } from '../../shared/rpc/limits.js';
-import { rowCount } from '../../shared/rpc/pass-rows.js';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { WORKER_SERVE } from '../../shared/wire/codecs.js';
+import type { Logger } from '../../shared/base/log/logger.js';
+import { PLAIN_RECEIVE_LIMIT_BYTES, REPLIES_HELD_LIMIT, STREAM_BACKLOG_LIMIT_BYTES } from '../../shared/wire/limits.js';
+import { rowCount } from '../../shared/wire/pass-rows.js';
 import type {
   GenerateReply,
   GenerateRequest,
   NodeIdentity,
   WorkerReply,
   WorkerRequest,
-} from '../../shared/rpc/messages.js';
-import type { PeerStream } from '../../shared/rpc/peer-stream.js';
-import type { RpcServer, RpcServerOptions } from '../../shared/rpc/transport.js';
+} from '../../shared/wire/messages.js';
+import type { PeerStream } from '../../shared/transport/peer-stream.js';
+import type { RpcServer, RpcServerOptions } from '../../shared/transport/transport.js';
 import { grpcWorld, memoryWorld, type TransportWorld } from './transport-worlds.js';
 import { plainExecute, plainResult } from './wire-messages.js';
 

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { Transport } from '../../shared/rpc/transport.js';
-import { SeededRandom } from '../../shared/runtime/seeded-random.js';
-import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
-import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+import type { Transport } from '../../shared/transport/transport.js';
+import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
+import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
+import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import { DrawnLinks } from '../../simulator/network/link-model.js';
 import { MemoryNetwork } from '../../simulator/network/memory-network.js';
 import { memoryTransport } from '../../simulator/network/memory-transport.js';

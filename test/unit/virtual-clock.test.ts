@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { setTimeout as really } from 'node:timers/promises';
 import fc from 'fast-check';
-import { SeededRandom } from '../../shared/runtime/seeded-random.js';
-import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
-import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
+import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
+import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 
 describe('virtual clock', () => {
   it('lets events happen by time, and those of one time in the order in which they were scheduled', async () => {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
-import { VirtualClock } from '../../shared/runtime/virtual-clock.js';
-import { VirtualRuntime } from '../../shared/runtime/virtual-runtime.js';
+import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
+import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 
 /** Runs `body` on a virtual clock until it has settled. */
 export async function onVirtualClock<Result>(body: (runtime: VirtualRuntime) => Promise<Result>): Promise<Result> {

@@ -1,6 +1,6 @@
-import type { Execute, ExecuteResult, ExpertResult, Prediction, Release } from '../../shared/rpc/layer-messages.js';
-import { NO_TIMES } from '../../shared/rpc/layer-messages.js';
-import { passOfSequence } from '../../shared/rpc/pass-rows.js';
+import type { Execute, ExecuteResult, ExpertResult, Prediction, Release } from '../../shared/wire/layer-messages.js';
+import { NO_TIMES } from '../../shared/wire/layer-messages.js';
+import { passOfSequence } from '../../shared/wire/pass-rows.js';
 
 /** Where a pass of one sequence is. */
 export interface Place {

@@ -1,12 +1,12 @@
+import type { PoolCapacities, CachePolicy } from '../../shared/settings/cache-policies.js';
 import assert from 'node:assert/strict';
 import { chmod, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { ActivationCounts } from '../../shared/planner/activation-counts.js';
-import { NO_CAPACITIES, type PoolCapacities } from '../../shared/planner/pool-capacities.js';
-import type { CachePolicy } from '../../shared/planner/cache-decisions.js';
-import type { LoadProfile } from '../../shared/planner/load-profile.js';
-import type { Execute, WorkerReply } from '../../shared/rpc/messages.js';
+import { ActivationCounts } from '../../shared/decisions/caching/activation-counts.js';
+import { NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
+import type { LoadProfile } from '../../shared/decisions/caching/load-profile.js';
+import type { Execute, WorkerReply } from '../../shared/wire/messages.js';
 import { ActivationRecord } from '../../worker-node/cache/activation-record.js';
 import { ExpertCache } from '../../worker-node/cache/expert-cache.js';
 import {

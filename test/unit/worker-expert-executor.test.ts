@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import type { LoadRequest } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Execute } from '../../shared/rpc/messages.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Execute } from '../../shared/wire/messages.js';
 import { ExpertExecutor, type ExecutorLimits } from '../../worker-node/executor/expert-executor.js';
 import { plainExecute } from './wire-messages.js';
 import { silentLog, TestSlots } from './worker-test-slots.js';

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { ExpertLoader, type ExpertSupply } from '../../worker-node/loader/expert-loader.js';
 import type { SlotLoad } from '../../worker-node/loader/slot-events.js';
 import { TestLog } from '../integration/harness/test-log.js';

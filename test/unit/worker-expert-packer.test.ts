@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { ExpertPacker, IDLE_MS } from '../../worker-node/cache/expert-packer.js';
 import { TestSlots, settle, silentLog } from './worker-test-slots.js';
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Execute, ExpertFailure, ExpertResult, WorkerReply } from '../../shared/rpc/messages.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Execute, ExpertFailure, ExpertResult, WorkerReply } from '../../shared/wire/messages.js';
 import { MAX_HELD_EXPERTS } from '../../worker-node/executor/expert-executor.js';
 import type { ExpertService } from '../../worker-node/executor/expert-service.js';
 import { plainExecute, plainPrediction, plainRelease, type PlainExecute } from './wire-messages.js';

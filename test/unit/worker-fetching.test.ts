@@ -4,10 +4,10 @@ import { problemOf } from '../../worker-node/fetching/await-main.js';
 import { dataDirectory } from '../../engine/environment/node-environment.js';
 import { inTurn } from '../../worker-node/fetching/pack-fetch.js';
 import type { FetchProgress } from '../../packs/fetching/expert-fetcher.js';
-import { neededExperts } from '../../shared/placement/needed-experts.js';
-import { planPlacement } from '../../shared/placement/plan-placement.js';
-import { PROTOCOL_VERSION } from '../../shared/rpc/limits.js';
-import type { NodeIdentity } from '../../shared/rpc/messages.js';
+import { neededExperts } from '../../shared/decisions/placement/needed-experts.js';
+import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
+import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
+import type { NodeIdentity } from '../../shared/wire/messages.js';
 import { TestLog } from '../integration/harness/test-log.js';
 
 const MAIN: NodeIdentity = {

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { ActivationCounts } from '../../shared/planner/activation-counts.js';
-import { type LoadRates, PRESSURE_BYTES } from '../../shared/planner/host-memory-plan.js';
-import type { Runtime } from '../../shared/runtime/runtime.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { ActivationCounts } from '../../shared/decisions/caching/activation-counts.js';
+import { type LoadRates, PRESSURE_BYTES } from '../../worker-node/loader/host-memory-plan.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import {
   FILLS_PER_PLAN,
   HOST_MEMORY_INTERVAL_MS,

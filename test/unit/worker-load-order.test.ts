@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import type { LoadOutcome } from '../../native/index.js';
 import type { ExpertSource } from '../../shared/model/tensor-source.js';
-import type { LoadProfile } from '../../shared/planner/load-profile.js';
+import type { LoadProfile } from '../../shared/decisions/caching/load-profile.js';
 import { LoadCosts } from '../../worker-node/loader/load-costs.js';
 import { MAX_ORDERED_LOADS, orderLoads, type PendingLoad } from '../../worker-node/loader/load-order.js';
 

@@ -1,8 +1,8 @@
+import type { CachePolicy, PoolCapacities } from '../../shared/settings/cache-policies.js';
 import assert from 'node:assert/strict';
-import { CachePools } from '../../shared/planner/cache-pools.js';
-import type { CachePolicy, KeptPart } from '../../shared/planner/cache-decisions.js';
-import type { PoolCapacities } from '../../shared/planner/pool-capacities.js';
-import { passOfSequence } from '../../shared/rpc/pass-rows.js';
+import { CachePools } from '../../worker-node/cache/cache-pools.js';
+import type { KeptPart } from '../../worker-node/loader/cache-decisions.js';
+import { passOfSequence } from '../../shared/wire/pass-rows.js';
 import type { LoadEnd, SlotAction, SlotEvent, SlotLoad } from '../../worker-node/loader/slot-events.js';
 import { SlotSchedule } from '../../worker-node/loader/slot-schedule.js';
 

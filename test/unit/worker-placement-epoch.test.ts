@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
-import type { Prediction } from '../../shared/rpc/messages.js';
-import { EPOCH_LIMIT, PEER_EPOCH_LIMIT, toldEpoch } from '../../shared/rpc/epochs.js';
+import type { Prediction } from '../../shared/wire/messages.js';
+import { EPOCH_LIMIT, PEER_EPOCH_LIMIT, toldEpoch } from '../../shared/wire/epochs.js';
 import { plainPrediction, restartAt } from './wire-messages.js';
 import { MAX_EARLY_PREDICTIONS, PlacementEpoch } from '../../worker-node/rpc/placement-epoch.js';
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
-import type { NodeIdentity, Placement, WorkerReply, WorkerRequest } from '../../shared/rpc/messages.js';
-import type { Prediction } from '../../shared/rpc/layer-messages.js';
+import type { NodeIdentity, Placement, WorkerReply, WorkerRequest } from '../../shared/wire/messages.js';
+import type { Prediction } from '../../shared/wire/layer-messages.js';
 import { MAX_VIOLATIONS, WorkerSessions } from '../../worker-node/rpc/worker-sessions.js';
 import { TestLog } from '../integration/harness/test-log.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';

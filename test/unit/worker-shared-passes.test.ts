@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
-import type { Execute, ExpertResult, PassLayer, RowRun } from '../../shared/rpc/layer-messages.js';
-import type { WorkerReply } from '../../shared/rpc/messages.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import type { Execute, ExpertResult, PassLayer, RowRun } from '../../shared/wire/layer-messages.js';
+import type { WorkerReply } from '../../shared/wire/messages.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { ExpertExecutor, BUNDLED_ROWS_LIMIT } from '../../worker-node/executor/expert-executor.js';
 import type { ExpertService } from '../../worker-node/executor/expert-service.js';
 import type { SlotAction } from '../../worker-node/loader/slot-events.js';

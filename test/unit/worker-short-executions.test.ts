@@ -7,7 +7,7 @@ import {
   SHORT_EXECUTIONS_MS,
   ShortExecutions,
 } from '../../worker-node/executor/short-executions.js';
-import type { WorkerReply } from '../../shared/rpc/messages.js';
+import type { WorkerReply } from '../../shared/wire/messages.js';
 import { plainExecute, plainPrediction } from './wire-messages.js';
 import { settle, testService, TestSlots } from './worker-test-slots.js';
 

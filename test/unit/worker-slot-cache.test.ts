@@ -1,8 +1,8 @@
+import type { PoolCapacities, CachePolicy } from '../../shared/settings/cache-policies.js';
 import assert from 'node:assert/strict';
-import { CachePools } from '../../shared/planner/cache-pools.js';
-import { NO_CAPACITIES, type PoolCapacities } from '../../shared/planner/pool-capacities.js';
-import type { CachePolicy } from '../../shared/planner/cache-decisions.js';
-import { passOfSequence } from '../../shared/rpc/pass-rows.js';
+import { CachePools } from '../../worker-node/cache/cache-pools.js';
+import { NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
+import { passOfSequence } from '../../shared/wire/pass-rows.js';
 import type { LoadEnd, SlotAction } from '../../worker-node/loader/slot-events.js';
 import { SlotSchedule } from '../../worker-node/loader/slot-schedule.js';
 

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { CachePools } from '../../shared/planner/cache-pools.js';
-import { NO_CAPACITIES } from '../../shared/planner/pool-capacities.js';
-import { passOfSequence } from '../../shared/rpc/pass-rows.js';
+import { CachePools } from '../../worker-node/cache/cache-pools.js';
+import { NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
+import { passOfSequence } from '../../shared/wire/pass-rows.js';
 import type { SlotAction } from '../../worker-node/loader/slot-events.js';
 import { SlotSchedule } from '../../worker-node/loader/slot-schedule.js';
 

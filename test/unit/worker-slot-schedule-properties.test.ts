@@ -1,7 +1,7 @@
+import { CACHE_POLICIES } from '../../shared/settings/cache-policies.js';
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { passOfSequence } from '../../shared/rpc/pass-rows.js';
-import { CACHE_POLICIES } from '../../shared/planner/cache-decisions.js';
+import { passOfSequence } from '../../shared/wire/pass-rows.js';
 import { ModelDevice, type ModelCache } from './worker-model-device.js';
 
 const places = fc.record({ sequence: fc.nat(2), position: fc.nat(2), layer: fc.nat(3), expert: fc.nat(3) });

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { passOfSequence } from '../../shared/rpc/pass-rows.js';
+import { passOfSequence } from '../../shared/wire/pass-rows.js';
 import { IDLE_SEQUENCE_EXECUTES, MAX_SEQUENCES } from '../../worker-node/loader/sequence-progress.js';
 import type { LoadEnd, SlotAction } from '../../worker-node/loader/slot-events.js';
 import { MAX_QUEUED_PREDICTIONS, SlotSchedule } from '../../worker-node/loader/slot-schedule.js';

@@ -7,8 +7,8 @@ import {
   type LoadRequest,
   type PackOutcome,
 } from '../../native/index.js';
-import type { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Logger } from '../../shared/log/logger.js';
+import type { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Logger } from '../../shared/base/log/logger.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { ExpertCache } from '../../worker-node/cache/expert-cache.js';
 import { ExpertService } from '../../worker-node/executor/expert-service.js';

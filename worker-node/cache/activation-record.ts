@@ -1,8 +1,8 @@
-import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Logger } from '../../shared/log/logger.js';
-import { ActivationCounts } from '../../shared/planner/activation-counts.js';
-import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
-import { readActivationCounts, writeActivationCounts } from '../../shared/storage/activation-counts-file.js';
+import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Logger } from '../../shared/base/log/logger.js';
+import { ActivationCounts } from '../../shared/decisions/caching/activation-counts.js';
+import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
+import { readActivationCounts, writeActivationCounts } from '../../engine/planning/activation-counts-file.js';
 
 /** How often counts that have changed are written. */
 export const RECORD_INTERVAL_MS = 30_000;

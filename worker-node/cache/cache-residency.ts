@@ -2,15 +2,16 @@
  * How a worker's cache follows the planner of FluxMoE (section 4.3): every so many passes it plans anew how many experts of each layer are kept
  * whole (plain), kept compressed, or left on the disk (offloaded). The policy `residency`.
  */
-import type { LoadProfile } from '../../shared/planner/load-profile.js';
-import { addCapacities, NO_CAPACITIES, type PoolCapacities } from '../../shared/planner/pool-capacities.js';
+import type { PoolCapacities } from '../../shared/settings/cache-policies.js';
+import type { LoadProfile } from '../../shared/decisions/caching/load-profile.js';
+import { addCapacities, NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
 import {
   fitResidency,
   type LayerResidency,
   planResidency,
   type ResidencyCosts,
   type ResidencyPlan,
-} from '../../shared/residency/residency-planner.js';
+} from '../../shared/decisions/residency/residency-planner.js';
 
 /** Experts of a layer that change at a time (section 6.3). */
 const EXPERTS_PER_LAYER = 1;

@@ -1,10 +1,10 @@
-import { CachePools } from '../../shared/planner/cache-pools.js';
-import { entriesOf, type PoolCapacities, spreadCapacities } from '../../shared/planner/pool-capacities.js';
-import type { CachePolicy } from '../../shared/planner/cache-decisions.js';
-import type { LoadProfile } from '../../shared/planner/load-profile.js';
-import type { CompressionState } from '../../shared/planner/load-profile.js';
-import type { ActivationCounts } from '../../shared/planner/activation-counts.js';
-import type { CacheStatus, PoolCounts } from '../../shared/rpc/kept-experts.js';
+import type { PoolCapacities, CachePolicy } from '../../shared/settings/cache-policies.js';
+import { CachePools } from './cache-pools.js';
+import { entriesOf, spreadCapacities } from '../../shared/decisions/caching/pool-capacities.js';
+import type { LoadProfile } from '../../shared/decisions/caching/load-profile.js';
+import type { CompressionState } from '../../shared/decisions/caching/load-profile.js';
+import type { ActivationCounts } from '../../shared/decisions/caching/activation-counts.js';
+import type { CacheStatus, PoolCounts } from '../../shared/wire/kept-experts.js';
 import type { SlotCache } from '../loader/slot-table.js';
 import { CacheResidency, type SeenPasses } from './cache-residency.js';
 

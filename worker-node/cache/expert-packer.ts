@@ -1,7 +1,7 @@
 import type { ExpertSlots } from '../../native/index.js';
-import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Logger } from '../../shared/log/logger.js';
-import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
+import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Logger } from '../../shared/base/log/logger.js';
+import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
 
 /** So long after its last work a worker counts as idle: longer than main's part of a layer, shorter than a pause between two answers. */
 export const IDLE_MS = 100;

@@ -1,18 +1,18 @@
 import type { ExpertSlots } from '../../native/index.js';
-import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Logger } from '../../shared/log/logger.js';
+import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Logger } from '../../shared/base/log/logger.js';
 import { type PartSizes, partSizes } from '../../shared/model/part-sizes.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
-import type { ActivationCounts } from '../../shared/planner/activation-counts.js';
+import type { ActivationCounts } from '../../shared/decisions/caching/activation-counts.js';
 import {
   type HoldCandidate,
   hostMemoryBudget,
   type LoadRates,
   planDividedExperts,
   planHeldExperts,
-} from '../../shared/planner/host-memory-plan.js';
-import type { HostMemoryStatus } from '../../shared/rpc/kept-experts.js';
-import type { Runtime, Timer } from '../../shared/runtime/runtime.js';
+} from '../loader/host-memory-plan.js';
+import type { HostMemoryStatus } from '../../shared/wire/kept-experts.js';
+import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
 
 /** How often the host's free memory is read and what to hold is planned anew. */
 export const HOST_MEMORY_INTERVAL_MS = 2000;

@@ -1,17 +1,17 @@
+import { type CachePolicy, poolsOf } from '../../shared/settings/cache-policies.js';
 import type { MachineProfile } from '../../engine/planning/fit-profile.js';
 import { profileLoading } from '../../engine/planning/profile-loading.js';
 import { type ChooseResident, residentFormat } from '../../engine/loading/choose-resident.js';
 import { measureReadDepth, type MeasureReads, USUAL_READ_DEPTH } from '../../engine/planning/measure-read-depth.js';
 import { slotSizes, type SlotSizes } from '../../engine/planning/slot-sizes.js';
 import type { Device, ExpertSlots } from '../../native/index.js';
-import type { NodeSettings } from '../../shared/config/node-settings.js';
-import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Logger } from '../../shared/log/logger.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Logger } from '../../shared/base/log/logger.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
-import type { ActivationCounts } from '../../shared/planner/activation-counts.js';
-import { entriesOf, NO_CAPACITIES } from '../../shared/planner/pool-capacities.js';
-import { type CachePolicy, poolsOf } from '../../shared/planner/cache-decisions.js';
-import { randomFraction, type Runtime } from '../../shared/runtime/runtime.js';
+import type { ActivationCounts } from '../../shared/decisions/caching/activation-counts.js';
+import { entriesOf, NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
+import { randomFraction, type Runtime } from '../../shared/base/runtime/runtime.js';
 import { automaticSlots, planSlots, type SlotPlan } from '../loader/plan-slots.js';
 import { ExpertCache } from './expert-cache.js';
 import {

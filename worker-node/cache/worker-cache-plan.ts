@@ -1,10 +1,11 @@
+import { type PoolCapacities, POOLS } from '../../shared/settings/cache-policies.js';
 import type { MachineProfile } from '../../engine/planning/fit-profile.js';
 import { planCache, type CacheRequest } from '../../engine/planning/plan-cache.js';
-import { assertInvariant } from '../../shared/errors/assert-invariant.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { NO_CAPACITIES, type PoolCapacities, POOLS } from '../../shared/planner/pool-capacities.js';
+import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
 import { fillBudget, residencyCosts } from './cache-residency.js';
-import type { EntryBytes } from '../../shared/planner/plan-pools.js';
+import type { EntryBytes } from '../../shared/decisions/caching/plan-pools.js';
 
 /** A worker may use all pools. */
 export type WorkerCacheRequest = Omit<CacheRequest, 'pools'>;

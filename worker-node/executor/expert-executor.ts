@@ -1,11 +1,11 @@
 import type { ExpertSlots } from '../../native/index.js';
-import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Logger } from '../../shared/log/logger.js';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Logger } from '../../shared/base/log/logger.js';
 import { RunningMean } from '../loader/running-mean.js';
 import { ShortExecutions } from './short-executions.js';
-import { NO_TIMES } from '../../shared/rpc/layer-messages.js';
-import type { Execute, ExpertResult, ExpertRows, WorkerReply } from '../../shared/rpc/messages.js';
-import { rowCount } from '../../shared/rpc/pass-rows.js';
+import { NO_TIMES } from '../../shared/wire/layer-messages.js';
+import type { Execute, ExpertResult, ExpertRows, WorkerReply } from '../../shared/wire/messages.js';
+import { rowCount } from '../../shared/wire/pass-rows.js';
 
 /** Experts that a worker holds for main to run, waiting or running, and the bytes of their hidden states; beyond either they are refused. */
 export const MAX_HELD_EXPERTS = 4096;

@@ -1,5 +1,5 @@
-import type { PassLayer } from '../../shared/rpc/messages.js';
-import { RecentMap } from '../../shared/runtime/recent-map.js';
+import type { PassLayer } from '../../shared/wire/messages.js';
+import { RecentMap } from '../../shared/base/runtime/recent-map.js';
 import type { SeenPasses } from '../cache/cache-residency.js';
 
 /** Passes that take turns, as those of several answers do where main runs each on its own; more of them are not told apart. */

@@ -1,13 +1,13 @@
 import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
-import type { NodeSettings } from '../../shared/config/node-settings.js';
-import { followAddresses } from '../../shared/daemon/follow-addresses.js';
-import { FairAddresses } from '../../shared/discovery/fair-addresses.js';
-import { requireWanted } from '../../shared/daemon/run-daemon.js';
-import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Logger } from '../../shared/log/logger.js';
-import { PROTOCOL_VERSION } from '../../shared/rpc/limits.js';
-import type { NodeIdentity } from '../../shared/rpc/messages.js';
-import type { Transport } from '../../shared/rpc/transport.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import { followAddresses } from '../../engine/daemon/follow-addresses.js';
+import { FairAddresses } from '../../shared/transport/discovery/fair-addresses.js';
+import { requireWanted } from '../../engine/daemon/run-daemon.js';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Logger } from '../../shared/base/log/logger.js';
+import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
+import type { NodeIdentity } from '../../shared/wire/messages.js';
+import type { Transport } from '../../shared/transport/transport.js';
 
 const IDENTIFY_TIMEOUT_MS = 2000;
 /** Mains that are asked, and those of one host among them: anybody can announce one. */

@@ -1,8 +1,8 @@
 import type { FetchProgress } from '../../packs/fetching/expert-fetcher.js';
-import { formatByteSize } from '../../shared/config/byte-size.js';
-import type { Logger } from '../../shared/log/logger.js';
-import type { Runtime } from '../../shared/runtime/runtime.js';
-import { createProgressBar, type ProgressBar } from '../../shared/terminal/progress-bar.js';
+import { formatByteSize } from '../../shared/base/text/byte-size.js';
+import type { Logger } from '../../shared/base/log/logger.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
+import { createProgressBar, type ProgressBar } from '../../shared/base/text/progress-bar.js';
 
 /** A line about a fetch comes at most so often. */
 export const REPORT_INTERVAL_MS = 10_000;

@@ -8,13 +8,13 @@ import {
 } from '../../packs/fetching/partial-pack.js';
 import { fetchManifest } from '../../packs/fetching/fetch-manifest.js';
 import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
-import type { NodeSettings } from '../../shared/config/node-settings.js';
-import { requireWanted } from '../../shared/daemon/run-daemon.js';
-import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import { directoryExists } from '../../shared/storage/make-directories.js';
-import type { Logger } from '../../shared/log/logger.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import { requireWanted } from '../../engine/daemon/run-daemon.js';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { directoryExists } from '../../shared/base/files/make-directories.js';
+import type { Logger } from '../../shared/base/log/logger.js';
 import type { Pack } from '../../packs/format/open-pack.js';
-import { LockHeldError } from '../../shared/storage/process-lock.js';
+import { LockHeldError } from '../../shared/base/files/process-lock.js';
 import { awaitMain, type FoundMain } from './await-main.js';
 
 /** What a worker serves from: a pack, or one that it fetches what it needs of. */

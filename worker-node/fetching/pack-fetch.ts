@@ -2,10 +2,10 @@ import { ExpertFetcher, type FetchProgress } from '../../packs/fetching/expert-f
 import { PackPeers } from '../../packs/fetching/pack-peers.js';
 import type { PartialPack } from '../../packs/fetching/partial-pack.js';
 import { crc32c } from '../../native/index.js';
-import type { NodeSettings } from '../../shared/config/node-settings.js';
-import type { Logger } from '../../shared/log/logger.js';
-import { type ExpertPlace, neededExperts } from '../../shared/placement/needed-experts.js';
-import type { NodeStatus, Placement, Prospect } from '../../shared/rpc/messages.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import type { Logger } from '../../shared/base/log/logger.js';
+import { type ExpertPlace, neededExperts } from '../../shared/decisions/placement/needed-experts.js';
+import type { NodeStatus, Placement, Prospect } from '../../shared/wire/messages.js';
 import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
 import type { ExpertSource } from '../../shared/model/tensor-source.js';
 import type { ExpertSupply } from '../loader/expert-loader.js';

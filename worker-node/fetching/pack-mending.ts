@@ -2,16 +2,16 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fetchPlace, PartialPack } from '../../packs/fetching/partial-pack.js';
 import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
-import type { NodeSettings } from '../../shared/config/node-settings.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { requirePresent } from '../../shared/errors/assert-invariant.js';
-import type { Logger } from '../../shared/log/logger.js';
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
+import type { Logger } from '../../shared/base/log/logger.js';
 import type { ExpertSource } from '../../shared/model/tensor-source.js';
 import { MANIFEST_FILE } from '../../packs/format/pack-layout.js';
 import type { Pack } from '../../packs/format/open-pack.js';
 import type { ExpertSupply } from '../loader/expert-loader.js';
 import { PackFetch } from './pack-fetch.js';
-import { waitForPeer } from '../../shared/runtime/peer-wait.js';
+import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
 
 /** How long a load waits for main to bring an expert that is damaged here, before the worker says that it cannot run it. */
 export const MEND_LIMIT_MS = 10_000;

@@ -1,5 +1,5 @@
-import { rowsOutside } from '../../shared/rpc/pass-rows.js';
-import type { PassLayer, PassRow, RowRun } from '../../shared/rpc/messages.js';
+import { rowsOutside } from '../../shared/wire/pass-rows.js';
+import type { PassLayer, PassRow, RowRun } from '../../shared/wire/messages.js';
 
 export interface WaitingExecute {
   ticket: number;

@@ -1,11 +1,11 @@
 import { RegisteredExperts } from '../../engine/loading/registered-experts.js';
 import type { ExpertSlots, LoadOutcome, LoadRequest, PartPlan } from '../../native/index.js';
-import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Logger } from '../../shared/log/logger.js';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Logger } from '../../shared/base/log/logger.js';
 import { RunningMean } from './running-mean.js';
 import type { ExpertSource, ModelSource } from '../../shared/model/tensor-source.js';
-import type { LoadRates } from '../../shared/planner/host-memory-plan.js';
-import type { LoadProfile } from '../../shared/planner/load-profile.js';
+import type { LoadRates } from './host-memory-plan.js';
+import type { LoadProfile } from '../../shared/decisions/caching/load-profile.js';
 import { LoadCosts } from './load-costs.js';
 import { orderLoads, type PendingLoad } from './load-order.js';
 import type { LoadEnd, SlotLoad } from './slot-events.js';

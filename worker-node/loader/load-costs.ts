@@ -1,9 +1,9 @@
 import type { LoadOutcome } from '../../native/index.js';
 import { RunningMean } from './running-mean.js';
 import type { ExpertSource, TensorSource } from '../../shared/model/tensor-source.js';
-import type { KeptPart } from '../../shared/planner/cache-decisions.js';
-import type { LoadRates } from '../../shared/planner/host-memory-plan.js';
-import type { LoadProfile } from '../../shared/planner/load-profile.js';
+import type { KeptPart } from './cache-decisions.js';
+import type { LoadRates } from './host-memory-plan.js';
+import type { LoadProfile } from '../../shared/decisions/caching/load-profile.js';
 
 const MS_PER_S = 1000;
 

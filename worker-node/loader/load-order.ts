@@ -1,6 +1,6 @@
 import type { ExpertOrder } from '../../native/index.js';
-import { scheduleBlocks, taskPlaces } from '../../shared/planner/schedule-blocks.js';
-import type { LoadProfile, PartlyLoadedState } from '../../shared/planner/load-profile.js';
+import { scheduleBlocks, taskPlaces } from '../../shared/decisions/caching/schedule-blocks.js';
+import type { LoadProfile, PartlyLoadedState } from '../../shared/decisions/caching/load-profile.js';
 
 /** Experts beyond these are not put in order, but loaded after them in the order in which they were asked for. */
 export const MAX_ORDERED_LOADS = 16;

@@ -1,5 +1,5 @@
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { lookAheadSlots } from '../../shared/placement/group-size.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { lookAheadSlots } from '../../shared/decisions/placement/group-size.js';
 
 /** Memory that slots take by themselves. */
 export const AUTOMATIC_SLOTS_BYTES = 256 * 1024 * 1024;

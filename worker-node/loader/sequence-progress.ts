@@ -1,4 +1,4 @@
-import type { PassLayer, PassRow } from '../../shared/rpc/messages.js';
+import type { PassLayer, PassRow } from '../../shared/wire/messages.js';
 import { compareProgress } from './expectations.js';
 
 /** Sequences whose progress is remembered; the one not heard of for longest is forgotten first. */

@@ -1,7 +1,7 @@
-import type { CompressionState } from '../../shared/planner/load-profile.js';
-import type { KeptPart } from '../../shared/planner/cache-decisions.js';
-import type { PoolCapacities } from '../../shared/planner/pool-capacities.js';
-import type { PassLayer } from '../../shared/rpc/messages.js';
+import type { PoolCapacities } from '../../shared/settings/cache-policies.js';
+import type { CompressionState } from '../../shared/decisions/caching/load-profile.js';
+import type { KeptPart } from './cache-decisions.js';
+import type { PassLayer } from '../../shared/wire/messages.js';
 
 /** Experts of a layer that the rows of a pass may ask for, or will not. */
 export interface LayerExperts extends PassLayer {

@@ -1,7 +1,7 @@
+import type { YieldingMemory } from '../../engine/daemon/running-node.js';
 import type { ExpertSlots } from '../../native/index.js';
-import type { YieldingMemory } from '../../shared/config/node-settings.js';
-import { toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Logger } from '../../shared/log/logger.js';
+import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Logger } from '../../shared/base/log/logger.js';
 import type { SlotEvent } from './slot-events.js';
 import type { SlotRoom } from './slot-room.js';
 

@@ -1,5 +1,5 @@
-import { assertInvariant } from '../../shared/errors/assert-invariant.js';
-import type { CacheDecisions } from '../../shared/planner/cache-decisions.js';
+import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
+import type { CacheDecisions } from './cache-decisions.js';
 import { type Expectation, type Expectations, isPinned } from './expectations.js';
 import { leastNeeded } from './least-needed.js';
 import type { SequenceProgress } from './sequence-progress.js';

@@ -9,11 +9,11 @@
  * - With a cache, no expert is in two slots: whatever expects one that a slot has or loads shares it. Full experts of the cache have
  *   slots of their own, so that the working slots never run short.
  */
-import type { CacheDecisions, CacheUse } from '../../shared/planner/cache-decisions.js';
-import type { CompressionState } from '../../shared/planner/load-profile.js';
-import type { PoolCapacities } from '../../shared/planner/pool-capacities.js';
-import { assertInvariant, requirePresent } from '../../shared/errors/assert-invariant.js';
-import type { PassLayer } from '../../shared/rpc/messages.js';
+import type { PoolCapacities } from '../../shared/settings/cache-policies.js';
+import type { CacheDecisions, CacheUse } from './cache-decisions.js';
+import type { CompressionState } from '../../shared/decisions/caching/load-profile.js';
+import { assertInvariant, requirePresent } from '../../shared/base/errors/assert-invariant.js';
+import type { PassLayer } from '../../shared/wire/messages.js';
 import { Expectations, isPinned, isSamePass, isShadowsAlone, type Expectation } from './expectations.js';
 import { SequenceProgress } from './sequence-progress.js';
 import type { LayerExperts, LoadEnd, SlotAction, SlotCounters, SlotEvent } from './slot-events.js';

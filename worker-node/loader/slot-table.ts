@@ -1,6 +1,6 @@
-import { assertInvariant, requirePresent } from '../../shared/errors/assert-invariant.js';
-import type { CacheDecisions, CacheUse, KeptPart } from '../../shared/planner/cache-decisions.js';
-import type { PartlyLoadedState } from '../../shared/planner/load-profile.js';
+import { assertInvariant, requirePresent } from '../../shared/base/errors/assert-invariant.js';
+import type { CacheDecisions, CacheUse, KeptPart } from './cache-decisions.js';
+import type { PartlyLoadedState } from '../../shared/decisions/caching/load-profile.js';
 import { expertKey, isPinned, type Expectation } from './expectations.js';
 import type { SlotLoad } from './slot-events.js';
 

@@ -1,6 +1,6 @@
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
-import { PEER_EPOCH_LIMIT } from '../../shared/rpc/epochs.js';
-import type { Prediction } from '../../shared/rpc/messages.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { PEER_EPOCH_LIMIT } from '../../shared/wire/epochs.js';
+import type { Prediction } from '../../shared/wire/messages.js';
 
 /** Predictions that may wait for the placement they belong to; beyond it the oldest is dropped. */
 export const MAX_EARLY_PREDICTIONS = 256;

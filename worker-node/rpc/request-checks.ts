@@ -1,7 +1,7 @@
 import { allFinite } from '../../native/index.js';
-import { OdmoeError } from '../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
-import type { Execute, Prediction } from '../../shared/rpc/messages.js';
+import type { Execute, Prediction } from '../../shared/wire/messages.js';
 
 /** What the decoder cannot know: whether a request fits the model that this worker serves. Throw PROTOCOL_VIOLATION. */
 export function checkExecute(execute: Execute, shape: ModelShape): void {

@@ -1,10 +1,10 @@
-import { OdmoeError, toOdmoeError } from '../../shared/errors/odmoe-error.js';
-import type { Logger } from '../../shared/log/logger.js';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Logger } from '../../shared/base/log/logger.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
-import { layersOfWorker } from '../../shared/placement/plan-placement.js';
-import { dialAddress } from '../../shared/rpc/addresses.js';
-import { toldEpoch } from '../../shared/rpc/epochs.js';
-import { PeerGreeting } from '../../shared/rpc/peer-greeting.js';
+import { layersOfWorker } from '../../shared/decisions/placement/plan-placement.js';
+import { dialAddress } from '../../shared/wire/addresses.js';
+import { toldEpoch } from '../../shared/wire/epochs.js';
+import { PeerGreeting } from '../../shared/transport/peer-greeting.js';
 import type {
   NodeIdentity,
   Placement,
@@ -13,10 +13,10 @@ import type {
   StreamError,
   WorkerReply,
   WorkerRequest,
-} from '../../shared/rpc/messages.js';
-import type { Prediction } from '../../shared/rpc/layer-messages.js';
-import type { PeerStream } from '../../shared/rpc/peer-stream.js';
-import type { Runtime } from '../../shared/runtime/runtime.js';
+} from '../../shared/wire/messages.js';
+import type { Prediction } from '../../shared/wire/layer-messages.js';
+import type { PeerStream } from '../../shared/transport/peer-stream.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { ExpertService } from '../executor/expert-service.js';
 import { PlacementEpoch } from './placement-epoch.js';
 import { checkExecute, checkExpectedExperts, checkPrediction } from './request-checks.js';

@@ -8,7 +8,7 @@
 
 namespace odmoe {
 
-// Those of shared/errors/registry.ts that the native core throws. A test compares both.
+// Those of shared/base/errors/registry.ts that the native core throws. A test compares both.
 enum class ErrorCode : uint8_t {
   cancelled,
   device_architecture_unsupported,

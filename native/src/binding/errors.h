@@ -1,4 +1,4 @@
-// C++ errors as JavaScript errors that carry a `code` of shared/errors.
+// C++ errors as JavaScript errors that carry a `code` of shared/base/errors.
 #pragma once
 #include <napi.h>
 

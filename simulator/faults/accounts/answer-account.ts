@@ -1,6 +1,6 @@
-import type { NodeSettings } from '../../../shared/config/node-settings.js';
+import type { NodeSettings } from '../../../shared/settings/node-settings.js';
 import type { ModelShape } from '../../../shared/model/model-shape.js';
-import type { Finished } from '../../../shared/rpc/messages.js';
+import type { Finished } from '../../../shared/wire/messages.js';
 import type { JointPass } from './ran-passes.js';
 import type { SequenceAccount } from './sequence-account.js';
 

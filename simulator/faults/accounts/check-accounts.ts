@@ -1,8 +1,8 @@
 import { miniBatchRowsFor } from '../../../main-node/pass/expert-batches.js';
-import type { NodeSettings } from '../../../shared/config/node-settings.js';
+import type { NodeSettings } from '../../../shared/settings/node-settings.js';
 import type { ModelShape } from '../../../shared/model/model-shape.js';
-import { assignmentOf } from '../../../shared/placement/assignment-of.js';
-import type { ExecuteResult, GenerateRequest, Placement } from '../../../shared/rpc/messages.js';
+import { assignmentOf } from '../../../shared/decisions/placement/assignment-of.js';
+import type { ExecuteResult, GenerateRequest, Placement } from '../../../shared/wire/messages.js';
 import type { SimulatedAnswer } from '../../cluster/simulated-cluster.js';
 import type { MainCounters } from './main-counters.js';
 import { decodesOf, isAlone, type AnswerAccount } from './answer-account.js';

@@ -1,6 +1,6 @@
 import { isRecurrent, TAKEN_BACK_POSITIONS } from '../../../shared/model/model-shape.js';
-import { usableDraftRows } from '../../../shared/placement/draft-rows.js';
-import type { AlignToken } from '../../../shared/rpc/messages.js';
+import { usableDraftRows } from '../../../shared/decisions/placement/draft-rows.js';
+import type { AlignToken } from '../../../shared/wire/messages.js';
 import type { AnswerAccount } from './answer-account.js';
 
 /** What shadow is told of an answer: its begin once, each token once, each row of keys and values when it is due, its end. */

@@ -1,4 +1,4 @@
-import type { Execute, ExecuteResult } from '../../../shared/rpc/messages.js';
+import type { Execute, ExecuteResult } from '../../../shared/wire/messages.js';
 import type { JointPass } from './ran-passes.js';
 
 /**

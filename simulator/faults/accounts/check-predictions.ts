@@ -1,6 +1,6 @@
-import { assignmentOf } from '../../../shared/placement/assignment-of.js';
-import { expertsByWorker } from '../../../shared/placement/experts-by-worker.js';
-import type { ExecuteResult, Placement } from '../../../shared/rpc/messages.js';
+import { assignmentOf } from '../../../shared/decisions/placement/assignment-of.js';
+import { expertsByWorker } from '../../../shared/decisions/placement/experts-by-worker.js';
+import type { ExecuteResult, Placement } from '../../../shared/wire/messages.js';
 import type { AnswerAccount } from './answer-account.js';
 import { isAlone } from './answer-account.js';
 import { predictsItself, type PredictionBook } from './prediction-book.js';

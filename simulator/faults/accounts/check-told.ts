@@ -1,8 +1,8 @@
 import { miniBatchRowsFor } from '../../../main-node/pass/expert-batches.js';
-import { assignmentOf } from '../../../shared/placement/assignment-of.js';
-import { expertsByWorker } from '../../../shared/placement/experts-by-worker.js';
-import { prefillAssignment, usesNearlyAllExperts } from '../../../shared/placement/prefill-workers.js';
-import type { Placement, Prediction } from '../../../shared/rpc/messages.js';
+import { assignmentOf } from '../../../shared/decisions/placement/assignment-of.js';
+import { expertsByWorker } from '../../../shared/decisions/placement/experts-by-worker.js';
+import { prefillAssignment, usesNearlyAllExperts } from '../../../shared/decisions/placement/prefill-workers.js';
+import type { Placement, Prediction } from '../../../shared/wire/messages.js';
 import { isAlone, type AnswerAccount } from './answer-account.js';
 import { predictsItself, type PredictionBook } from './prediction-book.js';
 import type { JointPass } from './ran-passes.js';

@@ -1,4 +1,4 @@
-import type { VirtualRuntime } from '../../../shared/runtime/virtual-runtime.js';
+import type { VirtualRuntime } from '../../../shared/base/runtime/virtual-runtime.js';
 import type { MessageTap } from '../../network/channel.js';
 import type { PackSources } from '../../network/pack-sources.js';
 

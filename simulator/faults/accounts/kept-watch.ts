@@ -1,5 +1,5 @@
 import type { MessageTap } from '../../network/channel.js';
-import type { Placement } from '../../../shared/rpc/messages.js';
+import type { Placement } from '../../../shared/wire/messages.js';
 
 interface Asked {
   layer: number;

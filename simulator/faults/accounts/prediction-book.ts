@@ -1,4 +1,4 @@
-import type { Prediction } from '../../../shared/rpc/messages.js';
+import type { Prediction } from '../../../shared/wire/messages.js';
 import { isAlone, type AnswerAccount } from './answer-account.js';
 import type { JointPass } from './ran-passes.js';
 import type { SequenceEvent } from './sequence-account.js';

@@ -1,4 +1,4 @@
-import type { Execute } from '../../../shared/rpc/messages.js';
+import type { Execute } from '../../../shared/wire/messages.js';
 import type { Recorded, TappedRow } from './recorder.js';
 
 /** Rows of one sequence in a pass of main's. */

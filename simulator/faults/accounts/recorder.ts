@@ -1,5 +1,5 @@
-import type { PeerMessage } from '../../../shared/rpc/stream-pace.js';
-import type { NodeStatus, Placement } from '../../../shared/rpc/messages.js';
+import type { PeerMessage } from '../../../shared/transport/stream-pace.js';
+import type { NodeStatus, Placement } from '../../../shared/wire/messages.js';
 import type { MessageTap } from '../../network/channel.js';
 
 /** A row of a pass. `sequence`: the number of its creation at the device, from 0. */

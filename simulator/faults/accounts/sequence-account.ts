@@ -9,8 +9,8 @@ import type {
   Placement,
   Prediction,
   Release,
-} from '../../../shared/rpc/messages.js';
-import type { PeerMessage } from '../../../shared/rpc/stream-pace.js';
+} from '../../../shared/wire/messages.js';
+import type { PeerMessage } from '../../../shared/transport/stream-pace.js';
 import { ranPasses, type JointPass } from './ran-passes.js';
 import type { Recorded, RecordedMessage } from './recorder.js';
 

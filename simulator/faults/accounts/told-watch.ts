@@ -1,5 +1,5 @@
 import type { MessageTap } from '../../network/channel.js';
-import type { PassRow, Placement } from '../../../shared/rpc/messages.js';
+import type { PassRow, Placement } from '../../../shared/wire/messages.js';
 
 /** An expert that main has told a worker to load, and neither asked for nor released. */
 interface Told {

@@ -1,5 +1,5 @@
-import { rowsOutside } from '../../../shared/rpc/pass-rows.js';
-import type { Execute, PassLayer, PassRow, Prediction, Release, RowRun } from '../../../shared/rpc/messages.js';
+import { rowsOutside } from '../../../shared/wire/pass-rows.js';
+import type { Execute, PassLayer, PassRow, Prediction, Release, RowRun } from '../../../shared/wire/messages.js';
 import type { Recorded } from './recorder.js';
 
 /** A sequence without an execute while this many experts ran for others is taken for ended (worker-node/loader/sequence-progress.ts). */

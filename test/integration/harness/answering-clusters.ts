@@ -1,5 +1,5 @@
 import type { LocalEngine } from '../../../engine/generation/local-engine.js';
-import type { GenerateRequest } from '../../../shared/rpc/messages.js';
+import type { GenerateRequest } from '../../../shared/wire/messages.js';
 import { collect, type CollectedAnswer } from './answers.js';
 import { ProcessCluster, endCluster } from './process-cluster.js';
 import { openReference, type TestModel } from './test-models.js';

@@ -6,7 +6,7 @@ import type {
   PromptToken,
   Started,
   TokenReply,
-} from '../../../shared/rpc/messages.js';
+} from '../../../shared/wire/messages.js';
 
 export interface CollectedAnswer {
   started: Started;

@@ -1,7 +1,7 @@
 import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { HttpSettings } from '../../../shared/config/node-settings.js';
+import type { HttpSettings } from '../../../shared/settings/node-settings.js';
 import { TestCluster, type ClusterPlan } from './test-cluster.js';
 import { packOf, type TestModel } from './test-models.js';
 

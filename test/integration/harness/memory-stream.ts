@@ -1,5 +1,5 @@
-import type { OdmoeError } from '../../../shared/errors/odmoe-error.js';
-import type { PeerStream } from '../../../shared/rpc/peer-stream.js';
+import type { OdmoeError } from '../../../shared/base/errors/odmoe-error.js';
+import type { PeerStream } from '../../../shared/transport/peer-stream.js';
 
 /** One side of a stream without a network: what is sent is kept, what arrives is told by the test. */
 export class MemoryStream<Out, In> implements PeerStream<Out, In> {

@@ -1,6 +1,6 @@
 import { randomInt } from 'node:crypto';
 import type { Context } from 'mocha';
-import type { GenerateRequest, StatusReply } from '../../../shared/rpc/messages.js';
+import type { GenerateRequest, StatusReply } from '../../../shared/wire/messages.js';
 import { collect, type CollectedAnswer } from './answers.js';
 import { TestDaemon } from './test-daemon.js';
 import { TestLog } from './test-log.js';

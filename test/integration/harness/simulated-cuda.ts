@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { packageRoot } from '../../../shared/config/package-root.js';
+import { packageRoot } from '../../../shared/base/files/package-root.js';
 
 /** The CUDA backend on a stand-in for NVIDIA's runtime and driver (native/test/simulated_cuda): kernels run on the processor. */
 export const SIMULATED_LIBRARY = join(packageRoot(), 'build', 'Release', 'libodmoe_cuda_simulated.so');

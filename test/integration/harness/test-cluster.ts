@@ -1,9 +1,9 @@
+import type { RunningNode } from '../../../engine/daemon/running-node.js';
 import type { Context } from 'mocha';
 import { startMain } from '../../../main-node/main.js';
 import type { RunningMain } from '../../../main-node/main.js';
-import type { RunningNode } from '../../../shared/config/node-settings.js';
 import type { PackCodec } from '../../../packs/format/pack-codec.js';
-import type { GenerateRequest, StatusReply } from '../../../shared/rpc/messages.js';
+import type { GenerateRequest, StatusReply } from '../../../shared/wire/messages.js';
 import { startShadow } from '../../../shadow-node/main.js';
 import { startWorker } from '../../../worker-node/main.js';
 import { collect, type CollectedAnswer } from './answers.js';

@@ -1,8 +1,8 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { packageRoot } from '../../../shared/config/package-root.js';
-import type { RoleSetting } from '../../../shared/config/node-settings.js';
+import { packageRoot } from '../../../shared/base/files/package-root.js';
+import type { RoleSetting } from '../../../shared/settings/node-settings.js';
 import type { TestLog } from './test-log.js';
 
 const START_LIMIT_MS = 20_000;

@@ -1,15 +1,15 @@
 import { createServer, type Server } from 'node:http';
 import { connect, type Socket } from 'node:net';
-import { ApiKeys } from '../../../main-node/http/access/api-keys.js';
-import { DELIVERY_LIMITS, type DeliveryLimits } from '../../../main-node/http/delivery/delivery-limits.js';
-import type { Dialect } from '../../../main-node/http/delivery/dialect.js';
-import type { DoorContext, RegisterRoutes } from '../../../main-node/http/door-context.js';
-import { openAiErrorBody } from '../../../main-node/http/errors/error-answer.js';
-import { SERVER_BOUNDS, type ServerBounds } from '../../../main-node/http/http-server.js';
-import { startDoor, type Door, type DoorsOwn } from '../../../main-node/http/start-door.js';
-import type { HttpSettings } from '../../../shared/config/node-settings.js';
-import type { OdmoeError } from '../../../shared/errors/odmoe-error.js';
-import type { Runtime } from '../../../shared/runtime/runtime.js';
+import { ApiKeys } from '../../../http-api/access/api-keys.js';
+import { DELIVERY_LIMITS, type DeliveryLimits } from '../../../http-api/delivery/delivery-limits.js';
+import type { Dialect } from '../../../http-api/delivery/dialect.js';
+import type { DoorContext, RegisterRoutes } from '../../../http-api/door-context.js';
+import { openAiErrorBody } from '../../../http-api/errors/error-answer.js';
+import { SERVER_BOUNDS, type ServerBounds } from '../../../http-api/http-server.js';
+import { startDoor, type Door, type DoorsOwn } from '../../../http-api/start-door.js';
+import type { HttpSettings } from '../../../shared/settings/node-settings.js';
+import type { OdmoeError } from '../../../shared/base/errors/odmoe-error.js';
+import type { Runtime } from '../../../shared/base/runtime/runtime.js';
 import { RUNTIME } from '../../wall.js';
 import { TestLog } from './test-log.js';
 

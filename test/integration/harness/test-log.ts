@@ -1,4 +1,4 @@
-import type { Logger } from '../../../shared/log/logger.js';
+import type { Logger } from '../../../shared/base/log/logger.js';
 
 /** Most lines kept; the oldest go first. */
 const LINES_LIMIT = 5000;

@@ -5,7 +5,7 @@ import { realDevices } from '../../../engine/environment/node-environment.js';
 import { LocalEngine } from '../../../engine/generation/local-engine.js';
 import { DEFAULT_CODEC, DEFAULT_SHARDS, packCheckpoint } from '../../../packs/packing/pack-checkpoint.js';
 import { NATIVE_PACKING_TOOLS } from '../../../packs/packing/native-tools.js';
-import { packageRoot } from '../../../shared/config/package-root.js';
+import { packageRoot } from '../../../shared/base/files/package-root.js';
 import { codecSetting, type PackCodec } from '../../../packs/format/pack-codec.js';
 
 /** The trained model that ships with odmoe, and a random one that is quicker to run. */

@@ -2,9 +2,9 @@ import { randomInt } from 'node:crypto';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { defaultClusterConfig } from '../../../shared/config/load-cluster-config.js';
-import { resolveNodeSettings } from '../../../shared/config/resolve-node-settings.js';
-import type { NodeSettings, RoleSetting } from '../../../shared/config/node-settings.js';
+import { defaultClusterConfig } from '../../../shared/settings/load-cluster-config.js';
+import { resolveNodeSettings } from '../../../shared/settings/resolve-node-settings.js';
+import type { NodeSettings, RoleSetting } from '../../../shared/settings/node-settings.js';
 
 /** Changes to the settings that a daemon would have by default on this machine alone. */
 export interface SettingsChanges {

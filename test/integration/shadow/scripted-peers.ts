@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
-import type { PeerStream } from '../../../shared/rpc/peer-stream.js';
-import type { RpcServer } from '../../../shared/rpc/transport.js';
+import type { PeerStream } from '../../../shared/transport/peer-stream.js';
+import type { RpcServer } from '../../../shared/transport/transport.js';
 import type {
   DraftToken,
   NodeIdentity,
@@ -12,10 +12,10 @@ import type {
   StreamError,
   WorkerReply,
   WorkerRequest,
-} from '../../../shared/rpc/messages.js';
-import type { Logger } from '../../../shared/log/logger.js';
-import type { NodeSettings } from '../../../shared/config/node-settings.js';
-import type { OdmoeError } from '../../../shared/errors/odmoe-error.js';
+} from '../../../shared/wire/messages.js';
+import type { Logger } from '../../../shared/base/log/logger.js';
+import type { NodeSettings } from '../../../shared/settings/node-settings.js';
+import type { OdmoeError } from '../../../shared/base/errors/odmoe-error.js';
 import { waitUntil } from '../harness/wait-until.js';
 import { identifyPeer, openShadowStream, startRpcServer } from '../../wall.js';
 

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import type { GenerateRequest } from '../../../shared/rpc/messages.js';
+import type { GenerateRequest } from '../../../shared/wire/messages.js';
 import { answeringClusters } from '../../integration/harness/answering-clusters.js';
 import { assertSameAnswer, requestFor } from '../../integration/harness/answers.js';
 

@@ -4,7 +4,7 @@ import { readFileSync, statSync } from 'node:fs';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { packageRoot } from '../../../shared/config/package-root.js';
+import { packageRoot } from '../../../shared/base/files/package-root.js';
 import { endCluster, ProcessCluster } from '../../integration/harness/process-cluster.js';
 import { waitUntil } from '../../integration/harness/wait-until.js';
 

@@ -4,11 +4,11 @@ import { paperSetUp } from '../../../bench/paper/set-up.js';
 import { Testbed, type TestbedAnswer } from '../../../bench/paper/testbed.js';
 import { testbedPrompts } from '../../../bench/paper/testbed-prompts.js';
 import { packForServing } from '../../../packs/pack-for-serving.js';
-import { packageRoot } from '../../../shared/config/package-root.js';
-import { loadDeviceProfile } from '../../../shared/emulation/load-device-profile.js';
-import { attendMs } from '../../../shared/emulation/device-profile.js';
-import { nodeTimes } from '../../../shared/emulation/node-times.js';
-import { loadTokenizer } from '../../../shared/tokenizer/load-tokenizer.js';
+import { packageRoot } from '../../../shared/base/files/package-root.js';
+import { loadDeviceProfile } from '../../../engine/emulation/load-device-profile.js';
+import { attendMs } from '../../../engine/emulation/device-profile.js';
+import { nodeTimes } from '../../../engine/emulation/node-times.js';
+import { loadTokenizer } from '../../../shared/language/tokenizer/load-tokenizer.js';
 import { RUNTIME } from '../../wall.js';
 
 const TESTBED = join(packageRoot(), 'bench', 'profiles', 'rtx3090-testbed.yaml');

@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { openCheckpoint } from '../../../shared/checkpoint/checkpoint.js';
-import { expectedBiases, expectedTensors } from '../../../shared/checkpoint/expected-tensors.js';
-import { parseModelConfig } from '../../../shared/checkpoint/model-config.js';
-import { packageRoot } from '../../../shared/config/package-root.js';
-import type { ExpectedTensor } from '../../../shared/model/model-family.js';
+import { openCheckpoint } from '../../../packs/checkpoint/checkpoint.js';
+import { expectedBiases, expectedTensors } from '../../../packs/checkpoint/expected-tensors.js';
+import { parseModelConfig } from '../../../packs/checkpoint/model-config.js';
+import { packageRoot } from '../../../shared/base/files/package-root.js';
+import type { ExpectedTensor } from '../../../packs/model-config/model-family.js';
 import { PlainForward } from '../../unit/plain-forward.js';
 import { type TinyTensor, withTemporaryDirectory, writeTinyCheckpoint } from '../../unit/tiny-checkpoint.js';
 import { openResidentModel } from '../../integration/generate-resident-model.js';

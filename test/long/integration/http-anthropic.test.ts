@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import Anthropic from '@anthropic-ai/sdk';
 import type { LocalEngine } from '../../../engine/generation/local-engine.js';
-import type { ChatMessage, GenerateRequest } from '../../../shared/rpc/messages.js';
+import type { ChatMessage, GenerateRequest } from '../../../shared/wire/messages.js';
 import { collect, type CollectedAnswer } from '../../integration/harness/answers.js';
 import { HttpCluster } from '../../integration/harness/http-cluster.js';
 import { openReference } from '../../integration/harness/test-models.js';

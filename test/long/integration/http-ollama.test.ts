@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { Ollama } from 'ollama';
 import type { LocalEngine } from '../../../engine/generation/local-engine.js';
-import type { GenerateRequest } from '../../../shared/rpc/messages.js';
+import type { GenerateRequest } from '../../../shared/wire/messages.js';
 import { collect, type CollectedAnswer } from '../../integration/harness/answers.js';
 import { HttpCluster } from '../../integration/harness/http-cluster.js';
 import { openReference } from '../../integration/harness/test-models.js';

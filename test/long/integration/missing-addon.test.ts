@@ -4,7 +4,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { odmoeCommand } from '../../../cli/demo/daemon-process.js';
-import { packageRoot } from '../../../shared/config/package-root.js';
+import { packageRoot } from '../../../shared/base/files/package-root.js';
 
 const MODEL = join(packageRoot(), 'models', 'demo');
 const NOBODY = '127.0.0.1:1';

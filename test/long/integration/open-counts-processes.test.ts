@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { Agent, request as httpRequest } from 'node:http';
 import { join } from 'node:path';
-import { packageRoot } from '../../../shared/config/package-root.js';
+import { packageRoot } from '../../../shared/base/files/package-root.js';
 import { checkSizes } from '../../../simulator/faults/check-sizes.js';
 import { requestFor } from '../../integration/harness/answers.js';
 import { endCluster, ProcessCluster } from '../../integration/harness/process-cluster.js';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import type { Page } from 'playwright-core';
-import type { GenerateRequest } from '../../../shared/rpc/messages.js';
+import type { GenerateRequest } from '../../../shared/wire/messages.js';
 import { answeringClusters } from '../../integration/harness/answering-clusters.js';
 import { findBrowser, TestBrowser } from '../../integration/harness/browser.js';
 

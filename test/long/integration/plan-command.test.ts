@@ -2,10 +2,10 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { packageRoot } from '../../../shared/config/package-root.js';
+import { packageRoot } from '../../../shared/base/files/package-root.js';
 import { openPack } from '../../../packs/format/open-pack.js';
-import { ActivationCounts } from '../../../shared/planner/activation-counts.js';
-import { writeActivationCounts } from '../../../shared/storage/activation-counts-file.js';
+import { ActivationCounts } from '../../../shared/decisions/caching/activation-counts.js';
+import { writeActivationCounts } from '../../../engine/planning/activation-counts-file.js';
 import { withTemporaryDirectory } from '../../unit/tiny-checkpoint.js';
 import { packOf } from '../../integration/harness/test-models.js';
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import type { Pass } from '../../../native/index.js';
 import { isRecurrent } from '../../../shared/model/model-shape.js';
-import type { AlignRows, BeginSequence } from '../../../shared/rpc/messages.js';
+import type { AlignRows, BeginSequence } from '../../../shared/wire/messages.js';
 import type { KeptLimits } from '../../../shadow-node/predictor/kept-sequences.js';
 import { Predictor } from '../../../shadow-node/predictor/predictor.js';
 import { packOf, type TestModel } from '../../integration/harness/test-models.js';

@@ -4,7 +4,7 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { packageRoot } from '../../../shared/config/package-root.js';
+import { packageRoot } from '../../../shared/base/files/package-root.js';
 import { readTrace, recordedRecall } from '../../../simulator/trace/trace-file.js';
 
 const run = promisify(execFile);

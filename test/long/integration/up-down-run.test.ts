@@ -5,7 +5,7 @@ import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { createServer, type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { packageRoot } from '../../../shared/config/package-root.js';
+import { packageRoot } from '../../../shared/base/files/package-root.js';
 import { packOf } from '../../integration/harness/test-models.js';
 import { waitUntil } from '../../integration/harness/wait-until.js';
 import { fetchStatus } from '../../wall.js';

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { NO_CAPACITIES } from '../../../shared/planner/pool-capacities.js';
-import type { NodeStatus } from '../../../shared/rpc/messages.js';
+import { NO_CAPACITIES } from '../../../shared/decisions/caching/pool-capacities.js';
+import type { NodeStatus } from '../../../shared/wire/messages.js';
 import { WorkerSetting, hiddenStates } from '../../integration/worker-test-setting.js';
 import type { WorkerTestClient } from '../../integration/worker-test-client.js';
 

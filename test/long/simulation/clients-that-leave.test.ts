@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
-import type { GenerateRequest } from '../../../shared/rpc/messages.js';
-import { SeededRandom } from '../../../shared/runtime/seeded-random.js';
+import type { GenerateRequest } from '../../../shared/wire/messages.js';
+import { SeededRandom } from '../../../shared/base/runtime/seeded-random.js';
 import { requestFor } from '../../integration/harness/answers.js';
 import type { SettingsChanges } from '../../integration/harness/test-settings.js';
 import { stopVirtualCluster, VirtualCluster } from '../../simulation/virtual-cluster.js';

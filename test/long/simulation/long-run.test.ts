@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { SeededRandom } from '../../../shared/runtime/seeded-random.js';
+import { SeededRandom } from '../../../shared/base/runtime/seeded-random.js';
 import { drawRequest } from '../../../simulator/faults/draw-request.js';
 import { drawScenario } from '../../../simulator/faults/draw-scenario.js';
 import { ReferenceAnswers } from '../../../simulator/faults/reference-answers.js';

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import type { LocalEngine } from '../../../engine/generation/local-engine.js';
-import type { NodeSettings } from '../../../shared/config/node-settings.js';
-import type { GenerateRequest, NodeStatus } from '../../../shared/rpc/messages.js';
+import type { NodeSettings } from '../../../shared/settings/node-settings.js';
+import type { GenerateRequest, NodeStatus } from '../../../shared/wire/messages.js';
 import { BLOCK_POSITIONS, DEVICE_BYTES } from '../../../simulator/faults/draw-budget.js';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../../integration/harness/answers.js';
 import type { ClusterPlan } from '../../integration/harness/test-cluster.js';

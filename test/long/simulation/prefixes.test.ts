@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import type { LocalEngine } from '../../../engine/generation/local-engine.js';
-import type { NodeSettings } from '../../../shared/config/node-settings.js';
+import type { NodeSettings } from '../../../shared/settings/node-settings.js';
 import { isRecurrent } from '../../../shared/model/model-shape.js';
-import type { GenerateRequest } from '../../../shared/rpc/messages.js';
+import type { GenerateRequest } from '../../../shared/wire/messages.js';
 import { DEVICE_BYTES } from '../../../simulator/faults/draw-budget.js';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../../integration/harness/answers.js';
 import type { ClusterPlan } from '../../integration/harness/test-cluster.js';

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import type { LocalEngine } from '../../../engine/generation/local-engine.js';
-import type { RpcServer } from '../../../shared/rpc/transport.js';
-import type { AlignToken, GenerateRequest } from '../../../shared/rpc/messages.js';
+import type { RpcServer } from '../../../shared/transport/transport.js';
+import type { AlignToken, GenerateRequest } from '../../../shared/wire/messages.js';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../../integration/harness/answers.js';
 import { VirtualCluster, stopVirtualCluster } from '../../simulation/virtual-cluster.js';
 import { openReference, type TestModel } from '../../integration/harness/test-models.js';

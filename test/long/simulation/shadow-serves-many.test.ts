@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import type { LocalEngine } from '../../../engine/generation/local-engine.js';
-import type { GenerateRequest } from '../../../shared/rpc/messages.js';
+import type { GenerateRequest } from '../../../shared/wire/messages.js';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../../integration/harness/answers.js';
 import { openReference } from '../../integration/harness/test-models.js';
 import { stopVirtualCluster, VirtualCluster } from '../../simulation/virtual-cluster.js';

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { LocalEngine } from '../../../engine/generation/local-engine.js';
-import type { NodeSettings } from '../../../shared/config/node-settings.js';
+import type { NodeSettings } from '../../../shared/settings/node-settings.js';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../../integration/harness/answers.js';
 import type { ClusterPlan } from '../../integration/harness/test-cluster.js';
 import { openReference } from '../../integration/harness/test-models.js';

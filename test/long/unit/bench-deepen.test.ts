@@ -6,9 +6,9 @@ import fc from 'fast-check';
 import { deepenCheckpoint, layerSources } from '../../../bench/deepen/deepen-checkpoint.js';
 import { realDevices } from '../../../engine/environment/node-environment.js';
 import { LocalEngine } from '../../../engine/generation/local-engine.js';
-import { packageRoot } from '../../../shared/config/package-root.js';
-import { openCheckpoint } from '../../../shared/checkpoint/checkpoint.js';
-import type { GenerateRequest, TokenReply } from '../../../shared/rpc/messages.js';
+import { packageRoot } from '../../../shared/base/files/package-root.js';
+import { openCheckpoint } from '../../../packs/checkpoint/checkpoint.js';
+import type { GenerateRequest, TokenReply } from '../../../shared/wire/messages.js';
 
 const DEMO = join(packageRoot(), 'models', 'demo');
 const TOKENS = 24;

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { measureContexts, type ContextBenchOptions } from '../../../bench/generate/measure-contexts.js';
 import { synthesizeCheckpoint } from '../../../bench/synth/synthesize-checkpoint.js';
-import { OdmoeError } from '../../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../../shared/base/errors/odmoe-error.js';
 import { withTemporaryDirectory } from '../../unit/tiny-checkpoint.js';
 
 const SHAPE = {

@@ -11,7 +11,7 @@ import {
   PROCESSOR_LIMIT_MS,
   STALL_LIMIT_MS,
 } from '../../../bench/limits/verdict.js';
-import { SHADOW_SERVE, WORKER_SERVE } from '../../../shared/rpc/codecs.js';
+import { SHADOW_SERVE, WORKER_SERVE } from '../../../shared/wire/codecs.js';
 
 const FIGURES: CaseFigures = {
   answer: '400',

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { bytesOfHop, liveHopsTable, noHopTimed, ratioOf } from '../../../bench/hop/live-hops.js';
-import type { HopStages, LinkBytes, NodeStatus, RoleName, WorkerHops } from '../../../shared/rpc/messages.js';
+import type { HopStages, LinkBytes, NodeStatus, RoleName, WorkerHops } from '../../../shared/wire/messages.js';
 
 const stages = (roundTripMs: number, executeMs: number): HopStages => ({
   ...{ roundTripMs, transitMs: roundTripMs - executeMs, callMs: 0, handOffMs: 0, executeMs, replyMs: 0 },

@@ -19,12 +19,12 @@ import {
   type SetUp,
 } from '../../../bench/paper/set-up.js';
 import { testbedPrompts } from '../../../bench/paper/testbed-prompts.js';
-import { packageRoot } from '../../../shared/config/package-root.js';
-import { parseDaemonFlags } from '../../../shared/daemon/parse-daemon-flags.js';
-import type { RoleSetting } from '../../../shared/config/node-settings.js';
-import { emptyNodeStatus } from '../../../shared/rpc/node-status.js';
-import type { Finished, NodeIdentity } from '../../../shared/rpc/messages.js';
-import { loadTokenizer } from '../../../shared/tokenizer/load-tokenizer.js';
+import { packageRoot } from '../../../shared/base/files/package-root.js';
+import { parseDaemonFlags } from '../../../shared/settings/parse-daemon-flags.js';
+import type { RoleSetting } from '../../../shared/settings/node-settings.js';
+import { emptyNodeStatus } from '../../../shared/wire/node-status.js';
+import type { Finished, NodeIdentity } from '../../../shared/wire/messages.js';
+import { loadTokenizer } from '../../../shared/language/tokenizer/load-tokenizer.js';
 
 const CONDITIONS = {
   profile: 'rtx3090-testbed',

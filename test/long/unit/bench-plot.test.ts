@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { svgFile, ticks } from '../../../shared/drawing/svg-drawing.js';
+import { svgFile, ticks } from '../../../shared/base/text/svg-drawing.js';
 import { heatMap } from '../../../bench/plot/heat-map.js';
 import { linePlotSvg } from '../../../bench/plot/line-plot.js';
 

@@ -7,9 +7,9 @@ import { cellOf, type PoolsCell, statementsOf, TOLERANCE } from '../../../bench/
 import { poolsCsv, poolsPlot, poolsText } from '../../../bench/pools/pools-report.js';
 import { PopularTrace } from '../../../bench/pools/popular-trace.js';
 import { measureSchedules } from '../../../bench/schedule/measure-schedules.js';
-import type { DeviceProfile } from '../../../shared/emulation/device-profile.js';
-import { loadDeviceProfile } from '../../../shared/emulation/load-device-profile.js';
-import { plainShape } from '../../../shared/emulation/plain-shape.js';
+import type { DeviceProfile } from '../../../engine/emulation/device-profile.js';
+import { loadDeviceProfile } from '../../../engine/emulation/load-device-profile.js';
+import { plainShape } from '../../../engine/emulation/plain-shape.js';
 
 const TRACE = {
   ...{ layers: 2, experts: 8, expertsPerToken: 3, prompts: 4, promptTokens: 500, iterations: 1500 },

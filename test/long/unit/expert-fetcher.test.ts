@@ -14,15 +14,15 @@ import { PartialPack } from '../../../packs/fetching/partial-pack.js';
 
 import { crc32c } from '../../../native/index.js';
 
-import { OdmoeError } from '../../../shared/errors/odmoe-error.js';
+import { OdmoeError } from '../../../shared/base/errors/odmoe-error.js';
 
 import { HeldExperts } from '../../../packs/format/held-experts.js';
 
 import type { Pack } from '../../../packs/format/open-pack.js';
 
-import type { ExpertPlace } from '../../../shared/placement/needed-experts.js';
+import type { ExpertPlace } from '../../../shared/decisions/placement/needed-experts.js';
 
-import type { ReadPackRequest } from '../../../shared/rpc/messages.js';
+import type { ReadPackRequest } from '../../../shared/wire/messages.js';
 
 import { waitUntil } from '../../integration/harness/wait-until.js';
 

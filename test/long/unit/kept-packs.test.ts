@@ -4,7 +4,7 @@ import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { openPack } from '../../../packs/format/open-pack.js';
 import { REPRODUCIBLE_CODECS } from '../../../packs/format/pack-codec.js';
-import { packageRoot } from '../../../shared/config/package-root.js';
+import { packageRoot } from '../../../shared/base/files/package-root.js';
 import { SCENARIO_MODELS } from '../../../simulator/faults/scenario.js';
 import { withTemporaryDirectory } from '../../unit/tiny-checkpoint.js';
 import { directoryDigests } from '../../unit/tiny-pack.js';

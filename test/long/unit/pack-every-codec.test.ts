@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { openModelSource } from '../../../packs/open-model-source.js';
 import { matrixValues } from '../../../packs/packing/matrix-values.js';
 import { verifyPack } from '../../../packs/packing/verify-pack.js';
-import { EXPERT_PARTS } from '../../../shared/model/model-family.js';
+import { EXPERT_PARTS } from '../../../packs/model-config/model-family.js';
 import type { TensorSource } from '../../../shared/model/tensor-source.js';
 import type { ManifestExpertTensor } from '../../../packs/format/manifest.js';
 import { openPack } from '../../../packs/format/open-pack.js';

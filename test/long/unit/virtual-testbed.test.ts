@@ -8,7 +8,7 @@ import { VirtualCached, VirtualTestbed } from '../../../bench/paper/virtual-test
 import { deepenCheckpoint } from '../../../bench/deepen/deepen-checkpoint.js';
 import { NATIVE_PACKING_TOOLS } from '../../../packs/packing/native-tools.js';
 import { packCheckpoint } from '../../../packs/packing/pack-checkpoint.js';
-import { packageRoot } from '../../../shared/config/package-root.js';
+import { packageRoot } from '../../../shared/base/files/package-root.js';
 
 const PROMPT = [1, 2, 3, 4];
 const TOKENS = 5;

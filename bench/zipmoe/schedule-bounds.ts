@@ -1,0 +1,44 @@
+import type { LoadProfile } from '../../shared/decisions/caching/load-profile.js';
+import {
+  executionTimes,
+  needsExponents,
+  needsSignMantissa,
+  readMs,
+  type LoadBlock,
+  type LoadTask,
+} from '../../shared/decisions/caching/load-task.js';
+
+/**
+ * No schedule is faster (ZipMoE Lemma B.3): all reading, all decompression over L threads, all executions, and the longest path
+ * through one task. The paper's path lets decompression begin when all K E-chunks have been read, which a pipeline undercuts; here it
+ * begins with the first one, and the last one is decompressed after it has come.
+ */
+export function lowerBound(tasks: readonly LoadTask[], profile: LoadProfile): number {
+  const { shards, threads, decompressMs } = profile;
+  let readingMs = 0;
+  let longestMs = 0;
+  for (const task of tasks) {
+    readingMs += readMs(task, profile);
+    longestMs = Math.max(longestMs, criticalPathMs(task, profile));
+  }
+  let executingMs = 0;
+  for (const executeMs of executionTimes(tasks).values()) executingMs += executeMs;
+  const decompressingMs = (tasks.length * shards * decompressMs) / threads;
+  return Math.max(readingMs, decompressingMs, executingMs, longestMs);
+}
+
+function criticalPathMs(task: LoadTask, profile: LoadProfile): number {
+  const { shards, threads, decompressMs, exponentReadMs } = profile;
+  const pathsMs = [Math.ceil(shards / threads) * decompressMs];
+  if (needsExponents(task)) {
+    pathsMs[0] = exponentReadMs + Math.ceil(shards / threads) * decompressMs;
+    pathsMs.push(shards * exponentReadMs + decompressMs);
+  }
+  if (needsSignMantissa(task)) pathsMs.push(readMs(task, profile));
+  return Math.max(...pathsMs) + task.executeMs;
+}
+
+/** Tensors one after the other as they were asked for: a block each. */
+export function fifoBlocks(tasks: readonly LoadTask[]): LoadBlock[] {
+  return tasks.map((task) => [task]);
+}

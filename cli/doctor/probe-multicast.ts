@@ -1,0 +1,70 @@
+import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
+import { timeForPeers } from '../../shared/base/runtime/peer-wait.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
+import { onePerNode, placeOf } from '../../shared/transport/discovery/discovery.js';
+import { FairAddresses } from '../../shared/transport/discovery/fair-addresses.js';
+import { hostAddresses, spokenAddresses } from '../../shared/transport/discovery/host-interfaces.js';
+import { SERVICE_TYPE, listen, Multicast } from '../../shared/transport/discovery/multicast.js';
+import { encodeTxt, type DiscoveredPeer } from '../../shared/transport/discovery/txt-record.js';
+
+/** Cluster name of the probe: no real cluster has it, because a name begins with a letter or digit. */
+const PROBE_CLUSTER = '_probe';
+/** The discard port: nobody is to dial a probe. */
+const PROBE_PORT = 9;
+
+/** Who is heard at a time, and how many of one host. */
+const HEARD_LIMITS = { all: 1024, ofHost: 128 };
+
+export interface MulticastProbe {
+  /** Our own announcement came back from the interface. */
+  heardOneself: boolean;
+  /** Everyone else heard meanwhile. */
+  peers: DiscoveredPeer[];
+  /** What the socket said, when it failed. */
+  fault: string | null;
+}
+
+/** Announces a service of its own, listens on a second socket for `timeoutMs`, and says what was heard. */
+export async function probeMulticast(
+  runtime: Runtime,
+  interfaceAddress: string | null,
+  timeoutMs: number,
+): Promise<MulticastProbe> {
+  const id = runtime.randomId();
+  const peers = new FairAddresses<DiscoveredPeer>(HEARD_LIMITS);
+  let heardOneself = false;
+  let fault: string | null = null;
+  const failed = (error: unknown): void => {
+    fault = toOdmoeError(error).message;
+  };
+  const { addresses } = spokenAddresses(hostAddresses(), interfaceAddress, null);
+  const listener = new Multicast(failed);
+  listener.speakThrough(addresses);
+  const stopListening = listen(
+    listener,
+    (peer) => {
+      if (peer.cluster === PROBE_CLUSTER) heardOneself ||= peer.id === id;
+      else peers.set(placeOf(peer), peer);
+    },
+    null,
+    runtime,
+  );
+  const announcer = new Multicast(failed);
+  announcer.speakThrough(addresses);
+  const identity = { id, role: 'ROLE_WORKER', cluster: PROBE_CLUSTER, protocolVersion: PROTOCOL_VERSION } as const;
+  const txt = encodeTxt({
+    ...identity,
+    modelName: '',
+    packDigest: '',
+    bootId: id,
+    address: '',
+    device: '',
+    release: '',
+  });
+  announcer.publish({ name: `probe-${id}`, type: SERVICE_TYPE, port: PROBE_PORT, txt, probe: false });
+  await timeForPeers(runtime, timeoutMs);
+  stopListening();
+  await Promise.all([announcer.close(runtime), listener.close(runtime)]);
+  return { heardOneself, peers: onePerNode(peers.values()), fault };
+}

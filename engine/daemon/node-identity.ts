@@ -1,0 +1,34 @@
+import type { NodeSettings } from '../../shared/settings/node-settings.js';
+import { odmoeVersion } from '../../shared/base/files/odmoe-version.js';
+import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
+import type { NodeIdentity } from '../../shared/wire/messages.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
+
+/** The identity of a daemon that starts now; its address is filled in when it listens. `deviceInfo`: as the device tells it. */
+export function createNodeIdentity(
+  settings: NodeSettings,
+  model: { name: string; packDigest: string },
+  deviceInfo: { backend: string; instructionSet: string; threads: number },
+  runtime: Runtime,
+): NodeIdentity {
+  return {
+    id: settings.id,
+    role: ROLES[settings.role],
+    cluster: settings.cluster,
+    protocolVersion: PROTOCOL_VERSION,
+    modelName: model.name,
+    packDigest: model.packDigest,
+    bootId: runtime.randomId(),
+    address: '',
+    device: describeDevice(deviceInfo),
+    release: odmoeVersion(),
+  };
+}
+
+/** "cpu avx2, 4 threads", "cuda sm_86, 82 multiprocessors". */
+export function describeDevice(info: { backend: string; instructionSet: string; threads: number }): string {
+  const parts = info.backend === 'cuda' ? 'multiprocessors' : 'threads';
+  return `${info.backend} ${info.instructionSet}, ${info.threads} ${parts}`;
+}
+
+const ROLES = { main: 'ROLE_MAIN', shadow: 'ROLE_SHADOW', worker: 'ROLE_WORKER' } as const;

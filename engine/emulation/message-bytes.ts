@@ -1,0 +1,46 @@
+import { cacheRowFloats, type ModelShape } from '../../shared/model/model-shape.js';
+import { rowCount } from '../../shared/wire/pass-rows.js';
+import type { TensorType } from '../../shared/wire/messages.js';
+import type { PeerMessage } from '../../shared/transport/stream-pace.js';
+import type { ProfiledModel, ProfiledNetwork } from './device-profile.js';
+import { FLOAT_BYTES } from './layer-work.js';
+
+const ELEMENT_BYTES: Record<TensorType, number> = {
+  TENSOR_TYPE_UNSPECIFIED: 4,
+  TENSOR_TYPE_F32: 4,
+  TENSOR_TYPE_BF16: 2,
+};
+
+/** What of a profile says how long messages are. */
+export interface MessageProfile {
+  model: Pick<ProfiledModel, 'shape' | 'quantization'>;
+  network: ProfiledNetwork;
+}
+
+/**
+ * Bytes that a message of a peer stream would have for the profiled model: hidden states of 16 KB and 8 KB of keys and values a row
+ * for Mixtral-8x7B (OD-MoE 4.2). What else there is, is small beside the overhead that every message has.
+ */
+export function messageBytes(message: PeerMessage, { model, network }: MessageProfile): number {
+  return network.messageOverheadBytes + tensorBytes(message, model.shape);
+}
+
+function tensorBytes(message: PeerMessage, shape: ModelShape): number {
+  const { hiddenSize } = shape;
+  if (message.kind === 'execute') {
+    const { rows, dtype } = message.execute;
+    return rowCount(rows) * hiddenSize * ELEMENT_BYTES[dtype];
+  }
+  if (message.kind === 'result') {
+    const { experts, dtype } = message.result;
+    const rows = experts.reduce((sum, expert) => sum + (expert.failure === null ? expert.rows : 0), 0);
+    return rows * hiddenSize * ELEMENT_BYTES[dtype];
+  }
+  return message.kind === 'cacheRows' ? message.cacheRows.rows * cacheRowBytes(message.cacheRows.layer, shape) : 0;
+}
+
+/** Of a layer of all layers. A model that has more than the profiled one begins again with the first. */
+function cacheRowBytes(layer: number, { layers, hiddenSize }: ModelShape): number {
+  const like = layers[layer % layers.length];
+  return like === undefined ? 0 : cacheRowFloats(like.mixer, hiddenSize) * FLOAT_BYTES;
+}

@@ -1,0 +1,148 @@
+import type { ExpertStorage } from '../../shared/settings/node-settings.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { expertLayerNumbers, type ModelShape } from '../../shared/model/model-shape.js';
+import {
+  STORAGE_FORMS,
+  type DeviceBytes,
+  type DeviceProfile,
+  type DeviceTimes,
+  type EmulatedDevice,
+  type LayerTime,
+  type OperatorTime,
+  type ProfiledDevice,
+  type ProfiledModel,
+  type ProfiledRole,
+  type StorageForm,
+} from './device-profile.js';
+import {
+  expertWeights,
+  FLOAT_BYTES,
+  layersWork,
+  recurrentStateFloats,
+  vocabularyWeights,
+  type LayerWork,
+} from './layer-work.js';
+
+const MS_PER_S = 1000;
+
+/**
+ * Times and bytes of one device of a profile for the profiled model. Pure.
+ * An operator reads its weights at weightBytesPerS while it multiplies rows by them at flopPerS (2 operations a parameter and row).
+ * A worker's experts have the bytes of the storage form, every other device's those of its own weights. A load takes the
+ * link's time, or the time of recovering plain values where that is longer (OD-MoE 3.1; ZipMoE 3.2 for packed forms).
+ * reservedBytes count with what a device takes first: slots share them on a worker, and outerBytes hold them elsewhere.
+ */
+export function nodeTimes(profile: DeviceProfile, role: ProfiledRole, expertStorage: ExpertStorage): EmulatedDevice {
+  const { shape } = profile.model;
+  const device = deviceOf(profile, role);
+  const work = layersWork(shape);
+  const form = STORAGE_FORMS[expertStorage];
+  const expertWeightBytes = role === 'worker' ? form.slotBytes : device.weightBytes;
+  return {
+    ...layerTimes(work, shape, device),
+    router: operatorTime(shape.experts * shape.hiddenSize, device.weightBytes, 0, device),
+    expert: operatorTime(expertWeights(shape), expertWeightBytes, device.expertOverheadMs, device),
+    lmHead: operatorTime(vocabularyWeights(shape), device.weightBytes, device.lmHeadOverheadMs, device),
+    loadMs: loadMs(expertWeights(shape), form, device),
+    exponentShare: form.exponentBytes / form.storedBytes,
+    recoverMs: recoverMs(expertWeights(shape), form, device),
+    ...modelBytes(work, profile.model, device, role),
+    ...expertBytes(expertWeights(shape), expertWeightBytes, form, device, role),
+  };
+}
+
+/** The device of a role, with the bytes of a weight that the model's dense parts have there. Throws USAGE where there is none. */
+export function deviceOf({ name, devices, model }: DeviceProfile, role: ProfiledRole): ProfiledDevice {
+  const device = devices[role];
+  if (device === null)
+    throw new OdmoeError('USAGE', `the profile ${name} has no ${role}: take another one, or do without`);
+  // Of a model in FP8 matrices of attention are FP8, too.
+  if (model.quantization !== 'fp8') return device;
+  return { ...device, weightBytes: Math.min(device.weightBytes, STORAGE_FORMS.fp8.slotBytes) };
+}
+
+/** Layers are told apart by the expert layer that they come before, or with. */
+function layerTimes(
+  work: readonly LayerWork[],
+  shape: ModelShape,
+  device: ProfiledDevice,
+): Pick<DeviceTimes, 'attendLayers' | 'layersBehind'> {
+  const times = work.map((layer) => layerTime(layer, device));
+  const ends = expertLayerNumbers(shape).map((layer) => layer + 1);
+  return {
+    attendLayers: ends.map((end, expertLayer) => times.slice(expertLayer === 0 ? 0 : ends[expertLayer - 1], end)),
+    layersBehind: times.slice(ends.at(-1) ?? 0),
+  };
+}
+
+function layerTime({ weights, stateBytes, rowFlop, context }: LayerWork, device: ProfiledDevice): LayerTime {
+  const { weightBytes, weightBytesPerS, flopPerS } = device;
+  return {
+    overheadMs: device.denseOverheadMs,
+    weightsMs: ((weights * weightBytes + stateBytes) / weightBytesPerS) * MS_PER_S,
+    rowMs: (rowFlop / flopPerS) * MS_PER_S,
+    context: context && {
+      positionMs: (context.positionBytes / weightBytesPerS) * MS_PER_S,
+      rowPositionMs: (context.rowPositionFlop / flopPerS) * MS_PER_S,
+      window: context.window,
+    },
+  };
+}
+
+function modelBytes(
+  work: readonly LayerWork[],
+  { shape, tiedEmbeddings }: ProfiledModel,
+  { weightBytes, reservedBytes }: ProfiledDevice,
+  role: ProfiledRole,
+): Pick<DeviceBytes, 'outerBytes' | 'denseLayerBytes' | 'cacheRowBytes' | 'stateBytes'> {
+  const outerBytes = Math.round(((tiedEmbeddings ? 1 : 2) * vocabularyWeights(shape) + shape.hiddenSize) * weightBytes);
+  const { length: layers } = work;
+  const weights = sum(work, (layer) => layer.weights);
+  const states = sum(shape.layers, ({ mixer }) => recurrentStateFloats(mixer, shape.hiddenSize));
+  return {
+    outerBytes: role === 'worker' ? outerBytes : outerBytes + reservedBytes,
+    denseLayerBytes: Math.round((weights * weightBytes) / layers),
+    cacheRowBytes: Math.round(sum(work, ({ context }) => context?.positionBytes ?? 0) / layers),
+    stateBytes: states * FLOAT_BYTES,
+  };
+}
+
+function expertBytes(
+  weights: number,
+  weightBytes: number,
+  form: StorageForm,
+  { reservedBytes }: ProfiledDevice,
+  role: ProfiledRole,
+): Omit<DeviceBytes, 'outerBytes' | 'denseLayerBytes' | 'cacheRowBytes' | 'stateBytes'> {
+  const bytes = Math.round(weights * weightBytes);
+  return {
+    ...{ expertBytes: bytes, slotBytes: bytes, slotSharedBytes: role === 'worker' ? reservedBytes : 0 },
+    exponentEntryBytes: Math.round(weights * form.exponentBytes),
+    signMantissaEntryBytes: Math.round(weights * (form.storedBytes - form.exponentBytes)),
+  };
+}
+
+function operatorTime(weights: number, weightBytes: number, overheadMs: number, device: ProfiledDevice): OperatorTime {
+  return {
+    overheadMs,
+    weightsMs: ((weights * weightBytes) / device.weightBytesPerS) * MS_PER_S,
+    rowMs: ((2 * weights) / device.flopPerS) * MS_PER_S,
+  };
+}
+
+function loadMs(weights: number, form: StorageForm, device: ProfiledDevice): number {
+  const readMs = ((weights * form.storedBytes) / device.linkBytesPerS) * MS_PER_S;
+  return device.linkLatencyMs + Math.max(readMs, recoverMs(weights, form, device));
+}
+
+function recoverMs(
+  weights: number,
+  { storedBytes, slotBytes }: StorageForm,
+  { recoverBytesPerS }: ProfiledDevice,
+): number {
+  return storedBytes < slotBytes ? ((weights * slotBytes) / recoverBytesPerS) * MS_PER_S : 0;
+}
+
+function sum<Item>(items: readonly Item[], of: (item: Item) => number): number {
+  return items.reduce((total, item) => total + of(item), 0);
+}

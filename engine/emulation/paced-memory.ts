@@ -1,0 +1,83 @@
+import type { DeviceBytes } from './device-profile.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { DevicePace } from './device-pace.js';
+
+export type Holding = keyof DeviceBytes;
+
+const NAMES: Record<Holding, string> = {
+  outerBytes: 'embedding, LM head and final norm',
+  denseLayerBytes: 'the dense weights of a layer',
+  expertBytes: 'a resident expert',
+  slotBytes: 'slots for experts',
+  slotSharedBytes: 'what slots share',
+  exponentEntryBytes: 'entries that keep exponents',
+  signMantissaEntryBytes: 'entries that keep signs and mantissas',
+  cacheRowBytes: 'rows of the cache',
+  stateBytes: 'recurrent states of a sequence',
+};
+
+/** What a paced device holds, counted in bytes of the model that it stands for. */
+export class PacedMemory {
+  private used = 0;
+  private highWater = 0;
+
+  constructor(
+    readonly bytes: DeviceBytes,
+    readonly budgetBytes: number,
+  ) {}
+
+  /** Null: what the device that does the arithmetic allocates counts. */
+  static of(pace: DevicePace): PacedMemory | null {
+    return pace.memory === null ? null : new PacedMemory(pace.memory.bytes, pace.memory.budgetBytes);
+  }
+
+  get usedBytes(): number {
+    return this.used;
+  }
+
+  get highWaterBytes(): number {
+    return this.highWater;
+  }
+
+  /** @throws DEVICE_OUT_OF_MEMORY when the budget does not hold that many more; nothing is counted then */
+  hold(what: Holding, count: number): void {
+    const bytes = this.bytes[what] * count;
+    if (this.budgetBytes !== 0 && this.used + bytes > this.budgetBytes) {
+      throw new OdmoeError(
+        'DEVICE_OUT_OF_MEMORY',
+        `the emulated device cannot hold ${NAMES[what]}: the profiled model needs ${bytes} bytes, and ${this.used} of the ` +
+          `budget's ${this.budgetBytes} are in use; give the profile's device more memory, or less to hold`,
+      );
+    }
+    this.used += bytes;
+    this.highWater = Math.max(this.highWater, this.used);
+  }
+
+  letGo(what: Holding, count: number): void {
+    this.used -= this.bytes[what] * count;
+  }
+}
+
+/** What one handle holds, all of which is let go when the handle goes. */
+export class HeldMemory {
+  private readonly counts = new Map<Holding, number>();
+
+  constructor(private readonly memory: PacedMemory | null) {}
+
+  /** @throws DEVICE_OUT_OF_MEMORY */
+  hold(what: Holding, count: number): void {
+    this.memory?.hold(what, count);
+    this.counts.set(what, (this.counts.get(what) ?? 0) + count);
+  }
+
+  letGo(what: Holding, count: number): void {
+    this.memory?.letGo(what, count);
+    this.counts.set(what, (this.counts.get(what) ?? 0) - count);
+  }
+
+  /** Idempotent. */
+  letGoAll(): void {
+    for (const [what, count] of this.counts) this.memory?.letGo(what, count);
+    this.counts.clear();
+  }
+}

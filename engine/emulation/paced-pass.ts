@@ -1,0 +1,223 @@
+import type { RouterChoice, Pass, Sequence } from '../../native/index.js';
+import { attendMs, behindMs, operatorMs } from './device-profile.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { atExactly } from './exact-timer.js';
+import { PacedSequence } from './paced-sequence.js';
+import type { PacedParts } from './paced-slots.js';
+import { timerOrAbort } from '../../shared/base/runtime/timer-or-abort.js';
+
+type OnRouter = (layer: number, choice: RouterChoice) => void;
+
+/** A forward that is under way. */
+interface Forward {
+  readonly cancelled: AbortController;
+  /** The real one runs. */
+  working: boolean;
+}
+
+/** A pass on a paced device: its operations follow one another on the device's processor, each with the profiled device's time. */
+export class PacedPass implements Pass {
+  private sequences: PacedSequence[] = [];
+  private positions = new Int32Array(0);
+  private busy = false;
+  private forwarding: Forward | null = null;
+
+  constructor(
+    private readonly handle: Pass,
+    private readonly parts: PacedParts,
+    private readonly expertLayers: number,
+  ) {}
+
+  async begin(
+    sequences: Sequence[],
+    rowSequence: Int32Array,
+    positions: Int32Array,
+    tokenIds: Int32Array,
+  ): Promise<void> {
+    const paced = sequences.map(pacedSequence);
+    const work = async (): Promise<void> => {
+      const reserved = reserveAll(paced, rowSequence, positions);
+      try {
+        await this.handle.begin(
+          paced.map(({ handle }) => handle),
+          ...([rowSequence, positions, tokenIds] as const),
+        );
+      } catch (thrown) {
+        for (const giveBack of reserved) giveBack();
+        throw thrown;
+      }
+    };
+    await this.call(paced, () => this.parts.processor.operate(0, work));
+    this.sequences = paced;
+    this.positions = positions.slice();
+    paced.forEach((sequence, index) => sequence.beginPass(beginOf(index, rowSequence, positions)));
+  }
+
+  async attend(layer: number, hidden: Uint8Array): Promise<RouterChoice> {
+    const takenMs = attendMs(this.parts.times, layer, this.positions);
+    return this.operate(takenMs, () => this.handle.attend(layer, hidden));
+  }
+
+  async combine(layer: number, outputs: Uint8Array, weights: Float32Array): Promise<void> {
+    const isLast = layer === this.expertLayers - 1;
+    const takenMs = isLast ? behindMs(this.parts.times, this.positions) : 0;
+    await this.operate(takenMs, () => this.handle.combine(layer, outputs, weights));
+  }
+
+  async chooseAhead(layer: number): Promise<RouterChoice> {
+    const takenMs = operatorMs(this.parts.times.router, this.positions.length);
+    return this.operate(takenMs, () => this.handle.chooseAhead(layer));
+  }
+
+  async logits(rows: Int32Array): Promise<Float32Array> {
+    const takenMs = rows.length === 0 ? 0 : operatorMs(this.parts.times.lmHead, rows.length);
+    return this.operate(takenMs, () => this.handle.logits(rows));
+  }
+
+  /** The arithmetic of all layers is done at once; what came of each is told at the time at which the profiled device would have it. */
+  async forward(onRouter: OnRouter | null): Promise<void> {
+    const forward: Forward = { cancelled: new AbortController(), working: false };
+    const { signal } = forward.cancelled;
+    await this.call(this.sequences, () => {
+      this.forwarding = forward;
+      return this.parts.processor
+        .occupy(async (startMs) => {
+          try {
+            const choices = await this.compute(forward);
+            const endMs = await this.tellLayers(choices, onRouter, startMs, signal);
+            return { result: undefined, endMs };
+          } catch (thrown) {
+            if (signal.aborted) for (const sequence of this.sequences) sequence.rewind();
+            throw thrown;
+          }
+        })
+        .finally(() => {
+          this.forwarding = null;
+        });
+    });
+  }
+
+  cancel(): void {
+    const { forwarding } = this;
+    if (forwarding === null) return;
+    forwarding.cancelled.abort();
+    if (forwarding.working) this.handle.cancel();
+  }
+
+  dispose(): void {
+    this.handle.dispose();
+  }
+
+  /** The choices of all layers. @throws CANCELLED, in the same words however far the real one had come */
+  private async compute(forward: Forward): Promise<RouterChoice[]> {
+    const choices: RouterChoice[] = [];
+    const { signal } = forward.cancelled;
+    if (signal.aborted) throw cancelledIn(0);
+    forward.working = true;
+    try {
+      await this.parts.runtime.outside(() => this.handle.forward((_, choice) => choices.push(choice)));
+    } catch (thrown) {
+      throw signal.aborted ? cancelledIn(0) : thrown;
+    } finally {
+      forward.working = false;
+    }
+    return choices;
+  }
+
+  /** Returns when the last layer ends. @throws CANCELLED, and what onRouter has thrown */
+  private async tellLayers(
+    choices: readonly RouterChoice[],
+    onRouter: OnRouter | null,
+    startMs: number,
+    signal: AbortSignal,
+  ): Promise<number> {
+    let timeMs = startMs;
+    let failure: { thrown: unknown } | null = null;
+    for (const [layer, choice] of choices.entries()) {
+      timeMs += attendMs(this.parts.times, layer, this.positions);
+      if (onRouter !== null) await this.until(timeMs, layer, signal);
+      try {
+        if (failure === null) onRouter?.(layer, choice);
+      } catch (thrown) {
+        failure = { thrown };
+      }
+      timeMs += this.expertsMs(choice);
+    }
+    timeMs += behindMs(this.parts.times, this.positions);
+    await this.until(timeMs, choices.length - 1, signal);
+    if (failure !== null) throw failure.thrown;
+    return timeMs;
+  }
+
+  /** Each expert of a layer runs on all of its rows, after the one before it. */
+  private expertsMs({ experts }: RouterChoice): number {
+    const rows = new Map<number, number>();
+    for (const expert of experts) rows.set(expert, (rows.get(expert) ?? 0) + 1);
+    return [...rows.values()].reduce((sum, count) => sum + operatorMs(this.parts.times.expert, count), 0);
+  }
+
+  /** @throws CANCELLED at once when the signal aborts */
+  private async until(dueMs: number, layer: number, signal: AbortSignal): Promise<void> {
+    const { runtime } = this.parts;
+    if (dueMs > runtime.eventMs()) await timerOrAbort((done) => atExactly(runtime, dueMs, null, done), signal);
+    if (signal.aborted) throw cancelledIn(layer);
+  }
+
+  private operate<Result>(takenMs: number, work: () => Promise<Result>): Promise<Result> {
+    return this.call(this.sequences, () => this.parts.processor.operate(takenMs, work));
+  }
+
+  /** One call at a time. Until it ends, its sequences show what there was before it. */
+  private async call<Result>(sequences: readonly PacedSequence[], work: () => Promise<Result>): Promise<Result> {
+    if (this.busy) throw new OdmoeError('INTERNAL', 'a call of the pass is still running; await it first');
+    this.busy = true;
+    for (const sequence of sequences) sequence.beginCall();
+    try {
+      return await work();
+    } finally {
+      for (const sequence of sequences) sequence.endCall();
+      this.busy = false;
+    }
+  }
+}
+
+function pacedSequence(sequence: Sequence): PacedSequence {
+  if (sequence instanceof PacedSequence) return sequence;
+  throw new OdmoeError('INTERNAL', 'a pass of a paced device takes only sequences of that device');
+}
+
+/** Memory for the rows of all sequences, or of none. Returns what gives it back. @throws DEVICE_OUT_OF_MEMORY */
+function reserveAll(
+  sequences: readonly PacedSequence[],
+  rowSequence: Int32Array,
+  positions: Int32Array,
+): (() => void)[] {
+  const reserved: (() => void)[] = [];
+  try {
+    for (const [index, sequence] of sequences.entries()) {
+      const [begin, end] = [beginOf(index, rowSequence, positions), endOf(index, rowSequence, positions)];
+      reserved.push(sequence.reserveRows(begin, end));
+    }
+  } catch (thrown) {
+    for (const giveBack of reserved) giveBack();
+    throw thrown;
+  }
+  return reserved;
+}
+
+/** The lowest position of a sequence's rows. */
+function beginOf(sequence: number, rowSequence: Int32Array, positions: Int32Array): number {
+  return positions[rowSequence.indexOf(sequence)] ?? 0;
+}
+
+/** One past the highest position of a sequence's rows. */
+function endOf(sequence: number, rowSequence: Int32Array, positions: Int32Array): number {
+  return positions.reduce(
+    (end, position, row) => (rowSequence[row] === sequence ? Math.max(end, position + 1) : end),
+    0,
+  );
+}
+
+function cancelledIn(layer: number): OdmoeError {
+  return new OdmoeError('CANCELLED', `the pass was cancelled in or before layer ${layer}; begin anew`);
+}

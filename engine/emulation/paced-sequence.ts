@@ -1,0 +1,105 @@
+import type { Sequence } from '../../native/index.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { isRecurrent, TAKEN_BACK_POSITIONS, type ModelShape } from '../../shared/model/model-shape.js';
+import type { PacedCache } from './paced-sequence-memory.js';
+
+/** A sequence on a paced device. While a call of a pass is under way it shows what there was before, whatever is done already. */
+export class PacedSequence implements Sequence {
+  private calls = 0;
+  private readonly recurrent: boolean;
+  private lengthBefore = 0;
+  private disposed = false;
+
+  constructor(
+    readonly handle: Sequence,
+    private readonly shape: ModelShape,
+    private readonly cache: PacedCache,
+    private oldest = 0,
+  ) {
+    this.recurrent = shape.layers.some(({ mixer }) => isRecurrent(mixer));
+  }
+
+  get length(): number {
+    return this.calls > 0 ? this.lengthBefore : this.handle.length;
+  }
+
+  /** What is promised, and no less: what the real one still has depends on how far a cancelled pass had come. */
+  get oldestPosition(): number {
+    return this.oldest;
+  }
+
+  readRows(layer: number, position: number, rows: number): Uint8Array {
+    return this.handle.readRows(layer, position, rows);
+  }
+
+  writeRows(layer: number, position: number, rows: number, values: Uint8Array): void {
+    this.requireUnused('rows written');
+    const giveBack = this.reserve(position, position + rows, layer in this.shape.layers ? [layer] : []);
+    try {
+      this.handle.writeRows(layer, position, rows, values);
+    } catch (thrown) {
+      giveBack();
+      throw thrown;
+    }
+  }
+
+  truncate(length: number): void {
+    this.requireUnused('truncated');
+    this.handle.truncate(length);
+    if (length === 0) this.oldest = 0;
+  }
+
+  fork(length: number): PacedSequence {
+    this.requireUnused('forked');
+    if (length > 0 && length < this.oldest) {
+      const message = `a sequence cannot be forked at ${length} positions; it can be cut back to ${this.oldest}, or to none`;
+      throw new OdmoeError('INTERNAL', message);
+    }
+    const oldest = length === 0 ? 0 : this.oldest;
+    return new PacedSequence(this.handle.fork(length), this.shape, this.cache.fork(length), oldest);
+  }
+
+  bytesToWrite(position: number, end: number): number {
+    return this.cache.bytesToWrite(position, end) ?? this.handle.bytesToWrite(position, end);
+  }
+
+  dispose(): void {
+    this.disposed = true;
+    this.handle.dispose();
+    this.cache.release();
+  }
+
+  /** Memory to write positions [position, end) of every layer. Returns what gives it back. @throws DEVICE_OUT_OF_MEMORY */
+  reserveRows(position: number, end: number): () => void {
+    return this.reserve(position, end, [...this.shape.layers.keys()]);
+  }
+
+  /** A pass begins at `position`: from now on no more can be taken back than that and some positions before it. */
+  beginPass(position: number): void {
+    if (this.recurrent) this.oldest = Math.max(this.oldest, position - TAKEN_BACK_POSITIONS);
+  }
+
+  /** A call of a pass works on it from now on. */
+  beginCall(): void {
+    if (this.calls === 0) this.lengthBefore = this.handle.length;
+    this.calls += 1;
+  }
+
+  endCall(): void {
+    this.calls -= 1;
+  }
+
+  /** The call that is under way was cancelled: what the real one has written meanwhile is forgotten. */
+  rewind(): void {
+    if (!this.disposed) this.handle.truncate(this.lengthBefore);
+  }
+
+  private reserve(position: number, end: number, layers: readonly number[]): () => void {
+    return this.cache.reserve(position, Math.min(end, this.shape.maxPositions), layers);
+  }
+
+  private requireUnused(what: string): void {
+    if (this.calls === 0) return;
+    throw new OdmoeError('INTERNAL', `${what} while a pass runs on the sequence; await the pass first`);
+  }
+}

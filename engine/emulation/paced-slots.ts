@@ -1,0 +1,308 @@
+import type {
+  ExpertOrder,
+  ExpertPlace,
+  ExpertSlots,
+  HoldOutcome,
+  LoadOutcome,
+  LoadRequest,
+  PackOutcome,
+  PartPlan,
+  StorageReads,
+} from '../../native/index.js';
+import { type DeviceTimes, operatorMs } from './device-profile.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { ExpertSource } from '../../shared/model/tensor-source.js';
+import type { PaceRuntime } from './exact-timer.js';
+import type { PacedLink, PacedLoad } from './paced-link.js';
+import type { HeldMemory } from './paced-memory.js';
+import type { PacedProcessor } from './paced-processor.js';
+
+/** What the handles on one paced device share. */
+export interface PacedParts {
+  readonly runtime: PaceRuntime;
+  readonly times: DeviceTimes;
+  readonly processor: PacedProcessor;
+  readonly link: PacedLink;
+}
+
+const CANCELLED: LoadOutcome = {
+  ...{ loaded: false, readBytes: 0, loadMs: 0 },
+  ...{ exponentReadMs: 0, signMantissaReadMs: 0, decompressMs: 0 },
+  ...{ exponentsKept: false, signMantissaKept: false },
+};
+
+const NOT_HELD: HoldOutcome = { held: false, bytes: 0, readBytes: 0 };
+
+interface LoadUnderWay {
+  readonly load: PacedLoad;
+  readonly cancel: () => void;
+}
+
+interface Slot {
+  loading: LoadUnderWay | null;
+  loaded: boolean;
+  hasMemory: boolean;
+  executing: number;
+}
+
+/**
+ * Slots of a paced device. A load ends when its bytes have gone over the profiled link, and what came of it depends on that time alone:
+ * a load that is cancelled before has not loaded and kept nothing, however far the real one is; the real one is then
+ * waited for before the next one begins.
+ */
+export class PacedExpertSlots implements ExpertSlots {
+  readonly count: number;
+  private readonly slots: Slot[];
+  /** Real work that loads wait for: loads that were cancelled and have not settled, and a pack. */
+  private readonly abandoned = new Set<Promise<unknown>>();
+  /** Cancels the hold under way; null: there is none. */
+  private holding: (() => void) | null = null;
+  /** Packs that have been cancelled, and all. */
+  private packs = { asked: 0, cancelled: 0 };
+  /** The latest real hold that was cancelled. */
+  private abandonedHold: Promise<void> | null = null;
+
+  constructor(
+    private readonly handle: ExpertSlots,
+    private readonly parts: PacedParts,
+    readonly slotBytes: number,
+    private readonly held: HeldMemory,
+  ) {
+    this.count = handle.count;
+    this.slots = Array.from({ length: handle.count }, () => ({
+      loading: null,
+      loaded: false,
+      hasMemory: true,
+      executing: 0,
+    }));
+  }
+
+  get storageReads(): StorageReads {
+    return this.handle.storageReads;
+  }
+
+  register(source: ExpertSource, place?: ExpertPlace): number {
+    return this.handle.register(source, place);
+  }
+
+  async load(index: number, expert: number, request: LoadRequest): Promise<LoadOutcome> {
+    const slot = this.idleSlot(index);
+    if (slot.executing > 0) throw misuse(`slot ${index} is executing; await that before loading over it`);
+    if (!slot.hasMemory) throw misuse(`slot ${index} has given its memory back`);
+    slot.loaded = false;
+    const askedMs = this.parts.runtime.eventMs();
+    const { stop, work } = this.startWork(index, expert, request);
+    return new Promise((resolve, reject) => {
+      const load: PacedLoad = {
+        ...{ partMs: this.partMs(request), recoverMs: this.parts.times.recoverMs },
+        ...{ urgent: request.urgent, order: request.order, work },
+        ended: () => {
+          slot.loading = null;
+          work.then((outcome) => {
+            slot.loaded = outcome.loaded;
+            resolve(this.timed(outcome, load, askedMs));
+          }, reject);
+        },
+      };
+      const cancel = (): void => {
+        slot.loading = null;
+        this.parts.link.cancel(load);
+        stop();
+        resolve({ ...CANCELLED, loadMs: this.parts.runtime.eventMs() - askedMs });
+      };
+      slot.loading = { load, cancel };
+      this.parts.link.begin(load);
+    });
+  }
+
+  cancel(index: number): void {
+    this.slotAt(index).loading?.cancel();
+  }
+
+  prioritize(index: number): void {
+    const { loading } = this.slotAt(index);
+    if (loading !== null) this.parts.link.prioritize(loading.load);
+  }
+
+  reorder(index: number, order: ExpertOrder | null): void {
+    const { loading } = this.slotAt(index);
+    if (loading !== null) this.parts.link.reorder(loading.load, order);
+  }
+
+  async execute(index: number, rows: number, hidden: Uint8Array, output: Uint8Array): Promise<{ executeMs: number }> {
+    const slot = this.idleSlot(index);
+    if (!slot.loaded) throw misuse(`slot ${index} holds no expert to execute`);
+    const executeMs = operatorMs(this.parts.times.expert, rows);
+    slot.executing += 1;
+    try {
+      await this.parts.processor.operate(executeMs, () => this.handle.execute(index, rows, hidden, output));
+    } finally {
+      slot.executing -= 1;
+    }
+    return { executeMs };
+  }
+
+  /** Counted in the profiled bytes; the real slot keeps its memory, to which a load that was given up may still write. */
+  letGo(index: number): void {
+    const slot = this.idleSlot(index);
+    if (slot.executing > 0) throw misuse(`slot ${index} is executing; await that before its memory goes`);
+    slot.loaded = false;
+    if (!slot.hasMemory) return;
+    slot.hasMemory = false;
+    this.held.letGo('slotBytes', 1);
+  }
+
+  take(index: number): void {
+    const slot = this.idleSlot(index);
+    if (slot.hasMemory) return;
+    this.held.hold('slotBytes', 1);
+    slot.hasMemory = true;
+  }
+
+  /** Takes the link as a load does that nobody waits for. */
+  async hold(expert: number): Promise<HoldOutcome> {
+    const { stop, work } = this.startHold(expert);
+    const { loadMs, exponentShare } = this.parts.times;
+    return new Promise((resolve, reject) => {
+      const load: PacedLoad = {
+        ...{ partMs: { exponents: exponentShare * loadMs, signMantissa: (1 - exponentShare) * loadMs }, recoverMs: 0 },
+        ...{ urgent: false, order: null, work },
+        ended: () => {
+          this.holding = null;
+          work.then(resolve, reject);
+        },
+      };
+      this.holding = () => {
+        this.holding = null;
+        this.parts.link.cancel(load);
+        stop();
+        resolve(NOT_HELD);
+      };
+      this.parts.link.begin(load);
+    });
+  }
+
+  cancelHold(): void {
+    this.holding?.();
+  }
+
+  dropHeld(expert: number): void {
+    this.handle.dropHeld(expert);
+  }
+
+  /** Takes the processor as executing one row does. Once it has begun it is not given up, as the real one knows nothing of the paced time. */
+  async pack(index: number): Promise<PackOutcome> {
+    const slot = this.slotAt(index);
+    this.packs.asked += 1;
+    const ticket = this.packs.asked;
+    const mayBegin = (): boolean =>
+      ticket > this.packs.cancelled && slot.loading === null && slot.loaded && slot.executing === 0;
+    return this.parts.processor.operate(operatorMs(this.parts.times.expert, 1), async () => {
+      if (!mayBegin()) return 'givenUp';
+      const work = this.handle.pack(index);
+      const over = work.then(
+        () => undefined,
+        () => undefined,
+      );
+      this.abandoned.add(over);
+      void over.then(() => this.abandoned.delete(over));
+      return work;
+    });
+  }
+
+  cancelPack(): void {
+    this.packs.cancelled = this.packs.asked;
+  }
+
+  dispose(): void {
+    this.holding?.();
+    for (const { loading } of this.slots) loading?.cancel();
+    this.handle.dispose();
+    this.held.letGoAll();
+  }
+
+  /** As startWork, of a hold. What the real one holds nevertheless is dropped. */
+  private startHold(expert: number): { stop: () => void; work: Promise<HoldOutcome> } {
+    const before = this.abandonedHold;
+    let stopped = false;
+    const begin = async (): Promise<HoldOutcome> => {
+      if (before !== null) await before;
+      return stopped ? NOT_HELD : this.handle.hold(expert);
+    };
+    const work = begin();
+    const over = work.then(
+      ({ held }) => {
+        if (held && stopped) this.handle.dropHeld(expert);
+      },
+      () => undefined,
+    );
+    const stop = (): void => {
+      stopped = true;
+      this.abandonedHold = over;
+      this.handle.cancelHold();
+    };
+    return { stop, work };
+  }
+
+  /** Begins the real load, once those that were cancelled are over: they may still write to the slot or to an entry. */
+  private startWork(
+    index: number,
+    expert: number,
+    request: LoadRequest,
+  ): { stop: () => void; work: Promise<LoadOutcome> } {
+    let stopped = false;
+    let begun = false;
+    const begin = async (): Promise<LoadOutcome> => {
+      if (this.abandoned.size > 0) await Promise.allSettled(this.abandoned);
+      if (stopped) return CANCELLED;
+      begun = true;
+      return this.handle.load(index, expert, request);
+    };
+    const work = begin();
+    // Why it failed is told when the load ends.
+    const over = work.then(
+      () => undefined,
+      () => undefined,
+    );
+    const stop = (): void => {
+      stopped = true;
+      this.abandoned.add(over);
+      void over.then(() => this.abandoned.delete(over));
+      if (begun) this.handle.cancel(index);
+    };
+    return { stop, work };
+  }
+
+  private partMs({ exponents, signMantissa }: LoadRequest): PacedLoad['partMs'] {
+    const { loadMs, exponentShare } = this.parts.times;
+    const msOf = ({ from }: PartPlan, share: number): number => (from === 'entry' ? 0 : share * loadMs);
+    return { exponents: msOf(exponents, exponentShare), signMantissa: msOf(signMantissa, 1 - exponentShare) };
+  }
+
+  /** The outcome with the profiled device's times. */
+  private timed(outcome: LoadOutcome, { partMs, recoverMs }: PacedLoad, askedMs: number): LoadOutcome {
+    return {
+      ...outcome,
+      loadMs: this.parts.runtime.eventMs() - askedMs,
+      exponentReadMs: partMs.exponents,
+      signMantissaReadMs: partMs.signMantissa,
+      decompressMs: recoverMs,
+    };
+  }
+
+  private idleSlot(index: number): Slot {
+    const slot = this.slotAt(index);
+    if (slot.loading === null) return slot;
+    throw misuse(`slot ${index} is being loaded; await the load, or cancel and await it`);
+  }
+
+  private slotAt(index: number): Slot {
+    const slot = this.slots[index];
+    if (slot === undefined) throw misuse(`slot ${index} of ${this.count}`);
+    return slot;
+  }
+}
+
+function misuse(what: string): OdmoeError {
+  return new OdmoeError('INTERNAL', `emulated device: ${what}`);
+}

@@ -1,0 +1,167 @@
+import { RecentMap } from '../../shared/base/runtime/recent-map.js';
+import { machineOf, textsMachine, type ByteMachine } from './byte-machine.js';
+import { PatternWork } from './character-automaton.js';
+import { GRAMMARS_KEPT_LIMIT } from './format-limits.js';
+import { GrammarBuilder, type GrammarNode } from './grammar.js';
+import {
+  formatInvalid,
+  type OutputFormat,
+  type OutputPart,
+  requireFormatBounds,
+  partText,
+} from '../../shared/wire/output-format.js';
+import { PlainTextGrammar } from './plain-text-grammar.js';
+import { readJsonSchema } from './schema-reader.js';
+import { SchemaGrammar } from './schema-grammar.js';
+import { shortestTexts } from './shortest-texts.js';
+
+export interface FormatGrammar {
+  root: GrammarNode;
+  nodes: readonly GrammarNode[];
+}
+
+/** The grammars of late, by the format's key: a format is checked where it comes in, and used soon after. */
+const kept = new RecentMap<string, FormatGrammar>(GRAMMARS_KEPT_LIMIT);
+
+/** Throws REQUEST_INVALID for a format that is none, or that no text has. */
+export function checkOutputFormat(format: OutputFormat): void {
+  compileFormat(format);
+}
+
+/** The same for equal formats. */
+export function formatKey(format: OutputFormat): string {
+  return JSON.stringify(format.alternatives.map(({ parts }) => parts.map(partKey)));
+}
+
+function partKey(part: OutputPart): string {
+  const without = part.kind === 'schemaText' ? [part.schemaText.without] : [];
+  return JSON.stringify([part.kind, partText(part), ...without]);
+}
+
+/** Throws as checkOutputFormat. */
+export function compileFormat(format: OutputFormat): FormatGrammar {
+  requireFormatBounds(format);
+  const key = formatKey(format);
+  return kept.of(key, () => grammarOf(format));
+}
+
+function grammarOf(format: OutputFormat): FormatGrammar {
+  const builder = new GrammarBuilder();
+  const schemas = new SchemaGrammar(builder);
+  const plainTexts = new PlainTextGrammar(builder);
+  const work = new PatternWork();
+  const makeNode = (part: OutputPart): GrammarNode => {
+    if (part.kind === 'jsonSchema') return schemas.nodeOf(readJsonSchema(part.jsonSchema, work));
+    if (part.kind !== 'schemaText') return builder.machine(machineOfText(part));
+    const { jsonSchema, without } = part.schemaText;
+    return plainTexts.nodeOf(readJsonSchema(jsonSchema, work), without);
+  };
+  // Alternatives share parts: the same function's arguments, with others before them.
+  const made = new Map<string, GrammarNode>();
+  const nodeOf = (part: OutputPart): GrammarNode => {
+    const key = partKey(part);
+    const node = made.get(key) ?? makeNode(part);
+    made.set(key, node);
+    return node;
+  };
+  const alternatives = format.alternatives.map(({ parts }) => builder.sequence(...parts.map(nodeOf)));
+  const root = builder.choice(...alternatives);
+  const { ofNode } = shortestTexts(builder.nodes, new Uint8Array(256).fill(1));
+  if (ofNode[root.id] === Infinity) {
+    throw formatInvalid(
+      'no JSON value is taken by the JSON schema: what it requires contradicts itself, or has no end; correct it',
+    );
+  }
+  return { root, nodes: builder.nodes };
+}
+
+function machineOfText(part: Exclude<OutputPart, { kind: 'jsonSchema' | 'schemaText' }>): ByteMachine {
+  switch (part.kind) {
+    case 'literal':
+      return textsMachine([part.literal], true);
+    case 'until':
+      return untilMachine(part.until);
+  }
+}
+
+/** What the next byte of a text in UTF-8 must lie between, and how many follow it in the same character; 0 left: a new character. */
+interface CharacterPlace {
+  left: number;
+  low: number;
+  high: number;
+}
+
+const NEW_CHARACTER: CharacterPlace = { left: 0, low: 0, high: 0 };
+/** First bytes of characters, with what may follow (RFC 3629). */
+const FIRST_BYTES: readonly { low: number; high: number; next: CharacterPlace }[] = [
+  { low: 0x00, high: 0x7f, next: NEW_CHARACTER },
+  { low: 0xc2, high: 0xdf, next: { left: 1, low: 0x80, high: 0xbf } },
+  { low: 0xe0, high: 0xe0, next: { left: 2, low: 0xa0, high: 0xbf } },
+  { low: 0xe1, high: 0xec, next: { left: 2, low: 0x80, high: 0xbf } },
+  { low: 0xed, high: 0xed, next: { left: 2, low: 0x80, high: 0x9f } },
+  { low: 0xee, high: 0xef, next: { left: 2, low: 0x80, high: 0xbf } },
+  { low: 0xf0, high: 0xf0, next: { left: 3, low: 0x90, high: 0xbf } },
+  { low: 0xf1, high: 0xf3, next: { left: 3, low: 0x80, high: 0xbf } },
+  { low: 0xf4, high: 0xf4, next: { left: 3, low: 0x80, high: 0x8f } },
+];
+
+function bytesAt(place: CharacterPlace): readonly { low: number; high: number; next: CharacterPlace }[] {
+  if (place.left === 0) return FIRST_BYTES;
+  const next = place.left === 1 ? NEW_CHARACTER : { left: place.left - 1, low: 0x80, high: 0xbf };
+  return [{ low: place.low, high: place.high, next }];
+}
+
+function characterKey({ left, low, high }: CharacterPlace): string {
+  return `${left} ${low} ${high}`;
+}
+
+/** Reads up to the first place where the text ends that is looked for (Knuth, Morris, Pratt). */
+function untilMachine(until: string): ByteMachine {
+  const wanted = new TextEncoder().encode(until);
+  const fallbacks = borders(wanted);
+  const matchedAfter = (matched: number, byte: number): number => {
+    let at = matched;
+    while (at > 0 && wanted[at] !== byte) at = fallbacks[at - 1] ?? 0;
+    return wanted[at] === byte ? at + 1 : 0;
+  };
+  return machineOf<{ matched: number; place: CharacterPlace }>({
+    start: { matched: 0, place: NEW_CHARACTER },
+    key: ({ matched, place }) => `${matched} ${characterKey(place)}`,
+    isFinal: ({ matched }) => matched === wanted.length,
+    edges: ({ matched, place }) => {
+      if (matched === wanted.length) return [];
+      // Bytes that no beginning of the text goes on with lead to the same state.
+      const special = new Set<number>();
+      for (let at: number | undefined = matched; at !== undefined; at = at === 0 ? undefined : fallbacks[at - 1]) {
+        special.add(wanted[at] ?? 0);
+      }
+      return bytesAt(place).flatMap(({ low, high, next }) => {
+        const cuts = [...special].filter((byte) => byte >= low && byte <= high).sort((a, b) => a - b);
+        const edges = cuts.map((byte) => ({
+          low: byte,
+          high: byte,
+          target: { matched: matchedAfter(matched, byte), place: next },
+        }));
+        let from = low;
+        for (const byte of [...cuts, high + 1]) {
+          if (from < byte) edges.push({ low: from, high: byte - 1, target: { matched: 0, place: next } });
+          from = byte + 1;
+        }
+        return edges;
+      });
+    },
+    takesSpecialTokens: true,
+  });
+}
+
+/** Of each beginning of the bytes: the length of its longest other beginning that it ends with. */
+function borders(bytes: Uint8Array): Int32Array {
+  const lengths = new Int32Array(bytes.length);
+  let matched = 0;
+  for (let at = 1; at < bytes.length; at++) {
+    while (matched > 0 && bytes[at] !== bytes[matched]) matched = lengths[matched - 1] ?? 0;
+    if (bytes[at] === bytes[matched]) matched += 1;
+    lengths[at] = matched;
+  }
+  return lengths;
+}

@@ -1,0 +1,206 @@
+import { formatInvalid } from '../../shared/wire/output-format.js';
+import { machineOf, textsMachine, type ByteMachine } from './byte-machine.js';
+import { otherTextsAutomaton, withLength } from './character-automaton.js';
+import { ANY_CODE_POINT } from './code-points.js';
+import type { GrammarBuilder, GrammarNode, GrammarRule } from './grammar.js';
+import {
+  writeJsonValue,
+  type ArrayRule,
+  type JsonSchema,
+  type JsonType,
+  type ObjectRule,
+  type SchemaTarget,
+  type StringRule,
+  type TypedSchema,
+  type ValuesSchema,
+} from './json-schema.js';
+import { ANY_NUMBER, numberMachine, type NumberRule } from './number-machine.js';
+import { schemaTakes } from './schema-takes.js';
+
+/** Spaces behind a line feed. */
+const INDENTATION_LIMIT = 20;
+const [LINE_FEED, SPACE] = [0x0a, 0x20];
+
+const ANY_VALUE: TypedSchema = {
+  kind: 'typed',
+  types: new Set<JsonType>(['object', 'array', 'string', 'number', 'boolean', 'null']),
+  number: ANY_NUMBER,
+  string: { least: 0, most: Infinity, pattern: null, where: '' },
+  array: { items: { kind: 'any' }, least: 0, most: Infinity },
+  object: { properties: new Map(), required: new Set(), others: { kind: 'any' }, isOpenByDefault: true },
+};
+
+/**
+ * Makes grammars of JSON schemas. Between the signs of JSON there may be nothing, a space, or a line feed and up to INDENTATION_LIMIT spaces;
+ * behind a colon nothing or a space. Properties come in the order of the schema, then other keys where the schema speaks of them.
+ */
+export class SchemaGrammar {
+  private readonly rules = new Map<SchemaTarget, GrammarRule>();
+  private anyValue: GrammarRule | null = null;
+
+  constructor(private readonly builder: GrammarBuilder) {}
+
+  nodeOf(schema: JsonSchema): GrammarNode {
+    switch (schema.kind) {
+      case 'any':
+        return this.anyValueNode();
+      case 'never':
+        return this.builder.choice();
+      case 'values':
+        return this.valuesNode(schema);
+      case 'union':
+        return this.builder.choice(...schema.options.map((option) => this.nodeOf(option)));
+      case 'reference':
+        return this.referenceNode(schema.target);
+      case 'typed':
+        return this.builder.choice(...[...schema.types].map((type) => this.typeNode(schema, type)));
+    }
+  }
+
+  private anyValueNode(): GrammarNode {
+    if (this.anyValue === null) {
+      this.anyValue = { node: null };
+      this.anyValue.node = this.nodeOf(ANY_VALUE);
+    }
+    return this.builder.rule(this.anyValue);
+  }
+
+  private valuesNode({ values, conditions, where }: ValuesSchema): GrammarNode {
+    const taken = values.filter((value) => conditions.every((condition) => schemaTakes(condition, value)));
+    if (taken.length === 0) {
+      throw formatInvalid(
+        `no value is taken at ${where}: enum, const and what stands beside them leave none; correct the schema`,
+      );
+    }
+    return this.builder.machine(textsMachine(taken.map(writeJsonValue)));
+  }
+
+  private referenceNode(target: SchemaTarget): GrammarNode {
+    const known = this.rules.get(target);
+    if (known !== undefined) return this.builder.rule(known);
+    const rule: GrammarRule = { node: null };
+    this.rules.set(target, rule);
+    rule.node = target.schema === null ? null : this.nodeOf(target.schema);
+    return this.builder.rule(rule);
+  }
+
+  private typeNode(schema: TypedSchema, type: JsonType): GrammarNode {
+    switch (type) {
+      case 'object':
+        return this.objectNode(schema.object);
+      case 'array':
+        return this.arrayNode(schema.array);
+      case 'string':
+        return this.stringNode(schema.string);
+      case 'number':
+        return this.numberNode(schema.number);
+      case 'boolean':
+        return this.text('true', 'false');
+      case 'null':
+        return this.text('null');
+    }
+  }
+
+  private numberNode(rule: NumberRule): GrammarNode {
+    const { isInteger, least, isLeastExcluded, most, isMostExcluded } = rule;
+    const key = `number ${isInteger} ${least} ${isLeastExcluded} ${most} ${isMostExcluded}`;
+    return this.builder.keptMachine(key, () => numberMachine(rule));
+  }
+
+  private stringNode({ least, most, pattern, where }: StringRule): GrammarNode {
+    const { builder } = this;
+    const inside =
+      pattern === null
+        ? builder.repeat(builder.jsonCharacter(ANY_CODE_POINT), least, most)
+        : builder.jsonCharacters(withLength(pattern, { least, most }, where));
+    return builder.sequence(this.text('"'), inside, this.text('"'));
+  }
+
+  private arrayNode({ items, least, most }: ArrayRule): GrammarNode {
+    const { builder } = this;
+    const open = this.withGap('[', 'behind');
+    if (most === 0) return builder.sequence(open, this.text(']'));
+    const item = this.nodeOf(items);
+    const more = builder.repeat(builder.sequence(this.comma(), item), Math.max(0, least - 1), most - 1);
+    const filled = builder.sequence(item, more, this.withGap(']', 'before'));
+    return builder.sequence(open, least === 0 ? builder.choice(this.text(']'), filled) : filled);
+  }
+
+  private objectNode({ properties, required, others, isOpenByDefault }: ObjectRule): GrammarNode {
+    const { builder } = this;
+    const listed = new Map(properties);
+    // A required key that is no property is written like one.
+    for (const key of required) if (!listed.has(key)) listed.set(key, others);
+    const isOpen = others.kind !== 'never' && !(isOpenByDefault && listed.size > 0);
+    const other = isOpen ? this.otherMember([...listed.keys()], others) : null;
+    const close = this.withGap('}', 'before');
+    let later = other === null ? close : this.othersBehind(other, close);
+    // The members from a key on, without the comma before them: all ways share it, so that they are as many as the keys.
+    let members = other === null ? null : builder.sequence(other, later);
+    let mayEnd = true;
+    for (const [key, schema] of [...listed].reverse()) {
+      const member = builder.sequence(this.text(JSON.stringify(key)), this.colon(), this.nodeOf(schema), later);
+      mayEnd &&= !required.has(key);
+      members = required.has(key) || members === null ? member : builder.choice(member, members);
+      const more = builder.sequence(this.comma(), members);
+      later = mayEnd ? builder.choice(more, close) : more;
+    }
+    const empty = this.text('}');
+    const first = members === null ? empty : mayEnd ? builder.choice(members, empty) : members;
+    return builder.sequence(this.withGap('{', 'behind'), first);
+  }
+
+  /** Other members behind a first one. */
+  private othersBehind(other: GrammarNode, close: GrammarNode): GrammarNode {
+    const { builder } = this;
+    return builder.sequence(builder.repeat(builder.sequence(this.comma(), other), 0, Infinity), close);
+  }
+
+  private otherMember(listed: readonly string[], others: JsonSchema): GrammarNode {
+    const { builder } = this;
+    const key =
+      listed.length === 0
+        ? builder.repeat(builder.jsonCharacter(ANY_CODE_POINT), 0, Infinity)
+        : builder.jsonCharacters(otherTextsAutomaton(listed));
+    return builder.sequence(this.text('"'), key, this.text('"'), this.colon(), this.nodeOf(others));
+  }
+
+  private text(...texts: readonly string[]): GrammarNode {
+    return this.builder.keptMachine(`text ${texts.join('|')}`, () => textsMachine(texts));
+  }
+
+  private colon(): GrammarNode {
+    return this.text(':', ': ');
+  }
+
+  private comma(): GrammarNode {
+    return this.withGap(',', 'behind');
+  }
+
+  private withGap(sign: string, side: 'before' | 'behind'): GrammarNode {
+    return this.builder.keptMachine(`gap ${side} ${sign}`, () => gapMachine(sign.charCodeAt(0), side));
+  }
+}
+
+/** The sign with white space on one side. */
+function gapMachine(sign: number, side: 'before' | 'behind'): ByteMachine {
+  type Place = 'sign' | 'gap' | 'end' | number;
+  return machineOf<Place>({
+    start: side === 'behind' ? 'sign' : 'gap',
+    key: (place) => place,
+    isFinal: (place) => place === 'end' || (side === 'behind' && place !== 'sign'),
+    edges: (place) => {
+      const edges: { low: number; high: number; target: Place }[] = [];
+      const one = (byte: number, target: Place): void => void edges.push({ low: byte, high: byte, target });
+      if (place === 'end') return edges;
+      if (side === 'before') one(sign, 'end');
+      else if (place === 'sign') one(sign, 'gap');
+      if (place === 'gap') {
+        one(SPACE, INDENTATION_LIMIT);
+        one(LINE_FEED, 0);
+      }
+      if (typeof place === 'number' && place < INDENTATION_LIMIT) one(SPACE, place + 1);
+      return edges;
+    },
+  });
+}

@@ -1,0 +1,122 @@
+import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
+import type { Finished, GenerateReply, TokenReply } from '../../shared/wire/messages.js';
+import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
+import type { AnswerParser, AnswerPiece } from '../conversation/chat-request.js';
+import type { ScoredToken } from './logprob-entries.js';
+import { TokenSpans, type TokenSpan } from './token-spans.js';
+
+/** What a reply adds to an answer. */
+export interface AnswerStep {
+  pieces: AnswerPiece[];
+  /** Tokens of the content whose text is whole by now; none where no log-probabilities were asked for. */
+  spans: TokenSpan<ScoredToken>[];
+  /** The answer's last step. */
+  end: AnswerEnd | null;
+}
+
+export interface AnswerEnd {
+  finishReason: 'stop' | 'length' | 'tool_calls';
+  finished: Finished;
+}
+
+export interface TokenCounts {
+  prompt: number;
+  /** Of the prompt: not run, because an earlier request had the same ones. Known at the answer's end. */
+  cached: number;
+  answer: number;
+  /** Of the answer. */
+  reasoning: number;
+}
+
+export interface AnswerReaderOptions {
+  tokenizer: Tokenizer | null;
+  /** The parser of an answer whose prompt ends so. `answer`: its number among those to the prompt. */
+  createParser: (promptEnd: string, answer: number) => AnswerParser;
+  /** Whether log-probabilities are told. */
+  logprobs: boolean;
+  /** Special tokens stand in the text by their names. */
+  showSpecialTokens: boolean;
+}
+
+/** Prompts' last tokens that a parser is told. */
+const PROMPT_END_TOKENS = 64;
+
+/** Reads one answer's replies: takes the text apart and says which token brought which part of the content. */
+export class AnswerReader {
+  readonly counts: TokenCounts = { prompt: 0, cached: 0, answer: 0, reasoning: 0 };
+  private parser: AnswerParser | null = null;
+  private readonly spans = new TokenSpans<ScoredToken>();
+  /** Tokens since the last piece. */
+  private unattributed = 0;
+
+  /** `answer`: its number among those to the prompt. */
+  constructor(
+    private readonly options: AnswerReaderOptions,
+    private readonly answer = 0,
+  ) {}
+
+  /** null: the reply adds nothing to the answer. */
+  take(reply: GenerateReply): AnswerStep | null {
+    switch (reply.kind) {
+      case 'started':
+        this.counts.prompt = reply.started.promptTokenIds.length;
+        this.parser = this.parserBehind(reply.started.promptTokenIds);
+        return null;
+      case 'prompt':
+        return null;
+      case 'token':
+        return this.takeToken(reply.token);
+      case 'finished':
+        return this.takeEnd(reply.finished);
+    }
+  }
+
+  private parserBehind(promptIds: readonly number[]): AnswerParser {
+    const { createParser, tokenizer } = this.options;
+    return createParser(promptEnd(promptIds, tokenizer), this.answer);
+  }
+
+  private takeToken(token: TokenReply): AnswerStep {
+    this.counts.answer += 1;
+    this.unattributed += 1;
+    if (this.options.logprobs) this.spans.add(token, this.bytesOf(token.tokenId));
+    const pieces = this.requireParser().push(token.text);
+    return { pieces, spans: this.spansOf(pieces), end: null };
+  }
+
+  private takeEnd(finished: Finished): AnswerStep {
+    this.counts.cached = finished.cachedTokens ?? 0;
+    const parser = this.requireParser();
+    const pieces = parser.finish();
+    const spans = [...this.spansOf(pieces), ...this.spans.finish()];
+    const called = parser.lastCallWhole && finished.finishReason === 'stop';
+    const finishReason = called ? 'tool_calls' : finished.finishReason === 'length' ? 'length' : 'stop';
+    return { pieces, spans, end: { finishReason, finished } };
+  }
+
+  private spansOf(pieces: readonly AnswerPiece[]): TokenSpan<ScoredToken>[] {
+    const [first] = pieces;
+    if (first === undefined) return this.options.logprobs ? this.spans.push('') : [];
+    if (first.kind === 'reasoning') this.counts.reasoning += this.unattributed;
+    this.unattributed = 0;
+    if (!this.options.logprobs) return [];
+    return pieces.flatMap((piece) => (piece.kind === 'content' ? this.spans.push(piece.text) : this.spans.skip()));
+  }
+
+  private bytesOf(tokenId: number): Uint8Array {
+    const { tokenizer, showSpecialTokens } = this.options;
+    if (tokenizer === null || (tokenizer.isSpecial(tokenId) && !showSpecialTokens)) return new Uint8Array();
+    return tokenizer.tokenBytes(tokenId);
+  }
+
+  private requireParser(): AnswerParser {
+    assertInvariant(this.parser !== null, 'an answer begins with its prompt.');
+    return this.parser;
+  }
+}
+
+/** The last tokens of a prompt as text, with the names of special ones. */
+export function promptEnd(promptIds: readonly number[], tokenizer: Tokenizer | null): string {
+  if (tokenizer === null) return '';
+  return Buffer.concat(promptIds.slice(-PROMPT_END_TOKENS).map((id) => tokenizer.tokenBytes(id))).toString('utf8');
+}

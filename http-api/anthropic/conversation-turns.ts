@@ -1,0 +1,105 @@
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { ChatMessage, ToolCall } from '../../shared/wire/messages.js';
+import { writtenJson } from '../requests/written-json.js';
+import type { ContentBlock, MessageParameter, TextParameter } from './messages-schema.js';
+
+/** A block with its place in the request, for errors. */
+interface PlacedBlock {
+  block: ContentBlock;
+  field: string;
+}
+
+interface Turn {
+  role: MessageParameter['role'];
+  blocks: PlacedBlock[];
+}
+
+/**
+ * Anthropic's messages as the conversation's. Messages of one role that follow one another are one turn. A result of a tool becomes a
+ * message of its own. Throws REQUEST_INVALID with the field.
+ */
+export function conversationOf(
+  system: TextParameter | undefined,
+  messages: readonly MessageParameter[],
+): ChatMessage[] {
+  const systemText = system === undefined ? '' : joinedText(system);
+  const conversation: ChatMessage[] = systemText === '' ? [] : [{ role: 'system', content: systemText }];
+  const toolNames = new Map<string, string>();
+  const turns = turnsOf(messages);
+  for (const turn of turns) {
+    if (turn.role === 'assistant') conversation.push(assistantMessage(turn, toolNames));
+    else conversation.push(...askingMessages(turn, toolNames));
+  }
+  if (conversation.at(-1)?.toolCalls !== undefined) {
+    throw invalid('messages', 'the last message calls a tool; a user message with its tool_result must follow');
+  }
+  return conversation;
+}
+
+/** Blocks of a text, each in a line of its own. */
+export function joinedText(text: TextParameter): string {
+  return typeof text === 'string' ? text : text.map((block) => block.text).join('\n');
+}
+
+function turnsOf(messages: readonly MessageParameter[]): Turn[] {
+  const turns: Turn[] = [];
+  for (const [index, { role, content }] of messages.entries()) {
+    const field = `messages[${index}].content`;
+    const blocks: PlacedBlock[] =
+      typeof content === 'string'
+        ? [{ block: { type: 'text', text: content }, field }]
+        : content.map((block, place) => ({ block, field: `${field}[${place}]` }));
+    const last = turns.at(-1);
+    if (last?.role === role) last.blocks.push(...blocks);
+    else turns.push({ role, blocks });
+  }
+  return turns;
+}
+
+/** What an assistant said, thought and called. Its blocks of text follow one another as they came. */
+function assistantMessage({ blocks }: Turn, toolNames: Map<string, string>): ChatMessage {
+  let [content, reasoningContent] = ['', ''];
+  const toolCalls: ToolCall[] = [];
+  for (const { block, field } of blocks) {
+    if (block.type === 'text') content += block.text;
+    else if (block.type === 'thinking') reasoningContent += block.thinking;
+    else if (block.type === 'tool_use') {
+      toolCalls.push({ id: block.id, name: block.name, arguments: writtenJson(block.input) });
+      toolNames.set(block.id, block.name);
+    } else throw misplaced(block.type, field, 'assistant');
+  }
+  return {
+    role: 'assistant',
+    content,
+    ...(reasoningContent !== '' && { reasoningContent }),
+    ...(toolCalls.length > 0 && { toolCalls }),
+  };
+}
+
+/** Of a user or the system: results of tools and texts, in their order. */
+function askingMessages({ role, blocks }: Turn, toolNames: ReadonlyMap<string, string>): ChatMessage[] {
+  const messages: ChatMessage[] = [];
+  for (const { block, field } of blocks) {
+    if (block.type === 'text') {
+      const last = messages.at(-1);
+      if (last?.role === role) last.content += `\n${block.text}`;
+      else messages.push({ role, content: block.text });
+    } else if (block.type === 'tool_result' && role === 'user') {
+      const name = toolNames.get(block.tool_use_id);
+      if (name === undefined) {
+        throw invalid(`${field}.tool_use_id`, `no tool_use before it has the id ${JSON.stringify(block.tool_use_id)}`);
+      }
+      const content = `${block.is_error === true ? 'Error: ' : ''}${joinedText(block.content ?? '')}`;
+      messages.push({ role: 'tool', content, toolCallId: block.tool_use_id, name });
+    } else throw misplaced(block.type, field, role);
+  }
+  return messages;
+}
+
+function misplaced(type: string, field: string, role: string): OdmoeError {
+  return invalid(field, `a message of the role ${role} cannot hold a ${type}`);
+}
+
+function invalid(field: string, message: string): OdmoeError {
+  return new OdmoeError('REQUEST_INVALID', `${field}: ${message}`, { field });
+}

@@ -1,0 +1,85 @@
+import type { GenerateReply } from '../../shared/wire/messages.js';
+import { AnswerReader, type AnswerReaderOptions } from '../answer/answer-reader.js';
+import type { AnswerPiece } from '../conversation/chat-request.js';
+import {
+  answerBlocks,
+  BlockEvents,
+  emptyMessage,
+  framed,
+  stopOf,
+  usageOf,
+  type MessageEvent,
+} from './message-events.js';
+
+/** What an answer is named. */
+export interface MessageHead {
+  id: string;
+  model: string;
+}
+
+/** Makes the events of a streamed answer. */
+export class MessageStream {
+  private readonly reader: AnswerReader;
+  private readonly blocks = new BlockEvents();
+
+  constructor(
+    private readonly head: MessageHead,
+    options: AnswerReaderOptions,
+  ) {
+    this.reader = new AnswerReader(options);
+  }
+
+  /** What the reply adds, framed; empty: nothing. */
+  take(reply: GenerateReply): string {
+    return this.eventsOf(reply).map(framed).join('');
+  }
+
+  private eventsOf(reply: GenerateReply): MessageEvent[] {
+    const step = this.reader.take(reply);
+    const { prompt } = this.reader.counts;
+    if (reply.kind === 'started') {
+      return [{ type: 'message_start', message: emptyMessage(this.head.id, this.head.model, prompt) }];
+    }
+    if (step === null) return [];
+    const events = this.blocks.of(step.pieces);
+    if (step.end === null) return events;
+    const delta = stopOf(step.end);
+    return [
+      ...events,
+      ...this.blocks.finish(),
+      { type: 'message_delta', delta, usage: usageOf(this.reader.counts) },
+      { type: 'message_stop' },
+    ];
+  }
+}
+
+/** Makes the body of an answer that is not streamed. */
+export class MessageBody {
+  private readonly reader: AnswerReader;
+  private readonly pieces: AnswerPiece[] = [];
+  private stop: ReturnType<typeof stopOf> | null = null;
+
+  constructor(
+    private readonly head: MessageHead,
+    options: AnswerReaderOptions,
+  ) {
+    this.reader = new AnswerReader(options);
+  }
+
+  take(reply: GenerateReply): void {
+    const step = this.reader.take(reply);
+    if (step === null) return;
+    this.pieces.push(...step.pieces);
+    if (step.end !== null) this.stop = stopOf(step.end);
+  }
+
+  body(): object {
+    const { prompt } = this.reader.counts;
+    return {
+      ...emptyMessage(this.head.id, this.head.model, prompt),
+      content: answerBlocks(this.pieces),
+      ...this.stop,
+      usage: usageOf(this.reader.counts),
+    };
+  }
+}

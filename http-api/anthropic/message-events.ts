@@ -1,0 +1,140 @@
+import { isJson } from '../../shared/base/json/is-json.js';
+import { JsonText } from '../delivery/json-text.js';
+import type { AnswerEnd, TokenCounts } from '../answer/answer-reader.js';
+import type { AnswerPiece } from '../conversation/chat-request.js';
+
+/** What stands in place of a signature: clients send back thoughts only with one. */
+const SIGNATURE = 'unsigned';
+
+export type AnswerBlock =
+  | { type: 'text'; text: string; citations: null }
+  | { type: 'thinking'; thinking: string; signature: string }
+  | { type: 'tool_use'; id: string; name: string; input: unknown };
+
+export interface MessageUsage {
+  input_tokens: number;
+  output_tokens: number;
+  cache_creation_input_tokens: number;
+  cache_read_input_tokens: number;
+}
+
+export interface MessageEvent extends Record<string, unknown> {
+  type: string;
+}
+
+/** An answer of /v1/messages without what it says. */
+export function emptyMessage(id: string, model: string, inputTokens: number): Record<string, unknown> {
+  return {
+    ...{ id, type: 'message', role: 'assistant', model, content: [], stop_reason: null, stop_sequence: null },
+    usage: usageOf({ prompt: inputTokens, cached: 0, answer: 0 }),
+  };
+}
+
+/** Anthropic counts a prompt's tokens that were read from a cache apart from the others. */
+export function usageOf({ prompt, cached, answer }: Omit<TokenCounts, 'reasoning'>): MessageUsage {
+  return {
+    input_tokens: prompt - cached,
+    output_tokens: answer,
+    cache_creation_input_tokens: 0,
+    cache_read_input_tokens: cached,
+  };
+}
+
+/** Why an answer has ended, as Anthropic tells it. */
+export function stopOf({ finishReason, finished }: AnswerEnd): { stop_reason: string; stop_sequence: string | null } {
+  const { stopString = '' } = finished;
+  if (stopString !== '') return { stop_reason: 'stop_sequence', stop_sequence: stopString };
+  const reasons = { stop: 'end_turn', length: 'max_tokens', tool_calls: 'tool_use' };
+  return { stop_reason: reasons[finishReason], stop_sequence: null };
+}
+
+/** An event as a stream holds it. */
+export function framed(event: MessageEvent): string {
+  return `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`;
+}
+
+/** Makes events of an answer's pieces: each block is begun, filled and ended, one after the other. */
+export class BlockEvents {
+  private index = -1;
+  private open: { kind: 'text' | 'thinking' } | { kind: 'tool_use'; call: number } | null = null;
+
+  of(pieces: readonly AnswerPiece[]): MessageEvent[] {
+    return pieces.flatMap((piece) => this.ofPiece(piece));
+  }
+
+  /** When no piece follows. */
+  finish(): MessageEvent[] {
+    return this.end();
+  }
+
+  private ofPiece(piece: AnswerPiece): MessageEvent[] {
+    switch (piece.kind) {
+      case 'content':
+        return [
+          ...(this.open?.kind === 'text'
+            ? []
+            : this.begin({ kind: 'text' }, { type: 'text', text: '', citations: null })),
+          this.delta({ type: 'text_delta', text: piece.text }),
+        ];
+      case 'reasoning':
+        return [
+          ...(this.open?.kind === 'thinking'
+            ? []
+            : this.begin({ kind: 'thinking' }, { type: 'thinking', thinking: '', signature: '' })),
+          this.delta({ type: 'thinking_delta', thinking: piece.text }),
+        ];
+      case 'toolCall': {
+        const { id, name, index } = piece;
+        return this.begin({ kind: 'tool_use', call: index }, { type: 'tool_use', id, name, input: {} });
+      }
+      case 'toolArguments':
+        return [this.delta({ type: 'input_json_delta', partial_json: piece.text })];
+    }
+  }
+
+  private begin(open: NonNullable<BlockEvents['open']>, content_block: AnswerBlock): MessageEvent[] {
+    const ended = this.end();
+    this.open = open;
+    this.index += 1;
+    return [...ended, { type: 'content_block_start', index: this.index, content_block }];
+  }
+
+  private delta(delta: object): MessageEvent {
+    return { type: 'content_block_delta', index: this.index, delta };
+  }
+
+  private end(): MessageEvent[] {
+    if (this.open === null) return [];
+    const signed = this.open.kind === 'thinking' ? [this.delta({ type: 'signature_delta', signature: SIGNATURE })] : [];
+    this.open = null;
+    return [...signed, { type: 'content_block_stop', index: this.index }];
+  }
+}
+
+/** An answer's pieces as whole blocks. */
+export function answerBlocks(pieces: readonly AnswerPiece[]): AnswerBlock[] {
+  const blocks: AnswerBlock[] = [];
+  let input = '';
+  for (const piece of pieces) {
+    const last = blocks.at(-1);
+    if (piece.kind === 'content') {
+      if (last?.type === 'text') last.text += piece.text;
+      else blocks.push({ type: 'text', text: piece.text, citations: null });
+    } else if (piece.kind === 'reasoning') {
+      if (last?.type === 'thinking') last.thinking += piece.text;
+      else blocks.push({ type: 'thinking', thinking: piece.text, signature: SIGNATURE });
+    } else if (piece.kind === 'toolCall') {
+      blocks.push({ type: 'tool_use', id: piece.id, name: piece.name, input: {} });
+      input = '';
+    } else if (last?.type === 'tool_use') {
+      input += piece.text;
+      last.input = input;
+    }
+  }
+  return blocks.map((block) => (block.type === 'tool_use' ? { ...block, input: givenInput(block.input) } : block));
+}
+
+/** The arguments of a call as they are; what the end of an answer has cut off is no JSON, and has no value. */
+function givenInput(text: unknown): unknown {
+  return typeof text === 'string' && isJson(text) ? new JsonText(text) : {};
+}

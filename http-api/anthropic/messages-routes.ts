@@ -1,0 +1,105 @@
+import type { GenerationWatch } from '../delivery/generation-watch.js';
+import type { GenerateRequest } from '../../shared/wire/messages.js';
+import type { AnswerReaderOptions } from '../answer/answer-reader.js';
+import { requireServedModel } from '../fields/model-field.js';
+import type { PreparedChat } from '../conversation/chat-request.js';
+import type { DoorContext, RegisterRoutes } from '../door-context.js';
+import { samplingFrom } from '../fields/sampling-fields.js';
+import { ANTHROPIC } from './anthropic-dialect.js';
+import { MessageBody, MessageStream, type MessageHead } from './message-answer.js';
+import {
+  chatOf,
+  type CountTokensFields,
+  type MessagesFields,
+  readCountTokensBody,
+  readMessagesBody,
+} from './messages-request.js';
+
+/** What an answer is made of. */
+interface MessageRequest {
+  generate: GenerateRequest;
+  head: MessageHead;
+  reading: AnswerReaderOptions;
+}
+
+/** Anthropic's /v1/messages and /v1/messages/count_tokens, also without /v1. */
+export const registerAnthropic: RegisterRoutes = (app, context) => {
+  // Anthropic's clients look for the request's id there.
+  const route = { config: { dialect: ANTHROPIC, requestIdHeader: 'request-id' } };
+  for (const prefix of ['/v1', '']) {
+    app.post(`${prefix}/messages`, route, async (request, reply) => {
+      const fields = readMessagesBody(request.body);
+      const message = messageRequest(fields, context);
+      if (fields.stream === true) {
+        await context.deliverStream(request, reply, ANTHROPIC, (signal, watch) =>
+          streamMessage(message, context, signal, watch),
+        );
+      } else {
+        await context.deliverBody(request, reply, ANTHROPIC, (signal, watch) =>
+          wholeMessage(message, context, signal, watch),
+        );
+      }
+      return reply;
+    });
+    app.post(`${prefix}/messages/count_tokens`, route, async (request, reply) => {
+      const fields = readCountTokensBody(request.body);
+      requireServedModel(fields.model, context);
+      const prompt = preparedChat(fields, context).request;
+      await context.deliverBody(request, reply, ANTHROPIC, async (signal) => ({
+        input_tokens: (await context.tokenizeChat(prompt, signal)).length,
+      }));
+      return reply;
+    });
+  }
+};
+
+function preparedChat(fields: CountTokensFields, { prepareChat, model }: DoorContext): PreparedChat {
+  return prepareChat(chatOf(fields, model.tokenizer?.chatTemplateSource ?? null));
+}
+
+function messageRequest(fields: MessagesFields, context: DoorContext): MessageRequest {
+  requireServedModel(fields.model, context);
+  const { model, runtime } = context;
+  const prepared = preparedChat(fields, context);
+  const { request, outputFormat } = prepared;
+  return {
+    generate: {
+      ...{ text: '', promptTokenIds: [], raw: false, ignoreEos: false, logprobs: 0 },
+      ...request,
+      maxTokens: fields.max_tokens,
+      sampling: { ...samplingFrom(fields, fields.seed), outputFormat },
+      stop: fields.stop_sequences ?? [],
+    },
+    head: { id: `msg_${runtime.randomId()}`, model: model.name },
+    reading: {
+      tokenizer: model.tokenizer,
+      createParser: (promptEnd) => prepared.createParser(promptEnd),
+      logprobs: false,
+      showSpecialTokens: request.showSpecialTokens ?? false,
+    },
+  };
+}
+
+async function* streamMessage(
+  { generate, head, reading }: MessageRequest,
+  context: DoorContext,
+  signal: AbortSignal,
+  watch: GenerationWatch,
+): AsyncGenerator<string, void, undefined> {
+  const stream = new MessageStream(head, reading);
+  for await (const reply of context.generate(generate, signal, watch)) {
+    const events = stream.take(reply);
+    if (events !== '') yield events;
+  }
+}
+
+async function wholeMessage(
+  { generate, head, reading }: MessageRequest,
+  context: DoorContext,
+  signal: AbortSignal,
+  watch: GenerationWatch,
+): Promise<object> {
+  const body = new MessageBody(head, reading);
+  for await (const reply of context.generate(generate, signal, watch)) body.take(reply);
+  return body.body();
+}

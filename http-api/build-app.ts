@@ -1,0 +1,108 @@
+import type { IncomingMessage } from 'node:http';
+import { fastify, type FastifyError, type FastifyInstance, type FastifyRequest } from 'fastify';
+import { OdmoeError, toOdmoeError } from '../shared/base/errors/odmoe-error.js';
+import { type Admission, admitRequest } from './access/admit-request.js';
+import { logFailure } from './delivery/log-failure.js';
+import { sendError } from './delivery/send-error.js';
+import type { DoorContext, RegisterRoutes } from './door-context.js';
+import { registerHealth } from './health-routes.js';
+import { registerMetrics } from './metrics-routes.js';
+import { allowedMethods, type RegisteredRoute } from './requests/allowed-methods.js';
+import { BODY_LIMITS } from './requests/body-limits.js';
+import { BodyReader } from './requests/read-body.js';
+import { keepAccounts } from './requests/request-account.js';
+import { requestIdOf } from './requests/request-id.js';
+
+/** Longest name in a path. */
+const PARAMETER_LENGTH_LIMIT = 512;
+
+export interface AppOptions {
+  context: DoorContext;
+  admission: Admission;
+  routes: readonly RegisterRoutes[];
+  /** Why nobody is served at present; null: they are. */
+  trouble: () => OdmoeError | null;
+}
+
+/** All that the door does with a request, whatever it came through. */
+export function buildApp(options: AppOptions): FastifyInstance {
+  const { context, admission, routes, trouble } = options;
+  const app = fastify({
+    logger: false,
+    bodyLimit: BODY_LIMITS.bytes,
+    // A door that closes says so itself, in the client's dialect.
+    return503OnClosing: false,
+    requestIdHeader: false,
+    genReqId: ({ headers }) => requestIdOf(headers['x-request-id'], () => context.runtime.randomId()),
+    routerOptions: {
+      ignoreTrailingSlash: true,
+      ignoreDuplicateSlashes: true,
+      maxParamLength: PARAMETER_LENGTH_LIMIT,
+    },
+    frameworkErrors: (error, request, reply) => {
+      void sendError(reply.header('x-request-id', request.id), errorOfRequest(error));
+    },
+  });
+  takeAnyJson(app);
+  keepAccounts(app, context);
+  app.addHook('onRequest', async (request, reply) => {
+    reply.header('x-request-id', request.id);
+    const { requestIdHeader } = request.routeOptions.config;
+    if (requestIdHeader !== undefined) reply.header(requestIdHeader, request.id);
+    await admitRequest(admission, request, reply);
+  });
+  app.addHook('onSend', async (_request, reply) => {
+    // Who asks again is to come by another connection: this one ends with main.
+    if (trouble() !== null) reply.header('connection', 'close');
+  });
+  app.setErrorHandler<FastifyError>((thrown, request, reply) => {
+    const error = errorOfRequest(thrown);
+    logFailure(context.log, request, error, reply.raw.destroyed);
+    // A client that still sends its body is to read the answer; what it sends is dropped.
+    reply.removeHeader('connection');
+    return sendError(reply, error);
+  });
+  answerUnknownRoutes(app);
+  registerHealth(app, context, trouble);
+  registerMetrics(app, context);
+  for (const register of routes) register(app, context);
+  return app;
+}
+
+/** Clients often send JSON under the name of something else, or of nothing (curl -d). */
+function takeAnyJson(app: FastifyInstance): void {
+  app.removeAllContentTypeParsers();
+  const bodies = new BodyReader();
+  app.addContentTypeParser('*', async ({ headers, routeOptions }: FastifyRequest, payload: IncomingMessage) =>
+    bodies.read(payload, headers, routeOptions.bodyLimit ?? BODY_LIMITS.bytes),
+  );
+}
+
+function answerUnknownRoutes(app: FastifyInstance): void {
+  const registered: RegisteredRoute[] = [];
+  app.addHook('onRoute', ({ method, path }) => {
+    for (const name of [method].flat()) registered.push({ method: name, path });
+  });
+  app.setNotFoundHandler((request, reply) => {
+    const path = request.url.split('?', 1)[0] ?? '/';
+    const methods = allowedMethods(registered, path);
+    if (methods.length === 0) {
+      throw new OdmoeError(
+        'ROUTE_UNKNOWN',
+        `nothing is served at ${path.slice(0, PATH_SHOWN_LIMIT)}; see docs/http.md`,
+      );
+    }
+    reply.header('allow', methods.join(', '));
+    throw new OdmoeError('METHOD_UNKNOWN', `${request.method} is not served here, but ${methods.join(', ')} is`);
+  });
+}
+
+const PATH_SHOWN_LIMIT = 200;
+
+/** What Fastify finds wrong with a request, in our terms. */
+function errorOfRequest(thrown: Partial<FastifyError> | OdmoeError): OdmoeError {
+  if (thrown instanceof OdmoeError) return thrown;
+  const { statusCode = 500, message = '' } = thrown;
+  if (statusCode >= 400 && statusCode < 500) return new OdmoeError('REQUEST_INVALID', message);
+  return toOdmoeError(thrown);
+}

@@ -1,0 +1,112 @@
+import { isJson } from '../../shared/base/json/is-json.js';
+import { AnswerInput, type Reading } from './answer-input.js';
+import { CallBook } from './call-book.js';
+import type { AnswerParser, AnswerPiece, ChatTool } from './chat-request.js';
+import { hasSpecialMarkers, type ChatStyle } from './detect-style.js';
+import { readAnswer } from './read-answer.js';
+import { readHarmony } from './read-harmony.js';
+
+export interface AnswerParserOptions {
+  /** `calls`: null where no text is to be taken for a call. */
+  style: ChatStyle;
+  /** Offered functions. */
+  tools: readonly ChatTool[];
+  /** Calls behind the first are left out. */
+  singleCall: boolean;
+  /** The answer must be calls: none of its text is content. */
+  forced: boolean;
+  /** The last tokens of the prompt, with special tokens' names. */
+  promptEnd: string;
+  /** The message that the answer goes on with; null: it begins one. */
+  continued: string | null;
+  /** Of the call with this number. */
+  idOf: (index: number) => string;
+}
+
+/** Takes an answer of this style apart. */
+export function createAnswerParser(options: AnswerParserOptions): AnswerParser {
+  const { style, tools, promptEnd, idOf } = options;
+  const input = new AnswerInput();
+  const book = new CallBook(tools, idOf);
+  const calls = tools.length === 0 ? null : style.calls;
+  const hidden = hasSpecialMarkers({ ...style, calls }) ? [...style.specialNames] : [];
+  if (!style.harmony) {
+    const thinking = opensReasoning(style, promptEnd, options.continued);
+    const reading = readAnswer({ calls, reasoning: style.reasoning, hidden }, input, book, thinking);
+    return new ReadingParser(input, reading, options);
+  }
+  const parser = new ReadingParser(input, readHarmony(input, book, tools.length > 0, hidden), options);
+  // The prompt may end inside a message: what it holds of the answer's own message sets the channel.
+  const begun = promptEnd.lastIndexOf('<|start|>assistant');
+  if (begun >= 0) parser.push(promptEnd.slice(begun + '<|start|>'.length));
+  return parser;
+}
+
+/** Whether the answer begins inside of reasoning: the prompt, or the message that it goes on with, has opened it. */
+export function opensReasoning(
+  { reasoning }: Pick<ChatStyle, 'reasoning'>,
+  promptEnd: string,
+  continued: string | null,
+): boolean {
+  if (reasoning === null) return false;
+  const begin = reasoning.begin.trim();
+  if (continued === null) return promptEnd.trimEnd().endsWith(begin);
+  return continued.lastIndexOf(begin) > continued.lastIndexOf(reasoning.end);
+}
+
+/** Feeds a reader. */
+class ReadingParser implements AnswerParser {
+  /** Of the last call; null: there is none. */
+  private arguments: string | null = null;
+
+  constructor(
+    private readonly input: AnswerInput,
+    private readonly reading: Reading<void>,
+    private readonly options: Pick<AnswerParserOptions, 'singleCall' | 'forced'>,
+  ) {}
+
+  get lastCallWhole(): boolean {
+    return this.arguments !== null && isJson(this.arguments);
+  }
+
+  push(text: string): AnswerPiece[] {
+    this.input.append(text);
+    return this.pieces();
+  }
+
+  finish(): AnswerPiece[] {
+    this.input.end();
+    return this.pieces();
+  }
+
+  /** Neighbours of one kind are put together. */
+  private pieces(): AnswerPiece[] {
+    const pieces: AnswerPiece[] = [];
+    for (let step = this.reading.next(); step.done !== true && step.value !== null; step = this.reading.next()) {
+      const piece = step.value;
+      if (this.isLeftOut(piece)) continue;
+      this.count(piece);
+      const last = pieces.at(-1);
+      if (last === undefined || !joined(last, piece)) pieces.push({ ...piece });
+    }
+    return pieces;
+  }
+
+  private isLeftOut(piece: AnswerPiece): boolean {
+    if (piece.kind === 'content') return this.options.forced;
+    return this.options.singleCall && 'index' in piece && piece.index > 0;
+  }
+
+  private count(piece: AnswerPiece): void {
+    if (piece.kind === 'toolCall') this.arguments = '';
+    else if (piece.kind === 'toolArguments') this.arguments += piece.text;
+  }
+}
+
+/** Adds a piece's text to the one before it, where they belong together. */
+function joined(last: AnswerPiece, piece: AnswerPiece): boolean {
+  if (last.kind === 'toolCall' || piece.kind === 'toolCall' || last.kind !== piece.kind) return false;
+  if ('index' in last && 'index' in piece && last.index !== piece.index) return false;
+  last.text += piece.text;
+  return true;
+}

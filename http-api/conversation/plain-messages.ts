@@ -1,0 +1,60 @@
+import type { ChatMessage } from '../../shared/wire/messages.js';
+import { isSystem, resultText } from '../../shared/language/tokenizer/conversation-changes.js';
+import type { CallSyntax } from './call-syntax.js';
+import type { ChatTool } from './chat-request.js';
+import type { TemplateAbilities } from './template-abilities.js';
+import { writtenJson } from '../requests/written-json.js';
+import { writeCall } from './write-call.js';
+
+/** Calls, and results of tools, as the text of messages where the template writes none itself. */
+export function plainMessages(
+  messages: readonly ChatMessage[],
+  syntax: CallSyntax,
+  { calls, results }: TemplateAbilities,
+): ChatMessage[] {
+  const plain: ChatMessage[] = [];
+  for (const message of messages) {
+    const { role, toolCalls = [] } = message;
+    if (!calls && toolCalls.length > 0) {
+      const written = toolCalls.map((call) => writeCall(syntax, call.name, call.arguments));
+      const content = [message.content, ...written].filter((text) => text !== '').join('\n');
+      plain.push({ ...message, toolCalls: [], content });
+    } else if (role === 'tool' && !(results && calls)) {
+      const content = resultText(message.content);
+      const last = plain.at(-1);
+      // Templates want turns: results of several calls are one message.
+      if (last?.role === 'user') last.content += `\n${content}`;
+      else plain.push({ role: 'user', content });
+    } else plain.push({ ...message });
+  }
+  return plain;
+}
+
+/** The tools described in our own words, in the first system message. Where the template takes none, its text stands in the user's first words. */
+export function withDescribedTools(
+  messages: readonly ChatMessage[],
+  tools: readonly ChatTool[],
+  syntax: CallSyntax,
+): ChatMessage[] {
+  const description = describeTools(tools, syntax);
+  const [first, ...rest] = messages;
+  if (first === undefined || !isSystem(first)) return [{ role: 'system', content: description }, ...messages];
+  return [{ ...first, content: `${first.content}\n\n${description}` }, ...rest];
+}
+
+/** A function as OpenAI has it, its parameters as the client wrote them. */
+export function toolJson({ name, description, parameters }: ChatTool): string {
+  const head = JSON.stringify({ name, description });
+  return `${head.slice(0, -1)},"parameters":${writtenJson(parameters)}}`;
+}
+
+function describeTools(tools: readonly ChatTool[], syntax: CallSyntax): string {
+  const lines = tools.map(toolJson);
+  return [
+    'These functions can be called. Each line is the JSON of one: its name, what it does, and the JSON schema of its arguments.',
+    ...lines,
+    'A call is written like this, with the name of the function and its arguments in place of NAME, KEY and VALUE:',
+    writeCall(syntax, 'NAME', '{"KEY": "VALUE"}'),
+    'The result is in the message that follows. Call a function only if the answer needs it; otherwise answer with plain text.',
+  ].join('\n');
+}

@@ -1,0 +1,56 @@
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { ChatMessage } from '../../shared/wire/messages.js';
+import { PROBE_ASKED, PROBE_CALLED, PROBE_MARK } from '../../shared/language/tokenizer/template-forms.js';
+import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
+
+/** What a chat template writes into a prompt. */
+export interface TemplateAbilities {
+  /** Tools that it is given. */
+  tools: boolean;
+  /** An assistant's calls. */
+  calls: boolean;
+  /** Messages of tools. */
+  results: boolean;
+}
+
+const [CALL] = PROBE_CALLED.toolCalls ?? [];
+const RESULT: ChatMessage = {
+  role: 'tool',
+  content: `${PROBE_MARK}result`,
+  toolCallId: CALL?.id ?? '',
+  name: CALL?.name ?? '',
+};
+const TOOLS = [
+  {
+    type: 'function',
+    function: {
+      name: CALL?.name ?? '',
+      description: 'Does nothing.',
+      parameters: { type: 'object', properties: { a: { type: 'string', description: 'A word.' } }, required: ['a'] },
+    },
+  },
+];
+
+/** Tried out on small conversations. Of a template that does not end nothing more is asked: it has none. */
+export function templateAbilities(tokenizer: Tokenizer): TemplateAbilities {
+  let isEndless = false;
+  const shows = (mark: string, messages: ChatMessage[], values: Record<string, unknown> = {}): boolean => {
+    try {
+      return !isEndless && tokenizer.renderChat(messages, { values, wallMs: 0 }).includes(mark);
+    } catch (thrown) {
+      isEndless = isTemplateFault(thrown);
+      return false;
+    }
+  };
+  const called = [PROBE_ASKED, PROBE_CALLED, RESULT];
+  return {
+    tools: shows(PROBE_MARK, [PROBE_ASKED], { tools: TOOLS }),
+    calls: shows(`${PROBE_MARK}value`, called, { tools: TOOLS }),
+    results: shows(`${PROBE_MARK}result`, called, { tools: TOOLS }),
+  };
+}
+
+/** Whether the template itself is at fault, whatever it is given. */
+export function isTemplateFault(thrown: unknown): boolean {
+  return thrown instanceof OdmoeError && thrown.code === 'TOKENIZER_INVALID';
+}

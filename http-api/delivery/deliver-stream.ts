@@ -1,0 +1,97 @@
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Timer } from '../../shared/base/runtime/runtime.js';
+import { ClientLine } from './client-line.js';
+import type { DeliverySetting } from './delivery-limits.js';
+import type { DeliverStream, Dialect, StreamMaker } from './dialect.js';
+import { logFailure } from './log-failure.js';
+import { sendError } from './send-error.js';
+
+/** As DeliverStream. */
+export function createDeliverStream(setting: DeliverySetting): DeliverStream {
+  return async (request, reply, dialect, make) => {
+    const delivery = new StreamDelivery(new ClientLine(request, reply, setting), { request, reply, dialect, setting });
+    await delivery.run(make);
+  };
+}
+
+interface StreamSetting {
+  request: FastifyRequest;
+  reply: FastifyReply;
+  dialect: Dialect;
+  setting: DeliverySetting;
+}
+
+/** One streamed answer. */
+class StreamDelivery {
+  private silence: Timer | null = null;
+
+  constructor(
+    private readonly line: ClientLine,
+    private readonly options: StreamSetting,
+  ) {}
+
+  async run(make: StreamMaker): Promise<void> {
+    const { line } = this;
+    const pieces = make(line.signal, line.watch);
+    this.listenToSilence();
+    try {
+      for await (const piece of pieces) {
+        this.send(piece);
+        await line.taken();
+        // What is not asked for any more ends here, whatever its maker makes of the signal.
+        if (line.signal.aborted) break;
+      }
+      this.silence?.cancel();
+      this.begin();
+      await line.end();
+    } catch (thrown) {
+      await this.fail(thrown);
+    } finally {
+      this.silence?.cancel();
+    }
+  }
+
+  private begin(): void {
+    this.line.begin({
+      'content-type': this.options.dialect.streamType,
+      'cache-control': 'no-cache, no-transform',
+      // Proxies of the nginx kind are not to gather what is meant to be seen at once.
+      'x-accel-buffering': 'no',
+    });
+  }
+
+  private send(text: string): void {
+    if (text === '') return;
+    this.begin();
+    this.line.write(text);
+    this.listenToSilence();
+  }
+
+  /** A client that has not taken what was sent is not sent signs of life, too. */
+  private listenToSilence(): void {
+    const { setting, dialect, request } = this.options;
+    this.silence?.cancel();
+    this.silence = setting.runtime.after(setting.limits.keepAliveMs, () => {
+      if (!this.line.isBlocked) {
+        this.begin();
+        this.line.write(dialect.keepAlive(this.line.progress, request));
+      }
+      this.listenToSilence();
+    });
+  }
+
+  private async fail(thrown: unknown): Promise<void> {
+    const { line } = this;
+    const { dialect, reply, request, setting } = this.options;
+    this.silence?.cancel();
+    const error = toOdmoeError(thrown);
+    logFailure(setting.log, request, thrown, line.signal.aborted);
+    if (line.signal.aborted) {
+      this.begin();
+      return;
+    }
+    if (line.hasBegun) await line.end(dialect.errorEvent(error, request.id));
+    else await sendError(reply, error, dialect);
+  }
+}

@@ -1,0 +1,81 @@
+import type { ChatMessage, TemplateArgument, ToolCall } from '../../shared/wire/messages.js';
+import type { ChatRequest, ResponseFormat } from '../conversation/chat-request.js';
+import { effortArguments } from '../conversation/reasoning-effort.js';
+import { invalidField } from '../fields/field-table.js';
+import { writtenJson } from '../requests/written-json.js';
+import type { ChatFields, GenerateFields, MessageParameter } from './request-fields.js';
+
+/** The conversation that /api/chat is to continue. `template`: the source of the model's chat template. Throws REQUEST_INVALID. */
+export function chatOf(fields: ChatFields, template: string | null): ChatRequest {
+  const tools = fields.tools ?? [];
+  return {
+    ...thinkingOf(fields.think, template),
+    messages: conversationOf(fields.messages ?? []),
+    tools: tools.map(({ function: { name, description, parameters } }) => ({
+      name,
+      description: description ?? '',
+      parameters: parameters ?? {},
+    })),
+    toolChoice: 'auto',
+    parallelToolCalls: true,
+    responseFormat: responseFormatOf(fields.format),
+    continueLast: fields.messages?.at(-1)?.role === 'assistant',
+  };
+}
+
+/** The conversation that a prompt of /api/generate is. */
+export function promptChat(fields: GenerateFields, template: string | null): ChatRequest {
+  const { system = '', prompt: content = '' } = fields;
+  return {
+    ...thinkingOf(fields.think, template),
+    messages: [...(system === '' ? [] : [{ role: 'system', content: system }]), { role: 'user', content }],
+    tools: [],
+    toolChoice: 'auto',
+    parallelToolCalls: true,
+    responseFormat: responseFormatOf(fields.format),
+    continueLast: false,
+  };
+}
+
+export function responseFormatOf(format: ChatFields['format']): ResponseFormat | null {
+  if (format === undefined || format === '') return null;
+  return format === 'json' ? { kind: 'json_object' } : { kind: 'json_schema', schema: writtenJson(format) };
+}
+
+function thinkingOf(
+  think: ChatFields['think'],
+  template: string | null,
+): { thinking: boolean | null; templateArguments: TemplateArgument[] } {
+  if (typeof think !== 'string') return { thinking: think ?? null, templateArguments: [] };
+  const templateArguments = effortArguments(think, template);
+  if (templateArguments !== null) return { thinking: null, templateArguments };
+  throw invalidField('think', "think: the model's chat template has no degrees of reasoning; send true or false");
+}
+
+/** Calls get the ids that their results name; Ollama's clients tell neither, so that they go by name and order. */
+function conversationOf(messages: readonly MessageParameter[]): ChatMessage[] {
+  const open: ToolCall[] = [];
+  let calls = 0;
+  return messages.map(({ role, content, thinking, tool_calls, tool_name, tool_call_id }) => {
+    const message: ChatMessage = { role, content: content ?? '' };
+    if (role === 'tool') {
+      const answered = open.findIndex((call) =>
+        tool_call_id ? call.id === tool_call_id : !tool_name || call.name === tool_name,
+      );
+      const [call] = answered < 0 ? [] : open.splice(answered, 1);
+      return { ...message, toolCallId: tool_call_id ?? call?.id ?? '', name: tool_name ?? call?.name ?? '' };
+    }
+    if (role !== 'assistant') return message;
+    const toolCalls = (tool_calls ?? []).map((call): ToolCall => ({
+      id: call.id ?? `call_${(calls += 1)}`,
+      name: call.function.name,
+      arguments: writtenJson(call.function.arguments ?? {}),
+    }));
+    open.push(...toolCalls);
+    return {
+      ...message,
+      ...(thinking ? { reasoningContent: thinking } : {}),
+      ...(toolCalls.length > 0 && { toolCalls }),
+    };
+  });
+}

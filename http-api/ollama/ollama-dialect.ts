@@ -1,0 +1,31 @@
+import { jsonWithTexts } from '../delivery/json-text.js';
+import type { Dialect } from '../delivery/dialect.js';
+import type { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
+import type { ServedModel } from '../door-context.js';
+import { type AnswerHead, emptyPart, type Endpoint, partLine } from './answer-lines.js';
+import { taggedName } from './model-name.js';
+
+interface Clocked {
+  model: Pick<ServedModel, 'name'>;
+  runtime: Pick<Runtime, 'wallMs'>;
+}
+
+/** A line of a stream. */
+export function lineOf(value: object): string {
+  return `${jsonWithTexts(value)}\n`;
+}
+
+export function answerHead({ model, runtime }: Clocked): AnswerHead {
+  return { model: taggedName(model.name), created_at: new Date(runtime.wallMs()).toISOString() };
+}
+
+/** A sign of life is a piece without text: Ollama's clients take no empty line. */
+export function ollamaDialect(endpoint: Endpoint, context: Clocked) {
+  return {
+    errorBody: ({ message }: OdmoeError) => ({ error: message }),
+    streamType: 'application/x-ndjson',
+    keepAlive: () => lineOf(partLine(endpoint, answerHead(context), emptyPart())),
+    errorEvent: ({ message }: OdmoeError) => lineOf({ error: message }),
+  } satisfies Dialect;
+}

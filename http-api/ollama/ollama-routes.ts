@@ -1,0 +1,150 @@
+import type { GenerationWatch } from '../delivery/generation-watch.js';
+import type { FastifyInstance } from 'fastify';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { odmoeVersion } from '../../shared/base/files/odmoe-version.js';
+import { chatAbilities } from '../conversation/prepare-chat.js';
+import type { DoorContext, RegisterRoutes } from '../door-context.js';
+import { type AnswerPart, type Endpoint, lastLine, emptyPart } from './answer-lines.js';
+import { type AnswerRequest, chatAnswer, promptAnswer, withinPositions } from './answer-request.js';
+import { AnswerStream } from './answer-stream.js';
+import { modelDescription, modelTags, runningModels } from './model-listing.js';
+import { requireTaggedModel } from './model-name.js';
+import { answerHead, lineOf, ollamaDialect } from './ollama-dialect.js';
+import {
+  type ChatFields,
+  type GenerateFields,
+  readChatBody,
+  readGenerateBody,
+  readShowBody,
+} from './request-fields.js';
+
+/**
+ * The version of Ollama whose API is spoken here: clients ask for a least one (VS Code: 0.6.4). What follows the hyphen says who answers.
+ */
+export const OLLAMA_API_VERSION = '0.12.6';
+
+/** Ollama's /api. */
+export const registerOllama: RegisterRoutes = (app, context) => {
+  addAnswers(app, context, 'chat', (body) => {
+    const fields = readChatBody(body);
+    const isLoad = (fields.messages ?? []).length === 0;
+    return { fields, answer: isLoad ? null : () => chatAnswer(fields, context) };
+  });
+  addAnswers(app, context, 'generate', (body) => {
+    const fields = readGenerateBody(body);
+    const isLoad = (fields.prompt ?? '') === '';
+    return { fields, answer: isLoad ? null : () => promptAnswer(fields, context) };
+  });
+  addListings(app, context);
+  refuseOthers(app, context);
+};
+
+interface ReadRequest {
+  fields: ChatFields | GenerateFields;
+  /** null: nothing is asked for but that the model is there. */
+  answer: (() => AnswerRequest) | null;
+}
+
+function addAnswers(
+  app: FastifyInstance,
+  context: DoorContext,
+  endpoint: Endpoint,
+  read: (body: unknown) => ReadRequest,
+): void {
+  const dialect = ollamaDialect(endpoint, context);
+  app.post(`/api/${endpoint}`, { config: { dialect } }, async (request, reply) => {
+    const { fields, answer } = read(request.body);
+    requireTaggedModel(fields.model, context.model.name);
+    if (answer === null) return loadAnswer(fields, endpoint, context);
+    const asked = answer();
+    if (fields.stream === false) {
+      await context.deliverBody(request, reply, dialect, (signal, watch) => wholeAnswer(asked, context, signal, watch));
+    } else {
+      await context.deliverStream(request, reply, dialect, (signal, watch) =>
+        streamAnswer(asked, context, signal, watch),
+      );
+    }
+    return reply;
+  });
+}
+
+/** The model is loaded at all times. */
+function loadAnswer({ keep_alive: keep }: ReadRequest['fields'], endpoint: Endpoint, context: DoorContext): object {
+  const reason = keep === 0 || (typeof keep === 'string' && /^0[a-z]*$/.test(keep)) ? 'unload' : 'load';
+  return lastLine(endpoint, answerHead(context), emptyPart(), { done_reason: reason });
+}
+
+async function* streamAnswer(
+  asked: AnswerRequest,
+  context: DoorContext,
+  signal: AbortSignal,
+  watch: GenerationWatch,
+): AsyncGenerator<string, void, undefined> {
+  const stream = new AnswerStream(asked.reading, context);
+  const generate = await withinPositions(asked, context, signal);
+  for await (const reply of context.generate(generate, signal, watch)) {
+    const lines = stream.lines(reply);
+    if (lines.length > 0) yield lines.map(lineOf).join('');
+  }
+}
+
+async function wholeAnswer(
+  asked: AnswerRequest,
+  context: DoorContext,
+  signal: AbortSignal,
+  watch: GenerationWatch,
+): Promise<object> {
+  const stream = new AnswerStream(asked.reading, context);
+  const generate = await withinPositions(asked, context, signal);
+  const parts: AnswerPart[] = [];
+  let whole: object | null = null;
+  for await (const reply of context.generate(generate, signal, watch)) whole = stream.whole(reply, parts);
+  if (whole === null) throw new OdmoeError('INTERNAL', 'an answer ended without saying how');
+  return whole;
+}
+
+function addListings(app: FastifyInstance, context: DoorContext): void {
+  const { model } = context;
+  const route = { config: { dialect: ollamaDialect('chat', context) } };
+  app.get('/api/version', route, async () => ({ version: `${OLLAMA_API_VERSION}-odmoe.${odmoeVersion()}` }));
+  app.get('/api/tags', route, async () => modelTags(model));
+  app.get('/api/ps', route, async () => runningModels(model, context.status().nodes));
+  const capabilities = capabilitiesOf(context);
+  app.post('/api/show', route, async (request) => {
+    const { model: asked, name } = readShowBody(request.body);
+    requireTaggedModel(asked ?? name ?? '', model.name);
+    return modelDescription(model, capabilities);
+  });
+}
+
+/** Tools work with every template: one that takes none is told of them in a message. */
+function capabilitiesOf({ model: { tokenizer } }: DoorContext): string[] {
+  if (tokenizer?.hasChatTemplate !== true) return ['completion'];
+  return ['completion', 'tools', ...(chatAbilities(tokenizer).thinking ? ['thinking'] : [])];
+}
+
+const ONE_MODEL = 'main serves the one model that its cluster was started with';
+const NO_EMBEDDINGS = 'the model makes text, and no embeddings';
+
+/** What Ollama has beside, and why it is not here. */
+const OTHERS = [
+  ['POST', 'pull', ONE_MODEL],
+  ['POST', 'push', ONE_MODEL],
+  ['POST', 'create', ONE_MODEL],
+  ['POST', 'copy', ONE_MODEL],
+  ['DELETE', 'delete', ONE_MODEL],
+  ['HEAD', 'blobs/*', ONE_MODEL],
+  ['POST', 'blobs/*', ONE_MODEL],
+  ['POST', 'embed', NO_EMBEDDINGS],
+  ['POST', 'embeddings', NO_EMBEDDINGS],
+] as const;
+
+function refuseOthers(app: FastifyInstance, context: DoorContext): void {
+  const config = { dialect: ollamaDialect('chat', context) };
+  for (const [method, path, reason] of OTHERS) {
+    const handler = (): never => {
+      throw new OdmoeError('ROUTE_UNKNOWN', `/api/${path} is not served: ${reason}`);
+    };
+    app.route({ method, url: `/api/${path}`, config, handler });
+  }
+}

@@ -1,0 +1,82 @@
+import { z } from 'zod';
+import type { SamplingMessage } from '../../shared/wire/sampling-options.js';
+import { type FieldTable, fieldReader, type Fields, invalidField } from '../fields/field-table.js';
+import {
+  ALL_ROOM,
+  SAMPLING_FIELDS,
+  samplingFrom,
+  SHARED_SAMPLING_FIELDS,
+  stopFrom,
+} from '../fields/sampling-fields.js';
+
+/** Ollama's -1 and -2: as many tokens as there is room for. */
+const ROOM_LEFT = [-1, -2];
+
+export const OPTIONS_TABLE = {
+  done: {
+    ...SHARED_SAMPLING_FIELDS,
+    repeat_penalty: SAMPLING_FIELDS.repetition_penalty,
+    repeat_last_n: z.int().min(-1).optional().describe('-1 (all tokens); another where no penalty is on'),
+    seed: z.int().min(-1).optional().describe('-1, which is the default: drawn'),
+    stop: SAMPLING_FIELDS.stop,
+    num_predict: z
+      .int()
+      .min(-2)
+      .refine((value) => value !== 0, { error: 'it must be -1 (the room left) or at least 1' })
+      .optional()
+      .describe('-1 and -2, the default: the room left'),
+    num_ctx: z
+      .int()
+      .min(1)
+      .optional()
+      .describe('where less than the context: what prompt and answer may have together'),
+  },
+  ignored: [
+    ...['num_keep', 'num_batch', 'num_gpu', 'main_gpu', 'num_thread', 'numa', 'low_vram', 'f16_kv', 'use_mmap'],
+    ...['use_mlock', 'logits_all', 'mirostat_tau', 'mirostat_eta'],
+  ],
+  neutral: {
+    mirostat: [0],
+    tfs_z: [1],
+    typical_p: [1],
+    penalize_newline: [true],
+    vocab_only: [false],
+    embedding_only: [false],
+  },
+  refused: {},
+} as const satisfies FieldTable<z.ZodRawShape>;
+
+const readOptions = fieldReader(OPTIONS_TABLE, 'options');
+
+/** What `options` say of an answer. */
+export interface AnswerOptions {
+  sampling: SamplingMessage;
+  stop: string[];
+  maxTokens: number;
+  /** Positions of prompt and answer together; null: those of the context. */
+  positions: number | null;
+}
+
+/** Throws REQUEST_INVALID with the field. */
+export function answerOptions(options: unknown): AnswerOptions {
+  const fields = readOptions(options ?? {});
+  requireWholeWindow(fields);
+  const { repeat_penalty: repetition_penalty, seed = -1, num_predict: predict = -1 } = fields;
+  return {
+    sampling: samplingFrom({ ...fields, repetition_penalty }, seed < 0 ? undefined : seed),
+    stop: stopFrom(fields),
+    maxTokens: ROOM_LEFT.includes(predict) ? ALL_ROOM : predict,
+    positions: fields.num_ctx ?? null,
+  };
+}
+
+/** Penalties here count all tokens; a smaller window of them is as good only where none is on. */
+function requireWholeWindow(fields: Fields<typeof OPTIONS_TABLE>): void {
+  if (fields.repeat_last_n === undefined || fields.repeat_last_n === -1) return;
+  const { repeat_penalty: repeat = 1, presence_penalty: presence = 0, frequency_penalty: frequency = 0 } = fields;
+  if ((repeat === 1 || repeat === 0) && presence === 0 && frequency === 0) return;
+  throw invalidField(
+    'options.repeat_last_n',
+    'options.repeat_last_n: with a penalty it must be -1, which means all tokens',
+  );
+}

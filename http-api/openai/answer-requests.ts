@@ -1,0 +1,96 @@
+import { type GenerationWatch, NOBODY_WATCHES } from '../delivery/generation-watch.js';
+import type { GenerateReply, GenerateRequest } from '../../shared/wire/messages.js';
+import { MAX_SEED } from '../../shared/wire/sampling-options.js';
+import type { ChatRequest, PreparedChat } from '../conversation/chat-request.js';
+import type { DoorContext } from '../door-context.js';
+import type { AnswerHead } from './chat-chunks.js';
+import { type ClientFields, errorForClient } from '../answer/client-fields.js';
+import { mergeAnswers } from '../answer/merge-answers.js';
+
+/** Seeds that main chooses; the largest number that a runtime draws from. */
+const CHOSEN_SEED_LIMIT = 2 ** 47;
+
+export function answerHead(prefix: string, { model, runtime }: Pick<DoorContext, 'model' | 'runtime'>): AnswerHead {
+  return {
+    id: `${prefix}${runtime.randomId()}`,
+    created: Math.floor(runtime.wallMs() / 1000),
+    model: model.name,
+    system_fingerprint: model.fingerprint,
+  };
+}
+
+/**
+ * Seeds of the answers to one prompt: seed + i, so that each is the answer that its seed has alone. Where the request names none, one
+ * answer is left to main, and several get seeds that follow one another.
+ */
+export function answerSeeds(
+  seed: number | undefined,
+  count: number,
+  runtime: Pick<DoorContext['runtime'], 'randomInt'>,
+): (number | undefined)[] {
+  if (seed === undefined && count === 1) return [undefined];
+  const first = seed ?? runtime.randomInt(CHOSEN_SEED_LIMIT);
+  return Array.from({ length: count }, (_, index) =>
+    first <= MAX_SEED - index ? first + index : index - 1 - (MAX_SEED - first),
+  );
+}
+
+/** Prepares a conversation for the served model. Errors name the client's `fields`. */
+export function prepareFor(
+  context: Pick<DoorContext, 'prepareChat'>,
+  chat: ChatRequest,
+  fields: ClientFields,
+): PreparedChat {
+  try {
+    return context.prepareChat(chat);
+  } catch (thrown) {
+    throw errorForClient(thrown, fields);
+  }
+}
+
+/** What one request of a client asks of the model. */
+export interface AskedAnswers {
+  /** Prompt by prompt. */
+  requests: readonly GenerateRequest[];
+  answersPerPrompt: number;
+  /** As the client names them. */
+  names: ClientFields;
+}
+
+/** The replies of several requests as they come. The progress of their prompts together is the answer's. */
+export async function* generateAll(
+  context: Pick<DoorContext, 'generate'>,
+  { requests, answersPerPrompt, names }: AskedAnswers,
+  signal: AbortSignal,
+  watch: GenerationWatch,
+): AsyncGenerator<{ index: number; reply: GenerateReply }, void, undefined> {
+  const watches = watchesOf(requests.length, answersPerPrompt, watch);
+  const sources = requests.map(
+    (request, index) => (ended: AbortSignal) => context.generate(request, ended, watches[index]),
+  );
+  try {
+    yield* mergeAnswers(sources, signal);
+  } catch (thrown) {
+    throw errorForClient(thrown, names);
+  }
+}
+
+/** One watch for each answer. A prompt is counted once, however many answers it has, from when its first one begins. */
+function watchesOf(answers: number, answersPerPrompt: number, watch: GenerationWatch): GenerationWatch[] {
+  const all = { doneTokens: 0, promptTokens: 0 };
+  return Array.from({ length: answers }, (_, index) => {
+    const known = { doneTokens: 0, promptTokens: 0 };
+    const prefill = (doneTokens: number, promptTokens: number): void => {
+      all.doneTokens += doneTokens - known.doneTokens;
+      all.promptTokens += promptTokens - known.promptTokens;
+      Object.assign(known, { doneTokens, promptTokens });
+      watch.prefill(all.doneTokens, all.promptTokens);
+    };
+    return {
+      ...{ ...NOBODY_WATCHES, client: watch.client },
+      ...(index === 0 && { queued: (before: number) => watch.queued(before) }),
+      ...(index % answersPerPrompt === 0 && { prefill }),
+      token: () => watch.token(),
+    };
+  });
+}

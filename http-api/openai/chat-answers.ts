@@ -1,0 +1,106 @@
+import type { GenerateReply } from '../../shared/wire/messages.js';
+import { AnswerReader, type AnswerReaderOptions, type AnswerStep } from '../answer/answer-reader.js';
+import {
+  chatBody,
+  ChatChoice,
+  chatChunk,
+  deltasOf,
+  usageChunk,
+  usageOf,
+  type AnswerHead,
+  type Usage,
+} from './chat-chunks.js';
+import { chatLogprob, type ChatLogprob } from '../answer/logprob-entries.js';
+
+export interface ChatAnswersOptions extends AnswerReaderOptions {
+  /** Answers to the one prompt. */
+  count: number;
+  /** Alternatives shown with each log-probability. */
+  topLogprobs: number;
+}
+
+/** The answers to one chat, read from their replies, whichever comes when. */
+class ChatAnswers {
+  private readonly readers: AnswerReader[];
+
+  constructor(private readonly options: ChatAnswersOptions) {
+    this.readers = Array.from({ length: options.count }, (_, index) => new AnswerReader(options, index));
+  }
+
+  take(index: number, reply: GenerateReply): AnswerStep | null {
+    return this.readers[index]?.take(reply) ?? null;
+  }
+
+  entriesOf({ spans }: AnswerStep): ChatLogprob[] {
+    const { tokenizer, topLogprobs } = this.options;
+    return tokenizer === null ? [] : spans.map((span) => chatLogprob(span, topLogprobs, tokenizer));
+  }
+
+  usage(): Usage {
+    const counts = this.readers.map((reader) => reader.counts);
+    return usageOf(counts, counts.length);
+  }
+}
+
+/** Makes the chunks of a streamed chat. */
+export class ChatStream {
+  private readonly answers: ChatAnswers;
+  private readonly begun = new Set<number>();
+  /** By answer: log-probabilities whose text comes with a later chunk. */
+  private readonly held = new Map<number, ChatLogprob[]>();
+
+  constructor(
+    private readonly head: AnswerHead,
+    options: ChatAnswersOptions,
+  ) {
+    this.answers = new ChatAnswers(options);
+  }
+
+  take(index: number, reply: GenerateReply): object[] {
+    const step = this.answers.take(index, reply);
+    if (step === null) return [];
+    const chunks = this.begun.has(index)
+      ? []
+      : [chatChunk(this.head, index, { role: 'assistant', content: '' }, null, null)];
+    this.begun.add(index);
+    let entries = [...(this.held.get(index) ?? []), ...this.answers.entriesOf(step)];
+    for (const delta of deltasOf(step.pieces)) {
+      const carried = delta.content === undefined ? [] : entries;
+      if (delta.content !== undefined) entries = [];
+      chunks.push(chatChunk(this.head, index, delta, null, carried));
+    }
+    this.held.set(index, step.end === null ? entries : []);
+    if (step.end !== null) chunks.push(chatChunk(this.head, index, {}, step.end.finishReason, entries));
+    return chunks;
+  }
+
+  /** The last chunk, where usage was asked for. */
+  usage(): object {
+    return usageChunk(this.head, this.answers.usage());
+  }
+}
+
+/** Makes the body of a chat that is answered at once. */
+export class ChatBody {
+  private readonly answers: ChatAnswers;
+  private readonly choices: ChatChoice[];
+
+  constructor(
+    private readonly head: AnswerHead,
+    private readonly options: ChatAnswersOptions,
+  ) {
+    this.answers = new ChatAnswers(options);
+    this.choices = Array.from({ length: options.count }, () => new ChatChoice());
+  }
+
+  take(index: number, reply: GenerateReply): void {
+    const step = this.answers.take(index, reply);
+    if (step === null) return;
+    this.choices[index]?.add(step.pieces, this.answers.entriesOf(step), step.end?.finishReason ?? null);
+  }
+
+  body(): object {
+    const choices = this.choices.map((choice, index) => choice.choice(index, this.options.logprobs));
+    return chatBody(this.head, choices, this.answers.usage());
+  }
+}

@@ -1,0 +1,42 @@
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { GenerateReply } from '../../shared/wire/messages.js';
+import type { DoorContext } from '../door-context.js';
+import { type AskedAnswers, generateAll } from './answer-requests.js';
+import { eventOf, OPENAI, STREAM_END } from './openai-dialect.js';
+
+/** The two forms of the answers to one request, of which one is made. */
+export interface AnswerForms {
+  stream: () => { take(index: number, reply: GenerateReply): object[]; usage(): object };
+  body: () => { take(index: number, reply: GenerateReply): void; body(): object };
+}
+
+interface StreamFields {
+  stream?: boolean | undefined;
+  stream_options?: { include_usage?: boolean | null | undefined } | undefined;
+}
+
+/** Has chat or text completions made and sends them, streamed or at once, as the request's fields say. */
+export async function deliverAnswers(
+  context: DoorContext,
+  { request, reply }: { request: FastifyRequest; reply: FastifyReply },
+  fields: StreamFields,
+  asked: AskedAnswers,
+  forms: AnswerForms,
+): Promise<void> {
+  if (fields.stream !== true) {
+    await context.deliverBody(request, reply, OPENAI, async (signal, watch) => {
+      const body = forms.body();
+      for await (const one of generateAll(context, asked, signal, watch)) body.take(one.index, one.reply);
+      return body.body();
+    });
+    return;
+  }
+  await context.deliverStream(request, reply, OPENAI, async function* (signal, watch) {
+    const stream = forms.stream();
+    for await (const one of generateAll(context, asked, signal, watch)) {
+      for (const chunk of stream.take(one.index, one.reply)) yield eventOf(chunk);
+    }
+    if (fields.stream_options?.include_usage === true) yield eventOf(stream.usage());
+    yield STREAM_END;
+  });
+}

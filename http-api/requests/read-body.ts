@@ -1,0 +1,100 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import type { Readable } from 'node:stream';
+import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { BODY_LIMITS } from './body-limits.js';
+import { BodyScan } from './body-scan.js';
+import { parseBody, requirePlain } from './parse-body.js';
+
+/** Bytes that all bodies together may hold which are being read, and those that each has beside them: small ones come through always. */
+export const BODIES_LIMIT_BYTES = 256 * 1024 * 1024;
+export const SMALL_BODY_BYTES = 64 * 1024;
+
+/** Reads the bodies of requests. */
+export class BodyReader {
+  /** Of bodies under way, beyond SMALL_BODY_BYTES of each. */
+  private largeBytes = 0;
+
+  constructor(private readonly largeLimitBytes = BODIES_LIMIT_BYTES) {}
+
+  /**
+   * The JSON of a body, read to its end. What it holds is counted while it comes; where it is too much, the rest is not read but dropped, so
+   * that the client can read why. Throws REQUEST_TOO_LARGE, REQUEST_INVALID, and QUEUE_FULL where too much is being read.
+   */
+  async read(payload: Readable, headers: IncomingHttpHeaders, limitBytes: number): Promise<unknown> {
+    requirePlain(headers['content-encoding']);
+    const announced = Number(headers['content-length'] ?? 0);
+    if (announced > limitBytes) {
+      payload.resume();
+      throw new OdmoeError('REQUEST_TOO_LARGE', `the body has more than ${limitBytes} bytes; send less`);
+    }
+    const body = new GatheredBody(new BodyScan({ ...BODY_LIMITS, bytes: limitBytes }), (bytes) => this.hold(bytes));
+    try {
+      await gather(payload, body);
+      return parseBody(body.whole());
+    } finally {
+      this.largeBytes -= body.largeBytes;
+    }
+  }
+
+  private hold(bytes: number): void {
+    if (this.largeBytes + bytes > this.largeLimitBytes) {
+      const held = `large requests of together ${this.largeLimitBytes} bytes are being read already`;
+      throw new OdmoeError('QUEUE_FULL', `${held}: ask again later`);
+    }
+    this.largeBytes += bytes;
+  }
+}
+
+/** What has come of a body, and is kept. */
+class GatheredBody {
+  largeBytes = 0;
+  private bytes = 0;
+  private readonly pieces: Uint8Array[] = [];
+
+  /** `hold`: takes bytes of what all bodies share. Throws where they are used up. */
+  constructor(
+    private readonly scan: BodyScan,
+    private readonly hold: (bytes: number) => void,
+  ) {}
+
+  take(piece: Uint8Array): void {
+    for (const kept of this.scan.take(piece)) {
+      this.bytes += kept.length;
+      const largeBytes = Math.max(0, this.bytes - SMALL_BODY_BYTES);
+      this.hold(largeBytes - this.largeBytes);
+      this.largeBytes = largeBytes;
+      this.pieces.push(kept);
+    }
+  }
+
+  whole(): Uint8Array {
+    return Buffer.concat(this.pieces);
+  }
+}
+
+function gather(payload: Readable, body: GatheredBody): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const leave = (): void => {
+      payload.off('data', onData).off('end', onEnd).off('error', onError).off('close', onClose);
+    };
+    const onData = (piece: Uint8Array): void => {
+      try {
+        body.take(piece);
+      } catch (thrown) {
+        leave();
+        payload.on('error', () => undefined).resume();
+        reject(toOdmoeError(thrown));
+      }
+    };
+    const onEnd = (): void => {
+      leave();
+      resolve();
+    };
+    const onError = (error: Error): void => {
+      leave();
+      reject(new OdmoeError('REQUEST_INVALID', `the body did not come whole: ${error.message}`, { cause: error }));
+    };
+    const onClose = (): void => onError(new Error('the connection was closed'));
+    payload.on('data', onData).on('end', onEnd).on('error', onError).on('close', onClose);
+  });
+}

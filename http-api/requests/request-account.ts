@@ -1,0 +1,87 @@
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { ErrorCode } from '../../shared/base/errors/registry.js';
+import type { Logger } from '../../shared/base/log/logger.js';
+import type { Runtime } from '../../shared/base/runtime/runtime.js';
+import { parseTraceparent, type TraceContext } from './trace-context.js';
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** Not there where the request could not be read. */
+    account?: RequestAccount | null;
+  }
+  interface FastifyContextConfig {
+    /** Asked again and again by machines: its requests are no news. */
+    polled?: boolean;
+  }
+}
+
+/** What the log is told of a request when it has ended. Never a text. */
+export class RequestAccount {
+  readonly trace: TraceContext | null;
+  /** Who asks (ApiKeys.clientOf). */
+  client = '';
+  /** Of the prompt, and of all answers. */
+  promptTokens = 0;
+  tokens = 0;
+  private failure: ErrorCode | null = null;
+
+  constructor(
+    { headers }: Pick<FastifyRequest, 'headers'>,
+    readonly begunMs: number,
+  ) {
+    this.trace = parseTraceparent(headers['traceparent']);
+  }
+
+  /** What it failed of; the first failure counts. */
+  failed(code: ErrorCode): void {
+    this.failure ??= code;
+  }
+
+  /** A client that has not got the whole answer went away. */
+  codeAtEnd(isWhole: boolean): 'ok' | ErrorCode {
+    return this.failure ?? (isWhole ? 'ok' : 'CANCELLED');
+  }
+}
+
+/** What names a request in each of its lines in the log. */
+export function logNames({ id, account }: Pick<FastifyRequest, 'id' | 'account'>): Record<string, string> {
+  const trace = account?.trace ?? null;
+  return trace === null ? { request: id } : { request: id, trace_id: trace.traceId, span_id: trace.spanId };
+}
+
+/** Who is told of the end of every request. */
+export interface RequestEnds {
+  runtime: Pick<Runtime, 'nowMs'>;
+  log: Logger;
+  metrics: { httpRequestEnded(route: string, code: 'ok' | ErrorCode): void };
+}
+
+/** Keeps an account of every request, counts it and logs one line when it has ended, however that was. Before all other hooks. */
+export function keepAccounts(app: FastifyInstance, { log, runtime, metrics }: RequestEnds): void {
+  app.decorateRequest('account', null);
+  app.addHook('onRequest', async (request, reply) => {
+    const account = new RequestAccount(request, runtime.nowMs());
+    request.account = account;
+    reply.raw.once('close', () => {
+      const [route, code] = [request.routeOptions.url ?? 'none', account.codeAtEnd(reply.raw.writableFinished)];
+      metrics.httpRequestEnded(route, code);
+      logEnd(request, reply, { route, code, durationMs: runtime.nowMs() - account.begunMs }, log);
+    });
+  });
+}
+
+function logEnd(
+  request: FastifyRequest,
+  { raw }: FastifyReply,
+  { route, code, durationMs }: { route: string; code: string; durationMs: number },
+  log: Logger,
+): void {
+  const { account, routeOptions, method } = request;
+  const { promptTokens = 0, tokens = 0 } = account ?? {};
+  log[routeOptions.config.polled === true ? 'debug' : 'info']('HTTP request ended', {
+    ...logNames(request),
+    ...{ method, route, status: raw.headersSent ? raw.statusCode : 0, code },
+    duration_ms: Math.round(durationMs),
+    ...(promptTokens > 0 && { prompt_tokens: promptTokens, tokens }),
+  });
+}

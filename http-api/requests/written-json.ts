@@ -1,0 +1,122 @@
+import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
+
+/**
+ * The texts that clients wrote of objects that are put into prompts, and of schemas that answers follow. JSON.parse rounds large numbers,
+ * makes 1.0 into 1, and moves keys that are digits to the front, so beside such an object its text is kept.
+ */
+
+/** Members of requests that are such objects: arguments of calls, parameters of functions, schemas of answers, and variables of chat templates. */
+const KEPT: ReadonlySet<string> = new Set([
+  'input',
+  'arguments',
+  'parameters',
+  'input_schema',
+  'schema',
+  'format',
+  'chat_template_kwargs',
+]);
+/** Hardly a body has none of them where it has tools; others are not looked through. */
+const MAY_HOLD = new RegExp(`"(?:${[...KEPT].join('|')})"\\s*:\\s*\\{`);
+/** Spaces between the parts of a JSON value; strings are matched so that spaces inside them stay. */
+const SPACES = /("[^"\\]*(?:\\.[^"\\]*)*")|[ \t\n\r]+/g;
+
+const texts = new WeakMap<object, string>();
+
+/** Keeps the texts of the objects in `value`, which is what JSON.parse made of `text`. */
+export function keepWrittenJson(text: string, value: unknown): void {
+  if (MAY_HOLD.test(text)) new TextKeeper(text).keep(value);
+}
+
+/** The JSON of an object of a request as its client wrote it, without spaces; of another object its own. */
+export function writtenJson(value: object): string {
+  const text = texts.get(value);
+  return text === undefined ? JSON.stringify(value) : text.replace(SPACES, '$1');
+}
+
+/** Goes through a text and what was made of it side by side. */
+class TextKeeper {
+  private at = 0;
+
+  constructor(private readonly text: string) {}
+
+  keep(value: unknown): void {
+    this.space();
+    const first = this.text[this.at];
+    if (first === '{') this.keepMembers(value);
+    else if (first === '[') this.keepItems(value);
+    else this.skipScalar();
+  }
+
+  private keepMembers(value: unknown): void {
+    // Of equal keys the last counts: what the others hold belongs to nothing.
+    const members = typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {};
+    this.begin();
+    while (!this.ends('}')) {
+      const key = this.key();
+      const member = Object.hasOwn(members, key) ? members[key] : undefined;
+      this.space();
+      this.at += 1;
+      this.space();
+      const start = this.at;
+      this.keep(member);
+      if (KEPT.has(key) && typeof member === 'object' && member !== null && this.text[start] === '{') {
+        texts.set(member, this.text.slice(start, this.at));
+      }
+    }
+  }
+
+  private keepItems(value: unknown): void {
+    const items: readonly unknown[] = Array.isArray(value) ? value : [];
+    this.begin();
+    for (let index = 0; !this.ends(']'); index += 1) this.keep(items[index]);
+  }
+
+  private begin(): void {
+    this.at += 1;
+    this.space();
+  }
+
+  /** Whether the list or object ends here; else what follows is its next part. */
+  private ends(end: '}' | ']'): boolean {
+    this.space();
+    const character = this.text[this.at];
+    assertInvariant(character !== undefined, 'the text of a body is JSON, since it was parsed');
+    if (character === end || character === ',') this.at += 1;
+    this.space();
+    return character === end;
+  }
+
+  private key(): string {
+    const start = this.at;
+    this.skipString();
+    const written = this.text.slice(start, this.at);
+    return written.includes('\\') ? (JSON.parse(written) as string) : written.slice(1, -1);
+  }
+
+  private skipScalar(): void {
+    if (this.text[this.at] === '"') return this.skipString();
+    SCALAR.lastIndex = this.at;
+    SCALAR.test(this.text);
+    this.at = SCALAR.lastIndex;
+  }
+
+  private skipString(): void {
+    for (;;) {
+      this.at = this.text.indexOf('"', this.at + 1);
+      assertInvariant(this.at >= 0, 'the text of a body is JSON, since it was parsed');
+      let backslashes = 0;
+      while (this.text[this.at - 1 - backslashes] === '\\') backslashes += 1;
+      if (backslashes % 2 === 0) break;
+    }
+    this.at += 1;
+  }
+
+  private space(): void {
+    SPACE.lastIndex = this.at;
+    SPACE.test(this.text);
+    this.at = SPACE.lastIndex;
+  }
+}
+
+const SCALAR = /[^\s,\]}]*/y;
+const SPACE = /[ \t\n\r]*/y;

@@ -1,0 +1,132 @@
+import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
+import type { Placement } from '../../shared/wire/messages.js';
+import {
+  assignPredictedExperts,
+  leastLoaded,
+  workersFromHome,
+} from '../../shared/decisions/placement/assign-predicted-experts.js';
+import { expertsByWorker } from '../../shared/decisions/placement/experts-by-worker.js';
+import { assignKept, type Keepers } from '../../shared/decisions/placement/kept-assignment.js';
+import { groupForLayer } from '../../shared/decisions/placement/plan-placement.js';
+import { isStrict } from '../../shared/decisions/placement/strict-homes.js';
+
+export interface ExpertAssignment {
+  expert: number;
+  workerId: string;
+  /** The worker was told by a prediction to load this expert. */
+  predicted: boolean;
+}
+
+export interface ExpertRelease {
+  workerId: string;
+  experts: number[];
+}
+
+export interface ExpertMatch {
+  /** One per activated expert, in the order given. */
+  assignments: ExpertAssignment[];
+  /** Experts that the router did not choose, by the worker that was told to load them. */
+  releases: ExpertRelease[];
+  /** Number of activated experts that had been predicted (the summand of OD-MoE equation 2). */
+  correct: number;
+}
+
+/**
+ * Compares the router's choice with what workers were told to load (OD-MoE section 3; docs/architecture.md). A predicted expert runs
+ * where it is being loaded; a missed one on a worker whose prediction was wrong, else on the least loaded of the layer's group or, with
+ * spread 'all', of all workers: its home where that is one of them. Where nobody was told anything (null) the experts
+ * fall where assignPredictedExperts puts them, so that a prediction which main has not heard of still serves.
+ *
+ * An expert that nobody was told of and a taker keeps runs there, within the bounds of assignKept.
+ *
+ * @param told expert -> worker (assignmentOf)
+ * @param activated distinct experts, of all rows of the pass
+ */
+export function matchExperts(
+  placement: Placement,
+  layer: number,
+  told: ReadonlyMap<number, string> | null,
+  activated: readonly number[],
+  spread: 'group' | 'all',
+  keepers: Keepers<string> = () => [],
+): ExpertMatch {
+  const takers = spread === 'all' && !isStrict(placement) ? oneGroup(placement) : placement;
+  if (told === null) {
+    const kept = keptPlaces(takers, layer, activated, keepers, new Map());
+    const others = activated.filter((expert) => !kept.has(expert));
+    const fallen = new Map([...kept, ...assignPredictedExperts(takers, layer, others)]);
+    const assignments = activated.map((expert) => ({ expert, workerId: holderOf(fallen, expert), predicted: false }));
+    return { assignments, releases: [], correct: 0 };
+  }
+  const chosen = new Set(activated);
+  const wrong = [...told].filter(([expert]) => !chosen.has(expert));
+  const missed = placeMissedExperts(takers, layer, { told, wrong, keepers }, activated);
+  const assignments = activated.map((expert) => {
+    const hit = told.get(expert);
+    return { expert, workerId: hit ?? holderOf(missed, expert), predicted: hit !== undefined };
+  });
+  return {
+    assignments,
+    releases: [...expertsByWorker(wrong)].map(([workerId, experts]) => ({ workerId, experts })),
+    correct: assignments.filter((assignment) => assignment.predicted).length,
+  };
+}
+
+function holderOf(holders: ReadonlyMap<number, string>, expert: number): string {
+  return requirePresent(holders.get(expert), () => `expert ${expert}, which is activated, falls to a worker.`);
+}
+
+/** Of those that a taker keeps. What is placed is added to the load. */
+function keptPlaces(
+  placement: Placement,
+  layer: number,
+  experts: readonly number[],
+  keepers: Keepers<string>,
+  load: Map<string, number>,
+): Map<number, string> {
+  const keepingTakers: Keepers<string> = (expert) => {
+    const takers = workersFromHome(placement, layer, expert);
+    return keepers(expert).filter((id) => takers.includes(id));
+  };
+  return assignKept(experts, keepingTakers, load, groupForLayer(placement, layer).length);
+}
+
+/** The same workers, every layer served by all of them. */
+function oneGroup(placement: Placement): Placement {
+  return { ...placement, groups: [{ workerIds: placement.workers.map(({ id }) => id) }] };
+}
+
+/** missed expert -> worker id, by rising expert id so that the router's order of ranks does not matter. */
+function placeMissedExperts(
+  placement: Placement,
+  layer: number,
+  {
+    told,
+    wrong,
+    keepers,
+  }: {
+    told: ReadonlyMap<number, string>;
+    wrong: readonly (readonly [number, string])[];
+    keepers: Keepers<string>;
+  },
+  activated: readonly number[],
+): Map<number, string> {
+  const load = new Map(groupForLayer(placement, layer).map((id) => [id, 0]));
+  const add = (id: string) => load.set(id, (load.get(id) ?? 0) + 1);
+  for (const expert of activated) {
+    const worker = told.get(expert);
+    if (worker !== undefined) add(worker);
+  }
+  const freedPlaces = wrong.map(([, workerId]) => workerId);
+  const missed = activated.filter((id) => !told.has(id));
+  const placed = keptPlaces(placement, layer, missed, keepers, load);
+  for (const expert of missed.filter((id) => !placed.has(id)).sort((left, right) => left - right)) {
+    const fromHome = workersFromHome(placement, layer, expert);
+    const freed = fromHome.filter((id) => freedPlaces.includes(id));
+    const worker = leastLoaded(freed.length > 0 ? freed : fromHome, load);
+    if (freed.length > 0) freedPlaces.splice(freedPlaces.indexOf(worker), 1);
+    add(worker);
+    placed.set(expert, worker);
+  }
+  return placed;
+}

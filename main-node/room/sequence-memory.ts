@@ -1,0 +1,43 @@
+import {
+  cacheRowFloats,
+  deltaChannels,
+  isRecurrent,
+  type MixerShape,
+  type ModelShape,
+} from '../../shared/model/model-shape.js';
+
+/** Rows of attention are taken from a device in blocks of so many positions (native's kAttentionChunk). */
+export const CACHE_BLOCK_POSITIONS = 256;
+
+const FLOAT_BYTES = 4;
+/** Rows of a recurrence come in blocks of so many positions (native's kCheckpointStep), of which some empty ones are kept. */
+const LOG_BLOCK_POSITIONS = 32;
+const SPARE_LOG_BLOCKS = 2;
+/** Before a pass a recurrence keeps fewer positions than this. */
+const LOG_POSITIONS = 64;
+
+/**
+ * Most device memory that a sequence takes which has so many positions, and shares nothing: keys and values in whole blocks, states of
+ * recurrences, and their latest rows. `passRows`: most rows of a pass of it.
+ */
+export function sequenceMemoryBytes(shape: ModelShape, positions: number, passRows: number): number {
+  if (positions === 0) return 0;
+  const floats = shape.layers.map(({ mixer }) => {
+    const rowFloats = cacheRowFloats(mixer, shape.hiddenSize);
+    if (!isRecurrent(mixer)) return rowFloats * blocksOf(positions, CACHE_BLOCK_POSITIONS) * CACHE_BLOCK_POSITIONS;
+    const kept = blocksOf(Math.min(positions, LOG_POSITIONS + passRows), LOG_BLOCK_POSITIONS) + 1;
+    return rowFloats * (kept + SPARE_LOG_BLOCKS) * LOG_BLOCK_POSITIONS + 2 * stateFloats(mixer, shape.hiddenSize);
+  });
+  return floats.reduce((sum, count) => sum + count, 0) * FLOAT_BYTES;
+}
+
+function blocksOf(positions: number, blockPositions: number): number {
+  return Math.ceil(positions / blockPositions);
+}
+
+/** Of a recurrence: the convolution's last inputs, and the state of the delta rule. */
+function stateFloats(mixer: MixerShape, hiddenSize: number): number {
+  if (mixer.kind === 'convolution') return (mixer.taps - 1) * hiddenSize;
+  if (mixer.kind !== 'delta') return 0;
+  return (mixer.taps - 1) * deltaChannels(mixer) + mixer.valueHeads * mixer.valueDim * mixer.keyDim;
+}

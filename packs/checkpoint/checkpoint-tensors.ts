@@ -1,0 +1,164 @@
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { expertDimensions } from '../model-config/checkpoint-layout.js';
+import { denseDimensions, isVectorRole } from '../../shared/model/dense-roles.js';
+import type { ExpectedTensor, ModelConfig, TensorPlace, TensorSlice } from '../model-config/model-family.js';
+import type { ModelShape } from '../../shared/model/model-shape.js';
+import { CHECKPOINT_FILE_ERRORS } from './safetensors-file.js';
+import type { ChunkLocation, Split, TensorSource, TensorView } from '../../shared/model/tensor-source.js';
+import {
+  FP8_BLOCK_COLUMNS,
+  isWeightDtype,
+  MXFP4_BLOCK_COLUMNS,
+  plainSplit,
+  WEIGHT_DTYPES,
+} from '../../shared/model/weight-dtype.js';
+import type { CheckpointTensor } from './checkpoint-files.js';
+import { foreignDtype, foreignInstead, foreignShape } from './stored-forms.js';
+
+/** A tensor that the model needs, found and checked. */
+export interface ModelTensor {
+  /** Of the checkpoint's tensor that it is, or is a part of. */
+  name: string;
+  place: TensorPlace;
+  source: TensorSource;
+}
+
+/** Finds the tensors of a model among those of a checkpoint, and remembers which of those it has used. */
+export class TensorFinder {
+  readonly used = new Set<string>();
+
+  constructor(
+    private readonly found: ReadonlyMap<string, CheckpointTensor>,
+    private readonly config: ModelConfig,
+    private readonly directory: string,
+  ) {}
+
+  /** @throws MODEL_CORRUPT, MODEL_UNSUPPORTED */
+  find(expected: ExpectedTensor): ModelTensor {
+    const { name, place } = expected;
+    const size = sizeOf(place, this.config.shape);
+    if (expected.encoding === 'mxfp4') return { name, place, source: this.mxfp4Source(expected, size) };
+    const tensor = this.take(name, expected.dimensions);
+    if (tensor.dtype === 'F8_E4M3' && this.config.quantization === 'fp8' && this.mayBeQuantized(place)) {
+      return { name, place, source: this.fp8Source(expected, tensor, size) };
+    }
+    if (!isWeightDtype(tensor.dtype)) throw foreignDtype(tensor, WEIGHT_DTYPES);
+    return { name, place, source: valueSource(expected, tensor, plainSplit(tensor.dtype), size) };
+  }
+
+  /** Biases of experts are vectors: one row. */
+  findBias(expected: ExpectedTensor): TensorSource {
+    const tensor = this.take(expected.name, expected.dimensions);
+    if (!isWeightDtype(tensor.dtype)) throw foreignDtype(tensor, WEIGHT_DTYPES);
+    const columns = sizeOf(expected.place, this.config.shape).rows;
+    return valueSource(expected, tensor, plainSplit(tensor.dtype), { rows: 1, columns });
+  }
+
+  private mayBeQuantized(place: TensorPlace): boolean {
+    return place.kind === 'expert' || (!isVectorRole(place.role) && place.role !== 'embedding');
+  }
+
+  private take(name: string, dimensions: readonly number[]): CheckpointTensor {
+    const tensor = this.found.get(name);
+    if (tensor === undefined) throw this.missing(name, dimensions);
+    const { shape } = tensor;
+    if (shape.length !== dimensions.length || shape.some((size, axis) => size !== dimensions[axis])) {
+      const foreign = foreignShape(tensor, dimensions);
+      if (foreign !== null) throw foreign;
+      throw new OdmoeError(
+        'MODEL_CORRUPT',
+        `${tensor.path}: tensor ${name} has shape [${shape.join(', ')}], expected [${dimensions.join(', ')}] by config.json; ` +
+          'check that config.json belongs to these weights',
+      );
+    }
+    this.used.add(name);
+    return tensor;
+  }
+
+  /** Of a tensor that is not there under its name: it may be there in another form. */
+  private missing(name: string, dimensions: readonly number[]): OdmoeError {
+    const foreign = foreignInstead(name, this.found, this.directory);
+    if (foreign !== null) return foreign;
+    const isHead = name === this.config.layout.dense({ role: 'lmHead', layer: 0 }).name;
+    const remedy = isHead
+      ? 'by config.json the embeddings are not tied: set tie_word_embeddings to true if they are the head too, else '
+      : '';
+    return new OdmoeError(
+      'MODEL_CORRUPT',
+      `${this.directory}: tensor ${name} of shape [${dimensions.join(', ')}] is missing; ${remedy}${CHECKPOINT_FILE_ERRORS.remedy}`,
+    );
+  }
+
+  /** Weights as E4M3, and a scale for each block of 128 x 128 of the stored matrix. */
+  private fp8Source(expected: ExpectedTensor, weights: CheckpointTensor, size: MatrixSize): TensorSource {
+    const matrix = matrixOf(expected.dimensions);
+    const blocks = [matrix.rows, matrix.columns].map((length) => Math.ceil(length / FP8_BLOCK_COLUMNS));
+    const scales = this.take(`${expected.name}_scale_inv`, blocks);
+    if (scales.dtype !== 'F32') throw foreignDtype(scales, ['F32']);
+    // A transposed matrix does not keep blocks of columns within a row: its values are made FP32.
+    const split = expected.slice?.transposed === true ? 'none-fp32' : 'fp8';
+    const stored = { storedSplit: 'fp8', scaleBlockRows: FP8_BLOCK_COLUMNS } as const;
+    const chunks = [chunkOf(weights, 0), chunkOf(scales, 1)];
+    return { ...size, split, chunks, view: viewOf(expected, stored) };
+  }
+
+  /** Codes of 4 bits in NAME_blocks, and a scale for every 32 of them in NAME_scales. */
+  private mxfp4Source(expected: ExpectedTensor, size: MatrixSize): TensorSource {
+    const { name, dimensions } = expected;
+    const blockCount = (dimensions.at(-1) ?? 0) / MXFP4_BLOCK_COLUMNS;
+    if (!Number.isInteger(blockCount)) {
+      throw new OdmoeError(
+        'MODEL_UNSUPPORTED',
+        `${this.directory}: ${name} has ${size.columns} columns as MXFP4, supported are multiples of ${MXFP4_BLOCK_COLUMNS}`,
+      );
+    }
+    const scaleDimensions = [...dimensions.slice(0, -1), blockCount];
+    const blocks = this.take(`${name}_blocks`, [...scaleDimensions, MXFP4_BLOCK_COLUMNS / 2]);
+    const scales = this.take(`${name}_scales`, scaleDimensions);
+    for (const tensor of [blocks, scales]) if (tensor.dtype !== 'U8') throw foreignDtype(tensor, ['U8']);
+    const view = viewOf(expected, { storedSplit: 'mxfp4', scaleBlockRows: 1 });
+    return { ...size, split: 'mxfp4', chunks: [chunkOf(blocks, 0), chunkOf(scales, 1)], view };
+  }
+}
+
+interface MatrixSize {
+  rows: number;
+  columns: number;
+}
+
+function sizeOf(place: TensorPlace, shape: ModelShape): MatrixSize {
+  if (place.kind === 'dense') return denseDimensions(place, shape);
+  const [rows, columns] = expertDimensions(place.part, shape);
+  return { rows, columns };
+}
+
+function valueSource(
+  expected: ExpectedTensor,
+  tensor: CheckpointTensor,
+  stored: Split,
+  size: MatrixSize,
+): TensorSource {
+  const { slice } = expected;
+  const changed = slice !== null && (slice.multiply !== 1 || slice.add !== 0);
+  const view = slice === null ? null : viewOf(expected, { storedSplit: stored, scaleBlockRows: 1 });
+  return { ...size, split: changed ? 'none-fp32' : stored, chunks: [chunkOf(tensor, 0)], view };
+}
+
+function viewOf(expected: ExpectedTensor, stored: Pick<TensorView, 'storedSplit' | 'scaleBlockRows'>): TensorView {
+  const { rows, columns } = matrixOf(expected.dimensions);
+  const whole: TensorSlice = {
+    ...{ firstRow: 0, blockRows: rows, stepRows: rows, firstColumn: 0, stepColumns: 1 },
+    ...{ transposed: false, multiply: 1, add: 0 },
+  };
+  return { storedRows: rows, storedColumns: columns, ...stored, ...(expected.slice ?? whole) };
+}
+
+/** Rows and columns of a stored tensor: its last dimension is the columns, a vector is one row. */
+function matrixOf(dimensions: readonly number[]): MatrixSize {
+  const rows = dimensions.slice(0, -1).reduce((product, size) => product * size, 1);
+  return { rows, columns: dimensions.at(-1) ?? 1 };
+}
+
+function chunkOf({ path, offsetBytes, sizeBytes }: CheckpointTensor, plane: number): ChunkLocation {
+  return { plane, path, offsetBytes, storedBytes: sizeBytes, plainBytes: sizeBytes, codec: 'raw', crc32c: null };
+}

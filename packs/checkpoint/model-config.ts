@@ -1,0 +1,159 @@
+import { join } from 'node:path';
+import { z } from 'zod';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { ConfigReader, ConfigUsage } from '../model-config/config-reader.js';
+import { deepseekV2 } from '../families/deepseek-v2.js';
+import { deepseekV3 } from '../families/deepseek-v3.js';
+import { ernie45Moe } from '../families/ernie4-5-moe.js';
+import { gemma4 } from '../families/gemma4.js';
+import { glm4MoeLite } from '../families/glm4-moe-lite.js';
+import { glm4Moe } from '../families/glm4-moe.js';
+import { gptOss } from '../families/gpt-oss.js';
+import { graniteMoe } from '../families/granite-moe.js';
+import { hunyuanMoe } from '../families/hunyuan-moe.js';
+import { lfm2Moe } from '../families/lfm2-moe.js';
+import { minimaxM2 } from '../families/minimax-m2.js';
+import { mixtral } from '../families/mixtral.js';
+import { olmoe } from '../families/olmoe.js';
+import { phimoe } from '../families/phimoe.js';
+import { qwen2Moe } from '../families/qwen2-moe.js';
+import { qwen35Moe } from '../families/qwen3-5-moe.js';
+import { qwen3Moe } from '../families/qwen3-moe.js';
+import { qwen3Next } from '../families/qwen3-next.js';
+import type { ModelConfig, ModelFamily } from '../model-config/model-family.js';
+import { fileExists, parseJson, readBoundedFile, readJsonFile } from '../../shared/base/files/read-file.js';
+import { CHECKPOINT_FILE_ERRORS } from './safetensors-file.js';
+import { refuseUnreadKeys } from '../model-config/unread-keys.js';
+import { readQuantization } from './quantization-config.js';
+
+/** Every architecture that can be read. A new one is added here, and nowhere else. */
+export const MODEL_FAMILIES: readonly ModelFamily[] = [
+  mixtral,
+  qwen2Moe,
+  qwen3Moe,
+  olmoe,
+  hunyuanMoe,
+  phimoe,
+  graniteMoe,
+  glm4Moe,
+  minimaxM2,
+  gptOss,
+  deepseekV2,
+  deepseekV3,
+  glm4MoeLite,
+  qwen3Next,
+  qwen35Moe,
+  gemma4,
+  ernie45Moe,
+  lfm2Moe,
+];
+
+/** Architectures and model types that are known, and why they cannot be run. */
+const CAPACITY =
+  'its experts have a capacity and drop tokens by what else is in the batch, so that no answer could be the same in every batch';
+const REFUSED: Readonly<Record<string, string>> = {
+  SwitchTransformersForConditionalGeneration: CAPACITY,
+  switch_transformers: CAPACITY,
+};
+
+const CONFIG_LIMIT_BYTES = 16 * 1024 * 1024;
+
+/** How a config.json is to be read. */
+export interface ReadOptions {
+  /** Of ropes that change with the length (longrope) take the long factors, not the short ones. */
+  longContext: boolean;
+}
+
+const headSchema = z.looseObject({
+  architectures: z.array(z.string()).nullish(),
+  model_type: z.string().nullish(),
+});
+const tokenId = z.int().min(0);
+const generationSchema = z.looseObject({ eos_token_id: z.union([tokenId, z.array(tokenId)]).nullish() });
+
+/**
+ * What config.json says, read by the family that knows its architecture.
+ * @throws MODEL_CORRUPT, MODEL_UNSUPPORTED
+ */
+export function parseModelConfig(
+  value: unknown,
+  path: string,
+  options: ReadOptions = { longContext: false },
+): { family: ModelFamily; config: ModelConfig } {
+  const parsed = headSchema.safeParse(value);
+  if (!parsed.success) {
+    throw new OdmoeError('MODEL_CORRUPT', `${path}: ${z.prettifyError(parsed.error)}; download config.json again`);
+  }
+  const { architectures, model_type: modelType } = parsed.data;
+  const family = findFamily(architectures ?? [], modelType ?? null, path);
+  const usage = new ConfigUsage();
+  const unquantized = new ConfigReader(parsed.data, { path, quantization: 'none', ...options }, usage);
+  const quantization = readQuantization(unquantized, family);
+  const config = family.readConfig(new ConfigReader(parsed.data, { path, quantization, ...options }, usage));
+  refuseUnreadKeys(parsed.data, usage, path, family.explained);
+  return { family, config };
+}
+
+function findFamily(architectures: readonly string[], modelType: string | null, path: string): ModelFamily {
+  const refused = [...architectures, modelType ?? ''].find((architecture) => Object.hasOwn(REFUSED, architecture));
+  if (refused !== undefined) {
+    throw new OdmoeError('MODEL_UNSUPPORTED', `${path}: ${refused} cannot be run: ${REFUSED[refused] ?? ''}`);
+  }
+  const byArchitecture = MODEL_FAMILIES.filter((candidate) =>
+    architectures.some((architecture) => candidate.architectures.includes(architecture)),
+  );
+  const byType = MODEL_FAMILIES.find((candidate) => candidate.name === modelType);
+  const [family = architectures.length > 0 ? undefined : byType, other] = byArchitecture;
+  const contradicted = [other, byType].find((candidate) => candidate !== undefined && candidate !== family);
+  if (family !== undefined && contradicted !== undefined) {
+    throw new OdmoeError(
+      'MODEL_CORRUPT',
+      `${path}: architectures ${architectures.join(', ')} and model_type ${modelType ?? 'null'} name two families, ${family.name} and ` +
+        `${contradicted.name}; download config.json again`,
+    );
+  }
+  if (family !== undefined) return family;
+  const found = architectures.length > 0 ? architectures.join(', ') : (modelType ?? 'none named');
+  const supported = MODEL_FAMILIES.flatMap((candidate) => candidate.architectures).join(', ');
+  throw new OdmoeError('MODEL_UNSUPPORTED', `${path}: architecture ${found} is not supported; supported: ${supported}`);
+}
+
+/**
+ * Reads config.json, and the end-of-sequence tokens that generation_config.json adds where it exists.
+ * @throws MODEL_NOT_FOUND, MODEL_CORRUPT, MODEL_UNSUPPORTED, STORAGE_FAILED
+ */
+export async function readModelConfig(
+  directory: string,
+  options?: ReadOptions,
+): Promise<{ family: ModelFamily; config: ModelConfig }> {
+  const path = join(directory, 'config.json');
+  const { family, config } = parseModelConfig(await readConfigFile(path), path, options);
+  const more = await readGenerationEos(join(directory, 'generation_config.json'));
+  const said = [...config.eosTokenIds, ...more];
+  const eosTokenIds = [...new Set(said.length > 0 ? said : config.usualEosTokenIds)].sort((a, b) => a - b);
+  return { family, config: { ...config, eosTokenIds } };
+}
+
+/** Texts, and numbers that Python writes where JSON has none for them. */
+const PYTHON_NUMBERS = /"(?:[^"\\]|\\.)*"|-?Infinity|NaN/g;
+
+/** A config.json, in which Python may have written Infinity and NaN: these are larger than any number, and none. */
+async function readConfigFile(path: string): Promise<unknown> {
+  const bytes = await readBoundedFile(path, CONFIG_LIMIT_BYTES, CHECKPOINT_FILE_ERRORS);
+  const text = new TextDecoder('latin1').decode(bytes);
+  const replaced = text.replaceAll(PYTHON_NUMBERS, (found) => {
+    if (found.startsWith('"')) return found;
+    return found === 'NaN' ? '"NaN"' : found.replace('Infinity', '1e999');
+  });
+  return parseJson(replaced === text ? bytes : Buffer.from(replaced, 'latin1'), path, CHECKPOINT_FILE_ERRORS);
+}
+
+async function readGenerationEos(path: string): Promise<number[]> {
+  if (!(await fileExists(path))) return [];
+  const parsed = generationSchema.safeParse(await readJsonFile(path, CONFIG_LIMIT_BYTES, CHECKPOINT_FILE_ERRORS));
+  if (!parsed.success) {
+    throw new OdmoeError('MODEL_CORRUPT', `${path}: ${z.prettifyError(parsed.error)}; download it again`);
+  }
+  const eos = parsed.data.eos_token_id ?? [];
+  return Array.isArray(eos) ? eos : [eos];
+}

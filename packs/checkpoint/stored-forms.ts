@@ -1,0 +1,125 @@
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { expertLayerNumbers } from '../../shared/model/model-shape.js';
+import type { ModelConfig } from '../model-config/model-family.js';
+import { WEIGHT_DTYPES } from '../../shared/model/weight-dtype.js';
+import type { CheckpointTensor } from './checkpoint-files.js';
+
+export type CheckpointTensors = ReadonlyMap<string, CheckpointTensor>;
+
+const WHAT_TO_DO = 'use the original checkpoint, as its makers ship it';
+
+/** Tensors by which quantized forms are known that are not read. The first that is found names the form. */
+const FOREIGN_FORMS: readonly { names: RegExp; form: string }[] = [
+  { names: /\.(weight_scale_2|weight_global_scale|input_global_scale)$/, form: 'NVFP4 (codes of 4 bits, two scales)' },
+  { names: /\.weight_packed$/, form: 'compressed-tensors (packed codes)' },
+  { names: /\.weight_zero_point$/, form: 'compressed-tensors (codes with zero points)' },
+  { names: /\.g_idx$/, form: 'GPTQ' },
+  { names: /\.(qweight|qzeros)$/, form: 'GPTQ or AWQ (qweight with qzeros and scales)' },
+  {
+    names: /\.(weight\.)?(quant_state\.|absmax$|quant_map$|nested_absmax$|nested_quant_map$)/,
+    form: 'bitsandbytes (4 bits)',
+  },
+  { names: /\.(weight\.)?(SCB|weight_format)$/, form: 'bitsandbytes (8 bits)' },
+  { names: /\.W_q$/, form: 'HQQ' },
+  { names: /\.(q_weight|q_scale_max|q_invperm|trellis|suh|svh)$/, form: 'ExLlama' },
+  { names: /\.(codebooks|codes)$/, form: 'AQLM' },
+  {
+    names: /\.(weight_scale|input_scale|activation_scale)$/,
+    form: 'FP8 or INT8 with weight_scale, of other blocks than 128 x 128',
+  },
+  { names: /\.scales$/, form: 'MLX or AWQ (codes with scales)' },
+];
+
+/**
+ * Refuses a checkpoint that was quantized in a way that is not read, by the tensors that such forms have.
+ * @throws MODEL_UNSUPPORTED
+ */
+export function refuseForeignForms(found: CheckpointTensors, directory: string): void {
+  for (const { names, form } of FOREIGN_FORMS) {
+    for (const [name, { shape, dtype }] of found) {
+      if (!names.test(name)) continue;
+      throw new OdmoeError(
+        'MODEL_UNSUPPORTED',
+        `${directory}: the checkpoint is quantized in a form that is not read: ${form}, as tensor ${name} of ${dtype} ` +
+          `[${shape.join(', ')}] shows; ${WHAT_TO_DO}`,
+      );
+    }
+  }
+}
+
+/**
+ * The config with the layout in which the experts of its checkpoint are stored: the one whose first expert is there.
+ * @throws MODEL_UNSUPPORTED when they are stored in none that the family reads
+ */
+export function chooseLayout(config: ModelConfig, found: CheckpointTensors, directory: string): ModelConfig {
+  const [layer = 0] = expertLayerNumbers(config.shape);
+  const layouts = [config.layout, ...config.otherLayouts];
+  const chosen = layouts.find((layout) => {
+    const { name } = layout.expert('gate', layer, 0);
+    return found.has(name) || found.has(`${name}_blocks`);
+  });
+  if (chosen !== undefined) {
+    return { ...config, layout: chosen, otherLayouts: layouts.filter((layout) => layout !== chosen) };
+  }
+  const wanted = layouts.map((layout) => layout.expert('gate', layer, 0).name);
+  const stored = [...found.values()].find(
+    ({ name }) =>
+      name.includes(`layers.${layer}.`) && /\.(experts?|block_sparse_moe|moe)\./.test(name) && isExpertPart(name),
+  );
+  if (stored === undefined) return config;
+  throw new OdmoeError(
+    'MODEL_UNSUPPORTED',
+    `${directory}: experts are stored as ${stored.name} of shape [${stored.shape.join(', ')}], which is not read; ` +
+      `read are ${wanted.join(' or ')}; ${WHAT_TO_DO}`,
+  );
+}
+
+/** Experts that all rows pass are none of these, nor are routers. */
+function isExpertPart(name: string): boolean {
+  return !/shared_expert|\.(gate|router|expert_bias)\.|correction_bias|\.experts\.bias$/.test(name);
+}
+
+/** What a tensor is whose type is not the one that was expected. */
+export function foreignDtype(tensor: CheckpointTensor, supported: readonly string[]): OdmoeError {
+  const { path, name, dtype } = tensor;
+  return new OdmoeError(
+    'MODEL_UNSUPPORTED',
+    `${path}: tensor ${name} has dtype ${dtype}, supported are ${supported.join(', ')}${formOf(dtype)}; ${WHAT_TO_DO}`,
+  );
+}
+
+function formOf(dtype: string): string {
+  if ((WEIGHT_DTYPES as readonly string[]).includes(dtype)) return '';
+  return ' (quantized in a form that config.json does not say, or that is not read)';
+}
+
+/** A stored tensor of as many values in another order, or of scales for other blocks: a form that is not read. */
+export function foreignShape(tensor: CheckpointTensor, expected: readonly number[]): OdmoeError | null {
+  const { path, name, shape } = tensor;
+  const say = (form: string): OdmoeError =>
+    new OdmoeError(
+      'MODEL_UNSUPPORTED',
+      `${path}: tensor ${name} has shape [${shape.join(', ')}], which is not read: ${form} expected is [${expected.join(', ')}]; ${WHAT_TO_DO}`,
+    );
+  if (name.endsWith('_scale_inv'))
+    return say('scales of FP8 for other blocks than 128 x 128 or for whole rows or matrices;');
+  const sorted = (sizes: readonly number[]): string => [...sizes].sort((a, b) => a - b).join();
+  if (shape.length > 2 && sorted(shape) === sorted(expected)) return say('experts that stand transposed;');
+  return null;
+}
+
+/** What stands in the place of a tensor that is not there, in a form that is not read or that config.json does not say; null: nothing. */
+export function foreignInstead(name: string, found: CheckpointTensors, directory: string): OdmoeError | null {
+  const say = (form: string): OdmoeError => new OdmoeError('MODEL_UNSUPPORTED', `${directory}: ${form}; ${WHAT_TO_DO}`);
+  if (found.has(`${name}_blocks`)) {
+    return say(`tensor ${name} is stored as MXFP4, and config.json has no quantization_config of quant_method "mxfp4"`);
+  }
+  const values = name.replace(/_(blocks|scales)$/, '');
+  if (values !== name && found.has(values)) {
+    return say(`tensor ${values} is stored as values, and config.json says that it is MXFP4`);
+  }
+  if (name.endsWith('_scale_inv') && ![...found.keys()].some((stored) => stored.endsWith('_scale_inv'))) {
+    return say(`weights are FP8 without scales for blocks of 128 x 128: there is no tensor ${name}`);
+  }
+  return null;
+}

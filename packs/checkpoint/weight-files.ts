@@ -1,0 +1,99 @@
+import { readdir, stat } from 'node:fs/promises';
+import { basename } from 'node:path';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import { fileExists, readFailure } from '../../shared/base/files/read-file.js';
+import { CHECKPOINT_FILE_ERRORS } from './safetensors-file.js';
+
+export const SINGLE_FILE = 'model.safetensors';
+export const INDEX_FILE = 'model.safetensors.index.json';
+
+const SAFETENSORS = /\.safetensors$/;
+const INDEX = /\.safetensors\.index(\.[^.]+)?\.json$/;
+/** The same weights again, as Mistral's own program wants them. */
+const CONSOLIDATED = /^consolidated([.-][^/]*)?\.safetensors(\.index\.json)?$/;
+/** Files of weights that are not read. */
+const OTHER_WEIGHTS: readonly { names: RegExp; form: string }[] = [
+  { names: /\.gguf$/i, form: 'GGUF' },
+  { names: /\.(bin|pt|pth|ckpt)$/i, form: "PyTorch's own files" },
+  { names: /\.(npz|msgpack|h5|onnx)$/i, form: 'files of another program' },
+];
+const NAMED_FILES = 5;
+
+/**
+ * What stands in a directory.
+ * @throws MODEL_NOT_FOUND, STORAGE_FAILED
+ */
+export async function listFiles(directory: string): Promise<string[]> {
+  const names = await readdir(directory).catch((thrown: unknown) => {
+    throw readFailure(thrown, directory, CHECKPOINT_FILE_ERRORS);
+  });
+  return names.sort();
+}
+
+/**
+ * Refuses files of weights that nobody names (of safetensors; others are not looked at, as transformers does): which of two models in one
+ * directory counts cannot be known. `used`: those that are read.
+ * @throws MODEL_UNSUPPORTED
+ */
+export function refuseStrayFiles(directory: string, present: readonly string[], used: ReadonlySet<string>): void {
+  const stray = present.filter(
+    (name) =>
+      (SAFETENSORS.test(name) || INDEX.test(name)) &&
+      !CONSOLIDATED.test(name) &&
+      !used.has(name) &&
+      !name.startsWith('.'),
+  );
+  if (stray.length === 0) return;
+  const more = stray.length > NAMED_FILES ? ` and ${stray.length - NAMED_FILES} more` : '';
+  const named = [...used].some((name) => SAFETENSORS.test(name));
+  const ofIndex = named ? `the files that ${INDEX_FILE} names` : `${INDEX_FILE}, which names no file`;
+  const counts = used.has(INDEX_FILE) ? ofIndex : SINGLE_FILE;
+  const stands = stray.length === 1 ? 'stands' : 'stand';
+  throw new OdmoeError(
+    'MODEL_UNSUPPORTED',
+    `${directory}: ${stray.slice(0, NAMED_FILES).join(', ')}${more} ${stands} beside ${counts}, and it is not known which of them are the ` +
+      'model; leave one set of weights there and move the other files away',
+  );
+}
+
+/** Why a directory has no weights that can be read. */
+export function withoutWeights(directory: string, present: readonly string[]): OdmoeError {
+  const shards = present.filter((name) => SAFETENSORS.test(name));
+  if (shards.length > 0) {
+    return new OdmoeError(
+      'MODEL_NOT_FOUND',
+      `${directory}: ${shards[0] ?? ''} is there, but neither ${SINGLE_FILE} nor ${INDEX_FILE}, which says what stands where; download it too`,
+    );
+  }
+  const foreign = foreignWeights(directory, present);
+  if (foreign !== null) return foreign;
+  return new OdmoeError(
+    'MODEL_NOT_FOUND',
+    `${directory}: neither ${SINGLE_FILE} nor ${INDEX_FILE}; ${CHECKPOINT_FILE_ERRORS.remedy} (safetensors, not .bin)`,
+  );
+}
+
+/**
+ * Refuses a model, a file or a directory, that is no checkpoint of Hugging Face's but has weights of another form.
+ * @throws MODEL_UNSUPPORTED, STORAGE_FAILED
+ */
+export async function refuseForeignWeights(path: string): Promise<void> {
+  if (!(await fileExists(path))) return;
+  const found = await stat(path).catch((thrown: unknown) => {
+    throw readFailure(thrown, path, CHECKPOINT_FILE_ERRORS);
+  });
+  const foreign = foreignWeights(path, found.isDirectory() ? await listFiles(path) : [basename(path)]);
+  if (foreign !== null) throw foreign;
+}
+
+function foreignWeights(path: string, present: readonly string[]): OdmoeError | null {
+  for (const { names, form } of OTHER_WEIGHTS) {
+    const name = present.find((file) => names.test(file));
+    if (name === undefined) continue;
+    return new OdmoeError(
+      'MODEL_UNSUPPORTED',
+      `${path}: the weights are ${form} (${name}), which are not read; get the model as safetensors`,
+    );
+  }
+  return null;
+}

@@ -1,0 +1,29 @@
+import { readBiasedRouter } from '../model-config/biased-router.js';
+import { modelConfig, readDecoder, readSharedOrDense, readSwiglu } from '../model-config/decoder-config.js';
+import { latentNames, readLatentAttention } from '../model-config/latent-attention.js';
+import { readGuessingLayers, readSparseBehindDense } from '../model-config/layer-kinds.js';
+import type { ModelFamily } from '../model-config/model-family.js';
+import { alwaysNames, DECODER_NAMES, expertForms } from '../model-config/tensor-names.js';
+
+/** DeepSeek-V3 and R1: latent attention, sigmoid router with a bias for the choice, FP8 weights as shipped. */
+export const deepseekV3: ModelFamily = {
+  name: 'deepseek_v3',
+  architectures: ['DeepseekV3ForCausalLM'],
+  quantizations: ['fp8'],
+  readConfig(config) {
+    const { mixer, rope } = readLatentAttention(config, 1536);
+    const routed = readBiasedRouter(config, {}, { groups: 8, groupsKept: 4, scale: 2.5 });
+    const shared = config.countOr(1, 'n_shared_experts');
+    const shape = readDecoder(config, {
+      ropes: [rope],
+      layers: readSharedOrDense(config, readSparseBehindDense(config, 3), { mixer, routed, shared }),
+      expert: readSwiglu(config, ['moe_intermediate_size']),
+    });
+    const names = {
+      ...DECODER_NAMES,
+      layer: { ...DECODER_NAMES.layer, ...latentNames(mixer), ...alwaysNames('mlp', 'mlp.shared_experts') },
+      guessingLayers: readGuessingLayers(config),
+    };
+    return modelConfig(config, shape, expertForms(names, 'mlp.experts'), { eos: 1 });
+  },
+};

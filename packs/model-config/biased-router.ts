@@ -1,0 +1,33 @@
+import type { ConfigReader } from './config-reader.js';
+import { routerOf } from './decoder-config.js';
+import type { RouterShape } from '../../shared/model/model-shape.js';
+
+/** What transformers takes where config.json says nothing. */
+interface RouterDefaults {
+  groups: number;
+  groupsKept: number;
+  scale: number;
+}
+
+/** DeepSeek-V3's router, which GLM has too: sigmoid scores, a bias for the choice only, groups by the sum of their two best. */
+export function readBiasedRouter(
+  config: ConfigReader,
+  own: Partial<RouterShape> = {},
+  { groups: usualGroups, groupsKept, scale }: RouterDefaults = { groups: 1, groupsKept: 1, scale: 1 },
+): RouterShape {
+  config.only('scoring_func', ['sigmoid'], 'sigmoid');
+  config.only('topk_method', ['noaux_tc'], 'noaux_tc');
+  for (const key of ['n_group', 'topk_group']) config.notNull(key);
+  const groups = config.sizeOr(usualGroups, 'n_group');
+  return routerOf({
+    score: 'sigmoid',
+    choiceBias: true,
+    groups,
+    groupsKept: config.sizeOr(groupsKept, 'topk_group'),
+    groupScore: 'best-two',
+    normalize: config.flagOr(true, 'norm_topk_prob'),
+    sumEpsilon: Math.fround(1e-20),
+    scale: Math.fround(config.numberOr(scale, 'routed_scaling_factor')),
+    ...own,
+  });
+}

@@ -1,0 +1,172 @@
+import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
+import {
+  denseDimensions,
+  densePlaces,
+  isVectorRole,
+  type DensePlace,
+  type DenseRole,
+} from '../../shared/model/dense-roles.js';
+import {
+  type CheckpointLayout,
+  EXPERT_PARTS,
+  type ExpertPart,
+  type GuessingLayers,
+  type StoredTensor,
+  type TensorSlice,
+} from './model-family.js';
+import type { LayerShape, ModelShape } from '../../shared/model/model-shape.js';
+
+/** A tensor under its name, or a part of one; what is left out is that of the whole tensor. Names of layers begin behind "layers.N.". */
+export type NamedTensor = string | NamedPart;
+
+export interface NamedPart {
+  name: string;
+  dimensions?: readonly number[];
+  encoding?: StoredTensor['encoding'];
+  slice?: Partial<TensorSlice>;
+}
+
+/** What names depend on. */
+export interface NamedLayer {
+  layer: LayerShape;
+  shape: ModelShape;
+}
+
+/** Where the name depends on the layer, a function of it. */
+export type LayerTensor = NamedTensor | ((context: NamedLayer) => NamedTensor);
+
+/** How a family names its tensors. */
+export interface TensorNames {
+  /** Before every name of the text model but the head's: "model.". */
+  prefix: string;
+  model: { embedding: string; finalNorm: NamedTensor; finalNormBias?: string; lmHead: string; lmHeadBias?: string };
+  /** Of roles that a layer may have. */
+  layer: Partial<Record<DenseRole, LayerTensor>>;
+  expert(part: ExpertPart, expert: number, context: NamedLayer): NamedTensor;
+  expertBias?: (part: ExpertPart, expert: number, context: NamedLayer) => NamedTensor;
+  /** Names of tensors that are not needed for text. */
+  leftOut?: readonly RegExp[];
+  /** So many layers behind the last one only guess tokens ahead. */
+  guessingLayers?: number;
+}
+
+/** Tables that are computed anyway. */
+const COMPUTED = /\.rotary_emb\.(inv_freq|cos_cached|sin_cached)$/;
+
+/** Where the tensors of a model stand, by a family's names. */
+export function checkpointLayout(shape: ModelShape, names: TensorNames, tiedEmbeddings: boolean): CheckpointLayout {
+  const inLayer = (layer: number): string => `${names.prefix}layers.${layer}.`;
+  const layerShape = (layer: number): LayerShape =>
+    requirePresent(shape.layers[layer], () => `the model has a layer ${layer}.`);
+  const { expertBias } = names;
+  return {
+    dense: (place) => denseTensor(place, shape, names),
+    expert: (part, layer, expert) => {
+      const named = names.expert(part, expert, { layer: layerShape(layer), shape });
+      return stored(named, inLayer(layer), expertDimensions(part, shape));
+    },
+    expertBias:
+      expertBias === undefined
+        ? null
+        : (part, layer, expert) => {
+            const named = expertBias(part, expert, { layer: layerShape(layer), shape });
+            return stored(named, inLayer(layer), [expertDimensions(part, shape)[0]]);
+          },
+    isLeftOut: (name) =>
+      COMPUTED.test(name) ||
+      (tiedEmbeddings && name === names.model.lmHead) ||
+      (names.leftOut ?? []).some((pattern) => pattern.test(name)),
+    guessing: guessingLayers(shape, names),
+  };
+}
+
+/** What a layer that guesses tokens ahead has beside the tensors of any layer. */
+const GUESSING_MARKS = ['eh_proj.weight', 'enorm.weight', 'hnorm.weight'] as const;
+const GUESSING_PARTS: readonly string[] = [
+  ...GUESSING_MARKS,
+  ...['embed_tokens.weight', 'shared_head.norm.weight', 'shared_head.head.weight'],
+];
+
+function guessingLayers(shape: ModelShape, names: TensorNames): GuessingLayers {
+  let parts: ReadonlySet<string> | null = null;
+  return {
+    layerBehindLast: (name) => {
+      const layer = layerOf(name, names.prefix);
+      return layer >= shape.layers.length ? layer : null;
+    },
+    count: names.guessingLayers ?? 0,
+    isPart: (name) => {
+      parts ??= new Set([...GUESSING_PARTS, ...layerParts(shape, names)].map(withoutNumbers));
+      const part = name.slice(`${names.prefix}layers.${layerOf(name, names.prefix)}.`.length);
+      return parts.has(withoutNumbers(part.replace(/_scale_inv$/, '')));
+    },
+    marks: (layer) => GUESSING_MARKS.map((mark) => `${names.prefix}layers.${layer}.${mark}`),
+  };
+}
+
+/** Names within their layer of what the layers of a model have; of experts those of the first one. */
+function layerParts(shape: ModelShape, names: TensorNames): string[] {
+  const roles = [...densePlaces(shape, true)].filter(({ role }) => names.layer[role] !== undefined);
+  const dense = roles.map((place) => denseTensor(place, shape, names).name.slice(`${names.prefix}layers.`.length));
+  const experts = EXPERT_PARTS.flatMap((part) =>
+    shape.layers.map((layer) => nameOf(names.expert(part, 0, { layer, shape }))),
+  );
+  return [...dense.map((name) => name.replace(/^\d+\./, '')), ...experts];
+}
+
+function withoutNumbers(name: string): string {
+  return name.replaceAll(/(?<=\.)\d+(?=\.)/g, '*');
+}
+
+function nameOf(named: NamedTensor): string {
+  return typeof named === 'string' ? named : named.name;
+}
+
+/** Rows and columns of an expert's matrix. */
+export function expertDimensions(part: ExpertPart, shape: ModelShape): readonly [number, number] {
+  const { intermediateSize } = shape.expert;
+  return part === 'down' ? [shape.hiddenSize, intermediateSize] : [intermediateSize, shape.hiddenSize];
+}
+
+function denseTensor(place: DensePlace, shape: ModelShape, names: TensorNames): StoredTensor {
+  const { role, layer } = place;
+  const { rows, columns } = denseDimensions(place, shape);
+  const dimensions = isVectorRole(role) ? [columns] : [rows, columns];
+  const { lmHead, lmHeadBias, ...ofModel } = names.model;
+  if (role === 'lmHead') return stored(lmHead, '', dimensions);
+  if (role === 'lmHeadBias') return stored(requireName(lmHeadBias, place), '', dimensions);
+  if (role === 'embedding' || role === 'finalNorm' || role === 'finalNormBias') {
+    return stored(requireName(ofModel[role], place), names.prefix, dimensions);
+  }
+  const named = requireName(names.layer[role], place);
+  const layerShape = requirePresent(shape.layers[layer], () => `the model has a layer ${layer}.`);
+  const tensor = typeof named === 'function' ? named({ layer: layerShape, shape }) : named;
+  return stored(tensor, `${names.prefix}layers.${layer}.`, dimensions);
+}
+
+function requireName<T>(named: T | undefined, { role, layer }: DensePlace): T {
+  return requirePresent(named, () => `the family names ${role}, which layer ${layer} of its model has.`);
+}
+
+function stored(named: NamedTensor, before: string, ofModel: readonly number[]): StoredTensor {
+  const { name, dimensions, encoding, slice }: NamedPart = typeof named === 'string' ? { name: named } : named;
+  const stored = dimensions ?? ofModel;
+  const rows = stored.slice(0, -1).reduce((product, size) => product * size, 1);
+  const whole: TensorSlice = {
+    ...{ firstRow: 0, blockRows: rows, stepRows: rows, firstColumn: 0, stepColumns: 1 },
+    ...{ transposed: false, multiply: 1, add: 0 },
+  };
+  return {
+    name: before + name,
+    dimensions: stored,
+    encoding: encoding ?? 'values',
+    slice: slice === undefined ? null : { ...whole, ...slice },
+  };
+}
+
+/** Number of the layer that a tensor belongs to; -1: none. */
+function layerOf(name: string, prefix: string): number {
+  const start = `${prefix}layers.`;
+  const number = name.startsWith(start) ? /^\d+(?=\.)/.exec(name.slice(start.length)) : null;
+  return number === null ? -1 : Number(number[0]);
+}

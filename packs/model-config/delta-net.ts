@@ -1,0 +1,109 @@
+import type { NamedPart, TensorNames } from './checkpoint-layout.js';
+import type { ConfigReader } from './config-reader.js';
+import { readAttention, readNormEpsilon } from './decoder-config.js';
+import { readLayerKinds } from './layer-kinds.js';
+import { type AttentionMixer, deltaChannels, type DeltaMixer } from '../../shared/model/model-shape.js';
+import { convolutionNames, everyRows, zeroCentred } from './tensor-names.js';
+
+/** What Qwen3-Next and Qwen3.5 are made of: gated delta nets, and now and then attention whose output is gated. */
+export interface DeltaHybrid {
+  delta: DeltaMixer;
+  attention: AttentionMixer;
+  /** Which layers have attention. */
+  attentionLayers: boolean[];
+}
+
+export function readDeltaHybrid(config: ConfigReader): DeltaHybrid {
+  config.only('attention_bias', [false], false);
+  const delta: DeltaMixer = {
+    kind: 'delta',
+    keyHeads: config.size('linear_num_key_heads'),
+    valueHeads: config.size('linear_num_value_heads'),
+    keyDim: config.size('linear_key_head_dim'),
+    valueDim: config.size('linear_value_head_dim'),
+    taps: config.size('linear_conv_kernel_dim'),
+    normEpsilon: readNormEpsilon(config),
+  };
+  if (delta.valueHeads % delta.keyHeads !== 0) {
+    throw config.corrupt(
+      `linear_num_value_heads ${delta.valueHeads} is not a multiple of linear_num_key_heads ${delta.keyHeads}`,
+    );
+  }
+  const interval = config.sizeOr(4, 'full_attention_interval');
+  const kinds = readLayerKinds(
+    config,
+    ['linear_attention', 'full_attention'],
+    (layer) => ((layer + 1) % interval === 0 ? 'full_attention' : 'linear_attention'),
+    { list: 'layer_types', rule: ['full_attention_interval'] },
+  );
+  const outputGate = config.flagOr(true, 'attn_output_gate');
+  return {
+    delta,
+    attention: readAttention(config, { queryKeyNorm: 'head', outputGate }, { keyValueHeads: 2, headDim: 256 }),
+    attentionLayers: kinds.map((kind) => kind === 'full_attention'),
+  };
+}
+
+/** Names of both mixers; norms but the gated one are stored as what is added to 1. The query projection has, head by head, query and gate. */
+export function deltaHybridNames({ delta, attention }: DeltaHybrid, hiddenSize: number): TensorNames['layer'] {
+  const { heads, headDim } = attention;
+  const ofHeads = (first: number): NamedPart =>
+    everyRows('self_attn.q_proj.weight', [2 * heads * headDim, hiddenSize], {
+      first,
+      count: headDim,
+      step: 2 * headDim,
+    });
+  return {
+    ...(attention.outputGate ? { query: ofHeads(0), outputGate: ofHeads(headDim) } : {}),
+    mixerNorm: zeroCentred('input_layernorm.weight'),
+    feedForwardNorm: zeroCentred('post_attention_layernorm.weight'),
+    queryNorm: zeroCentred('self_attn.q_norm.weight'),
+    keyNorm: zeroCentred('self_attn.k_norm.weight'),
+    convolution: convolutionNames('linear_attn.conv1d.weight', deltaChannels(delta), delta.taps),
+    decayLog: 'linear_attn.A_log',
+    decayBias: 'linear_attn.dt_bias',
+    deltaNorm: 'linear_attn.norm.weight',
+    mixerOutput: ({ layer }) =>
+      layer.mixer.kind === 'delta' ? 'linear_attn.out_proj.weight' : 'self_attn.o_proj.weight',
+  };
+}
+
+/** Projections in two tensors, key head by key head: [q | k | v of its value heads | z of them] and [b | a]. */
+export function groupedDeltaNames(delta: DeltaMixer, hiddenSize: number): TensorNames['layer'] {
+  const { keyHeads, keyDim, valueHeads, valueDim } = delta;
+  const perKey = valueHeads / keyHeads;
+  const values = perKey * valueDim;
+  const step = 2 * keyDim + 2 * values;
+  const wide = (first: number, count: number): NamedPart =>
+    everyRows('linear_attn.in_proj_qkvz.weight', [keyHeads * step, hiddenSize], { first, count, step });
+  const narrow = (first: number): NamedPart =>
+    everyRows('linear_attn.in_proj_ba.weight', [2 * valueHeads, hiddenSize], {
+      first,
+      count: perKey,
+      step: 2 * perKey,
+    });
+  return {
+    deltaQuery: wide(0, keyDim),
+    deltaKey: wide(keyDim, keyDim),
+    deltaValue: wide(2 * keyDim, values),
+    deltaGate: wide(2 * keyDim + values, values),
+    deltaBeta: narrow(0),
+    deltaDecay: narrow(perKey),
+  };
+}
+
+/** Projections of their own; queries, keys and values one below another. */
+export function separateDeltaNames(delta: DeltaMixer, hiddenSize: number): TensorNames['layer'] {
+  const keys = delta.keyHeads * delta.keyDim;
+  const values = delta.valueHeads * delta.valueDim;
+  const rows = (first: number, count: number): NamedPart =>
+    everyRows('linear_attn.in_proj_qkv.weight', [2 * keys + values, hiddenSize], { first, count, step: count });
+  return {
+    deltaQuery: rows(0, keys),
+    deltaKey: rows(keys, keys),
+    deltaValue: rows(2 * keys, values),
+    deltaGate: 'linear_attn.in_proj_z.weight',
+    deltaBeta: 'linear_attn.in_proj_b.weight',
+    deltaDecay: 'linear_attn.in_proj_a.weight',
+  };
+}

@@ -1,0 +1,57 @@
+import type { TensorNames } from './checkpoint-layout.js';
+import type { ConfigReader } from './config-reader.js';
+import { inverseRoot, rotateHalves, rotateNeighbours } from './decoder-config.js';
+import type { LatentMixer } from '../../shared/model/model-shape.js';
+import { type ReadRope, readRope } from './rope-config.js';
+import { everyRows } from './tensor-names.js';
+
+/** Of the norms of latents, whatever the model's other norms have. */
+const LATENT_NORM_EPSILON = Math.fround(1e-6);
+
+/** Latent attention as DeepSeek has it, and its rope. `queryRank`: where config.json says nothing; null there: full queries. */
+export function readLatentAttention(
+  config: ConfigReader,
+  queryRank: number,
+  theta = 10_000,
+): { mixer: LatentMixer; rope: ReadRope } {
+  config.only('attention_bias', [false], false);
+  const nopeSize = config.size('qk_nope_head_dim');
+  const ropeSize = config.size('qk_rope_head_dim');
+  const heads = config.size('num_attention_heads');
+  config.repeats('qk_head_dim', nopeSize + ropeSize);
+  // There is one latent for all heads, and its sizes are those above.
+  config.idle('head_dim', 'num_key_value_heads');
+  const rope = readRope(config, { theta, headDim: ropeSize });
+  const scoreScale = Math.fround(inverseRoot(nopeSize + ropeSize) * rope.mscaleAllDim * rope.mscaleAllDim);
+  const mixer: LatentMixer = {
+    kind: 'latent',
+    heads,
+    queryRank: config.countOr(config.isNull('q_lora_rank') ? 0 : queryRank, 'q_lora_rank'),
+    latentSize: config.size('kv_lora_rank'),
+    nopeSize,
+    ropeSize,
+    valueSize: config.size('v_head_dim'),
+    normEpsilon: LATENT_NORM_EPSILON,
+    scoreScale,
+    rotary: config.flagOr(true, 'rope_interleave') ? rotateNeighbours(0) : rotateHalves(0),
+  };
+  return { mixer, rope };
+}
+
+/** Names of its tensors: kv_b_proj has, head by head, W_UK and below it W_UV. */
+export function latentNames(mixer: LatentMixer): TensorNames['layer'] {
+  const { heads, queryRank, latentSize, nopeSize, valueSize } = mixer;
+  const step = nopeSize + valueSize;
+  const expansion = (first: number, count: number): ReturnType<typeof everyRows> =>
+    everyRows('self_attn.kv_b_proj.weight', [heads * step, latentSize], { first, count, step });
+  const key = expansion(0, nopeSize);
+  return {
+    queryLow: 'self_attn.q_a_proj.weight',
+    queryLowNorm: 'self_attn.q_a_layernorm.weight',
+    query: queryRank === 0 ? 'self_attn.q_proj.weight' : 'self_attn.q_b_proj.weight',
+    latent: 'self_attn.kv_a_proj_with_mqa.weight',
+    latentNorm: 'self_attn.kv_a_layernorm.weight',
+    keyExpansion: { ...key, slice: { ...key.slice, transposed: true } },
+    valueExpansion: expansion(nopeSize, valueSize),
+  };
+}

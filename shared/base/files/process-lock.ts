@@ -1,0 +1,181 @@
+import { link, readFile, rm, writeFile } from 'node:fs/promises';
+import { hostname } from 'node:os';
+import { z } from 'zod';
+import { OdmoeError } from '../errors/odmoe-error.js';
+import { systemErrorCode } from '../errors/system-failure.js';
+import { writeFailure } from './storage-error.js';
+import { WallRuntime } from '../runtime/wall-runtime.js';
+import { openCounted } from './counted-file.js';
+
+const holderSchema = z.object({
+  pid: z.int().min(1),
+  host: z.string(),
+  /** When the process started, as the system counts it; null where it does not tell. Guards against a reused pid. */
+  started: z.string().nullable(),
+  token: z.string(),
+});
+type Holder = z.infer<typeof holderSchema>;
+
+/** Times a dead process's lock may turn up before giving up: each means that others crash too. */
+const TAKEOVER_ATTEMPTS = 20;
+/** Pause while another process removes a dead one's lock. */
+const TAKEOVER_WAIT_MS = 25;
+
+/** A lock is between the processes of a system: its clock is theirs. */
+const SYSTEM = new WallRuntime();
+
+/** What link() fails with where there are no hard links. */
+const NO_LINK_CODES: ReadonlySet<string> = new Set(['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS']);
+
+/** What only one process does at a time: it has the lock while it does it. */
+export interface ProcessLock {
+  /** @throws STORAGE_FAILED when the lock has been taken away */
+  assertHeld(): Promise<void>;
+  release(): Promise<void>;
+}
+
+/** What is said of a lock; each begins with what it is about and ends with what to do. `path`: the file of the lock. */
+export interface LockMessages {
+  /** `holder`: "process 12", with " on HOST" where that is another machine. */
+  held(holder: string, path: string): string;
+  /** A dead process's lock turns up again and again. */
+  keepsComingBack(path: string): string;
+  takenAway: string;
+  /** What to do again once a file that hinders has been removed: "run odmoe pack again". */
+  again: string;
+}
+
+/** What is thrown while another process has the lock. */
+export class LockHeldError extends OdmoeError {}
+
+/**
+ * Takes the lock that the file `path` stands for; that of a process that has died is taken over.
+ * @throws LockHeldError (STORAGE_FAILED) while another process has it
+ */
+export async function acquireProcessLock(path: string, messages: LockMessages): Promise<ProcessLock> {
+  const token = SYSTEM.randomId();
+  const own: Holder = { pid: process.pid, host: hostname(), started: await processStart(process.pid), token };
+  const ownPath = `${path}.${token}`;
+  try {
+    await writeFile(ownPath, JSON.stringify(own), { flag: 'wx' });
+  } catch (thrown) {
+    throw writeFailure(thrown, ownPath, null);
+  }
+  try {
+    for (let attempt = 0; attempt < TAKEOVER_ATTEMPTS; attempt += 1) {
+      if (await createIfAbsent(ownPath, path)) return heldLock(path, token, messages);
+      await removeIfDead(path, ownPath, messages);
+    }
+  } finally {
+    await rm(ownPath, { force: true });
+  }
+  throw new LockHeldError('STORAGE_FAILED', messages.keepsComingBack(path));
+}
+
+function heldLock(path: string, token: string, messages: LockMessages): ProcessLock {
+  const isOwn = async (): Promise<boolean> => parseHolder(await readLock(path))?.token === token;
+  return {
+    async assertHeld(): Promise<void> {
+      if (!(await isOwn())) throw new OdmoeError('STORAGE_FAILED', messages.takenAway);
+    },
+    async release(): Promise<void> {
+      if (await isOwn()) await rm(path, { force: true });
+    },
+  };
+}
+
+/** Creates the lock with its content in one step, so that nobody sees it half-written. */
+async function createIfAbsent(contentPath: string, path: string): Promise<boolean> {
+  try {
+    await link(contentPath, path).catch(async (thrown: unknown) => {
+      // File systems without hard links (exFAT, some network ones): nearly one step.
+      if (!NO_LINK_CODES.has(systemErrorCode(thrown))) throw thrown;
+      await writeFile(path, await readFile(contentPath), { flag: 'wx' });
+    });
+    return true;
+  } catch (thrown) {
+    if (systemErrorCode(thrown) === 'EEXIST') return false;
+    throw writeFailure(thrown, path, null);
+  }
+}
+
+async function removeIfDead(path: string, ownPath: string, messages: LockMessages): Promise<void> {
+  const text = await readLock(path);
+  if (text === null) return;
+  const holder = parseHolder(text);
+  if (holder !== null && (holder.host !== hostname() || (await isAlive(holder)))) {
+    const where = holder.host === hostname() ? '' : ` on ${holder.host}`;
+    throw new LockHeldError('STORAGE_FAILED', messages.held(`process ${holder.pid}${where}`, path));
+  }
+  await removeDead(path, text, ownPath, messages);
+}
+
+/**
+ * Removes a dead process's lock. Several processes may have seen it die; one at a time may remove, and it looks again first: the
+ * lock it finds may be a living one by then. Nobody else can replace a lock that stands.
+ */
+async function removeDead(path: string, deadText: string, ownPath: string, messages: LockMessages): Promise<void> {
+  const removalPath = `${path}.removal`;
+  if (!(await createIfAbsent(ownPath, removalPath))) {
+    const remover = parseHolder(await readLock(removalPath));
+    if (remover !== null && !(await isAlive(remover))) {
+      throw new LockHeldError(
+        'STORAGE_FAILED',
+        `${removalPath}: left by process ${remover.pid}, which has died; remove it and ${messages.again}`,
+      );
+    }
+    await SYSTEM.sleep(TAKEOVER_WAIT_MS);
+    return;
+  }
+  try {
+    if ((await readLock(path)) === deadText) await rm(path, { force: true });
+  } finally {
+    await rm(removalPath, { force: true });
+  }
+}
+
+/** Content of the lock; null when there is none. */
+async function readLock(path: string): Promise<string | null> {
+  try {
+    return await readFile(path, 'utf8');
+  } catch (thrown) {
+    if (systemErrorCode(thrown) === 'ENOENT') return null;
+    throw writeFailure(thrown, path, null);
+  }
+}
+
+/** Null for a content that cannot be understood: it belongs to nobody alive. */
+function parseHolder(text: string | null): Holder | null {
+  if (text === null) return null;
+  try {
+    return holderSchema.parse(JSON.parse(text));
+  } catch {
+    return null;
+  }
+}
+
+async function isAlive(holder: Holder): Promise<boolean> {
+  try {
+    process.kill(holder.pid, 0);
+  } catch (thrown) {
+    if (systemErrorCode(thrown) === 'EPERM') return true;
+    return false;
+  }
+  return holder.started === null || (await processStart(holder.pid)) === holder.started;
+}
+
+/** Start time of a process in clock ticks since boot (field 22 of /proc/PID/stat); null where there is no /proc. */
+async function processStart(pid: number): Promise<string | null> {
+  try {
+    const handle = await openCounted(`/proc/${pid}/stat`, 'r');
+    try {
+      const text = await handle.readFile('utf8');
+      // The second field is a name in parentheses that may hold anything, so fields are counted after its end.
+      return text.slice(text.lastIndexOf(')') + 2).split(' ')[19] ?? null;
+    } finally {
+      await handle.close();
+    }
+  } catch {
+    return null;
+  }
+}

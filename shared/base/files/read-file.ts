@@ -1,0 +1,117 @@
+import { constants, lstat, type FileHandle } from 'node:fs/promises';
+import { OdmoeError } from '../errors/odmoe-error.js';
+import { fileFailure, systemErrorCode } from '../errors/system-failure.js';
+import type { ErrorCode } from '../errors/registry.js';
+import { openCounted } from './counted-file.js';
+
+/** What to report about a file that must be read whole: a checkpoint's and a pack's files differ in it. */
+export interface FileErrors {
+  missing: ErrorCode;
+  invalid: ErrorCode;
+  /** Ends the message when the file is missing or invalid: what to do. */
+  remedy: string;
+}
+
+/** What the system says of a path where nothing stands. */
+const ABSENT: ReadonlySet<string> = new Set(['ENOENT', 'ENOTDIR', 'ENAMETOOLONG']);
+
+/** A failed read of a file, as the error to throw: absent, or present and unreadable. */
+export function readFailure(thrown: unknown, path: string, errors: FileErrors): OdmoeError {
+  if (thrown instanceof OdmoeError) return thrown;
+  const code = systemErrorCode(thrown);
+  if (code === 'ENOENT' || code === 'ENOTDIR') {
+    return new OdmoeError(errors.missing, `${path}: no such file; ${errors.remedy}`, { cause: thrown });
+  }
+  const reason = thrown instanceof Error ? thrown.message : String(thrown);
+  const failure = fileFailure(thrown);
+  const what = failure === null ? 'cannot be read' : `cannot be read: ${failure.what}`;
+  const advice = failure?.advice ?? 'check its permissions and the disk';
+  return new OdmoeError(failure?.code ?? 'STORAGE_FAILED', `${path}: ${what} (${reason}); ${advice}`, {
+    cause: thrown,
+  });
+}
+
+/**
+ * Opens a file to read it. A pipe, which would be waited for, and a device, which may have no end, are refused.
+ * @throws STORAGE_FAILED, the system's error
+ */
+export async function openFile(path: string): Promise<FileHandle> {
+  // Without O_NONBLOCK a pipe that nobody writes to is waited for before it can be seen to be one.
+  const handle = await openCounted(path, constants.O_RDONLY | constants.O_NONBLOCK);
+  try {
+    if ((await handle.stat()).isFile()) return handle;
+    throw new OdmoeError('STORAGE_FAILED', `${path}: cannot be read (not a regular file); put the file itself there`);
+  } catch (thrown) {
+    await handle.close();
+    throw thrown;
+  }
+}
+
+/** All bytes of a file, which openFile opens. */
+export async function readWholeFile(path: string): Promise<Buffer> {
+  const handle = await openFile(path);
+  try {
+    return await handle.readFile();
+  } finally {
+    await handle.close();
+  }
+}
+
+/** Bytes of a file of at most limitBytes. */
+export async function readBoundedFile(path: string, limitBytes: number, errors: FileErrors): Promise<Buffer> {
+  try {
+    const handle = await openFile(path);
+    try {
+      const { size } = await handle.stat();
+      if (size > limitBytes) {
+        throw new OdmoeError(
+          errors.invalid,
+          `${path}: ${size} bytes, expected at most ${limitBytes}; ${errors.remedy}`,
+        );
+      }
+      return await handle.readFile();
+    } finally {
+      await handle.close();
+    }
+  } catch (thrown) {
+    throw readFailure(thrown, path, errors);
+  }
+}
+
+/** How a pointer begins that git leaves in place of a large file, where Git LFS was not there to fetch it. */
+const LFS_POINTER = 'version https://git-lfs.github.com/';
+/** The first bytes of a pointer, taken for the length of a safetensors header. */
+export const LFS_HEADER_BYTES = Buffer.from(LFS_POINTER).readBigUInt64LE();
+
+export function lfsPointer(path: string, code: ErrorCode): OdmoeError {
+  const problem = 'a pointer of Git LFS stands in place of the file';
+  return new OdmoeError(
+    code,
+    `${path}: ${problem}; run \`git lfs pull\` in its repository, or download the file itself`,
+  );
+}
+
+/** Parses UTF-8 JSON. */
+export function parseJson(bytes: Uint8Array, path: string, errors: FileErrors): unknown {
+  if (Buffer.from(bytes.subarray(0, LFS_POINTER.length)).toString() === LFS_POINTER)
+    throw lfsPointer(path, errors.invalid);
+  try {
+    return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes)) as unknown;
+  } catch (thrown) {
+    const reason = thrown instanceof Error ? thrown.message : String(thrown);
+    throw new OdmoeError(errors.invalid, `${path}: not valid JSON (${reason}); ${errors.remedy}`, { cause: thrown });
+  }
+}
+
+/** Reads and parses a JSON file of at most limitBytes. */
+export async function readJsonFile(path: string, limitBytes: number, errors: FileErrors): Promise<unknown> {
+  return parseJson(await readBoundedFile(path, limitBytes, errors), path, errors);
+}
+
+/** Whether something stands at the path, readable or not; also where the system does not let us look. */
+export async function fileExists(path: string): Promise<boolean> {
+  return lstat(path).then(
+    () => true,
+    (thrown: unknown) => !ABSENT.has(systemErrorCode(thrown)),
+  );
+}

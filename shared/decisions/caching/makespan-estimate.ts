@@ -1,0 +1,99 @@
+import { POOLS, type PoolCapacities } from '../../settings/cache-policies.js';
+import type { CompressionState, LoadProfile } from './load-profile.js';
+import type { LoadTask } from './load-task.js';
+import { scheduleBlocks } from './schedule-blocks.js';
+import { blocksMakespanMs } from './simulate-blocks.js';
+
+/** Of the experts that a layer activates, how many each pool holds. */
+export type HitPattern = PoolCapacities;
+
+/** Expected time of a layer whose activated experts are in memory as the pattern says. */
+export type PatternMakespan = (hits: HitPattern) => number;
+
+/** What a layer takes beside reading and decompressing, and because of both. */
+export interface OverlapCosts {
+  /** p_n of every expert. */
+  executeMs: number;
+  /** Once where anything is loaded: asking for it, waking threads, telling that it is there. */
+  startMs: number;
+  /**
+   * How much longer reading and decompression take when they overlap, as a share of the shorter of the two: 0 where they do not get in
+   * each other's way.
+   */
+  interference: number;
+}
+
+/** Only executions. */
+export const NO_OVERLAP_COSTS: OverlapCosts = { executeMs: 0, startMs: 0, interference: 0 };
+
+/** Patterns whose schedules are simulated; more are estimated. */
+const SIMULATED_PATTERNS = 2000;
+
+/**
+ * Makespan of a layer without its executions (ZipMoE Algorithm 3): all reading, or all decompression over L threads, where an
+ * operation whose E-chunk must be read counts that as its own time.
+ */
+export function estimateMakespan(activated: number, hits: HitPattern, profile: LoadProfile): number {
+  const { readingMs, exponentsMs, decompressingMs } = workOf(activated, hits, profile);
+  return Math.max(readingMs, decompressingMs + exponentsMs / profile.threads);
+}
+
+/** Time of all reads, of those of exponents among them, and of all decompressions over the threads. */
+function workOf(
+  activated: number,
+  { full, compressed, signMantissa, exponent }: HitPattern,
+  { tensors, shards, threads, signMantissaReadMs, exponentReadMs, decompressMs }: LoadProfile,
+): { readingMs: number; exponentsMs: number; decompressingMs: number } {
+  const exponentsMs = tensors * shards * (activated - full - compressed - exponent) * exponentReadMs;
+  const signMantissaMs = tensors * (activated - full - compressed - signMantissa) * signMantissaReadMs;
+  const decompressingMs = (tensors * shards * (activated - full) * decompressMs) / threads;
+  return { readingMs: signMantissaMs + exponentsMs, exponentsMs, decompressingMs };
+}
+
+/**
+ * Makespan of each pattern by carrying out its schedule, or by Algorithm 3 and the executions where there are too many patterns for
+ * that. Each pattern is computed once: how likely it is depends on the plan, how long it takes does not.
+ */
+export function patternMakespans(activated: number, profile: LoadProfile, costs: OverlapCosts): PatternMakespan {
+  const known = new Map<number, number>();
+  const isSimulated = patternCount(activated) <= SIMULATED_PATTERNS;
+  const { executeMs, startMs, interference } = costs;
+  return (hits) => {
+    const key = POOLS.reduce((number, pool) => number * (activated + 1) + hits[pool], 0);
+    let makespanMs = known.get(key);
+    if (makespanMs === undefined) {
+      const { readingMs, decompressingMs } = workOf(activated, hits, profile);
+      const alone = isSimulated
+        ? simulatedMakespan(activated, hits, profile, executeMs)
+        : estimateMakespan(activated, hits, profile) + executeMs;
+      const startedMs = hits.full < activated ? startMs : 0;
+      makespanMs = alone + startedMs + interference * Math.min(readingMs, decompressingMs);
+      known.set(key, makespanMs);
+    }
+    return makespanMs;
+  };
+}
+
+/** Ways to spread k activated experts over the four pools and the rest: k + 4 over 4. */
+function patternCount(activated: number): number {
+  return [1, 2, 3, 4].reduce((product, i) => (product * (activated + i)) / i, 1);
+}
+
+function simulatedMakespan(activated: number, hits: HitPattern, profile: LoadProfile, executeMs: number): number {
+  const missing = activated - POOLS.reduce((sum, pool) => sum + hits[pool], 0);
+  const states: readonly (readonly [CompressionState, number])[] = [
+    ...POOLS.map((pool) => [pool, hits[pool]] as const),
+    ['missing', missing],
+  ];
+  const tasks: LoadTask[] = [];
+  let expert = 0;
+  for (const [state, count] of states) {
+    if (state === 'full') continue;
+    for (let each = 0; each < count; each += 1, expert += 1) {
+      for (let tensor = 0; tensor < profile.tensors; tensor += 1) tasks.push({ expert, tensor, state, executeMs });
+    }
+  }
+  // Full experts run while the others are being loaded.
+  const loadedMs = blocksMakespanMs(scheduleBlocks(tasks, profile), profile);
+  return Math.max(loadedMs, activated * executeMs);
+}

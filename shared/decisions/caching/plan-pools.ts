@@ -1,0 +1,209 @@
+import { POOLS, type Pool, type PoolCapacities } from '../../settings/cache-policies.js';
+import { OdmoeError } from '../../base/errors/odmoe-error.js';
+import { ExpectedMakespan } from './expected-makespan.js';
+import { patternMakespans, type OverlapCosts } from './makespan-estimate.js';
+import type { LoadProfile } from './load-profile.js';
+import { NO_CAPACITIES, spreadCapacities } from './pool-capacities.js';
+import { fitSelectionProbabilities } from './selection-model.js';
+
+/** Device bytes of one entry of each kind. A compressed expert takes one of exponents and one of signs and mantissas. */
+export interface EntryBytes {
+  full: number;
+  exponent: number;
+  signMantissa: number;
+}
+
+export interface PlanRequest {
+  /** Inclusion probabilities by rank, summing to `activated` (inclusionProbabilities). */
+  inclusion: ArrayLike<number>;
+  /** k: experts that a layer activates here at a time. */
+  activated: number;
+  /** Layers that share the budget. */
+  layers: number;
+  budgetBytes: number;
+  entryBytes: EntryBytes;
+  /** Lambda: pools that may be used. */
+  pools: readonly Pool[];
+  profile: LoadProfile;
+  costs: OverlapCosts;
+  /** Step of the pools' shares of the budget; 1/20 where it is left out. */
+  step?: number;
+}
+
+export interface PoolPlan {
+  /** Of all layers together. */
+  totals: PoolCapacities;
+  /** Of each layer; they differ by one expert of a pool at most. */
+  capacities: PoolCapacities[];
+  usedBytes: number;
+  /** Mean over the layers. */
+  makespanMs: number;
+}
+
+export interface PoolPlans {
+  planned: PoolPlan;
+  fullOnly: PoolPlan;
+  none: PoolPlan;
+}
+
+const DEFAULT_STEP = 1 / 20;
+/** Best plans of the grid that are improved on, and single steps for each. */
+const CLIMBED_PLANS = 8;
+const CLIMB_STEPS = 100;
+/**
+ * A plan with parts of experts must promise this much against whole experts alone. Below it the model's own error decides, and whole
+ * experts leave the processor to others.
+ */
+const LEAST_GAIN = 0.07;
+
+/**
+ * How to divide a budget among the pools (ZipMoE Algorithm 4): a grid over the pools' shares, then steps of single experts
+ * for as long as they help. Capacities are counted over all layers, so that a budget of less than an expert a layer is used, too.
+ * Never a plan that is expected to be slower than whole experts alone or none.
+ * @throws INTERNAL for a request that contradicts itself
+ */
+export function planPools(request: PlanRequest): PoolPlans {
+  checkRequest(request);
+  const search = new PlanSearch(request);
+  const none = search.plan(NO_CAPACITIES);
+  const fullOnly = search.better(search.plan(search.fitting({ ...NO_CAPACITIES, full: 1 })), none);
+  const found = new Set(request.pools.includes('full') ? [fullOnly, none] : [none]);
+  for (const shares of poolShares(request.pools, request.step ?? DEFAULT_STEP)) {
+    found.add(search.plan(search.fitting(shares)));
+  }
+  const starts = [...found].sort((left, right) => left.makespanMs - right.makespanMs).slice(0, CLIMBED_PLANS);
+  const best = starts.map((start) => search.climb(start)).reduce((left, right) => search.better(right, left));
+  const isWorth = best.makespanMs < (1 - LEAST_GAIN) * fullOnly.makespanMs;
+  return { planned: isWorth || !request.pools.includes('full') ? best : fullOnly, fullOnly, none };
+}
+
+class PlanSearch {
+  private readonly expected: ExpectedMakespan;
+  private readonly request: PlanRequest;
+  private readonly experts: number;
+  private readonly ownLayers: readonly number[];
+  private readonly known = new Map<string, PoolPlan>();
+
+  constructor(request: PlanRequest) {
+    const { inclusion, activated, profile, costs } = request;
+    this.request = request;
+    this.experts = inclusion.length;
+    this.ownLayers = Array.from({ length: request.layers }, (_, layer) => layer);
+    const selection = fitSelectionProbabilities(inclusion);
+    this.expected = new ExpectedMakespan(selection, activated, patternMakespans(activated, profile, costs));
+  }
+
+  /** As many experts of each pool as its share of the budget holds, no more in all than there are. */
+  fitting(shares: PoolCapacities): PoolCapacities {
+    const { budgetBytes } = this.request;
+    let room = this.experts * this.ownLayers.length;
+    let leftBytes = budgetBytes;
+    const take = (pool: Pool): number => {
+      const bytes = this.bytesOf(pool);
+      // A share of 7 / 20 of 20 experts is 7 of them, whatever the rounding.
+      const wanted = Math.floor((shares[pool] * budgetBytes * (1 + Number.EPSILON)) / bytes + 1e-9);
+      const count = Math.max(0, Math.min(wanted, room, Math.floor(leftBytes / bytes)));
+      room -= count;
+      leftBytes -= count * bytes;
+      return count;
+    };
+    const [full, compressed] = [take('full'), take('compressed')];
+    return { full, compressed, signMantissa: take('signMantissa'), exponent: take('exponent') };
+  }
+
+  plan(totals: PoolCapacities): PoolPlan {
+    const key = POOLS.map((pool) => totals[pool]).join(' ');
+    let plan = this.known.get(key);
+    if (plan === undefined) {
+      const capacities = [...spreadCapacities(totals, this.ownLayers, this.experts).values()];
+      const sumMs = capacities.reduce((sum, each) => sum + this.expected.of(each), 0);
+      plan = { totals, capacities, usedBytes: this.ownUsedBytes(totals), makespanMs: sumMs / capacities.length };
+      this.known.set(key, plan);
+    }
+    return plan;
+  }
+
+  better(candidate: PoolPlan, best: PoolPlan): PoolPlan {
+    return candidate.makespanMs < best.makespanMs ? candidate : best;
+  }
+
+  /** Adds an expert, or exchanges one for one or two of another pool, for as long as that helps. */
+  climb(from: PoolPlan): PoolPlan {
+    let best = from;
+    for (let step = 0; step < CLIMB_STEPS; step += 1) {
+      const next = this.neighbours(best.totals).reduce((found, totals) => this.better(this.plan(totals), found), best);
+      if (next === best) break;
+      best = next;
+    }
+    return best;
+  }
+
+  private neighbours(totals: PoolCapacities): PoolCapacities[] {
+    const changes: Partial<Record<Pool, number>>[] = [];
+    for (const added of this.request.pools) {
+      changes.push({ [added]: 1 });
+      for (const removed of this.request.pools) {
+        if (removed !== added) changes.push({ [added]: 1, [removed]: -1 }, { [added]: 2, [removed]: -1 });
+      }
+    }
+    return changes
+      .map((change) => ({
+        full: totals.full + (change.full ?? 0),
+        compressed: totals.compressed + (change.compressed ?? 0),
+        signMantissa: totals.signMantissa + (change.signMantissa ?? 0),
+        exponent: totals.exponent + (change.exponent ?? 0),
+      }))
+      .filter((changed) => this.fits(changed));
+  }
+
+  private fits(totals: PoolCapacities): boolean {
+    const experts = POOLS.reduce((sum, pool) => sum + totals[pool], 0);
+    const isWhole = POOLS.every((pool) => totals[pool] >= 0);
+    const hasRoom = experts <= this.experts * this.ownLayers.length;
+    return isWhole && hasRoom && this.ownUsedBytes(totals) <= this.request.budgetBytes;
+  }
+
+  private ownUsedBytes(totals: PoolCapacities): number {
+    return POOLS.reduce((sum, pool) => sum + totals[pool] * this.bytesOf(pool), 0);
+  }
+
+  private bytesOf(pool: Pool): number {
+    const { full, exponent, signMantissa } = this.request.entryBytes;
+    return { full, compressed: exponent + signMantissa, signMantissa, exponent }[pool];
+  }
+}
+
+/** Every way to divide 1 among the pools in steps. */
+function* poolShares(pools: readonly Pool[], step: number): Generator<PoolCapacities> {
+  const steps = Math.round(1 / step);
+  const used = POOLS.filter((pool) => pools.includes(pool));
+  function* divide(index: number, left: number, shares: PoolCapacities): Generator<PoolCapacities> {
+    const pool = used[index];
+    if (pool === undefined) return;
+    if (index === used.length - 1) {
+      yield { ...shares, [pool]: left / steps };
+      return;
+    }
+    for (let taken = 0; taken <= left; taken += 1)
+      yield* divide(index + 1, left - taken, { ...shares, [pool]: taken / steps });
+  }
+  yield* divide(0, steps, NO_CAPACITIES);
+}
+
+function checkRequest({ inclusion, activated, layers, budgetBytes, entryBytes }: PlanRequest): void {
+  const isCount = (value: number): boolean => Number.isSafeInteger(value) && value >= 0;
+  const sum = Array.from(inclusion).reduce((total, probability) => total + probability, 0);
+  const problem =
+    !isCount(activated) || activated > inclusion.length
+      ? `${activated} of ${inclusion.length} experts activated`
+      : Math.abs(sum - activated) > 1e-6
+        ? `inclusion probabilities that sum to ${sum}, with ${activated} experts activated`
+        : !isCount(layers) || layers < 1
+          ? `${layers} layers`
+          : !(budgetBytes >= 0)
+            ? `a budget of ${budgetBytes} bytes`
+            : Object.values(entryBytes).some((bytes) => !(bytes > 0))
+              ? 'entries without bytes'
+              : null;
+  if (problem !== null) throw new OdmoeError('INTERNAL', `pools cannot be planned for ${problem}`);
+}

@@ -1,0 +1,25 @@
+import { OdmoeError } from '../../base/errors/odmoe-error.js';
+import { requirePresent } from '../../base/errors/assert-invariant.js';
+import type { Placement, Prediction } from '../../wire/messages.js';
+import { assignPredictedExperts } from './assign-predicted-experts.js';
+
+/**
+ * expert -> id of the worker that a prediction tells to load it: as its places say, or who the layer's group has for it where it
+ * gives none.
+ * @throws PROTOCOL_VIOLATION when the places are not one for each expert, or one is none of the placement's
+ */
+export function assignmentOf(
+  placement: Placement,
+  { layer, experts, workers }: Pick<Prediction, 'layer' | 'experts' | 'workers'>,
+): Map<number, string> {
+  if (workers.length === 0) return assignPredictedExperts(placement, layer, experts);
+  const ids = workers.flatMap((place) => placement.workers[place]?.id ?? []);
+  if (workers.length !== experts.length || ids.length !== experts.length) {
+    throw new OdmoeError(
+      'PROTOCOL_VIOLATION',
+      `a prediction of ${experts.length} experts of layer ${layer} names workers ${workers.join(', ')} of the ` +
+        `${placement.workers.length} in placement epoch ${placement.epoch}: one place is needed for each expert`,
+    );
+  }
+  return new Map(ids.map((id, index) => [requirePresent(experts[index], 'each worker has an expert.'), id]));
+}

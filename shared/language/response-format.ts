@@ -1,0 +1,61 @@
+import { OdmoeError } from '../base/errors/odmoe-error.js';
+import { type JsonMember, jsonMembers } from '../base/json/exact-json.js';
+import type { OutputFormat } from '../wire/output-format.js';
+
+/** Schema of any JSON object. */
+export const ANY_OBJECT = '{"type":"object"}';
+
+/** The field of the API, for errors. */
+const FIELD = 'response_format';
+
+/**
+ * The JSON text of a `response_format` of OpenAI's API as an output format; null: any text. It is {"type":"text"}, {"type":"json_object"} or
+ * {"type":"json_schema","json_schema":{"schema":{...}}}; `name`, `description` and `strict` beside the schema change nothing, as an
+ * answer always follows it. The schema stays the text that it is. Throws REQUEST_INVALID; whether the schema can be followed is for whoever
+ * makes a constraint of it.
+ */
+export function outputFormatOf(given: string): OutputFormat | null {
+  const format = membersOf(given, FIELD);
+  const type = format.get('type')?.value;
+  switch (typeof type === 'string' ? type : '') {
+    case 'text':
+      refuseOthers(format, ['type'], FIELD);
+      return null;
+    case 'json_object':
+      refuseOthers(format, ['type'], FIELD);
+      return jsonFormat(ANY_OBJECT);
+    case 'json_schema':
+      refuseOthers(format, ['type', 'json_schema'], FIELD);
+      return jsonFormat(schemaOf(format.get('json_schema')?.text ?? '', `${FIELD}.json_schema`));
+    default:
+      throw invalid(`${FIELD}.type`, `${FIELD}.type must be text, json_object or json_schema`);
+  }
+}
+
+/** An answer that is JSON after a schema (a JSON text). */
+export function jsonFormat(jsonSchema: string): OutputFormat {
+  return { alternatives: [{ parts: [{ kind: 'jsonSchema', jsonSchema }] }] };
+}
+
+function schemaOf(given: string, name: string): string {
+  const described = membersOf(given, name);
+  refuseOthers(described, ['name', 'description', 'schema', 'strict'], name);
+  const schema = described.get('schema');
+  if (schema?.value instanceof Map) return schema.text;
+  throw invalid(`${name}.schema`, `${name}.schema must be a JSON schema, as {"type":"object"}`);
+}
+
+function membersOf(given: string, name: string): ReadonlyMap<string, JsonMember> {
+  const members = jsonMembers(given);
+  if (members === null) throw invalid(name, `${name} must be an object`);
+  return new Map(members.map((member) => [member.key, member]));
+}
+
+function refuseOthers(given: ReadonlyMap<string, JsonMember>, known: readonly string[], name: string): void {
+  const other = [...given.keys()].find((key) => !known.includes(key));
+  if (other !== undefined) throw invalid(`${name}.${other}`, `${name} has no field ${JSON.stringify(other)}`);
+}
+
+function invalid(field: string, message: string): OdmoeError {
+  return new OdmoeError('REQUEST_INVALID', message, { field });
+}

@@ -1,0 +1,135 @@
+import { join } from 'node:path';
+import * as tokenizersPackage from '@huggingface/tokenizers';
+import { z } from 'zod';
+import { OdmoeError } from '../../base/errors/odmoe-error.js';
+import { fileExists, readBoundedFile, readJsonFile, type FileErrors } from '../../base/files/read-file.js';
+import type { ChatMessage } from '../../wire/messages.js';
+import { chatTemplateFrom, type ChatTemplate } from './chat-template.js';
+import { longestTokenBytes } from './longest-token.js';
+import { tokenBytesBy } from './token-bytes.js';
+import type { ChatContext, Tokenizer } from './tokenizer.js';
+
+/** What is used of @huggingface/tokenizers, whose own declarations (0.2.0) name modules that TypeScript does not find. */
+interface TokenizerEngine {
+  encode(text: string, options: { add_special_tokens: boolean }): { ids: (number | undefined)[] };
+  /** At least one id. */
+  decode(tokenIds: number[], options: { clean_up_tokenization_spaces: boolean }): string;
+  id_to_token(tokenId: number): string | undefined;
+  get_vocab(): Map<string, number>;
+  get_added_tokens_decoder(): Map<number, { special: boolean; content: string }>;
+}
+const { Tokenizer: EngineConstructor } = tokenizersPackage as unknown as {
+  Tokenizer: new (definition: object, config: object) => TokenizerEngine;
+};
+
+const TOKENIZER_FILE = 'tokenizer.json';
+const CONFIG_FILE = 'tokenizer_config.json';
+const TEMPLATE_FILE = 'chat_template.jinja';
+/** The largest published tokenizer.json are some 35 MB. */
+const TOKENIZER_LIMIT_BYTES = 256 * 1024 * 1024;
+const CONFIG_LIMIT_BYTES = 64 * 1024 * 1024;
+const TEMPLATE_LIMIT_BYTES = 1024 * 1024;
+const REMEDY = "copy it from the model's repository, or give the prompt as token ids (--prompt-token-ids)";
+
+const FILE_ERRORS: FileErrors = { missing: 'TOKENIZER_INVALID', invalid: 'TOKENIZER_INVALID', remedy: REMEDY };
+
+const tokenizerFileSchema = z.looseObject({
+  model: z.looseObject({}),
+  added_tokens: z.array(z.looseObject({})).default([]),
+});
+const configSchema = z.looseObject({});
+
+/**
+ * Reads tokenizer.json, tokenizer_config.json and chat_template.jinja of a checkpoint or pack; only the first must be there.
+ * Throws TOKENIZER_INVALID when a file is missing, not what it should be, or the chat template does not parse.
+ */
+export async function loadTokenizer(directory: string): Promise<Tokenizer> {
+  const definition = await readObject(join(directory, TOKENIZER_FILE), TOKENIZER_LIMIT_BYTES, tokenizerFileSchema);
+  const configPath = join(directory, CONFIG_FILE);
+  const config = (await fileExists(configPath)) ? await readObject(configPath, CONFIG_LIMIT_BYTES, configSchema) : {};
+  const templatePath = join(directory, TEMPLATE_FILE);
+  const templateText = (await fileExists(templatePath))
+    ? (await readBoundedFile(templatePath, TEMPLATE_LIMIT_BYTES, FILE_ERRORS)).toString('utf8')
+    : null;
+  return tokenizerFrom(definition, config, chatTemplateFrom(config, templateText, directory), directory);
+}
+
+/** As loadTokenizer, but null for a model that has no tokenizer.json: it can be asked by token ids only. */
+export async function openTokenizer(directory: string): Promise<Tokenizer | null> {
+  return (await fileExists(join(directory, TOKENIZER_FILE))) ? loadTokenizer(directory) : null;
+}
+
+function tokenizerFrom(
+  definition: object,
+  config: object,
+  template: ChatTemplate | null,
+  directory: string,
+): Tokenizer {
+  const engine = createEngine(definition, config, directory);
+  let vocabularySize = 0;
+  for (const id of engine.get_vocab().values()) vocabularySize = Math.max(vocabularySize, id + 1);
+  const special = new Set<number>();
+  const added = engine.get_added_tokens_decoder();
+  for (const [id, token] of added) if (token.special) special.add(id);
+  const bytesOf = tokenBytesBy(definition);
+
+  const encodeWith = (text: string, addSpecialTokens: boolean): number[] => {
+    if (text === '') return [];
+    const { ids } = engine.encode(text, { add_special_tokens: addSpecialTokens });
+    return ids.map((id) => {
+      if (id !== undefined) return id;
+      throw new OdmoeError('REQUEST_INVALID', `the tokenizer of ${directory} has no token for a part of the text`);
+    });
+  };
+
+  return {
+    encode: (text) => encodeWith(text, true),
+    encodeRendered: (text) => encodeWith(text, false),
+    decode(tokenIds) {
+      const shown = tokenIds.filter((id) => !special.has(id) && engine.id_to_token(id) !== undefined);
+      return shown.length === 0 ? '' : engine.decode(shown, { clean_up_tokenization_spaces: false });
+    },
+    renderChat(messages: readonly ChatMessage[], context: ChatContext) {
+      if (template !== null) return template.render(messages, context);
+      throw new OdmoeError(
+        'REQUEST_INVALID',
+        `the model in ${directory} has no chat template, so it cannot take chat messages; send plain text instead`,
+      );
+    },
+    isSpecial: (tokenId) => special.has(tokenId),
+    tokenBytes(tokenId) {
+      const token = engine.id_to_token(tokenId);
+      if (token === undefined) return new Uint8Array(0);
+      return special.has(tokenId) ? new TextEncoder().encode(token) : bytesOf(token, added.has(tokenId));
+    },
+    hasChatTemplate: template !== null,
+    chatTemplateSource: template?.source ?? null,
+    vocabularySize,
+    longestTokenBytes: longestTokenBytes(definition, engine.get_vocab().keys()),
+  };
+}
+
+function createEngine(definition: object, config: object, directory: string): TokenizerEngine {
+  try {
+    return new EngineConstructor(definition, config);
+  } catch (thrown) {
+    const reason = thrown instanceof Error ? thrown.message : String(thrown);
+    throw new OdmoeError(
+      'TOKENIZER_INVALID',
+      `${join(directory, TOKENIZER_FILE)}: not a tokenizer that can be used (${reason}); ${REMEDY}`,
+      { cause: thrown },
+    );
+  }
+}
+
+async function readObject<Shape extends z.ZodType>(
+  path: string,
+  limitBytes: number,
+  schema: Shape,
+): Promise<z.infer<Shape>> {
+  const parsed = schema.safeParse(await readJsonFile(path, limitBytes, FILE_ERRORS));
+  if (parsed.success) return parsed.data;
+  const issue = parsed.error.issues[0];
+  const where = issue === undefined ? '' : `${issue.path.join('.')}: ${issue.message}`;
+  throw new OdmoeError('TOKENIZER_INVALID', `${path}: not a tokenizer file (${where}); ${REMEDY}`);
+}

@@ -1,0 +1,47 @@
+import type { ChannelOptions } from '@grpc/grpc-js';
+import {
+  CLIENT_CHECK_INTERVAL_MS,
+  CLIENT_CHECK_TIMEOUT_MS,
+  CONCURRENT_STREAMS_LIMIT,
+  MESSAGE_SIZE_LIMIT_BYTES,
+} from '../wire/limits.js';
+
+/** `receiveLimitBytes`: grpc-js gathers a message up to here before anybody looks at it. */
+function messageSizes(receiveLimitBytes: number): ChannelOptions {
+  return {
+    'grpc.max_send_message_length': MESSAGE_SIZE_LIMIT_BYTES,
+    'grpc.max_receive_message_length': receiveLimitBytes,
+  };
+}
+
+/**
+ * Options of a channel to a peer. One connection a channel (local subchannel pool), nothing retried behind our back, no
+ * look-ups beside the address. `windowBytes`: what a peer may have on the way to us before it waits. Whether the peer is still there is asked by a PeerKeepalive, or the
+ * call ends by a waitForPeer.
+ */
+export function clientChannelOptions(windowBytes: number, receiveLimitBytes: number): ChannelOptions {
+  return {
+    ...messageSizes(receiveLimitBytes),
+    'grpc-node.flow_control_window': windowBytes,
+    'grpc.enable_retries': 0,
+    'grpc.enable_channelz': 0,
+    'grpc.use_local_subchannel_pool': 1,
+    'grpc.service_config_disable_resolution': 1,
+    'grpc.enable_http_proxy': 0,
+  };
+}
+
+/**
+ * A server frees what belongs to a client that is gone. It is in no hurry: a client may be busy, and whoever opened a stream notices within
+ * a second that its other end is gone.
+ */
+export function serverOptions(receiveLimitBytes: number): ChannelOptions {
+  return {
+    ...messageSizes(receiveLimitBytes),
+    'grpc.enable_channelz': 0,
+    'grpc.max_concurrent_streams': CONCURRENT_STREAMS_LIMIT,
+    'grpc.keepalive_time_ms': CLIENT_CHECK_INTERVAL_MS,
+    'grpc.keepalive_timeout_ms': CLIENT_CHECK_TIMEOUT_MS,
+    'grpc.keepalive_permit_without_calls': 1,
+  };
+}

@@ -1,0 +1,192 @@
+import type { NodeSettings } from '../../settings/node-settings.js';
+import { OdmoeError, toOdmoeError } from '../../base/errors/odmoe-error.js';
+import type { Logger } from '../../base/log/logger.js';
+import { parseAddress } from '../../wire/addresses.js';
+import type { NodeIdentity } from '../../wire/messages.js';
+import { timeForPeers } from '../../base/runtime/peer-wait.js';
+import type { Runtime } from '../../base/runtime/runtime.js';
+import { FairAddresses } from './fair-addresses.js';
+import { hostAddresses, type InterfaceWatch, spokenAddresses } from './host-interfaces.js';
+import { SERVICE_TYPE, listen, Multicast } from './multicast.js';
+import { encodeTxt, type DiscoveredPeer } from './txt-record.js';
+
+export interface Stoppable {
+  /** Idempotent. */
+  stop(): Promise<void>;
+}
+
+/** How daemons hear of one another: by mDNS, or in one process by the simulator's network. Neither does anything under static discovery. */
+export interface Discovery {
+  /** Announces this daemon until stopped. */
+  advertise(settings: NodeSettings, identity: NodeIdentity, log: Logger): Promise<Stoppable>;
+  /** Reports the cluster's daemons as they are heard (again at another boot), but not this one. */
+  watchPeers(settings: NodeSettings, onPeer: (peer: DiscoveredPeer) => void, log: Logger): Promise<Stoppable>;
+}
+
+/** What multicast needs of a daemon's surroundings. */
+interface Surroundings {
+  runtime: Runtime;
+  interfaces: InterfaceWatch;
+}
+
+/** Discovery by mDNS, through the networks that the host has at the time. */
+export function multicastDiscovery(runtime: Runtime, interfaces: InterfaceWatch): Discovery {
+  const surroundings = { runtime, interfaces };
+  return {
+    advertise: (settings, identity, log) => advertise(surroundings, settings, identity, log),
+    watchPeers: (settings, onPeer, log) => watchPeers(surroundings, settings, onPeer, log),
+  };
+}
+
+const NOTHING: Stoppable = { stop: async () => undefined };
+
+/**
+ * Announces this daemon by mDNS until stopped; does nothing under static discovery. The port is taken from
+ * `identity.address`. That peers are alive is never mDNS's to say: a killed daemon's announcement outlives it by hours.
+ */
+async function advertise(
+  { runtime, interfaces }: Surroundings,
+  settings: NodeSettings,
+  identity: NodeIdentity,
+  log: Logger,
+): Promise<Stoppable> {
+  if (settings.discovery.provider !== 'mdns') return NOTHING;
+  const multicast = new Multicast((error) => {
+    log.warn('multicast failed: other nodes may not find this one', { error });
+  });
+  let moves = 0;
+  const announce = (): void =>
+    multicast.publish({
+      // Clusters of different names may use the same ids on one LAN.
+      name: `${identity.cluster}-${identity.id}`.slice(0, SERVICE_NAME_LIMIT),
+      type: SERVICE_TYPE,
+      port: parseAddress(`host:${identity.address.split(':').at(-1)}`).port,
+      txt: encodeTxt(identity, moves),
+      // Probing for the name costs a second and would only find ourselves of the boot before.
+      probe: false,
+    });
+  const stopFollowing = follow(interfaces, settings.discovery.interfaceAddress, multicast, () => {
+    moves += 1;
+    announce();
+  });
+  announce();
+  return stopOnce(async () => {
+    stopFollowing();
+    await multicast.close(runtime);
+  });
+}
+
+/** Speaks through the networks that the host has, now and later. `onMove`: they are others. Returns how to stop. */
+function follow(
+  interfaces: InterfaceWatch,
+  given: string | null,
+  multicast: Multicast,
+  onMove: () => void = () => undefined,
+): () => void {
+  let followed: string | null = null;
+  const speak = (): void => {
+    const spoken = spokenAddresses(interfaces.addresses, given, followed);
+    ({ followed } = spoken);
+    multicast.speakThrough(spoken.addresses);
+  };
+  const stop = interfaces.watch({
+    changed: () => {
+      onMove();
+      speak();
+    },
+    // Told once, by who follows the daemon's own address (follow-addresses.ts).
+    failed: () => undefined,
+  });
+  speak();
+  return stop;
+}
+
+/** A DNS label. */
+const SERVICE_NAME_LIMIT = 63;
+
+/** Reports the cluster's daemons as they are heard (again at another boot), but not this one. Static: reports none. */
+async function watchPeers(
+  { runtime, interfaces }: Surroundings,
+  settings: NodeSettings,
+  onPeer: (peer: DiscoveredPeer) => void,
+  log: Logger,
+): Promise<Stoppable> {
+  if (settings.discovery.provider !== 'mdns') return NOTHING;
+  const multicast = new Multicast((error) => {
+    log.warn('multicast failed: this node may not find others', { error });
+  });
+  const stopListening = listen(
+    multicast,
+    (peer) => {
+      if (peer.cluster !== settings.cluster) {
+        log.debug('ignored a node of another cluster', { peer: peer.id, cluster: peer.cluster, address: peer.address });
+      } else if (peer.id !== settings.id) {
+        onPeer(peer);
+      }
+    },
+    log,
+    runtime,
+  );
+  const stopFollowing = follow(interfaces, settings.discovery.interfaceAddress, multicast);
+  return stopOnce(async () => {
+    stopFollowing();
+    stopListening();
+    await multicast.close(runtime);
+  });
+}
+
+/** The mains heard within the time, for the command line; of every cluster when `cluster` is null. */
+export async function findMains(
+  runtime: Runtime,
+  cluster: string | null,
+  timeoutMs: number,
+  interfaceAddress: string | null = null,
+): Promise<DiscoveredPeer[]> {
+  const found = await findPeers(runtime, timeoutMs, interfaceAddress);
+  return found.filter((peer) => peer.role === 'main' && (cluster === null || peer.cluster === cluster));
+}
+
+/** Who is heard at a time, and how many of one host. */
+const FOUND_LIMITS = { all: 1024, ofHost: 128 };
+
+/** Everyone heard within the time, by address; the last announcement counts. Throws NO_MAIN when multicast fails. */
+async function findPeers(
+  runtime: Runtime,
+  timeoutMs: number,
+  interfaceAddress: string | null,
+): Promise<DiscoveredPeer[]> {
+  const peers = new FairAddresses<DiscoveredPeer>(FOUND_LIMITS);
+  let fault: string | null = null;
+  const multicast = new Multicast((error) => {
+    fault = toOdmoeError(error).message;
+  });
+  multicast.speakThrough(spokenAddresses(hostAddresses(), interfaceAddress, null).addresses);
+  const stopListening = listen(multicast, (peer) => void peers.set(placeOf(peer), peer), null, runtime);
+  await timeForPeers(runtime, timeoutMs);
+  stopListening();
+  await multicast.close(runtime);
+  if (fault !== null && peers.size === 0) {
+    throw new OdmoeError('NO_MAIN', `multicast failed (${String(fault)}): give an address, or run \`odmoe doctor\``);
+  }
+  return onePerNode(peers.values());
+}
+
+/** By which a peer is kept among those of its host: two of one address, of which one is over, are two. Pure. */
+export function placeOf({ address, cluster, id }: DiscoveredPeer): string {
+  return `${address}/${encodeURIComponent(cluster)}/${encodeURIComponent(id)}`;
+}
+
+/** One that is heard by several addresses is told once. Pure. */
+export function onePerNode(peers: readonly DiscoveredPeer[]): DiscoveredPeer[] {
+  return [...new Map(peers.map((peer) => [JSON.stringify([peer.cluster, peer.id]), peer])).values()];
+}
+
+function stopOnce(stop: () => Promise<void>): Stoppable {
+  let stopping: Promise<void> | null = null;
+  return {
+    stop: () => {
+      stopping ??= stop();
+      return stopping;
+    },
+  };
+}

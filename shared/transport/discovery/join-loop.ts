@@ -1,0 +1,91 @@
+import { toOdmoeError } from '../../base/errors/odmoe-error.js';
+import type { Logger } from '../../base/log/logger.js';
+import type { NodeIdentity } from '../../wire/messages.js';
+import type { Transport } from '../transport.js';
+import type { Runtime, Timer } from '../../base/runtime/runtime.js';
+
+/** How long one Join may take: less than a daemon has to stop, which waits for it. */
+export const JOIN_TIMEOUT_MS = 1500;
+
+/** Pause after a refusal, which lasts until somebody changes one of the two. */
+export const REFUSED_DELAY_MS = 5000;
+
+/** After a welcome main opens its stream; how long it has for that before it is asked again. */
+export const WELCOME_DELAY_MS = 1000;
+
+export interface JoinLoopOptions {
+  runtime: Runtime;
+  transport: Pick<Transport, 'joinMain'>;
+  mainAddress: string;
+  identity(): NodeIdentity;
+  /** While main's stream to this daemon stands there is nothing to ask for. */
+  isServed(): boolean;
+  retryDelayMs: number;
+  log: Logger;
+}
+
+/** Makes this daemon known to the main it was given the address of, at start and whenever main is lost, until it is stopped. */
+export class JoinLoop {
+  private timer: Timer | null = null;
+  private attempt: Promise<void>;
+  private stopped = false;
+  /** So that a lasting condition is logged once. */
+  private reported = '';
+  /** Main is to hear of this daemon's new address, though its stream to the old one may seem to stand. */
+  private moved = false;
+
+  constructor(private readonly options: JoinLoopOptions) {
+    this.attempt = this.tryOnce();
+  }
+
+  /** This host's addresses are others: asks main at once, and until it answers. */
+  askAnew(): void {
+    this.moved = true;
+    if (this.stopped || this.timer === null) return;
+    this.timer.cancel();
+    this.attempt = this.tryOnce();
+  }
+
+  /** Resolves when no Join is under way any more. */
+  async stop(): Promise<void> {
+    this.stopped = true;
+    this.timer?.cancel();
+    await this.attempt;
+  }
+
+  private async tryOnce(): Promise<void> {
+    this.timer = null;
+    const delayMs = this.options.isServed() && !this.moved ? this.whileServed() : await this.ask();
+    if (this.stopped) return;
+    this.timer = this.options.runtime.after(delayMs, () => {
+      this.attempt = this.tryOnce();
+    });
+  }
+
+  private whileServed(): number {
+    this.reported = '';
+    return this.options.retryDelayMs;
+  }
+
+  private async ask(): Promise<number> {
+    const { mainAddress, retryDelayMs } = this.options;
+    const wasMoved = this.moved;
+    try {
+      this.moved = false;
+      const reply = await this.options.transport.joinMain(mainAddress, this.options.identity(), JOIN_TIMEOUT_MS);
+      if (reply.kind === 'welcome') return Math.max(retryDelayMs, WELCOME_DELAY_MS);
+      this.report('refused by main', reply.refusal.message, { code: reply.refusal.code });
+      return REFUSED_DELAY_MS;
+    } catch (thrown) {
+      this.moved ||= wasMoved;
+      this.report('main does not answer', toOdmoeError(thrown).message, {});
+      return retryDelayMs;
+    }
+  }
+
+  private report(event: string, reason: string, fields: Record<string, unknown>): void {
+    if (this.stopped || this.reported === reason) return;
+    this.reported = reason;
+    this.options.log.warn(event, { main: this.options.mainAddress, ...fields, reason });
+  }
+}

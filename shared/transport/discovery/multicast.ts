@@ -1,0 +1,187 @@
+/** The one place that touches bonjour-service. */
+import bonjourService, { type Service } from 'bonjour-service';
+import type { Logger } from '../../base/log/logger.js';
+import type { Runtime } from '../../base/runtime/runtime.js';
+import { formatAddress } from '../../wire/addresses.js';
+import { decodeTxt, type DiscoveredPeer } from './txt-record.js';
+import { living } from '../../base/runtime/living.js';
+
+/** DNS-SD service type: `_odmoe._tcp`. */
+export const SERVICE_TYPE = 'odmoe';
+
+/** A late starter is found within this time even if its announcement was lost. */
+export const QUERY_INTERVAL_MS = 5000;
+
+/** Who lives is told again this often, to those that have forgotten it. */
+export const LISTEN_AFRESH_MS = 60_000;
+
+/** A browser remembers all that it has heard. One that has heard so much is replaced, and tells again of those that live. */
+export const MAX_HEARD_SERVICES = 256;
+
+/** How long saying goodbye may take. */
+const GOODBYE_TIMEOUT_MS = 500;
+
+type Responder = InstanceType<typeof bonjourService.Bonjour>;
+type Browser = ReturnType<Responder['find']>;
+type Announcement = Parameters<Responder['publish']>[0];
+
+/** What somebody who listens does with each network. */
+interface Listening {
+  opened(responder: Responder): void;
+  closed(responder: Responder): void;
+}
+
+/** One responder per network of this host, which may come and go. */
+export class Multicast {
+  private readonly responders = new Map<string, Responder>();
+  private readonly listening = new Set<Listening>();
+  /** Tells that the sockets of a responder are closed. */
+  private readonly ends = new Map<Responder, () => void>();
+  private announcement: Announcement | null = null;
+  /** Sockets of networks that are gone, while they close. */
+  private readonly leaving = new Set<Promise<void>>();
+
+  /** `onFault` gets socket errors: without it they would be thrown from a timer. */
+  constructor(private readonly onFault: (error: unknown) => void) {}
+
+  /** Speaks through these IPv4 addresses of the host from now on, and through no other. */
+  speakThrough(addresses: readonly string[]): void {
+    for (const [address, responder] of this.responders) {
+      if (addresses.includes(address)) continue;
+      this.responders.delete(address);
+      for (const one of this.listening) one.closed(responder);
+      // Nobody hears a goodbye from an address that is gone, and who hears it by another one would take it for ours.
+      const left = this.destroy(responder).finally(() => this.leaving.delete(left));
+      this.leaving.add(left);
+    }
+    for (const address of addresses) if (!this.responders.has(address)) this.open(address);
+  }
+
+  /** Announces through every network, in place of what was announced before. */
+  publish(announcement: Announcement): void {
+    const isFirst = this.announcement === null;
+    this.announcement = announcement;
+    for (const responder of this.responders.values()) {
+      if (isFirst) responder.publish({ ...announcement });
+      else responder.unpublishAll(() => this.publishAgain(responder));
+    }
+  }
+
+  /** Its network may have gone meanwhile. */
+  private publishAgain(responder: Responder): void {
+    const isOpen = [...this.responders.values()].includes(responder);
+    if (isOpen && this.announcement !== null) responder.publish({ ...this.announcement });
+  }
+
+  /** Returns how to stop. */
+  listen(listening: Listening): () => void {
+    this.listening.add(listening);
+    for (const responder of this.responders.values()) listening.opened(responder);
+    return () => {
+      if (!this.listening.delete(listening)) return;
+      for (const responder of this.responders.values()) listening.closed(responder);
+    };
+  }
+
+  /** Says goodbye and closes the sockets. Resolves when they are closed. */
+  async close(runtime: Runtime): Promise<void> {
+    const responders = [...this.responders.values()];
+    this.responders.clear();
+    const closings = responders.map(async (responder) => {
+      await sayGoodbye(responder, runtime);
+      await this.destroy(responder);
+    });
+    await Promise.all([...closings, ...this.leaving]);
+  }
+
+  /** Resolves when its socket is closed. */
+  private async destroy(responder: Responder): Promise<void> {
+    await new Promise<void>((resolve) => responder.destroy(() => resolve()));
+    this.ends.get(responder)?.();
+    this.ends.delete(responder);
+  }
+
+  private open(address: string): void {
+    // `interface` alone binds to that address and then hears no multicast.
+    const options = { interface: address, bind: '0.0.0.0' };
+    const responder = new bonjourService.Bonjour(
+      options as ConstructorParameters<typeof bonjourService.Bonjour>[0],
+      this.onFault,
+    );
+    this.responders.set(address, responder);
+    this.ends.set(responder, living().begin('announcement', address));
+    for (const one of this.listening) one.opened(responder);
+    if (this.announcement !== null) responder.publish({ ...this.announcement });
+  }
+}
+
+async function sayGoodbye(responder: Responder, runtime: Runtime): Promise<void> {
+  await new Promise<void>((resolve) => {
+    const timer = runtime.after(GOODBYE_TIMEOUT_MS, resolve);
+    responder.unpublishAll(() => {
+      timer.cancel();
+      resolve();
+    });
+  });
+}
+
+/**
+ * Calls back for each well-formed announcement, again when a known one changes (another boot, another address) and, of those that live, every
+ * afreshMs. Returns how to stop.
+ */
+export function listen(
+  multicast: Multicast,
+  onPeer: (peer: DiscoveredPeer) => void,
+  log: Logger | null,
+  runtime: Runtime,
+  afreshMs: number = LISTEN_AFRESH_MS,
+): () => void {
+  const browsers = new Map<Responder, { browser: Browser; end: () => void }>();
+  const stopBrowsing = (responder: Responder): void => {
+    const known = browsers.get(responder);
+    browsers.delete(responder);
+    known?.browser.stop();
+    known?.end();
+  };
+  const heard = (service: Service): void => {
+    const host = service.referer?.address;
+    if (host === undefined || !(service.port > 0)) return;
+    // The sender's address is one that reaches it; of those it advertises, some may not.
+    const peer = decodeTxt(service.txt, formatAddress(host, service.port));
+    if ('malformed' in peer) {
+      log?.debug('ignored a malformed announcement', { from: host, name: service.name, reason: peer.malformed });
+    } else {
+      onPeer(peer);
+    }
+  };
+  const browse = (responder: Responder): void => {
+    stopBrowsing(responder);
+    const browser = responder.find({ type: SERVICE_TYPE });
+    browsers.set(responder, { browser, end: living().begin('browser', SERVICE_TYPE) });
+    for (const event of ['up', 'txt-update', 'srv-update'] as const) {
+      browser.on(event, (service: Service) => {
+        if (browser.services.length >= MAX_HEARD_SERVICES && browsers.get(responder)?.browser === browser)
+          browse(responder);
+        heard(service);
+      });
+    }
+  };
+  const stopListening = multicast.listen({
+    opened: browse,
+    closed: stopBrowsing,
+  });
+  // A browser tells of an unchanged announcement once; a new one asks and tells again.
+  const afreshTimer = runtime.every(afreshMs, () => {
+    for (const responder of [...browsers.keys()]) browse(responder);
+  });
+  const timer = runtime.every(QUERY_INTERVAL_MS, () => {
+    for (const { browser } of browsers.values()) browser.update();
+  });
+  return () => {
+    timer.cancel();
+    afreshTimer.cancel();
+    stopListening();
+    // Those of networks that have been closed meanwhile.
+    for (const responder of [...browsers.keys()]) stopBrowsing(responder);
+  };
+}

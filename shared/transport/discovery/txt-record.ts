@@ -1,0 +1,81 @@
+/** What a daemon says of itself by mDNS, as TXT keys and back. */
+import { z } from 'zod';
+import type { RoleSetting } from '../../settings/node-settings.js';
+import type { NodeIdentity } from '../../wire/messages.js';
+
+/** A daemon heard by mDNS. What it says is a hint where to dial; the handshake decides. */
+export interface DiscoveredPeer {
+  id: string;
+  role: RoleSetting;
+  cluster: string;
+  protocolVersion: number;
+  modelName: string;
+  packDigest: string;
+  bootId: string;
+  /** "host:port": the sender's own address and its service port. */
+  address: string;
+}
+
+/** Longest TXT value; one TXT string holds 255 bytes with its key. */
+const VALUE_LENGTH_LIMIT = 200;
+
+const value = z.string().max(VALUE_LENGTH_LIMIT);
+const txtSchema = z.object({
+  cluster: value.min(1),
+  role: z.enum(['main', 'shadow', 'worker']),
+  id: value.min(1),
+  protocol: z.string().regex(/^\d{1,9}$/),
+  model: value.default(''),
+  digest: value.default(''),
+  boot: value.min(1),
+});
+
+const ROLE_SETTINGS: Record<NodeIdentity['role'], RoleSetting | null> = {
+  ROLE_UNSPECIFIED: null,
+  ROLE_MAIN: 'main',
+  ROLE_SHADOW: 'shadow',
+  ROLE_WORKER: 'worker',
+};
+
+/**
+ * Empty values are left out: bonjour-service does not bring them through as such. `moves`: how often the host's addresses have changed since the
+ * boot; an announcement that stays the same under another address would be no news to those that listen.
+ */
+export function encodeTxt(identity: NodeIdentity, moves = 0): Record<string, string> {
+  const entries = {
+    cluster: identity.cluster,
+    role: ROLE_SETTINGS[identity.role] ?? 'unspecified',
+    id: identity.id,
+    protocol: String(identity.protocolVersion),
+    model: cutToBytes(identity.modelName),
+    digest: identity.packDigest,
+    boot: identity.bootId,
+    moves: moves === 0 ? '' : String(moves),
+  };
+  return Object.fromEntries(Object.entries(entries).filter(([, text]) => text !== ''));
+}
+
+function cutToBytes(text: string): string {
+  let kept = text;
+  while (Buffer.byteLength(kept) > VALUE_LENGTH_LIMIT) kept = kept.slice(0, -1);
+  return kept;
+}
+
+/** Null, with the reason, when the record is not one of ours. */
+export function decodeTxt(txt: unknown, address: string): DiscoveredPeer | { malformed: string } {
+  const parsed = txtSchema.safeParse(txt);
+  if (!parsed.success) {
+    return { malformed: parsed.error.issues.map((issue) => `${issue.path.join('.')}: ${issue.message}`).join('; ') };
+  }
+  const { cluster, role, id, protocol, model, digest, boot } = parsed.data;
+  return {
+    id,
+    role,
+    cluster,
+    protocolVersion: Number(protocol),
+    modelName: model,
+    packDigest: digest,
+    bootId: boot,
+    address,
+  };
+}

@@ -1,0 +1,65 @@
+import type { NodeIdentity, Refusal } from '../wire/messages.js';
+
+/**
+ * Whether two daemons may work together: null when they may, else why not, naming both sides' values and what to do.
+ * An empty model name or digest (a daemon that has not opened its model, a checkpoint without a digest) matches only itself.
+ */
+export function checkPeer(own: NodeIdentity, peer: NodeIdentity): Refusal | null {
+  const difference = firstDifference(own, peer);
+  if (difference === null) return null;
+  const { what, ownValue, peerValue, advice } = difference;
+  return {
+    code: 'NODE_REFUSED',
+    message:
+      `${describe(peer)} and ${describe(own)} cannot work together: ${what} is ${shown(peerValue)} there ` +
+      `and ${shown(ownValue)} here; ${advice}`,
+  };
+}
+
+interface Difference {
+  what: string;
+  ownValue: string;
+  peerValue: string;
+  advice: string;
+}
+
+function firstDifference(own: NodeIdentity, peer: NodeIdentity): Difference | null {
+  const comparisons: Difference[] = [
+    {
+      what: 'the protocol version',
+      ownValue: String(own.protocolVersion),
+      peerValue: String(peer.protocolVersion),
+      advice: `they are of odmoe ${shown(peer.release)} there and ${shown(own.release)} here: update the older one`,
+    },
+    {
+      what: 'the cluster name',
+      ownValue: own.cluster,
+      peerValue: peer.cluster,
+      advice: 'give both the same `cluster:` in cluster.yaml (or --cluster), or keep them apart',
+    },
+    {
+      what: 'the model',
+      ownValue: own.modelName,
+      peerValue: peer.modelName,
+      advice: "start both with a copy of the same pack (--model); a worker without --model fetches main's",
+    },
+    {
+      what: 'the pack digest',
+      ownValue: own.packDigest,
+      peerValue: peer.packDigest,
+      advice:
+        'the packs were made differently: copy one pack to both, or pack again with the same options; ' +
+        "a worker without --model fetches main's when it is restarted",
+    },
+  ];
+  return comparisons.find(({ ownValue, peerValue }) => ownValue !== peerValue) ?? null;
+}
+
+function describe(identity: NodeIdentity): string {
+  const role = identity.role.replace('ROLE_', '').toLowerCase();
+  return `${role} ${shown(identity.id)}`;
+}
+
+function shown(value: string): string {
+  return value === '' ? '(none)' : JSON.stringify(value);
+}

@@ -1,0 +1,125 @@
+/** Streams that main and shadow open to their peers. */
+import { Metadata, status, type ClientDuplexStream } from '@grpc/grpc-js';
+import { OdmoeError } from '../base/errors/odmoe-error.js';
+import type { ErrorCode } from '../base/errors/registry.js';
+import { waitForPeer } from '../base/runtime/peer-wait.js';
+import type { Runtime, Timer } from '../base/runtime/runtime.js';
+import { openChannel, type Channel } from './channel.js';
+import { SHADOW_SERVE, WORKER_SERVE, type RpcMethod } from '../wire/codecs.js';
+import {
+  CLOSE_GRACE_MS,
+  CONNECT_TIMEOUT_MS,
+  FLOW_CONTROL_WINDOW_BYTES,
+  PLAIN_RECEIVE_LIMIT_BYTES,
+} from '../wire/limits.js';
+import type { ShadowReply, ShadowRequest, WorkerReply, WorkerRequest } from '../wire/messages.js';
+import { silenceMessage, watchPeer, type PeerKeepalive } from './peer-keepalive.js';
+import type { StreamKeepalive } from './silence-bound.js';
+import { MessagePeerStream, type PeerStream, type StreamSide } from './peer-stream.js';
+import { carrierOf, type PeerMessage, type StreamPace } from './stream-pace.js';
+import { fromServiceError } from './rpc-errors.js';
+
+/**
+ * `address` is "host:port". `receiveLimitBytes`: the largest reply. A failure to connect comes through onClose as WORKER_LOST, within
+ * CONNECT_TIMEOUT_MS.
+ */
+export function openWorkerStream(
+  runtime: Runtime,
+  address: string,
+  receiveLimitBytes: number,
+  keepalive: StreamKeepalive,
+  pace: StreamPace | null,
+): PeerStream<WorkerRequest, WorkerReply> {
+  return openStream(runtime, address, receiveLimitBytes, keepalive, WORKER_SERVE, 'WORKER_LOST', pace);
+}
+
+/** As openWorkerStream, with SHADOW_LOST. */
+export function openShadowStream(
+  runtime: Runtime,
+  address: string,
+  keepalive: StreamKeepalive,
+  pace: StreamPace | null,
+): PeerStream<ShadowRequest, ShadowReply> {
+  return openStream(runtime, address, PLAIN_RECEIVE_LIMIT_BYTES, keepalive, SHADOW_SERVE, 'SHADOW_LOST', pace);
+}
+
+type RawStream = ClientDuplexStream<Buffer, Buffer>;
+
+const raw = (bytes: Buffer): Buffer => bytes;
+
+function openStream<Out extends PeerMessage, In extends PeerMessage>(
+  runtime: Runtime,
+  address: string,
+  receiveLimitBytes: number,
+  keepalive: StreamKeepalive,
+  method: RpcMethod<Out, In>,
+  lostCode: ErrorCode,
+  pace: StreamPace | null,
+): PeerStream<Out, In> {
+  const channel = openChannel(address, runtime, FLOW_CONTROL_WINDOW_BYTES, receiveLimitBytes);
+  const { client } = channel;
+  const call: RawStream = client.makeBidiStreamRequest(method.path, raw, raw, new Metadata());
+  const { ending, cancelForce } = endingOf(call, runtime);
+  const side = { ...ending, receiveLimitBytes, takeTensors: () => undefined };
+  const carrier = carrierOf(call, pace);
+  const stream = new MessagePeerStream(
+    carrier,
+    pace?.codec(method.request) ?? method.request,
+    pace?.codec(method.reply) ?? method.reply,
+    side,
+  );
+  const watch = watchPeer(
+    runtime,
+    channel,
+    keepalive,
+    (silentMs) => stream.close(new OdmoeError(lostCode, silenceMessage(address, silentMs))),
+    (roundTripMs) => stream.answeredIn(roundTripMs),
+  );
+  const settle = (error: OdmoeError | null): void => {
+    connecting.cancel();
+    cancelForce();
+    watch.stop();
+    channel.close();
+    // Messages that arrived before the status are still to be delivered.
+    const end = (): void => {
+      carrier.afterDelivery(() => stream.ended(error));
+    };
+    if (stream.delivering && !call.readableEnded) call.once('end', end);
+    else end();
+  };
+  call.on('error', (thrown: unknown) => {
+    settle(fromServiceError(thrown, lostCode, address));
+  });
+  call.on('status', ({ code }) => {
+    if (code === status.OK) settle(null);
+  });
+  const connecting = awaitConnection(runtime, channel, watch, () => {
+    stream.close(new OdmoeError(lostCode, `no connection to ${address} within ${CONNECT_TIMEOUT_MS} ms`));
+  });
+  return stream;
+}
+
+/** How our side of a call ends. What the peer does not end after the grace time is cut off. */
+function endingOf(
+  call: RawStream,
+  runtime: Runtime,
+): { ending: Pick<StreamSide, 'finish' | 'fail'>; cancelForce: () => void } {
+  let forceTimer: Timer | null = null;
+  const cancel = (): void => call.cancel();
+  const finish = (): void => {
+    call.end();
+    forceTimer = runtime.after(CLOSE_GRACE_MS, cancel);
+    forceTimer.unref();
+  };
+  return { ending: { finish, fail: cancel }, cancelForce: () => forceTimer?.cancel() };
+}
+
+/** Begins to ask whether the peer is there once the connection stands. */
+function awaitConnection(runtime: Runtime, { client }: Channel, keepalive: PeerKeepalive, onSilent: () => void): Timer {
+  const silence = waitForPeer(runtime, CONNECT_TIMEOUT_MS, onSilent);
+  client.waitForReady(Infinity, (error) => {
+    silence.cancel();
+    if (error === undefined) keepalive.start();
+  });
+  return silence;
+}

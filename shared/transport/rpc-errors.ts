@@ -1,0 +1,77 @@
+import { Metadata, status, type ServiceError } from '@grpc/grpc-js';
+import { isErrorCode, OdmoeError, toOdmoeError } from '../base/errors/odmoe-error.js';
+import type { ErrorCode } from '../base/errors/registry.js';
+
+/** Trailing metadata that carries an OdmoeError's code across RPC. */
+export const ERROR_CODE_METADATA = 'odmoe-code';
+
+/** Metadata of an answer to Node.Identify: how long, in ms, that process has lately stood still at a time. May be left out. */
+export const STALL_METADATA = 'odmoe-stall-ms';
+
+/** Longest message sent as a gRPC status: trailers have a size limit of their own. */
+const STATUS_MESSAGE_LIMIT = 2000;
+
+/** What a handler gives grpc-js so that the caller gets the same OdmoeError. */
+export function toServiceError(thrown: unknown): ServiceError {
+  const error = toOdmoeError(thrown);
+  const metadata = new Metadata();
+  metadata.set(ERROR_CODE_METADATA, error.code);
+  // Through bytes and back: a lone surrogate (the cut may leave one) would make grpc-js throw while it sends the status.
+  const details = Buffer.from(error.message.slice(0, STATUS_MESSAGE_LIMIT)).toString();
+  return Object.assign(new Error(details), { code: status[error.kind.grpcStatus], details, metadata });
+}
+
+/**
+ * What the other side meant; `lostCode` names what it means that the connection failed, `peer` whom it was to. `isMain`: it was to a main, and
+ * the advice is about one.
+ */
+export function fromServiceError(
+  thrown: unknown,
+  lostCode: ErrorCode,
+  peer: string,
+  isMain = lostCode === 'NO_MAIN',
+): OdmoeError {
+  if (!isServiceError(thrown)) return toOdmoeError(thrown);
+  const [code] = thrown.metadata.get(ERROR_CODE_METADATA);
+  if (isErrorCode(code)) return new OdmoeError(code, thrown.details, { cause: thrown });
+  const cause = { cause: thrown };
+  if (thrown.code === status.CANCELLED) return cancelledCall(peer, cause);
+  if (thrown.code === status.DEADLINE_EXCEEDED) return notInTime(peer, cause);
+  if (thrown.code === status.UNIMPLEMENTED) {
+    return new OdmoeError('PROTOCOL_VIOLATION', `${peer} does not serve this call: ${thrown.details}`, cause);
+  }
+  const failure = `the connection to ${peer} failed: ${plainDetails(thrown.details)}`;
+  const advice = isMain ? '; is main running there? odmoe doctor says what answers' : '';
+  return new OdmoeError(lostCode, `${failure}${advice}`, cause);
+}
+
+/** Whoever asked the peer no longer waits. */
+export function cancelledCall(peer: string, cause: { cause?: unknown } = {}): OdmoeError {
+  return new OdmoeError('CANCELLED', `the call to ${peer} was cancelled`, cause);
+}
+
+/** Node.Identify or Node.Counts of the address has failed. */
+export function noDaemonAnswers(address: string, thrown: unknown): OdmoeError {
+  const { message } = toOdmoeError(thrown);
+  return new OdmoeError('TIMEOUT', `no daemon answers at ${address} (${message}); start it, or correct the address`, {
+    cause: thrown,
+  });
+}
+
+/** A peer that was asked has said nothing for as long as it may take. */
+export function notInTime(peer: string, cause: { cause?: unknown } = {}): OdmoeError {
+  const message = `${peer} has not answered in time: it may be busy, stopped or not reachable from here`;
+  return new OdmoeError('TIMEOUT', message, cause);
+}
+
+/** What the system said, without what grpc-js wraps around it. */
+function plainDetails(details: string): string {
+  return details
+    .replace(/^No connection established\. Last error: (?:Error: )?/, '')
+    .replace(/\.? Resolution note: $/, '')
+    .replace(/^Name resolution failed for target dns:.*/, 'its host name is not known here');
+}
+
+function isServiceError(thrown: unknown): thrown is ServiceError {
+  return thrown instanceof Error && 'code' in thrown && 'details' in thrown && 'metadata' in thrown;
+}

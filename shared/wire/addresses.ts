@@ -1,0 +1,45 @@
+import { OdmoeError } from '../base/errors/odmoe-error.js';
+
+/** "host:port", with brackets around an IPv6 host. */
+export function formatAddress(host: string, port: number): string {
+  return host.includes(':') && !host.startsWith('[') ? `[${host}]:${port}` : `${host}:${port}`;
+}
+
+/** Splits "host:port" or "[v6]:port". Throws USAGE when it is neither. */
+export function parseAddress(address: string): { host: string; port: number } {
+  const match = /^(?:\[([0-9a-fA-F:.%\w]+)\]|([^:[\]\s/]+)):(\d{1,5})$/.exec(address);
+  const port = Number(match?.[3]);
+  const host = match?.[1] ?? match?.[2];
+  if (host === undefined || !Number.isInteger(port) || port < 1 || port > 65_535) {
+    throw new OdmoeError('USAGE', `"${address}" is not an address: give HOST:PORT, as in 192.168.1.20:7600`);
+  }
+  return { host, port };
+}
+
+const WILDCARD_HOSTS: ReadonlySet<string> = new Set(['', '0.0.0.0', '::', '[::]']);
+
+/** Whether the host stands for every interface of a machine, so that nobody can dial it. */
+export function isWildcardHost(host: string): boolean {
+  return WILDCARD_HOSTS.has(host);
+}
+
+/** The host of an address that may have an empty one (":7600"); an IPv6 host without its brackets. */
+export function hostOf(address: string): string {
+  return address.slice(0, Math.max(0, address.lastIndexOf(':'))).replace(/^\[(.*)\]$/, '$1');
+}
+
+/** Where to dial a peer that says `address` of itself and came from `peerHost`. */
+export function dialAddress(address: string, peerHost: string): string {
+  const port = Number(address.slice(address.lastIndexOf(':') + 1));
+  return isWildcardHost(hostOf(address)) ? formatAddress(peerHost, port) : address;
+}
+
+/** Whether it is "host:port" or "[v6]:port". */
+export function isAddress(address: string): boolean {
+  try {
+    parseAddress(address);
+    return true;
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,93 @@
+import { OdmoeError } from '../base/errors/odmoe-error.js';
+
+/** What the text of an answer must be: one of the alternatives, from its first byte to its last. Special tokens count as their names. */
+export interface OutputFormat {
+  alternatives: OutputSequence[];
+}
+
+export interface OutputSequence {
+  parts: OutputPart[];
+}
+
+export type OutputPart =
+  /** This text. */
+  | { kind: 'literal'; literal: string }
+  /** A JSON value that this JSON schema (a JSON text) takes. */
+  | { kind: 'jsonSchema'; jsonSchema: string }
+  /** Anything up to this text, and with it. */
+  | { kind: 'until'; until: string }
+  /** A text without quotes. */
+  | { kind: 'schemaText'; schemaText: SchemaText };
+
+/** A text as it is, not as JSON: one that the schema takes as a string. */
+export interface SchemaText {
+  /** A JSON schema, as a JSON text. */
+  jsonSchema: string;
+  /** What the text does not hold: what ends it where it stands. */
+  without: string;
+}
+
+/** The field of a request that a wrong format is in. */
+export const FORMAT_FIELD = 'sampling.output_format';
+
+/** Most alternatives, and most parts of all alternatives together, of one output format. */
+export const ALTERNATIVES_LIMIT = 1024;
+export const PARTS_LIMIT = 1024;
+/** Longest text that another may not hold, in characters. */
+export const WITHOUT_LIMIT = 64;
+/** Longest literal or until, in UTF-16 units; all of a format together may have as many as a schema has bytes. */
+export const PART_TEXT_LIMIT = 16 * 1024;
+export const FORMAT_TEXT_LIMIT = 1024 * 1024;
+
+/** Checks the bounds that a format must keep before it is compiled. Throws REQUEST_INVALID. */
+export function requireFormatBounds({ alternatives }: OutputFormat): void {
+  if (alternatives.length === 0) throw formatInvalid('the output format has no alternatives; give one at least');
+  if (alternatives.length > ALTERNATIVES_LIMIT)
+    throw tooLarge(`the output format has over ${ALTERNATIVES_LIMIT} alternatives`);
+  const parts = alternatives.flatMap((alternative) => alternative.parts);
+  if (parts.length > PARTS_LIMIT) throw tooLarge(`the output format has over ${PARTS_LIMIT} parts`);
+  if (parts.reduce((sum, part) => sum + partText(part).length, 0) > FORMAT_TEXT_LIMIT) {
+    throw tooLarge(`the texts of the output format have over ${FORMAT_TEXT_LIMIT} characters`);
+  }
+  for (const part of parts) requirePart(part);
+}
+
+function requirePart(part: OutputPart): void {
+  const text = partText(part);
+  const isSchema = part.kind === 'jsonSchema' || part.kind === 'schemaText';
+  if (!isSchema && text.length > PART_TEXT_LIMIT) {
+    throw tooLarge(`a part (${part.kind}) of the output format has over ${PART_TEXT_LIMIT} characters`);
+  }
+  if (part.kind === 'until' && text === '') throw formatInvalid('until of the output format is empty; give a text');
+  if (part.kind === 'schemaText') requireWithout(part.schemaText.without);
+  // A lone surrogate has no bytes that a token could have.
+  if (/\p{Cs}/u.test(text)) throw formatInvalid(`a part (${part.kind}) of the output format has half a character`);
+}
+
+function requireWithout(without: string): void {
+  const { length } = [...without];
+  if (length > 0 && length <= WITHOUT_LIMIT && !/\p{Cs}/u.test(without)) return;
+  throw formatInvalid(`without of the output format must have 1 to ${WITHOUT_LIMIT} whole characters`);
+}
+
+/** The text that a part gives, whatever its kind. */
+export function partText(part: OutputPart): string {
+  switch (part.kind) {
+    case 'literal':
+      return part.literal;
+    case 'jsonSchema':
+      return part.jsonSchema;
+    case 'until':
+      return part.until;
+    case 'schemaText':
+      return part.schemaText.jsonSchema;
+  }
+}
+
+export function formatInvalid(message: string): OdmoeError {
+  return new OdmoeError('REQUEST_INVALID', message, { field: FORMAT_FIELD });
+}
+
+export function tooLarge(what: string): OdmoeError {
+  return formatInvalid(`${what}; make the format smaller`);
+}

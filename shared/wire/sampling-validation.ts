@@ -1,0 +1,65 @@
+import { OdmoeError } from '../base/errors/odmoe-error.js';
+import { type OutputFormat, requireFormatBounds } from './output-format.js';
+import {
+  ANSWER_PENALTY_RANGE,
+  describeRange,
+  isInRange,
+  LOGIT_BIAS_LIMIT,
+  LOGIT_BIAS_RANGE,
+  type LogitBias,
+  type NumberRange,
+  PROBABILITY_RANGE,
+  REPETITION_PENALTY_RANGE,
+  type SamplingMessage,
+  SEED_RANGE,
+  TEMPERATURE_RANGE,
+  TOP_K_RANGE,
+} from './sampling-options.js';
+
+/**
+ * Sampling as a client or main tells it, whatever the model: numbers in their ranges (0 turns top_k, top_p, min_p and the penalties off),
+ * one bias a token, a format within bounds (whether some text has it is found out where it is compiled). Throws REQUEST_INVALID naming the field.
+ */
+export function requireSampling({ seed, logitBias = [], outputFormat = null, ...sampling }: SamplingMessage): void {
+  requireRange('temperature', sampling.temperature, TEMPERATURE_RANGE);
+  requireRange('top_k', sampling.topK, TOP_K_RANGE);
+  requireRange('top_p', sampling.topP, PROBABILITY_RANGE);
+  requireRange('min_p', sampling.minP, PROBABILITY_RANGE);
+  requireRange('repetition_penalty', sampling.repetitionPenalty, REPETITION_PENALTY_RANGE);
+  requireRange('presence_penalty', sampling.presencePenalty ?? 0, ANSWER_PENALTY_RANGE);
+  requireRange('frequency_penalty', sampling.frequencyPenalty ?? 0, ANSWER_PENALTY_RANGE);
+  if (seed !== undefined) requireRange('seed', seed, SEED_RANGE);
+  requireLogitBias(logitBias);
+  if (outputFormat !== null) requireFormat(outputFormat);
+}
+
+function requireLogitBias(logitBias: readonly LogitBias[]): void {
+  if (logitBias.length > LOGIT_BIAS_LIMIT) {
+    throw invalid('logit_bias', `logit_bias has ${logitBias.length} entries; at most ${LOGIT_BIAS_LIMIT} are taken`);
+  }
+  const known = new Set<number>();
+  for (const [index, { tokenId, bias }] of logitBias.entries()) {
+    requireRange(`logit_bias[${index}].bias`, bias, LOGIT_BIAS_RANGE);
+    if (known.has(tokenId)) {
+      throw invalid(`logit_bias[${index}].token_id`, `logit_bias names token id ${tokenId} twice`);
+    }
+    known.add(tokenId);
+  }
+}
+
+/** Of what a decoder may leave out, and then what the parts say. */
+function requireFormat(format: OutputFormat): void {
+  const parts = format.alternatives.flatMap((alternative) => alternative.parts as readonly { kind?: unknown }[]);
+  if (parts.some(({ kind }) => kind === undefined)) {
+    throw invalid('output_format', 'a part of the output format holds nothing; leave it out');
+  }
+  requireFormatBounds(format);
+}
+
+function requireRange(name: string, value: number, range: NumberRange): void {
+  if (!isInRange(value, range)) throw invalid(name, `${name} is ${value}; it must be ${describeRange(range)}`);
+}
+
+function invalid(name: string, message: string): OdmoeError {
+  return new OdmoeError('REQUEST_INVALID', message, { field: `sampling.${name}` });
+}

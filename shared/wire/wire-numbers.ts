@@ -1,0 +1,187 @@
+/** What the numbers of messages between daemons may be. A test holds the tables against the .proto files: no number is without a bound. */
+import { OdmoeError } from '../base/errors/odmoe-error.js';
+import { EPOCH_LIMIT } from './epochs.js';
+
+/** A mean or a duration in milliseconds: more than eleven days are no duration. */
+const DURATION_MS = 1e9;
+/** Of a daemon since its start: 139 years. */
+const UPTIME_MS = 2 ** 42;
+/** What happens once or more in a pass: one in a microsecond takes nine years. */
+const COUNT = 2 ** 48;
+/** Bytes that were moved since a start, or that there are: an exbibyte. */
+const BYTES = 2 ** 60;
+/** Experts that a machine has slots for, or holds. */
+const EXPERTS = 2 ** 26;
+/** Numbers that are given back as they came. */
+const ECHO = Number.MAX_SAFE_INTEGER;
+
+/** The greatest value that a field may have, checked when the message is decoded: 0 is the least, and NaN is none. Messages have them all. */
+export const NUMBER_BOUNDS = {
+  StreamError: { requestId: ECHO, epoch: EPOCH_LIMIT },
+  NodeStatus: {
+    epoch: EPOCH_LIMIT,
+    uptimeMs: UPTIME_MS,
+    loadMsMean: DURATION_MS,
+    executeMsMean: DURATION_MS,
+    residentMemoryBytes: BYTES,
+    deviceMemoryUsedBytes: BYTES,
+    deviceMemoryHighWaterBytes: BYTES,
+    deviceMemoryBudgetBytes: BYTES,
+    deviceContextBytes: BYTES,
+    deviceDriverUsedBytes: BYTES,
+    weightBytes: BYTES,
+    slotBytes: BYTES,
+    keyValueBytes: BYTES,
+    prefixBytes: BYTES,
+    storageReadBytes: BYTES,
+    loads: COUNT,
+    reloads: COUNT,
+    evictions: COUNT,
+    executions: COUNT,
+    staleMessages: COUNT,
+    latePredictions: COUNT,
+    droppedPredictions: COUNT,
+    predictedPositions: COUNT,
+    alignedTokens: COUNT,
+    alignedKvRows: COUNT,
+    fetchNeededBytes: BYTES,
+    fetchHeldBytes: BYTES,
+    fetchReceivedBytes: BYTES,
+    fetchReadyFor: COUNT,
+    slots: EXPERTS,
+    slotsInUse: EXPERTS,
+    damagedExperts: EXPERTS,
+  },
+  PlacedWorker: { slots: EXPERTS },
+  Count: { count: COUNT },
+  HostMemoryStatus: {
+    experts: EXPERTS,
+    budgetBytes: BYTES,
+    heldBytes: BYTES,
+    loads: COUNT,
+    loadedBytes: BYTES,
+    filledBytes: BYTES,
+  },
+  CacheStatus: { bytes: BYTES, misses: COUNT, packed: COUNT },
+  PoolCounts: { full: COUNT, compressed: COUNT, signMantissa: COUNT, exponent: COUNT },
+  Placement: { epoch: EPOCH_LIMIT },
+  Prospect: { number: COUNT },
+  PassRow: { sequence: EPOCH_LIMIT },
+  RowRun: { sequence: EPOCH_LIMIT },
+  Prediction: { epoch: EPOCH_LIMIT },
+  EndSequence: { sequence: EPOCH_LIMIT },
+  Execute: { requestId: ECHO, epoch: EPOCH_LIMIT },
+  Release: { epoch: EPOCH_LIMIT },
+  ExecuteResult: { requestId: ECHO, epoch: EPOCH_LIMIT },
+  BeginSequence: { epoch: EPOCH_LIMIT, sequence: EPOCH_LIMIT, prefixSequence: EPOCH_LIMIT },
+  AlignToken: { epoch: EPOCH_LIMIT, sequence: EPOCH_LIMIT },
+  DraftToken: { epoch: EPOCH_LIMIT, sequence: EPOCH_LIMIT },
+  AlignRows: { epoch: EPOCH_LIMIT, sequence: EPOCH_LIMIT },
+  PrefixKept: { sequence: EPOCH_LIMIT },
+} as const satisfies Record<string, Record<string, number>>;
+
+export type BoundedMessage = keyof typeof NUMBER_BOUNDS;
+
+/** Fields whose values mean something to whoever takes them only, who checks them there; and numbers of 32 bits that nothing is added to. */
+export const CHECKED_ELSEWHERE: Readonly<Record<string, Readonly<Record<string, string>>>> = {
+  NodeIdentity: { protocolVersion: 'peer-check.ts: the same number or none' },
+  Welcome: {
+    highestEpoch:
+      'Roster.goAbove: what is above PEER_EPOCH_LIMIT is passed over, as it may have come from a false main',
+  },
+  Placement: {
+    layers: "held against the model's",
+    experts: "held against the model's",
+    expertsPerToken: 'asked of the model, not of the placement',
+    homes: 'strict-homes.ts: no more than workers',
+  },
+  PassRow: { position: 'compared with others of its sequence' },
+  RowRun: { position: 'validatePassLayer', rows: 'validatePassLayer: ROWS_LIMIT' },
+  Prediction: {
+    layer: "held against the model's",
+    experts: "held against the model's",
+    workers: 'told-by-prediction.ts',
+    runUs: 'shown',
+  },
+  Execute: { layer: 'checkExecute', hiddenSize: 'checkExecute' },
+  ExpertRows: { expert: 'checkExecute', rows: 'validateExecute' },
+  Release: { layer: 'checkExpectedExperts', experts: 'checkExpectedExperts' },
+  ExecuteResult: { hiddenSize: 'WorkerLink: the size that was asked for' },
+  KeptExperts: { experts: 'WorkerLink: experts of the model, each once' },
+  ExpertResult: {
+    expert: 'WorkerLink: one that was asked for',
+    rows: 'WorkerLink: as many as were asked for',
+    stallUs: 'shown, in means',
+    executeUs: 'shown, in means',
+    loadUs: 'shown',
+    loadedBeforeUs: 'shown',
+    begunUs: 'shown',
+    answeredUs: 'shown, in means',
+    calledUs: 'shown, in means',
+    endedUs: 'shown, in means',
+  },
+  BeginSequence: {
+    ...{
+      tokenIds: 'checkStart',
+      promptTokens: 'checkStart',
+      maxPositions: 'checkStart',
+      prefixPositions: 'checkStart',
+    },
+    alignTokenPeriod: 'divides positions',
+    alignKvPeriod: 'divides positions',
+  },
+  AlignToken: {
+    position: 'checkToken: the next one',
+    tokenId: 'checkToken',
+    branch: 'main says it, whose drafts they are',
+    rows: 'alignment.ts',
+    nextRows: 'alignment.ts',
+  },
+  WorkerKept: {
+    worker: 'PredictionDealer: one of the placement',
+    layer: 'PredictionDealer',
+    experts: 'PredictionDealer',
+  },
+  DraftToken: {
+    position: 'DraftBook: the next ones',
+    tokenId: 'ShadowLink',
+    branch: "DraftBook: main's own or none",
+    passPosition: 'ShadowLink: no more than position',
+    runUs: 'DraftCostMeter: SHADOW_TOKEN_LIMIT_MS',
+  },
+  AlignRows: { layer: 'checkAlignedRows', position: 'checkAlignedRows', rows: 'checkAlignedRows' },
+  PrefixKept: { positions: 'ShadowFeed.prefixKept: no more than was asked about' },
+  PackDescription: { layers: 'pack-validation.ts', experts: 'pack-validation.ts' },
+  ReadPackRequest: { offsetBytes: 'pack-validation.ts', lengthBytes: 'pack-validation.ts' },
+};
+
+/** Messages between main and whoever asks it: requests are checked by generate-validation.ts, answers and figures are shown. */
+export const MESSAGES_OF_USERS: readonly string[] = [
+  ...[
+    'GenerateRequest',
+    'SamplingOptions',
+    'LogitBias',
+    'PromptLogprobs',
+    'PromptToken',
+    'Started',
+    'TokenLogprob',
+    'Token',
+  ],
+  ...['Finished', 'Timing', 'SepMetrics', 'DraftMetrics', 'StatusReply', 'PassCounts', 'LayerWait', 'WorkerWait'],
+  ...['WorkerHops', 'HopStages', 'LinkBytes'],
+];
+
+const BOUNDS = new Map(
+  Object.entries(NUMBER_BOUNDS).map(([message, fields]) => [message, Object.entries<number>(fields)]),
+);
+
+/** Throws PROTOCOL_VIOLATION for a number that no sane peer says. A field that is absent or null says none. `name`: of the message, in errors. */
+export function requireNumbers(kind: BoundedMessage, message: object, name: string): void {
+  for (const [field, most] of BOUNDS.get(kind) ?? []) {
+    const value = (message as Readonly<Record<string, unknown>>)[field];
+    if (value === null || value === undefined) continue;
+    if (typeof value === 'number' && value >= 0 && value <= most) continue;
+    const told = typeof value === 'number' ? String(value) : 'no number';
+    throw new OdmoeError('PROTOCOL_VIOLATION', `${field} of ${name} is ${told}: 0 to ${most} are expected`);
+  }
+}

@@ -1,0 +1,93 @@
+/** What the walk over a message's bytes must know of it: its fields by their numbers, as proto-loader has read them. */
+import type { PackageDefinition } from '@grpc/proto-loader';
+import { OdmoeError } from '../base/errors/odmoe-error.js';
+import { LIST_LIMITS, LONG_MESSAGES } from './wire-limits.js';
+import { WIRE_FIXED32, WIRE_FIXED64, WIRE_LENGTH_DELIMITED, WIRE_VARINT } from './wire-format.js';
+
+export interface OutlinedField {
+  readonly name: string;
+  readonly kind: 'text' | 'bytes' | 'message' | 'number';
+  /** As which it comes; numbers of a list may come packed, too. */
+  readonly wireType: number;
+  /** A varint of 64 bits. */
+  readonly isLong: boolean;
+  /** Most elements of a list; null: it is none. */
+  readonly limit: number | null;
+  /** Its place among the lists of its message; 0 where it is none. */
+  readonly place: number;
+  /** Of a field that holds a message. */
+  readonly inner: MessageOutline | null;
+}
+
+export interface MessageOutline {
+  readonly message: string;
+  /** By their numbers. */
+  readonly fields: readonly (OutlinedField | undefined)[];
+  readonly fieldCount: number;
+  readonly lists: number;
+  /** More bytes than others may have; null: it is as the others. */
+  readonly bytesLimit: number | null;
+}
+
+/** What proto-loader tells of a field. */
+interface DescribedField {
+  name: string;
+  number: number;
+  type: string;
+  typeName: string;
+  label: string;
+}
+
+/** Outlines of a message and of all within it. No message of odmoe.v1 holds one of its own kind. */
+export function outlineOf(definitions: PackageDefinition, message: string): MessageOutline {
+  const fields: (OutlinedField | undefined)[] = [];
+  const described = describedFields(definitions, message);
+  let lists = 0;
+  for (const { name, number, type, typeName, label } of described) {
+    const isList = label === 'LABEL_REPEATED';
+    const wireName = name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+    fields[number] = {
+      name: wireName,
+      kind: KINDS[type] ?? 'number',
+      wireType: wireTypeOf(type),
+      isLong: LONG_TYPES.has(type),
+      limit: isList ? limitOf(`${message}.${wireName}`) : null,
+      place: isList ? lists++ : 0,
+      inner: type === 'TYPE_MESSAGE' ? outlineOf(definitions, typeName) : null,
+    };
+  }
+  return { message, fields, fieldCount: described.length, lists, bytesLimit: LONG_MESSAGES[message] ?? null };
+}
+
+const KINDS: Readonly<Record<string, OutlinedField['kind']>> = {
+  TYPE_STRING: 'text',
+  TYPE_BYTES: 'bytes',
+  TYPE_MESSAGE: 'message',
+};
+
+const LONG_TYPES: ReadonlySet<string> = new Set(['TYPE_INT64', 'TYPE_UINT64', 'TYPE_SINT64']);
+const FIXED64_TYPES: ReadonlySet<string> = new Set(['TYPE_DOUBLE', 'TYPE_FIXED64', 'TYPE_SFIXED64']);
+const FIXED32_TYPES: ReadonlySet<string> = new Set(['TYPE_FLOAT', 'TYPE_FIXED32', 'TYPE_SFIXED32']);
+
+function wireTypeOf(type: string): number {
+  if (type in KINDS) return WIRE_LENGTH_DELIMITED;
+  if (FIXED64_TYPES.has(type)) return WIRE_FIXED64;
+  return FIXED32_TYPES.has(type) ? WIRE_FIXED32 : WIRE_VARINT;
+}
+
+function limitOf(list: string): number {
+  const limit = LIST_LIMITS[list];
+  if (limit !== undefined) return limit;
+  throw new OdmoeError(
+    'INTERNAL',
+    `nothing says how many elements ${list} may have; add it to shared/wire/wire-limits.ts`,
+  );
+}
+
+function describedFields(definitions: PackageDefinition, message: string): DescribedField[] {
+  const definition = definitions[`odmoe.v1.${message}`];
+  if (definition === undefined || !('type' in definition)) {
+    throw new OdmoeError('INTERNAL', `proto/odmoe/v1 has no message ${message}`);
+  }
+  return (definition.type as { field: DescribedField[] }).field;
+}

@@ -1,0 +1,243 @@
+import type { PoolCapacities } from '../../shared/settings/cache-policies.js';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type {
+  CacheCounters,
+  CacheDecisions,
+  CachePoolsOptions,
+  CacheUse,
+  KeptPart,
+  PlacedExpert,
+  Readiness,
+  UseLoaded,
+} from '../loader/cache-decisions.js';
+import { EntryNumbers, NO_ENTRY, type EntryKind } from './entry-numbers.js';
+import type { KeptExpert } from './kept-expert.js';
+import { LayerPools } from './layer-pools.js';
+import type { CompressionState } from '../../shared/decisions/caching/load-profile.js';
+import {
+  addCapacities,
+  checkCapacities,
+  entriesOf,
+  NO_CAPACITIES,
+} from '../../shared/decisions/caching/pool-capacities.js';
+
+const FROM_STORAGE: KeptPart = { from: 'storage', entry: NO_ENTRY };
+
+/** What a use holds on to, behind the CacheUse that its owner sees. */
+class Use implements CacheUse {
+  phase: 'loading' | 'loaded' | 'released' = 'loading';
+  state: CompressionState = 'missing';
+  fullEntry: number | null = null;
+  exponents = FROM_STORAGE;
+  signMantissa = FROM_STORAGE;
+  /** Entries that its load fills. */
+  readonly fills: EntryKind[] = [];
+  readonly reads: EntryKind[] = [];
+
+  constructor(
+    readonly layer: number,
+    readonly expert: number,
+    /** Null: nothing of it is kept. */
+    readonly kept: KeptExpert | null,
+  ) {}
+}
+
+/** The pools of all layers that a worker serves. A layer that has no capacities keeps nothing. */
+export class CachePools implements CacheDecisions {
+  readonly counters: CacheCounters = {
+    uses: { missing: 0, exponent: 0, signMantissa: 0, compressed: 0, full: 0 },
+    evictions: 0,
+  };
+  private readonly options: CachePoolsOptions;
+  private readonly entries: EntryNumbers;
+  private readonly layers = new Map<number, LayerPools>();
+
+  constructor(options: CachePoolsOptions) {
+    this.options = options;
+    this.entries = new EntryNumbers(options.entries);
+  }
+
+  setCapacities(capacities: ReadonlyMap<number, PoolCapacities>): void {
+    this.requireEntries([...capacities.values()]);
+    for (const layer of capacities.keys()) this.ownLayer(layer);
+    for (const [layer, pools] of this.layers) pools.setCapacities(capacities.get(layer) ?? NO_CAPACITIES);
+  }
+
+  seedCounts(layer: number, counts: ArrayLike<number>): void {
+    this.ownLayer(layer).frequencies.seed(counts);
+  }
+
+  activated(layer: number, expert: number, tokens: number): void {
+    this.ownLayer(layer).frequencies.add(expert, tokens);
+  }
+
+  acquire(layer: number, experts: readonly number[]): CacheUse[] {
+    const pools = this.ownLayer(layer);
+    // What is there is pinned before anything makes room.
+    const present = experts.flatMap((expert) => pools.find(expert) ?? []);
+    for (const kept of present) kept.pins += 1;
+    const frequency = (index: number): number => pools.frequencies.of(experts[index] ?? 0);
+    const mostFrequentFirst = [...experts.keys()].sort((left, right) => frequency(right) - frequency(left));
+    const uses = new Map(mostFrequentFirst.map((index) => [index, this.begin(pools, layer, experts[index] ?? 0)]));
+    for (const kept of present) kept.pins -= 1;
+    return experts.flatMap((_, index) => uses.get(index) ?? []);
+  }
+
+  loaded(use: CacheUse, outcome: UseLoaded): void {
+    const own = this.own(use, 'loading');
+    own.phase = 'loaded';
+    const { kept } = own;
+    if (kept === null) return;
+    for (const kind of own.reads) if (kind !== 'full') kept.holdings[kind].readers -= 1;
+    const isKept = {
+      full: outcome.loaded,
+      exponent: outcome.exponentsKept,
+      signMantissa: outcome.signMantissaKept,
+    };
+    for (const kind of own.fills) {
+      if (isKept[kind]) kept.holdings[kind].filled = true;
+      else if (kind !== 'full') kept.drop(kind, this.entries);
+    }
+    const pools = this.ownLayer(own.layer);
+    if (own.fills.includes('full') && !outcome.loaded) {
+      kept.holdings.full.readers -= 1;
+      own.reads.splice(own.reads.indexOf('full'), 1);
+      pools.fallBack(kept);
+    }
+    pools.tidy(kept);
+  }
+
+  readiness(use: CacheUse): Readiness {
+    const { kept, fullEntry } = this.own(use, 'loaded');
+    const full = kept?.holdings.full;
+    if (full === undefined || full.entry !== fullEntry) return 'lost';
+    return full.filled ? 'ready' : 'loading';
+  }
+
+  release(use: CacheUse): void {
+    const own = this.own(use, 'loaded');
+    own.phase = 'released';
+    const { kept } = own;
+    if (kept === null) return;
+    if (own.reads.includes('full')) kept.holdings.full.readers -= 1;
+    kept.pins -= 1;
+    this.ownLayer(own.layer).tidy(kept);
+  }
+
+  retireFull(): number | null {
+    if (this.entries.available('full') === 0) {
+      const idle = [...this.layers.values()].flatMap((pools) => pools.leastFrequentIdle() ?? []);
+      const least = idle.reduce<(typeof idle)[number] | null>(
+        (best, other) => (best === null || other.frequency < best.frequency ? other : best),
+        null,
+      );
+      least?.evict();
+    }
+    return this.retireFree();
+  }
+
+  retireFree(): number | null {
+    return this.entries.available('full') === 0 ? null : this.entries.take('full');
+  }
+
+  restoreFull(entry: number): void {
+    this.entries.give('full', entry);
+  }
+
+  stateOf(layer: number, expert: number): CompressionState {
+    return this.layers.get(layer)?.find(expert)?.state ?? 'missing';
+  }
+
+  kept(): PlacedExpert[] {
+    return [...this.layers].flatMap(([layer, pools]) =>
+      pools.kept.flatMap(({ expert, pool, state }) => (pool === null ? [] : [{ layer, expert, pool, state }])),
+    );
+  }
+
+  /** Experts of a layer of which all is kept, plain or compressed, or will be once their load has ended: storage is not read for them. Rising. */
+  keptOf(layer: number): number[] {
+    const kept = this.layers.get(layer)?.kept ?? [];
+    return kept
+      .filter(({ pool }) => pool === 'full' || pool === 'compressed')
+      .map(({ expert }) => expert)
+      .sort((left, right) => left - right);
+  }
+
+  private begin(pools: LayerPools, layer: number, expert: number): Use {
+    const before = pools.find(expert);
+    const isFull = before !== undefined && before.holdings.full.entry !== NO_ENTRY;
+    const kept = isFull ? before : pools.place(expert);
+    const use = new Use(layer, expert, kept ?? null);
+    use.state = isFull ? 'full' : (kept?.state ?? 'missing');
+    this.counters.uses[use.state] += 1;
+    if (kept === undefined) return use;
+    kept.pins += 1;
+    pools.touch(kept);
+    if (isFull) {
+      use.phase = 'loaded';
+      use.reads.push('full');
+      kept.holdings.full.readers += 1;
+      use.fullEntry = kept.holdings.full.entry;
+      return use;
+    }
+    this.planLoad(use, kept);
+    return use;
+  }
+
+  private planLoad(use: Use, kept: KeptExpert): void {
+    for (const kind of kept.pool === null ? [] : kept.lacking(kept.pool)) {
+      if (this.entries.available(kind) === 0) continue;
+      kept.take(kind, this.entries);
+      use.fills.push(kind);
+    }
+    if (use.fills.includes('full')) {
+      use.reads.push('full');
+      kept.holdings.full.readers += 1;
+      use.fullEntry = kept.holdings.full.entry;
+    }
+    use.exponents = this.part(use, kept, 'exponent');
+    use.signMantissa = this.part(use, kept, 'signMantissa');
+  }
+
+  private part(use: Use, kept: KeptExpert, kind: 'exponent' | 'signMantissa'): KeptPart {
+    const holding = kept.holdings[kind];
+    if (holding.filled) {
+      holding.readers += 1;
+      use.reads.push(kind);
+      return { from: 'entry', entry: holding.entry };
+    }
+    return use.fills.includes(kind) ? { from: 'storage', entry: holding.entry } : FROM_STORAGE;
+  }
+
+  private ownLayer(layer: number): LayerPools {
+    let pools = this.layers.get(layer);
+    if (pools === undefined) {
+      const { policy, experts, toleranceMargin, random } = this.options;
+      const onEvict = (): void => void (this.counters.evictions += 1);
+      pools = new LayerPools({ policy, experts, toleranceMargin, random, entries: this.entries, onEvict });
+      this.layers.set(layer, pools);
+    }
+    return pools;
+  }
+
+  private own(use: CacheUse, phase: Use['phase']): Use {
+    if (use instanceof Use && use.phase === phase) return use;
+    const found = use instanceof Use ? use.phase : 'not from these pools';
+    throw new OdmoeError(
+      'INTERNAL',
+      `use of expert ${use.expert} of layer ${use.layer}: it is ${found}, expected ${phase}`,
+    );
+  }
+
+  private requireEntries(capacities: readonly PoolCapacities[]): void {
+    capacities.forEach(checkCapacities);
+    const needed = entriesOf(capacities.reduce(addCapacities, NO_CAPACITIES));
+    for (const kind of ['full', 'exponent', 'signMantissa'] as const) {
+      if (needed[kind] <= this.entries.counts[kind]) continue;
+      throw new OdmoeError(
+        'INTERNAL',
+        `pools with ${needed[kind]} ${kind} entries, there are ${this.entries.counts[kind]}`,
+      );
+    }
+  }
+}
