@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { packageRoot } from '../../../shared/base/files/package-root.js';
 import { waitUntil } from './wait-until.js';
 
-const DEMO_TIME_LIMIT_MS = 60_000;
+const DEMO_TIME_LIMIT_MS = 100_000;
 
 export interface DemoOutcome {
   status: number | null;

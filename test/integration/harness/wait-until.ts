@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 
 const POLL_MS = 10;
-/** How long anything may take before a test gives it up. */
-export const WAIT_LIMIT_MS = 20_000;
+/** How long anything may take before a test gives it up: other tests, and a compiler, may be at work beside it. */
+export const WAIT_LIMIT_MS = 60_000;
 
 /**
  * Resolves when `condition` holds; rejects, naming it, when it never does.
