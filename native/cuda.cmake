@@ -172,6 +172,7 @@ function(add_cuda_backend)
   endforeach()
   add_library(odmoe_cuda SHARED ${HOST_SOURCES} ${CUDA_OBJECTS})
   target_include_directories(odmoe_cuda SYSTEM PRIVATE ${CUDA_INCLUDE})
+  target_precompile_headers(odmoe_cuda PRIVATE ${ODMOE_STANDARD_HEADERS})
   target_compile_definitions(odmoe_cuda PRIVATE ODMOE_VERSION="${ODMOE_VERSION}" ODMOE_CUDA_ARCHITECTURES="${CUDA_CODE}")
   target_link_libraries(odmoe_cuda PRIVATE odmoe_backend ${CUDA_RUNTIME_LIBRARY} Threads::Threads ${CMAKE_DL_LIBS} rt)
   # Never unloaded: the driver keeps threads of its own.
