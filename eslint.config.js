@@ -1,5 +1,11 @@
 import tseslint from 'typescript-eslint';
 
+/** A literal within a literal hides members on one line: each member stands in the literal itself. */
+const SPREAD_LITERALS = ['ObjectExpression', 'ArrayExpression'].map((literal) => ({
+  selector: `${literal} > SpreadElement > ${literal}`,
+  message: 'write these members into the literal around it',
+}));
+
 export default tseslint.config(
   {
     ignores: [
@@ -25,6 +31,7 @@ export default tseslint.config(
       '@typescript-eslint/require-await': 'off',
       '@typescript-eslint/consistent-type-definitions': ['error', 'interface'],
       eqeqeq: 'error',
+      'no-restricted-syntax': ['error', ...SPREAD_LITERALS],
       'max-lines': ['error', { max: 600 }],
       'max-lines-per-function': ['error', { max: 60, skipBlankLines: true, skipComments: true }],
     },
@@ -66,6 +73,7 @@ export default tseslint.config(
       ],
       'no-restricted-syntax': [
         'error',
+        ...SPREAD_LITERALS,
         {
           selector: "BinaryExpression[operator='**']:not([right.type='Literal'])",
           message: 'its bits differ from machine to machine: use power of shared/base/arithmetic, or shift',

@@ -88,8 +88,11 @@ function errorOfConnection(code: string): OdmoeError {
 function rawAnswer(error: OdmoeError, requestId: string): string {
   const body = JSON.stringify(openAiErrorBody(error));
   const headers = {
-    ...{ connection: 'close', 'x-request-id': requestId, 'content-type': 'application/json; charset=utf-8' },
-    ...{ 'content-length': String(Buffer.byteLength(body)), ...errorHeaders(error) },
+    connection: 'close',
+    'x-request-id': requestId,
+    'content-type': 'application/json; charset=utf-8',
+    'content-length': String(Buffer.byteLength(body)),
+    ...errorHeaders(error),
   };
   const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}`);
   return `HTTP/1.1 ${error.kind.httpStatus} ${error.code}\r\n${lines.join('\r\n')}\r\n\r\n${body}`;

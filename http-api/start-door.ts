@@ -62,7 +62,9 @@ export async function startDoor(options: DoorOptions): Promise<Door> {
     sessions: context.sessions,
   };
   const app = buildApp({
-    ...{ context, admission, routes },
+    context,
+    admission,
+    routes,
     trouble: () => (closing === null ? options.trouble() : new OdmoeError('NO_MAIN', 'main is being stopped')),
   });
   await app.ready();
@@ -115,7 +117,8 @@ async function listen(server: Server, settings: HttpSettings, { log }: Pick<Door
   if (code === null) return portOf(server);
   if (code === 'EADDRINUSE' && !settings.isAddressGiven && (await tryToListen(server, host, 0)) === null) {
     log.warn('the default port for HTTP clients is taken; another one is used', {
-      ...{ taken: formatAddress(host, port), address: formatAddress(host, portOf(server)) },
+      taken: formatAddress(host, port),
+      address: formatAddress(host, portOf(server)),
     });
     return portOf(server);
   }

@@ -66,7 +66,8 @@ export function openCounts({ engine, inference }: MainParts): Record<string, num
   const { activeSequences, queuedRequests } = inference.counts();
   return {
     requests: inference.openCount,
-    ...{ activeSequences, queuedRequests },
+    activeSequences,
+    queuedRequests,
     sequences: predictionPost.openCount,
     ...inference.kept,
     passes: passLoop.openCount,
@@ -92,8 +93,7 @@ function createEngine(
 ): ClusterEngine {
   const { shape } = source;
   const { runtime } = environment;
-  const { miniBatchRows, prefillOverlap, workerGraceMs } = settings.main;
-  const { prediction, placement } = settings;
+  const { placement } = settings;
   const drafting = { ...settings.drafting, rows: draftRowsOf(settings) };
   const homes = homesOfSettings(placement);
   // Where an expert has workers of its own nobody deals it to others.
@@ -111,31 +111,48 @@ function createEngine(
   });
   const draftCosts = new DraftCostMeter();
   const passEngine: PassEngine = {
-    ...{ shape, roster, prediction, spread, prefillOverlap, runtime, observer: events.passes },
-    dispatcher: new ExpertDispatcher(roster, workerGraceMs, log),
+    shape,
+    roster,
+    prediction: settings.prediction,
+    spread,
+    prefillOverlap: settings.main.prefillOverlap,
+    runtime,
+    observer: events.passes,
+    dispatcher: new ExpertDispatcher(roster, settings.main.workerGraceMs, log),
     toldPasses: new ToldPasses(),
     jointDealer: new JointDealer((id) => (roster.worker(id)?.status?.cache ?? null) !== null),
-    miniBatchRows: miniBatchRowsFor(miniBatchRows, shape.hiddenSize),
-    firstLayerAhead:
-      isFirstLayerWorthAGuess(shape) &&
-      prediction.source === 'sep' &&
-      spread === 'all' &&
-      !drafting.optimistic &&
-      drafting.rows === 1,
+    miniBatchRows: miniBatchRowsFor(settings.main.miniBatchRows, shape.hiddenSize),
+    firstLayerAhead: announcesFirstLayerAhead(settings, spread, drafting.rows) && isFirstLayerWorthAGuess(shape),
     draftCosts,
     layerWaits: new LayerWaits(shape.expertLayers),
   };
   const loop = passLoopOptions(settings, { model, shape, runtime }, drafting.rows);
   const parts = { device, model, devices: environment.devices, runtime };
   const room = createContextRoom(settings, parts, [...new Set([loop.passes, loop.chunkPasses])], experts);
-  const runPass = retriedWithRoom(new PassRunner(passEngine).run, room);
-  const passLoop = new PassLoop({ ...loop, runPass, room });
+  const passLoop = new PassLoop({ ...loop, runPass: retriedWithRoom(new PassRunner(passEngine).run, room), room });
   return {
-    ...{ ...passEngine, draftCosts, model, roster, runtime, log, drafting, align: settings.align, room },
+    ...passEngine,
+    draftCosts,
+    model,
+    roster,
+    runtime,
+    log,
+    drafting,
+    align: settings.align,
+    room,
     passLoop,
     keptNews: new KeptNews(roster),
     predictionPost: new PredictionPost(roster, passEngine.toldPasses, events.passes),
   };
+}
+
+/** Settings under which an expert of the next token's first layer may load before shadow has predicted it. */
+function announcesFirstLayerAhead(
+  { prediction, drafting }: NodeSettings,
+  spread: string,
+  draftRows: number | 'auto',
+): boolean {
+  return prediction.source === 'sep' && spread === 'all' && !drafting.optimistic && draftRows === 1;
 }
 
 /** Bytes of main's device that its own worker leaves for passes and the shortest answer when it makes its slots. */
@@ -184,7 +201,9 @@ function logWhatDiffers(
 ): void {
   if (used.rows !== drafting.rows) {
     log.warn('no drafts: shadow drafts only where it predicts and gets every token (prediction sep, align-token 1)', {
-      ...{ draft_rows: drafting.rows, prediction: prediction.source, align_token: align.tokenPeriod },
+      draft_rows: drafting.rows,
+      prediction: prediction.source,
+      align_token: align.tokenPeriod,
     });
   }
   if (used.spread !== placement.spread) {
@@ -244,7 +263,11 @@ export function assemble(
   const membership = new Membership({
     identity: () => identity,
     network: settings.network,
-    ...{ runtime, transport, shape, roster, usesWorkers: settings.main.experts !== 'local' },
+    runtime,
+    transport,
+    shape,
+    roster,
+    usesWorkers: settings.main.experts !== 'local',
     shadowListener: shadowListener(engine),
     log,
   });
@@ -255,11 +278,14 @@ export function assemble(
   const metrics = new MainMetrics();
   const inference = new InferenceService({
     engine,
-    ...{ tokenizer: loaded.tokenizer, eosTokenIds: loaded.source.eosTokenIds },
-    ...{ prompts: loaded.prompts, formats: loaded.formats },
+    tokenizer: loaded.tokenizer,
+    eosTokenIds: loaded.source.eosTokenIds,
+    prompts: loaded.prompts,
+    formats: loaded.formats,
     limits: settings.main,
     firstSequence: epoch,
-    ...{ nodeStatuses: statuses, runtime },
+    nodeStatuses: statuses,
+    runtime,
     observer: observeAll([metrics.requests, events.requests]),
     randomSeed: () => runtime.randomInt(RANDOM_SEED_LIMIT),
     onDeviceLost: giveUp,
@@ -267,17 +293,9 @@ export function assemble(
   const status = (): StatusReply => {
     const nodes = statuses();
     const problems = problemsWithLost(membership.problems(), events.lostBeside(nodes));
-    return { ...told(), nodes, problems: toldProblems(problems) };
+    const served = { httpAddress: httpAddress(), ownWorkerId, ...inference.counts() };
+    return { ...served, ...engineStatus(engine), nodes, problems: toldProblems(problems) };
   };
-  const told = () => ({
-    placement: roster.placement,
-    groupReason: roster.groupReason,
-    ...{ httpAddress: httpAddress(), ownWorkerId },
-    ...engine.layerWaits.told(roster.connectedWorkers()),
-    links: roster.links(),
-    ...inference.counts(),
-    passes: engine.passLoop.told(),
-  });
   const figures = () => ({
     status: status(),
     peerCounts: roster.peerCounts(),
@@ -285,6 +303,18 @@ export function assemble(
     rows: rowFigures(engine),
   });
   return { engine, membership, inference, status, metrics: servedMetrics(metrics, figures), model, feed: events.feed };
+}
+
+type EngineStatus = Pick<StatusReply, 'placement' | 'groupReason' | 'links' | 'passes' | 'layerWaits' | 'workerWaits'>;
+
+function engineStatus({ roster, layerWaits, passLoop }: ClusterEngine): EngineStatus {
+  return {
+    placement: roster.placement,
+    groupReason: roster.groupReason,
+    links: roster.links(),
+    passes: passLoop.told(),
+    ...layerWaits.told(roster.connectedWorkers()),
+  };
 }
 
 function rowFigures({ room }: ClusterEngine): RowFigures {
@@ -295,7 +325,9 @@ function rowFigures({ room }: ClusterEngine): RowFigures {
 function modelOf(settings: NodeSettings, loaded: LoadedMain & { environment: NodeEnvironment }): ServedModel {
   const { source, tokenizer, environment } = loaded;
   return servedModel(source, {
-    ...{ tokenizer, arithmetic: arithmeticOf(settings, loaded), wallMs: environment.runtime.wallMs() },
+    tokenizer,
+    arithmetic: arithmeticOf(settings, loaded),
+    wallMs: environment.runtime.wallMs(),
     contextPositions: contextPositionsOf(settings.main, source.shape),
   });
 }
@@ -308,7 +340,9 @@ function servedCluster(
   const { expertLayers, experts, expertsPerToken } = source.shape;
   return {
     model: { name, family, parameters, weightFormat, contextPositions },
-    ...{ expertLayers, experts, expertsPerToken },
+    expertLayers,
+    experts,
+    expertsPerToken,
     strictHomes: homesOfSettings(placement) > 0,
     get machineAddress() {
       return machineAddress(interfaces.addresses, discovery.interfaceAddress);

@@ -93,7 +93,10 @@ function loadDevice(
     const { usedBytes, contextBytes } = device.info();
     const { fellBack } = model.residentWeights();
     log.info('model loaded', {
-      ...{ model: source.name, deviceMemoryBytes: usedBytes, weights: format, keptAsShipped: fellBack },
+      model: source.name,
+      deviceMemoryBytes: usedBytes,
+      weights: format,
+      keptAsShipped: fellBack,
       ...(choice === null ? {} : { fixed4Speedup: choice.fixed4Speedup }),
     });
     const weightBytes = usedBytes - contextBytes;

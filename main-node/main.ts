@@ -116,7 +116,9 @@ async function serveMain(
   parts.feed.start();
   log.info('main is ready', { address: server.address, model: loaded.source.name });
   return {
-    ...{ address: server.address, httpAddress: door?.address ?? null, stop },
+    address: server.address,
+    httpAddress: door?.address ?? null,
+    stop,
     drain: (cut) => drainMain(settings, { inference, server, advertisement }, cut, log),
     openCounts: () => ({ ...openCounts(parts), ...ownWorker?.openCounts() }),
     parts: holders,

@@ -56,7 +56,8 @@ export async function openDoor(
       feed: parts.feed,
       page: await readPageFiles(join(packageRoot(), 'dist', 'dashboard')),
       metrics: parts.metrics,
-      ...{ runtime, log },
+      runtime,
+      log,
     },
     trouble: () => inference.trouble,
   });

@@ -96,8 +96,14 @@ function ownSettings(settings: NodeSettings, modelPath: string): NodeSettings {
   const { memoryBudgetBytes: budgetBytes } = settings.device;
   return {
     ...settings,
-    ...{ role: 'worker', id: ownWorkerId(settings.id), modelPath, mainAddress: null, emulation: null },
-    ...{ listenHost: '0.0.0.0', listenPort: 0, advertiseHost: null },
+    role: 'worker',
+    id: ownWorkerId(settings.id),
+    modelPath,
+    mainAddress: null,
+    emulation: null,
+    listenHost: '0.0.0.0',
+    listenPort: 0,
+    advertiseHost: null,
     discovery: { provider: 'static', interfaceAddress: null, peers: [] },
     device: { ...settings.device, backend: 'cpu', device: null },
     worker: budgetBytes === 0 ? settings.worker : keepingExperts(settings.worker, budgetBytes),
@@ -138,7 +144,8 @@ function ownEnvironment(
     devices: sharedDevice.asDevices(environment.devices, reservedBytes),
     openPack: async () => source,
     chooseResident: sharedDevice.choosing(environment.chooseResident),
-    ...{ createHttpServer: null, ownWorker: null },
+    createHttpServer: null,
+    ownWorker: null,
   };
 }
 

@@ -18,8 +18,11 @@ export const PLAIN_LOADER: LoaderOptions = {
 
 /** How such a loader reads. */
 export const ONE_READ_AT_A_TIME: StorageReads = {
-  ...{ way: 'threads', depth: 1 },
-  ...{ direct: false, directRefused: false, ringRefusal: '' },
+  way: 'threads',
+  depth: 1,
+  direct: false,
+  directRefused: false,
+  ringRefusal: '',
 };
 
 /** Both parts from storage, neither kept. */

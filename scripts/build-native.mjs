@@ -143,7 +143,14 @@ function configure(folder, settings, options) {
     // its --directory has binary.napi_versions.
     run(process.execPath, [
       join(packageRoot, 'node_modules', 'cmake-js', 'bin', 'cmake-js'),
-      ...['--directory', packageRoot, '--out', join(packageRoot, folder), '--config', 'Release', '--log-level', 'warn'],
+      '--directory',
+      packageRoot,
+      '--out',
+      join(packageRoot, folder),
+      '--config',
+      'Release',
+      '--log-level',
+      'warn',
       `--CDODMOE_VERSION=${settings.version}`,
       ...Object.entries({ ...settings.cuda, ...options }).map(([name, value]) => `--CD${name}=${value}`),
       'configure',

@@ -19,7 +19,16 @@ import {
 } from './build-state.mjs';
 
 export const PRODUCT_ROOMS = [
-  ...['shared', 'native', 'packs', 'engine', 'http-api', 'main-node', 'shadow-node', 'worker-node', 'simulator', 'cli'],
+  'shared',
+  'native',
+  'packs',
+  'engine',
+  'http-api',
+  'main-node',
+  'shadow-node',
+  'worker-node',
+  'simulator',
+  'cli',
 ];
 export const BENCH_ROOMS = ['bench'];
 export const TEST_ROOMS = ['dashboard', 'test'];

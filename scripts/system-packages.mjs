@@ -31,7 +31,10 @@ const LIBRARIES = [
 ];
 /** Without it storage is read by threads. */
 const READING_LIBRARY = {
-  ...{ header: 'liburing.h', library: 'uring', aptPackage: 'liburing-dev', purpose: 'liburing with its header' },
+  header: 'liburing.h',
+  library: 'uring',
+  aptPackage: 'liburing-dev',
+  purpose: 'liburing with its header',
 };
 
 function isProgram(path) {

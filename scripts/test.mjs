@@ -16,14 +16,29 @@ const TESTS = join('dist', 'test', LONG ? 'long' : '');
 /** Files that take longest begin first, so that nobody waits for them at the end. */
 const LONGEST = LONG
   ? [
-      ...['simulation/long-run', 'simulation/seeds', 'unit/expert-fetcher', 'unit/pack-every-codec'],
-      ...['unit/output-format-schemas', 'simulation/determinism', 'unit/pack-families', 'unit/cuda-memory'],
-      ...['integration/http-thinking', 'integration/http-abuse', 'integration/fault-main-processes'],
+      'simulation/long-run',
+      'simulation/seeds',
+      'unit/expert-fetcher',
+      'unit/pack-every-codec',
+      'unit/output-format-schemas',
+      'simulation/determinism',
+      'unit/pack-families',
+      'unit/cuda-memory',
+      'integration/http-thinking',
+      'integration/http-abuse',
+      'integration/fault-main-processes',
     ]
   : [
-      ...['simulation/seeds', 'unit/cuda-operators', 'unit/native-operators', 'simulation/batching'],
-      ...['simulation/family-clusters', 'integration/simulate-command', 'integration/network/two-hosts'],
-      ...['integration/demo-run', 'integration/fault-worker-processes', 'integration/worker-daemon'],
+      'simulation/seeds',
+      'unit/cuda-operators',
+      'unit/native-operators',
+      'simulation/batching',
+      'simulation/family-clusters',
+      'integration/simulate-command',
+      'integration/network/two-hosts',
+      'integration/demo-run',
+      'integration/fault-worker-processes',
+      'integration/worker-daemon',
       'integration/cuda-cluster',
     ];
 /** Tests of commands that start no daemon. */

@@ -1,3 +1,4 @@
+import type { WorkerReply } from '../shared/wire/messages.js';
 import type { RunningNode } from '../engine/daemon/running-node.js';
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -97,17 +98,20 @@ async function openWorker(
     nodeDevice,
     slots: await makeWorkerSlots({
       ...nodeDevice,
-      ...{ source, settings, runtime, log, measureReads, chooseResident },
+      source,
+      settings,
+      runtime,
+      log,
+      measureReads,
+      chooseResident,
       counts: keepsExperts(settings) ? (record?.counts ?? null) : null,
     }),
   }));
   const { device } = nodeDevice;
-  opened.push(() => {
-    device.dispose();
-  });
+  opened.push(() => device.dispose());
   requireWanted(abandoned);
   const onDeviceLost = (error: OdmoeError): void => {
-    sessions.sendToMain({ kind: 'error', error: { code: error.code, message: error.message, requestId: 0, epoch: 0 } });
+    sessions.sendToMain(lostDeviceReply(error));
     giveUp(error);
   };
   const memory = { ...hostMemoryOf(settings, { source, partial }, record), ...sharedMemoryOf(settings, device) };
@@ -126,12 +130,15 @@ async function openWorker(
   const parts = (): object[] => [experts, sessions, supply, share, record ?? {}];
   const address = await listen(settings, { ...environment, identity, sessions, share, parts }, log, opened);
   const statusTimer = runtime.every(STATUS_INTERVAL_MS, sendStatus);
-  opened.push(() => {
-    statusTimer.cancel();
-  });
+  opened.push(() => statusTimer.cancel());
   log.info('worker is ready', { address, model: source.name, device: identity.device, slots: experts.counters.slots });
   const openCounts = () => ({ ...experts.openCounts, earlyPredictions: sessions.earlyPredictions });
   return { address, openCounts, parts, experts };
+}
+
+/** Tells main of a lost device; no execute has asked for it. */
+function lostDeviceReply({ code, message }: OdmoeError): WorkerReply {
+  return { kind: 'error', error: { code, message, requestId: 0, epoch: 0 } };
 }
 
 /** What the worker keeps in host memory, by what it counts of uses; null where the settings ask for none. */
@@ -190,7 +197,10 @@ async function listen(
 ): Promise<string> {
   const counts = new ProcessCounts(runtime, parts, () => ({ ...openHandles() }));
   const server = await transport.serve({
-    ...{ host: settings.listenHost, port: settings.listenPort, network: settings.network, log },
+    host: settings.listenHost,
+    port: settings.listenPort,
+    network: settings.network,
+    log,
     identity: () => identity,
     counts: () => counts.reply(),
     pack: share,
@@ -203,7 +213,8 @@ async function listen(
   let joining: JoinLoop | null = null;
   if (settings.mainAddress !== null) {
     const loop = new JoinLoop({
-      ...{ runtime, transport },
+      runtime,
+      transport,
       mainAddress: settings.mainAddress,
       identity: () => identity,
       isServed: () => sessions.hasMain,

@@ -27,8 +27,14 @@ const QUEUED_EXECUTES = 8;
 const NOTHING = { overheadMs: 0, weightsMs: 0, rowMs: 0 };
 const PACE: DevicePace = {
   times: {
-    ...{ attendLayers: [], layersBehind: [], router: NOTHING, expert: EXECUTE_MS, lmHead: NOTHING },
-    ...{ loadMs: LOAD_MS, exponentShare: 0.5, recoverMs: 0 },
+    attendLayers: [],
+    layersBehind: [],
+    router: NOTHING,
+    expert: EXECUTE_MS,
+    lmHead: NOTHING,
+    loadMs: LOAD_MS,
+    exponentShare: 0.5,
+    recoverMs: 0,
   },
   memory: null,
 };
@@ -95,7 +101,9 @@ async function latenessOf(
   const { user, system } = process.cpuUsage(usageBefore);
   lateMs.sort((left, right) => left - right);
   return {
-    ...{ operation, count, takenMs },
+    operation,
+    count,
+    takenMs,
     p50Ms: quantile(lateMs, 0.5),
     p99Ms: quantile(lateMs, 0.99),
     worstMs: quantile(lateMs, 1),

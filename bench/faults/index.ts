@@ -74,7 +74,10 @@ async function run(flags: FaultsFlags, signal: AbortSignal): Promise<void> {
   const beganMs = performance.now();
   const progress = { done: 0, failed: 0 };
   const outcomes = await runSeeds({
-    ...{ from, count, processes, signal },
+    from,
+    count,
+    processes,
+    signal,
     onOutcome: ({ violations }) => {
       progress.done += 1;
       if (violations.length > 0) progress.failed += 1;

@@ -92,7 +92,8 @@ class SeedProcess {
     environment: Record<string, string>,
   ) {
     this.child = fork(fileURLToPath(new URL('./seed-process.js', import.meta.url)), {
-      ...{ execArgv: [YOUNG_OBJECTS], env: { ...process.env, ...environment } },
+      execArgv: [YOUNG_OBJECTS],
+      env: { ...process.env, ...environment },
       stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
     });
   }

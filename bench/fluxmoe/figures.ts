@@ -162,16 +162,19 @@ async function figure7(profile: ServerProfile): Promise<FigureResult> {
     ],
     orders: [
       {
-        ...{ figure: 'figure7', what: 'batch 32: resident before compressed before offload' },
+        figure: 'figure7',
+        what: 'batch 32: resident before compressed before offload',
         holds: isRising(['offload', 'compressed', 'resident'].map((system) => rate(system as System, 32, 4096))),
       },
       {
-        ...{ figure: 'figure7', what: 'batch 256: compressed before resident before offload' },
+        figure: 'figure7',
+        what: 'batch 256: compressed before resident before offload',
         holds: isRising(['offload', 'resident', 'compressed'].map((system) => rate(system as System, 256, 4096))),
       },
       { figure: 'figure7', what: 'resident is slower with batch 256 than with 128', holds: from128 < 1 },
       {
-        ...{ figure: 'figure7', what: 'compressed and offload gain with every batch' },
+        figure: 'figure7',
+        what: 'compressed and offload gain with every batch',
         holds: (['compressed', 'offload'] as const).every((system) =>
           isRising(BATCHES.map((batch) => rate(system, batch, 4096))),
         ),
@@ -206,7 +209,8 @@ async function figure8(profile: ServerProfile): Promise<FigureResult> {
     ],
     orders: [
       {
-        ...{ figure: 'figure8', what: 'divided before layers before offload, at every point' },
+        figure: 'figure8',
+        what: 'divided before layers before offload, at every point',
         holds: points.every(([batch, context]) => isRising(systems.map((system) => rate(system, batch, context)))),
       },
       { figure: 'figure8', what: 'divided gains less over layers with long contexts', holds: gain(4096) < gain(1024) },

@@ -49,10 +49,8 @@ export function registerBenchFluxmoe(bench: Command): void {
 /** Tables for people. */
 export function reportText({ cells, orders }: FigureResult, profile: string): string {
   const columns = [
-    ...[
-      { title: 'figure', align: 'left' as const },
-      { title: 'what', align: 'left' as const },
-    ],
+    { title: 'figure', align: 'left' as const },
+    { title: 'what', align: 'left' as const },
     ...['unit', 'paper', 'emulated', 'difference'].map((title) => ({ title, align: 'right' as const })),
   ];
   const rows = cells.map((cell) => [

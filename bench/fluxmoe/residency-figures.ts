@@ -171,10 +171,15 @@ function playSession(profile: ServerProfile, model: ServedModel, batch: number):
       ];
       points.push({
         fixed: atFixed?.tokensPerS ?? 0,
-        ...{ adapted: atAdapted?.tokensPerS ?? 0, unbalanced: atUnbalanced?.tokensPerS ?? 0 },
+        adapted: atAdapted?.tokensPerS ?? 0,
+        unbalanced: atUnbalanced?.tokensPerS ?? 0,
       });
       const plan = planResidency({
-        ...{ layers, costs, expertsPerLayer: model.gpus, keepsPlain: false, keepsCompressed: true },
+        layers,
+        costs,
+        expertsPerLayer: model.gpus,
+        keepsPlain: false,
+        keepsCompressed: true,
         layerComputeMs: layerTimes(work, load),
         deviceBytes: work.freeBytes - work.windowBytes,
         cacheBytes: batch * work.sequenceBytes(load.positions),

@@ -51,8 +51,13 @@ const schema = z.strictObject({
   dense_models: z.array(
     z.strictObject({
       name: z.string(),
-      ...{ layers: count, hidden_size: count, intermediate_size: count },
-      ...{ heads: count, kv_heads: count, head_dim: count, vocab_size: count },
+      layers: count,
+      hidden_size: count,
+      intermediate_size: count,
+      heads: count,
+      kv_heads: count,
+      head_dim: count,
+      vocab_size: count,
     }),
   ),
 });
@@ -151,7 +156,9 @@ function profileOf({
       compressedShare: serving.compressed_share,
       weightBytes: serving.weight_bytes,
     },
-    ...{ performance: servedModel(performance), capacity: servedModel(capacity), cache: servedModel(cache) },
+    performance: servedModel(performance),
+    capacity: servedModel(capacity),
+    cache: servedModel(cache),
     denseModels: dense_models.map((model) => ({ name: model.name, parameters: denseParameters(model) })),
   };
 }

@@ -130,8 +130,12 @@ export class StreamingServer {
   private transfer(link: PacedLink, ms: number, urgent = false): Promise<void> {
     return new Promise((resolve) => {
       link.begin({
-        ...{ partMs: { exponents: 0, signMantissa: ms }, recoverMs: 0, urgent, order: null },
-        ...{ work: Promise.resolve(), ended: resolve },
+        partMs: { exponents: 0, signMantissa: ms },
+        recoverMs: 0,
+        urgent,
+        order: null,
+        work: Promise.resolve(),
+        ended: resolve,
       });
     });
   }

@@ -104,10 +104,16 @@ function pinnedCopies(): string {
 
 function asJson(stages: readonly LoadStage[], { depth, rounds, milliseconds }: LoadSetting): object {
   return {
-    ...{ depth, rounds, milliseconds, pinned_copies: pinnedCopies() },
+    depth,
+    rounds,
+    milliseconds,
+    pinned_copies: pinnedCopies(),
     stages: stages.map(({ stage, counted, bytesPerS, limit }) => ({
-      ...{ stage, counted, gb_s: bytesPerS / 1e9 },
-      ...{ limit: limit?.stage ?? null, share_of_limit: limit?.share ?? null },
+      stage,
+      counted,
+      gb_s: bytesPerS / 1e9,
+      limit: limit?.stage ?? null,
+      share_of_limit: limit?.share ?? null,
     })),
   };
 }
@@ -121,8 +127,11 @@ function asTable(stages: readonly LoadStage[]): string {
     { title: 'limit', align: 'left' as const },
   ];
   const cells = stages.map(({ stage, counted, bytesPerS, limit }) => [
-    ...[stage, (bytesPerS / 1e9).toFixed(2), counted],
-    ...[limit === null ? '' : `${(100 * limit.share).toFixed(0)} %`, limit?.stage ?? ''],
+    stage,
+    (bytesPerS / 1e9).toFixed(2),
+    counted,
+    limit === null ? '' : `${(100 * limit.share).toFixed(0)} %`,
+    limit?.stage ?? '',
   ]);
   return `${tableLines(columns, cells).join('\n')}\npinned copies: ${pinnedCopies()}\n`;
 }

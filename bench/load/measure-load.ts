@@ -78,7 +78,9 @@ export async function measureLoadStages(
     }
   }
   return stages.map(({ stage, counted, limits }) => ({
-    ...{ stage, counted, bytesPerS: fastest(stage, rounds) },
+    stage,
+    counted,
+    bytesPerS: fastest(stage, rounds),
     limit: limitOf(stage, limits, rounds),
   }));
 }
@@ -110,7 +112,9 @@ function median(values: readonly number[]): number {
 
 function copyStages({ milliseconds }: LoadSetting): MeasuredStage[] {
   const copy = (stage: string, threads: number): MeasuredStage => ({
-    ...{ stage, counted: 'copied', limits: [] },
+    stage,
+    counted: 'copied',
+    limits: [],
     measure: () => measureMemoryCopy(threads, milliseconds),
   });
   return [copy('memcpy, 1 thread', 1), copy(COPY_ALL, availableParallelism())];
@@ -146,7 +150,8 @@ function readStages(
   { milliseconds, depth }: LoadSetting,
 ): MeasuredStage[] {
   const stage = (at: number, way: WantedStorageWay): MeasuredStage => ({
-    ...{ stage: readName(codec, direct, at, way), counted: 'read' },
+    stage: readName(codec, direct, at, way),
+    counted: 'read',
     limits: at === 1 || !direct ? [] : readNames(codec, true, depth),
     measure: async () => (await measureQueuedReads(path, bytes, { way, depth: at, direct }, milliseconds)).bytesPerS,
   });
@@ -158,7 +163,9 @@ function decodeStages(codec: string, { milliseconds }: LoadSetting): MeasuredSta
   const sample = gaussianValues(SAMPLE_BYTES);
   return [
     {
-      ...{ stage: `decoding ${codec}, 1 thread`, counted: 'weights', limits: [] },
+      stage: `decoding ${codec}, 1 thread`,
+      counted: 'weights',
+      limits: [],
       measure: async () => {
         const [row] = await measureCodecs([codec as PackCodec], [sample], 1, () => undefined, milliseconds);
         return row?.decodeBytesPerS ?? 0;
@@ -189,7 +196,9 @@ function heldStage(
   setting: LoadSetting,
 ): MeasuredStage {
   return {
-    ...{ stage: `loads of ${codec}, held in host memory`, counted: countedOf(codec), limits: [COPY_ALL] },
+    stage: `loads of ${codec}, held in host memory`,
+    counted: countedOf(codec),
+    limits: [COPY_ALL],
     measure: () => measureLoads(device, pack, experts, { direct: false, depth: 1, held: true }, setting),
   };
 }

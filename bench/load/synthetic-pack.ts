@@ -28,9 +28,16 @@ export async function withSyntheticPack<Result>(
   try {
     const checkpoint = join(directory, 'checkpoint');
     const shape = {
-      ...{ hidden_size: setting.hidden, intermediate_size: setting.intermediate, vocab_size: 32, head_dim: 8 },
-      ...{ num_hidden_layers: setting.layers, num_local_experts: setting.experts, num_attention_heads: 1 },
-      ...{ num_experts_per_tok: setting.activated, num_key_value_heads: 1, max_position_embeddings: 64 },
+      hidden_size: setting.hidden,
+      intermediate_size: setting.intermediate,
+      vocab_size: 32,
+      head_dim: 8,
+      num_hidden_layers: setting.layers,
+      num_local_experts: setting.experts,
+      num_attention_heads: 1,
+      num_experts_per_tok: setting.activated,
+      num_key_value_heads: 1,
+      max_position_embeddings: 64,
     };
     await synthesizeCheckpoint(checkpoint, shape, { dtype: 'BF16', seed: 1, signal });
     const output = join(directory, 'pack');

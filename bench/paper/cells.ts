@@ -143,7 +143,12 @@ const WHOLE_MODEL: readonly [string, SetUp | CachedMachine][] = [
 ];
 function wholeWithDrafts(profile: string, expertStorage: SetUp['expertStorage']): SetUp {
   return paperSetUp({
-    ...{ ...DRAFTING, profile, expertStorage, workers: 1, prefillOverlap: true, slots: WHOLE_SLOTS },
+    ...DRAFTING,
+    profile,
+    expertStorage,
+    workers: 1,
+    prefillOverlap: true,
+    slots: WHOLE_SLOTS,
   });
 }
 
@@ -306,7 +311,9 @@ export function likeWithLike({ past }: TableResult): Headline[] {
   return past
     .filter(({ wholeModel }) => wholeModel)
     .map(({ setUp, decodeTokensPerS }) => ({
-      ...{ cluster: fastest.setUp, machine: setUp, ratio: fastest.decodeTokensPerS / decodeTokensPerS },
+      cluster: fastest.setUp,
+      machine: setUp,
+      ratio: fastest.decodeTokensPerS / decodeTokensPerS,
     }));
 }
 

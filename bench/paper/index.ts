@@ -106,9 +106,17 @@ async function run(flags: PaperFlags, signal: AbortSignal): Promise<void> {
     const pack = await openServedPack(packPath);
     requireLikeProfile(pack.shape, profile);
     const runner = new SetUpRunner({
-      ...{ packPath: pack.directory, tokenizer: await loadTokenizer(pack.directory), workers: flags.workers },
-      ...{ precision: flags.precision, quantize: flags.quantize, wall: flags.wall },
-      ...{ prompts: flags.prompts, tokensLimit: flags.tokens, profilePath, signal, onProgress: printProgress },
+      packPath: pack.directory,
+      tokenizer: await loadTokenizer(pack.directory),
+      workers: flags.workers,
+      precision: flags.precision,
+      quantize: flags.quantize,
+      wall: flags.wall,
+      prompts: flags.prompts,
+      tokensLimit: flags.tokens,
+      profilePath,
+      signal,
+      onProgress: printProgress,
     });
     const result: TableResult = { cells: [], orders: [], past: [] };
     try {

@@ -129,8 +129,13 @@ export class SetUpRunner {
     const emulation: EmulationSettings | null = profilePath === null ? null : { profilePath, expertStorage: 'fp32' };
     const engine = await LocalEngine.open(packPath, {
       device: { backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 },
-      ...{ resident: null, shadow: null, prefillRows: PREFILL_ROWS, onProgress: null, emulation },
-      ...{ chooseSeed: () => 0, environment: realDevices() },
+      resident: null,
+      shadow: null,
+      prefillRows: PREFILL_ROWS,
+      onProgress: null,
+      emulation,
+      chooseSeed: () => 0,
+      environment: realDevices(),
     });
     return {
       answer: (promptIds, tokens) => collectAnswer(engine.generate(answerRequest(promptIds, tokens), signal)),

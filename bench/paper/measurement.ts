@@ -43,8 +43,10 @@ export function summarize(answers: readonly TestbedAnswer[], simulated: Simulate
   const proposed = sum(drafts.map((draft) => draft.proposed));
   const highWater = answers.map(({ finished }) => sum(finished.nodes.map((node) => node.deviceMemoryHighWaterBytes)));
   return {
-    ...{ decodeTokensPerS: mean(speeds), decodeRange: rangeOf(speeds) },
-    ...{ ttftMs: mean(waitsMs), ttftRangeMs: rangeOf(waitsMs) },
+    decodeTokensPerS: mean(speeds),
+    decodeRange: rangeOf(speeds),
+    ttftMs: mean(waitsMs),
+    ttftRangeMs: rangeOf(waitsMs),
     outputTokensPerS: mean(timings.map((timing) => timing.outputTokensPerS)),
     recall: activated === 0 ? null : sum(seps.map((sep) => sep.predictedCorrectly)) / activated,
     acceptance: proposed === 0 ? null : sum(drafts.map((draft) => draft.accepted)) / proposed,

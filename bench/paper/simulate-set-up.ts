@@ -66,8 +66,11 @@ export class SetUpSimulator {
     if (known !== undefined) return known;
     const document = await recordTraceDocument(
       {
-        ...{ modelPath: this.options.packPath, prompts, iterations: tokens },
-        ...{ precision: this.options.precision, quantize: this.options.quantize },
+        modelPath: this.options.packPath,
+        prompts,
+        iterations: tokens,
+        precision: this.options.precision,
+        quantize: this.options.quantize,
         alignment: { token: alignTokenPeriod, keyValue: alignKeyValuePeriod },
         threads: 1,
       },
@@ -82,9 +85,12 @@ export class SetUpSimulator {
 export function clusterSetUp(setUp: SetUp, workers: number): ClusterSetUp {
   return {
     ...SIMULATED_SET_UP,
-    ...{ workers, slots: setUp.slots, prefillOverlap: setUp.prefillOverlap },
+    workers,
+    slots: setUp.slots,
+    prefillOverlap: setUp.prefillOverlap,
     align: {
-      ...{ tokenPeriod: setUp.alignTokenPeriod, keyValuePeriod: setUp.alignKeyValuePeriod },
+      tokenPeriod: setUp.alignTokenPeriod,
+      keyValuePeriod: setUp.alignKeyValuePeriod,
       streamKeyValues: setUp.streamKeyValues,
     },
     drafting: { optimistic: setUp.optimistic, rows: setUp.draftRows },

@@ -35,8 +35,13 @@ export class Testbed {
     signal: AbortSignal,
   ): Promise<Testbed> {
     const cluster = new DemoCluster({
-      ...{ packPath, workers, shadow: shadowOf(setUp, precision), groupSize: 'auto', startTimeoutMs: START_TIMEOUT_MS },
-      ...{ alignTokenPeriod: setUp.alignTokenPeriod, alignKeyValuePeriod: setUp.alignKeyValuePeriod },
+      packPath,
+      workers,
+      shadow: shadowOf(setUp, precision),
+      groupSize: 'auto',
+      startTimeoutMs: START_TIMEOUT_MS,
+      alignTokenPeriod: setUp.alignTokenPeriod,
+      alignKeyValuePeriod: setUp.alignKeyValuePeriod,
       flags: daemonFlags(setUp, quantize, profilePath),
     });
     try {
@@ -61,8 +66,15 @@ export class Testbed {
 /** Greedy, `tokens` tokens whatever they are. */
 export function answerRequest(promptIds: readonly number[], tokens: number): GenerateRequest {
   return {
-    ...{ text: '', messages: [], promptTokenIds: [...promptIds], raw: true, stop: [] },
-    ...{ maxTokens: tokens, sampling: null, ignoreEos: true, logprobs: 0 },
+    text: '',
+    messages: [],
+    promptTokenIds: [...promptIds],
+    raw: true,
+    stop: [],
+    maxTokens: tokens,
+    sampling: null,
+    ignoreEos: true,
+    logprobs: 0,
   };
 }
 

@@ -41,8 +41,11 @@ export class VirtualTestbed {
         device: { ...settings.device, threads: 1 },
       },
       world: {
-        ...{ devices: () => NATIVE_DEVICES, openPack: async () => pack },
-        ...{ dataDirectory: packPath, log: SILENT, seed: index },
+        devices: () => NATIVE_DEVICES,
+        openPack: async () => pack,
+        dataDirectory: packPath,
+        log: SILENT,
+        seed: index,
       } satisfies NodeWorld,
     }));
     await startDaemons(cluster, daemons);
@@ -73,9 +76,13 @@ export class VirtualCached {
     const runtime = new VirtualRuntime(clock, SEED);
     const opening = LocalEngine.open(packPath, {
       device: { backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 },
-      ...{ resident: null, shadow: null, prefillRows, onProgress: null },
+      resident: null,
+      shadow: null,
+      prefillRows,
+      onProgress: null,
       emulation: { profilePath, expertStorage: 'fp32' },
-      ...{ chooseSeed: () => 0, environment: { devices: NATIVE_DEVICES, runtime } },
+      chooseSeed: () => 0,
+      environment: { devices: NATIVE_DEVICES, runtime },
     });
     return new VirtualCached(clock, await driven(clock, opening));
   }

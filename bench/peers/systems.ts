@@ -71,11 +71,17 @@ export function odmoeSystem(packPath: string, hosts: readonly LanHost[], workloa
     name: 'odmoe',
     servers: [
       {
-        ...{ program: 'main', host: first, port: ODMOE_PORT, ready: /listening on/ },
+        program: 'main',
+        host: first,
+        port: ODMOE_PORT,
+        ready: /listening on/,
         command: odmoeCommand(['main', '--id', 'main', ...common, ...listen(first), ...main]),
       },
       ...others.map((host, index) => ({
-        ...{ program: `worker-${index + 1}`, host, port: ODMOE_PORT, ready: /listening on/ },
+        program: `worker-${index + 1}`,
+        host,
+        port: ODMOE_PORT,
+        ready: /listening on/,
         command: odmoeCommand(['worker', '--id', `worker-${index + 1}`, ...common, ...listen(host), ...worker]),
       })),
     ],
@@ -90,14 +96,20 @@ export function llamaSystem(binaries: string, ggufPath: string, hosts: readonly 
   const others = hosts.slice(1);
   const threads = ['-t', String(workload.threads)];
   const servers = others.map((host) => ({
-    ...{ program: 'rpc-server', host, port: LLAMA_PORT, ready: null },
+    program: 'rpc-server',
+    host,
+    port: LLAMA_PORT,
+    ready: null,
     command: [rpcServer(binaries), '-H', host.address, '-p', String(LLAMA_PORT), ...threads],
   }));
   const addresses = others.map(({ address }) => `${address}:${LLAMA_PORT}`).join(',');
   const tokens = ['-p', String(workload.promptTokens), '-n', String(workload.answerTokens)];
   const measure = ['-m', ggufPath, '--rpc', addresses, '-ngl', '99', ...tokens, ...threads, '-r', '1', '-o', 'json'];
   return {
-    ...{ name: 'llama.cpp RPC', servers, measureHost: firstOf(hosts), parse: parseLlamaBench },
+    name: 'llama.cpp RPC',
+    servers,
+    measureHost: firstOf(hosts),
+    parse: parseLlamaBench,
     measure: [join(binaries, 'llama-bench'), ...measure],
   };
 }
@@ -119,7 +131,10 @@ export function distributedLlamaSystem(
   const others = hosts.slice(1, used);
   const threads = ['--nthreads', String(workload.threads)];
   const servers = others.map((host) => ({
-    ...{ program: 'dllama worker', host, port: DLLAMA_PORT, ready: null },
+    program: 'dllama worker',
+    host,
+    port: DLLAMA_PORT,
+    ready: null,
     command: [binary, 'worker', '--port', String(DLLAMA_PORT), ...threads],
   }));
   const prompt = Array.from({ length: workload.promptTokens }, () => 'a').join(' ');
@@ -127,12 +142,10 @@ export function distributedLlamaSystem(
   const files = ['--model', model.path, '--tokenizer', model.tokenizerPath, '--buffer-float-type', model.buffer];
   const workers = ['--workers', ...others.map(({ address }) => `${address}:${DLLAMA_PORT}`)];
   return {
-    ...{
-      name: `distributed-llama on ${used} hosts`,
-      servers,
-      measureHost: firstOf(hosts),
-      parse: parseDistributedLlama,
-    },
+    name: `distributed-llama on ${used} hosts`,
+    servers,
+    measureHost: firstOf(hosts),
+    parse: parseDistributedLlama,
     measure: [binary, 'inference', ...files, '--prompt', prompt, '--steps', steps, ...threads, ...workers],
   };
 }

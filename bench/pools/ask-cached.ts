@@ -95,7 +95,9 @@ export function askCached(
 /** One worker whose slots hold the experts of a token. */
 function setUpOf(expertsPerToken: number): ClusterSetUp {
   return {
-    ...{ ...DEFAULT_SET_UP, workers: 1, slots: expertsPerToken },
+    ...DEFAULT_SET_UP,
+    workers: 1,
+    slots: expertsPerToken,
     prediction: { source: 'off', layersAhead: 1 },
     placement: { groupSize: 1, spread: 'group', homes: 'group', replicas: 1 },
   };
@@ -145,9 +147,15 @@ async function ask(
   const underWay = (): number => asked.filter(({ answer }) => answer.overMs === null).length;
   for (const prompt of prompts) {
     const request = {
-      ...{ text: '', messages: [], promptTokenIds: tracePromptIds(trace, prompt), raw: true, stop: [] },
+      text: '',
+      messages: [],
+      promptTokenIds: tracePromptIds(trace, prompt),
+      raw: true,
+      stop: [],
       maxTokens: Math.min(tokens, trace.iterations(prompt) + 1),
-      ...{ sampling: null, ignoreEos: true, logprobs: 0 },
+      sampling: null,
+      ignoreEos: true,
+      logprobs: 0,
     };
     const tokenMs: number[] = [];
     asked.push({ answer: cluster.ask(main, request, { onToken: () => tokenMs.push(cluster.clock.nowMs) }), tokenMs });

@@ -59,7 +59,7 @@ export function registerBenchPools(bench: Command): void {
     .command('pools')
     .description("whole answers by memory and by what a worker keeps of experts: ZipMoE's figures 7 to 10, emulated")
     .option('--profile <file>', 'the machine: a file, or the name of one in bench/profiles', 'agx-orin')
-    .option('--models <names>', 'model profiles', parseModels, [...['mixtral-8x7b', 'qwen1.5-moe-a2.7b']])
+    .option('--models <names>', 'model profiles', parseModels, ['mixtral-8x7b', 'qwen1.5-moe-a2.7b'])
     .option('--trace <file|demo>', 'a file of "odmoe bench trace"; demo: the demo model runs now', 'demo')
     .option('--policies <names>', `some of ${COMPARED_POLICIES.join(',')}`, parsePolicies, [...COMPARED_POLICIES])
     .option('--budgets <shares>', 'of all experts, what the cache can hold whole', parseShares, [0.1, 0.25, 0.5, 0.75])
@@ -121,8 +121,14 @@ async function run(flags: PoolsFlags): Promise<void> {
 function settingOf(flags: PoolsFlags): PoolsBenchSetting {
   const { policies, budgets: cachedShares, batches, batchBudget: batchShare, tokens, answers } = flags;
   return {
-    ...{ policies, cachedShares, batches, batchShare, tokens, answers },
-    ...{ recordedPrompts: flags.recorded, warmPrompts: flags.warm },
+    policies,
+    cachedShares,
+    batches,
+    batchShare,
+    tokens,
+    answers,
+    recordedPrompts: flags.recorded,
+    warmPrompts: flags.warm,
   };
 }
 
@@ -136,12 +142,13 @@ async function recordDemo(setting: PoolsBenchSetting): Promise<TraceDocument> {
   try {
     return await recordTraceDocument(
       {
-        ...{
-          modelPath: join(packageRoot(), 'models', 'demo'),
-          prompts: demoPrompts(prompts),
-          iterations: setting.tokens,
-        },
-        ...{ precision: 'int8', quantize: 'projections', alignment: { token: 1, keyValue: 1 }, threads: 0 },
+        modelPath: join(packageRoot(), 'models', 'demo'),
+        prompts: demoPrompts(prompts),
+        iterations: setting.tokens,
+        precision: 'int8',
+        quantize: 'projections',
+        alignment: { token: 1, keyValue: 1 },
+        threads: 0,
       },
       (done, total) => bar.update(done, total),
     );

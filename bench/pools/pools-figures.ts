@@ -53,7 +53,9 @@ export function cellOf(place: CellPlace, { answers, cache, loads }: CachedAnswer
       tokens: length,
       ms: sum(answers, ({ askedMs, tokenMs }) => (tokenMs[length - 1] ?? 0) - askedMs) / answers.length,
     })),
-    ...{ wholeShare: hits.full / uses, partShare: parts / uses, loads },
+    wholeShare: hits.full / uses,
+    partShare: parts / uses,
+    loads,
     capacities: cache?.capacities ?? NOTHING_KEPT,
   };
 }

@@ -4,8 +4,14 @@ import type { ComparedPolicy } from './cached-worker.js';
 import { isSamePlace, type PoolsCell, statementsOf } from './pools-figures.js';
 
 const POLICY_NAMES: Readonly<Record<ComparedPolicy, string>> = {
-  ...{ planned: 'planned', ranked: 'by rank', lru: 'LRU', fifo: 'FIFO', marking: 'Marking' },
-  ...{ popularity: 'popularity', residency: 'residency', none: 'no cache' },
+  planned: 'planned',
+  ranked: 'by rank',
+  lru: 'LRU',
+  fifo: 'FIFO',
+  marking: 'Marking',
+  popularity: 'popularity',
+  residency: 'residency',
+  none: 'no cache',
 };
 
 /** Tables for people. */
@@ -36,7 +42,7 @@ function hitText({ wholeShare, partShare }: PoolsCell): string {
 function cellTable(cells: readonly PoolsCell[], textOf: (cell: PoolsCell) => string): string[] {
   const policies = policiesOf(cells);
   const columns = [
-    ...[{ title: 'model', align: 'left' as const }],
+    { title: 'model', align: 'left' as const },
     ...['memory, GB', 'of experts', 'at a time', ...policies.map((policy) => POLICY_NAMES[policy])].map((title) => ({
       title,
       align: 'right' as const,
@@ -65,7 +71,9 @@ function latencyTable(cells: readonly PoolsCell[]): string[] {
   ];
   const rows = middlePlaces(cells).flatMap((place) =>
     place.latencies.map(({ tokens }, index) => [
-      ...[place.model, `${Math.round(place.cachedShare * 100)} %`, String(tokens)],
+      place.model,
+      `${Math.round(place.cachedShare * 100)} %`,
+      String(tokens),
       ...policies.map((policy) => {
         const cell = cells.find((each) => each.policy === policy && isSamePlace(each, place));
         return ((cell?.latencies[index]?.ms ?? NaN) / 1000).toFixed(1);
@@ -83,7 +91,8 @@ function planTable(cells: readonly PoolsCell[]): string[] {
     return [full, compressed, signMantissa, exponent].join(' / ');
   };
   const rows = placesOf(cells).map((place) => [
-    ...[place.model, `${Math.round(place.cachedShare * 100)} %`],
+    place.model,
+    `${Math.round(place.cachedShare * 100)} %`,
     ...(['planned', 'residency'] as const).map((policy) =>
       text(cells.find((each) => each.policy === policy && isSamePlace(each, place))),
     ),
@@ -94,7 +103,10 @@ function planTable(cells: readonly PoolsCell[]): string[] {
 function statementTable(cells: readonly PoolsCell[]): string[] {
   const columns = ['figure', 'what', 'paper', 'ours', 'holds'].map((title) => ({ title, align: 'left' as const }));
   const rows = statementsOf(cells).map(({ figure, what, paper, ours, holds }) => [
-    ...[figure, what, paper, ours],
+    figure,
+    what,
+    paper,
+    ours,
     holds === null ? '' : holds ? 'yes' : 'NO',
   ]);
   return tableLines(columns, rows);
@@ -108,10 +120,22 @@ export function poolsCsv(cells: readonly PoolsCell[]): string {
   const lines = cells.map((cell) => {
     const { full, compressed, signMantissa, exponent } = cell.capacities;
     return [
-      ...[cell.model, cell.activations, cell.cachedShare, cell.memoryBytes, cell.users, cell.policy],
-      ...[cell.tokensPerS.toFixed(4), cell.tpotMs.toFixed(3), cell.ttftMs.toFixed(3)],
-      ...[cell.wholeShare.toFixed(4), cell.partShare.toFixed(4), cell.loads],
-      ...[full, compressed, signMantissa, exponent],
+      cell.model,
+      cell.activations,
+      cell.cachedShare,
+      cell.memoryBytes,
+      cell.users,
+      cell.policy,
+      cell.tokensPerS.toFixed(4),
+      cell.tpotMs.toFixed(3),
+      cell.ttftMs.toFixed(3),
+      cell.wholeShare.toFixed(4),
+      cell.partShare.toFixed(4),
+      cell.loads,
+      full,
+      compressed,
+      signMantissa,
+      exponent,
     ].join(',');
   });
   return [header, ...lines, ''].join('\n');

@@ -98,7 +98,9 @@ async function run(flags: RecallFlags): Promise<void> {
   const options = {
     ...common,
     setUps: chooseSetUps({
-      ...{ figure: flags.figure ?? null, precisions: flags.precision ?? null, alignments: flags.align ?? null },
+      figure: flags.figure ?? null,
+      precisions: flags.precision ?? null,
+      alignments: flags.align ?? null,
     }),
   };
   const bar = standardError.isTerminal

@@ -77,7 +77,8 @@ export function sourceTable({ modelName, prompts, iterations, results }: SourceR
     ...['recall', ...quarters].map((title) => ({ title, align: 'right' as const })),
   ];
   const rows = results.map(({ source, metrics }) => [
-    ...[source, share(metrics.recall)],
+    source,
+    share(metrics.recall),
     ...recallByQuarter(metrics, setting.iterations).map(share),
   ]);
   return [
@@ -90,9 +91,14 @@ export function sourceTable({ modelName, prompts, iterations, results }: SourceR
 /** As sourceTable, for programs. */
 export function sourceJson({ modelName, prompts, iterations, results }: SourceReport): object {
   return {
-    ...{ model: modelName, prompts, iterations },
+    model: modelName,
+    prompts,
+    iterations,
     results: results.map(({ source, metrics: { recall, activated, predictedCorrectly } }) => ({
-      ...{ source, recall, activated, predicted_correctly: predictedCorrectly },
+      source,
+      recall,
+      activated,
+      predicted_correctly: predictedCorrectly,
     })),
   };
 }

@@ -45,8 +45,15 @@ function measureRecovery(
   nowMs: () => number,
 ): ScheduleBenchResult {
   const result: ScheduleBenchResult = {
-    ...{ recovery, instances, toBoundMean: 0, toBoundWorst: 0, ofGuaranteeWorst: 0 },
-    ...{ toFifoMean: 0, toFifoWorst: 0, fifoFasterShare: 0, scheduleMs: 0 },
+    recovery,
+    instances,
+    toBoundMean: 0,
+    toBoundWorst: 0,
+    ofGuaranteeWorst: 0,
+    toFifoMean: 0,
+    toFifoWorst: 0,
+    fifoFasterShare: 0,
+    scheduleMs: 0,
   };
   for (let instance = 0; instance < instances; instance += 1) {
     const { tasks, profile } = randomInstance(seed, instance, experts);
@@ -79,7 +86,11 @@ function randomInstance(
   const signMantissaReadMs = duration();
   const compressionRatio = 0.2 + 0.8 * random();
   const profile: LoadProfile = {
-    ...{ signMantissaReadMs, compressionRatio, threads, shards, tensors: TENSORS },
+    signMantissaReadMs,
+    compressionRatio,
+    threads,
+    shards,
+    tensors: TENSORS,
     exponentReadMs: (compressionRatio * signMantissaReadMs) / shards,
     decompressMs: (2 * threads * duration()) / shards,
   };

@@ -91,7 +91,11 @@ async function simulated({
   expertStorage,
 }: BenchServeFlags): Promise<ServeRow[]> {
   const serving = {
-    ...{ profile: loadDeviceProfile(profileFile(profile)), expertStorage, workers, answers, seed },
+    profile: loadDeviceProfile(profileFile(profile)),
+    expertStorage,
+    workers,
+    answers,
+    seed,
     prediction: shadow === 'none' ? ('off' as const) : ('sep' as const),
   };
   const rows: ServeRow[] = [];
@@ -148,11 +152,17 @@ function numbers(title: string): TableColumn {
 
 function asText({ rows, chat }: ServeReport): string {
   const lines = rows.map(({ users, batching, tokensPerS, loadsPerToken, ttftMs, gapMs }) => [
-    ...[String(users), batching ? 'on' : 'off', tokensPerS.toFixed(1), loadsPerToken.toFixed(1)],
+    String(users),
+    batching ? 'on' : 'off',
+    tokensPerS.toFixed(1),
+    loadsPerToken.toFixed(1),
     ...[ttftMs.p50, ttftMs.p95, gapMs.p50, gapMs.p95].map((ms) => ms.toFixed(1)),
   ]);
   const turns = turnsOf(chat).map(({ ttftMs, promptTokens, cachedTokens }, turn) => [
-    ...[String(turn + 1), ttftMs.toFixed(1), String(promptTokens), String(cachedTokens)],
+    String(turn + 1),
+    ttftMs.toFixed(1),
+    String(promptTokens),
+    String(cachedTokens),
   ]);
   const chatLines = turns.length > 0 ? ['', ...tableLines(TURN_COLUMNS, turns)] : [];
   return `${[...tableLines(ROW_COLUMNS, lines), ...chatLines].join('\n')}\n`;

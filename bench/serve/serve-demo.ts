@@ -55,8 +55,13 @@ export class DemoService {
     const directory = serving.model ?? join(packageRoot(), 'models', 'demo');
     const packPath = await packForServing(directory, null, runtime, () => undefined, signal);
     const cluster = new DemoCluster({
-      ...{ packPath, workers: serving.workers, shadow: serving.shadow, groupSize: 'auto' },
-      ...{ alignTokenPeriod: 1, alignKeyValuePeriod: 1, startTimeoutMs: START_TIMEOUT_MS },
+      packPath,
+      workers: serving.workers,
+      shadow: serving.shadow,
+      groupSize: 'auto',
+      alignTokenPeriod: 1,
+      alignKeyValuePeriod: 1,
+      startTimeoutMs: START_TIMEOUT_MS,
       http: { host: '127.0.0.1', port: 0 },
       flags: { main: ['--batching', batching ? 'on' : 'off'] },
     });
@@ -120,7 +125,8 @@ export class DemoService {
     const body = {
       prompt: promptIdsOf(seed, user, turn, PROMPT_VOCABULARY),
       max_tokens: plannedRequest(seed, user, turn).answerTokens,
-      ...{ ignore_eos: true, logprobs: 1 },
+      ignore_eos: true,
+      logprobs: 1,
     };
     const { askedMs, pieces } = await this.stream('/v1/completions', body, signal);
     const tokenMs = pieces.flatMap(({ atMs, piece }) => (piece.choices?.[0]?.logprobs?.tokens ?? []).map(() => atMs));

@@ -42,7 +42,8 @@ export function serveRow(
   const ttfts = records.flatMap(({ askedMs, tokenMs: [first] }) => (first === undefined ? [] : [first - askedMs]));
   const gaps = records.flatMap(({ tokenMs }) => tokenMs.slice(1).map((ms, index) => ms - (tokenMs[index] ?? ms)));
   return {
-    ...{ users, batching },
+    users,
+    batching,
     tokensPerS: (1000 * counted) / Math.max(1, endMs - beginMs),
     loadsPerToken: loads / Math.max(1, tokens.length),
     ttftMs: percentiles(ttfts),

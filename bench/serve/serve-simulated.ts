@@ -88,7 +88,10 @@ function servedTrace({ profile, prediction, answers, seed }: SimulatedServing, u
   const numbers = new SyntheticTrace({ ...setting, ...most });
   const planned = (prompt: number) => plannedRequest(seed, Math.floor(prompt / answers), prompt % answers);
   return {
-    ...{ layers, experts, expertsPerToken, prompts: users * answers },
+    layers,
+    experts,
+    expertsPerToken,
+    prompts: users * answers,
     promptTokens: (prompt) => planned(prompt).promptTokens,
     iterations: () => ANSWER_TOKENS.most,
     activated: (place) => numbers.activated(place),
@@ -110,9 +113,15 @@ async function runUsers(
     const record = { user, askedMs: cluster.clock.nowMs, tokenMs: new Array<number>() };
     records.push(record);
     const request = {
-      ...{ text: '', messages: [], promptTokenIds: tracePromptIds(trace, user * answers + turn), raw: true, stop: [] },
+      text: '',
+      messages: [],
+      promptTokenIds: tracePromptIds(trace, user * answers + turn),
+      raw: true,
+      stop: [],
       maxTokens: plannedRequest(seed, user, turn).answerTokens,
-      ...{ sampling: null, ignoreEos: true, logprobs: 0 },
+      sampling: null,
+      ignoreEos: true,
+      logprobs: 0,
     };
     const answer = cluster.ask(main, request, { onToken: () => record.tokenMs.push(cluster.clock.nowMs) });
     under.set(user, { answer, turn });

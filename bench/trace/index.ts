@@ -58,8 +58,13 @@ async function run(out: string, flags: TraceFlags): Promise<void> {
   requireWritableFile(out);
   const bar = standardError.isTerminal ? new SingleBar({ format: 'trace {bar} {value}/{total} prompts' }) : null;
   const recording = {
-    ...{ modelPath: flags.model, prompts: demoPrompts(flags.prompts), iterations: flags.tokens },
-    ...{ precision: flags.precision, quantize: flags.quantize, alignment: flags.align, threads: flags.threads },
+    modelPath: flags.model,
+    prompts: demoPrompts(flags.prompts),
+    iterations: flags.tokens,
+    precision: flags.precision,
+    quantize: flags.quantize,
+    alignment: flags.align,
+    threads: flags.threads,
   };
   try {
     bar?.start(flags.prompts, 0);

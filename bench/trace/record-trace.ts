@@ -54,9 +54,16 @@ export async function recordTraceDocument(
     }
     const { expertLayers: layers, experts, expertsPerToken } = source.shape;
     return {
-      ...{ format: 'odmoe-trace', version: 1, model: source.name, precision: recording.precision },
-      ...{ align_token: recording.alignment.token, align_kv: recording.alignment.keyValue },
-      ...{ layers, experts, experts_per_token: expertsPerToken, prompts },
+      format: 'odmoe-trace',
+      version: 1,
+      model: source.name,
+      precision: recording.precision,
+      align_token: recording.alignment.token,
+      align_kv: recording.alignment.keyValue,
+      layers,
+      experts,
+      experts_per_token: expertsPerToken,
+      prompts,
     };
   } finally {
     shadow?.dispose();

@@ -159,9 +159,16 @@ export class ChatSession {
   private request(conversation: Conversation): GenerateRequest {
     const { sampling, maxTokens } = this.settings;
     return {
-      ...{ text: '', raw: false, promptTokenIds: [], messages: allMessages(conversation) },
+      text: '',
+      raw: false,
+      promptTokenIds: [],
+      messages: allMessages(conversation),
       // What the context does not hold is cut off.
-      ...{ maxTokens: maxTokens ?? MAX_TOKENS_RANGE.most, sampling, stop: [], ignoreEos: false, logprobs: 0 },
+      maxTokens: maxTokens ?? MAX_TOKENS_RANGE.most,
+      sampling,
+      stop: [],
+      ignoreEos: false,
+      logprobs: 0,
       templateArguments: this.options.templateArguments,
     };
   }

@@ -88,7 +88,8 @@ export function generationRequestFrom(flags: GenerationFlags, text: string | und
     ignoreEos: flags.ignoreEos,
     logprobs: flags.logprobs,
     templateArguments: flags.templateArg,
-    ...{ promptLogprobs: flags.promptLogprobs, showSpecialTokens: flags.showSpecialTokens },
+    promptLogprobs: flags.promptLogprobs,
+    showSpecialTokens: flags.showSpecialTokens,
   };
 }
 

@@ -59,7 +59,9 @@ export async function openLocalEngine(
       device: {
         ...deviceNamed(flags.device),
         arithmetic: flags.arithmetic,
-        ...{ instructionSet: 'auto', threads: flags.threads, budgetBytes: 0 },
+        instructionSet: 'auto',
+        threads: flags.threads,
+        budgetBytes: 0,
       },
       ...beside,
       resident: flags.resident ?? null,

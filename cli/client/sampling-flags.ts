@@ -66,8 +66,15 @@ export function addSamplingFlags(command: Command): Command {
 export function samplingFrom({ seed, responseFormat, ...flags }: SamplingFlags): SamplingMessage {
   const { temperature, topK, topP, minP, repetitionPenalty, presencePenalty, frequencyPenalty } = flags;
   return {
-    ...{ temperature, topK, topP, minP, repetitionPenalty, presencePenalty, frequencyPenalty },
-    ...{ logitBias: flags.logitBias, outputFormat: responseFormat === 'text' ? null : responseFormat },
+    temperature,
+    topK,
+    topP,
+    minP,
+    repetitionPenalty,
+    presencePenalty,
+    frequencyPenalty,
+    logitBias: flags.logitBias,
+    outputFormat: responseFormat === 'text' ? null : responseFormat,
     ...(seed === undefined ? {} : { seed }),
   };
 }

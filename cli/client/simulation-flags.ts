@@ -26,7 +26,10 @@ const MOST_SEED = 2 ** 32;
 
 /** Recall where nobody has measured it: of shadow what OD-MoE found, of routers ahead what is usual of trained models. */
 export const ASSUMED_RECALL: Readonly<Record<PredictionSource, number>> = {
-  ...{ sep: 0.997, 'router-ahead': 0.85, random: 0, off: 0 },
+  sep: 0.997,
+  'router-ahead': 0.85,
+  random: 0,
+  off: 0,
 };
 
 /** A profile's file: a path, or a name of those that come with odmoe. */
@@ -150,12 +153,12 @@ export function setUpOf(flags: SimulateFlags): ClusterSetUp {
     throw new OdmoeError('USAGE', `--prediction ${flags.prediction}: without a shadow there are no drafts to run`);
   }
   return {
-    ...{
-      workers: flags.workers,
-      slots: flags.slots ?? DEFAULT_SET_UP.slots,
-      cacheBytes: flags.cache ?? DEFAULT_SET_UP.cacheBytes,
-    },
-    ...{ prefillRows: flags.prefillRows, miniBatchRows: flags.miniBatchRows, prefillOverlap: flags.prefillOverlap },
+    workers: flags.workers,
+    slots: flags.slots ?? DEFAULT_SET_UP.slots,
+    cacheBytes: flags.cache ?? DEFAULT_SET_UP.cacheBytes,
+    prefillRows: flags.prefillRows,
+    miniBatchRows: flags.miniBatchRows,
+    prefillOverlap: flags.prefillOverlap,
     align: { tokenPeriod: flags.alignToken, keyValuePeriod: flags.alignKv, streamKeyValues: flags.streamKv },
     drafting: { optimistic: flags.optimistic, rows: flags.draftRows },
     prediction: { source: flags.prediction, layersAhead: flags.layersAhead },
@@ -168,13 +171,15 @@ export function openTrace(flags: TraceFlags, { name, model }: DeviceProfile, pro
   const { expertLayers: layers, experts, expertsPerToken } = model.shape;
   if (flags.trace === 'synthetic') {
     return new SyntheticTrace({
-      ...{ layers, experts, expertsPerToken, prompts, promptTokens: flags.promptTokens ?? DEFAULT_PROMPT_TOKENS },
-      ...{
-        iterations: flags.tokens,
-        recall: flags.recall ?? ASSUMED_RECALL[flags.prediction ?? 'sep'],
-        acceptance: flags.acceptance,
-        seed: flags.seed,
-      },
+      layers,
+      experts,
+      expertsPerToken,
+      prompts,
+      promptTokens: flags.promptTokens ?? DEFAULT_PROMPT_TOKENS,
+      iterations: flags.tokens,
+      recall: flags.recall ?? ASSUMED_RECALL[flags.prediction ?? 'sep'],
+      acceptance: flags.acceptance,
+      seed: flags.seed,
     });
   }
   const document = readTrace(flags.trace);

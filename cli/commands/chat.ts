@@ -93,7 +93,11 @@ async function converse(flags: ChatFlags, partner: string, generate: ChatOptions
   const lines = new ReadlineInput(stdin, terminal, (await history?.read()) ?? []);
   const settings: ChatSettings = { sampling: samplingFrom(flags), maxTokens: flags.maxTokens ?? null };
   const session = new ChatSession(EMPTY_CONVERSATION, settings, {
-    ...{ lines, generate, note, interruptible: withInterrupt, isInteractive: terminal !== null },
+    lines,
+    generate,
+    note,
+    interruptible: withInterrupt,
+    isInteractive: terminal !== null,
     answer: (text) => standardOutput.writeAnswer(text),
     typed: async (typed) => history?.add(typed),
     templateArguments: flags.templateArg,

@@ -156,7 +156,14 @@ async function planCluster(
   const timing = loadTiming(times, Math.floor(workers / size), expertsPerToken);
   const cachedMs = cachedTokenMs(profile);
   return {
-    ...{ profile: profile.name, model: profile.model.name, workers, timing, search, storage, slots, cacheBytes },
+    profile: profile.name,
+    model: profile.model.name,
+    workers,
+    timing,
+    search,
+    storage,
+    slots,
+    cacheBytes,
     breakdown: tokenBreakdown(times, search.best),
     boxes: boxNeeds(search.best, profile, boxes, storage),
     cachedTokensPerS: cachedMs === null ? null : 1000 / cachedMs,
@@ -201,7 +208,14 @@ function tracesOf(flags: PlanFlags, profile: DeviceProfile, source: PredictionSo
   const model = { alignedRecall: recall, acceptance, keyValueDecay: KEY_VALUE_DECAY, experts, expertsPerToken };
   const traceFor = ({ align: { tokenPeriod: token, keyValuePeriod: keyValue } }: ClusterSetUp): ClusterTrace =>
     new SyntheticTrace({
-      ...{ layers, experts, expertsPerToken, prompts: 1, promptTokens, iterations: tokens, acceptance, seed },
+      layers,
+      experts,
+      expertsPerToken,
+      prompts: 1,
+      promptTokens,
+      iterations: tokens,
+      acceptance,
+      seed,
       recall: assumedRecall(model, { token, keyValue }, PLANNED_ITERATIONS),
     });
   if (source !== 'sep') {
@@ -231,7 +245,10 @@ function boxNeeds(
       ? []
       : [{ name: 'shadow', count: 1, usedBytes: shadow, memoryBytes: devices.shadow?.memoryBytes ?? 0, diskBytes }]),
     ...boxes.map(({ count, memoryBytes: boxBytes }) => ({
-      ...{ name: 'worker', count, usedBytes: worker, memoryBytes: boxBytes ?? devices.worker.memoryBytes },
+      name: 'worker',
+      count,
+      usedBytes: worker,
+      memoryBytes: boxBytes ?? devices.worker.memoryBytes,
       diskBytes: disk.workerBytes,
     })),
   ];

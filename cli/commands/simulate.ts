@@ -66,12 +66,13 @@ async function run(flags: SimulateFlags): Promise<void> {
 function reportText(result: SimulationResult, profile: DeviceProfile, flags: SimulateFlags): string {
   const cachedMs = cachedTokenMs(profile);
   const report: SimulationReport = {
-    ...{ profile: profile.name, model: profile.model.name, workers: flags.workers, requests: flags.requests },
-    ...{
-      result,
-      memory: memoryOf(result, profile, flags.workers),
-      cachedTokensPerS: cachedMs === null ? null : 1000 / cachedMs,
-    },
+    profile: profile.name,
+    model: profile.model.name,
+    workers: flags.workers,
+    requests: flags.requests,
+    result,
+    memory: memoryOf(result, profile, flags.workers),
+    cachedTokensPerS: cachedMs === null ? null : 1000 / cachedMs,
   };
   return flags.json ? printableJson(simulationJson(report)) : simulationLines(report).join('\n');
 }
@@ -100,7 +101,8 @@ function diagramOf({ timing }: SimulationResult, position: number, flags: Simula
   const tokens = pass.rows === 1 ? `token ${flags.diagramToken}` : `a pass of ${pass.rows} positions`;
   return timingDiagram(timing.log.operations, [MAIN, SHADOW, ...workerIds(flags.workers)], {
     title: `${profile}, ${flags.workers} workers: ${tokens}, ${(pass.endMs - pass.beginMs).toFixed(1)} ms`,
-    ...{ beginMs: pass.beginMs, endMs: pass.endMs },
+    beginMs: pass.beginMs,
+    endMs: pass.endMs,
     positions: { first: pass.position, last: pass.position + pass.rows - 1 },
   });
 }

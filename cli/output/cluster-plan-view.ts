@@ -42,26 +42,44 @@ function fits(plan: ClusterPlan): boolean {
 export function planJson(plan: ClusterPlan): unknown {
   const { search, boxes, cachedTokensPerS } = plan;
   return snakeCaseKeys({
-    ...{ profile: plan.profile, model: plan.model, workers: plan.workers },
+    profile: plan.profile,
+    model: plan.model,
+    workers: plan.workers,
     ioBound: plan.timing.ioBound,
     equation1: plan.timing,
-    ...{ plain: candidateObject(search.plain), grouped: candidateObject(search.grouped) },
-    ...{ best: candidateObject(search.best), tried: search.tried.map(candidateObject) },
-    ...{ breakdown: plan.breakdown, boundBy: boundBy(plan.breakdown) },
-    ...{ cachedTokensPerS, bestOverCached: cachedTokensPerS && tokensPerS(search.best) / cachedTokensPerS },
-    ...{ storage: plan.storage, slots: plan.slots, cacheBytes: plan.cacheBytes, boxes },
+    plain: candidateObject(search.plain),
+    grouped: candidateObject(search.grouped),
+    best: candidateObject(search.best),
+    tried: search.tried.map(candidateObject),
+    breakdown: plan.breakdown,
+    boundBy: boundBy(plan.breakdown),
+    cachedTokensPerS,
+    bestOverCached: cachedTokensPerS && tokensPerS(search.best) / cachedTokensPerS,
+    storage: plan.storage,
+    slots: plan.slots,
+    cacheBytes: plan.cacheBytes,
+    boxes,
     totalMemoryBytes: boxes.reduce((sum, { count, usedBytes }) => sum + count * usedBytes, 0),
-    ...{ fits: fits(plan), recallNote: plan.recallNote },
+    fits: fits(plan),
+    recallNote: plan.recallNote,
   });
 }
 
 function candidateObject({ setUp, result }: Candidate): object {
   return {
-    ...{ groupSize: setUp.placement.groupSize, spread: setUp.placement.spread, homes: setUp.placement.homes },
-    ...{ alignToken: setUp.align.tokenPeriod, alignKv: setUp.align.keyValuePeriod },
-    ...{ optimistic: setUp.drafting.optimistic, draftRows: setUp.drafting.rows },
-    ...{ ttftMs: result.ttftMs, tpotMs: result.tpotMs, decodeTokensPerS: result.decodeTokensPerS },
-    ...{ outputTokensPerS: result.outputTokensPerS, recall: result.recall, acceptance: result.acceptance },
+    groupSize: setUp.placement.groupSize,
+    spread: setUp.placement.spread,
+    homes: setUp.placement.homes,
+    alignToken: setUp.align.tokenPeriod,
+    alignKv: setUp.align.keyValuePeriod,
+    optimistic: setUp.drafting.optimistic,
+    draftRows: setUp.drafting.rows,
+    ttftMs: result.ttftMs,
+    tpotMs: result.tpotMs,
+    decodeTokensPerS: result.decodeTokensPerS,
+    outputTokensPerS: result.outputTokensPerS,
+    recall: result.recall,
+    acceptance: result.acceptance,
   };
 }
 
@@ -102,9 +120,14 @@ function candidateLines({ plain, grouped, best }: SearchOutcome, cachedTokensPer
     const { setUp, result } = candidate;
     const { tokenPeriod, keyValuePeriod } = setUp.align;
     return [
-      ...[name, groupOf(setUp), setUp.placement.spread, `${tokenPeriod}/${keyValuePeriod}`],
+      name,
+      groupOf(setUp),
+      setUp.placement.spread,
+      `${tokenPeriod}/${keyValuePeriod}`,
       `${setUp.drafting.rows}${setUp.drafting.optimistic ? ', optimistic' : ''}`,
-      ...[`${result.ttftMs.toFixed(0)} ms`, `${result.tpotMs.toFixed(1)} ms`, tokensPerS(candidate).toFixed(3)],
+      `${result.ttftMs.toFixed(0)} ms`,
+      `${result.tpotMs.toFixed(1)} ms`,
+      tokensPerS(candidate).toFixed(3),
       cachedTokensPerS === null ? '-' : (tokensPerS(candidate) / cachedTokensPerS).toFixed(3),
     ];
   };
@@ -135,8 +158,12 @@ function boxTable(boxes: readonly BoxNeeds[]): string[] {
       { title: 'disk', align: 'right' },
     ],
     boxes.map(({ name, count, usedBytes, memoryBytes, diskBytes }) => [
-      ...[name, String(count), formatBytes(usedBytes), formatBytes(memoryBytes)],
-      ...[usedBytes <= memoryBytes ? 'fits' : 'TOO LITTLE', formatBytes(diskBytes)],
+      name,
+      String(count),
+      formatBytes(usedBytes),
+      formatBytes(memoryBytes),
+      usedBytes <= memoryBytes ? 'fits' : 'TOO LITTLE',
+      formatBytes(diskBytes),
     ]),
   );
 }

@@ -44,14 +44,12 @@ export function planObject({
   const { planned, fullOnly, none, isAssumed } = plans;
   return snakeCaseKeys({
     model: pack.name,
-    ...{
-      packDigest: pack.packDigest,
-      budgetBytes,
-      activated,
-      layers,
-      recordedActivations: counts?.total ?? 0,
-      isAssumed,
-    },
+    packDigest: pack.packDigest,
+    budgetBytes,
+    activated,
+    layers,
+    recordedActivations: counts?.total ?? 0,
+    isAssumed,
     profile: { ...profile.load, ...profile.costs },
     entryBytes: sizes.entryBytes,
     planned: planFigures(planned),
@@ -96,7 +94,8 @@ function poolLines({ plans, layers, sizes }: PlanOutcome): string[] {
   const { full, exponent, signMantissa } = sizes.entryBytes;
   const bytes: Record<Pool, number> = { full, compressed: exponent + signMantissa, signMantissa, exponent };
   const columns = ['pool', 'experts', 'a layer', 'of each', 'memory'].map((title, index) => ({
-    ...{ title, align: index === 0 ? ('left' as const) : ('right' as const) },
+    title,
+    align: index === 0 ? ('left' as const) : ('right' as const),
   }));
   const { totals } = plans.planned;
   return tableLines(

@@ -42,7 +42,8 @@ export function memoryOf(
     main: { usedBytes: main, memoryBytes: devices.main.memoryBytes },
     shadow: shadow === null ? null : { usedBytes: shadow, memoryBytes: devices.shadow?.memoryBytes ?? 0 },
     worker: { usedBytes: worker, memoryBytes: devices.worker.memoryBytes },
-    ...{ workers, totalBytes: total },
+    workers,
+    totalBytes: total,
   };
 }
 
@@ -74,19 +75,33 @@ export function simulationJson(report: SimulationReport): unknown {
   const { result, memory, cachedTokensPerS } = report;
   const { timing } = result;
   return snakeCaseKeys({
-    ...{ profile: report.profile, model: report.model, prompts: result.answers.length },
-    ...{ workers: report.workers, requests: report.requests },
+    profile: report.profile,
+    model: report.model,
+    prompts: result.answers.length,
+    workers: report.workers,
+    requests: report.requests,
     tokens: result.answers.reduce((sum, answer) => sum + answer.tokens, 0),
-    ...{ ttftMs: result.ttftMs, tpotMs: result.tpotMs },
-    ...{ decodeTokensPerS: result.decodeTokensPerS, outputTokensPerS: result.outputTokensPerS },
-    ...{ cachedTokensPerS, decodeOverCached: cachedTokensPerS && result.decodeTokensPerS / cachedTokensPerS },
+    ttftMs: result.ttftMs,
+    tpotMs: result.tpotMs,
+    decodeTokensPerS: result.decodeTokensPerS,
+    outputTokensPerS: result.outputTokensPerS,
+    cachedTokensPerS,
+    decodeOverCached: cachedTokensPerS && result.decodeTokensPerS / cachedTokensPerS,
     stallMsPerToken: stallMsPerToken(result),
     stallsByLayer: layerStalls(result),
-    ...{ recall: result.recall, acceptance: result.acceptance },
-    ...{ passes: timing.passes.length, rowsPerPass: result.rowsPerPass, tokensPerPass: result.tokensPerPass },
-    ...{ loads: result.loads, reloads: result.reloads, evictions: result.evictions, executions: result.executions },
-    ...{ cache: result.cache, restarts: timing.restarts },
-    ...{ messages: timing.messages, sentBytes: timing.sentBytes },
+    recall: result.recall,
+    acceptance: result.acceptance,
+    passes: timing.passes.length,
+    rowsPerPass: result.rowsPerPass,
+    tokensPerPass: result.tokensPerPass,
+    loads: result.loads,
+    reloads: result.reloads,
+    evictions: result.evictions,
+    executions: result.executions,
+    cache: result.cache,
+    restarts: timing.restarts,
+    messages: timing.messages,
+    sentBytes: timing.sentBytes,
     memory,
     events: result.events,
   });
@@ -140,7 +155,10 @@ function memoryLines(memory: ClusterMemory): string[] {
       ? []
       : [
           [
-            ...[name, String(count), formatByteSize(device.usedBytes), formatByteSize(device.memoryBytes)],
+            name,
+            String(count),
+            formatByteSize(device.usedBytes),
+            formatByteSize(device.memoryBytes),
             device.usedBytes <= device.memoryBytes ? 'fits' : 'TOO LITTLE',
           ],
         ];

@@ -258,7 +258,10 @@ function cacheRow({ policy, bytes, capacities, kept, packed, hits, misses }: Cac
   return [
     policy,
     formatBytes(bytes),
-    ...[held('full'), held('compressed'), held('signMantissa'), held('exponent')],
+    held('full'),
+    held('compressed'),
+    held('signMantissa'),
+    held('exponent'),
     ...[packed, hits.full, hits.compressed + hits.signMantissa + hits.exponent, misses].map(String),
   ];
 }

@@ -57,8 +57,20 @@ export function ask(conversation: Conversation, text: string, settings: AskedSet
   const { turns, nextId } = conversation;
   const question: Question = { kind: 'question', id: nextId, text };
   const answer: Answer = {
-    ...{ kind: 'answer', id: nextId + 1, state: 'waiting', text: '', reasoning: '', tokens: [], progress: '' },
-    ...{ error: '', finishReason: '', fingerprint: '', settings, usage: null, firstMs: null, lastMs: null },
+    kind: 'answer',
+    id: nextId + 1,
+    state: 'waiting',
+    text: '',
+    reasoning: '',
+    tokens: [],
+    progress: '',
+    error: '',
+    finishReason: '',
+    fingerprint: '',
+    settings,
+    usage: null,
+    firstMs: null,
+    lastMs: null,
   };
   return { turns: [...turns, question, answer], nextId: nextId + 2 };
 }

@@ -81,7 +81,10 @@ function chartOptions(props: LineChartProps, width: number, onCursor: (index: nu
     axes: [
       {
         ...axis(colours),
-        ...{ size: 20, gap: 4, space: 64, incrs: props.tickSteps },
+        size: 20,
+        gap: 4,
+        space: 64,
+        incrs: props.tickSteps,
         values: (_, splits) => splits.map((x) => (isNearEdge(x, props.xRange) ? null : props.formatTick(x))),
       },
       { ...axis(colours), size: 52, gap: 6, space: 34, values: (_, splits) => splits.map(props.format) },

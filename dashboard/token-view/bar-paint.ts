@@ -40,8 +40,13 @@ export function paintOf({ kind, foretold }: Pick<Bar, 'kind' | 'foretold'>): Pai
 
 /** In the order of the legend. */
 export const PAINTS: readonly Paint[] = [
-  ...[KIND_PAINTS.attention, KIND_PAINTS.sum, KIND_PAINTS.head, KIND_PAINTS.wait, KIND_PAINTS.shadow],
-  ...[KIND_PAINTS.execute, ...Object.values(LOAD_PAINTS)],
+  KIND_PAINTS.attention,
+  KIND_PAINTS.sum,
+  KIND_PAINTS.head,
+  KIND_PAINTS.wait,
+  KIND_PAINTS.shadow,
+  KIND_PAINTS.execute,
+  ...Object.values(LOAD_PAINTS),
 ];
 
 /** Side of the square in which a pattern repeats. */

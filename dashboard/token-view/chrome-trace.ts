@@ -23,8 +23,14 @@ export interface ChromeTrace {
 }
 
 const WORDS: Record<Bar['kind'], string> = {
-  ...{ attention: 'attention', wait: 'wait', sum: 'sum', head: 'head', shadow: 'shadow' },
-  ...{ load: 'load', stall: 'stall', execute: 'execute' },
+  attention: 'attention',
+  wait: 'wait',
+  sum: 'sum',
+  head: 'head',
+  shadow: 'shadow',
+  load: 'load',
+  stall: 'stall',
+  execute: 'execute',
 };
 
 /** A process for each node, a thread for each row of its lane. Time 0 is the earliest that the timeline shows. */
@@ -42,15 +48,26 @@ function laneEvents(lane: Lane, pid: number, toUs: (ms: number) => number): Trac
     return { name, cat: '__metadata', ph: 'M', ts: 0, pid, tid, args: { name: value } };
   };
   const order: TraceEvent = {
-    ...{ name: 'process_sort_index', cat: '__metadata', ph: 'M' },
-    ...{ ts: 0, pid, tid: 0, args: { sort_index: pid } },
+    name: 'process_sort_index',
+    cat: '__metadata',
+    ph: 'M',
+    ts: 0,
+    pid,
+    tid: 0,
+    args: { sort_index: pid },
   };
   const threads = Array.from({ length: lane.rows }, (_, row) => named('thread_name', row + 1, threadName(lane, row)));
   const bars = lane.bars.map((bar): TraceEvent => {
     const ts = toUs(bar.fromMs);
     return {
-      ...{ name: eventName(bar), cat: bar.kind, ph: 'X', ts, dur: Math.max(0, toUs(bar.toMs) - ts) },
-      ...{ pid, tid: bar.row + 1, args: argumentsOf(bar) },
+      name: eventName(bar),
+      cat: bar.kind,
+      ph: 'X',
+      ts,
+      dur: Math.max(0, toUs(bar.toMs) - ts),
+      pid,
+      tid: bar.row + 1,
+      args: argumentsOf(bar),
     };
   });
   const predictions = lane.predictions.map(({ atMs, layer, text }): TraceEvent => {

@@ -77,8 +77,10 @@ export function drawTimeline(timeline: Timeline, scale: Scale, visible: VisibleP
   );
   const arrows = timeline.arrows
     .map(({ fromLane, fromMs, toLane, toMs }) => ({
-      ...{ x1: toX(fromMs), y1: laneEdge(lanes, fromLane, toLane) },
-      ...{ x2: toX(toMs), y2: laneEdge(lanes, toLane, fromLane) },
+      x1: toX(fromMs),
+      y1: laneEdge(lanes, fromLane, toLane),
+      x2: toX(toMs),
+      y2: laneEdge(lanes, toLane, fromLane),
     }))
     .filter(({ x1, x2 }) => isVisible(x1, x2));
   const arrowsFit = arrows.length * ARROW_PIXELS <= bounds.to - bounds.from;

@@ -70,7 +70,8 @@ export function fillNodeDevice<Filled>(
   return fillRoleDevice(environment, { ...wish, budgetBytes }, emulation, role, (opened) => {
     const { backend, instructionSet, name, contextBytes } = opened.device.info();
     log.info('device chosen', {
-      ...{ device: `${backend} ${instructionSet}`, reason: opened.reason },
+      device: `${backend} ${instructionSet}`,
+      reason: opened.reason,
       ...(name === '' ? {} : { name, contextBytes }),
     });
     return fill(opened);

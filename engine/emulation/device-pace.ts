@@ -16,8 +16,14 @@ const NOTHING: OperatorTime = { overheadMs: 0, weightsMs: 0, rowMs: 0 };
 /** Nothing takes any time: what happens on a virtual clock does not depend on how fast the arithmetic is. */
 export const TIMELESS: DevicePace = {
   times: {
-    ...{ attendLayers: [], layersBehind: [], router: NOTHING, expert: NOTHING, lmHead: NOTHING },
-    ...{ loadMs: 0, exponentShare: 0.5, recoverMs: 0 },
+    attendLayers: [],
+    layersBehind: [],
+    router: NOTHING,
+    expert: NOTHING,
+    lmHead: NOTHING,
+    loadMs: 0,
+    exponentShare: 0.5,
+    recoverMs: 0,
   },
   memory: null,
 };

@@ -116,7 +116,9 @@ function expertBytes(
 ): Omit<DeviceBytes, 'outerBytes' | 'denseLayerBytes' | 'cacheRowBytes' | 'stateBytes'> {
   const bytes = Math.round(weights * weightBytes);
   return {
-    ...{ expertBytes: bytes, slotBytes: bytes, slotSharedBytes: role === 'worker' ? reservedBytes : 0 },
+    expertBytes: bytes,
+    slotBytes: bytes,
+    slotSharedBytes: role === 'worker' ? reservedBytes : 0,
     exponentEntryBytes: Math.round(weights * form.exponentBytes),
     signMantissaEntryBytes: Math.round(weights * (form.storedBytes - form.exponentBytes)),
   };

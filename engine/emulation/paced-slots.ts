@@ -26,9 +26,14 @@ export interface PacedParts {
 }
 
 const CANCELLED: LoadOutcome = {
-  ...{ loaded: false, readBytes: 0, loadMs: 0 },
-  ...{ exponentReadMs: 0, signMantissaReadMs: 0, decompressMs: 0 },
-  ...{ exponentsKept: false, signMantissaKept: false },
+  loaded: false,
+  readBytes: 0,
+  loadMs: 0,
+  exponentReadMs: 0,
+  signMantissaReadMs: 0,
+  decompressMs: 0,
+  exponentsKept: false,
+  signMantissaKept: false,
 };
 
 const NOT_HELD: HoldOutcome = { held: false, bytes: 0, readBytes: 0 };
@@ -94,8 +99,11 @@ export class PacedExpertSlots implements ExpertSlots {
     const { stop, work } = this.startWork(index, expert, request);
     return new Promise((resolve, reject) => {
       const load: PacedLoad = {
-        ...{ partMs: this.partMs(request), recoverMs: this.parts.times.recoverMs },
-        ...{ urgent: request.urgent, order: request.order, work },
+        partMs: this.partMs(request),
+        recoverMs: this.parts.times.recoverMs,
+        urgent: request.urgent,
+        order: request.order,
+        work,
         ended: () => {
           slot.loading = null;
           work.then((outcome) => {
@@ -165,8 +173,11 @@ export class PacedExpertSlots implements ExpertSlots {
     const { loadMs, exponentShare } = this.parts.times;
     return new Promise((resolve, reject) => {
       const load: PacedLoad = {
-        ...{ partMs: { exponents: exponentShare * loadMs, signMantissa: (1 - exponentShare) * loadMs }, recoverMs: 0 },
-        ...{ urgent: false, order: null, work },
+        partMs: { exponents: exponentShare * loadMs, signMantissa: (1 - exponentShare) * loadMs },
+        recoverMs: 0,
+        urgent: false,
+        order: null,
+        work,
         ended: () => {
           this.holding = null;
           work.then(resolve, reject);

@@ -14,12 +14,27 @@ export interface PlainSizes {
 }
 
 const ROUTER: RouterShape = {
-  ...{ score: 'softmax', bias: false, choiceBias: false, groups: 1, groupsKept: 1, groupScore: 'best' },
-  ...{ normalize: true, sumEpsilon: 0, sumFloor: 0, scale: 1, expertScale: false, jitter: 0 },
+  score: 'softmax',
+  bias: false,
+  choiceBias: false,
+  groups: 1,
+  groupsKept: 1,
+  groupScore: 'best',
+  normalize: true,
+  sumEpsilon: 0,
+  sumFloor: 0,
+  scale: 1,
+  expertScale: false,
+  jitter: 0,
 };
 const NO_EXTRAS = {
-  ...{ mixerOutputNorm: false, routedNorm: false, routerNorm: false, alwaysOutputNorm: false },
-  ...{ routedOutputNorm: false, feedForwardOutputNorm: false, layerScale: false },
+  mixerOutputNorm: false,
+  routedNorm: false,
+  routerNorm: false,
+  alwaysOutputNorm: false,
+  routedOutputNorm: false,
+  feedForwardOutputNorm: false,
+  layerScale: false,
 } as const;
 /** No FP32 tells it from 1e-5. */
 const EPSILON = Math.fround(1e-5);
@@ -30,18 +45,44 @@ export function plainShape(sizes: PlainSizes): ModelShape {
   const { layers, hiddenSize, intermediateSize, heads, keyValueHeads, headDim } = sizes;
   const layer: LayerShape = {
     mixer: {
-      ...{ kind: 'attention', heads, keyValueHeads, headDim, bias: false, outputBias: false },
-      ...{ queryKeyNorm: 'none', normAfterRotation: false, valueNorm: false, normEpsilon: EPSILON, clip: 0 },
-      ...{ keysAreValues: false, outputGate: false, sinks: false, window: 0 },
-      ...{ scoreScale: Math.fround(1 / Math.sqrt(headDim)), rotary: null },
+      kind: 'attention',
+      heads,
+      keyValueHeads,
+      headDim,
+      bias: false,
+      outputBias: false,
+      queryKeyNorm: 'none',
+      normAfterRotation: false,
+      valueNorm: false,
+      normEpsilon: EPSILON,
+      clip: 0,
+      keysAreValues: false,
+      outputGate: false,
+      sinks: false,
+      window: 0,
+      scoreScale: Math.fround(1 / Math.sqrt(headDim)),
+      rotary: null,
     },
-    ...{ always: null, routed: ROUTER, ...NO_EXTRAS },
+    always: null,
+    routed: ROUTER,
+    ...NO_EXTRAS,
   };
   return {
-    ...{ vocabSize: sizes.vocabSize, hiddenSize, maxPositions: MAX_POSITIONS, norm: 'rms', normEpsilon: EPSILON },
-    ...{ embeddingScale: 1, residualScale: 1, lmHeadBias: false, logitDivisor: 1, logitCap: 0, ropes: [] },
+    vocabSize: sizes.vocabSize,
+    hiddenSize,
+    maxPositions: MAX_POSITIONS,
+    norm: 'rms',
+    normEpsilon: EPSILON,
+    embeddingScale: 1,
+    residualScale: 1,
+    lmHeadBias: false,
+    logitDivisor: 1,
+    logitCap: 0,
+    ropes: [],
     layers: Array.from({ length: layers }, () => layer),
-    ...{ expertLayers: layers, experts: sizes.experts, expertsPerToken: sizes.expertsPerToken },
+    expertLayers: layers,
+    experts: sizes.experts,
+    expertsPerToken: sizes.expertsPerToken,
     expert: plainGlu(intermediateSize),
   };
 }

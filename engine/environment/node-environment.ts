@@ -83,7 +83,8 @@ export function realEnvironment(
   const { runtime, devices } = realDevices();
   const interfaces = new InterfaceWatch(runtime, hostAddresses);
   return {
-    ...{ runtime, devices },
+    runtime,
+    devices,
     measureReads: emulation === null ? measureQueuedReads : null,
     chooseResident: emulation === null ? chooseResident : null,
     transport: new GrpcTransport(runtime, networkPaceOf(emulation, runtime)),

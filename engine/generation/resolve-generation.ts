@@ -60,7 +60,9 @@ export async function resolveGeneration(
       stop: request.stop,
       ignoreEos: request.ignoreEos,
       eosTokenIds: limits.eosTokenIds,
-      ...{ logprobs, promptLogprobs, showSpecialTokens },
+      logprobs,
+      promptLogprobs,
+      showSpecialTokens,
     },
   };
 }

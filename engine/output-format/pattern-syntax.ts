@@ -31,8 +31,12 @@ const SPACES: CodePoints = union(LINE_ENDS, [
   [0xfeff, 0xfeff],
 ]);
 const CLASSES: Readonly<Record<string, CodePoints>> = {
-  ...{ d: DIGITS, w: WORD, s: SPACES },
-  ...{ D: complement(DIGITS), W: complement(WORD), S: complement(SPACES) },
+  d: DIGITS,
+  w: WORD,
+  s: SPACES,
+  D: complement(DIGITS),
+  W: complement(WORD),
+  S: complement(SPACES),
 };
 const CONTROLS: Readonly<Record<string, number>> = { t: 9, n: 10, v: 11, f: 12, r: 13 };
 

@@ -18,8 +18,19 @@ type JsonObject = Readonly<Record<string, JsonValue>>;
 
 /** Keywords that change nothing about which values a schema takes. */
 const ANNOTATIONS: ReadonlySet<string> = new Set([
-  ...['title', 'description', 'default', 'examples', '$schema', '$id', '$comment', '$defs', 'definitions'],
-  ...['deprecated', 'readOnly', 'writeOnly', 'strict'],
+  'title',
+  'description',
+  'default',
+  'examples',
+  '$schema',
+  '$id',
+  '$comment',
+  '$defs',
+  'definitions',
+  'deprecated',
+  'readOnly',
+  'writeOnly',
+  'strict',
 ]);
 
 /** Keywords by the type whose values they judge. */

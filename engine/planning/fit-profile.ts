@@ -63,7 +63,11 @@ export function fitProfile(measured: MeasuredLoads, bytes: ExpertBytes, threads:
     return {
       signMantissaReadMs: latencyMs + (msPerByte * bytes.signMantissa) / tensors,
       exponentReadMs: latencyMs + (msPerByte * bytes.exponent) / tensors / shards,
-      ...{ decompressMs, threads, shards, tensors, compressionRatio: bytes.exponent / bytes.plainExponent },
+      decompressMs,
+      threads,
+      shards,
+      tensors,
+      compressionRatio: bytes.exponent / bytes.plainExponent,
     };
   };
   let best: MachineProfile = { load: profileAt(seenReadMs, 0), costs };

@@ -36,8 +36,13 @@ export function planCache(request: CacheRequest, profile: MachineProfile): Cache
   const inclusion = inclusionProbabilities(recorded, activated);
   const plans = planPools({
     inclusion: inclusion ?? assumedInclusionProbabilities(experts, activated, ASSUMED_SKEW),
-    ...{ activated, layers, budgetBytes, entryBytes, pools },
-    ...{ profile: profile.load, costs: profile.costs },
+    activated,
+    layers,
+    budgetBytes,
+    entryBytes,
+    pools,
+    profile: profile.load,
+    costs: profile.costs,
   });
   return { ...plans, isAssumed: inclusion === null };
 }

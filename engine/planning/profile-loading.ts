@@ -96,7 +96,8 @@ function requestFrom(state: PartlyLoadedState, slot: number): LoadRequest {
   return {
     exponents: exponents ? kept : FROM_STORAGE.exponents,
     signMantissa: signMantissa ? kept : FROM_STORAGE.signMantissa,
-    ...{ order: null, urgent: false },
+    order: null,
+    urgent: false,
   };
 }
 

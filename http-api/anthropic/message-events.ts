@@ -25,7 +25,13 @@ export interface MessageEvent extends Record<string, unknown> {
 /** An answer of /v1/messages without what it says. */
 export function emptyMessage(id: string, model: string, inputTokens: number): Record<string, unknown> {
   return {
-    ...{ id, type: 'message', role: 'assistant', model, content: [], stop_reason: null, stop_sequence: null },
+    id,
+    type: 'message',
+    role: 'assistant',
+    model,
+    content: [],
+    stop_reason: null,
+    stop_sequence: null,
     usage: usageOf({ prompt: inputTokens, cached: 0, answer: 0 }),
   };
 }

@@ -64,7 +64,11 @@ function messageRequest(fields: MessagesFields, context: DoorContext): MessageRe
   const { request, outputFormat } = prepared;
   return {
     generate: {
-      ...{ text: '', promptTokenIds: [], raw: false, ignoreEos: false, logprobs: 0 },
+      text: '',
+      promptTokenIds: [],
+      raw: false,
+      ignoreEos: false,
+      logprobs: 0,
       ...request,
       maxTokens: fields.max_tokens,
       sampling: { ...samplingFrom(fields, fields.seed), outputFormat },

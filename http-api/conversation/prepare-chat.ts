@@ -68,7 +68,11 @@ function chatModel(tokenizer: Tokenizer): ChatModel {
   const abilities = templateAbilities(tokenizer);
   const native = abilities.tools && (style.calls !== null || style.harmony);
   return {
-    ...{ tokenizer, style, abilities, native, syntax: style.calls ?? HERMES },
+    tokenizer,
+    style,
+    abilities,
+    native,
+    syntax: style.calls ?? HERMES,
     shortIds: wantsShortIds(source),
     alwaysThinks: thinkingState({ tokenizer, style }, [HELLO], []) === 'open',
   };
@@ -98,7 +102,12 @@ function prepare(model: ChatModel, chat: ChatRequest): ReturnType<PrepareChat> {
     outputFormat: outputFormatOf(model, chat, tools, { messages, templateArguments }),
     createParser: (promptEnd, answer) =>
       createAnswerParser({
-        ...{ style, tools, singleCall: !chat.parallelToolCalls, forced: isForced(chat), promptEnd, continued },
+        style,
+        tools,
+        singleCall: !chat.parallelToolCalls,
+        forced: isForced(chat),
+        promptEnd,
+        continued,
         idOf: callIdsFor(chat.messages, answer),
       }),
   };

@@ -10,8 +10,11 @@ export interface ReasoningStyle {
 }
 
 const style = (begin: string, end: string, gap = ''): ReasoningStyle => ({
-  ...{ begin, end, gap },
-  ...{ answerBegin: '', answerEnd: '' },
+  begin,
+  end,
+  gap,
+  answerBegin: '',
+  answerEnd: '',
 });
 
 const THINK = style('<think>', '</think>', '\n\n');

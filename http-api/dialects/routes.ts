@@ -9,6 +9,11 @@ import { registerTokens } from '../tokens/token-routes.js';
 
 /** What the door serves beside /health: one entry a dialect, and the page with what it is fed. */
 export const ROUTES: readonly RegisterRoutes[] = [
-  ...[registerOpenAi, registerAnthropic, registerOllama, registerTokens],
-  ...[registerPage, registerSession, registerEvents],
+  registerOpenAi,
+  registerAnthropic,
+  registerOllama,
+  registerTokens,
+  registerPage,
+  registerSession,
+  registerEvents,
 ];

@@ -60,7 +60,10 @@ function answerRequest(
       logprobs: logprobs ? Math.max(1, topLogprobs) : 0,
     },
     reading: {
-      ...{ endpoint, topLogprobs, logprobs, tokenizer: model.tokenizer },
+      endpoint,
+      topLogprobs,
+      logprobs,
+      tokenizer: model.tokenizer,
       createParser: (promptEnd) => prepared.createParser(promptEnd),
       showSpecialTokens: prompt.showSpecialTokens ?? false,
     },

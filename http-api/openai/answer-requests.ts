@@ -87,7 +87,8 @@ function watchesOf(answers: number, answersPerPrompt: number, watch: GenerationW
       watch.prefill(all.doneTokens, all.promptTokens);
     };
     return {
-      ...{ ...NOBODY_WATCHES, client: watch.client },
+      ...NOBODY_WATCHES,
+      client: watch.client,
       ...(index === 0 && { queued: (before: number) => watch.queued(before) }),
       ...(index % answersPerPrompt === 0 && { prefill }),
       token: () => watch.token(),

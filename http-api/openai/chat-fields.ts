@@ -14,7 +14,10 @@ export const CHOICES_LIMIT = 128;
 
 /** What is more than the context holds is not refused, however much it is. -1, as other servers have it, is the room that is left. */
 export const maxTokensField = numberWithin({
-  ...{ least: -1, most: Number.MAX_SAFE_INTEGER, whole: true, zeroIsOff: false },
+  least: -1,
+  most: Number.MAX_SAFE_INTEGER,
+  whole: true,
+  zeroIsOff: false,
 }).transform((value) => (value === -1 ? ALL_ROOM : value));
 
 /** Alternatives of each token; the answers of one request are told so many for each of their tokens together. */
@@ -58,8 +61,16 @@ export const STREAM_FIELDS = {
 
 /** What OpenAI keeps or counts by them has no counterpart here. */
 export const IGNORED_FIELDS = [
-  ...['user', 'metadata', 'service_tier', 'safety_identifier', 'prompt_cache_key', 'prompt_cache_retention'],
-  ...['prompt_cache_options', 'keep_alive', 'cache_control', 'cache_prompt'],
+  'user',
+  'metadata',
+  'service_tier',
+  'safety_identifier',
+  'prompt_cache_key',
+  'prompt_cache_retention',
+  'prompt_cache_options',
+  'keep_alive',
+  'cache_control',
+  'cache_prompt',
 ] as const;
 
 /** What other servers take beside OpenAI's fields, at the values by which they do nothing. */

@@ -11,7 +11,9 @@ import { OPENAI } from './openai-dialect.js';
 import { ALL_ROOM, samplingFrom, stopFrom } from '../fields/sampling-fields.js';
 
 const CLIENT_FIELDS: ClientFields = {
-  ...{ text: 'messages', template_arguments: 'chat_template_kwargs', thinking: 'reasoning_effort' },
+  text: 'messages',
+  template_arguments: 'chat_template_kwargs',
+  thinking: 'reasoning_effort',
 };
 
 /** POST /v1/chat/completions. */

@@ -11,8 +11,12 @@ import { includesLogprobs, readResponseFields, responseChatFrom, type ResponseFi
 import { ALL_ROOM, samplingFrom, stopFrom } from '../fields/sampling-fields.js';
 
 const CLIENT_FIELDS: ClientFields = {
-  ...{ text: 'input', messages: 'input', template_arguments: 'chat_template_kwargs', max_tokens: 'max_output_tokens' },
-  ...{ thinking: 'reasoning.effort', response_format: 'text.format' },
+  text: 'input',
+  messages: 'input',
+  template_arguments: 'chat_template_kwargs',
+  max_tokens: 'max_output_tokens',
+  thinking: 'reasoning.effort',
+  response_format: 'text.format',
 };
 
 /** POST /v1/responses. No answer is kept. */
@@ -28,7 +32,8 @@ export const registerResponseRoutes: RegisterRoutes = (app, context) => {
         CLIENT_FIELDS,
       );
       const asked = {
-        ...{ requests: [responseRequest(fields, prepared)], answersPerPrompt: 1 },
+        requests: [responseRequest(fields, prepared)],
+        answersPerPrompt: 1,
         names: { ...CLIENT_FIELDS, output_format: fields.text?.format ? 'text.format' : 'tools' },
       };
       const answer = new ResponseAnswer(context.runtime.randomId(), responseMembers(fields, context), {

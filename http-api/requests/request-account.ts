@@ -80,7 +80,10 @@ function logEnd(
   const { promptTokens = 0, tokens = 0 } = account ?? {};
   log[routeOptions.config.polled === true ? 'debug' : 'info']('HTTP request ended', {
     ...logNames(request),
-    ...{ method, route, status: raw.headersSent ? raw.statusCode : 0, code },
+    method,
+    route,
+    status: raw.headersSent ? raw.statusCode : 0,
+    code,
     duration_ms: Math.round(durationMs),
     ...(promptTokens > 0 && { prompt_tokens: promptTokens, tokens }),
   });

@@ -97,8 +97,11 @@ export class LoopMember implements ReadyMember {
     const indexOf = (from: number): number => Math.max(0, Math.min(rows, from - position));
     const onLogits = this.request?.onLogits;
     return {
-      ...{ member, position, tokenIds: member.tokenIds.slice(position, position + rows) },
-      ...{ decodeFrom: indexOf(member.decodeFrom), logitsFrom: indexOf(member.wantedFrom) },
+      member,
+      position,
+      tokenIds: member.tokenIds.slice(position, position + rows),
+      decodeFrom: indexOf(member.decodeFrom),
+      logitsFrom: indexOf(member.wantedFrom),
       ...(onLogits === undefined ? {} : { onLogits: this.observing(onLogits) }),
     };
   }

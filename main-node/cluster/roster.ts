@@ -433,7 +433,9 @@ export class Roster implements PlacedWorkers {
       if (link === undefined || workers.has(link) || !isBeyondShadow(shadow.address, address)) continue;
       workers.add(link);
       this.log.warn('shadow cannot reach worker', {
-        ...{ shadow: shadow.id, worker: id, address },
+        shadow: shadow.id,
+        worker: id,
+        address,
         reason:
           'main knows the worker by a loopback address, and the shadow is on another machine: start the worker with ' +
           "--advertise-host and its machine's address (host in cluster.yaml)",

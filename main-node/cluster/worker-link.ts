@@ -106,7 +106,9 @@ export class WorkerLink implements WorkerOrders {
       };
       const settle = onAbort(signal, giveUp);
       this.pending.set(requestId, {
-        ...{ layer: work.layer, open, onPart },
+        layer: work.layer,
+        open,
+        onPart,
         resolve: () => {
           settle();
           resolve();

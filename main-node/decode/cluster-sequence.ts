@@ -323,7 +323,12 @@ function createFeed(
   const { shape, roster, align, drafting } = engine;
   return new ShadowFeed(
     {
-      ...{ sequence: id, promptTokens, maxPositions, layers: alignedLayers(shape), align, sampling },
+      sequence: id,
+      promptTokens,
+      maxPositions,
+      layers: alignedLayers(shape),
+      align,
+      sampling,
       optimistic: drafting.optimistic,
       spread: engine.spread === 'all',
     },

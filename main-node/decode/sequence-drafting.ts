@@ -149,9 +149,13 @@ export class SequenceDrafting {
     const { tokenIds, complete } = this.following(waiting.position, waiting.wantedRows);
     const nowMs = this.runtime.nowMs();
     const limitMs = draftWaitMs({
-      ...{ wantedRows: waiting.wantedRows, readyRows: tokenIds.length + 1, complete, shadowFollows },
+      wantedRows: waiting.wantedRows,
+      readyRows: tokenIds.length + 1,
+      complete,
+      shadowFollows,
       shadowTokenMs: this.meter.shadowTokenMs,
-      ...{ waitedMs: nowMs - waiting.begunMs, silentMs: nowMs - waiting.heardMs },
+      waitedMs: nowMs - waiting.begunMs,
+      silentMs: nowMs - waiting.heardMs,
     });
     if (limitMs === null) this.endWait();
     return limitMs;

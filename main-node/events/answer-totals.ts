@@ -51,8 +51,11 @@ export class AnswerTotals {
 function countsOf({ activations, reloads, drafts }: AnswerCost): AnswerCounts {
   const { inTime, late, missed } = activations;
   return {
-    ...{ activated: inTime + late + missed, predicted: inTime + late, reloads },
-    ...{ draftsRun: drafts?.proposed ?? 0, draftsRight: drafts?.accepted ?? 0 },
+    activated: inTime + late + missed,
+    predicted: inTime + late,
+    reloads,
+    draftsRun: drafts?.proposed ?? 0,
+    draftsRight: drafts?.accepted ?? 0,
   };
 }
 

@@ -63,7 +63,11 @@ export class MainEvents {
       return { answers: answers.counts(), peers, activeRequests, queuedRequests, ...passes.counts };
     };
     const sources = {
-      ...{ view, figures, counts, recall: () => answers.recall(), heat },
+      view,
+      figures,
+      counts,
+      recall: () => answers.recall(),
+      heat,
       passes: () => passes.records.map(traceOf),
     };
     this.feed = new ClusterFeed(sources, runtime, startedMs);

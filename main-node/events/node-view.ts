@@ -34,8 +34,11 @@ export function presentNode(
       waits === undefined
         ? null
         : {
-            ...{ waitMs: waits.waitMs, stallMs: waits.stallMs, executeMs: waits.executeMs },
-            ...{ otherMs: waits.otherMs, lastShare: waits.lastShare },
+            waitMs: waits.waitMs,
+            stallMs: waits.stallMs,
+            executeMs: waits.executeMs,
+            otherMs: waits.otherMs,
+            lastShare: waits.lastShare,
           },
     hops: hops === undefined ? null : { median: hops.median, p99: hops.p99 },
   };
@@ -55,18 +58,26 @@ function factsOf(node: NodeStatus): Facts {
   const role = ROLES[identity.role];
   const isFetcher = fetchNeededBytes > 0 || node.fetchProblem !== '';
   return {
-    ...{ id: identity.id, role, release: identity.release, address: identity.address },
+    id: identity.id,
+    role,
+    release: identity.release,
+    address: identity.address,
     device: deviceName === '' ? identity.device : `${identity.device} (${deviceName})`,
     deviceReason: node.deviceReason,
     uptimeMs: node.uptimeMs,
     memory: memoryOf(node, role),
     slots: role === 'worker' ? { count: node.slots, inUse: node.slotsInUse } : null,
-    ...{ loads: node.loads, reloads: node.reloads, loadMsMean: node.loadMsMean, executeMsMean: node.executeMsMean },
+    loads: node.loads,
+    reloads: node.reloads,
+    loadMsMean: node.loadMsMean,
+    executeMsMean: node.executeMsMean,
     storageReadBytes: node.storageReadBytes,
     fetch: isFetcher
       ? {
-          ...{ heldBytes: node.fetchHeldBytes, neededBytes: fetchNeededBytes },
-          ...{ receivedBytes: node.fetchReceivedBytes, problem: node.fetchProblem },
+          heldBytes: node.fetchHeldBytes,
+          neededBytes: fetchNeededBytes,
+          receivedBytes: node.fetchReceivedBytes,
+          problem: node.fetchProblem,
         }
       : null,
   };
@@ -83,9 +94,16 @@ function memoryOf(node: NodeStatus, role: NodeRole): MemoryView {
   const { keyValueBytes, prefixBytes } = node;
   const told = node.deviceContextBytes + node.weightBytes + keyValueBytes + slotBytes + cacheBytes;
   return {
-    ...{ contextBytes: node.deviceContextBytes, weightBytes: node.weightBytes, keyValueBytes, prefixBytes },
-    ...{ slotBytes, cacheBytes, otherBytes: Math.max(0, used - told), usedBytes: used },
-    ...{ highWaterBytes: node.deviceMemoryHighWaterBytes, budgetBytes: node.deviceMemoryBudgetBytes },
+    contextBytes: node.deviceContextBytes,
+    weightBytes: node.weightBytes,
+    keyValueBytes,
+    prefixBytes,
+    slotBytes,
+    cacheBytes,
+    otherBytes: Math.max(0, used - told),
+    usedBytes: used,
+    highWaterBytes: node.deviceMemoryHighWaterBytes,
+    budgetBytes: node.deviceMemoryBudgetBytes,
     residentBytes: node.residentMemoryBytes,
   };
 }

@@ -42,9 +42,15 @@ export class PassRecorder implements PassObserver {
 
   begin(members: readonly MemberRows[]): ObservedPass {
     const record: PassRecord = {
-      ...{ number: 0, beginMs: this.nowMs(), endMs: 0, layers: [], predictions: [] },
+      number: 0,
+      beginMs: this.nowMs(),
+      endMs: 0,
+      layers: [],
+      predictions: [],
       members: members.map(({ member, position, tokenIds, decodeFrom }) => ({
-        ...{ sequence: member.id, position, rows: tokenIds.length },
+        sequence: member.id,
+        position,
+        rows: tokenIds.length,
         kind: decodeFrom < tokenIds.length ? 'decode' : 'prompt',
       })),
     };

@@ -13,13 +13,11 @@ export function passTrace(record: PassRecord, startedMs: number): PassTrace {
     durationMs: rounded(endMs - beginMs),
     layers: layers.map((layer) => layerTrace(layer, predictions, beginMs)),
     predictions: predictions.map(({ sequence, layer, receivedMs, runUs, experts }) => ({
-      ...{
-        sequence,
-        layer,
-        receivedMs: rounded(receivedMs - beginMs),
-        runMs: runUs / US_PER_MS,
-        experts: [...experts],
-      },
+      sequence,
+      layer,
+      receivedMs: rounded(receivedMs - beginMs),
+      runMs: runUs / US_PER_MS,
+      experts: [...experts],
     })),
   };
 }

@@ -34,8 +34,12 @@ const ROLES: Readonly<Partial<Record<RoleName, string>>> = {
 };
 
 const HOP_LABELS: Readonly<Record<keyof HopStages, string>> = {
-  ...{ roundTripMs: 'round_trip', transitMs: 'transit', callMs: 'call' },
-  ...{ handOffMs: 'hand_off', executeMs: 'execute', replyMs: 'reply' },
+  roundTripMs: 'round_trip',
+  transitMs: 'transit',
+  callMs: 'call',
+  handOffMs: 'hand_off',
+  executeMs: 'execute',
+  replyMs: 'reply',
 };
 
 const GAUGES: readonly ClusterMetric[] = [

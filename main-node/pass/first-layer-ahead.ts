@@ -41,8 +41,12 @@ export class FirstLayerAhead {
       if (busy.has(workerId) || this.told.workers.has(expert)) continue;
       this.told.workers.set(expert, workerId);
       this.workers.worker(workerId)?.sendPrediction({
-        ...{ epoch: placement.epoch, ...passOfSequence(this.sequence, next, 1), layer: FIRST_LAYER },
-        ...{ experts: [expert], workers: [], restart: false },
+        epoch: placement.epoch,
+        ...passOfSequence(this.sequence, next, 1),
+        layer: FIRST_LAYER,
+        experts: [expert],
+        workers: [],
+        restart: false,
       });
     }
   }

@@ -73,7 +73,11 @@ export class LayerExperts {
     const running = lanes.run(loading);
     for (const [worker, experts] of plan.releases)
       engine.roster.worker(worker)?.sendRelease({
-        ...{ epoch: placement.epoch, pass: step.pass, rows: step.rows, layer: step.layer, experts },
+        epoch: placement.epoch,
+        pass: step.pass,
+        rows: step.rows,
+        layer: step.layer,
+        experts,
       });
     this.tellFirstLayerAhead(step.layer);
     await running;
@@ -106,7 +110,13 @@ export class LayerExperts {
     }
     for (const [worker, experts] of byWorker)
       this.engine.roster.worker(worker)?.sendPrediction({
-        ...{ epoch: placement.epoch, pass, rows, layer, experts: [...experts], workers: [], restart: false },
+        epoch: placement.epoch,
+        pass,
+        rows,
+        layer,
+        experts: [...experts],
+        workers: [],
+        restart: false,
       });
   }
 

@@ -171,8 +171,14 @@ export class LayerWaits {
     return [...this.workers]
       .sort(([left], [right]) => (left < right ? -1 : 1))
       .map(([worker, { executes, waitMs, stallMs, executeMs, otherMs, lastShare, costMs }]) => ({
-        ...{ worker, executes, waitMs: waitMs.value, stallMs: stallMs.value, executeMs: executeMs.value },
-        ...{ otherMs: otherMs.value, lastShare: lastShare.value, costMs: costMs.value },
+        worker,
+        executes,
+        waitMs: waitMs.value,
+        stallMs: stallMs.value,
+        executeMs: executeMs.value,
+        otherMs: otherMs.value,
+        lastShare: lastShare.value,
+        costMs: costMs.value,
       }));
   }
 

@@ -63,7 +63,12 @@ export class PassRunner {
   ): PassContext {
     const isAlone = isAnswerAlone(members);
     return {
-      ...{ ...passOfRuns(members.map(runOf)), members, owners: ownersOf(members), isAlone, signal, observed },
+      ...passOfRuns(members.map(runOf)),
+      members,
+      owners: ownersOf(members),
+      isAlone,
+      signal,
+      observed,
       told: this.toldOf(members),
       firstLayers: (member) => this.firstLayers.get(member) ?? null,
       stallUs: 0,

@@ -182,8 +182,13 @@ export class ToldExperts {
       const asking = wishes?.filter((wish) => wish.experts.some((expert) => experts.includes(expert)));
       const rows = asking?.map(({ run }) => run) ?? this.of.rows;
       this.workers.worker(worker)?.sendPrediction({
-        ...{ epoch: placement.epoch, pass, rows, layer },
-        ...{ experts, workers: [], restart: false },
+        epoch: placement.epoch,
+        pass,
+        rows,
+        layer,
+        experts,
+        workers: [],
+        restart: false,
       });
     }
   }

@@ -256,7 +256,11 @@ export class ContextRoom implements SequenceRoom {
       };
     });
     return {
-      ...{ limitBytes, heldBytes, prefixBytes, prefixes: this.prefixes.size, blockBytes: this.blockBytes },
+      limitBytes,
+      heldBytes,
+      prefixBytes,
+      prefixes: this.prefixes.size,
+      blockBytes: this.blockBytes,
       mayTakeFromIdle: this.isStuckForLong,
       members,
     };

@@ -39,7 +39,10 @@ export function createContextRoom(
   const { device, model } = parts;
   const { shape } = model;
   const room = new ContextRoom({
-    ...{ model, device, experts, runtime: parts.runtime },
+    model,
+    device,
+    experts,
+    runtime: parts.runtime,
     ...roomLimit(main.contextMemoryBytes, parts, passes, experts?.yieldableBytes ?? 0),
     bytesOf: bytesOfPositions(parts, passes),
     maxPositions: shape.maxPositions,

@@ -113,7 +113,9 @@ export class AdmissionQueue {
         reject(cancelled());
       };
       const entry: WaitingRequest = {
-        ...{ client, promptTokens, place: null },
+        client,
+        promptTokens,
+        place: null,
         admit: () => {
           leave();
           resolve();

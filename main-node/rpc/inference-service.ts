@@ -253,7 +253,11 @@ export class InferenceService {
     const maxPositions = promptIds.length + options.maxTokens;
     const { sampling } = options;
     const request = {
-      ...{ id: this.nextSequence++, client: watch.client, promptTokens: promptIds.length, maxPositions, sampling },
+      id: this.nextSequence++,
+      client: watch.client,
+      promptTokens: promptIds.length,
+      maxPositions,
+      sampling,
       onPrefill: (doneTokens: number) => watch.prefill(doneTokens, promptIds.length),
     };
     const sequence = new ClusterSequence(engine, request, signal);

@@ -44,7 +44,11 @@ export function nodeStatuses(
 ): NodeStatus[] {
   const main = {
     ...ownNodeStatus(own, figures, device.info(), deviceReason),
-    ...{ epoch: roster.epoch, weightBytes, weightFormat, keyValueBytes, prefixBytes },
+    epoch: roster.epoch,
+    weightBytes,
+    weightFormat,
+    keyValueBytes,
+    prefixBytes,
   };
   const workers = roster.connectedWorkers().sort((left, right) => (left.id < right.id ? -1 : 1));
   const peers = [...roster.connectedShadows(), ...workers];

@@ -147,8 +147,14 @@ function valueSource(
 function viewOf(expected: ExpectedTensor, stored: Pick<TensorView, 'storedSplit' | 'scaleBlockRows'>): TensorView {
   const { rows, columns } = matrixOf(expected.dimensions);
   const whole: TensorSlice = {
-    ...{ firstRow: 0, blockRows: rows, stepRows: rows, firstColumn: 0, stepColumns: 1 },
-    ...{ transposed: false, multiply: 1, add: 0 },
+    firstRow: 0,
+    blockRows: rows,
+    stepRows: rows,
+    firstColumn: 0,
+    stepColumns: 1,
+    transposed: false,
+    multiply: 1,
+    add: 0,
   };
   return { storedRows: rows, storedColumns: columns, ...stored, ...(expected.slice ?? whole) };
 }

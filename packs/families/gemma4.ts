@@ -35,8 +35,12 @@ export const gemma4: ModelFamily = {
       ropes,
       layers: mixers.map((mixer) =>
         layerOf(mixer, {
-          ...{ always, routed, ...inputNorms, ...outputNorms },
-          ...{ feedForwardOutputNorm: true, layerScale: true },
+          always,
+          routed,
+          ...inputNorms,
+          ...outputNorms,
+          feedForwardOutputNorm: true,
+          layerScale: true,
         }),
       ),
       expert: readGelu(config, 'moe_intermediate_size'),

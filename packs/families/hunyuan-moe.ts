@@ -33,7 +33,10 @@ export const hunyuanMoe: ModelFamily = {
     const bias = config.flagOr(false, 'attention_bias');
     const headDim = config.sizeOr(null, 'head_dim', 'attention_head_dim');
     const mixer = readAttention(config, {
-      ...{ bias, outputBias: bias, normEpsilon, normAfterRotation: true },
+      bias,
+      outputBias: bias,
+      normEpsilon,
+      normAfterRotation: true,
       ...(headDim === null ? {} : { headDim }),
       queryKeyNorm: config.flagOr(true, 'use_qk_norm') ? 'head' : 'none',
     });

@@ -186,7 +186,10 @@ export class ExpertFetcher {
     if (known !== undefined) return known;
     const { layer, expert } = place;
     const task: Task = {
-      ...{ layer, expert, state: { chunksDone: 0 }, running: false },
+      layer,
+      expert,
+      state: { chunksDone: 0 },
+      running: false,
       waiters: new Set<Waiter>(),
       silence: null,
     };
@@ -272,7 +275,12 @@ export class ExpertFetcher {
     const file = await this.ownPartial.openExpertFile(extent.file);
     try {
       await downloadExpert({
-        ...{ extent, packDigest: pack.packDigest, source, file, path: `${pack.directory}/${extent.file}`, state },
+        extent,
+        packDigest: pack.packDigest,
+        source,
+        file,
+        path: `${pack.directory}/${extent.file}`,
+        state,
         crc32c: this.options.crc32c,
         runtime,
         turn: () => this.turn(task),

@@ -44,7 +44,10 @@ export class PackShare {
     const { expertLayers: layers, experts } = this.pack.shape;
     const held = this.held();
     return {
-      ...{ packDigest: this.pack.packDigest, layers, experts, whole: held === null },
+      packDigest: this.pack.packDigest,
+      layers,
+      experts,
+      whole: held === null,
       heldExperts: (held ?? this.all).toBits(),
     };
   }

@@ -202,7 +202,10 @@ function rawChunk(plane: number, path: string, stretch: ManifestStretch): ChunkL
 
 function expertTensorSource({ rows, columns, split, chunks }: ManifestExpertTensor, path: string): TensorSource {
   return {
-    ...{ rows, columns, split, view: null },
+    rows,
+    columns,
+    split,
+    view: null,
     chunks: chunks.map((chunk) => ({
       plane: chunk.plane,
       path,

@@ -84,7 +84,9 @@ export function checkpointLayout(shape: ModelShape, names: TensorNames, tiedEmbe
 const GUESSING_MARKS = ['eh_proj.weight', 'enorm.weight', 'hnorm.weight'] as const;
 const GUESSING_PARTS: readonly string[] = [
   ...GUESSING_MARKS,
-  ...['embed_tokens.weight', 'shared_head.norm.weight', 'shared_head.head.weight'],
+  'embed_tokens.weight',
+  'shared_head.norm.weight',
+  'shared_head.head.weight',
 ];
 
 function guessingLayers(shape: ModelShape, names: TensorNames): GuessingLayers {
@@ -153,8 +155,14 @@ function stored(named: NamedTensor, before: string, ofModel: readonly number[]):
   const stored = dimensions ?? ofModel;
   const rows = stored.slice(0, -1).reduce((product, size) => product * size, 1);
   const whole: TensorSlice = {
-    ...{ firstRow: 0, blockRows: rows, stepRows: rows, firstColumn: 0, stepColumns: 1 },
-    ...{ transposed: false, multiply: 1, add: 0 },
+    firstRow: 0,
+    blockRows: rows,
+    stepRows: rows,
+    firstColumn: 0,
+    stepColumns: 1,
+    transposed: false,
+    multiply: 1,
+    add: 0,
   };
   return {
     name: before + name,

@@ -57,7 +57,12 @@ function readMixer(config: ConfigReader, global: boolean, layer: number): Attent
   const older = global && perLayer === null;
   if (!config.flagOr(false, 'attention_k_eq_v')) config.idle('num_global_key_value_heads');
   return readAttention(config, {
-    ...{ bias, outputBias: bias, queryKeyNorm: 'head', valueNorm: true, scoreScale: 1, keysAreValues },
+    bias,
+    outputBias: bias,
+    queryKeyNorm: 'head',
+    valueNorm: true,
+    scoreScale: 1,
+    keysAreValues,
     headDim: older ? config.sizeOr(GLOBAL_HEAD_DIM, 'global_head_dim') : newer.sizeOr(HEAD_DIM, 'head_dim'),
     keyValueHeads: older && keysAreValues ? config.sizeOr(keyValueHeads, 'num_global_key_value_heads') : keyValueHeads,
     window: global ? 0 : readWindow(config),

@@ -69,7 +69,10 @@ export class Predictor {
   private readonly missed = new Set<number>();
   private stopped = false;
   private readonly ended: AlignmentCounts = {
-    ...{ tokens: 0, cacheRows: 0, droppedRows: 0, predictedPositions: 0 },
+    tokens: 0,
+    cacheRows: 0,
+    droppedRows: 0,
+    predictedPositions: 0,
   };
 
   /** maxRows: rows of the pass. */
@@ -112,8 +115,11 @@ export class Predictor {
       drafts += openCounts.drafts;
     }
     return {
-      ...{ sequences: this.sequences.size, turns: this.turns.length, passes: Math.min(1, this.running.length) },
-      ...{ positions, drafts },
+      sequences: this.sequences.size,
+      turns: this.turns.length,
+      passes: Math.min(1, this.running.length),
+      positions,
+      drafts,
     };
   }
 

@@ -138,7 +138,7 @@ type Tuning = Omit<
 >;
 
 function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode | null, flags: DaemonFlags): Tuning {
-  const { main, network } = config;
+  const { network } = config;
   const emulation = emulationSettings(config, flags);
   const workerBudgetBytes = config.worker.memory_budget ?? (emulation === null ? WORKER_BUDGET_DEFAULT_BYTES : 0);
   const budgetBytes = role === 'worker' ? workerBudgetBytes : 0;
@@ -157,19 +157,7 @@ function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode 
       threads: flags.threads ?? entry?.threads ?? 0,
       memoryBudgetBytes,
     },
-    main: {
-      experts: flags.experts ?? main.experts,
-      maxActiveSequences: flags.maxActive ?? main.max_active_sequences,
-      ...{ maxQueuedRequests: main.max_queued_requests, prefillRows: main.prefill_rows },
-      resident: flags.resident ?? main.resident ?? null,
-      maxContextPositions: flags.maxContext ?? main.max_context_positions,
-      contextMemoryBytes: flags.contextMemory ?? main.context_memory,
-      reusePrefixes: flags.reusePrefixes ?? main.reuse_prefixes,
-      ...{ miniBatchRows: main.mini_batch_rows, workerGraceMs: main.worker_grace_ms },
-      stopGraceMs: flags.stopGraceMs ?? main.stop_grace_ms,
-      prefillOverlap: flags.prefillOverlap ?? main.prefill_overlap,
-      http: httpSettings(config, flags),
-    },
+    main: mainSettings(config, flags),
     batching: batchingSettings(config, flags),
     emulation,
     prediction: predictionSettings(config, flags),
@@ -191,11 +179,31 @@ function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode 
     },
     worker,
     network: {
-      ...{ keepaliveIntervalMs: network.keepalive_interval_ms, keepaliveTimeoutMs: network.keepalive_timeout_ms },
+      keepaliveIntervalMs: network.keepalive_interval_ms,
+      keepaliveTimeoutMs: network.keepalive_timeout_ms,
       executeTimeoutMs: flags.executeTimeoutMs ?? network.execute_timeout_ms,
       reconnectDelayMs: network.reconnect_delay_ms,
     },
     log: { level: flags.logLevel ?? config.log.level, format: flags.logFormat ?? config.log.format },
+  };
+}
+
+function mainSettings(config: ClusterConfig, flags: DaemonFlags): Tuning['main'] {
+  const { main } = config;
+  return {
+    experts: flags.experts ?? main.experts,
+    maxActiveSequences: flags.maxActive ?? main.max_active_sequences,
+    maxQueuedRequests: main.max_queued_requests,
+    prefillRows: main.prefill_rows,
+    resident: flags.resident ?? main.resident ?? null,
+    maxContextPositions: flags.maxContext ?? main.max_context_positions,
+    contextMemoryBytes: flags.contextMemory ?? main.context_memory,
+    reusePrefixes: flags.reusePrefixes ?? main.reuse_prefixes,
+    miniBatchRows: main.mini_batch_rows,
+    workerGraceMs: main.worker_grace_ms,
+    stopGraceMs: flags.stopGraceMs ?? main.stop_grace_ms,
+    prefillOverlap: flags.prefillOverlap ?? main.prefill_overlap,
+    http: httpSettings(config, flags),
   };
 }
 
@@ -246,7 +254,8 @@ function httpSettings(config: ClusterConfig, flags: DaemonFlags): HttpSettings |
   return {
     ...(given ?? DEFAULT_HTTP_ADDRESS),
     isAddressGiven: given !== undefined,
-    ...{ hosts: main.http_hosts, origins: main.http_origins },
+    hosts: main.http_hosts,
+    origins: main.http_origins,
     apiKeysPath: flags.apiKeys === undefined ? configuredKeys : resolve(flags.apiKeys),
   };
 }
@@ -287,15 +296,19 @@ function workerTuning(
   return {
     slots: flags.slots ?? entry?.slots ?? worker.slots,
     cacheBytes: flags.cacheBytes ?? entry?.cache ?? worker.cache ?? residentBytes,
-    ...{ cachePolicy, yields: false, replanPasses: worker.replan_passes },
+    cachePolicy,
+    yields: false,
+    replanPasses: worker.replan_passes,
     resident: flags.resident ?? worker.resident ?? null,
     hostMemory: flags.hostMemory ?? entry?.host_memory ?? worker.host_memory,
     pools:
       pools === undefined
         ? null
         : {
-            ...{ full: pools.full, compressed: pools.compressed },
-            ...{ signMantissa: pools.sign_mantissa, exponent: pools.exponent },
+            full: pools.full,
+            compressed: pools.compressed,
+            signMantissa: pools.sign_mantissa,
+            exponent: pools.exponent,
           },
     decompressionThreads: flags.decompressionThreads ?? worker.decompression_threads,
     directIo: flags.directIo ?? worker.direct_io,

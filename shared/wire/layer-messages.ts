@@ -112,8 +112,12 @@ export interface ExecuteResult {
 
 /** Nothing was done. */
 export const NO_TIMES: ExpertTimes = {
-  ...{ loadUs: 0, loadedBeforeUs: 0, begunUs: 0, answeredUs: 0 },
-  ...{ calledUs: 0, endedUs: 0 },
+  loadUs: 0,
+  loadedBeforeUs: 0,
+  begunUs: 0,
+  answeredUs: 0,
+  calledUs: 0,
+  endedUs: 0,
 };
 
 /** Of a sequence that was begun with a prefix: positions that shadow need not run. */

@@ -249,8 +249,14 @@ function readExpertResult(reader: FieldReader): ExpertResult {
 }
 
 const NOTHING: ExpertResult = {
-  ...{ expert: 0, rows: 0, wasLoaded: false, stallUs: 0, executeUs: 0 },
-  ...{ ...NO_TIMES, output: Buffer.alloc(0), failure: null },
+  expert: 0,
+  rows: 0,
+  wasLoaded: false,
+  stallUs: 0,
+  executeUs: 0,
+  ...NO_TIMES,
+  output: Buffer.alloc(0),
+  failure: null,
 };
 
 function readFailure(reader: FieldReader): ExpertFailure {

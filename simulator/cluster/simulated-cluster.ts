@@ -83,8 +83,13 @@ export class SimulatedCluster {
   ask(address: string, request: GenerateRequest, reader: Reader = {}): SimulatedAnswer {
     const gone = new AbortController();
     const answer: SimulatedAnswer = {
-      ...{ promptTokenIds: [], promptLogprobs: [], tokens: [], finished: null, error: null },
-      ...{ askedMs: this.clock.nowMs, overMs: null },
+      promptTokenIds: [],
+      promptLogprobs: [],
+      tokens: [],
+      finished: null,
+      error: null,
+      askedMs: this.clock.nowMs,
+      overMs: null,
       cancel: () => this.client.runtime.within(() => gone.abort()),
     };
     this.answers.push(answer);

@@ -207,7 +207,8 @@ export class SimulatedNode {
       openPrompts: ({ tokenizer }) => new InlinePromptEncoder(tokenizer, runtime),
       openFormats: () => null,
       createHttpServer: null,
-      ...{ measureReads: null, chooseResident: null },
+      measureReads: null,
+      chooseResident: null,
       ownWorker: { start: startWorker, watch: (...said) => this.watchOwnWorker(...said) },
       dataDirectory: world.dataDirectory,
     };

@@ -10,9 +10,15 @@ import type { ScenarioModel } from './scenario.js';
  * the same on every run.
  */
 export const DEVICE_BYTES: DeviceBytes = {
-  ...{ outerBytes: 140_000, denseLayerBytes: 8000, expertBytes: 8000 },
-  ...{ slotBytes: 8000, slotSharedBytes: 4000, exponentEntryBytes: 2000, signMantissaEntryBytes: 4000 },
-  ...{ cacheRowBytes: 128, stateBytes: 0 },
+  outerBytes: 140_000,
+  denseLayerBytes: 8000,
+  expertBytes: 8000,
+  slotBytes: 8000,
+  slotSharedBytes: 4000,
+  exponentEntryBytes: 2000,
+  signMantissaEntryBytes: 4000,
+  cacheRowBytes: 128,
+  stateBytes: 0,
 };
 
 /** Layers, and all their experts. */

@@ -39,7 +39,8 @@ export function drawRequests(
       request: drawRequest(random),
       cancelAfterMs: random.chance(0.15) ? random.int(300) : null,
       readMs: random.chance(0.1) ? 1 + random.int(100) : 0,
-      ...{ begins: null, follows: null },
+      begins: null,
+      follows: null,
     };
     const shares = beginning !== null && random.chance(0.75);
     requests.push(shares ? withBeginning(random.fork(`shares ${index}`), drawn, beginning, requests) : drawn);

@@ -10,8 +10,14 @@ import { counted, noHandles, withMethods, type HandleCounts } from './device-han
 
 /** Whatever the machine has that the simulation runs on. */
 const NO_CUDA: CudaStatus = {
-  ...{ built: false, library: '', architectures: [], usable: false, reason: 'simulated' },
-  ...{ driverVersion: null, runtimeVersion: null, devices: [] },
+  built: false,
+  library: '',
+  architectures: [],
+  usable: false,
+  reason: 'simulated',
+  driverVersion: null,
+  runtimeVersion: null,
+  devices: [],
 };
 
 /** What is wrong with a node's devices at present, and what was seen of them. Outlives a restart of the node. */
@@ -169,7 +175,9 @@ export class DeviceFaults {
         await noted(async () => this.requireMemory());
         begun.pass = this.passesBegun++;
         const rows = [...positions].map((position, row) => ({
-          ...{ sequence: this.numberOf(sequences[owners[row] ?? 0]), position, tokenId: tokenIds[row] ?? -1 },
+          sequence: this.numberOf(sequences[owners[row] ?? 0]),
+          position,
+          tokenId: tokenIds[row] ?? -1,
         }));
         this.passTap?.begun(begun.pass, rows);
         await noted(() => pass.begin(...args));
@@ -278,7 +286,8 @@ function watchedPass(pass: Pass, work: Watch): Pass {
     chooseAhead: (...args) => work(pass.chooseAhead(...args)),
     combine: (...args) => work(pass.combine(...args)),
     // How long they take is the machine's, which no history may depend on.
-    ...{ attendHere: undefined, combineHere: undefined },
+    attendHere: undefined,
+    combineHere: undefined,
     forward: (...args) => work(pass.forward(...args)),
     logits: (...args) => work(pass.logits(...args)),
   });

@@ -80,9 +80,13 @@ export class ReferenceAnswers {
     if (engine === undefined) {
       engine = LocalEngine.open(modelDirectory(model), {
         device: { backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 },
-        ...{ emulation: null, resident: null, shadow: null, prefillRows: 64 },
+        emulation: null,
+        resident: null,
+        shadow: null,
+        prefillRows: 64,
         environment: { devices: NATIVE_DEVICES, runtime: new WallRuntime() },
-        ...{ chooseSeed: () => 0, onProgress: null },
+        chooseSeed: () => 0,
+        onProgress: null,
       });
       this.engines.set(model, engine);
     }

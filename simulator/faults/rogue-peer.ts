@@ -92,12 +92,15 @@ export class RoguePeer {
   private identity(): NodeIdentity {
     const { random } = this;
     return {
-      ...{
-        id: random.pick([ROGUE, 'main', 'w0', '']),
-        role: random.pick(['ROLE_SHADOW', 'ROLE_MAIN', 'ROLE_WORKER'] as const),
-      },
-      ...{ cluster: random.pick(['simulated', 'other']), protocolVersion: random.pick([PROTOCOL_VERSION, 999]) },
-      ...{ modelName: 'model', packDigest: 'f'.repeat(64), bootId: ROGUE, address: `${ROGUE}:1`, device: '' },
+      id: random.pick([ROGUE, 'main', 'w0', '']),
+      role: random.pick(['ROLE_SHADOW', 'ROLE_MAIN', 'ROLE_WORKER'] as const),
+      cluster: random.pick(['simulated', 'other']),
+      protocolVersion: random.pick([PROTOCOL_VERSION, 999]),
+      modelName: 'model',
+      packDigest: 'f'.repeat(64),
+      bootId: ROGUE,
+      address: `${ROGUE}:1`,
+      device: '',
     } as NodeIdentity;
   }
 

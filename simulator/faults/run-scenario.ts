@@ -75,7 +75,8 @@ export async function runScenario(
       const links = new DrawnLinks(random, scenario.link);
       return operations === null ? links : new RecordingLinks(links, operations);
     },
-    ...{ seed: scenario.seed, keepLines },
+    seed: scenario.seed,
+    keepLines,
     // As clients over HTTP, or as the daemons' own.
     ...(isPatient ? { clientPatienceMs: Infinity } : {}),
   });

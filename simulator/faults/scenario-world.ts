@@ -128,7 +128,8 @@ export class ScenarioWorld {
       router: NO_TIME,
       expert: new SlowedOperator(expertMs, faults),
       lmHead: new SlowedOperator(lmHeadMs, faults),
-      ...{ exponentShare: 0.4, recoverMs: 0 },
+      exponentShare: 0.4,
+      recoverMs: 0,
       // Read anew at each load.
       get loadMs() {
         return (loadMs + (faults.readSlowness > 1 ? 1 : 0)) * faults.readSlowness;

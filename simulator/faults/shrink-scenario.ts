@@ -42,16 +42,16 @@ const PLAIN: readonly ((settings: NodeSettings) => NodeSettings)[] = [
   (settings) => ({ ...settings, worker: { ...settings.worker, pools: null, cachePolicy: 'planned' } }),
   (settings) => ({ ...settings, worker: { ...settings.worker, slots: 2, directIo: false, readDepth: 1 } }),
   (settings) => ({ ...settings, worker: { ...settings.worker, hostMemory: 0, resident: null } }),
-  (settings) => ({ ...settings, main: { ...settings.main, ...{ maxActiveSequences: 1, maxQueuedRequests: 16 } } }),
+  (settings) => ({ ...settings, main: { ...settings.main, maxActiveSequences: 1, maxQueuedRequests: 16 } }),
   (settings) => ({ ...settings, main: { ...settings.main, experts: 'workers' } }),
   (settings) => ({ ...settings, main: { ...settings.main, resident: null } }),
   (settings) => ({ ...settings, main: { ...settings.main, contextMemoryBytes: 'auto' } }),
   (settings) => ({ ...settings, main: { ...settings.main, reusePrefixes: false } }),
-  (settings) => ({ ...settings, batching: { ...settings.batching, ...{ maxRows: 512, maxDelayMs: 'auto' } } }),
+  (settings) => ({ ...settings, batching: { ...settings.batching, maxRows: 512, maxDelayMs: 'auto' } }),
   (settings) => ({ ...settings, batching: { ...settings.batching, enabled: false } }),
   (settings) => ({
     ...settings,
-    main: { ...settings.main, ...{ prefillRows: 64, miniBatchRows: 64, prefillOverlap: false } },
+    main: { ...settings.main, prefillRows: 64, miniBatchRows: 64, prefillOverlap: false },
   }),
 ];
 

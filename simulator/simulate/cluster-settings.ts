@@ -36,11 +36,18 @@ function roleSettings(role: RoleSetting, setUp: ClusterSetUp, directory: string,
     setUp;
   return {
     ...defaults,
-    ...{ align, drafting, prediction, placement, stateDirectory: directory },
+    align,
+    drafting,
+    prediction,
+    placement,
+    stateDirectory: directory,
     // What a device holds is reported; whether it fits is for the reader to see.
     device: { ...defaults.device, backend: 'cpu', memoryBudgetBytes: 0 },
     main: {
-      ...{ ...defaults.main, prefillRows, miniBatchRows, prefillOverlap },
+      ...defaults.main,
+      prefillRows,
+      miniBatchRows,
+      prefillOverlap,
       maxActiveSequences: requests,
       maxQueuedRequests: Math.max(requests, defaults.main.maxQueuedRequests),
     },
@@ -50,7 +57,10 @@ function roleSettings(role: RoleSetting, setUp: ClusterSetUp, directory: string,
 
 function named(settings: NodeSettings, id: string, peers: KnownPeer[]): NodeSettings {
   return {
-    ...{ ...settings, id, listenHost: id, advertiseHost: id },
+    ...settings,
+    id,
+    listenHost: id,
+    advertiseHost: id,
     discovery: { ...settings.discovery, peers },
   };
 }

@@ -49,7 +49,8 @@ export async function simulateCluster(
     const traced = { times, setUp, trace, timing, pack, directory };
     const settings = clusterSettings({ ...setUp, placement: placementOf(times, setUp) }, directory, requests);
     const daemons = settings.map((settings, index) => ({
-      ...{ settings, world: tracedWorld(traced, settings, index) },
+      settings,
+      world: tracedWorld(traced, settings, index),
     }));
     await startDaemons(cluster, daemons);
     const total = Math.max(trace.prompts, requests);
@@ -87,8 +88,14 @@ export async function inTraceDirectory<Result>(run: (directory: string) => Promi
 
 function requestOf(trace: ClusterTrace, prompt: number, tokens: number): GenerateRequest {
   return {
-    ...{ text: '', messages: [], promptTokenIds: tracePromptIds(trace, prompt), raw: true, stop: [] },
+    text: '',
+    messages: [],
+    promptTokenIds: tracePromptIds(trace, prompt),
+    raw: true,
+    stop: [],
     maxTokens: Math.min(tokens, trace.iterations(prompt) + 1),
-    ...{ sampling: null, ignoreEos: true, logprobs: 0 },
+    sampling: null,
+    ignoreEos: true,
+    logprobs: 0,
   };
 }

@@ -75,7 +75,8 @@ export function summarize(
     tpotMs,
     decodeTokensPerS: tpotMs === 0 ? 0 : 1000 / tpotMs,
     outputTokensPerS: outputTokensPerS(answers, times),
-    ...{ recall: recallOf(answers), acceptance: acceptanceOf(answers) },
+    recall: recallOf(answers),
+    acceptance: acceptanceOf(answers),
     rowsPerPass: sum(timing.passes, ({ rows }) => rows) / passes,
     tokensPerPass: laterTokens / passes,
     reloads: sum(answers, ({ finished }) => finished.reloads),
@@ -83,7 +84,9 @@ export function summarize(
     evictions: sum(ofWorkers, ({ evictions }) => evictions),
     executions: sum(ofWorkers, ({ executions }) => executions),
     cache: caches.length === 0 ? null : usesOf(caches),
-    ...{ memoryBytes: memoryUse(nodes), timing, events },
+    memoryBytes: memoryUse(nodes),
+    timing,
+    events,
   };
 }
 

@@ -16,8 +16,14 @@ import type { ClusterSetUp, ClusterTimes } from './cluster-set-up.js';
 import type { ClusterTiming } from './cluster-timing.js';
 
 export const NO_CUDA: CudaStatus = {
-  ...{ built: false, library: '', architectures: [], usable: false, reason: 'simulated' },
-  ...{ driverVersion: null, runtimeVersion: null, devices: [] },
+  built: false,
+  library: '',
+  architectures: [],
+  usable: false,
+  reason: 'simulated',
+  driverVersion: null,
+  runtimeVersion: null,
+  devices: [],
 };
 
 /** What simulated daemons log is of no use to those who want their times. */
@@ -47,15 +53,20 @@ export function tracedWorld(cluster: TracedCluster, { role, id }: NodeSettings, 
   const devices = (runtime: VirtualRuntime): Devices => ({
     open: () =>
       recordingDevice(paced(modelOf(cluster, role), emulated, runtime), {
-        ...{ node: id, nowMs: () => runtime.nowMs(), log: timing.log },
+        node: id,
+        nowMs: () => runtime.nowMs(),
+        log: timing.log,
         ...(role === 'main' ? { onPass: (pass, what) => timing.onPass(pass, what) } : {}),
         positionOf: (layer, expert) => timing.positionOf(id, layer, expert),
       }),
     cudaStatus: () => NO_CUDA,
   });
   return {
-    ...{ devices, openPack: async () => cluster.pack },
-    ...{ dataDirectory: cluster.directory, log: SILENT, seed: index },
+    devices,
+    openPack: async () => cluster.pack,
+    dataDirectory: cluster.directory,
+    log: SILENT,
+    seed: index,
   };
 }
 

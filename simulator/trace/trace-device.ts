@@ -30,9 +30,16 @@ export class TraceDevice implements Device {
 
   info(): DeviceInfo {
     return {
-      ...{ backend: 'trace', instructionSet: 'none', threads: 1, name: '' },
-      ...{ budgetBytes: 0, usedBytes: 0, highWaterBytes: 0, contextBytes: 0 },
-      ...{ driverUsedBytes: null, pagedExperts: false },
+      backend: 'trace',
+      instructionSet: 'none',
+      threads: 1,
+      name: '',
+      budgetBytes: 0,
+      usedBytes: 0,
+      highWaterBytes: 0,
+      contextBytes: 0,
+      driverUsedBytes: null,
+      pagedExperts: false,
     };
   }
 
@@ -78,7 +85,12 @@ class TraceSlots implements ExpertSlots {
 
   async load(_slot: number, _expert: number, { exponents, signMantissa }: LoadRequest): Promise<LoadOutcome> {
     return {
-      ...{ loaded: true, readBytes: 0, loadMs: 0, exponentReadMs: 0, signMantissaReadMs: 0, decompressMs: 0 },
+      loaded: true,
+      readBytes: 0,
+      loadMs: 0,
+      exponentReadMs: 0,
+      signMantissaReadMs: 0,
+      decompressMs: 0,
       exponentsKept: exponents.entry >= 0,
       signMantissaKept: signMantissa.entry >= 0,
     };

@@ -109,10 +109,15 @@ export class RecordedTrace implements ClusterTrace {
     this.expertsPerToken = document.experts_per_token;
     this.prompts = document.prompts.length;
     this.offPath = new SyntheticTrace({
-      ...{ layers, experts: this.experts, expertsPerToken: this.expertsPerToken, prompts: this.prompts },
+      layers,
+      experts: this.experts,
+      expertsPerToken: this.expertsPerToken,
+      prompts: this.prompts,
       promptTokens: Math.max(...document.prompts.map((prompt) => prompt.prompt_tokens)),
       iterations: Math.max(...document.prompts.map((prompt) => prompt.predicted.length)),
-      ...{ recall: recordedRecall(document), acceptance: 0, seed: OFF_PATH_SEED },
+      recall: recordedRecall(document),
+      acceptance: 0,
+      seed: OFF_PATH_SEED,
     });
   }
 

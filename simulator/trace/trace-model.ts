@@ -20,8 +20,15 @@ export function traceShape(
     throw new OdmoeError('INTERNAL', `a trace of ${layers} expert layers for a model of ${expertLayers}`);
   }
   const plain = plainShape({
-    ...{ layers: 1, hiddenSize: 1, intermediateSize: 1, heads: 1, keyValueHeads: 1, headDim: 2 },
-    ...{ vocabSize: prompts + 1, experts, expertsPerToken },
+    layers: 1,
+    hiddenSize: 1,
+    intermediateSize: 1,
+    heads: 1,
+    keyValueHeads: 1,
+    headDim: 2,
+    vocabSize: prompts + 1,
+    experts,
+    expertsPerToken,
   });
   const [like] = plain.layers;
   if (like === undefined) throw new OdmoeError('INTERNAL', 'a plain model has no layer');

@@ -17,17 +17,35 @@ export function tracePack(name: string, shape: ModelShape, form: StorageForm = S
   const expert: ExpertSource = { gate: matrix, up: matrix, down: matrix, biases: null };
   const digest = '0'.repeat(DIGEST_DIGITS);
   const manifest: Manifest = {
-    ...{ format: PACK_FORMAT, format_version: PACK_FORMAT_VERSION, odmoe_version: '' },
+    format: PACK_FORMAT,
+    format_version: PACK_FORMAT_VERSION,
+    odmoe_version: '',
     model: {
-      ...{ name, family: 'traced', shape, tied_embeddings: false },
-      ...{ eos_token_ids: [], shipped_format: 'bf16' },
+      name,
+      family: 'traced',
+      shape,
+      tied_embeddings: false,
+      eos_token_ids: [],
+      shipped_format: 'bf16',
     },
     source: { fingerprint: digest, left_out: [] },
-    ...{ codec: 'raw', codec_level: null, shards: 1, files: [], dense: [], experts: [] },
+    codec: 'raw',
+    codec_level: null,
+    shards: 1,
+    files: [],
+    dense: [],
+    experts: [],
   };
   return {
-    ...{ kind: 'pack', directory: '', name, shape, shippedFormat: 'bf16', eosTokenIds: [], packDigest: digest },
-    ...{ tiedEmbeddings: false, manifest },
+    kind: 'pack',
+    directory: '',
+    name,
+    shape,
+    shippedFormat: 'bf16',
+    eosTokenIds: [],
+    packDigest: digest,
+    tiedEmbeddings: false,
+    manifest,
     dense: () => NO_TENSOR,
     expert: () => expert,
   };
@@ -37,10 +55,18 @@ export function tracePack(name: string, shape: ModelShape, form: StorageForm = S
 function matrixOf({ exponentBytes, storedBytes }: StorageForm): TensorSource {
   const parts = [exponentBytes, storedBytes - exponentBytes].map((bytes) => Math.ceil(bytes * MATRIX_WEIGHTS));
   return {
-    ...{ rows: MATRIX_WEIGHTS, columns: 1, split: 'bf16-e8-sm8', view: null },
+    rows: MATRIX_WEIGHTS,
+    columns: 1,
+    split: 'bf16-e8-sm8',
+    view: null,
     chunks: parts.map((stored, plane) => ({
-      ...{ plane, path: '', offsetBytes: plane * MATRIX_WEIGHTS, codec: 'raw', crc32c: null },
-      ...{ storedBytes: stored, plainBytes: plane === 0 ? MATRIX_WEIGHTS : stored },
+      plane,
+      path: '',
+      offsetBytes: plane * MATRIX_WEIGHTS,
+      codec: 'raw',
+      crc32c: null,
+      storedBytes: stored,
+      plainBytes: plane === 0 ? MATRIX_WEIGHTS : stored,
     })),
   };
 }

@@ -9,15 +9,13 @@ const START_MS = 3 * 3_600_000;
 
 function memoryOf(parts: Partial<MemoryView>, budgetBytes: number): MemoryView {
   const memory = {
-    ...{
-      contextBytes: 0,
-      weightBytes: 0,
-      keyValueBytes: 0,
-      prefixBytes: 0,
-      slotBytes: 0,
-      cacheBytes: 0,
-      otherBytes: 0,
-    },
+    contextBytes: 0,
+    weightBytes: 0,
+    keyValueBytes: 0,
+    prefixBytes: 0,
+    slotBytes: 0,
+    cacheBytes: 0,
+    otherBytes: 0,
     ...parts,
   };
   const { contextBytes, weightBytes, keyValueBytes, slotBytes, cacheBytes, otherBytes } = memory;
@@ -92,7 +90,10 @@ function mainAndShadow(): NodeView[] {
       address: '192.168.1.10:7600',
       memory: memoryOf(
         {
-          ...{ contextBytes: 420 * MB, weightBytes: 3.1 * GB, keyValueBytes: 5.6 * GB, prefixBytes: 3.9 * GB },
+          contextBytes: 420 * MB,
+          weightBytes: 3.1 * GB,
+          keyValueBytes: 5.6 * GB,
+          prefixBytes: 3.9 * GB,
           otherBytes: 640 * MB,
         },
         22 * GB,
@@ -136,7 +137,10 @@ export function sampleCluster(secondsOn: number): ClusterView {
     name: 'home',
     release: '0.1.0',
     model: {
-      ...{ name: 'Qwen3-30B-A3B', family: 'qwen3_moe', parameters: 30.5e9, weightFormat: 'bf16' },
+      name: 'Qwen3-30B-A3B',
+      family: 'qwen3_moe',
+      parameters: 30.5e9,
+      weightFormat: 'bf16',
       contextPositions: 32_768,
     },
     expertLayers: SAMPLE_EXPERT_LAYERS,
@@ -157,7 +161,12 @@ export function sampleCluster(secondsOn: number): ClusterView {
         waits: null,
         hops: null,
         slots: { count: 8, inUse: 0 },
-        ...{ loads: 0, reloads: 0, loadMsMean: 0, executeMsMean: 0, storageReadBytes: 0, uptimeMs: secondsOn * 1000 },
+        loads: 0,
+        reloads: 0,
+        loadMsMean: 0,
+        executeMsMean: 0,
+        storageReadBytes: 0,
+        uptimeMs: secondsOn * 1000,
         fetch: { heldBytes, neededBytes: 57 * GB, receivedBytes: heldBytes - 2 * GB, problem: '' },
       }),
     ],

@@ -50,8 +50,12 @@ export function samplePass(plan: SamplePlan = {}): PassTrace {
     predictions.push({ sequence: 3, layer, receivedMs: layer * 0.9 - 2, runMs: (layer + 1) * 0.7, experts: predicted });
   }
   return {
-    ...{ number, atMs: 1000 + number * 50, members: [{ sequence: 3, position: 40 + number, rows: 1, kind: 'decode' }] },
-    ...{ durationMs: nowMs + 0.6, layers: traced, predictions },
+    number,
+    atMs: 1000 + number * 50,
+    members: [{ sequence: 3, position: 40 + number, rows: 1, kind: 'decode' }],
+    durationMs: nowMs + 0.6,
+    layers: traced,
+    predictions,
   };
 }
 
@@ -68,8 +72,17 @@ function expertTrace(
   const loadBeginMs = arrivedMs - headStartMs;
   const executeBeginMs = Math.max(arrivedMs, loadBeginMs + loadMs);
   return {
-    ...{ expert, worker, rows: 1, foretold, reloaded: foretold === 'missed', sentMs, arrivedMs },
-    ...{ loadBeginMs, loadEndMs: loadBeginMs + loadMs, executeBeginMs, executeEndMs: executeBeginMs + 0.7 },
+    expert,
+    worker,
+    rows: 1,
+    foretold,
+    reloaded: foretold === 'missed',
+    sentMs,
+    arrivedMs,
+    loadBeginMs,
+    loadEndMs: loadBeginMs + loadMs,
+    executeBeginMs,
+    executeEndMs: executeBeginMs + 0.7,
     receivedMs: executeBeginMs + 0.85,
   };
 }

@@ -73,7 +73,12 @@ async function withCluster(pack: string, devices: Devices, use: (main: string) =
   const launch = (role: RoleSetting, id: string, device: string, flags: readonly string[] = []) => {
     const daemon = new DaemonProcess(role, id, [
       ...place,
-      ...['--model', pack, '--log-level', 'warn', '--device', device],
+      '--model',
+      pack,
+      '--log-level',
+      'warn',
+      '--device',
+      device,
       ...flags,
     ]);
     daemons.push(daemon);

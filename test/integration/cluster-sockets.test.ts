@@ -33,7 +33,8 @@ describe('a cluster on real sockets answers as the single-process engine does, t
     const sets = instructionSets() as ('avx512' | 'avx2' | 'neon' | 'scalar')[];
     assert.ok(sets.length >= 2, `only ${sets.join()} here`);
     const { finished } = await answered({
-      ...{ workers: 4, shadow: 'int8' },
+      workers: 4,
+      shadow: 'int8',
       main: { device: { instructionSet: 'scalar' }, drafting: { rows: 4, optimistic: true }, spread: 'all' },
       worker: (index) => ({ device: { instructionSet: sets[index % sets.length] ?? 'scalar' } }),
     });

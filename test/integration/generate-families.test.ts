@@ -83,7 +83,9 @@ async function answersAlike(model: ResidentTestModel, reference: FamilyReference
     ignoreEos: true,
     eosTokenIds: [],
     logprobs: 1,
-    ...{ constraint: null, promptLogprobs: false, showSpecialTokens: false },
+    constraint: null,
+    promptLogprobs: false,
+    showSpecialTokens: false,
   };
   const { signal } = new AbortController();
   const tokens: number[] = [];

@@ -75,7 +75,9 @@ describe("the single-process engine reproduces transformers' references", () => 
         ignoreEos: true,
         eosTokenIds: [],
         logprobs: 1,
-        ...{ constraint: null, promptLogprobs: false, showSpecialTokens: false },
+        constraint: null,
+        promptLogprobs: false,
+        showSpecialTokens: false,
       };
       const tokens: TokenReply[] = [];
       const generation = generateTokens(

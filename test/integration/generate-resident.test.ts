@@ -44,8 +44,15 @@ async function tokensOf(resident: 'fixed4' | 'auto' | null, text: string): Promi
     onProgress: null,
   });
   const request: GenerateRequest = {
-    ...{ text, messages: [], promptTokenIds: [], raw: false, sampling: null, stop: [] },
-    ...{ ignoreEos: true, maxTokens: 48, logprobs: 5 },
+    text,
+    messages: [],
+    promptTokenIds: [],
+    raw: false,
+    sampling: null,
+    stop: [],
+    ignoreEos: true,
+    maxTokens: 48,
+    logprobs: 5,
   };
   try {
     const tokens: TokenReply[] = [];

@@ -29,7 +29,11 @@ describe('the demo model answers by JSON schemas at temperature 2', () => {
   before(async () => {
     engine = await LocalEngine.open(join(packageRoot(), 'models', 'demo'), {
       device: { backend: 'cpu', instructionSet: 'auto', threads: 2, budgetBytes: 0 },
-      ...{ emulation: null, resident: null, shadow: null, prefillRows: 64, onProgress: null },
+      emulation: null,
+      resident: null,
+      shadow: null,
+      prefillRows: 64,
+      onProgress: null,
       chooseSeed: () => 5,
       environment: realDevices(),
     });
@@ -40,10 +44,21 @@ describe('the demo model answers by JSON schemas at temperature 2', () => {
 
   async function answer(schema: object, seed: number): Promise<{ text: string; tokens: number }> {
     const request: GenerateRequest = {
-      ...{ text: 'Tell me about a fox.', messages: [], promptTokenIds: [], raw: false, stop: [], maxTokens: 60 },
-      ...{ ignoreEos: false, logprobs: 0 },
+      text: 'Tell me about a fox.',
+      messages: [],
+      promptTokenIds: [],
+      raw: false,
+      stop: [],
+      maxTokens: 60,
+      ignoreEos: false,
+      logprobs: 0,
       sampling: {
-        ...{ temperature: 2, topK: 0, topP: 0, minP: 0, repetitionPenalty: 0, seed },
+        temperature: 2,
+        topK: 0,
+        topP: 0,
+        minP: 0,
+        repetitionPenalty: 0,
+        seed,
         outputFormat: jsonFormat(JSON.stringify(schema)),
       },
     };

@@ -30,8 +30,15 @@ async function answer(directory: string, prompt: readonly number[]): Promise<num
   const model = await openResidentModel(directory);
   try {
     const options = {
-      ...{ maxTokens: TOKENS, sampling: resolveSampling(null, () => 0), stop: [], ignoreEos: true, eosTokenIds: [] },
-      ...{ logprobs: 0, constraint: null, promptLogprobs: false, showSpecialTokens: false },
+      maxTokens: TOKENS,
+      sampling: resolveSampling(null, () => 0),
+      stop: [],
+      ignoreEos: true,
+      eosTokenIds: [],
+      logprobs: 0,
+      constraint: null,
+      promptLogprobs: false,
+      showSpecialTokens: false,
     };
     const tokens: number[] = [];
     const { signal } = new AbortController();

@@ -108,7 +108,8 @@ describe('what the HTTP door takes', () => {
         fetch(`http://${address}/echo`, {
           method: 'OPTIONS',
           headers: {
-            ...{ origin, 'access-control-request-method': 'POST' },
+            origin,
+            'access-control-request-method': 'POST',
             'access-control-request-headers': 'authorization,x-stainless-lang',
           },
         });
@@ -187,7 +188,9 @@ describe('what the HTTP door takes', () => {
         },
       });
       const answer = await fetch(`http://${address}/echo`, {
-        ...{ method: 'POST', body: chunked, duplex: 'half' },
+        method: 'POST',
+        body: chunked,
+        duplex: 'half',
       });
       assert.equal(answer.status, 413);
       assert.equal((await post(address, '{}')).status, 200);

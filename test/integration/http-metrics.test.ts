@@ -81,8 +81,15 @@ describe('the log of HTTP requests', function () {
     assert.equal(level, 'info');
     assert.ok(typeof duration === 'number' && duration >= 0);
     assert.deepEqual(rest, {
-      ...{ request: 'request-1', trace_id: TRACE, span_id: SPAN, method: 'POST', route: '/v1/chat/completions' },
-      ...{ status: 200, code: 'ok', prompt_tokens: usage.prompt_tokens, tokens: usage.completion_tokens },
+      request: 'request-1',
+      trace_id: TRACE,
+      span_id: SPAN,
+      method: 'POST',
+      route: '/v1/chat/completions',
+      status: 200,
+      code: 'ok',
+      prompt_tokens: usage.prompt_tokens,
+      tokens: usage.completion_tokens,
     });
     assert.deepEqual(door.cluster.log.matching('Rumpelstiltskin'), []);
     assert.deepEqual(door.cluster.log.matching(KEY), []);

@@ -30,8 +30,15 @@ describe("OpenAI's client", function () {
   /** The same answer by the single-process engine. */
   function reference(changes: Partial<GenerateRequest>): Promise<CollectedAnswer> {
     const request: GenerateRequest = {
-      ...{ text: '', messages: [], promptTokenIds: [], raw: false, maxTokens: 12, sampling: GREEDY },
-      ...{ stop: [], ignoreEos: false, logprobs: 0 },
+      text: '',
+      messages: [],
+      promptTokenIds: [],
+      raw: false,
+      maxTokens: 12,
+      sampling: GREEDY,
+      stop: [],
+      ignoreEos: false,
+      logprobs: 0,
       ...changes,
     };
     return collect(engine.generate(request, new AbortController().signal));
@@ -56,7 +63,11 @@ describe("OpenAI's client", function () {
   it("gets the engine's answer and log-probabilities, to the bit", async () => {
     const expected = await reference({ messages: MESSAGES, maxTokens: 400, logprobs: 3 });
     const answer = await client.chat.completions.create({
-      ...{ model: 'demo', messages: MESSAGES, max_completion_tokens: 400, logprobs: true, top_logprobs: 3 },
+      model: 'demo',
+      messages: MESSAGES,
+      max_completion_tokens: 400,
+      logprobs: true,
+      top_logprobs: 3,
     });
     const [choice] = answer.choices;
     assert.equal(choice?.message.content, expected.finished.text);
@@ -148,7 +159,11 @@ describe("OpenAI's client", function () {
     const free = await reference({ messages: MESSAGES, maxTokens: 30 });
     const stop = free.finished.text.slice(8, 11);
     const stopped = await client.chat.completions.create({
-      ...{ model: 'demo', messages: MESSAGES, stop: [stop, 'never'], max_tokens: 30, logprobs: true },
+      model: 'demo',
+      messages: MESSAGES,
+      stop: [stop, 'never'],
+      max_tokens: 30,
+      logprobs: true,
     });
     const [choice] = stopped.choices;
     assert.equal(choice?.message.content, free.finished.text.slice(0, free.finished.text.indexOf(stop)));
@@ -158,7 +173,10 @@ describe("OpenAI's client", function () {
     const biased = { ...GREEDY, logitBias: [{ tokenId: first, bias: -100 }] };
     const expected = await reference({ messages: MESSAGES, maxTokens: 5, sampling: biased });
     const without = await client.chat.completions.create({
-      ...{ model: 'demo', messages: MESSAGES, max_tokens: 5, logit_bias: { [first]: -100 } },
+      model: 'demo',
+      messages: MESSAGES,
+      max_tokens: 5,
+      logit_bias: { [first]: -100 },
     });
     assert.notEqual(without.choices[0]?.message.content, free.finished.text.slice(0, 5));
     assert.equal(without.choices[0]?.message.content, expected.finished.text);
@@ -166,7 +184,11 @@ describe("OpenAI's client", function () {
 
   it('fills the room that the prompt leaves, and no more', async () => {
     const long = await client.chat.completions.create({
-      ...{ model: 'demo', messages: MESSAGES, max_tokens: 4_000_000, ignore_eos: true, stop: ['fox'] },
+      model: 'demo',
+      messages: MESSAGES,
+      max_tokens: 4_000_000,
+      ignore_eos: true,
+      stop: ['fox'],
     } as OpenAI.ChatCompletionCreateParamsNonStreaming);
     assert.equal(long.choices[0]?.finish_reason, 'stop');
     const tooLong = client.completions.create({ model: 'demo', prompt: Array.from({ length: 2048 }, () => 40) });
@@ -179,7 +201,11 @@ describe("OpenAI's client", function () {
   it('goes on with the last message', async () => {
     const begun = [...MESSAGES, { role: 'assistant' as const, content: 'Once upon a time there was' }];
     const answer = await client.chat.completions.create({
-      ...{ model: 'demo', messages: begun, max_tokens: 6, continue_final_message: true, add_generation_prompt: false },
+      model: 'demo',
+      messages: begun,
+      max_tokens: 6,
+      continue_final_message: true,
+      add_generation_prompt: false,
     } as OpenAI.ChatCompletionCreateParamsNonStreaming);
     const expected = await reference({ messages: begun, maxTokens: 6, continueLast: true });
     assert.equal(answer.choices[0]?.message.content, expected.finished.text);
@@ -193,7 +219,11 @@ describe("OpenAI's client", function () {
     const ids = expected.map(({ started }) => started.promptTokenIds);
     for (const prompt of [texts, ids]) {
       const { choices } = await client.completions.create({
-        ...{ model: 'demo', prompt, max_tokens: 1, logprobs: 2, echo: true },
+        model: 'demo',
+        prompt,
+        max_tokens: 1,
+        logprobs: 2,
+        echo: true,
       });
       for (const [index, choice] of choices.entries()) {
         const answer = expected[index] ?? assert.fail();
@@ -205,7 +235,11 @@ describe("OpenAI's client", function () {
       }
     }
     const stream = await client.completions.create({
-      ...{ model: 'demo', prompt: texts, max_tokens: 4, stream: true, stream_options: { include_usage: true } },
+      model: 'demo',
+      prompt: texts,
+      max_tokens: 4,
+      stream: true,
+      stream_options: { include_usage: true },
     });
     const streamed = ['', ''];
     let usage: OpenAI.CompletionUsage | undefined;
@@ -224,7 +258,11 @@ describe("OpenAI's client", function () {
   it('leaves nothing behind when it goes away in mid-stream', async () => {
     const before = await door.cluster.status();
     const stream = await client.chat.completions.create({
-      ...{ model: 'demo', messages: MESSAGES, n: 2, stream: true, ignore_eos: true },
+      model: 'demo',
+      messages: MESSAGES,
+      n: 2,
+      stream: true,
+      ignore_eos: true,
     } as OpenAI.ChatCompletionCreateParamsStreaming);
     let chunks = 0;
     for await (const chunk of stream) {
@@ -239,7 +277,11 @@ describe("OpenAI's client", function () {
   it('speaks the responses API, which keeps nothing here', async () => {
     const expected = await reference({ messages: MESSAGES, maxTokens: 10, logprobs: 2 });
     const answer = await client.responses.create({
-      ...{ model: 'demo', input: PROMPT, max_output_tokens: 10, store: false, top_logprobs: 2 },
+      model: 'demo',
+      input: PROMPT,
+      max_output_tokens: 10,
+      store: false,
+      top_logprobs: 2,
       include: ['message.output_text.logprobs'],
       metadata: { purpose: 'a test' },
     });
@@ -254,7 +296,8 @@ describe("OpenAI's client", function () {
       expected.tokens.map(({ logprob }) => logprob),
     );
     const stream = client.responses.stream({
-      ...{ model: 'demo', max_output_tokens: 10 },
+      model: 'demo',
+      max_output_tokens: 10,
       input: [{ role: 'user', content: [{ type: 'input_text', text: PROMPT }] }],
     });
     const types: string[] = [];
@@ -271,7 +314,9 @@ describe("OpenAI's client", function () {
   it('is told which field is wrong', async () => {
     const create = (members: object): Promise<unknown> =>
       client.chat.completions.create({
-        ...{ model: 'demo', messages: MESSAGES, max_tokens: 1 },
+        model: 'demo',
+        messages: MESSAGES,
+        max_tokens: 1,
         ...members,
       } as OpenAI.ChatCompletionCreateParamsNonStreaming);
     for (const [members, param] of [

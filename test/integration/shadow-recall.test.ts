@@ -20,14 +20,12 @@ const DEFAULT_TOKENS = 256;
 
 function options(changes: Partial<RecallOptions>): RecallOptions {
   return {
-    ...{
-      modelPath: DEMO_MODEL,
-      prompts: demoPrompts(4),
-      iterations: 64,
-      stopAtEnd: false,
-      sampling: GREEDY,
-      threads: 1,
-    },
+    modelPath: DEMO_MODEL,
+    prompts: demoPrompts(4),
+    iterations: 64,
+    stopAtEnd: false,
+    sampling: GREEDY,
+    threads: 1,
     setUps: chooseSetUps({ figure: null, precisions: null, alignments: ALIGNMENTS }),
     ...changes,
   };

@@ -18,13 +18,30 @@ const SILENT: Logger = { error: () => undefined, warn: () => undefined, info: ()
 const NETWORK = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 1000, reconnectDelayMs: 100 };
 /** What a node says of itself is refused where it holds such characters; what main tells of others is not. */
 const IDENTITY: NodeIdentity = {
-  ...{ id: 'main', role: 'ROLE_MAIN', cluster: 'home', protocolVersion: PROTOCOL_VERSION, modelName: 'demo' },
-  ...{ packDigest: 'abc', bootId: 'boot', address: '127.0.0.1:1', device: 'cpu', release: '0.1.0' },
+  id: 'main',
+  role: 'ROLE_MAIN',
+  cluster: 'home',
+  protocolVersion: PROTOCOL_VERSION,
+  modelName: 'demo',
+  packDigest: 'abc',
+  bootId: 'boot',
+  address: '127.0.0.1:1',
+  device: 'cpu',
+  release: '0.1.0',
 };
 const TOLD = { ...IDENTITY, modelName: HOSTILE, device: HOSTILE, release: HOSTILE };
 const STATUS: StatusReply = {
-  ...{ nodes: [emptyNodeStatus(TOLD)], placement: null, activeSequences: 0, queuedRequests: 0, requests: 0 },
-  ...{ tokens: 0, groupReason: HOSTILE, layerWaits: [], workerWaits: [], links: [], httpAddress: '' },
+  nodes: [emptyNodeStatus(TOLD)],
+  placement: null,
+  activeSequences: 0,
+  queuedRequests: 0,
+  requests: 0,
+  tokens: 0,
+  groupReason: HOSTILE,
+  layerWaits: [],
+  workerWaits: [],
+  links: [],
+  httpAddress: '',
   problems: [{ address: '10.0.0.9:7000', id: HOSTILE, code: 'NODE_REFUSED', message: HOSTILE }],
 };
 
@@ -58,7 +75,11 @@ describe('texts of strangers', function () {
   before(async () => {
     directory = await mkdtemp(join(tmpdir(), 'odmoe-strangers-'));
     server = await startRpcServer({
-      ...{ host: '127.0.0.1', port: 0, network: NETWORK, log: SILENT, identity: () => IDENTITY },
+      host: '127.0.0.1',
+      port: 0,
+      network: NETWORK,
+      log: SILENT,
+      identity: () => IDENTITY,
       cluster: {
         join: () => Promise.reject(new OdmoeError('NODE_REFUSED', HOSTILE)),
         status: async () => STATUS,

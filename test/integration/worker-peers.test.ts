@@ -73,7 +73,10 @@ describe('worker daemon: its start and its peers', () => {
   it('knocks at the main it was given until main opens its stream, and again when that is lost', async () => {
     const knocks: string[] = [];
     const main = await startRpcServer({
-      ...{ host: '127.0.0.1', port: 0, network: setting.network, log: setting.log.logger('main') },
+      host: '127.0.0.1',
+      port: 0,
+      network: setting.network,
+      log: setting.log.logger('main'),
       identity: () => assert.fail('nobody asks'),
       cluster: {
         join: async (identity) => {
@@ -102,7 +105,10 @@ describe('worker daemon: its start and its peers', () => {
   it('logs once why main refuses it', async () => {
     let knocks = 0;
     const main = await startRpcServer({
-      ...{ host: '127.0.0.1', port: 0, network: setting.network, log: setting.log.logger('main') },
+      host: '127.0.0.1',
+      port: 0,
+      network: setting.network,
+      log: setting.log.logger('main'),
       identity: () => assert.fail('nobody asks'),
       cluster: {
         join: async () => {

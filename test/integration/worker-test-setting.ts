@@ -17,7 +17,11 @@ import { ENVIRONMENT } from '../wall.js';
 export const MAX_ROWS = 64;
 export const CHECKPOINT = join(packageRoot(), 'test/fixtures/mixtral');
 export const placement = (epoch: number): Placement => ({
-  ...{ epoch, layers: 4, experts: 8, expertsPerToken: 2, homes: 0 },
+  epoch,
+  layers: 4,
+  experts: 8,
+  expertsPerToken: 2,
+  homes: 0,
   workers: [{ id: 'worker', address: 'worker:1', slots: 1 }],
   groups: [{ workerIds: ['worker'] }],
 });

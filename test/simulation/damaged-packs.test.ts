@@ -50,7 +50,8 @@ describe('simulated workers whose copy of the pack is damaged', () => {
     try {
       cpSync(await packOf('tiny'), own, { recursive: true });
       const running = (cluster = await VirtualCluster.start({
-        ...{ workers: 3, shadow: 'int8' },
+        workers: 3,
+        shadow: 'int8',
         worker: (index) => ({ worker: { pools: POOLS }, ...(index === 1 ? { packDirectory: own } : {}) }),
       }));
       const expected = await collect(reference.generate(REQUEST, new AbortController().signal));

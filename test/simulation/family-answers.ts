@@ -36,7 +36,8 @@ const PLANS: [what: string, plan: ClusterPlan, disturb: Disturbance | null][] = 
   [
     '3 workers, one of which is killed, an nf4 shadow, drafts and optimism',
     {
-      ...{ workers: 3, shadow: 'nf4' },
+      workers: 3,
+      shadow: 'nf4',
       main: { drafting: { rows: 4, optimistic: true }, main: { prefillRows: 32, miniBatchRows: 8 } },
     },
     killWorker,
@@ -44,7 +45,9 @@ const PLANS: [what: string, plan: ClusterPlan, disturb: Disturbance | null][] = 
   [
     '5 workers of all instruction sets and an int8 shadow that is killed and comes back, aligned every 3 iterations',
     {
-      ...{ workers: 5, shadow: 'int8', worker: mixed },
+      workers: 5,
+      shadow: 'int8',
+      worker: mixed,
       main: { align: { tokenPeriod: 1, keyValuePeriod: 3 }, device: { instructionSet: SETS.at(-1) ?? 'scalar' } },
     },
     replaceShadow,

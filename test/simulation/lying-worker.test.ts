@@ -75,7 +75,8 @@ describe('a simulated worker that gives values which are no numbers', () => {
 
   it('in the middle of an answer: its rows are computed anew, and the answer goes on to the bit', async () => {
     cluster = await VirtualCluster.start({
-      ...{ workers: 3, shadow: 'int8' },
+      workers: 3,
+      shadow: 'int8',
       main: { drafting: { optimistic: true, rows: 3 } },
     });
     let begins = 0;

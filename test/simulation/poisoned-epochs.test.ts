@@ -50,7 +50,11 @@ describe('a simulated peer that names an epoch which no main gives', () => {
     const identity = await identityOf('ROLE_WORKER', 'rogue');
     let placements = 0;
     const server = await transport.serve({
-      ...{ host: 'rogue', port: 0, network, log: cluster.log.logger('rogue'), identity: () => identity },
+      host: 'rogue',
+      port: 0,
+      network,
+      log: cluster.log.logger('rogue'),
+      identity: () => identity,
       worker: (stream) => {
         stream.onClose(() => undefined);
         stream.onMessage((message) => {

@@ -72,13 +72,25 @@ describe('a simulated worker that does not behave', () => {
     assert.ok(main !== undefined);
     const { cluster: name, modelName, packDigest } = main;
     const identity: NodeIdentity = {
-      ...{ id: 'rogue', role: 'ROLE_WORKER', cluster: name, protocolVersion: PROTOCOL_VERSION, modelName, packDigest },
-      ...{ bootId: 'rogue boot', address: '', device: 'none', release: '0.1.0' },
+      id: 'rogue',
+      role: 'ROLE_WORKER',
+      cluster: name,
+      protocolVersion: PROTOCOL_VERSION,
+      modelName,
+      packDigest,
+      bootId: 'rogue boot',
+      address: '',
+      device: 'none',
+      release: '0.1.0',
     };
     const { network } = testSettings('worker', '');
     const { transport } = running.host('rogue');
     rogue = await transport.serve({
-      ...{ host: 'rogue', port: 0, network, log: running.log.logger('rogue'), identity: () => identity },
+      host: 'rogue',
+      port: 0,
+      network,
+      log: running.log.logger('rogue'),
+      identity: () => identity,
       worker: (stream) => {
         stream.onClose(() => undefined);
         stream.onMessage((message) => {

@@ -32,13 +32,25 @@ export async function joinScriptedShadow(
   if (main === undefined) throw new Error('the cluster has no main');
   const { cluster: name, modelName, packDigest } = main;
   const identity: NodeIdentity = {
-    ...{ id, role: 'ROLE_SHADOW', cluster: name, protocolVersion: PROTOCOL_VERSION, modelName, packDigest },
-    ...{ bootId: `${id} boot`, address: '', device: 'none', release: '0.1.0' },
+    id,
+    role: 'ROLE_SHADOW',
+    cluster: name,
+    protocolVersion: PROTOCOL_VERSION,
+    modelName,
+    packDigest,
+    bootId: `${id} boot`,
+    address: '',
+    device: 'none',
+    release: '0.1.0',
   };
   const { network } = testSettings('shadow', '');
   const { transport } = cluster.host(id);
   const server = await transport.serve({
-    ...{ host: id, port: 0, network, log: cluster.log.logger(id), identity: () => identity },
+    host: id,
+    port: 0,
+    network,
+    log: cluster.log.logger(id),
+    identity: () => identity,
     shadow: (stream) => {
       stream.onClose(() => undefined);
       stream.onMessage((message) => {

@@ -47,7 +47,8 @@ describe('a simulated cluster whose experts have workers of their own', () => {
   for (const replicas of [1, 2]) {
     it(`answers as one process does with ${replicas} of each, drafts and a worker that is killed`, async () => {
       const running = (cluster = await VirtualCluster.start({
-        ...{ workers: WORKERS, shadow: 'int8' },
+        workers: WORKERS,
+        shadow: 'int8',
         main: { homes: 'strict', replicas, drafting: { rows: 3 } },
       }));
       const { placement, groupReason } = await running.status();
@@ -64,7 +65,9 @@ describe('a simulated cluster whose experts have workers of their own', () => {
 
   it('loads each expert once, where it stays', async () => {
     cluster = await VirtualCluster.start({
-      ...{ workers: WORKERS, shadow: 'int8', main: { homes: 'strict' } },
+      workers: WORKERS,
+      shadow: 'int8',
+      main: { homes: 'strict' },
       worker: () => RESIDENT,
     });
     for (let ask = 0; ask < 3; ask += 1) assertSameAnswer(await cluster.ask(REQUEST), expected);
@@ -74,7 +77,8 @@ describe('a simulated cluster whose experts have workers of their own', () => {
 
   it('fetches only what is a worker’s own, and after a loss what has become its own', async () => {
     const running = (cluster = await VirtualCluster.start({
-      ...{ workers: WORKERS, main: { homes: 'strict' } },
+      workers: WORKERS,
+      main: { homes: 'strict' },
       worker: (index) => ({ packDirectory: join(parent, `worker-${index}`) }),
     }));
     const before = (await running.status()).placement;

@@ -38,9 +38,14 @@ const SEED = 1;
 const LINK = { latencyMs: 0.1, jitterMs: 0, bytesPerMs: 100_000 };
 const operator = (ms: number): OperatorTime => ({ overheadMs: ms, weightsMs: 0, rowMs: ms / 10 });
 const timesOf = (layerMs: number): DevicePace['times'] => ({
-  ...{ attendLayers: [[{ ...operator(layerMs), context: null }]], layersBehind: [] },
-  ...{ router: operator(0), expert: operator(layerMs), lmHead: operator(layerMs / 3) },
-  ...{ loadMs: 1, exponentShare: 0.4, recoverMs: 0 },
+  attendLayers: [[{ ...operator(layerMs), context: null }]],
+  layersBehind: [],
+  router: operator(0),
+  expert: operator(layerMs),
+  lmHead: operator(layerMs / 3),
+  loadMs: 1,
+  exponentShare: 0.4,
+  recoverMs: 0,
 });
 const TIMES = timesOf(0.3);
 /** It has all experts in its memory and is ahead of main. */

@@ -45,12 +45,17 @@ describe('the address that a daemon advertises', () => {
       {
         device: {
           info: () => ({
-            ...{ usedBytes: 0, highWaterBytes: 0, budgetBytes: 0 },
-            ...{ name: '', contextBytes: 0, driverUsedBytes: null },
+            usedBytes: 0,
+            highWaterBytes: 0,
+            budgetBytes: 0,
+            name: '',
+            contextBytes: 0,
+            driverUsedBytes: null,
           }),
         },
         deviceReason: 'as configured',
-        ...{ weightBytes: 0, weightFormat: 'bf16' },
+        weightBytes: 0,
+        weightFormat: 'bf16',
       },
       {
         epoch: 1,
@@ -80,11 +85,16 @@ describe('the address that a daemon advertises', () => {
       requests: 0,
       tokens: 0,
       groupReason: '',
-      ...{ layerWaits: [], workerWaits: [], links: [] },
+      layerWaits: [],
+      workerWaits: [],
+      links: [],
       httpAddress: '',
     };
     const server = await startRpcServer({
-      ...{ host: '127.0.0.1', port: 0, network: testSettings('main', '/nowhere').network, log: SILENT },
+      host: '127.0.0.1',
+      port: 0,
+      network: testSettings('main', '/nowhere').network,
+      log: SILENT,
       identity: () => own,
       cluster: {
         join: async () => ({ kind: 'welcome', welcome: { identity: own, partialPack: false, highestEpoch: 0 } }),

@@ -11,7 +11,12 @@ const tools = [{ name: 'weather', description: '', parameters: {} }];
 function reasonOf(text: string, finishReason: string): string | undefined {
   const createParser = (promptEnd: string): ReturnType<typeof createAnswerParser> =>
     createAnswerParser({
-      ...{ style, tools, singleCall: false, forced: false, promptEnd, continued: null },
+      style,
+      tools,
+      singleCall: false,
+      forced: false,
+      promptEnd,
+      continued: null,
       idOf: (index) => `call_${index}`,
     });
   const reader = new AnswerReader({ tokenizer: null, createParser, logprobs: false, showSpecialTokens: false });

@@ -79,7 +79,13 @@ class TestLoop {
       dispose: () => undefined,
     } as unknown as PassPool;
     this.loop = new PassLoop({
-      ...{ joint: true, maxRows: 64, chunkRows: 16, maxDelayMs: 'auto', room: ROOM, passes: pool, chunkPasses: pool },
+      joint: true,
+      maxRows: 64,
+      chunkRows: 16,
+      maxDelayMs: 'auto',
+      room: ROOM,
+      passes: pool,
+      chunkPasses: pool,
       runPass: (_slot, rows, following) => this.run(rows, following),
       runtime,
       ...changes,

@@ -63,8 +63,14 @@ describe('the settings of a conversation', () => {
     const changed = given.reduce<ChatSettings>((settings, [key, value]) => changeSetting(settings, key, value), GREEDY);
     assert.deepEqual(changed, {
       sampling: {
-        ...{ temperature: 0.7, topP: 0.9, topK: 40, minP: 0.05, repetitionPenalty: 1.1, seed: 0 },
-        ...{ presencePenalty: -1.5, frequencyPenalty: 0.5 },
+        temperature: 0.7,
+        topP: 0.9,
+        topK: 40,
+        minP: 0.05,
+        repetitionPenalty: 1.1,
+        seed: 0,
+        presencePenalty: -1.5,
+        frequencyPenalty: 0.5,
       },
       maxTokens: 100,
     });
@@ -94,14 +100,17 @@ describe('lines of one message', () => {
 
   it('are joined by a backslash', () => {
     assert.deepEqual(collect('one\\', 'two\\', 'three', 'next'), [
-      ...[null, null, { text: 'one\ntwo\nthree', isVerbatim: false }],
+      null,
+      null,
+      { text: 'one\ntwo\nthree', isVerbatim: false },
       { text: 'next', isVerbatim: false },
     ]);
   });
 
   it('stand between quotes, as they are', () => {
     assert.deepEqual(collect('"""', '/clear \\', '', '  two', '"""').at(-1), {
-      ...{ text: '/clear \\\n\n  two', isVerbatim: true },
+      text: '/clear \\\n\n  two',
+      isVerbatim: true,
     });
     assert.deepEqual(collect('"""/one', 'two"""').at(-1), { text: '/one\ntwo', isVerbatim: true });
     assert.deepEqual(collect('"""/one line"""').at(-1), { text: '/one line', isVerbatim: true });

@@ -18,7 +18,13 @@ const SETTINGS = {
 };
 
 const FINISHED: Finished = {
-  ...{ finishReason: 'stop', text: '', timing: null, sep: null, reloads: 0, nodes: [], drafts: null },
+  finishReason: 'stop',
+  text: '',
+  timing: null,
+  sep: null,
+  reloads: 0,
+  nodes: [],
+  drafts: null,
 };
 
 /** What a model does with a request: pieces of its answer, an error, or an interruption by a signal. */
@@ -194,7 +200,8 @@ describe('a conversation on the terminal', () => {
     const token = { tokenId: 1, text: 'a', logprob: 0, top: [] };
     const result = (finishReason: string) => ({
       started: { promptTokenIds: [1], seed: 1 },
-      ...{ promptLogprobs: [], tokens: [token, token] },
+      promptLogprobs: [],
+      tokens: [token, token],
       finished: { ...FINISHED, finishReason },
     });
     assert.match(turnSummary(result('length'), null), /context is full: \/undo/);

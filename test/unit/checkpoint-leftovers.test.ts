@@ -161,8 +161,12 @@ describe('files of weights that nobody names', () => {
       await writeTinyCheckpoint(directory, tinyTensors(), { shards: 2 });
       await openCheckpoint(directory);
       for (const stray of [
-        ...['model.safetensors', 'model-00003-of-00002.safetensors', 'adapter_model.safetensors'],
-        ...['model.fp16.safetensors', 'model.safetensors.index.fp16.json', 'other.safetensors.index.json'],
+        'model.safetensors',
+        'model-00003-of-00002.safetensors',
+        'adapter_model.safetensors',
+        'model.fp16.safetensors',
+        'model.safetensors.index.fp16.json',
+        'other.safetensors.index.json',
       ]) {
         await writeFile(join(directory, stray), stray.endsWith('.json') ? '{"weight_map": {}}' : whole);
         const message = new RegExp(

@@ -7,8 +7,15 @@ import { jsonFormat } from '../../shared/language/response-format.js';
 import type { GenerateRequest } from '../../shared/wire/messages.js';
 
 const GREEDY = {
-  ...{ temperature: 0, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1 },
-  ...{ presencePenalty: 0, frequencyPenalty: 0, logitBias: [], outputFormat: null },
+  temperature: 0,
+  topK: 0,
+  topP: 1,
+  minP: 0,
+  repetitionPenalty: 1,
+  presencePenalty: 0,
+  frequencyPenalty: 0,
+  logitBias: [],
+  outputFormat: null,
 };
 
 function parse(...args: string[]): GenerateRequest {
@@ -36,7 +43,8 @@ describe('the flags of generate, prompt and demo', () => {
       ignoreEos: false,
       logprobs: 0,
       templateArguments: [],
-      ...{ promptLogprobs: false, showSpecialTokens: false },
+      promptLogprobs: false,
+      showSpecialTokens: false,
     });
   });
 
@@ -52,8 +60,14 @@ describe('the flags of generate, prompt and demo', () => {
       raw: true,
       maxTokens: 7,
       sampling: {
-        ...{ temperature: 0.5, topK: 40, topP: 0.9, minP: 0.05, repetitionPenalty: 1.1, seed: 9 },
-        ...{ presencePenalty: -0.5, frequencyPenalty: 1.5 },
+        temperature: 0.5,
+        topK: 40,
+        topP: 0.9,
+        minP: 0.05,
+        repetitionPenalty: 1.1,
+        seed: 9,
+        presencePenalty: -0.5,
+        frequencyPenalty: 1.5,
         logitBias: [
           { tokenId: 5, bias: -100 },
           { tokenId: 0, bias: 2.5 },
@@ -64,7 +78,8 @@ describe('the flags of generate, prompt and demo', () => {
       ignoreEos: true,
       logprobs: 3,
       templateArguments: [],
-      ...{ promptLogprobs: true, showSpecialTokens: true },
+      promptLogprobs: true,
+      showSpecialTokens: true,
     });
   });
 

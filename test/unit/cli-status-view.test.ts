@@ -143,7 +143,10 @@ describe('the status of a cluster', () => {
   it('shows what a worker caches, and nothing of those that do not', () => {
     const counts = { full: 0, compressed: 0, signMantissa: 0, exponent: 0 };
     const cache = {
-      ...{ policy: 'planned', bytes: 5e6, misses: 7, packed: 2 },
+      policy: 'planned',
+      bytes: 5e6,
+      misses: 7,
+      packed: 2,
       capacities: { ...counts, full: 4, signMantissa: 6 },
       kept: { ...counts, full: 3, signMantissa: 6 },
       hits: { full: 20, compressed: 1, signMantissa: 2, exponent: 3 },

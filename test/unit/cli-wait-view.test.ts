@@ -3,11 +3,22 @@ import { topLines, waitLines } from '../../cli/output/wait-view.js';
 import type { LayerWait, StatusReply, WorkerWait } from '../../shared/wire/messages.js';
 
 const layer = (index: number, waitMs: number, stallMs = 0, slowestWorker = ''): LayerWait => ({
-  ...{ layer: index, passes: 10, waitMs, stallMs, slowestWorker },
+  layer: index,
+  passes: 10,
+  waitMs,
+  stallMs,
+  slowestWorker,
 });
 
 const worker = (id: string, lastShare: number, costMs: number): WorkerWait => ({
-  ...{ worker: id, executes: 10, waitMs: 3, stallMs: 1, executeMs: 1.5, otherMs: 0.5, lastShare, costMs },
+  worker: id,
+  executes: 10,
+  waitMs: 3,
+  stallMs: 1,
+  executeMs: 1.5,
+  otherMs: 0.5,
+  lastShare,
+  costMs,
 });
 
 describe('what decode waits for, in the terminal', () => {
@@ -49,8 +60,17 @@ describe('what decode waits for, in the terminal', () => {
 
   it('stands behind the head of the status', () => {
     const status: StatusReply = {
-      ...{ nodes: [], placement: null, groupReason: '', httpAddress: '127.0.0.1:7680', problems: [], links: [] },
-      ...{ activeSequences: 0, queuedRequests: 0, requests: 0, tokens: 0, workerWaits: [] },
+      nodes: [],
+      placement: null,
+      groupReason: '',
+      httpAddress: '127.0.0.1:7680',
+      problems: [],
+      links: [],
+      activeSequences: 0,
+      queuedRequests: 0,
+      requests: 0,
+      tokens: 0,
+      workerWaits: [],
       layerWaits: [layer(0, 4)],
     };
     const lines = topLines(status, null);

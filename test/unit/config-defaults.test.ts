@@ -25,8 +25,11 @@ const NEEDED: Readonly<Record<string, Config>> = {
   glm4_moe: { head_dim: 128 },
   deepseek_v2: { num_experts_per_tok: 6 },
   gemma4: {
-    ...{ num_experts: 8, top_k_experts: 2, moe_intermediate_size: 704 },
-    ...{ enable_moe_block: true, hidden_size_per_layer_input: 0 },
+    num_experts: 8,
+    top_k_experts: 2,
+    moe_intermediate_size: 704,
+    enable_moe_block: true,
+    hidden_size_per_layer_input: 0,
   },
   lfm2_moe: { layer_types: Array.from({ length: 32 }, (_, layer) => (layer % 4 === 2 ? 'full_attention' : 'conv')) },
 };

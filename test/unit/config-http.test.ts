@@ -35,8 +35,12 @@ describe('where HTTP clients are served', () => {
 
   it('is an address of this machine alone when nobody says anything', () => {
     assert.deepEqual(httpOf(''), {
-      ...{ host: '127.0.0.1', port: 7680, isAddressGiven: false },
-      ...{ hosts: [], origins: [], apiKeysPath: null },
+      host: '127.0.0.1',
+      port: 7680,
+      isAddressGiven: false,
+      hosts: [],
+      origins: [],
+      apiKeysPath: null,
     });
   });
 
@@ -47,8 +51,12 @@ describe('where HTTP clients are served', () => {
   http_origins: [https://chat.example.org, "*"]
   api_keys: keys/main`;
     assert.deepEqual(httpOf(source), {
-      ...{ host: '::1', port: 80, isAddressGiven: true, hosts: ['chat.example.org'] },
-      ...{ origins: ['https://chat.example.org', '*'], apiKeysPath: '/etc/odmoe/keys/main' },
+      host: '::1',
+      port: 80,
+      isAddressGiven: true,
+      hosts: ['chat.example.org'],
+      origins: ['https://chat.example.org', '*'],
+      apiKeysPath: '/etc/odmoe/keys/main',
     });
     const flagged = httpOf(source, { http: { host: '0.0.0.0', port: 0 }, apiKeys: '/home/keys' });
     assert.deepEqual([flagged?.host, flagged?.port, flagged?.apiKeysPath], ['0.0.0.0', 0, '/home/keys']);

@@ -45,11 +45,17 @@ describe('settings of a daemon', () => {
       discovery: { provider: 'mdns', interfaceAddress: null, peers: [] },
       mainAddress: null,
       device: {
-        ...{ backend: 'auto', device: null, arithmetic: 'exact' },
-        ...{ instructionSet: 'auto', threads: 0, memoryBudgetBytes: 2 ** 30 },
+        backend: 'auto',
+        device: null,
+        arithmetic: 'exact',
+        instructionSet: 'auto',
+        threads: 0,
+        memoryBudgetBytes: 2 ** 30,
       },
       main: {
-        ...{ experts: 'workers', resident: null, maxActiveSequences: 'auto' },
+        experts: 'workers',
+        resident: null,
+        maxActiveSequences: 'auto',
         maxQueuedRequests: 64,
         maxContextPositions: 0,
         contextMemoryBytes: 'auto',
@@ -60,7 +66,12 @@ describe('settings of a daemon', () => {
         workerGraceMs: 2000,
         stopGraceMs: 30_000,
         http: {
-          ...{ host: '127.0.0.1', port: 7680, isAddressGiven: false, hosts: [], origins: [], apiKeysPath: null },
+          host: '127.0.0.1',
+          port: 7680,
+          isAddressGiven: false,
+          hosts: [],
+          origins: [],
+          apiKeysPath: null,
         },
       },
       batching: { enabled: true, maxRows: 256, maxDelayMs: 'auto' },
@@ -71,8 +82,17 @@ describe('settings of a daemon', () => {
       placement: { groupSize: 'auto', spread: 'group', homes: 'group', replicas: 1 },
       shadow: { precision: 'int8', quantize: 'projections' },
       worker: {
-        ...{ slots: 'auto', cacheBytes: 0, cachePolicy: 'planned', yields: false, replanPasses: 300, pools: null },
-        ...{ decompressionThreads: 0, directIo: false, readDepth: 'auto', hostMemory: 0, resident: null },
+        slots: 'auto',
+        cacheBytes: 0,
+        cachePolicy: 'planned',
+        yields: false,
+        replanPasses: 300,
+        pools: null,
+        decompressionThreads: 0,
+        directIo: false,
+        readDepth: 'auto',
+        hostMemory: 0,
+        resident: null,
       },
       network: { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 30_000, reconnectDelayMs: 500 },
       log: { level: 'warn', format: 'text' },
@@ -90,8 +110,12 @@ describe('settings of a daemon', () => {
     assert.equal(settings.advertiseHost, 'box1');
     assert.equal(settings.mainAddress, '192.168.1.20:7600');
     assert.deepEqual(settings.device, {
-      ...{ backend: 'auto', device: null, arithmetic: 'exact' },
-      ...{ instructionSet: 'auto', threads: 4, memoryBudgetBytes: 2 ** 31 },
+      backend: 'auto',
+      device: null,
+      arithmetic: 'exact',
+      instructionSet: 'auto',
+      threads: 4,
+      memoryBudgetBytes: 2 ** 31,
     });
     assert.equal(settings.worker.slots, 1);
     assert.deepEqual(settings.discovery.peers, [
@@ -153,8 +177,17 @@ describe('settings of a daemon', () => {
   host_memory: 8 MiB}
 nodes: [{id: a, role: worker}, {id: b, role: worker, cache: 2 MiB}]`;
     assert.deepEqual(settle('worker', { model: 'p', id: 'a' }, cached).worker, {
-      ...{ slots: 'auto', cacheBytes: 2 ** 20, cachePolicy: 'lru', yields: false, replanPasses: 300, pools: null },
-      ...{ decompressionThreads: 3, directIo: true, readDepth: 6, hostMemory: 2 ** 23, resident: null },
+      slots: 'auto',
+      cacheBytes: 2 ** 20,
+      cachePolicy: 'lru',
+      yields: false,
+      replanPasses: 300,
+      pools: null,
+      decompressionThreads: 3,
+      directIo: true,
+      readDepth: 6,
+      hostMemory: 2 ** 23,
+      resident: null,
     });
     assert.equal(settle('worker', { model: 'p', id: 'b' }, cached).worker.cacheBytes, 2 ** 21);
     assert.equal(settle('worker', { model: 'p', id: 'b', cacheBytes: 7 }, cached).worker.cacheBytes, 7);
@@ -283,37 +316,114 @@ describe('flags of a daemon', () => {
 
   it('are read, by role', () => {
     const request = parseDaemonFlags('worker', [
-      ...['--model', '/p', '--host', '127.0.0.1', '--port', '0', '--id', 'w', '--main', '127.0.0.1:7600'],
-      ...['--discovery', 'static', '--memory-budget', '8 MiB', '--slots', '1', '--threads', '2', '--cluster', 'demo'],
-      ...['--instruction-set', 'scalar', '--log-level', 'debug', '--log-format', 'json', '--exit-with-parent'],
-      ...['--advertise-host', 'me', '--interface', '10.0.0.1', '--cache', '4 MiB', '--cache-policy', 'fifo'],
-      ...['--decompression-threads', '2', '--direct-io', '--device', 'cuda:1', '--arithmetic', 'fast'],
-      ...['--host-memory', 'auto'],
+      '--model',
+      '/p',
+      '--host',
+      '127.0.0.1',
+      '--port',
+      '0',
+      '--id',
+      'w',
+      '--main',
+      '127.0.0.1:7600',
+      '--discovery',
+      'static',
+      '--memory-budget',
+      '8 MiB',
+      '--slots',
+      '1',
+      '--threads',
+      '2',
+      '--cluster',
+      'demo',
+      '--instruction-set',
+      'scalar',
+      '--log-level',
+      'debug',
+      '--log-format',
+      'json',
+      '--exit-with-parent',
+      '--advertise-host',
+      'me',
+      '--interface',
+      '10.0.0.1',
+      '--cache',
+      '4 MiB',
+      '--cache-policy',
+      'fifo',
+      '--decompression-threads',
+      '2',
+      '--direct-io',
+      '--device',
+      'cuda:1',
+      '--arithmetic',
+      'fast',
+      '--host-memory',
+      'auto',
     ]);
     assert.ok(request.kind === 'run');
     assert.equal(request.exitWithParent, true);
     const { settings } = request;
     assert.equal(settings.cluster, 'demo');
     assert.deepEqual(settings.worker, {
-      ...{ slots: 1, cacheBytes: 4 * 2 ** 20, cachePolicy: 'fifo', yields: false, replanPasses: 300, pools: null },
-      ...{ decompressionThreads: 2, directIo: true, readDepth: 'auto', hostMemory: 'auto', resident: null },
+      slots: 1,
+      cacheBytes: 4 * 2 ** 20,
+      cachePolicy: 'fifo',
+      yields: false,
+      replanPasses: 300,
+      pools: null,
+      decompressionThreads: 2,
+      directIo: true,
+      readDepth: 'auto',
+      hostMemory: 'auto',
+      resident: null,
     });
     assert.deepEqual([settings.id, settings.listenHost, settings.listenPort], ['w', '127.0.0.1', 0]);
     assert.deepEqual(settings.discovery, { provider: 'static', interfaceAddress: '10.0.0.1', peers: [] });
     assert.deepEqual(settings.device, {
-      ...{ backend: 'cuda', device: 1, arithmetic: 'fast' },
-      ...{ instructionSet: 'scalar', threads: 2, memoryBudgetBytes: 2 ** 23 },
+      backend: 'cuda',
+      device: 1,
+      arithmetic: 'fast',
+      instructionSet: 'scalar',
+      threads: 2,
+      memoryBudgetBytes: 2 ** 23,
     });
     assert.deepEqual(settings.log, { level: 'debug', format: 'json' });
     assert.equal(settings.advertiseHost, 'me');
     assert.equal(settings.mainAddress, '127.0.0.1:7600');
 
     const main = parseDaemonFlags('main', [
-      ...['--model', '/p', '--group-size', '3', '--align-token', '4', '--align-kv', '0', '--max-active', '2'],
-      ...['--max-context', '99', '--execute-timeout', '1500', '--no-stream-kv', '--optimistic', '--draft-rows', '4'],
-      ...['--context-memory', '4 GiB', '--no-reuse-prefixes'],
-      ...['--spread', 'all', '--profile', '/lab.yaml', '--expert-storage', 'fixed4'],
-      ...['--batching', 'off', '--max-rows', '64'],
+      '--model',
+      '/p',
+      '--group-size',
+      '3',
+      '--align-token',
+      '4',
+      '--align-kv',
+      '0',
+      '--max-active',
+      '2',
+      '--max-context',
+      '99',
+      '--execute-timeout',
+      '1500',
+      '--no-stream-kv',
+      '--optimistic',
+      '--draft-rows',
+      '4',
+      '--context-memory',
+      '4 GiB',
+      '--no-reuse-prefixes',
+      '--spread',
+      'all',
+      '--profile',
+      '/lab.yaml',
+      '--expert-storage',
+      'fixed4',
+      '--batching',
+      'off',
+      '--max-rows',
+      '64',
     ]);
     assert.ok(main.kind === 'run');
     assert.equal(main.settings.placement.groupSize, 3);

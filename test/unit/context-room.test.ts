@@ -159,7 +159,8 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
       new ContextRoom({
         runtime: RUNTIME,
         model,
-        ...{ limitBytes, limitSetBy: 'context_memory' },
+        limitBytes,
+        limitSetBy: 'context_memory',
         bytesOf,
         maxPositions: shape.maxPositions,
         isRecurrent: recurrent(shape),

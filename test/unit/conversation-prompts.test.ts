@@ -58,8 +58,13 @@ const TOOLS = [
 function chat(members: Partial<ChatRequest>): ChatRequest {
   return {
     messages: [{ role: 'user', content: 'Hello' }],
-    ...{ tools: [], toolChoice: 'auto', parallelToolCalls: true, responseFormat: null },
-    ...{ continueLast: false, templateArguments: [], thinking: null },
+    tools: [],
+    toolChoice: 'auto',
+    parallelToolCalls: true,
+    responseFormat: null,
+    continueLast: false,
+    templateArguments: [],
+    thinking: null,
     ...members,
   };
 }

@@ -180,10 +180,12 @@ function requireWords(prompt: string, messages: readonly ChatMessage[], what: st
 /** What the template itself makes of the messages; null: it refuses them. */
 function nativePrompt(source: string, messages: readonly ChatMessage[]): string | null {
   const shown = messages.map(({ role, content, toolCalls, toolCallId, name }) => ({
-    ...{ role: role === 'developer' && !source.includes('developer') ? 'system' : role, content },
+    role: role === 'developer' && !source.includes('developer') ? 'system' : role,
+    content,
     ...(toolCalls && {
       tool_calls: toolCalls.map((call) => ({
-        ...{ id: call.id, type: 'function' },
+        id: call.id,
+        type: 'function',
         function: { name: call.name, arguments: JSON.parse(call.arguments) as unknown },
       })),
     }),
@@ -334,8 +336,14 @@ describe('the conversations that clients send always', () => {
         for (const offered of [[], tools]) {
           const messages = conversation(shape);
           const { request } = prepare({
-            ...{ messages, tools: offered, toolChoice: 'auto', parallelToolCalls: true, responseFormat: null },
-            ...{ continueLast: false, templateArguments: [], thinking: null },
+            messages,
+            tools: offered,
+            toolChoice: 'auto',
+            parallelToolCalls: true,
+            responseFormat: null,
+            continueLast: false,
+            templateArguments: [],
+            thinking: null,
           });
           const prompt = tokenizer.renderChat(request.messages, { values: {}, wallMs: 0 });
           requireWords(prompt, messages, `${family} ${shape}`);

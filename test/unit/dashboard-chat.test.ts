@@ -152,8 +152,14 @@ describe('a conversation', () => {
         { role: 'assistant', content: '1' },
         { role: 'user', content: 'Two?' },
       ],
-      ...{ stream: true, stream_options: { include_usage: true }, return_progress: true },
-      ...{ temperature: 0.7, top_p: 1, seed: 5, logprobs: true, top_logprobs: 5 },
+      stream: true,
+      stream_options: { include_usage: true },
+      return_progress: true,
+      temperature: 0.7,
+      top_p: 1,
+      seed: 5,
+      logprobs: true,
+      top_logprobs: 5,
     });
     const bounded = ask(said, 'Two?', { ...WITH_SEED, maxTokens: 9 });
     assert.equal((requestBody(bounded, answerOf(bounded)) as { max_tokens?: number }).max_tokens, 9);

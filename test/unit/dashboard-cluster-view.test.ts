@@ -20,8 +20,17 @@ const memories: fc.Arbitrary<MemoryView> = fc.record({
   residentBytes: bytes,
 });
 const NOTHING: MemoryView = {
-  ...{ contextBytes: 0, weightBytes: 0, keyValueBytes: 0, prefixBytes: 0, slotBytes: 0, cacheBytes: 0, otherBytes: 0 },
-  ...{ usedBytes: 0, highWaterBytes: 0, budgetBytes: 0, residentBytes: 0 },
+  contextBytes: 0,
+  weightBytes: 0,
+  keyValueBytes: 0,
+  prefixBytes: 0,
+  slotBytes: 0,
+  cacheBytes: 0,
+  otherBytes: 0,
+  usedBytes: 0,
+  highWaterBytes: 0,
+  budgetBytes: 0,
+  residentBytes: 0,
 };
 
 describe('the bar of a memory', () => {

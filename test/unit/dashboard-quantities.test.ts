@@ -15,7 +15,13 @@ describe('quantities of the page', () => {
 
   it('have three digits at most below a thousand', () => {
     assert.deepEqual([0, 0.416, 8.1, 9.999, 23.456, 99.96, 416.4].map(formatFigure), [
-      ...['0', '0.42', '8.1', '10', '23.5', '100', '416'],
+      '0',
+      '0.42',
+      '8.1',
+      '10',
+      '23.5',
+      '100',
+      '416',
     ]);
   });
 
@@ -25,7 +31,12 @@ describe('quantities of the page', () => {
 
   it('are whole per cents where that says enough', () => {
     assert.deepEqual([0, 0.0416, 0.381, 0.9644, 0.99999, 1].map(formatShare), [
-      ...['0 %', '4.2 %', '38 %', '96.4 %', '99.9 %', '100 %'],
+      '0 %',
+      '4.2 %',
+      '38 %',
+      '96.4 %',
+      '99.9 %',
+      '100 %',
     ]);
   });
 

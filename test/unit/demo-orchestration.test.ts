@@ -47,7 +47,9 @@ function status(known: string[], placed: string[], problems: StatusReply['proble
     requests: 0,
     tokens: 0,
     groupReason: '',
-    ...{ layerWaits: [], workerWaits: [], links: [] },
+    layerWaits: [],
+    workerWaits: [],
+    links: [],
     httpAddress: '',
   };
 }
@@ -133,7 +135,11 @@ describe('a demo that serves HTTP clients', () => {
     const words = printed.trim().split('\n');
     assert.deepEqual(words.slice(0, -1), [
       'http://127.0.0.1:1/v1/chat/completions',
-      ...['-H', 'content-type: application/json', '-H', 'authorization: Bearer YOUR_KEY', '-d'],
+      '-H',
+      'content-type: application/json',
+      '-H',
+      'authorization: Bearer YOUR_KEY',
+      '-d',
     ]);
     assert.equal((JSON.parse(words.at(-1) ?? '') as { model: string }).model, `it's "a" $model`);
     assert.ok(!curlLine(servingAt('127.0.0.1:1', 'demo', false)).includes('Bearer'));

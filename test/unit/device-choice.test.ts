@@ -7,16 +7,29 @@ const WISH: DeviceWish = { backend: 'auto', device: null, instructionSet: 'avx2'
 
 function gpu(index: number, usable: boolean): CudaDevice {
   return {
-    ...{ index, name: `GPU ${index}`, capability: '8.6', memoryBytes: 2 ** 34, multiprocessors: 82 },
-    ...{ integrated: false, pagedMemory: true, usable, reason: usable ? null : 'no code for it' },
+    index,
+    name: `GPU ${index}`,
+    capability: '8.6',
+    memoryBytes: 2 ** 34,
+    multiprocessors: 82,
+    integrated: false,
+    pagedMemory: true,
+    usable,
+    reason: usable ? null : 'no code for it',
   };
 }
 
 function cuda(devices: CudaDevice[]): CudaStatus {
   const usable = devices.some((device) => device.usable);
   return {
-    ...{ built: true, library: 'x.so', architectures: ['sm_86'], usable, reason: usable ? null : 'nothing there' },
-    ...{ driverVersion: '13.0', runtimeVersion: '13.0', devices },
+    built: true,
+    library: 'x.so',
+    architectures: ['sm_86'],
+    usable,
+    reason: usable ? null : 'nothing there',
+    driverVersion: '13.0',
+    runtimeVersion: '13.0',
+    devices,
   };
 }
 
@@ -50,8 +63,12 @@ describe('the device that a node runs on', () => {
   it('keeps what else was wished for', () => {
     const { options } = chooseDevice({ ...WISH, arithmetic: 'fast' }, cuda([gpu(0, true)]), false);
     assert.deepEqual(options, {
-      ...{ backend: 'cuda', device: 0, arithmetic: 'fast' },
-      ...{ instructionSet: 'avx2', threads: 3, budgetBytes: 2 ** 30 },
+      backend: 'cuda',
+      device: 0,
+      arithmetic: 'fast',
+      instructionSet: 'avx2',
+      threads: 3,
+      budgetBytes: 2 ** 30,
     });
     assert.equal(chooseDevice(WISH, cuda([]), false).options.arithmetic, 'exact');
   });

@@ -48,7 +48,10 @@ describe('joining a main', () => {
     let served = true;
     const silent = () => undefined;
     const main = await startRpcServer({
-      ...{ host: '127.0.0.1', port: 0, network: NETWORK, identity: () => IDENTITY },
+      host: '127.0.0.1',
+      port: 0,
+      network: NETWORK,
+      identity: () => IDENTITY,
       log: { error: silent, warn: silent, info: silent, debug: silent },
       cluster: {
         join: async (identity) => {

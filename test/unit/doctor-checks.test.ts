@@ -29,14 +29,28 @@ const MAIN: NodeIdentity = {
 };
 const WORKER: NodeIdentity = { ...MAIN, id: 'w', role: 'ROLE_WORKER' };
 const GPU: CudaDevice = {
-  ...{ index: 0, name: 'NVIDIA GeForce RTX 3090', capability: '8.6', memoryBytes: 24 * 2 ** 30, multiprocessors: 82 },
-  ...{ integrated: false, pagedMemory: true, usable: true, reason: null },
+  index: 0,
+  name: 'NVIDIA GeForce RTX 3090',
+  capability: '8.6',
+  memoryBytes: 24 * 2 ** 30,
+  multiprocessors: 82,
+  integrated: false,
+  pagedMemory: true,
+  usable: true,
+  reason: null,
 };
 
 function cudaWith(changes: Partial<CudaStatus>): CudaStatus {
   return {
-    ...{ built: true, library: '/lib/x.so', architectures: ['sm_86'], usable: true, reason: null },
-    ...{ driverVersion: '13.0', runtimeVersion: '12.4', devices: [GPU], ...changes },
+    built: true,
+    library: '/lib/x.so',
+    architectures: ['sm_86'],
+    usable: true,
+    reason: null,
+    driverVersion: '13.0',
+    runtimeVersion: '12.4',
+    devices: [GPU],
+    ...changes,
   };
 }
 
@@ -112,7 +126,14 @@ describe('doctor', () => {
   it('gives programs the same of CUDA, in snake_case', () => {
     const json = cudaJson(cudaWith({})) as Record<string, unknown>;
     assert.deepEqual(Object.keys(json).sort(), [
-      ...['architectures', 'built', 'devices', 'driver_version', 'library', 'reason', 'runtime_version', 'usable'],
+      'architectures',
+      'built',
+      'devices',
+      'driver_version',
+      'library',
+      'reason',
+      'runtime_version',
+      'usable',
     ]);
     assert.deepEqual(Object.keys(cudaJson(null) as object).sort(), Object.keys(json).sort());
     assert.deepEqual((json['devices'] as { memory_bytes: number }[])[0]?.memory_bytes, GPU.memoryBytes);

@@ -10,8 +10,18 @@ import {
 import { MAX_DRAFT_ROWS } from '../../shared/settings/setting-limits.js';
 
 const TESTBED: DraftCosts = {
-  ...{ acceptance: 0.9, layerMs: 8, layerRowMs: 0.2, loadMs: 30, shadowTokenMs: 20, optimistic: true },
-  ...{ workers: 8, layerWorkers: 8, slots: 1, layers: 32, experts: 8, expertsPerToken: 2 },
+  acceptance: 0.9,
+  layerMs: 8,
+  layerRowMs: 0.2,
+  loadMs: 30,
+  shadowTokenMs: 20,
+  optimistic: true,
+  workers: 8,
+  layerWorkers: 8,
+  slots: 1,
+  layers: 32,
+  experts: 8,
+  expertsPerToken: 2,
 };
 
 const milliseconds = fc.double({ min: 0.001, max: 1000, noNaN: true });

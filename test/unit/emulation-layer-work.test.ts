@@ -9,8 +9,15 @@ import { profileFile } from '../../bench/paper/measure-set-ups.js';
 
 const HIDDEN = 64;
 const PLAIN = plainShape({
-  ...{ layers: 1, hiddenSize: HIDDEN, intermediateSize: 32, heads: 4, keyValueHeads: 2, headDim: 16 },
-  ...{ vocabSize: 100, experts: 8, expertsPerToken: 2 },
+  layers: 1,
+  hiddenSize: HIDDEN,
+  intermediateSize: 32,
+  heads: 4,
+  keyValueHeads: 2,
+  headDim: 16,
+  vocabSize: 100,
+  experts: 8,
+  expertsPerToken: 2,
 });
 const ROUTER_WEIGHTS = 8 * HIDDEN;
 const [PLAIN_LAYER] = PLAIN.layers;
@@ -46,8 +53,16 @@ describe('work of a layer', () => {
   it('counts the latent form: a row of the cache has latent and rotated part', () => {
     const rotary = { rope: 0, pairing: 'neighbours', offset: 0 } as const;
     const work = workOf({
-      ...{ kind: 'latent', heads: 4, queryRank: 24, latentSize: 32, nopeSize: 16, ropeSize: 8, valueSize: 12 },
-      ...{ normEpsilon: 1, scoreScale: 1, rotary },
+      kind: 'latent',
+      heads: 4,
+      queryRank: 24,
+      latentSize: 32,
+      nopeSize: 16,
+      ropeSize: 8,
+      valueSize: 12,
+      normEpsilon: 1,
+      scoreScale: 1,
+      rotary,
     });
     const query = 24 * HIDDEN + 4 * 24 * 24;
     const latent = 40 * HIDDEN + 4 * 32 * 16 + 4 * 12 * 32;
@@ -57,7 +72,13 @@ describe('work of a layer', () => {
 
   it('counts the state of a delta net and of a convolution, which look back by no attention', () => {
     const delta: DeltaMixer = {
-      ...{ kind: 'delta', keyHeads: 2, valueHeads: 4, keyDim: 8, valueDim: 16, taps: 4, normEpsilon: 1 },
+      kind: 'delta',
+      keyHeads: 2,
+      valueHeads: 4,
+      keyDim: 8,
+      valueDim: 16,
+      taps: 4,
+      normEpsilon: 1,
     };
     const channels = 2 * 2 * 8 + 4 * 16;
     const state = 4 * 8 * 16;
@@ -93,7 +114,9 @@ describe('time of the layers of main', () => {
 
   it('reads what is kept of a sequence once for all rows, and multiplies each row by it; a window bounds both', () => {
     const layer = (window: number, rowPositionMs: number): LayerTime => ({
-      ...{ overheadMs: 1, weightsMs: 2, rowMs: 0.5 },
+      overheadMs: 1,
+      weightsMs: 2,
+      rowMs: 0.5,
       context: { positionMs: 0.1, rowPositionMs, window },
     });
     const positions = Int32Array.of(9, 10, 11);

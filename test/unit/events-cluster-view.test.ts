@@ -6,8 +6,16 @@ import type { NodeIdentity, NodeStatus, RoleName, StatusReply } from '../../shar
 
 function identity(id: string, role: RoleName = 'ROLE_WORKER'): NodeIdentity {
   return {
-    ...{ id, role, cluster: 'home', protocolVersion: 5, modelName: 'm', packDigest: 'd' },
-    ...{ bootId: `boot of ${id}`, address: `${id}:7600`, device: 'cpu', release: '1.2.3' },
+    id,
+    role,
+    cluster: 'home',
+    protocolVersion: 5,
+    modelName: 'm',
+    packDigest: 'd',
+    bootId: `boot of ${id}`,
+    address: `${id}:7600`,
+    device: 'cpu',
+    release: '1.2.3',
   };
 }
 
@@ -18,7 +26,11 @@ const node = (id: string, role: RoleName, status: Partial<NodeStatus> = {}): Nod
 
 const SERVED: ServedCluster = {
   model: { name: 'm', family: 'mixtral', parameters: 1, weightFormat: 'BF16', contextPositions: 10 },
-  ...{ expertLayers: 2, experts: 4, expertsPerToken: 2, strictHomes: false, machineAddress: '10.0.0.1' },
+  expertLayers: 2,
+  experts: 4,
+  expertsPerToken: 2,
+  strictHomes: false,
+  machineAddress: '10.0.0.1',
 };
 
 function status(changes: Partial<StatusReply> = {}): StatusReply {
@@ -26,8 +38,15 @@ function status(changes: Partial<StatusReply> = {}): StatusReply {
   return {
     nodes: [node('main', 'ROLE_MAIN'), node('a', 'ROLE_WORKER')],
     placement: { ...placement, layers: 2, experts: 4, expertsPerToken: 2, homes: 0 },
-    ...{ activeSequences: 1, queuedRequests: 2, problems: [], requests: 0, tokens: 0, groupReason: 'why' },
-    ...{ layerWaits: [], workerWaits: [], httpAddress: '' },
+    activeSequences: 1,
+    queuedRequests: 2,
+    problems: [],
+    requests: 0,
+    tokens: 0,
+    groupReason: 'why',
+    layerWaits: [],
+    workerWaits: [],
+    httpAddress: '',
     links: [{ peer: 'a', sentBytes: 1, receivedBytes: 2, roundTripMs: 0.5 }],
     ...changes,
   };

@@ -27,7 +27,12 @@ const passOf = (experts: number): PassTrace => {
 
 const NO_ANSWERS = { activated: 0, predicted: 0, reloads: 0, draftsRun: 0, draftsRight: 0 };
 const NOTHING: FigureCounts = {
-  ...{ answers: NO_ANSWERS, peers: new Map(), activeRequests: 0, queuedRequests: 0, passes: 0, rows: 0 },
+  answers: NO_ANSWERS,
+  peers: new Map(),
+  activeRequests: 0,
+  queuedRequests: 0,
+  passes: 0,
+  rows: 0,
 };
 
 describe('events that a listener has not taken', () => {
@@ -80,11 +85,24 @@ describe('figures', () => {
         ['w', { loads: 103, storageReadBytes: 4000 }],
         ['new', { loads: 50, storageReadBytes: 9 }],
       ]),
-      ...{ activeRequests: 2, queuedRequests: 1, passes: 5, rows: 9 },
+      activeRequests: 2,
+      queuedRequests: 1,
+      passes: 5,
+      rows: 9,
     });
     assert.deepEqual(sample, {
-      ...{ atMs: 2500, tokensPerS: 2, ttftMs: 15, recall: 0.75, reloadsPerS: 2, draftsRight: 0.25 },
-      ...{ loadsPerS: 2, loadBytesPerS: 2000, activeRequests: 2, queuedRequests: 1, passes: 5, rows: 9 },
+      atMs: 2500,
+      tokensPerS: 2,
+      ttftMs: 15,
+      recall: 0.75,
+      reloadsPerS: 2,
+      draftsRight: 0.25,
+      loadsPerS: 2,
+      loadBytesPerS: 2000,
+      activeRequests: 2,
+      queuedRequests: 1,
+      passes: 5,
+      rows: 9,
     });
     const quiet = meter.sample(3500, { ...NOTHING, answers: { ...NO_ANSWERS, activated: 8, predicted: 6 } });
     assert.deepEqual([quiet.ttftMs, quiet.recall, quiet.draftsRight, quiet.tokensPerS], [null, null, null, 0]);
@@ -102,11 +120,18 @@ describe('what answers have cost together', () => {
   const source = (correct: number[], activated: number[], reloads: number) => ({
     cost: () => ({
       activations: { inTime: 3, late: 1, missed: 2, unpredicted: 9 },
-      ...{ reloads, ioStallMs: 0, drafts: null, cachedTokens: 0 },
+      reloads,
+      ioStallMs: 0,
+      drafts: null,
+      cachedTokens: 0,
     }),
     sepMetrics: () => ({
-      ...{ recall: 0, activated: 0, predictedCorrectly: 0, late: 0 },
-      ...{ correctByIteration: correct, activatedByIteration: activated },
+      recall: 0,
+      activated: 0,
+      predictedCorrectly: 0,
+      late: 0,
+      correctByIteration: correct,
+      activatedByIteration: activated,
     }),
   });
 
@@ -141,8 +166,11 @@ describe('the feed of the cluster', () => {
   const asked = { views: 0 };
   const sources: FeedSources = {
     view: () => ({ name: `view ${(asked.views += 1)}` }) as never,
-    ...{ figures: new Figures(), counts: () => NOTHING, recall: () => ({ correct: [], activated: [] }) },
-    ...{ heat: new ExpertHeatCounts({ expertLayers: 1, experts: 1 }), passes: () => [{ number: 1 } as never] },
+    figures: new Figures(),
+    counts: () => NOTHING,
+    recall: () => ({ correct: [], activated: [] }),
+    heat: new ExpertHeatCounts({ expertLayers: 1, experts: 1 }),
+    passes: () => [{ number: 1 } as never],
   };
   const wait = async (ms: number): Promise<void> => {
     let isOver = false;

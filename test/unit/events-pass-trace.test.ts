@@ -43,7 +43,9 @@ function outcome(expert: number, result: Partial<ExpertResult>, resent = false, 
   const ran = { expert, rows: 1, wasLoaded: true, stallUs: 0, executeUs: 0, ...NO_TIMES };
   return {
     task: { expert, rows: [{ row: 0, rank: 0 }], last: true },
-    ...{ workerId, resent, result: { ...ran, output: new Uint8Array(), failure: null, ...result } },
+    workerId,
+    resent,
+    result: { ...ran, output: new Uint8Array(), failure: null, ...result },
   };
 }
 
@@ -80,12 +82,32 @@ describe('traces of passes', () => {
     const { worker, rows } = { worker: 'w', rows: 1 };
     assert.deepEqual(layer?.experts, [
       {
-        ...{ expert: 4, worker, rows, foretold: 'predicted', reloaded: false, sentMs: 2, arrivedMs: 4 },
-        ...{ loadBeginMs: 0, loadEndMs: 1, executeBeginMs: 4.5, executeEndMs: 6.5, receivedMs: 12 },
+        expert: 4,
+        worker,
+        rows,
+        foretold: 'predicted',
+        reloaded: false,
+        sentMs: 2,
+        arrivedMs: 4,
+        loadBeginMs: 0,
+        loadEndMs: 1,
+        executeBeginMs: 4.5,
+        executeEndMs: 6.5,
+        receivedMs: 12,
       },
       {
-        ...{ expert: 5, worker, rows, foretold: 'missed', reloaded: true, sentMs: 2, arrivedMs: 5 },
-        ...{ loadBeginMs: 6, loadEndMs: 14, executeBeginMs: 14, executeEndMs: 17, receivedMs: 22 },
+        expert: 5,
+        worker,
+        rows,
+        foretold: 'missed',
+        reloaded: true,
+        sentMs: 2,
+        arrivedMs: 5,
+        loadBeginMs: 6,
+        loadEndMs: 14,
+        executeBeginMs: 14,
+        executeEndMs: 17,
+        receivedMs: 22,
       },
     ]);
   });

@@ -75,8 +75,22 @@ function older(config: Config): Config {
 }
 
 const NAMES = [
-  ...['mixtral', 'qwen2moe', 'qwen3moe', 'phimoe', 'granitemoe', 'glm45', 'minimaxm2', 'gptoss', 'gptoss-mxfp4'],
-  ...['deepseekv2', 'deepseekv2-yarn', 'deepseekv3', 'deepseekv3-fp8', 'qwen3next', 'ernie45moe', 'lfm2moe'],
+  'mixtral',
+  'qwen2moe',
+  'qwen3moe',
+  'phimoe',
+  'granitemoe',
+  'glm45',
+  'minimaxm2',
+  'gptoss',
+  'gptoss-mxfp4',
+  'deepseekv2',
+  'deepseekv2-yarn',
+  'deepseekv3',
+  'deepseekv3-fp8',
+  'qwen3next',
+  'ernie45moe',
+  'lfm2moe',
 ];
 
 describe('config.json of the families', () => {
@@ -92,8 +106,13 @@ describe('config.json of the families', () => {
 
   it('Qwen2-MoE: biases, shared experts, dense layers and windows as the keys say', () => {
     const shape = shapeOf('qwen2moe', {
-      ...{ qkv_bias: false, mlp_only_layers: [1], shared_expert_intermediate_size: 40, layer_types: null },
-      ...{ use_sliding_window: true, sliding_window: 16, max_window_layers: 2 },
+      qkv_bias: false,
+      mlp_only_layers: [1],
+      shared_expert_intermediate_size: 40,
+      layer_types: null,
+      use_sliding_window: true,
+      sliding_window: 16,
+      max_window_layers: 2,
     });
     assert.equal(attentionOf(shape, 0).bias, false);
     assert.deepEqual(sparseLayers(shape), [0, 2, 3]);
@@ -131,8 +150,12 @@ describe('config.json of the families', () => {
 
   it('GLM-4.5: rotated share, norms and shared experts as the keys say, more dense layers, groups', () => {
     const shape = shapeOf('glm45', {
-      ...{ use_qk_norm: false, n_shared_experts: 2, first_k_dense_replace: 2, partial_rotary_factor: 1 },
-      ...{ n_group: 4, topk_group: 2 },
+      use_qk_norm: false,
+      n_shared_experts: 2,
+      first_k_dense_replace: 2,
+      partial_rotary_factor: 1,
+      n_group: 4,
+      topk_group: 2,
     });
     assert.deepEqual(sparseLayers(shape), [2, 3]);
     assert.equal(shape.layers[3]?.always?.glu.intermediateSize, 80);
@@ -231,8 +254,12 @@ describe('config.json of the families', () => {
     const uneven = { ...rest, per_layer_config: { 2: ofGlobal, 5: { ...ofGlobal, head_dim: 16 } } };
     refuses('gemma4moe', { text_config: uneven }, 'MODEL_UNSUPPORTED', /per_layer_config is \[32,16\]/);
     for (const [key, value] of Object.entries({
-      ...{ enable_moe_block: false, hidden_size_per_layer_input: 8, num_kv_shared_layers: 2 },
-      ...{ use_double_wide_mlp: true, use_bidirectional_attention: 'all', hidden_activation: 'relu' },
+      enable_moe_block: false,
+      hidden_size_per_layer_input: 8,
+      num_kv_shared_layers: 2,
+      use_double_wide_mlp: true,
+      use_bidirectional_attention: 'all',
+      hidden_activation: 'relu',
     })) {
       const text_config = { ...text, [key]: value };
       refuses('gemma4moe', { text_config }, 'MODEL_UNSUPPORTED', new RegExp(`text_config\\.${key} is `));
@@ -264,8 +291,15 @@ describe('config.json of the families', () => {
 
 describe('families without a fixture', () => {
   const base = {
-    ...{ hidden_size: 32, intermediate_size: 40, num_hidden_layers: 3, num_attention_heads: 4, vocab_size: 50 },
-    ...{ max_position_embeddings: 256, num_experts: 8, num_experts_per_tok: 2, hidden_act: 'silu' },
+    hidden_size: 32,
+    intermediate_size: 40,
+    num_hidden_layers: 3,
+    num_attention_heads: 4,
+    vocab_size: 50,
+    max_position_embeddings: 256,
+    num_experts: 8,
+    num_experts_per_tok: 2,
+    hidden_act: 'silu',
   };
   const names = (config: Config): Set<string> =>
     new Set([...expectedTensors(parseModelConfig(config, 'config.json').config)].map(({ name }) => name));
@@ -282,9 +316,16 @@ describe('families without a fixture', () => {
 
   it('Hunyuan-A13B: norms behind the rotation, lists by layer that agree, alpha', () => {
     const config = {
-      ...{ ...base, architectures: ['HunYuanMoEV1ForCausalLM'], attention_head_dim: 16, tie_word_embeddings: true },
-      ...{ moe_topk: [2, 2, 2], num_experts_per_tok: null, moe_intermediate_size: [24, 24, 24] },
-      ...{ num_shared_expert: [2, 2, 2], use_qk_norm: true, rope_theta: 10_000 },
+      ...base,
+      architectures: ['HunYuanMoEV1ForCausalLM'],
+      attention_head_dim: 16,
+      tie_word_embeddings: true,
+      moe_topk: [2, 2, 2],
+      num_experts_per_tok: null,
+      moe_intermediate_size: [24, 24, 24],
+      num_shared_expert: [2, 2, 2],
+      use_qk_norm: true,
+      rope_theta: 10_000,
       rope_scaling: { type: 'dynamic', alpha: 1000, factor: 1, beta_fast: 32, beta_slow: 1, mscale: 1 },
     };
     const { shape, tiedEmbeddings } = parseModelConfig(config, 'config.json').config;
@@ -307,9 +348,18 @@ describe('families without a fixture', () => {
 
   it("GLM-4.7-Flash: DeepSeek's attention, dense layers by list", () => {
     const config = {
-      ...{ ...base, architectures: ['Glm4MoeLiteForCausalLM'], moe_intermediate_size: 12, n_routed_experts: 8 },
-      ...{ q_lora_rank: 20, kv_lora_rank: 16, qk_nope_head_dim: 12, qk_rope_head_dim: 8, v_head_dim: 10 },
-      ...{ mlp_layer_types: ['dense', 'sparse', 'dense'], routed_scaling_factor: 1.8, n_shared_experts: 1 },
+      ...base,
+      architectures: ['Glm4MoeLiteForCausalLM'],
+      moe_intermediate_size: 12,
+      n_routed_experts: 8,
+      q_lora_rank: 20,
+      kv_lora_rank: 16,
+      qk_nope_head_dim: 12,
+      qk_rope_head_dim: 8,
+      v_head_dim: 10,
+      mlp_layer_types: ['dense', 'sparse', 'dense'],
+      routed_scaling_factor: 1.8,
+      n_shared_experts: 1,
       num_nextn_predict_layers: 1,
     };
     const { shape, layout } = parseModelConfig(config, 'config.json').config;

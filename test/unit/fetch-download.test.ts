@@ -6,7 +6,12 @@ import { RUNTIME } from '../wall.js';
 
 /** Two chunks of 10 bytes with 5 bytes between them. */
 const EXTENT: ExpertExtent = {
-  ...{ layer: 1, expert: 2, file: 'experts-00001.bin', offsetBytes: 100, endBytes: 125, storedBytes: 20 },
+  layer: 1,
+  expert: 2,
+  file: 'experts-00001.bin',
+  offsetBytes: 100,
+  endBytes: 125,
+  storedBytes: 20,
   chunks: [
     { offsetBytes: 100, storedBytes: 10, crc32c: 10 },
     { offsetBytes: 115, storedBytes: 10, crc32c: 10 },
@@ -26,7 +31,12 @@ describe('downloading an expert from a peer', () => {
   /** The peer sends pieces of these lengths. */
   function download(pieces: readonly number[]): Promise<void> {
     return downloadExpert({
-      ...{ extent: EXTENT, packDigest: 'd', path: '/x', state, crc32c: countBytes, runtime: RUNTIME },
+      extent: EXTENT,
+      packDigest: 'd',
+      path: '/x',
+      state,
+      crc32c: countBytes,
+      runtime: RUNTIME,
       source: {
         read: async function* () {
           for (const length of pieces) yield new Uint8Array(length);

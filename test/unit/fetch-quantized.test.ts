@@ -29,12 +29,21 @@ describe('fetching a pack whose experts are quantized and have biases', function
   async function fetcherInto(partial: PartialPack): Promise<ExpertFetcher> {
     const { expertLayers: layers, experts } = original.shape;
     const peers = new PackPeers({
-      ...{ packDigest: original.packDigest, layers, experts, runtime: RUNTIME, log: SILENT },
+      packDigest: original.packDigest,
+      layers,
+      experts,
+      runtime: RUNTIME,
+      log: SILENT,
       connect: (address) => openPackSource(address),
       onDescribed: () => fetcher.peersChanged(),
     });
     const fetcher: ExpertFetcher = new ExpertFetcher({
-      ...{ partial, peers, crc32c, runtime: RUNTIME, log: SILENT, onFetched: () => undefined },
+      partial,
+      peers,
+      crc32c,
+      runtime: RUNTIME,
+      log: SILENT,
+      onFetched: () => undefined,
     });
     setting.users.push(fetcher);
     peers.setAddresses([await setting.serve(new PackShare(original, RUNTIME))], []);

@@ -12,13 +12,23 @@ import { RUNTIME, startRpcServer } from '../wall.js';
 
 export const SILENT = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
 export const NETWORK = {
-  ...{ keepaliveIntervalMs: 5000, keepaliveTimeoutMs: 20_000 },
-  ...{ executeTimeoutMs: 1000, reconnectDelayMs: 50 },
+  keepaliveIntervalMs: 5000,
+  keepaliveTimeoutMs: 20_000,
+  executeTimeoutMs: 1000,
+  reconnectDelayMs: 50,
 };
 
 const IDENTITY: NodeIdentity = {
-  ...{ id: 'peer', role: 'ROLE_MAIN', cluster: 'test', protocolVersion: 1, modelName: 'm', packDigest: 'd' },
-  ...{ bootId: 'b', address: '', device: 'cpu', release: '0.1.0' },
+  id: 'peer',
+  role: 'ROLE_MAIN',
+  cluster: 'test',
+  protocolVersion: 1,
+  modelName: 'm',
+  packDigest: 'd',
+  bootId: 'b',
+  address: '',
+  device: 'cpu',
+  release: '0.1.0',
 };
 
 export function testPack(): Promise<Pack> {

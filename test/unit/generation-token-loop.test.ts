@@ -70,7 +70,9 @@ const OPTIONS: GenerationOptions = {
   ignoreEos: false,
   eosTokenIds: [EOS],
   logprobs: 0,
-  ...{ constraint: null, promptLogprobs: false, showSpecialTokens: false },
+  constraint: null,
+  promptLogprobs: false,
+  showSpecialTokens: false,
 };
 
 const runtime = new WallRuntime();

@@ -165,8 +165,14 @@ describe("fields of Anthropic's requests", () => {
   it('that change no answer are taken, and so are neutral values', () => {
     const body = {
       ...ASKED,
-      ...{ metadata: { user_id: 'u' }, service_tier: 'auto', cache_control: { type: 'ephemeral' }, speed: 'standard' },
-      ...{ container: null, mcp_servers: [], context_management: { edits: [] }, stream: false },
+      metadata: { user_id: 'u' },
+      service_tier: 'auto',
+      cache_control: { type: 'ephemeral' },
+      speed: 'standard',
+      container: null,
+      mcp_servers: [],
+      context_management: { edits: [] },
+      stream: false,
     };
     assert.equal(readMessagesBody(body).max_tokens, 8);
     assert.throws(() => readCountTokensBody(body), /max_tokens/, 'count_tokens makes no answer');

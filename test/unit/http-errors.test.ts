@@ -24,8 +24,17 @@ describe('errors that HTTP clients are told', () => {
     assert.equal(errorHeaders(new OdmoeError('UNAUTHORIZED', ''))['www-authenticate'], 'Bearer');
     const worthwhile = CODES.filter((code) => !('x-should-retry' in errorHeaders(new OdmoeError(code, ''))));
     assert.deepEqual(worthwhile.sort(), [
-      ...['DEVICE_LOST', 'INTERNAL', 'NO_MAIN', 'NO_WORKERS', 'QUEUE_FULL', 'REQUEST_SLOW', 'SHADOW_LOST'],
-      ...['STALE_EPOCH', 'STORAGE_FAILED', 'TIMEOUT', 'WORKER_LOST'],
+      'DEVICE_LOST',
+      'INTERNAL',
+      'NO_MAIN',
+      'NO_WORKERS',
+      'QUEUE_FULL',
+      'REQUEST_SLOW',
+      'SHADOW_LOST',
+      'STALE_EPOCH',
+      'STORAGE_FAILED',
+      'TIMEOUT',
+      'WORKER_LOST',
     ]);
   });
 

@@ -49,7 +49,9 @@ describe('entries of log-probabilities', () => {
 
   it('of text completions name it so, too', () => {
     assert.deepEqual(new CompletionLogprobList(1, tokenizer).entriesOf(answer()), {
-      ...{ tokens: ['f', ''], token_logprobs: [-1, -0.5], text_offset: [0, 1] },
+      tokens: ['f', ''],
+      token_logprobs: [-1, -0.5],
+      text_offset: [0, 1],
       top_logprobs: [{ f: -1, [name]: -0.5 }, { [name]: -0.5 }],
     });
   });

@@ -24,12 +24,29 @@ function refused(act: () => unknown, field: string, says = /./): void {
 describe("Ollama's options", () => {
   it('say how tokens are chosen, and how many', () => {
     const { sampling, stop, maxTokens, positions } = answerOptions({
-      ...{ temperature: 0.5, top_k: 40, top_p: 0.9, min_p: 0.1, seed: 7, repeat_penalty: 1.1, repeat_last_n: -1 },
-      ...{ presence_penalty: 0.2, frequency_penalty: 0.3, num_predict: 5, stop: ['x'], num_ctx: 64 },
+      temperature: 0.5,
+      top_k: 40,
+      top_p: 0.9,
+      min_p: 0.1,
+      seed: 7,
+      repeat_penalty: 1.1,
+      repeat_last_n: -1,
+      presence_penalty: 0.2,
+      frequency_penalty: 0.3,
+      num_predict: 5,
+      stop: ['x'],
+      num_ctx: 64,
     });
     assert.deepEqual(sampling, {
-      ...{ temperature: 0.5, topK: 40, topP: 0.9, minP: 0.1, repetitionPenalty: 1.1, seed: 7 },
-      ...{ presencePenalty: 0.2, frequencyPenalty: 0.3, logitBias: [] },
+      temperature: 0.5,
+      topK: 40,
+      topP: 0.9,
+      minP: 0.1,
+      repetitionPenalty: 1.1,
+      seed: 7,
+      presencePenalty: 0.2,
+      frequencyPenalty: 0.3,
+      logitBias: [],
     });
     assert.deepEqual([stop, maxTokens, positions], [['x'], 5, 64]);
   });
@@ -45,8 +62,20 @@ describe("Ollama's options", () => {
 
   it('that change no answer are taken, and so are neutral values', () => {
     answerOptions({
-      ...{ num_gpu: 99, num_thread: 8, num_batch: 512, use_mmap: true, num_keep: 4, f16_kv: true, low_vram: false },
-      ...{ mirostat: 0, mirostat_eta: 0.1, tfs_z: 1, typical_p: 1, repeat_last_n: 64, repeat_penalty: 1, stop: null },
+      num_gpu: 99,
+      num_thread: 8,
+      num_batch: 512,
+      use_mmap: true,
+      num_keep: 4,
+      f16_kv: true,
+      low_vram: false,
+      mirostat: 0,
+      mirostat_eta: 0.1,
+      tfs_z: 1,
+      typical_p: 1,
+      repeat_last_n: 64,
+      repeat_penalty: 1,
+      stop: null,
     });
   });
 
@@ -175,8 +204,13 @@ describe("Ollama's answers", () => {
   it('tell times in nanoseconds, which are never 0: clients divide by them', () => {
     const times = { askedMs: 10, begunMs: 20, firstTokenMs: 50, endedMs: 50 };
     assert.deepEqual(figuresOf('stop', times, { prompt: 4, answer: 1 }), {
-      ...{ done_reason: 'stop', total_duration: 40e6, load_duration: 0, prompt_eval_count: 4 },
-      ...{ prompt_eval_duration: 30e6, eval_count: 1, eval_duration: 1 },
+      done_reason: 'stop',
+      total_duration: 40e6,
+      load_duration: 0,
+      prompt_eval_count: 4,
+      prompt_eval_duration: 30e6,
+      eval_count: 1,
+      eval_duration: 1,
     });
   });
 
@@ -191,15 +225,17 @@ describe("Ollama's answers", () => {
 });
 
 const MODEL: ServedModel = {
-  ...{ name: 'storyteller', createdS: 1_700_000_000, fingerprint: 'f', packDigest: 'ab', tokenizer: null },
-  ...{
-    contextPositions: 2048,
-    vocabSize: 1024,
-    family: 'mixtral',
-    parameters: 6_960_000,
-    weightFormat: 'BF16',
-    packBytes: 9,
-  },
+  name: 'storyteller',
+  createdS: 1_700_000_000,
+  fingerprint: 'f',
+  packDigest: 'ab',
+  tokenizer: null,
+  contextPositions: 2048,
+  vocabSize: 1024,
+  family: 'mixtral',
+  parameters: 6_960_000,
+  weightFormat: 'BF16',
+  packBytes: 9,
 };
 
 describe("Ollama's signs of life", () => {
@@ -231,8 +267,12 @@ describe("the model that Ollama's clients see", () => {
 
   it('is listed and described', () => {
     const details = {
-      ...{ parent_model: '', format: 'safetensors', family: 'mixtral', families: ['mixtral'] },
-      ...{ parameter_size: '7.0M', quantization_level: 'BF16' },
+      parent_model: '',
+      format: 'safetensors',
+      family: 'mixtral',
+      families: ['mixtral'],
+      parameter_size: '7.0M',
+      quantization_level: 'BF16',
     };
     const name = 'storyteller:latest';
     assert.deepEqual(modelTags(MODEL), {

@@ -15,7 +15,13 @@ import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 
 const HEAD = { id: 'chatcmpl-1', created: 1, model: 'demo', system_fingerprint: 'f' };
 const END: Finished = {
-  ...{ finishReason: 'stop', text: '', timing: null, sep: null, reloads: 0, nodes: [], drafts: null },
+  finishReason: 'stop',
+  text: '',
+  timing: null,
+  sep: null,
+  reloads: 0,
+  nodes: [],
+  drafts: null,
 };
 
 /** Answers whose text is content. */
@@ -71,8 +77,12 @@ describe("OpenAI's answers, made of replies", () => {
   before(async () => {
     tokenizer = await loadTokenizer(join(packageRoot(), 'models', 'demo'));
     options = {
-      ...{ tokenizer, createParser: plainParser, logprobs: false, showSpecialTokens: false },
-      ...{ count: 1, topLogprobs: 0 },
+      tokenizer,
+      createParser: plainParser,
+      logprobs: false,
+      showSpecialTokens: false,
+      count: 1,
+      topLogprobs: 0,
     };
   });
 
@@ -267,18 +277,26 @@ describe("OpenAI's answers, made of replies", () => {
       assert.deepEqual(
         events.map(({ type }) => type.replace('response.', '')),
         [
-          ...['created', 'in_progress'],
-          ...[
-            added,
-            part,
-            `reasoning_${delta}`,
-            `reasoning_${delta}`,
-            `reasoning_${done}`,
-            partDone,
-            'output_item.done',
-          ],
-          ...[added, part, `output_${delta}`, `output_${done}`, partDone, 'output_item.done'],
-          ...[call[0], 'function_call_arguments.delta', 'function_call_arguments.delta', call[1], call[2]],
+          'created',
+          'in_progress',
+          added,
+          part,
+          `reasoning_${delta}`,
+          `reasoning_${delta}`,
+          `reasoning_${done}`,
+          partDone,
+          'output_item.done',
+          added,
+          part,
+          `output_${delta}`,
+          `output_${done}`,
+          partDone,
+          'output_item.done',
+          call[0],
+          'function_call_arguments.delta',
+          'function_call_arguments.delta',
+          call[1],
+          call[2],
           ...call,
           'completed',
         ],
@@ -286,15 +304,25 @@ describe("OpenAI's answers, made of replies", () => {
       const { output } = events.at(-1)?.['response'] as { output: object[] };
       assert.deepEqual(output, [
         {
-          ...{ type: 'reasoning', id: 'rs_1_0', status: 'completed', summary: [] },
+          type: 'reasoning',
+          id: 'rs_1_0',
+          status: 'completed',
+          summary: [],
           content: [{ type: 'reasoning_text', text: 'Hm.' }],
         },
         {
-          ...{ type: 'message', id: 'msg_1_1', status: 'completed', role: 'assistant' },
+          type: 'message',
+          id: 'msg_1_1',
+          status: 'completed',
+          role: 'assistant',
           content: [{ type: 'output_text', text: 'Yes', annotations: [], logprobs: [] }],
         },
         {
-          ...{ type: 'function_call', id: 'fc_1_2', status: 'completed', call_id: 'call_1', name: 'add' },
+          type: 'function_call',
+          id: 'fc_1_2',
+          status: 'completed',
+          call_id: 'call_1',
+          name: 'add',
           arguments: '{"a":1}',
         },
         { type: 'function_call', id: 'fc_1_3', status: 'completed', call_id: 'call_2', name: 'sub', arguments: '' },

@@ -6,8 +6,14 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { GenerateRequest } from '../../shared/wire/messages.js';
 
 const request = (text: string): GenerateRequest => ({
-  ...{ text, messages: [], promptTokenIds: [], raw: true, maxTokens: 1 },
-  ...{ sampling: { temperature: 0, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1 }, stop: [], ignoreEos: false },
+  text,
+  messages: [],
+  promptTokenIds: [],
+  raw: true,
+  maxTokens: 1,
+  sampling: { temperature: 0, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1 },
+  stop: [],
+  ignoreEos: false,
   logprobs: 0,
 });
 

@@ -31,7 +31,10 @@ describe('the transport between a main and a worker of one process', () => {
     transport = new InProcessTransport(runtime, outer, (way, to, { kind }) => said.push(`${way} ${to} ${kind}`));
     transport.address = ADDRESS;
     server = await transport.ofWorker.serve({
-      ...{ host: '', port: 0, network, log: NO_LOG },
+      host: '',
+      port: 0,
+      network,
+      log: NO_LOG,
       identity: () => ({ id: 'own' }) as NodeIdentity,
       worker: (stream) => served.push(stream),
     });

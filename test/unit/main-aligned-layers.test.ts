@@ -5,11 +5,25 @@ import { plainLayer, plainShape } from './plain-shape.js';
 
 const ROTARY = { rope: 0, pairing: 'neighbours', offset: 0 } as const;
 const LATENT: MixerShape = {
-  ...{ kind: 'latent', heads: 2, queryRank: 0, latentSize: 6, nopeSize: 4, ropeSize: 2, valueSize: 4 },
-  ...{ normEpsilon: 1e-6, scoreScale: 1, rotary: ROTARY },
+  kind: 'latent',
+  heads: 2,
+  queryRank: 0,
+  latentSize: 6,
+  nopeSize: 4,
+  ropeSize: 2,
+  valueSize: 4,
+  normEpsilon: 1e-6,
+  scoreScale: 1,
+  rotary: ROTARY,
 };
 const DELTA: MixerShape = {
-  ...{ kind: 'delta', keyHeads: 1, valueHeads: 2, keyDim: 3, valueDim: 5, taps: 4, normEpsilon: 1e-6 },
+  kind: 'delta',
+  keyHeads: 1,
+  valueHeads: 2,
+  keyDim: 3,
+  valueDim: 5,
+  taps: 4,
+  normEpsilon: 1e-6,
 };
 const CONVOLUTION: MixerShape = { kind: 'convolution', taps: 3 };
 

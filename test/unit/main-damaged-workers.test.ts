@@ -13,8 +13,16 @@ const SHAPE = { expertLayers: 4, experts: 8, expertsPerToken: 2 };
 
 function worker(id: string): WorkerLink {
   const identity: NodeIdentity = {
-    ...{ id, role: 'ROLE_WORKER', cluster: 'c', protocolVersion: 2, modelName: 'm', packDigest: 'd', bootId: id },
-    ...{ address: '', device: 'cpu', release: '0.1.0' },
+    id,
+    role: 'ROLE_WORKER',
+    cluster: 'c',
+    protocolVersion: 2,
+    modelName: 'm',
+    packDigest: 'd',
+    bootId: id,
+    address: '',
+    device: 'cpu',
+    release: '0.1.0',
   };
   const stream = new MemoryStream<WorkerRequest, WorkerReply>();
   const settings = { hiddenSize: 4, experts: 100, executeTimeoutMs: 1000, runtime: RUNTIME };

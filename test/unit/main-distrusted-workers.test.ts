@@ -18,8 +18,16 @@ class TestWorker {
 
   constructor(id: string, bootId = `boot of ${id}`) {
     const identity: NodeIdentity = {
-      ...{ id, role: 'ROLE_WORKER', cluster: 'c', protocolVersion: 2, modelName: 'm', packDigest: 'd', bootId },
-      ...{ address: '', device: 'cpu', release: '0.1.0' },
+      id,
+      role: 'ROLE_WORKER',
+      cluster: 'c',
+      protocolVersion: 2,
+      modelName: 'm',
+      packDigest: 'd',
+      bootId,
+      address: '',
+      device: 'cpu',
+      release: '0.1.0',
     };
     const settings = { hiddenSize: 1, experts: 100, executeTimeoutMs: 1000, runtime: RUNTIME };
     this.link = new WorkerLink(identity, `${id}:1`, this.stream, settings, silentLog);
@@ -40,7 +48,8 @@ describe('main: workers that are not believed', () => {
     liar = new TestWorker('liar');
     const nothing = (): void => undefined;
     roster = new Roster(SHAPE, GROUPING, 100, RUNTIME, silentLog, {
-      ...{ changed: nothing, lost: nothing },
+      changed: nothing,
+      lost: nothing,
       distrusted: (id) => told.push(`${id}, placed: ${placedIds().join()}`),
     });
     for (const { link } of [honest, liar]) roster.addWorker(link);
@@ -68,8 +77,11 @@ describe('main: workers that are not believed', () => {
 
   it('have what they owe taken from them, and what they answer later is not taken', async () => {
     const work = {
-      ...{ pass: { sequence: 1, position: 0 }, rows: [{ sequence: 1, position: 0, rows: 1 }], layer: 0 },
-      ...{ hidden: new Uint8Array(4), experts: [{ expert: 1, rows: [], last: false }] },
+      pass: { sequence: 1, position: 0 },
+      rows: [{ sequence: 1, position: 0, rows: 1 }],
+      layer: 0,
+      hidden: new Uint8Array(4),
+      experts: [{ expert: 1, rows: [], last: false }],
     };
     let taken = 0;
     const owed = liar.link.execute(work, 101, () => (taken += 1), never);
@@ -87,7 +99,11 @@ describe('main: workers that are not believed', () => {
     liar.link.receive({
       kind: 'result',
       result: {
-        ...{ requestId: 1, epoch: 101, hiddenSize: 1, dtype: 'TENSOR_TYPE_F32', last: true },
+        requestId: 1,
+        epoch: 101,
+        hiddenSize: 1,
+        dtype: 'TENSOR_TYPE_F32',
+        last: true,
         experts: [{ ...times, calledUs: 0, endedUs: 0, expert: 1, rows: 1, output: new Uint8Array(4), failure: null }],
       },
     });

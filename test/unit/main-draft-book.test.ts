@@ -3,7 +3,13 @@ import { DraftBook, MAX_KEPT_DRAFTS } from '../../main-node/decode/draft-book.js
 import type { DraftToken } from '../../shared/wire/messages.js';
 
 const draft = (position: number, tokenId: number, changes: Partial<DraftToken> = {}): DraftToken => ({
-  ...{ epoch: 1, sequence: 7, position, tokenId, branch: 0, passPosition: 10, runUs: 1000 },
+  epoch: 1,
+  sequence: 7,
+  position,
+  tokenId,
+  branch: 0,
+  passPosition: 10,
+  runUs: 1000,
   ...changes,
 });
 

@@ -9,7 +9,14 @@ import {
 } from '../../main-node/decode/draft-costs.js';
 
 const CLUSTER: ClusterCosts = {
-  ...{ loadMs: 1, optimistic: true, workers: 8, layerWorkers: 8, slots: 1, layers: 4, experts: 8, expertsPerToken: 2 },
+  loadMs: 1,
+  optimistic: true,
+  workers: 8,
+  layerWorkers: 8,
+  slots: 1,
+  layers: 4,
+  experts: 8,
+  expertsPerToken: 2,
 };
 
 function close(actual: number | undefined, expected: number): void {

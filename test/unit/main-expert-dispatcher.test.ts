@@ -268,7 +268,8 @@ describe('main: the expert dispatcher', () => {
     {
       what: 'two that lie differently are found out by a third',
       answers: { b: 'NaN', a: 'Infinity', c: null },
-      ...{ taken: '3 c again', distrusted: ['b', 'a'] },
+      taken: '3 c again',
+      distrusted: ['b', 'a'],
     },
     {
       what: 'where two agree it is the model, and nobody else is asked',
@@ -293,12 +294,14 @@ describe('main: the expert dispatcher', () => {
     {
       what: 'who cannot run it is no witness, and the next one is asked',
       answers: { b: 'NaN', a: 'PACK_CORRUPT', c: null },
-      ...{ taken: '3 c again', distrusted: ['b'] },
+      taken: '3 c again',
+      distrusted: ['b'],
     },
     {
       what: 'who is lost while it is asked is no witness',
       answers: { b: 'NaN', a: 'WORKER_LOST', c: null },
-      ...{ taken: '3 c again', distrusted: ['b'] },
+      taken: '3 c again',
+      distrusted: ['b'],
     },
     {
       what: 'where nobody else can run it nobody is blamed',

@@ -20,7 +20,10 @@ function placementOf(workers: number, epoch = 1): Placement {
   return planPlacement({
     epoch,
     workers: Array.from({ length: workers }, (_, index) => ({ id: `w${index}`, address: '', slots: 1 })),
-    ...{ layers: LAYERS, experts: EXPERTS, expertsPerToken: 2, groupSize: 'auto' },
+    layers: LAYERS,
+    experts: EXPERTS,
+    expertsPerToken: 2,
+    groupSize: 'auto',
   });
 }
 

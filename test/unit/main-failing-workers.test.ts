@@ -12,8 +12,16 @@ const SILENT = { error: () => undefined, warn: () => undefined, info: () => unde
 const SHAPE = plainShape({ expertLayers: 4, experts: 8, hiddenSize: 4 });
 
 const identity = (id: string): NodeIdentity => ({
-  ...{ id, role: 'ROLE_WORKER', cluster: 'test', protocolVersion: 1, modelName: 'm', packDigest: 'd' },
-  ...{ bootId: `boot of ${id}`, address: '', device: 'cpu', release: '0.1.0' },
+  id,
+  role: 'ROLE_WORKER',
+  cluster: 'test',
+  protocolVersion: 1,
+  modelName: 'm',
+  packDigest: 'd',
+  bootId: `boot of ${id}`,
+  address: '',
+  device: 'cpu',
+  release: '0.1.0',
 });
 
 describe('main: a worker that answers with errors only', () => {

@@ -12,7 +12,12 @@ import {
 import type { HopStages } from '../../shared/wire/messages.js';
 
 const stages = (roundTripMs: number): HopStages => ({
-  ...{ roundTripMs, transitMs: roundTripMs / 2, callMs: 0, handOffMs: 0, executeMs: roundTripMs / 2, replyMs: 0 },
+  roundTripMs,
+  transitMs: roundTripMs / 2,
+  callMs: 0,
+  handOffMs: 0,
+  executeMs: roundTripMs / 2,
+  replyMs: 0,
 });
 
 function hopOf(
@@ -35,7 +40,12 @@ describe('main: the stages of a hop', () => {
       Object.entries(found).map(([name, ms]: [string, number]) => [name, +ms.toFixed(6)]),
     );
     assert.deepEqual(rounded, {
-      ...{ roundTripMs: 1.5, transitMs: 0.55, callMs: 0.1, handOffMs: 0.15, executeMs: 0.65, replyMs: 0.05 },
+      roundTripMs: 1.5,
+      transitMs: 0.55,
+      callMs: 0.1,
+      handOffMs: 0.15,
+      executeMs: 0.65,
+      replyMs: 0.05,
     });
   });
 

@@ -8,8 +8,15 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { RUNTIME } from '../wall.js';
 
 const REQUEST = {
-  ...{ text: '', messages: [], promptTokenIds: [1, 2], raw: false, maxTokens: 5 },
-  ...{ sampling: null, stop: [], ignoreEos: false, logprobs: 0 },
+  text: '',
+  messages: [],
+  promptTokenIds: [1, 2],
+  raw: false,
+  maxTokens: 5,
+  sampling: null,
+  stop: [],
+  ignoreEos: false,
+  logprobs: 0,
 };
 
 /** A service whose requests all wait for the tokens of their prompts. */
@@ -27,22 +34,18 @@ function serviceWith(
   const prompts: PromptEncoder = { encode, close: () => Promise.resolve() };
   const shape = { vocabSize: 10, maxPositions: 20 };
   return new InferenceService({
-    ...{
-      engine: { shape } as unknown as ClusterEngine,
-      tokenizer: null,
-      prompts,
-      formats: null,
-      eosTokenIds: [],
-      firstSequence: 1,
-    },
+    engine: { shape } as unknown as ClusterEngine,
+    tokenizer: null,
+    prompts,
+    formats: null,
+    eosTokenIds: [],
+    firstSequence: 1,
     limits: { maxActiveSequences: 1, maxQueuedRequests: 1, maxContextPositions: 0 } as never,
-    ...{
-      nodeStatuses: () => [],
-      observer: new MainMetrics().requests,
-      runtime: RUNTIME,
-      randomSeed: () => 1,
-      onDeviceLost,
-    },
+    nodeStatuses: () => [],
+    observer: new MainMetrics().requests,
+    runtime: RUNTIME,
+    randomSeed: () => 1,
+    onDeviceLost,
   });
 }
 

@@ -11,14 +11,23 @@ const NOBODY: ReadonlyMap<number, string> = new Map();
 
 function placementOf(workers: number, changes: { epoch?: number; homes?: number } = {}): Placement {
   return planPlacement({
-    ...{ epoch: 1, layers: LAYERS, experts: EXPERTS, expertsPerToken: 2, groupSize: 'auto' as const, ...changes },
+    epoch: 1,
+    layers: LAYERS,
+    experts: EXPERTS,
+    expertsPerToken: 2,
+    groupSize: 'auto' as const,
+    ...changes,
     workers: Array.from({ length: workers }, (_, index) => ({ id: `w${index}`, address: '', slots: 1 })),
   });
 }
 
 describe('main: dealing the predicted experts of joint passes', () => {
   const dealtOf = (placement: Placement, layer: number, pass = 0, held = NOBODY) => ({
-    ...{ placement, takers: takersOf(placement, layer, Infinity), pass, layer, held },
+    placement,
+    takers: takersOf(placement, layer, Infinity),
+    pass,
+    layer,
+    held,
   });
 
   it('each worker has a layer off between two loads, over the ends of passes too, where there are twice as many', () => {

@@ -8,7 +8,12 @@ type Result = readonly [worker: string, atMs: number, stallMs?: number, executeM
 
 function resultOf(told: Partial<RacingResult>): RacingResult {
   return {
-    ...{ stallUs: 0, executeUs: 0, wasLoaded: true, calledUs: 0, endedUs: 0, answeredUs: 0 },
+    stallUs: 0,
+    executeUs: 0,
+    wasLoaded: true,
+    calledUs: 0,
+    endedUs: 0,
+    answeredUs: 0,
     ...told,
   };
 }
@@ -55,12 +60,24 @@ describe('main: what decode waits for', () => {
     ]);
     const [a, b] = workersOf(waits, 'a', 'b');
     assert.deepEqual(a, {
-      ...{ worker: 'a', executes: 1, waitMs: 6, stallMs: 2, executeMs: 2, otherMs: 2 },
-      ...{ lastShare: 0, costMs: 0 },
+      worker: 'a',
+      executes: 1,
+      waitMs: 6,
+      stallMs: 2,
+      executeMs: 2,
+      otherMs: 2,
+      lastShare: 0,
+      costMs: 0,
     });
     assert.deepEqual(b, {
-      ...{ worker: 'b', executes: 1, waitMs: 9, stallMs: 3, executeMs: 5, otherMs: 1 },
-      ...{ lastShare: 1, costMs: 3 },
+      worker: 'b',
+      executes: 1,
+      waitMs: 9,
+      stallMs: 3,
+      executeMs: 5,
+      otherMs: 1,
+      lastShare: 1,
+      costMs: 3,
     });
   });
 

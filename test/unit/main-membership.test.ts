@@ -37,7 +37,11 @@ async function deadAddresses(count: number): Promise<string[]> {
 function silentTransport(): Transport {
   const never = (): never => assert.fail('nobody is to be asked');
   return {
-    ...{ serve: never, openShadowStream: never, openPackSource: never, joinMain: never, fetchStatus: never },
+    serve: never,
+    openShadowStream: never,
+    openPackSource: never,
+    joinMain: never,
+    fetchStatus: never,
     generate: never,
     identifyPeer: never,
     openWorkerStream: never,

@@ -126,8 +126,22 @@ describe("main's metrics", () => {
       samples.flatMap((sample) => Object.keys(sample.labels)),
     );
     assert.deepEqual([...new Set(labels)].sort(), [
-      ...['arithmetic', 'code', 'held', 'kind', 'le', 'model', 'node', 'pack', 'part', 'prediction', 'protocol'],
-      ...['quantile', 'role', 'route', 'stage', 'version'],
+      'arithmetic',
+      'code',
+      'held',
+      'kind',
+      'le',
+      'model',
+      'node',
+      'pack',
+      'part',
+      'prediction',
+      'protocol',
+      'quantile',
+      'role',
+      'route',
+      'stage',
+      'version',
     ]);
   });
 });

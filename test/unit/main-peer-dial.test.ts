@@ -130,7 +130,10 @@ describe('main: dialling a peer', () => {
     const clock = new VirtualClock();
     const attempts: number[] = [];
     const dial = new PeerDial({
-      ...{ address: 'x:1', reconnectDelayMs: 100, forgetAfterMs: null, runtime: new VirtualRuntime(clock, 1) },
+      address: 'x:1',
+      reconnectDelayMs: 100,
+      forgetAfterMs: null,
+      runtime: new VirtualRuntime(clock, 1),
       attempt: async () => {
         attempts.push(clock.nowMs);
         throw new OdmoeError('TIMEOUT', 'none there');

@@ -5,8 +5,16 @@ import type { NodeStatus } from '../../shared/wire/messages.js';
 
 function peer(bootId: string, counters: Partial<NodeStatus> | null, sentBytes = 0, receivedBytes = 0): CountedPeer {
   const identity = {
-    ...{ id: 'w', role: 'ROLE_WORKER' as const, cluster: 'c', protocolVersion: 1, modelName: 'm', packDigest: 'd' },
-    ...{ bootId, address: 'a:1', device: 'cpu', release: '1' },
+    id: 'w',
+    role: 'ROLE_WORKER' as const,
+    cluster: 'c',
+    protocolVersion: 1,
+    modelName: 'm',
+    packDigest: 'd',
+    bootId,
+    address: 'a:1',
+    device: 'cpu',
+    release: '1',
   };
   const status = counters === null ? null : { ...emptyNodeStatus(identity), ...counters };
   return { id: 'w', status, traffic: { sentBytes, receivedBytes, roundTripMs: 0.5 } };

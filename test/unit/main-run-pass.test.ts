@@ -262,8 +262,16 @@ describe('main: passes of several sequences', () => {
     member.predictions.arrive(untold(7, 10, 0, [1]));
     await cluster.run([answerRows(member, 10, [0]), promptRows(memberOf(8, { fed: false, layers: 1 }), 0, 1)]);
     assert.deepEqual(seen, [
-      ...['begin 2', 'layer 0', '0 of 2 missed 1', '1 of 2 predicted 1', 'sent 0,1', 'received 0', 'received 1'],
-      ...['answered 0', 'summed 0', 'ended false'],
+      'begin 2',
+      'layer 0',
+      '0 of 2 missed 1',
+      '1 of 2 predicted 1',
+      'sent 0,1',
+      'received 0',
+      'received 1',
+      'answered 0',
+      'summed 0',
+      'ended false',
     ]);
   });
 });

@@ -15,7 +15,13 @@ import { runtimeAt } from '../wall.js';
 const PROMPT_TOKENS = 10;
 
 const draft = (position: number, tokenId: number, passPosition = 10, branch = 0): DraftToken => ({
-  ...{ epoch: 1, sequence: 7, position, tokenId, branch, passPosition, runUs: 1000 },
+  epoch: 1,
+  sequence: 7,
+  position,
+  tokenId,
+  branch,
+  passPosition,
+  runUs: 1000,
 });
 
 const logitsOf = (tokenIds: readonly number[]): Float32Array[] => tokenIds.map((id) => Float32Array.of(id));

@@ -301,7 +301,10 @@ describe('main: what shadow is fed', () => {
     const nothing = () => undefined;
     const shape = { expertLayers: LAYERS, experts: 8, vocabSize: 300 };
     const listener = {
-      ...{ onPrediction: nothing, onDraft: nothing, onSequenceDropped: nothing, onLost: nothing },
+      onPrediction: nothing,
+      onDraft: nothing,
+      onSequenceDropped: nothing,
+      onLost: nothing,
       onPrefixKept: (kept: PrefixKept, by: ShadowLink) => post.prefixKept(kept, by),
     };
     const link = new ShadowLink(IDENTITY, 's:1', stream, shape, listener, SILENT);

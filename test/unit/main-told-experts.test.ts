@@ -19,7 +19,12 @@ const LAST = EXPERTS - 1;
 
 function placementOf(workers: number, changes: { epoch?: number; homes?: number; expertsPerToken?: number } = {}) {
   return planPlacement({
-    ...{ epoch: 1, layers: LAYERS, experts: EXPERTS, expertsPerToken: 2, groupSize: 'auto' as const, ...changes },
+    epoch: 1,
+    layers: LAYERS,
+    experts: EXPERTS,
+    expertsPerToken: 2,
+    groupSize: 'auto' as const,
+    ...changes,
     workers: Array.from({ length: workers }, (_, index) => ({ id: `w${index}`, address: '', slots: 1 })),
   });
 }
@@ -106,7 +111,11 @@ describe('main: what it tells workers for a pass of several sequences', () => {
     const rows = [7, 8].map((sequence) => ({ sequence, position: 10, rows: 1 }));
     return new ToldExperts(
       {
-        ...{ pass: { sequence: 7, position: 10 }, rows, differentRows: 2, copies: 1, spread: 'group' as const },
+        pass: { sequence: 7, position: 10 },
+        rows,
+        differentRows: 2,
+        copies: 1,
+        spread: 'group' as const,
         toldByOthers: () => [],
         ...changes,
       },
@@ -215,7 +224,9 @@ describe('main: predictions that workers are not told of', () => {
   function fixture(onAttend: (layer: number, post: PredictionPost) => void) {
     const router = (token: number): number[] => [token, token + 1];
     const cluster = new PassCluster({
-      ...{ experts: EXPERTS, layers: LAYERS, router },
+      experts: EXPERTS,
+      layers: LAYERS,
+      router,
       onAttend: (layer) => {
         onAttend(layer, post);
       },

@@ -50,7 +50,10 @@ const work = (experts: number, rows = 1): LayerWork => {
     layer,
     hidden,
   } = plainExecute({
-    ...{ position: 2, layer: 3, expert: 0, rows },
+    position: 2,
+    layer: 3,
+    expert: 0,
+    rows,
     hidden: new Uint8Array(rows * HIDDEN_SIZE * 4),
   });
   const asked = Array.from({ length: experts }, (_, index) => ({ expert: index + 1, rows: [], last: true }));
@@ -61,7 +64,8 @@ const output = (fill: number): Uint8Array => new Uint8Array(HIDDEN_SIZE * 4).fil
 const result = (requestId: number, changes: Parameters<typeof plainResult>[0]['expert'] = {}): WorkerReply => ({
   kind: 'result',
   result: plainResult({
-    ...{ requestId, hiddenSize: HIDDEN_SIZE },
+    requestId,
+    hiddenSize: HIDDEN_SIZE,
     expert: { expert: 1, output: output(requestId), ...changes },
   }),
 });

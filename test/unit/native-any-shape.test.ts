@@ -47,30 +47,49 @@ const attention: fc.Arbitrary<MixerShape> = fc
   .record({ group: fc.integer({ min: 1, max: 3 }), keyValueHeads: fc.integer({ min: 1, max: 3 }) })
   .chain(({ group, keyValueHeads }) =>
     fc.record({
-      ...{ kind: fc.constant<'attention'>('attention'), heads: fc.constant(group * keyValueHeads) },
-      ...{ keyValueHeads: fc.constant(keyValueHeads), headDim: small, bias: flag, outputBias: flag },
-      ...{ queryKeyNorm: fc.constantFrom('none', 'head', 'all'), normAfterRotation: flag, valueNorm: flag },
-      ...{ normEpsilon: epsilon, clip: limit, keysAreValues: flag, outputGate: flag, sinks: flag },
-      ...{
-        window: fc.constantFrom(0, 1, 6),
-        scoreScale: fc.constantFrom(1, 0.25),
-        rotary: fc.option(rotary, { nil: null }),
-      },
+      kind: fc.constant<'attention'>('attention'),
+      heads: fc.constant(group * keyValueHeads),
+      keyValueHeads: fc.constant(keyValueHeads),
+      headDim: small,
+      bias: flag,
+      outputBias: flag,
+      queryKeyNorm: fc.constantFrom('none', 'head', 'all'),
+      normAfterRotation: flag,
+      valueNorm: flag,
+      normEpsilon: epsilon,
+      clip: limit,
+      keysAreValues: flag,
+      outputGate: flag,
+      sinks: flag,
+      window: fc.constantFrom(0, 1, 6),
+      scoreScale: fc.constantFrom(1, 0.25),
+      rotary: fc.option(rotary, { nil: null }),
     }),
   );
 
 const latent: fc.Arbitrary<MixerShape> = fc.record({
-  ...{ kind: fc.constant<'latent'>('latent'), heads: fc.integer({ min: 1, max: 3 }), queryRank: fc.nat(9) },
-  ...{ latentSize: small, nopeSize: small, ropeSize: small, valueSize: small, normEpsilon: epsilon },
-  ...{ scoreScale: fc.constant(0.25), rotary: rotary.map((one) => ({ ...one, offset: 0 })) },
+  kind: fc.constant<'latent'>('latent'),
+  heads: fc.integer({ min: 1, max: 3 }),
+  queryRank: fc.nat(9),
+  latentSize: small,
+  nopeSize: small,
+  ropeSize: small,
+  valueSize: small,
+  normEpsilon: epsilon,
+  scoreScale: fc.constant(0.25),
+  rotary: rotary.map((one) => ({ ...one, offset: 0 })),
 });
 
 const delta: fc.Arbitrary<MixerShape> = fc
   .record({ keyHeads: fc.integer({ min: 1, max: 3 }), group: fc.integer({ min: 1, max: 3 }) })
   .chain(({ keyHeads, group }) =>
     fc.record({
-      ...{ kind: fc.constant<'delta'>('delta'), keyHeads: fc.constant(keyHeads), normEpsilon: epsilon },
-      ...{ valueHeads: fc.constant(keyHeads * group), keyDim: small, valueDim: small },
+      kind: fc.constant<'delta'>('delta'),
+      keyHeads: fc.constant(keyHeads),
+      normEpsilon: epsilon,
+      valueHeads: fc.constant(keyHeads * group),
+      keyDim: small,
+      valueDim: small,
       taps: fc.integer({ min: 1, max: 6 }),
     }),
   );
@@ -82,10 +101,18 @@ const convolution: fc.Arbitrary<MixerShape> = fc.record({
 
 const router = (experts: number): fc.Arbitrary<RouterShape> =>
   fc.record({
-    ...{ score: fc.constantFrom('softmax', 'sigmoid'), bias: flag, choiceBias: flag },
-    ...{ groups: fc.constantFrom(1, experts), groupsKept: fc.constantFrom(1, experts) },
-    ...{ groupScore: fc.constantFrom('best', 'best-two'), normalize: flag, sumEpsilon: fc.constantFrom(0, 0.125) },
-    ...{ sumFloor: fc.constantFrom(0, 0.5), scale: fc.constantFrom(1, 2), expertScale: flag, jitter: fc.constant(0) },
+    score: fc.constantFrom('softmax', 'sigmoid'),
+    bias: flag,
+    choiceBias: flag,
+    groups: fc.constantFrom(1, experts),
+    groupsKept: fc.constantFrom(1, experts),
+    groupScore: fc.constantFrom('best', 'best-two'),
+    normalize: flag,
+    sumEpsilon: fc.constantFrom(0, 0.125),
+    sumFloor: fc.constantFrom(0, 0.5),
+    scale: fc.constantFrom(1, 2),
+    expertScale: flag,
+    jitter: fc.constant(0),
   });
 
 const layer = (experts: number): fc.Arbitrary<LayerShape> =>
@@ -94,8 +121,12 @@ const layer = (experts: number): fc.Arbitrary<LayerShape> =>
     mixerOutputNorm: flag,
     always: fc.option(fc.record({ glu, gated: flag })),
     routed: fc.option(router(experts)),
-    ...{ routedNorm: flag, routerNorm: flag, alwaysOutputNorm: flag, routedOutputNorm: flag },
-    ...{ feedForwardOutputNorm: flag, layerScale: flag },
+    routedNorm: flag,
+    routerNorm: flag,
+    alwaysOutputNorm: flag,
+    routedOutputNorm: flag,
+    feedForwardOutputNorm: flag,
+    layerScale: flag,
   });
 
 /** Whatever the schema and shapeProblem let through, in small. */
@@ -103,11 +134,20 @@ const anyShape: fc.Arbitrary<ModelShape> = fc
   .integer({ min: 1, max: 6 })
   .chain((experts) =>
     fc.record({
-      ...{ vocabSize: small, hiddenSize: small, maxPositions: fc.constant(300), norm: fc.constantFrom('rms', 'layer') },
-      ...{ normEpsilon: epsilon, embeddingScale: fc.constantFrom(1, 3), residualScale: fc.constantFrom(1, 0.5) },
-      ...{ lmHeadBias: flag, logitDivisor: fc.constantFrom(1, 2), logitCap: fc.constantFrom(0, 3) },
-      ...{ ropes: fc.constant(ROPES), layers: fc.array(layer(experts), { minLength: 1, maxLength: 4 }) },
-      ...{ experts: fc.constant(experts), expertsPerToken: fc.integer({ min: 1, max: experts }) },
+      vocabSize: small,
+      hiddenSize: small,
+      maxPositions: fc.constant(300),
+      norm: fc.constantFrom('rms', 'layer'),
+      normEpsilon: epsilon,
+      embeddingScale: fc.constantFrom(1, 3),
+      residualScale: fc.constantFrom(1, 0.5),
+      lmHeadBias: flag,
+      logitDivisor: fc.constantFrom(1, 2),
+      logitCap: fc.constantFrom(0, 3),
+      ropes: fc.constant(ROPES),
+      layers: fc.array(layer(experts), { minLength: 1, maxLength: 4 }),
+      experts: fc.constant(experts),
+      expertsPerToken: fc.integer({ min: 1, max: experts }),
       expert: fc.tuple(glu, flag).map(([one, bias]) => ({ ...one, bias })),
     }),
   )

@@ -72,8 +72,13 @@ describe('native expert loader', () => {
     const addChunk = async (plane: number, by: ChunkCodec, plain: Uint8Array, blockBytes: number) => {
       const stored = await encodeChunk(by, by === 'zstd' || by === 'lz4hc' ? 3 : 0, plain, blockBytes);
       const chunk: ChunkLocation = {
-        ...{ plane, path, offsetBytes, storedBytes: stored.length, plainBytes: plain.length },
-        ...{ codec: by, crc32c: crc32c(stored, 0) },
+        plane,
+        path,
+        offsetBytes,
+        storedBytes: stored.length,
+        plainBytes: plain.length,
+        codec: by,
+        crc32c: crc32c(stored, 0),
       };
       const padding = alignUp(stored.length) - stored.length;
       pieces.push(stored, new Uint8Array(padding));
@@ -242,7 +247,13 @@ describe('native expert loader', () => {
 describe('sizes of the parts of experts', () => {
   it('are the largest, from and to the boundaries of direct reads, coded chunks apart', () => {
     const chunk = (plane: number, codec: ChunkCodec, offsetBytes: number, storedBytes: number): ChunkLocation => ({
-      ...{ plane, codec, offsetBytes, storedBytes, plainBytes: storedBytes, path: '', crc32c: null },
+      plane,
+      codec,
+      offsetBytes,
+      storedBytes,
+      plainBytes: storedBytes,
+      path: '',
+      crc32c: null,
     });
     const tensor = (...chunks: ChunkLocation[]): TensorSource => ({
       rows: 1,
@@ -266,7 +277,10 @@ describe('sizes of the parts of experts', () => {
       },
     );
     assert.deepEqual(partSizes([]), {
-      ...{ expertExponentBytes: 0, expertSignMantissaBytes: 0, shardExponentBytes: 0, shardSignMantissaBytes: 0 },
+      expertExponentBytes: 0,
+      expertSignMantissaBytes: 0,
+      shardExponentBytes: 0,
+      shardSignMantissaBytes: 0,
     });
   });
 });

@@ -41,7 +41,12 @@ describe('native handles that are open', () => {
 });
 
 const NOTHING: OpenHandles = {
-  ...{ devices: 0, models: 0, sequences: 0, passes: 0, expertSlots: 0, calls: 0 },
+  devices: 0,
+  models: 0,
+  sequences: 0,
+  passes: 0,
+  expertSlots: 0,
+  calls: 0,
   memoryBytes: 0,
 };
 

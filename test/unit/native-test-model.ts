@@ -11,8 +11,15 @@ const FIXTURE_DIRECTORY = fileURLToPath(new URL('../../../test/fixtures/mixtral/
 const FIXTURE_PATH = `${FIXTURE_DIRECTORY}model.safetensors`;
 
 export const FIXTURE_SIZES = {
-  ...{ vocabSize: 300, hiddenSize: 64, intermediateSize: 96, layers: 4, heads: 4, keyValueHeads: 2, headDim: 16 },
-  ...{ experts: 8, expertsPerToken: 2 },
+  vocabSize: 300,
+  hiddenSize: 64,
+  intermediateSize: 96,
+  layers: 4,
+  heads: 4,
+  keyValueHeads: 2,
+  headDim: 16,
+  experts: 8,
+  expertsPerToken: 2,
 };
 export const ROPE_THETA = 1e6;
 export const FIXTURE_SHAPE = fixtureShape({});

@@ -18,12 +18,20 @@ export const TIMES: DeviceTimes = {
   router: { overheadMs: 0, weightsMs: 0.5, rowMs: 0 },
   expert: { overheadMs: 0.5, weightsMs: 1, rowMs: 1.5 },
   lmHead: { overheadMs: 1, weightsMs: 3, rowMs: 1 },
-  ...{ loadMs: 12, exponentShare: 0.25, recoverMs: 1 },
+  loadMs: 12,
+  exponentShare: 0.25,
+  recoverMs: 1,
 };
 export const BYTES: DeviceBytes = {
-  ...{ outerBytes: 10_000, denseLayerBytes: 1000, expertBytes: 300 },
-  ...{ slotBytes: 200, slotSharedBytes: 50, exponentEntryBytes: 7, signMantissaEntryBytes: 11 },
-  ...{ cacheRowBytes: 2, stateBytes: 0 },
+  outerBytes: 10_000,
+  denseLayerBytes: 1000,
+  expertBytes: 300,
+  slotBytes: 200,
+  slotSharedBytes: 50,
+  exponentEntryBytes: 7,
+  signMantissaEntryBytes: 11,
+  cacheRowBytes: 2,
+  stateBytes: 0,
 };
 export const EXPERT_SHAPE = { hiddenSize, glu, format: 'bf16' } as const;
 export const PROMPT = (fixtureReference.references[0]?.prompt_token_ids ?? []).slice(0, 5);

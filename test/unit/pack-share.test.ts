@@ -59,7 +59,11 @@ describe('a pack that peers read from', function () {
   }
 
   const request = (changes: Partial<ReadPackRequest> = {}): ReadPackRequest => ({
-    ...{ packDigest: pack.packDigest, file: 'experts-00001.bin', offsetBytes: 0, lengthBytes: 1, ...changes },
+    packDigest: pack.packDigest,
+    file: 'experts-00001.bin',
+    offsetBytes: 0,
+    lengthBytes: 1,
+    ...changes,
   });
 
   it('gives every byte of every file, in pieces of a bounded size', async () => {

@@ -116,7 +116,10 @@ export class PassCluster {
     this.placement = planPlacement({
       epoch: 1,
       workers: Array.from({ length: workers }, (_, index) => ({ id: `w${index}`, address: '', slots: 1 })),
-      ...{ layers, experts, expertsPerToken: shape.expertsPerToken, groupSize: 'auto' },
+      layers,
+      experts,
+      expertsPerToken: shape.expertsPerToken,
+      groupSize: 'auto',
     });
     this.workers = new RunningWorkers(this.placement);
     this.slot = {
@@ -125,11 +128,20 @@ export class PassCluster {
       outputs: new Uint8Array(4 * ALL_ROWS * shape.expertsPerToken),
     };
     this.runner = new PassRunner({
-      ...{ shape, roster: this.workers, dispatcher: new ExpertDispatcher(this.workers, 10, silentLog) },
-      ...{ jointDealer: new JointDealer(() => false) },
-      ...{ toldPasses: this.passes, miniBatchRows: ALL_ROWS, prefillOverlap: true, spread: 'group', observer: null },
-      ...{ prediction: { source: 'sep', layersAhead: 1 }, firstLayerAhead: false },
-      ...{ draftCosts: { passed: () => undefined }, layerWaits: new LayerWaits(layers), runtime: { nowMs: () => 0 } },
+      shape,
+      roster: this.workers,
+      dispatcher: new ExpertDispatcher(this.workers, 10, silentLog),
+      jointDealer: new JointDealer(() => false),
+      toldPasses: this.passes,
+      miniBatchRows: ALL_ROWS,
+      prefillOverlap: true,
+      spread: 'group',
+      observer: null,
+      prediction: { source: 'sep', layersAhead: 1 },
+      firstLayerAhead: false,
+      draftCosts: { passed: () => undefined },
+      layerWaits: new LayerWaits(layers),
+      runtime: { nowMs: () => 0 },
       ...engine,
     });
   }
@@ -175,7 +187,11 @@ export function memberOf(
   const { promptTokens = 1, fed = true, signal = new AbortController().signal, layers = 2 } = options;
   const written: string[] = [];
   return {
-    ...{ id, sequence: {} as Sequence, counters: new RequestCounters(), signal, written },
+    id,
+    sequence: {} as Sequence,
+    counters: new RequestCounters(),
+    signal,
+    written,
     provenance: new RowProvenance(),
     lastPosition: options.lastPosition ?? 1000,
     predictions: new SequencePredictions(promptTokens, layers, new VirtualRuntime(new VirtualClock(), 1)),

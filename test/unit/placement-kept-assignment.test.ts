@@ -16,7 +16,12 @@ const EXPERTS = 8;
 
 function placementOf(workers: number, epoch = 1): Placement {
   return planPlacement({
-    ...{ epoch, layers: LAYERS, experts: EXPERTS, expertsPerToken: 2, groupSize: 'auto' as const, spread: true },
+    epoch,
+    layers: LAYERS,
+    experts: EXPERTS,
+    expertsPerToken: 2,
+    groupSize: 'auto' as const,
+    spread: true,
     workers: Array.from({ length: workers }, (_, index) => ({ id: `w${index}`, address: '', slots: 1 })),
   });
 }
@@ -74,7 +79,12 @@ describe('experts that workers keep', () => {
         1,
         { spread: true, optimistic: true },
         {
-          ...{ position, rows: 1, layer: 2, experts: [3, 6], again: false, runUs: 0 },
+          position,
+          rows: 1,
+          layer: 2,
+          experts: [3, 6],
+          again: false,
+          runUs: 0,
         },
       );
     dealer.noteKept([

@@ -56,7 +56,12 @@ describe('placement: the experts that a worker needs', () => {
   it('are far from all where there are several groups, and none for who is not placed', () => {
     const workers = Array.from({ length: 8 }, (_, index) => ({ id: `w${index}`, address: '', slots: 1 }));
     const placement = planPlacement({
-      ...{ epoch: 1, workers, layers: 32, experts: 8, expertsPerToken: 2, groupSize: 'auto' as const },
+      epoch: 1,
+      workers,
+      layers: 32,
+      experts: 8,
+      expertsPerToken: 2,
+      groupSize: 'auto' as const,
     });
     // A quarter of the layers whole, and an eighth of the others.
     assert.equal(neededExperts(placement, 'w3').length, 8 * 8 + 24);

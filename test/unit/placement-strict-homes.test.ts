@@ -13,7 +13,12 @@ const LAYERS = 6;
 
 function place(workers: readonly string[], experts: number, homes: number): Placement {
   return planPlacement({
-    ...{ epoch: 1, layers: LAYERS, experts, expertsPerToken: 2, groupSize: 'auto', homes },
+    epoch: 1,
+    layers: LAYERS,
+    experts,
+    expertsPerToken: 2,
+    groupSize: 'auto',
+    homes,
     workers: workers.map((id) => ({ id, address: `${id}:1`, slots: 2 })),
   });
 }

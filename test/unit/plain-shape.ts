@@ -4,8 +4,15 @@ import type { LayerShape, ModelShape } from '../../shared/model/model-shape.js';
 /** Layers of attention and routed experts, as Mixtral has them, as small as they can be; what a test names is as it says. */
 export function plainShape(changes: Partial<ModelShape> & { expertLayers: number }): ModelShape {
   const plain = shapeOf({
-    ...{ layers: changes.expertLayers, hiddenSize: 1, intermediateSize: 1, heads: 1, keyValueHeads: 1, headDim: 1 },
-    ...{ vocabSize: 1, experts: 4, expertsPerToken: 2 },
+    layers: changes.expertLayers,
+    hiddenSize: 1,
+    intermediateSize: 1,
+    heads: 1,
+    keyValueHeads: 1,
+    headDim: 1,
+    vocabSize: 1,
+    experts: 4,
+    expertsPerToken: 2,
   });
   return { ...plain, ...changes };
 }

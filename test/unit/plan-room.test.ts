@@ -80,7 +80,9 @@ class World {
     const members = this.running.map(({ id, written, tokens }): RoomMember => {
       const end = ends.get(id);
       return {
-        ...{ id, holds: written > 0, isBusy: false },
+        id,
+        holds: written > 0,
+        isBusy: false,
         needBytes: end === undefined ? null : blocks(end) - blocks(written),
         dueBytes: blocks(tokens) - blocks(written),
       };
@@ -113,19 +115,21 @@ const drawn = fc
 
 describe('room for the rows of passes', () => {
   const member = (id: number, of: Partial<RoomMember>): RoomMember => ({
-    ...{ id, holds: true, isBusy: false, needBytes: 1, dueBytes: 0 },
+    id,
+    holds: true,
+    isBusy: false,
+    needBytes: 1,
+    dueBytes: 0,
     ...of,
   });
   const state = (of: Partial<RoomState>): RoomState => ({
-    ...{
-      limitBytes: 10,
-      heldBytes: 10,
-      prefixBytes: 0,
-      prefixes: 0,
-      blockBytes: 1,
-      mayTakeFromIdle: false,
-      members: [],
-    },
+    limitBytes: 10,
+    heldBytes: 10,
+    prefixBytes: 0,
+    prefixes: 0,
+    blockBytes: 1,
+    mayTakeFromIdle: false,
+    members: [],
     ...of,
   });
 
@@ -189,7 +193,9 @@ describe('room for the rows of passes', () => {
     const room = (heldBytes: number, dueBytes: number, prefixBytes = 0) =>
       planRoom(
         state({
-          ...{ heldBytes, prefixBytes, prefixes: prefixBytes > 0 ? 1 : 0 },
+          heldBytes,
+          prefixBytes,
+          prefixes: prefixBytes > 0 ? 1 : 0,
           members: [member(1, { needBytes: 0, dueBytes }), begins],
         }),
       );

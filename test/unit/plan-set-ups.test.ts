@@ -8,11 +8,9 @@ import { FlatTrace, plainTimes } from './simulated-cluster-setting.js';
 describe('set-ups of a simulated cluster', () => {
   const search = (token: number) =>
     searchSetUps({
-      ...{
-        asked: { workers: 4, slots: 1, cacheBytes: 0, prediction: { source: 'sep', layersAhead: 1 } },
-        expertsPerToken: 1,
-        periods: [{ token, keyValue: 1 }],
-      },
+      asked: { workers: 4, slots: 1, cacheBytes: 0, prediction: { source: 'sep', layersAhead: 1 } },
+      expertsPerToken: 1,
+      periods: [{ token, keyValue: 1 }],
       measure: (setUp) => simulateCluster(plainTimes(4, 20), setUp, new FlatTrace(4, 6), { tokens: 7 }),
     });
 

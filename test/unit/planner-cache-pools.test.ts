@@ -17,7 +17,11 @@ const ALL_LOADED = { loaded: true, exponentsKept: true, signMantissaKept: true }
 
 function poolsOf(capacities: PoolCapacities, policy: CachePolicy = 'planned', toleranceMargin = 0): CachePools {
   const pools = new CachePools({
-    ...{ policy, experts: EXPERTS, entries: entriesOf(capacities), toleranceMargin, random: () => 0 },
+    policy,
+    experts: EXPERTS,
+    entries: entriesOf(capacities),
+    toleranceMargin,
+    random: () => 0,
   });
   pools.setCapacities(new Map([[0, capacities]]));
   return pools;

@@ -13,8 +13,12 @@ const GIB = 1024 ** 3;
 
 const candidates = fc.uniqueArray(
   fc.record({
-    ...{ layer: fc.nat(5), expert: fc.nat(7), bytes: fc.integer({ min: 1, max: 40 }) },
-    ...{ activations: fc.nat(30), isCached: fc.boolean(), isHeld: fc.boolean() },
+    layer: fc.nat(5),
+    expert: fc.nat(7),
+    bytes: fc.integer({ min: 1, max: 40 }),
+    activations: fc.nat(30),
+    isCached: fc.boolean(),
+    isHeld: fc.boolean(),
   }),
   { selector: keyOf, maxLength: 48 },
 );
@@ -28,8 +32,13 @@ const bytesOf = (chosen: readonly HoldCandidate[]): number => chosen.reduce((sum
 describe('a layer divided between host memory and storage (FluxMoE, equations 6 to 8)', () => {
   const layersOf = (layers: number, more: Partial<HoldCandidate> = {}): HoldCandidate[] =>
     Array.from({ length: layers * 12 }, (_, index) => ({
-      ...{ layer: index % layers, expert: Math.floor(index / layers), bytes: 10 },
-      ...{ activations: index, isCached: false, isHeld: false, ...more },
+      layer: index % layers,
+      expert: Math.floor(index / layers),
+      bytes: 10,
+      activations: index,
+      isCached: false,
+      isHeld: false,
+      ...more,
     }));
   const counts = (chosen: readonly HoldCandidate[]): number[] =>
     [0, 1, 2].map((layer) => chosen.filter((candidate) => candidate.layer === layer).length);
@@ -113,7 +122,12 @@ describe('experts to hold in host memory', () => {
 
   it('come in the order of layers where nothing is on record', () => {
     const all = [3, 1, 2, 0].map((layer) => ({
-      ...{ layer, expert: 1, bytes: 10, activations: 0, isCached: false, isHeld: false },
+      layer,
+      expert: 1,
+      bytes: 10,
+      activations: 0,
+      isCached: false,
+      isHeld: false,
     }));
     assert.deepEqual(
       planHeldExperts(all, 25).map(({ layer }) => layer),

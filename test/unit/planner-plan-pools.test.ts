@@ -16,8 +16,13 @@ import { planPools, type PlanRequest, type PoolPlan } from '../../shared/decisio
 import type { LoadProfile } from '../../shared/decisions/caching/load-profile.js';
 
 const PROFILE: LoadProfile = {
-  ...{ signMantissaReadMs: 1, exponentReadMs: 0.09, decompressMs: 0.05 },
-  ...{ compressionRatio: 0.36, threads: 2, shards: 4, tensors: 3 },
+  signMantissaReadMs: 1,
+  exponentReadMs: 0.09,
+  decompressMs: 0.05,
+  compressionRatio: 0.36,
+  threads: 2,
+  shards: 4,
+  tensors: 3,
 };
 const ENTRY_BYTES = { full: 6e6, exponent: 1.1e6, signMantissa: 3e6 };
 
@@ -25,8 +30,14 @@ const EXECUTION = { ...NO_OVERLAP_COSTS, executeMs: 0.1 };
 
 function requestOf(change: Partial<PlanRequest> = {}): PlanRequest {
   return {
-    ...{ inclusion: assumedInclusionProbabilities(16, 2, 0.8), activated: 2, layers: 3, budgetBytes: 60e6 },
-    ...{ entryBytes: ENTRY_BYTES, pools: POOLS, profile: PROFILE, costs: EXECUTION },
+    inclusion: assumedInclusionProbabilities(16, 2, 0.8),
+    activated: 2,
+    layers: 3,
+    budgetBytes: 60e6,
+    entryBytes: ENTRY_BYTES,
+    pools: POOLS,
+    profile: PROFILE,
+    costs: EXECUTION,
     ...change,
   };
 }

@@ -9,8 +9,13 @@ import type { ScheduledOperation } from '../../shared/decisions/caching/block-ti
 import { optimalMakespan } from './planner-optimal-schedule.js';
 
 const PROFILE: LoadProfile = {
-  ...{ signMantissaReadMs: 10, exponentReadMs: 2, decompressMs: 3 },
-  ...{ compressionRatio: 0.4, threads: 2, shards: 2, tensors: 1 },
+  signMantissaReadMs: 10,
+  exponentReadMs: 2,
+  decompressMs: 3,
+  compressionRatio: 0.4,
+  threads: 2,
+  shards: 2,
+  tensors: 1,
 };
 const STATES: readonly PartlyLoadedState[] = ['missing', 'exponent', 'signMantissa', 'compressed'];
 const RECOVERIES: readonly Recovery[] = ['after', 'with'];
@@ -35,7 +40,12 @@ function profiles(limits: { threads: number; shards: number }): fc.Arbitrary<Loa
       shards: fc.integer({ min: 1, max: limits.shards }),
     })
     .map(({ signMantissaReadMs, ratio, decompressMs, threads, shards }) => ({
-      ...{ signMantissaReadMs, decompressMs, threads, shards, tensors: 1, compressionRatio: ratio },
+      signMantissaReadMs,
+      decompressMs,
+      threads,
+      shards,
+      tensors: 1,
+      compressionRatio: ratio,
       exponentReadMs: (ratio * signMantissaReadMs) / shards,
     }));
 }

@@ -168,7 +168,10 @@ describe('hitDistribution (Algorithm 2)', () => {
 describe('joint probability of hit patterns (section 3.4)', () => {
   it('equals the enumeration of all sets of k experts, and sums to 1', () => {
     const capacitiesArbitrary = fc.record({
-      ...{ full: fc.nat(2), compressed: fc.nat(2), signMantissa: fc.nat(2), exponent: fc.nat(2) },
+      full: fc.nat(2),
+      compressed: fc.nat(2),
+      signMantissa: fc.nat(2),
+      exponent: fc.nat(2),
     });
     const selections = fc.array(fc.double({ min: 0.01, max: 0.99, noNaN: true }), { minLength: 8, maxLength: 9 });
     fc.assert(

@@ -23,7 +23,8 @@ function measuredOf(load: LoadProfile, atOnce: number, costs: OverlapCosts, read
       compressed: makespanOf({ ...NO_CAPACITIES, compressed: atOnce }),
     },
     oneCompressedMs: patternMakespans(1, load, costs)({ ...NO_CAPACITIES, compressed: 1 }),
-    ...{ executeMs: costs.executeMs, readMs },
+    executeMs: costs.executeMs,
+    readMs,
   };
 }
 
@@ -32,7 +33,11 @@ function loadOf(readMs: number, decompressMs: number, threads: number): LoadProf
   return {
     signMantissaReadMs: (readMs * BYTES.signMantissa) / all / 3,
     exponentReadMs: (readMs * BYTES.exponent) / all / 12,
-    ...{ decompressMs, compressionRatio: 0.34, threads, shards: 4, tensors: 3 },
+    decompressMs,
+    compressionRatio: 0.34,
+    threads,
+    shards: 4,
+    tensors: 3,
   };
 }
 
@@ -86,12 +91,22 @@ describe('fitProfile', () => {
 describe('bytes of an expert', () => {
   it('are those of its chunks, by plane', () => {
     const chunk = (plane: number, storedBytes: number, plainBytes: number) => ({
-      ...{ plane, storedBytes, plainBytes, path: '', offsetBytes: 0, codec: 'raw' as const, crc32c: null },
+      plane,
+      storedBytes,
+      plainBytes,
+      path: '',
+      offsetBytes: 0,
+      codec: 'raw' as const,
+      crc32c: null,
     });
     const chunks = [chunk(0, 10, 20), chunk(0, 11, 20), chunk(1, 40, 40)];
     const tensor = { rows: 1, columns: 40, split: 'bf16-e8-sm8' as const, chunks, view: null };
     assert.deepEqual(expertBytes({ gate: tensor, up: tensor, down: tensor, biases: null }), {
-      ...{ exponent: 63, plainExponent: 120, signMantissa: 120, tensors: 3, shards: 2 },
+      exponent: 63,
+      plainExponent: 120,
+      signMantissa: 120,
+      tensors: 3,
+      shards: 2,
     });
   });
 });
@@ -100,7 +115,13 @@ describe('planCache', () => {
   const profile = { load: loadOf(5, 0.1, 1), costs: { executeMs: 0.1, startMs: 0.1, interference: 0.2 } };
   const entryBytes = { full: 2_000_000, exponent: 350_000, signMantissa: 1_000_000 };
   const request = {
-    ...{ budgetBytes: 30_000_000, entryBytes, layers: 4, experts: 8, activated: 2, pools: POOLS, counts: null },
+    budgetBytes: 30_000_000,
+    entryBytes,
+    layers: 4,
+    experts: 8,
+    activated: 2,
+    pools: POOLS,
+    counts: null,
   };
 
   it('assumes a mild skew where nothing was recorded', () => {

@@ -4,8 +4,15 @@ import type { AttentionMixer, GluShape, LayerShape, ModelShape, RouterShape } fr
 
 const HIDDEN = 40;
 const PLAIN = plainShape({
-  ...{ layers: 1, hiddenSize: HIDDEN, intermediateSize: 24, heads: 4, keyValueHeads: 2, headDim: 12 },
-  ...{ vocabSize: 61, experts: 8, expertsPerToken: 3 },
+  layers: 1,
+  hiddenSize: HIDDEN,
+  intermediateSize: 24,
+  heads: 4,
+  keyValueHeads: 2,
+  headDim: 12,
+  vocabSize: 61,
+  experts: 8,
+  expertsPerToken: 3,
 });
 
 const f = Math.fround;
@@ -50,11 +57,25 @@ function model(layers: LayerShape[], changes: Partial<ModelShape> = {}): ModelSh
 }
 
 const latent = (queryRank: number): LayerShape['mixer'] => ({
-  ...{ kind: 'latent', heads: 3, queryRank, latentSize: 20, nopeSize: 9, ropeSize: 8, valueSize: 7 },
-  ...{ normEpsilon: f(1e-6), scoreScale: f(0.24), rotary: { rope: 1, pairing: 'neighbours', offset: 0 } },
+  kind: 'latent',
+  heads: 3,
+  queryRank,
+  latentSize: 20,
+  nopeSize: 9,
+  ropeSize: 8,
+  valueSize: 7,
+  normEpsilon: f(1e-6),
+  scoreScale: f(0.24),
+  rotary: { rope: 1, pairing: 'neighbours', offset: 0 },
 });
 const DELTA: LayerShape['mixer'] = {
-  ...{ kind: 'delta', keyHeads: 2, valueHeads: 4, keyDim: 8, valueDim: 6, taps: 4, normEpsilon: f(1e-6) },
+  kind: 'delta',
+  keyHeads: 2,
+  valueHeads: 4,
+  keyDim: 8,
+  valueDim: 6,
+  taps: 4,
+  normEpsilon: f(1e-6),
 };
 
 export const RANDOM_SHAPES: Record<string, ModelShape> = {
@@ -77,7 +98,12 @@ export const RANDOM_SHAPES: Record<string, ModelShape> = {
       { ...LAYER, mixer: attention({ rotary: null }), always: always({ activation: 'tanh' }, false) },
     ],
     {
-      ...{ norm: 'layer', lmHeadBias: true, logitDivisor: 3, logitCap: 2, residualScale: f(0.7), embeddingScale: 5 },
+      norm: 'layer',
+      lmHeadBias: true,
+      logitDivisor: 3,
+      logitCap: 2,
+      residualScale: f(0.7),
+      embeddingScale: 5,
       expert: { ...plainGlu(24), alpha: f(1.7), limit: 1, upOffset: 1, bias: true },
     },
   ),
@@ -85,14 +111,22 @@ export const RANDOM_SHAPES: Record<string, ModelShape> = {
     {
       ...LAYER,
       mixer: attention({ keysAreValues: true, valueNorm: true, bias: true, queryKeyNorm: 'all', clip: f(0.8) }),
-      ...{ mixerOutputNorm: true, routedNorm: true, routerNorm: true, alwaysOutputNorm: true, routedOutputNorm: true },
-      ...{ feedForwardOutputNorm: true, layerScale: true, routed: router({ expertScale: true }) },
+      mixerOutputNorm: true,
+      routedNorm: true,
+      routerNorm: true,
+      alwaysOutputNorm: true,
+      routedOutputNorm: true,
+      feedForwardOutputNorm: true,
+      layerScale: true,
+      routed: router({ expertScale: true }),
       always: always({ activation: 'tanh' }, true),
     },
     {
       ...LAYER,
       mixer: attention({ queryKeyNorm: 'head', normAfterRotation: true, clip: f(1.5) }),
-      ...{ routedOutputNorm: true, feedForwardOutputNorm: false, layerScale: true },
+      routedOutputNorm: true,
+      feedForwardOutputNorm: false,
+      layerScale: true,
     },
     { ...dense(attention({})), alwaysOutputNorm: true, feedForwardOutputNorm: true },
   ]),

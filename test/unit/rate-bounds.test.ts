@@ -109,7 +109,8 @@ describe('the log', () => {
     const due: (() => void)[] = [];
     const timer = { cancel: () => undefined, unref: () => undefined };
     const clock = {
-      ...{ nowMs: () => nowMs, wallMs: () => nowMs },
+      nowMs: () => nowMs,
+      wallMs: () => nowMs,
       after: (_delayMs: number, run: () => void) => {
         due.push(run);
         return timer;
@@ -182,7 +183,10 @@ describe('addresses of strangers', () => {
 
 describe('problems that are told of', () => {
   const problems = Array.from({ length: 100 }, (_, index) => ({
-    ...{ address: `h:${index}`, id: `p${index}`, code: 'TIMEOUT', message: 'no answer' },
+    address: `h:${index}`,
+    id: `p${index}`,
+    code: 'TIMEOUT',
+    message: 'no answer',
   }));
 
   it('are those that matter most, with how many more there are', () => {

@@ -11,7 +11,8 @@ import {
 const rate = fc.integer({ min: 1, max: 1000 }).map((gigabytes) => gigabytes * 1e9);
 const backends = (capacity: fc.Arbitrary<number>): fc.Arbitrary<Backend[]> =>
   fc.array(fc.record({ kind: fc.constant('host' as const), bytesPerS: rate, capacityBytes: capacity }), {
-    ...{ minLength: 1, maxLength: 4 },
+    minLength: 1,
+    maxLength: 4,
   });
 const unbounded = backends(fc.constant(Infinity));
 const tensors = fc.array(fc.integer({ min: 1, max: 50_000_000 }), { minLength: 1, maxLength: 64 });

@@ -49,11 +49,15 @@ export function fuseExperts(
     const together = experts.flatMap((expert) => [matrix(expert, gate).data, matrix(expert, up).data]);
     return [
       {
-        ...{ name: `${layer}${into}.gate_up_proj`, dtype, shape: [experts.length, 2 * rows, columns] },
+        name: `${layer}${into}.gate_up_proj`,
+        dtype,
+        shape: [experts.length, 2 * rows, columns],
         data: Buffer.concat(together),
       },
       {
-        ...{ name: `${layer}${into}.down_proj`, dtype, shape: [experts.length, columns, rows] },
+        name: `${layer}${into}.down_proj`,
+        dtype,
+        shape: [experts.length, columns, rows],
         data: Buffer.concat(experts.map((expert) => matrix(expert, down).data)),
       },
     ];

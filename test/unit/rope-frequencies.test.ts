@@ -61,7 +61,12 @@ describe('rope frequencies', () => {
 
   it('follow YaRN: fast pairs stay, slow ones are interpolated, a ramp between', () => {
     const yarn: RopeScaling = {
-      ...{ type: 'yarn', factor: 8, betaFast: 32, betaSlow: 1, originalPositions: 4096, truncate: true },
+      type: 'yarn',
+      factor: 8,
+      betaFast: 32,
+      betaSlow: 1,
+      originalPositions: 4096,
+      truncate: true,
       scale: 1.25,
     };
     const { frequencies, scale } = ropeShape(10_000, 64, yarn);
@@ -82,7 +87,11 @@ describe('rope frequencies', () => {
 
   it('follow Llama 3: by the length of the wave', () => {
     const llama3: RopeScaling = {
-      ...{ type: 'llama3', factor: 8, lowFrequencyFactor: 1, highFrequencyFactor: 4, originalPositions: 8192 },
+      type: 'llama3',
+      factor: 8,
+      lowFrequencyFactor: 1,
+      highFrequencyFactor: 4,
+      originalPositions: 8192,
     };
     assertClose(
       ropeShape(500_000, 128, llama3).frequencies,
@@ -127,8 +136,12 @@ describe('the rope of a config.json', () => {
   it('fixes one set of long-rope factors: the short ones, up to the original length, unless the long ones are asked for', () => {
     const factors = (factor: number): number[] => new Array<number>(16).fill(factor);
     const rope_scaling = {
-      ...{ type: 'longrope', short_factor: factors(2), long_factor: factors(4) },
-      ...{ short_mscale: 1.25, long_mscale: 1.5, original_max_position_embeddings: 128 },
+      type: 'longrope',
+      short_factor: factors(2),
+      long_factor: factors(4),
+      short_mscale: 1.25,
+      long_mscale: 1.5,
+      original_max_position_embeddings: 128,
     };
     const short = read({ rope_scaling });
     assert.deepEqual([short.rope.frequencies[0], short.rope.scale, short.maxPositions], [0.5, 1.25, 128]);

@@ -69,8 +69,15 @@ function token(tokenId: number): GenerateReply {
 const FINISHED: GenerateReply = {
   kind: 'finished',
   finished: {
-    ...{ finishReason: 'length', stopString: '', text: 'all', cachedTokens: 0 },
-    ...{ timing: null, sep: null, reloads: 0, nodes: [], drafts: null },
+    finishReason: 'length',
+    stopString: '',
+    text: 'all',
+    cachedTokens: 0,
+    timing: null,
+    sep: null,
+    reloads: 0,
+    nodes: [],
+    drafts: null,
   },
 };
 

@@ -52,8 +52,13 @@ function violates(decode: () => unknown, pattern: RegExp): void {
 }
 
 const SAMPLING: SamplingMessage = {
-  ...{ temperature: 0.5, topK: 40, topP: 0.9, minP: 0, repetitionPenalty: 1.1 },
-  ...{ presencePenalty: -1.5, frequencyPenalty: 0.25 },
+  temperature: 0.5,
+  topK: 40,
+  topP: 0.9,
+  minP: 0,
+  repetitionPenalty: 1.1,
+  presencePenalty: -1.5,
+  frequencyPenalty: 0.25,
   logitBias: [
     { tokenId: 0, bias: -100 },
     { tokenId: 150_000, bias: 2.5 },
@@ -174,7 +179,14 @@ describe("decoding of a peer's messages", () => {
       {
         kind: 'token',
         token: {
-          ...{ epoch: 1, sequence: 2, position: 0, tokenId: 65_000, rows: 1, nextRows: 1, branch: 0, joint: false },
+          epoch: 1,
+          sequence: 2,
+          position: 0,
+          tokenId: 65_000,
+          rows: 1,
+          nextRows: 1,
+          branch: 0,
+          joint: false,
           kept: [{ worker: 1, layer: 2, experts: [0, 7] }],
         },
       },

@@ -45,7 +45,8 @@ describe('asking whether a peer is there', () => {
 
   function keepalive(): PeerKeepalive {
     const asking = new PeerKeepalive({
-      ...{ ...times(), runtime: stalling.asRuntime() },
+      ...times(),
+      runtime: stalling.asRuntime(),
       ask: () => {
         asked += 1;
         return answers ? runtime.sleep(10).then(() => 0) : new Promise(() => undefined);
@@ -95,7 +96,9 @@ describe('asking whether a peer is there', () => {
 
   it('takes no answer for one when the connection does not stand', async () => {
     const failing = new PeerKeepalive({
-      ...{ ...times(), runtime, ask: () => Promise.reject(new Error('reset')) },
+      ...times(),
+      runtime,
+      ask: () => Promise.reject(new Error('reset')),
       onSilent: (silentMs) => silences.push(silentMs),
     });
     failing.start();
@@ -106,12 +109,27 @@ describe('asking whether a peer is there', () => {
 });
 
 const IDENTITY: NodeIdentity = {
-  ...{ id: 'main', role: 'ROLE_MAIN', cluster: 'test', protocolVersion: 1, modelName: 'demo', packDigest: 'abc' },
-  ...{ bootId: 'boot', address: '127.0.0.1:1', device: 'cpu', release: '1.0.0' },
+  id: 'main',
+  role: 'ROLE_MAIN',
+  cluster: 'test',
+  protocolVersion: 1,
+  modelName: 'demo',
+  packDigest: 'abc',
+  bootId: 'boot',
+  address: '127.0.0.1:1',
+  device: 'cpu',
+  release: '1.0.0',
 };
 const REQUEST = {
-  ...{ text: 'hello', messages: [], promptTokenIds: [], raw: false, maxTokens: 5 },
-  ...{ sampling: null, stop: [], ignoreEos: false, logprobs: 0 },
+  text: 'hello',
+  messages: [],
+  promptTokenIds: [],
+  raw: false,
+  maxTokens: 5,
+  sampling: null,
+  stop: [],
+  ignoreEos: false,
+  logprobs: 0,
 };
 
 describe('a busy daemon', function () {
@@ -131,7 +149,11 @@ describe('a busy daemon', function () {
     const script = fileURLToPath(new URL('../../bench/hop/echo-process.js', import.meta.url));
     const child = spawn(process.execPath, [script], { stdio: ['pipe', 'pipe', 'inherit'] });
     const main = await transport.serve({
-      ...{ host: '127.0.0.1', port: 0, network, log, identity: () => IDENTITY },
+      host: '127.0.0.1',
+      port: 0,
+      network,
+      log,
+      identity: () => IDENTITY,
       inference: async function* () {
         yield { kind: 'started', started: { promptTokenIds: [1], seed: 1 } };
         for (let round = 0; round < 3; round += 1) {

@@ -44,8 +44,12 @@ const expertResults: fc.Arbitrary<ExpertResult> = fc.record({
   wasLoaded: fc.boolean(),
   stallUs: uint32,
   executeUs: uint32,
-  ...{ loadUs: uint32, loadedBeforeUs: uint32, begunUs: uint32, answeredUs: uint32 },
-  ...{ calledUs: uint32, endedUs: uint32 },
+  loadUs: uint32,
+  loadedBeforeUs: uint32,
+  begunUs: uint32,
+  answeredUs: uint32,
+  calledUs: uint32,
+  endedUs: uint32,
   output: bytes,
   failure: fc.option(fc.record({ code: fc.string(), message: fc.string({ unit: 'grapheme' }) })),
 });
@@ -107,7 +111,11 @@ describe('hand-written encoding of Execute and ExecuteResult', () => {
 
   it('takes no more bytes than the encoding of protobufjs', () => {
     const execute: Execute = {
-      ...{ requestId: 300, epoch: 2, layer: 5, hiddenSize: 128, dtype: 'TENSOR_TYPE_BF16' },
+      requestId: 300,
+      epoch: 2,
+      layer: 5,
+      hiddenSize: 128,
+      dtype: 'TENSOR_TYPE_BF16',
       pass: { sequence: 2 ** 40, position: 4 },
       rows: [
         { sequence: 2 ** 40, position: 4, rows: 2 },

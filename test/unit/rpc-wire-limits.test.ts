@@ -36,15 +36,24 @@ const definitions = loadSync(
 
 /** All that goes over the wire, and the name of its message. */
 const CODECS: readonly [string, MessageCodec<never>][] = [
-  ...[['WorkerRequest', WORKER_SERVE.request] as const, ['WorkerReply', WORKER_SERVE.reply] as const],
-  ...[['ShadowRequest', SHADOW_SERVE.request] as const, ['ShadowReply', SHADOW_SERVE.reply] as const],
-  ...[['IdentifyRequest', NODE_IDENTIFY.request] as const, ['NodeIdentity', NODE_IDENTIFY.reply] as const],
-  ...[['CountsRequest', NODE_COUNTS.request] as const, ['CountsReply', NODE_COUNTS.reply] as const],
-  ...[['JoinRequest', CLUSTER_JOIN.request] as const, ['JoinReply', CLUSTER_JOIN.reply] as const],
-  ...[['StatusRequest', CLUSTER_STATUS.request] as const, ['StatusReply', CLUSTER_STATUS.reply] as const],
-  ...[['GenerateRequest', INFERENCE_GENERATE.request] as const, ['GenerateReply', INFERENCE_GENERATE.reply] as const],
-  ...[['DescribePackRequest', PACK_DESCRIBE.request] as const, ['PackDescription', PACK_DESCRIBE.reply] as const],
-  ...[['ReadManifestRequest', PACK_MANIFEST.request] as const, ['PackPiece', PACK_MANIFEST.reply] as const],
+  ['WorkerRequest', WORKER_SERVE.request] as const,
+  ['WorkerReply', WORKER_SERVE.reply] as const,
+  ['ShadowRequest', SHADOW_SERVE.request] as const,
+  ['ShadowReply', SHADOW_SERVE.reply] as const,
+  ['IdentifyRequest', NODE_IDENTIFY.request] as const,
+  ['NodeIdentity', NODE_IDENTIFY.reply] as const,
+  ['CountsRequest', NODE_COUNTS.request] as const,
+  ['CountsReply', NODE_COUNTS.reply] as const,
+  ['JoinRequest', CLUSTER_JOIN.request] as const,
+  ['JoinReply', CLUSTER_JOIN.reply] as const,
+  ['StatusRequest', CLUSTER_STATUS.request] as const,
+  ['StatusReply', CLUSTER_STATUS.reply] as const,
+  ['GenerateRequest', INFERENCE_GENERATE.request] as const,
+  ['GenerateReply', INFERENCE_GENERATE.reply] as const,
+  ['DescribePackRequest', PACK_DESCRIBE.request] as const,
+  ['PackDescription', PACK_DESCRIBE.reply] as const,
+  ['ReadManifestRequest', PACK_MANIFEST.request] as const,
+  ['PackPiece', PACK_MANIFEST.reply] as const,
   ['ReadPackRequest', PACK_READ.request] as const,
 ].map(([name, codec]) => [name, codec as unknown as MessageCodec<never>]);
 

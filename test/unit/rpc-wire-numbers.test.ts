@@ -35,8 +35,16 @@ const messages = namespace.nestedArray.filter((nested) => nested instanceof prot
 type Message = Record<string, unknown>;
 
 const identity = {
-  ...{ id: 'w', role: 'ROLE_WORKER', cluster: 'c', protocolVersion: 1, modelName: 'm', packDigest: 'd' },
-  ...{ bootId: 'b', address: 'w:1', device: 'cpu', release: '0' },
+  id: 'w',
+  role: 'ROLE_WORKER',
+  cluster: 'c',
+  protocolVersion: 1,
+  modelName: 'm',
+  packDigest: 'd',
+  bootId: 'b',
+  address: 'w:1',
+  device: 'cpu',
+  release: '0',
 };
 const pass = { sequence: 1, position: 0 };
 const rows = [{ sequence: 1, position: 0, rows: 1 }];
@@ -44,7 +52,8 @@ const placement = { epoch: 1, workers: [{ id: 'w', address: 'w:1', slots: 1 }], 
 const layer = { epoch: 1, pass, rows, layer: 0, experts: [0] };
 const pools = { full: 0, compressed: 0, signMantissa: 0, exponent: 0 };
 const status = {
-  ...{ ...emptyNodeStatus({ ...identity, role: 'ROLE_WORKER' }), deviceDriverUsedBytes: 1 },
+  ...emptyNodeStatus({ ...identity, role: 'ROLE_WORKER' }),
+  deviceDriverUsedBytes: 1,
   cache: { policy: 'lru', bytes: 0, capacities: pools, kept: pools, hits: pools, misses: 0, packed: 0 },
   hostMemory: { budgetBytes: 0, heldBytes: 0, experts: 0, loads: 0, loadedBytes: 0, filledBytes: 0 },
 };

@@ -125,11 +125,13 @@ describe('the choice of tokens', () => {
       const sampler = samplerOf(1, { temperature, logitBias }, constraintOf([1]));
       assert.equal(runAtOnce(sampler.sampleIfAny(logits, [0])), null);
       assert.throws(() => runAtOnce(sampler.sample(logits, [0])), {
-        ...{ code: 'REQUEST_INVALID', field: 'sampling.logit_bias' },
+        code: 'REQUEST_INVALID',
+        field: 'sampling.logit_bias',
         message: /no token that the output format takes is left by logit_bias/,
       });
       assert.throws(() => runAtOnce(samplerOf(1, { temperature }, constraintOf([])).sample(logits, [0])), {
-        ...{ code: 'REQUEST_INVALID', field: 'sampling.output_format' },
+        code: 'REQUEST_INVALID',
+        field: 'sampling.output_format',
       });
     }
   });

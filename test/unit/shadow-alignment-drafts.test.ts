@@ -196,11 +196,20 @@ describe('shadow alignment: drafts and optimism', () => {
   });
 
   const outlook = (changes: Partial<PassOutlook>): PassOutlook => ({
-    ...{ begin: 10, rows: 3, passed: [], begun: true, nextRows: 2, branch: 0 },
+    begin: 10,
+    rows: 3,
+    passed: [],
+    begun: true,
+    nextRows: 2,
+    branch: 0,
     ...changes,
   });
   const announced = (position: number, rows: number, branch = 0) => ({
-    ...{ position, tokenId: 1, rows, nextRows: 2, branch },
+    position,
+    tokenId: 1,
+    rows,
+    nextRows: 2,
+    branch,
   });
 
   it('tells a draft that proved right from one that proved wrong, and from a token whose pass has yet to begin', () => {
@@ -224,8 +233,13 @@ describe('shadow alignment: drafts and optimism', () => {
     nextStep(
       {
         mainTokens: Array.from({ length: 11 }, (_, position) => MAIN_TOKEN + position),
-        ...{ promptTokens: 4, prefillTokens: 4, nextPosition: 11, ownToken: 7, maxPositions: 40 },
-        ...{ outlook: outlook({}), optimistic: false },
+        promptTokens: 4,
+        prefillTokens: 4,
+        nextPosition: 11,
+        ownToken: 7,
+        maxPositions: 40,
+        outlook: outlook({}),
+        optimistic: false,
         ...changes,
       },
       periods,

@@ -40,7 +40,13 @@ function createPredictor(formats?: FormatSource) {
   );
   const announce = async (position: number, tokenId: number, changes: Partial<AlignToken> = {}) => {
     predictor.announceToken({
-      ...{ epoch: 1, sequence: 1, position, tokenId, rows: 1, nextRows: 1, branch: 0 },
+      epoch: 1,
+      sequence: 1,
+      position,
+      tokenId,
+      rows: 1,
+      nextRows: 1,
+      branch: 0,
       ...changes,
     });
     await settled();
@@ -58,9 +64,12 @@ describe('shadow drafts', () => {
     assert.deepEqual(model.passes, ['0:0,1,2', '0:3', '0:4', '0:5']);
     assert.deepEqual(model.ran, [1, 2, 3, 5, 14, 15]);
     assert.deepEqual(told, [
-      ...['1@3+3/0: 3,0', '1@3+3/1: 0,1'],
-      ...['1@3+3/0: 3,0,1 again', '1@3+3/1: 0,1,2 again'],
-      ...['1@3+3/0: 3,0,1,2 again', '1@3+3/1: 0,1,2,3 again'],
+      '1@3+3/0: 3,0',
+      '1@3+3/1: 0,1',
+      '1@3+3/0: 3,0,1 again',
+      '1@3+3/1: 0,1,2 again',
+      '1@3+3/0: 3,0,1,2 again',
+      '1@3+3/1: 0,1,2,3 again',
     ]);
     assert.deepEqual(draftsOf(), [
       [4, 14, 3],

@@ -52,7 +52,10 @@ function createPredictor(limits: KeptLimits = ROOM) {
 
 const after = (sequence: number, tokenIds: number[], positions: number, changes: Partial<BeginSequence> = {}) =>
   begin(sequence, {
-    ...{ tokenIds, promptTokens: tokenIds.length, prefixSequence: 1, prefixPositions: positions },
+    tokenIds,
+    promptTokens: tokenIds.length,
+    prefixSequence: 1,
+    prefixPositions: positions,
     ...changes,
   });
 

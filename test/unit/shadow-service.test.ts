@@ -90,7 +90,12 @@ function createShadow() {
 }
 
 const predicted = (position: number, layer: number, experts: number[], again = false, rows = 1): PassPrediction => ({
-  ...{ position, rows, layer, experts, again, runUs: 0 },
+  position,
+  rows,
+  layer,
+  experts,
+  again,
+  runUs: 0,
 });
 
 const toldWorker = (stream: WorkerStream): Prediction[] =>
@@ -258,8 +263,16 @@ describe('shadow service', () => {
     const begin = (sequence: number, optimistic = true): ShadowRequest => ({
       kind: 'begin',
       begin: {
-        ...{ epoch: 1, sequence, tokenIds: [1], alignTokenPeriod: 1, alignKvPeriod: 1, promptTokens: 1 },
-        ...{ maxPositions: 9, optimistic, spread: true, sampling: null },
+        epoch: 1,
+        sequence,
+        tokenIds: [1],
+        alignTokenPeriod: 1,
+        alignKvPeriod: 1,
+        promptTokens: 1,
+        maxPositions: 9,
+        optimistic,
+        spread: true,
+        sampling: null,
       },
     });
     const dealt = () => toldMain(shadow.main).map(({ experts, workers }) => [experts, workers]);

@@ -4,7 +4,10 @@ import type { Fault } from '../../simulator/faults/scenario.js';
 
 const stop = (node: string): Fault => ({ kind: 'stopAndContinue', atMs: 1, forMs: 2, node, peer: '', seed: 0 });
 const lost = (node: string, reason: string) => ({
-  ...{ node, level: 'warn' as const, event: 'worker lost', fields: { reason } },
+  node,
+  level: 'warn' as const,
+  event: 'worker lost',
+  fields: { reason },
 });
 
 describe('a simulated node that stood still', () => {

@@ -106,7 +106,9 @@ describe('simulated cluster', () => {
       // Keys and values come in blocks of 256 positions of two layers; shadow has two experts a layer beside them.
       const keyValues = 256 * 2 * 8;
       assert.deepEqual(memoryBytes, {
-        ...{ main: keyValues, shadow: keyValues + 400, worker: 300 },
+        main: keyValues,
+        shadow: keyValues + 400,
+        worker: 300,
         total: 2 * keyValues + 400 + 600,
       });
     });
@@ -142,7 +144,9 @@ describe('simulated cluster', () => {
       fc.asyncProperty(setUps, async ({ workers, slots, spread, source, tokenPeriod, keyValuePeriod, seed }) => {
         const trace = syntheticTrace({ recall: 0.8, seed });
         const changes = {
-          ...{ workers, slots, prediction: { source, layersAhead: 1 } },
+          workers,
+          slots,
+          prediction: { source, layersAhead: 1 },
           align: { tokenPeriod, keyValuePeriod, streamKeyValues: true },
           placement: { groupSize: 'auto' as const, spread, homes: 'group' as const, replicas: 1 },
         };
@@ -169,7 +173,8 @@ describe('simulated cluster', () => {
     await fc.assert(
       fc.asyncProperty(setUps, async ({ rows, optimistic, spread, source, acceptance, shadowMs, ...periods }) => {
         const changes = {
-          ...{ drafting: { rows, optimistic }, prediction: { source, layersAhead: 1 } },
+          drafting: { rows, optimistic },
+          prediction: { source, layersAhead: 1 },
           align: { ...periods, streamKeyValues: true },
           placement: { groupSize: 'auto' as const, spread, homes: 'group' as const, replicas: 1 },
         };
@@ -220,7 +225,13 @@ function near(actual: number, expected: number): void {
 
 function syntheticTrace(changes: { recall: number; seed: number; acceptance?: number; iterations?: number }) {
   return new SyntheticTrace({
-    ...{ layers: 4, experts: 8, expertsPerToken: 2, prompts: 1, promptTokens: 1, iterations: 6, acceptance: 0.8 },
+    layers: 4,
+    experts: 8,
+    expertsPerToken: 2,
+    prompts: 1,
+    promptTokens: 1,
+    iterations: 6,
+    acceptance: 0.8,
     ...changes,
   });
 }

@@ -20,12 +20,26 @@ import {
 import { tracePack } from '../../simulator/trace/trace-pack.js';
 
 const trace = new SyntheticTrace({
-  ...{ layers: 3, experts: 6, expertsPerToken: 2, prompts: 2, promptTokens: 4, iterations: 30 },
-  ...{ recall: 0.5, acceptance: 0.5, seed: 3 },
+  layers: 3,
+  experts: 6,
+  expertsPerToken: 2,
+  prompts: 2,
+  promptTokens: 4,
+  iterations: 30,
+  recall: 0.5,
+  acceptance: 0.5,
+  seed: 3,
 });
 const PROFILED = plainShape({
-  ...{ layers: 3, hiddenSize: 8, intermediateSize: 8, heads: 2, keyValueHeads: 1, headDim: 4 },
-  ...{ vocabSize: 100, experts: 6, expertsPerToken: 2 },
+  layers: 3,
+  hiddenSize: 8,
+  intermediateSize: 8,
+  heads: 2,
+  keyValueHeads: 1,
+  headDim: 4,
+  vocabSize: 100,
+  experts: 6,
+  expertsPerToken: 2,
 });
 const GREEDY = resolveSampling(null, () => 0);
 

@@ -4,13 +4,27 @@ import { SyntheticTrace } from '../../simulator/trace/synthetic-trace.js';
 import { parseTrace, recordedRecall, RecordedTrace } from '../../simulator/trace/trace-file.js';
 
 const SETTING = {
-  ...{ layers: 8, experts: 8, expertsPerToken: 2, prompts: 2, promptTokens: 3, iterations: 400 },
-  ...{ recall: 0.9, acceptance: 0.7, seed: 5 },
+  layers: 8,
+  experts: 8,
+  expertsPerToken: 2,
+  prompts: 2,
+  promptTokens: 3,
+  iterations: 400,
+  recall: 0.9,
+  acceptance: 0.7,
+  seed: 5,
 };
 
 const DOCUMENT = {
-  ...{ format: 'odmoe-trace', version: 1, model: 'tiny', precision: 'int8', align_token: 1, align_kv: 1 },
-  ...{ layers: 2, experts: 4, experts_per_token: 2 },
+  format: 'odmoe-trace',
+  version: 1,
+  model: 'tiny',
+  precision: 'int8',
+  align_token: 1,
+  align_kv: 1,
+  layers: 2,
+  experts: 4,
+  experts_per_token: 2,
   prompts: [
     {
       prompt_tokens: 1,

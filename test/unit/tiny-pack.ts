@@ -42,7 +42,10 @@ export async function pack(
     source,
     output,
     {
-      ...{ codec: { codec: 'raw', level: null }, shards: 4, name: null, onDamagedPack: 'refuse' },
+      codec: { codec: 'raw', level: null },
+      shards: 4,
+      name: null,
+      onDamagedPack: 'refuse',
       ...options,
     },
     { ...TOOLS, ...tools, openFile: openFile ?? openOnDisk },

@@ -20,18 +20,40 @@ import { plainExecute, plainResult } from './wire-messages.js';
 const NETWORK = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 1000, reconnectDelayMs: 100 };
 const SILENT: Logger = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
 const IDENTITY: NodeIdentity = {
-  ...{ id: 'main', role: 'ROLE_MAIN', cluster: 'test', protocolVersion: 1, modelName: 'demo', packDigest: 'abc' },
-  ...{ bootId: 'boot', address: '127.0.0.1:1', device: 'cpu', release: '0.1.0' },
+  id: 'main',
+  role: 'ROLE_MAIN',
+  cluster: 'test',
+  protocolVersion: 1,
+  modelName: 'demo',
+  packDigest: 'abc',
+  bootId: 'boot',
+  address: '127.0.0.1:1',
+  device: 'cpu',
+  release: '0.1.0',
 };
 const REQUEST: GenerateRequest = {
-  ...{ text: 'hello', messages: [], promptTokenIds: [], raw: false, maxTokens: 5, sampling: null, stop: [] },
-  ...{ ignoreEos: false, logprobs: 0 },
+  text: 'hello',
+  messages: [],
+  promptTokenIds: [],
+  raw: false,
+  maxTokens: 5,
+  sampling: null,
+  stop: [],
+  ignoreEos: false,
+  logprobs: 0,
 };
 const FINISHED: GenerateReply = {
   kind: 'finished',
   finished: {
-    ...{ finishReason: 'length', stopString: '', text: 'all', cachedTokens: 0 },
-    ...{ timing: null, sep: null, reloads: 0, nodes: [], drafts: null },
+    finishReason: 'length',
+    stopString: '',
+    text: 'all',
+    cachedTokens: 0,
+    timing: null,
+    sep: null,
+    reloads: 0,
+    nodes: [],
+    drafts: null,
   },
 };
 /** Bytes that neither transport takes without waiting for the peer, and replies that are more than all that waits on the way. */

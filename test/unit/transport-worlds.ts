@@ -26,7 +26,9 @@ const POLL_MS = 2;
 
 export function grpcWorld(): TransportWorld {
   return {
-    ...{ server: TRANSPORT, client: TRANSPORT, host: '127.0.0.1' },
+    server: TRANSPORT,
+    client: TRANSPORT,
+    host: '127.0.0.1',
     until: async (isSo, limitMs = WAIT_LIMIT_MS) => {
       const untilMs = performance.now() + limitMs;
       while (!isSo() && performance.now() < untilMs) await delay(POLL_MS);
@@ -44,7 +46,9 @@ export function memoryWorld(): TransportWorld {
     memoryTransport(network, host, new VirtualRuntime(clock, seed));
   const pass = (durationMs: number): Promise<void> => clock.run(() => false, { untilMs: clock.nowMs + durationMs });
   return {
-    ...{ server: transportOf('server', 1), client: transportOf('client', 2), host: 'server' },
+    server: transportOf('server', 1),
+    client: transportOf('client', 2),
+    host: 'server',
     until: async (isSo, limitMs = WAIT_LIMIT_MS) => {
       await clock.run(isSo, { untilMs: clock.nowMs + limitMs });
       assert.ok(isSo(), `not so within ${limitMs} ms`);

@@ -20,7 +20,11 @@ export function plainExecute(wanted: PlainExecute): Execute {
   const { sequence = 1, position = 0, expert, rows = 1, last = true, ...fields } = wanted;
   const hidden = Buffer.from([1, 2, 3, 4]);
   return {
-    ...{ requestId: 1, epoch: 1, hiddenSize: 1, dtype: 'TENSOR_TYPE_F32', hidden },
+    requestId: 1,
+    epoch: 1,
+    hiddenSize: 1,
+    dtype: 'TENSOR_TYPE_F32',
+    hidden,
     ...passOfSequence(sequence, position, rows),
     ...fields,
     experts: [{ expert, rows: [], last }],

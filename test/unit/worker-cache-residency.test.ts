@@ -10,8 +10,13 @@ import { PassTiming } from '../../worker-node/executor/pass-timing.js';
 
 /** Of an expert: 4 ms to read, 1 ms to decompress. */
 const LOAD: LoadProfile = {
-  ...{ tensors: 1, shards: 1, threads: 1, compressionRatio: 0.5 },
-  ...{ decompressMs: 1, signMantissaReadMs: 3, exponentReadMs: 1 },
+  tensors: 1,
+  shards: 1,
+  threads: 1,
+  compressionRatio: 0.5,
+  decompressMs: 1,
+  signMantissaReadMs: 3,
+  exponentReadMs: 1,
 };
 const EXPERT_BYTES = { full: 10, compressed: 7 };
 const EXPERTS = 8;
@@ -133,7 +138,8 @@ describe('worker: a cache that is planned anew (policy residency)', () => {
 
 describe('worker: what is seen of passes', () => {
   const at = (sequence: number, position: number, layer: number) => ({
-    ...{ layer, rows: [] },
+    layer,
+    rows: [],
     pass: { sequence, position, branch: 0 },
   });
 

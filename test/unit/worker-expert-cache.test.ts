@@ -30,8 +30,14 @@ const cacheOf = (
   policy: CachePolicy = 'planned',
 ): ExpertCache =>
   new ExpertCache({
-    ...{ policy, experts: EXPERTS, capacities: { ...NO_CAPACITIES, ...capacities } },
-    ...{ bytes: 77, counts, random: () => 0, replanPasses: 2, expertBytes: { full: 10, compressed: 7 } },
+    policy,
+    experts: EXPERTS,
+    capacities: { ...NO_CAPACITIES, ...capacities },
+    bytes: 77,
+    counts,
+    random: () => 0,
+    replanPasses: 2,
+    expertBytes: { full: 10, compressed: 7 },
   });
 const request = (requestId: number, layer: number, expert: number, sequence = 1): Execute =>
   plainExecute({ requestId, epoch: 3, sequence, position: requestId, layer, expert });
@@ -70,10 +76,13 @@ describe('worker: the cache of experts', () => {
     const { slots: working, cache: status } = service.counters;
     assert.equal(working, 1);
     assert.deepEqual(status, {
-      ...{ policy: 'planned', bytes: 77, capacities: { ...NO_CAPACITIES, full: 1, signMantissa: 1 } },
+      policy: 'planned',
+      bytes: 77,
+      capacities: { ...NO_CAPACITIES, full: 1, signMantissa: 1 },
       kept: { ...NO_CAPACITIES, full: 1, signMantissa: 1 },
       hits: { ...NO_CAPACITIES, full: 1, signMantissa: 1 },
-      ...{ misses: 3, packed: 0 },
+      misses: 3,
+      packed: 0,
     });
     await service.close();
   });
@@ -151,12 +160,21 @@ describe('worker: the cache of experts', () => {
 
 describe('worker: planning of the cache', () => {
   const load: LoadProfile = {
-    ...{ signMantissaReadMs: 10, exponentReadMs: 1.5, decompressMs: 2, compressionRatio: 0.3 },
-    ...{ threads: 4, shards: 2, tensors: 3 },
+    signMantissaReadMs: 10,
+    exponentReadMs: 1.5,
+    decompressMs: 2,
+    compressionRatio: 0.3,
+    threads: 4,
+    shards: 2,
+    tensors: 3,
   };
   const base: WorkerCacheRequest = {
-    ...{ budgetBytes: 4050, entryBytes: { full: 1000, exponent: 150, signMantissa: 500 } },
-    ...{ layers: 4, experts: EXPERTS, activated: 1, counts: emptyCounts() },
+    budgetBytes: 4050,
+    entryBytes: { full: 1000, exponent: 150, signMantissa: 500 },
+    layers: 4,
+    experts: EXPERTS,
+    activated: 1,
+    counts: emptyCounts(),
   };
 
   it('of full experts takes as many as the budget holds, and no more than there are', () => {

@@ -7,7 +7,12 @@ import { TestSlots, settle, silentLog, testSource } from './worker-test-slots.js
 
 const STORAGE = { from: 'storage', entry: -1 } as const;
 const loadOf = (slot: number, expert: number): SlotLoad => ({
-  ...{ slot, layer: 2, expert, exponents: STORAGE, signMantissa: STORAGE, urgent: false },
+  slot,
+  layer: 2,
+  expert,
+  exponents: STORAGE,
+  signMantissa: STORAGE,
+  urgent: false,
 });
 
 /** Experts that come when the test says so. */

@@ -15,7 +15,8 @@ describe('packing experts that are kept', () => {
     slots = new TestSlots(4);
     [nowMs, timers, idle, kept] = [0, [], true, new Set([0, 1, 2, 3])];
     packer = new ExpertPacker({
-      ...{ slots, log: silentLog },
+      slots,
+      log: silentLog,
       isKept: (slot) => kept.has(slot),
       isIdle: () => idle,
       runtime: {

@@ -11,8 +11,16 @@ import type { NodeIdentity } from '../../shared/wire/messages.js';
 import { TestLog } from '../integration/harness/test-log.js';
 
 const MAIN: NodeIdentity = {
-  ...{ id: 'm', role: 'ROLE_MAIN', cluster: 'home', protocolVersion: PROTOCOL_VERSION, modelName: 'x' },
-  ...{ packDigest: 'd'.repeat(64), bootId: 'b', address: '', device: 'cpu', release: '0.1.0' },
+  id: 'm',
+  role: 'ROLE_MAIN',
+  cluster: 'home',
+  protocolVersion: PROTOCOL_VERSION,
+  modelName: 'x',
+  packDigest: 'd'.repeat(64),
+  bootId: 'b',
+  address: '',
+  device: 'cpu',
+  release: '0.1.0',
 };
 
 describe('a worker without a pack', () => {
@@ -35,7 +43,12 @@ describe('a worker without a pack', () => {
   it('fetches what it needs, beginning elsewhere than the others', () => {
     const workers = ['a', 'b', 'c', 'd'].map((id) => ({ id, address: '', slots: 1 }));
     const placement = planPlacement({
-      ...{ epoch: 0, workers, layers: 8, experts: 8, expertsPerToken: 2, groupSize: 4 },
+      epoch: 0,
+      workers,
+      layers: 8,
+      experts: 8,
+      expertsPerToken: 2,
+      groupSize: 4,
     });
     const key = ({ layer, expert }: { layer: number; expert: number }): number => layer * 8 + expert;
     const firsts = workers.map(({ id }) => {
@@ -55,7 +68,11 @@ describe('a worker without a pack', () => {
     const report = new FetchReport(log.logger('w'));
     const at = (heldBytes: number, nowMs: number, problem = ''): void => {
       const progress: FetchProgress = {
-        ...{ neededBytes: 4096, heldBytes, receivedBytes: 0, ready: heldBytes === 4096, problem },
+        neededBytes: 4096,
+        heldBytes,
+        receivedBytes: 0,
+        ready: heldBytes === 4096,
+        problem,
       };
       report.take(progress, nowMs);
     };

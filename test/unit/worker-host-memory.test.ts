@@ -87,8 +87,12 @@ describe('experts in host memory', () => {
     assert.equal(host.heldNumber(4, 9), 409);
     assert.equal(host.heldNumber(1, 3), null);
     assert.deepEqual(host.status, {
-      ...{ budgetBytes: 2 * EXPERT_BYTES + 100, heldBytes: 2 * EXPERT_BYTES, experts: 2, filledBytes: 14 },
-      ...{ loads: 0, loadedBytes: 0 },
+      budgetBytes: 2 * EXPERT_BYTES + 100,
+      heldBytes: 2 * EXPERT_BYTES,
+      experts: 2,
+      filledBytes: 14,
+      loads: 0,
+      loadedBytes: 0,
     });
   });
 

@@ -7,8 +7,13 @@ import { LoadCosts } from '../../worker-node/loader/load-costs.js';
 import { MAX_ORDERED_LOADS, orderLoads, type PendingLoad } from '../../worker-node/loader/load-order.js';
 
 const PROFILE: LoadProfile = {
-  ...{ signMantissaReadMs: 4, exponentReadMs: 0.7, decompressMs: 2, compressionRatio: 0.35 },
-  ...{ threads: 2, shards: 2, tensors: 3 },
+  signMantissaReadMs: 4,
+  exponentReadMs: 0.7,
+  decompressMs: 2,
+  compressionRatio: 0.35,
+  threads: 2,
+  shards: 2,
+  tensors: 3,
 };
 const missing = (slot: number, executeMs: number): PendingLoad => ({ slot, state: 'missing', executeMs });
 
@@ -64,8 +69,14 @@ describe('worker: what loading costs', () => {
   const tensor = { chunks: [chunk(0, 30, 100), chunk(0, 40, 100), chunk(1, 200, 200)] };
   const expert = { gate: tensor, up: tensor, down: tensor } as unknown as ExpertSource;
   const outcome = (fields: Partial<LoadOutcome>): LoadOutcome => ({
-    ...{ loaded: true, readBytes: 1, loadMs: 1, exponentReadMs: 0, signMantissaReadMs: 0, decompressMs: 0 },
-    ...{ exponentsKept: false, signMantissaKept: false },
+    loaded: true,
+    readBytes: 1,
+    loadMs: 1,
+    exponentReadMs: 0,
+    signMantissaReadMs: 0,
+    decompressMs: 0,
+    exponentsKept: false,
+    signMantissaKept: false,
     ...fields,
   });
   const stored = { from: 'storage', entry: -1 } as const;
@@ -80,8 +91,13 @@ describe('worker: what loading costs', () => {
     costs.add({ exponents: kept, signMantissa: stored }, outcome({ signMantissaReadMs: 60, decompressMs: 18 }));
     costs.add({ exponents: stored, signMantissa: stored }, outcome({ loaded: false, exponentReadMs: 999 }));
     assert.deepEqual(costs.profile, {
-      ...{ signMantissaReadMs: 15, exponentReadMs: 2, decompressMs: 2, compressionRatio: 0.35 },
-      ...{ threads: 5, shards: 2, tensors: 3 },
+      signMantissaReadMs: 15,
+      exponentReadMs: 2,
+      decompressMs: 2,
+      compressionRatio: 0.35,
+      threads: 5,
+      shards: 2,
+      tensors: 3,
     });
   });
 

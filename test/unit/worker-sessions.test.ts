@@ -11,12 +11,24 @@ import { plainShape } from './plain-shape.js';
 
 const shape = plainShape({ expertLayers: 4, experts: 8 });
 const identity = (role: NodeIdentity['role'], id: string, changes: Partial<NodeIdentity> = {}): NodeIdentity => ({
-  ...{ id, role, cluster: 'home', protocolVersion: 1, modelName: 'tiny', packDigest: 'abc' },
-  ...{ bootId: 'boot', address: `${id}:1`, device: 'cpu', release: '0.1.0' },
+  id,
+  role,
+  cluster: 'home',
+  protocolVersion: 1,
+  modelName: 'tiny',
+  packDigest: 'abc',
+  bootId: 'boot',
+  address: `${id}:1`,
+  device: 'cpu',
+  release: '0.1.0',
   ...changes,
 });
 const placement = (epoch: number): Placement => ({
-  ...{ epoch, layers: 4, experts: 8, expertsPerToken: 2, homes: 0 },
+  epoch,
+  layers: 4,
+  experts: 8,
+  expertsPerToken: 2,
+  homes: 0,
   workers: [{ id: 'w', address: 'w:1', slots: 1 }],
   groups: [{ workerIds: ['w'] }],
 });

@@ -12,7 +12,9 @@ import { plainExecute, plainPrediction } from './wire-messages.js';
 const run = (sequence: number, position: number, rows = 1): RowRun => ({ sequence, position, rows });
 /** A pass of sequence 1 at position 5, which rows of others may have joined. */
 const layerOf = (layer: number, ...joined: RowRun[]): PassLayer => ({
-  ...{ pass: { sequence: 1, position: 5 }, rows: [run(1, 5), ...joined], layer },
+  pass: { sequence: 1, position: 5 },
+  rows: [run(1, 5), ...joined],
+  layer,
 });
 const kinds = (actions: SlotAction[]): string[] =>
   actions.map((action) =>
@@ -108,7 +110,8 @@ describe('worker: rows of several sequences in one pass', () => {
 /** Three rows of two sequences, and experts that take some of them. */
 const mixed = (fields: Partial<Execute> = {}): Execute => ({
   ...plainExecute({ requestId: 7, layer: 0, expert: 0, hiddenSize: 1 }),
-  ...{ rows: [run(1, 0, 2), run(2, 6)], hidden: Buffer.from([1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3]) },
+  rows: [run(1, 0, 2), run(2, 6)],
+  hidden: Buffer.from([1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3]),
   experts: [
     { expert: 10, rows: [], last: true },
     { expert: 20, rows: [0, 2], last: true },

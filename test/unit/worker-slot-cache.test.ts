@@ -224,7 +224,11 @@ describe('worker slot schedule: with parts cached', () => {
       assert.deepEqual(
         { ...cached.schedule.counters.uses, [pool]: 0 },
         {
-          ...{ missing: 1, exponent: 0, signMantissa: 0, compressed: 0, full: 0 },
+          missing: 1,
+          exponent: 0,
+          signMantissa: 0,
+          compressed: 0,
+          full: 0,
         },
       );
       assert.equal(cached.schedule.counters.uses[pool], 1);

@@ -61,8 +61,11 @@ class Worker {
         this.loading.delete(slot);
         this.take(
           this.schedule.handle({
-            ...{ kind: 'loadSettled', slot, outcome: 'loaded' },
-            ...{ exponentsKept: false, signMantissaKept: false },
+            kind: 'loadSettled',
+            slot,
+            outcome: 'loaded',
+            exponentsKept: false,
+            signMantissaKept: false,
           }),
         );
       }

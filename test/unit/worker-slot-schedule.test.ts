@@ -36,8 +36,13 @@ const execute = (
   ];
 };
 const load = (layer: number, expert: number, slot = 0, urgent = false): SlotAction => ({
-  ...{ kind: 'load', slot, layer, expert, urgent },
-  ...{ exponents: { from: 'storage', entry: -1 }, signMantissa: { from: 'storage', entry: -1 } },
+  kind: 'load',
+  slot,
+  layer,
+  expert,
+  urgent,
+  exponents: { from: 'storage', entry: -1 },
+  signMantissa: { from: 'storage', entry: -1 },
 });
 const urgentLoad = (layer: number, expert: number, slot = 0): SlotAction => load(layer, expert, slot, true);
 const prioritize = (slot = 0): SlotAction => ({ kind: 'prioritize', slot });

@@ -15,8 +15,11 @@ import { ExpertService } from '../../worker-node/executor/expert-service.js';
 import { RUNTIME } from '../wall.js';
 
 const OUTCOME = {
-  ...{ exponentReadMs: 0, signMantissaReadMs: 0, decompressMs: 0 },
-  ...{ exponentsKept: false, signMantissaKept: false },
+  exponentReadMs: 0,
+  signMantissaReadMs: 0,
+  decompressMs: 0,
+  exponentsKept: false,
+  signMantissaKept: false,
 };
 
 /** Slots whose loads end when the test says so; "experts" that add their number (layer x 100 + expert) to every byte. */

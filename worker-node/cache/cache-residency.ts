@@ -68,7 +68,9 @@ export class CacheResidency {
       layers: [...this.layers.values()],
       costs: residencyCosts(load, expertBytes, activated / experts),
       layerComputeMs: [...this.layers.keys()].map(() => computeMs / this.layers.size),
-      ...{ ...this.room(lentBytes), expertsPerLayer: EXPERTS_PER_LAYER, keepsPlain: true },
+      ...this.room(lentBytes),
+      expertsPerLayer: EXPERTS_PER_LAYER,
+      keepsPlain: true,
     });
     return change === 'none' ? null : this.adopt(layers, change === 'raised');
   }
@@ -112,8 +114,11 @@ export function fillBudget(
   };
   const layerComputeMs = plan.layers.map(() => 0);
   const request = {
-    ...{ deviceBytes: bytes, cacheBytes: 0, expertsPerLayer: EXPERTS_PER_LAYER },
-    ...{ keepsPlain: true, keepsCompressed: true },
+    deviceBytes: bytes,
+    cacheBytes: 0,
+    expertsPerLayer: EXPERTS_PER_LAYER,
+    keepsPlain: true,
+    keepsCompressed: true,
   };
   while (plan.change !== 'none') plan = planResidency({ layers: plan.layers, costs, layerComputeMs, ...request });
   return plan.layers.reduce(

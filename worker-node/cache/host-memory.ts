@@ -222,7 +222,8 @@ export class HostMemory {
     const [{ setting }, { budgetBytes }] = [this.options, this];
     if (!this.hasTold && setting !== 'auto' && budgetBytes < setting) {
       this.parts.log.warn('the host has less free memory than worker.host_memory asks for: what is free is used', {
-        ...{ askedBytes: setting, budgetBytes },
+        askedBytes: setting,
+        budgetBytes,
       });
     }
     this.hasTold = true;
@@ -239,8 +240,12 @@ export class HostMemory {
           const key = this.keyOf(layer, expert);
           const held = this.held.get(key);
           return {
-            ...{ layer, expert, bytes: held?.bytes ?? this.bytesOf(layer, expert) },
-            ...{ activations: ofLayer[expert] ?? 0, isCached: cached.has(key), isHeld: held !== undefined },
+            layer,
+            expert,
+            bytes: held?.bytes ?? this.bytesOf(layer, expert),
+            activations: ofLayer[expert] ?? 0,
+            isCached: cached.has(key),
+            isHeld: held !== undefined,
           };
         });
     });

@@ -186,7 +186,11 @@ async function planCache(
   const cachePlan =
     written ?? (profile === null ? planFullExperts(request) : planMeasured(request, policy, profile, log));
   log.info('cache planned', {
-    ...{ policy, budgetBytes, ...cachePlan, recordedActivations: counts.total, profile },
+    policy,
+    budgetBytes,
+    ...cachePlan,
+    recordedActivations: counts.total,
+    profile,
   });
   return cachePlan;
 }
@@ -235,14 +239,13 @@ function makeCache(
   counts: ActivationCounts,
 ): ExpertCache {
   return new ExpertCache({
-    ...{
-      policy: settings.worker.cachePolicy,
-      replanPasses: settings.worker.replanPasses,
-      experts: source.shape.experts,
-      counts,
-      random: () => randomFraction(runtime),
-    },
-    ...{ capacities: plan.capacities, bytes: plan.usedBytes },
+    policy: settings.worker.cachePolicy,
+    replanPasses: settings.worker.replanPasses,
+    experts: source.shape.experts,
+    counts,
+    random: () => randomFraction(runtime),
+    capacities: plan.capacities,
+    bytes: plan.usedBytes,
     expertBytes: { full, compressed: exponent + signMantissa },
   });
 }

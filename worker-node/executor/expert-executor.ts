@@ -253,7 +253,12 @@ export class ExpertExecutor {
 }
 
 const NOT_RUN: Omit<ExpertResult, 'expert' | 'failure'> = {
-  ...{ rows: 0, wasLoaded: false, stallUs: 0, executeUs: 0, ...NO_TIMES, output: new Uint8Array() },
+  rows: 0,
+  wasLoaded: false,
+  stallUs: 0,
+  executeUs: 0,
+  ...NO_TIMES,
+  output: new Uint8Array(),
 };
 
 /** The rows behind one another; where all of them are meant, they are not copied. */

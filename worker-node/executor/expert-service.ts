@@ -110,7 +110,10 @@ export class ExpertService {
     this.runtime = runtime;
     this.packer = packs === true ? this.makePacker() : null;
     this.memory = new SlotMemory({
-      ...{ slots, log, room: this.schedule.room, cacheSlots: () => cache?.capacities.full ?? 0 },
+      slots,
+      log,
+      room: this.schedule.room,
+      cacheSlots: () => cache?.capacities.full ?? 0,
       handle: (event) => this.guard(() => this.handle(event)),
     });
     this.slotLoads = new Array<SlotLoadTimes>(slots.count).fill({ endedMs: 0, tookMs: 0 });
@@ -271,7 +274,9 @@ export class ExpertService {
 
   private openHostMemory(hostMemory: HostMemoryOptions, { runtime, log }: ExpertServiceOptions): HostMemory {
     return new HostMemory(hostMemory, {
-      ...{ slots: this.slots, runtime, log },
+      slots: this.slots,
+      runtime,
+      log,
       numberOf: (layer, expert) => this.loader.numberOf(layer, expert),
       rates: () => ((this.cache?.replanPasses ?? null) === null ? null : this.loader.loadRates),
       cached: () => this.cache?.decisions.kept().filter(({ state }) => state === 'full') ?? [],
@@ -281,7 +286,9 @@ export class ExpertService {
   private makePacker(): ExpertPacker {
     const { slots, runtime, log } = this;
     return new ExpertPacker({
-      ...{ slots, runtime, log },
+      slots,
+      runtime,
+      log,
       isKept: (slot) => this.schedule.room.keeps(slot),
       isIdle: () => Object.values(this.openCounts).every((count) => count === 0),
     });
@@ -314,7 +321,8 @@ export class ExpertService {
       this.ordering = null;
       this.loader.order(
         this.schedule.waitedLoads.map(({ slot, state, tickets }) => ({
-          ...{ slot, state },
+          slot,
+          state,
           executeMs: this.executor.expectedMs(tickets),
         })),
       );

@@ -43,14 +43,22 @@ export class PackFetch implements ExpertSupply {
     this.onReady = onReady;
     const { packDigest, shape } = partial.pack;
     this.peers = new PackPeers({
-      ...{ packDigest, layers: shape.expertLayers, experts: shape.experts, runtime, log },
+      packDigest,
+      layers: shape.expertLayers,
+      experts: shape.experts,
+      runtime,
+      log,
       connect: (address) => transport.openPackSource(address),
       onDescribed: () => {
         this.fetcher.peersChanged();
       },
     });
     this.fetcher = new ExpertFetcher({
-      ...{ partial, peers: this.peers, crc32c, runtime, log },
+      partial,
+      peers: this.peers,
+      crc32c,
+      runtime,
+      log,
       onFetched: () => {
         this.fetched();
       },

@@ -165,8 +165,16 @@ export class Expectations {
   add({ pass, rows, layer }: PassLayer, expert: number, source: Expectation['source']): Expectation {
     const order = ++this.ownOrder;
     const expectation: Expectation = {
-      ...{ pass: { ...pass }, rows: [], layer, expert, source, order },
-      ...{ slot: null, waiting: [], running: 0, claim: 'none' },
+      pass: { ...pass },
+      rows: [],
+      layer,
+      expert,
+      source,
+      order,
+      slot: null,
+      waiting: [],
+      running: 0,
+      claim: 'none',
     };
     const layers = entryOf(this.bySequence, pass.sequence, () => new Map<string, Map<number, Expectation>>());
     entryOf(layers, layerKey(pass, layer), () => new Map<number, Expectation>()).set(expert, expectation);

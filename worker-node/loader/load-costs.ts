@@ -32,7 +32,8 @@ export class LoadCosts {
     this.shape = {
       compressionRatio: bytesOf('plainBytes') === 0 ? 1 : bytesOf('storedBytes') / bytesOf('plainBytes'),
       shards: Math.max(1, Math.round(exponents.length / tensors.length)),
-      ...{ threads, tensors: tensors.length },
+      threads,
+      tensors: tensors.length,
     };
   }
 

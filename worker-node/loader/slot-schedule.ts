@@ -32,7 +32,11 @@ export class SlotSchedule implements SlotYielding {
   /** Slots in which something may have become ready to run or superfluous. */
   private readonly touched = new Set<number>();
   private readonly uses: Record<CompressionState, number> = {
-    ...{ missing: 0, exponent: 0, signMantissa: 0, compressed: 0, full: 0 },
+    missing: 0,
+    exponent: 0,
+    signMantissa: 0,
+    compressed: 0,
+    full: 0,
   };
   private actions: SlotAction[] = [];
   private latePredictions = 0;

@@ -57,8 +57,14 @@ export class SlotTable {
     this.workingCount = workingCount;
     this.phases = { empty: workingCount, loading: 0, cancelling: 0, loaded: 0, absent: 0 };
     this.slots = Array.from({ length: workingCount + cacheCount }, (_, index) => ({
-      ...{ index, phase: 'empty', layer: 0, expert: 0, use: null, urgent: false },
-      ...{ attached: new Set<Expectation>(), running: [] },
+      index,
+      phase: 'empty',
+      layer: 0,
+      expert: 0,
+      use: null,
+      urgent: false,
+      attached: new Set<Expectation>(),
+      running: [],
     }));
   }
 

@@ -19,7 +19,8 @@ export interface GroupMemory {
 const FILES = {
   v2: { max: 'memory.max', current: 'memory.current', filePages: ['active_file', 'inactive_file'] },
   v1: {
-    ...{ max: 'memory.limit_in_bytes', current: 'memory.usage_in_bytes' },
+    max: 'memory.limit_in_bytes',
+    current: 'memory.usage_in_bytes',
     filePages: ['total_active_file', 'total_inactive_file'],
   },
 } as const;

@@ -45,8 +45,11 @@ export class VirtualClock {
   schedule(atMs: number, run: () => void, work: Promise<unknown> | null = null): ScheduledEvent {
     if (work !== null) this.watch(work);
     const event: VirtualEvent = {
-      ...{ atMs: Math.max(this.timeMs, atMs), number: this.eventNumber++ },
-      ...{ run, work, cancelled: false },
+      atMs: Math.max(this.timeMs, atMs),
+      number: this.eventNumber++,
+      run,
+      work,
+      cancelled: false,
     };
     this.queue.push(event);
     return {

@@ -24,7 +24,10 @@ export function clusterProblems(status: Pick<StatusReply, 'nodes' | 'problems'>)
     ...problemOfWorkers(status),
     ...status.nodes.flatMap(problemOfFetching),
     ...status.problems.map(({ id, address, code, message }) => ({
-      ...{ node: id || address, code, message, advice: adviceFor(code) },
+      node: id || address,
+      code,
+      message,
+      advice: adviceFor(code),
     })),
   ];
 }

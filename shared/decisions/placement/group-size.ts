@@ -20,9 +20,12 @@ export interface GroupSizeChoice {
 
 /** Of a small worker and a gigabit network. Only their order of magnitude decides, so that nothing need be measured before workers are grouped. */
 const NOMINAL = {
-  ...{ executeBytesPerS: 50e9, executeOverheadMs: 0.2 },
-  ...{ networkBytesPerS: 125e6, messageMs: 0.1 },
-  ...{ storageBytesPerS: 2e9, loadOverheadMs: 2 },
+  executeBytesPerS: 50e9,
+  executeOverheadMs: 0.2,
+  networkBytesPerS: 125e6,
+  messageMs: 0.1,
+  storageBytesPerS: 2e9,
+  loadOverheadMs: 2,
 };
 const MS_PER_S = 1000;
 const FLOAT_BYTES = 4;

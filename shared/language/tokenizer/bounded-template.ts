@@ -404,7 +404,12 @@ function childrenOf(node: JinjaNode, member: string): readonly JinjaNode[] {
 /** What a template finds beside its variables, as Template.render of the package gives it. */
 function globalsOf(budget: TemplateBudget, wallMs: number): Record<string, unknown> {
   return {
-    ...{ true: true, false: false, none: null, True: true, False: false, None: null },
+    true: true,
+    false: false,
+    none: null,
+    True: true,
+    False: false,
+    None: null,
     raise_exception: (message: string) => {
       throw new Error(message);
     },

@@ -30,15 +30,18 @@ export const CHANGES: readonly ConversationChange[] = [
 
 /** Those that one can do without first, because they change the most. */
 export const MOST_CHANGING: readonly string[] = [
-  ...['results as users', 'one call in a message', 'calls apart from words', 'results without a call as users'],
-  ...[
-    'calls and what follows as one',
-    'an answer between call and user',
-    'first systems to the user',
-    'a user first',
-    'turns of one role as one',
-  ],
-  ...['later systems as users', 'first systems as one', 'developers as systems'],
+  'results as users',
+  'one call in a message',
+  'calls apart from words',
+  'results without a call as users',
+  'calls and what follows as one',
+  'an answer between call and user',
+  'first systems to the user',
+  'a user first',
+  'turns of one role as one',
+  'later systems as users',
+  'first systems as one',
+  'developers as systems',
 ];
 
 /** Those that help only where a template writes calls and results itself, and only where it writes none. */

@@ -226,8 +226,11 @@ function membersRun({ rows }: DevicePass, names: ReadonlyMap<number, number>): R
     if (open?.created === sequence) open.tokenIds.push(tokenId);
     else
       members.push({
-        ...{ sequence: names.get(sequence) ?? -1, created: sequence, position },
-        ...{ tokenIds: [tokenId], firstRow: row },
+        sequence: names.get(sequence) ?? -1,
+        created: sequence,
+        position,
+        tokenIds: [tokenId],
+        firstRow: row,
       });
   }
   return members;

@@ -124,7 +124,9 @@ function passesOf(sequence: number, passes: readonly JointPass[]): RanPass[] {
     of.members
       .filter((member) => member.sequence === sequence)
       .map(({ position, tokenIds, firstRow }) => ({
-        ...{ position, tokenIds, of },
+        position,
+        tokenIds,
+        of,
         choices: of.choices.map((rows) => rows.slice(firstRow, firstRow + tokenIds.length)),
       })),
   );

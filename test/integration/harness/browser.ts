@@ -7,8 +7,14 @@ import { chromium, type BrowserContext, type BrowserContextOptions, type Page } 
 const COMMANDS = ['chromium', 'chromium-browser', 'google-chrome'];
 /** Nothing is asked of anybody, and nothing is kept. */
 const FLAGS = [
-  ...['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-sync'],
-  ...['--disable-background-networking', '--disable-component-update'],
+  '--headless',
+  '--no-sandbox',
+  '--disable-gpu',
+  '--disable-quic',
+  '--no-first-run',
+  '--disable-sync',
+  '--disable-background-networking',
+  '--disable-component-update',
 ];
 
 /** A path, or undefined: the tests in a browser are then skipped. */

@@ -6,7 +6,12 @@ import { TestCluster, type ClusterPlan } from './test-cluster.js';
 import { packOf, type TestModel } from './test-models.js';
 
 const NO_LIMITS: HttpSettings = {
-  ...{ host: '127.0.0.1', port: 0, isAddressGiven: true, hosts: [], origins: [], apiKeysPath: null },
+  host: '127.0.0.1',
+  port: 0,
+  isAddressGiven: true,
+  hosts: [],
+  origins: [],
+  apiKeysPath: null,
 };
 
 export interface HttpPlan extends Omit<Partial<ClusterPlan>, 'packDirectory'> {
@@ -34,7 +39,8 @@ export class HttpCluster {
     try {
       const cluster = await TestCluster.start({
         ...plan,
-        ...{ model, workers },
+        model,
+        workers,
         ...(chatTemplate === undefined
           ? {}
           : { packDirectory: await packWithTemplate(model, chatTemplate, directory) }),
@@ -53,7 +59,9 @@ export class HttpCluster {
   fetch(path: string, body?: unknown, init: RequestInit = {}): Promise<Response> {
     if (body === undefined) return fetch(`${this.url}${path}`, init);
     return fetch(`${this.url}${path}`, {
-      ...{ method: 'POST', body: typeof body === 'string' ? body : JSON.stringify(body), ...init },
+      method: 'POST',
+      body: typeof body === 'string' ? body : JSON.stringify(body),
+      ...init,
       headers: { 'content-type': 'application/json', ...(init.headers as Record<string, string> | undefined) },
     });
   }

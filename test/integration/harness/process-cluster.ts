@@ -51,8 +51,18 @@ export class ProcessCluster {
     const log = new TestLog();
     const modelFlags = ['--model', await packOf(model)];
     const flags = [
-      ...['--cluster', `faults-${process.pid}-${randomInt(1_000_000)}`],
-      ...['--discovery', 'static', '--host', '127.0.0.1', '--port', '0', '--threads', '1', '--log-level', 'info'],
+      '--cluster',
+      `faults-${process.pid}-${randomInt(1_000_000)}`,
+      '--discovery',
+      'static',
+      '--host',
+      '127.0.0.1',
+      '--port',
+      '0',
+      '--threads',
+      '1',
+      '--log-level',
+      'info',
     ];
     const ofMain = [...modelFlags, ...flags, ...on.flags('main'), ...mainFlags];
     const main = await TestDaemon.start('main', ofMain, 'main', log, on.environment('main')).catch(

@@ -21,8 +21,14 @@ export interface SimulatedDevice {
 }
 
 const NAMES: Record<keyof Omit<SimulatedDevice, 'spareBytes'>, string> = {
-  ...{ seed: 'SEED', memoryBytes: 'MEMORY_BYTES', contextBytes: 'CONTEXT_BYTES', capability: 'CAPABILITY' },
-  ...{ driverVersion: 'DRIVER_VERSION', integrated: 'INTEGRATED', vmm: 'VMM', fault: 'FAULT' },
+  seed: 'SEED',
+  memoryBytes: 'MEMORY_BYTES',
+  contextBytes: 'CONTEXT_BYTES',
+  capability: 'CAPABILITY',
+  driverVersion: 'DRIVER_VERSION',
+  integrated: 'INTEGRATED',
+  vmm: 'VMM',
+  fault: 'FAULT',
 };
 
 /** Environment of a process that is to have such a device. */

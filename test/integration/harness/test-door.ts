@@ -43,16 +43,25 @@ export async function openTestDoor(routes: RegisterRoutes, options: TestDoorOpti
   const { http = {}, keys = [], limits = {}, bounds = {}, trouble = () => null } = options;
   const log = new TestLog();
   const context = {
-    ...{ runtime: options.runtime ?? RUNTIME, log: log.logger('door') },
+    runtime: options.runtime ?? RUNTIME,
+    log: log.logger('door'),
     metrics: { contentType: 'text/plain', text: () => Promise.resolve(''), httpRequestEnded: () => undefined },
     status: () => ({ placement: { workers: [{}] } }),
   };
   const servers: Server[] = [];
   const door = await startDoor({
     settings: {
-      ...{ host: '127.0.0.1', port: 0, isAddressGiven: true, hosts: [], origins: [], apiKeysPath: null, ...http },
+      host: '127.0.0.1',
+      port: 0,
+      isAddressGiven: true,
+      hosts: [],
+      origins: [],
+      apiKeysPath: null,
+      ...http,
     },
-    ...{ keys: new ApiKeys(keys), routes: [routes], trouble },
+    keys: new ApiKeys(keys),
+    routes: [routes],
+    trouble,
     createServer: (given, handle) => {
       const server = createServer(given, handle);
       servers.push(server);

@@ -47,7 +47,9 @@ async function makePack(model: TestModel, codec: PackCodec): Promise<string> {
   directories.push(parent);
   const directory = join(parent, basename(model));
   const options = {
-    ...{ codec: codecSetting(codec, null), shards: DEFAULT_SHARDS, name: null },
+    codec: codecSetting(codec, null),
+    shards: DEFAULT_SHARDS,
+    name: null,
     onDamagedPack: 'replace',
   } as const;
   await packCheckpoint(checkpointOf(model), directory, options, NATIVE_PACKING_TOOLS);

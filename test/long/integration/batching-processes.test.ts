@@ -19,7 +19,9 @@ const REQUESTS: readonly GenerateRequest[] = Array.from({ length: 8 }, (_, index
   raw: false,
   sampling: {
     ...(index % 2 === 0 ? { temperature: 0, topK: 0, topP: 1 } : { temperature: 1, topK: 40, topP: 0.95 }),
-    ...{ minP: 0, repetitionPenalty: 1, seed: index },
+    minP: 0,
+    repetitionPenalty: 1,
+    seed: index,
   },
   ...(index % 3 === 0 ? { promptLogprobs: true } : {}),
 }));

@@ -57,8 +57,21 @@ const MOST_ANSWERS = 20;
     const { status, stderr } = spawnSync(
       process.execPath,
       [
-        ...[join(packageRoot(), 'bin', 'odmoe'), 'worker', '--model', await packOf('tiny'), '--id', 'w', '--port', '0'],
-        ...['--host', '127.0.0.1', '--discovery', 'static', '--main', '127.0.0.1:1', ...flags],
+        join(packageRoot(), 'bin', 'odmoe'),
+        'worker',
+        '--model',
+        await packOf('tiny'),
+        '--id',
+        'w',
+        '--port',
+        '0',
+        '--host',
+        '127.0.0.1',
+        '--discovery',
+        'static',
+        '--main',
+        '127.0.0.1:1',
+        ...flags,
       ],
       { encoding: 'utf8', timeout: RUN_LIMIT_MS, env: { ...process.env, ...simulatedCuda(device) } },
     );

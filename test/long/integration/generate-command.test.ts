@@ -54,7 +54,9 @@ describe('odmoe generate', () => {
     const command = [join(packageRoot(), 'bin', 'odmoe'), 'generate', demoModel, sum.prompt];
     const full = openSync('/dev/full', 'w');
     const { status, stderr } = spawnSync(process.execPath, command, {
-      ...{ stdio: ['ignore', full, 'pipe'], encoding: 'utf8', timeout: RUN_TIMEOUT_MS },
+      stdio: ['ignore', full, 'pipe'],
+      encoding: 'utf8',
+      timeout: RUN_TIMEOUT_MS,
     });
     closeSync(full);
     assert.equal(status, 3);

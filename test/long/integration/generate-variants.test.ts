@@ -19,8 +19,15 @@ const PREFILL_ROWS = 16;
 type Config = Record<string, unknown>;
 
 const tiny = {
-  ...{ hidden_size: 64, intermediate_size: 40, num_hidden_layers: 3, num_attention_heads: 4, num_key_value_heads: 2 },
-  ...{ vocab_size: 300, max_position_embeddings: 512, num_experts_per_tok: 3, rope_theta: 10_000 },
+  hidden_size: 64,
+  intermediate_size: 40,
+  num_hidden_layers: 3,
+  num_attention_heads: 4,
+  num_key_value_heads: 2,
+  vocab_size: 300,
+  max_position_embeddings: 512,
+  num_experts_per_tok: 3,
+  rope_theta: 10_000,
 };
 const fp8 = { quant_method: 'fp8', fmt: 'e4m3', weight_block_size: [128, 128] };
 const llama3 = { rope_type: 'llama3', rope_theta: 10_000, factor: 8, low_freq_factor: 1, high_freq_factor: 4 };
@@ -34,15 +41,28 @@ const VARIANTS: readonly { name: string; from?: string; config: Config; text?: C
   {
     name: 'Hunyuan-A13B, with alpha and a tied head',
     config: {
-      ...{ ...tiny, architectures: ['HunYuanMoEV1ForCausalLM'], num_experts: 12, head_dim: 24, moe_topk: [3, 3, 3] },
-      ...{ num_shared_expert: [1, 1, 1], rope_scaling: { type: 'dynamic', alpha: 1000 }, tie_word_embeddings: true },
+      ...tiny,
+      architectures: ['HunYuanMoEV1ForCausalLM'],
+      num_experts: 12,
+      head_dim: 24,
+      moe_topk: [3, 3, 3],
+      num_shared_expert: [1, 1, 1],
+      rope_scaling: { type: 'dynamic', alpha: 1000 },
+      tie_word_embeddings: true,
     },
   },
   {
     name: 'GLM-4.7-Flash, its last layer dense',
     config: {
-      ...{ ...tiny, architectures: ['Glm4MoeLiteForCausalLM'], n_routed_experts: 12, moe_intermediate_size: 24 },
-      ...{ kv_lora_rank: 32, q_lora_rank: 24, qk_nope_head_dim: 20, qk_rope_head_dim: 8, v_head_dim: 28 },
+      ...tiny,
+      architectures: ['Glm4MoeLiteForCausalLM'],
+      n_routed_experts: 12,
+      moe_intermediate_size: 24,
+      kv_lora_rank: 32,
+      q_lora_rank: 24,
+      qk_nope_head_dim: 20,
+      qk_rope_head_dim: 8,
+      v_head_dim: 28,
       mlp_layer_types: ['dense', 'sparse', 'dense'],
     },
   },
@@ -50,8 +70,13 @@ const VARIANTS: readonly { name: string; from?: string; config: Config; text?: C
     name: 'GLM-4.5 without norms and biases, in groups, wholly rotated',
     from: 'glm45',
     config: {
-      ...{ use_qk_norm: false, attention_bias: false, n_group: 4, topk_group: 2, n_shared_experts: 2 },
-      ...{ first_k_dense_replace: 2, partial_rotary_factor: 1 },
+      use_qk_norm: false,
+      attention_bias: false,
+      n_group: 4,
+      topk_group: 2,
+      n_shared_experts: 2,
+      first_k_dense_replace: 2,
+      partial_rotary_factor: 1,
     },
   },
   {
@@ -73,8 +98,13 @@ const VARIANTS: readonly { name: string; from?: string; config: Config; text?: C
     name: 'Qwen2-MoE with windows, a dense layer and a tied head',
     from: 'qwen2moe',
     config: {
-      ...{ use_sliding_window: true, sliding_window: 9, layer_types: null, mlp_only_layers: [1] },
-      ...{ qkv_bias: false, norm_topk_prob: true, tie_word_embeddings: true },
+      use_sliding_window: true,
+      sliding_window: 9,
+      layer_types: null,
+      mlp_only_layers: [1],
+      qkv_bias: false,
+      norm_topk_prob: true,
+      tie_word_embeddings: true,
     },
   },
   {
@@ -86,8 +116,14 @@ const VARIANTS: readonly { name: string; from?: string; config: Config; text?: C
     name: 'Qwen3-Next with other heads, taps, intervals, and a dense layer',
     from: 'qwen3next',
     config: {
-      ...{ linear_num_key_heads: 1, linear_num_value_heads: 3, linear_value_head_dim: 20, linear_conv_kernel_dim: 2 },
-      ...{ full_attention_interval: 3, mlp_only_layers: [2], norm_topk_prob: false, partial_rotary_factor: 0.5 },
+      linear_num_key_heads: 1,
+      linear_num_value_heads: 3,
+      linear_value_head_dim: 20,
+      linear_conv_kernel_dim: 2,
+      full_attention_interval: 3,
+      mlp_only_layers: [2],
+      norm_topk_prob: false,
+      partial_rotary_factor: 0.5,
     },
   },
   {
@@ -95,8 +131,12 @@ const VARIANTS: readonly { name: string; from?: string; config: Config; text?: C
     from: 'gemma4moe',
     config: {},
     text: {
-      ...{ attention_k_eq_v: false, final_logit_softcapping: null, num_hidden_layers: 3, layer_types: null },
-      ...{ attention_bias: true, global_head_dim: 24 },
+      attention_k_eq_v: false,
+      final_logit_softcapping: null,
+      num_hidden_layers: 3,
+      layer_types: null,
+      attention_bias: true,
+      global_head_dim: 24,
     },
   },
   {
@@ -119,8 +159,12 @@ const VARIANTS: readonly { name: string; from?: string; config: Config; text?: C
     name: 'ERNIE-4.5 with experts in every second layer, none shared',
     from: 'ernie45moe',
     config: {
-      ...{ moe_layer_start_index: 0, moe_layer_end_index: -1, moe_layer_interval: 2, moe_num_shared_experts: 0 },
-      ...{ head_dim: 24, tie_word_embeddings: false },
+      moe_layer_start_index: 0,
+      moe_layer_end_index: -1,
+      moe_layer_interval: 2,
+      moe_num_shared_experts: 0,
+      head_dim: 24,
+      tie_word_embeddings: false,
     },
   },
   {
@@ -143,7 +187,8 @@ const VARIANTS: readonly { name: string; from?: string; config: Config; text?: C
     name: 'Granite with biases, a linear rope and a tied head',
     from: 'granitemoe',
     config: {
-      ...{ attention_bias: true, tie_word_embeddings: true },
+      attention_bias: true,
+      tie_word_embeddings: true,
       rope_parameters: { rope_type: 'linear', factor: 2, rope_theta: 10_000 },
     },
   },
@@ -152,7 +197,9 @@ const VARIANTS: readonly { name: string; from?: string; config: Config; text?: C
     name: "Mixtral with a window, one key-value head and Llama's rope",
     from: 'mixtral',
     config: {
-      ...{ sliding_window: 5, head_dim: 20, num_key_value_heads: 1 },
+      sliding_window: 5,
+      head_dim: 20,
+      num_key_value_heads: 1,
       rope_parameters: { ...llama3, original_max_position_embeddings: 64 },
     },
   },

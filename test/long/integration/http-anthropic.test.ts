@@ -120,7 +120,8 @@ describe("the HTTP door, for Anthropic's clients", function () {
     const { finished } = await local(ASKED, {});
     const begun = finished.text.slice(0, finished.text.indexOf(' ', 6));
     const message = await client.messages.create({
-      ...{ model, max_tokens: 40 },
+      model,
+      max_tokens: 40,
       messages: [...ASKED, { role: 'assistant', content: begun }],
     });
     assert.equal(begun + textOf(message), finished.text);
@@ -152,7 +153,9 @@ describe("the HTTP door, for Anthropic's clients", function () {
       message.content.map((block) => (block.type === 'tool_use' ? [block.name, block.input] : block.type)),
     );
     const after = await client.messages.create({
-      ...{ model, max_tokens: 5, tools: [WEATHER] },
+      model,
+      max_tokens: 5,
+      tools: [WEATHER],
       messages: [
         ...ASKED,
         { role: 'assistant', content: message.content },
@@ -170,7 +173,9 @@ describe("the HTTP door, for Anthropic's clients", function () {
       additionalProperties: false,
     };
     const message = await client.messages.create({
-      ...{ model, max_tokens: 60, messages: ASKED },
+      model,
+      max_tokens: 60,
+      messages: ASKED,
       output_config: { format: { type: 'json_schema', schema } },
     });
     const { name } = JSON.parse(textOf(message)) as { name: string };

@@ -76,7 +76,10 @@ describe('clients of the HTTP door', function () {
       };
       const without = await client.chat.completions.create({ model: 'demo', messages: MESSAGES, max_tokens: 5 });
       const answer = await client.chat.completions.create({
-        ...{ model: 'demo', tools: [ADD], tool_choice: 'auto', max_tokens: 5 },
+        model: 'demo',
+        tools: [ADD],
+        tool_choice: 'auto',
+        max_tokens: 5,
         messages: [
           ...MESSAGES,
           { role: 'assistant', content: null, tool_calls: [call] },
@@ -94,7 +97,11 @@ describe('clients of the HTTP door', function () {
         tags: z.array(z.boolean()).max(3),
       });
       const answer = await client.chat.completions.parse({
-        ...{ model: 'demo', messages: MESSAGES, max_tokens: 200, temperature: 2, seed: 1 },
+        model: 'demo',
+        messages: MESSAGES,
+        max_tokens: 200,
+        temperature: 2,
+        seed: 1,
         response_format: zodResponseFormat(shape, 'animal'),
       });
       const [choice] = answer.choices;
@@ -105,13 +112,20 @@ describe('clients of the HTTP door', function () {
     it('gets a response that follows a schema, and a call of a tool', async () => {
       const { name, parameters } = ADD.function;
       const answer = await client.responses.create({
-        ...{ model: 'demo', input: PROMPT, max_output_tokens: 120, temperature: 2 },
+        model: 'demo',
+        input: PROMPT,
+        max_output_tokens: 120,
+        temperature: 2,
         text: { format: { type: 'json_schema', name: 'sum', schema: parameters } },
       });
       addArguments.parse(JSON.parse(answer.output_text));
       const called = await client.responses.create({
-        ...{ model: 'demo', input: PROMPT, max_output_tokens: 120, temperature: 2 },
-        ...{ tools: [{ type: 'function', name, parameters, strict: true }], tool_choice: { type: 'function', name } },
+        model: 'demo',
+        input: PROMPT,
+        max_output_tokens: 120,
+        temperature: 2,
+        tools: [{ type: 'function', name, parameters, strict: true }],
+        tool_choice: { type: 'function', name },
       });
       const [item] = called.output;
       assert.ok(item?.type === 'function_call');
@@ -122,7 +136,8 @@ describe('clients of the HTTP door', function () {
     it('is told of a schema that cannot be followed', async () => {
       const schema = { type: 'object', properties: { a: { type: 'string', format: 'no-such-format' } }, not: {} };
       const asked = client.chat.completions.create({
-        ...{ model: 'demo', messages: MESSAGES },
+        model: 'demo',
+        messages: MESSAGES,
         response_format: { type: 'json_schema', json_schema: { name: 'x', schema } },
       });
       await assert.rejects(asked, { status: 400, param: 'response_format' });
@@ -190,7 +205,10 @@ describe('clients of the HTTP door', function () {
     try {
       const stopped = new OpenAI({ baseURL: `${other.url}/v1`, apiKey: 'none', maxRetries: 0 });
       const stream = await stopped.chat.completions.create({
-        ...{ model: 'demo', messages: MESSAGES, stream: true, ignore_eos: true },
+        model: 'demo',
+        messages: MESSAGES,
+        stream: true,
+        ignore_eos: true,
       } as OpenAI.ChatCompletionCreateParamsStreaming);
       const read = async (): Promise<void> => {
         let chunks = 0;
@@ -247,8 +265,12 @@ describe('clients of the HTTP door', function () {
         },
       });
       const asked = {
-        ...{ ...setting, model: model(), prompt: PROMPT, temperature: 1.5 },
-        ...{ tools: { add }, toolChoice: { type: 'tool', toolName: 'add' } as const },
+        ...setting,
+        model: model(),
+        prompt: PROMPT,
+        temperature: 1.5,
+        tools: { add },
+        toolChoice: { type: 'tool', toolName: 'add' } as const,
       };
       const stream = streamText(asked);
       const calls = await stream.toolCalls;

@@ -34,7 +34,9 @@ describe('the HTTP door, with a model that thinks', function () {
   after(() => door.stop());
 
   const asked = {
-    ...{ model: 'demo', max_tokens: ROOM, messages: ASKED },
+    model: 'demo',
+    max_tokens: ROOM,
+    messages: ASKED,
     output_config: { format: { type: 'json_schema' as const, schema: SCHEMA } },
   };
 
@@ -51,7 +53,8 @@ describe('the HTTP door, with a model that thinks', function () {
     const streamed = await anthropic.messages.stream({ ...asked, thinking: { type: 'adaptive' } }).finalMessage();
     assert.deepEqual(streamed.content, whole.content, 'adaptive is what the template does by itself');
     const again = await anthropic.messages.create({
-      ...{ model: 'demo', max_tokens: 2 },
+      model: 'demo',
+      max_tokens: 2,
       messages: [...ASKED, { role: 'assistant', content: whole.content }, ...ASKED],
     });
     assert.equal(again.usage.output_tokens, 2);

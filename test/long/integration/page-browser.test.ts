@@ -15,8 +15,14 @@ const PATIENCE_MS = 45_000;
 
 /** The same question to the single-process engine. */
 const REQUEST: GenerateRequest = {
-  ...{ text: '', messages: [{ role: 'user', content: QUESTION }], promptTokenIds: [], raw: false, stop: [] },
-  ...{ maxTokens: ANSWER_TOKENS, ignoreEos: false, logprobs: 0 },
+  text: '',
+  messages: [{ role: 'user', content: QUESTION }],
+  promptTokenIds: [],
+  raw: false,
+  stop: [],
+  maxTokens: ANSWER_TOKENS,
+  ignoreEos: false,
+  logprobs: 0,
   sampling: { temperature: 0, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1 },
 };
 

@@ -79,9 +79,16 @@ describe('shadow drafts and optimism', () => {
     main.send({
       kind: 'begin',
       begin: {
-        ...{ epoch: EPOCH, sequence: SEQUENCE, tokenIds: promptIds, promptTokens: promptIds.length },
-        ...{ alignTokenPeriod: 1, alignKvPeriod: 0, maxPositions: promptIds.length + 40 },
-        ...{ optimistic: false, spread: false, sampling: null },
+        epoch: EPOCH,
+        sequence: SEQUENCE,
+        tokenIds: promptIds,
+        promptTokens: promptIds.length,
+        alignTokenPeriod: 1,
+        alignKvPeriod: 0,
+        maxPositions: promptIds.length + 40,
+        optimistic: false,
+        spread: false,
+        sampling: null,
         ...changes,
       },
     });
@@ -142,7 +149,9 @@ describe('shadow drafts and optimism', () => {
     const greedy: number[] = [];
     const sampler = new TokenSampler({
       sampling: resolveSampling(sampling, () => 0),
-      ...{ promptTokens: promptIds.length, maxPositions: position + 40, constraint: null },
+      promptTokens: promptIds.length,
+      maxPositions: position + 40,
+      constraint: null,
     });
     for (let row = 1; row <= 6; row += 1) {
       const logits = await expected.sequence.decode(history.at(-1) ?? 0);

@@ -82,9 +82,17 @@ class Follower {
 
   begin(sequence: number, { promptIds }: Story, prefix: Partial<BeginSequence> = {}): void {
     this.predictor.begin({
-      ...{ epoch: 1, sequence, tokenIds: promptIds, alignTokenPeriod: 1, alignKvPeriod: 1 },
-      ...{ promptTokens: promptIds.length, maxPositions: promptIds.length + ITERATIONS, optimistic: false },
-      ...{ spread: false, sampling: null, ...prefix },
+      epoch: 1,
+      sequence,
+      tokenIds: promptIds,
+      alignTokenPeriod: 1,
+      alignKvPeriod: 1,
+      promptTokens: promptIds.length,
+      maxPositions: promptIds.length + ITERATIONS,
+      optimistic: false,
+      spread: false,
+      sampling: null,
+      ...prefix,
     });
   }
 

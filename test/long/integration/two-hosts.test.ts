@@ -120,8 +120,17 @@ describe('two hosts and more, found by multicast', function () {
     model = pack,
   ): HostDaemon {
     const daemon = new HostDaemon(role, host, [
-      ...['--cluster', clusterName, '--model', model, '--interface', host.address, '--threads', '1'],
-      ...['--log-level', 'info', ...flags],
+      '--cluster',
+      clusterName,
+      '--model',
+      model,
+      '--interface',
+      host.address,
+      '--threads',
+      '1',
+      '--log-level',
+      'info',
+      ...flags,
     ]);
     daemons.push(daemon);
     return daemon;

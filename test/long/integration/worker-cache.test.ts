@@ -52,7 +52,10 @@ describe('worker daemon: its cache', () => {
     const hidden = hiddenStates(3, setting.shape.hiddenSize);
     for (let expert = 0; expert < experts; expert++) {
       const { output } = await main.result({
-        ...{ position: 2, layer: 0, expert, hidden },
+        position: 2,
+        layer: 0,
+        expert,
+        hidden,
         hiddenSize: setting.shape.hiddenSize,
       });
       assert.deepEqual(Buffer.from(output), await setting.reference.run(0, expert, hidden));
@@ -122,7 +125,10 @@ describe('worker daemon: its cache', () => {
       assert.deepEqual(
         { ...record, pack_digest: '' },
         {
-          ...{ format: 'odmoe-activation-counts', format_version: 1, pack_digest: '', experts: 8 },
+          format: 'odmoe-activation-counts',
+          format_version: 1,
+          pack_digest: '',
+          experts: 8,
           layers: { 0: [2, 2, 2, 2, 2, 2, 2, 2] },
         },
       );

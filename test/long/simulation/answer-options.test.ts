@@ -43,8 +43,11 @@ const REQUESTS: Record<string, GenerateRequest> = {
   }),
   'log-probabilities of the prompt': ask({ logprobs: 7, promptLogprobs: true }),
   'log-probabilities of a long prompt alone': ask({
-    ...{ text: 'a fox and a fog. '.repeat(25), raw: true },
-    ...{ maxTokens: 0, logprobs: 3, promptLogprobs: true },
+    text: 'a fox and a fog. '.repeat(25),
+    raw: true,
+    maxTokens: 0,
+    logprobs: 3,
+    promptLogprobs: true,
   }),
   'JSON after a schema': ask({ ignoreEos: false, sampling: { ...GREEDY, outputFormat: ANIMALS } }),
   'JSON after a schema, sampled': ask({
@@ -57,7 +60,8 @@ const REQUESTS: Record<string, GenerateRequest> = {
   }),
   'no token': ask({ maxTokens: 0 }),
   'special tokens shown': ask({
-    ...{ showSpecialTokens: true, ignoreEos: true },
+    showSpecialTokens: true,
+    ignoreEos: true,
     sampling: { ...GREEDY, frequencyPenalty: 5, logitBias: [1, 2, 3].map((tokenId) => ({ tokenId, bias: 30 })) },
   }),
 };
@@ -69,7 +73,9 @@ describe('a simulated cluster that drafts, asked for all that an answer may be a
   before(async () => {
     reference = await openReference('demo');
     cluster = await VirtualCluster.start({
-      ...{ model: 'demo', workers: 3, shadow: 'int8' },
+      model: 'demo',
+      workers: 3,
+      shadow: 'int8',
       main: { drafting: { optimistic: false, rows: 4 }, main: { prefillRows: 48 } },
     });
   });

@@ -17,7 +17,8 @@ const REQUESTS = [
   requestFor(
     Array.from({ length: 40 }, (_, index) => (index * 37 + 3) % TINY_VOCABULARY),
     {
-      ...{ maxTokens: 6, logprobs: TINY_VOCABULARY },
+      maxTokens: 6,
+      logprobs: TINY_VOCABULARY,
       sampling: { temperature: 0.9, topK: 0, topP: 0.95, minP: 0, repetitionPenalty: 1.1, seed: 11 },
     },
   ),
@@ -76,7 +77,10 @@ describe('a simulated cluster that caches answers as the single-process engine d
   /** The status of each worker's cache after both answers, twice: the second time from what the first has left. */
   async function holds(codec: PackCodec, { worker }: Caching, plan: Partial<ClusterPlan> = {}): Promise<CacheStatus[]> {
     const running = (cluster = await VirtualCluster.start({
-      ...{ codec, workers: 2, shadow: 'int8', worker: () => ({ worker }) },
+      codec,
+      workers: 2,
+      shadow: 'int8',
+      worker: () => ({ worker }),
       ...plan,
     }));
     for (let round = 0; round < 2; round++) {
@@ -107,7 +111,8 @@ describe('a simulated cluster that caches answers as the single-process engine d
     it(`with kept experts that are packed between answers, by ${policy}`, async () => {
       const { worker } = pools({ full: 12, compressed: policy === 'lru' ? 0 : 2 }, policy);
       const running = (cluster = await VirtualCluster.start({
-        ...{ workers: 2, worker: () => ({ worker: { ...worker, resident: 'fixed4', replanPasses: 4 } }) },
+        workers: 2,
+        worker: () => ({ worker: { ...worker, resident: 'fixed4', replanPasses: 4 } }),
         main: { prediction: { source: 'off', layersAhead: 1 } },
       }));
       const caches = async (): Promise<CacheStatus[]> =>
@@ -184,7 +189,9 @@ describe('a simulated cluster that caches answers as the single-process engine d
   it('with experts dealt to all workers: caches that hold all experts together are hit, as each expert goes to who keeps it', async () => {
     const share = { full: 8 };
     const running = (cluster = await VirtualCluster.start({
-      ...{ workers: 4, shadow: 'int8', worker: () => pools(share, 'lru') },
+      workers: 4,
+      shadow: 'int8',
+      worker: () => pools(share, 'lru'),
       main: { spread: 'all' },
     }));
     const counts = async (): Promise<{ hits: number; uses: number }> => {

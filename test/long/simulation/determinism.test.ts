@@ -54,7 +54,9 @@ describe('the history of a seed', function () {
     const history = historyOf(once);
     for (const set of instructionSets().slice(1)) {
       const again = await runSeeds({
-        ...{ from: FROM, count: COUNT, processes: 2 },
+        from: FROM,
+        count: COUNT,
+        processes: 2,
         environment: { ODMOE_INSTRUCTION_SET: set },
       });
       assert.equal(historyOf(again), history, set);

@@ -149,7 +149,9 @@ describe('simulated workers without the pack', () => {
         const request = requestFor([1, 17, 250, 3, 88], { maxTokens: 12, logprobs: 100 });
         const answer = await collect(single.generate(request, new AbortController().signal));
         cluster = await VirtualCluster.start({
-          ...{ model, workers: 2, main: { groupSize: 1 } },
+          model,
+          workers: 2,
+          main: { groupSize: 1 },
           worker: (index) => ({ packDirectory: directory(index) }),
         });
         assertSameAnswer(await cluster.ask(request), answer);

@@ -130,7 +130,9 @@ describe('a main with a worker of its own', () => {
       const budget = MODEL_BYTES + DEVICE_BYTES.slotSharedBytes + DEVICE_BYTES.slotBytes + blocks * BLOCK_BYTES;
       const running = await begin('local', {
         main: {
-          ...{ device: { memoryBudgetBytes: budget }, batching: { enabled }, slots: 2 },
+          device: { memoryBudgetBytes: budget },
+          batching: { enabled },
+          slots: 2,
           main: { reusePrefixes: false },
         },
       });
@@ -192,7 +194,9 @@ describe('a main with a worker of its own', () => {
     const blocks = growing.length + 1;
     const bytes = MODEL_BYTES + DEVICE_BYTES.slotSharedBytes + DEVICE_BYTES.slotBytes + blocks * BLOCK_BYTES;
     return {
-      ...{ device: { memoryBudgetBytes: bytes }, slots: 2, main: { reusePrefixes: false } },
+      device: { memoryBudgetBytes: bytes },
+      slots: 2,
+      main: { reusePrefixes: false },
       worker: { cachePolicy: 'residency' as const, replanPasses: 3, ...more },
     };
   };

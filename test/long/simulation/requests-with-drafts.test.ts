@@ -56,12 +56,14 @@ describe('requests to a cluster that drafts', () => {
     ] as const) {
       it(`several at a time, ${precision} shadow, ${rows} rows: each is answered as alone`, async () => {
         cluster = await VirtualCluster.start({
-          ...{ workers: 5, shadow: precision },
+          workers: 5,
+          shadow: precision,
           main: { drafting: { optimistic: true, rows }, spread: 'all', main: { maxActiveSequences: 3 } },
         });
         const requests = [3, 50, 299].map((token, index) =>
           requestFor([1, token, index + 2, 9], {
-            ...{ maxTokens: 10 + index, logprobs: 300 },
+            maxTokens: 10 + index,
+            logprobs: 300,
             sampling: { temperature: index, topK: 0, topP: 0.95, minP: 0, repetitionPenalty: 1.1, seed: index },
           }),
         );
@@ -78,8 +80,10 @@ describe('requests to a cluster that drafts', () => {
       const request = requestFor(PROMPT, { maxTokens: 20, logprobs: 300 });
       const expected = await answerOf(reference, request);
       const right = draftingScript({
-        ...{ optimistic: false, answer: () => tokenIdsOf(expected) },
-        ...{ guess: (_, token) => token, heard },
+        optimistic: false,
+        answer: () => tokenIdsOf(expected),
+        guess: (_, token) => token,
+        heard,
       });
       cluster = await VirtualCluster.start({ workers: WORKERS, main: { drafting: { optimistic: false, rows: ROWS } } });
       const gone = new AbortController();
@@ -115,8 +119,10 @@ describe('requests to a cluster that drafts', () => {
       const request = requestFor(PROMPT, { maxTokens: 60, logprobs: 300 });
       const expected = await answerOf(reference, request);
       const right = draftingScript({
-        ...{ optimistic: false, answer: () => tokenIdsOf(expected) },
-        ...{ guess: (_, token) => token, heard },
+        optimistic: false,
+        answer: () => tokenIdsOf(expected),
+        guess: (_, token) => token,
+        heard,
       });
       cluster = await VirtualCluster.start({ workers: WORKERS, main: { drafting: { optimistic: false, rows: ROWS } } });
       const gone = new AbortController();

@@ -16,7 +16,8 @@ const PROMPT = [1, 17, 250, 3, 88, 120, 9];
 const REQUESTS: GenerateRequest[] = [
   requestFor(PROMPT, { maxTokens: TOKENS, logprobs: 300 }),
   requestFor(PROMPT, {
-    ...{ maxTokens: TOKENS, logprobs: 300 },
+    maxTokens: TOKENS,
+    logprobs: 300,
     sampling: { temperature: 1, topK: 0, topP: 0.95, minP: 0, repetitionPenalty: 1.2, seed: 5 },
   }),
 ];
@@ -179,8 +180,12 @@ describe('drafts of a shadow that is scripted', () => {
           stream.send({
             kind: 'prediction',
             prediction: plainPrediction({
-              ...{ epoch, sequence, position: position + 1, layer: 1 },
-              ...{ experts: [1, 2], workers: [0, 99] },
+              epoch,
+              sequence,
+              position: position + 1,
+              layer: 1,
+              experts: [1, 2],
+              workers: [0, 99],
             }),
           });
           stream.send({

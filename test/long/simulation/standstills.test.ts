@@ -16,7 +16,10 @@ const LONG_PROMPT = requestFor(
 );
 /** As daemons have it where nobody has configured anything. */
 const NETWORK: Partial<NodeSettings['network']> = {
-  ...{ keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 30_000, reconnectDelayMs: 250 },
+  keepaliveIntervalMs: 500,
+  keepaliveTimeoutMs: 700,
+  executeTimeoutMs: 30_000,
+  reconnectDelayMs: 250,
 };
 /** Longer than each bound of main's, and longer than each bound of those who wait for it. */
 const STOPS_MS = [35_000, 200_000];
@@ -60,7 +63,8 @@ describe('a process that stands still', () => {
   ): Promise<VirtualCluster> {
     const workers = experts === 'local' ? 0 : 2;
     const running = await VirtualCluster.start({
-      ...{ workers: 0, ...plan },
+      workers: 0,
+      ...plan,
       main: { network: NETWORK, ...plan.main, main: { experts, ...plan.main?.main } },
     });
     cluster = running;

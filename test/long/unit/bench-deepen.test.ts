@@ -16,13 +16,25 @@ const TOKENS = 24;
 async function answer(directory: string): Promise<TokenReply[]> {
   const engine = await LocalEngine.open(directory, {
     device: { backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 },
-    ...{ resident: null, shadow: null, emulation: null, prefillRows: 16, onProgress: null },
-    ...{ chooseSeed: () => 1, environment: realDevices() },
+    resident: null,
+    shadow: null,
+    emulation: null,
+    prefillRows: 16,
+    onProgress: null,
+    chooseSeed: () => 1,
+    environment: realDevices(),
   });
   try {
     const request: GenerateRequest = {
-      ...{ text: 'Once upon a time', messages: [], promptTokenIds: [], raw: true, sampling: null, stop: [] },
-      ...{ maxTokens: TOKENS, ignoreEos: true, logprobs: 5 },
+      text: 'Once upon a time',
+      messages: [],
+      promptTokenIds: [],
+      raw: true,
+      sampling: null,
+      stop: [],
+      maxTokens: TOKENS,
+      ignoreEos: true,
+      logprobs: 5,
     };
     const tokens: TokenReply[] = [];
     for await (const reply of engine.generate(request, new AbortController().signal)) {

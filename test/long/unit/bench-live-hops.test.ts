@@ -3,10 +3,18 @@ import { bytesOfHop, liveHopsTable, noHopTimed, ratioOf } from '../../../bench/h
 import type { HopStages, LinkBytes, NodeStatus, RoleName, WorkerHops } from '../../../shared/wire/messages.js';
 
 const stages = (roundTripMs: number, executeMs: number): HopStages => ({
-  ...{ roundTripMs, transitMs: roundTripMs - executeMs, callMs: 0, handOffMs: 0, executeMs, replyMs: 0 },
+  roundTripMs,
+  transitMs: roundTripMs - executeMs,
+  callMs: 0,
+  handOffMs: 0,
+  executeMs,
+  replyMs: 0,
 });
 const worker = (id: string, hops: number, median = stages(1, 0.5)): WorkerHops => ({
-  ...{ worker: id, hops, median, p99: median },
+  worker: id,
+  hops,
+  median,
+  p99: median,
 });
 const link = (peer: string, sentBytes: number): LinkBytes => ({ peer, sentBytes, receivedBytes: 0, roundTripMs: 0 });
 const times = (medianUs: number) => ({ medianUs, p99Us: 2 * medianUs, roundTrips: 10 });

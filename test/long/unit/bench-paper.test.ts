@@ -38,13 +38,17 @@ const CONDITIONS = {
 
 function measurement(changes: Partial<Measurement>, tokens = 256): Measurement {
   return {
-    ...{ decodeTokensPerS: 1, ttftMs: 1000, outputTokensPerS: 1, recall: null, acceptance: null, reloads: 0 },
-    ...{ decodeRange: { lowest: 1, highest: 1 }, ttftRangeMs: { lowest: 900, highest: 1100 } },
-    ...{
-      memoryBytes: 60e9,
-      simulated: { decodeTokensPerS: 2, ttftMs: null },
-      tokenIds: [Array.from({ length: tokens }, (_, index) => index)],
-    },
+    decodeTokensPerS: 1,
+    ttftMs: 1000,
+    outputTokensPerS: 1,
+    recall: null,
+    acceptance: null,
+    reloads: 0,
+    decodeRange: { lowest: 1, highest: 1 },
+    ttftRangeMs: { lowest: 900, highest: 1100 },
+    memoryBytes: 60e9,
+    simulated: { decodeTokensPerS: 2, ttftMs: null },
+    tokenIds: [Array.from({ length: tokens }, (_, index) => index)],
     ...changes,
   };
 }
@@ -187,12 +191,30 @@ describe("the paper's tables", () => {
     );
     const json = JSON.parse(JSON.stringify(reportJson(result, CONDITIONS))) as Record<string, unknown>;
     assert.deepEqual(Object.keys(json).sort(), [
-      ...['best_decode_over_fully_cached', 'cells', 'like_with_like', 'orders', 'past', 'precision'],
-      ...['profile', 'prompts', 'quantize', 'tokens_limit', 'wall', 'workers'],
+      'best_decode_over_fully_cached',
+      'cells',
+      'like_with_like',
+      'orders',
+      'past',
+      'precision',
+      'profile',
+      'prompts',
+      'quantize',
+      'tokens_limit',
+      'wall',
+      'workers',
     ]);
     assert.deepEqual((json.cells as unknown[])[0], {
-      ...{ table: 'figure8', row: '1 token and KV alignment', column: 'decode tokens/s', paper: null, measured: 2 },
-      ...{ calibrated: false, structure_fitted: false, error: null, simulated: 2, simulator_error: 0 },
+      table: 'figure8',
+      row: '1 token and KV alignment',
+      column: 'decode tokens/s',
+      paper: null,
+      measured: 2,
+      calibrated: false,
+      structure_fitted: false,
+      error: null,
+      simulated: 2,
+      simulator_error: 0,
       range: { lowest: 1, highest: 1 },
     });
     assert.equal(json.best_decode_over_fully_cached, null);
@@ -230,8 +252,12 @@ describe('answers of the testbed', () => {
     const identity = { id: 'w', role: 'ROLE_WORKER' } as NodeIdentity;
     const answer = (decodeTokensPerS: number, correct: number, drafts: object | null) => {
       const timing = {
-        ...{ ttftMs: 100, tpotMs: 1, decodeTokensPerS, outputTokensPerS: decodeTokensPerS },
-        ...{ queuedMs: 0, ioStallMs: 0 },
+        ttftMs: 100,
+        tpotMs: 1,
+        decodeTokensPerS,
+        outputTokensPerS: decodeTokensPerS,
+        queuedMs: 0,
+        ioStallMs: 0,
       };
       const counts = { late: 0, correctByIteration: [], activatedByIteration: [] };
       const sep = { recall: 0, activated: 100, predictedCorrectly: correct, ...counts };
@@ -244,9 +270,17 @@ describe('answers of the testbed', () => {
       null,
     );
     assert.deepEqual(summary, {
-      ...{ decodeTokensPerS: 3, ttftMs: 100, outputTokensPerS: 3, recall: 0.95, acceptance: 0.75, reloads: 6 },
-      ...{ decodeRange: { lowest: 2, highest: 4 }, ttftRangeMs: { lowest: 100, highest: 100 } },
-      ...{ memoryBytes: 3, tokenIds: [[90], [100]], simulated: null },
+      decodeTokensPerS: 3,
+      ttftMs: 100,
+      outputTokensPerS: 3,
+      recall: 0.95,
+      acceptance: 0.75,
+      reloads: 6,
+      decodeRange: { lowest: 2, highest: 4 },
+      ttftRangeMs: { lowest: 100, highest: 100 },
+      memoryBytes: 3,
+      tokenIds: [[90], [100]],
+      simulated: null,
     });
     assert.equal(summarize([answer(2, 90, null)], null).acceptance, null);
   });

@@ -56,7 +56,11 @@ describe('line plots', () => {
 
 describe('heat maps', () => {
   const MAP = {
-    ...{ title: 'A <map>', xLabel: 'x', yLabel: 'y', columns: ['a', 'b'], rows: ['c', 'd'] },
+    title: 'A <map>',
+    xLabel: 'x',
+    yLabel: 'y',
+    columns: ['a', 'b'],
+    rows: ['c', 'd'],
     values: [
       [0.5, 1],
       [null, 0.75],

@@ -12,8 +12,14 @@ import { loadDeviceProfile } from '../../../engine/emulation/load-device-profile
 import { plainShape } from '../../../engine/emulation/plain-shape.js';
 
 const TRACE = {
-  ...{ layers: 2, experts: 8, expertsPerToken: 3, prompts: 4, promptTokens: 500, iterations: 1500 },
-  ...{ skew: 1, seed: 5 },
+  layers: 2,
+  experts: 8,
+  expertsPerToken: 3,
+  prompts: 4,
+  promptTokens: 500,
+  iterations: 1500,
+  skew: 1,
+  seed: 5,
 };
 
 function activated(trace: PopularTrace, position: number, layer: number, prompt = 0): readonly number[] {
@@ -60,8 +66,15 @@ describe('traces drawn by popularity', () => {
 function smallProfile(linkBytesPerS?: number): DeviceProfile {
   const profile = loadDeviceProfile(profileFile('agx-orin'));
   const shape = plainShape({
-    ...{ layers: 2, hiddenSize: 2048, intermediateSize: 1408, heads: 16, keyValueHeads: 16, headDim: 128 },
-    ...{ vocabSize: 1000, experts: 12, expertsPerToken: 3 },
+    layers: 2,
+    hiddenSize: 2048,
+    intermediateSize: 1408,
+    heads: 16,
+    keyValueHeads: 16,
+    headDim: 128,
+    vocabSize: 1000,
+    experts: 12,
+    expertsPerToken: 3,
   });
   const { worker } = profile.devices;
   const devices = {
@@ -72,12 +85,24 @@ function smallProfile(linkBytesPerS?: number): DeviceProfile {
 }
 
 const SETTING = {
-  ...{ policies: COMPARED_POLICIES, cachedShares: [0.25, 0.5], batches: [1, 2], batchShare: 0.5 },
-  ...{ tokens: 12, answers: 2, recordedPrompts: 4, warmPrompts: 1 },
+  policies: COMPARED_POLICIES,
+  cachedShares: [0.25, 0.5],
+  batches: [1, 2],
+  batchShare: 0.5,
+  tokens: 12,
+  answers: 2,
+  recordedPrompts: 4,
+  warmPrompts: 1,
 };
 const SMALL_TRACE = new PopularTrace({
-  ...{ layers: 2, experts: 12, expertsPerToken: 3, prompts: promptsNeeded(SETTING), promptTokens: 4, iterations: 40 },
-  ...{ skew: 1, seed: 3 },
+  layers: 2,
+  experts: 12,
+  expertsPerToken: 3,
+  prompts: promptsNeeded(SETTING),
+  promptTokens: 4,
+  iterations: 40,
+  skew: 1,
+  seed: 3,
 });
 
 describe('bench pools on the virtual clock', () => {

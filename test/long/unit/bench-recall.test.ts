@@ -101,8 +101,13 @@ describe('the report of the recall benchmark', () => {
     assert.equal(json.seed, null);
     assert.deepEqual(json.results, [
       {
-        ...{ precision: 'int8', align_token: 4, align_kv: 0, recall: 9 / 16 },
-        ...{ recall_by_quarter: [0.875, 0.25, null, null], activated: 16, predicted_correctly: 9 },
+        precision: 'int8',
+        align_token: 4,
+        align_kv: 0,
+        recall: 9 / 16,
+        recall_by_quarter: [0.875, 0.25, null, null],
+        activated: 16,
+        predicted_correctly: 9,
         recall_by_iteration: [1, 1, 1, 0.5, 0.5, 0.5, 0, 0],
       },
     ]);

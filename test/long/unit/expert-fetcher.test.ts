@@ -72,12 +72,22 @@ describe('fetching experts', function () {
       error: (event: string) => void warnings.push(event),
     };
     const peers = new PackPeers({
-      ...{ packDigest: pack.packDigest, layers, experts, runtime, log },
+      packDigest: pack.packDigest,
+      layers,
+      experts,
+      runtime,
+      log,
       connect: (address) => openPackSource(address, idleLimitMs),
       onDescribed: () => fetcher.peersChanged(),
     });
     const fetcher: ExpertFetcher = new ExpertFetcher({
-      ...{ partial, peers, crc32c, runtime, log, onFetched: () => undefined, ...changes },
+      partial,
+      peers,
+      crc32c,
+      runtime,
+      log,
+      onFetched: () => undefined,
+      ...changes,
     });
     setting.users.push(fetcher);
     peers.setAddresses(addresses.slice(0, 1), addresses.slice(1));

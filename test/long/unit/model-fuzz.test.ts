@@ -154,10 +154,21 @@ describe('a view of any numbers', function () {
       const path = join(directory, 'bytes');
       writeFileSync(path, Buffer.alloc(64 * 1024, 0x35));
       const sources = fc.record({
-        ...{ rows: positive, columns: positive, split: splits, storedRows: positive, storedColumns: positive },
-        ...{ storedSplit: splits, scaleBlockRows: positive, firstRow: number, blockRows: positive, stepRows: number },
-        ...{ firstColumn: number, stepColumns: positive, transposed: fc.boolean() },
-        ...{ multiply: fc.constantFrom(1, 0.5, -1), add: fc.constantFrom(0, 1) },
+        rows: positive,
+        columns: positive,
+        split: splits,
+        storedRows: positive,
+        storedColumns: positive,
+        storedSplit: splits,
+        scaleBlockRows: positive,
+        firstRow: number,
+        blockRows: positive,
+        stepRows: number,
+        firstColumn: number,
+        stepColumns: positive,
+        transposed: fc.boolean(),
+        multiply: fc.constantFrom(1, 0.5, -1),
+        add: fc.constantFrom(0, 1),
       });
       await fc.assert(
         fc.asyncProperty(sources, async ({ rows, columns, split, ...view }) => {
@@ -165,7 +176,12 @@ describe('a view of any numbers', function () {
             Math.floor(bytes * view.storedRows),
           );
           const chunks = sizes.map((bytes, plane) => ({
-            ...{ plane, path, offsetBytes: 0, storedBytes: bytes, plainBytes: bytes, codec: 'raw' as const },
+            plane,
+            path,
+            offsetBytes: 0,
+            storedBytes: bytes,
+            plainBytes: bytes,
+            codec: 'raw' as const,
             crc32c: null,
           }));
           const source: TensorSource = { rows, columns, split, chunks, view };
