@@ -16,6 +16,7 @@ export default tseslint.config(
       'node_modules/**',
       'models/**',
       'test/fixtures/**',
+      'shared/wire/generated/**',
     ],
   },
   {

@@ -305,7 +305,10 @@ export function assemble(
   return { engine, membership, inference, status, metrics: servedMetrics(metrics, figures), model, feed: events.feed };
 }
 
-type EngineStatus = Pick<StatusReply, 'placement' | 'groupReason' | 'links' | 'passes' | 'layerWaits' | 'workerWaits'>;
+type EngineStatus = Pick<
+  StatusReply,
+  'placement' | 'groupReason' | 'links' | 'passes' | 'layerWaits' | 'workerWaits' | 'workerHops'
+>;
 
 function engineStatus({ roster, layerWaits, passLoop }: ClusterEngine): EngineStatus {
   return {

@@ -7,6 +7,7 @@ import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync 
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { generateMessages } from './generate-messages.mjs';
 import { DASHBOARD_OUTPUTS, buildDashboard, isDashboardBuilt } from './build-dashboard.mjs';
 import {
   BuildError,
@@ -105,6 +106,7 @@ function changedSources(rooms) {
 
 /** `announce` is called before anything is compiled. Throws BuildError for what does not compile. */
 export function buildTypeScript(rooms, announce) {
+  generateMessages();
   const { sources, changed } = changedSources(rooms);
   if (changed.length === 0 && isDashboardBuilt()) return removeStale(rooms, sources);
   announce();

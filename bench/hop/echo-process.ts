@@ -2,7 +2,7 @@
  * The far side of `odmoe bench hop`, a process of its own: a worker's server that answers each Execute with its own hidden
  * states, and a plain TCP echo. Prints both ports as one line of JSON; ends when standard input does.
  */
-import { NO_TIMES } from '../../shared/wire/layer-messages.js';
+import { NO_TIMES } from '../../shared/wire/messages.js';
 import { avoidMarkingPauses } from '../../engine/daemon/collection-pauses.js';
 import { createLogger } from '../../shared/base/log/logger.js';
 import { GrpcTransport } from '../../shared/transport/grpc-transport.js';
@@ -36,7 +36,7 @@ function echo(stream: PeerStream<WorkerReply, WorkerRequest>): void {
     const { requestId, epoch, rows, hiddenSize, dtype, hidden } = message.execute;
     const ran = { rows: rowCount(rows), wasLoaded: true, stallUs: 0, executeUs: 0, ...NO_TIMES, failure: null };
     const experts = message.execute.experts.map(({ expert }) => ({ expert, ...ran, output: hidden }));
-    stream.send({ kind: 'result', result: { requestId, epoch, hiddenSize, dtype, experts, last: true } });
+    stream.send({ kind: 'result', result: { requestId, epoch, hiddenSize, dtype, experts, last: true, kept: null } });
   });
 }
 

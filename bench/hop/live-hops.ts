@@ -4,7 +4,7 @@ import { STATUS_TIMEOUT_MS } from '../../cli/commands/status.js';
 import { hopTable } from '../../cli/output/hop-view.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
-import type { CacheStatus } from '../../shared/wire/kept-experts.js';
+import type { CacheStatus } from '../../shared/wire/messages.js';
 import type { NodeStatus, StatusReply, WorkerHops } from '../../shared/wire/messages.js';
 import { answerRequest, collectAnswer } from '../paper/testbed.js';
 import { measureHops, type HopRow } from './measure-hops.js';
@@ -29,7 +29,7 @@ export async function measureLiveHops(address: string, tokens: number, seconds: 
   const controller = new AbortController();
   await collectAnswer(transport.generate(address, answerRequest(PROMPT_IDS, tokens), controller.signal));
   const after = await transport.fetchStatus(address, STATUS_TIMEOUT_MS);
-  const workers = (after.workerHops ?? []).filter(({ worker, hops }) => hops > hopsOf(before, worker));
+  const workers = after.workerHops.filter(({ worker, hops }) => hops > hopsOf(before, worker));
   if (workers.length === 0) throw noHopTimed(after);
   const bytes = bytesOfHop(before, after);
   const [bare] = await measureHops(seconds, [{ name: `${bytes} bytes`, bytes, workers: 1 }]);
@@ -84,7 +84,7 @@ export function bytesOfHop(
   after: Pick<StatusReply, 'links' | 'workerHops'>,
 ): number {
   let [sentBytes, hops] = [0, 0];
-  for (const { worker, hops: all } of after.workerHops ?? []) {
+  for (const { worker, hops: all } of after.workerHops) {
     hops += all - hopsOf(before, worker);
     sentBytes += sentTo(after, worker) - sentTo(before, worker);
   }
@@ -105,7 +105,7 @@ export function liveHopsJson({ workers, bare: { bytes, grpc }, ratio }: LiveHops
   return snakeCaseKeys({ workers, bare: { bytes, ...grpc }, ratio });
 }
 
-function hopsOf({ workerHops = [] }: Pick<StatusReply, 'workerHops'>, id: string): number {
+function hopsOf({ workerHops }: Pick<StatusReply, 'workerHops'>, id: string): number {
   return workerHops.find(({ worker }) => worker === id)?.hops ?? 0;
 }
 

@@ -3,7 +3,7 @@ import { activationCountsPath } from '../../shared/base/files/state-directory.js
 import { STORAGE_FORMS } from '../../engine/emulation/device-profile.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { ActivationCounts } from '../../shared/decisions/caching/activation-counts.js';
-import type { CacheStatus } from '../../shared/wire/kept-experts.js';
+import type { CacheStatus } from '../../shared/wire/messages.js';
 import { writeActivationCounts } from '../../engine/planning/activation-counts-file.js';
 import { startDaemons, stopDaemons } from '../../simulator/cluster/run-daemons.js';
 import { type SimulatedAnswer, SimulatedCluster } from '../../simulator/cluster/simulated-cluster.js';

@@ -11,8 +11,8 @@ import {
   TEMPERATURE_RANGE,
   TOP_K_RANGE,
   type NumberRange,
-  type SamplingMessage,
 } from '../../shared/wire/sampling-options.js';
+import type { SamplingMessage } from '../../shared/wire/messages.js';
 
 /** What /set changes. */
 export interface ChatSettings {

@@ -1,18 +1,16 @@
 import { InvalidArgumentError, type Command } from 'commander';
 import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { jsonMembers } from '../../shared/base/json/exact-json.js';
-import type { OutputFormat } from '../../shared/wire/output-format.js';
+import type { LogitBias, OutputFormat, SamplingMessage } from '../../shared/wire/messages.js';
 import { jsonFormat, outputFormatOf } from '../../shared/language/response-format.js';
 import {
   ANSWER_PENALTY_RANGE,
   describeRange,
   isInRange,
   LOGIT_BIAS_RANGE,
-  type LogitBias,
   type NumberRange,
   PROBABILITY_RANGE,
   REPETITION_PENALTY_RANGE,
-  type SamplingMessage,
   SEED_RANGE,
   TEMPERATURE_RANGE,
   TOP_K_RANGE,

@@ -119,7 +119,7 @@ export function generationJson({
     },
     drafts: finished.drafts && { proposed: finished.drafts.proposed, accepted: finished.drafts.accepted },
     reloads: finished.reloads,
-    cached_tokens: finished.cachedTokens ?? 0,
+    cached_tokens: finished.cachedTokens,
     nodes: finished.nodes.map(nodeJson),
   };
 }
@@ -145,7 +145,7 @@ export function residentSummary({ kinds, fellBack, choice }: ResidentReport): st
 /** For people, on one line: tokens, times, recall. */
 export function generationSummary({ started, tokens, finished }: GenerationResult): string {
   const parts = [`${tokens.length} tokens (${finished.finishReason})`];
-  const { cachedTokens = 0 } = finished;
+  const { cachedTokens } = finished;
   if (cachedTokens > 0) parts.push(`${cachedTokens} of ${started.promptTokenIds.length} prompt tokens were there`);
   if (finished.timing !== null) {
     parts.push(`first after ${finished.timing.ttftMs.toFixed(0)} ms`);

@@ -12,7 +12,7 @@ const COLUMNS: readonly TableColumn[] = [
 ];
 
 /** Where the time of main's messages to its workers goes; nothing where nothing was decoded yet. */
-export function hopLines({ workerHops = [] }: Pick<StatusReply, 'workerHops'>): string[] {
+export function hopLines({ workerHops }: Pick<StatusReply, 'workerHops'>): string[] {
   return workerHops.length === 0 ? [] : ['', ...hopTable(workerHops)];
 }
 

@@ -1,5 +1,5 @@
 import { printableLine } from '../../shared/base/text/printable-text.js';
-import type { CacheStatus, PoolCounts } from '../../shared/wire/kept-experts.js';
+import type { CacheStatus, PoolCounts } from '../../shared/wire/messages.js';
 import type { NodeStatus, StatusReply } from '../../shared/wire/messages.js';
 import { hopLines } from './hop-view.js';
 import { nodeJson, shortRole } from './node-json.js';
@@ -101,16 +101,16 @@ export function statusJson(status: StatusReply): Record<string, unknown> {
     placement: snakeCaseKeys(status.placement),
     group_reason: status.groupReason,
     http_address: status.httpAddress === '' ? null : status.httpAddress,
-    own_worker_id: (status.ownWorkerId ?? '') === '' ? null : status.ownWorkerId,
+    own_worker_id: status.ownWorkerId === '' ? null : status.ownWorkerId,
     active_sequences: status.activeSequences,
     queued_requests: status.queuedRequests,
     requests: status.requests,
     tokens: status.tokens,
-    passes: status.passes ?? null,
+    passes: status.passes,
     problems: snakeCaseKeys(status.problems),
     layer_waits: snakeCaseKeys(status.layerWaits),
     worker_waits: snakeCaseKeys(status.workerWaits),
-    worker_hops: snakeCaseKeys(status.workerHops ?? []),
+    worker_hops: snakeCaseKeys(status.workerHops),
     links: snakeCaseKeys(status.links),
   };
 }
@@ -136,7 +136,7 @@ function rowsPerPass({ passes }: StatusReply, earlier: EarlierStatus | null): st
   return passes && count > 0 ? ((passes.rows - before.rows) / count).toFixed(1) : null;
 }
 
-function rosterRow(node: NodeStatus, { links, ownWorkerId = '' }: StatusReply): string[] {
+function rosterRow(node: NodeStatus, { links, ownWorkerId }: StatusReply): string[] {
   const { identity } = node;
   const isOnMain = identity.id === ownWorkerId;
   const roundTripMs = links.find(({ peer }) => peer === node.identity.id)?.roundTripMs ?? 0;

@@ -135,6 +135,7 @@ export class LocalEngine {
         reloads: 0,
         nodes: this.nodes(),
         drafts: null,
+        cachedTokens: 0,
       };
       yield { kind: 'finished', finished };
     } finally {

@@ -1,6 +1,6 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import type { GenerateRequest } from '../../shared/wire/messages.js';
-import { type LogitBias, resolveSampling } from '../../shared/wire/sampling-options.js';
+import type { GenerateRequest, LogitBias } from '../../shared/wire/messages.js';
+import { resolveSampling } from '../../shared/wire/sampling-options.js';
 import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 import type { FormatSource } from '../sampling/output-formats.js';
 import type { GenerationOptions } from './generate-tokens.js';

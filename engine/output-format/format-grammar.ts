@@ -3,13 +3,8 @@ import { machineOf, textsMachine, type ByteMachine } from './byte-machine.js';
 import { PatternWork } from './character-automaton.js';
 import { GRAMMARS_KEPT_LIMIT } from './format-limits.js';
 import { GrammarBuilder, type GrammarNode } from './grammar.js';
-import {
-  formatInvalid,
-  type OutputFormat,
-  type OutputPart,
-  requireFormatBounds,
-  partText,
-} from '../../shared/wire/output-format.js';
+import { formatInvalid, requireFormatBounds, partText } from '../../shared/wire/output-format.js';
+import type { OutputFormat, OutputPart } from '../../shared/wire/messages.js';
 import { PlainTextGrammar } from './plain-text-grammar.js';
 import { readJsonSchema } from './schema-reader.js';
 import { SchemaGrammar } from './schema-grammar.js';

@@ -1,5 +1,5 @@
 import type { SlicedWork } from '../../shared/base/runtime/slices.js';
-import type { OutputFormat } from '../../shared/wire/output-format.js';
+import type { OutputFormat } from '../../shared/wire/messages.js';
 
 /** The tokens of a model as bytes; made once for a model, shared by all constraints. */
 export interface FormatVocabulary {

@@ -1,4 +1,5 @@
-import { NEVER_CHOSEN_BIAS, type LogitBias, type SamplingOptions } from '../../shared/wire/sampling-options.js';
+import { NEVER_CHOSEN_BIAS, type SamplingOptions } from '../../shared/wire/sampling-options.js';
+import type { LogitBias } from '../../shared/wire/messages.js';
 import { requireUsableLogits } from './usable-logits.js';
 
 /** Prompt and answer so far. */

@@ -1,6 +1,7 @@
 import { Worker } from 'node:worker_threads';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { type OutputFormat, FORMAT_FIELD } from '../../shared/wire/output-format.js';
+import { FORMAT_FIELD } from '../../shared/wire/output-format.js';
+import type { OutputFormat } from '../../shared/wire/messages.js';
 import { type CompiledGrammar, type PackedGrammar, unpackGrammar } from '../output-format/packed-grammar.js';
 import type { WaitRuntime } from '../../shared/base/runtime/peer-wait.js';
 import { runInSlices } from '../../shared/base/runtime/slices.js';

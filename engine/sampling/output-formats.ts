@@ -3,7 +3,8 @@ import { createOutputConstraint, isCompiled } from '../output-format/create-outp
 import { formatKey } from '../output-format/format-grammar.js';
 import { formatVocabulary, type TokenVocabulary } from '../output-format/format-vocabulary.js';
 import type { OutputConstraint } from '../output-format/output-constraint.js';
-import { type OutputFormat, FORMAT_FIELD } from '../../shared/wire/output-format.js';
+import { FORMAT_FIELD } from '../../shared/wire/output-format.js';
+import type { OutputFormat } from '../../shared/wire/messages.js';
 import type { CompiledGrammar } from '../output-format/packed-grammar.js';
 import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 import type { FormatCompiler } from './format-compiler.js';

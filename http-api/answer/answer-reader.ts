@@ -85,7 +85,7 @@ export class AnswerReader {
   }
 
   private takeEnd(finished: Finished): AnswerStep {
-    this.counts.cached = finished.cachedTokens ?? 0;
+    this.counts.cached = finished.cachedTokens;
     const parser = this.requireParser();
     const pieces = parser.finish();
     const spans = [...this.spansOf(pieces), ...this.spans.finish()];

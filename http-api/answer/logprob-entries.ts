@@ -6,7 +6,7 @@ import type { TokenSpan } from './token-spans.js';
 export interface ScoredToken {
   tokenId: number;
   logprob: number | null;
-  top: TokenLogprob[];
+  top: readonly TokenLogprob[];
 }
 
 /** A token's log-probability in chats. Where special tokens are not shown, one has no text, but its name among `top_logprobs`. */

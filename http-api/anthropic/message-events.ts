@@ -48,7 +48,7 @@ export function usageOf({ prompt, cached, answer }: Omit<TokenCounts, 'reasoning
 
 /** Why an answer has ended, as Anthropic tells it. */
 export function stopOf({ finishReason, finished }: AnswerEnd): { stop_reason: string; stop_sequence: string | null } {
-  const { stopString = '' } = finished;
+  const { stopString } = finished;
   if (stopString !== '') return { stop_reason: 'stop_sequence', stop_sequence: stopString };
   const reasons = { stop: 'end_turn', length: 'max_tokens', tool_calls: 'tool_use' };
   return { stop_reason: reasons[finishReason], stop_sequence: null };

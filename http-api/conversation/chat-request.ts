@@ -1,5 +1,4 @@
-import type { ChatMessage, GenerateRequest, TemplateArgument } from '../../shared/wire/messages.js';
-import type { OutputFormat } from '../../shared/wire/output-format.js';
+import type { ChatMessage, GenerateRequest, OutputFormat, TemplateArgument } from '../../shared/wire/messages.js';
 import { ANY_OBJECT } from '../../shared/language/response-format.js';
 
 /** A function that the model may call. `parameters`: a JSON schema. */

@@ -1,5 +1,5 @@
 import { jsonMembers } from '../../shared/base/json/exact-json.js';
-import type { OutputFormat, OutputPart, OutputSequence } from '../../shared/wire/output-format.js';
+import type { OutputFormat, OutputPart, OutputSequence } from '../../shared/wire/messages.js';
 import { isText } from './argument-text.js';
 import type { CallSyntax, KeyedBody, LiteralBody } from './call-syntax.js';
 import type { ChatTool } from './chat-request.js';

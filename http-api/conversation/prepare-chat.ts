@@ -1,5 +1,4 @@
-import type { OutputFormat } from '../../shared/wire/output-format.js';
-import type { ChatMessage, TemplateArgument } from '../../shared/wire/messages.js';
+import type { ChatMessage, OutputFormat, TemplateArgument } from '../../shared/wire/messages.js';
 import { templateValues } from '../../shared/wire/template-arguments.js';
 import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 import { createAnswerParser, opensReasoning } from './answer-parser.js';

@@ -4,7 +4,7 @@ import {
   STOP_STRING_LENGTH_LIMIT,
   STOP_STRINGS_LIMIT,
 } from '../../shared/wire/generate-validation.js';
-import type { LogitBias, SamplingMessage } from '../../shared/wire/sampling-options.js';
+import type { LogitBias, SamplingMessage } from '../../shared/wire/messages.js';
 import {
   ANSWER_PENALTY_RANGE,
   describeRange,

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import type { SamplingMessage } from '../../shared/wire/sampling-options.js';
+import type { SamplingMessage } from '../../shared/wire/messages.js';
 import { type FieldTable, fieldReader, type Fields, invalidField } from '../fields/field-table.js';
 import {
   ALL_ROOM,

@@ -1,4 +1,4 @@
-import type { GenerateReply, PromptLogprobs } from '../../shared/wire/messages.js';
+import type { GenerateReply, PromptToken } from '../../shared/wire/messages.js';
 import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 import type { TokenCounts } from '../answer/answer-reader.js';
 import type { CompletionPrompt } from './completion-fields.js';
@@ -25,7 +25,7 @@ export interface CompletionStep {
 export class CompletionReader {
   readonly counts: TokenCounts = { prompt: 0, cached: 0, answer: 0, reasoning: 0 };
   private promptIds: readonly number[] = [];
-  private readonly promptScores: PromptLogprobs['tokens'] = [];
+  private readonly promptScores: PromptToken[] = [];
   private echoed: boolean;
   private readonly spans = new TokenSpans<ScoredToken>();
   private readonly list: CompletionLogprobList | null;
@@ -53,7 +53,7 @@ export class CompletionReader {
         return this.step(token.text, this.spans.push(token.text), null);
       }
       case 'finished':
-        this.counts.cached = reply.finished.cachedTokens ?? 0;
+        this.counts.cached = reply.finished.cachedTokens;
         return this.step('', this.spans.finish(), reply.finished.finishReason === 'length' ? 'length' : 'stop');
     }
   }

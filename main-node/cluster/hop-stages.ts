@@ -1,4 +1,4 @@
-import type { ExpertTimes } from '../../shared/wire/layer-messages.js';
+import type { ExpertTimes } from '../../shared/wire/messages.js';
 import type { HopStages, WorkerHops } from '../../shared/wire/messages.js';
 import { RecentMap } from '../../shared/base/runtime/recent-map.js';
 

@@ -1,7 +1,6 @@
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
-import type { ShadowRequest, WorkerKept } from '../../shared/wire/messages.js';
+import type { SamplingMessage, ShadowRequest, WorkerKept } from '../../shared/wire/messages.js';
 import type { Sequence } from '../../native/index.js';
-import type { SamplingMessage } from '../../shared/wire/sampling-options.js';
 import type { AlignedLayers } from './aligned-layers.js';
 
 /** What the feed needs of a link to a shadow. */

@@ -13,7 +13,7 @@ const ROLES: Readonly<Record<RoleName, NodeRole>> = {
 /** A node that main is connected with, or main itself. */
 export function presentNode(
   node: NodeStatus,
-  { placement, links, workerWaits, workerHops, ownWorkerId = '' }: StatusReply,
+  { placement, links, workerWaits, workerHops, ownWorkerId }: StatusReply,
 ): NodeView {
   const { id } = node.identity;
   const group = placement?.groups.findIndex(({ workerIds }) => workerIds.includes(id)) ?? -1;

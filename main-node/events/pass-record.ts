@@ -1,5 +1,5 @@
 import type { PassTrace } from '../../shared/wire/cluster-events.js';
-import type { ExpertTimes } from '../../shared/wire/layer-messages.js';
+import type { ExpertTimes } from '../../shared/wire/messages.js';
 import type { Foretold } from '../pass/pass-observer.js';
 
 /** What one worker told of an expert that it ran for a layer; of several messages together. Times of main's in ms, of the worker's in us. */

@@ -100,7 +100,7 @@ const GAUGES: readonly ClusterMetric[] = [
     name: 'odmoe_worker_hop_seconds',
     help: "Stages of main's messages to a worker that load nothing: round_trip, and of it transit (network and event loops), call, hand_off, execute, reply. Of the last hops.",
     labels: ['node', 'stage', 'quantile'],
-    samples: ({ status: { workerHops = [] } }) =>
+    samples: ({ status: { workerHops } }) =>
       workerHops.flatMap(({ worker: node, median, p99 }) => [
         ...hopSamples(node, '0.5', median),
         ...hopSamples(node, '0.99', p99),
@@ -307,7 +307,7 @@ function processGauge(name: string, help: string, value: (node: NodeStatus) => n
   return { name, help, labels: ['node'], samples };
 }
 
-function isOwnWorker(node: NodeStatus, { ownWorkerId = '' }: StatusReply): boolean {
+function isOwnWorker(node: NodeStatus, { ownWorkerId }: StatusReply): boolean {
   return ownWorkerId !== '' && node.identity.id === ownWorkerId;
 }
 

@@ -1,6 +1,6 @@
 import { OdmoeError } from '../base/errors/odmoe-error.js';
 import { type JsonMember, jsonMembers } from '../base/json/exact-json.js';
-import type { OutputFormat } from '../wire/output-format.js';
+import type { OutputFormat } from '../wire/messages.js';
 
 /** Schema of any JSON object. */
 export const ANY_OBJECT = '{"type":"object"}';

@@ -1,23 +1,15 @@
-/** Every message of the wire as bytes and back: proto/odmoe/v1 loaded once, decoded messages validated. */
+/** Every message of the wire as bytes and back: proto/odmoe/v1 loaded once, decoded messages checked. */
 import { loadSync, type ServiceDefinition } from '@grpc/proto-loader';
 import { join } from 'node:path';
 import { packageRoot } from '../base/files/package-root.js';
 import { OdmoeError, toOdmoeError } from '../base/errors/odmoe-error.js';
-import { validateGenerateRequest } from './generate-validation.js';
-import {
-  completeNodeStatus,
-  validateCounts,
-  validateIdentity,
-  validateRefusal,
-  validateShadowReply,
-  validateShadowRequest,
-  validateWorkerReply,
-  validateWorkerRequest,
-} from './message-validation.js';
+import { messageCheckOf } from './message-check.js';
 import type {
+  CountsReply,
   GenerateReply,
   GenerateRequest,
   JoinReply,
+  JoinRequest,
   NodeIdentity,
   PackDescription,
   PackPiece,
@@ -26,15 +18,13 @@ import type {
   ShadowReply,
   ShadowRequest,
   StatusReply,
-  CountsReply,
   WorkerReply,
   WorkerRequest,
 } from './messages.js';
-import { validatePackDescription, validatePackPiece, validateReadPackRequest } from './pack-validation.js';
+import { decodeExecuteRequest, decodeResultReply, encodeExecuteRequest, encodeResultReply } from './tensor-messages.js';
 import { type CheckOptions, checkWire, PEER_CHECK } from './wire-check.js';
 import { ASKED_MESSAGES_LIMIT, bytesLimitOf } from './wire-limits.js';
 import { outlineOf } from './wire-outline.js';
-import { decodeExecuteRequest, decodeResultReply, encodeExecuteRequest, encodeResultReply } from './tensor-messages.js';
 
 /** `decode` throws OdmoeError: PROTOCOL_VIOLATION, or REQUEST_INVALID for what a user asked. */
 export interface MessageCodec<T> {
@@ -49,10 +39,13 @@ export interface RpcMethod<Request, Reply> {
   readonly reply: MessageCodec<Reply>;
 }
 
+type Nothing = Record<string, never>;
+
 const PROTO_FILES = ['node', 'placement', 'worker', 'shadow', 'inference', 'pack'].map(
   (name) => `odmoe/v1/${name}.proto`,
 );
 
+/** scripts/generate-messages.mjs makes types for these options. */
 const definitions = loadSync(PROTO_FILES, {
   includeDirs: [join(packageRoot(), 'proto')],
   keepCase: false,
@@ -63,180 +56,121 @@ const definitions = loadSync(PROTO_FILES, {
   oneofs: true,
 });
 
-const serveWorker = methodOf('odmoe.v1.Worker', 'Serve');
-const serveShadow = methodOf('odmoe.v1.Shadow', 'Serve');
-const identify = methodOf('odmoe.v1.Node', 'Identify');
-const counts = methodOf('odmoe.v1.Node', 'Counts');
-const joinCluster = methodOf('odmoe.v1.Cluster', 'Join');
-const status = methodOf('odmoe.v1.Cluster', 'Status');
-const generate = methodOf('odmoe.v1.Inference', 'Generate');
-const describePack = methodOf('odmoe.v1.Pack', 'Describe');
-const readManifest = methodOf('odmoe.v1.Pack', 'Manifest');
-const readPack = methodOf('odmoe.v1.Pack', 'Read');
+export const WORKER_SERVE = workerServe();
+export const SHADOW_SERVE = rpcMethod<ShadowRequest, ShadowReply>('Shadow', 'Serve');
+export const NODE_IDENTIFY = rpcMethod<Nothing, NodeIdentity>('Node', 'Identify');
+export const NODE_COUNTS = rpcMethod<Nothing, CountsReply>('Node', 'Counts');
+export const CLUSTER_JOIN = rpcMethod<JoinRequest, JoinReply>('Cluster', 'Join');
+export const CLUSTER_STATUS = rpcMethod<Nothing, StatusReply>('Cluster', 'Status');
+export const INFERENCE_GENERATE = inferenceGenerate();
+export const PACK_DESCRIBE = rpcMethod<Nothing, PackDescription>('Pack', 'Describe');
+export const PACK_MANIFEST = rpcMethod<ReadManifestRequest, PackPiece>('Pack', 'Manifest');
+export const PACK_READ = rpcMethod<ReadPackRequest, PackPiece>('Pack', 'Read');
 
-const workerRequestCodec = requestCodec<WorkerRequest>(serveWorker, validateWorkerRequest, (bytes) => {
-  const execute = decodeExecuteRequest(bytes);
-  return execute === null ? null : { kind: 'execute', execute };
-});
-const workerReplyCodec = replyCodec<WorkerReply>(serveWorker, validateWorkerReply, (bytes) => {
-  const result = decodeResultReply(bytes);
-  return result === null ? null : { kind: 'result', result };
-});
-
-export const WORKER_SERVE: RpcMethod<WorkerRequest, WorkerReply> = {
-  path: serveWorker.path,
-  request: {
-    encode: (message) =>
-      message.kind === 'execute' ? encodeExecuteRequest(message.execute) : workerRequestCodec.encode(message),
-    decode: (bytes) => workerRequestCodec.decode(bytes),
-  },
-  reply: {
-    encode: (message) =>
-      message.kind === 'result' ? encodeResultReply(message.result) : workerReplyCodec.encode(message),
-    decode: (bytes) => workerReplyCodec.decode(bytes),
-  },
-};
-
-export const SHADOW_SERVE: RpcMethod<ShadowRequest, ShadowReply> = {
-  path: serveShadow.path,
-  request: requestCodec(serveShadow, validateShadowRequest),
-  reply: replyCodec(serveShadow, validateShadowReply),
-};
-
-export const NODE_IDENTIFY: RpcMethod<Record<string, never>, NodeIdentity> = {
-  path: identify.path,
-  request: requestCodec(identify, unchanged),
-  reply: replyCodec(identify, validateIdentity),
-};
-
-export const NODE_COUNTS: RpcMethod<Record<string, never>, CountsReply> = {
-  path: counts.path,
-  request: requestCodec(counts, unchanged),
-  reply: replyCodec(counts, validateCounts),
-};
-
-export const CLUSTER_JOIN: RpcMethod<{ identity: NodeIdentity }, JoinReply> = {
-  path: joinCluster.path,
-  request: requestCodec(joinCluster, (message: { identity: NodeIdentity }) => {
-    validateIdentity(message.identity);
-    return message;
-  }),
-  reply: replyCodec(joinCluster, validateJoinReply),
-};
-
-export const CLUSTER_STATUS: RpcMethod<Record<string, never>, StatusReply> = {
-  path: status.path,
-  request: requestCodec(status, unchanged),
-  reply: replyCodec(status, (reply: StatusReply) => {
-    reply.nodes.forEach(completeNodeStatus);
-    return reply;
-  }),
-};
-
-export const INFERENCE_GENERATE: RpcMethod<GenerateRequest, GenerateReply> = {
-  path: generate.path,
-  request: generateRequestCodec(),
-  reply: replyCodec(generate, (reply: GenerateReply) => {
-    if (reply.kind === undefined) throw new OdmoeError('PROTOCOL_VIOLATION', 'a reply to Generate holds nothing');
-    if (reply.kind === 'finished') reply.finished.nodes.forEach(completeNodeStatus);
-    return reply;
-  }),
-};
-
-export const PACK_DESCRIBE: RpcMethod<Record<string, never>, PackDescription> = {
-  path: describePack.path,
-  request: requestCodec(describePack, unchanged),
-  reply: replyCodec(describePack, validatePackDescription),
-};
-
-export const PACK_MANIFEST: RpcMethod<ReadManifestRequest, PackPiece> = {
-  path: readManifest.path,
-  request: requestCodec(readManifest, unchanged<ReadManifestRequest>),
-  reply: replyCodec(readManifest, validatePackPiece),
-};
-
-export const PACK_READ: RpcMethod<ReadPackRequest, PackPiece> = {
-  path: readPack.path,
-  request: requestCodec(readPack, validateReadPackRequest),
-  reply: replyCodec(readPack, validatePackPiece),
-};
-
-function validateJoinReply(reply: JoinReply): JoinReply {
-  if (reply.kind === 'welcome') validateIdentity(reply.welcome.identity);
-  else if (reply.kind === 'refusal') validateRefusal(reply.refusal);
-  else throw new OdmoeError('PROTOCOL_VIOLATION', 'a reply to Join is neither a welcome nor a refusal');
-  return reply;
+/** The two messages that every layer costs have encoders and decoders of their own; the rest of the stream has the general ones. */
+function workerServe(): RpcMethod<WorkerRequest, WorkerReply> {
+  const { path, request, reply } = rpcMethod<WorkerRequest, WorkerReply>('Worker', 'Serve', {
+    decodeRequest: (bytes) => {
+      const execute = decodeExecuteRequest(bytes);
+      return execute === null ? null : { kind: 'execute', execute };
+    },
+    decodeReply: (bytes) => {
+      const result = decodeResultReply(bytes);
+      return result === null ? null : { kind: 'result', result };
+    },
+  });
+  return {
+    path,
+    request: {
+      encode: (message) =>
+        message.kind === 'execute' ? encodeExecuteRequest(message.execute) : request.encode(message),
+      decode: (bytes) => request.decode(bytes),
+    },
+    reply: {
+      encode: (message) => (message.kind === 'result' ? encodeResultReply(message.result) : reply.encode(message)),
+      decode: (bytes) => reply.decode(bytes),
+    },
+  };
 }
-
-function unchanged<T>(message: T): T {
-  return message;
-}
-
-type Method = ServiceDefinition[string];
 
 /** What a client asks costs more than its decoding. A client that asks for too much hears so before it has sent it. */
-function generateRequestCodec(): MessageCodec<GenerateRequest> {
+function inferenceGenerate(): RpcMethod<GenerateRequest, GenerateReply> {
   const check: CheckOptions = { code: 'REQUEST_INVALID', innerMessages: ASKED_MESSAGES_LIMIT };
-  const asked = requestCodec<GenerateRequest>(generate, validateGenerateRequest, undefined, check);
+  const { path, request, reply } = rpcMethod<GenerateRequest, GenerateReply>('Inference', 'Generate', { check });
   const limit = bytesLimitOf('GenerateRequest');
   return {
-    encode: (request) => {
-      const bytes = asked.encode(request);
-      if (bytes.length <= limit) return bytes;
-      throw new OdmoeError(
-        'REQUEST_TOO_LARGE',
-        `the request has ${bytes.length} bytes; at most ${limit} are taken: send less`,
-      );
+    path,
+    request: {
+      encode: (message) => {
+        const bytes = request.encode(message);
+        if (bytes.length <= limit) return bytes;
+        throw new OdmoeError(
+          'REQUEST_TOO_LARGE',
+          `the request has ${bytes.length} bytes; at most ${limit} are taken: send less`,
+        );
+      },
+      decode: (bytes) => request.decode(bytes),
     },
-    decode: (bytes) => asked.decode(bytes),
+    reply,
   };
 }
 
-type QuickDecode<T> = (bytes: Buffer) => T | null;
-
-function requestCodec<T>(
-  method: Method,
-  validate: (message: T) => T,
-  quick?: QuickDecode<T>,
-  check?: CheckOptions,
-): MessageCodec<T> {
-  const { requestSerialize: encode, requestDeserialize: decode, requestType } = method;
-  return codec(encode, readerOf(decode, requestType.type, quick, check), validate);
+/** Decoders for messages that come most; null: the message is of another form. */
+interface MethodOptions<Request, Reply> {
+  decodeRequest?: (bytes: Buffer) => Request | null;
+  decodeReply?: (bytes: Buffer) => Reply | null;
+  /** Of requests. */
+  check?: CheckOptions;
 }
 
-function replyCodec<T>(method: Method, validate: (message: T) => T, quick?: QuickDecode<T>): MessageCodec<T> {
-  const { responseSerialize: encode, responseDeserialize: decode, responseType } = method;
-  return codec(encode, readerOf(decode, responseType.type, quick), validate);
-}
-
-function codec<T>(
-  encode: (message: object) => Buffer,
-  read: (bytes: Buffer) => T,
-  validate: (message: T) => T,
-): MessageCodec<T> {
-  return { encode: (message) => encode(message as object), decode: (bytes) => validate(read(bytes)) };
-}
-
-/**
- * Bytes are counted before they are decoded. `type`: what proto-loader tells of the message. `quick`: a decoder for those that come most;
- * null: the message is of another form.
- */
-function readerOf<T>(
-  decode: (bytes: Buffer) => object,
-  type: object,
-  quick: QuickDecode<T> = () => null,
-  check: CheckOptions = PEER_CHECK,
-): (bytes: Buffer) => T {
-  const outline = outlineOf(definitions, (type as { name: string }).name);
-  return (bytes) => {
-    checkWire(bytes, outline, check);
-    return quick(bytes) ?? (decodeOrExplain(decode, bytes) as T);
+function rpcMethod<Request extends object, Reply extends object>(
+  service: string,
+  name: string,
+  { decodeRequest, decodeReply, check = PEER_CHECK }: MethodOptions<Request, Reply> = {},
+): RpcMethod<Request, Reply> {
+  const method = (definitions[`odmoe.v1.${service}`] as ServiceDefinition | undefined)?.[name];
+  if (method === undefined) throw new OdmoeError('INTERNAL', `proto/odmoe/v1 has no ${service}.${name}`);
+  const { requestType, requestSerialize, requestDeserialize, responseType, responseSerialize, responseDeserialize } =
+    method;
+  const request = { type: requestType.type, encode: requestSerialize, decode: requestDeserialize };
+  const reply = { type: responseType.type, encode: responseSerialize, decode: responseDeserialize };
+  return {
+    path: method.path,
+    request: codecOf<Request>(request, decodeRequest, check),
+    reply: codecOf<Reply>(reply, decodeReply, PEER_CHECK),
   };
 }
 
-function decodeOrExplain(decode: (bytes: Buffer) => object, bytes: Buffer): object {
+interface GeneralCodec {
+  /** What proto-loader tells of the message. */
+  type: object;
+  encode(message: object): Buffer;
+  decode(bytes: Buffer): object;
+}
+
+/** Bytes are counted before they are decoded, and values are checked before anybody sees them. */
+function codecOf<T extends object>(
+  general: GeneralCodec,
+  quick: (bytes: Buffer) => T | null = () => null,
+  options: CheckOptions,
+): MessageCodec<T> {
+  const { name } = general.type as { name: string };
+  const outline = outlineOf(definitions, name);
+  const checkMessage = messageCheckOf(definitions, name, options.code);
+  return {
+    encode: (message) => general.encode(message),
+    decode: (bytes) => {
+      checkWire(bytes, outline, options);
+      const message = quick(bytes) ?? decodeOrExplain(general, bytes);
+      checkMessage(message);
+      return message as T;
+    },
+  };
+}
+
+function decodeOrExplain(general: GeneralCodec, bytes: Buffer): object {
   try {
-    return decode(bytes);
+    return general.decode(bytes);
   } catch (thrown) {
     const { message } = toOdmoeError(thrown);
     throw new OdmoeError(
@@ -244,10 +178,4 @@ function decodeOrExplain(decode: (bytes: Buffer) => object, bytes: Buffer): obje
       `${bytes.length} bytes came that are no message of odmoe.v1: ${message}`,
     );
   }
-}
-
-function methodOf(service: string, method: string): ServiceDefinition[string] {
-  const found = (definitions[service] as ServiceDefinition | undefined)?.[method];
-  if (found === undefined) throw new OdmoeError('INTERNAL', `proto/odmoe/v1 has no ${service}.${method}`);
-  return found;
 }

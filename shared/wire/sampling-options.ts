@@ -1,27 +1,4 @@
-import type { OutputFormat } from './output-format.js';
-
-/** How a request says that tokens are to be chosen; 0: off, or greedy. */
-export interface SamplingMessage {
-  temperature: number;
-  topK: number;
-  topP: number;
-  minP: number;
-  repetitionPenalty: number;
-  /** Absent when the caller leaves the choice to main. */
-  seed?: number;
-  /** Left out, as the rest: off. */
-  presencePenalty?: number;
-  frequencyPenalty?: number;
-  logitBias?: LogitBias[];
-  /** null or left out: any text. */
-  outputFormat?: OutputFormat | null;
-}
-
-/** Added to a token's logit; NEVER_CHOSEN_BIAS: the token is never chosen. */
-export interface LogitBias {
-  tokenId: number;
-  bias: number;
-}
+import type { LogitBias, OutputFormat, SamplingMessage } from './messages.js';
 
 /** How a token is chosen. Nothing is left to a default. */
 export interface SamplingOptions {
@@ -41,7 +18,7 @@ export interface SamplingOptions {
   presencePenalty: number;
   /** The same for each time that the answer has them. */
   frequencyPenalty: number;
-  logitBias: LogitBias[];
+  logitBias: readonly LogitBias[];
   /** null: any text. */
   outputFormat: OutputFormat | null;
 }

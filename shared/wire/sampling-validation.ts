@@ -1,20 +1,19 @@
 import { OdmoeError } from '../base/errors/odmoe-error.js';
-import { type OutputFormat, requireFormatBounds } from './output-format.js';
+import { requireFormatBounds } from './output-format.js';
 import {
   ANSWER_PENALTY_RANGE,
   describeRange,
   isInRange,
   LOGIT_BIAS_LIMIT,
   LOGIT_BIAS_RANGE,
-  type LogitBias,
   type NumberRange,
   PROBABILITY_RANGE,
   REPETITION_PENALTY_RANGE,
-  type SamplingMessage,
   SEED_RANGE,
   TEMPERATURE_RANGE,
   TOP_K_RANGE,
 } from './sampling-options.js';
+import type { LogitBias, SamplingMessage } from './messages.js';
 
 /**
  * Sampling as a client or main tells it, whatever the model: numbers in their ranges (0 turns top_k, top_p, min_p and the penalties off),
@@ -28,9 +27,9 @@ export function requireSampling({ seed, logitBias = [], outputFormat = null, ...
   requireRange('repetition_penalty', sampling.repetitionPenalty, REPETITION_PENALTY_RANGE);
   requireRange('presence_penalty', sampling.presencePenalty ?? 0, ANSWER_PENALTY_RANGE);
   requireRange('frequency_penalty', sampling.frequencyPenalty ?? 0, ANSWER_PENALTY_RANGE);
-  if (seed !== undefined) requireRange('seed', seed, SEED_RANGE);
+  if (seed !== undefined && seed !== null) requireRange('seed', seed, SEED_RANGE);
   requireLogitBias(logitBias);
-  if (outputFormat !== null) requireFormat(outputFormat);
+  if (outputFormat !== null) requireFormatBounds(outputFormat);
 }
 
 function requireLogitBias(logitBias: readonly LogitBias[]): void {
@@ -45,15 +44,6 @@ function requireLogitBias(logitBias: readonly LogitBias[]): void {
     }
     known.add(tokenId);
   }
-}
-
-/** Of what a decoder may leave out, and then what the parts say. */
-function requireFormat(format: OutputFormat): void {
-  const parts = format.alternatives.flatMap((alternative) => alternative.parts as readonly { kind?: unknown }[]);
-  if (parts.some(({ kind }) => kind === undefined)) {
-    throw invalid('output_format', 'a part of the output format holds nothing; leave it out');
-  }
-  requireFormatBounds(format);
 }
 
 function requireRange(name: string, value: number, range: NumberRange): void {

@@ -14,7 +14,7 @@ import type {
   RowRun,
   TensorType,
 } from './messages.js';
-import { NO_TIMES } from './layer-messages.js';
+import { NO_TIMES } from './messages.js';
 import { FieldReader, MessageWriter, tagOf, WIRE_LENGTH_DELIMITED, WIRE_VARINT } from './wire-format.js';
 
 const TENSOR_TYPES: readonly TensorType[] = ['TENSOR_TYPE_UNSPECIFIED', 'TENSOR_TYPE_F32', 'TENSOR_TYPE_BF16'];
@@ -198,7 +198,15 @@ export function decodeResultReply(bytes: Buffer): ExecuteResult | null {
   const reader = onlyMember(bytes, delimited(REPLY_RESULT));
   if (reader === null) return null;
   const experts: ExpertResult[] = [];
-  const result: ExecuteResult = { requestId: 0, epoch: 0, hiddenSize: 0, dtype: tensorType(0), experts, last: false };
+  const result: ExecuteResult = {
+    requestId: 0,
+    epoch: 0,
+    hiddenSize: 0,
+    dtype: tensorType(0),
+    experts,
+    last: false,
+    kept: null,
+  };
   while (!reader.done) {
     const tag = reader.uint32();
     if (tag === varint(RESULT.requestId)) result.requestId = reader.varint();

@@ -1,5 +1,4 @@
 /** What the numbers of messages between daemons may be. A test holds the tables against the .proto files: no number is without a bound. */
-import { OdmoeError } from '../base/errors/odmoe-error.js';
 import { EPOCH_LIMIT } from './epochs.js';
 
 /** A mean or a duration in milliseconds: more than eleven days are no duration. */
@@ -15,7 +14,7 @@ const EXPERTS = 2 ** 26;
 /** Numbers that are given back as they came. */
 const ECHO = Number.MAX_SAFE_INTEGER;
 
-/** The greatest value that a field may have, checked when the message is decoded: 0 is the least, and NaN is none. Messages have them all. */
+/** The greatest value that a field may have, checked when the message is decoded: 0 is the least, and NaN is none. */
 export const NUMBER_BOUNDS = {
   StreamError: { requestId: ECHO, epoch: EPOCH_LIMIT },
   NodeStatus: {
@@ -96,7 +95,7 @@ export const CHECKED_ELSEWHERE: Readonly<Record<string, Readonly<Record<string, 
     homes: 'strict-homes.ts: no more than workers',
   },
   PassRow: { position: 'compared with others of its sequence' },
-  RowRun: { position: 'validatePassLayer', rows: 'validatePassLayer: ROWS_LIMIT' },
+  RowRun: { position: 'message-rules.ts', rows: 'message-rules.ts: ROWS_LIMIT' },
   Prediction: {
     layer: "held against the model's",
     experts: "held against the model's",
@@ -104,7 +103,7 @@ export const CHECKED_ELSEWHERE: Readonly<Record<string, Readonly<Record<string, 
     runUs: 'shown',
   },
   Execute: { layer: 'checkExecute', hiddenSize: 'checkExecute' },
-  ExpertRows: { expert: 'checkExecute', rows: 'validateExecute' },
+  ExpertRows: { expert: 'checkExecute', rows: 'message-rules.ts' },
   Release: { layer: 'checkExpectedExperts', experts: 'checkExpectedExperts' },
   ExecuteResult: { hiddenSize: 'WorkerLink: the size that was asked for' },
   KeptExperts: { experts: 'WorkerLink: experts of the model, each once' },
@@ -149,11 +148,11 @@ export const CHECKED_ELSEWHERE: Readonly<Record<string, Readonly<Record<string, 
   },
   AlignRows: { layer: 'checkAlignedRows', position: 'checkAlignedRows', rows: 'checkAlignedRows' },
   PrefixKept: { positions: 'ShadowFeed.prefixKept: no more than was asked about' },
-  PackDescription: { layers: 'pack-validation.ts', experts: 'pack-validation.ts' },
-  ReadPackRequest: { offsetBytes: 'pack-validation.ts', lengthBytes: 'pack-validation.ts' },
+  PackDescription: { layers: 'message-rules.ts', experts: 'message-rules.ts' },
+  ReadPackRequest: { offsetBytes: 'message-rules.ts', lengthBytes: 'message-rules.ts' },
 };
 
-/** Messages between main and whoever asks it: requests are checked by generate-validation.ts, answers and figures are shown. */
+/** Messages between main and whoever asks it: requests are checked by generate-validation.ts, answers and figures are shown. Their texts, too. */
 export const MESSAGES_OF_USERS: readonly string[] = [
   'GenerateRequest',
   'SamplingOptions',
@@ -174,19 +173,11 @@ export const MESSAGES_OF_USERS: readonly string[] = [
   'WorkerHops',
   'HopStages',
   'LinkBytes',
+  'GenerateReply',
+  'ChatMessage',
+  'ToolCall',
+  'TemplateArgument',
+  'OutputPart',
+  'SchemaText',
+  'PeerProblem',
 ];
-
-const BOUNDS = new Map(
-  Object.entries(NUMBER_BOUNDS).map(([message, fields]) => [message, Object.entries<number>(fields)]),
-);
-
-/** Throws PROTOCOL_VIOLATION for a number that no sane peer says. A field that is absent or null says none. `name`: of the message, in errors. */
-export function requireNumbers(kind: BoundedMessage, message: object, name: string): void {
-  for (const [field, most] of BOUNDS.get(kind) ?? []) {
-    const value = (message as Readonly<Record<string, unknown>>)[field];
-    if (value === null || value === undefined) continue;
-    if (typeof value === 'number' && value >= 0 && value <= most) continue;
-    const told = typeof value === 'number' ? String(value) : 'no number';
-    throw new OdmoeError('PROTOCOL_VIOLATION', `${field} of ${name} is ${told}: 0 to ${most} are expected`);
-  }
-}

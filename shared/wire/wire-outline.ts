@@ -30,7 +30,7 @@ export interface MessageOutline {
 }
 
 /** What proto-loader tells of a field. */
-interface DescribedField {
+export interface DescribedField {
   name: string;
   number: number;
   type: string;
@@ -84,10 +84,24 @@ function limitOf(list: string): number {
   );
 }
 
-function describedFields(definitions: PackageDefinition, message: string): DescribedField[] {
+export function describedFields(definitions: PackageDefinition, message: string): readonly DescribedField[] {
+  return describedMessage(definitions, message).field;
+}
+
+/** Names of the message's oneofs: `kind`, and `_seed` for an optional field `seed`. */
+export function oneofsOf(definitions: PackageDefinition, message: string): string[] {
+  return describedMessage(definitions, message).oneofDecl.map(({ name }) => name);
+}
+
+interface DescribedMessage {
+  field: DescribedField[];
+  oneofDecl: { name: string }[];
+}
+
+function describedMessage(definitions: PackageDefinition, message: string): DescribedMessage {
   const definition = definitions[`odmoe.v1.${message}`];
   if (definition === undefined || !('type' in definition)) {
     throw new OdmoeError('INTERNAL', `proto/odmoe/v1 has no message ${message}`);
   }
-  return (definition.type as { field: DescribedField[] }).field;
+  return definition.type as unknown as DescribedMessage;
 }

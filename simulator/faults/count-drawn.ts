@@ -1,5 +1,5 @@
 import { CACHE_POLICIES } from '../../shared/settings/cache-policies.js';
-import type { SamplingMessage } from '../../shared/wire/sampling-options.js';
+import type { SamplingMessage } from '../../shared/wire/messages.js';
 import { budgetKind } from './draw-budget.js';
 import { MAX_WORKERS } from './draw-world.js';
 import {

@@ -1,5 +1,4 @@
-import type { GenerateRequest } from '../../shared/wire/messages.js';
-import type { SamplingMessage } from '../../shared/wire/sampling-options.js';
+import type { GenerateRequest, SamplingMessage } from '../../shared/wire/messages.js';
 import type { Fault, Scenario, ScenarioNode, ScenarioRequest } from './scenario.js';
 
 /** A scenario in lines that a person can read. */

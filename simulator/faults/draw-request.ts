@@ -1,8 +1,6 @@
-import type { OutputFormat } from '../../shared/wire/output-format.js';
+import type { GenerateRequest, LogitBias, OutputFormat } from '../../shared/wire/messages.js';
 import { jsonFormat } from '../../shared/language/response-format.js';
-import type { GenerateRequest } from '../../shared/wire/messages.js';
 import type { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
-import type { LogitBias } from '../../shared/wire/sampling-options.js';
 
 export const VOCABULARY = 1024;
 /** First ids are special tokens. */

@@ -1,5 +1,5 @@
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
-import type { SamplingMessage } from '../../shared/wire/sampling-options.js';
+import type { SamplingMessage } from '../../shared/wire/messages.js';
 import { BUSY_MS, MAIN, type Scenario, type ScenarioNode, type ScenarioRequest } from './scenario.js';
 
 /**

@@ -1,6 +1,6 @@
 import { MAX_DRAFT_ROWS } from '../../shared/settings/setting-limits.js';
 import { messageBytes } from '../../engine/emulation/message-bytes.js';
-import type { Execute, ExecuteResult } from '../../shared/wire/layer-messages.js';
+import type { Execute, ExecuteResult } from '../../shared/wire/messages.js';
 import type { PeerMessage } from '../../shared/transport/stream-pace.js';
 import { OperationLog } from '../timing/operation-log.js';
 import type { RecordedPass } from '../timing/recording-device.js';

@@ -1,7 +1,7 @@
 import type { FinishedAnswer } from '../cluster/run-daemons.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Finished, NodeStatus, RoleName, Timing } from '../../shared/wire/messages.js';
-import type { CacheStatus } from '../../shared/wire/kept-experts.js';
+import type { CacheStatus } from '../../shared/wire/messages.js';
 import type { ClusterTiming } from './cluster-timing.js';
 
 /** When an answer's tokens were there, from the request's arrival on. */

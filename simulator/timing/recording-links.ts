@@ -1,4 +1,4 @@
-import type { PassLayer } from '../../shared/wire/layer-messages.js';
+import type { PassLayer } from '../../shared/wire/messages.js';
 import type { PeerMessage } from '../../shared/transport/stream-pace.js';
 import type { LinkModel } from '../network/link-model.js';
 import type { OperationLog } from './operation-log.js';

@@ -216,7 +216,7 @@ describe("OpenAI's client", function () {
     const expected = await Promise.all(
       texts.map((text) => reference({ text, raw: true, maxTokens: 1, logprobs: 2, promptLogprobs: true })),
     );
-    const ids = expected.map(({ started }) => started.promptTokenIds);
+    const ids = expected.map(({ started }) => [...started.promptTokenIds]);
     for (const prompt of [texts, ids]) {
       const { choices } = await client.completions.create({
         model: 'demo',

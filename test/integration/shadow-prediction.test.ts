@@ -130,7 +130,7 @@ describe('shadow predictions', () => {
         assert.deepEqual({ epoch, sequence }, { epoch: EPOCH, sequence: SEQUENCE });
         const assignment = assignPredictedExperts(placement, layer, expected.expertsAt(position, layer));
         const own = [...assignment].filter(([, workerId]) => workerId === worker.id).map(([expert]) => expert);
-        assert.deepEqual(experts.sort(), own.sort());
+        assert.deepEqual(experts.toSorted(), own.sort());
       }
     }
     await expected.end();

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import type { ExecuteResult, ExpertResult } from '../../shared/wire/layer-messages.js';
+import type { ExecuteResult, ExpertResult } from '../../shared/wire/messages.js';
 import type {
   NodeIdentity,
   NodeStatus,

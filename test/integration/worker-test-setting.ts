@@ -22,6 +22,7 @@ export const placement = (epoch: number): Placement => ({
   experts: 8,
   expertsPerToken: 2,
   homes: 0,
+  spread: false,
   workers: [{ id: 'worker', address: 'worker:1', slots: 1 }],
   groups: [{ workerIds: ['worker'] }],
 });

@@ -20,7 +20,17 @@ function reasonOf(text: string, finishReason: string): string | undefined {
       idOf: (index) => `call_${index}`,
     });
   const reader = new AnswerReader({ tokenizer: null, createParser, logprobs: false, showSpecialTokens: false });
-  const finished = { finishReason, text, timing: null, sep: null, reloads: 0, nodes: [], drafts: null };
+  const finished = {
+    finishReason,
+    text,
+    timing: null,
+    sep: null,
+    reloads: 0,
+    nodes: [],
+    drafts: null,
+    stopString: '',
+    cachedTokens: 0,
+  };
   const replies: GenerateReply[] = [
     { kind: 'started', started: { promptTokenIds: [1], seed: 0 } },
     { kind: 'token', token: { tokenId: 5, text, logprob: 0, top: [] } },

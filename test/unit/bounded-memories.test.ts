@@ -14,7 +14,7 @@ import {
 import { compileFormat } from '../../engine/output-format/format-grammar.js';
 import { formatVocabulary, type CompiledFormat, type TokenMask } from '../../engine/output-format/format-vocabulary.js';
 import type { AutomatonState } from '../../engine/output-format/text-automaton.js';
-import { NO_TIMES } from '../../shared/wire/layer-messages.js';
+import { NO_TIMES } from '../../shared/wire/messages.js';
 import { emptyNodeStatus } from '../../shared/wire/node-status.js';
 import { MAX_REMEMBERED_REFUSALS, RefusalLog } from '../../shared/transport/refusal-log.js';
 import { REMEMBERED_PEERS_LIMIT, SilenceBounds } from '../../shared/transport/silence-bound.js';

@@ -25,6 +25,8 @@ const FINISHED: Finished = {
   reloads: 0,
   nodes: [],
   drafts: null,
+  stopString: '',
+  cachedTokens: 0,
 };
 
 /** What a model does with a request: pieces of its answer, an error, or an interruption by a signal. */

@@ -5,7 +5,17 @@ const ANSWER: GenerationResult = {
   started: { promptTokenIds: [1, 2], seed: 3 },
   promptLogprobs: [],
   tokens: [{ tokenId: 4, text: 'a', logprob: -1, top: [] }],
-  finished: { finishReason: 'length', text: 'a', timing: null, sep: null, reloads: 2, nodes: [], drafts: null },
+  finished: {
+    finishReason: 'length',
+    text: 'a',
+    timing: null,
+    sep: null,
+    reloads: 2,
+    nodes: [],
+    drafts: null,
+    stopString: '',
+    cachedTokens: 0,
+  },
 };
 
 const drafted = (drafts: GenerationResult['finished']['drafts']): GenerationResult => ({

@@ -53,12 +53,16 @@ const STATUS: StatusReply = {
     experts: 8,
     expertsPerToken: 2,
     homes: 0,
+    spread: false,
   },
   activeSequences: 1,
   queuedRequests: 2,
   problems: [{ address: '10.0.0.9:7000', id: 'w3', code: 'NODE_REFUSED', message: 'has another pack' }],
   requests: 5,
   tokens: 120,
+  workerHops: [],
+  passes: null,
+  ownWorkerId: '',
   layerWaits: [],
   workerWaits: [],
   links: [],
@@ -201,6 +205,7 @@ describe('the status of a cluster', () => {
       experts: 8,
       experts_per_token: 2,
       homes: 0,
+      spread: false,
     });
     assert.equal(json['group_reason'], 'one worker is enough');
     assert.equal(json['http_address'], '127.0.0.1:7680');

@@ -71,6 +71,9 @@ describe('what decode waits for, in the terminal', () => {
       requests: 0,
       tokens: 0,
       workerWaits: [],
+      workerHops: [],
+      passes: null,
+      ownWorkerId: '',
       layerWaits: [layer(0, 4)],
     };
     const lines = topLines(status, null);

@@ -132,7 +132,7 @@ async function predicting(): Promise<Closing> {
   const placed = [{ id: 'w', address: 'w:1', slots: 1 }];
   const { expertLayers: layers, experts, expertsPerToken } = SHAPE;
   const groups = [{ workerIds: ['w'] }];
-  const placement = { epoch: 1, layers, experts, expertsPerToken, homes: 0, workers: placed, groups };
+  const placement = { epoch: 1, layers, experts, expertsPerToken, homes: 0, spread: false, workers: placed, groups };
   main.arrive({ kind: 'placement', placement });
   main.arrive({ kind: 'begin', begin: begin(5) });
   await turns();

@@ -11,7 +11,7 @@ import { createOutputConstraint } from '../../engine/output-format/create-output
 import { compileFormat } from '../../engine/output-format/format-grammar.js';
 import { formatVocabulary } from '../../engine/output-format/format-vocabulary.js';
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
-import type { OutputFormat, OutputPart, OutputSequence } from '../../shared/wire/output-format.js';
+import type { OutputFormat, OutputPart, OutputSequence } from '../../shared/wire/messages.js';
 import { runAtOnce } from '../../shared/base/runtime/slices.js';
 
 const TOOLS: ChatTool[] = [

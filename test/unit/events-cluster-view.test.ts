@@ -37,13 +37,16 @@ function status(changes: Partial<StatusReply> = {}): StatusReply {
   const placement = { epoch: 1, workers: [], groups: [{ workerIds: ['b'] }, { workerIds: ['a'] }] };
   return {
     nodes: [node('main', 'ROLE_MAIN'), node('a', 'ROLE_WORKER')],
-    placement: { ...placement, layers: 2, experts: 4, expertsPerToken: 2, homes: 0 },
+    placement: { ...placement, layers: 2, experts: 4, expertsPerToken: 2, homes: 0, spread: false },
     activeSequences: 1,
     queuedRequests: 2,
     problems: [],
     requests: 0,
     tokens: 0,
     groupReason: 'why',
+    workerHops: [],
+    passes: null,
+    ownWorkerId: '',
     layerWaits: [],
     workerWaits: [],
     httpAddress: '',

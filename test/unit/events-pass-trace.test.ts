@@ -7,7 +7,7 @@ import { MAX_RESULTS_OF_PASS, PassRecorder } from '../../main-node/events/pass-r
 import { passTrace } from '../../main-node/events/pass-trace.js';
 import type { ExpertOutcome } from '../../main-node/pass/expert-dispatcher.js';
 import type { MemberRows } from '../../main-node/pass/pass-member.js';
-import { NO_TIMES, type ExpertResult } from '../../shared/wire/layer-messages.js';
+import { NO_TIMES, type ExpertResult } from '../../shared/wire/messages.js';
 import { plainPrediction } from './wire-messages.js';
 
 const STARTED_MS = 1000;

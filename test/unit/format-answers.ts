@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { createOutputConstraint } from '../../engine/output-format/create-output-constraint.js';
 import { formatVocabulary, type TokenTexts } from '../../engine/output-format/format-vocabulary.js';
 import type { FormatVocabulary, OutputConstraint } from '../../engine/output-format/output-constraint.js';
-import type { OutputFormat } from '../../shared/wire/output-format.js';
+import type { OutputFormat } from '../../shared/wire/messages.js';
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { runAtOnce } from '../../shared/base/runtime/slices.js';
 

@@ -20,7 +20,7 @@ export interface GoldenMessage {
 export const GOLDEN_SERVICES = ['worker', 'shadow', 'node', 'cluster', 'inference', 'pack'] as const;
 
 /** What goes over the wire by itself, by its name in the .proto files. */
-const CODECS = {
+const CODECS_BY_MESSAGE = {
   WorkerRequest: codecs.WORKER_SERVE.request,
   WorkerReply: codecs.WORKER_SERVE.reply,
   ShadowRequest: codecs.SHADOW_SERVE.request,
@@ -42,10 +42,12 @@ const CODECS = {
   ReadPackRequest: codecs.PACK_READ.request,
 } as const;
 
+export const WIRE_CODECS = Object.entries(CODECS_BY_MESSAGE) as readonly [string, codecs.MessageCodec<unknown>][];
+
 export function codecOf(message: string): codecs.MessageCodec<unknown> {
-  const codec: unknown = CODECS[message as keyof typeof CODECS];
-  if (codec === undefined) throw new Error(`no codec is known here for ${message}`);
-  return codec as codecs.MessageCodec<unknown>;
+  const found = WIRE_CODECS.find(([name]) => name === message);
+  if (found === undefined) throw new Error(`no codec is known here for ${message}`);
+  return found[1];
 }
 
 const wireFolder = join(packageRoot(), 'test', 'fixtures', 'wire');
@@ -91,11 +93,10 @@ export function fromJson(json: JsonValue): unknown {
   return Object.fromEntries(Object.entries(json).map(([name, value]) => [name, fromJson(value)]));
 }
 
-/** What a codec gave. The decoder's own marks of optional fields (`_seed: 'seed'`) are left out. */
+/** What a codec gave. */
 export function toJson(value: unknown): JsonValue {
   if (value instanceof Uint8Array) return { hex: Buffer.from(value).toString('hex') };
   if (Array.isArray(value)) return value.map(toJson);
   if (value === null || typeof value !== 'object') return value as JsonValue;
-  const fields = Object.entries(value).filter(([name, field]) => !name.startsWith('_') && field !== undefined);
-  return Object.fromEntries(fields.map(([name, field]) => [name, toJson(field)]));
+  return Object.fromEntries(Object.entries(value).map(([name, field]) => [name, toJson(field)]));
 }

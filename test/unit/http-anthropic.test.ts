@@ -266,7 +266,16 @@ const PLAIN: AnswerParser = {
 
 function repliesOf(end: { finishReason: string; stopString?: string }): GenerateReply[] {
   const token = { tokenId: 5, logprob: 0, top: [] };
-  const rest = { text: 'ab', timing: null, sep: null, reloads: 0, nodes: [], drafts: null, cachedTokens: 2 };
+  const rest = {
+    text: 'ab',
+    stopString: '',
+    timing: null,
+    sep: null,
+    reloads: 0,
+    nodes: [],
+    drafts: null,
+    cachedTokens: 2,
+  };
   return [
     { kind: 'started', started: { promptTokenIds: [1, 2, 3], seed: 0 } },
     { kind: 'token', token: { ...token, text: 'a' } },

@@ -22,6 +22,8 @@ const END: Finished = {
   reloads: 0,
   nodes: [],
   drafts: null,
+  stopString: '',
+  cachedTokens: 0,
 };
 
 /** Answers whose text is content. */

@@ -104,6 +104,7 @@ describe('main: workers that are not believed', () => {
         hiddenSize: 1,
         dtype: 'TENSOR_TYPE_F32',
         last: true,
+        kept: null,
         experts: [{ ...times, calledUs: 0, endedUs: 0, expert: 1, rows: 1, output: new Uint8Array(4), failure: null }],
       },
     });

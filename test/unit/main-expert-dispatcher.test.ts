@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { NO_TIMES } from '../../shared/wire/layer-messages.js';
+import { NO_TIMES } from '../../shared/wire/messages.js';
 import { TestLog } from '../integration/harness/test-log.js';
 import type { LayerWork, PlacedWorkers, WorkerOrders } from '../../main-node/cluster/placed-workers.js';
 import { ExpertDispatcher, MAX_ATTEMPTS, type ExpertOutcome } from '../../main-node/pass/expert-dispatcher.js';

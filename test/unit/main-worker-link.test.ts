@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { NO_TIMES } from '../../shared/wire/layer-messages.js';
+import { NO_TIMES } from '../../shared/wire/messages.js';
 import type { LayerWork } from '../../main-node/cluster/placed-workers.js';
 import { WorkerLink } from '../../main-node/cluster/worker-link.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';

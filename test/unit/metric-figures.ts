@@ -62,6 +62,8 @@ export function metricFigures(nodes: NodeStatus[] = [MAIN_STATUS, SHADOW_STATUS,
       queuedRequests: 2,
       requests: 3,
       tokens: 4,
+      passes: null,
+      ownWorkerId: '',
       layerWaits: [0, 1].map((layer) => ({ layer, passes: 1, waitMs: 3, stallMs: 1, slowestWorker: '' })),
       workerWaits: peers.filter(isWorker).map(({ identity }) => ({
         worker: identity.id,

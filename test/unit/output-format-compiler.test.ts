@@ -11,7 +11,7 @@ import { OutputFormats } from '../../engine/sampling/output-formats.js';
 import type { LaneAnswer, LaneQuestion } from '../../engine/threads/thread-lane.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import { compileFormat } from '../../engine/output-format/format-grammar.js';
-import type { OutputFormat } from '../../shared/wire/output-format.js';
+import type { OutputFormat } from '../../shared/wire/messages.js';
 import {
   type CompiledGrammar,
   packGrammar,

@@ -8,7 +8,7 @@ import {
   type TokenVocabulary,
 } from '../../engine/output-format/format-vocabulary.js';
 import type { OutputConstraint } from '../../engine/output-format/output-constraint.js';
-import type { OutputFormat, OutputPart } from '../../shared/wire/output-format.js';
+import type { OutputFormat, OutputPart } from '../../shared/wire/messages.js';
 import { jsonFormat } from '../../shared/language/response-format.js';
 import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { runAtOnce } from '../../shared/base/runtime/slices.js';

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import * as fc from 'fast-check';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { checkOutputFormat } from '../../engine/output-format/format-grammar.js';
-import type { OutputPart } from '../../shared/wire/output-format.js';
+import type { OutputPart } from '../../shared/wire/messages.js';
 import { jsonFormat } from '../../shared/language/response-format.js';
 
 function deep(levels: number): unknown {

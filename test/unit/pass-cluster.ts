@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
 import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import type { Pass, RouterChoice, Sequence } from '../../native/index.js';
-import { NO_TIMES } from '../../shared/wire/layer-messages.js';
+import { NO_TIMES } from '../../shared/wire/messages.js';
 import type { LayerWork, PlacedWorkers, WorkerOrders } from '../../main-node/cluster/placed-workers.js';
 import { SequencePredictions } from '../../main-node/decode/sequence-predictions.js';
 import { ExpertDispatcher } from '../../main-node/pass/expert-dispatcher.js';

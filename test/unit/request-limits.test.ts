@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { validateGenerateRequest } from '../../shared/wire/generate-validation.js';
-import type { ChatMessage, GenerateRequest, ToolCall } from '../../shared/wire/messages.js';
-import type { LogitBias, SamplingMessage } from '../../shared/wire/sampling-options.js';
+import type { ChatMessage, GenerateRequest, LogitBias, SamplingMessage, ToolCall } from '../../shared/wire/messages.js';
 
 const REQUEST: GenerateRequest = {
   text: '',

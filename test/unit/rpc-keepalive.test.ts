@@ -160,7 +160,7 @@ describe('a busy daemon', function () {
           await runtime.sleep(600);
           stall(1500);
         }
-        const rest = { timing: null, sep: null, reloads: 0, nodes: [], drafts: null };
+        const rest = { timing: null, sep: null, reloads: 0, nodes: [], drafts: null, stopString: '', cachedTokens: 0 };
         yield { kind: 'finished', finished: { finishReason: 'length', text: 'all', ...rest } };
       },
     });

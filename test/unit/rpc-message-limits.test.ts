@@ -1,12 +1,9 @@
 import assert from 'node:assert/strict';
-import { SHADOW_SERVE, WORKER_SERVE } from '../../shared/wire/codecs.js';
-import type { CacheStatus } from '../../shared/wire/kept-experts.js';
+import { type MessageCodec, PACK_DESCRIBE, PACK_READ, SHADOW_SERVE, WORKER_SERVE } from '../../shared/wire/codecs.js';
 import type {
   AlignRows,
   Execute,
-  ExpertFailure,
   NodeIdentity,
-  NodeStatus,
   PackDescription,
   Placement,
   Prediction,
@@ -16,12 +13,6 @@ import type {
   WorkerReply,
   WorkerRequest,
 } from '../../shared/wire/messages.js';
-import { emptyNodeStatus } from '../../shared/wire/node-status.js';
-import {
-  validatePackDescription,
-  validatePackPiece,
-  validateReadPackRequest,
-} from '../../shared/wire/pack-validation.js';
 import { plainExecute, plainPrediction, plainRelease, plainResult, restartAt } from './wire-messages.js';
 
 /** The numbers of shared/wire/limits.ts, written once more: who changes one of them says so here. */
@@ -44,14 +35,25 @@ const IDENTITY: NodeIdentity = {
   device: 'cpu',
   release: '0.1.0',
 };
-const PLACEMENT: Placement = { epoch: 1, workers: [], groups: [], layers: 1, experts: 1, expertsPerToken: 1, homes: 0 };
+const PLACEMENT: Placement = {
+  epoch: 1,
+  workers: [],
+  groups: [],
+  layers: 1,
+  experts: 1,
+  expertsPerToken: 1,
+  homes: 0,
+  spread: false,
+};
 
-const throughWorker = (request: WorkerRequest): unknown =>
-  WORKER_SERVE.request.decode(WORKER_SERVE.request.encode(request));
-const fromWorker = (reply: WorkerReply): unknown => WORKER_SERVE.reply.decode(WORKER_SERVE.reply.encode(reply));
-const throughShadow = (request: ShadowRequest): unknown =>
-  SHADOW_SERVE.request.decode(SHADOW_SERVE.request.encode(request));
-const fromShadow = (reply: ShadowReply): unknown => SHADOW_SERVE.reply.decode(SHADOW_SERVE.reply.encode(reply));
+function through<T>(codec: MessageCodec<T>, message: T): T {
+  return codec.decode(codec.encode(message));
+}
+
+const throughWorker = (request: WorkerRequest): unknown => through(WORKER_SERVE.request, request);
+const fromWorker = (reply: WorkerReply): unknown => through(WORKER_SERVE.reply, reply);
+const throughShadow = (request: ShadowRequest): unknown => through(SHADOW_SERVE.request, request);
+const fromShadow = (reply: ShadowReply): unknown => through(SHADOW_SERVE.reply, reply);
 
 function violates(decode: () => unknown, what: string): void {
   assert.throws(
@@ -210,64 +212,8 @@ describe('the lists of messages', () => {
   });
 });
 
-describe('the texts of messages', () => {
-  const status = (change: Partial<NodeStatus>): unknown =>
-    fromWorker({ kind: 'status', status: { ...emptyNodeStatus(IDENTITY), ...change } });
-  const pools = { full: 0, compressed: 0, signMantissa: 0, exponent: 0 };
-  const cache = (policy: string): CacheStatus => ({
-    policy,
-    bytes: 1,
-    capacities: pools,
-    kept: pools,
-    hits: pools,
-    misses: 0,
-    packed: 0,
-  });
-  const failed = (failure: ExpertFailure): unknown =>
-    fromWorker({ kind: 'result', result: plainResult({ requestId: 1, expert: { failure } }) });
-  const error = { code: 'TIMEOUT', message: 'no', requestId: 1, epoch: 1 };
-  const refusal = { code: 'NODE_REFUSED', message: 'no' };
-
-  /** They are shown on terminals: nothing in them steers one. */
-  const shown: [what: string, decode: (text: string) => unknown][] = [
-    ...(['id', 'cluster', 'modelName', 'packDigest', 'bootId', 'address', 'device', 'release'] as const).map(
-      (name): [string, (text: string) => unknown] => [
-        name,
-        (text) => throughWorker({ kind: 'hello', hello: { ...IDENTITY, [name]: text } }),
-      ],
-    ),
-    ['device_name', (deviceName) => status({ deviceName })],
-    ['device_reason', (deviceReason) => status({ deviceReason })],
-    ['fetch_problem', (fetchProblem) => status({ fetchProblem })],
-    ['the policy of a cache', (policy) => status({ cache: cache(policy) })],
-  ];
-  /** They are cleaned where they are shown. */
-  const others: [what: string, decode: (text: string) => unknown][] = [
-    ['the message of a refusal', (message) => fromWorker({ kind: 'refusal', refusal: { ...refusal, message } })],
-    ['the code of a refusal', (code) => fromWorker({ kind: 'refusal', refusal: { ...refusal, code } })],
-    ["the message of shadow's refusal", (message) => fromShadow({ kind: 'refusal', refusal: { ...refusal, message } })],
-    ['the message of an error', (message) => fromWorker({ kind: 'error', error: { ...error, message } })],
-    ['the code of an error', (code) => fromWorker({ kind: 'error', error: { ...error, code } })],
-    ["the message of shadow's error", (message) => fromShadow({ kind: 'error', error: { ...error, message } })],
-    ['the message of a failure', (message) => failed({ code: 'TIMEOUT', message })],
-    ['the code of a failure', (code) => failed({ code, message: 'no' })],
-  ];
-  for (const [what, decode] of [...shown, ...others]) {
-    it(`have ${TEXT_LIMIT} characters at most: ${what}`, () => {
-      for (const length of [TEXT_LIMIT - 1, TEXT_LIMIT]) decode(letters(length));
-      violates(() => decode(letters(TEXT_LIMIT + 1)), 'one more');
-    });
-  }
-
-  for (const [what, decode] of shown) {
-    it(`hold nothing that a terminal acts on: ${what}`, () => {
-      for (const control of ['\u001b', '\n', '\u009b', '\u0000', '\u007f']) {
-        violates(() => decode(`a${control}b`), JSON.stringify(control));
-      }
-    });
-  }
-
-  it('name who it is, and as what', () => {
+describe('the identity of a peer', () => {
+  it('names who it is, and as what', () => {
     const hello = (change: Partial<NodeIdentity>): unknown =>
       throughWorker({ kind: 'hello', hello: { ...IDENTITY, ...change } });
     for (const role of ['ROLE_MAIN', 'ROLE_SHADOW', 'ROLE_WORKER'] as const) hello({ role });
@@ -278,7 +224,7 @@ describe('the texts of messages', () => {
 
 describe('the messages about packs', () => {
   const described = (change: Partial<PackDescription>): unknown =>
-    validatePackDescription({
+    through(PACK_DESCRIBE.reply, {
       packDigest: 'd',
       layers: 3,
       experts: 3,
@@ -287,7 +233,7 @@ describe('the messages about packs', () => {
       ...change,
     });
   const read = (change: Partial<ReadPackRequest>): unknown =>
-    validateReadPackRequest({ packDigest: 'd', file: 'f', offsetBytes: 0, lengthBytes: 1, ...change });
+    through(PACK_READ.request, { packDigest: 'd', file: 'f', offsetBytes: 0, lengthBytes: 1, ...change });
 
   it('have a bit for each expert', () => {
     described({});
@@ -307,12 +253,12 @@ describe('the messages about packs', () => {
 
   it('ask for a byte at least, and by numbers that are exact', () => {
     read({ lengthBytes: 1, offsetBytes: Number.MAX_SAFE_INTEGER });
-    for (const lengthBytes of [0, -1, 0.5, 2 ** 53, NaN]) violates(() => read({ lengthBytes }), `${lengthBytes} bytes`);
-    for (const offsetBytes of [0.5, 2 ** 53, NaN]) violates(() => read({ offsetBytes }), `byte ${offsetBytes}`);
+    for (const lengthBytes of [0, -1, 2 ** 53]) violates(() => read({ lengthBytes }), `${lengthBytes} bytes`);
+    violates(() => read({ offsetBytes: 2 ** 53 }), 'a byte whose number is not exact');
   });
 
   it('bring bytes', () => {
-    validatePackPiece({ bytes: Buffer.alloc(1) });
-    violates(() => validatePackPiece({ bytes: Buffer.alloc(0) }), 'an empty piece');
+    through(PACK_READ.reply, { bytes: Buffer.alloc(1) });
+    violates(() => through(PACK_READ.reply, { bytes: Buffer.alloc(0) }), 'an empty piece');
   });
 });

@@ -24,7 +24,7 @@ import type { PeerStream } from '../../shared/transport/peer-stream.js';
 
 import type { RpcServer, RpcServerOptions } from '../../shared/transport/transport.js';
 
-import type { Execute } from '../../shared/wire/layer-messages.js';
+import type { Execute } from '../../shared/wire/messages.js';
 
 import { CLOSE_GRACE_MS } from '../../shared/wire/limits.js';
 import { GrpcTransport } from '../../shared/transport/grpc-transport.js';

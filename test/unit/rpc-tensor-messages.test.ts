@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import protobuf from 'protobufjs';
 import { packageRoot } from '../../shared/base/files/package-root.js';
-import type { Execute, ExecuteResult, ExpertResult, TensorType } from '../../shared/wire/layer-messages.js';
+import type { Execute, ExecuteResult, ExpertResult, TensorType } from '../../shared/wire/messages.js';
 import {
   decodeExecuteRequest,
   decodeResultReply,

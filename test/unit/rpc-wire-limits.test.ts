@@ -3,19 +3,8 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { loadSync } from '@grpc/proto-loader';
 import { packageRoot } from '../../shared/base/files/package-root.js';
-import {
-  CLUSTER_JOIN,
-  CLUSTER_STATUS,
-  INFERENCE_GENERATE,
-  type MessageCodec,
-  NODE_COUNTS,
-  NODE_IDENTIFY,
-  PACK_DESCRIBE,
-  PACK_MANIFEST,
-  PACK_READ,
-  SHADOW_SERVE,
-  WORKER_SERVE,
-} from '../../shared/wire/codecs.js';
+import { INFERENCE_GENERATE, type MessageCodec, WORKER_SERVE } from '../../shared/wire/codecs.js';
+import { WIRE_CODECS } from './golden-messages.js';
 import { MESSAGE_SIZE_LIMIT_BYTES, PLAIN_MESSAGE_LIMIT_BYTES } from '../../shared/wire/limits.js';
 import { tagOf, WIRE_LENGTH_DELIMITED, WIRE_VARINT } from '../../shared/wire/wire-format.js';
 import {
@@ -33,29 +22,6 @@ const definitions = loadSync(
   FILES.map((name) => `odmoe/v1/${name}`),
   { includeDirs: [join(packageRoot(), 'proto')] },
 );
-
-/** All that goes over the wire, and the name of its message. */
-const CODECS: readonly [string, MessageCodec<never>][] = [
-  ['WorkerRequest', WORKER_SERVE.request] as const,
-  ['WorkerReply', WORKER_SERVE.reply] as const,
-  ['ShadowRequest', SHADOW_SERVE.request] as const,
-  ['ShadowReply', SHADOW_SERVE.reply] as const,
-  ['IdentifyRequest', NODE_IDENTIFY.request] as const,
-  ['NodeIdentity', NODE_IDENTIFY.reply] as const,
-  ['CountsRequest', NODE_COUNTS.request] as const,
-  ['CountsReply', NODE_COUNTS.reply] as const,
-  ['JoinRequest', CLUSTER_JOIN.request] as const,
-  ['JoinReply', CLUSTER_JOIN.reply] as const,
-  ['StatusRequest', CLUSTER_STATUS.request] as const,
-  ['StatusReply', CLUSTER_STATUS.reply] as const,
-  ['GenerateRequest', INFERENCE_GENERATE.request] as const,
-  ['GenerateReply', INFERENCE_GENERATE.reply] as const,
-  ['DescribePackRequest', PACK_DESCRIBE.request] as const,
-  ['PackDescription', PACK_DESCRIBE.reply] as const,
-  ['ReadManifestRequest', PACK_MANIFEST.request] as const,
-  ['PackPiece', PACK_MANIFEST.reply] as const,
-  ['ReadPackRequest', PACK_READ.request] as const,
-].map(([name, codec]) => [name, codec as unknown as MessageCodec<never>]);
 
 function varint(value: number): Buffer {
   const bytes: number[] = [];
@@ -89,7 +55,7 @@ function placesOf(outline: MessageOutline, around: readonly number[] = []): Plac
   });
 }
 
-const PLACES = CODECS.map(([name, codec]) => ({ name, codec, places: placesOf(outlineOf(definitions, name)) }));
+const PLACES = WIRE_CODECS.map(([name, codec]) => ({ name, codec, places: placesOf(outlineOf(definitions, name)) }));
 
 function within({ around }: Place, content: Uint8Array): Buffer {
   return around.reduceRight((inner: Uint8Array, number) => delimited(number, inner), content) as Buffer;
@@ -103,7 +69,7 @@ function elements({ number, field }: Place, count: number): Buffer {
   return times(one, count);
 }
 
-function refusalOf(codec: MessageCodec<never>, bytes: Buffer): { code: string; message: string } {
+function refusalOf(codec: MessageCodec<unknown>, bytes: Buffer): { code: string; message: string } {
   try {
     codec.decode(bytes);
   } catch (thrown) {
@@ -171,10 +137,10 @@ describe('how much a message of the wire may hold', () => {
     const call = delimited(3, Buffer.alloc(0));
     const message = delimited(2, times(call, 100));
     const many = times(message, Math.ceil(ASKED_MESSAGES_LIMIT / 100));
-    assert.match(refusalOf(INFERENCE_GENERATE.request as never, many).message, /holds more than 32768 messages$/);
+    assert.match(refusalOf(INFERENCE_GENERATE.request, many).message, /holds more than 32768 messages$/);
     const tokens = delimited(2, times(delimited(2, Buffer.alloc(0)), 1024));
     const pieces = delimited(4, delimited(4, times(tokens, 64)));
-    assert.doesNotMatch(refusalOf(INFERENCE_GENERATE.reply as never, pieces).message, /holds more than/);
+    assert.doesNotMatch(refusalOf(INFERENCE_GENERATE.reply, pieces).message, /holds more than/);
     assert.ok(INNER_MESSAGES_LIMIT > 64 * 1025);
   });
 
@@ -189,7 +155,7 @@ describe('how much a message of the wire may hold', () => {
     }
     const hello = delimited(1, Buffer.alloc(0));
     const again = times(hello, 200);
-    assert.match(refusalOf(WORKER_SERVE.request as never, again).message, /fields too many/);
+    assert.match(refusalOf(WORKER_SERVE.request, again).message, /fields too many/);
   });
 
   it('refuses what the decoder would read on from at another place, so that it meets nothing that was not counted', () => {
@@ -205,7 +171,7 @@ describe('how much a message of the wire may hold', () => {
       ['a text that comes as a number', Buffer.concat([Buffer.from([tagOf(1, WIRE_VARINT), 1]), hidden])],
     ];
     for (const [what, bytes] of behind) {
-      const { code } = refusalOf(INFERENCE_GENERATE.request as never, bytes);
+      const { code } = refusalOf(INFERENCE_GENERATE.request, bytes);
       assert.equal(code, 'PROTOCOL_VIOLATION', what);
     }
   });

@@ -2,14 +2,13 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import protobuf from 'protobufjs';
 import { packageRoot } from '../../shared/base/files/package-root.js';
-import { NODE_COUNTS, SHADOW_SERVE, WORKER_SERVE, type MessageCodec } from '../../shared/wire/codecs.js';
-import { emptyNodeStatus } from '../../shared/wire/node-status.js';
 import {
   CHECKED_ELSEWHERE,
   MESSAGES_OF_USERS,
   NUMBER_BOUNDS,
   type BoundedMessage,
 } from '../../shared/wire/wire-numbers.js';
+import { codecOf, fromJson, type GoldenMessage, goldenMessages, recordedReleases } from './golden-messages.js';
 
 const NUMBER_TYPES = [
   'uint32',
@@ -33,80 +32,6 @@ assert.ok(namespace instanceof protobuf.Namespace);
 const messages = namespace.nestedArray.filter((nested) => nested instanceof protobuf.Type);
 
 type Message = Record<string, unknown>;
-
-const identity = {
-  id: 'w',
-  role: 'ROLE_WORKER',
-  cluster: 'c',
-  protocolVersion: 1,
-  modelName: 'm',
-  packDigest: 'd',
-  bootId: 'b',
-  address: 'w:1',
-  device: 'cpu',
-  release: '0',
-};
-const pass = { sequence: 1, position: 0 };
-const rows = [{ sequence: 1, position: 0, rows: 1 }];
-const placement = { epoch: 1, workers: [{ id: 'w', address: 'w:1', slots: 1 }], groups: [{ workerIds: ['w'] }] };
-const layer = { epoch: 1, pass, rows, layer: 0, experts: [0] };
-const pools = { full: 0, compressed: 0, signMantissa: 0, exponent: 0 };
-const status = {
-  ...emptyNodeStatus({ ...identity, role: 'ROLE_WORKER' }),
-  deviceDriverUsedBytes: 1,
-  cache: { policy: 'lru', bytes: 0, capacities: pools, kept: pools, hits: pools, misses: 0, packed: 0 },
-  hostMemory: { budgetBytes: 0, heldBytes: 0, experts: 0, loads: 0, loadedBytes: 0, filledBytes: 0 },
-};
-const error = { code: 'INTERNAL', message: '', requestId: 0, epoch: 0 };
-const result = { expert: 0, rows: 1, output: new Uint8Array(4) };
-
-/** A message of each kind that one daemon sends to another, with everything in it that it may hold. */
-const SAMPLES: readonly { type: string; codec: MessageCodec<unknown>; messages: readonly Message[] }[] = [
-  {
-    type: 'WorkerRequest',
-    codec: WORKER_SERVE.request,
-    messages: [
-      { placement },
-      { prediction: layer },
-      { execute: { ...layer, requestId: 1, hiddenSize: 1, dtype: 1, experts: [{ expert: 0 }], hidden: result.output } },
-      { release: layer },
-      { prospect: { number: 1, placement, sources: [] } },
-      { end: { sequence: 1 } },
-    ],
-  },
-  {
-    type: 'WorkerReply',
-    codec: WORKER_SERVE.reply,
-    messages: [
-      { result: { requestId: 1, epoch: 1, hiddenSize: 1, dtype: 1, experts: [result] } },
-      { error },
-      { status },
-    ],
-  },
-  {
-    type: 'ShadowRequest',
-    codec: SHADOW_SERVE.request,
-    messages: [
-      { placement },
-      { begin: { epoch: 1, sequence: 1, tokenIds: [1], promptTokens: 1, maxPositions: 9, prefixSequence: 1 } },
-      { token: { epoch: 1, sequence: 1, position: 1, tokenId: 1 } },
-      { cacheRows: { epoch: 1, sequence: 1, layer: 0, position: 0, rows: 1, values: new Uint8Array(4) } },
-      { end: { sequence: 1 } },
-    ],
-  },
-  {
-    type: 'ShadowReply',
-    codec: SHADOW_SERVE.reply,
-    messages: [
-      { prediction: layer },
-      { error },
-      { status },
-      { draft: { epoch: 1, sequence: 1, position: 1, tokenId: 1 } },
-      { prefixKept: { sequence: 1, positions: 1 } },
-    ],
-  },
-  { type: 'CountsReply', codec: NODE_COUNTS.reply, messages: [{ counts: [{ name: 'living timer', count: 1 }] }] },
-];
 
 interface BoundedField {
   name: string;
@@ -137,14 +62,22 @@ function boundedFields(type: protobuf.Type, message: Message, within: (inner: Me
   return [...own, ...inner];
 }
 
-const FIELDS = SAMPLES.flatMap(({ type, codec, messages: samples }) => {
-  const wire = root.lookupType(`odmoe.v1.${type}`);
+/** In a recorded message of each kind, once. */
+const FIELDS = [...new Map(goldenMessages(recordedReleases().at(-1) ?? '').flatMap(fieldsOf)).values()];
+
+function fieldsOf({
+  message: within,
+  json,
+}: GoldenMessage): [string, BoundedField & { within: string; decode: (message: Message) => unknown }][] {
+  const wire = root.lookupType(`odmoe.v1.${within}`);
+  const codec = codecOf(within);
   const decode = (message: Message): unknown =>
     codec.decode(Buffer.from(wire.encode(wire.fromObject(message)).finish()));
-  return samples.flatMap((sample) =>
-    boundedFields(wire, sample, (message) => message).map((field) => ({ ...field, decode, within: type })),
-  );
-});
+  return boundedFields(wire, fromJson(json) as Message, (message) => message).map((field) => [
+    `${within} ${field.name}`,
+    { ...field, decode, within },
+  ]);
+}
 
 describe('numbers of messages between daemons', () => {
   it('each number of the wire has a bound, or a place that checks it, and no table names a field that is not there', () => {

@@ -4,14 +4,14 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type {
   NodeIdentity,
   NodeStatus,
+  OutputFormat,
   Prediction,
+  SamplingMessage,
   ShadowReply,
   ShadowRequest,
   WorkerReply,
   WorkerRequest,
 } from '../../shared/wire/messages.js';
-import type { OutputFormat } from '../../shared/wire/output-format.js';
-import type { SamplingMessage } from '../../shared/wire/sampling-options.js';
 import type { PassPrediction } from '../../shadow-node/predictor/pass-predictions.js';
 import { Predictor } from '../../shadow-node/predictor/predictor.js';
 import { ShadowService } from '../../shadow-node/rpc/shadow-service.js';
@@ -24,7 +24,7 @@ import { RUNTIME } from '../wall.js';
 import { plainPrediction, restartAt } from './wire-messages.js';
 
 const GREEDY: SamplingMessage = { temperature: 0, topK: 0, topP: 0, minP: 0, repetitionPenalty: 0 };
-const SHAPE = { layers: 2, experts: 4, expertsPerToken: 2, homes: 0 };
+const SHAPE = { layers: 2, experts: 4, expertsPerToken: 2, homes: 0, spread: false };
 
 function identity(id: string, role: NodeIdentity['role']): NodeIdentity {
   const names = {
@@ -163,7 +163,7 @@ describe('shadow service', () => {
   it('tells main that a sequence’s sampling or format is none, and goes on serving', () => {
     const { main, service, lost } = shadow;
     const json = { alternatives: [{ parts: [{ kind: 'jsonSchema' as const, jsonSchema: '{}' }] }] };
-    const none = { alternatives: [{ parts: [{}] }] } as unknown as OutputFormat;
+    const none: OutputFormat = { alternatives: [] };
     const wrong = [
       { topP: 2 },
       { logitBias: [{ tokenId: 1, bias: NaN }] },

@@ -1,6 +1,6 @@
 import type { PlacedWorkers, WorkerOrders } from '../../main-node/cluster/placed-workers.js';
 import type { Placement } from '../../shared/wire/messages.js';
-import type { Prediction, Release } from '../../shared/wire/layer-messages.js';
+import type { Prediction, Release } from '../../shared/wire/messages.js';
 
 /** Workers of a placement that note what they are told, and run nothing. */
 export class ToldWorkers implements Pick<PlacedWorkers, 'placement' | 'worker' | 'endSequence'> {

@@ -1,5 +1,5 @@
-import type { Execute, ExecuteResult, ExpertResult, Prediction, Release } from '../../shared/wire/layer-messages.js';
-import { NO_TIMES } from '../../shared/wire/layer-messages.js';
+import type { Execute, ExecuteResult, ExpertResult, Prediction, Release } from '../../shared/wire/messages.js';
+import { NO_TIMES } from '../../shared/wire/messages.js';
 import { passOfSequence } from '../../shared/wire/pass-rows.js';
 
 /** Where a pass of one sequence is. */
@@ -52,5 +52,5 @@ export function plainResult(
   const { expert, ...fields } = answer;
   const ran = { expert: 0, rows: 1, wasLoaded: true, stallUs: 0, executeUs: 1, ...NO_TIMES, output: new Uint8Array(4) };
   const experts = [{ ...ran, failure: null, ...expert }];
-  return { epoch: 1, hiddenSize: 1, dtype: 'TENSOR_TYPE_F32', experts, last: true, ...fields };
+  return { epoch: 1, hiddenSize: 1, dtype: 'TENSOR_TYPE_F32', experts, last: true, kept: null, ...fields };
 }

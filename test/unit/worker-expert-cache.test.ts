@@ -91,7 +91,7 @@ describe('worker: the cache of experts', () => {
     const slots = new TestSlots(3);
     const service = testService(slots, 4, RUNTIME, cacheOf({ full: 2 }));
     service.changeEpoch([0]);
-    const told: (number[] | null)[] = [];
+    const told: (readonly number[] | null)[] = [];
     let requests = 0;
     const run = async (expert: number): Promise<void> => {
       service.execute(request(requests++, 0, expert), (reply) => {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import type { NodeIdentity, Placement, WorkerReply, WorkerRequest } from '../../shared/wire/messages.js';
-import type { Prediction } from '../../shared/wire/layer-messages.js';
+import type { Prediction } from '../../shared/wire/messages.js';
 import { MAX_VIOLATIONS, WorkerSessions } from '../../worker-node/rpc/worker-sessions.js';
 import { TestLog } from '../integration/harness/test-log.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
@@ -29,6 +29,7 @@ const placement = (epoch: number): Placement => ({
   experts: 8,
   expertsPerToken: 2,
   homes: 0,
+  spread: false,
   workers: [{ id: 'w', address: 'w:1', slots: 1 }],
   groups: [{ workerIds: ['w'] }],
 });

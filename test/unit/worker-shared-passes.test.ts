@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import type { Execute, ExpertResult, PassLayer, RowRun } from '../../shared/wire/layer-messages.js';
+import type { Execute, ExpertResult, PassLayer, RowRun } from '../../shared/wire/messages.js';
 import type { WorkerReply } from '../../shared/wire/messages.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { ExpertExecutor, BUNDLED_ROWS_LIMIT } from '../../worker-node/executor/expert-executor.js';
@@ -118,7 +118,7 @@ const mixed = (fields: Partial<Execute> = {}): Execute => ({
   ],
   ...fields,
 });
-const parts = (replies: WorkerReply[]): ExpertResult[][] =>
+const parts = (replies: WorkerReply[]): (readonly ExpertResult[])[] =>
   replies.map((reply) => (reply.kind === 'result' ? reply.result.experts : []));
 const lasts = (replies: WorkerReply[]): boolean[] =>
   replies.map((reply) => reply.kind === 'result' && reply.result.last);

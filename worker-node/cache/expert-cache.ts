@@ -4,7 +4,7 @@ import { entriesOf, spreadCapacities } from '../../shared/decisions/caching/pool
 import type { LoadProfile } from '../../shared/decisions/caching/load-profile.js';
 import type { CompressionState } from '../../shared/decisions/caching/load-profile.js';
 import type { ActivationCounts } from '../../shared/decisions/caching/activation-counts.js';
-import type { CacheStatus, PoolCounts } from '../../shared/wire/kept-experts.js';
+import type { CacheStatus, PoolCounts } from '../../shared/wire/messages.js';
 import type { SlotCache } from '../loader/slot-table.js';
 import { CacheResidency, type SeenPasses } from './cache-residency.js';
 

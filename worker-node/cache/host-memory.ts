@@ -11,7 +11,7 @@ import {
   planDividedExperts,
   planHeldExperts,
 } from '../loader/host-memory-plan.js';
-import type { HostMemoryStatus } from '../../shared/wire/kept-experts.js';
+import type { HostMemoryStatus } from '../../shared/wire/messages.js';
 import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
 
 /** How often the host's free memory is read and what to hold is planned anew. */

@@ -3,7 +3,7 @@ import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.j
 import type { Logger } from '../../shared/base/log/logger.js';
 import { RunningMean } from '../loader/running-mean.js';
 import { ShortExecutions } from './short-executions.js';
-import { NO_TIMES } from '../../shared/wire/layer-messages.js';
+import { NO_TIMES } from '../../shared/wire/messages.js';
 import type { Execute, ExpertResult, ExpertRows, WorkerReply } from '../../shared/wire/messages.js';
 import { rowCount } from '../../shared/wire/pass-rows.js';
 
@@ -248,7 +248,10 @@ export class ExpertExecutor {
     const experts = of.done.splice(0);
     const answeredUs = wholeUs(this.nowMs() - of.arrivedMs);
     for (const answered of experts) answered.answeredUs = answeredUs;
-    of.reply({ kind: 'result', result: { requestId, epoch, hiddenSize, dtype, experts, last: of.open === 0 } });
+    of.reply({
+      kind: 'result',
+      result: { requestId, epoch, hiddenSize, dtype, experts, last: of.open === 0, kept: null },
+    });
   }
 }
 

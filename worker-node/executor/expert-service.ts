@@ -4,7 +4,7 @@ import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
-import type { CacheStatus, HostMemoryStatus } from '../../shared/wire/kept-experts.js';
+import type { CacheStatus, HostMemoryStatus } from '../../shared/wire/messages.js';
 import type { Execute, Prediction, Release, WorkerReply } from '../../shared/wire/messages.js';
 import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
 import type { ExpertCache } from '../cache/expert-cache.js';

@@ -14,7 +14,7 @@ import type {
   WorkerReply,
   WorkerRequest,
 } from '../../shared/wire/messages.js';
-import type { Prediction } from '../../shared/wire/layer-messages.js';
+import type { Prediction } from '../../shared/wire/messages.js';
 import type { PeerStream } from '../../shared/transport/peer-stream.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { ExpertService } from '../executor/expert-service.js';

@@ -44,7 +44,7 @@ export function planPlacement(input: PlacementInput): Placement {
     expertsPerToken: input.expertsPerToken,
     homes,
     ...(input.spread === true && homes === 0 ? { spread: true } : {}),
-  };
+  } as Placement;
 }
 
 function groupSizeOf({ groupSize, workers, expertsPerToken, costs }: PlacementInput): number {
@@ -55,7 +55,7 @@ function groupSizeOf({ groupSize, workers, expertsPerToken, costs }: PlacementIn
 /** Layers that a worker's group serves, or all where experts are dealt to all workers; none for a worker that is not placed. */
 export function layersOfWorker(placement: Placement, workerId: string): number[] {
   const layers = Array.from({ length: placement.layers }, (_, layer) => layer);
-  if (placement.spread === true) return placement.workers.some(({ id }) => id === workerId) ? layers : [];
+  if (placement.spread) return placement.workers.some(({ id }) => id === workerId) ? layers : [];
   return layers.filter((layer) => groupForLayer(placement, layer).includes(workerId));
 }
 

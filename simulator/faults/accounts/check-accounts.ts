@@ -66,7 +66,7 @@ export function checkAccounts(calm: CalmTime): Violation[] {
 /** An answer tells as cached the tokens of its prompt that were not run, and no others. */
 function checkCached({ account, finished }: AnswerAccount): string[] {
   const [first] = account.passes;
-  if (first === undefined || first.position === (finished.cachedTokens ?? 0)) return [];
+  if (first === undefined || first.position === finished.cachedTokens) return [];
   return [
     `${finished.cachedTokens} tokens of the prompt are told not to have been run, and the first that ran is at ${first.position}`,
   ];

@@ -23,7 +23,7 @@ export function checkCounters({ before, after, events, accounts, answers, hasBud
   const due: Record<string, number> = {
     'odmoe_requests_total{code="ok"}': finished.length,
     odmoe_generated_tokens_total: sumOf(answers.map(({ answer }) => answer.tokens.length)),
-    odmoe_cached_prompt_tokens_total: sumOf(finished.map((one) => one.cachedTokens ?? 0)),
+    odmoe_cached_prompt_tokens_total: sumOf(finished.map((one) => one.cachedTokens)),
     odmoe_expert_reloads_total: sumOf(finished.map((one) => one.reloads)),
     odmoe_draft_tokens_proposed_total: sumOf(drafts.map(({ proposed }) => proposed)),
     odmoe_draft_tokens_accepted_total: sumOf(drafts.map(({ accepted }) => accepted)),

@@ -75,14 +75,14 @@ export class ScriptedMain {
   }
 
   /** Experts of a layer at a position; fails when they were never predicted. */
-  expertsAt(sequence: number, position: number, layer: number): number[] {
+  expertsAt(sequence: number, position: number, layer: number): readonly number[] {
     const found = this.predictions.filter((prediction) => this.isOf(prediction, { sequence, position, layer }));
     assert.equal(found.length, 1, `one prediction for ${place({ sequence, position, layer })}`);
     return found[0]?.experts ?? [];
   }
 
   /** The last that was told of a layer of a pass, which holds all that came before. */
-  lastExpertsAt(sequence: number, position: number, layer: number): number[] {
+  lastExpertsAt(sequence: number, position: number, layer: number): readonly number[] {
     return this.predictions.findLast((found) => this.isOf(found, { sequence, position, layer }))?.experts ?? [];
   }
 
@@ -198,5 +198,6 @@ export function placementOf(
     experts,
     expertsPerToken,
     homes: 0,
+    spread: false,
   };
 }

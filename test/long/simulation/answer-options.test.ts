@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict';
 import type { LocalEngine } from '../../../engine/generation/local-engine.js';
-import type { GenerateRequest } from '../../../shared/wire/messages.js';
+import type { GenerateRequest, SamplingMessage } from '../../../shared/wire/messages.js';
 import { jsonFormat } from '../../../shared/language/response-format.js';
-import type { SamplingMessage } from '../../../shared/wire/sampling-options.js';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../../integration/harness/answers.js';
 import { openReference } from '../../integration/harness/test-models.js';
 import { VirtualCluster, stopVirtualCluster } from '../../simulation/virtual-cluster.js';

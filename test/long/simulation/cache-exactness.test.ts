@@ -4,7 +4,7 @@ import type { LocalEngine } from '../../../engine/generation/local-engine.js';
 import type { NodeSettings } from '../../../shared/settings/node-settings.js';
 import { PACK_CODECS, type PackCodec } from '../../../packs/format/pack-codec.js';
 import { NO_CAPACITIES } from '../../../shared/decisions/caching/pool-capacities.js';
-import type { CacheStatus } from '../../../shared/wire/kept-experts.js';
+import type { CacheStatus } from '../../../shared/wire/messages.js';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../../integration/harness/answers.js';
 import { VirtualCluster, stopVirtualCluster } from '../../simulation/virtual-cluster.js';
 import type { ClusterPlan } from '../../integration/harness/test-cluster.js';

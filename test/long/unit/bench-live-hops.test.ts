@@ -27,7 +27,7 @@ describe('bench hop --live', () => {
       links: [link('a', 1e6 + 200 * 4000), link('b', 200 * 4200), link('shadow', 1e9)],
     };
     assert.equal(bytesOfHop(before, after), 4100);
-    assert.equal(bytesOfHop({ links: [] }, { links: [] }), 4, 'a value at least');
+    assert.equal(bytesOfHop({ links: [], workerHops: [] }, { links: [], workerHops: [] }), 4, 'a value at least');
   });
 
   it('sets what is not the execution of the slowest worker beside a bare hop', () => {

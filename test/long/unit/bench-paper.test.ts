@@ -250,7 +250,7 @@ function differences(setUp: SetUp): string[] {
 describe('answers of the testbed', () => {
   it('are summed up: means of times, recall over all experts', () => {
     const identity = { id: 'w', role: 'ROLE_WORKER' } as NodeIdentity;
-    const answer = (decodeTokensPerS: number, correct: number, drafts: object | null) => {
+    const answer = (decodeTokensPerS: number, correct: number, drafts: Finished['drafts']) => {
       const timing = {
         ttftMs: 100,
         tpotMs: 1,
@@ -262,8 +262,9 @@ describe('answers of the testbed', () => {
       const counts = { late: 0, correctByIteration: [], activatedByIteration: [] };
       const sep = { recall: 0, activated: 100, predictedCorrectly: correct, ...counts };
       const nodes = [1, 2].map((bytes) => ({ ...emptyNodeStatus(identity), deviceMemoryHighWaterBytes: bytes }));
-      const finished = { finishReason: 'length', text: '', timing, sep, reloads: 3, nodes, drafts };
-      return { tokenIds: [correct], finished: finished as Finished };
+      const end = { finishReason: 'length', text: '', stopString: '', cachedTokens: 0 };
+      const finished: Finished = { ...end, timing, sep, reloads: 3, nodes, drafts };
+      return { tokenIds: [correct], finished };
     };
     const summary = summarize(
       [answer(2, 90, { proposed: 10, accepted: 5 }), answer(4, 100, { proposed: 30, accepted: 25 })],

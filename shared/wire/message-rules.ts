@@ -1,0 +1,182 @@
+/**
+ * What a received message of one kind must hold before a handler sees it, beside what message-check.ts holds all messages to. Each rule throws
+ * PROTOCOL_VIOLATION; that of a user's request REQUEST_INVALID.
+ */
+import { OdmoeError } from '../base/errors/odmoe-error.js';
+import { isAddress } from './addresses.js';
+import { validateGenerateRequest } from './generate-validation.js';
+import { MESSAGE_SIZE_LIMIT_BYTES, ROWS_LIMIT } from './limits.js';
+import type {
+  AlignRows,
+  BeginSequence,
+  Execute,
+  ExecuteResult,
+  NodeIdentity,
+  PackDescription,
+  PackPiece,
+  PassLayer,
+  Placement,
+  Prediction,
+  Prospect,
+  ReadPackRequest,
+  Release,
+  TensorType,
+} from './messages.js';
+
+/** By the message's name in the .proto files; it is applied wherever the message stands, after what is within it. */
+export const MESSAGE_RULES: Readonly<Record<string, (message: never) => unknown>> = {
+  NodeIdentity: validateIdentity,
+  Placement: validatePlacement,
+  Prospect: validateProspect,
+  Prediction: validatePrediction,
+  Execute: validateExecute,
+  ExecuteResult: validateResult,
+  Release: (release: Release) => validatePassLayer('release', release),
+  BeginSequence: validateBegin,
+  AlignRows: validateAlignRows,
+  PackDescription: validatePackDescription,
+  ReadPackRequest: validateReadPackRequest,
+  PackPiece: validatePackPiece,
+  GenerateRequest: validateGenerateRequest,
+};
+
+/** Positions are uint32 on the wire. */
+const POSITIONS_LIMIT = 2 ** 32;
+
+const VALUE_BYTES: Record<TensorType, number> = {
+  TENSOR_TYPE_UNSPECIFIED: 0,
+  TENSOR_TYPE_F32: 4,
+  TENSOR_TYPE_BF16: 2,
+};
+
+/** Characters of a wrong id that an error shows. */
+const ID_SHOWN_LIMIT = 100;
+
+function validateIdentity({ id, role }: NodeIdentity): void {
+  if (id === '') throw violation('an identity has no id');
+  const isKnown = ['ROLE_MAIN', 'ROLE_SHADOW', 'ROLE_WORKER'].includes(role);
+  if (!isKnown) throw violation(`the identity of ${id.slice(0, ID_SHOWN_LIMIT)} has the unknown role ${role}`);
+}
+
+function validatePrediction(prediction: Prediction): void {
+  const { experts, workers, rows, restart } = prediction;
+  if (restart) {
+    if (experts.length + workers.length + rows.length === 0) return;
+    throw violation(
+      `a prediction names ${experts.length} experts, ${workers.length} workers and ${rows.length} runs of rows where it starts again: ` +
+        'none are expected',
+    );
+  }
+  validatePassLayer('prediction', prediction);
+  if (workers.length === 0 || workers.length === experts.length) return;
+  throw violation(`a prediction deals ${experts.length} experts to ${workers.length} workers`);
+}
+
+/** At least one row. Returns the number of rows. */
+function validatePassLayer(name: string, { rows }: PassLayer): number {
+  let count = 0;
+  for (const run of rows) {
+    if (run.rows < 1 || run.position + run.rows > POSITIONS_LIMIT) {
+      throw violation(`${name} has a run of ${run.rows} rows at position ${run.position}`);
+    }
+    count += run.rows;
+  }
+  if (count < 1 || count > ROWS_LIMIT) throw violation(`${name} has ${count} rows: 1 to ${ROWS_LIMIT} are allowed`);
+  return count;
+}
+
+function validateExecute(execute: Execute): void {
+  const rows = validatePassLayer('execute', execute);
+  validateTensor('execute', rows, execute, execute.hidden);
+  if (execute.experts.length === 0) throw violation('an execute names no expert');
+  requireDistinctExperts('execute', execute.experts);
+  for (const { expert, rows: indexes } of execute.experts) {
+    let previous = -1;
+    for (const index of indexes) {
+      if (index <= previous || index >= rows) {
+        throw violation(`expert ${expert} of an execute is to run on row ${index} after row ${previous} of ${rows}`);
+      }
+      previous = index;
+    }
+  }
+}
+
+function validateResult(result: ExecuteResult): void {
+  requireDistinctExperts('result', result.experts);
+  for (const { rows, output, failure } of result.experts) {
+    if (failure === null) validateTensor('result', rows, result, output);
+  }
+}
+
+function requireDistinctExperts(name: string, experts: readonly { expert: number }[]): void {
+  const distinct = new Set(experts.map(({ expert }) => expert));
+  if (distinct.size !== experts.length) throw violation(`${name} names an expert twice`);
+}
+
+function validateTensor(
+  name: string,
+  rows: number,
+  { hiddenSize: columns, dtype }: { hiddenSize: number; dtype: TensorType },
+  bytes: Uint8Array,
+): void {
+  if (rows < 1 || rows > ROWS_LIMIT) throw violation(`${name} has ${rows} rows: 1 to ${ROWS_LIMIT} are allowed`);
+  if (columns < 1) throw violation(`${name} has rows of ${columns} values`);
+  const valueBytes = VALUE_BYTES[dtype];
+  if (!(valueBytes > 0)) throw violation(`${name} has a tensor of unknown type ${dtype}`);
+  const expected = rows * columns * valueBytes;
+  if (bytes.length !== expected) {
+    throw violation(
+      `${name} has ${bytes.length} bytes of tensor where ${rows} x ${columns} of ${dtype} take ${expected}`,
+    );
+  }
+}
+
+function validateAlignRows(message: AlignRows): void {
+  const { rows, values } = message;
+  if (rows < 1 || rows > ROWS_LIMIT) throw violation(`cache_rows has ${rows} rows: 1 to ${ROWS_LIMIT} are allowed`);
+  if (values.length === 0 || values.length % (rows * VALUE_BYTES.TENSOR_TYPE_F32) !== 0) {
+    throw violation(`cache_rows has ${values.length} bytes for ${rows} rows of F32`);
+  }
+}
+
+function validatePlacement(placement: Placement): void {
+  const ids = new Set(placement.workers.map((worker) => worker.id));
+  if (ids.size !== placement.workers.length) throw violation('a placement names one worker twice');
+  for (const group of placement.groups) {
+    const stranger = group.workerIds.find((id) => !ids.has(id));
+    if (stranger === undefined) continue;
+    throw violation(`a group of a placement names ${stranger.slice(0, ID_SHOWN_LIMIT)}, who is not among its workers`);
+  }
+}
+
+function validateProspect({ sources }: Prospect): void {
+  for (const source of sources) if (!isAddress(source)) throw violation('a source of a prospect is not HOST:PORT');
+}
+
+function validateBegin({ promptTokens, tokenIds }: BeginSequence): void {
+  if (promptTokens <= tokenIds.length) return;
+  throw violation(`begin says that ${promptTokens} of ${tokenIds.length} tokens are the prompt`);
+}
+
+/** As many bits as the message says that there are experts. */
+function validatePackDescription({ layers, experts, heldExperts }: PackDescription): void {
+  const bytes = Math.ceil((layers * experts) / 8);
+  if (layers >= 1 && experts >= 1 && heldExperts.length === bytes && bytes <= MESSAGE_SIZE_LIMIT_BYTES) return;
+  throw violation(
+    `a pack of ${layers} layers with ${experts} experts is described by ${heldExperts.length} bytes, ${bytes} are expected`,
+  );
+}
+
+/** Whether the pack has such a file and it is so long is its holder's to say. */
+function validateReadPackRequest({ offsetBytes, lengthBytes }: ReadPackRequest): void {
+  if (Number.isSafeInteger(offsetBytes) && Number.isSafeInteger(lengthBytes) && lengthBytes >= 1) return;
+  throw violation(`${lengthBytes} bytes from byte ${offsetBytes} of a file of a pack cannot be read`);
+}
+
+function validatePackPiece({ bytes }: PackPiece): void {
+  if (bytes.length === 0) throw violation('an empty piece of a pack came');
+}
+
+function violation(message: string): OdmoeError {
+  return new OdmoeError('PROTOCOL_VIOLATION', message);
+}
