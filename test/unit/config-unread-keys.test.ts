@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { parseModelConfig } from '../../packs/checkpoint/model-config.js';
@@ -12,7 +12,7 @@ import { PUBLISHED_KEYS } from './published-keys.js';
 type Config = Record<string, unknown>;
 
 const FIXTURES = join(packageRoot(), 'test', 'fixtures');
-const NAMES = readdirSync(FIXTURES).filter((name) => !['packs', 'config-defaults'].includes(name));
+const NAMES = readdirSync(FIXTURES).filter((name) => existsSync(join(FIXTURES, name, 'config.json')));
 
 function configOf(name: string): Config {
   return JSON.parse(readFileSync(join(FIXTURES, name, 'config.json'), 'utf8')) as Config;
