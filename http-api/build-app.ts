@@ -5,13 +5,12 @@ import { type Admission, admitRequest } from './access/admit-request.js';
 import { logFailure } from './delivery/log-failure.js';
 import { sendError } from './delivery/send-error.js';
 import type { DoorContext, RegisterRoutes } from './door-context.js';
-import { registerHealth } from './health-routes.js';
-import { registerMetrics } from './metrics-routes.js';
 import { allowedMethods, type RegisteredRoute } from './requests/allowed-methods.js';
 import { BODY_LIMITS } from './requests/body-limits.js';
 import { BodyReader } from './requests/read-body.js';
 import { keepAccounts } from './requests/request-account.js';
 import { requestIdOf } from './requests/request-id.js';
+import type { StatusReply } from '../shared/wire/messages.js';
 
 /** Longest name in a path. */
 const PARAMETER_LENGTH_LIMIT = 512;
@@ -106,3 +105,27 @@ function errorOfRequest(thrown: Partial<FastifyError> | OdmoeError): OdmoeError 
   if (statusCode >= 400 && statusCode < 500) return new OdmoeError('REQUEST_INVALID', message);
   return toOdmoeError(thrown);
 }
+
+/** GET /health, open to all. `trouble`: why main itself serves nobody; null: it does. */
+function registerHealth(app: FastifyInstance, context: DoorContext, trouble: () => OdmoeError | null): void {
+  app.get('/health', { config: { open: true, polled: true } }, (_request, reply) => {
+    const error = trouble() ?? clusterTrouble(context.status());
+    return error === null ? reply.send({ status: 'ok' }) : sendError(reply, error);
+  });
+}
+
+/** Why the cluster can answer nobody; null: it can. */
+function clusterTrouble({ placement }: StatusReply): OdmoeError | null {
+  if (placement !== null && placement.workers.length > 0) return null;
+  return new OdmoeError(
+    'NO_WORKERS',
+    'no worker is connected to main: start one ("odmoe worker"), or see "odmoe status"',
+  );
+}
+
+/** GET /metrics, for Prometheus. */
+const registerMetrics: RegisterRoutes = (app, { metrics }) => {
+  app.get('/metrics', { config: { polled: true } }, async (_request, reply) =>
+    reply.type(metrics.contentType).send(await metrics.text()),
+  );
+};

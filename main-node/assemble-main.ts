@@ -23,7 +23,6 @@ import type { ServedCluster } from './events/cluster-view.js';
 import { problemsWithLost } from './events/lost-nodes.js';
 import { MainEvents, type MainMoment } from './events/main-events.js';
 import type { ServedMetrics, ServedModel } from '../http-api/door-context.js';
-import { servedModel } from './served-model.js';
 import { arithmeticOf, type LoadedMain } from './load-main.js';
 import type { ClusterFigures, RowFigures } from './metrics/cluster-metrics.js';
 import { MainMetrics } from './metrics/main-metrics.js';
@@ -40,6 +39,10 @@ import { retriedWithRoom } from './room/retried-pass.js';
 import { contextPositionsOf, InferenceService } from './rpc/inference-service.js';
 import { nodeStatuses } from './rpc/node-statuses.js';
 import { observeAll } from './rpc/request-observer.js';
+import type { Pack } from '../packs/format/open-pack.js';
+import type { Manifest } from '../packs/format/manifest.js';
+import { odmoeVersion } from '../shared/base/files/odmoe-version.js';
+import type { Tokenizer } from '../shared/language/tokenizer/tokenizer.js';
 
 /** One pass after another: their rows share the workers. */
 const JOINT_PASSES = 1;
@@ -360,3 +363,48 @@ function servedMetrics(metrics: MainMetrics, figures: () => ClusterFigures): Ser
     httpRequestEnded: (route, code) => metrics.httpRequestEnded(route, code),
   };
 }
+
+/** Hexadecimal digits of the pack's digest in a fingerprint. */
+const DIGEST_DIGITS = 12;
+
+/** What a model is served as. */
+interface ServingMain {
+  tokenizer: Tokenizer | null;
+  contextPositions: number;
+  /** Of the devices that make the answer's bits. */
+  arithmetic: 'exact' | 'fast';
+  wallMs: number;
+}
+
+function servedModel(pack: Pack, main: ServingMain): ServedModel {
+  const { manifest, packDigest, shape } = pack;
+  return {
+    name: pack.name,
+    createdS: Math.floor(main.wallMs / 1000),
+    fingerprint: fingerprintOf(packDigest, main.arithmetic),
+    packDigest,
+    tokenizer: main.tokenizer,
+    contextPositions: main.contextPositions,
+    vocabSize: shape.vocabSize,
+    family: manifest.model.family,
+    parameters: countParameters(manifest),
+    weightFormat: pack.shippedFormat.toUpperCase(),
+    packBytes: manifest.files.reduce((sum, file) => sum + file.size_bytes, 0),
+  };
+}
+
+/** Equal fingerprints, requests and seeds have equal answers, to the bit. */
+function fingerprintOf(packDigest: string, arithmetic: 'exact' | 'fast'): string {
+  return `odmoe-${odmoeVersion()}-${packDigest.slice(0, DIGEST_DIGITS)}-${arithmetic}`;
+}
+
+/** Weights of matrices and vectors, those of all experts included. */
+function countParameters({ dense, experts }: Manifest): number {
+  const size = ({ rows, columns }: { rows: number; columns: number }): number => rows * columns;
+  const main = dense.reduce((sum, tensor) => sum + size(tensor), 0);
+  return experts.reduce((sum, { gate, up, down, biases }) => {
+    return sum + size(gate) + size(up) + size(down) + (biases?.stored_bytes ?? 0) / FLOAT_BYTES;
+  }, main);
+}
+
+const FLOAT_BYTES = 4;

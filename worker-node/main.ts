@@ -1,8 +1,8 @@
-import type { WorkerReply } from '../shared/wire/messages.js';
+import type { WorkerReply, NodeIdentity, NodeStatus } from '../shared/wire/messages.js';
 import type { RunningNode } from '../engine/daemon/running-node.js';
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { fillNodeDevice } from '../engine/devices/open-node-device.js';
+import { fillNodeDevice, type NodeDevice } from '../engine/devices/open-node-device.js';
 import { realEnvironment, type NodeEnvironment } from '../engine/environment/node-environment.js';
 import { PackShare } from '../packs/fetching/pack-share.js';
 import { type Device, exitWithParent, openHandles, requireAddon } from '../native/index.js';
@@ -18,8 +18,7 @@ import { type OdmoeError, toOdmoeError } from '../shared/base/errors/odmoe-error
 import type { Logger } from '../shared/base/log/logger.js';
 import { activationCountsPath } from '../shared/base/files/state-directory.js';
 import type { Pack } from '../packs/format/open-pack.js';
-import { STATUS_INTERVAL_MS } from '../shared/wire/node-status.js';
-import type { NodeIdentity } from '../shared/wire/messages.js';
+import { STATUS_INTERVAL_MS, ownNodeStatus, type ProcessFigures } from '../shared/wire/node-status.js';
 import type { Runtime } from '../shared/base/runtime/runtime.js';
 import { ActivationRecord } from './cache/activation-record.js';
 import type { HostMemoryOptions } from './cache/host-memory.js';
@@ -30,7 +29,6 @@ import { openWorkerPack, type WorkerPack } from './fetching/open-worker-pack.js'
 import { PackFetch } from './fetching/pack-fetch.js';
 import { PackMending } from './fetching/pack-mending.js';
 import { WorkerSessions } from './rpc/worker-sessions.js';
-import { workerStatus } from './worker-status.js';
 
 /**
  * A worker in this process: opens its pack, or waits for main's to fetch from, makes its slots, listens. Throws MODEL_NOT_FOUND and
@@ -232,3 +230,24 @@ async function listen(
 
 const entry = process.argv[1];
 if (entry !== undefined && realpathSync(entry) === fileURLToPath(import.meta.url)) await runWorker();
+
+/** The worker's line of `odmoe status`. */
+function workerStatus(
+  identity: NodeIdentity,
+  figures: ProcessFigures,
+  { device, reason }: Pick<NodeDevice, 'device' | 'reason'>,
+  experts: ExpertService,
+  sessions: WorkerSessions,
+  supply: { readonly status: Partial<NodeStatus> },
+): NodeStatus {
+  const { droppedPredictions, ...counters } = experts.counters;
+  const { epoch, staleMessages, droppedPredictions: droppedEarly } = sessions.counters;
+  return {
+    ...ownNodeStatus(identity, figures, device.info(), reason),
+    ...counters,
+    ...supply.status,
+    epoch,
+    staleMessages,
+    droppedPredictions: droppedPredictions + droppedEarly,
+  };
+}

@@ -6,14 +6,20 @@ import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { requireWritableFile } from '../../shared/base/files/require-writable-file.js';
 import { writeFailure } from '../../shared/base/files/storage-error.js';
-import { countDrawn } from '../../simulator/faults/count-drawn.js';
+import { countDrawn, neverDrawn, type DrawnCounts } from '../../simulator/faults/count-drawn.js';
 import { drawScenario } from '../../simulator/faults/draw-scenario.js';
-import { drawHistory } from './draw-history.js';
-import { faultsText, type FaultsReport } from './faults-report.js';
 import { happenedIn, historyOf, runSeeds } from './run-seeds.js';
-import { failuresOf } from './shrink-failures.js';
 import { MARKS, standardError, standardOutput } from '../../shared/base/text/text-output.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';
+import { ReferenceAnswers } from '../../simulator/faults/reference-answers.js';
+import { runScenario } from '../../simulator/faults/run-scenario.js';
+import { OperationLog } from '../../simulator/timing/operation-log.js';
+import { timingDiagram } from '../../simulator/timing/timing-diagram.js';
+import { describeScenario } from '../../simulator/faults/describe-scenario.js';
+import type { Happened } from '../../simulator/faults/happened.js';
+import type { Scenario } from '../../simulator/faults/scenario.js';
+import { shrinkScenario } from '../../simulator/faults/shrink-scenario.js';
+import type { SeedOutcome } from './seed-messages.js';
 
 const MOST_SEEDS = 1_000_000;
 const MOST_PROCESSES = 256;
@@ -113,4 +119,122 @@ async function writeDiagram(path: string, seed: number): Promise<void> {
 
 function* scenariosOf(from: number, count: number): Generator<ReturnType<typeof drawScenario>> {
   for (let seed = from; seed < from + count; seed++) yield drawScenario(seed);
+}
+
+/** The timing diagram of a seed's history until it is calm, as SVG text: what each node was busy with, and which faults there were. */
+async function drawHistory(seed: number): Promise<string> {
+  const scenario = drawScenario(seed);
+  const log = new OperationLog(true);
+  const references = new ReferenceAnswers();
+  try {
+    await runScenario(scenario, references, 0, log);
+  } finally {
+    await references.dispose();
+  }
+  for (const { kind, node, atMs, forMs } of scenario.faults) {
+    const place = { position: -1, layer: -1, givenUp: false };
+    log.add({ ...place, node, kind: 'fault', label: kind, fromMs: atMs, toMs: atMs + Math.max(1, forMs) });
+  }
+  const lanes = scenario.nodes.map(({ settings }) => settings.id);
+  const title = `seed ${seed}, ${scenario.model}, until ${scenario.calmMs} ms`;
+  return timingDiagram(log.operations, lanes, { title, beginMs: 0, endMs: scenario.calmMs, positions: null });
+}
+
+interface FaultsReport {
+  seeds: number;
+  failures: Failure[];
+  /** Hash over the histories of all seeds: the same on every run. */
+  history: string;
+  /** What the mains of all seeds have done. */
+  happened: Happened;
+  drawn: DrawnCounts;
+}
+
+/** For people. `shown`: the scenario of the only seed. */
+function faultsText(
+  { seeds, failures, history, happened, drawn }: FaultsReport,
+  { tookMs, shown }: { tookMs: number; shown: Scenario | null },
+): string {
+  const failed = new Set(failures.map(({ seed }) => seed)).size;
+  const lines = [
+    ...(shown === null ? drawnLines(drawn) : describeScenario(shown)),
+    '',
+    ...failures.flatMap(failureLines),
+    happenedLine(happened),
+    `${seeds} seeds in ${(tookMs / 1000).toFixed(1)} s, ${failed} failed; history ${history}`,
+  ];
+  return `${lines.join('\n')}\n`;
+}
+
+function drawnLines(drawn: DrawnCounts): string[] {
+  const never = neverDrawn(drawn);
+  const counts = Object.entries(drawn).map(
+    ([name, ofName]) =>
+      `${name}: ${Object.entries(ofName)
+        .map(([value, count]) => `${value} ${count}`)
+        .join(', ')}`,
+  );
+  return [...counts, ...(never.length === 0 ? [] : [`never drawn: ${never.join('; ')}`])];
+}
+
+function happenedLine(happened: Happened): string {
+  const { passes, sharedPasses, brokenSharedPasses, preemptions, cachedTokens, droppedPrefixes } = happened;
+  const { cancelledAnswers, fetchedBytes, falsePieces } = happened;
+  return (
+    `${passes} passes, ${sharedPasses} of several sequences, in which ${brokenSharedPasses} operations failed; ` +
+    `${cancelledAnswers} answers were cancelled; ${preemptions} times memory was given back, ` +
+    `${cachedTokens} tokens of prompts were there, ${droppedPrefixes} prefixes were dropped; ` +
+    `${fetchedBytes} bytes of packs were fetched, ${falsePieces} times peers gave false ones`
+  );
+}
+
+function failureLines({ seed, invariant, detail, scenario }: Failure): string[] {
+  const smallest =
+    scenario.length === 0 ? [] : ['  the smallest scenario that fails so:', ...scenario.map((line) => `    ${line}`)];
+  return [`seed ${seed}: ${invariant}: ${detail}`, ...smallest, `  again: odmoe bench faults --seed ${seed}`, ''];
+}
+
+interface Failure {
+  seed: number;
+  invariant: string;
+  detail: string;
+  /** The smallest scenario that was found to fail in the same way; none: it was not looked for. */
+  scenario: string[];
+}
+
+/** Seeds of which a smaller scenario is looked for, and how many are tried of each. */
+const MOST_SHRUNK = 5;
+const TRIES = 120;
+/** What ends the process cannot be tried in this one. */
+const DEADLY = 'the process survives';
+
+/** The failures of all seeds; the first ones as small as they get. */
+async function failuresOf(outcomes: readonly SeedOutcome[], shrink: boolean): Promise<Failure[]> {
+  const references = new ReferenceAnswers();
+  const failures: Failure[] = [];
+  let shrunk = 0;
+  try {
+    for (const { seed, violations } of outcomes) {
+      const [first] = violations;
+      if (first === undefined) continue;
+      const small = shrink && first.invariant !== DEADLY && shrunk++ < MOST_SHRUNK;
+      const scenario = small ? await smallest(seed, first.invariant, references) : [];
+      for (const violation of violations) failures.push({ seed, ...violation, scenario });
+    }
+  } finally {
+    await references.dispose();
+  }
+  return failures;
+}
+
+async function smallest(seed: number, invariant: string, references: ReferenceAnswers): Promise<string[]> {
+  const smaller = await shrinkScenario(
+    drawScenario(seed),
+    async (scenario) => {
+      const { violations } = await runScenario(scenario, references);
+      return violations.some((violation) => violation.invariant === invariant);
+    },
+    TRIES,
+  );
+  return describeScenario(smaller);
 }

@@ -10,7 +10,6 @@ import type { PeerStream } from '../../shared/transport/peer-stream.js';
 import type { WorkerReply, WorkerRequest } from '../../shared/wire/messages.js';
 import { WallRuntime } from '../../shared/base/runtime/wall-runtime.js';
 import { HOP_NETWORK } from './hop-network.js';
-import { summarizeHops, type HopTimes } from './hop-statistics.js';
 import { connectTcp, type TcpPeer } from './tcp-frames.js';
 
 export interface HopRow {
@@ -133,4 +132,17 @@ function grpcPeer(stream: PeerStream<WorkerRequest, WorkerReply>): EchoProcess['
         stream.send({ kind: 'execute', execute: { requestId, ...place, ...tensor, experts } });
       }),
   };
+}
+
+interface HopTimes {
+  medianUs: number;
+  p99Us: number;
+  roundTrips: number;
+}
+
+/** Median and 99th percentile (nearest rank) of durations in microseconds; zeros of none. */
+export function summarizeHops(durationsUs: readonly number[]): HopTimes {
+  const sorted = [...durationsUs].sort((left, right) => left - right);
+  const rank = (share: number): number => sorted[Math.max(0, Math.ceil(sorted.length * share) - 1)] ?? 0;
+  return { medianUs: rank(0.5), p99Us: rank(0.99), roundTrips: sorted.length };
 }

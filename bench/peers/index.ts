@@ -7,9 +7,8 @@ import { tableLines } from '../../cli/output/table.js';
 import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
-import { EmulatedLan, type LanHost } from './emulated-lan.js';
+import { EmulatedLan, type LanHost, onHost } from './emulated-lan.js';
 import { requireGivenFiles, requireWhole, type GivenFiles } from './given-files.js';
-import { runSystem } from './run-system.js';
 import {
   distributedLlamaSystem,
   DLLAMA_BUFFERS,
@@ -18,9 +17,13 @@ import {
   promptIds,
   type Speeds,
   type System,
+  type Server,
 } from './systems.js';
 import { standardError, standardOutput } from '../../shared/base/text/text-output.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';
+import { spawnSync } from 'node:child_process';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { RunningProcess } from './running-process.js';
 
 const MOST_WORKERS = 16;
 const MOST_TOKENS = 4096;
@@ -186,4 +189,42 @@ function asText(rows: readonly Row[], flags: PeersFlags, pingUs: number | null):
   const network = `${flags.rate} Mbit/s, ${flags.roundTrip} us round trip (${ping})`;
   const how = `median and range of ${flags.rounds} rounds; ${flags.workers} workers, ${flags.threads} threads a process; ${network}`;
   return `${lines.join('\n')}\n(${how})\n`;
+}
+
+/** A worker counts once main has placed it, which follows its start. */
+const SETTLE_MS = 3_000;
+
+/**
+ * Starts the system's servers, lets it answer once to warm up and once to measure, and stops them: none is left, however it ends.
+ * @throws what the processes throw (running-process.ts), and USAGE or INTERNAL where there are no figures; AbortError
+ */
+async function runSystem(system: System, signal: AbortSignal): Promise<Speeds> {
+  const servers: RunningProcess[] = [];
+  try {
+    for (const server of system.servers) {
+      const name = `${system.name}: ${server.program} at ${server.host.address}`;
+      const running = new RunningProcess(name, onHost(server.host, server.command), signal);
+      servers.push(running);
+      await running.untilReady((printed) => server.ready?.test(printed) ?? listens(server));
+    }
+    await sleep(SETTLE_MS, undefined, { signal });
+    await measureOnce(system, signal);
+    return await measureOnce(system, signal);
+  } finally {
+    await Promise.all(servers.map((server) => server.stop()));
+  }
+}
+
+async function measureOnce(system: System, signal: AbortSignal): Promise<Speeds> {
+  const run = new RunningProcess(`${system.name}: the measurement`, onHost(system.measureHost, system.measure), signal);
+  try {
+    return system.parse(await run.untilDone());
+  } finally {
+    await run.stop();
+  }
+}
+
+function listens({ host, port }: Server): boolean {
+  const [file, ...rest] = onHost(host, ['ss', '-ltnH', `sport = :${port}`]);
+  return spawnSync(file, rest, { encoding: 'utf8' }).stdout.includes(`:${port}`);
 }

@@ -1,7 +1,15 @@
 import { ExpertRecall } from '../../engine/generation/expert-recall.js';
 import { loadDenseWeights, loadResidentExperts, type Quantized } from '../../engine/loading/load-weights.js';
 import { layersAskedAt } from '../../main-node/pass/router-ahead.js';
-import { openDevice, type Device, type Model } from '../../native/index.js';
+import {
+  openDevice,
+  type Device,
+  type Model,
+  FROM_STORAGE,
+  PLAIN_LOADER,
+  type ExpertSlots,
+  type RouterChoice,
+} from '../../native/index.js';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
@@ -10,7 +18,7 @@ import { loadShadowModel, SHADOW_PASS_ROWS, type ShadowPrecision } from '../../s
 import { recordTrace, type MainTrace } from './main-trace.js';
 import { tokenizePrompts, type RecallOptions, type RecallProgress } from './measure-recall.js';
 import { replayTrace } from './replay-trace.js';
-import { ResidentExperts } from './resident-experts.js';
+import { slotSizes } from '../../engine/planning/slot-sizes.js';
 
 const ALIGNED = { token: 1, keyValue: 1 };
 const SHADOWS: readonly { precision: ShadowPrecision; quantized: Quantized }[] = [
@@ -198,4 +206,42 @@ function countPredicted({ promptIds, activated }: MainTrace, predicted: number[]
 
 function count(recall: ExpertRecall, iteration: number, chosen: readonly number[], predicted: readonly number[]): void {
   recall.add(iteration, chosen.length, chosen.filter((expert) => predicted.includes(expert)).length);
+}
+
+/** All experts of a model in slots, for passes that go expert layer by expert layer. */
+class ResidentExperts {
+  private constructor(
+    private readonly slots: ExpertSlots,
+    private readonly experts: number,
+  ) {}
+
+  /** Throws what reading the experts throws, and DEVICE_OUT_OF_MEMORY. */
+  static async load(device: Device, source: ModelSource): Promise<ResidentExperts> {
+    const { expertLayers, experts } = source.shape;
+    const { decompressionThreads, directIo, storageBytesPerS } = PLAIN_LOADER;
+    const { shape, loader } = slotSizes(device, source, { decompressionThreads, directIo, storageBytesPerS });
+    const slots = device.createExpertSlots(shape, expertLayers * experts, 1, loader);
+    try {
+      for (let place = 0; place < expertLayers * experts; place += 1) {
+        const expert = source.expert(Math.floor(place / experts), place % experts);
+        await slots.load(place, slots.register(expert), FROM_STORAGE);
+      }
+    } catch (thrown) {
+      slots.dispose();
+      throw thrown;
+    }
+    return new ResidentExperts(slots, experts);
+  }
+
+  /** Of one row: what the chosen experts give, by rank, into `outputs`. */
+  async run(layer: number, { experts }: RouterChoice, hidden: Uint8Array, outputs: Uint8Array): Promise<void> {
+    for (const [rank, expert] of experts.entries()) {
+      const output = outputs.subarray(rank * hidden.length, (rank + 1) * hidden.length);
+      await this.slots.execute(layer * this.experts + expert, 1, hidden, output);
+    }
+  }
+
+  dispose(): void {
+    this.slots.dispose();
+  }
 }

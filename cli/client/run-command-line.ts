@@ -3,7 +3,6 @@ import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { lastWords } from '../../engine/daemon/last-words.js';
 import { requireAddon } from '../../native/index.js';
 import { needsNativeLibrary } from './native-commands.js';
-import { withReadableDefault } from './default-values.js';
 import { standardError, standardOutput } from '../../shared/base/text/text-output.js';
 
 const USAGE_EXIT_STATUS = 2;
@@ -56,4 +55,30 @@ async function statusOf(program: Command, args: readonly string[]): Promise<numb
     standardError.write(lastWords('odmoe', thrown));
     return toOdmoeError(thrown).kind.exitStatus;
   }
+}
+
+/** How --help says a default value: lists with commas between, words without quotes; null: there is none worth saying. Pure. */
+export function defaultWords(value: unknown): string | null {
+  if (Array.isArray(value)) {
+    const words = value.map(defaultWords);
+    return words.length === 0 || words.includes(null) ? null : words.join(',');
+  }
+  if (typeof value === 'string') return value === '' ? null : value;
+  return typeof value === 'number' || typeof value === 'boolean' ? String(value) : null;
+}
+
+interface Described {
+  description: string;
+  defaultValue?: unknown;
+  defaultValueDescription?: string | undefined;
+}
+
+/** A copy of commander's option or argument whose default reads as above; its description's own "(default: ...)" stands alone. */
+export function withReadableDefault<T extends Described>(described: T): T {
+  const copy = Object.assign(Object.create(Object.getPrototypeOf(described) as object) as T, described);
+  if (described.defaultValue === undefined || described.defaultValueDescription !== undefined) return copy;
+  const words = described.description.includes('(default') ? null : defaultWords(described.defaultValue);
+  if (words === null) copy.defaultValue = undefined;
+  else copy.defaultValueDescription = words;
+  return copy;
 }

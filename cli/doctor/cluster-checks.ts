@@ -11,11 +11,12 @@ import type { DiscoveredPeer } from '../../shared/transport/discovery/txt-record
 import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
 import { checkPeer } from '../../shared/transport/peer-check.js';
-import { formatAddress } from '../../shared/wire/addresses.js';
+import { formatAddress, parseAddress } from '../../shared/wire/addresses.js';
 import type { NodeIdentity, NodeStatus } from '../../shared/wire/messages.js';
 import { fail, ok, warn, type Check } from './check.js';
-import { diagnosePeer, type PeerDiagnosis } from './peer-diagnosis.js';
 import { runtime, transport } from '../client/process-runtime.js';
+import { connect } from 'node:net';
+import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
 
 export interface ClusterQuestion {
   config: ClusterConfig;
@@ -214,4 +215,45 @@ export function fetchCheck(name: string, node: NodeStatus): Check[] {
 function describe(identity: NodeIdentity): string {
   const role = identity.role.replace('ROLE_', '').toLowerCase();
   return `${role} "${identity.id}" of cluster "${identity.cluster}", model ${identity.modelName || '(none)'}`;
+}
+
+/** Who answers at an address, and if nobody does, why. */
+
+type PeerDiagnosis =
+  | { kind: 'odmoe'; identity: NodeIdentity }
+  /** A machine is there, but nothing listens at the port. */
+  | { kind: 'refused' }
+  /** Nothing came back at all. */
+  | { kind: 'silent' }
+  | { kind: 'unreachable'; reason: string }
+  /** Something listens, and it is not odmoe. */
+  | { kind: 'stranger'; reason: string };
+
+export async function diagnosePeer(address: string, timeoutMs: number): Promise<PeerDiagnosis> {
+  const { host, port } = parseAddress(address);
+  const failure = await tryConnect(host, port, timeoutMs);
+  if (failure === 'ECONNREFUSED') return { kind: 'refused' };
+  if (failure === 'timeout' || failure === 'ETIMEDOUT') return { kind: 'silent' };
+  if (failure !== null) return { kind: 'unreachable', reason: failure };
+  try {
+    return { kind: 'odmoe', identity: await transport.identifyPeer(address, timeoutMs) };
+  } catch (thrown) {
+    return { kind: 'stranger', reason: toOdmoeError(thrown).message };
+  }
+}
+
+/** Null when a TCP connection comes about, else the system's word for why not. */
+async function tryConnect(host: string, port: number, timeoutMs: number): Promise<string | null> {
+  const socket = connect({ host, port });
+  let resolve: (failure: string | null) => void = () => undefined;
+  const outcome = new Promise<string | null>((settle) => (resolve = settle));
+  const silence = waitForPeer(runtime, timeoutMs, () => resolve('timeout'));
+  socket.once('connect', () => resolve(null));
+  socket.once('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message));
+  try {
+    return await outcome;
+  } finally {
+    silence.cancel();
+    socket.destroy();
+  }
 }

@@ -1,9 +1,9 @@
 import type { JSX, TargetedSubmitEvent } from 'preact';
-import { useEffect, useRef, useState } from 'preact/hooks';
-import { askQuestion, forgetConversation, stopAnswer, useChat } from './chat-store.js';
+import { useEffect, useRef, useState, useId } from 'preact/hooks';
+import { askQuestion, forgetConversation, stopAnswer, useChat, changeSettings } from './chat-store.js';
 import { questionOf, runningAnswer, type Conversation } from './conversation.js';
-import { SettingsForm } from './settings-form.js';
 import { AnswerTurn, QuestionTurn } from './turns.js';
+import { NUMBER_TITLES, numberProblem, type NumberName, type TypedSettings } from './chat-settings.js';
 
 export function ChatView(): JSX.Element {
   const { conversation, settings, refusal } = useChat();
@@ -105,5 +105,57 @@ function Composer({ isRunning, refusal }: { isRunning: boolean; refusal: string 
         </button>
       )}
     </form>
+  );
+}
+
+/** What the next question is asked with. */
+function SettingsForm({ settings }: { settings: TypedSettings }): JSX.Element {
+  return (
+    <details class="card chat-settings">
+      <summary>Settings</summary>
+      <div class="settings-grid">
+        <NumberSetting name="temperature" hint="0: the likeliest token" settings={settings} />
+        <NumberSetting name="topP" hint="1: all tokens" settings={settings} />
+        <NumberSetting name="maxTokens" hint="empty: what has room" settings={settings} />
+        <NumberSetting name="seed" hint="empty: drawn for each answer" settings={settings} />
+        <label class="setting setting-wide">
+          <span>System message</span>
+          <textarea
+            class="field"
+            rows={2}
+            value={settings.system}
+            onInput={(event) => changeSettings({ system: event.currentTarget.value })}
+          />
+        </label>
+      </div>
+    </details>
+  );
+}
+
+interface NumberSettingProps {
+  name: NumberName;
+  hint: string;
+  settings: TypedSettings;
+}
+
+/** What is no number within the range is marked, and keeps questions from being asked. */
+function NumberSetting({ name, hint, settings }: NumberSettingProps): JSX.Element {
+  const hintId = useId();
+  const problem = numberProblem(settings[name], name);
+  return (
+    <label class="setting">
+      <span>{NUMBER_TITLES[name]}</span>
+      <input
+        class="field"
+        inputMode="decimal"
+        value={settings[name]}
+        aria-invalid={problem !== ''}
+        aria-describedby={hintId}
+        onInput={(event) => changeSettings({ [name]: event.currentTarget.value })}
+      />
+      <span id={hintId} class={problem === '' ? 'small quiet' : 'small setting-wrong'}>
+        {problem === '' ? hint : problem}
+      </span>
+    </label>
   );
 }

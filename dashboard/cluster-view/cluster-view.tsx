@@ -1,13 +1,13 @@
 import type { JSX } from 'preact';
-import type { ClusterView as Cluster, FigureSample } from '../../shared/wire/cluster-events.js';
+import type { ClusterView as Cluster, FigureSample, ProblemView } from '../../shared/wire/cluster-events.js';
 import type { DashboardState } from '../feed/dashboard-state.js';
 import { useDashboard } from '../feed/dashboard-store.js';
 import { JoinBox } from './join-box.js';
 import { MEMORY_KINDS, MEMORY_TITLES, memoryBar } from './memory-parts.js';
 import { NodeCard } from './node-card.js';
 import { nodeSections, type NodeSection } from './node-sections.js';
-import { ProblemList } from './problem-list.js';
 import { Summary } from './summary.js';
+import { AlertIcon } from '../elements/icons.js';
 
 const selectCluster = (state: DashboardState): Cluster | null => state.cluster;
 const selectLatest = (state: DashboardState): FigureSample | undefined => state.samples.at(-1);
@@ -71,4 +71,37 @@ function MemoryLegend({ cluster }: { cluster: Cluster }): JSX.Element {
       </li>
     </ul>
   );
+}
+
+/** What is wrong, and what to do about it; says so to screen readers when it comes. */
+function ProblemList({ problems }: { problems: readonly ProblemView[] }): JSX.Element {
+  return (
+    <section class="problems" aria-label="What is wrong" aria-live="polite">
+      {problems.map((problem) => (
+        <article class="problem" key={`${problem.node} ${problem.code} ${problem.message}`}>
+          <AlertIcon />
+          <div>
+            <p class="problem-message">
+              {/* Many messages speak of "it". */}
+              {problem.node !== '' && !problem.message.includes(problem.node) && `${problem.node}: `}
+              {problem.message}
+            </p>
+            {problem.advice !== '' && (
+              <p class="problem-advice">
+                <span class="quiet">What to do: </span>
+                <WithCode text={problem.advice} />
+              </p>
+            )}
+          </div>
+          <span class="problem-code small">{problem.code}</span>
+        </article>
+      ))}
+    </section>
+  );
+}
+
+/** What stands between backquotes is drawn as code. */
+function WithCode({ text }: { text: string }): JSX.Element {
+  const pieces = text.split('`');
+  return <>{pieces.map((piece, index) => (index % 2 === 1 ? <code key={index}>{piece}</code> : piece))}</>;
 }

@@ -1,16 +1,15 @@
-import type { JSX } from 'preact';
-import { useEffect, useState } from 'preact/hooks';
+import type { JSX, TargetedSubmitEvent } from 'preact';
+import { useEffect, useState, useRef } from 'preact/hooks';
 import { ChatView } from '../chat-view/chat-view.js';
 import { ClusterView } from '../cluster-view/cluster-view.js';
 import { useDashboard } from '../feed/dashboard-store.js';
 import type { Connection, DashboardState } from '../feed/dashboard-state.js';
 import { TimeView } from '../time-view/time-view.js';
 import { TokenView } from '../token-view/token-view.js';
-import { ConnectionNote } from './connection-note.js';
 import { ChatIcon, ClusterIcon, MoonIcon, SunIcon, TimeIcon, TokenIcon } from '../elements/icons.js';
-import { LogIn, LogOut } from './log-in.js';
-import { ROUTES, ROUTE_TITLES, useRoute, type Route } from './routes.js';
 import { isDark, rememberTheme } from '../elements/theme.js';
+import { startFeed } from '../feed/event-feed.js';
+import { hasLoggedIn, logIn, logOut } from '../feed/session.js';
 
 const VIEWS: Record<Route, () => JSX.Element> = {
   cluster: ClusterView,
@@ -97,4 +96,91 @@ function ThemeSwitch(): JSX.Element {
       {dark ? <SunIcon /> : <MoonIcon />}
     </button>
   );
+}
+
+/** Says that what is shown may be old. Always there, so that screen readers notice what comes into it. */
+function ConnectionNote({ connection }: { connection: Connection }): JSX.Element {
+  return (
+    <div role="status" class="connection">
+      {connection === 'lost' && (
+        <p class="connection-note">
+          <span>Main does not answer. What you see is the last it said.</span>
+          <button type="button" class="button" onClick={startFeed}>
+            Try now
+          </button>
+        </p>
+      )}
+    </div>
+  );
+}
+
+function LogIn(): JSX.Element {
+  const key = useRef<HTMLInputElement>(null);
+  const [problem, setProblem] = useState<string | null>(null);
+  const [isBusy, setBusy] = useState(false);
+  const submit = async (): Promise<void> => {
+    setBusy(true);
+    const wrong = await logIn(key.current?.value ?? '');
+    setBusy(false);
+    setProblem(wrong);
+    if (wrong !== null) key.current?.select();
+  };
+  const onSubmit = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
+    event.preventDefault();
+    void submit();
+  };
+  return (
+    <form class="card log-in" onSubmit={onSubmit}>
+      <h1>This cluster wants a key</h1>
+      <p class="quiet">One of the keys in the file that main was started with (--api-keys).</p>
+      <label for="api-key">API key</label>
+      <input id="api-key" ref={key} class="field" type="password" autocomplete="current-password" required autofocus />
+      <p class="problem-text" role="alert">
+        {problem}
+      </p>
+      <button type="submit" class="button button-main" disabled={isBusy}>
+        Open
+      </button>
+    </form>
+  );
+}
+
+/** Nothing where the page has not logged in. */
+function LogOut(): JSX.Element | null {
+  const [words, setWords] = useState('Log out');
+  const end = async (): Promise<void> => {
+    if (!(await logOut())) setWords('Not logged out: try again');
+  };
+  if (!hasLoggedIn()) return null;
+  return (
+    <button type="button" class="button log-out small" onClick={() => void end()}>
+      {words}
+    </button>
+  );
+}
+
+const ROUTES = ['cluster', 'token', 'time', 'chat'] as const;
+type Route = (typeof ROUTES)[number];
+
+const ROUTE_TITLES: Record<Route, string> = {
+  cluster: 'Cluster',
+  token: 'A token',
+  time: 'Over time',
+  chat: 'Chat',
+};
+
+function routeOf(hash: string): Route {
+  const name = hash.replace(/^#/, '').split('/')[0];
+  return ROUTES.find((route) => route === name) ?? 'cluster';
+}
+
+/** The view that the address names, and names again when it changes. */
+function useRoute(): Route {
+  const [route, setRoute] = useState(() => routeOf(location.hash));
+  useEffect(() => {
+    const follow = (): void => setRoute(routeOf(location.hash));
+    window.addEventListener('hashchange', follow);
+    return () => window.removeEventListener('hashchange', follow);
+  }, []);
+  return route;
 }

@@ -8,7 +8,6 @@ import { LIVE, passTitle, pause, shownPasses, type PassChoice } from './pass-cho
 import { PassControls } from './pass-controls.js';
 import { passFigures } from './pass-figures.js';
 import { DifferencesTable, FiguresTable, PassNumbers } from './pass-numbers.js';
-import { saveFile } from './save-file.js';
 import { timelineSvg, type TitledTimeline } from './svg-export.js';
 import { timelineOf, type Bar } from './timeline.js';
 import { TimingBox } from './timing-box.js';
@@ -167,4 +166,14 @@ function Exports({ pass, diagrams, scale }: ExportsProps): JSX.Element {
       </button>
     </div>
   );
+}
+
+/** The browser saves the text as a file of this name, or asks where to. */
+function saveFile(name: string, type: string, text: string): void {
+  const url = URL.createObjectURL(new Blob([text], { type }));
+  const link = document.createElement('a');
+  link.href = url;
+  link.download = name;
+  link.click();
+  URL.revokeObjectURL(url);
 }

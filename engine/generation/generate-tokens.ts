@@ -7,9 +7,58 @@ import type { SamplingOptions } from '../../shared/wire/sampling-options.js';
 import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 import { logprobsOf } from '../sampling/log-probabilities.js';
 import { TokenSampler } from '../sampling/token-sampler.js';
-import { AnswerText } from './answer-text.js';
 import { PromptLogprobsRecord } from './prompt-logprobs.js';
 import type { SequenceRunner } from './sequence-runner.js';
+import { StreamingDetokenizer } from './streaming-detokenizer.js';
+
+/** Text that may be shown, and the stop string that has come after it: nothing may follow then. null: none has. */
+interface ShownText {
+  text: string;
+  stop: string | null;
+}
+
+/**
+ * Watches a text that comes in pieces for any of some stop strings. What may be the beginning of one is held back; the text is
+ * cut before the first that comes.
+ */
+export class StopStrings {
+  private held = '';
+
+  constructor(private readonly stops: readonly string[]) {}
+
+  push(piece: string): ShownText {
+    const pending = this.held + piece;
+    const found = this.stops
+      .map((stop) => ({ stop, index: pending.indexOf(stop) }))
+      .filter(({ index }) => index >= 0)
+      .sort((left, right) => left.index - right.index)[0];
+    if (found !== undefined) {
+      this.held = '';
+      return { text: pending.slice(0, found.index), stop: found.stop };
+    }
+    const shown = pending.length - this.startOfStop(pending);
+    this.held = pending.slice(shown);
+    return { text: pending.slice(0, shown), stop: null };
+  }
+
+  /** What was held back, when the answer ends without a stop string. */
+  flush(): string {
+    const rest = this.held;
+    this.held = '';
+    return rest;
+  }
+
+  /** Length of the longest end of `text` that some stop string begins with. */
+  private startOfStop(text: string): number {
+    let longest = 0;
+    for (const stop of this.stops) {
+      for (let length = Math.min(stop.length - 1, text.length); length > longest; length--) {
+        if (text.endsWith(stop.slice(0, length))) longest = length;
+      }
+    }
+    return longest;
+  }
+}
 
 /** A request's options, checked (resolveGeneration). */
 export interface GenerationOptions {
@@ -128,4 +177,43 @@ function advance(
 
 function throwIfCancelled(signal: AbortSignal): void {
   if (signal.aborted) throw new OdmoeError('CANCELLED', 'the generation was cancelled before its answer was complete');
+}
+
+interface AnswerTextOptions {
+  stop: readonly string[];
+  /** Special tokens stand in the text by their names. */
+  showSpecialTokens: boolean;
+}
+
+/** The text of an answer as its tokens come: detokenized, and cut before a stop string. Empty without a tokenizer. */
+export class AnswerText {
+  private readonly detokenizer: StreamingDetokenizer | null;
+  private readonly stops: StopStrings;
+  private shown = '';
+
+  constructor(tokenizer: Tokenizer | null, { stop, showSpecialTokens }: AnswerTextOptions) {
+    this.detokenizer = tokenizer === null ? null : new StreamingDetokenizer(tokenizer, showSpecialTokens);
+    this.stops = new StopStrings(stop);
+  }
+
+  /** All text shown so far. */
+  get text(): string {
+    return this.shown;
+  }
+
+  /** Text that is certain after this token. */
+  push(tokenId: number): ShownText {
+    return this.show(this.stops.push(this.detokenizer?.push(tokenId) ?? ''));
+  }
+
+  /** The rest, when no token follows. */
+  finish(): ShownText {
+    const last = this.stops.push(this.detokenizer?.flush() ?? '');
+    return this.show(last.stop !== null ? last : { text: last.text + this.stops.flush(), stop: null });
+  }
+
+  private show(step: ShownText): ShownText {
+    this.shown += step.text;
+    return step;
+  }
 }

@@ -5,7 +5,6 @@ import { requireServedModel } from '../fields/model-field.js';
 import type { PreparedChat } from '../conversation/chat-request.js';
 import type { DoorContext, RegisterRoutes } from '../door-context.js';
 import { samplingFrom } from '../fields/sampling-fields.js';
-import { ANTHROPIC } from './anthropic-dialect.js';
 import { MessageBody, MessageStream, type MessageHead } from './message-answer.js';
 import {
   chatOf,
@@ -14,6 +13,9 @@ import {
   readCountTokensBody,
   readMessagesBody,
 } from './messages-request.js';
+import type { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { Dialect } from '../delivery/dialect.js';
+import { framed, type MessageEvent } from './message-events.js';
 
 /** What an answer is made of. */
 interface MessageRequest {
@@ -106,4 +108,33 @@ async function wholeMessage(
   const body = new MessageBody(head, reading);
   for await (const reply of context.generate(generate, signal, watch)) body.take(reply);
   return body.body();
+}
+
+const TYPES: Readonly<Record<number, string>> = {
+  401: 'authentication_error',
+  403: 'permission_error',
+  404: 'not_found_error',
+  413: 'request_too_large',
+  429: 'rate_limit_error',
+  503: 'overloaded_error',
+  504: 'timeout_error',
+};
+
+export const ANTHROPIC = {
+  errorBody: anthropicError,
+  streamType: 'text/event-stream; charset=utf-8',
+  keepAlive: () => framed({ type: 'ping' }),
+  errorEvent: (error: OdmoeError, requestId: string) => framed(anthropicError(error, requestId)),
+} satisfies Dialect;
+
+/** The body of an error, and its event's data. */
+interface ErrorBody extends MessageEvent {
+  error: { type: string; message: string };
+  request_id: string;
+}
+
+function anthropicError(error: OdmoeError, requestId: string): ErrorBody {
+  const { httpStatus } = error.kind;
+  const type = TYPES[httpStatus] ?? (httpStatus < 500 ? 'invalid_request_error' : 'api_error');
+  return { type: 'error', error: { type, message: error.message }, request_id: requestId };
 }

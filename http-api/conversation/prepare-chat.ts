@@ -2,7 +2,6 @@ import type { ChatMessage, OutputFormat, TemplateArgument } from '../../shared/w
 import { templateValues } from '../../shared/wire/template-arguments.js';
 import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 import { createAnswerParser, opensReasoning } from './answer-parser.js';
-import { callIdsFor, wantsShortIds, withShortIds } from './call-ids.js';
 import { HERMES, type CallSyntax } from './call-syntax.js';
 import { type ChatRequest, type ChatTool, type PrepareChat, schemaOf } from './chat-request.js';
 import { checkChat } from './check-chat.js';
@@ -10,7 +9,8 @@ import { detectStyle, hasSpecialMarkers, type ChatStyle } from './detect-style.j
 import { afterThinking, callForms, jsonForms, type ThinkingState } from './forced-format.js';
 import { plainMessages, toolJson, withDescribedTools } from './plain-messages.js';
 import { isTemplateFault, templateAbilities, type TemplateAbilities } from './template-abilities.js';
-import { canThink, thinkingArguments } from './thinking-choice.js';
+import { createHash } from 'node:crypto';
+import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 
 /** What a model's template offers to clients. */
 export interface ChatAbilities {
@@ -177,4 +177,83 @@ function promptTail(
     }
   }
   return '';
+}
+
+/** Mistral's templates take ids of this form only. */
+const NINE = /^[A-Za-z0-9]{9}$/;
+
+/**
+ * Ids of an answer's calls. They follow from the conversation and the answer's number: the same request has the same ids, another turn and
+ * another answer have others.
+ */
+function callIdsFor(messages: readonly ChatMessage[], answer = 0): (index: number) => string {
+  let base: string | null = null;
+  return (index) => {
+    base ??= digest(JSON.stringify(messages));
+    return `call_${digest(`${base} ${answer} ${index}`).slice(0, 24)}`;
+  };
+}
+
+/** Whether a template takes ids of nine letters and digits only. */
+function wantsShortIds(source: string): boolean {
+  return /length\s*!=\s*9\b/.test(source);
+}
+
+/** The messages with ids of nine letters and digits, each id always the same one. */
+function withShortIds(messages: readonly ChatMessage[]): ChatMessage[] {
+  const short = (id: string): string => (NINE.test(id) ? id : digest(id).slice(0, 9));
+  return messages.map((message) => {
+    const { toolCalls, toolCallId } = message;
+    return {
+      ...message,
+      ...(toolCalls === undefined ? {} : { toolCalls: toolCalls.map((call) => ({ ...call, id: short(call.id) })) }),
+      ...(toolCallId === undefined ? {} : { toolCallId: short(toolCallId) }),
+    };
+  });
+}
+
+function digest(text: string): string {
+  return createHash('sha256').update(text).digest('hex');
+}
+
+/** Variables by which published templates let one choose, the more usual one first. */
+const SWITCHES = ['enable_thinking', 'thinking'];
+/** Of models that always think, but not always for long. */
+const EFFORT = 'reasoning_effort';
+
+/** Whether a client can say that the model is to think. */
+function canThink({ variables, reasoning, harmony }: ChatStyle): boolean {
+  return harmony || reasoning !== null || SWITCHES.some((name) => variables.has(name));
+}
+
+/**
+ * Template variables for a choice. What the client itself has set stays. `alwaysThinks`: the template opens the reasoning, and has no
+ * variable for it. @throws REQUEST_INVALID where the template cannot do it
+ */
+function thinkingArguments(
+  thinking: boolean | null,
+  style: ChatStyle,
+  given: readonly TemplateArgument[],
+  alwaysThinks: boolean,
+): TemplateArgument[] {
+  if (thinking === null) return [];
+  const names = SWITCHES.filter((name) => style.variables.has(name));
+  const isGiven = (name: string): boolean => given.some((argument) => argument.name === name);
+  if (names.length > 0) {
+    return names.filter((name) => !isGiven(name)).map((name) => ({ name, value: String(thinking) }));
+  }
+  if (style.variables.has(EFFORT)) {
+    return thinking || isGiven(EFFORT) ? [] : [{ name: EFFORT, value: '"low"' }];
+  }
+  if (thinking && !canThink(style)) {
+    throw new OdmoeError('REQUEST_INVALID', 'thinking was asked for, but the model has none; leave it out', {
+      field: 'thinking',
+    });
+  }
+  if (!thinking && alwaysThinks) {
+    throw new OdmoeError('REQUEST_INVALID', 'the model always thinks before it answers; leave it out to let it', {
+      field: 'thinking',
+    });
+  }
+  return [];
 }

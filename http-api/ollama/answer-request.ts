@@ -1,13 +1,13 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { GenerateRequest } from '../../shared/wire/messages.js';
-import type { PreparedChat } from '../conversation/chat-request.js';
+import { type PreparedChat, type AnswerParser, type ResponseFormat, schemaOf } from '../conversation/chat-request.js';
 import type { DoorContext } from '../door-context.js';
 import { invalidField } from '../fields/field-table.js';
 import type { AnswerStreamOptions } from './answer-stream.js';
 import { chatOf, promptChat, responseFormatOf } from './conversation.js';
 import { answerOptions } from './options.js';
-import { plainAnswer } from './plain-answer.js';
 import type { ChatFields, GenerateFields } from './request-fields.js';
+import { jsonFormat } from '../../shared/language/response-format.js';
 
 /** A checked request for an answer. */
 export interface AnswerRequest {
@@ -88,3 +88,17 @@ export async function withinPositions(
     { field: 'options.num_ctx' },
   );
 }
+
+/** What follows for an answer to a prompt that no chat template was applied to: all its text is content. */
+export function plainAnswer(format: ResponseFormat | null): Pick<PreparedChat, 'outputFormat' | 'createParser'> {
+  return {
+    outputFormat: format === null ? null : jsonFormat(schemaOf(format)),
+    createParser: () => PLAIN,
+  };
+}
+
+const PLAIN: AnswerParser = {
+  push: (text) => (text === '' ? [] : [{ kind: 'content', text }]),
+  finish: () => [],
+  lastCallWhole: false,
+};

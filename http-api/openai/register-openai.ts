@@ -1,8 +1,10 @@
-import type { RegisterRoutes } from '../door-context.js';
+import type { RegisterRoutes, DoorContext } from '../door-context.js';
 import { registerChatRoutes } from './chat-routes.js';
 import { registerCompletionRoutes } from './completion-routes.js';
-import { registerModelRoutes } from './model-routes.js';
 import { registerResponseRoutes } from './response-routes.js';
+import type { FastifyInstance } from 'fastify';
+import { requireServedModel } from '../fields/model-field.js';
+import { OPENAI } from './openai-dialect.js';
 
 /** OpenAI's API. */
 export const registerOpenAi: RegisterRoutes = (app, context) => {
@@ -11,3 +13,22 @@ export const registerOpenAi: RegisterRoutes = (app, context) => {
   registerChatRoutes(app, context);
   registerResponseRoutes(app, context);
 };
+
+/** GET /v1/models and /v1/models/ID: the one model that is served. */
+function registerModelRoutes(app: FastifyInstance, context: DoorContext): void {
+  const setting = { config: { dialect: OPENAI } };
+  for (const path of ['/v1/models', '/models']) {
+    app.get(path, setting, () => ({ object: 'list', data: [modelObject(context)] }));
+    // A name may have slashes in it.
+    app.get<{ Params: { '*': string } }>(`${path}/*`, setting, ({ params }) => {
+      requireServedModel(params['*'], context);
+      return modelObject(context);
+    });
+  }
+}
+
+function modelObject({ model }: DoorContext): object {
+  const { name: id, createdS: created, contextPositions } = model;
+  // Positions of the context, under the name that other servers have for them.
+  return { id, object: 'model', created, owned_by: 'odmoe', max_model_len: contextPositions };
+}

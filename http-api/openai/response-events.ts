@@ -4,14 +4,6 @@ import type { AnswerPiece } from '../conversation/chat-request.js';
 import { clientCode } from '../errors/error-answer.js';
 import { AnswerReader, type AnswerReaderOptions } from '../answer/answer-reader.js';
 import { chatLogprob, type ChatLogprob } from '../answer/logprob-entries.js';
-import {
-  functionCallItem,
-  messageItem,
-  reasoningItem,
-  type OutputItem,
-  type OutputText,
-  type ReasoningText,
-} from './response-items.js';
 
 /** An event of a streamed answer. */
 export interface ResponseEvent {
@@ -200,4 +192,36 @@ export class ResponseAnswer {
   private event(type: string, members: object): ResponseEvent {
     return { type, sequence_number: this.sequence++, ...members };
   }
+}
+
+type ItemStatus = 'in_progress' | 'completed' | 'incomplete';
+
+/** A part of an answer, as `output` lists it. */
+type OutputItem =
+  | { type: 'reasoning'; id: string; status: ItemStatus; summary: never[]; content: ReasoningText[] }
+  | { type: 'message'; id: string; status: ItemStatus; role: 'assistant'; content: OutputText[] }
+  | { type: 'function_call'; id: string; status: ItemStatus; call_id: string; name: string; arguments: string };
+
+interface ReasoningText {
+  type: 'reasoning_text';
+  text: string;
+}
+
+interface OutputText {
+  type: 'output_text';
+  text: string;
+  annotations: never[];
+  logprobs: ChatLogprob[];
+}
+
+function messageItem(id: string): Extract<OutputItem, { type: 'message' }> {
+  return { type: 'message', id: `msg_${id}`, status: 'in_progress', role: 'assistant', content: [] };
+}
+
+function reasoningItem(id: string): Extract<OutputItem, { type: 'reasoning' }> {
+  return { type: 'reasoning', id: `rs_${id}`, status: 'in_progress', summary: [], content: [] };
+}
+
+function functionCallItem(id: string, callId: string, name: string): Extract<OutputItem, { type: 'function_call' }> {
+  return { type: 'function_call', id: `fc_${id}`, status: 'in_progress', call_id: callId, name, arguments: '' };
 }

@@ -3,9 +3,9 @@ import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 import type { DoorContext, RegisterRoutes } from '../door-context.js';
 import { openAiErrorBody } from '../errors/error-answer.js';
-import { invalidField } from '../fields/field-table.js';
-import { PIECES_LIMIT, readDetokenizeBody, readTokenizeBody } from './token-fields.js';
-import { pieceOf, textOf } from './token-text.js';
+import { invalidField, type FieldTable, fieldReader } from '../fields/field-table.js';
+import { z } from 'zod';
+import { DETOKENIZE_LIMIT } from '../requests/body-limits.js';
 
 /** Errors have OpenAI's form. */
 const DIALECT = { errorBody: openAiErrorBody };
@@ -65,4 +65,63 @@ function requireFewPieces(tokens: number): void {
 function requireTokenizer({ model }: DoorContext): Tokenizer {
   if (model.tokenizer !== null) return model.tokenizer;
   throw new OdmoeError('TOKENIZER_INVALID', 'the model has no tokenizer.json, so it has no text');
+}
+
+/** Most tokens that are told with their pieces. */
+const PIECES_LIMIT = 65_536;
+
+export const TOKENIZE_TABLE = {
+  done: {
+    content: z
+      .string()
+      .describe(
+        'the text, up to 1 MiB, or more where the context may hold it; names of special tokens in it become those tokens',
+      ),
+    add_special: z
+      .boolean()
+      .optional()
+      .describe('with the special tokens that the model wants around a text; default false'),
+    with_pieces: z
+      .boolean()
+      .optional()
+      .describe(
+        `each token as \`{id, piece}\`, of at most ${PIECES_LIMIT}; a piece that is a part of a character is a list of bytes`,
+      ),
+  },
+  ignored: ['model'],
+  neutral: { parse_special: [true] },
+  refused: {},
+} as const satisfies FieldTable<z.ZodRawShape>;
+
+export const DETOKENIZE_TABLE = {
+  done: {
+    tokens: z
+      .array(z.int().min(0))
+      .max(DETOKENIZE_LIMIT)
+      .describe(`up to ${DETOKENIZE_LIMIT} ids; special tokens become their names`),
+  },
+  ignored: ['model'],
+  neutral: {},
+  refused: {},
+} as const satisfies FieldTable<z.ZodRawShape>;
+
+export const readTokenizeBody = fieldReader(TOKENIZE_TABLE);
+export const readDetokenizeBody = fieldReader(DETOKENIZE_TABLE);
+
+type TokenTexts = Pick<Tokenizer, 'decode' | 'isSpecial' | 'tokenBytes'>;
+
+/** Text of a token; its bytes where it is only a part of a character. */
+export function pieceOf(tokenId: number, tokenizer: TokenTexts): string | number[] {
+  const bytes = Buffer.from(tokenizer.tokenBytes(tokenId));
+  const text = bytes.toString('utf8');
+  return Buffer.from(text).equals(bytes) ? text : [...bytes];
+}
+
+/** The text that the ids were made of. Special tokens stand in it by their names. */
+export function textOf(tokenIds: readonly number[], tokenizer: TokenTexts): string {
+  const special = tokenIds.findIndex((id) => tokenizer.isSpecial(id));
+  // Where a decoder drops the space before a text's first word, only decode knows.
+  if (special < 0) return tokenizer.decode(tokenIds);
+  const rest = tokenIds.slice(special).map((id) => tokenizer.tokenBytes(id));
+  return tokenizer.decode(tokenIds.slice(0, special)) + Buffer.concat(rest).toString('utf8');
 }

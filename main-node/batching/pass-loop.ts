@@ -8,10 +8,84 @@ import type { MemberRows, RunPass } from '../pass/pass-member.js';
 import type { PassPool } from '../pass/pass-pool.js';
 import type { BatchMember, SequenceRoom } from './batch-member.js';
 import { ChunkSizer } from './chunk-rows.js';
-import { ClientShares } from './client-shares.js';
 import { LoopMember, type RowsWanted } from './loop-member.js';
-import { PassWait, type WaitFor } from './pass-wait.js';
 import { isAnswer, planPass, type PassBudget, type PlannedRows } from './plan-pass.js';
+
+/** How long members of the last pass are waited for: a part of what the pass took, within these bounds. */
+const RETURN_SHARE = 0.1;
+export const RETURN_LEAST_MS = 5;
+const RETURN_LIMIT_MS = 50;
+
+/**
+ * What a pass that could begin waits for. 'return': members of the last pass. 'turn': a turn of the event loop and no more, in which others
+ * that ask at the same time come, or those members that were late before.
+ */
+type WaitFor = 'return' | 'turn';
+
+/** The wait of a loop whose next pass could begin. */
+class PassWait {
+  /** It has been long enough. */
+  isOver = false;
+  private what: WaitFor | null = null;
+  private timer: Timer | null = null;
+
+  constructor(
+    private readonly runtime: Pick<Runtime, 'after' | 'nextTurn'>,
+    private readonly onOver: () => void,
+  ) {}
+
+  /** Waits for this from now on; a wait for the same goes on. */
+  begin(what: WaitFor, lastPassMs: number): void {
+    if (what === this.what) return;
+    this.timer?.cancel();
+    this.what = what;
+    const over = (): void => {
+      this.isOver = true;
+      this.timer = null;
+      this.onOver();
+    };
+    this.timer = what === 'turn' ? this.runtime.nextTurn(over) : this.runtime.after(returnLimitMs(lastPassMs), over);
+  }
+
+  /** A pass begins, or nobody is left who could. */
+  end(): void {
+    this.timer?.cancel();
+    this.timer = null;
+    this.what = null;
+    this.isOver = false;
+  }
+}
+
+function returnLimitMs(lastPassMs: number): number {
+  return Math.min(RETURN_LIMIT_MS, Math.max(RETURN_LEAST_MS, RETURN_SHARE * lastPassMs));
+}
+
+/**
+ * Rows of prompts that clients have had, so that the one that has had the fewest comes first. Who begins to wait stands where those
+ * are that wait already: neither is time without a prompt saved up, nor is what was had long ago held against anybody.
+ */
+export class ClientShares {
+  private readonly rows = new Map<string, number>();
+  private waiting: ReadonlySet<string> = new Set();
+  /** Of the client that had had the fewest when a pass was planned last. */
+  private level = 0;
+
+  /** Clients whose prompts wait, before a pass is planned. Returns what each has had. */
+  enter(clients: Iterable<string>): ReadonlyMap<string, number> {
+    const waiting = new Set(clients);
+    for (const [client, rows] of this.rows) if (!waiting.has(client) && rows <= this.level) this.rows.delete(client);
+    for (const client of waiting) {
+      if (!this.waiting.has(client)) this.rows.set(client, Math.max(this.rows.get(client) ?? 0, this.level));
+    }
+    this.waiting = waiting;
+    if (waiting.size > 0) this.level = Math.min(...[...waiting].map((client) => this.rows.get(client) ?? 0));
+    return this.rows;
+  }
+
+  took(client: string, rows: number): void {
+    this.rows.set(client, (this.rows.get(client) ?? 0) + rows);
+  }
+}
 
 /** Failures that concern everybody: each other pass would meet them, too. */
 const EVERYBODYS_FAILURES: ReadonlySet<ErrorCode> = new Set(['NO_WORKERS', 'DEVICE_LOST']);

@@ -4,7 +4,6 @@ import { PACK_SOURCES_LIMIT } from '../../shared/wire/limits.js';
 import type { Placement } from '../../shared/wire/messages.js';
 import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
 import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
-import { admitted, cohort, isWaiting, type FetchingMember } from './fetch-cohort.js';
 import { placedAddress } from './placed-address.js';
 import type { ShadowLink } from './shadow-link.js';
 import type { WorkerLink } from './worker-link.js';
@@ -152,4 +151,35 @@ export class FetchingWorkers {
     const addresses = [...this.options.shadows().map(({ address }) => address), ...workers.map(placedAddress)];
     return [...new Set(addresses)].slice(0, PACK_SOURCES_LIMIT - 1);
   }
+}
+
+/** A connected worker that fetches its experts and is not placed yet. */
+export interface FetchingMember {
+  id: string;
+  /** It has all that the prospect announced to it needs. */
+  ready: boolean;
+  /** Others that were ready have waited for it long enough. */
+  late: boolean;
+  /** It says that it cannot go on. */
+  troubled: boolean;
+}
+
+/** Those that are waited for: they come into the placement together. Who lags behind comes when it is ready. */
+export function cohort<Member extends FetchingMember>(members: readonly Member[]): Member[] {
+  return members.filter(({ ready, late, troubled }) => ready || (!late && !troubled));
+}
+
+/**
+ * Who is taken into the placement now: the whole cohort once all of it is ready. Taking one after the other would give the first ones
+ * more to do than they have fetched for.
+ */
+export function admitted<Member extends FetchingMember>(members: readonly Member[]): Member[] {
+  const together = cohort(members);
+  return together.every(({ ready }) => ready) ? together : [];
+}
+
+/** Some are ready and wait for others: not for ever. */
+export function isWaiting(members: readonly FetchingMember[]): boolean {
+  const together = cohort(members);
+  return together.some(({ ready }) => ready) && !together.every(({ ready }) => ready);
 }

@@ -9,16 +9,55 @@ import { toldEpoch } from '../../shared/wire/epochs.js';
 import { noDaemonAnswers } from '../../shared/transport/rpc-errors.js';
 import type { PeerStream } from '../../shared/transport/peer-stream.js';
 import type { Transport } from '../../shared/transport/transport.js';
-import type { JoinReply, NodeIdentity, PeerProblem, WorkerReply } from '../../shared/wire/messages.js';
+import type { JoinReply, NodeIdentity, PeerProblem, WorkerReply, Refusal } from '../../shared/wire/messages.js';
 import { RecentMap } from '../../shared/base/runtime/recent-map.js';
 import { TokenBuckets } from '../../shared/base/runtime/token-buckets.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
-import { badAddress, joinRefusal } from './join-refusals.js';
 import { IDENTIFY_TIMEOUT_MS, PeerDial, serveStream } from './peer-dial.js';
-import { RefusedPeers } from './refused-peers.js';
 import type { Roster } from './roster.js';
 import { ShadowLink, type ShadowListener } from './shadow-link.js';
 import { WorkerLink } from './worker-link.js';
+import { checkPeer } from '../../shared/transport/peer-check.js';
+
+/** Refusals that are remembered, and those of one host among them. */
+export const REFUSED_PEERS_LIMITS = { all: 128, ofHost: 16 };
+/** A refused peer asks again every few seconds; one that has not for so long is gone, or belongs now. */
+export const FORGET_REFUSED_AFTER_MS = 10 * 60_000;
+
+interface Refused {
+  problem: PeerProblem;
+  askedMs: number;
+}
+
+/** Why peers that asked to join were turned away, by their address, while they go on asking. */
+export class RefusedPeers {
+  private readonly refused = new FairAddresses<Refused>(REFUSED_PEERS_LIMITS);
+
+  constructor(private readonly now: () => number) {}
+
+  /** True when this has not been said of that peer yet. */
+  add(problem: PeerProblem): boolean {
+    const before = this.refused.get(problem.address);
+    this.refused.set(problem.address, { problem, askedMs: this.now() });
+    return before === undefined || this.isOver(before) || before.problem.message !== problem.message;
+  }
+
+  delete(address: string): void {
+    this.refused.delete(address);
+  }
+
+  /** Who asked first comes first. */
+  problems(): PeerProblem[] {
+    const all = this.refused.values();
+    for (const entry of all) if (this.isOver(entry)) this.refused.delete(entry.problem.address);
+    const lasting = all.filter((entry) => !this.isOver(entry));
+    return lasting.sort((left, right) => left.askedMs - right.askedMs).map(({ problem }) => problem);
+  }
+
+  private isOver({ askedMs }: Refused): boolean {
+    return askedMs <= this.now() - FORGET_REFUSED_AFTER_MS;
+  }
+}
 
 /** Addresses that are dialled; for more, those that have failed for longest are given up. */
 export const MAX_KNOWN_ADDRESSES = 1024;
@@ -453,4 +492,37 @@ function sameId(peer: NodeIdentity, address: string): OdmoeError {
     `the daemon at ${address} has the id ${peer.id}, as one has that is connected already; give each its own --id (one that was ` +
       'restarted just now gets its place back when its last connection is known to have ended)',
   );
+}
+
+/**
+ * Why a daemon that announces itself may not join main; null: it may. `usesWorkers`: false where main's own worker runs all experts. Pure.
+ */
+function joinRefusal(own: NodeIdentity, peer: NodeIdentity, usesWorkers: boolean): Refusal | null {
+  if (peer.role === 'ROLE_MAIN') return secondMain(own, peer);
+  if (peer.role === 'ROLE_WORKER' && !usesWorkers) return unusedWorker(own, peer);
+  return checkPeer(own, peer);
+}
+
+/** The address that it says of itself cannot be dialled. */
+function badAddress(peer: NodeIdentity): Refusal {
+  return {
+    code: 'PROTOCOL_VIOLATION',
+    message: `${peer.id} says that it is reached at "${peer.address}", which is not HOST:PORT: nothing can be dialled there`,
+  };
+}
+
+function secondMain(own: NodeIdentity, peer: NodeIdentity): Refusal {
+  return {
+    code: 'NODE_REFUSED',
+    message: `${peer.id} is a main and so is ${own.id}: a cluster has one; give one of them another cluster name`,
+  };
+}
+
+function unusedWorker(own: NodeIdentity, peer: NodeIdentity): Refusal {
+  return {
+    code: 'NODE_REFUSED',
+    message:
+      `main ${own.id} runs all experts itself (main.experts: local) and has no use for worker ${peer.id}: start main with ` +
+      '--experts both, or stop the worker',
+  };
 }

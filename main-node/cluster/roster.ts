@@ -7,8 +7,6 @@ import { PEER_EPOCH_LIMIT } from '../../shared/wire/epochs.js';
 import type { LinkBytes, PeerProblem, Placement } from '../../shared/wire/messages.js';
 import { timeForPeers, waitForPeer } from '../../shared/base/runtime/peer-wait.js';
 import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
-import { DamagedWorkers } from './damaged-workers.js';
-import { DistrustedWorkers } from './distrusted-workers.js';
 import { FailingWorkers } from './failing-workers.js';
 import { FetchingWorkers } from './fetching-workers.js';
 import { PeerTotals, type PeerCounts } from './peer-totals.js';
@@ -17,6 +15,108 @@ import type { PlacedWorkers, WorkerOrders } from './placed-workers.js';
 import type { ShadowLink } from './shadow-link.js';
 import type { WorkerLink } from './worker-link.js';
 import { onAbort } from '../../shared/base/runtime/living.js';
+import { RecentMap } from '../../shared/base/runtime/recent-map.js';
+
+/** Starts of workers that are remembered as not to be believed; of more, those that came least recently are forgotten. */
+export const MAX_DISTRUSTED = 256;
+
+const ADVICE =
+  'it is asked no more until it is started again, and rows that it took part in are computed anew: look at its memory, its device and its network';
+
+/** Workers that gave values which others prove wrong. They stay aside until they are started again: a new process has a boot id of its own. */
+export class DistrustedWorkers {
+  /** By boot id. */
+  private readonly lies = new RecentMap<string, { id: string; address: string; why: string }>(MAX_DISTRUSTED);
+  private readonly aside = new Set<WorkerLink>();
+
+  /** Connected and not placed. */
+  get unplaced(): WorkerLink[] {
+    return [...this.aside];
+  }
+
+  /** Of all that are remembered, connected or not. */
+  get ids(): Set<string> {
+    return new Set([...this.lies.values()].map(({ id }) => id));
+  }
+
+  setAside(link: WorkerLink, why: string): void {
+    const { id, address, identity } = link;
+    this.lies.set(identity.bootId, { id, address, why });
+    this.aside.add(link);
+  }
+
+  /** A worker has come. True: this start of it is not believed, and it is set aside; of one that was started again nothing is held against it. */
+  joined(link: WorkerLink): boolean {
+    const { bootId } = link.identity;
+    for (const [known, { id }] of this.lies) if (id === link.id && known !== bootId) this.lies.delete(known);
+    if (this.lies.get(bootId) === undefined) return false;
+    this.aside.add(link);
+    return true;
+  }
+
+  /** False when it was not set aside. */
+  remove(link: WorkerLink): boolean {
+    return this.aside.delete(link);
+  }
+
+  problems(): PeerProblem[] {
+    return [...this.lies.values()].map(({ id, address, why }) => {
+      return { address, id, code: 'WORKER_DISTRUSTED', message: `${why}; ${ADVICE}` };
+    });
+  }
+}
+
+/** Experts that a worker may fail to load for their bytes, one after another, before others are asked instead: one may be a bad block. */
+export const MAX_DAMAGE_ANSWERS = 3;
+
+interface Damage {
+  answers: number;
+  /** What it said last. */
+  message: string;
+}
+
+/** Workers whose copy of the pack is damaged, and which of them main does without until it is whole again. */
+class DamagedWorkers {
+  private readonly damages = new Map<WorkerLink, Damage>();
+  private readonly aside = new Set<WorkerLink>();
+
+  /** Connected and not placed. */
+  get unplaced(): WorkerLink[] {
+    return [...this.aside];
+  }
+
+  /** The worker has answered PACK_CORRUPT. True: so often that others are to be asked instead. */
+  answered(link: WorkerLink, message: string): boolean {
+    const answers = (this.damages.get(link)?.answers ?? 0) + 1;
+    this.damages.set(link, { answers, message });
+    return answers >= MAX_DAMAGE_ANSWERS;
+  }
+
+  setAside(link: WorkerLink): void {
+    this.aside.add(link);
+  }
+
+  /** The worker has told its status anew. True: it was set aside, and has what it lacked. */
+  told(link: WorkerLink): boolean {
+    if (link.status?.damagedExperts !== 0) return false;
+    this.damages.delete(link);
+    return this.aside.delete(link);
+  }
+
+  /** False when it was not set aside. */
+  remove(link: WorkerLink): boolean {
+    this.damages.delete(link);
+    return this.aside.delete(link);
+  }
+
+  problems(): PeerProblem[] {
+    return [...this.damages].flatMap(([{ id, address }, { answers, message }]) => {
+      if (answers < MAX_DAMAGE_ANSWERS) return [];
+      const advice = "its copy of the pack is damaged: copy the pack anew, or start it without --model to fetch main's";
+      return [{ address, id, code: 'PACK_CORRUPT', message: `${message}; ${advice}` }];
+    });
+  }
+}
 
 /** How many workers make a group, what a layer costs where that decides, and whether experts have workers of their own. */
 export type Grouping = Required<Pick<PlacementInput, 'groupSize' | 'costs' | 'homes'>> & Pick<PlacementInput, 'spread'>;

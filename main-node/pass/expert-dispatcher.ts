@@ -2,12 +2,13 @@ import { allFinite } from '../../native/index.js';
 import { isErrorCode, OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import type { Logger } from '../../shared/base/log/logger.js';
-import { chooseReplacement } from './choose-replacement.js';
 import type { ExpertResult, Placement } from '../../shared/wire/messages.js';
 import { RecentMap } from '../../shared/base/runtime/recent-map.js';
 import type { LayerWork, PlacedWorkers, WorkerOrders } from '../cluster/placed-workers.js';
 import { workOf, type ExpertTask, type LayerStep, type WorkerShare } from './layer-step.js';
 import { judge, lieOf, modelGivesNoNumbers, undecided, type Opinion } from './second-opinion.js';
+import { groupForLayer } from '../../shared/decisions/placement/plan-placement.js';
+import { homesOf, isStrict } from '../../shared/decisions/placement/strict-homes.js';
 
 /** What an expert gave. */
 export interface ExpertOutcome {
@@ -289,4 +290,24 @@ function failureWithoutWorkers({ failure }: OpenTask): OdmoeError {
 /** Null when the work has been done, else why it has not: to be looked at when all else has ended, too. */
 function settled(work: Promise<void>): Promise<OdmoeError | null> {
   return work.then(() => null, toOdmoeError);
+}
+
+/**
+ * The worker that takes over an expert of a layer from one that was lost: one of the expert's own or of the same group if any is left, else of
+ * all; the one with the least outstanding requests (by worker id; absent means none), ties to the lower id. Null when all are lost.
+ */
+export function chooseReplacement(
+  placement: Placement,
+  { layer, expert }: { layer: number; expert: number },
+  lost: ReadonlySet<string>,
+  outstanding: ReadonlyMap<string, number>,
+): string | null {
+  const isLeft = (id: string): boolean => !lost.has(id);
+  const own = isStrict(placement) ? homesOf(placement, layer, expert) : groupForLayer(placement, layer);
+  const near = own.filter(isLeft);
+  const candidates = near.length > 0 ? near : placement.workers.map((worker) => worker.id).filter(isLeft);
+  return candidates.reduce<string | null>(
+    (best, id) => (best === null || (outstanding.get(id) ?? 0) < (outstanding.get(best) ?? 0) ? id : best),
+    null,
+  );
 }

@@ -1,14 +1,12 @@
-import { allFinite } from '../../native/index.js';
+import { allFinite, type Pass } from '../../native/index.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { usesNearlyAllExperts } from '../../shared/decisions/placement/prefill-workers.js';
 import type { Placement } from '../../shared/wire/messages.js';
 import { passOfRuns } from '../../shared/wire/pass-rows.js';
 import { FirstLayerAhead } from './first-layer-ahead.js';
-import { JointSignal } from './joint-signal.js';
 import { ownersOf, type PassContext } from './pass-context.js';
 import { isPredicted, settleAll, type PassEngine } from './pass-engine.js';
 import { LayerExperts } from './layer-experts.js';
-import { readLogits } from './pass-logits.js';
 import type { MemberRows, PassMember, RunPass } from './pass-member.js';
 import type { PassSlot } from './pass-pool.js';
 import { RandomPrefetch } from './random-prefetch.js';
@@ -19,6 +17,9 @@ import { OwnPredictions } from './tell-predicted.js';
 import { toldByPrediction } from './told-by-prediction.js';
 import { ToldExperts } from './told-experts.js';
 import { decodePosition, expectedBy, runOf } from './told-passes.js';
+import { setMaxListeners } from 'node:events';
+import { onAbort } from '../../shared/base/runtime/living.js';
+import { OBSERVED_LOGITS_ROWS } from '../../engine/generation/prompt-logprobs.js';
 
 const FLOAT_BYTES = 4;
 const FIRST_LAYER = 0;
@@ -234,4 +235,70 @@ async function beginPass({ pass }: PassSlot, members: readonly MemberRows[]): Pr
     Int32Array.from(members.flatMap(({ position, tokenIds }) => tokenIds.map((_, index) => position + index))),
     Int32Array.from(members.flatMap(({ tokenIds }) => tokenIds)),
   );
+}
+
+/** A signal that is aborted once all of several are: nobody is left who waits. */
+class JointSignal {
+  readonly signal: AbortSignal;
+  private readonly controller = new AbortController();
+  private readonly leave: readonly (() => void)[] = [];
+
+  constructor(private readonly signals: readonly AbortSignal[]) {
+    const [only] = signals;
+    this.signal = signals.length === 1 && only !== undefined ? only : this.controller.signal;
+    if (this.signal === only) return;
+    // While no worker is left, every task of a pass waits on it.
+    setMaxListeners(0, this.signal);
+    this.leave = signals.map((signal) => onAbort(signal, this.heard));
+    this.heard();
+  }
+
+  /** Listens no longer. */
+  dispose(): void {
+    for (const leave of this.leave) leave();
+  }
+
+  private readonly heard = (): void => {
+    if (this.signals.every(({ aborted }) => aborted)) this.controller.abort();
+  };
+}
+
+/** A row of a pass whose logits a member wants. */
+interface WantedRow {
+  /** Of the pass. */
+  row: number;
+  position: number;
+  member: number;
+}
+
+/** The logits that the members want, member by member; those of one that takes them itself go there. Some rows at a time. */
+async function readLogits(
+  pass: Pick<Pass, 'logits'>,
+  members: readonly MemberRows[],
+  vocabSize: number,
+): Promise<Float32Array[][]> {
+  const wanted = wantedRows(members);
+  const logits = members.map((): Float32Array[] => []);
+  for (let first = 0; first < wanted.length; first += OBSERVED_LOGITS_ROWS) {
+    const rows = wanted.slice(first, first + OBSERVED_LOGITS_ROWS);
+    const values = await pass.logits(Int32Array.from(rows, ({ row }) => row));
+    for (const [index, { position, member }] of rows.entries()) {
+      const ofRow = values.subarray(index * vocabSize, (index + 1) * vocabSize);
+      const onLogits = members[member]?.onLogits;
+      if (onLogits === undefined) logits[member]?.push(ofRow);
+      else onLogits(position, ofRow);
+    }
+  }
+  return logits;
+}
+
+function wantedRows(members: readonly MemberRows[]): WantedRow[] {
+  const wanted: WantedRow[] = [];
+  let firstRow = 0;
+  for (const [member, { position, tokenIds, logitsFrom }] of members.entries()) {
+    for (let index = logitsFrom; index < tokenIds.length; index++)
+      wanted.push({ row: firstRow + index, position: position + index, member });
+    firstRow += tokenIds.length;
+  }
+  return wanted;
 }

@@ -1,21 +1,20 @@
 import { realpath } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import type { ModelConfig, ModelFamily } from '../model-config/model-family.js';
-import { fileExists, readFailure } from '../../shared/base/files/read-file.js';
-import { CHECKPOINT_FILE_ERRORS, type SafetensorsFile } from './safetensors-file.js';
-import { SourceTable } from './source-table.js';
-import type { ModelSource } from '../../shared/model/tensor-source.js';
+import type { ModelConfig, ModelFamily, ExpertPart, TensorPlace } from '../model-config/model-family.js';
+import { fileExists, readFailure, openFile } from '../../shared/base/files/read-file.js';
+import { CHECKPOINT_FILE_ERRORS, type SafetensorsFile, readInto } from './safetensors-file.js';
+import type { ModelSource, ExpertSource, TensorSource } from '../../shared/model/tensor-source.js';
 import { shippedFormatOf } from '../../shared/model/weight-dtype.js';
-import { type CheckpointFiles, readCheckpointFiles } from './checkpoint-files.js';
+import { type CheckpointFiles, readCheckpointFiles, type CheckpointTensor } from './checkpoint-files.js';
 import { type ModelTensor, TensorFinder } from './checkpoint-tensors.js';
 import { expectedTensors } from './expected-tensors.js';
 import { readExpertBiases } from './expert-biases.js';
-import { guessingTensors } from './guessing-layers.js';
 import { readModelConfig, type ReadOptions } from './model-config.js';
-import { chooseLayout, refuseForeignForms } from './stored-forms.js';
-import { refuseOtherHead } from './tied-head.js';
+import { chooseLayout, refuseForeignForms, type CheckpointTensors } from './stored-forms.js';
 import { refuseForeignWeights } from './weight-files.js';
+import type { DenseRole } from '../../shared/model/dense-roles.js';
+import type { ModelShape } from '../../shared/model/model-shape.js';
 
 /** A Hugging Face checkpoint, opened and checked; no weight has been read but biases of experts. */
 export interface Checkpoint extends ModelSource {
@@ -135,4 +134,132 @@ function checkUnused(
     );
   }
   return unused.map(([name]) => name).sort();
+}
+
+/**
+ * Which tensors belong to layers that only guess tokens ahead, and are left out. Config.json must say how many there are, and each must have
+ * what such a layer has: a layer behind the last one that is like any other is a sign of a wrong num_hidden_layers.
+ * @throws MODEL_UNSUPPORTED
+ */
+function guessingTensors(config: ModelConfig, found: CheckpointTensors): ReadonlySet<string> {
+  const { layout, otherLayouts, shape } = config;
+  const { guessing } = layout;
+  // Their experts may be stored in a form of their own.
+  const forms = [layout, ...otherLayouts].map((form) => form.guessing);
+  const layers = shape.layers.length;
+  const checked = new Set<number>();
+  const leftOut = new Set<string>();
+  for (const [name, { path }] of found) {
+    const layer = guessing.layerBehindLast(name);
+    if (layer === null) continue;
+    const refuse = (problem: string): OdmoeError =>
+      new OdmoeError(
+        'MODEL_UNSUPPORTED',
+        `${path}: tensor ${name} is of layer ${layer}, and config.json says num_hidden_layers ${layers}, whose last layer is ` +
+          `${layers - 1}: ${problem}; check that config.json belongs to these weights`,
+      );
+    if (layer >= layers + guessing.count) {
+      throw refuse(`num_nextn_predict_layers says ${guessing.count} layers behind it that guess ahead`);
+    }
+    if (!checked.has(layer)) {
+      const missing = guessing.marks(layer).filter((mark) => !found.has(mark));
+      if (missing.length > 0) throw refuse(`a layer that guesses ahead would have ${missing.join(' and ')}`);
+      checked.add(layer);
+    }
+    if (!forms.some((form) => form.isPart(name)))
+      throw refuse('by what config.json says of layers, one that guesses ahead has no such tensor');
+    leftOut.add(name);
+  }
+  return leftOut;
+}
+
+/** The tensors of an opened model by what they are for. */
+class SourceTable {
+  private readonly denseTensors = new Map<string, TensorSource>();
+  private readonly expertTensors = new Map<string, Partial<Record<ExpertPart, TensorSource>>>();
+  private readonly expertBiases = new Map<string, Float32Array>();
+
+  constructor(
+    private readonly shape: ModelShape,
+    private readonly tiedEmbeddings: boolean,
+    private readonly directory: string,
+  ) {}
+
+  add(place: TensorPlace, source: TensorSource): void {
+    if (place.kind === 'dense') {
+      this.denseTensors.set(`${place.role} ${place.layer}`, source);
+      return;
+    }
+    const key = `${place.layer} ${place.expert}`;
+    this.expertTensors.set(key, { ...this.expertTensors.get(key), [place.part]: source });
+  }
+
+  /** Of an expert whose bias vectors are there, one behind another. */
+  addBiases(layer: number, expert: number, biases: Float32Array): void {
+    this.expertBiases.set(`${layer} ${expert}`, biases);
+  }
+
+  dense(role: DenseRole, layer: number): TensorSource {
+    const source = this.denseTensors.get(`${role} ${layer}`);
+    if (source !== undefined) return source;
+    const hint = role === 'lmHead' && this.tiedEmbeddings ? ' (its embeddings are tied)' : '';
+    throw new OdmoeError(
+      'INTERNAL',
+      `${this.directory}: asked for ${role} of layer ${layer}, which the model lacks${hint}`,
+    );
+  }
+
+  expert(layer: number, expert: number): ExpertSource {
+    const { gate, up, down } = this.expertTensors.get(`${layer} ${expert}`) ?? {};
+    if (gate === undefined || up === undefined || down === undefined) {
+      throw new OdmoeError(
+        'INTERNAL',
+        `${this.directory}: asked for expert ${expert} of layer ${layer}; the model has ` +
+          `${this.shape.expertLayers} layers of ${this.shape.experts} experts`,
+      );
+    }
+    return { gate, up, down, biases: this.expertBiases.get(`${layer} ${expert}`) ?? null };
+  }
+}
+
+const PIECE_BYTES = 4 * 1024 * 1024;
+
+/**
+ * Refuses an LM head beside tied embeddings that is another matrix than the embeddings: one of the two would count for nothing.
+ * Stops at the first bytes that differ.
+ * @throws MODEL_CORRUPT, STORAGE_FAILED
+ */
+async function refuseOtherHead(head: CheckpointTensor, embedding: CheckpointTensor): Promise<void> {
+  const alike = head.dtype === embedding.dtype && head.shape.join() === embedding.shape.join();
+  if (alike && (await haveEqualBytes(head, embedding))) return;
+  throw new OdmoeError(
+    'MODEL_CORRUPT',
+    `${head.path}: config.json says tie_word_embeddings true, so that ${embedding.name} is the head too, and ${head.name} has other ` +
+      'values; set tie_word_embeddings to false if the model has a head of its own, else take the tensor out',
+  );
+}
+
+async function haveEqualBytes(one: CheckpointTensor, other: CheckpointTensor): Promise<boolean> {
+  const pieces = [one, other].map(() => Buffer.allocUnsafe(Math.min(PIECE_BYTES, one.sizeBytes)));
+  const [ofOne = Buffer.alloc(0), ofOther = Buffer.alloc(0)] = pieces;
+  for (let at = 0; at < one.sizeBytes; at += PIECE_BYTES) {
+    const bytes = Math.min(PIECE_BYTES, one.sizeBytes - at);
+    await readPiece(one, at, ofOne.subarray(0, bytes));
+    await readPiece(other, at, ofOther.subarray(0, bytes));
+    if (!ofOne.subarray(0, bytes).equals(ofOther.subarray(0, bytes))) return false;
+  }
+  return true;
+}
+
+async function readPiece({ path, offsetBytes }: CheckpointTensor, at: number, bytes: Uint8Array): Promise<void> {
+  try {
+    const file = await openFile(path);
+    try {
+      await readInto(file, path, offsetBytes + at, bytes);
+    } finally {
+      await file.close();
+    }
+  } catch (thrown) {
+    throw readFailure(thrown, path, CHECKPOINT_FILE_ERRORS);
+  }
 }

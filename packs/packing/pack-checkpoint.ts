@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { realpath, rename, rm, writeFile } from 'node:fs/promises';
+import { realpath, rename, rm, writeFile, readdir } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { type Checkpoint, openCheckpoint } from '../checkpoint/checkpoint.js';
@@ -22,23 +22,25 @@ import {
   PACK_FORMAT_VERSION,
   PARTIAL_SUFFIX,
   SHARDS_LIMIT,
+  isPackEntry,
+  LOCK_FILE,
 } from '../format/pack-layout.js';
 import { type CodecSetting, codecSetting } from '../format/pack-codec.js';
 import { matchWholePack } from './match-whole-pack.js';
-import { clearUnfinished, prepareOutputDirectory } from './output-directory.js';
 import { PackFile, syncDirectory } from './pack-file.js';
 import type { PackOutcome } from './pack-outcome.js';
 import type { PackingContext, PackingTools } from './packing-context.js';
 import { PackingJournal, type PackingPlan } from './packing-journal.js';
-import { acquirePackingLock } from './packing-lock.js';
 import { planFiles, type PlannedFile } from './planned-files.js';
 import { leftOutTensors } from './left-out-tensors.js';
 import { modelBytes } from './model-bytes.js';
 import { goneFile, isAnotherFile, peakBytes, ShardConsumer, sourceShards } from './shard-consumer.js';
 import { packedTensors, sourceFingerprint, sourceIdentity } from './source-identity.js';
-import type { ProcessLock } from '../../shared/base/files/process-lock.js';
+import { type ProcessLock, acquireProcessLock } from '../../shared/base/files/process-lock.js';
 import { requireFreeBytes, writeFailure } from '../../shared/base/files/storage-error.js';
 import { SourceReader } from './source-reader.js';
+import { makeDirectories } from '../../shared/base/files/make-directories.js';
+import { systemErrorCode } from '../../shared/base/errors/system-failure.js';
 
 export interface PackOptions {
   codec: CodecSetting;
@@ -374,4 +376,62 @@ async function writeManifest(directory: string, manifest: Manifest): Promise<str
     throw writeFailure(thrown, path, Buffer.byteLength(text));
   }
   return createHash('sha256').update(text).digest('hex');
+}
+
+/** Foreign files named in one message. */
+const FOREIGN_NAMED = 3;
+
+/** Creates the directory, or checks that what is in it was left by packing. @throws USAGE, STORAGE_FULL, STORAGE_FAILED */
+async function prepareOutputDirectory(checkpointDirectory: string, outputDirectory: string): Promise<string> {
+  try {
+    await makeDirectories(outputDirectory);
+  } catch (thrown) {
+    if (systemErrorCode(thrown) === 'EEXIST' || systemErrorCode(thrown) === 'ENOTDIR') {
+      throw new OdmoeError('USAGE', `${outputDirectory}: not a directory; choose another place for the pack`);
+    }
+    throw writeFailure(thrown, outputDirectory, null);
+  }
+  const absolute = await realpath(outputDirectory);
+  if (absolute === (await realpath(checkpointDirectory))) {
+    throw new OdmoeError('USAGE', `${absolute}: is the checkpoint itself; choose another directory for the pack`);
+  }
+  const problem = foreignProblem(await readdir(absolute));
+  if (problem !== null) {
+    throw new OdmoeError('USAGE', `${absolute}: ${problem}; choose an empty or new directory for the pack`);
+  }
+  return absolute;
+}
+
+/** Why a directory with these entries must not be packed into; null when it may. Pure. */
+function foreignProblem(names: readonly string[]): string | null {
+  const foreign = names.filter((name) => !isPackEntry(name));
+  if (foreign.length > 0) {
+    const more = foreign.length > FOREIGN_NAMED ? ` and ${foreign.length - FOREIGN_NAMED} more` : '';
+    return `holds files that are no pack's (${foreign.slice(0, FOREIGN_NAMED).join(', ')}${more})`;
+  }
+  const isOurs = names.includes(MANIFEST_FILE) || names.includes(JOURNAL_FILE);
+  const others = names.filter((name) => !name.startsWith(LOCK_FILE) && !name.endsWith(PARTIAL_SUFFIX));
+  if (!isOurs && others.length > 0) return `holds ${others.slice(0, FOREIGN_NAMED).join(', ')} of something else`;
+  return null;
+}
+
+/** Removes what an unfinished pack left, except the files to keep and the lock. */
+async function clearUnfinished(directory: string, keep: ReadonlySet<string>): Promise<void> {
+  for (const name of await readdir(directory)) {
+    if (isPackEntry(name) && !keep.has(name) && !name.startsWith(LOCK_FILE)) await rm(join(directory, name));
+  }
+}
+
+/**
+ * The right to write to an output directory; one process has it at a time.
+ * @throws LockHeldError (STORAGE_FAILED) while another process is packing into it
+ */
+export async function acquirePackingLock(directory: string): Promise<ProcessLock> {
+  return acquireProcessLock(join(directory, LOCK_FILE), {
+    held: (holder, path) =>
+      `${directory}: ${holder} is packing into it; wait for it, or, if it is gone, remove ${path}`,
+    keepsComingBack: (path) => `${path}: keeps coming back; remove it when nothing packs into ${directory}`,
+    takenAway: `${directory}: the lock was taken away by another process; run odmoe pack again`,
+    again: 'run odmoe pack again',
+  });
 }

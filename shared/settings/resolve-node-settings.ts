@@ -7,7 +7,6 @@ import { stateDirectory, stateHome } from '../base/files/state-directory.js';
 import { WORKER_BUDGET_DEFAULT_BYTES, defaultPort, type ClusterConfig, type ConfiguredNode } from './cluster-config.js';
 import { deviceNamed, type DeviceName } from './device-name.js';
 import { DEFAULT_HTTP_ADDRESS, type HttpAddress } from './http-address.js';
-import { type LoadingFlags, ownWorkerContradiction } from './own-worker-settings.js';
 import type { ExpertStorage, HttpSettings, KnownPeer, NodeSettings, Resident, RoleSetting } from './node-settings.js';
 
 /** What flags say; what is absent is the configuration's or the default's to say. */
@@ -400,3 +399,43 @@ function dialAddress({ address }: ConfiguredNode): string {
 function invalid(config: ClusterConfig, message: string): OdmoeError {
   return new OdmoeError('CONFIG_INVALID', config.path === null ? message : `${config.path}: ${message}`);
 }
+
+/** What main's flags and configuration may ask of its own worker (main.experts: local or both). */
+
+/** Flags of what loads and keeps experts: a worker, or main's own. */
+interface LoadingFlags {
+  slots?: number | 'auto';
+  cacheBytes?: number;
+  hostMemory?: number | 'auto';
+  cachePolicy?: NodeSettings['worker']['cachePolicy'];
+  decompressionThreads?: number;
+  directIo?: boolean;
+}
+
+type MainFlags = LoadingFlags & { experts?: NodeSettings['main']['experts'] };
+
+/** As users write them. */
+const OWN_WORKER_FLAGS = {
+  slots: '--slots',
+  cacheBytes: '--cache',
+  cachePolicy: '--cache-policy',
+  hostMemory: '--host-memory',
+  decompressionThreads: '--decompression-threads',
+  directIo: '--direct-io',
+} as const satisfies Record<keyof LoadingFlags, string>;
+
+/** Why main's own worker cannot be as it is asked for, and what to do; null: it can. `hasBudget`: main has a memory budget. Pure. */
+function ownWorkerContradiction(config: ClusterConfig, flags: MainFlags, hasBudget: boolean): string | null {
+  if ((flags.experts ?? config.main.experts) === 'workers') {
+    const names = Object.keys(OWN_WORKER_FLAGS) as (keyof typeof OWN_WORKER_FLAGS)[];
+    const given = names.find((name) => flags[name] !== undefined);
+    if (given === undefined) return null;
+    return `${OWN_WORKER_FLAGS[given]} is for main's own worker, and it has none: add --experts local or both, or say it to the workers`;
+  }
+  const policy = flags.cachePolicy ?? config.worker.cache_policy;
+  return hasBudget && policy === 'planned' ? PLANNED_STAYS : null;
+}
+
+const PLANNED_STAYS =
+  "cache policy planned divides memory that stays, and the experts of main's own worker give theirs to answers: leave the policy out " +
+  "(lru there, planned on workers of the LAN) or set it to residency, or leave out main's memory budget";

@@ -1,4 +1,4 @@
-import { mostActiveSequences } from '../../shared/settings/setting-limits.js';
+import { mostActiveSequences, MAX_DRAFT_ROWS } from '../../shared/settings/setting-limits.js';
 import { UNRESPONSIVE_PAUSE_MS } from '../../main-node/cluster/membership.js';
 import { DISTRUST_EVENT } from '../../main-node/cluster/roster.js';
 import { ownWorkerId } from '../../main-node/own-worker.js';
@@ -13,14 +13,10 @@ import type { SimulatedNode } from '../cluster/simulated-node.js';
 import { DrawnLinks } from '../network/link-model.js';
 import type { OperationLog } from '../timing/operation-log.js';
 import { RecordingLinks } from '../timing/recording-links.js';
-import { checkBounds } from './check-bounds.js';
 import { checkAnswer } from './check-invariants.js';
-import { type Violation } from './accounts/violation.js';
-import { checkBlame } from './check-blame.js';
+import type { Violation } from './accounts/violation.js';
 import { checkQuiet, checkStopped, idleTimers } from './check-nothing-left.js';
 import { checkAccounts } from './accounts/check-accounts.js';
-import { checkRests, heldAtRest, type HeldAtRest } from './check-rests.js';
-import { checkUsedNodes, HeardNodes } from './check-used-nodes.js';
 import { checkSizes, type NodeSizes, sizesAtRest } from './check-sizes.js';
 import { checkLoads, checkWorkers, type Statuses } from './check-workers.js';
 import { AlignmentWatch } from './accounts/alignment-watch.js';
@@ -35,9 +31,100 @@ import { drawRequest } from './draw-request.js';
 import { countersOf, type MainCounters } from './accounts/main-counters.js';
 import { FaultInjector, SECOND_MAIN } from './inject-faults.js';
 import type { ReferenceAnswers } from './reference-answers.js';
-import { ScenarioWorld } from './scenario-world.js';
+import { ScenarioWorld, type LoggedLine } from './scenario-world.js';
 import { addHappened, happenedAt, NOTHING_HAPPENED, type Happened, type Seen } from './happened.js';
-import { MAIN, type Scenario, type ScenarioRequest } from './scenario.js';
+import { MAIN, type Scenario, type ScenarioRequest, type FaultKind } from './scenario.js';
+import { REMEMBERED_RANGES } from '../../shadow-node/predictor/alignment.js';
+import { HANDLE_KINDS } from './device-handles.js';
+import type { MessageTap } from '../network/channel.js';
+
+/** Nodes tell their status each second. */
+const STATUS_LIMIT_MS = 2000;
+/** A worker that gave wrong or no values may be set aside for longer than a scenario lasts, or lacks what it fetches. */
+const MAY_BE_SET_ASIDE: ReadonlySet<FaultKind> = new Set([
+  'failingReads',
+  'flippedBits',
+  'falseValues',
+  'deviceLost',
+  'memoryRefused',
+]);
+
+/** Notes when main last heard of the status of each node, and whom it has placed last. */
+export class HeardNodes {
+  private readonly heardMs = new Map<string, number>();
+  private placed: ReadonlySet<string> = new Set();
+
+  constructor(private readonly nowMs: () => number) {}
+
+  readonly messages: MessageTap = (way, from, to, message) => {
+    if (way === 'arrived' && to === MAIN && message.kind === 'status') this.heardMs.set(from, this.nowMs());
+    if (way === 'sent' && from === MAIN && message.kind === 'placement')
+      this.placed = new Set(message.placement.workers.map(({ id }) => id));
+  };
+
+  isHeard(id: string): boolean {
+    return this.nowMs() - (this.heardMs.get(id) ?? -Infinity) <= STATUS_LIMIT_MS;
+  }
+
+  isPlaced(id: string): boolean {
+    return this.placed.has(id);
+  }
+}
+
+/** Long after the last fault main is connected to every node that runs, and has placed every worker that nothing speaks against. */
+export function checkUsedNodes(cluster: SimulatedCluster, scenario: Scenario, heard: HeardNodes): Violation[] {
+  const isLocal = scenario.nodes[0]?.settings.main.experts === 'local';
+  const problems = scenario.nodes.flatMap(({ settings: { id, role }, fetches }) => {
+    if (id === MAIN || cluster.nodes.get(id)?.isReady !== true || (role === 'worker' && isLocal)) return [];
+    if (!heard.isHeard(id)) return [`main hears nothing of ${id}, which runs`];
+    if (role !== 'worker' || fetches || maySetAside(scenario, id) || heard.isPlaced(id)) return [];
+    return [`main does not use ${id}, which runs and tells its status`];
+  });
+  return problems.map((detail) => ({ invariant: 'nodes that run are used', detail }));
+}
+
+function maySetAside({ faults }: Scenario, id: string): boolean {
+  return faults.some(({ kind, node }) => MAY_BE_SET_ASIDE.has(kind) && (node === id || ownWorkerId(node) === id));
+}
+
+/** Passes of an answer that shadow may have to know of: those that main has finished and still names, the one it is in, and what is ahead. */
+const KNOWN_PASSES = REMEMBERED_RANGES + 3;
+/** The deepest of the tiny models. */
+const MOST_LAYERS = 4;
+/** What is remembered of positions and passes apart from the rows of the passes that are known. */
+const OTHERS = 4;
+/** Before the names of what main's own worker holds. */
+const OF_OWN_WORKER = 'ownWorker.';
+
+/** What a node may remember of one answer in the making, however long that is. */
+function bounds({ nodes }: Scenario): Readonly<Record<string, number>> {
+  const rows = nodes[0]?.settings.drafting.rows ?? 1;
+  const mostRows = rows === 'auto' ? MAX_DRAFT_ROWS : rows;
+  return {
+    // Positions and the passes that they belong to.
+    positions: 2 * KNOWN_PASSES * mostRows + OTHERS,
+    drafts: 2 * mostRows + OTHERS,
+    keptDrafts: 2 * mostRows + OTHERS,
+    keptPredictions: KNOWN_PASSES * MOST_LAYERS,
+  };
+}
+
+/** While answers are made: what grows with an answer and should not. `main` holds the sequences, others some of them. */
+function checkBounds(cluster: SimulatedCluster, scenario: Scenario): string[] {
+  const allowed = bounds(scenario);
+  const sequences = Math.max(1, cluster.nodes.get(MAIN)?.openCounts()?.['sequences'] ?? 1);
+  const problems: string[] = [];
+  for (const node of cluster.nodes.values()) {
+    for (const [name, count] of Object.entries(node.openCounts() ?? {})) {
+      const most =
+        (allowed[name.replace(OF_OWN_WORKER, '')] ?? Infinity) *
+        Math.max(sequences, node.openCounts()?.['sequences'] ?? 0);
+      if (count > most)
+        problems.push(`${node.id} remembers ${count} ${name} for ${sequences} sequences, and ${most} may be`);
+    }
+  }
+  return problems;
+}
 
 /** After the last fault: how long until every request that was asked must be over. */
 export const ANSWER_BOUND_MS = 90_000;
@@ -402,4 +489,55 @@ function mainOf({ nodes }: SimulatedCluster, id: string): SimulatedNode | undefi
 
 function codeOf(error: unknown): unknown {
   return error instanceof Error && 'code' in error ? error.code : null;
+}
+
+/** What somebody says that has given a peer up for its silence. */
+const JUDGED = /no answer to an execute|(?:has|did) not answer|no (?:welcome|connection|hello)\b.* within/;
+
+/** Where nothing happens but that one node stands still, that node blames nobody: the others were there all the time. */
+export function checkBlame({ faults }: Pick<Scenario, 'faults'>, logged: readonly LoggedLine[]): Violation[] {
+  const [stopped, ...others] = new Set(faults.map(({ node }) => node));
+  if (stopped === undefined || others.length > 0 || faults.some(({ kind }) => kind !== 'stopAndContinue')) return [];
+  return logged.flatMap(({ node, event, fields }) => {
+    const { reason } = fields;
+    if (node !== stopped || typeof reason !== 'string' || !JUDGED.test(reason)) return [];
+    return [{ invariant: 'who stood still blames nobody', detail: `${node}: ${event}: ${reason}` }];
+  });
+}
+
+/** Counts of all that a cluster holds while nobody asks for anything, by node and name. */
+type HeldAtRest = ReadonlyMap<string, number>;
+
+function heldAtRest(cluster: SimulatedCluster, world: ScenarioWorld): HeldAtRest {
+  const held = new Map<string, number>();
+  for (const node of cluster.nodes.values()) {
+    if (!node.isReady) continue;
+    const { id, runtime } = node;
+    const note = (name: string, count: number): unknown => held.set(`${name} of ${id}`, count);
+    for (const [name, count] of Object.entries(node.openCounts() ?? {})) note(name, count);
+    for (const [name, count] of Object.entries(runtime.openCounts)) note(name, count);
+    const handles = world.devices.get(id)?.handles;
+    for (const kind of HANDLE_KINDS) {
+      // Those that are kept for later requests have a bound of their own.
+      const kept = kind === 'sequences' ? node.keptSequences() : 0;
+      note(`native ${kind}`, (handles?.[kind] ?? 0) - kept);
+    }
+    note('connections', cluster.network.openSides(id));
+    note('files', runtime.openFiles);
+    note('sources of packs', cluster.network.packSources.openOf(runtime));
+  }
+  return held;
+}
+
+/** However much has been answered meanwhile, a cluster at rest holds no more than it held at rest before. */
+export function checkRests(rests: readonly HeldAtRest[]): Violation[] {
+  const [first, ...later] = rests;
+  if (first === undefined) return [];
+  return later.flatMap((held, rest) =>
+    [...held].flatMap(([name, count]) => {
+      const before = first.get(name) ?? 0;
+      const detail = `${count} ${name} at rest ${rest + 2}, and ${before} at the first one`;
+      return count > before ? [{ invariant: 'nothing grows with answers', detail }] : [];
+    }),
+  );
 }

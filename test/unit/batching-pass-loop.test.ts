@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import type { BatchMember, SequenceRoom } from '../../main-node/batching/batch-member.js';
-import { PassLoop, type PassLoopOptions } from '../../main-node/batching/pass-loop.js';
-import { RETURN_LEAST_MS } from '../../main-node/batching/pass-wait.js';
+import { PassLoop, type PassLoopOptions, RETURN_LEAST_MS } from '../../main-node/batching/pass-loop.js';
 import type { MemberRows } from '../../main-node/pass/pass-member.js';
 import { PassPool, type PassSlot } from '../../main-node/pass/pass-pool.js';
 import { RowProvenance } from '../../main-node/pass/row-provenance.js';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { ClientShares } from '../../main-node/batching/client-shares.js';
+import { ClientShares } from '../../main-node/batching/pass-loop.js';
 import { LEAST_CHUNK_ROWS, planPass, type ReadyMember } from '../../main-node/batching/plan-pass.js';
 
 const NOTHING = new Map<string, number>();

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { IDLE_LIMIT_MS, processorMsOf, SEED_LIMIT_MS, SeedWatch } from '../../bench/faults/seed-limit.js';
+import { IDLE_LIMIT_MS, processorMsOf, SEED_LIMIT_MS, SeedWatch } from '../../bench/faults/run-seeds.js';
 
 const BEGUN = { processorMs: 5_000, wallMs: 1_000 };
 

@@ -4,7 +4,7 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { templateValues } from '../../shared/wire/template-arguments.js';
 import { plainJson } from './plain-json.js';
 import { chatTemplateFrom } from '../../shared/language/tokenizer/chat-template.js';
-import { strftime } from '../../shared/language/tokenizer/strftime.js';
+import { strftime } from '../../shared/language/tokenizer/bounded-template.js';
 
 /** Templates of this test's own, each with what the templates of a family take of Jinja. */
 

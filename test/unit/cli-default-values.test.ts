@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { Option } from 'commander';
-import { defaultWords, withReadableDefault } from '../../cli/client/default-values.js';
-import { createProgram } from '../../cli/client/run-command-line.js';
+import { defaultWords, withReadableDefault, createProgram } from '../../cli/client/run-command-line.js';
 
 const list = (text: string): string[] => text.split(',');
 

@@ -2,8 +2,12 @@ import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import type { PassTrace } from '../../shared/wire/cluster-events.js';
 import { PASSES_KEPT } from '../../shared/wire/cluster-events.js';
-import { MAX_WAITING_PREDICTIONS, PredictionArrivals } from '../../main-node/events/prediction-arrivals.js';
-import { MAX_RESULTS_OF_PASS, PassRecorder } from '../../main-node/events/pass-recorder.js';
+import {
+  MAX_WAITING_PREDICTIONS,
+  PredictionArrivals,
+  MAX_RESULTS_OF_PASS,
+  PassRecorder,
+} from '../../main-node/events/pass-recorder.js';
 import { passTrace } from '../../main-node/events/pass-trace.js';
 import type { ExpertOutcome } from '../../main-node/pass/expert-dispatcher.js';
 import type { MemberRows } from '../../main-node/pass/pass-member.js';

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { admitted, cohort, isWaiting, type FetchingMember } from '../../main-node/cluster/fetch-cohort.js';
+import { admitted, cohort, isWaiting, type FetchingMember } from '../../main-node/cluster/fetching-workers.js';
 
 function member(id: string, state: Partial<FetchingMember> = {}): FetchingMember {
   return { id, ready: false, late: false, troubled: false, ...state };

@@ -5,10 +5,10 @@ import {
   generateTokens,
   type GenerationOptions,
   type GenerationOutcome,
+  StopStrings,
 } from '../../engine/generation/generate-tokens.js';
 import type { PromptLogitsObserver } from '../../engine/generation/prompt-logprobs.js';
 import type { SequenceRunner } from '../../engine/generation/sequence-runner.js';
-import { StopStrings } from '../../engine/generation/stop-strings.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { WallRuntime } from '../../shared/base/runtime/wall-runtime.js';

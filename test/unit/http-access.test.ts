@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { ApiKeys, keyOf, readApiKeys } from '../../http-api/access/api-keys.js';
 import { KeySessions, MAX_SESSIONS, SESSION_AGE_S, sessionTokenOf } from '../../http-api/access/key-sessions.js';
 import { isServedHost, servedHosts } from '../../http-api/access/host-check.js';
-import { isAdmittedOrigin, preflightHeaders } from '../../http-api/access/origins.js';
+import { isAdmittedOrigin, preflightHeaders } from '../../http-api/access/admit-request.js';
 import { requireKeysForOthers } from '../../http-api/start-door.js';
 
 describe('hosts that HTTP requests name', () => {

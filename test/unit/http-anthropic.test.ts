@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { ANTHROPIC } from '../../http-api/anthropic/anthropic-dialect.js';
+import { ANTHROPIC } from '../../http-api/anthropic/messages-routes.js';
 import {
   answerBlocks,
   BlockEvents,

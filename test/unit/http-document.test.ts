@@ -9,7 +9,7 @@ import { CHAT_TABLE, GENERATE_TABLE, SHOW_TABLE } from '../../http-api/ollama/re
 import { CHAT_FIELDS } from '../../http-api/openai/chat-fields.js';
 import { COMPLETION_FIELDS } from '../../http-api/openai/completion-fields.js';
 import { RESPONSE_FIELDS } from '../../http-api/openai/response-fields.js';
-import { DETOKENIZE_TABLE, TOKENIZE_TABLE } from '../../http-api/tokens/token-fields.js';
+import { DETOKENIZE_TABLE, TOKENIZE_TABLE } from '../../http-api/tokens/token-routes.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 
 /** The table below each of these headings of docs/http.md is the code's. */

@@ -5,7 +5,7 @@ import { modelDescription, modelTags, parameterSize } from '../../http-api/ollam
 import { requireTaggedModel, taggedName } from '../../http-api/ollama/model-name.js';
 import { answerOptions } from '../../http-api/ollama/options.js';
 import { readChatBody, readGenerateBody } from '../../http-api/ollama/request-fields.js';
-import { plainAnswer } from '../../http-api/ollama/plain-answer.js';
+import { plainAnswer } from '../../http-api/ollama/answer-request.js';
 import { JsonText } from '../../http-api/delivery/json-text.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ServedModel } from '../../http-api/door-context.js';

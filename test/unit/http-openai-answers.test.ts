@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
-import { AnswerText } from '../../engine/generation/answer-text.js';
+import { AnswerText } from '../../engine/generation/generate-tokens.js';
 import { mergeAnswers } from '../../http-api/answer/merge-answers.js';
 import type { AnswerParser, AnswerPiece } from '../../http-api/conversation/chat-request.js';
 import { ChatBody, ChatStream, type ChatAnswersOptions } from '../../http-api/openai/chat-answers.js';

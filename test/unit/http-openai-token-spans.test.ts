@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import * as fc from 'fast-check';
-import { AnswerText } from '../../engine/generation/answer-text.js';
+import { AnswerText } from '../../engine/generation/generate-tokens.js';
 import { TokenSpans, type TokenSpan } from '../../http-api/answer/token-spans.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import { loadTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';

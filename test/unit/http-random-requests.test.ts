@@ -4,7 +4,7 @@ import { chatOf as anthropicChat, readMessagesBody } from '../../http-api/anthro
 import { chatOf, promptChat } from '../../http-api/ollama/conversation.js';
 import { answerOptions } from '../../http-api/ollama/options.js';
 import { readChatBody, readGenerateBody } from '../../http-api/ollama/request-fields.js';
-import { readDetokenizeBody, readTokenizeBody } from '../../http-api/tokens/token-fields.js';
+import { readDetokenizeBody, readTokenizeBody } from '../../http-api/tokens/token-routes.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 
 /** A value that holds what clients send, in places where it may not belong. */

@@ -4,7 +4,7 @@ import { allowedMethods } from '../../http-api/requests/allowed-methods.js';
 import { BODY_LIMITS } from '../../http-api/requests/body-limits.js';
 import { BodyScan } from '../../http-api/requests/body-scan.js';
 import { describePlace, findJsonFault } from '../../http-api/requests/json-fault.js';
-import { parseBody, requirePlain } from '../../http-api/requests/parse-body.js';
+import { parseBody, requirePlain } from '../../http-api/requests/read-body.js';
 import { RequestAccount } from '../../http-api/requests/request-account.js';
 import { requestIdOf } from '../../http-api/requests/request-id.js';
 import type { ErrorCode } from '../../shared/base/errors/registry.js';

@@ -9,7 +9,7 @@ import { chatOf as ollamaChat } from '../../http-api/ollama/conversation.js';
 import { readChatBody as readOllamaBody } from '../../http-api/ollama/request-fields.js';
 import { chatRequestFrom, readChatFields } from '../../http-api/openai/chat-fields.js';
 import { readResponseFields, responseChatFrom } from '../../http-api/openai/response-fields.js';
-import { parseBody } from '../../http-api/requests/parse-body.js';
+import { parseBody } from '../../http-api/requests/read-body.js';
 import { writtenJson } from '../../http-api/requests/written-json.js';
 import { jsonWithTexts } from '../../http-api/delivery/json-text.js';
 import { templateTokenizer } from './template-tokenizer.js';

@@ -31,7 +31,7 @@ const DOORS: readonly { code: RegExp; files: readonly string[]; instead: string 
       'shared/transport/channel.ts',
       'http-api/start-door.ts',
       'http-api/http-server.ts',
-      'cli/doctor/peer-diagnosis.ts',
+      'cli/doctor/cluster-checks.ts',
     ],
     instead: 'listen to a socket or a server by onEvent (shared/base/runtime/living.ts)',
   },

@@ -8,7 +8,7 @@ import {
   STRANGERS_LIMITS,
   type MembershipOptions,
 } from '../../main-node/cluster/membership.js';
-import { FORGET_REFUSED_AFTER_MS } from '../../main-node/cluster/refused-peers.js';
+import { FORGET_REFUSED_AFTER_MS } from '../../main-node/cluster/membership.js';
 import type { Roster } from '../../main-node/cluster/roster.js';
 import { WorkerLink } from '../../main-node/cluster/worker-link.js';
 import type { WorkerReply, WorkerRequest } from '../../shared/wire/messages.js';

@@ -1,11 +1,10 @@
 import assert from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { MAX_DAMAGE_ANSWERS } from '../../main-node/cluster/damaged-workers.js';
+import { MAX_DAMAGE_ANSWERS, JOIN_BATCH_MS, Roster, type RosterObserver } from '../../main-node/cluster/roster.js';
 import { MAX_FAILURES_IN_A_ROW } from '../../main-node/cluster/failing-workers.js';
 import { COHORT_WAIT_MS } from '../../main-node/cluster/fetching-workers.js';
 import { EPOCH_LIMIT, firstEpoch, PEER_EPOCH_LIMIT } from '../../shared/wire/epochs.js';
 import { isBeyondShadow, placedAddress } from '../../main-node/cluster/placed-address.js';
-import { JOIN_BATCH_MS, Roster, type RosterObserver } from '../../main-node/cluster/roster.js';
 import { ShadowLink } from '../../main-node/cluster/shadow-link.js';
 import { WorkerLink } from '../../main-node/cluster/worker-link.js';
 import type { Logger } from '../../shared/base/log/logger.js';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { GivenLogits } from '../../main-node/decode/given-logits.js';
+import { GivenLogits } from '../../main-node/decode/cluster-sequence.js';
 import { RowProvenance } from '../../main-node/pass/row-provenance.js';
 
 describe('main: which workers took part in rows', () => {

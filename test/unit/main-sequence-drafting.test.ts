@@ -7,8 +7,8 @@ import {
   MAX_SILENT_WAITS,
   PASSES_UNTIL_RETRY,
   draftWaitMs,
-} from '../../main-node/decode/draft-wait.js';
-import { SequenceDrafting } from '../../main-node/decode/sequence-drafting.js';
+  SequenceDrafting,
+} from '../../main-node/decode/sequence-drafting.js';
 import type { DraftToken } from '../../shared/wire/messages.js';
 import { runtimeAt } from '../wall.js';
 

@@ -35,8 +35,10 @@ const PLAIN_TIMERS: Readonly<Record<string, readonly [number, string]>> = {
     'pace: a pass begins without drafts that do not come; nobody is lost by it',
   ],
   'main-node/events/cluster-feed.ts': [2, 'when samples are told'],
-  'main-node/batching/pass-loop.ts': [1, 'when memory is asked for again'],
-  'main-node/batching/pass-wait.ts': [1, 'pace: a pass begins without members that are away; nobody is lost by it'],
+  'main-node/batching/pass-loop.ts': [
+    2,
+    'when memory is asked for again; pace: a pass begins without members that are away, and nobody is lost by it',
+  ],
   'main-node/cluster/roster.ts': [1, 'workers that come together make one placement'],
   'main-node/cluster/failing-workers.ts': [1, 'when a worker that was set aside is used again'],
   'main-node/cluster/peer-dial.ts': [1, 'pause before a peer is dialled again'],

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { chooseReplacement } from '../../main-node/pass/choose-replacement.js';
+import { chooseReplacement } from '../../main-node/pass/expert-dispatcher.js';
 import { groupForLayer, layersOfWorker, planPlacement } from '../../shared/decisions/placement/plan-placement.js';
 import { workersForPrefillExpert } from '../../shared/decisions/placement/prefill-workers.js';
 import type { PlacedWorker, Placement } from '../../shared/wire/messages.js';

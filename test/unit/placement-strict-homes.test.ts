@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { assignPredictedExperts } from '../../shared/decisions/placement/assign-predicted-experts.js';
-import { chooseReplacement } from '../../main-node/pass/choose-replacement.js';
+import { chooseReplacement } from '../../main-node/pass/expert-dispatcher.js';
 import { matchExperts } from '../../main-node/pass/match-experts.js';
 import { neededExperts } from '../../shared/decisions/placement/needed-experts.js';
 import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';

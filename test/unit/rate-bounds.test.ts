@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { Writable } from 'node:stream';
 import * as fc from 'fast-check';
 import { toldProblems } from '../../main-node/cluster/told-problems.js';
-import { FORGET_REFUSED_AFTER_MS, RefusedPeers, REFUSED_PEERS_LIMITS } from '../../main-node/cluster/refused-peers.js';
+import { FORGET_REFUSED_AFTER_MS, RefusedPeers, REFUSED_PEERS_LIMITS } from '../../main-node/cluster/membership.js';
 import { collectionSizes } from '../../shared/base/runtime/collection-sizes.js';
 import { FairAddresses } from '../../shared/transport/discovery/fair-addresses.js';
 import {

@@ -3,9 +3,8 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { findDuplicateKey } from '../../packs/checkpoint/duplicate-key.js';
+import { findDuplicateKey, parseSafetensorsHeader } from '../../packs/checkpoint/safetensors-header.js';
 import { readSafetensorsFile } from '../../packs/checkpoint/safetensors-file.js';
-import { parseSafetensorsHeader } from '../../packs/checkpoint/safetensors-header.js';
 import { noise, safetensorsBytes, withHeader, withTemporaryDirectory, type TinyTensor } from './tiny-checkpoint.js';
 
 interface HeaderEntry {

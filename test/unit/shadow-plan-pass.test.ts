@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { planPass, type WantedRows } from '../../shadow-node/predictor/plan-pass.js';
+import { planPass, type WantedRows } from '../../shadow-node/predictor/predictor.js';
 
 const iterate = (rows = 1): WantedRows => ({ kind: 'iterate', rows });
 const prefill = (rows: number): WantedRows => ({ kind: 'prefill', rows });

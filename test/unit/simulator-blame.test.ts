@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { checkBlame } from '../../simulator/faults/check-blame.js';
+import { checkBlame } from '../../simulator/faults/run-scenario.js';
 import type { Fault } from '../../simulator/faults/scenario.js';
 
 const stop = (node: string): Fault => ({ kind: 'stopAndContinue', atMs: 1, forMs: 2, node, peer: '', seed: 0 });

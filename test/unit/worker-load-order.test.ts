@@ -4,7 +4,7 @@ import type { LoadOutcome } from '../../native/index.js';
 import type { ExpertSource } from '../../shared/model/tensor-source.js';
 import type { LoadProfile } from '../../shared/decisions/caching/load-profile.js';
 import { LoadCosts } from '../../worker-node/loader/load-costs.js';
-import { MAX_ORDERED_LOADS, orderLoads, type PendingLoad } from '../../worker-node/loader/load-order.js';
+import { MAX_ORDERED_LOADS, orderLoads, type PendingLoad } from '../../worker-node/loader/expert-loader.js';
 
 const PROFILE: LoadProfile = {
   signMantissaReadMs: 4,

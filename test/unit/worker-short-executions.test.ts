@@ -6,7 +6,7 @@ import {
   SHORT_EXECUTION_ROWS,
   SHORT_EXECUTIONS_MS,
   ShortExecutions,
-} from '../../worker-node/executor/short-executions.js';
+} from '../../worker-node/executor/expert-executor.js';
 import type { WorkerReply } from '../../shared/wire/messages.js';
 import { plainExecute, plainPrediction } from './wire-messages.js';
 import { settle, testService, TestSlots } from './worker-test-slots.js';

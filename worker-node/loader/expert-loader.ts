@@ -1,14 +1,14 @@
 import { RegisteredExperts } from '../../engine/loading/registered-experts.js';
-import type { ExpertSlots, LoadOutcome, LoadRequest, PartPlan } from '../../native/index.js';
+import type { ExpertSlots, LoadOutcome, LoadRequest, PartPlan, ExpertOrder } from '../../native/index.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import { RunningMean } from './running-mean.js';
 import type { ExpertSource, ModelSource } from '../../shared/model/tensor-source.js';
 import type { LoadRates } from './host-memory-plan.js';
-import type { LoadProfile } from '../../shared/decisions/caching/load-profile.js';
+import type { LoadProfile, PartlyLoadedState } from '../../shared/decisions/caching/load-profile.js';
 import { LoadCosts } from './load-costs.js';
-import { orderLoads, type PendingLoad } from './load-order.js';
 import type { LoadEnd, SlotLoad } from './slot-events.js';
+import { scheduleBlocks, taskPlaces } from '../../shared/decisions/caching/schedule-blocks.js';
 
 /** Brings experts to the disk that are not there yet. */
 export interface ExpertSupply {
@@ -224,4 +224,30 @@ export class ExpertLoader {
 function withoutHeld({ exponents, signMantissa }: LoadRequest): Pick<LoadRequest, 'exponents' | 'signMantissa'> {
   const read = (part: PartPlan): PartPlan => (part.entry < 0 ? { from: 'entry', entry: part.entry } : part);
   return { exponents: read(exponents), signMantissa: read(signMantissa) };
+}
+
+/** Experts beyond these are not put in order, but loaded after them in the order in which they were asked for. */
+export const MAX_ORDERED_LOADS = 16;
+
+/** A load that main waits for. */
+export interface PendingLoad {
+  slot: number;
+  state: PartlyLoadedState;
+  /** p_n: executing the expert on the rows that wait for it. */
+  executeMs: number;
+}
+
+/** Where each load's tensors stand when all are wanted together (ZipMoE Algorithm 1), by slot. Of one load alone there is no order. */
+export function orderLoads(loads: readonly PendingLoad[], profile: LoadProfile): Map<number, ExpertOrder> {
+  if (loads.length < 2) return new Map();
+  const ordered = loads.slice(0, MAX_ORDERED_LOADS);
+  const tasks = ordered.flatMap(({ slot, state, executeMs }) =>
+    Array.from({ length: profile.tensors }, (_, tensor) => ({ expert: slot, tensor, state, executeMs })),
+  );
+  const orders = new Map<number, ExpertOrder>();
+  for (const [slot, places] of taskPlaces(scheduleBlocks(tasks, profile))) {
+    const [gate, up, down] = places;
+    if (gate !== undefined && up !== undefined && down !== undefined) orders.set(slot, [gate, up, down]);
+  }
+  return orders;
 }

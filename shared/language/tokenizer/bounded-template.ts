@@ -26,7 +26,6 @@ import {
   TextValue,
   UndefinedValue,
 } from './template-runtime.js';
-import { strftime } from './strftime.js';
 
 /** A Jinja template that may take so many steps, and make and read so much, and no more. */
 export class BoundedTemplate {
@@ -432,4 +431,50 @@ function rangeOf(first: number, second: number | undefined, step = 1, budget: Te
     numbers.push(number);
   }
   return numbers;
+}
+
+const MONTHS = [
+  'January',
+  'February',
+  'March',
+  'April',
+  'May',
+  'June',
+  'July',
+  'August',
+  'September',
+  'October',
+  'November',
+  'December',
+];
+const WEEKDAYS = ['Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday'];
+
+/** Python's strftime, in English and local time, for the directives that dates and times are made of; others stay as they are. */
+export function strftime(wallMs: number, format: string): string {
+  const date = new Date(wallMs);
+  const two = (value: number): string => String(value).padStart(2, '0');
+  const hour = date.getHours() % 12 || 12;
+  const weekday = WEEKDAYS[date.getDay()] ?? '';
+  const month = MONTHS[date.getMonth()] ?? '';
+  const directives: Readonly<Record<string, string>> = {
+    Y: String(date.getFullYear()),
+    y: two(date.getFullYear() % 100),
+    m: two(date.getMonth() + 1),
+    B: month,
+    b: month.slice(0, 3),
+    A: weekday,
+    a: weekday.slice(0, 3),
+    d: two(date.getDate()),
+    H: two(date.getHours()),
+    I: two(hour),
+    p: date.getHours() < 12 ? 'AM' : 'PM',
+    M: two(date.getMinutes()),
+    S: two(date.getSeconds()),
+    '-d': String(date.getDate()),
+    '-m': String(date.getMonth() + 1),
+    '-I': String(hour),
+    '-H': String(date.getHours()),
+    '%': '%',
+  };
+  return format.replace(/%(-?[A-Za-z]|%)/g, (whole, directive: string) => directives[directive] ?? whole);
 }

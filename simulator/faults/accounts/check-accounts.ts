@@ -2,16 +2,13 @@ import { miniBatchRowsFor } from '../../../main-node/pass/expert-batches.js';
 import type { NodeSettings } from '../../../shared/settings/node-settings.js';
 import type { ModelShape } from '../../../shared/model/model-shape.js';
 import { assignmentOf } from '../../../shared/decisions/placement/assignment-of.js';
-import type { ExecuteResult, GenerateRequest, Placement } from '../../../shared/wire/messages.js';
+import type { ExecuteResult, GenerateRequest, Placement, Execute } from '../../../shared/wire/messages.js';
 import type { SimulatedAnswer } from '../../cluster/simulated-cluster.js';
 import type { MainCounters } from './main-counters.js';
 import { decodesOf, isAlone, type AnswerAccount } from './answer-account.js';
-import { checkCounters } from './check-counters.js';
 import { checkAlignment, checkDrafts } from './check-alignment.js';
-import { checkExecutes } from './check-executes.js';
 import { checkRecall, checkReloads, checkShadowTold } from './check-predictions.js';
 import { accountTold, type Announcement, type Foretold } from './check-told.js';
-import { difference } from './difference.js';
 import { PredictionBook } from './prediction-book.js';
 import type { JointPass } from './ran-passes.js';
 import type { Recorded } from './recorder.js';
@@ -250,4 +247,107 @@ function checkReleases(
   });
   if (due.sort().join() === sent.sort().join()) return [];
   return [`releases (worker expert sequence position layer): ${difference(due, sent)}`];
+}
+
+/** A time in which nothing went wrong: main's counters at its begin and its end, and what happened between them. */
+export interface CountedTime {
+  before: MainCounters;
+  after: MainCounters;
+  events: readonly Recorded[];
+  accounts: readonly SequenceAccount[];
+  answers: readonly { answer: SimulatedAnswer }[];
+  /** Passes are begun again where the device refuses memory. */
+  hasBudget: boolean;
+}
+
+/** Main's counters have grown by what its device has run and its clients have got, where every answer came to its end. */
+export function checkCounters({ before, after, events, accounts, answers, hasBudget }: CountedTime): string[] {
+  if (answers.some(({ answer }) => answer.finished === null && answer.promptTokenIds.length > 0)) return [];
+  const passes = events.filter((event) => event.kind === 'pass');
+  const finished = answers.flatMap(({ answer }) => (answer.finished === null ? [] : [answer.finished]));
+  const drafts = finished.flatMap((one) => one.drafts ?? []);
+  const due: Record<string, number> = {
+    'odmoe_requests_total{code="ok"}': finished.length,
+    odmoe_generated_tokens_total: sumOf(answers.map(({ answer }) => answer.tokens.length)),
+    odmoe_cached_prompt_tokens_total: sumOf(finished.map((one) => one.cachedTokens)),
+    odmoe_expert_reloads_total: sumOf(finished.map((one) => one.reloads)),
+    odmoe_draft_tokens_proposed_total: sumOf(drafts.map(({ proposed }) => proposed)),
+    odmoe_draft_tokens_accepted_total: sumOf(drafts.map(({ accepted }) => accepted)),
+  };
+  if (!hasBudget) {
+    due['odmoe_passes_total'] = passes.length;
+    due['odmoe_pass_rows_total'] = sumOf(passes.map(({ rows }) => rows.length));
+  }
+  if (accounts.every(({ troubled }) => !troubled)) due['odmoe_preemptions_total'] = sumOf(accounts.map(timesCreated));
+  return Object.entries(due).flatMap(([name, wanted]) => {
+    const grown = (after.get(name) ?? 0) - (before.get(name) ?? 0);
+    return grown === wanted ? [] : [`${name} has grown by ${grown}, and ${wanted} were due`];
+  });
+}
+
+/** A sequence that gives its memory back gets another one of the device's. */
+function timesCreated({ sequence, passes }: SequenceAccount): number {
+  const members = passes.flatMap(({ of }) => of.members.filter((member) => member.sequence === sequence));
+  const created = new Set(members.map((member) => member.created));
+  return Math.max(0, created.size - 1);
+}
+
+function sumOf(values: readonly number[]): number {
+  return values.reduce((sum, value) => sum + value, 0);
+}
+
+/**
+ * What ranPasses has not compared: whatever the pass, the last execute of an expert at a worker says that it is the last, and each is
+ * answered once. `inOneMessage`: a worker gets one message a layer, and an expert runs on one worker.
+ */
+function checkExecutes(
+  { executes, choices }: JointPass,
+  results: ReadonlyMap<string, readonly ExecuteResult[]>,
+  inOneMessage: boolean,
+): string[] {
+  const problems: string[] = [];
+  for (const { worker, execute } of executes) {
+    const answers = (results.get(`${worker} ${execute.requestId}`) ?? []).flatMap(({ experts }) => experts);
+    const answered = answers.filter(({ failure }) => failure === null).length;
+    if (answered !== execute.experts.length)
+      problems.push(`${execute.experts.length} experts were asked of ${worker}, and ${answered} answered`);
+  }
+  for (const layer of choices.keys()) {
+    const ofLayer = executes.filter(({ execute }) => execute.layer === layer);
+    for (const what of checkLayer(ofLayer, inOneMessage)) problems.push(`layer ${layer}: ${what}`);
+  }
+  return problems;
+}
+
+function checkLayer(executes: readonly { worker: string; execute: Execute }[], inOneMessage: boolean): string[] {
+  const problems: string[] = [];
+  const runs = new Map<string, { worker: string; expert: number; lasts: boolean[] }>();
+  for (const { worker, execute } of executes) {
+    for (const { expert, last } of execute.experts) {
+      const key = `${worker} ${expert}`;
+      const run = runs.get(key) ?? { worker, expert, lasts: [] };
+      run.lasts.push(last);
+      runs.set(key, run);
+    }
+  }
+  for (const { worker, expert, lasts } of runs.values())
+    if (lasts.indexOf(true) !== lasts.length - 1)
+      problems.push(`the last of ${lasts.length} executes of expert ${expert} at ${worker} is not told as such`);
+  if (!inOneMessage) return problems;
+  const workers = executes.map(({ worker }) => worker);
+  if (new Set(workers).size < workers.length) problems.push(`a worker got several executes: ${workers.join(' ')}`);
+  const experts = [...runs.values()].map(({ expert }) => expert);
+  if (new Set(experts).size < experts.length) problems.push('an expert was executed by several workers');
+  return problems;
+}
+
+/** What is missing of the first and what is too much. */
+function difference(due: readonly string[], sent: readonly string[]): string {
+  const left = [...sent];
+  const missing = due.filter((one) => {
+    const place = left.indexOf(one);
+    if (place >= 0) left.splice(place, 1);
+    return place < 0;
+  });
+  return `missing are [${missing.slice(0, 5).join(', ')}], not due were [${left.slice(0, 5).join(', ')}]`;
 }

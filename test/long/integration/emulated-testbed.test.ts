@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { paperSetUp } from '../../../bench/paper/set-up.js';
 import { Testbed, type TestbedAnswer } from '../../../bench/paper/testbed.js';
-import { testbedPrompts } from '../../../bench/paper/testbed-prompts.js';
+import { testbedPrompts } from '../../../bench/paper/measure-set-ups.js';
 import { packForServing } from '../../../packs/pack-for-serving.js';
 import { packageRoot } from '../../../shared/base/files/package-root.js';
 import { loadDeviceProfile } from '../../../engine/emulation/load-device-profile.js';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import type { LocalEngine } from '../../../engine/generation/local-engine.js';
-import { MAX_SILENT_WAITS } from '../../../main-node/decode/draft-wait.js';
+import { MAX_SILENT_WAITS } from '../../../main-node/decode/sequence-drafting.js';
 import type { RpcServer } from '../../../shared/transport/transport.js';
 import type { AlignToken, BeginSequence, GenerateRequest } from '../../../shared/wire/messages.js';
 import { assertSameAnswer, collect, requestFor, type CollectedAnswer } from '../../integration/harness/answers.js';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { limitOf, measureLoadStages, oneFile } from '../../../bench/load/measure-load.js';
-import { withSyntheticPack } from '../../../bench/load/synthetic-pack.js';
+import { withSyntheticPack } from '../../../bench/load/index.js';
 import { chooseReadDepth, measureReadDepth, USUAL_READ_DEPTH } from '../../../engine/planning/measure-read-depth.js';
 import { measureQueuedReads, openDevice } from '../../../native/index.js';
 import { codecSetting } from '../../../packs/format/pack-codec.js';

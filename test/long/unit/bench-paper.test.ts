@@ -18,7 +18,7 @@ import {
   type CachedMachine,
   type SetUp,
 } from '../../../bench/paper/set-up.js';
-import { testbedPrompts } from '../../../bench/paper/testbed-prompts.js';
+import { testbedPrompts } from '../../../bench/paper/measure-set-ups.js';
 import { packageRoot } from '../../../shared/base/files/package-root.js';
 import { parseDaemonFlags } from '../../../shared/settings/parse-daemon-flags.js';
 import type { RoleSetting } from '../../../shared/settings/node-settings.js';

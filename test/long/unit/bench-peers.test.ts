@@ -10,7 +10,7 @@ import {
 } from '../../../bench/peers/systems.js';
 import { requireGivenFiles, requireWhole } from '../../../bench/peers/given-files.js';
 import { RunningProcess } from '../../../bench/peers/running-process.js';
-import { withSyntheticPack } from '../../../bench/load/synthetic-pack.js';
+import { withSyntheticPack } from '../../../bench/load/index.js';
 import { codecSetting } from '../../../packs/format/pack-codec.js';
 import { parseDaemonFlags } from '../../../shared/settings/parse-daemon-flags.js';
 

@@ -1,13 +1,15 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import type { RecallReport } from '../../../bench/recall/measure-recall.js';
-import { recallJson, recallPlot, recallTable } from '../../../bench/recall/recall-report.js';
 import {
+  recallJson,
+  recallPlot,
+  recallTable,
   quarterBorders,
   recallByIteration,
   recallByQuarter,
   smoothedRecall,
-} from '../../../bench/recall/recall-series.js';
+} from '../../../bench/recall/recall-report.js';
 import { alignmentName, chooseSetUps, type RecallSetUp } from '../../../bench/recall/set-ups.js';
 
 const names = (setUps: readonly RecallSetUp[]): string[] =>
