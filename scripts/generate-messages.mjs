@@ -24,8 +24,15 @@ const GENERATOR = join('node_modules', '@grpc', 'proto-loader', 'build', 'bin', 
 
 /** Those that shared/wire/codecs.ts loads the files with. A message has the name of its type as it is decoded. */
 const OPTIONS = [
-  ...['--longs=Number', '--enums=String', '--defaults', '--arrays', '--oneofs'],
-  ...['--includeComments', '--importFileExtension=.js', '--inputTemplate=%s__Input', '--outputTemplate=%s'],
+  '--longs=Number',
+  '--enums=String',
+  '--defaults',
+  '--arrays',
+  '--oneofs',
+  '--includeComments',
+  '--importFileExtension=.js',
+  '--inputTemplate=%s__Input',
+  '--outputTemplate=%s',
 ];
 
 function currentState(protoFiles) {

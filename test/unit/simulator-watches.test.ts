@@ -172,7 +172,11 @@ describe('what watches simulated clusters', () => {
       ],
     );
     assert.equal((await countersOf(undefined)).size, 0);
-    const grownBy = (tokens: number, finished: object | null = { reloads: 0 }, requests = 1): string[] => {
+    const grownBy = (
+      tokens: number,
+      finished: object | null = { reloads: 0, cachedTokens: 0, drafts: [] },
+      requests = 1,
+    ): string[] => {
       const answer = { finished, promptTokenIds: [1], tokens: Array.from({ length: tokens }) };
       const before = new Map([['odmoe_generated_tokens_total', 4]]);
       const now = new Map([...after, ['odmoe_requests_total{code="ok"}', requests]]);
