@@ -7,7 +7,7 @@ import type { Runtime } from '../shared/base/runtime/runtime.js';
 import { errorHeaders, openAiErrorBody } from './errors/error-answer.js';
 
 /** Of the line and headers of a request. */
-export const HEADER_LIMIT_BYTES = 16 * 1024;
+export const HTTP_HEADER_LIMIT_BYTES = 16 * 1024;
 
 /** What clients may take of a door before they are turned away. */
 export interface ServerBounds {
@@ -51,7 +51,7 @@ export function createBoundServer(
   { log, runtime }: { log: Pick<Logger, 'debug'>; runtime: Pick<Runtime, 'randomId'> },
 ): Server {
   const options = {
-    maxHeaderSize: HEADER_LIMIT_BYTES,
+    maxHeaderSize: HTTP_HEADER_LIMIT_BYTES,
     headersTimeout: bounds.headersMs,
     requestTimeout: bounds.requestMs,
     connectionsCheckingInterval: bounds.checkMs,
@@ -79,7 +79,10 @@ function errorOfConnection(code: string): OdmoeError {
     case 'ERR_HTTP_REQUEST_TIMEOUT':
       return new OdmoeError('REQUEST_SLOW', 'the request did not come whole in time; send it again');
     case 'HPE_HEADER_OVERFLOW':
-      return new OdmoeError('REQUEST_TOO_LARGE', `the headers have more than ${HEADER_LIMIT_BYTES} bytes; send less`);
+      return new OdmoeError(
+        'REQUEST_TOO_LARGE',
+        `the headers have more than ${HTTP_HEADER_LIMIT_BYTES} bytes; send less`,
+      );
     default:
       return new OdmoeError('REQUEST_INVALID', 'what came is no HTTP/1.1 request');
   }

@@ -7,7 +7,7 @@ import { validateGenerateRequest } from '../shared/wire/generate-validation.js';
 import type { MainParts } from './assemble-main.js';
 import { type ApiKeys, readApiKeys } from '../http-api/access/api-keys.js';
 import { prepareChatFor } from '../http-api/conversation/served-chat.js';
-import { ROUTES } from '../http-api/dialects/routes.js';
+import { HTTP_ROUTES } from '../http-api/dialects/routes.js';
 import { readPageFiles } from '../http-api/page-files.js';
 import { type Door, requireKeysForOthers, startDoor } from '../http-api/start-door.js';
 import type { LoadedMain } from './load-main.js';
@@ -45,7 +45,7 @@ export async function openDoor(
   const { tokenizer } = loaded;
   return startDoor({
     ...planned,
-    routes: ROUTES,
+    routes: HTTP_ROUTES,
     context: {
       model: parts.model,
       generate: (request, signal, watch) => inference.generate(validateGenerateRequest(request), signal, watch),

@@ -136,7 +136,7 @@ export interface HoldOutcome {
 }
 
 /** What came of packing the expert in a slot. unfit: fixed4 cannot hold it, or only in more bytes. */
-export type PackOutcome = 'packed' | 'givenUp' | 'unfit';
+export type RecodeOutcome = 'packed' | 'givenUp' | 'unfit';
 
 export interface ExpertPlace {
   layer: number;
@@ -193,7 +193,7 @@ export interface ExpertSlots {
    * LoaderOptions.packs; one call at a time, behind a hold under way. Loads and executes of the slot may come at any time: it is given up
    * then. Rejects with INTERNAL.
    */
-  pack(slot: number): Promise<PackOutcome>;
+  pack(slot: number): Promise<RecodeOutcome>;
   /** The pack under way is given up soon, if there is one. */
   cancelPack(): void;
   dispose(): void;

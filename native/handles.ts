@@ -12,7 +12,7 @@ import type {
   LoadRequest,
   Model,
   ModelHandle,
-  PackOutcome,
+  RecodeOutcome,
   Pass,
   ResidentWeights,
   Sequence,
@@ -287,7 +287,7 @@ export class CheckedExpertSlots implements ExpertSlots {
     });
   }
 
-  async pack(slot: number): Promise<PackOutcome> {
+  async pack(slot: number): Promise<RecodeOutcome> {
     checkInteger('slot', slot, 0);
     return await awaiting(() => this.handle.pack(slot));
   }

@@ -35,7 +35,7 @@ export type {
   ExpertSlots,
   ExpertSpeed,
   HoldOutcome,
-  PackOutcome,
+  RecodeOutcome as PackOutcome,
   RouterChoice,
   LoaderOptions,
   LoadOutcome,

@@ -8,7 +8,7 @@ import type { ExactFormat } from '../shared/model/tensor-source.js';
 import { type LayerKind, layerKinds } from './describe-layers.js';
 import type { CodecSetting } from './format/pack-codec.js';
 import type { Pack } from './format/open-pack.js';
-import { type LeftOut, leftOutTensors } from './packing/left-out-tensors.js';
+import { type LeftOutTensors, leftOutTensors } from './packing/left-out-tensors.js';
 import { type PackCompression, packCompression } from './pack-compression.js';
 
 export interface DescribedFile {
@@ -34,7 +34,7 @@ export interface ModelDescription {
   bytesPerLayer: number[];
   layerKinds: LayerKind[];
   /** Tensors of the checkpoint that the model does not need. */
-  leftOut: LeftOut[];
+  leftOut: LeftOutTensors[];
   /** Device memory that one expert takes on a worker. */
   slotBytes: number;
   files: DescribedFile[];
@@ -98,7 +98,7 @@ function packFacts(source: Pack | Checkpoint): ModelDescription['pack'] {
   };
 }
 
-function leftOutOf(source: Pack | Checkpoint): LeftOut[] {
+function leftOutOf(source: Pack | Checkpoint): LeftOutTensors[] {
   if (source.kind === 'checkpoint') return leftOutTensors(source);
   return source.manifest.source.left_out.map(({ name, tensors, size_bytes: sizeBytes }) => ({
     name,

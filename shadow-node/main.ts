@@ -20,7 +20,7 @@ import { PLAIN_RECEIVE_LIMIT_BYTES } from '../shared/wire/limits.js';
 import type { NodeIdentity } from '../shared/wire/messages.js';
 import { openTokenizer } from '../shared/language/tokenizer/load-tokenizer.js';
 import { keptLimitsFor, NOTHING_KEPT } from './predictor/kept-sequences.js';
-import { MAX_SEQUENCES, Predictor } from './predictor/predictor.js';
+import { MAX_SHADOW_SEQUENCES, Predictor } from './predictor/predictor.js';
 import { loadShadowModel, SHADOW_PASS_ROWS } from './predictor/shadow-model.js';
 import { ShadowService } from './rpc/shadow-service.js';
 import { shadowStatus } from './rpc/shadow-status.js';
@@ -78,7 +78,7 @@ async function loadShadow(
 ): Promise<LoadedShadow> {
   const source = await environment.openPack(settings.modelPath);
   const tokenizer = await environment.runtime.outside(() => openTokenizer(source.directory));
-  const compiler = environment.openFormats(MAX_SEQUENCES);
+  const compiler = environment.openFormats(MAX_SHADOW_SEQUENCES);
   try {
     const formats = new OutputFormats(tokenizer, source.shape.vocabSize, source.eosTokenIds, compiler);
     formats.prepare();

@@ -5,8 +5,8 @@ import {
   layersWork,
   recurrentStateFloats,
   vocabularyWeights,
-  type LayerWork,
-} from '../../engine/emulation/layer-work.js';
+  type LayerArithmetic,
+} from '../../engine/emulation/layer-arithmetic.js';
 import { WINDOW_LAYERS } from './streaming-window.js';
 import type { ServedModel, ServerGpu, ServingCosts } from './server-profile.js';
 
@@ -23,7 +23,7 @@ export class ServerWork {
   /** Plain bytes of one expert, and of all experts of one layer. */
   readonly expertBytes: number;
   readonly layerExpertBytes: number;
-  private readonly work: LayerWork[];
+  private readonly work: LayerArithmetic[];
 
   constructor(
     readonly model: ServedModel,
@@ -98,7 +98,7 @@ export class ServerWork {
     return this.gpu[of] * this.model.gpus;
   }
 
-  private denseMs({ weights, stateBytes, rowFlop, context }: LayerWork, rows: number, positions: number): number {
+  private denseMs({ weights, stateBytes, rowFlop, context }: LayerArithmetic, rows: number, positions: number): number {
     const { weightBytes, cacheValueBytes, stateValueBytes, attentionShare } = this.costs;
     const cacheBytes = (rows * positions * (context?.positionBytes ?? 0) * cacheValueBytes) / FLOAT_BYTES;
     const readBytes = weights * weightBytes + (rows * stateBytes * stateValueBytes) / FLOAT_BYTES;

@@ -1,4 +1,4 @@
-import { expertWeights, layersWork, vocabularyWeights } from '../../engine/emulation/layer-work.js';
+import { expertWeights, layersWork, vocabularyWeights } from '../../engine/emulation/layer-arithmetic.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 
 /** Weights that products are made with: dense layers, LM head and, in each layer that has some, so many experts. */

@@ -4,9 +4,9 @@ import type { GenerateReply, GenerateRequest, TemplateArgument, TokenReply } fro
 import type { Interruptible } from '../client/interrupt.js';
 import { collectGeneration, type GenerationResult, generationSummary } from '../output/generation-output.js';
 import { CHAT_HELP, parseChatLine, type ChatLine } from './chat-line.js';
-import { changeSetting, settingLines, type ChatSettings } from './chat-settings.js';
+import { changeSetting, settingLines, type TerminalChatSettings } from './chat-settings.js';
 import { conversationPath, readConversation, writeConversation } from './conversation-file.js';
-import { allMessages, answered, asked, cleared, reopened, undone, type Conversation } from './conversation.js';
+import { allMessages, answered, asked, cleared, reopened, undone, type TerminalConversation } from './conversation.js';
 import type { LineInput, TypedInput } from './line-input.js';
 import { MessageLines, type CollectedText } from './message-lines.js';
 import type { ErrorCode } from '../../shared/base/errors/registry.js';
@@ -41,8 +41,8 @@ export class ChatSession {
   private isOver = false;
 
   constructor(
-    private conversation: Conversation,
-    private settings: ChatSettings,
+    private conversation: TerminalConversation,
+    private settings: TerminalChatSettings,
     private readonly options: ChatOptions,
   ) {}
 
@@ -134,7 +134,7 @@ export class ChatSession {
   }
 
   /** Asks what is unanswered. `otherwise`: the conversation where no text comes. */
-  private async ask(next: Conversation, otherwise: Conversation): Promise<void> {
+  private async ask(next: TerminalConversation, otherwise: TerminalConversation): Promise<void> {
     this.conversation = otherwise;
     const came = new CameSoFar((text) => this.options.answer(text));
     await this.options.interruptible(async (signal, interruption) => {
@@ -152,11 +152,11 @@ export class ChatSession {
     });
   }
 
-  private keep(next: Conversation, text: string): void {
+  private keep(next: TerminalConversation, text: string): void {
     if (text !== '') this.conversation = answered(next, text);
   }
 
-  private request(conversation: Conversation): GenerateRequest {
+  private request(conversation: TerminalConversation): GenerateRequest {
     const { sampling, maxTokens } = this.settings;
     return {
       text: '',
@@ -231,7 +231,7 @@ class CameSoFar {
 }
 
 /** "1 turn", "3 turns". */
-function turnsOf({ messages }: Conversation): string {
+function turnsOf({ messages }: TerminalConversation): string {
   const turns = messages.filter(({ role }) => role === 'user').length;
   return `${turns} ${turns === 1 ? 'turn' : 'turns'}`;
 }

@@ -15,7 +15,7 @@ import {
 import type { SamplingMessage } from '../../shared/wire/messages.js';
 
 /** What /set changes. */
-export interface ChatSettings {
+export interface TerminalChatSettings {
   readonly sampling: SamplingMessage;
   /** null: as many as the context has room for. */
   readonly maxTokens: number | null;
@@ -26,8 +26,8 @@ interface Setting {
   /** What it means that the setting is off. */
   off: string;
   /** null: off. */
-  read(settings: ChatSettings): number | null;
-  write(settings: ChatSettings, value: number | null): ChatSettings;
+  read(settings: TerminalChatSettings): number | null;
+  write(settings: TerminalChatSettings, value: number | null): TerminalChatSettings;
 }
 
 const SETTINGS: Readonly<Record<string, Setting>> = {
@@ -60,7 +60,7 @@ const SETTINGS: Readonly<Record<string, Setting>> = {
 const OFF = 'off';
 
 /** The settings with that one changed; "off" takes it back. Throws USAGE for a key that there is not, and a value out of its range. */
-export function changeSetting(settings: ChatSettings, key: string, value: string): ChatSettings {
+export function changeSetting(settings: TerminalChatSettings, key: string, value: string): TerminalChatSettings {
   const setting = requireSetting(key);
   if (value === OFF) return setting.write(settings, null);
   const number = value.trim() === '' ? NaN : Number(value);
@@ -71,7 +71,7 @@ export function changeSetting(settings: ChatSettings, key: string, value: string
 }
 
 /** One line a setting. */
-export function settingLines(settings: ChatSettings): string[] {
+export function settingLines(settings: TerminalChatSettings): string[] {
   const width = Math.max(...Object.keys(SETTINGS).map((key) => key.length));
   return Object.entries(SETTINGS).map(([key, setting]) => {
     const value = setting.read(settings);

@@ -4,7 +4,7 @@ import { z } from 'zod';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { fileExists, readBoundedFile, type FileErrors } from '../../shared/base/files/read-file.js';
 import { replaceFile } from '../../shared/base/files/replace-file.js';
-import { allMessages, conversationOf, type Conversation } from './conversation.js';
+import { allMessages, terminalConversation, type TerminalConversation } from './conversation.js';
 
 /** Far more than any model's context holds. */
 const LARGEST_FILE_BYTES = 16 * 1024 * 1024;
@@ -17,25 +17,25 @@ const messagesSchema = z.array(messageSchema);
 const wrappedSchema = z.object({ messages: z.array(z.unknown()) });
 
 /** One JSON object a line, as `parseConversation` reads it. */
-export function formatConversation(conversation: Conversation): string {
+export function formatConversation(conversation: TerminalConversation): string {
   return allMessages(conversation)
     .map(({ role, content }) => `${JSON.stringify({ role, content })}\n`)
     .join('');
 }
 
 /** The conversation in a file's text: JSON lines, a JSON array, or an object with "messages". Throws USAGE, which names `path`. */
-export function parseConversation(text: string, path: string): Conversation {
+export function parseConversation(text: string, path: string): TerminalConversation {
   const parsed = messagesSchema.safeParse(messageValues(text, path));
   if (!parsed.success) {
     const [issue] = parsed.error.issues;
     const where = issue === undefined ? '' : `message ${Number(issue.path[0] ?? 0) + 1}: ${issue.message}; `;
     throw new OdmoeError('USAGE', `${path} holds no conversation: ${where}${REMEDY}`);
   }
-  return conversationOf(parsed.data);
+  return terminalConversation(parsed.data);
 }
 
 /** @throws USAGE, STORAGE_FAILED */
-export async function readConversation(path: string): Promise<Conversation> {
+export async function readConversation(path: string): Promise<TerminalConversation> {
   return parseConversation((await readBoundedFile(path, LARGEST_FILE_BYTES, FILE_ERRORS)).toString('utf8'), path);
 }
 
@@ -43,7 +43,11 @@ export async function readConversation(path: string): Promise<Conversation> {
  * Writes the file in one step. A file that stands there is kept unless `mayReplace`.
  * @throws USAGE, STORAGE_FULL, STORAGE_FAILED
  */
-export async function writeConversation(path: string, conversation: Conversation, mayReplace: boolean): Promise<void> {
+export async function writeConversation(
+  path: string,
+  conversation: TerminalConversation,
+  mayReplace: boolean,
+): Promise<void> {
   if (!mayReplace && (await fileExists(path))) {
     throw new OdmoeError('USAGE', `${path} is there already; choose another name, or remove it first`);
   }

@@ -1,7 +1,7 @@
 import type { ChatMessage } from '../../shared/wire/messages.js';
 
 /** A conversation so far. Every function here makes a new one. */
-export interface Conversation {
+export interface TerminalConversation {
   /** What the model is told first; null: nothing. */
   readonly system: string | null;
   /** Messages of user and assistant, in turns; the last one is an answer. Later words of the system may stand between them, as files have them. */
@@ -10,15 +10,15 @@ export interface Conversation {
   readonly unanswered: string | null;
 }
 
-export const EMPTY_CONVERSATION: Conversation = { system: null, messages: [], unanswered: null };
+export const EMPTY_TERMINAL_CONVERSATION: TerminalConversation = { system: null, messages: [], unanswered: null };
 
 /** The user says something. What was unanswered is dropped. */
-export function asked(conversation: Conversation, text: string): Conversation {
+export function asked(conversation: TerminalConversation, text: string): TerminalConversation {
   return { ...conversation, unanswered: text };
 }
 
 /** The answer to what is unanswered. An empty one leaves the question unanswered: no model takes an empty message. */
-export function answered(conversation: Conversation, text: string): Conversation {
+export function answered(conversation: TerminalConversation, text: string): TerminalConversation {
   const { messages, unanswered } = conversation;
   if (unanswered === null || text === '') return conversation;
   const turn = [
@@ -29,7 +29,7 @@ export function answered(conversation: Conversation, text: string): Conversation
 }
 
 /** The last answer is dropped, so that its question is unanswered again; null: nothing was asked. */
-export function reopened(conversation: Conversation): Conversation | null {
+export function reopened(conversation: TerminalConversation): TerminalConversation | null {
   const { messages, unanswered } = conversation;
   if (unanswered !== null) return conversation;
   const last = lastQuestion(messages);
@@ -45,18 +45,18 @@ function withoutAnswer(messages: readonly ChatMessage[], question: number): Chat
 }
 
 /** Without the last turn that has an answer; null: there is none. What is unanswered stays, so that it can be asked with more room. */
-export function undone(conversation: Conversation): Conversation | null {
+export function undone(conversation: TerminalConversation): TerminalConversation | null {
   const last = lastQuestion(conversation.messages);
   return last < 0 ? null : { ...conversation, messages: conversation.messages.slice(0, last) };
 }
 
 /** Of the same system text. */
-export function cleared(conversation: Conversation): Conversation {
-  return { ...EMPTY_CONVERSATION, system: conversation.system };
+export function cleared(conversation: TerminalConversation): TerminalConversation {
+  return { ...EMPTY_TERMINAL_CONVERSATION, system: conversation.system };
 }
 
 /** All messages with the unanswered one, as a request has them and a file keeps them. */
-export function allMessages({ system, messages, unanswered }: Conversation): ChatMessage[] {
+export function allMessages({ system, messages, unanswered }: TerminalConversation): ChatMessage[] {
   return [
     ...(system === null ? [] : [{ role: 'system', content: system }]),
     ...messages,
@@ -65,7 +65,7 @@ export function allMessages({ system, messages, unanswered }: Conversation): Cha
 }
 
 /** The conversation of such messages. */
-export function conversationOf(messages: readonly ChatMessage[]): Conversation {
+export function terminalConversation(messages: readonly ChatMessage[]): TerminalConversation {
   const [first] = messages;
   const system = first?.role === 'system' ? first.content : null;
   const rest = system === null ? [...messages] : messages.slice(1);

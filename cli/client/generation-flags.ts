@@ -4,7 +4,7 @@ import { isJson } from '../../shared/base/json/is-json.js';
 import { LOGPROBS_RANGE, MAX_TOKENS_RANGE } from '../../shared/wire/generate-validation.js';
 import type { GenerateRequest, TemplateArgument } from '../../shared/wire/messages.js';
 import type { NumberRange } from '../../shared/wire/sampling-options.js';
-import { addSamplingFlags, samplingFrom, type SamplingFlags, within } from './sampling-flags.js';
+import { addSamplingFlags, samplingOfFlags, type SamplingFlags, within } from './sampling-flags.js';
 
 /** What addGenerationFlags gives a command's action. */
 export interface GenerationFlags extends SamplingFlags {
@@ -83,7 +83,7 @@ export function generationRequestFrom(flags: GenerationFlags, text: string | und
     promptTokenIds: flags.promptTokenIds ?? [],
     raw: flags.raw,
     maxTokens: flags.maxTokens,
-    sampling: samplingFrom(flags),
+    sampling: samplingOfFlags(flags),
     stop: flags.stop,
     ignoreEos: flags.ignoreEos,
     logprobs: flags.logprobs,

@@ -61,7 +61,7 @@ export function addSamplingFlags(command: Command): Command {
     .option('--seed <n>', 'random numbers that can be repeated (default: chosen anew)', within(SEED_RANGE));
 }
 
-export function samplingFrom({ seed, responseFormat, ...flags }: SamplingFlags): SamplingMessage {
+export function samplingOfFlags({ seed, responseFormat, ...flags }: SamplingFlags): SamplingMessage {
   const { temperature, topK, topP, minP, repetitionPenalty, presencePenalty, frequencyPenalty } = flags;
   return {
     temperature,

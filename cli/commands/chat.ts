@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
 import { ChatSession, type ChatOptions } from '../chat/chat-session.js';
-import type { ChatSettings } from '../chat/chat-settings.js';
-import { EMPTY_CONVERSATION } from '../chat/conversation.js';
+import type { TerminalChatSettings } from '../chat/chat-settings.js';
+import { EMPTY_TERMINAL_CONVERSATION } from '../chat/conversation.js';
 import { historyPath, LineHistory } from '../chat/line-history.js';
 import { ReadlineInput } from '../chat/line-input.js';
 import { addMainFlags, resolveMainAddress, type MainFlags } from '../client/find-main.js';
@@ -14,7 +14,7 @@ import {
   type LocalEngineFlags,
 } from '../client/local-engine-flags.js';
 import { transport } from '../client/process-runtime.js';
-import { addSamplingFlags, samplingFrom, type SamplingFlags } from '../client/sampling-flags.js';
+import { addSamplingFlags, samplingOfFlags, type SamplingFlags } from '../client/sampling-flags.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { TemplateArgument } from '../../shared/wire/messages.js';
 import { MARKS, standardError, standardOutput } from '../../shared/base/text/text-output.js';
@@ -91,8 +91,8 @@ async function converse(flags: ChatFlags, partner: string, generate: ChatOptions
   const note = (text: string): void => standardError.write(MARKS.dim, text, MARKS.notDim, '\n');
   const history = terminal !== null && flags.history ? new LineHistory(historyPath(), note) : null;
   const lines = new ReadlineInput(stdin, terminal, (await history?.read()) ?? []);
-  const settings: ChatSettings = { sampling: samplingFrom(flags), maxTokens: flags.maxTokens ?? null };
-  const session = new ChatSession(EMPTY_CONVERSATION, settings, {
+  const settings: TerminalChatSettings = { sampling: samplingOfFlags(flags), maxTokens: flags.maxTokens ?? null };
+  const session = new ChatSession(EMPTY_TERMINAL_CONVERSATION, settings, {
     lines,
     generate,
     note,

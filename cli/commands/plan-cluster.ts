@@ -29,7 +29,7 @@ import type { ClusterTrace } from '../../simulator/trace/cluster-trace.js';
 import { SyntheticTrace } from '../../simulator/trace/synthetic-trace.js';
 import { readTrace } from '../../simulator/trace/trace-file.js';
 import { parseNumber } from '../client/generation-flags.js';
-import { planJson, planLines, type BoxNeeds, type ClusterPlan } from '../output/cluster-plan-view.js';
+import { planJson, clusterPlanLines, type BoxNeeds, type ClusterPlan } from '../output/cluster-plan-view.js';
 import {
   addTraceFlags,
   ASSUMED_RECALL,
@@ -118,7 +118,7 @@ async function run(flags: PlanFlags): Promise<void> {
   const given = { linkBytesPerS: flags.linkBandwidth ?? null, memoryBytes: flags.memoryBudget ?? null };
   const boxes = flags.box.length > 0 ? flags.box : [{ count: flags.workers, ...given }];
   const plan = await planCluster(flags, profile, boxes);
-  standardOutput.write(`${flags.json ? printableJson(planJson(plan)) : planLines(plan).join('\n')}\n`);
+  standardOutput.write(`${flags.json ? printableJson(planJson(plan)) : clusterPlanLines(plan).join('\n')}\n`);
 }
 
 /** @throws USAGE */

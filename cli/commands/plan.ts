@@ -13,7 +13,7 @@ import type { Pack } from '../../packs/format/open-pack.js';
 import type { ActivationCounts } from '../../shared/decisions/caching/activation-counts.js';
 import { readActivationCounts } from '../../engine/planning/activation-counts-file.js';
 import { parseWhole } from '../client/generation-flags.js';
-import { planLines, planObject, type PlanOutcome } from '../output/plan-view.js';
+import { cachePlanLines, planObject, type PlanOutcome } from '../output/plan-view.js';
 import { runtime } from '../client/process-runtime.js';
 import { standardOutput } from '../../shared/base/text/text-output.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';
@@ -63,7 +63,7 @@ Examples:
     )
     .action(async (directory: string, flags: PlanFlags) => {
       const outcome = await plan(directory, flags);
-      const text = flags.json ? printableJson(planObject(outcome)) : planLines(outcome).join('\n');
+      const text = flags.json ? printableJson(planObject(outcome)) : cachePlanLines(outcome).join('\n');
       standardOutput.write(`${text}\n`);
     });
 }

@@ -91,7 +91,7 @@ const BOUND_WORDS: Record<BoundBy, string> = {
   network: 'messages on the network: a shorter round trip, or more positions a pass',
 };
 
-export function planLines(plan: ClusterPlan): string[] {
+export function clusterPlanLines(plan: ClusterPlan): string[] {
   const { timing, search, breakdown } = plan;
   const ms = (value: number): string => `${value.toFixed(2)} ms`;
   const verdict = timing.ioBound ? 'I/O-bound where nothing is kept' : 'not I/O-bound';

@@ -64,7 +64,7 @@ function planFigures({ totals, usedBytes, makespanMs }: PoolPlan): unknown {
 }
 
 /** The same for people. */
-export function planLines(outcome: PlanOutcome): string[] {
+export function cachePlanLines(outcome: PlanOutcome): string[] {
   return [
     ...situationLines(outcome),
     '',

@@ -1,5 +1,5 @@
 /** What an answer is asked for with; a null is left to main. */
-export interface ChatSettings {
+export interface PageChatSettings {
   /** Empty: no such message. */
   system: string;
   temperature: number;
@@ -10,7 +10,7 @@ export interface ChatSettings {
 }
 
 /** With the seed that was drawn. */
-export type AskedSettings = ChatSettings & { seed: number };
+export type AskedSettings = PageChatSettings & { seed: number };
 
 export const SETTING_RANGES = {
   temperature: { least: 0, most: 2 },
@@ -66,7 +66,7 @@ export function settingsProblem(typed: TypedSettings): string {
 }
 
 /** Of fields that are all right. */
-export function chatSettings(typed: TypedSettings): ChatSettings {
+export function chatSettings(typed: TypedSettings): PageChatSettings {
   return {
     system: typed.system,
     temperature: settingNumber(typed.temperature, 'temperature') ?? 0,

@@ -11,11 +11,11 @@ import {
   ask,
   askAgain,
   changeAnswer,
-  EMPTY_CONVERSATION,
+  EMPTY_PAGE_CONVERSATION,
   requestBody,
   runningAnswer,
   type Answer,
-  type Conversation,
+  type PageConversation,
 } from './conversation.js';
 import { EventStreamReader } from './event-stream.js';
 
@@ -23,7 +23,7 @@ import { EventStreamReader } from './event-stream.js';
 const CHAT_URL = '/v1/chat/completions';
 
 export interface ChatState {
-  conversation: Conversation;
+  conversation: PageConversation;
   settings: TypedSettings;
   /** Why the last question was not asked; empty: it was. */
   refusal: string;
@@ -32,7 +32,7 @@ export interface ChatState {
 type Listener = () => void;
 
 /** Beyond the view, so that an answer goes on while another view is shown. */
-let state: ChatState = { conversation: EMPTY_CONVERSATION, settings: DEFAULT_SETTINGS, refusal: '' };
+let state: ChatState = { conversation: EMPTY_PAGE_CONVERSATION, settings: DEFAULT_SETTINGS, refusal: '' };
 let running: AbortController | null = null;
 const listeners = new Set<Listener>();
 
@@ -62,7 +62,7 @@ export function changeSettings(change: Partial<TypedSettings>): void {
 export function forgetConversation(): void {
   stopAnswer();
   // What still comes of the answer is not to find another with its id.
-  update({ conversation: { ...EMPTY_CONVERSATION, nextId: state.conversation.nextId } });
+  update({ conversation: { ...EMPTY_PAGE_CONVERSATION, nextId: state.conversation.nextId } });
 }
 
 /** Whether it was asked: with settings that are wrong it is not, and the state says why. */
@@ -101,7 +101,7 @@ function askedSettings(): AskedSettings | null {
   return { ...settings, seed: settings.seed ?? crypto.getRandomValues(new Uint32Array(1))[0] ?? 0 };
 }
 
-function begin(conversation: Conversation): void {
+function begin(conversation: PageConversation): void {
   const answer = runningAnswer(conversation);
   update({ conversation, refusal: '' });
   if (answer === null) return;

@@ -1,7 +1,7 @@
 import type { JSX, TargetedSubmitEvent } from 'preact';
 import { useEffect, useRef, useState, useId } from 'preact/hooks';
 import { askQuestion, forgetConversation, stopAnswer, useChat, changeSettings } from './chat-store.js';
-import { questionOf, runningAnswer, type Conversation } from './conversation.js';
+import { questionOf, runningAnswer, type PageConversation } from './conversation.js';
 import { AnswerTurn, QuestionTurn } from './turns.js';
 import { NUMBER_TITLES, numberProblem, type NumberName, type TypedSettings } from './chat-settings.js';
 
@@ -31,7 +31,7 @@ export function ChatView(): JSX.Element {
   );
 }
 
-function Turns({ conversation }: { conversation: Conversation }): JSX.Element {
+function Turns({ conversation }: { conversation: PageConversation }): JSX.Element {
   useFollowedEnd(conversation);
   return (
     <ol class="turns" aria-label="Conversation">
@@ -49,7 +49,7 @@ function Turns({ conversation }: { conversation: Conversation }): JSX.Element {
 /** Whoever is so near the page's end wants to see what comes. */
 const NEAR_END_PIXELS = 160;
 
-function useFollowedEnd(conversation: Conversation): void {
+function useFollowedEnd(conversation: PageConversation): void {
   const last = useRef({ turns: 0, height: 0, isRunning: false });
   useEffect(() => {
     const { scrollHeight, clientHeight, scrollTop } = document.documentElement;

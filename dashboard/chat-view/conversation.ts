@@ -45,15 +45,15 @@ export interface Answer {
 export type Turn = Question | Answer;
 
 /** In memory alone: a page that is loaded again has none. Questions and answers take turns. */
-export interface Conversation {
+export interface PageConversation {
   turns: readonly Turn[];
   nextId: number;
 }
 
-export const EMPTY_CONVERSATION: Conversation = { turns: [], nextId: 1 };
+export const EMPTY_PAGE_CONVERSATION: PageConversation = { turns: [], nextId: 1 };
 
 /** A question more, and its answer that waits. */
-export function ask(conversation: Conversation, text: string, settings: AskedSettings): Conversation {
+export function ask(conversation: PageConversation, text: string, settings: AskedSettings): PageConversation {
   const { turns, nextId } = conversation;
   const question: Question = { kind: 'question', id: nextId, text };
   const answer: Answer = {
@@ -77,34 +77,34 @@ export function ask(conversation: Conversation, text: string, settings: AskedSet
 
 /** The question with this id is asked in other words; whatever came after it is gone. */
 export function askAgain(
-  conversation: Conversation,
+  conversation: PageConversation,
   questionId: number,
   text: string,
   settings: AskedSettings,
-): Conversation {
+): PageConversation {
   const index = conversation.turns.findIndex(({ id }) => id === questionId);
   if (index < 0) return conversation;
   return ask({ ...conversation, turns: conversation.turns.slice(0, index) }, text, settings);
 }
 
-export function questionOf(conversation: Conversation, answerId: number): Question | null {
+export function questionOf(conversation: PageConversation, answerId: number): Question | null {
   const index = conversation.turns.findIndex(({ id }) => id === answerId);
   const turn = conversation.turns[index - 1];
   return turn?.kind === 'question' ? turn : null;
 }
 
 export function changeAnswer(
-  conversation: Conversation,
+  conversation: PageConversation,
   answerId: number,
   change: (answer: Answer) => Answer,
-): Conversation {
+): PageConversation {
   const turns = conversation.turns.map((turn) =>
     turn.kind === 'answer' && turn.id === answerId ? change(turn) : turn,
   );
   return { ...conversation, turns };
 }
 
-export function runningAnswer({ turns }: Conversation): Answer | null {
+export function runningAnswer({ turns }: PageConversation): Answer | null {
   const last = turns.at(-1);
   return last?.kind === 'answer' && (last.state === 'waiting' || last.state === 'streaming') ? last : null;
 }
@@ -118,7 +118,7 @@ interface ChatMessage {
 const ALTERNATIVES = 5;
 
 /** Body of the request for an answer: everything that was said before it. Answers that failed with nothing said are left out. */
-export function requestBody(conversation: Conversation, answer: Answer): object {
+export function requestBody(conversation: PageConversation, answer: Answer): object {
   const index = conversation.turns.findIndex(({ id }) => id === answer.id);
   const { settings } = answer;
   const said = conversation.turns.slice(0, Math.max(0, index)).flatMap((turn): ChatMessage[] => {

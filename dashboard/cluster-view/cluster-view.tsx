@@ -1,5 +1,5 @@
 import type { JSX } from 'preact';
-import type { ClusterView as Cluster, FigureSample, ProblemView } from '../../shared/wire/cluster-events.js';
+import type { ClusterData as Cluster, FigureSample, ProblemView } from '../../shared/wire/cluster-events.js';
 import type { DashboardState } from '../feed/dashboard-state.js';
 import { useDashboard } from '../feed/dashboard-store.js';
 import { JoinBox } from './join-box.js';

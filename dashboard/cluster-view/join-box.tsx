@@ -1,9 +1,9 @@
 import type { JSX } from 'preact';
-import type { ClusterView } from '../../shared/wire/cluster-events.js';
+import type { ClusterData } from '../../shared/wire/cluster-events.js';
 import { CopyButton } from '../elements/copy-button.js';
 
 interface JoinProps {
-  cluster: Pick<ClusterView, 'joinCommand' | 'isThisMachineOnly'>;
+  cluster: Pick<ClusterData, 'joinCommand' | 'isThisMachineOnly'>;
   /** There is no worker yet, and nothing works without one. */
   isFirst: boolean;
 }

@@ -1,4 +1,4 @@
-import type { ClusterView, NodeView } from '../../shared/wire/cluster-events.js';
+import type { ClusterData, NodeView } from '../../shared/wire/cluster-events.js';
 import { formatLayers } from '../format/quantities.js';
 
 export interface NodeSection {
@@ -9,7 +9,7 @@ export interface NodeSection {
   nodes: NodeView[];
 }
 
-type Placed = Pick<ClusterView, 'nodes' | 'groups' | 'expertLayers'>;
+type Placed = Pick<ClusterData, 'nodes' | 'groups' | 'expertLayers'>;
 
 /** The layers of a group: layer l is served by group l mod the number of groups. */
 export function layersOfGroup(group: number, groups: number, expertLayers: number): number[] {

@@ -1,9 +1,9 @@
 import type { JSX } from 'preact';
-import type { ClusterView, FigureSample } from '../../shared/wire/cluster-events.js';
+import type { ClusterData, FigureSample } from '../../shared/wire/cluster-events.js';
 import { formatCount, formatFigure, formatShare, NOTHING } from '../format/quantities.js';
 
 /** What the whole cluster does now. */
-export function Summary({ cluster, latest }: { cluster: ClusterView; latest: FigureSample | null }): JSX.Element {
+export function Summary({ cluster, latest }: { cluster: ClusterData; latest: FigureSample | null }): JSX.Element {
   const lost = cluster.nodes.filter(({ state }) => state === 'lost').length;
   const recall = latest?.recall ?? null;
   return (
@@ -50,7 +50,7 @@ function Tile({ title, value, note = '', isBad = false }: TileFacts): JSX.Elemen
   );
 }
 
-function modelFacts({ model, experts, expertLayers, expertsPerToken, release }: ClusterView): string[] {
+function modelFacts({ model, experts, expertLayers, expertsPerToken, release }: ClusterData): string[] {
   return [
     `${formatParameters(model.parameters)} parameters`,
     model.weightFormat,

@@ -1,8 +1,8 @@
-export type Theme = 'system' | 'light' | 'dark';
+export type ColourTheme = 'system' | 'light' | 'dark';
 
 const KEY = 'odmoe-theme';
 
-export function rememberedTheme(): Theme {
+export function rememberedTheme(): ColourTheme {
   try {
     const remembered = localStorage.getItem(KEY);
     return remembered === 'light' || remembered === 'dark' ? remembered : 'system';
@@ -15,13 +15,13 @@ export function rememberedTheme(): Theme {
 /** Charts draw on a canvas, where colours do not follow by themselves. */
 export const THEME_CHANGED = 'theme-changed';
 
-export function applyTheme(theme: Theme): void {
+export function applyTheme(theme: ColourTheme): void {
   if (theme === 'system') delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = theme;
   window.dispatchEvent(new Event(THEME_CHANGED));
 }
 
-export function rememberTheme(theme: Theme): void {
+export function rememberTheme(theme: ColourTheme): void {
   try {
     if (theme === 'system') localStorage.removeItem(KEY);
     else localStorage.setItem(KEY, theme);

@@ -1,7 +1,7 @@
 import {
   FIGURES_KEPT_S,
   type ClusterEvent,
-  type ClusterView,
+  type ClusterData,
   type ExpertHeat,
   type FigureSample,
   type PassTrace,
@@ -15,7 +15,7 @@ export type Connection = 'connecting' | 'open' | 'lost' | 'locked';
 export interface DashboardState {
   connection: Connection;
   /** Null: main has not told it yet. */
-  cluster: ClusterView | null;
+  cluster: ClusterData | null;
   /** Oldest first. */
   samples: readonly FigureSample[];
   recall: RecallView | null;

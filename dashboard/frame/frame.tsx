@@ -29,7 +29,7 @@ const selectConnection = (state: DashboardState): Connection => state.connection
 const selectName = (state: DashboardState): string => state.cluster?.name ?? '';
 
 /** Header, tabs, and the view that the address names. */
-export function Frame(): JSX.Element {
+export function PageFrame(): JSX.Element {
   const route = useRoute();
   const connection = useDashboard(selectConnection);
   const name = useDashboard(selectName);
@@ -67,7 +67,7 @@ function focusView(event: Event): void {
 function Tabs({ route }: { route: Route }): JSX.Element {
   return (
     <nav class="tabs" aria-label="Views">
-      {ROUTES.map((each) => {
+      {PAGE_ROUTES.map((each) => {
         const Icon = ICONS[each];
         return (
           <a key={each} class="tab" href={`#${each}`} aria-current={each === route ? 'page' : undefined}>
@@ -159,8 +159,8 @@ function LogOut(): JSX.Element | null {
   );
 }
 
-const ROUTES = ['cluster', 'token', 'time', 'chat'] as const;
-type Route = (typeof ROUTES)[number];
+const PAGE_ROUTES = ['cluster', 'token', 'time', 'chat'] as const;
+type Route = (typeof PAGE_ROUTES)[number];
 
 const ROUTE_TITLES: Record<Route, string> = {
   cluster: 'Cluster',
@@ -171,7 +171,7 @@ const ROUTE_TITLES: Record<Route, string> = {
 
 function routeOf(hash: string): Route {
   const name = hash.replace(/^#/, '').split('/')[0];
-  return ROUTES.find((route) => route === name) ?? 'cluster';
+  return PAGE_ROUTES.find((route) => route === name) ?? 'cluster';
 }
 
 /** The view that the address names, and names again when it changes. */

@@ -9,7 +9,7 @@ import { executeText, headText, loadText, mainText, predictionText, shadowText, 
 
 /** What a bar of the diagram is: of main, of shadow, of a worker. */
 export type BarKind = 'attention' | 'wait' | 'sum' | 'head' | 'shadow' | 'load' | 'stall' | 'execute';
-export type Foretold = ExpertTrace['foretold'];
+export type PredictionOutcome = ExpertTrace['foretold'];
 
 export interface Bar {
   kind: BarKind;
@@ -24,7 +24,7 @@ export interface Bar {
   /** All there is to say of it. */
   text: string;
   /** Of loads. */
-  foretold: Foretold | null;
+  foretold: PredictionOutcome | null;
   reloaded: boolean;
 }
 

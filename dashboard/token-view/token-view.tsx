@@ -1,6 +1,6 @@
 import type { JSX } from 'preact';
 import { useCallback, useMemo, useRef, useState } from 'preact/hooks';
-import type { ClusterView, PassTrace } from '../../shared/wire/cluster-events.js';
+import type { ClusterData, PassTrace } from '../../shared/wire/cluster-events.js';
 import type { DashboardState } from '../feed/dashboard-state.js';
 import { useDashboard } from '../feed/dashboard-store.js';
 import { chromeTrace } from './chrome-trace.js';
@@ -14,7 +14,7 @@ import { TimingBox } from './timing-box.js';
 import { TimingLegend } from './timing-diagram.js';
 
 const selectPasses = (state: DashboardState): readonly PassTrace[] => state.passes;
-const selectCluster = (state: DashboardState): ClusterView | null => state.cluster;
+const selectCluster = (state: DashboardState): ClusterData | null => state.cluster;
 
 /** The timing diagram of the newest pass, or of those that were chosen. */
 export function TokenView(): JSX.Element {
@@ -43,7 +43,7 @@ export function TokenView(): JSX.Element {
 }
 
 /** Group by group, then those that have none. */
-function workersOf(cluster: ClusterView | null): string {
+function workersOf(cluster: ClusterData | null): string {
   const grouped = cluster?.groups.flat() ?? [];
   const others = cluster?.nodes.filter(({ role, state }) => role === 'worker' && state === 'up') ?? [];
   return JSON.stringify([...new Set([...grouped, ...others.map(({ id }) => id)])]);

@@ -3,7 +3,7 @@ import { rowCount } from '../../shared/wire/pass-rows.js';
 import type { TensorType } from '../../shared/wire/messages.js';
 import type { PeerMessage } from '../../shared/transport/stream-pace.js';
 import type { ProfiledModel, ProfiledNetwork } from './device-profile.js';
-import { FLOAT_BYTES } from './layer-work.js';
+import { FLOAT_BYTES } from './layer-arithmetic.js';
 
 const ELEMENT_BYTES: Record<TensorType, number> = {
   TENSOR_TYPE_UNSPECIFIED: 4,

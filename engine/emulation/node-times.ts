@@ -20,8 +20,8 @@ import {
   layersWork,
   recurrentStateFloats,
   vocabularyWeights,
-  type LayerWork,
-} from './layer-work.js';
+  type LayerArithmetic,
+} from './layer-arithmetic.js';
 
 const MS_PER_S = 1000;
 
@@ -63,7 +63,7 @@ export function deviceOf({ name, devices, model }: DeviceProfile, role: Profiled
 
 /** Layers are told apart by the expert layer that they come before, or with. */
 function layerTimes(
-  work: readonly LayerWork[],
+  work: readonly LayerArithmetic[],
   shape: ModelShape,
   device: ProfiledDevice,
 ): Pick<DeviceTimes, 'attendLayers' | 'layersBehind'> {
@@ -75,7 +75,7 @@ function layerTimes(
   };
 }
 
-function layerTime({ weights, stateBytes, rowFlop, context }: LayerWork, device: ProfiledDevice): LayerTime {
+function layerTime({ weights, stateBytes, rowFlop, context }: LayerArithmetic, device: ProfiledDevice): LayerTime {
   const { weightBytes, weightBytesPerS, flopPerS } = device;
   return {
     overheadMs: device.denseOverheadMs,
@@ -90,7 +90,7 @@ function layerTime({ weights, stateBytes, rowFlop, context }: LayerWork, device:
 }
 
 function modelBytes(
-  work: readonly LayerWork[],
+  work: readonly LayerArithmetic[],
   { shape, tiedEmbeddings }: ProfiledModel,
   { weightBytes, reservedBytes }: ProfiledDevice,
   role: ProfiledRole,

@@ -2,9 +2,9 @@ import type { DeviceBytes } from './device-profile.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { DevicePace } from './device-pace.js';
 
-export type Holding = keyof DeviceBytes;
+export type MemoryKind = keyof DeviceBytes;
 
-const NAMES: Record<Holding, string> = {
+const NAMES: Record<MemoryKind, string> = {
   outerBytes: 'embedding, LM head and final norm',
   denseLayerBytes: 'the dense weights of a layer',
   expertBytes: 'a resident expert',
@@ -40,7 +40,7 @@ export class PacedMemory {
   }
 
   /** @throws DEVICE_OUT_OF_MEMORY when the budget does not hold that many more; nothing is counted then */
-  hold(what: Holding, count: number): void {
+  hold(what: MemoryKind, count: number): void {
     const bytes = this.bytes[what] * count;
     if (this.budgetBytes !== 0 && this.used + bytes > this.budgetBytes) {
       throw new OdmoeError(
@@ -53,24 +53,24 @@ export class PacedMemory {
     this.highWater = Math.max(this.highWater, this.used);
   }
 
-  letGo(what: Holding, count: number): void {
+  letGo(what: MemoryKind, count: number): void {
     this.used -= this.bytes[what] * count;
   }
 }
 
 /** What one handle holds, all of which is let go when the handle goes. */
 export class HeldMemory {
-  private readonly counts = new Map<Holding, number>();
+  private readonly counts = new Map<MemoryKind, number>();
 
   constructor(private readonly memory: PacedMemory | null) {}
 
   /** @throws DEVICE_OUT_OF_MEMORY */
-  hold(what: Holding, count: number): void {
+  hold(what: MemoryKind, count: number): void {
     this.memory?.hold(what, count);
     this.counts.set(what, (this.counts.get(what) ?? 0) + count);
   }
 
-  letGo(what: Holding, count: number): void {
+  letGo(what: MemoryKind, count: number): void {
     this.memory?.letGo(what, count);
     this.counts.set(what, (this.counts.get(what) ?? 0) - count);
   }

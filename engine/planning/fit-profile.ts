@@ -126,7 +126,7 @@ function fitInterference(
 }
 
 /** Of one of the model's experts. */
-export function expertBytes({ gate, up, down }: ExpertSource): ExpertBytes {
+export function expertBytesByPart({ gate, up, down }: ExpertSource): ExpertBytes {
   const tensors = [gate, up, down];
   const chunks = tensors.flatMap((tensor) => tensor.chunks);
   const exponents = chunks.filter(({ plane }) => plane === 0);

@@ -2,7 +2,7 @@ import { totalmem } from 'node:os';
 import { FROM_STORAGE, type Device, type ExpertSlots, type LoadRequest, type PartPlan } from '../../native/index.js';
 import type { ExpertSource, ModelSource } from '../../shared/model/tensor-source.js';
 import { type PartlyLoadedState, PARTS_IN_MEMORY } from '../../shared/decisions/caching/load-profile.js';
-import { expertBytes, fitProfile, type MachineProfile, type MeasuredLoads } from './fit-profile.js';
+import { expertBytesByPart, fitProfile, type MachineProfile, type MeasuredLoads } from './fit-profile.js';
 import type { SlotSizes } from './slot-sizes.js';
 
 /** Rounds of loads, and how long they may take before no further one is begun. */
@@ -31,7 +31,7 @@ export async function profileLoading(
   nowMs: () => number,
 ): Promise<MachineProfile> {
   const entries = { exponentEntries: atOnce, signMantissaEntries: atOnce };
-  const bytes = expertBytes(source.expert(0, 0));
+  const bytes = expertBytesByPart(source.expert(0, 0));
   const modelBytes = source.shape.expertLayers * source.shape.experts * (bytes.exponent + bytes.signMantissa);
   const directIo = loader.directIo || modelBytes > totalmem() * CACHED_SHARE;
   const slots = device.createExpertSlots(shape, atOnce, 1, { ...loader, ...entries, directIo });

@@ -4,14 +4,14 @@ import { onAbort } from '../../shared/base/runtime/living.js';
 /** Most answers of one request that are in the making at a time; the others wait within the request. */
 export const ANSWERS_AT_ONCE = 8;
 
-export type AnswerSource<Reply> = (signal: AbortSignal) => AsyncGenerator<Reply, void, undefined>;
+export type AnswerReplies<Reply> = (signal: AbortSignal) => AsyncGenerator<Reply, void, undefined>;
 
 /**
  * Replies of several answers as they come, each with the answer's number. Of every answer one reply is fetched ahead at most. The first
  * failure ends all of them. When the loop over it ends, nothing of any answer is left.
  */
 export async function* mergeAnswers<Reply>(
-  sources: readonly AnswerSource<Reply>[],
+  sources: readonly AnswerReplies<Reply>[],
   signal: AbortSignal,
 ): AsyncGenerator<{ index: number; reply: Reply }, void, undefined> {
   const abort = new AbortController();

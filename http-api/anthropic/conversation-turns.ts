@@ -1,7 +1,7 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ChatMessage, ToolCall } from '../../shared/wire/messages.js';
 import { writtenJson } from '../requests/written-json.js';
-import type { ContentBlock, MessageParameter, TextParameter } from './messages-schema.js';
+import type { ContentBlock, AnthropicMessage, TextParameter } from './messages-schema.js';
 
 /** A block with its place in the request, for errors. */
 interface PlacedBlock {
@@ -10,7 +10,7 @@ interface PlacedBlock {
 }
 
 interface Turn {
-  role: MessageParameter['role'];
+  role: AnthropicMessage['role'];
   blocks: PlacedBlock[];
 }
 
@@ -18,9 +18,9 @@ interface Turn {
  * Anthropic's messages as the conversation's. Messages of one role that follow one another are one turn. A result of a tool becomes a
  * message of its own. Throws REQUEST_INVALID with the field.
  */
-export function conversationOf(
+export function fromAnthropicMessages(
   system: TextParameter | undefined,
-  messages: readonly MessageParameter[],
+  messages: readonly AnthropicMessage[],
 ): ChatMessage[] {
   const systemText = system === undefined ? '' : joinedText(system);
   const conversation: ChatMessage[] = systemText === '' ? [] : [{ role: 'system', content: systemText }];
@@ -41,7 +41,7 @@ export function joinedText(text: TextParameter): string {
   return typeof text === 'string' ? text : text.map((block) => block.text).join('\n');
 }
 
-function turnsOf(messages: readonly MessageParameter[]): Turn[] {
+function turnsOf(messages: readonly AnthropicMessage[]): Turn[] {
   const turns: Turn[] = [];
   for (const [index, { role, content }] of messages.entries()) {
     const field = `messages[${index}].content`;

@@ -7,7 +7,7 @@ import {
   emptyMessage,
   framed,
   stopOf,
-  usageOf,
+  anthropicUsage,
   type MessageEvent,
 } from './message-events.js';
 
@@ -47,7 +47,7 @@ export class MessageStream {
     return [
       ...events,
       ...this.blocks.finish(),
-      { type: 'message_delta', delta, usage: usageOf(this.reader.counts) },
+      { type: 'message_delta', delta, usage: anthropicUsage(this.reader.counts) },
       { type: 'message_stop' },
     ];
   }
@@ -79,7 +79,7 @@ export class MessageBody {
       ...emptyMessage(this.head.id, this.head.model, prompt),
       content: answerBlocks(this.pieces),
       ...this.stop,
-      usage: usageOf(this.reader.counts),
+      usage: anthropicUsage(this.reader.counts),
     };
   }
 }

@@ -32,12 +32,12 @@ export function emptyMessage(id: string, model: string, inputTokens: number): Re
     content: [],
     stop_reason: null,
     stop_sequence: null,
-    usage: usageOf({ prompt: inputTokens, cached: 0, answer: 0 }),
+    usage: anthropicUsage({ prompt: inputTokens, cached: 0, answer: 0 }),
   };
 }
 
 /** Anthropic counts a prompt's tokens that were read from a cache apart from the others. */
-export function usageOf({ prompt, cached, answer }: Omit<TokenCounts, 'reasoning'>): MessageUsage {
+export function anthropicUsage({ prompt, cached, answer }: Omit<TokenCounts, 'reasoning'>): MessageUsage {
   return {
     input_tokens: prompt - cached,
     output_tokens: answer,

@@ -9,7 +9,7 @@ import type { ChatRequest, ChatTool, ToolChoice } from '../conversation/chat-req
 import { effortArguments } from '../conversation/reasoning-effort.js';
 import { type FieldTable, fieldReader, type Fields, invalidField } from '../fields/field-table.js';
 import { numberWithin, SAMPLING_FIELDS, SHARED_SAMPLING_FIELDS } from '../fields/sampling-fields.js';
-import { conversationOf } from './conversation-turns.js';
+import { fromAnthropicMessages } from './conversation-turns.js';
 import {
   messagesSchema,
   outputConfigSchema,
@@ -89,9 +89,9 @@ export type MessagesFields = Fields<typeof MESSAGES_TABLE>;
 export type CountTokensFields = Fields<typeof COUNT_TOKENS_TABLE>;
 
 /** The conversation that a request is about. `template`: the text of the model's chat template. Throws REQUEST_INVALID with the field. */
-export function chatOf(fields: CountTokensFields, template: string | null): ChatRequest {
+export function anthropicChat(fields: CountTokensFields, template: string | null): ChatRequest {
   const { system, messages, tools, tool_choice: choice, thinking, output_config: output } = fields;
-  const conversation = conversationOf(system, messages);
+  const conversation = fromAnthropicMessages(system, messages);
   return {
     messages: conversation,
     tools: (tools ?? []).map(toolOf),

@@ -4,10 +4,10 @@ import type { AnswerReaderOptions } from '../answer/answer-reader.js';
 import { requireServedModel } from '../fields/model-field.js';
 import type { PreparedChat } from '../conversation/chat-request.js';
 import type { DoorContext, RegisterRoutes } from '../door-context.js';
-import { samplingFrom } from '../fields/sampling-fields.js';
+import { samplingOfFields } from '../fields/sampling-fields.js';
 import { MessageBody, MessageStream, type MessageHead } from './message-answer.js';
 import {
-  chatOf,
+  anthropicChat,
   type CountTokensFields,
   type MessagesFields,
   readCountTokensBody,
@@ -56,7 +56,7 @@ export const registerAnthropic: RegisterRoutes = (app, context) => {
 };
 
 function preparedChat(fields: CountTokensFields, { prepareChat, model }: DoorContext): PreparedChat {
-  return prepareChat(chatOf(fields, model.tokenizer?.chatTemplateSource ?? null));
+  return prepareChat(anthropicChat(fields, model.tokenizer?.chatTemplateSource ?? null));
 }
 
 function messageRequest(fields: MessagesFields, context: DoorContext): MessageRequest {
@@ -73,7 +73,7 @@ function messageRequest(fields: MessagesFields, context: DoorContext): MessageRe
       logprobs: 0,
       ...request,
       maxTokens: fields.max_tokens,
-      sampling: { ...samplingFrom(fields, fields.seed), outputFormat },
+      sampling: { ...samplingOfFields(fields, fields.seed), outputFormat },
       stop: fields.stop_sequences ?? [],
     },
     head: { id: `msg_${runtime.randomId()}`, model: model.name },

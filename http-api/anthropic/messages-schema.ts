@@ -96,7 +96,7 @@ export const outputConfigSchema = z.strictObject({
   format: z.strictObject({ type: z.literal('json_schema'), schema: jsonObject }).nullish(),
 });
 
-export type MessageParameter = z.infer<typeof messagesSchema>[number];
+export type AnthropicMessage = z.infer<typeof messagesSchema>[number];
 export type TextParameter = z.infer<typeof textSchema>;
 export type ToolChoiceParameter = z.infer<typeof toolChoiceSchema>;
 

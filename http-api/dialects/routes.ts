@@ -8,7 +8,7 @@ import { registerSession } from '../page/session-routes.js';
 import { registerTokens } from '../tokens/token-routes.js';
 
 /** What the door serves beside /health: one entry a dialect, and the page with what it is fed. */
-export const ROUTES: readonly RegisterRoutes[] = [
+export const HTTP_ROUTES: readonly RegisterRoutes[] = [
   registerOpenAi,
   registerAnthropic,
   registerOllama,

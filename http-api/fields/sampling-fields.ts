@@ -81,7 +81,7 @@ export const SAMPLING_FIELDS = {
 type SamplingFields = z.infer<z.ZodObject<typeof SAMPLING_FIELDS>>;
 
 /** `seed`: in place of the request's. */
-export function samplingFrom(fields: SamplingFields, seed: number | undefined): SamplingMessage {
+export function samplingOfFields(fields: SamplingFields, seed: number | undefined): SamplingMessage {
   const topP = fields.top_p ?? 1;
   return {
     temperature: fields.temperature ?? 0,

@@ -25,19 +25,19 @@ export function emptyPart(): AnswerPart {
 export type Endpoint = 'chat' | 'generate';
 
 /** What every answer begins with. */
-export interface AnswerHead {
+export interface OllamaHead {
   model: string;
   /** RFC 3339. */
   created_at: string;
 }
 
 /** A line of a stream that says a part of the answer. */
-export function partLine(endpoint: Endpoint, head: AnswerHead, part: AnswerPart): object {
+export function partLine(endpoint: Endpoint, head: OllamaHead, part: AnswerPart): object {
   return { ...head, ...partFields(endpoint, part), done: false };
 }
 
 /** The last line of a stream, or an answer that is not streamed, which then has all it says. */
-export function lastLine(endpoint: Endpoint, head: AnswerHead, part: AnswerPart, end: AnswerEnd): object {
+export function lastLine(endpoint: Endpoint, head: OllamaHead, part: AnswerPart, end: OllamaEnd): object {
   return { ...head, ...partFields(endpoint, part), done: true, ...end };
 }
 
@@ -50,13 +50,13 @@ function partFields(endpoint: Endpoint, { content, thinking, toolCalls, logprobs
 }
 
 /** Why an answer ended. */
-export interface AnswerEnd {
+export interface OllamaEnd {
   /** stop, length; load and unload: nothing was asked for but that the model is there, or that it goes. */
   done_reason: string;
 }
 
 /** And after how long; times are nanoseconds. */
-export interface AnswerFigures extends AnswerEnd {
+export interface AnswerFigures extends OllamaEnd {
   total_duration: number;
   load_duration: number;
   prompt_eval_count: number;
@@ -66,7 +66,7 @@ export interface AnswerFigures extends AnswerEnd {
 }
 
 /** When an answer was asked for, begun (out of the queue), had its first token, and its last: milliseconds of one clock. */
-export interface AnswerTimes {
+export interface OllamaTimes {
   askedMs: number;
   begunMs: number;
   firstTokenMs: number;
@@ -77,7 +77,7 @@ const NS_PER_MS = 1_000_000;
 
 export function figuresOf(
   reason: string,
-  times: AnswerTimes,
+  times: OllamaTimes,
   tokens: { prompt: number; answer: number },
 ): AnswerFigures {
   const { askedMs, begunMs, firstTokenMs, endedMs } = times;

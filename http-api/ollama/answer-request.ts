@@ -4,9 +4,9 @@ import { type PreparedChat, type AnswerParser, type ResponseFormat, schemaOf } f
 import type { DoorContext } from '../door-context.js';
 import { invalidField } from '../fields/field-table.js';
 import type { AnswerStreamOptions } from './answer-stream.js';
-import { chatOf, promptChat, responseFormatOf } from './conversation.js';
+import { ollamaChat, promptChat, responseFormatOf } from './conversation.js';
 import { answerOptions } from './options.js';
-import type { ChatFields, GenerateFields } from './request-fields.js';
+import type { OllamaChatFields, GenerateFields } from './request-fields.js';
 import { jsonFormat } from '../../shared/language/response-format.js';
 
 /** A checked request for an answer. */
@@ -20,8 +20,8 @@ export interface AnswerRequest {
 const NO_PROMPT = { text: '', messages: [], promptTokenIds: [], raw: false, ignoreEos: false };
 
 /** Of /api/chat. Throws REQUEST_INVALID with the field. */
-export function chatAnswer(fields: ChatFields, context: DoorContext): AnswerRequest {
-  const prepared = context.prepareChat(chatOf(fields, context.model.tokenizer?.chatTemplateSource ?? null));
+export function chatAnswer(fields: OllamaChatFields, context: DoorContext): AnswerRequest {
+  const prepared = context.prepareChat(ollamaChat(fields, context.model.tokenizer?.chatTemplateSource ?? null));
   return answerRequest(fields, { ...NO_PROMPT, ...prepared.request }, prepared, 'chat', context);
 }
 
@@ -40,7 +40,7 @@ export function promptAnswer(fields: GenerateFields, context: DoorContext): Answ
 }
 
 function answerRequest(
-  fields: ChatFields | GenerateFields,
+  fields: OllamaChatFields | GenerateFields,
   prompt: Omit<GenerateRequest, 'maxTokens' | 'sampling' | 'stop' | 'logprobs'>,
   prepared: Pick<PreparedChat, 'outputFormat' | 'createParser'>,
   endpoint: AnswerStreamOptions['endpoint'],

@@ -4,7 +4,7 @@ import { chatLogprob, type ChatLogprob } from '../answer/logprob-entries.js';
 import type { DoorContext } from '../door-context.js';
 import {
   type AnswerPart,
-  type AnswerTimes,
+  type OllamaTimes,
   emptyPart,
   type Endpoint,
   figuresOf,
@@ -13,7 +13,7 @@ import {
   PartMaker,
   partLine,
 } from './answer-lines.js';
-import { answerHead } from './ollama-dialect.js';
+import { ollamaHead } from './ollama-dialect.js';
 
 export interface AnswerStreamOptions extends AnswerReaderOptions {
   endpoint: Endpoint;
@@ -25,7 +25,7 @@ export interface AnswerStreamOptions extends AnswerReaderOptions {
 export class AnswerStream {
   private readonly reader: AnswerReader;
   private readonly parts = new PartMaker();
-  private readonly times: AnswerTimes;
+  private readonly times: OllamaTimes;
   /** Log-probabilities whose text comes with a later line. */
   private held: ChatLogprob[] = [];
 
@@ -42,7 +42,7 @@ export class AnswerStream {
   lines(reply: GenerateReply): object[] {
     const { parts, reason } = this.take(reply);
     const { endpoint } = this.options;
-    const head = answerHead(this.context);
+    const head = ollamaHead(this.context);
     const lines = parts.map((part) => partLine(endpoint, head, part));
     return reason === null ? lines : [...lines, this.last(emptyPart(), reason)];
   }
@@ -88,6 +88,6 @@ export class AnswerStream {
   private last(part: AnswerPart, reason: string): object {
     const { prompt, answer } = this.reader.counts;
     const figures = figuresOf(reason, this.times, { prompt, answer });
-    return lastLine(this.options.endpoint, answerHead(this.context), part, figures);
+    return lastLine(this.options.endpoint, ollamaHead(this.context), part, figures);
   }
 }

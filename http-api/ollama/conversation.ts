@@ -3,10 +3,10 @@ import type { ChatRequest, ResponseFormat } from '../conversation/chat-request.j
 import { effortArguments } from '../conversation/reasoning-effort.js';
 import { invalidField } from '../fields/field-table.js';
 import { writtenJson } from '../requests/written-json.js';
-import type { ChatFields, GenerateFields, MessageParameter } from './request-fields.js';
+import type { OllamaChatFields, GenerateFields, OllamaMessage } from './request-fields.js';
 
 /** The conversation that /api/chat is to continue. `template`: the source of the model's chat template. Throws REQUEST_INVALID. */
-export function chatOf(fields: ChatFields, template: string | null): ChatRequest {
+export function ollamaChat(fields: OllamaChatFields, template: string | null): ChatRequest {
   const tools = fields.tools ?? [];
   return {
     ...thinkingOf(fields.think, template),
@@ -37,13 +37,13 @@ export function promptChat(fields: GenerateFields, template: string | null): Cha
   };
 }
 
-export function responseFormatOf(format: ChatFields['format']): ResponseFormat | null {
+export function responseFormatOf(format: OllamaChatFields['format']): ResponseFormat | null {
   if (format === undefined || format === '') return null;
   return format === 'json' ? { kind: 'json_object' } : { kind: 'json_schema', schema: writtenJson(format) };
 }
 
 function thinkingOf(
-  think: ChatFields['think'],
+  think: OllamaChatFields['think'],
   template: string | null,
 ): { thinking: boolean | null; templateArguments: TemplateArgument[] } {
   if (typeof think !== 'string') return { thinking: think ?? null, templateArguments: [] };
@@ -53,7 +53,7 @@ function thinkingOf(
 }
 
 /** Calls get the ids that their results name; Ollama's clients tell neither, so that they go by name and order. */
-function conversationOf(messages: readonly MessageParameter[]): ChatMessage[] {
+function conversationOf(messages: readonly OllamaMessage[]): ChatMessage[] {
   const open: ToolCall[] = [];
   let calls = 0;
   return messages.map(({ role, content, thinking, tool_calls, tool_name, tool_call_id }) => {

@@ -3,7 +3,7 @@ import type { Dialect } from '../delivery/dialect.js';
 import type { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { ServedModel } from '../door-context.js';
-import { type AnswerHead, emptyPart, type Endpoint, partLine } from './answer-lines.js';
+import { type OllamaHead, emptyPart, type Endpoint, partLine } from './answer-lines.js';
 import { taggedName } from './model-name.js';
 
 interface Clocked {
@@ -16,7 +16,7 @@ export function lineOf(value: object): string {
   return `${jsonWithTexts(value)}\n`;
 }
 
-export function answerHead({ model, runtime }: Clocked): AnswerHead {
+export function ollamaHead({ model, runtime }: Clocked): OllamaHead {
   return { model: taggedName(model.name), created_at: new Date(runtime.wallMs()).toISOString() };
 }
 
@@ -25,7 +25,7 @@ export function ollamaDialect(endpoint: Endpoint, context: Clocked) {
   return {
     errorBody: ({ message }: OdmoeError) => ({ error: message }),
     streamType: 'application/x-ndjson',
-    keepAlive: () => lineOf(partLine(endpoint, answerHead(context), emptyPart())),
+    keepAlive: () => lineOf(partLine(endpoint, ollamaHead(context), emptyPart())),
     errorEvent: ({ message }: OdmoeError) => lineOf({ error: message }),
   } satisfies Dialect;
 }

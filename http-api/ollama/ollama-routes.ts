@@ -9,9 +9,9 @@ import { type AnswerRequest, chatAnswer, promptAnswer, withinPositions } from '.
 import { AnswerStream } from './answer-stream.js';
 import { modelDescription, modelTags, runningModels } from './model-listing.js';
 import { requireTaggedModel } from './model-name.js';
-import { answerHead, lineOf, ollamaDialect } from './ollama-dialect.js';
+import { ollamaHead, lineOf, ollamaDialect } from './ollama-dialect.js';
 import {
-  type ChatFields,
+  type OllamaChatFields,
   type GenerateFields,
   readChatBody,
   readGenerateBody,
@@ -40,7 +40,7 @@ export const registerOllama: RegisterRoutes = (app, context) => {
 };
 
 interface ReadRequest {
-  fields: ChatFields | GenerateFields;
+  fields: OllamaChatFields | GenerateFields;
   /** null: nothing is asked for but that the model is there. */
   answer: (() => AnswerRequest) | null;
 }
@@ -71,7 +71,7 @@ function addAnswers(
 /** The model is loaded at all times. */
 function loadAnswer({ keep_alive: keep }: ReadRequest['fields'], endpoint: Endpoint, context: DoorContext): object {
   const reason = keep === 0 || (typeof keep === 'string' && /^0[a-z]*$/.test(keep)) ? 'unload' : 'load';
-  return lastLine(endpoint, answerHead(context), emptyPart(), { done_reason: reason });
+  return lastLine(endpoint, ollamaHead(context), emptyPart(), { done_reason: reason });
 }
 
 async function* streamAnswer(

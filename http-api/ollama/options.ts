@@ -4,7 +4,7 @@ import { type FieldTable, fieldReader, type Fields, invalidField } from '../fiel
 import {
   ALL_ROOM,
   SAMPLING_FIELDS,
-  samplingFrom,
+  samplingOfFields,
   SHARED_SAMPLING_FIELDS,
   stopFrom,
 } from '../fields/sampling-fields.js';
@@ -74,7 +74,7 @@ export function answerOptions(options: unknown): AnswerOptions {
   requireWholeWindow(fields);
   const { repeat_penalty: repetition_penalty, seed = -1, num_predict: predict = -1 } = fields;
   return {
-    sampling: samplingFrom({ ...fields, repetition_penalty }, seed < 0 ? undefined : seed),
+    sampling: samplingOfFields({ ...fields, repetition_penalty }, seed < 0 ? undefined : seed),
     stop: stopFrom(fields),
     maxTokens: ROOM_LEFT.includes(predict) ? ALL_ROOM : predict,
     positions: fields.num_ctx ?? null,

@@ -104,6 +104,6 @@ export const readChatBody = fieldReader(CHAT_TABLE);
 export const readGenerateBody = fieldReader(GENERATE_TABLE);
 export const readShowBody = fieldReader(SHOW_TABLE);
 
-export type ChatFields = Fields<typeof CHAT_TABLE>;
+export type OllamaChatFields = Fields<typeof CHAT_TABLE>;
 export type GenerateFields = Fields<typeof GENERATE_TABLE>;
-export type MessageParameter = z.infer<typeof messageSchema>;
+export type OllamaMessage = z.infer<typeof messageSchema>;

@@ -3,14 +3,14 @@ import type { GenerateReply, GenerateRequest } from '../../shared/wire/messages.
 import { MAX_SEED } from '../../shared/wire/sampling-options.js';
 import type { ChatRequest, PreparedChat } from '../conversation/chat-request.js';
 import type { DoorContext } from '../door-context.js';
-import type { AnswerHead } from './chat-chunks.js';
+import type { OpenaiHead } from './chat-chunks.js';
 import { type ClientFields, errorForClient } from '../answer/client-fields.js';
 import { mergeAnswers } from '../answer/merge-answers.js';
 
 /** Seeds that main chooses; the largest number that a runtime draws from. */
 const CHOSEN_SEED_LIMIT = 2 ** 47;
 
-export function answerHead(prefix: string, { model, runtime }: Pick<DoorContext, 'model' | 'runtime'>): AnswerHead {
+export function openaiHead(prefix: string, { model, runtime }: Pick<DoorContext, 'model' | 'runtime'>): OpenaiHead {
   return {
     id: `${prefix}${runtime.randomId()}`,
     created: Math.floor(runtime.wallMs() / 1000),

@@ -6,8 +6,8 @@ import {
   chatChunk,
   deltasOf,
   usageChunk,
-  usageOf,
-  type AnswerHead,
+  openaiUsage,
+  type OpenaiHead,
   type Usage,
 } from './chat-chunks.js';
 import { chatLogprob, type ChatLogprob } from '../answer/logprob-entries.js';
@@ -38,7 +38,7 @@ class ChatAnswers {
 
   usage(): Usage {
     const counts = this.readers.map((reader) => reader.counts);
-    return usageOf(counts, counts.length);
+    return openaiUsage(counts, counts.length);
   }
 }
 
@@ -50,7 +50,7 @@ export class ChatStream {
   private readonly held = new Map<number, ChatLogprob[]>();
 
   constructor(
-    private readonly head: AnswerHead,
+    private readonly head: OpenaiHead,
     options: ChatAnswersOptions,
   ) {
     this.answers = new ChatAnswers(options);
@@ -86,7 +86,7 @@ export class ChatBody {
   private readonly choices: ChatChoice[];
 
   constructor(
-    private readonly head: AnswerHead,
+    private readonly head: OpenaiHead,
     private readonly options: ChatAnswersOptions,
   ) {
     this.answers = new ChatAnswers(options);

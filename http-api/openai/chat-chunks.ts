@@ -3,7 +3,7 @@ import type { AnswerEnd, TokenCounts } from '../answer/answer-reader.js';
 import type { ChatLogprob } from '../answer/logprob-entries.js';
 
 /** What all chunks of an answer, or its body, have in common. */
-export interface AnswerHead {
+export interface OpenaiHead {
   id: string;
   /** Seconds since 1970. */
   created: number;
@@ -36,7 +36,7 @@ export interface ChatDelta {
 type FinishReason = AnswerEnd['finishReason'];
 
 export function chatChunk(
-  head: AnswerHead,
+  head: OpenaiHead,
   index: number,
   delta: ChatDelta,
   finishReason: FinishReason | null,
@@ -46,11 +46,11 @@ export function chatChunk(
   return { ...chunkHead(head), choices: [choice] };
 }
 
-export function usageChunk(head: AnswerHead, usage: Usage): object {
+export function usageChunk(head: OpenaiHead, usage: Usage): object {
   return { ...chunkHead(head), choices: [], usage };
 }
 
-function chunkHead({ id, ...rest }: AnswerHead): object {
+function chunkHead({ id, ...rest }: OpenaiHead): object {
   return { id, object: 'chat.completion.chunk', ...rest };
 }
 
@@ -127,12 +127,12 @@ export class ChatChoice {
   }
 }
 
-export function chatBody({ id, ...rest }: AnswerHead, choices: readonly object[], usage: Usage): object {
+export function chatBody({ id, ...rest }: OpenaiHead, choices: readonly object[], usage: Usage): object {
   return { id, object: 'chat.completion', ...rest, choices, usage };
 }
 
 /** `answersPerPrompt`: so many answers that follow one another are to one prompt, whose tokens are counted once. */
-export function usageOf(answers: readonly TokenCounts[], answersPerPrompt: number): Usage {
+export function openaiUsage(answers: readonly TokenCounts[], answersPerPrompt: number): Usage {
   const prompts = answers.filter((_, index) => index % answersPerPrompt === 0);
   const promptTokens = sumOf(prompts, ({ prompt }) => prompt);
   const completionTokens = sumOf(answers, ({ answer }) => answer);

@@ -151,12 +151,12 @@ export const CHAT_FIELDS = {
   },
 } satisfies FieldTable<z.ZodRawShape>;
 
-export type ChatFields = Fields<typeof CHAT_FIELDS>;
+export type OpenaiChatFields = Fields<typeof CHAT_FIELDS>;
 
 export const readChatFields = fieldReader(CHAT_FIELDS);
 
 /** The conversation that a request is about. `templateSource`: the model's chat template. Throws REQUEST_INVALID with the field. */
-export function chatRequestFrom(fields: ChatFields, templateSource: string | null): ChatRequest {
+export function chatRequestFrom(fields: OpenaiChatFields, templateSource: string | null): ChatRequest {
   requireGenerationPrompt(fields);
   requireLogprobs(fields.top_logprobs, fields.logprobs === true, 'logprobs: true');
   requireFewAlternatives(fields.top_logprobs ?? 0, fields.n ?? 1, 'top_logprobs');
@@ -198,7 +198,7 @@ export function templateWishes(
   );
 }
 
-function requireGenerationPrompt({ add_generation_prompt: add, continue_final_message: goOn }: ChatFields): void {
+function requireGenerationPrompt({ add_generation_prompt: add, continue_final_message: goOn }: OpenaiChatFields): void {
   if (add === undefined || add !== (goOn ?? false)) return;
   throw invalidField(
     'add_generation_prompt',

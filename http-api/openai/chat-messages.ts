@@ -58,7 +58,7 @@ export function chatMessagesFrom(messages: readonly MessageParameter[]): ChatMes
     const shownName = name ?? toolNames.get(answered) ?? '';
     return {
       role,
-      content: textOf(given.content ?? ''),
+      content: contentText(given.content ?? ''),
       ...(calls.length > 0 && { toolCalls: calls.map(({ id, function: called }) => ({ id, ...called })) }),
       ...(answered !== '' && { toolCallId: answered }),
       ...(shownName !== '' && { name: shownName }),
@@ -81,6 +81,6 @@ function requireCallId({ tool_call_id: callId }: MessageParameter, index: number
 }
 
 /** Parts of a content are lines of one text. */
-export function textOf(given: string | readonly { text: string }[]): string {
+export function contentText(given: string | readonly { text: string }[]): string {
   return typeof given === 'string' ? given : given.map(({ text }) => text).join('\n');
 }

@@ -3,12 +3,12 @@ import type { ClientFields } from '../answer/client-fields.js';
 import type { PreparedChat } from '../conversation/chat-request.js';
 import type { DoorContext, RegisterRoutes } from '../door-context.js';
 import { requireServedModel } from '../fields/model-field.js';
-import { answerHead, answerSeeds, prepareFor } from './answer-requests.js';
+import { openaiHead, answerSeeds, prepareFor } from './answer-requests.js';
 import { ChatBody, ChatStream } from './chat-answers.js';
-import { chatRequestFrom, readChatFields, type ChatFields } from './chat-fields.js';
+import { chatRequestFrom, readChatFields, type OpenaiChatFields } from './chat-fields.js';
 import { deliverAnswers } from './deliver-answers.js';
 import { OPENAI } from './openai-dialect.js';
-import { ALL_ROOM, samplingFrom, stopFrom } from '../fields/sampling-fields.js';
+import { ALL_ROOM, samplingOfFields, stopFrom } from '../fields/sampling-fields.js';
 
 const CLIENT_FIELDS: ClientFields = {
   text: 'messages',
@@ -33,7 +33,7 @@ export const registerChatRoutes: RegisterRoutes = (app, context) => {
         ...CLIENT_FIELDS,
         output_format: fields.response_format === undefined ? 'tools' : 'response_format',
       };
-      const head = answerHead('chatcmpl-', context);
+      const head = openaiHead('chatcmpl-', context);
       const options = {
         tokenizer,
         createParser: (promptEnd: string, answer: number) => prepared.createParser(promptEnd, answer),
@@ -53,7 +53,7 @@ export const registerChatRoutes: RegisterRoutes = (app, context) => {
 
 /** One request for each answer. */
 function chatRequests(
-  fields: ChatFields,
+  fields: OpenaiChatFields,
   { request, outputFormat }: PreparedChat,
   { runtime }: DoorContext,
 ): GenerateRequest[] {
@@ -63,7 +63,7 @@ function chatRequests(
     promptTokenIds: [],
     raw: false,
     maxTokens: Math.min(fields.max_completion_tokens ?? fields.max_tokens ?? ALL_ROOM, ALL_ROOM),
-    sampling: { ...samplingFrom(fields, seed), outputFormat },
+    sampling: { ...samplingOfFields(fields, seed), outputFormat },
     stop: stopFrom(fields),
     ignoreEos: fields.ignore_eos ?? false,
     // Without alternatives the chosen token's own is asked for.

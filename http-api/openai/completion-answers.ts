@@ -1,5 +1,5 @@
 import type { GenerateReply } from '../../shared/wire/messages.js';
-import { usageOf, type AnswerHead, type Usage } from './chat-chunks.js';
+import { openaiUsage, type OpenaiHead, type Usage } from './chat-chunks.js';
 import { CompletionReader, type CompletionReaderOptions, type CompletionStep } from './completion-reader.js';
 import type { CompletionLogprobs } from '../answer/logprob-entries.js';
 
@@ -14,13 +14,13 @@ function readersOf({ prompts, count, ...options }: CompletionAnswersOptions): Co
 }
 
 function usageOfReaders(readers: readonly CompletionReader[], count: number): Usage {
-  return usageOf(
+  return openaiUsage(
     readers.map((reader) => reader.counts),
     count,
   );
 }
 
-function bodyOf({ id, ...rest }: AnswerHead, members: object): object {
+function bodyOf({ id, ...rest }: OpenaiHead, members: object): object {
   return { id, object: 'text_completion', ...rest, ...members };
 }
 
@@ -29,7 +29,7 @@ export class CompletionStream {
   private readonly readers: CompletionReader[];
 
   constructor(
-    private readonly head: AnswerHead,
+    private readonly head: OpenaiHead,
     private readonly options: CompletionAnswersOptions,
   ) {
     this.readers = readersOf(options);
@@ -63,7 +63,7 @@ export class CompletionBody {
   }[];
 
   constructor(
-    private readonly head: AnswerHead,
+    private readonly head: OpenaiHead,
     private readonly options: CompletionAnswersOptions,
   ) {
     this.readers = readersOf(options);

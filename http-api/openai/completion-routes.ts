@@ -4,13 +4,13 @@ import type { ClientFields } from '../answer/client-fields.js';
 import { schemaOf } from '../conversation/chat-request.js';
 import type { DoorContext, RegisterRoutes } from '../door-context.js';
 import { requireServedModel } from '../fields/model-field.js';
-import { answerHead, answerSeeds } from './answer-requests.js';
+import { openaiHead, answerSeeds } from './answer-requests.js';
 import { responseFormatFrom } from './chat-tools.js';
 import { CompletionBody, CompletionStream } from './completion-answers.js';
 import { promptsFrom, readCompletionFields, type CompletionFields } from './completion-fields.js';
 import { deliverAnswers } from './deliver-answers.js';
 import { OPENAI } from './openai-dialect.js';
-import { ALL_ROOM, samplingFrom, stopFrom } from '../fields/sampling-fields.js';
+import { ALL_ROOM, samplingOfFields, stopFrom } from '../fields/sampling-fields.js';
 
 const CLIENT_FIELDS: ClientFields = { text: 'prompt', prompt_token_ids: 'prompt', output_format: 'response_format' };
 
@@ -21,7 +21,7 @@ export const registerCompletionRoutes: RegisterRoutes = (app, context) => {
       const fields = readCompletionFields(request.body);
       requireServedModel(fields.model, context);
       const requests = completionRequests(fields, context);
-      const head = answerHead('cmpl-', context);
+      const head = openaiHead('cmpl-', context);
       const options = {
         tokenizer: context.model.tokenizer,
         prompts: promptsFrom(fields),
@@ -49,7 +49,7 @@ function completionRequests(fields: CompletionFields, { runtime }: DoorContext):
       promptTokenIds: tokenIds ?? [],
       raw: tokenIds === null,
       maxTokens: Math.min(fields.max_tokens ?? ALL_ROOM, ALL_ROOM),
-      sampling: { ...samplingFrom(fields, seed), outputFormat },
+      sampling: { ...samplingOfFields(fields, seed), outputFormat },
       stop: stopFrom(fields),
       ignoreEos: fields.ignore_eos ?? false,
       // 0 asks for the chosen token's own.

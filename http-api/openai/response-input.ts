@@ -1,4 +1,4 @@
-import { textOf } from './chat-messages.js';
+import { contentText } from './chat-messages.js';
 import { z } from 'zod';
 import type { ChatMessage } from '../../shared/wire/messages.js';
 
@@ -77,10 +77,10 @@ export function responseMessages(
   for (const given of input) {
     if (given.type === 'function_call_output') {
       const name = toolNames.get(given.call_id);
-      const output = { role: 'tool', content: textOf(given.output), toolCallId: given.call_id };
+      const output = { role: 'tool', content: contentText(given.output), toolCallId: given.call_id };
       messages.push(name === undefined ? output : { ...output, name });
     } else if (given.type === 'message' && given.role !== 'assistant') {
-      messages.push({ role: given.role, content: textOf(given.content) });
+      messages.push({ role: given.role, content: contentText(given.content) });
     } else {
       if (given.type === 'function_call') toolNames.set(given.call_id, given.name);
       addToAssistant(messages, given);
@@ -101,11 +101,11 @@ function addToAssistant(messages: ChatMessage[], given: Exclude<InputItem, { typ
   }
   const isFresh = open !== null && open.content === '' && open.toolCalls === undefined;
   const turn: ChatMessage = isFresh ? open : { role: 'assistant', content: '' };
-  if (given.type === 'message') turn.content = textOf(given.content);
+  if (given.type === 'message') turn.content = contentText(given.content);
   else turn.reasoningContent = (turn.reasoningContent ?? '') + reasoningText(given);
   if (!isFresh) messages.push(turn);
 }
 
 function reasoningText({ content: texts, summary }: Extract<InputItem, { type: 'reasoning' }>): string {
-  return textOf(texts ?? summary ?? []);
+  return contentText(texts ?? summary ?? []);
 }

@@ -8,7 +8,7 @@ import { generateAll, prepareFor } from './answer-requests.js';
 import { OPENAI } from './openai-dialect.js';
 import { ResponseAnswer, type ResponseEvent } from './response-events.js';
 import { includesLogprobs, readResponseFields, responseChatFrom, type ResponseFields } from './response-fields.js';
-import { ALL_ROOM, samplingFrom, stopFrom } from '../fields/sampling-fields.js';
+import { ALL_ROOM, samplingOfFields, stopFrom } from '../fields/sampling-fields.js';
 
 const CLIENT_FIELDS: ClientFields = {
   text: 'input',
@@ -72,7 +72,7 @@ function responseRequest(fields: ResponseFields, { request, outputFormat }: Prep
     promptTokenIds: [],
     raw: false,
     maxTokens: Math.min(fields.max_output_tokens ?? ALL_ROOM, ALL_ROOM),
-    sampling: { ...samplingFrom(fields, fields.seed), outputFormat },
+    sampling: { ...samplingOfFields(fields, fields.seed), outputFormat },
     stop: stopFrom(fields),
     ignoreEos: fields.ignore_eos ?? false,
     logprobs: includesLogprobs(fields) ? Math.max(1, fields.top_logprobs ?? 0) : 0,

@@ -34,7 +34,7 @@ export const registerTokens: RegisterRoutes = (app, context) => {
         `the token id ${tokens[wrong]} is not in the vocabulary, whose ids are 0 to ${last}`,
       );
     }
-    return { content: textOf(tokens, tokenizer) };
+    return { content: tokensText(tokens, tokenizer) };
   });
 };
 
@@ -118,7 +118,7 @@ export function pieceOf(tokenId: number, tokenizer: TokenTexts): string | number
 }
 
 /** The text that the ids were made of. Special tokens stand in it by their names. */
-export function textOf(tokenIds: readonly number[], tokenizer: TokenTexts): string {
+export function tokensText(tokenIds: readonly number[], tokenizer: TokenTexts): string {
   const special = tokenIds.findIndex((id) => tokenizer.isSpecial(id));
   // Where a decoder drops the space before a text's first word, only decode knows.
   if (special < 0) return tokenizer.decode(tokenIds);

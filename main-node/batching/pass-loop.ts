@@ -9,7 +9,7 @@ import type { PassPool } from '../pass/pass-pool.js';
 import type { BatchMember, SequenceRoom } from './batch-member.js';
 import { ChunkSizer } from './chunk-rows.js';
 import { LoopMember, type RowsWanted } from './loop-member.js';
-import { isAnswer, planPass, type PassBudget, type PlannedRows } from './plan-pass.js';
+import { isAnswer, planMainPass, type PassBudget, type PlannedRows } from './plan-pass.js';
 
 /** How long members of the last pass are waited for: a part of what the pass took, within these bounds. */
 const RETURN_SHARE = 0.1;
@@ -117,7 +117,7 @@ interface PlannedMember {
 }
 
 /**
- * Runs the rows of all sequences. Jointly: one pass after another, planned by planPass; the next one begins when all members of the last are
+ * Runs the rows of all sequences. Jointly: one pass after another, planned by planMainPass; the next one begins when all members of the last are
  * back with their next token, or have ended, or after a short wait (PassWait). Who was not back then is not waited for again until it has
  * been in time. Else: one sequence a pass, all answers side by side, and one chunk of a prompt at a time.
  */
@@ -296,7 +296,7 @@ export class PassLoop {
     const prompts = ready.filter((member) => !isAnswer(member));
     const served = this.shares.enter(prompts.map(({ client }) => client));
     const plan = (among: readonly LoopMember[]): PlannedRows<LoopMember>[] =>
-      planPass(among, served, budget).slice(0, mostMembers);
+      planMainPass(among, served, budget).slice(0, mostMembers);
     const planned = plan(ready);
     let prepared = this.prepare(planned);
     const roomFor = new Set(prepared.map(({ member }) => member));

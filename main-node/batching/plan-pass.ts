@@ -37,7 +37,7 @@ export interface PlannedRows<Member> {
  *
  * So nobody waits for ever: turns go round, and a client that is served falls behind those that wait.
  */
-export function planPass<Member extends ReadyMember>(
+export function planMainPass<Member extends ReadyMember>(
   ready: readonly Member[],
   served: ReadonlyMap<string, number>,
   { maxRows, chunkRows }: PassBudget,

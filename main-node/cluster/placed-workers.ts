@@ -2,7 +2,7 @@ import type { Execute, ExpertResult, Placement, Prediction, Release } from '../.
 import type { KeptLayers } from './kept-layers.js';
 
 /** Experts of a layer to run on rows of a pass: what an Execute asks for. */
-export type LayerWork = Pick<Execute, 'pass' | 'rows' | 'layer' | 'hidden' | 'experts'>;
+export type ExecuteWork = Pick<Execute, 'pass' | 'rows' | 'layer' | 'hidden' | 'experts'>;
 
 /** What main asks of one worker. */
 export interface WorkerOrders {
@@ -14,7 +14,7 @@ export interface WorkerOrders {
    * soon as the signal aborts; the end of the sequence then frees what the worker holds for it.
    */
   execute(
-    work: LayerWork,
+    work: ExecuteWork,
     epoch: number,
     onPart: (results: readonly ExpertResult[]) => void,
     signal: AbortSignal,

@@ -18,7 +18,7 @@ import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
 import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
 import { KeptLayers } from './kept-layers.js';
 import { LatestStatus } from './latest-status.js';
-import type { LayerWork, WorkerOrders } from './placed-workers.js';
+import type { ExecuteWork, WorkerOrders } from './placed-workers.js';
 import { onAbort } from '../../shared/base/runtime/living.js';
 
 /** Errors that answer no execute, over a connection. */
@@ -89,7 +89,7 @@ export class WorkerLink implements WorkerOrders {
    * dropped. Else rejects with the code the worker answered.
    */
   execute(
-    work: LayerWork,
+    work: ExecuteWork,
     epoch: number,
     onPart: (results: readonly ExpertResult[]) => void,
     signal: AbortSignal,

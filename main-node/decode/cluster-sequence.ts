@@ -11,7 +11,7 @@ import { RowProvenance } from '../pass/row-provenance.js';
 import { alignedLayers } from './aligned-layers.js';
 import { clusterCosts, type ClusterEngine } from './cluster-engine.js';
 import { SequenceDrafting } from './sequence-drafting.js';
-import { type ActivationCounts, SequencePredictions } from './sequence-predictions.js';
+import { type PredictionCounts, SequencePredictions } from './sequence-predictions.js';
 import { type ReadableCache, ShadowFeed } from './shadow-feed.js';
 
 /**
@@ -86,7 +86,7 @@ export interface SequenceRequest {
 
 /** What an answer has cost. */
 export interface AnswerCost {
-  activations: ActivationCounts;
+  activations: PredictionCounts;
   reloads: number;
   ioStallMs: number;
   /** Null: main was not to use drafts. */

@@ -8,10 +8,10 @@ export const MAX_KEPT_PREDICTIONS = 8192;
 export const MAX_REMEMBERED_CHOICES = 8192;
 
 /** 'kept': main will look at it. 'late': main's router has decided already. 'ignored': of the prompt, or too far ahead. */
-export type PredictionArrival = 'kept' | 'late' | 'ignored';
+export type ArrivalVerdict = 'kept' | 'late' | 'ignored';
 
 /** Experts that the layers of decode passes activated, by how they were foretold. */
-export interface ActivationCounts {
+export interface PredictionCounts {
   /** Predicted when main's router chose. */
   inTime: number;
   /** Predicted, but after that. */
@@ -56,7 +56,7 @@ export class SequencePredictions {
   }
 
   /** A later prediction for the same layer replaces an earlier one, as it does at the workers. */
-  arrive(prediction: Prediction): PredictionArrival {
+  arrive(prediction: Prediction): ArrivalVerdict {
     const { position } = prediction.pass;
     if (position < this.promptTokens) return 'ignored';
     const place = this.place(position, prediction.layer);
@@ -135,7 +135,7 @@ export class SequencePredictions {
   }
 
   /** `isPredicted`: there is somebody who predicts. */
-  activations(isPredicted: boolean): ActivationCounts {
+  activations(isPredicted: boolean): PredictionCounts {
     const { activated, predictedCorrectly } = this.metrics();
     if (!isPredicted) return { inTime: 0, late: 0, missed: 0, unpredicted: activated };
     const late = this.lateExperts;

@@ -1,7 +1,7 @@
 import type { RecallView } from '../../shared/wire/cluster-events.js';
 import type { SepMetrics } from '../../shared/wire/messages.js';
 import type { AnswerCost } from '../decode/cluster-sequence.js';
-import type { AnswerSource } from '../rpc/request-observer.js';
+import type { AnswerCosts } from '../rpc/request-observer.js';
 
 /** Iterations of an answer that recall is told of. */
 export const MAX_RECALL_ITERATIONS = 1024;
@@ -20,16 +20,16 @@ const NOTHING: AnswerCounts = { activated: 0, predicted: 0, reloads: 0, draftsRu
 
 /** What answers have cost together: those that have ended, and those that are being made. */
 export class AnswerTotals {
-  private readonly running = new Set<AnswerSource>();
+  private readonly running = new Set<AnswerCosts>();
   private ended = NOTHING;
   private readonly endedRecall: RecallView = { correct: [], activated: [] };
 
-  begun(source: AnswerSource): void {
+  begun(source: AnswerCosts): void {
     this.running.add(source);
   }
 
   /** It is freed, and costs nothing more. */
-  answered(source: AnswerSource): void {
+  answered(source: AnswerCosts): void {
     if (!this.running.delete(source)) return;
     this.ended = sumOf(this.ended, countsOf(source.cost()));
     addRecall(this.endedRecall, source.sepMetrics());

@@ -1,6 +1,6 @@
 import {
   type ClusterEvent,
-  type ClusterView,
+  type ClusterData,
   type ExpertHeat,
   PASS_EVENTS_PER_S,
   type PassTrace,
@@ -8,7 +8,7 @@ import {
 } from '../../shared/wire/cluster-events.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
-import { EventQueue } from './event-queue.js';
+import { ListenerQueue } from './listener-queue.js';
 import type { FigureCounts, Figures } from './figures.js';
 
 /** Listeners at a time. */
@@ -25,7 +25,7 @@ export const EXPERTS_TOLD_PER_S = 4096;
 
 /** Where what is told comes from. */
 export interface FeedSources {
-  view(): ClusterView;
+  view(): ClusterData;
   figures: Figures;
   counts(): FigureCounts;
   recall(): RecallView;
@@ -36,7 +36,7 @@ export interface FeedSources {
 
 /** Tells whoever listens what happens in the cluster. Nothing is made that nobody listens to, but the figures. */
 export class ClusterFeed {
-  private readonly queues = new Set<EventQueue>();
+  private readonly queues = new Set<ListenerQueue>();
   private timer: Timer | null = null;
   private soon: Timer | null = null;
   private samples = 0;
@@ -65,7 +65,7 @@ export class ClusterFeed {
   }
 
   /** The queue holds what is so now, and gets what comes, until it is ended. Throws QUEUE_FULL; NO_MAIN once main stops. */
-  listen(wantsPasses: boolean): EventQueue {
+  listen(wantsPasses: boolean): ListenerQueue {
     if (this.stopped) throw new OdmoeError('NO_MAIN', 'main is being stopped');
     if (this.queues.size >= MAX_LISTENERS) {
       throw new OdmoeError(
@@ -74,7 +74,7 @@ export class ClusterFeed {
       );
     }
     const { sources } = this;
-    const queue = new EventQueue(wantsPasses, (ended) => this.queues.delete(ended));
+    const queue = new ListenerQueue(wantsPasses, (ended) => this.queues.delete(ended));
     this.queues.add(queue);
     queue.put({ type: 'cluster', cluster: sources.view() });
     queue.put({ type: 'figures', samples: [...sources.figures.kept] });

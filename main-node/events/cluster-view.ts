@@ -1,4 +1,4 @@
-import type { ClusterView } from '../../shared/wire/cluster-events.js';
+import type { ClusterData } from '../../shared/wire/cluster-events.js';
 import { clusterProblems } from '../../shared/decisions/diagnosis/cluster-problems.js';
 import { isLoopbackHost } from '../../shared/transport/credentials.js';
 import { dialAddress, hostOf } from '../../shared/wire/addresses.js';
@@ -8,7 +8,7 @@ import { lostNode, presentNode } from './node-view.js';
 
 /** What does not change while main runs. */
 export interface ServedCluster {
-  model: ClusterView['model'];
+  model: ClusterData['model'];
   expertLayers: number;
   experts: number;
   expertsPerToken: number;
@@ -26,7 +26,7 @@ export interface ClusterMoment {
 }
 
 /** The whole cluster as main knows it. `status.nodes` begins with main. */
-export function clusterView(served: ServedCluster, { atMs, status, lost }: ClusterMoment): ClusterView {
+export function clusterView(served: ServedCluster, { atMs, status, lost }: ClusterMoment): ClusterData {
   const own = status.nodes.find(({ identity }) => identity.role === 'ROLE_MAIN')?.identity;
   return {
     atMs,

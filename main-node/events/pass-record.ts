@@ -1,6 +1,6 @@
 import type { PassTrace } from '../../shared/wire/cluster-events.js';
 import type { ExpertTimes } from '../../shared/wire/messages.js';
-import type { Foretold } from '../pass/pass-observer.js';
+import type { PredictionOutcome } from '../pass/pass-observer.js';
 
 /** What one worker told of an expert that it ran for a layer; of several messages together. Times of main's in ms, of the worker's in us. */
 export interface ExpertRecord extends Omit<ExpertTimes, 'calledUs' | 'endedUs'> {
@@ -23,13 +23,13 @@ export interface LayerRecord {
   routedMs: number;
   answeredMs: number;
   endMs: number;
-  foretold: Map<number, Foretold>;
+  foretold: Map<number, PredictionOutcome>;
   /** As results have come: one for each of an expert's messages. */
   experts: ExpertRecord[];
 }
 
 /** A prediction as it reached main. */
-export interface PredictionArrival {
+export interface ArrivedPrediction {
   sequence: number;
   /** Of the first row of the pass that it is for. */
   position: number;
@@ -46,5 +46,5 @@ export interface PassRecord {
   endMs: number;
   members: PassTrace['members'];
   layers: LayerRecord[];
-  predictions: PredictionArrival[];
+  predictions: ArrivedPrediction[];
 }

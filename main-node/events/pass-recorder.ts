@@ -4,7 +4,7 @@ import type { ExpertOutcome } from '../pass/expert-dispatcher.js';
 import type { MemberRows } from '../pass/pass-member.js';
 import type { ObservedPass, PassObserver, RoutedExpert } from '../pass/pass-observer.js';
 import type { ExpertHeatCounts } from './expert-heat.js';
-import type { LayerRecord, PassRecord, PredictionArrival } from './pass-record.js';
+import type { LayerRecord, PassRecord, ArrivedPrediction } from './pass-record.js';
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 
 /** Predictions that wait for their pass; of more, those of the sequence that was predicted for first go. */
@@ -12,10 +12,10 @@ export const MAX_WAITING_PREDICTIONS = 8192;
 
 /** Predictions that have reached main, until the passes that they are for have ended. */
 export class PredictionArrivals {
-  private readonly bySequence = new Map<number, PredictionArrival[]>();
+  private readonly bySequence = new Map<number, ArrivedPrediction[]>();
   private count = 0;
 
-  add(arrival: PredictionArrival): void {
+  add(arrival: ArrivedPrediction): void {
     const { sequence } = arrival;
     const before = this.bySequence.get(sequence);
     if (before === undefined) this.bySequence.set(sequence, [arrival]);
@@ -25,7 +25,7 @@ export class PredictionArrivals {
   }
 
   /** Those for passes of the sequence that begin at positions from `first` on and before `end`; those for earlier ones are forgotten. */
-  take(sequence: number, first: number, end: number): PredictionArrival[] {
+  take(sequence: number, first: number, end: number): ArrivedPrediction[] {
     const waiting = this.bySequence.get(sequence) ?? [];
     const later = waiting.filter(({ position }) => position >= end);
     this.count -= waiting.length - later.length;
@@ -51,7 +51,7 @@ export class PredictionArrivals {
 export const MAX_RESULTS_OF_PASS = 8192;
 export const MAX_RESULTS_KEPT = 65_536;
 
-export interface PassCounts {
+export interface RecordedCounts {
   passes: number;
   rows: number;
 }
@@ -71,7 +71,7 @@ export class PassRecorder implements PassObserver {
     private readonly onPass: (record: PassRecord) => void,
   ) {}
 
-  get counts(): PassCounts {
+  get counts(): RecordedCounts {
     return { passes: this.passes, rows: this.rows };
   }
 

@@ -1,5 +1,5 @@
 import type { ExpertTrace, LayerTrace, PassTrace } from '../../shared/wire/cluster-events.js';
-import type { ExpertRecord, LayerRecord, PassRecord, PredictionArrival } from './pass-record.js';
+import type { ExpertRecord, LayerRecord, PassRecord, ArrivedPrediction } from './pass-record.js';
 
 const US_PER_MS = 1000;
 
@@ -22,7 +22,7 @@ export function passTrace(record: PassRecord, startedMs: number): PassTrace {
   };
 }
 
-function layerTrace(record: LayerRecord, predictions: readonly PredictionArrival[], passBeginMs: number): LayerTrace {
+function layerTrace(record: LayerRecord, predictions: readonly ArrivedPrediction[], passBeginMs: number): LayerTrace {
   const { layer, beginMs, routedMs, answeredMs, endMs } = record;
   const late = new Set(
     predictions.flatMap((arrival) => (arrival.layer === layer && arrival.receivedMs > routedMs ? arrival.experts : [])),

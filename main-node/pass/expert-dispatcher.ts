@@ -4,7 +4,7 @@ import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import type { ExpertResult, Placement } from '../../shared/wire/messages.js';
 import { RecentMap } from '../../shared/base/runtime/recent-map.js';
-import type { LayerWork, PlacedWorkers, WorkerOrders } from '../cluster/placed-workers.js';
+import type { ExecuteWork, PlacedWorkers, WorkerOrders } from '../cluster/placed-workers.js';
 import { workOf, type ExpertTask, type LayerStep, type WorkerShare } from './layer-step.js';
 import { judge, lieOf, modelGivesNoNumbers, undecided, type Opinion } from './second-opinion.js';
 import { groupForLayer } from '../../shared/decisions/placement/plan-placement.js';
@@ -261,7 +261,7 @@ export class ExpertDispatcher {
 /** Of work with one expert. */
 async function answerOf(
   link: WorkerOrders,
-  work: LayerWork,
+  work: ExecuteWork,
   epoch: number,
   signal: AbortSignal,
 ): Promise<ExpertResult> {

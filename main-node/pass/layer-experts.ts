@@ -8,7 +8,7 @@ import { planLayer, type LayerPlan } from './layer-plan.js';
 import type { LayerStep } from './layer-step.js';
 import { membersOf, type PassContext } from './pass-context.js';
 import { isPredicted, type PassEngine } from './pass-engine.js';
-import type { Foretold, RoutedExpert } from './pass-observer.js';
+import type { PredictionOutcome, RoutedExpert } from './pass-observer.js';
 import { toldByPrediction } from './told-by-prediction.js';
 import type { ToldLayer } from './told-experts.js';
 import { decodePosition } from './told-passes.js';
@@ -23,7 +23,7 @@ export interface DecidedLayer extends LayerStep {
 }
 
 /** Decides who runs the experts of a pass's layers, and has them run. */
-export class LayerExperts {
+export class LayerRunner {
   constructor(
     private readonly engine: PassEngine,
     private readonly context: PassContext,
@@ -143,7 +143,7 @@ export class LayerExperts {
     rows: readonly ActivatedRow[],
     { predictions }: DecidedLayer,
     { foreseen, announced }: { foreseen: ReadonlySet<number>; announced: boolean },
-  ): Foretold {
+  ): PredictionOutcome {
     if (predictions.some((prediction) => prediction?.experts.includes(expert) === true)) return 'predicted';
     if (foreseen.has(expert)) return announced ? 'announced' : 'predicted';
     const answering = membersOf(this.context.owners, rows, ({ isAnswer }) => isAnswer);

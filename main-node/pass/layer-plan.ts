@@ -41,13 +41,13 @@ export function planLayer(
 ): LayerPlan {
   const experts = [...activated.keys()];
   const takers = isAlone ? placement : takersOf(placement, layer, spread === 'all' ? Infinity : experts.length);
-  const match = matchExperts(takers, layer, firstHolders(told), experts, isAlone ? spread : 'group', keepers);
+  const assignments = matchExperts(takers, layer, firstHolders(told), experts, isAlone ? spread : 'group', keepers);
   const released = [...told.superseded];
   for (const [expert, ids] of told.holders ?? [])
     if (!activated.has(expert)) released.push(...ids.map((id) => [expert, id] as const));
   const batches: ExpertBatch[] = [];
   const foreseen = new Set<number>();
-  for (const { expert, workerId, predicted } of match.assignments) {
+  for (const { expert, workerId, predicted } of assignments) {
     const rows = requirePresent(activated.get(expert), 'an expert that is assigned to a worker was activated.');
     const workers = predicted ? (told.holders?.get(expert) ?? [workerId]) : [workerId];
     if (predicted) foreseen.add(expert);

@@ -1,7 +1,7 @@
 import { assertInvariant, requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { rowCount, selectRows } from '../../shared/wire/pass-rows.js';
 import type { ExpertRows, PassLayer } from '../../shared/wire/messages.js';
-import type { LayerWork } from '../cluster/placed-workers.js';
+import type { ExecuteWork } from '../cluster/placed-workers.js';
 import type { ActivatedRow } from './activated-experts.js';
 
 const FLOAT_BYTES = 4;
@@ -29,7 +29,7 @@ export interface WorkerShare {
 }
 
 /** The message for these tasks: each hidden state that they need once. */
-export function workOf(step: LayerStep, tasks: readonly ExpertTask[]): LayerWork {
+export function workOf(step: LayerStep, tasks: readonly ExpertTask[]): ExecuteWork {
   const { pass, layer } = step;
   const allRows = rowCount(step.rows);
   const used = usedRows(tasks);

@@ -8,7 +8,7 @@ const PASSES_OF_MEAN = 64;
 const MAX_WORKERS = 1024;
 
 /** A mean in which the latest samples weigh most. */
-class RunningMean {
+class RecentMean {
   value = 0;
   private samples = 0;
 
@@ -20,8 +20,8 @@ class RunningMean {
 
 class LayerFigures {
   passes = 0;
-  readonly waitMs = new RunningMean();
-  readonly stallMs = new RunningMean();
+  readonly waitMs = new RecentMean();
+  readonly stallMs = new RecentMean();
   /** Who costs most by being the last: a majority vote in which each pass counts what it has cost, and late passes most. */
   slowest = '';
   private leadMs = 0;
@@ -39,12 +39,12 @@ class LayerFigures {
 
 class WorkerFigures {
   executes = 0;
-  readonly waitMs = new RunningMean();
-  readonly stallMs = new RunningMean();
-  readonly executeMs = new RunningMean();
-  readonly otherMs = new RunningMean();
-  readonly lastShare = new RunningMean();
-  readonly costMs = new RunningMean();
+  readonly waitMs = new RecentMean();
+  readonly stallMs = new RecentMean();
+  readonly executeMs = new RecentMean();
+  readonly otherMs = new RecentMean();
+  readonly lastShare = new RecentMean();
+  readonly costMs = new RecentMean();
 }
 
 /** What a layer has from one worker so far. */

@@ -5,7 +5,6 @@ import {
   leastLoaded,
   workersFromHome,
 } from '../../shared/decisions/placement/assign-predicted-experts.js';
-import { expertsByWorker } from '../../shared/decisions/placement/experts-by-worker.js';
 import { assignKept, type Keepers } from '../../shared/decisions/placement/kept-assignment.js';
 import { groupForLayer } from '../../shared/decisions/placement/plan-placement.js';
 import { isStrict } from '../../shared/decisions/placement/strict-homes.js';
@@ -15,20 +14,6 @@ export interface ExpertAssignment {
   workerId: string;
   /** The worker was told by a prediction to load this expert. */
   predicted: boolean;
-}
-
-export interface ExpertRelease {
-  workerId: string;
-  experts: number[];
-}
-
-export interface ExpertMatch {
-  /** One per activated expert, in the order given. */
-  assignments: ExpertAssignment[];
-  /** Experts that the router did not choose, by the worker that was told to load them. */
-  releases: ExpertRelease[];
-  /** Number of activated experts that had been predicted (the summand of OD-MoE equation 2). */
-  correct: number;
 }
 
 /**
@@ -41,6 +26,7 @@ export interface ExpertMatch {
  *
  * @param told expert -> worker (assignmentOf)
  * @param activated distinct experts, of all rows of the pass
+ * @returns one assignment for each activated expert, in the order given
  */
 export function matchExperts(
   placement: Placement,
@@ -49,27 +35,21 @@ export function matchExperts(
   activated: readonly number[],
   spread: 'group' | 'all',
   keepers: Keepers<string> = () => [],
-): ExpertMatch {
+): ExpertAssignment[] {
   const takers = spread === 'all' && !isStrict(placement) ? oneGroup(placement) : placement;
   if (told === null) {
     const kept = keptPlaces(takers, layer, activated, keepers, new Map());
     const others = activated.filter((expert) => !kept.has(expert));
     const fallen = new Map([...kept, ...assignPredictedExperts(takers, layer, others)]);
-    const assignments = activated.map((expert) => ({ expert, workerId: holderOf(fallen, expert), predicted: false }));
-    return { assignments, releases: [], correct: 0 };
+    return activated.map((expert) => ({ expert, workerId: holderOf(fallen, expert), predicted: false }));
   }
   const chosen = new Set(activated);
   const wrong = [...told].filter(([expert]) => !chosen.has(expert));
   const missed = placeMissedExperts(takers, layer, { told, wrong, keepers }, activated);
-  const assignments = activated.map((expert) => {
+  return activated.map((expert) => {
     const hit = told.get(expert);
     return { expert, workerId: hit ?? holderOf(missed, expert), predicted: hit !== undefined };
   });
-  return {
-    assignments,
-    releases: [...expertsByWorker(wrong)].map(([workerId, experts]) => ({ workerId, experts })),
-    correct: assignments.filter((assignment) => assignment.predicted).length,
-  };
 }
 
 function holderOf(holders: ReadonlyMap<number, string>, expert: number): string {

@@ -3,13 +3,13 @@ import type { ExpertOutcome } from './expert-dispatcher.js';
 import type { MemberRows } from './pass-member.js';
 
 /** How an expert was foretold when main's router chose it. A prediction that comes later may still name one that was 'missed'. */
-export type Foretold = 'predicted' | 'missed' | 'announced' | 'unpredicted';
+export type PredictionOutcome = 'predicted' | 'missed' | 'announced' | 'unpredicted';
 
 /** An expert that rows of a pass have chosen in a layer, and who runs it. */
 export interface RoutedExpert {
   expert: number;
   rows: number;
-  foretold: Foretold;
+  foretold: PredictionOutcome;
   /** Several where its rows go out in mini-batches. */
   workerIds: readonly string[];
 }

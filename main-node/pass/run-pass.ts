@@ -6,7 +6,7 @@ import { passOfRuns } from '../../shared/wire/pass-rows.js';
 import { FirstLayerAhead } from './first-layer-ahead.js';
 import { ownersOf, type PassContext } from './pass-context.js';
 import { isPredicted, settleAll, type PassEngine } from './pass-engine.js';
-import { LayerExperts } from './layer-experts.js';
+import { LayerRunner } from './layer-experts.js';
 import type { MemberRows, PassMember, RunPass } from './pass-member.js';
 import type { PassSlot } from './pass-pool.js';
 import { RandomPrefetch } from './random-prefetch.js';
@@ -114,7 +114,7 @@ export class PassRunner {
     await beginPass(slot, members);
     const hidden = slot.hidden.subarray(0, rows * hiddenSize * FLOAT_BYTES);
     const outputs = slot.outputs.subarray(0, rows * expertsPerToken * hiddenSize * FLOAT_BYTES);
-    const layers = new LayerExperts(engine, context);
+    const layers = new LayerRunner(engine, context);
     const { prefetch, router } = this.ownPredictions(context);
     prefetch?.begin();
     const begunMs = engine.runtime.nowMs();

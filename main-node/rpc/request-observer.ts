@@ -16,7 +16,7 @@ export interface RequestEnd {
 }
 
 /** An answer in the making, which knows what it has cost so far. */
-export interface AnswerSource {
+export interface AnswerCosts {
   cost(): AnswerCost;
   /** Null: nobody has predicted. */
   sepMetrics(): SepMetrics | null;
@@ -30,9 +30,9 @@ export interface RequestObserver {
   /** Each token of the answer. */
   token(): void;
   /** The answer is being made from now on, and can be asked what it costs. */
-  answering?(source: AnswerSource): void;
+  answering?(source: AnswerCosts): void;
   /** It is freed: its cost is the last one. */
-  answered?(source: AnswerSource): void;
+  answered?(source: AnswerCosts): void;
   ended(end: RequestEnd): void;
 }
 
@@ -80,12 +80,12 @@ export class ObservedRequest {
     this.observer.token();
   }
 
-  answering(source: AnswerSource): void {
+  answering(source: AnswerCosts): void {
     this.observer.answering?.(source);
   }
 
   /** The sequence is freed. */
-  answered(source: AnswerSource): void {
+  answered(source: AnswerCosts): void {
     this.cost = source.cost();
     this.observer.answered?.(source);
   }

@@ -9,7 +9,7 @@ import { shippedFormatOf } from '../../shared/model/weight-dtype.js';
 import { type CheckpointFiles, readCheckpointFiles, type CheckpointTensor } from './checkpoint-files.js';
 import { type ModelTensor, TensorFinder } from './checkpoint-tensors.js';
 import { expectedTensors } from './expected-tensors.js';
-import { readExpertBiases } from './expert-biases.js';
+import { readCheckpointBiases } from './expert-biases.js';
 import { readModelConfig, type ReadOptions } from './model-config.js';
 import { chooseLayout, refuseForeignForms, type CheckpointTensors } from './stored-forms.js';
 import { refuseForeignWeights } from './weight-files.js';
@@ -64,7 +64,7 @@ export async function openCheckpoint(directory: string, options?: Partial<OpenOp
   const table = new SourceTable(config.shape, config.tiedEmbeddings, absolute);
   for (const { place, source } of tensors) table.add(place, source);
   const storedBiases = new Map<number, StoredBiases>();
-  for await (const bias of readExpertBiases(config, finder, (path) => gone.has(basename(path)))) {
+  for await (const bias of readCheckpointBiases(config, finder, (path) => gone.has(basename(path)))) {
     const { paths, storedBytes } = storedBiases.get(bias.layer) ?? NO_BIASES;
     storedBiases.set(bias.layer, {
       paths: new Set([...paths, ...bias.paths]),

@@ -24,7 +24,7 @@ export interface ExpertBiases {
  * Reads the biases of all experts, where they have some: they are small, and are handed on as values. `gone`: files
  * that are not there any more.
  */
-export async function* readExpertBiases(
+export async function* readCheckpointBiases(
   config: ModelConfig,
   finder: TensorFinder,
   gone: (path: string) => boolean,

@@ -4,7 +4,7 @@ import { LFS_HEADER_BYTES, lfsPointer } from '../../shared/base/files/read-file.
 /** Bytes before the header: its length, little-endian. */
 export const HEADER_LENGTH_BYTES = 8;
 /** The bound of the safetensors format on a header. */
-export const HEADER_LIMIT_BYTES = 100_000_000;
+export const SAFETENSORS_HEADER_LIMIT_BYTES = 100_000_000;
 
 const BITS_PER_VALUE: Readonly<Record<string, number>> = {
   F4: 4,
@@ -47,8 +47,8 @@ function corrupt(file: string, problem: string): OdmoeError {
 /** Checks the length field against the file. @throws MODEL_CORRUPT */
 export function checkHeaderLength(headerBytes: bigint, fileBytes: number, file: string): number {
   if (headerBytes === LFS_HEADER_BYTES) throw lfsPointer(file, 'MODEL_CORRUPT');
-  if (headerBytes > BigInt(HEADER_LIMIT_BYTES)) {
-    throw corrupt(file, `header of ${headerBytes} bytes announced, expected at most ${HEADER_LIMIT_BYTES}`);
+  if (headerBytes > BigInt(SAFETENSORS_HEADER_LIMIT_BYTES)) {
+    throw corrupt(file, `header of ${headerBytes} bytes announced, expected at most ${SAFETENSORS_HEADER_LIMIT_BYTES}`);
   }
   const length = Number(headerBytes);
   if (length < 2) throw corrupt(file, `header of ${length} bytes announced, expected at least "{}"`);

@@ -186,7 +186,7 @@ function expertSource(entry: ManifestExpert, path: string, shape: ModelShape): E
     down: expertTensorSource(entry.down, path),
     // Read when asked for: the expert may not have been fetched yet.
     get biases() {
-      if (biases !== null) read ??= readExpertBiases(path, biases, shape);
+      if (biases !== null) read ??= readPackBiases(path, biases, shape);
       return read;
     },
   };
@@ -231,7 +231,7 @@ const BIAS_FILE_ERRORS: FileErrors = {
  * slots where an expert lies does so in one step.
  * @throws PACK_CORRUPT (cut file, wrong checksum), STORAGE_FAILED
  */
-function readExpertBiases(path: string, stretch: ManifestStretch, shape: ModelShape): Float32Array {
+function readPackBiases(path: string, stretch: ManifestStretch, shape: ModelShape): Float32Array {
   const bytes = new Uint8Array(expertBiasBytes(shape));
   try {
     const file = openSync(path, 'r');

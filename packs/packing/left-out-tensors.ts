@@ -1,16 +1,16 @@
 import type { Checkpoint } from '../checkpoint/checkpoint.js';
 
 /** Tensors of a checkpoint that the model does not need and whose names differ in numbers alone (`*`). */
-export interface LeftOut {
+export interface LeftOutTensors {
   name: string;
   tensors: number;
   sizeBytes: number;
 }
 
 /** What a model does not need of its checkpoint, sorted by name: of a layer that is left out there may be a thousand tensors. */
-export function leftOutTensors({ files, leftOut }: Pick<Checkpoint, 'files' | 'leftOut'>): LeftOut[] {
+export function leftOutTensors({ files, leftOut }: Pick<Checkpoint, 'files' | 'leftOut'>): LeftOutTensors[] {
   const tensors = new Map(files.flatMap((file) => [...file.tensors]));
-  const groups = new Map<string, LeftOut>();
+  const groups = new Map<string, LeftOutTensors>();
   for (const name of leftOut) {
     const pattern = name.replaceAll(/\d+/g, '*');
     const group = groups.get(pattern) ?? { name: pattern, tensors: 0, sizeBytes: 0 };

@@ -1,5 +1,5 @@
 import type { CodecSetting } from '../format/pack-codec.js';
-import type { LeftOut } from './left-out-tensors.js';
+import type { LeftOutTensors } from './left-out-tensors.js';
 
 /** What packing has done. */
 export interface PackOutcome {
@@ -7,7 +7,7 @@ export interface PackOutcome {
   name: string;
   family: string;
   /** Tensors of the checkpoint that the model does not need. */
-  leftOut: readonly LeftOut[];
+  leftOut: readonly LeftOutTensors[];
   digest: string;
   codec: CodecSetting;
   sourceBytes: number;

@@ -65,7 +65,7 @@ export interface TokenAnnouncement {
   joint?: boolean;
 }
 
-export interface SequenceProgress {
+export interface ShadowProgress {
   /** Main's tokens by position, as far as main has told. */
   mainTokens: readonly number[];
   promptTokens: number;
@@ -182,7 +182,7 @@ export function mustRestart(
 /** Whether shadow guesses the token of a position, having run the one before: where it may have to go on from its guess, or main drafts. */
 export function needsGuess(
   position: number,
-  progress: Omit<SequenceProgress, 'nextPosition' | 'ownToken' | 'mainTokens'>,
+  progress: Omit<ShadowProgress, 'nextPosition' | 'ownToken' | 'mainTokens'>,
   periods: AlignmentPeriods,
 ): boolean {
   if (position < progress.prefillTokens || position >= progress.maxPositions) return false;
@@ -195,7 +195,7 @@ export function needsGuess(
  * Main sends the rows of earlier positions before the token of a position, on one ordered stream; so once the token is
  * here all the rows are.
  */
-export function nextStep(progress: SequenceProgress, periods: AlignmentPeriods, maxRows: number): AlignmentStep {
+export function nextStep(progress: ShadowProgress, periods: AlignmentPeriods, maxRows: number): AlignmentStep {
   const { mainTokens, promptTokens, prefillTokens, nextPosition: position, ownToken } = progress;
   if (position < prefillTokens) {
     const end = Math.min(prefillTokens, position + maxRows);
@@ -212,7 +212,7 @@ export function nextStep(progress: SequenceProgress, periods: AlignmentPeriods, 
 }
 
 /** A position whose token main has not told. */
-function ahead(progress: SequenceProgress, periods: AlignmentPeriods, announced: number): AlignmentStep {
+function ahead(progress: ShadowProgress, periods: AlignmentPeriods, announced: number): AlignmentStep {
   const { promptTokens, nextPosition: position, ownToken } = progress;
   if (ownToken === null) return { kind: 'wait', reason: 'token' };
   if (position >= endOfGuesses(progress, announced)) {
@@ -225,13 +225,13 @@ function ahead(progress: SequenceProgress, periods: AlignmentPeriods, announced:
 }
 
 /** The position before which guesses are run whatever is due: drafts, and with optimism the next pass. */
-function endOfGuesses({ outlook, optimistic }: SequenceProgress, announced: number): number {
+function endOfGuesses({ outlook, optimistic }: ShadowProgress, announced: number): number {
   if (announced < outlook.begin) return outlook.begin;
   return outlook.begin + outlook.rows + (optimistic ? outlook.nextRows : 0);
 }
 
 /** How many positions one pass runs: those that main has passed, so that a shadow that fell behind catches up; else one. */
-function passedRows(progress: SequenceProgress, periods: AlignmentPeriods, announced: number, maxRows: number): number {
+function passedRows(progress: ShadowProgress, periods: AlignmentPeriods, announced: number, maxRows: number): number {
   const { nextPosition, promptTokens } = progress;
   let rows = 1;
   while (

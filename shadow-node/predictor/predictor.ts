@@ -6,11 +6,11 @@ import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { RunnableStep } from './alignment.js';
 import { KeptSequences, NOTHING_KEPT, type KeptLimits } from './kept-sequences.js';
 import type { PassPrediction } from './pass-predictions.js';
-import { runPass, type PassMember } from './run-pass.js';
+import { runPass, type ShadowStep } from './run-pass.js';
 import { ShadowSequence, type AlignmentCounts, type Draft } from './shadow-sequence.js';
 
 /** Sequences that main may have open at once. */
-export const MAX_SEQUENCES = 256;
+export const MAX_SHADOW_SEQUENCES = 256;
 
 /**
  * Main tells the tokens of a pass of several sequences one after another. The first ones wait for the others so long at most, and no longer
@@ -41,7 +41,7 @@ export interface PredictorCounts {
 }
 
 /** A sequence of the pass that runs. */
-interface Runner extends PassMember {
+interface Runner extends ShadowStep {
   readonly id: number;
 }
 
@@ -130,8 +130,8 @@ export class Predictor {
   /** Begins a sequence, or begins it again. Throws PROTOCOL_VIOLATION, QUEUE_FULL or DEVICE_OUT_OF_MEMORY. */
   begin(begin: BeginSequence): void {
     this.close(begin.sequence, false);
-    if (this.sequences.size >= MAX_SEQUENCES) {
-      throw new OdmoeError('QUEUE_FULL', `the shadow holds ${MAX_SEQUENCES} sequences already: end some first`);
+    if (this.sequences.size >= MAX_SHADOW_SEQUENCES) {
+      throw new OdmoeError('QUEUE_FULL', `the shadow holds ${MAX_SHADOW_SEQUENCES} sequences already: end some first`);
     }
     this.sequences.set(
       begin.sequence,
@@ -309,7 +309,7 @@ export class Predictor {
     const single = ready.find(({ id }) => this.alone.delete(id));
     if (single !== undefined) return [single];
     const wanted = ready.map(({ step }) => ({ kind: step.kind, rows: step.tokenIds.length }));
-    const plan = planPass(wanted, this.maxRows, this.bulkWasLeftOut);
+    const plan = planShadowPass(wanted, this.maxRows, this.bulkWasLeftOut);
     this.bulkWasLeftOut = plan.leavesBulkOut;
     return ready.flatMap((runner, index) => {
       const rows = plan.rows[index] ?? 0;
@@ -413,7 +413,7 @@ interface PassPlan {
 const BULK_SHARE = 1 / 8;
 
 /** `wanted`: of the sequences that can run, in the order of their turns. `bulkWasLeftOut`: by the pass before. */
-export function planPass(wanted: readonly WantedRows[], maxRows: number, bulkWasLeftOut: boolean): PassPlan {
+export function planShadowPass(wanted: readonly WantedRows[], maxRows: number, bulkWasLeftOut: boolean): PassPlan {
   const isUrgent = ({ kind, rows }: WantedRows): boolean => kind === 'iterate' && rows === 1;
   const hasBulk = !wanted.every(isUrgent);
   const urgentLimit = hasBulk && bulkWasLeftOut ? maxRows - Math.ceil(maxRows * BULK_SHARE) : maxRows;

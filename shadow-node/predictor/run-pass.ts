@@ -5,13 +5,13 @@ import type { RunnableStep } from './alignment.js';
 import type { ShadowSequence } from './shadow-sequence.js';
 
 /** A sequence of a pass, and its rows. */
-export interface PassMember {
+export interface ShadowStep {
   readonly sequence: ShadowSequence;
   readonly step: RunnableStep;
 }
 
 /** What came of a pass for those of its sequences for which it went wrong. */
-export interface PassFailure<Member extends PassMember> {
+export interface PassFailure<Member extends ShadowStep> {
   readonly member: Member;
   readonly error: OdmoeError;
 }
@@ -27,7 +27,7 @@ interface Seat<Member> {
  * for which nothing is to come of the pass any more (ShadowSequence.cancel) let it run out, unless no other is in it. Returns the
  * failures: of the device, then of all; or of one sequence. Whoever has failed is as long as before the pass.
  */
-export async function runPass<Member extends PassMember>(
+export async function runPass<Member extends ShadowStep>(
   pass: Pass,
   members: readonly Member[],
   runtime: Pick<Runtime, 'nowMs' | 'nextTurn'>,
@@ -35,7 +35,7 @@ export async function runPass<Member extends PassMember>(
   return new PassRun<Member>(pass, runtime).run(members);
 }
 
-class PassRun<Member extends PassMember> {
+class PassRun<Member extends ShadowStep> {
   private readonly failures = new Map<Member, OdmoeError>();
   private seats: Seat<Member>[] = [];
   private startedMs = 0;

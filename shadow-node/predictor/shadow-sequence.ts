@@ -23,7 +23,7 @@ import {
   type AlignmentStep,
   type PassOutlook,
   type RunnableStep,
-  type SequenceProgress,
+  type ShadowProgress,
   type TokenAnnouncement,
 } from './alignment.js';
 import { prefixPositions, type RanSequence } from './kept-sequences.js';
@@ -363,7 +363,7 @@ export class ShadowSequence {
     this.ownToken = null;
   }
 
-  private progress(): SequenceProgress {
+  private progress(): ShadowProgress {
     return {
       mainTokens: this.mainTokens,
       promptTokens: this.start.promptTokens,

@@ -4,7 +4,7 @@
  * start. Nothing of prompts, answers or keys is told.
  */
 export type ClusterEvent =
-  | { type: 'cluster'; cluster: ClusterView }
+  | { type: 'cluster'; cluster: ClusterData }
   | { type: 'figures'; samples: FigureSample[] }
   | { type: 'recall'; recall: RecallView }
   | { type: 'heat'; heat: ExpertHeat }
@@ -13,7 +13,7 @@ export type ClusterEvent =
 export type NodeRole = 'main' | 'shadow' | 'worker';
 
 /** At once, then every second, and as soon as a node comes or goes. */
-export interface ClusterView {
+export interface ClusterData {
   atMs: number;
   name: string;
   release: string;

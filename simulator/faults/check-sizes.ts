@@ -3,7 +3,7 @@ import { KEPT_PREFIXES_LIMIT } from '../../main-node/room/prefix-index.js';
 import { KEPT_SEQUENCES_LIMIT } from '../../shadow-node/predictor/kept-sequences.js';
 import { COMPILED_FORMATS_LIMIT } from '../../engine/output-format/format-limits.js';
 import { MOST_OPEN_PASSES } from '../../worker-node/executor/pass-timing.js';
-import { MAX_SEQUENCES } from '../../worker-node/loader/sequence-progress.js';
+import { MAX_FOLLOWED_SEQUENCES } from '../../worker-node/loader/main-progress.js';
 import { FIGURES_KEPT_S, PASSES_KEPT } from '../../shared/wire/cluster-events.js';
 import { REMEMBERED_PASSES } from '../../shared/decisions/placement/expert-dealer.js';
 import { collectionSizes } from '../../shared/base/runtime/collection-sizes.js';
@@ -82,7 +82,7 @@ const MAY_GROW: Readonly<Record<string, number>> = {
   'PassTimes.sizes': PASSES_KEPT,
   'PassTiming.open': MOST_OPEN_PASSES,
   'PassPool.idle': WORKERS,
-  'SequenceProgress.sequences': MAX_SEQUENCES,
+  'SequenceProgress.sequences': MAX_FOLLOWED_SEQUENCES,
   'ExpertDealer.dealt': DEALT_ORDINALS,
   'ExpertDealer.dealt[]': DEALT_ORDINALS * EXPERTS,
   'ExpertDealer.loads': WORKERS,

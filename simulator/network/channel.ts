@@ -7,7 +7,7 @@ import type { StallMeter } from '../../shared/base/runtime/stall-meter.js';
 import type { LinkModel } from './link-model.js';
 
 /** What goes over a channel, in order each way. */
-export type Frame =
+export type ChannelFrame =
   | { kind: 'open'; path: string; bytes: Buffer }
   | { kind: 'accepted' }
   | { kind: 'message'; bytes: Buffer }
@@ -49,8 +49,8 @@ export interface ChannelNetwork {
   mostUnread: number;
   carries(from: string, to: string): boolean;
   slowness(from: string, to: string): number;
-  deliverOpen(side: ChannelSide, frame: Frame): void;
-  recordArrival(side: ChannelSide, frame: Frame): void;
+  deliverOpen(side: ChannelSide, frame: ChannelFrame): void;
+  recordArrival(side: ChannelSide, frame: ChannelFrame): void;
   sideOver(side: ChannelSide): void;
   noteWelcome(side: ChannelSide): void;
 }
@@ -64,7 +64,7 @@ const FRAME_BYTES = 32;
 const REMEMBERED_FRAMES = 16;
 
 interface FrameUnderWay {
-  frame: Frame;
+  frame: ChannelFrame;
   bytes: number;
   message: PeerMessage | null;
   written: (() => void) | null;
@@ -77,7 +77,7 @@ interface FrameUnderWay {
 /** One end of a connection between two processes: a stream, or a call. */
 export class ChannelSide {
   peer: ChannelSide | null = null;
-  onFrame: (frame: Frame) => void = () => undefined;
+  onFrame: (frame: ChannelFrame) => void = () => undefined;
   /** The peer's process has answered a ping. */
   onPong: (stallMs: number) => void = () => undefined;
   /** The connection is gone, and nobody has said why. Called at most once, and not after close(). */
@@ -88,7 +88,7 @@ export class ChannelSide {
   private open = true;
   private severed = false;
   private gone = false;
-  private readonly sentBefore: { frame: Frame; message: PeerMessage | null }[] = [];
+  private readonly sentBefore: { frame: ChannelFrame; message: PeerMessage | null }[] = [];
   /** Since when the peer would have answered no ping; null: it would. */
   silentSinceMs: number | null = null;
   /** Who says what is said here: mostly hosts have one node, which has the host's name. */
@@ -123,7 +123,7 @@ export class ChannelSide {
   }
 
   /** `written`: called when the frame has left for the network. */
-  send(frame: Frame, message: PeerMessage | null = null, written: (() => void) | null = null): void {
+  send(frame: ChannelFrame, message: PeerMessage | null = null, written: (() => void) | null = null): void {
     if (!this.open) return;
     if (frame.kind === 'message') this.remember(frame, message);
     const bytes = FRAME_BYTES + ('bytes' in frame ? frame.bytes.length : 0);
@@ -210,7 +210,7 @@ export class ChannelSide {
   }
 
   /** The first messages and the latest ones. */
-  private remember(frame: Frame, message: PeerMessage | null): void {
+  private remember(frame: ChannelFrame, message: PeerMessage | null): void {
     this.sentBefore.push({ frame, message });
     if (this.sentBefore.length > REMEMBERED_FRAMES) this.sentBefore.splice(REMEMBERED_FRAMES / 2, 1);
   }

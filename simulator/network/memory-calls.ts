@@ -3,7 +3,7 @@ import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import type { RpcMethod } from '../../shared/wire/codecs.js';
 import { cancelledCall } from '../../shared/transport/rpc-errors.js';
-import type { ChannelSide, Frame } from './channel.js';
+import type { ChannelSide, ChannelFrame } from './channel.js';
 import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
 import { onAbort } from '../../shared/base/runtime/living.js';
 
@@ -207,9 +207,9 @@ async function waitFor(
   });
 }
 
-type EndFrame = Extract<Frame, { kind: 'failed' | 'cancel' | 'end' }>;
+type EndFrame = Extract<ChannelFrame, { kind: 'failed' | 'cancel' | 'end' }>;
 
-function isEnd(frame: Frame): frame is EndFrame {
+function isEnd(frame: ChannelFrame): frame is EndFrame {
   return frame.kind === 'failed' || frame.kind === 'cancel' || frame.kind === 'end';
 }
 

@@ -8,7 +8,7 @@ import {
   ChannelSide,
   type CarriedBytes,
   type ChannelOwner,
-  type Frame,
+  type ChannelFrame,
   type ChannelNetwork,
   type MessageTap,
 } from './channel.js';
@@ -194,7 +194,7 @@ export class MemoryNetwork implements ChannelNetwork {
   }
 
   /** First word of a connection: somebody listens there, or nobody does. */
-  deliverOpen(side: ChannelSide, frame: Frame): void {
+  deliverOpen(side: ChannelSide, frame: ChannelFrame): void {
     const listener = this.listeners.get(side.label);
     if (frame.kind !== 'open' || !side.isOpen) return;
     if (listener === undefined) {
@@ -216,7 +216,7 @@ export class MemoryNetwork implements ChannelNetwork {
     this.sides.delete(side);
   }
 
-  recordArrival(side: ChannelSide, frame: Frame): void {
+  recordArrival(side: ChannelSide, frame: ChannelFrame): void {
     const what = frame.kind === 'open' ? `open ${frame.path}` : frame.kind;
     this.history?.add(`${side.owner.host}>${side.peerHost} ${what}`, 'bytes' in frame ? frame.bytes : null);
   }

@@ -1,5 +1,5 @@
 import { STORAGE_FORMS, type ProfiledModel } from '../../engine/emulation/device-profile.js';
-import { expertWeights, layersWork, vocabularyWeights } from '../../engine/emulation/layer-work.js';
+import { expertWeights, layersWork, vocabularyWeights } from '../../engine/emulation/layer-arithmetic.js';
 import type { ClusterSetUp } from '../simulate/cluster-set-up.js';
 import type { ExpertStorage } from '../../shared/settings/node-settings.js';
 

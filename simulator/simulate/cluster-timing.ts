@@ -3,7 +3,7 @@ import { messageBytes } from '../../engine/emulation/message-bytes.js';
 import type { Execute, ExecuteResult } from '../../shared/wire/messages.js';
 import type { PeerMessage } from '../../shared/transport/stream-pace.js';
 import { OperationLog } from '../timing/operation-log.js';
-import type { RecordedPass } from '../timing/recording-device.js';
+import type { TimedPass } from '../timing/recording-device.js';
 import type { ClusterTrace } from '../trace/cluster-trace.js';
 import { SHADOW, type ClusterTimes } from './cluster-set-up.js';
 
@@ -34,7 +34,7 @@ export class ClusterTiming {
   restarts = 0;
   messages = 0;
   sentBytes = 0;
-  private readonly begunMs = new Map<RecordedPass, number>();
+  private readonly begunMs = new Map<TimedPass, number>();
   private lastLogitsMs = 0;
   private readonly asked = new Map<string, Execute>();
   private readonly layerStalls = new Map<number, LayerStall>();
@@ -57,7 +57,7 @@ export class ClusterTiming {
   }
 
   /** Main's passes, whose first token says which prompt it is. */
-  onPass(pass: RecordedPass, what: 'begins' | 'ends'): void {
+  onPass(pass: TimedPass, what: 'begins' | 'ends'): void {
     const nowMs = this.nowMs();
     const { position, rows, tokenId: prompt } = pass;
     const isDecode = position >= this.trace.promptTokens(prompt);

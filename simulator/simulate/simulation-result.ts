@@ -5,7 +5,7 @@ import type { CacheStatus } from '../../shared/wire/messages.js';
 import type { ClusterTiming } from './cluster-timing.js';
 
 /** When an answer's tokens were there, from the request's arrival on. */
-export interface AnswerTimes {
+export interface SimulatedTimes {
   ttftMs: number;
   lastTokenMs: number;
   tokens: number;
@@ -22,7 +22,7 @@ export interface MemoryUse {
 }
 
 export interface SimulationResult {
-  answers: AnswerTimes[];
+  answers: SimulatedTimes[];
   ttftMs: number;
   /** Mean time of a token after the first; 0 where no answer has one. */
   tpotMs: number;
@@ -98,7 +98,7 @@ function usesOf(caches: readonly CacheStatus[]): CacheUses {
   };
 }
 
-function answerTimes({ ttftMs, tpotMs }: Timing, tokens: number): AnswerTimes {
+function answerTimes({ ttftMs, tpotMs }: Timing, tokens: number): SimulatedTimes {
   return { ttftMs, tokens, lastTokenMs: ttftMs + tpotMs * (tokens - 1) };
 }
 
@@ -108,7 +108,7 @@ function timingOf({ timing }: Finished): Timing {
 }
 
 /** Requests that ran at once share their time. */
-function outputTokensPerS(answers: readonly FinishedAnswer[], times: readonly AnswerTimes[]): number {
+function outputTokensPerS(answers: readonly FinishedAnswer[], times: readonly SimulatedTimes[]): number {
   let [busyMs, freeMs] = [0, 0];
   answers.forEach(({ askedMs }, index) => {
     const endMs = askedMs + (times[index]?.lastTokenMs ?? 0);

@@ -20,13 +20,13 @@ export interface RecordedNode {
   readonly nowMs: () => number;
   readonly log: OperationLog;
   /** A pass begins, or its logits are there. */
-  readonly onPass?: (pass: RecordedPass, what: 'begins' | 'ends') => void;
+  readonly onPass?: (pass: TimedPass, what: 'begins' | 'ends') => void;
   /** The position for which the node was last told of an expert; -1: it was not. */
   readonly positionOf?: (layer: number, expert: number) => number;
 }
 
 /** A pass as it was begun. */
-export interface RecordedPass {
+export interface TimedPass {
   position: number;
   rows: number;
   tokenId: number;
@@ -90,7 +90,7 @@ function recordingModel(model: Model, lanes: Lanes): Model {
 }
 
 class RecordingPass implements Pass {
-  private begun: RecordedPass = { position: 0, rows: 0, tokenId: 0 };
+  private begun: TimedPass = { position: 0, rows: 0, tokenId: 0 };
 
   constructor(
     private readonly pass: Pass,

@@ -1,4 +1,4 @@
-import type { ClusterView, HopView, MemoryView, NodeView } from '../../shared/wire/cluster-events.js';
+import type { ClusterData, HopView, MemoryView, NodeView } from '../../shared/wire/cluster-events.js';
 
 const MB = 1e6;
 const GB = 1e9;
@@ -120,7 +120,7 @@ export function sampleMs(secondsOn: number): number {
 }
 
 /** Main, shadow, and five workers in two groups: one has been lost, one fetches its experts. */
-export function sampleCluster(secondsOn: number): ClusterView {
+export function sampleCluster(secondsOn: number): ClusterData {
   const heldBytes = Math.min(57 * GB, (21.4 + secondsOn * 0.11) * GB);
   const lost = {
     ...({
@@ -192,7 +192,7 @@ export function sampleCluster(secondsOn: number): ClusterView {
 }
 
 /** Main alone, just started. */
-export function sampleClusterAlone(): ClusterView {
+export function sampleClusterAlone(): ClusterData {
   const cluster = sampleCluster(0);
   const nodes = cluster.nodes.filter(({ role }) => role === 'main');
   return {

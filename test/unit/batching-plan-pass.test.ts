@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { ClientShares } from '../../main-node/batching/pass-loop.js';
-import { LEAST_CHUNK_ROWS, planPass, type ReadyMember } from '../../main-node/batching/plan-pass.js';
+import { LEAST_CHUNK_ROWS, planMainPass, type ReadyMember } from '../../main-node/batching/plan-pass.js';
 
 const NOTHING = new Map<string, number>();
 
@@ -23,7 +23,7 @@ function rowsOf(
   budget: { maxRows: number; chunkRows: number },
   served: ReadonlyMap<string, number> = NOTHING,
 ): number[] {
-  const planned = planPass(ready, served, budget);
+  const planned = planMainPass(ready, served, budget);
   return ready.map((one) => planned.find((plan) => plan.member === one)?.rows ?? 0);
 }
 
@@ -73,7 +73,7 @@ describe('batching: the rows of a pass', () => {
     const budget = fc.record({ maxRows: fc.integer({ min: 1, max: 64 }), chunkRows: fc.integer({ min: 1, max: 64 }) });
     fc.assert(
       fc.property(ready, budget, (members, { maxRows, chunkRows }) => {
-        const planned = planPass(members, NOTHING, { maxRows, chunkRows });
+        const planned = planMainPass(members, NOTHING, { maxRows, chunkRows });
         assert.ok(planned.length > 0);
         assert.equal(new Set(planned.map((plan) => plan.member)).size, planned.length);
         for (const { member: one, rows } of planned) assert.ok(rows >= 1 && rows <= one.end - one.written);
@@ -119,7 +119,7 @@ function unfinishedAfter(
   for (let pass = 1; pass <= passes; pass++) {
     ready.push({ ...prompt(50, 'greedy'), isGreedy: true });
     const waiting = ready.filter(({ written, decodeFrom }) => written < decodeFrom);
-    const planned = planPass(ready, shares.enter(waiting.map(({ client }) => client)), limits);
+    const planned = planMainPass(ready, shares.enter(waiting.map(({ client }) => client)), limits);
     const ran = new Map(planned.map((plan) => [plan.member, plan.rows]));
     ready = ready.flatMap((one) => {
       const rows = ran.get(one) ?? 0;

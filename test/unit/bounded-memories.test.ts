@@ -21,7 +21,7 @@ import { REMEMBERED_PEERS_LIMIT, SilenceBounds } from '../../shared/transport/si
 import { RecentMap } from '../../shared/base/runtime/recent-map.js';
 import { TokenBuckets } from '../../shared/base/runtime/token-buckets.js';
 import { ConversationShaper } from '../../shared/language/tokenizer/conversation-shape.js';
-import { MAX_SEQUENCES, SequenceProgress } from '../../worker-node/loader/sequence-progress.js';
+import { MAX_FOLLOWED_SEQUENCES, MainProgress } from '../../worker-node/loader/main-progress.js';
 import { identity, SILENT } from './membership-setting.js';
 
 describe('a map of what was used last', () => {
@@ -228,7 +228,7 @@ function liesMemory(): Memory {
 }
 
 function progressMemory(): Memory {
-  const progress = new SequenceProgress();
+  const progress = new MainProgress();
   return {
     use: (sequence) => {
       const pass = { sequence, position: 1 };
@@ -250,7 +250,7 @@ const MEMORIES: [what: string, limit: number, make: () => Memory][] = [
   ['workers whose hops are measured', MAX_HOP_WORKERS, hopsMemory],
   ['workers that are waited for', MAX_WORKERS, waitsMemory],
   ['peers whose bytes are counted', MAX_PEERS, totalsMemory],
-  ['sequences that a worker has run experts for', MAX_SEQUENCES, progressMemory],
+  ['sequences that a worker has run experts for', MAX_FOLLOWED_SEQUENCES, progressMemory],
   ['workers that are not believed', MAX_DISTRUSTED, liesMemory],
 ];
 

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { CHAT_HELP, parseChatLine } from '../../cli/chat/chat-line.js';
-import { changeSetting, settingLines, type ChatSettings } from '../../cli/chat/chat-settings.js';
+import { changeSetting, settingLines, type TerminalChatSettings } from '../../cli/chat/chat-settings.js';
 import { MessageLines } from '../../cli/chat/message-lines.js';
 
-const GREEDY: ChatSettings = {
+const GREEDY: TerminalChatSettings = {
   sampling: { temperature: 0, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1 },
   maxTokens: null,
 };
@@ -60,7 +60,10 @@ describe('the settings of a conversation', () => {
         ['frequency_penalty', '0.5'],
       ] as const),
     ].map(([key, value]) => [key, value]);
-    const changed = given.reduce<ChatSettings>((settings, [key, value]) => changeSetting(settings, key, value), GREEDY);
+    const changed = given.reduce<TerminalChatSettings>(
+      (settings, [key, value]) => changeSetting(settings, key, value),
+      GREEDY,
+    );
     assert.deepEqual(changed, {
       sampling: {
         temperature: 0.7,
@@ -75,7 +78,7 @@ describe('the settings of a conversation', () => {
       maxTokens: 100,
     });
     assert.equal(settingLines(changed).filter((line) => line.includes('off')).length, 0);
-    const back = given.reduce<ChatSettings>((settings, [key]) => changeSetting(settings, key, 'off'), changed);
+    const back = given.reduce<TerminalChatSettings>((settings, [key]) => changeSetting(settings, key, 'off'), changed);
     assert.deepEqual(back, { ...GREEDY, sampling: { ...GREEDY.sampling, presencePenalty: 0, frequencyPenalty: 0 } });
     assert.equal(settingLines(back).filter((line) => line.includes('off')).length, given.length);
   });

@@ -15,16 +15,16 @@ import {
   answered,
   asked,
   cleared,
-  EMPTY_CONVERSATION,
+  EMPTY_TERMINAL_CONVERSATION,
   reopened,
   undone,
-  type Conversation,
+  type TerminalConversation,
 } from '../../cli/chat/conversation.js';
 import type { ChatMessage } from '../../shared/wire/messages.js';
 import { HISTORY_LINES_LIMIT, LineHistory, mergeHistory } from '../../cli/chat/line-history.js';
 
-function talk(system: string | null, ...texts: string[]): Conversation {
-  let conversation: Conversation = { ...EMPTY_CONVERSATION, system };
+function talk(system: string | null, ...texts: string[]): TerminalConversation {
+  let conversation: TerminalConversation = { ...EMPTY_TERMINAL_CONVERSATION, system };
   for (const [index, text] of texts.entries()) {
     conversation = index % 2 === 0 ? asked(conversation, text) : answered(conversation, text);
   }
@@ -98,7 +98,7 @@ describe('a file of a conversation', () => {
       message('assistant', 'b'),
       message('system', 't'),
     ];
-    const read = (...messages: (ChatMessage | undefined)[]): Conversation =>
+    const read = (...messages: (ChatMessage | undefined)[]): TerminalConversation =>
       parseConversation(JSON.stringify(messages), 'f');
     const whole = [first, question, answer, later, message('user', 'c')];
     assert.deepEqual(allMessages(read(...whole)), whole);

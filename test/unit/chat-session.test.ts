@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { ChatSession, type ChatOptions, turnSummary } from '../../cli/chat/chat-session.js';
-import { EMPTY_CONVERSATION } from '../../cli/chat/conversation.js';
+import { EMPTY_TERMINAL_CONVERSATION } from '../../cli/chat/conversation.js';
 import { ReadlineInput, type LineInput, type TypedInput } from '../../cli/chat/line-input.js';
 import type { Interruption } from '../../cli/client/interrupt.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
@@ -58,7 +58,7 @@ class ScriptedChat {
       isInteractive,
       templateArguments: [],
     };
-    this.session = new ChatSession(EMPTY_CONVERSATION, SETTINGS, options);
+    this.session = new ChatSession(EMPTY_TERMINAL_CONVERSATION, SETTINGS, options);
   }
 
   /** Contents of the messages of a request, as "user: text". */

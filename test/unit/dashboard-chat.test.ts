@@ -20,25 +20,25 @@ import {
   ask,
   askAgain,
   changeAnswer,
-  EMPTY_CONVERSATION,
+  EMPTY_PAGE_CONVERSATION,
   questionOf,
   requestBody,
   runningAnswer,
   type Answer,
-  type Conversation,
+  type PageConversation,
 } from '../../dashboard/chat-view/conversation.js';
 import { curlCommand, quoted } from '../../dashboard/chat-view/curl-command.js';
 import { EventStreamReader, type StreamEvent } from '../../dashboard/chat-view/event-stream.js';
 import { popoverPlace } from '../../dashboard/chat-view/popover-place.js';
 
-function answerOf(conversation: Conversation): Answer {
+function answerOf(conversation: PageConversation): Answer {
   const last = conversation.turns.at(-1);
   assert.ok(last?.kind === 'answer');
   return last;
 }
 
 const WITH_SEED = { ...chatSettings(DEFAULT_SETTINGS), seed: 5 };
-const WAITING = answerOf(ask(EMPTY_CONVERSATION, 'Hello', { ...WITH_SEED, seed: 7 }));
+const WAITING = answerOf(ask(EMPTY_PAGE_CONVERSATION, 'Hello', { ...WITH_SEED, seed: 7 }));
 
 function chunk(content: string, more: object = {}): StreamEvent {
   const entry = { token: content, logprob: -0.5, top_logprobs: [{ token: content, logprob: -0.5 }] };
@@ -136,7 +136,7 @@ describe('an answer, event by event', () => {
 });
 
 describe('a conversation', () => {
-  const said = changeAnswer(ask(EMPTY_CONVERSATION, 'One?', WITH_SEED), 2, (answer) => ({
+  const said = changeAnswer(ask(EMPTY_PAGE_CONVERSATION, 'One?', WITH_SEED), 2, (answer) => ({
     ...answer,
     state: 'done',
     text: '1',

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { attendMs, behindMs, layersMs, type LayerTime } from '../../engine/emulation/device-profile.js';
-import { layersWork, recurrentStateFloats } from '../../engine/emulation/layer-work.js';
+import { layersWork, recurrentStateFloats } from '../../engine/emulation/layer-arithmetic.js';
 import { loadDeviceProfile } from '../../engine/emulation/load-device-profile.js';
 import { nodeTimes } from '../../engine/emulation/node-times.js';
 import { plainGlu, plainShape } from '../../engine/emulation/plain-shape.js';

@@ -7,7 +7,7 @@ import {
   MAX_LISTENERS,
   type FeedSources,
 } from '../../main-node/events/cluster-feed.js';
-import { EventQueue, MAX_WAITING_FIGURES } from '../../main-node/events/event-queue.js';
+import { ListenerQueue, MAX_WAITING_FIGURES } from '../../main-node/events/listener-queue.js';
 import { ExpertHeatCounts } from '../../main-node/events/expert-heat.js';
 import { type FigureCounts, Figures } from '../../main-node/events/figures.js';
 import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
@@ -37,7 +37,7 @@ const NOTHING: FigureCounts = {
 
 describe('events that a listener has not taken', () => {
   it('are the newest of each state, and come in an order that makes sense', async () => {
-    const queue = new EventQueue(true, () => undefined);
+    const queue = new ListenerQueue(true, () => undefined);
     for (const event of [pass(1), cluster('old'), figures(), pass(2), cluster('new')]) queue.put(event);
     const taken = [await queue.next(), await queue.next(), await queue.next(), await queue.next()];
     assert.deepEqual(taken, [cluster('new'), figures(), pass(1), pass(2)]);
@@ -48,7 +48,7 @@ describe('events that a listener has not taken', () => {
 
   it('lose passes first; who takes nothing for long is given up', async () => {
     let ended = 0;
-    const queue = new EventQueue(true, () => (ended += 1));
+    const queue = new ListenerQueue(true, () => (ended += 1));
     for (let number = 0; number < PASSES_KEPT + 3; number++) queue.put(pass(number));
     assert.deepEqual(await queue.next(), pass(3));
     for (let second = 0; second < MAX_WAITING_FIGURES; second++) queue.put(figures());
@@ -61,7 +61,7 @@ describe('events that a listener has not taken', () => {
   });
 
   it('are no passes where those are not wanted', async () => {
-    const queue = new EventQueue(false, () => undefined);
+    const queue = new ListenerQueue(false, () => undefined);
     queue.put(pass(1));
     queue.put(cluster('c'));
     assert.deepEqual(await queue.next(), cluster('c'));
@@ -178,7 +178,7 @@ describe('the feed of the cluster', () => {
     await clock.run(() => isOver, { events: 10_000 });
     await over;
   };
-  const take = async (queue: EventQueue, count: number): Promise<string[]> => {
+  const take = async (queue: ListenerQueue, count: number): Promise<string[]> => {
     const types: string[] = [];
     for (let taken = 0; taken < count; taken++) types.push((await queue.next())?.type ?? 'end');
     return types;

@@ -8,7 +8,7 @@ import {
   type MessageEvent,
 } from '../../http-api/anthropic/message-events.js';
 import { MessageBody, MessageStream } from '../../http-api/anthropic/message-answer.js';
-import { chatOf, readCountTokensBody, readMessagesBody } from '../../http-api/anthropic/messages-request.js';
+import { anthropicChat, readCountTokensBody, readMessagesBody } from '../../http-api/anthropic/messages-request.js';
 import type { AnswerParser, AnswerPiece } from '../../http-api/conversation/chat-request.js';
 import { jsonWithTexts } from '../../http-api/delivery/json-text.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
@@ -18,8 +18,8 @@ import type { GenerateReply } from '../../shared/wire/messages.js';
 const ASKED = { model: 'm', max_tokens: 8, messages: [{ role: 'user', content: 'hi' }] };
 
 /** The chat that a request with these changes makes. */
-function chat(changes: object, template: string | null = null): ReturnType<typeof chatOf> {
-  return chatOf(readMessagesBody({ ...ASKED, ...changes }), template);
+function chat(changes: object, template: string | null = null): ReturnType<typeof anthropicChat> {
+  return anthropicChat(readMessagesBody({ ...ASKED, ...changes }), template);
 }
 
 function refused(changes: object, field: string, says = /./): void {

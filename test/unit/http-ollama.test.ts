@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { chatOf, promptChat } from '../../http-api/ollama/conversation.js';
+import { ollamaChat, promptChat } from '../../http-api/ollama/conversation.js';
 import { figuresOf, joinedParts, PartMaker } from '../../http-api/ollama/answer-lines.js';
 import { modelDescription, modelTags, parameterSize } from '../../http-api/ollama/model-listing.js';
 import { requireTaggedModel, taggedName } from '../../http-api/ollama/model-name.js';
@@ -96,7 +96,7 @@ const weather = { type: 'function', function: { name: 'weather', description: 'd
 describe("Ollama's requests become a conversation", () => {
   it('in which results belong to calls by name and order', () => {
     const called = (name: string): object => ({ function: { name, arguments: { city: 'Rome' } } });
-    const { messages, tools, continueLast } = chatOf(
+    const { messages, tools, continueLast } = ollamaChat(
       readChatBody({
         model: 'm',
         messages: [
@@ -140,7 +140,7 @@ describe("Ollama's requests become a conversation", () => {
       { role: 'user', content: 'Count.' },
       { role: 'assistant', content: 'One, ' },
     ];
-    assert.equal(chatOf(readChatBody({ model: 'm', messages }), null).continueLast, true);
+    assert.equal(ollamaChat(readChatBody({ model: 'm', messages }), null).continueLast, true);
   });
 
   it('with what the answer must be, and whether the model thinks', () => {

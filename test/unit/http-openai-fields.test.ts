@@ -9,7 +9,7 @@ import { COMPLETION_FIELDS, promptsFrom, readCompletionFields } from '../../http
 import type { FieldTable } from '../../http-api/fields/field-table.js';
 import { answerSeeds } from '../../http-api/openai/answer-requests.js';
 import { readResponseFields, RESPONSE_FIELDS, responseChatFrom } from '../../http-api/openai/response-fields.js';
-import { ALL_ROOM, samplingFrom, stopFrom } from '../../http-api/fields/sampling-fields.js';
+import { ALL_ROOM, samplingOfFields, stopFrom } from '../../http-api/fields/sampling-fields.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { MAX_SEED } from '../../shared/wire/sampling-options.js';
 
@@ -224,7 +224,7 @@ describe("fields of OpenAI's requests", () => {
 
   it('takes biases by the token or as a list of pairs', () => {
     const biasesOf = (given: unknown) =>
-      samplingFrom(readChatFields({ messages: [USER], logit_bias: given }), undefined).logitBias;
+      samplingOfFields(readChatFields({ messages: [USER], logit_bias: given }), undefined).logitBias;
     const expected = [
       { tokenId: 5, bias: -100 },
       { tokenId: 17, bias: 0.5 },
@@ -301,7 +301,7 @@ describe("fields of OpenAI's requests", () => {
 
   it('samples as odmoe prompt does where nothing is said', () => {
     const fields = readChatFields({ messages: [USER] });
-    assert.deepEqual(samplingFrom(fields, undefined), {
+    assert.deepEqual(samplingOfFields(fields, undefined), {
       temperature: 0,
       topK: 0,
       topP: 1,
@@ -315,8 +315,8 @@ describe("fields of OpenAI's requests", () => {
   });
 
   it('takes the likeliest token where top_p is 0, and all where top_k is -1', () => {
-    assert.equal(samplingFrom(readChatFields({ messages: [USER], top_p: 0 }), 1).topK, 1);
-    assert.equal(samplingFrom(readChatFields({ messages: [USER], top_k: -1 }), 1).topK, 0);
+    assert.equal(samplingOfFields(readChatFields({ messages: [USER], top_p: 0 }), 1).topK, 1);
+    assert.equal(samplingOfFields(readChatFields({ messages: [USER], top_k: -1 }), 1).topK, 0);
   });
 
   it("tells of a request's error by the client's own field", () => {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { chatOf as anthropicChat, readMessagesBody } from '../../http-api/anthropic/messages-request.js';
-import { chatOf, promptChat } from '../../http-api/ollama/conversation.js';
+import { anthropicChat as anthropicChat, readMessagesBody } from '../../http-api/anthropic/messages-request.js';
+import { ollamaChat, promptChat } from '../../http-api/ollama/conversation.js';
 import { answerOptions } from '../../http-api/ollama/options.js';
 import { readChatBody, readGenerateBody } from '../../http-api/ollama/request-fields.js';
 import { readDetokenizeBody, readTokenizeBody } from '../../http-api/tokens/token-routes.js';
@@ -98,7 +98,7 @@ describe('random requests are taken or refused by their fields', () => {
     const changes = fc.dictionary(fc.constantFrom(...places), fc.oneof(member, fc.array(member)), { maxKeys: 3 });
     fc.assert(
       fc.property(changes, (changed) => {
-        takenOrRefused(() => chatOf(readChatBody({ model: 'm', ...changed }), 'reasoning_effort'));
+        takenOrRefused(() => ollamaChat(readChatBody({ model: 'm', ...changed }), 'reasoning_effort'));
         takenOrRefused(() => promptChat(readGenerateBody({ model: 'm', ...changed }), null));
       }),
       runs,

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { DETOKENIZE_LIMIT } from '../../http-api/requests/body-limits.js';
-import { readDetokenizeBody, readTokenizeBody, pieceOf, textOf } from '../../http-api/tokens/token-routes.js';
+import { readDetokenizeBody, readTokenizeBody, pieceOf, tokensText } from '../../http-api/tokens/token-routes.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { loadTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
@@ -22,7 +22,7 @@ describe('tokens and texts', () => {
     fc.assert(
       fc.property(fc.array(part, { maxLength: 6 }), (parts) => {
         const text = parts.join('');
-        assert.equal(textOf(tokenizer.encodeRendered(text), tokenizer), text);
+        assert.equal(tokensText(tokenizer.encodeRendered(text), tokenizer), text);
       }),
     );
   });

@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { answerBlocks } from '../../http-api/anthropic/message-events.js';
-import { chatOf as anthropicChat, readMessagesBody } from '../../http-api/anthropic/messages-request.js';
+import { anthropicChat as anthropicChat, readMessagesBody } from '../../http-api/anthropic/messages-request.js';
 import type { AnswerPiece } from '../../http-api/conversation/chat-request.js';
 import { createPrepareChat } from '../../http-api/conversation/prepare-chat.js';
 import { joinedParts, PartMaker } from '../../http-api/ollama/answer-lines.js';
-import { chatOf as ollamaChat } from '../../http-api/ollama/conversation.js';
+import { ollamaChat as ollamaChat } from '../../http-api/ollama/conversation.js';
 import { readChatBody as readOllamaBody } from '../../http-api/ollama/request-fields.js';
 import { chatRequestFrom, readChatFields } from '../../http-api/openai/chat-fields.js';
 import { readResponseFields, responseChatFrom } from '../../http-api/openai/response-fields.js';

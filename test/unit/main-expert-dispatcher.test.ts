@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { NO_TIMES } from '../../shared/wire/messages.js';
 import { TestLog } from '../integration/harness/test-log.js';
-import type { LayerWork, PlacedWorkers, WorkerOrders } from '../../main-node/cluster/placed-workers.js';
+import type { ExecuteWork, PlacedWorkers, WorkerOrders } from '../../main-node/cluster/placed-workers.js';
 import { ExpertDispatcher, MAX_ATTEMPTS, type ExpertOutcome } from '../../main-node/pass/expert-dispatcher.js';
 import type { LayerStep, WorkerShare } from '../../main-node/pass/layer-step.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
@@ -38,7 +38,7 @@ const NOT_NUMBERS: Readonly<Record<'NaN' | 'Infinity', number>> = { NaN: 0x7fc00
  */
 class ScriptedCluster implements PlacedWorkers {
   readonly log: { workerId: string; epoch: number; last: boolean; experts: number[] }[] = [];
-  readonly sent: LayerWork[] = [];
+  readonly sent: ExecuteWork[] = [];
   private readonly links = new Map<string, WorkerOrders>();
   private readonly woken = new Set<() => void>();
   private epoch = 1;

@@ -7,7 +7,7 @@ import { layersAskedAt } from '../../main-node/pass/router-ahead.js';
 import { toldByPrediction } from '../../main-node/pass/told-by-prediction.js';
 import { assignPredictedExperts } from '../../shared/decisions/placement/assign-predicted-experts.js';
 import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
-import type { PredictionArrival } from '../../main-node/decode/sequence-predictions.js';
+import type { ArrivalVerdict } from '../../main-node/decode/sequence-predictions.js';
 import { answerRows, memberOf, PassCluster, type TestMember } from './pass-cluster.js';
 import { ToldWorkers } from './told-workers.js';
 import { plainPrediction } from './wire-messages.js';
@@ -195,7 +195,7 @@ describe('main: random prefetch', () => {
       const cluster = new PassCluster({ experts: EXPERTS, layers: LAYERS, engine: { prediction: random } });
       const members = [7, 8].map((id) => {
         const member = memberOf(id, { layers: LAYERS, lastPosition: 10 });
-        const arrive = (prediction: Prediction): PredictionArrival => {
+        const arrive = (prediction: Prediction): ArrivalVerdict => {
           heard.push(prediction);
           return member.predictions.arrive(prediction);
         };

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { NO_TIMES } from '../../shared/wire/messages.js';
-import type { LayerWork } from '../../main-node/cluster/placed-workers.js';
+import type { ExecuteWork } from '../../main-node/cluster/placed-workers.js';
 import { WorkerLink } from '../../main-node/cluster/worker-link.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ExpertResult, NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/wire/messages.js';
@@ -43,7 +43,7 @@ function openLink(executeTimeoutMs = 1000, runtime: Runtime = RUNTIME) {
 }
 
 /** Experts 1, 2, ... each on all rows. */
-const work = (experts: number, rows = 1): LayerWork => {
+const work = (experts: number, rows = 1): ExecuteWork => {
   const {
     pass,
     rows: runs,

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { STORAGE_FORMS, shippedStorage } from '../../engine/emulation/device-profile.js';
-import { expertWeights, FLOAT_BYTES, layersWork, vocabularyWeights } from '../../engine/emulation/layer-work.js';
+import { expertWeights, FLOAT_BYTES, layersWork, vocabularyWeights } from '../../engine/emulation/layer-arithmetic.js';
 import { loadModelProfile, modelProfileNames } from '../../engine/emulation/load-model-profile.js';
 import { cacheRowFloats } from '../../shared/model/model-shape.js';
 

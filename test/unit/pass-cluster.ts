@@ -3,7 +3,7 @@ import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
 import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import type { Pass, RouterChoice, Sequence } from '../../native/index.js';
 import { NO_TIMES } from '../../shared/wire/messages.js';
-import type { LayerWork, PlacedWorkers, WorkerOrders } from '../../main-node/cluster/placed-workers.js';
+import type { ExecuteWork, PlacedWorkers, WorkerOrders } from '../../main-node/cluster/placed-workers.js';
 import { SequencePredictions } from '../../main-node/decode/sequence-predictions.js';
 import { ExpertDispatcher } from '../../main-node/pass/expert-dispatcher.js';
 import { LayerWaits } from '../../main-node/pass/layer-waits.js';
@@ -26,7 +26,7 @@ export type Router = (tokenId: number, layer: number) => readonly number[];
 
 /** Experts that a worker has been told of, by pass and layer: it runs whatever it is sent, at once, and says whether that was loaded. */
 export class RunningWorkers extends ToldWorkers implements PlacedWorkers {
-  readonly works: [id: string, work: LayerWork][] = [];
+  readonly works: [id: string, work: ExecuteWork][] = [];
   /** "worker position/layer expert" of what a worker was asked for before it was told of it. */
   readonly untold: string[] = [];
 

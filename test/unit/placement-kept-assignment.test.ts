@@ -104,12 +104,7 @@ describe('experts that workers keep', () => {
     const workers = keeping(placement, { w3: [0], w2: [1, 4] });
     const keepers = keepersOf(workers, placement, 1) ?? assert.fail('workers keep experts');
     const runs = (told: Map<number, string> | null): Map<number, string> =>
-      new Map(
-        matchExperts(placement, 1, told, [0, 1, 5], 'all', keepers).assignments.map((each) => [
-          each.expert,
-          each.workerId,
-        ]),
-      );
+      new Map(matchExperts(placement, 1, told, [0, 1, 5], 'all', keepers).map((each) => [each.expert, each.workerId]));
     for (const told of [null, new Map([[5, 'w0']])]) {
       assert.equal(runs(told).get(0), 'w3');
       assert.equal(runs(told).get(1), 'w2');

@@ -1,7 +1,7 @@
 import { POOLS } from '../../shared/settings/cache-policies.js';
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { fitProfile, expertBytes, type MeasuredLoads } from '../../engine/planning/fit-profile.js';
+import { fitProfile, expertBytesByPart, type MeasuredLoads } from '../../engine/planning/fit-profile.js';
 import { ASSUMED_SKEW, planCache } from '../../engine/planning/plan-cache.js';
 import { ActivationCounts } from '../../shared/decisions/caching/activation-counts.js';
 import { assumedInclusionProbabilities } from '../../shared/decisions/caching/selection-model.js';
@@ -101,7 +101,7 @@ describe('bytes of an expert', () => {
     });
     const chunks = [chunk(0, 10, 20), chunk(0, 11, 20), chunk(1, 40, 40)];
     const tensor = { rows: 1, columns: 40, split: 'bf16-e8-sm8' as const, chunks, view: null };
-    assert.deepEqual(expertBytes({ gate: tensor, up: tensor, down: tensor, biases: null }), {
+    assert.deepEqual(expertBytesByPart({ gate: tensor, up: tensor, down: tensor, biases: null }), {
       exponent: 63,
       plainExponent: 120,
       signMantissa: 120,

@@ -13,7 +13,7 @@ import {
   type AlignmentPeriods,
   type AlignmentStep,
   type PassOutlook,
-  type SequenceProgress,
+  type ShadowProgress,
 } from '../../shadow-node/predictor/alignment.js';
 import { DraftingMain } from './drafting-main.js';
 
@@ -123,7 +123,7 @@ class DecidedShadow {
     });
   }
 
-  private progress(): SequenceProgress {
+  private progress(): ShadowProgress {
     const { mainTokens, prefillTokens, ownToken, maxPositions, outlook } = this;
     const { promptTokens, optimistic } = this.input;
     const nextPosition = this.ran.length;
@@ -229,7 +229,7 @@ describe('shadow alignment: drafts and optimism', () => {
     assert.deepEqual(passOf(begun, 16), { begin: 16, rows: 1 });
   });
 
-  const step = (changes: Partial<SequenceProgress>, periods = { token: 1, keyValue: 1 }) =>
+  const step = (changes: Partial<ShadowProgress>, periods = { token: 1, keyValue: 1 }) =>
     nextStep(
       {
         mainTokens: Array.from({ length: 11 }, (_, position) => MAIN_TOKEN + position),

@@ -11,7 +11,7 @@ import {
   type AlignmentPeriods,
   type AlignmentStep,
   type PassOutlook,
-  type SequenceProgress,
+  type ShadowProgress,
 } from '../../shadow-node/predictor/alignment.js';
 
 /** Main's token at a position is 1000 + position, shadow's own 5000 + position. */
@@ -53,7 +53,7 @@ class ShadowModel {
     return step;
   }
 
-  private progress(): SequenceProgress {
+  private progress(): ShadowProgress {
     return { ...this, mainTokens: this.mainTokens };
   }
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { planPass, type WantedRows } from '../../shadow-node/predictor/predictor.js';
+import { planShadowPass, type WantedRows } from '../../shadow-node/predictor/predictor.js';
 
 const iterate = (rows = 1): WantedRows => ({ kind: 'iterate', rows });
 const prefill = (rows: number): WantedRows => ({ kind: 'prefill', rows });
@@ -11,16 +11,16 @@ describe('shadow: which rows a pass holds', () => {
   it('one sequence alone has what it wants', () => {
     for (const wanted of [iterate(), iterate(5), prefill(8)]) {
       for (const wasLeftOut of [false, true]) {
-        assert.deepEqual(planPass([wanted], 8, wasLeftOut), { rows: [wanted.rows], leavesBulkOut: false });
+        assert.deepEqual(planShadowPass([wanted], 8, wasLeftOut), { rows: [wanted.rows], leavesBulkOut: false });
       }
     }
   });
 
   it('all iterations go together, and pieces of prompts with every second pass', () => {
     const wanted = [iterate(), prefill(8), iterate(), iterate(3)];
-    assert.deepEqual(planPass(wanted, 8, false), { rows: [1, 0, 1, 0], leavesBulkOut: true });
-    assert.deepEqual(planPass(wanted, 8, true), { rows: [1, 6, 1, 0], leavesBulkOut: false });
-    assert.deepEqual(planPass(wanted, 16, true), { rows: [1, 8, 1, 3], leavesBulkOut: false });
+    assert.deepEqual(planShadowPass(wanted, 8, false), { rows: [1, 0, 1, 0], leavesBulkOut: true });
+    assert.deepEqual(planShadowPass(wanted, 8, true), { rows: [1, 6, 1, 0], leavesBulkOut: false });
+    assert.deepEqual(planShadowPass(wanted, 16, true), { rows: [1, 8, 1, 3], leavesBulkOut: false });
   });
 
   const wants = fc.array(
@@ -35,7 +35,7 @@ describe('shadow: which rows a pass holds', () => {
   it('a pass is full or holds all that may be in it, and never more than wanted', () => {
     fc.assert(
       fc.property(wants, fc.integer({ min: 1, max: 16 }), fc.boolean(), (wanted, maxRows, wasLeftOut) => {
-        const { rows, leavesBulkOut } = planPass(wanted, maxRows, wasLeftOut);
+        const { rows, leavesBulkOut } = planShadowPass(wanted, maxRows, wasLeftOut);
         assert.equal(rows.length, wanted.length);
         rows.forEach((granted, index) => assert.ok(granted >= 0 && granted <= (wanted[index]?.rows ?? 0)));
         assert.ok(sum(rows) <= maxRows);
@@ -56,7 +56,7 @@ describe('shadow: which rows a pass holds', () => {
         (rounds, maxRows) => {
           let [leftOut, bulkBefore] = [false, 0];
           for (const wanted of rounds) {
-            const { rows, leavesBulkOut } = planPass(wanted, maxRows, leftOut);
+            const { rows, leavesBulkOut } = planShadowPass(wanted, maxRows, leftOut);
             const bulk = sum(wanted.map((want, index) => (isUrgent(want) ? 0 : (rows[index] ?? 0))));
             if (wanted.some(isUrgent)) assert.ok(bulk + bulkBefore <= maxRows);
             [leftOut, bulkBefore] = [leavesBulkOut, bulk];
@@ -73,7 +73,7 @@ describe('shadow: which rows a pass holds', () => {
         const served = new Set<number>();
         let leftOut = false;
         for (let pass = 0; pass < 4 * wanted.length; pass += 1) {
-          const plan = planPass(
+          const plan = planShadowPass(
             turns.map((index) => wanted[index] ?? iterate()),
             maxRows,
             leftOut,

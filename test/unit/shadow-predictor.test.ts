@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { MAX_SEQUENCES, Predictor } from '../../shadow-node/predictor/predictor.js';
+import { MAX_SHADOW_SEQUENCES, Predictor } from '../../shadow-node/predictor/predictor.js';
 import { begin, cacheRows, PASS_ROWS, ScriptedModel } from './scripted-shadow-model.js';
 import { RUNTIME } from '../wall.js';
 
@@ -192,7 +192,7 @@ describe('shadow predictor', () => {
       ...violation,
       message: /no finite numbers/,
     });
-    for (let sequence = 2; sequence <= MAX_SEQUENCES; sequence += 1) predictor.begin(begin(sequence));
+    for (let sequence = 2; sequence <= MAX_SHADOW_SEQUENCES; sequence += 1) predictor.begin(begin(sequence));
     assert.throws(() => predictor.begin(begin(0)), { code: 'QUEUE_FULL' });
   });
 

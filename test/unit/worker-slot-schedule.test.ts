@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { passOfSequence } from '../../shared/wire/pass-rows.js';
-import { IDLE_SEQUENCE_EXECUTES, MAX_SEQUENCES } from '../../worker-node/loader/sequence-progress.js';
+import { IDLE_SEQUENCE_EXECUTES, MAX_FOLLOWED_SEQUENCES } from '../../worker-node/loader/main-progress.js';
 import type { LoadEnd, SlotAction } from '../../worker-node/loader/slot-events.js';
 import { MAX_QUEUED_PREDICTIONS, SlotSchedule } from '../../worker-node/loader/slot-schedule.js';
 
@@ -285,7 +285,7 @@ describe('worker slot schedule: predictions', () => {
     const schedule = new SlotSchedule(1);
     predict(schedule, 0, [3], 0, 1);
     loaded(schedule);
-    const last = MAX_SEQUENCES + 1;
+    const last = MAX_FOLLOWED_SEQUENCES + 1;
     for (let sequence = 2; sequence < last; sequence++) predict(schedule, 0, [3], 0, sequence);
     const actions = predict(schedule, 0, [3], 0, last);
     assert.deepEqual(actions, [evict(), load(0, 3)]);

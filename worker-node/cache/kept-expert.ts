@@ -3,7 +3,7 @@ import type { CompressionState } from '../../shared/decisions/caching/load-profi
 import { ENTRY_KINDS, NO_ENTRY, type EntryKind, type EntryNumbers } from './entry-numbers.js';
 
 /** One entry of an expert: taken for it (not NO_ENTRY), and complete or still being filled by a load. */
-export interface Holding {
+export interface HeldEntry {
   entry: number;
   filled: boolean;
   /** Uses that load from it or, of a full one, execute it. */
@@ -17,11 +17,11 @@ const NEEDED_ENTRIES: Readonly<Record<Pool, readonly EntryKind[]>> = {
   exponent: ['exponent'],
 };
 
-const emptyHolding = (): Holding => ({ entry: NO_ENTRY, filled: false, readers: 0 });
+const emptyHolding = (): HeldEntry => ({ entry: NO_ENTRY, filled: false, readers: 0 });
 
 /** An expert that holds entries, or is in a pool that is going to grant it some. */
 export class KeptExpert {
-  readonly holdings: Readonly<Record<EntryKind, Holding>> = {
+  readonly holdings: Readonly<Record<EntryKind, HeldEntry>> = {
     full: emptyHolding(),
     exponent: emptyHolding(),
     signMantissa: emptyHolding(),

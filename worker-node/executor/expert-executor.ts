@@ -1,7 +1,7 @@
 import type { ExpertSlots } from '../../native/index.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
-import { RunningMean } from '../loader/running-mean.js';
+import { OverallMean } from '../loader/overall-mean.js';
 import {
   NO_TIMES,
   type Execute,
@@ -111,8 +111,8 @@ export class ExpertExecutor {
   private readonly onDeviceLost: (error: OdmoeError) => void;
   private readonly limits: ExecutorLimits;
   private readonly ownHeld = new Map<number, HeldExpert>();
-  private readonly executeMs = new RunningMean();
-  private readonly rowMs = new RunningMean();
+  private readonly executeMs = new OverallMean();
+  private readonly rowMs = new OverallMean();
   private readonly short = new ShortExecutions();
   private heldBytes = 0;
   private ownExecutions = 0;

@@ -2,7 +2,7 @@ import { RegisteredExperts } from '../../engine/loading/registered-experts.js';
 import type { ExpertSlots, LoadOutcome, LoadRequest, PartPlan, ExpertOrder } from '../../native/index.js';
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
-import { RunningMean } from './running-mean.js';
+import { OverallMean } from './overall-mean.js';
 import type { ExpertSource, ModelSource } from '../../shared/model/tensor-source.js';
 import type { LoadRates } from './host-memory-plan.js';
 import type { LoadProfile, PartlyLoadedState } from '../../shared/decisions/caching/load-profile.js';
@@ -49,7 +49,7 @@ export class ExpertLoader {
   private readonly supply: ExpertSupply | null;
   private readonly log: Logger;
   private readonly underWay = new Map<number, LoadUnderWay>();
-  private readonly loadMs = new RunningMean();
+  private readonly loadMs = new OverallMean();
   private readonly costs: LoadCosts;
   /** Null: there are none. */
   hostMemory: HostHeld | null = null;

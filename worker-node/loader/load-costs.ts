@@ -1,5 +1,5 @@
 import type { LoadOutcome } from '../../native/index.js';
-import { RunningMean } from './running-mean.js';
+import { OverallMean } from './overall-mean.js';
 import type { ExpertSource, TensorSource } from '../../shared/model/tensor-source.js';
 import type { KeptPart } from './cache-decisions.js';
 import type { LoadRates } from './host-memory-plan.js';
@@ -16,9 +16,9 @@ export interface LoadedParts {
 /** What loading costs here, from the loads so far. */
 export class LoadCosts {
   private readonly shape: Pick<LoadProfile, 'compressionRatio' | 'threads' | 'shards' | 'tensors'>;
-  private readonly exponentReadMs = new RunningMean();
-  private readonly signMantissaReadMs = new RunningMean();
-  private readonly decompressMs = new RunningMean();
+  private readonly exponentReadMs = new OverallMean();
+  private readonly signMantissaReadMs = new OverallMean();
+  private readonly decompressMs = new OverallMean();
   /** Of loads that came from one of the two alone. */
   private readonly fromHost = { bytes: 0, ms: 0 };
   private readonly fromStorage = { bytes: 0, ms: 0 };

@@ -1,7 +1,7 @@
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import type { CacheDecisions } from './cache-decisions.js';
 import { type Expectation, type Expectations, isPinned, compareProgress } from './expectations.js';
-import type { SequenceProgress } from './sequence-progress.js';
+import type { MainProgress } from './main-progress.js';
 import type { Slot, SlotTable } from './slot-table.js';
 
 /** Working slots that a worker needs to get on at all. */
@@ -23,7 +23,7 @@ export class SlotRoom {
   constructor(
     private readonly slots: SlotTable,
     private readonly expectations: Expectations,
-    private readonly progress: SequenceProgress,
+    private readonly progress: MainProgress,
     private readonly cache: CacheDecisions | null,
   ) {}
 

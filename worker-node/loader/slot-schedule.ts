@@ -15,7 +15,7 @@ import type { CompressionState } from '../../shared/decisions/caching/load-profi
 import { assertInvariant, requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import type { PassLayer } from '../../shared/wire/messages.js';
 import { Expectations, isPinned, isSamePass, isShadowsAlone, type Expectation } from './expectations.js';
-import { SequenceProgress } from './sequence-progress.js';
+import { MainProgress } from './main-progress.js';
 import type { LayerExperts, LoadEnd, SlotAction, SlotCounters, SlotEvent } from './slot-events.js';
 import { SlotRoom, type SlotYielding } from './slot-room.js';
 import { isSlotPinned, loadOf, SlotTable, type Slot, type SlotCache, type WaitedLoad } from './slot-table.js';
@@ -27,7 +27,7 @@ export class SlotSchedule implements SlotYielding {
   private readonly slots: SlotTable;
   private readonly cache: CacheDecisions | null;
   private readonly expectations = new Expectations();
-  private readonly progress = new SequenceProgress();
+  private readonly progress = new MainProgress();
   readonly room: SlotRoom;
   /** Slots in which something may have become ready to run or superfluous. */
   private readonly touched = new Set<number>();

@@ -24,7 +24,7 @@ export const MOST_PEERS_TOLD = 1024;
 export const LEFT_OUT_PERIOD_MS = 30_000;
 
 /** Lines of an event that were not written. */
-export interface LeftOut {
+export interface LeftOutLines {
   event: string;
   lines: number;
   /** Since the first of them. */
@@ -59,7 +59,7 @@ export class LineLimits {
   }
 
   /** What has been left out since this was asked last. */
-  takeLeftOut(): LeftOut[] {
+  takeLeftOut(): LeftOutLines[] {
     const nowMs = this.nowMs();
     const told = [...this.leftOut].map(([event, { lines, sinceMs }]) => ({
       event,

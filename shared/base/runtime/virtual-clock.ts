@@ -1,5 +1,5 @@
 import { OdmoeError } from '../errors/odmoe-error.js';
-import { EventQueue, type VirtualEvent } from './event-queue.js';
+import { TimedEvents, type VirtualEvent } from './timed-events.js';
 import { liveIn } from './living.js';
 
 /** What an event can be called off by. */
@@ -13,7 +13,7 @@ export interface ScheduledEvent {
  * runs on its threads, but ends as an event, and the clock waits for it there. So the same schedule gives the same history on every machine.
  */
 export class VirtualClock {
-  private readonly queue = new EventQueue();
+  private readonly queue = new TimedEvents();
   /** Real work that has not settled. */
   private readonly working = new Set<Promise<unknown>>();
   private timeMs = 0;

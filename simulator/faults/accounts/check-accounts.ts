@@ -8,7 +8,7 @@ import type { MainCounters } from './main-counters.js';
 import { decodesOf, isAlone, type AnswerAccount } from './answer-account.js';
 import { checkAlignment, checkDrafts } from './check-alignment.js';
 import { checkRecall, checkReloads, checkShadowTold } from './check-predictions.js';
-import { accountTold, type Announcement, type Foretold } from './check-told.js';
+import { accountTold, type Announcement, type PredictedAnswer } from './check-told.js';
 import { PredictionBook } from './prediction-book.js';
 import type { JointPass } from './ran-passes.js';
 import type { Recorded } from './recorder.js';
@@ -38,7 +38,7 @@ export function checkAccounts(calm: CalmTime): Violation[] {
   const { accounts, passes, problems } = accountsOf(events, settings.id, placement, shape.expertLayers);
   const hasBudget = settings.device.memoryBudgetBytes > 0;
   const found = [...problems, ...checkCounters({ ...calm, accounts, hasBudget })];
-  const foretold = new Map<number, Foretold>();
+  const foretold = new Map<number, PredictedAnswer>();
   for (const answer of answerAccounts(calm, accounts, found))
     foretold.set(answer.account.sequence, { answer, book: new PredictionBook(answer) });
   const results = resultsOf(events, settings.id);
@@ -163,7 +163,7 @@ interface CheckedPasses {
 /** Passes all of whose members are known. */
 function checkPasses(
   passes: readonly JointPass[],
-  foretold: ReadonlyMap<number, Foretold>,
+  foretold: ReadonlyMap<number, PredictedAnswer>,
   announcements: ReadonlyMap<string, readonly Announcement[]>,
   results: ReadonlyMap<string, readonly ExecuteResult[]>,
 ): CheckedPasses {
@@ -199,13 +199,13 @@ function checkPasses(
 function keysOf(
   pass: JointPass,
   { sequence, position }: JointPass['members'][number],
-  foretold: ReadonlyMap<number, Foretold>,
+  foretold: ReadonlyMap<number, PredictedAnswer>,
 ): string[] {
   const decode = foretold.get(sequence)?.answer.decodes.get(pass) ?? position;
   return [`${sequence} ${position}`, `${sequence} ${decode}`];
 }
 
-function isInOneMessage(pass: JointPass, members: readonly Foretold[]): boolean {
+function isInOneMessage(pass: JointPass, members: readonly PredictedAnswer[]): boolean {
   const [first] = members;
   if (first === undefined) return false;
   const { settings, shape } = first.answer;
@@ -226,7 +226,7 @@ function checkReleases(
   events: readonly Recorded[],
   main: string,
   { releases, unchecked }: CheckedPasses,
-  foretold: ReadonlyMap<number, Foretold>,
+  foretold: ReadonlyMap<number, PredictedAnswer>,
 ): string[] {
   const isKnown = ({ sequence, position }: { sequence: number; position: number }): boolean =>
     foretold.has(sequence) && !unchecked.has(`${sequence} ${position}`);

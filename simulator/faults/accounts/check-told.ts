@@ -8,7 +8,7 @@ import { predictsItself, type PredictionBook } from './prediction-book.js';
 import type { JointPass } from './ran-passes.js';
 
 /** An answer that has rows in a pass, with what was foretold of it. */
-export interface Foretold {
+export interface PredictedAnswer {
   answer: AnswerAccount;
   book: PredictionBook;
 }
@@ -42,7 +42,7 @@ interface LayerTold {
 /** `announcements`: those under the name of the pass, or of one of its rows alone. */
 export function accountTold(
   pass: JointPass,
-  members: readonly Foretold[],
+  members: readonly PredictedAnswer[],
   announcements: readonly Announcement[],
 ): ToldAccount {
   const told: ToldAccount & { foreseen: Set<string> } = { problems: [], releases: [], foreseen: new Set() };
@@ -71,7 +71,11 @@ export function accountTold(
 }
 
 /** Told ahead for the rest of a prompt, which then came behind another sequence's rows. */
-function isOfAnotherPass({ members: [named] }: JointPass, { pass }: Prediction, members: readonly Foretold[]): boolean {
+function isOfAnotherPass(
+  { members: [named] }: JointPass,
+  { pass }: Prediction,
+  members: readonly PredictedAnswer[],
+): boolean {
   if (pass.sequence === named?.sequence && pass.position === named.position) return false;
   const of = members.find(({ answer }) => answer.account.sequence === pass.sequence);
   return of !== undefined && pass.position < of.answer.promptTokens;
@@ -81,7 +85,7 @@ function layerTold(
   pass: JointPass,
   layer: number,
   placement: Placement,
-  members: readonly Foretold[],
+  members: readonly PredictedAnswer[],
   announcements: readonly Announcement[],
 ): LayerTold {
   const chosenAt = pass.chosenAt[layer] ?? 0;
@@ -119,7 +123,7 @@ function checkAnnounced(
   pass: JointPass,
   { layer, before, after, direct, asked }: LayerTold,
   placement: Placement,
-  members: readonly Foretold[],
+  members: readonly PredictedAnswer[],
 ): string[] {
   const [first] = members;
   if (first === undefined) return [];
@@ -176,7 +180,7 @@ function isAnswerOnly(pass: JointPass, { account, decodes }: AnswerAccount): boo
   );
 }
 
-function isUnpredicted(pass: JointPass, members: readonly Foretold[]): boolean {
+function isUnpredicted(pass: JointPass, members: readonly PredictedAnswer[]): boolean {
   return members.some(({ answer }) => {
     if (!isAnswerOnly(pass, answer)) return true;
     return !predictsItself(answer.settings) && !isFed(answer, pass);

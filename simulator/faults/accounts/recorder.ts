@@ -26,7 +26,7 @@ export interface RecordedMessage {
 }
 
 /** main's device begins a pass. */
-export interface RecordedPass {
+export interface AccountedPass {
   kind: 'pass';
   pass: number;
   rows: readonly TappedRow[];
@@ -40,7 +40,7 @@ export interface RecordedChoice {
   experts: readonly number[][];
 }
 
-export type Recorded = RecordedMessage | RecordedPass | RecordedChoice;
+export type Recorded = RecordedMessage | AccountedPass | RecordedChoice;
 
 const NO_BYTES = new Uint8Array();
 

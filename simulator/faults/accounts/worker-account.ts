@@ -2,7 +2,7 @@ import { rowsOutside } from '../../../shared/wire/pass-rows.js';
 import type { Execute, PassLayer, PassRow, Prediction, Release, RowRun } from '../../../shared/wire/messages.js';
 import type { Recorded } from './recorder.js';
 
-/** A sequence without an execute while this many experts ran for others is taken for ended (worker-node/loader/sequence-progress.ts). */
+/** A sequence without an execute while this many experts ran for others is taken for ended (worker-node/loader/main-progress.ts). */
 const IDLE_EXECUTES = 64;
 /** Of a sequence whose rows ran in a pass that begins with another one's. */
 const BEFORE_ANY_LAYER = -1;

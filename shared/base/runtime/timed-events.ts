@@ -10,7 +10,7 @@ export interface VirtualEvent {
 }
 
 /** Events in the order of their times, those of one time in the order in which they were added (a binary heap). */
-export class EventQueue {
+export class TimedEvents {
   private readonly heap: VirtualEvent[] = [];
 
   get size(): number {

@@ -2,7 +2,7 @@ import type { PassLayer, PassRow } from '../../shared/wire/messages.js';
 import { compareProgress } from './expectations.js';
 
 /** Sequences whose progress is remembered; the one not heard of for longest is forgotten first. */
-export const MAX_SEQUENCES = 256;
+export const MAX_FOLLOWED_SEQUENCES = 256;
 
 /** A sequence without an execute while this many came for others has probably ended: its predictions give up their slots. */
 export const IDLE_SEQUENCE_EXECUTES = 64;
@@ -19,7 +19,7 @@ interface Progress {
 }
 
 /** How far main is in each sequence: the watermark that tells a prediction in time from a late one. */
-export class SequenceProgress {
+export class MainProgress {
   /** In order of last use. */
   private readonly sequences = new Map<number, Progress>();
   private executes = 0;
@@ -74,11 +74,11 @@ export class SequenceProgress {
     return [...this.sequences].filter(([, progress]) => progress.lastExecute < limit).map(([sequence]) => sequence);
   }
 
-  /** Forgets and names the sequences beyond MAX_SEQUENCES, except those in use. */
+  /** Forgets and names the sequences beyond MAX_FOLLOWED_SEQUENCES, except those in use. */
   forgetOldest(isInUse: (sequence: number) => boolean): number[] {
     const forgotten: number[] = [];
     for (const sequence of this.sequences.keys()) {
-      if (this.sequences.size <= MAX_SEQUENCES) break;
+      if (this.sequences.size <= MAX_FOLLOWED_SEQUENCES) break;
       if (isInUse(sequence)) continue;
       this.sequences.delete(sequence);
       forgotten.push(sequence);

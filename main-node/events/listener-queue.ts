@@ -9,7 +9,7 @@ type EventOf<Type extends ClusterEvent['type']> = Extract<ClusterEvent, { type: 
  * What one listener has not taken yet. Of states (cluster, recall, heat) only the newest waits; of passes the last PASSES_KEPT, so that a slow
  * listener loses passes first.
  */
-export class EventQueue {
+export class ListenerQueue {
   private readonly states = new Map<ClusterEvent['type'], ClusterEvent>();
   private readonly figures: EventOf<'figures'>[] = [];
   private readonly passes: EventOf<'pass'>[] = [];
@@ -19,7 +19,7 @@ export class EventQueue {
   /** `wantsPasses`: else they are left out. `onEnd`: nothing is put here any more. */
   constructor(
     readonly wantsPasses: boolean,
-    private readonly onEnd: (queue: EventQueue) => void,
+    private readonly onEnd: (queue: ListenerQueue) => void,
   ) {}
 
   put(event: ClusterEvent): void {

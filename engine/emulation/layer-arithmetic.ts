@@ -9,7 +9,7 @@ const PRODUCT_FLOP = 2;
 const STATE_FLOP = 7;
 
 /** What main computes of one layer, without its routed experts. */
-export interface LayerWork {
+export interface LayerArithmetic {
   /** Elements of its matrices, each read once by a pass, however many rows that has. Vectors are too small to count. */
   weights: number;
   /** Bytes of recurrent state that a pass reads and writes. */
@@ -31,7 +31,7 @@ export interface ContextWork {
 }
 
 /** The work of each layer, of all layers. Pure. */
-export function layersWork(shape: ModelShape): LayerWork[] {
+export function layersWork(shape: ModelShape): LayerArithmetic[] {
   const weights = shape.layers.map(() => 0);
   for (const place of densePlaces(shape, true)) {
     if (place.role === 'embedding' || isVectorRole(place.role)) continue;

@@ -1,5 +1,5 @@
 /** Mean of all values added so far; 0 before the first. */
-export class RunningMean {
+export class OverallMean {
   private count = 0;
   private sum = 0;
 
