@@ -225,6 +225,9 @@ function shadowListener({ roster, predictionPost, draftCosts }: ClusterEngine): 
     onPrediction: (prediction, by) => {
       predictionPost.arrive(prediction, by);
     },
+    onRestart: (restart, by) => {
+      predictionPost.restart(restart, by);
+    },
     onDraft: (draft, by) => {
       predictionPost.draft(draft, by);
     },

@@ -1,4 +1,4 @@
-import type { Execute, ExpertResult, Placement, Prediction, Release } from '../../shared/wire/messages.js';
+import type { Execute, ExpertResult, Placement, Announce, Release } from '../../shared/wire/messages.js';
 import type { KeptLayers } from './kept-layers.js';
 
 /** Experts of a layer to run on rows of a pass: what an Execute asks for. */
@@ -19,7 +19,7 @@ export interface WorkerOrders {
     onPart: (results: readonly ExpertResult[]) => void,
     signal: AbortSignal,
   ): Promise<void>;
-  sendPrediction(prediction: Prediction): void;
+  sendAnnounce(announce: Announce): void;
   sendRelease(release: Release): void;
   /** The sequence has ended. */
   sendEnd(sequence: number): void;

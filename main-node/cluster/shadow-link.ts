@@ -4,7 +4,8 @@ import type {
   DraftToken,
   NodeIdentity,
   NodeStatus,
-  Prediction,
+  Predict,
+  Restart,
   PrefixKept,
   ShadowReply,
   ShadowRequest,
@@ -14,7 +15,8 @@ import { LatestStatus } from './latest-status.js';
 
 /** Who is told what a shadow says. */
 export interface ShadowListener {
-  onPrediction(prediction: Prediction, by: ShadowLink): void;
+  onPrediction(prediction: Predict, by: ShadowLink): void;
+  onRestart(restart: Restart, by: ShadowLink): void;
   onDraft(draft: DraftToken, by: ShadowLink): void;
   /** False: it was asked about fewer positions. */
   onPrefixKept(kept: PrefixKept, by: ShadowLink): boolean;
@@ -66,8 +68,11 @@ export class ShadowLink {
   /** Takes what the shadow says after its welcome. */
   receive(reply: ShadowReply): void {
     switch (reply.kind) {
-      case 'prediction':
-        this.takePrediction(reply.prediction);
+      case 'predict':
+        this.takePrediction(reply.predict);
+        return;
+      case 'restart':
+        this.listener.onRestart(reply.restart, this);
         return;
       case 'draft':
         this.takeDraft(reply.draft);
@@ -129,7 +134,7 @@ export class ShadowLink {
     );
   }
 
-  private takePrediction(prediction: Prediction): void {
+  private takePrediction(prediction: Predict): void {
     const { experts, layer } = prediction;
     const wellFormed =
       layer < this.shape.expertLayers &&

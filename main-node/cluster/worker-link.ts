@@ -6,7 +6,7 @@ import type {
   NodeIdentity,
   NodeStatus,
   Placement,
-  Prediction,
+  Announce,
   Prospect,
   Release,
   WorkerReply,
@@ -134,8 +134,8 @@ export class WorkerLink implements WorkerOrders {
     if (!this.closed) this.stream.send({ kind: 'prospect', prospect });
   }
 
-  sendPrediction(prediction: Prediction): void {
-    if (!this.closed) this.stream.send({ kind: 'prediction', prediction });
+  sendAnnounce(announce: Announce): void {
+    if (!this.closed) this.stream.send({ kind: 'announce', announce });
   }
 
   sendRelease(release: Release): void {

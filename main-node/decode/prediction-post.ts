@@ -1,5 +1,5 @@
 import { expertsByWorker } from '../../shared/decisions/placement/experts-by-worker.js';
-import type { DraftToken, Prediction, PrefixKept } from '../../shared/wire/messages.js';
+import type { DraftToken, Predict, PrefixKept, Restart } from '../../shared/wire/messages.js';
 import type { PlacedWorkers } from '../cluster/placed-workers.js';
 import type { SequenceDrafting } from './sequence-drafting.js';
 import type { SequencePredictions } from './sequence-predictions.js';
@@ -44,20 +44,22 @@ export class PredictionPost {
    * What a shadow says that has dropped the sequence, or has been replaced, voids nothing of the one that follows it now; what it
    * has told workers to load is released.
    */
-  arrive(prediction: Prediction, by: FedShadow): void {
+  arrive(prediction: Predict, by: FedShadow): void {
     const addressee = this.sequences.get(prediction.pass.sequence);
     if (addressee === undefined) return;
     const isFed = addressee.feed.isFedBy(by);
-    if (prediction.restart) {
-      if (!isFed) return;
-      addressee.predictions.restart(prediction.pass.position);
-      addressee.drafts.restart(prediction.pass.position);
-      return;
-    }
     this.observer?.predictionArrived(prediction);
     const arrival = isFed ? addressee.predictions.arrive(prediction) : 'late';
-    if (arrival === 'kept' && prediction.untold === true) this.passes.arrived(prediction);
+    if (arrival === 'kept' && prediction.mainAnnounces === true) this.passes.arrived(prediction);
     if (arrival === 'late') this.release(prediction);
+  }
+
+  /** Of a shadow that follows the sequence no longer it voids nothing. */
+  restart({ sequence, position }: Restart, by: FedShadow): void {
+    const addressee = this.sequences.get(sequence);
+    if (addressee?.feed.isFedBy(by) !== true) return;
+    addressee.predictions.restart(position);
+    addressee.drafts.restart(position);
   }
 
   /** Drafts of a shadow that has dropped the sequence, or has been replaced, stand on what it knew of it. */
@@ -88,7 +90,7 @@ export class PredictionPost {
    * A late prediction's experts are not asked for at the workers that shadow has told to load them: no slot is to wait for them.
    * Of another epoch there is nothing to release: a worker forgets what it was told under an older placement.
    */
-  private release(prediction: Prediction): void {
+  private release(prediction: Predict): void {
     const { epoch, pass, rows, layer } = prediction;
     const { placement } = this.workers;
     if (placement === null) return;

@@ -1,5 +1,5 @@
 import { ExpertRecall } from '../../engine/generation/expert-recall.js';
-import type { Prediction, SepMetrics } from '../../shared/wire/messages.js';
+import type { Predict, SepMetrics } from '../../shared/wire/messages.js';
 import { waitForPeer, type WaitRuntime } from '../../shared/base/runtime/peer-wait.js';
 
 /** Predictions that main has not come to yet; a shadow that is further ahead than this is not listened to. */
@@ -35,7 +35,7 @@ interface RouterDecision {
  * had come in time; of a set that grows row after row (drafts) that is its first message, and what is added later counts in no case.
  */
 export class SequencePredictions {
-  private readonly kept = new Map<number, Prediction>();
+  private readonly kept = new Map<number, Predict>();
   private readonly choices = new Map<number, RouterDecision>();
   private readonly recall = new ExpertRecall();
   private lateExperts = 0;
@@ -56,7 +56,7 @@ export class SequencePredictions {
   }
 
   /** A later prediction for the same layer replaces an earlier one, as it does at the workers. */
-  arrive(prediction: Prediction): ArrivalVerdict {
+  arrive(prediction: Predict): ArrivalVerdict {
     const { position } = prediction.pass;
     if (position < this.promptTokens) return 'ignored';
     const place = this.place(position, prediction.layer);
@@ -79,7 +79,7 @@ export class SequencePredictions {
    * main's router has decided. Returns the prediction for this layer, if it has come. `position`: the pass's first; passes and their layers
    * come in rising order.
    */
-  decide(position: number, layer: number, activated: readonly number[]): Prediction | null {
+  decide(position: number, layer: number, activated: readonly number[]): Predict | null {
     const place = this.place(position, layer);
     // Rows that are run again, because their pass has failed, have been counted.
     if (place <= this.lastDecided) return null;
@@ -97,15 +97,15 @@ export class SequencePredictions {
   }
 
   /** What has come for a layer of the pass at `position` that main's router has not decided. */
-  expected(position: number, layer: number): Prediction | null {
+  expected(position: number, layer: number): Predict | null {
     return this.kept.get(this.place(position, layer)) ?? null;
   }
 
   /** Predictions for the pass's layers behind `layer`; null when that of its last layer has not come. */
-  upcoming(position: number, layer: number): Prediction[] | null {
+  upcoming(position: number, layer: number): Predict[] | null {
     const last = this.layers - 1;
     if (layer < last && !this.kept.has(this.place(position, last))) return null;
-    const upcoming: Prediction[] = [];
+    const upcoming: Predict[] = [];
     for (let next = layer + 1; next <= last; next++) {
       const prediction = this.kept.get(this.place(position, next));
       if (prediction !== undefined) upcoming.push(prediction);
@@ -159,7 +159,7 @@ export class SequencePredictions {
   }
 
   /** Once per layer, and only where no earlier prediction has been counted. */
-  private countLate(place: number, prediction: Prediction): void {
+  private countLate(place: number, prediction: Predict): void {
     const decision = this.choices.get(place);
     if (decision === undefined) return;
     this.choices.delete(place);

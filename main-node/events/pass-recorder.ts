@@ -1,5 +1,5 @@
 import { PASSES_KEPT } from '../../shared/wire/cluster-events.js';
-import type { Prediction } from '../../shared/wire/messages.js';
+import type { Predict } from '../../shared/wire/messages.js';
 import type { ExpertOutcome } from '../pass/expert-dispatcher.js';
 import type { MemberRows } from '../pass/pass-member.js';
 import type { ObservedPass, PassObserver, RoutedExpert } from '../pass/pass-observer.js';
@@ -97,7 +97,7 @@ export class PassRecorder implements PassObserver {
     return new RecordedPass(record, this.nowMs, this.heat, (results) => this.ended(members, record, results));
   }
 
-  predictionArrived({ pass, layer, experts, runUs = 0 }: Prediction): void {
+  predictionArrived({ pass, layer, experts, runUs = 0 }: Predict): void {
     this.arrivals.add({ ...pass, layer, experts, runUs, receivedMs: this.nowMs() });
   }
 

@@ -1,6 +1,6 @@
 import { expertsByWorker } from '../../shared/decisions/placement/experts-by-worker.js';
 import { firstLayerWorkers } from '../../shared/decisions/placement/first-layer-workers.js';
-import type { Placement, Prediction } from '../../shared/wire/messages.js';
+import type { Placement, Predict } from '../../shared/wire/messages.js';
 import { passOfSequence } from '../../shared/wire/pass-rows.js';
 import type { PlacedWorkers } from '../cluster/placed-workers.js';
 import { toldByPrediction } from './told-by-prediction.js';
@@ -27,7 +27,7 @@ export class FirstLayerAhead {
    * The router of a layer has chosen for the token at `position`. `upcoming`: the predictions for all layers behind it; null: some are not
    * there.
    */
-  afterRouter(position: number, upcoming: readonly Prediction[] | null): void {
+  afterRouter(position: number, upcoming: readonly Predict[] | null): void {
     const { placement } = this.workers;
     if (placement === null || upcoming === null || position >= this.lastPosition) return;
     const next = position + 1;
@@ -40,13 +40,11 @@ export class FirstLayerAhead {
     for (const [expert, workerId] of firstLayerWorkers(placement)) {
       if (busy.has(workerId) || this.told.workers.has(expert)) continue;
       this.told.workers.set(expert, workerId);
-      this.workers.worker(workerId)?.sendPrediction({
+      this.workers.worker(workerId)?.sendAnnounce({
         epoch: placement.epoch,
         ...passOfSequence(this.sequence, next, 1),
         layer: FIRST_LAYER,
         experts: [expert],
-        workers: [],
-        restart: false,
       });
     }
   }

@@ -1,5 +1,5 @@
 import type { RouterChoice } from '../../native/index.js';
-import type { Placement, Prediction } from '../../shared/wire/messages.js';
+import type { Placement, Predict } from '../../shared/wire/messages.js';
 import { keepersOf } from '../cluster/kept-layers.js';
 import { activatedExperts, type ActivatedRow } from './activated-experts.js';
 import { splitLoadingRows } from './expert-batches.js';
@@ -19,7 +19,7 @@ const FIRST_LAYER = 0;
 export interface DecidedLayer extends LayerStep {
   activated: ReadonlyMap<number, readonly ActivatedRow[]>;
   /** Of each member; null: nothing has come in time. */
-  predictions: readonly (Prediction | null)[];
+  predictions: readonly (Predict | null)[];
 }
 
 /** Decides who runs the experts of a pass's layers, and has them run. */
@@ -109,14 +109,12 @@ export class LayerRunner {
       byWorker.set(workerId, (byWorker.get(workerId) ?? new Set()).add(expert));
     }
     for (const [worker, experts] of byWorker)
-      this.engine.roster.worker(worker)?.sendPrediction({
+      this.engine.roster.worker(worker)?.sendAnnounce({
         epoch: placement.epoch,
         pass,
         rows,
         layer,
         experts: [...experts],
-        workers: [],
-        restart: false,
       });
   }
 

@@ -1,5 +1,5 @@
 import type { Sequence } from '../../native/index.js';
-import type { Prediction } from '../../shared/wire/messages.js';
+import type { Predict } from '../../shared/wire/messages.js';
 import type { PromptLogitsObserver } from '../../engine/generation/prompt-logprobs.js';
 import type { PassSlot } from './pass-pool.js';
 import type { RowProvenance } from './row-provenance.js';
@@ -7,16 +7,16 @@ import type { RowProvenance } from './row-provenance.js';
 /** What a pass tells whoever predicts a sequence's experts, and asks of it (decode/sequence-predictions.ts). */
 export interface MemberPredictions {
   /** A prediction of main's own. */
-  arrive(prediction: Prediction): unknown;
+  arrive(prediction: Predict): unknown;
   /** What has come for a pass of which `position` is the sequence's first row of its answer; its router has not decided yet. */
-  expected(position: number, layer: number): Prediction | null;
+  expected(position: number, layer: number): Predict | null;
   /**
    * The router has decided at this layer of the pass, of which `position` is the sequence's first row of its answer. Returns what was
    * predicted for these rows, if it has come. Positions and their layers come in rising order.
    */
-  decide(position: number, layer: number, activated: readonly number[]): Prediction | null;
+  decide(position: number, layer: number, activated: readonly number[]): Predict | null;
   /** Predictions for the pass's layers behind `layer`; null when that of its last layer has not come. */
-  upcoming(position: number, layer: number): Prediction[] | null;
+  upcoming(position: number, layer: number): Predict[] | null;
 }
 
 /** What a pass tells shadow's copy of a sequence (decode/shadow-feed.ts). */

@@ -1,4 +1,4 @@
-import type { Prediction } from '../../shared/wire/messages.js';
+import type { Predict } from '../../shared/wire/messages.js';
 import type { ExpertOutcome } from './expert-dispatcher.js';
 import type { MemberRows } from './pass-member.js';
 
@@ -22,7 +22,7 @@ export interface PassObserver {
   /** A pass begins. Null: of this one nothing more is to be told. */
   begin(rows: readonly MemberRows[]): ObservedPass | null;
   /** A prediction of shadow's, for a sequence that is open, has reached main. */
-  predictionArrived(prediction: Prediction): void;
+  predictionArrived(prediction: Predict): void;
   /** No pass of the sequence comes any more. */
   sequenceEnded(sequence: number): void;
 }

@@ -43,20 +43,18 @@ export class OwnPredictions {
     const isHere = decodePosition(rows) === position;
     const run = { sequence: member.id, position, rows: isHere ? tokenIds.length - decodeFrom : 1 };
     const { epoch } = placement;
-    const prediction = {
+    const place = {
       epoch,
       pass: { sequence: member.id, position },
       rows: [run],
       layer,
-      workers: [],
-      restart: false,
     };
-    const told = { ...prediction, experts, ...(this.isAlone ? {} : { untold: true }) };
+    const told = { ...place, experts, mainAnnounces: !this.isAlone };
     // The pass runs again, and the layer's router has spoken before: nobody would release what workers were told now.
     const isLate = member.predictions.arrive(told) === 'late';
     if (!this.isAlone || isLate) return isHere;
     for (const [worker, ofWorker] of expertsByWorker(assignPredictedExperts(placement, layer, experts)))
-      this.workers.worker(worker)?.sendPrediction({ ...prediction, experts: ofWorker });
+      this.workers.worker(worker)?.sendAnnounce({ ...place, experts: ofWorker });
     return isHere;
   }
 }

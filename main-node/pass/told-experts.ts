@@ -181,14 +181,12 @@ export class ToldExperts {
       for (const expert of experts) holders.set(expert, [...(holders.get(expert) ?? []), worker]);
       const asking = wishes?.filter((wish) => wish.experts.some((expert) => experts.includes(expert)));
       const rows = asking?.map(({ run }) => run) ?? this.of.rows;
-      this.workers.worker(worker)?.sendPrediction({
+      this.workers.worker(worker)?.sendAnnounce({
         epoch: placement.epoch,
         pass,
         rows,
         layer,
         experts,
-        workers: [],
-        restart: false,
       });
     }
   }

@@ -1,4 +1,4 @@
-import type { Prediction } from '../../shared/wire/messages.js';
+import type { Predict } from '../../shared/wire/messages.js';
 import type { MemberRows } from './pass-member.js';
 import type { ToldExperts } from './told-experts.js';
 
@@ -17,7 +17,7 @@ export class ToldPasses {
     for (let layer = 0; layer < layers; layer++) {
       const wishes = members.flatMap((rows) => {
         const prediction = expectedBy(rows, layer);
-        return prediction?.untold === true ? [{ experts: prediction.experts, run: runOf(rows) }] : [];
+        return prediction?.mainAnnounces === true ? [{ experts: prediction.experts, run: runOf(rows) }] : [];
       });
       if (wishes.length > 0) told.tell(layer, wishes);
     }
@@ -28,7 +28,7 @@ export class ToldPasses {
   }
 
   /** A prediction has come that the workers have not been told of. One for a pass that does not run yet is told when that begins. */
-  arrived({ pass, layer, experts }: Prediction): void {
+  arrived({ pass, layer, experts }: Predict): void {
     const running = this.bySequence.get(pass.sequence);
     if (running === undefined || decodePosition(running.rows) !== pass.position) return;
     running.told.tell(layer, [{ experts, run: runOf(running.rows) }]);
@@ -41,7 +41,7 @@ export function decodePosition({ position, tokenIds, decodeFrom }: MemberRows): 
 }
 
 /** What has been predicted for the member's rows of its answer. */
-export function expectedBy(rows: MemberRows, layer: number): Prediction | null {
+export function expectedBy(rows: MemberRows, layer: number): Predict | null {
   const position = decodePosition(rows);
   return position === null ? null : rows.member.predictions.expected(position, layer);
 }

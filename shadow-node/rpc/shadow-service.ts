@@ -15,7 +15,7 @@ import type {
   NodeIdentity,
   NodeStatus,
   Placement,
-  Prediction,
+  Predict,
   Refusal,
   ShadowReply,
   ShadowRequest,
@@ -109,17 +109,17 @@ export class ShadowService implements PredictorEvents {
     const { placement } = this;
     const { position, rows, layer, experts, runUs } = prediction;
     const telling = this.tellings.get(sequence);
-    const untold = telling?.joint === true;
+    const mainAnnounces = telling?.joint === true;
     // What main is past nobody loads any more.
-    const isTold = !late && !untold;
+    const isTold = !late && !mainAnnounces;
     const workers = isTold && telling !== undefined ? this.deal(sequence, telling, prediction) : [];
     const place = { ...passOfSequence(sequence, position, rows), layer };
-    const message = { epoch: placement?.epoch ?? 0, ...place, experts, workers, restart: false };
+    const message = { epoch: placement?.epoch ?? 0, ...place, experts, workers };
     if (isTold && placement !== null) {
       this.tellWorkers(placement, message, prediction.again);
       if (telling !== undefined) telling.toldBelow = Math.max(telling.toldBelow, position + 1);
     }
-    this.main.stream.send({ kind: 'prediction', prediction: { ...message, untold, runUs } });
+    this.main.stream.send({ kind: 'predict', predict: { ...message, mainAnnounces, runUs } });
   }
 
   onDraft(sequence: number, draft: Draft): void {
@@ -130,14 +130,13 @@ export class ShadowService implements PredictorEvents {
   onRestart(sequence: number, position: number): void {
     this.dealer?.forget(sequence, position);
     const { epoch, workers } = this.placement ?? { epoch: 0, workers: [] };
-    const nothing = { rows: [], layer: 0, experts: [], workers: [] };
-    const message = { epoch, pass: { sequence, position }, ...nothing, restart: true };
+    const restart = { epoch, sequence, position };
     const telling = this.tellings.get(sequence);
     // Where main tells the workers they know of shadow only what came before that.
     const isTold = telling?.joint !== true || position < telling.toldBelow;
-    if (isTold) for (const { id } of workers) this.options.workers.send(id, message);
+    if (isTold) for (const { id } of workers) this.options.workers.send(id, { kind: 'restart', restart });
     if (telling !== undefined) telling.toldBelow = Math.min(telling.toldBelow, position);
-    this.main?.stream.send({ kind: 'prediction', prediction: message });
+    this.main?.stream.send({ kind: 'restart', restart });
   }
 
   onPrefixKept(sequence: number, positions: number): void {
@@ -281,13 +280,14 @@ export class ShadowService implements PredictorEvents {
   }
 
   /** Each worker is told its own. `again`: of a group also those with none, whose experts of before others may have now. */
-  private tellWorkers(placement: Placement, prediction: Prediction, again: boolean): void {
-    const { layer, workers } = prediction;
+  private tellWorkers(placement: Placement, predict: Predict, again: boolean): void {
+    const { layer, workers = [] } = predict;
     const group = groupForLayer(placement, layer);
     if (group.length === 0) return;
     const alsoWithout = again && workers.length === 0 ? group : [];
-    for (const [workerId, experts] of expertsByWorker(assignmentOf(placement, prediction), alsoWithout)) {
-      this.options.workers.send(workerId, { ...prediction, experts, workers: [] });
+    for (const [workerId, experts] of expertsByWorker(assignmentOf(placement, predict), alsoWithout)) {
+      const { epoch, pass, rows } = predict;
+      this.options.workers.send(workerId, { kind: 'predict', predict: { epoch, pass, rows, layer, experts } });
     }
   }
 

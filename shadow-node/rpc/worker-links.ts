@@ -2,7 +2,7 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import { HANDSHAKE_TIMEOUT_MS } from '../../shared/wire/limits.js';
 import type { PeerStream } from '../../shared/transport/peer-stream.js';
-import type { NodeIdentity, PlacedWorker, Prediction, WorkerReply, WorkerRequest } from '../../shared/wire/messages.js';
+import type { NodeIdentity, PlacedWorker, WorkerReply, WorkerRequest } from '../../shared/wire/messages.js';
 import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
 import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
 
@@ -47,13 +47,16 @@ export class WorkerLinks {
     }
   }
 
-  /** Drops the prediction, and counts it, when the worker cannot be told now. */
-  send(workerId: string, prediction: Prediction): void {
+  /** Drops the message, and counts it, when the worker cannot be told now. */
+  send(workerId: string, message: PredictedMessage): void {
     const link = this.links.get(workerId);
-    if (link?.send(prediction) === true) this.counts.sent += 1;
+    if (link?.send(message) === true) this.counts.sent += 1;
     else this.counts.dropped += 1;
   }
 }
+
+/** What shadow sends to workers. */
+type PredictedMessage = Extract<WorkerRequest, { kind: 'predict' | 'restart' }>;
 
 /** One worker that shadow tells what to load. */
 class PredictedWorker {
@@ -73,10 +76,10 @@ class PredictedWorker {
     this.connect();
   }
 
-  send(prediction: Prediction): boolean {
+  send(message: PredictedMessage): boolean {
     if (this.stream === null || !this.welcome) return false;
     if (this.stream.backlogBytes > PREDICTION_BACKLOG_LIMIT_BYTES) return false;
-    this.stream.send({ kind: 'prediction', prediction });
+    this.stream.send(message);
     return true;
   }
 

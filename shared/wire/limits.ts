@@ -1,5 +1,5 @@
 /** Version of proto/odmoe/v1 and of the rules around it. Peers of another version are refused. */
-export const PROTOCOL_VERSION = 5;
+export const PROTOCOL_VERSION = 6;
 
 export const MEGABYTE_BYTES = 1024 * 1024;
 /** Names of what a daemon has open (Node.Counts). */

@@ -8,6 +8,7 @@ import { validateGenerateRequest } from './generate-validation.js';
 import { MESSAGE_SIZE_LIMIT_BYTES, ROWS_LIMIT } from './limits.js';
 import type {
   AlignRows,
+  Announce,
   BeginSequence,
   Execute,
   ExecuteResult,
@@ -16,7 +17,7 @@ import type {
   PackPiece,
   PassLayer,
   Placement,
-  Prediction,
+  Predict,
   Prospect,
   ReadPackRequest,
   Release,
@@ -28,7 +29,8 @@ export const MESSAGE_RULES: Readonly<Record<string, (message: never) => unknown>
   NodeIdentity: validateIdentity,
   Placement: validatePlacement,
   Prospect: validateProspect,
-  Prediction: validatePrediction,
+  Predict: validatePredict,
+  Announce: (announce: Announce) => validatePassLayer('announce', announce),
   Execute: validateExecute,
   ExecuteResult: validateResult,
   Release: (release: Release) => validatePassLayer('release', release),
@@ -58,18 +60,11 @@ function validateIdentity({ id, role }: NodeIdentity): void {
   if (!isKnown) throw violation(`the identity of ${id.slice(0, ID_SHOWN_LIMIT)} has the unknown role ${role}`);
 }
 
-function validatePrediction(prediction: Prediction): void {
-  const { experts, workers, rows, restart } = prediction;
-  if (restart) {
-    if (experts.length + workers.length + rows.length === 0) return;
-    throw violation(
-      `a prediction names ${experts.length} experts, ${workers.length} workers and ${rows.length} runs of rows where it starts again: ` +
-        'none are expected',
-    );
-  }
-  validatePassLayer('prediction', prediction);
+function validatePredict(predict: Predict): void {
+  const { experts, workers = [] } = predict;
+  validatePassLayer('predict', predict);
   if (workers.length === 0 || workers.length === experts.length) return;
-  throw violation(`a prediction deals ${experts.length} experts to ${workers.length} workers`);
+  throw violation(`a predict deals ${experts.length} experts to ${workers.length} workers`);
 }
 
 /** At least one row. Returns the number of rows. */

@@ -85,7 +85,9 @@ export type PeerProblem = Message<Generated.PeerProblem>;
 export type PlacedWorker = Message<Generated.PlacedWorker>;
 export type Placement = Message<Generated.Placement>;
 export type PoolCounts = Message<Generated.PoolCounts>;
-export type Prediction = LeftOut<Message<Generated.Prediction>, 'untold' | 'runUs'>;
+export type Predict = LeftOut<Message<Generated.Predict>, 'workers' | 'mainAnnounces' | 'runUs'>;
+export type Restart = Message<Generated.Restart>;
+export type Announce = Message<Generated.Announce>;
 export type PrefixKept = Message<Generated.PrefixKept>;
 export type PromptLogprobs = Message<Generated.PromptLogprobs>;
 export type PromptToken = Message<Generated.PromptToken>;
@@ -102,7 +104,7 @@ export type SamplingMessage = LeftOut<
 >;
 export type SchemaText = Message<Generated.SchemaText>;
 export type SepMetrics = Message<Generated.SepMetrics>;
-export type ShadowReply = OneOf<Generated.ShadowReply, { prediction: Prediction }>;
+export type ShadowReply = OneOf<Generated.ShadowReply, { predict: Predict }>;
 export type ShadowRequest = OneOf<Generated.ShadowRequest, { begin: BeginSequence; token: AlignToken }>;
 export type Started = Message<Generated.Started>;
 export type StatusReply = Message<Generated.StatusReply>;
@@ -117,7 +119,7 @@ export type WorkerGroup = Message<Generated.WorkerGroup>;
 export type WorkerHops = Message<Generated.WorkerHops>;
 export type WorkerKept = Message<Generated.WorkerKept>;
 export type WorkerReply = Message<Generated.WorkerReply>;
-export type WorkerRequest = OneOf<Generated.WorkerRequest, { prediction: Prediction }>;
+export type WorkerRequest = OneOf<Generated.WorkerRequest, { predict: Predict }>;
 export type WorkerWait = Message<Generated.WorkerWait>;
 
 /** One layer of a pass, for some of the pass's rows. */

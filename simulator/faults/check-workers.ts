@@ -2,7 +2,7 @@ import { ownWorkerId } from '../../main-node/own-worker.js';
 import type { NodeStatus } from '../../shared/wire/messages.js';
 import type { Violation } from './accounts/violation.js';
 import type { ScenarioWorld } from './scenario-world.js';
-import { MAIN, type Scenario } from './scenario.js';
+import type { Scenario } from './scenario.js';
 import type { Recorded } from './accounts/recorder.js';
 import { WorkerAccount } from './accounts/worker-account.js';
 
@@ -40,7 +40,7 @@ export function checkWorkers(
     const [first, last] = [before.get(id), after.get(id)];
     if (keepsExperts || first === undefined || last === undefined) continue;
     if (first.identity.bootId !== last.identity.bootId) continue;
-    const account = new WorkerAccount(id, MAIN);
+    const account = new WorkerAccount(id);
     for (const event of events) account.take(event);
     for (const name of ['reloads', 'executions', 'latePredictions'] as const) {
       const told = last[name] - first[name];

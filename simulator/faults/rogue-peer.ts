@@ -85,7 +85,9 @@ export class RoguePeer {
     const place = { epoch: random.pick([0, 1, ...NEAR_LIMITS]), pass, rows, layer: random.int(6) };
     const experts = Array.from({ length: random.int(4) }, () => random.int(12));
     if (random.chance(0.3)) return { kind: 'release', release: { ...place, experts } };
-    return { kind: 'prediction', prediction: { ...place, experts, workers: [], restart: random.chance(0.1) } };
+    if (random.chance(0.1)) return { kind: 'restart', restart: { epoch: place.epoch, ...pass } };
+    if (random.chance(0.5)) return { kind: 'announce', announce: { ...place, experts } };
+    return { kind: 'predict', predict: { ...place, experts } };
   }
 
   /** As a shadow of the cluster, or as something that does not belong to it. */

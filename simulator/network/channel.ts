@@ -268,7 +268,9 @@ export class ChannelSide {
 /** Of the placement that a message belongs to; 0: of none. */
 function epochOf(message: PeerMessage | null): number {
   if (message?.kind === 'placement') return message.placement.epoch;
-  if (message?.kind === 'prediction') return message.prediction.epoch;
+  if (message?.kind === 'predict') return message.predict.epoch;
+  if (message?.kind === 'announce') return message.announce.epoch;
+  if (message?.kind === 'restart') return message.restart.epoch;
   if (message?.kind === 'execute') return message.execute.epoch;
   if (message?.kind === 'release') return message.release.epoch;
   if (message?.kind === 'token') return message.token.epoch;

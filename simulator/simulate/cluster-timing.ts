@@ -87,10 +87,10 @@ export class ClusterTiming {
     this.sentBytes += messageBytes(message, this.times);
     if (message.kind === 'execute') this.executeAsked(to, message.execute);
     else if (message.kind === 'result') this.resultCame(from, message.result);
-    else if (message.kind === 'prediction' && message.prediction.restart) {
+    else if (message.kind === 'restart') {
       if (from === SHADOW && to === 'main') this.restarts += 1;
-    } else if (message.kind === 'prediction' && this.log.keeps) {
-      const { pass, layer, experts } = message.prediction;
+    } else if ((message.kind === 'predict' || message.kind === 'announce') && this.log.keeps) {
+      const { pass, layer, experts } = message.kind === 'predict' ? message.predict : message.announce;
       for (const expert of experts) this.toldPositions.set(`${to} ${layer} ${expert}`, pass.position);
     }
   }

@@ -35,7 +35,9 @@ function told(
 
 /** Which position and layer a message is about; -1: none. */
 function placeOf(message: PeerMessage): { position: number; layer: number } {
-  if (message.kind === 'prediction') return ofPass(message.prediction);
+  if (message.kind === 'predict') return ofPass(message.predict);
+  if (message.kind === 'announce') return ofPass(message.announce);
+  if (message.kind === 'restart') return { position: message.restart.position, layer: -1 };
   if (message.kind === 'execute') return ofPass(message.execute);
   if (message.kind === 'release') return ofPass(message.release);
   if (message.kind === 'cacheRows') return message.cacheRows;

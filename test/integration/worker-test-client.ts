@@ -71,7 +71,8 @@ export class WorkerTestClient {
   }
 
   predict(prediction: Parameters<typeof plainPrediction>[0]): void {
-    this.send({ kind: 'prediction', prediction: plainPrediction({ epoch: this.epoch, ...prediction }) });
+    const predict = plainPrediction({ epoch: this.epoch, ...prediction });
+    this.send(this.own.role === 'ROLE_MAIN' ? { kind: 'announce', announce: predict } : { kind: 'predict', predict });
   }
 
   /** One expert on all of the hidden states. */

@@ -42,8 +42,8 @@ describe('a simulated shadow that does not behave', () => {
   const predict = (stream: ShadowStream, token: AlignToken, layer: number, experts: number[], ahead = 0): void => {
     const { epoch, sequence, position } = token;
     stream.send({
-      kind: 'prediction',
-      prediction: plainPrediction({ epoch, sequence, position: position + ahead, layer, experts }),
+      kind: 'predict',
+      predict: plainPrediction({ epoch, sequence, position: position + ahead, layer, experts }),
     });
   };
 
@@ -82,13 +82,14 @@ describe('a simulated shadow that does not behave', () => {
     });
   }
 
-  it('names experts where it starts again: it is dropped, and the answer is as without it', async () => {
+  it('starts again where it never was: the answer is as without it', async () => {
     await startRogue((stream, { epoch, sequence, position }) => {
-      const prediction = { ...restartAt({ epoch, sequence, position }), experts: [1] };
-      stream.send({ kind: 'prediction', prediction });
+      for (const from of [position, 0, position + 1_000_000]) {
+        stream.send({ kind: 'restart', restart: restartAt({ epoch, sequence, position: from }) });
+      }
+      stream.send({ kind: 'restart', restart: restartAt({ epoch: 1, sequence: 12345, position }) });
     });
     assertSameAnswer(await cluster.ask(REQUEST), expected);
-    await cluster.waitUntil('the loss is logged', () => cluster.log.matching('where it starts again').length > 0);
   });
 
   it('drafts a token that the model has not: it is dropped, and the answer is as without it', async () => {

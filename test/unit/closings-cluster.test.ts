@@ -50,7 +50,7 @@ type OpenTransport = Pick<Transport, 'identifyPeer' | 'openWorkerStream'>;
 /** A main that dials one address. */
 function membershipOn(transport: OpenTransport): Membership {
   const shape = plainShape({ expertLayers: 1 });
-  const told = { onPrediction: nothing, onDraft: nothing, onPrefixKept: () => true };
+  const told = { onPrediction: nothing, onRestart: nothing, onDraft: nothing, onPrefixKept: () => true };
   const membership = new Membership({
     identity: () => IDENTITY,
     network,

@@ -99,7 +99,7 @@ function serviceOf(slots: TestSlots, service: ExpertService, letGo: () => void):
 function loading(): Closing {
   const slots = new LateSlots(1);
   const service = new ExpertService(slotsOf(slots), { ...AROUND, runtime: RUNTIME });
-  service.predict('shadow', plainPrediction({ epoch: 3, layer: 0, experts: [1] }));
+  service.expect('shadow', plainPrediction({ epoch: 3, layer: 0, experts: [1] }));
   return serviceOf(slots, service, () => slots.endCancelled(0));
 }
 

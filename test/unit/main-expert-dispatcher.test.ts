@@ -105,7 +105,7 @@ class ScriptedCluster implements PlacedWorkers {
 
   private linkOf(id: string): WorkerOrders {
     return {
-      sendPrediction: () => undefined,
+      sendAnnounce: () => undefined,
       sendRelease: () => undefined,
       sendEnd: () => undefined,
       execute: async (work, epoch, onPart) => {

@@ -11,7 +11,7 @@ import type { ArrivalVerdict } from '../../main-node/decode/sequence-predictions
 import { answerRows, memberOf, PassCluster, type TestMember } from './pass-cluster.js';
 import { ToldWorkers } from './told-workers.js';
 import { plainPrediction } from './wire-messages.js';
-import type { Placement, Prediction } from '../../shared/wire/messages.js';
+import type { Placement, Predict } from '../../shared/wire/messages.js';
 
 const LAYERS = 4;
 const EXPERTS = 8;
@@ -27,7 +27,7 @@ function placementOf(workers: number, epoch = 1): Placement {
   });
 }
 
-const predicted = (position: number, layer: number, experts: number[], workers: number[]): Prediction =>
+const predicted = (position: number, layer: number, experts: number[], workers: number[]): Predict =>
   plainPrediction({ sequence: 7, position, layer, experts, workers });
 
 describe('main: experts that a pass activates', () => {
@@ -191,11 +191,11 @@ describe('main: random prefetch', () => {
 
   it('tells workers what it tells main, alone and with rows of another sequence', async () => {
     for (const together of [false, true]) {
-      const heard: Prediction[] = [];
+      const heard: Predict[] = [];
       const cluster = new PassCluster({ experts: EXPERTS, layers: LAYERS, engine: { prediction: random } });
       const members = [7, 8].map((id) => {
         const member = memberOf(id, { layers: LAYERS, lastPosition: 10 });
-        const arrive = (prediction: Prediction): ArrivalVerdict => {
+        const arrive = (prediction: Predict): ArrivalVerdict => {
           heard.push(prediction);
           return member.predictions.arrive(prediction);
         };
@@ -215,7 +215,7 @@ describe('main: random prefetch', () => {
       const said = new Set(heard.flatMap(({ layer, experts }) => experts.map((expert) => `${layer} ${expert}`)));
       const told = cluster.workers.toldOf.map((text) => text.replace(/^.*\//, ''));
       assert.deepEqual([...told].sort(), [...said].sort());
-      assert.ok(heard.every(({ untold }) => (untold === true) === together));
+      assert.ok(heard.every(({ mainAnnounces }) => (mainAnnounces === true) === together));
     }
   });
 });

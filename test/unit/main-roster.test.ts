@@ -65,6 +65,7 @@ function shadow(
   const stream = new MemoryStream<ShadowRequest, ShadowReply>();
   const listener = {
     onPrediction: () => undefined,
+    onRestart: () => undefined,
     onDraft: () => undefined,
     onPrefixKept: () => true,
     onSequenceDropped: () => undefined,

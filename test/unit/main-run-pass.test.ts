@@ -3,11 +3,11 @@ import { LayerWaits } from '../../main-node/pass/layer-waits.js';
 import type { PassObserver } from '../../main-node/pass/pass-observer.js';
 import { answerRows, memberOf, PassCluster, promptRows } from './pass-cluster.js';
 import { plainPrediction } from './wire-messages.js';
-import type { Prediction } from '../../shared/wire/messages.js';
+import type { Predict } from '../../shared/wire/messages.js';
 
 /** A prediction that shadow has told main alone. */
-function untold(sequence: number, position: number, layer: number, experts: number[]): Prediction {
-  return { ...plainPrediction({ sequence, position, layer, experts }), untold: true };
+function untold(sequence: number, position: number, layer: number, experts: number[]): Predict {
+  return { ...plainPrediction({ sequence, position, layer, experts }), mainAnnounces: true };
 }
 
 /** So many rows are expected to use 15 of 16 experts; one row less, 7 of 8. */

@@ -10,14 +10,14 @@ import { assignPredictedExperts } from '../../shared/decisions/placement/assign-
 import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
 import { ToldWorkers } from './told-workers.js';
 import { plainPrediction, restartAt } from './wire-messages.js';
-import type { Prediction, Release } from '../../shared/wire/messages.js';
+import type { Predict, Release } from '../../shared/wire/messages.js';
 import { collectionSizes } from '../../shared/base/runtime/collection-sizes.js';
 import { RUNTIME } from '../wall.js';
 
 const LAYERS = 2;
 const PROMPT_TOKENS = 10;
 
-const predicted = (position: number, layer: number, experts: number[], epoch = 1): Prediction =>
+const predicted = (position: number, layer: number, experts: number[], epoch = 1): Predict =>
   plainPrediction({ sequence: 7, position, layer, experts, epoch });
 
 const NO_FEED = { dropped: () => undefined, prefixKept: () => true, isFedBy: () => true };
@@ -211,7 +211,7 @@ describe('main: the prediction post', () => {
     });
     const draft = { epoch: 1, sequence: 7, position: 11, tokenId: 5, branch: 0, passPosition: 10, runUs: 1 };
     const restart = restartAt({ sequence: 7, position: 10 });
-    post.arrive(restart, other);
+    post.restart(restart, other);
     post.draft(draft, other);
     post.dropped(7, other);
     post.lost(other);
@@ -225,7 +225,7 @@ describe('main: the prediction post', () => {
       ],
     );
     post.arrive(predicted(10, 1, [2, 3]), FED);
-    post.arrive(restart, FED);
+    post.restart(restart, FED);
     post.draft(draft, FED);
     post.lost(FED);
     assert.deepEqual(heard, ['layer 1', 'predictions 10', 'drafts 10', 'draft 5', 'dropped', 'woken']);

@@ -302,6 +302,7 @@ describe('main: what shadow is fed', () => {
     const shape = { expertLayers: LAYERS, experts: 8, vocabSize: 300 };
     const listener = {
       onPrediction: nothing,
+      onRestart: nothing,
       onDraft: nothing,
       onSequenceDropped: nothing,
       onLost: nothing,
@@ -375,6 +376,7 @@ describe('main: what shadow is fed', () => {
     );
     const listener = {
       onPrediction: () => undefined,
+      onRestart: () => undefined,
       onDraft: () => undefined,
       onPrefixKept: () => true,
       onSequenceDropped: (sequence: number, by: ShadowLink) => {

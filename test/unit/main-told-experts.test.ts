@@ -8,7 +8,7 @@ import { assignMoreExperts, takersOf } from '../../main-node/pass/joint-assignme
 import { groupForLayer, planPlacement } from '../../shared/decisions/placement/plan-placement.js';
 import { workersForPrefillExpert } from '../../shared/decisions/placement/prefill-workers.js';
 import { homesOf } from '../../shared/decisions/placement/strict-homes.js';
-import type { Placement, Prediction } from '../../shared/wire/messages.js';
+import type { Placement, Predict } from '../../shared/wire/messages.js';
 import { answerRows, memberOf, PassCluster, promptRows } from './pass-cluster.js';
 import { ToldWorkers } from './told-workers.js';
 import { plainPrediction, restartAt } from './wire-messages.js';
@@ -29,16 +29,11 @@ function placementOf(workers: number, changes: { epoch?: number; homes?: number;
   });
 }
 
-const told = (
-  sequence: number,
-  position: number,
-  layer: number,
-  experts: number[],
-  workers: number[] = [],
-): Prediction => plainPrediction({ sequence, position, layer, experts, workers });
-const untold = (sequence: number, position: number, layer: number, experts: number[]): Prediction => ({
+const told = (sequence: number, position: number, layer: number, experts: number[], workers: number[] = []): Predict =>
+  plainPrediction({ sequence, position, layer, experts, workers });
+const untold = (sequence: number, position: number, layer: number, experts: number[]): Predict => ({
   ...told(sequence, position, layer, experts),
-  untold: true,
+  mainAnnounces: true,
 });
 
 describe('placement: experts that join those that workers have been told of', () => {
@@ -290,7 +285,7 @@ describe('main: predictions that workers are not told of', () => {
   it('are void from where shadow starts again; what has been told is released if it is not chosen', async () => {
     const { cluster, post, run } = fixture((layer, ownPost) => {
       if (layer !== 0) return;
-      ownPost.arrive(restartAt({ sequence: 8, position: 10 }), FED);
+      ownPost.restart(restartAt({ sequence: 8, position: 10 }), FED);
       ownPost.arrive(untold(8, 10, 3, [3, 4]), FED);
     });
     post.arrive(untold(8, 10, 3, [6, 7]), FED);

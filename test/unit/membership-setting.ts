@@ -48,6 +48,7 @@ export function membershipOf(
     roster,
     shadowListener: {
       onPrediction: () => undefined,
+      onRestart: () => undefined,
       onDraft: () => undefined,
       onPrefixKept: () => true,
       onSequenceDropped: () => undefined,

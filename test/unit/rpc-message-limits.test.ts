@@ -6,14 +6,14 @@ import type {
   NodeIdentity,
   PackDescription,
   Placement,
-  Prediction,
+  Predict,
   ReadPackRequest,
   ShadowReply,
   ShadowRequest,
   WorkerReply,
   WorkerRequest,
 } from '../../shared/wire/messages.js';
-import { plainExecute, plainPrediction, plainRelease, plainResult, restartAt } from './wire-messages.js';
+import { plainExecute, plainPrediction, plainRelease, plainResult } from './wire-messages.js';
 
 /** The numbers of shared/wire/limits.ts, written once more: who changes one of them says so here. */
 const ROWS_LIMIT = 65_536;
@@ -78,10 +78,15 @@ const executedRows = (rows: number): unknown =>
     dtype: 'TENSOR_TYPE_BF16',
     hidden: Buffer.alloc(2 * rows),
   });
-const predicted = (change: Partial<Prediction>): unknown =>
-  throughWorker({ kind: 'prediction', prediction: { ...plainPrediction({ layer: 0, experts: [1, 2] }), ...change } });
-const predictedByShadow = (change: Partial<Prediction>): unknown =>
-  fromShadow({ kind: 'prediction', prediction: { ...plainPrediction({ layer: 0, experts: [1, 2] }), ...change } });
+const predicted = (change: Partial<Predict>): unknown =>
+  throughWorker({ kind: 'predict', predict: { ...plainPrediction({ layer: 0, experts: [1, 2] }), ...change } });
+const predictedByShadow = (change: Partial<Predict>): unknown =>
+  fromShadow({ kind: 'predict', predict: { ...plainPrediction({ layer: 0, experts: [1, 2] }), ...change } });
+const announced = (rows: number): unknown =>
+  throughWorker({
+    kind: 'announce',
+    announce: { ...plainPrediction({ layer: 0, experts: [1] }), rows: [{ sequence: 1, position: 0, rows }] },
+  });
 const released = (rows: number, position = 0): unknown =>
   throughWorker({
     kind: 'release',
@@ -118,6 +123,7 @@ describe('the rows of messages', () => {
     ['an execute', executedRows],
     ['a prediction', (rows) => predicted({ rows: [{ sequence: 1, position: 0, rows }] })],
     ['a prediction of shadow', (rows) => predictedByShadow({ rows: [{ sequence: 1, position: 0, rows }] })],
+    ['an announce', announced],
     ['a release', (rows) => released(rows)],
     ['rows of the cache', (rows) => cacheRows({ rows, values: Buffer.alloc(4 * Math.max(1, rows)) })],
   ];
@@ -129,7 +135,7 @@ describe('the rows of messages', () => {
   }
 
   it('are those of all runs together', () => {
-    const runs = (...counts: number[]): Prediction['rows'] =>
+    const runs = (...counts: number[]): Predict['rows'] =>
       counts.map((rows, sequence) => ({ sequence, position: 0, rows }));
     predicted({ rows: runs(ROWS_LIMIT - 1, 1) });
     violates(() => predicted({ rows: runs(ROWS_LIMIT - 1, 2) }), 'a row too many');
@@ -182,14 +188,6 @@ describe('the lists of messages', () => {
     for (const workers of [[], [0, 1]]) predictedByShadow({ workers });
     for (const workers of [[0], [0, 1, 2]])
       violates(() => predictedByShadow({ workers }), `${workers.length} workers for two experts`);
-  });
-
-  it('are empty in a prediction that starts again', () => {
-    const restart = restartAt({});
-    predicted(restart);
-    violates(() => predicted({ ...restart, experts: [1] }), 'an expert');
-    violates(() => predicted({ ...restart, workers: [1] }), 'a worker');
-    violates(() => predicted({ ...restart, rows: [{ sequence: 1, position: 0, rows: 1 }] }), 'a row');
   });
 
   it('of tokens hold the prompt', () => {

@@ -25,8 +25,8 @@ const PLACEMENT = {
 function prediction(position: number, layer: number, experts: number[]): PeerMessage {
   const pass = { sequence: 1, position };
   return {
-    kind: 'prediction',
-    prediction: { epoch: EPOCH, pass, rows: [{ ...pass, rows: 1 }], layer, experts, workers: [], restart: false },
+    kind: 'announce',
+    announce: { epoch: EPOCH, pass, rows: [{ ...pass, rows: 1 }], layer, experts },
   };
 }
 

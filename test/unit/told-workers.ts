@@ -1,10 +1,10 @@
 import type { PlacedWorkers, WorkerOrders } from '../../main-node/cluster/placed-workers.js';
 import type { Placement } from '../../shared/wire/messages.js';
-import type { Prediction, Release } from '../../shared/wire/messages.js';
+import type { Announce, Release } from '../../shared/wire/messages.js';
 
 /** Workers of a placement that note what they are told, and run nothing. */
 export class ToldWorkers implements Pick<PlacedWorkers, 'placement' | 'worker' | 'endSequence'> {
-  readonly predictions: [id: string, prediction: Prediction][] = [];
+  readonly predictions: [id: string, announce: Announce][] = [];
   readonly releases: [id: string, release: Release][] = [];
   readonly ends: [id: string, sequence: number][] = [];
 
@@ -13,7 +13,7 @@ export class ToldWorkers implements Pick<PlacedWorkers, 'placement' | 'worker' |
   worker(id: string): WorkerOrders {
     return {
       execute: () => Promise.reject(new Error('these workers run nothing')),
-      sendPrediction: (prediction) => void this.predictions.push([id, prediction]),
+      sendAnnounce: (announce) => void this.predictions.push([id, announce]),
       sendRelease: (release) => void this.releases.push([id, release]),
       sendEnd: (sequence) => void this.ends.push([id, sequence]),
     };
@@ -33,6 +33,6 @@ export class ToldWorkers implements Pick<PlacedWorkers, 'placement' | 'worker' |
   }
 }
 
-function describe([id, { pass, layer, experts }]: [string, Prediction | Release]): string {
+function describe([id, { pass, layer, experts }]: [string, Announce | Release]): string {
   return `${id} ${pass.position}/${layer} ${experts.join()}`;
 }

@@ -91,3 +91,16 @@ describe(`the wire of release ${current}`, () => {
     });
   }
 });
+
+describe('the wire of release 0.1, whose protocol is another one', () => {
+  const greeting = goldenMessages('0.1').filter(({ json }) => {
+    return ['hello', 'welcome', 'refusal'].includes(String((json as { kind?: string }).kind));
+  });
+
+  it('is understood as far as its greeting, so that either side can say why it refuses the other', () => {
+    assert.ok(greeting.length >= 8, `${greeting.length} messages`);
+    for (const { message, json, base64 } of greeting) {
+      assert.deepEqual(toJson(codecOf(message).decode(Buffer.from(base64, 'base64'))), json);
+    }
+  });
+});

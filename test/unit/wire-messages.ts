@@ -1,4 +1,4 @@
-import type { Execute, ExecuteResult, ExpertResult, Prediction, Release } from '../../shared/wire/messages.js';
+import type { Execute, ExecuteResult, ExpertResult, Predict, Release, Restart } from '../../shared/wire/messages.js';
 import { NO_TIMES } from '../../shared/wire/messages.js';
 import { passOfSequence } from '../../shared/wire/pass-rows.js';
 
@@ -31,13 +31,14 @@ export function plainExecute(wanted: PlainExecute): Execute {
   };
 }
 
-export function plainPrediction(wanted: Place & { epoch?: number; experts: number[]; workers?: number[] }): Prediction {
-  const { sequence = 1, position = 0, layer, epoch = 1, experts, workers = [] } = wanted;
-  return { epoch, ...passOfSequence(sequence, position, 1), layer, experts, workers, restart: false };
+export function plainPrediction(wanted: Place & { epoch?: number; experts: number[]; workers?: number[] }): Predict {
+  const { sequence = 1, position = 0, layer, epoch = 1, experts, workers } = wanted;
+  const predict = { epoch, ...passOfSequence(sequence, position, 1), layer, experts };
+  return workers === undefined ? predict : { ...predict, workers };
 }
 
-export function restartAt({ sequence = 1, position = 0, epoch = 1 }): Prediction {
-  return { epoch, pass: { sequence, position }, rows: [], layer: 0, experts: [], workers: [], restart: true };
+export function restartAt({ sequence = 1, position = 0, epoch = 1 }): Restart {
+  return { epoch, sequence, position };
 }
 
 export function plainRelease(wanted: Place & { epoch?: number; experts: number[] }): Release {

@@ -40,7 +40,7 @@ const failureOf = (reply: WorkerReply | undefined): ExpertFailure => only(reply)
 const run = ({ service, replies }: Setting, execute: Execute): void =>
   service.execute(execute, (reply) => replies.push(reply));
 const predict = ({ service }: Setting, layer: number, experts: number[]): void =>
-  service.predict('shadow', plainPrediction({ epoch: 3, layer, experts }));
+  service.expect('shadow', plainPrediction({ epoch: 3, layer, experts }));
 
 describe('worker expert service', () => {
   it('answers with the output, whether the expert was there, and how long the load made it wait', async () => {
@@ -59,6 +59,7 @@ describe('worker expert service', () => {
           hiddenSize: 1,
           dtype: 'TENSOR_TYPE_F32',
           last: true,
+          kept: null,
           experts: [
             {
               expert: 5,

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
-import type { Prediction } from '../../shared/wire/messages.js';
+import type { Predict } from '../../shared/wire/messages.js';
 import { EPOCH_LIMIT, PEER_EPOCH_LIMIT, toldEpoch } from '../../shared/wire/epochs.js';
 import { plainPrediction, restartAt } from './wire-messages.js';
 import { MAX_EARLY_PREDICTIONS, PlacementEpoch } from '../../worker-node/rpc/placement-epoch.js';
 
-const prediction = (epoch: number, position = 0): Prediction =>
+const prediction = (epoch: number, position = 0): Predict =>
   plainPrediction({ epoch, position, layer: 0, experts: [1, 2] });
 
 describe('worker placement epoch', () => {
@@ -41,9 +41,9 @@ describe('worker placement epoch', () => {
     for (const position of [7, 8, 9]) epoch.admit(prediction(2, position));
     const other = plainPrediction({ epoch: 2, sequence: 4, position: 9, layer: 0, experts: [1] });
     epoch.admit(other);
-    assert.equal(epoch.admit(restartAt({ epoch: 2, position: 8 })), false);
+    assert.equal(epoch.admitRestart(restartAt({ epoch: 2, position: 8 })), false);
     assert.deepEqual(epoch.advance(2), [prediction(2, 7), other]);
-    assert.equal(epoch.admit(restartAt({ epoch: 2, position: 8 })), true);
+    assert.equal(epoch.admitRestart(restartAt({ epoch: 2, position: 8 })), true);
   });
 
   it('keeps a bounded number of them, the newest', () => {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import type { NodeIdentity, Placement, WorkerReply, WorkerRequest } from '../../shared/wire/messages.js';
-import type { Prediction } from '../../shared/wire/messages.js';
+import type { Predict } from '../../shared/wire/messages.js';
 import { MAX_VIOLATIONS, WorkerSessions } from '../../worker-node/rpc/worker-sessions.js';
 import { TestLog } from '../integration/harness/test-log.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
@@ -33,7 +33,7 @@ const placement = (epoch: number): Placement => ({
   workers: [{ id: 'w', address: 'w:1', slots: 1 }],
   groups: [{ workerIds: ['w'] }],
 });
-const prediction = (epoch: number, layer: number, experts: number[]): Prediction =>
+const prediction = (epoch: number, layer: number, experts: number[]): Predict =>
   plainPrediction({ epoch, layer, experts });
 const release = (epoch: number, layer: number, experts: number[]): WorkerRequest => ({
   kind: 'release',
@@ -207,7 +207,7 @@ describe('worker sessions: requests', () => {
       assert.equal(lastError(main).requestId, 100 + index);
       assert.match(lastError(main).message, message);
     }
-    main.arrive({ kind: 'prediction', prediction: prediction(1, 0, [8]) });
+    main.arrive({ kind: 'announce', announce: prediction(1, 0, [8]) });
     assert.equal(lastError(main).code, 'PROTOCOL_VIOLATION');
     main.arrive({ kind: 'placement', placement: { ...placement(2), layers: 5 } });
     assert.match(lastError(main).message, /5 layers of 8 experts/);
@@ -234,7 +234,7 @@ describe('worker sessions: requests', () => {
     assert.deepEqual([lastError(main).code, lastError(main).requestId, lastError(main).epoch], ['STALE_EPOCH', 9, 6]);
     main.arrive(release(6, 0, [1]));
     main.arrive({ kind: 'placement', placement: placement(6) });
-    shadow.arrive({ kind: 'prediction', prediction: prediction(6, 0, [1]) });
+    shadow.arrive({ kind: 'predict', predict: prediction(6, 0, [1]) });
     assert.equal(lastError(shadow).code, 'STALE_EPOCH');
     assert.deepEqual(here.slots.calls, []);
     assert.deepEqual(here.sessions.counters, { epoch: 7, staleMessages: 4, droppedPredictions: 0 });
@@ -244,7 +244,7 @@ describe('worker sessions: requests', () => {
     const here = new Setting();
     const main = here.main(7);
     const shadow = here.connect(identity('ROLE_SHADOW', 's'));
-    shadow.arrive({ kind: 'prediction', prediction: prediction(8, 0, [1]) });
+    shadow.arrive({ kind: 'predict', predict: prediction(8, 0, [1]) });
     assert.deepEqual(here.slots.calls, []);
     main.arrive({ kind: 'placement', placement: placement(8) });
     assert.deepEqual(here.slots.calls, ['load 0 1']);
@@ -255,12 +255,12 @@ describe('worker sessions: requests', () => {
     const here = new Setting();
     const main = here.main();
     const shadow = here.connect(identity('ROLE_SHADOW', 's'));
-    shadow.arrive({ kind: 'prediction', prediction: prediction(1, 2, [4]) });
+    shadow.arrive({ kind: 'predict', predict: prediction(1, 2, [4]) });
     const restart = restartAt({});
-    main.arrive({ kind: 'prediction', prediction: restart });
-    assert.match(lastError(main).message, /a restart, which only shadow/);
+    main.arrive({ kind: 'restart', restart });
+    assert.match(lastError(main).message, /Only shadow may send restart/);
     assert.deepEqual(here.slots.calls, ['load 0 204']);
-    shadow.arrive({ kind: 'prediction', prediction: restart });
+    shadow.arrive({ kind: 'restart', restart });
     await settle();
     assert.deepEqual(here.slots.calls, ['load 0 204', 'cancel 0']);
     assert.equal(here.experts.counters.slotsInUse, 0);
@@ -269,7 +269,7 @@ describe('worker sessions: requests', () => {
   it('drops what an older placement predicted when a new one comes', async () => {
     const here = new Setting();
     const main = here.main(7);
-    main.arrive({ kind: 'prediction', prediction: prediction(7, 0, [1]) });
+    main.arrive({ kind: 'announce', announce: prediction(7, 0, [1]) });
     main.arrive({ kind: 'placement', placement: placement(8) });
     await settle();
     assert.deepEqual(here.slots.calls, ['load 0 1', 'cancel 0']);
@@ -280,14 +280,14 @@ describe('worker sessions: requests', () => {
     const here = new Setting();
     const main = here.main();
     const shadow = here.connect(identity('ROLE_SHADOW', 's'));
-    shadow.arrive({ kind: 'prediction', prediction: prediction(1, 2, [4]) });
+    shadow.arrive({ kind: 'predict', predict: prediction(1, 2, [4]) });
     main.arrive(execute(1, 1));
     main.close();
     await settle();
     assert.equal(here.sessions.hasMain, false);
     assert.equal(here.experts.counters.slotsInUse, 0);
     assert.equal(shadow.closedWith, undefined);
-    shadow.arrive({ kind: 'prediction', prediction: prediction(2, 2, [4]) });
+    shadow.arrive({ kind: 'predict', predict: prediction(2, 2, [4]) });
     assert.equal(here.experts.counters.slotsInUse, 0, 'without a placement nothing is loaded');
     here.main(2);
     assert.equal(here.slots.calls.at(-1), 'load 0 204');
@@ -297,13 +297,13 @@ describe('worker sessions: requests', () => {
     const here = new Setting();
     const main = here.main();
     const shadow = here.connect(identity('ROLE_SHADOW', 's'));
-    shadow.arrive({ kind: 'prediction', prediction: prediction(1, 1, [4]) });
+    shadow.arrive({ kind: 'predict', predict: prediction(1, 1, [4]) });
     main.arrive(release(1, 1, [4]));
     await settle();
     assert.deepEqual(here.slots.calls, ['load 0 104', 'cancel 0']);
-    shadow.arrive({ kind: 'prediction', prediction: prediction(1, 2, [4]) });
+    shadow.arrive({ kind: 'predict', predict: prediction(1, 2, [4]) });
     main.arrive({ kind: 'end', end: { sequence: 1 } });
-    shadow.arrive({ kind: 'prediction', prediction: prediction(1, 3, [4]) });
+    shadow.arrive({ kind: 'predict', predict: prediction(1, 3, [4]) });
     await settle();
     assert.deepEqual(here.slots.calls.slice(2), ['load 0 204', 'cancel 0']);
   });

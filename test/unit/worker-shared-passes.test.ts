@@ -133,7 +133,7 @@ describe('worker: an execute of several experts', () => {
   it('gives each expert its rows, and answers together what is ready together', async () => {
     const slots = new TestSlots(2);
     const service = testService(slots, 4);
-    service.predict('shadow', plainPrediction({ layer: 0, experts: [10, 20] }));
+    service.expect('shadow', plainPrediction({ layer: 0, experts: [10, 20] }));
     for (const slot of [0, 1]) await slots.endLoad(slot);
     const replies = execute(service, mixed());
     await settle();
@@ -233,7 +233,7 @@ describe('worker: what an executor holds', () => {
     const service = testService(slots, BUNDLED_ROWS_LIMIT);
     const rows = [run(1, 0, BUNDLED_ROWS_LIMIT)];
     const hidden = Buffer.alloc(4 * BUNDLED_ROWS_LIMIT);
-    service.predict('shadow', plainPrediction({ layer: 0, experts: [10, 20] }));
+    service.expect('shadow', plainPrediction({ layer: 0, experts: [10, 20] }));
     for (const slot of [0, 1]) await slots.endLoad(slot);
     const replies: WorkerReply[] = [];
     const experts = [10, 20].map((expert) => ({ expert, rows: [], last: true }));

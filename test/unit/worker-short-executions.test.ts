@@ -82,7 +82,7 @@ describe('worker: experts on the thread of the event loop', () => {
     return slots.calls.filter((call) => call.startsWith('here') || call.startsWith('execute'));
   };
   const load = async (layer: number, experts: number[]): Promise<void> => {
-    service.predict('shadow', plainPrediction({ layer, experts }));
+    service.expect('shadow', plainPrediction({ layer, experts }));
     await settle();
     for (const slot of [...slots.pending.keys()]) await slots.endLoad(slot);
   };

@@ -5,7 +5,7 @@ import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.j
 import type { Logger } from '../../shared/base/log/logger.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { CacheStatus, HostMemoryStatus } from '../../shared/wire/messages.js';
-import type { Execute, Prediction, Release, WorkerReply } from '../../shared/wire/messages.js';
+import type { Announce, Execute, Release, Restart, WorkerReply } from '../../shared/wire/messages.js';
 import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
 import type { ExpertCache } from '../cache/expert-cache.js';
 import { ExpertPacker } from '../cache/expert-packer.js';
@@ -140,9 +140,13 @@ export class ExpertService {
     };
   }
 
-  predict(source: 'main' | 'shadow', { pass, rows, layer, experts, restart }: Prediction): void {
-    if (restart) this.handle({ kind: 'restart', ...pass });
-    else this.handle({ kind: 'predict', source, pass, rows, layer, experts });
+  /** Shadow predicts these experts, or main announces them. */
+  expect(source: 'main' | 'shadow', { pass, rows, layer, experts }: Announce): void {
+    this.handle({ kind: 'predict', source, pass, rows, layer, experts });
+  }
+
+  restart({ sequence, position }: Restart): void {
+    this.handle({ kind: 'restart', sequence, position });
   }
 
   /**

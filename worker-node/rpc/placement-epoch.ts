@@ -1,6 +1,6 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { PEER_EPOCH_LIMIT } from '../../shared/wire/epochs.js';
-import type { Prediction } from '../../shared/wire/messages.js';
+import type { Predict, Restart } from '../../shared/wire/messages.js';
 
 /** Predictions that may wait for the placement they belong to; beyond it the oldest is dropped. */
 export const MAX_EARLY_PREDICTIONS = 256;
@@ -12,7 +12,7 @@ export const MAX_EARLY_PREDICTIONS = 256;
 export class PlacementEpoch {
   private epoch = 0;
   private ownHighest = 0;
-  private early: Prediction[] = [];
+  private early: Predict[] = [];
   private ownStaleMessages = 0;
   private ownDroppedPredictions = 0;
 
@@ -66,25 +66,29 @@ export class PlacementEpoch {
     }
   }
 
-  /**
-   * True: act on it now. False: it waits for its placement, or is a restart, which voids what waits and has no more to do: what
-   * came under an earlier placement is void anyway when the new one holds. Throws STALE_EPOCH.
-   */
-  admit(prediction: Prediction): boolean {
+  /** True: act on it now. False: it waits for its placement. Throws STALE_EPOCH. */
+  admit(prediction: Predict): boolean {
     this.requireNotStale(prediction.epoch);
     if (prediction.epoch === this.epoch && this.epoch > 0) return true;
-    if (prediction.restart) {
-      this.early = this.early.filter((waiting) => !voids(prediction, waiting));
-      return false;
-    }
     this.early.push(prediction);
     if (this.early.length > MAX_EARLY_PREDICTIONS)
       this.ownDroppedPredictions += this.early.shift()?.experts.length ?? 0;
     return false;
   }
 
+  /**
+   * True: act on it now. False: it voids what waits and has no more to do: what came under an earlier placement is void anyway when the new
+   * one holds. Throws STALE_EPOCH.
+   */
+  admitRestart(restart: Restart): boolean {
+    this.requireNotStale(restart.epoch);
+    if (restart.epoch === this.epoch && this.epoch > 0) return true;
+    this.early = this.early.filter((waiting) => !voids(restart, waiting));
+    return false;
+  }
+
   /** Takes up a newer placement; returns the predictions that waited for it. Those for earlier ones are dropped. */
-  advance(epoch: number): Prediction[] {
+  advance(epoch: number): Predict[] {
     this.epoch = epoch;
     if (epoch < this.ownHighest) this.dropEarly();
     this.ownHighest = epoch;
@@ -112,6 +116,6 @@ export class PlacementEpoch {
   }
 }
 
-function voids({ pass: from }: Prediction, { pass }: Prediction): boolean {
+function voids(from: Restart, { pass }: Predict): boolean {
   return pass.sequence === from.sequence && pass.position >= from.position;
 }

@@ -1,7 +1,7 @@
 import { allFinite } from '../../native/index.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
-import type { Execute, Prediction } from '../../shared/wire/messages.js';
+import type { Execute } from '../../shared/wire/messages.js';
 
 /** What the decoder cannot know: whether a request fits the model that this worker serves. Throw PROTOCOL_VIOLATION. */
 export function checkExecute(execute: Execute, shape: ModelShape): void {
@@ -23,12 +23,6 @@ export function checkExpectedExperts(
   checkLayer(layer, shape);
   if (experts.length > shape.experts) throw violation(`${experts.length} experts, and a layer has ${shape.experts}`);
   for (const expert of experts) checkExpert(expert, shape);
-}
-
-/** Throws PROTOCOL_VIOLATION. Only shadow guesses tokens and so may start again. */
-export function checkPrediction(source: 'main' | 'shadow', prediction: Prediction, shape: ModelShape): void {
-  checkExpectedExperts(prediction, shape);
-  if (prediction.restart && source === 'main') throw violation('a restart, which only shadow may ask for');
 }
 
 function checkLayer(layer: number, shape: ModelShape): void {

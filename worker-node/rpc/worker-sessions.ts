@@ -14,12 +14,11 @@ import type {
   WorkerReply,
   WorkerRequest,
 } from '../../shared/wire/messages.js';
-import type { Prediction } from '../../shared/wire/messages.js';
 import type { PeerStream } from '../../shared/transport/peer-stream.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { ExpertService } from '../executor/expert-service.js';
 import { PlacementEpoch } from './placement-epoch.js';
-import { checkExecute, checkExpectedExperts, checkPrediction } from './request-checks.js';
+import { checkExecute, checkExpectedExperts } from './request-checks.js';
 
 /** Bad requests that one stream may send before it is ended. */
 export const MAX_VIOLATIONS = 100;
@@ -120,8 +119,9 @@ export class WorkerSessions {
       this.greet(session, message.hello);
       return;
     }
-    if (message.kind === 'prediction') {
-      this.predict(session.peer.role === 'ROLE_MAIN' ? 'main' : 'shadow', message.prediction);
+    if (message.kind === 'predict' || message.kind === 'restart') {
+      if (session.peer.role === 'ROLE_MAIN') throw violation(`Only shadow may send ${message.kind}.`);
+      this.takeFromShadow(message);
       return;
     }
     if (session.peer.role !== 'ROLE_MAIN') throw violation(`Only main may send ${message.kind}.`);
@@ -134,6 +134,11 @@ export class WorkerSessions {
         return this.experts.execute(message.execute, (reply) => {
           session.stream.send(reply);
         });
+      case 'announce':
+        checkExpectedExperts(message.announce, this.shape);
+        this.epoch.requireCurrent(message.announce.epoch);
+        this.experts.expect('main', message.announce);
+        return;
       case 'release':
         this.epoch.requireCurrent(message.release.epoch);
         checkExpectedExperts(message.release, this.shape);
@@ -204,7 +209,7 @@ export class WorkerSessions {
     this.requireShape(placement);
     const due = this.epoch.advance(placement.epoch);
     this.experts.changeEpoch(layersOfWorker(placement, this.identity().id));
-    for (const prediction of due) this.experts.predict('shadow', prediction);
+    for (const prediction of due) this.experts.expect('shadow', prediction);
   }
 
   private requireShape({ layers, experts }: Placement): void {
@@ -215,11 +220,13 @@ export class WorkerSessions {
     );
   }
 
-  private predict(source: 'main' | 'shadow', prediction: Prediction): void {
-    checkPrediction(source, prediction, this.shape);
-    if (source === 'main') this.epoch.requireCurrent(prediction.epoch);
-    else if (!this.epoch.admit(prediction)) return;
-    this.experts.predict(source, prediction);
+  private takeFromShadow(message: Extract<WorkerRequest, { kind: 'predict' | 'restart' }>): void {
+    if (message.kind === 'restart') {
+      if (this.epoch.admitRestart(message.restart)) this.experts.restart(message.restart);
+      return;
+    }
+    checkExpectedExperts(message.predict, this.shape);
+    if (this.epoch.admit(message.predict)) this.experts.expect('shadow', message.predict);
   }
 
   private answerFault(session: Session, message: WorkerRequest, fault: OdmoeError): void {
@@ -256,8 +263,12 @@ function requestOf(message: WorkerRequest): { requestId: number; epoch: number }
   switch (message.kind) {
     case 'execute':
       return message.execute;
-    case 'prediction':
-      return { requestId: 0, epoch: message.prediction.epoch };
+    case 'predict':
+      return { requestId: 0, epoch: message.predict.epoch };
+    case 'restart':
+      return { requestId: 0, epoch: message.restart.epoch };
+    case 'announce':
+      return { requestId: 0, epoch: message.announce.epoch };
     case 'release':
       return { requestId: 0, epoch: message.release.epoch };
     case 'placement':

@@ -1,6 +1,6 @@
 import { OdmoeError } from '../../base/errors/odmoe-error.js';
 import { requirePresent } from '../../base/errors/assert-invariant.js';
-import type { Placement, Prediction } from '../../wire/messages.js';
+import type { Placement, Predict } from '../../wire/messages.js';
 import { assignPredictedExperts } from './assign-predicted-experts.js';
 
 /**
@@ -10,7 +10,7 @@ import { assignPredictedExperts } from './assign-predicted-experts.js';
  */
 export function assignmentOf(
   placement: Placement,
-  { layer, experts, workers }: Pick<Prediction, 'layer' | 'experts' | 'workers'>,
+  { layer, experts, workers = [] }: Pick<Predict, 'layer' | 'experts' | 'workers'>,
 ): Map<number, string> {
   if (workers.length === 0) return assignPredictedExperts(placement, layer, experts);
   const ids = workers.flatMap((place) => placement.workers[place]?.id ?? []);

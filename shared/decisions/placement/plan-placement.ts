@@ -43,8 +43,8 @@ export function planPlacement(input: PlacementInput): Placement {
     experts: input.experts,
     expertsPerToken: input.expertsPerToken,
     homes,
-    ...(input.spread === true && homes === 0 ? { spread: true } : {}),
-  } as Placement;
+    spread: input.spread === true && homes === 0,
+  };
 }
 
 function groupSizeOf({ groupSize, workers, expertsPerToken, costs }: PlacementInput): number {

@@ -141,11 +141,11 @@ function resultsOf(events: readonly Recorded[], main: string): Map<string, Execu
 function announcementsOf(events: readonly Recorded[], main: string): Map<string, Announcement[]> {
   const told = new Map<string, Announcement[]>();
   for (const [at, event] of events.entries()) {
-    if (event.kind !== 'message' || event.way !== 'sent' || event.from !== main || event.message.kind !== 'prediction')
+    if (event.kind !== 'message' || event.way !== 'sent' || event.from !== main || event.message.kind !== 'announce')
       continue;
-    const { prediction } = event.message;
-    const key = `${prediction.pass.sequence} ${prediction.pass.position}`;
-    told.set(key, [...(told.get(key) ?? []), { at, worker: event.to, prediction }]);
+    const { announce } = event.message;
+    const key = `${announce.pass.sequence} ${announce.pass.position}`;
+    told.set(key, [...(told.get(key) ?? []), { at, worker: event.to, announce }]);
   }
   return told;
 }
@@ -234,7 +234,7 @@ function checkReleases(
   for (const { answer, book } of foretold.values())
     for (const prediction of book.latePredictions) {
       const { pass, layer } = prediction;
-      if (prediction.untold === true || !isKnown(pass) || answer.account.placement === null) continue;
+      if (prediction.mainAnnounces === true || !isKnown(pass) || answer.account.placement === null) continue;
       for (const [expert, worker] of assignmentOf(answer.account.placement, prediction))
         due.push(`${worker} ${expert} ${pass.sequence} ${pass.position} ${layer}`);
     }

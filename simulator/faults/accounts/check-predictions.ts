@@ -63,11 +63,11 @@ export function checkShadowTold({ account }: AnswerAccount): string[] {
   let mainAt = -1;
   for (const event of account.events) {
     if (event.kind === 'tokenArrived') mainAt = Math.max(mainAt, event.token.position);
-    if (event.kind === 'predicted' && !event.prediction.restart && event.prediction.experts.length > 0)
+    if (event.kind === 'predicted' && event.prediction.experts.length > 0)
       told.set(event.worker, event.prediction.experts.join(' '));
-    if (event.kind !== 'predictionSent' || event.prediction.restart) continue;
+    if (event.kind !== 'predictionSent') continue;
     const { prediction } = event;
-    const assignment = prediction.untold === true ? [] : assignmentOf(placement, prediction);
+    const assignment = prediction.mainAnnounces === true ? [] : assignmentOf(placement, prediction);
     const due = [...expertsByWorker(assignment)].map(([worker, experts]) => `${worker}: ${experts.join(' ')}`);
     const sent = [...told].map(([worker, experts]) => `${worker}: ${experts}`);
     const isLate = told.size === 0 && mainAt > prediction.pass.position;

@@ -2,7 +2,7 @@ import { miniBatchRowsFor } from '../../../main-node/pass/expert-batches.js';
 import { assignmentOf } from '../../../shared/decisions/placement/assignment-of.js';
 import { expertsByWorker } from '../../../shared/decisions/placement/experts-by-worker.js';
 import { prefillAssignment, usesNearlyAllExperts } from '../../../shared/decisions/placement/prefill-workers.js';
-import type { Placement, Prediction } from '../../../shared/wire/messages.js';
+import type { Announce, Placement } from '../../../shared/wire/messages.js';
 import { isAlone, type AnswerAccount } from './answer-account.js';
 import { predictsItself, type PredictionBook } from './prediction-book.js';
 import type { JointPass } from './ran-passes.js';
@@ -17,7 +17,7 @@ export interface PredictedAnswer {
 export interface Announcement {
   at: number;
   worker: string;
-  prediction: Prediction;
+  announce: Announce;
 }
 
 /** What the workers were told of one pass, and what follows from it. */
@@ -50,12 +50,10 @@ export function accountTold(
   if (first === undefined) return told;
   const placement = first.answer.account.placement as Placement;
   const name = `${pass.members[0]?.sequence} ${pass.members[0]?.position}`;
-  const aheadOfOthers = announcements.filter(({ prediction }) => isOfAnotherPass(pass, prediction, members));
-  for (const { worker, prediction } of aheadOfOthers)
-    for (const expert of prediction.experts)
-      told.releases.push(
-        `${worker} ${expert} ${prediction.pass.sequence} ${prediction.pass.position} ${prediction.layer}`,
-      );
+  const aheadOfOthers = announcements.filter(({ announce }) => isOfAnotherPass(pass, announce, members));
+  for (const { worker, announce } of aheadOfOthers)
+    for (const expert of announce.experts)
+      told.releases.push(`${worker} ${expert} ${announce.pass.sequence} ${announce.pass.position} ${announce.layer}`);
   const own = announcements.filter((one) => !aheadOfOthers.includes(one));
   for (const layer of pass.choices.keys()) {
     const ofLayer = layerTold(pass, layer, placement, members, own);
@@ -73,7 +71,7 @@ export function accountTold(
 /** Told ahead for the rest of a prompt, which then came behind another sequence's rows. */
 function isOfAnotherPass(
   { members: [named] }: JointPass,
-  { pass }: Prediction,
+  { pass }: Announce,
   members: readonly PredictedAnswer[],
 ): boolean {
   if (pass.sequence === named?.sequence && pass.position === named.position) return false;
@@ -91,12 +89,12 @@ function layerTold(
   const chosenAt = pass.chosenAt[layer] ?? 0;
   const pairs = (isBefore: boolean): string[] =>
     announcements
-      .filter(({ at, prediction }) => prediction.layer === layer && at < chosenAt === isBefore)
-      .flatMap(({ worker, prediction }) => prediction.experts.map((expert) => `${worker} ${expert}`));
+      .filter(({ at, announce }) => announce.layer === layer && at < chosenAt === isBefore)
+      .flatMap(({ worker, announce }) => announce.experts.map((expert) => `${worker} ${expert}`));
   const direct = new Set<string>();
   for (const { book } of members) {
     const { inTime } = book.layerOf(pass, layer);
-    if (inTime === null || inTime.untold === true) continue;
+    if (inTime === null || inTime.mainAnnounces === true) continue;
     for (const [expert, worker] of assignmentOf(placement, inTime)) direct.add(`${worker} ${expert}`);
   }
   const asked = pass.executes

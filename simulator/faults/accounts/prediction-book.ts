@@ -1,4 +1,4 @@
-import type { Prediction } from '../../../shared/wire/messages.js';
+import type { Announce, Predict } from '../../../shared/wire/messages.js';
 import { isAlone, type AnswerAccount } from './answer-account.js';
 import type { JointPass } from './ran-passes.js';
 import type { SequenceEvent } from './sequence-account.js';
@@ -6,7 +6,7 @@ import type { SequenceEvent } from './sequence-account.js';
 /** What was predicted for a layer of a pass, as main should have taken it. */
 export interface LayerForetold {
   /** What main knew when its router chose; null: nothing. */
-  inTime: Prediction | null;
+  inTime: Predict | null;
   /** Experts that main was told of and was to tell the workers. */
   untold: Set<number>;
 }
@@ -22,9 +22,9 @@ export class PredictionBook {
   predictedCorrectly = 0;
   late = 0;
   /** That came when the router had chosen. */
-  readonly latePredictions: Prediction[] = [];
+  readonly latePredictions: Predict[] = [];
   private readonly foretold = new Map<JointPass, LayerForetold[]>();
-  private readonly kept = new Map<number, Prediction>();
+  private readonly kept = new Map<number, Predict>();
   private readonly missed = new Map<number, ReadonlySet<number>>();
   /** Of main's own predictions, by chance or by routers of later layers: by place. */
   private readonly own = new Map<number, number[]>();
@@ -49,12 +49,13 @@ export class PredictionBook {
 
   private take(event: SequenceEvent, byMain: boolean): void {
     if (event.kind === 'predictionArrived') this.arrived(event.prediction);
-    else if (event.kind === 'announced' && byMain) this.announced(event.prediction);
+    else if (event.kind === 'restartArrived') this.restarted(event.restart.position);
+    else if (event.kind === 'announced' && byMain) this.announced(event.announce);
     else if (event.kind === 'pass') this.begin(event.of);
     else if (event.kind === 'choice') this.decide(event);
   }
 
-  private announced({ pass, layer, experts }: Prediction): void {
+  private announced({ pass, layer, experts }: Announce): void {
     if (pass.sequence !== this.answer.account.sequence) return;
     const place = pass.position * this.layers + layer;
     this.own.set(place, [...(this.own.get(place) ?? []), ...experts]);
@@ -66,22 +67,23 @@ export class PredictionBook {
     if (position === null) return;
     for (let layer = 0; layer < this.layers; layer++) {
       const known = this.kept.get(position * this.layers + layer);
-      if (known?.untold === true) for (const expert of known.experts) this.layerOf(pass, layer).untold.add(expert);
+      if (known?.mainAnnounces === true)
+        for (const expert of known.experts) this.layerOf(pass, layer).untold.add(expert);
     }
   }
 
-  private arrived(prediction: Prediction): void {
+  private restarted(position: number): void {
+    for (const place of [...this.kept.keys()]) if (place >= position * this.layers) this.kept.delete(place);
+  }
+
+  private arrived(prediction: Predict): void {
     const { position } = prediction.pass;
-    if (prediction.restart) {
-      for (const place of [...this.kept.keys()]) if (place >= position * this.layers) this.kept.delete(place);
-      return;
-    }
     if (position < this.answer.promptTokens) return;
     const place = position * this.layers + prediction.layer;
     if (place > this.lastDecided) {
       this.kept.set(place, prediction);
       const { running } = this;
-      if (prediction.untold === true && running !== null && this.answer.decodes.get(running) === position)
+      if (prediction.mainAnnounces === true && running !== null && this.answer.decodes.get(running) === position)
         for (const expert of prediction.experts) this.layerOf(running, prediction.layer).untold.add(expert);
       return;
     }

@@ -1,14 +1,16 @@
 import type {
   AlignRows,
   AlignToken,
+  Announce,
   BeginSequence,
   DraftToken,
   Execute,
   ExecuteResult,
   PassLayer,
   Placement,
-  Prediction,
+  Predict,
   Release,
+  Restart,
 } from '../../../shared/wire/messages.js';
 import type { PeerMessage } from '../../../shared/transport/stream-pace.js';
 import { ranPasses, type JointPass } from './ran-passes.js';
@@ -22,11 +24,12 @@ export type SequenceEvent =
   | { kind: 'execute'; worker: string; execute: Execute }
   | { kind: 'result'; worker: string; result: ExecuteResult }
   | { kind: 'release'; worker: string; release: Release }
-  | { kind: 'announced'; worker: string; prediction: Prediction }
+  | { kind: 'announced'; worker: string; announce: Announce }
   /** shadow -> worker. */
-  | { kind: 'predicted'; shadow: string; worker: string; prediction: Prediction }
+  | { kind: 'predicted'; shadow: string; worker: string; prediction: Predict }
   /** shadow -> main, as it is sent and as it arrives. */
-  | { kind: 'predictionSent' | 'predictionArrived'; shadow: string; prediction: Prediction }
+  | { kind: 'predictionSent' | 'predictionArrived'; shadow: string; prediction: Predict }
+  | { kind: 'restartArrived'; restart: Restart }
   | { kind: 'draftArrived'; draft: DraftToken }
   | { kind: 'prefixKept'; positions: number }
   /** main -> shadow. */
@@ -155,12 +158,12 @@ function fromMain({ to, message }: RecordedMessage, requests: Map<string, readon
     const { release } = message;
     return { sequences: sequencesOf(release), epoch: release.epoch, event: { kind: 'release', worker: to, release } };
   }
-  if (message.kind === 'prediction') {
-    const { prediction } = message;
+  if (message.kind === 'announce') {
+    const { announce } = message;
     return {
-      sequences: sequencesOf(prediction),
-      epoch: prediction.epoch,
-      event: { kind: 'announced', worker: to, prediction },
+      sequences: sequencesOf(announce),
+      epoch: announce.epoch,
+      event: { kind: 'announced', worker: to, announce },
     };
   }
   if (message.kind === 'end') return { sequences: [message.end.sequence], epoch: null, event: { kind: 'end', to } };
@@ -180,8 +183,9 @@ function toMain({ from, message }: RecordedMessage, requests: Map<string, readon
     if (sequences === undefined) return null;
     return { sequences, epoch: null, event: { kind: 'result', worker: from, result: message.result } };
   }
-  if (message.kind === 'prediction') {
-    const { prediction } = message;
+  if (message.kind === 'restart') return ofOne(message.restart, { kind: 'restartArrived', restart: message.restart });
+  if (message.kind === 'predict') {
+    const prediction = message.predict;
     return {
       sequences: [prediction.pass.sequence],
       epoch: prediction.epoch,
@@ -197,8 +201,8 @@ function toMain({ from, message }: RecordedMessage, requests: Map<string, readon
 }
 
 function amongPeers({ way, from, to, message }: RecordedMessage, main: string): Said | null {
-  if (message.kind === 'prediction' && way === 'sent') {
-    const { prediction } = message;
+  if (message.kind === 'predict' && way === 'sent') {
+    const prediction = message.predict;
     const sequences = [prediction.pass.sequence];
     if (to === main) return { sequences, epoch: null, event: { kind: 'predictionSent', shadow: from, prediction } };
     return { sequences, epoch: null, event: { kind: 'predicted', shadow: from, worker: to, prediction } };

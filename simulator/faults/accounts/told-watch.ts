@@ -26,8 +26,8 @@ export class ToldWatch {
     if (way !== 'sent' || from !== this.main) return;
     if (message.kind === 'hello') this.told.delete(to);
     else if (message.kind === 'placement') this.place(to, message.placement);
-    else if (message.kind === 'prediction') {
-      const { pass, layer, experts } = message.prediction;
+    else if (message.kind === 'announce') {
+      const { pass, layer, experts } = message.announce;
       for (const expert of experts) this.of(to).set(keyOf(pass, layer, expert), { pass, layer, expert });
     } else if (message.kind === 'release') {
       const { pass, layer, experts } = message.release;

@@ -1,5 +1,5 @@
 import { rowsOutside } from '../../../shared/wire/pass-rows.js';
-import type { Execute, PassLayer, PassRow, Prediction, Release, RowRun } from '../../../shared/wire/messages.js';
+import type { Announce, Execute, PassLayer, PassRow, Release, Restart, RowRun } from '../../../shared/wire/messages.js';
 import type { Recorded } from './recorder.js';
 
 /** A sequence without an execute while this many experts ran for others is taken for ended (worker-node/loader/main-progress.ts). */
@@ -36,10 +36,7 @@ export class WorkerAccount {
   private readonly sequences = new Map<number, Progress>();
   private executes = 0;
 
-  constructor(
-    private readonly worker: string,
-    private readonly main: string,
-  ) {}
+  constructor(private readonly worker: string) {}
 
   take(event: Recorded): void {
     if (event.kind !== 'message') return;
@@ -47,18 +44,20 @@ export class WorkerAccount {
     if (way === 'sent' && from === this.worker && message.kind === 'result')
       this.executions += message.result.experts.filter(({ failure }) => failure === null).length;
     if (way !== 'arrived' || to !== this.worker) return;
-    if (message.kind === 'prediction') this.predict(message.prediction, from === this.main);
+    if (message.kind === 'predict') this.predict(message.predict, false);
+    else if (message.kind === 'announce') this.predict(message.announce, true);
+    else if (message.kind === 'restart') this.restart(message.restart);
     else if (message.kind === 'execute') this.execute(message.execute);
     else if (message.kind === 'release') this.release(message.release);
     else if (message.kind === 'end') this.end(message.end.sequence);
   }
 
-  private predict(prediction: Prediction, byMain: boolean): void {
-    const { pass, rows, layer, experts, restart } = prediction;
-    if (restart) {
-      this.withdraw({ sequence: pass.sequence, from: pass.position, end: Infinity }, (one) => one.byShadowAlone);
-      return;
-    }
+  private restart({ sequence, position }: Restart): void {
+    this.withdraw({ sequence, from: position, end: Infinity }, (one) => one.byShadowAlone);
+  }
+
+  private predict(prediction: Announce, byMain: boolean): void {
+    const { pass, rows, layer, experts } = prediction;
     const { passed, ended } = this.progress(pass.sequence);
     const ahead = passed === null ? 1 : pass.position - passed.position || layer - passed.layer;
     if (ended || (byMain ? ahead < 0 : ahead <= 0)) {

@@ -5,7 +5,8 @@ import type {
   DraftToken,
   NodeIdentity,
   Placement,
-  Prediction,
+  Predict,
+  Restart,
   Refusal,
   ShadowReply,
   ShadowRequest,
@@ -29,8 +30,8 @@ export function place({ sequence, position, layer }: { sequence: number; positio
 /** A main that does what the test says, over a real connection to a shadow. */
 export class ScriptedMain {
   /** Without those that a restart has voided. */
-  predictions: Prediction[] = [];
-  readonly restarts: Prediction[] = [];
+  predictions: Predict[] = [];
+  readonly restarts: Restart[] = [];
   readonly drafts: DraftToken[] = [];
   readonly errors: StreamError[] = [];
   readonly statuses: Extract<ShadowReply, { kind: 'status' }>['status'][] = [];
@@ -70,7 +71,7 @@ export class ScriptedMain {
     this.stream.send(request);
   }
 
-  private isOf({ pass, layer }: Prediction, wanted: Parameters<typeof place>[0]): boolean {
+  private isOf({ pass, layer }: Predict, wanted: Parameters<typeof place>[0]): boolean {
     return place({ ...pass, layer }) === place(wanted);
   }
 
@@ -93,13 +94,9 @@ export class ScriptedMain {
     );
   }
 
-  private takePrediction(prediction: Prediction): void {
-    if (!prediction.restart) {
-      this.predictions.push(prediction);
-      return;
-    }
-    const { sequence, position } = prediction.pass;
-    this.restarts.push(prediction);
+  private takeRestart(restart: Restart): void {
+    const { sequence, position } = restart;
+    this.restarts.push(restart);
     this.predictions = this.predictions.filter(
       (told) => told.pass.sequence !== sequence || told.pass.position < position,
     );
@@ -113,8 +110,11 @@ export class ScriptedMain {
       case 'refusal':
         this.refusal = reply.refusal;
         return;
-      case 'prediction':
-        this.takePrediction(reply.prediction);
+      case 'predict':
+        this.predictions.push(reply.predict);
+        return;
+      case 'restart':
+        this.takeRestart(reply.restart);
         return;
       case 'draft':
         this.drafts.push(reply.draft);
@@ -134,7 +134,8 @@ export class ScriptedMain {
 
 /** The listening side of a worker, which notes the predictions that it is sent. */
 export class PredictionListener {
-  readonly predictions: Prediction[] = [];
+  readonly predictions: Predict[] = [];
+  readonly restarts: Restart[] = [];
   openStreams = 0;
   /** Answers every prediction as of an older placement. */
   staleAnswers = false;
@@ -174,9 +175,10 @@ export class PredictionListener {
     stream.onMessage((request) => {
       if (request.kind === 'hello')
         stream.send({ kind: 'welcome', welcome: { identity, partialPack: false, highestEpoch: 0 } });
-      if (request.kind !== 'prediction') return;
-      this.predictions.push(request.prediction);
-      const { epoch } = request.prediction;
+      if (request.kind === 'restart') this.restarts.push(request.restart);
+      if (request.kind !== 'predict') return;
+      this.predictions.push(request.predict);
+      const { epoch } = request.predict;
       const error = { code: 'STALE_EPOCH', message: 'an older placement', requestId: 0, epoch };
       if (this.staleAnswers) stream.send({ kind: 'error', error });
     });

@@ -174,12 +174,12 @@ describe('drafts of a shadow that is scripted', () => {
             }
           }
           stream.send({
-            kind: 'prediction',
-            prediction: restartAt({ epoch, sequence, position: position + 2 }),
+            kind: 'restart',
+            restart: restartAt({ epoch, sequence, position: position + 2 }),
           });
           stream.send({
-            kind: 'prediction',
-            prediction: plainPrediction({
+            kind: 'predict',
+            predict: plainPrediction({
               epoch,
               sequence,
               position: position + 1,
