@@ -82,7 +82,7 @@ const MAY_GROW: Readonly<Record<string, number>> = {
   'PassTimes.sizes': PASSES_KEPT,
   'PassTiming.open': MOST_OPEN_PASSES,
   'PassPool.idle': WORKERS,
-  'SequenceProgress.sequences': MAX_FOLLOWED_SEQUENCES,
+  'MainProgress.sequences': MAX_FOLLOWED_SEQUENCES,
   'ExpertDealer.dealt': DEALT_ORDINALS,
   'ExpertDealer.dealt[]': DEALT_ORDINALS * EXPERTS,
   'ExpertDealer.loads': WORKERS,
