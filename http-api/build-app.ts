@@ -8,7 +8,7 @@ import type { DoorContext, RegisterRoutes } from './door-context.js';
 import { allowedMethods, type RegisteredRoute } from './requests/allowed-methods.js';
 import { BODY_LIMITS } from './requests/body-limits.js';
 import { BodyReader } from './requests/read-body.js';
-import { keepAccounts } from './requests/request-account.js';
+import { keepAccounts } from './requests/request-record.js';
 import { requestIdOf } from './requests/request-id.js';
 import type { StatusReply } from '../shared/wire/messages.js';
 

@@ -10,13 +10,13 @@ import { nominalLayerCosts } from '../shared/decisions/placement/group-size.js';
 import { firstEpoch } from '../shared/wire/epochs.js';
 import type { NodeIdentity, StatusReply } from '../shared/wire/messages.js';
 import { PassLoop, type PassLoopOptions } from './batching/pass-loop.js';
-import { toldProblems } from './cluster/told-problems.js';
+import { reportedProblems } from './cluster/reported-problems.js';
 import { Membership } from './cluster/membership.js';
 import { Roster } from './cluster/roster.js';
 import type { ShadowListener } from './cluster/shadow-link.js';
 import type { ClusterEngine } from './decode/cluster-engine.js';
 import { DraftCostMeter } from './decode/draft-costs.js';
-import { KeptNews } from './decode/kept-news.js';
+import { CachedNews } from './decode/cached-news.js';
 import { PredictionPost } from './decode/prediction-post.js';
 import type { ClusterFeed } from './events/cluster-feed.js';
 import type { ServedCluster } from './events/cluster-view.js';
@@ -30,10 +30,10 @@ import { miniBatchRowsFor } from './pass/expert-batches.js';
 import { ExpertDispatcher } from './pass/expert-dispatcher.js';
 import { LayerWaits } from './pass/layer-waits.js';
 import type { PassEngine } from './pass/pass-engine.js';
-import { PassPool } from './pass/pass-pool.js';
+import { ReusablePasses } from './pass/reusable-passes.js';
 import { JointDealer } from './pass/joint-dealer.js';
 import { PassRunner } from './pass/run-pass.js';
-import { ToldPasses } from './pass/told-passes.js';
+import { AnnouncedPasses } from './pass/announced-passes.js';
 import { createContextRoom, type ExpertMemory, leastAnswerBytes } from './room/create-context-room.js';
 import { retriedWithRoom } from './room/retried-pass.js';
 import { contextPositionsOf, InferenceService } from './rpc/inference-service.js';
@@ -122,7 +122,7 @@ function createEngine(
     runtime,
     observer: events.passes,
     dispatcher: new ExpertDispatcher(roster, settings.main.workerGraceMs, log),
-    toldPasses: new ToldPasses(),
+    toldPasses: new AnnouncedPasses(),
     jointDealer: new JointDealer((id) => (roster.worker(id)?.status?.cache ?? null) !== null),
     miniBatchRows: miniBatchRowsFor(settings.main.miniBatchRows, shape.hiddenSize),
     firstLayerAhead: announcesFirstLayerAhead(settings, spread, drafting.rows) && isFirstLayerWorthAGuess(shape),
@@ -144,7 +144,7 @@ function createEngine(
     align: settings.align,
     room,
     passLoop,
-    keptNews: new KeptNews(roster),
+    keptNews: new CachedNews(roster),
     predictionPost: new PredictionPost(roster, passEngine.toldPasses, events.passes),
   };
 }
@@ -182,12 +182,12 @@ function passLoopOptions(
   const { prefillRows: chunkRows } = main;
   if (joint) {
     const { maxRows } = batching;
-    const passes = new PassPool(model, shape, maxRows, JOINT_PASSES);
+    const passes = new ReusablePasses(model, shape, maxRows, JOINT_PASSES);
     return { joint, maxRows, chunkRows, maxDelayMs, passes, chunkPasses: passes, runtime };
   }
   const maxRows = draftRows === 'auto' ? MAX_DRAFT_ROWS : draftRows;
-  const passes = new PassPool(model, shape, maxRows, mostSeparatePasses(main.maxActiveSequences));
-  const chunkPasses = new PassPool(model, shape, chunkRows, CHUNK_PASSES);
+  const passes = new ReusablePasses(model, shape, maxRows, mostSeparatePasses(main.maxActiveSequences));
+  const chunkPasses = new ReusablePasses(model, shape, chunkRows, CHUNK_PASSES);
   return { joint, maxRows, chunkRows, maxDelayMs, passes, chunkPasses, runtime };
 }
 
@@ -300,7 +300,7 @@ export function assemble(
     const nodes = statuses();
     const problems = problemsWithLost(membership.problems(), events.lostBeside(nodes));
     const served = { httpAddress: httpAddress(), ownWorkerId, ...inference.counts() };
-    return { ...served, ...engineStatus(engine), nodes, problems: toldProblems(problems) };
+    return { ...served, ...engineStatus(engine), nodes, problems: reportedProblems(problems) };
   };
   const figures = () => ({
     status: status(),

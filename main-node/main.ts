@@ -2,7 +2,7 @@ import type { RunningNode } from '../engine/daemon/running-node.js';
 import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { realEnvironment, type NodeEnvironment, type OwnWorker } from '../engine/environment/node-environment.js';
-import { PackShare } from '../packs/fetching/pack-share.js';
+import { PackServer } from '../packs/fetching/pack-server.js';
 import { exitWithParent, openHandles, requireAddon } from '../native/index.js';
 import type { NodeSettings } from '../shared/settings/node-settings.js';
 import { advertisedAddress } from '../engine/daemon/advertised-address.js';
@@ -93,7 +93,7 @@ async function serveMain(
     identity: () => identity,
     counts: () => counts.reply(),
     ...servedBy(parts),
-    pack: new PackShare(loaded.source, runtime),
+    pack: new PackServer(loaded.source, runtime),
     ...(ownWorker === null ? {} : { worker: ownWorker.serve }),
   });
   identity.address = advertisedAddress(settings, server.port);

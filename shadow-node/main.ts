@@ -3,7 +3,7 @@ import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { fillNodeDevice } from '../engine/devices/open-node-device.js';
 import { realEnvironment, type NodeEnvironment } from '../engine/environment/node-environment.js';
-import { PackShare } from '../packs/fetching/pack-share.js';
+import { PackServer } from '../packs/fetching/pack-server.js';
 import type { FormatCompiler } from '../engine/sampling/format-compiler.js';
 import { OutputFormats } from '../engine/sampling/output-formats.js';
 import { exitWithParent, openHandles, requireAddon, type Device, type Model, type Pass } from '../native/index.js';
@@ -19,7 +19,7 @@ import type { Pack } from '../packs/format/open-pack.js';
 import { PLAIN_RECEIVE_LIMIT_BYTES } from '../shared/wire/limits.js';
 import type { NodeIdentity } from '../shared/wire/messages.js';
 import { openTokenizer } from '../shared/language/tokenizer/load-tokenizer.js';
-import { keptLimitsFor, NOTHING_KEPT } from './predictor/kept-sequences.js';
+import { retainedLimitsFor, NOTHING_KEPT } from './predictor/retained-sequences.js';
 import { MAX_SHADOW_SEQUENCES, Predictor } from './predictor/predictor.js';
 import { loadShadowModel, SHADOW_PASS_ROWS } from './predictor/shadow-model.js';
 import { ShadowService } from './rpc/shadow-service.js';
@@ -140,7 +140,7 @@ async function serveShadow(
     identity: () => identity,
     counts: () => counts.reply(),
     shadow: (stream) => service.accept(stream),
-    pack: new PackShare(loaded.source, runtime),
+    pack: new PackServer(loaded.source, runtime),
   });
   identity.address = advertisedAddress(settings, server.port);
   const advertisement = await discovery.advertise(settings, identity, log).catch(async (error: unknown) => {
@@ -183,7 +183,7 @@ function createService(
     runtime,
     log,
   });
-  const keptLimits = settings.main.reusePrefixes ? keptLimitsFor(device.info()) : NOTHING_KEPT;
+  const keptLimits = settings.main.reusePrefixes ? retainedLimitsFor(device.info()) : NOTHING_KEPT;
   const service: ShadowService = new ShadowService({
     identity: () => identity,
     status: (epoch) =>

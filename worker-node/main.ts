@@ -4,7 +4,7 @@ import { realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { fillNodeDevice, type NodeDevice } from '../engine/devices/open-node-device.js';
 import { realEnvironment, type NodeEnvironment } from '../engine/environment/node-environment.js';
-import { PackShare } from '../packs/fetching/pack-share.js';
+import { PackServer } from '../packs/fetching/pack-server.js';
 import { type Device, exitWithParent, openHandles, requireAddon } from '../native/index.js';
 import type { NodeSettings } from '../shared/settings/node-settings.js';
 import { advertisedAddress } from '../engine/daemon/advertised-address.js';
@@ -124,7 +124,7 @@ async function openWorker(
     });
   };
   const sessions = new WorkerSessions(experts, source.shape, () => identity, sendStatus, runtime, log, supply);
-  const share = new PackShare(source, runtime, () => (partial === null || partial.isWhole ? null : partial.held));
+  const share = new PackServer(source, runtime, () => (partial === null || partial.isWhole ? null : partial.held));
   const parts = (): object[] => [experts, sessions, supply, share, record ?? {}];
   const address = await listen(settings, { ...environment, identity, sessions, share, parts }, log, opened);
   const statusTimer = runtime.every(STATUS_INTERVAL_MS, sendStatus);
@@ -183,7 +183,7 @@ async function openRecord(
 interface ListeningWorker extends NodeEnvironment {
   identity: NodeIdentity;
   sessions: WorkerSessions;
-  share: PackShare;
+  share: PackServer;
   parts: () => readonly object[];
 }
 

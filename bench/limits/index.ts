@@ -12,7 +12,7 @@ import { passedBounds, type CaseFigures } from './verdict.js';
 import { createSocket, type Socket } from 'node:dgram';
 import { setTimeout as pause } from 'node:timers/promises';
 import { encodeTxt } from '../../shared/transport/discovery/txt-record.js';
-import { MAX_TOLD_PROBLEMS } from '../../main-node/cluster/told-problems.js';
+import { MAX_TOLD_PROBLEMS } from '../../main-node/cluster/reported-problems.js';
 import type { LimitsCluster } from './limits-cluster.js';
 import { cp, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';

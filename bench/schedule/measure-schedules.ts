@@ -1,7 +1,7 @@
 import { blocksMakespanMs } from '../../shared/decisions/caching/simulate-blocks.js';
 import { fifoBlocks, lowerBound } from '../zipmoe/schedule-bounds.js';
 import { scheduleBlocks } from '../../shared/decisions/caching/schedule-blocks.js';
-import type { LoadProfile, PartlyLoadedState } from '../../shared/decisions/caching/load-profile.js';
+import type { LoadTimes, PartlyLoadedState } from '../../shared/decisions/caching/load-times.js';
 import type { LoadTask, Recovery } from '../../shared/decisions/caching/load-task.js';
 import { counterRandom } from '../../shared/base/arithmetic/counter-random.js';
 
@@ -77,7 +77,7 @@ function randomInstance(
   seed: number,
   instance: number,
   mostExperts: number,
-): { tasks: LoadTask[]; profile: LoadProfile } {
+): { tasks: LoadTask[]; profile: LoadTimes } {
   let draws = instance * (2 * mostExperts + 16);
   const random = (): number => counterRandom(seed, draws++);
   const upTo = (most: number): number => 1 + Math.floor(random() * most);
@@ -85,7 +85,7 @@ function randomInstance(
   const [threads, shards] = [upTo(8), upTo(8)];
   const signMantissaReadMs = duration();
   const compressionRatio = 0.2 + 0.8 * random();
-  const profile: LoadProfile = {
+  const profile: LoadTimes = {
     signMantissaReadMs,
     compressionRatio,
     threads,

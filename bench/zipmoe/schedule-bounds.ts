@@ -1,4 +1,4 @@
-import type { LoadProfile } from '../../shared/decisions/caching/load-profile.js';
+import type { LoadTimes } from '../../shared/decisions/caching/load-times.js';
 import {
   executionTimes,
   needsExponents,
@@ -13,7 +13,7 @@ import {
  * through one task. The paper's path lets decompression begin when all K E-chunks have been read, which a pipeline undercuts; here it
  * begins with the first one, and the last one is decompressed after it has come.
  */
-export function lowerBound(tasks: readonly LoadTask[], profile: LoadProfile): number {
+export function lowerBound(tasks: readonly LoadTask[], profile: LoadTimes): number {
   const { shards, threads, decompressMs } = profile;
   let readingMs = 0;
   let longestMs = 0;
@@ -27,7 +27,7 @@ export function lowerBound(tasks: readonly LoadTask[], profile: LoadProfile): nu
   return Math.max(readingMs, decompressingMs, executingMs, longestMs);
 }
 
-function criticalPathMs(task: LoadTask, profile: LoadProfile): number {
+function criticalPathMs(task: LoadTask, profile: LoadTimes): number {
   const { shards, threads, decompressMs, exponentReadMs } = profile;
   const pathsMs = [Math.ceil(shards / threads) * decompressMs];
   if (needsExponents(task)) {

@@ -2,7 +2,7 @@ import { Worker } from 'node:worker_threads';
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { WaitRuntime } from '../../shared/base/runtime/peer-wait.js';
-import { type LaneThread, type LaneWords, ThreadLane } from '../threads/thread-lane.js';
+import { type QueueThread, type ThreadQueueWords, ThreadQueue } from '../threads/thread-queue.js';
 import type { PromptEncoder, PromptRequest } from './prompt-encoder.js';
 import type { PromptThreadData, ThreadPrompt } from './prompt-thread.js';
 
@@ -22,9 +22,9 @@ export const LANE_LENGTHS = [64 * 1024, 512 * 1024, Infinity] as const;
 /** How long the thread of a lane for long prompts is kept without work. It holds a tokenizer of its own. */
 export const LANE_IDLE_MS = 120_000;
 
-export type PromptThread = LaneThread<ThreadPrompt, Uint32Array>;
+export type PromptThread = QueueThread<ThreadPrompt, Uint32Array>;
 
-const WORDS: LaneWords = {
+const WORDS: ThreadQueueWords = {
   waiting: 'prompts wait to be made into tokens already',
   done: 'its prompt had become tokens',
   thread: 'the thread that makes tokens of prompts',
@@ -56,14 +56,14 @@ export function startPromptThread(directory: string): PromptThread {
  * with QUEUE_FULL, TIMEOUT, and INTERNAL when a thread dies.
  */
 export class ThreadedPromptEncoder implements PromptEncoder {
-  private readonly lanes: readonly ThreadLane<ThreadPrompt, Uint32Array>[];
+  private readonly lanes: readonly ThreadQueue<ThreadPrompt, Uint32Array>[];
 
   constructor(private readonly options: ThreadedPromptEncoderOptions) {
     const { startThread, queueLimit, runtime } = options;
     const shared = { startThread, queueLimit, runtime, limitMs: PROMPT_LIMIT_MS, words: WORDS };
     // The tokenizer of the first lane is read while the model is.
     this.lanes = LANE_LENGTHS.map(
-      (_, index) => new ThreadLane({ ...shared, idleMs: index === 0 ? null : LANE_IDLE_MS }),
+      (_, index) => new ThreadQueue({ ...shared, idleMs: index === 0 ? null : LANE_IDLE_MS }),
     );
   }
 

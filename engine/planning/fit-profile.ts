@@ -2,11 +2,11 @@ import { logarithm, power } from '../../shared/base/arithmetic/elementary.js';
 import type { ExpertSource } from '../../shared/model/tensor-source.js';
 import { NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
 import { type OverlapCosts, patternMakespans } from '../../shared/decisions/caching/makespan-estimate.js';
-import type { LoadProfile, PartlyLoadedState } from '../../shared/decisions/caching/load-profile.js';
+import type { LoadTimes, PartlyLoadedState } from '../../shared/decisions/caching/load-times.js';
 
 /** What loading and executing experts costs on this machine. */
 export interface MachineProfile {
-  load: LoadProfile;
+  load: LoadTimes;
   costs: OverlapCosts;
 }
 
@@ -57,7 +57,7 @@ export function fitProfile(measured: MeasuredLoads, bytes: ExpertBytes, threads:
   const { tensors, shards } = bytes;
   const { decompressMs, costs } = fitDecompression(measured, bytes, threads);
   const allBytes = bytes.exponent + bytes.signMantissa;
-  const profileAt = (readMs: number, latencyShare: number): LoadProfile => {
+  const profileAt = (readMs: number, latencyShare: number): LoadTimes => {
     const latencyMs = (readMs * latencyShare) / (tensors * (shards + 1));
     const msPerByte = (readMs * (1 - latencyShare)) / allBytes;
     return {
@@ -108,7 +108,7 @@ function fitDecompression(
 /** Least squares of the measured makespans over the simulated ones plus interference; relative errors. */
 function fitInterference(
   { atOnce, makespanMs }: MeasuredLoads,
-  profile: LoadProfile,
+  profile: LoadTimes,
   costs: OverlapCosts,
 ): { interference: number; misfit: number } {
   const alone = patternMakespans(atOnce, profile, costs);

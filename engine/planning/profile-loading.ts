@@ -1,7 +1,7 @@
 import { totalmem } from 'node:os';
 import { FROM_STORAGE, type Device, type ExpertSlots, type LoadRequest, type PartPlan } from '../../native/index.js';
 import type { ExpertSource, ModelSource } from '../../shared/model/tensor-source.js';
-import { type PartlyLoadedState, PARTS_IN_MEMORY } from '../../shared/decisions/caching/load-profile.js';
+import { type PartlyLoadedState, PARTS_IN_MEMORY } from '../../shared/decisions/caching/load-times.js';
 import { expertBytesByPart, fitProfile, type MachineProfile, type MeasuredLoads } from './fit-profile.js';
 import type { SlotSizes } from './slot-sizes.js';
 

@@ -5,7 +5,7 @@ import type { OutputFormat } from '../../shared/wire/messages.js';
 import { type CompiledGrammar, type PackedGrammar, unpackGrammar } from '../output-format/packed-grammar.js';
 import type { WaitRuntime } from '../../shared/base/runtime/peer-wait.js';
 import { runInSlices } from '../../shared/base/runtime/slices.js';
-import { type LaneThread, type LaneWords, ThreadLane } from '../threads/thread-lane.js';
+import { type QueueThread, type ThreadQueueWords, ThreadQueue } from '../threads/thread-queue.js';
 
 /** Compiles output formats away from whoever asks. */
 export interface FormatCompiler {
@@ -24,7 +24,7 @@ export interface FormatQuestion {
   singleBytes: Uint8Array;
 }
 
-export type FormatThread = LaneThread<FormatQuestion, PackedGrammar>;
+export type FormatThread = QueueThread<FormatQuestion, PackedGrammar>;
 
 /** How long one format may take: those within the limits of format-limits.ts take a few seconds at the most. */
 export const FORMAT_LIMIT_MS = 30_000;
@@ -32,7 +32,7 @@ export const FORMAT_LIMIT_MS = 30_000;
 export const FORMAT_IDLE_MS = 120_000;
 const HEAP_LIMIT_MIB = 1024;
 
-const WORDS: LaneWords = {
+const WORDS: ThreadQueueWords = {
   waiting: 'output formats wait to be compiled already',
   done: 'its output format was compiled',
   thread: 'the thread that compiles output formats',
@@ -62,12 +62,12 @@ export function startFormatThread(): FormatThread {
 
 /** Compiles in a thread, which runs while there are formats. Also rejects with QUEUE_FULL, CANCELLED, NO_MAIN, and INTERNAL when the thread dies. */
 export class ThreadedFormatCompiler implements FormatCompiler {
-  private readonly lane: ThreadLane<FormatQuestion, PackedGrammar>;
+  private readonly lane: ThreadQueue<FormatQuestion, PackedGrammar>;
 
   constructor(private readonly options: ThreadedFormatCompilerOptions) {
     const { startThread, queueLimit, runtime } = options;
     const bounds = { queueLimit, limitMs: FORMAT_LIMIT_MS, idleMs: FORMAT_IDLE_MS };
-    this.lane = new ThreadLane({ startThread, runtime, words: WORDS, ...bounds });
+    this.lane = new ThreadQueue({ startThread, runtime, words: WORDS, ...bounds });
   }
 
   async compile(format: OutputFormat, singleBytes: Uint8Array, signal: AbortSignal): Promise<CompiledGrammar> {

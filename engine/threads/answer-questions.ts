@@ -1,13 +1,13 @@
 import { parentPort } from 'node:worker_threads';
 import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import type { LaneAnswer, LaneQuestion } from './thread-lane.js';
+import type { ThreadAnswer, ThreadQuestion } from './thread-queue.js';
 
 /** What a thread of a lane does: answers one question after another. `transferOf`: memory of a result that the asker gets without a copy. */
 export function answerQuestions<Request, Result>(
   answer: (request: Request) => Promise<Result>,
   transferOf: (result: Result) => readonly ArrayBuffer[] = () => [],
 ): void {
-  const answered = async ({ id, request }: LaneQuestion<Request>): Promise<LaneAnswer<Result>> => {
+  const answered = async ({ id, request }: ThreadQuestion<Request>): Promise<ThreadAnswer<Result>> => {
     try {
       return { id, kind: 'done', result: await answer(request) };
     } catch (thrown) {
@@ -15,7 +15,7 @@ export function answerQuestions<Request, Result>(
       return { id, kind: 'error', code, message, field };
     }
   };
-  parentPort?.on('message', (question: LaneQuestion<Request>) => {
+  parentPort?.on('message', (question: ThreadQuestion<Request>) => {
     void answered(question).then((told) => {
       parentPort?.postMessage(told, told.kind === 'done' ? [...transferOf(told.result)] : []);
     });

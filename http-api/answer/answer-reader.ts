@@ -1,13 +1,13 @@
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import type { Finished, GenerateReply, TokenReply } from '../../shared/wire/messages.js';
 import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
-import type { AnswerParser, AnswerPiece } from '../conversation/chat-request.js';
+import type { AnswerParser, AnswerDelta } from '../conversation/chat-request.js';
 import type { ScoredToken } from './logprob-entries.js';
 import { TokenSpans, type TokenSpan } from './token-spans.js';
 
 /** What a reply adds to an answer. */
 export interface AnswerStep {
-  pieces: AnswerPiece[];
+  pieces: AnswerDelta[];
   /** Tokens of the content whose text is whole by now; none where no log-probabilities were asked for. */
   spans: TokenSpan<ScoredToken>[];
   /** The answer's last step. */
@@ -94,7 +94,7 @@ export class AnswerReader {
     return { pieces, spans, end: { finishReason, finished } };
   }
 
-  private spansOf(pieces: readonly AnswerPiece[]): TokenSpan<ScoredToken>[] {
+  private spansOf(pieces: readonly AnswerDelta[]): TokenSpan<ScoredToken>[] {
     const [first] = pieces;
     if (first === undefined) return this.options.logprobs ? this.spans.push('') : [];
     if (first.kind === 'reasoning') this.counts.reasoning += this.unattributed;

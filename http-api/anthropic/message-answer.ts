@@ -1,6 +1,6 @@
 import type { GenerateReply } from '../../shared/wire/messages.js';
 import { AnswerReader, type AnswerReaderOptions } from '../answer/answer-reader.js';
-import type { AnswerPiece } from '../conversation/chat-request.js';
+import type { AnswerDelta } from '../conversation/chat-request.js';
 import {
   answerBlocks,
   BlockEvents,
@@ -56,7 +56,7 @@ export class MessageStream {
 /** Makes the body of an answer that is not streamed. */
 export class MessageBody {
   private readonly reader: AnswerReader;
-  private readonly pieces: AnswerPiece[] = [];
+  private readonly pieces: AnswerDelta[] = [];
   private stop: ReturnType<typeof stopOf> | null = null;
 
   constructor(

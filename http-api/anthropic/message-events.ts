@@ -1,7 +1,7 @@
 import { isJson } from '../../shared/base/json/is-json.js';
 import { JsonText } from '../delivery/json-text.js';
 import type { AnswerEnd, TokenCounts } from '../answer/answer-reader.js';
-import type { AnswerPiece } from '../conversation/chat-request.js';
+import type { AnswerDelta } from '../conversation/chat-request.js';
 
 /** What stands in place of a signature: clients send back thoughts only with one. */
 const SIGNATURE = 'unsigned';
@@ -64,7 +64,7 @@ export class BlockEvents {
   private index = -1;
   private open: { kind: 'text' | 'thinking' } | { kind: 'tool_use'; call: number } | null = null;
 
-  of(pieces: readonly AnswerPiece[]): MessageEvent[] {
+  of(pieces: readonly AnswerDelta[]): MessageEvent[] {
     return pieces.flatMap((piece) => this.ofPiece(piece));
   }
 
@@ -73,7 +73,7 @@ export class BlockEvents {
     return this.end();
   }
 
-  private ofPiece(piece: AnswerPiece): MessageEvent[] {
+  private ofPiece(piece: AnswerDelta): MessageEvent[] {
     switch (piece.kind) {
       case 'content':
         return [
@@ -118,7 +118,7 @@ export class BlockEvents {
 }
 
 /** An answer's pieces as whole blocks. */
-export function answerBlocks(pieces: readonly AnswerPiece[]): AnswerBlock[] {
+export function answerBlocks(pieces: readonly AnswerDelta[]): AnswerBlock[] {
   const blocks: AnswerBlock[] = [];
   let input = '';
   for (const piece of pieces) {

@@ -1,7 +1,7 @@
-import type { AnswerPiece } from './chat-request.js';
+import type { AnswerDelta } from './chat-request.js';
 
 /** Reads a part of an answer. It yields the pieces that it finds, and null where it needs more text. */
-export type Reading<Result> = Generator<AnswerPiece | null, Result, void>;
+export type Reading<Result> = Generator<AnswerDelta | null, Result, void>;
 
 /** Where text ended: before a marker, or (null) with the answer. */
 export interface TextEnd {
@@ -173,7 +173,7 @@ export class AnswerInput {
    * Tells the text before the first marker as it comes, and takes the marker. White space before a marker is held back, if it is not too
    * much, and told where the answer ends instead. `trimStart`: white space at the text's begin is left out.
    */
-  *text(markers: MarkerSet, piece: (text: string) => AnswerPiece, trimStart: boolean): Reading<TextEnd> {
+  *text(markers: MarkerSet, piece: (text: string) => AnswerDelta, trimStart: boolean): Reading<TextEnd> {
     let any = false;
     // White space that was told, because it was too much, and stands right before what comes.
     let told = 0;
@@ -203,7 +203,7 @@ export class AnswerInput {
   }
 
   /** As `text`, but white space counts as any other text. */
-  *wholeText(markers: MarkerSet, piece: (text: string) => AnswerPiece): Reading<{ marker: string | null }> {
+  *wholeText(markers: MarkerSet, piece: (text: string) => AnswerDelta): Reading<{ marker: string | null }> {
     for (;;) {
       const { index, marker } = markers.find(this.buffer, this.at, this.ended);
       const end = marker !== null || this.ended ? index : this.beforeHalf(index);
@@ -217,7 +217,7 @@ export class AnswerInput {
   }
 
   /** Tells a JSON value as it comes; false: the answer, or what looked like JSON, ended before it did. */
-  *json(piece: (text: string) => AnswerPiece): Reading<boolean> {
+  *json(piece: (text: string) => AnswerDelta): Reading<boolean> {
     const value = new JsonExtent();
     for (;;) {
       const start = this.at;

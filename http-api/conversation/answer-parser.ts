@@ -1,7 +1,7 @@
 import { isJson } from '../../shared/base/json/is-json.js';
 import { AnswerInput, type Reading } from './answer-input.js';
 import { CallBook } from './call-book.js';
-import type { AnswerParser, AnswerPiece, ChatTool } from './chat-request.js';
+import type { AnswerParser, AnswerDelta, ChatTool } from './chat-request.js';
 import { hasSpecialMarkers, type ChatStyle } from './detect-style.js';
 import { readAnswer } from './read-answer.js';
 import { readHarmony } from './read-harmony.js';
@@ -69,19 +69,19 @@ class ReadingParser implements AnswerParser {
     return this.arguments !== null && isJson(this.arguments);
   }
 
-  push(text: string): AnswerPiece[] {
+  push(text: string): AnswerDelta[] {
     this.input.append(text);
     return this.pieces();
   }
 
-  finish(): AnswerPiece[] {
+  finish(): AnswerDelta[] {
     this.input.end();
     return this.pieces();
   }
 
   /** Neighbours of one kind are put together. */
-  private pieces(): AnswerPiece[] {
-    const pieces: AnswerPiece[] = [];
+  private pieces(): AnswerDelta[] {
+    const pieces: AnswerDelta[] = [];
     for (let step = this.reading.next(); step.done !== true && step.value !== null; step = this.reading.next()) {
       const piece = step.value;
       if (this.isLeftOut(piece)) continue;
@@ -92,19 +92,19 @@ class ReadingParser implements AnswerParser {
     return pieces;
   }
 
-  private isLeftOut(piece: AnswerPiece): boolean {
+  private isLeftOut(piece: AnswerDelta): boolean {
     if (piece.kind === 'content') return this.options.forced;
     return this.options.singleCall && 'index' in piece && piece.index > 0;
   }
 
-  private count(piece: AnswerPiece): void {
+  private count(piece: AnswerDelta): void {
     if (piece.kind === 'toolCall') this.arguments = '';
     else if (piece.kind === 'toolArguments') this.arguments += piece.text;
   }
 }
 
 /** Adds a piece's text to the one before it, where they belong together. */
-function joined(last: AnswerPiece, piece: AnswerPiece): boolean {
+function joined(last: AnswerDelta, piece: AnswerDelta): boolean {
   if (last.kind === 'toolCall' || piece.kind === 'toolCall' || last.kind !== piece.kind) return false;
   if ('index' in last && 'index' in piece && last.index !== piece.index) return false;
   last.text += piece.text;

@@ -1,4 +1,4 @@
-import type { AnswerPiece, ChatTool } from './chat-request.js';
+import type { AnswerDelta, ChatTool } from './chat-request.js';
 
 /** The calls of one answer, numbered as they come, and what was offered. */
 export class CallBook {
@@ -29,14 +29,14 @@ export class CallBook {
   }
 
   /** A call begins. */
-  begin(name: string): AnswerPiece {
+  begin(name: string): AnswerDelta {
     this.calls += 1;
     const index = this.calls - 1;
     return { kind: 'toolCall', index, id: this.idOf(index), name };
   }
 
   /** More arguments of the call that began last. */
-  more(text: string): AnswerPiece {
+  more(text: string): AnswerDelta {
     return { kind: 'toolArguments', index: this.calls - 1, text };
   }
 }

@@ -48,7 +48,7 @@ export interface PreparedChat {
 }
 
 /** A piece of an answer. Pieces of one kind that follow one another belong together; calls are numbered from 0. */
-export type AnswerPiece =
+export type AnswerDelta =
   | { kind: 'content'; text: string }
   | { kind: 'reasoning'; text: string }
   | { kind: 'toolCall'; index: number; id: string; name: string }
@@ -57,9 +57,9 @@ export type AnswerPiece =
 
 /** Finds reasoning and calls of tools in an answer's text as it comes. What may be the begin of a marker is held back. */
 export interface AnswerParser {
-  push(text: string): AnswerPiece[];
+  push(text: string): AnswerDelta[];
   /** What was held back, when the answer has ended. */
-  finish(): AnswerPiece[];
+  finish(): AnswerDelta[];
   /** There is a call, and the arguments of the last one are whole. */
   readonly lastCallWhole: boolean;
 }

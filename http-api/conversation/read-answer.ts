@@ -1,7 +1,7 @@
 import { MarkerSet, type AnswerInput, type Reading } from './answer-input.js';
 import type { CallBook } from './call-book.js';
 import { callMarkers, type CallSyntax } from './call-syntax.js';
-import type { AnswerPiece } from './chat-request.js';
+import type { AnswerDelta } from './chat-request.js';
 import { readCalls, readObjectCall } from './read-calls.js';
 import type { ReasoningStyle } from './reasoning-style.js';
 
@@ -14,8 +14,8 @@ export interface AnswerStyle {
   hidden: readonly string[];
 }
 
-const content = (text: string): AnswerPiece => ({ kind: 'content', text });
-const reasoning = (text: string): AnswerPiece => ({ kind: 'reasoning', text });
+const content = (text: string): AnswerDelta => ({ kind: 'content', text });
+const reasoning = (text: string): AnswerDelta => ({ kind: 'reasoning', text });
 
 /** An answer with reasoning between tags, and calls between markers. `thinking`: the prompt has opened the reasoning. */
 export function* readAnswer(style: AnswerStyle, input: AnswerInput, book: CallBook, thinking: boolean): Reading<void> {

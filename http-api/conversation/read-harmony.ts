@@ -1,6 +1,6 @@
 import { MarkerSet, type AnswerInput, type Reading } from './answer-input.js';
 import type { CallBook } from './call-book.js';
-import type { AnswerPiece } from './chat-request.js';
+import type { AnswerDelta } from './chat-request.js';
 
 const START = '<|start|>';
 const CHANNEL = '<|channel|>';
@@ -62,7 +62,7 @@ function* readText(
   ends: MarkerSet,
   hidden: readonly string[],
 ): Reading<string | null> {
-  const piece = (text: string): AnswerPiece => ({ kind, text });
+  const piece = (text: string): AnswerDelta => ({ kind, text });
   for (;;) {
     const { marker } = yield* input.wholeText(ends, piece);
     if (marker === null || !hidden.includes(marker)) return marker;

@@ -1,7 +1,7 @@
 import type { GenerationWatch } from './generation-watch.js';
 import type { ServerResponse } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { logNames, type RequestAccount } from '../requests/request-account.js';
+import { logNames, type RequestRecord } from '../requests/request-record.js';
 import type { DeliverySetting } from './delivery-limits.js';
 import type { AnswerProgress } from './dialect.js';
 import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
@@ -18,7 +18,7 @@ export class ClientLine {
   private readonly raw: ServerResponse;
   private wait: { taken: Promise<void>; settle: () => void } | null = null;
   private begun = false;
-  private readonly account: RequestAccount | null;
+  private readonly account: RequestRecord | null;
 
   constructor(
     request: FastifyRequest,
@@ -49,7 +49,7 @@ export class ClientLine {
     if (socket.destroyed || socket.readableEnded) onEnd();
   }
 
-  private watchFor(account: RequestAccount | null): GenerationWatch {
+  private watchFor(account: RequestRecord | null): GenerationWatch {
     return {
       client: account?.client ?? '',
       queued: (before) => (this.progress = { phase: 'queued', before }),

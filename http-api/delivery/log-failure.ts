@@ -1,7 +1,7 @@
 import type { FastifyRequest } from 'fastify';
 import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
-import { logNames } from '../requests/request-account.js';
+import { logNames } from '../requests/request-record.js';
 
 /** What a request ended with that has failed. A defect says where; what clients do wrong is of interest to them. */
 export function logFailure(log: Logger, request: FastifyRequest, thrown: unknown, isClientGone: boolean): void {

@@ -1,6 +1,6 @@
 import { jsonMembers } from '../../shared/base/json/exact-json.js';
 import { JsonText } from '../delivery/json-text.js';
-import type { AnswerPiece } from '../conversation/chat-request.js';
+import type { AnswerDelta } from '../conversation/chat-request.js';
 import type { ChatLogprob } from '../answer/logprob-entries.js';
 
 /** A call of a tool as Ollama tells it: whole, with its arguments as an object. */
@@ -102,7 +102,7 @@ export class PartMaker {
   private open: { id: string; index: number; name: string; text: string } | null = null;
 
   /** Pieces that came together. */
-  of(pieces: readonly AnswerPiece[]): AnswerPart[] {
+  of(pieces: readonly AnswerDelta[]): AnswerPart[] {
     const parts: AnswerPart[] = [];
     for (const piece of pieces) {
       if (piece.kind === 'toolArguments') {

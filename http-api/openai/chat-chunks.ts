@@ -1,4 +1,4 @@
-import type { AnswerPiece } from '../conversation/chat-request.js';
+import type { AnswerDelta } from '../conversation/chat-request.js';
 import type { AnswerEnd, TokenCounts } from '../answer/answer-reader.js';
 import type { ChatLogprob } from '../answer/logprob-entries.js';
 
@@ -59,7 +59,7 @@ function logprobsMember(entries: readonly ChatLogprob[] | null): object | null {
 }
 
 /** The deltas that pieces are; pieces of one kind that follow one another are one. */
-export function deltasOf(pieces: readonly AnswerPiece[]): ChatDelta[] {
+export function deltasOf(pieces: readonly AnswerDelta[]): ChatDelta[] {
   const deltas: ChatDelta[] = [];
   for (const piece of pieces) {
     const last = deltas.at(-1);
@@ -74,7 +74,7 @@ export function deltasOf(pieces: readonly AnswerPiece[]): ChatDelta[] {
   return deltas;
 }
 
-function toolCallDelta(piece: Extract<AnswerPiece, { kind: 'toolCall' | 'toolArguments' }>): ToolCallDelta {
+function toolCallDelta(piece: Extract<AnswerDelta, { kind: 'toolCall' | 'toolArguments' }>): ToolCallDelta {
   const { index } = piece;
   if (piece.kind === 'toolArguments') return { index, function: { arguments: piece.text } };
   return { index, id: piece.id, type: 'function', function: { name: piece.name, arguments: '' } };
@@ -88,7 +88,7 @@ export class ChatChoice {
   private readonly entries: ChatLogprob[] = [];
   private finishReason: FinishReason = 'stop';
 
-  add(pieces: readonly AnswerPiece[], entries: readonly ChatLogprob[], finishReason: FinishReason | null): void {
+  add(pieces: readonly AnswerDelta[], entries: readonly ChatLogprob[], finishReason: FinishReason | null): void {
     for (const piece of pieces) this.addPiece(piece);
     this.entries.push(...entries);
     if (finishReason !== null) this.finishReason = finishReason;
@@ -108,7 +108,7 @@ export class ChatChoice {
     return { index, message, logprobs: scored, finish_reason: this.finishReason };
   }
 
-  private addPiece(piece: AnswerPiece): void {
+  private addPiece(piece: AnswerDelta): void {
     switch (piece.kind) {
       case 'content':
         this.content += piece.text;

@@ -1,6 +1,6 @@
 import type { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { GenerateReply } from '../../shared/wire/messages.js';
-import type { AnswerPiece } from '../conversation/chat-request.js';
+import type { AnswerDelta } from '../conversation/chat-request.js';
 import { clientCode } from '../errors/error-answer.js';
 import { AnswerReader, type AnswerReaderOptions } from '../answer/answer-reader.js';
 import { chatLogprob, type ChatLogprob } from '../answer/logprob-entries.js';
@@ -84,7 +84,7 @@ export class ResponseAnswer {
     };
   }
 
-  private takePiece(piece: AnswerPiece): ResponseEvent[] {
+  private takePiece(piece: AnswerDelta): ResponseEvent[] {
     switch (piece.kind) {
       case 'content':
         return [...this.openItem('message'), ...this.addText(piece.text)];

@@ -5,7 +5,7 @@ import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import type { PassCounts } from '../../shared/wire/messages.js';
 import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
 import type { MemberRows, RunPass } from '../pass/pass-member.js';
-import type { PassPool } from '../pass/pass-pool.js';
+import type { ReusablePasses } from '../pass/reusable-passes.js';
 import type { BatchMember, SequenceRoom } from './batch-member.js';
 import { ChunkSizer } from './chunk-rows.js';
 import { LoopMember, type RowsWanted } from './loop-member.js';
@@ -105,9 +105,9 @@ export interface PassLoopOptions {
   readonly runPass: RunPass;
   readonly room: SequenceRoom;
   /** Of maxRows rows: one where passes are joint, else as many as answers run at a time. */
-  readonly passes: PassPool;
+  readonly passes: ReusablePasses;
   /** Of chunks: the same where passes are joint, else one of chunkRows rows. */
-  readonly chunkPasses: PassPool;
+  readonly chunkPasses: ReusablePasses;
   readonly runtime: Runtime;
 }
 

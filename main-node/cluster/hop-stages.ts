@@ -13,7 +13,7 @@ const US_PER_MS = 1000;
 export const HOP_STAGES = ['roundTripMs', 'transitMs', 'callMs', 'handOffMs', 'executeMs', 'replyMs'] as const;
 
 /** What a worker has told of the experts that it ran for one message: microseconds from the message's coming, but for executeUs. */
-export interface ToldHop {
+export interface ReportedHop {
   /** Of the first expert. */
   calledUs: number;
   /** Of the last one. */
@@ -25,8 +25,8 @@ export interface ToldHop {
 
 /** One result more. An answer in which an expert tells nothing of when it was called tells nothing of the hop. */
 export function addToHop(
-  hop: ToldHop,
-  told: Pick<ExpertTimes, keyof ToldHop & keyof ExpertTimes>,
+  hop: ReportedHop,
+  told: Pick<ExpertTimes, keyof ReportedHop & keyof ExpertTimes>,
   executeUs: number,
 ): void {
   hop.calledUs = Math.min(hop.calledUs, told.endedUs === 0 ? -1 : told.calledUs);
@@ -36,7 +36,7 @@ export function addToHop(
 }
 
 /** No result yet. */
-export function clearHop(hop: ToldHop): void {
+export function clearHop(hop: ReportedHop): void {
   hop.calledUs = Infinity;
   hop.endedUs = 0;
   hop.answeredUs = 0;
@@ -49,7 +49,7 @@ export function clearHop(hop: ToldHop): void {
  */
 export function hopStages(
   roundTripMs: number,
-  { calledUs, endedUs, answeredUs, executeUs }: ToldHop,
+  { calledUs, endedUs, answeredUs, executeUs }: ReportedHop,
 ): HopStages | null {
   if (calledUs < 0 || calledUs === Infinity) return null;
   const calledMs = calledUs / US_PER_MS;
@@ -67,7 +67,7 @@ export function hopStages(
 }
 
 /** The last hops of each worker, by stage. */
-export class HopWindows {
+export class LatestHops {
   private readonly workers = new RecentMap<string, HopWindow>(MAX_HOP_WORKERS);
 
   add(workerId: string, stages: HopStages): void {

@@ -1,5 +1,5 @@
 import type { Execute, ExpertResult, Placement, Announce, Release } from '../../shared/wire/messages.js';
-import type { KeptLayers } from './kept-layers.js';
+import type { CachedLayers } from './cached-layers.js';
 
 /** Experts of a layer to run on rows of a pass: what an Execute asks for. */
 export type ExecuteWork = Pick<Execute, 'pass' | 'rows' | 'layer' | 'hidden' | 'experts'>;
@@ -7,7 +7,7 @@ export type ExecuteWork = Pick<Execute, 'pass' | 'rows' | 'layer' | 'hidden' | '
 /** What main asks of one worker. */
 export interface WorkerOrders {
   /** What it has told that it keeps of experts. */
-  readonly kept?: KeptLayers;
+  readonly kept?: CachedLayers;
   /**
    * `onPart`: takes results as they come, each expert's once; some may be failures. Resolves when all have come. Rejects with the
    * code that the worker answered for the whole, or WORKER_LOST: what has not been told of by then is not done. Rejects with CANCELLED as

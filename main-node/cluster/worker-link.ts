@@ -16,7 +16,7 @@ import { rowCount } from '../../shared/wire/pass-rows.js';
 import type { PeerStream } from '../../shared/transport/peer-stream.js';
 import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
 import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
-import { KeptLayers } from './kept-layers.js';
+import { CachedLayers } from './cached-layers.js';
 import { LatestStatus } from './latest-status.js';
 import type { ExecuteWork, WorkerOrders } from './placed-workers.js';
 import { onAbort } from '../../shared/base/runtime/living.js';
@@ -37,7 +37,7 @@ interface PendingExecute {
 export class WorkerLink implements WorkerOrders {
   readonly id: string;
   readonly latestStatus = new LatestStatus();
-  readonly kept = new KeptLayers();
+  readonly kept = new CachedLayers();
   private readonly pending = new Map<number, PendingExecute>();
   private nextRequestId = 1;
   /** Runs while executes are pending. */

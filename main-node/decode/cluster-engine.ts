@@ -7,7 +7,7 @@ import type { ContextRoom } from '../room/context-room.js';
 import type { Roster } from '../cluster/roster.js';
 import type { PassEngine } from '../pass/pass-engine.js';
 import type { ClusterCosts, DraftCostMeter } from './draft-costs.js';
-import type { KeptNews } from './kept-news.js';
+import type { CachedNews } from './cached-news.js';
 import type { PredictionPost } from './prediction-post.js';
 
 /** What all sequences of a main share. */
@@ -15,7 +15,7 @@ export interface ClusterEngine extends PassEngine {
   readonly model: Model;
   readonly roster: Roster;
   readonly predictionPost: PredictionPost;
-  readonly keptNews: KeptNews<object>;
+  readonly keptNews: CachedNews<object>;
   /** Runs the rows of all sequences. */
   readonly passLoop: PassLoop;
   /** Memory for their rows, and what is kept of earlier ones. */

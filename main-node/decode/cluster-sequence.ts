@@ -12,7 +12,7 @@ import { alignedLayers } from './aligned-layers.js';
 import { clusterCosts, type ClusterEngine } from './cluster-engine.js';
 import { SequenceDrafting } from './sequence-drafting.js';
 import { type PredictionCounts, SequencePredictions } from './sequence-predictions.js';
-import { type ReadableCache, ShadowFeed } from './shadow-feed.js';
+import { type ReadableCache, AlignmentSender } from './alignment-sender.js';
 
 /**
  * Checksums of the logits that a sequence has given out, position by position. Where its rows are computed anew, because a worker that took
@@ -101,7 +101,7 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
   readonly id: number;
   readonly client: string;
   readonly predictions: SequencePredictions;
-  readonly feed: ShadowFeed;
+  readonly feed: AlignmentSender;
   readonly lastPosition: number;
   readonly tokenIds: number[] = [];
   wantedFrom = 0;
@@ -369,9 +369,9 @@ function createFeed(
   engine: ClusterEngine,
   { id, promptTokens, maxPositions, sampling }: SequenceRequest,
   cache: () => ReadableCache,
-): ShadowFeed {
+): AlignmentSender {
   const { shape, roster, align, drafting } = engine;
-  return new ShadowFeed(
+  return new AlignmentSender(
     {
       sequence: id,
       promptTokens,

@@ -3,14 +3,14 @@ import type { DraftToken, Predict, PrefixKept, Restart } from '../../shared/wire
 import type { PlacedWorkers } from '../cluster/placed-workers.js';
 import type { SequenceDrafting } from './sequence-drafting.js';
 import type { SequencePredictions } from './sequence-predictions.js';
-import type { FedShadow, ShadowFeed } from './shadow-feed.js';
-import { toldByPrediction } from '../pass/told-by-prediction.js';
+import type { FedShadow, AlignmentSender } from './alignment-sender.js';
+import { announcedByPrediction } from '../pass/announced-by-prediction.js';
 import type { PassObserver } from '../pass/pass-observer.js';
-import type { ToldPasses } from '../pass/told-passes.js';
+import type { AnnouncedPasses } from '../pass/announced-passes.js';
 
 interface Addressee {
   predictions: Pick<SequencePredictions, 'arrive' | 'restart'>;
-  feed: Pick<ShadowFeed, 'dropped' | 'isFedBy' | 'prefixKept'>;
+  feed: Pick<AlignmentSender, 'dropped' | 'isFedBy' | 'prefixKept'>;
   drafts: Pick<SequenceDrafting, 'arrive' | 'restart' | 'shadowLost'>;
 }
 
@@ -20,7 +20,7 @@ export class PredictionPost {
 
   constructor(
     private readonly workers: Pick<PlacedWorkers, 'placement' | 'worker' | 'endSequence'>,
-    private readonly passes: Pick<ToldPasses, 'arrived'>,
+    private readonly passes: Pick<AnnouncedPasses, 'arrived'>,
     private readonly observer: Pick<PassObserver, 'predictionArrived' | 'sequenceEnded'> | null = null,
   ) {}
 
@@ -94,7 +94,7 @@ export class PredictionPost {
     const { epoch, pass, rows, layer } = prediction;
     const { placement } = this.workers;
     if (placement === null) return;
-    for (const [workerId, experts] of expertsByWorker(toldByPrediction(placement, prediction) ?? [])) {
+    for (const [workerId, experts] of expertsByWorker(announcedByPrediction(placement, prediction) ?? [])) {
       this.workers.worker(workerId)?.sendRelease({ epoch, pass, rows, layer, experts });
     }
   }

@@ -3,7 +3,7 @@ import { firstLayerWorkers } from '../../shared/decisions/placement/first-layer-
 import type { Placement, Predict } from '../../shared/wire/messages.js';
 import { passOfSequence } from '../../shared/wire/pass-rows.js';
 import type { PlacedWorkers } from '../cluster/placed-workers.js';
-import { toldByPrediction } from './told-by-prediction.js';
+import { announcedByPrediction } from './announced-by-prediction.js';
 
 const FIRST_LAYER = 0;
 
@@ -35,7 +35,7 @@ export class FirstLayerAhead {
       this.told = { placement, position: next, workers: new Map() };
     }
     const busy = new Set(
-      upcoming.flatMap((prediction) => [...(toldByPrediction(placement, prediction)?.values() ?? [])]),
+      upcoming.flatMap((prediction) => [...(announcedByPrediction(placement, prediction)?.values() ?? [])]),
     );
     for (const [expert, workerId] of firstLayerWorkers(placement)) {
       if (busy.has(workerId) || this.told.workers.has(expert)) continue;

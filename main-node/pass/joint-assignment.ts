@@ -1,7 +1,7 @@
 import type { Placement } from '../../shared/wire/messages.js';
 import { leastLoaded, workersFromHome } from '../../shared/decisions/placement/assign-predicted-experts.js';
 import { distinctExperts } from '../../shared/decisions/placement/draft-rows.js';
-import { assignKept, type Keepers } from '../../shared/decisions/placement/kept-assignment.js';
+import { assignCached, type CachingWorkers } from '../../shared/decisions/placement/cached-assignment.js';
 import { groupForLayer } from '../../shared/decisions/placement/plan-placement.js';
 import { isStrict } from '../../shared/decisions/placement/strict-homes.js';
 
@@ -32,14 +32,14 @@ function everyWorker(placement: Placement, layer: number): Placement {
 /**
  * Who loads experts of a layer that join those that workers have been told of (`told`): each once, at its home where that has room, else at
  * the worker with the least. No worker gets more than its share of all of them, unless it had more before. What a taker keeps goes there
- * first, within the bounds of assignKept. Follows from the sets alone.
+ * first, within the bounds of assignCached. Follows from the sets alone.
  */
 export function assignMoreExperts(
   takers: Placement,
   layer: number,
   told: ReadonlyMap<number, string>,
   experts: readonly number[],
-  keepers: Keepers<string> | null = null,
+  keepers: CachingWorkers<string> | null = null,
 ): Map<number, string> {
   const fresh = [...new Set(experts)].filter((expert) => !told.has(expert)).sort((left, right) => left - right);
   const load = new Map<string, number>();
@@ -52,11 +52,11 @@ export function assignMoreExperts(
   const workers = isStrict(takers) ? takers.workers.length : groupForLayer(takers, layer).length;
   const share = Math.ceil((told.size + fresh.length) / Math.max(1, workers));
   if (keepers !== null) {
-    const keepingTakers: Keepers<string> = (expert) => {
+    const keepingTakers: CachingWorkers<string> = (expert) => {
       const candidates = workersFromHome(takers, layer, expert);
       return keepers(expert).filter((id) => candidates.includes(id));
     };
-    for (const [expert, worker] of assignKept(fresh, keepingTakers, load, workers)) assignment.set(expert, worker);
+    for (const [expert, worker] of assignCached(fresh, keepingTakers, load, workers)) assignment.set(expert, worker);
   }
   for (const expert of fresh) {
     if (assignment.has(expert)) continue;

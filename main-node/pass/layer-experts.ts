@@ -1,17 +1,17 @@
 import type { RouterChoice } from '../../native/index.js';
 import type { Placement, Predict } from '../../shared/wire/messages.js';
-import { keepersOf } from '../cluster/kept-layers.js';
+import { keepersOf } from '../cluster/cached-layers.js';
 import { activatedExperts, type ActivatedRow } from './activated-experts.js';
 import { splitLoadingRows } from './expert-batches.js';
-import { ExpertLanes } from './expert-lanes.js';
+import { SendQueues } from './send-queues.js';
 import { planLayer, type LayerPlan } from './layer-plan.js';
 import type { LayerStep } from './layer-step.js';
 import { membersOf, type PassContext } from './pass-context.js';
 import { isPredicted, type PassEngine } from './pass-engine.js';
 import type { PredictionOutcome, RoutedExpert } from './pass-observer.js';
-import { toldByPrediction } from './told-by-prediction.js';
-import type { ToldLayer } from './told-experts.js';
-import { decodePosition } from './told-passes.js';
+import { announcedByPrediction } from './announced-by-prediction.js';
+import type { AnnouncedLayer } from './announcements.js';
+import { decodePosition } from './announced-passes.js';
 
 const FIRST_LAYER = 0;
 
@@ -68,7 +68,7 @@ export class LayerRunner {
     const isPrompts = context.members.some(({ decodeFrom }) => decodeFrom > 0);
     const stepByStep = isPrompts && !engine.prefillOverlap;
     if (batchRows < Infinity && !stepByStep) this.tellBatches(placement, step, plan, told);
-    const lanes = new ExpertLanes(engine, context, step, { foreseen: plan.foreseen, batchRows });
+    const lanes = new SendQueues(engine, context, step, { foreseen: plan.foreseen, batchRows });
     const { loading, rest } = stepByStep ? splitLoadingRows(plan.batches) : { loading: plan.batches, rest: [] };
     const running = lanes.run(loading);
     for (const [worker, experts] of plan.releases)
@@ -86,10 +86,10 @@ export class LayerRunner {
     context.observed?.answered(step.layer);
   }
 
-  private settleTold(placement: Placement, { layer, predictions }: DecidedLayer): ToldLayer {
+  private settleTold(placement: Placement, { layer, predictions }: DecidedLayer): AnnouncedLayer {
     const { told, members, firstLayers } = this.context;
     const byOthers: (ReadonlyMap<number, string> | null)[] = predictions.map((prediction) =>
-      toldByPrediction(placement, prediction),
+      announcedByPrediction(placement, prediction),
     );
     if (layer === FIRST_LAYER)
       for (const rows of members) {
@@ -101,7 +101,12 @@ export class LayerRunner {
   }
 
   /** Where rows go out in several messages: each worker learns at once of all that it will be asked for. */
-  private tellBatches(placement: Placement, step: DecidedLayer, { batches }: LayerPlan, { holders }: ToldLayer): void {
+  private tellBatches(
+    placement: Placement,
+    step: DecidedLayer,
+    { batches }: LayerPlan,
+    { holders }: AnnouncedLayer,
+  ): void {
     const { pass, rows, layer } = step;
     const byWorker = new Map<string, Set<number>>();
     for (const { workerId, expert } of batches) {
@@ -126,12 +131,12 @@ export class LayerRunner {
     firstLayers(member)?.afterRouter(position, member.predictions.upcoming(position, layer));
   }
 
-  private routed(step: DecidedLayer, { batches, foreseen }: LayerPlan, told: ToldLayer): RoutedExpert[] {
+  private routed(step: DecidedLayer, { batches, foreseen }: LayerPlan, told: AnnouncedLayer): RoutedExpert[] {
     const byExpert = new Map<number, Set<string>>();
     for (const { expert, workerId } of batches) byExpert.set(expert, (byExpert.get(expert) ?? new Set()).add(workerId));
     return [...byExpert].map(([expert, workers]) => {
       const rows = step.activated.get(expert) ?? [];
-      const foretold = this.foretold(expert, rows, step, { foreseen, announced: told.announced });
+      const foretold = this.foretold(expert, rows, step, { foreseen, announced: told.isWholeLayer });
       return { expert, rows: rows.length, foretold, workerIds: [...workers] };
     });
   }

@@ -1,12 +1,12 @@
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import { expertsByWorker } from '../../shared/decisions/placement/experts-by-worker.js';
 import { takersOf } from './joint-assignment.js';
-import type { Keepers } from '../../shared/decisions/placement/kept-assignment.js';
+import type { CachingWorkers } from '../../shared/decisions/placement/cached-assignment.js';
 import { matchExperts } from './match-experts.js';
 import type { Placement } from '../../shared/wire/messages.js';
 import type { ActivatedRow } from './activated-experts.js';
 import type { ExpertBatch } from './expert-batches.js';
-import type { ToldLayer } from './told-experts.js';
+import type { AnnouncedLayer } from './announcements.js';
 
 /** What becomes of a layer's experts once its router has chosen. */
 export interface LayerPlan {
@@ -25,7 +25,7 @@ export interface LayerPlanOptions {
   /** An expert's rows go out so many at a time; Infinity: all at once. */
   batchRows: number;
   /** Who keeps experts of the layer. Left out: experts stay at their homes whoever keeps them. */
-  keepers?: Keepers<string>;
+  keepers?: CachingWorkers<string>;
 }
 
 /**
@@ -35,7 +35,7 @@ export interface LayerPlanOptions {
 export function planLayer(
   placement: Placement,
   layer: number,
-  told: ToldLayer,
+  told: AnnouncedLayer,
   activated: ReadonlyMap<number, readonly ActivatedRow[]>,
   { spread, isAlone, batchRows, keepers }: LayerPlanOptions,
 ): LayerPlan {
@@ -62,11 +62,11 @@ export function planLayer(
     released.push(...workers.slice(count).map((id) => [expert, id] as const));
   }
   // As workers were told to expect them, so that one with one slot loads each once.
-  if (told.announced || batchRows < Infinity) batches.sort((left, right) => left.expert - right.expert);
+  if (told.isWholeLayer || batchRows < Infinity) batches.sort((left, right) => left.expert - right.expert);
   return { batches, releases: expertsByWorker(released), foreseen };
 }
 
-function firstHolders({ holders }: ToldLayer): Map<number, string> | null {
+function firstHolders({ holders }: AnnouncedLayer): Map<number, string> | null {
   if (holders === null) return null;
   return new Map(
     [...holders].flatMap(([expert, [worker]]) => (worker === undefined ? [] : [[expert, worker] as const])),

@@ -1,6 +1,6 @@
 import type { ExpertResult, LayerWait, WorkerHops, WorkerWait } from '../../shared/wire/messages.js';
 import { RecentMap } from '../../shared/base/runtime/recent-map.js';
-import { addToHop, clearHop, hopStages, HopWindows, type ToldHop } from '../cluster/hop-stages.js';
+import { addToHop, clearHop, hopStages, LatestHops, type ReportedHop } from '../cluster/hop-stages.js';
 
 /** A mean follows a change within about so many passes. */
 const PASSES_OF_MEAN = 64;
@@ -56,7 +56,7 @@ interface Arrival {
   executeUs: number;
   /** Its experts were there, so that a hop is what the answer cost. */
   wasLoaded: boolean;
-  readonly hop: ToldHop;
+  readonly hop: ReportedHop;
 }
 
 /** What a race looks at of a result. */
@@ -127,7 +127,7 @@ function newArrival(workerId: string): Arrival {
 export class LayerWaits {
   private readonly layers: LayerFigures[];
   private readonly workers = new RecentMap<string, WorkerFigures>(MAX_WORKERS);
-  private readonly hops = new HopWindows();
+  private readonly hops = new LatestHops();
   private readonly idle: LayerRace[] = [];
 
   constructor(layers: number) {

@@ -5,7 +5,7 @@ import {
   leastLoaded,
   workersFromHome,
 } from '../../shared/decisions/placement/assign-predicted-experts.js';
-import { assignKept, type Keepers } from '../../shared/decisions/placement/kept-assignment.js';
+import { assignCached, type CachingWorkers } from '../../shared/decisions/placement/cached-assignment.js';
 import { groupForLayer } from '../../shared/decisions/placement/plan-placement.js';
 import { isStrict } from '../../shared/decisions/placement/strict-homes.js';
 
@@ -22,7 +22,7 @@ export interface ExpertAssignment {
  * spread 'all', of all workers: its home where that is one of them. Where nobody was told anything (null) the experts
  * fall where assignPredictedExperts puts them, so that a prediction which main has not heard of still serves.
  *
- * An expert that nobody was told of and a taker keeps runs there, within the bounds of assignKept.
+ * An expert that nobody was told of and a taker keeps runs there, within the bounds of assignCached.
  *
  * @param told expert -> worker (assignmentOf)
  * @param activated distinct experts, of all rows of the pass
@@ -34,7 +34,7 @@ export function matchExperts(
   told: ReadonlyMap<number, string> | null,
   activated: readonly number[],
   spread: 'group' | 'all',
-  keepers: Keepers<string> = () => [],
+  keepers: CachingWorkers<string> = () => [],
 ): ExpertAssignment[] {
   const takers = spread === 'all' && !isStrict(placement) ? oneGroup(placement) : placement;
   if (told === null) {
@@ -61,14 +61,14 @@ function keptPlaces(
   placement: Placement,
   layer: number,
   experts: readonly number[],
-  keepers: Keepers<string>,
+  keepers: CachingWorkers<string>,
   load: Map<string, number>,
 ): Map<number, string> {
-  const keepingTakers: Keepers<string> = (expert) => {
+  const keepingTakers: CachingWorkers<string> = (expert) => {
     const takers = workersFromHome(placement, layer, expert);
     return keepers(expert).filter((id) => takers.includes(id));
   };
-  return assignKept(experts, keepingTakers, load, groupForLayer(placement, layer).length);
+  return assignCached(experts, keepingTakers, load, groupForLayer(placement, layer).length);
 }
 
 /** The same workers, every layer served by all of them. */
@@ -87,7 +87,7 @@ function placeMissedExperts(
   }: {
     told: ReadonlyMap<number, string>;
     wrong: readonly (readonly [number, string])[];
-    keepers: Keepers<string>;
+    keepers: CachingWorkers<string>;
   },
   activated: readonly number[],
 ): Map<number, string> {

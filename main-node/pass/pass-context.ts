@@ -3,7 +3,7 @@ import type { ActivatedRow } from './activated-experts.js';
 import type { FirstLayerAhead } from './first-layer-ahead.js';
 import type { MemberRows, PassMember } from './pass-member.js';
 import type { ObservedPass } from './pass-observer.js';
-import type { ToldExperts } from './told-experts.js';
+import type { Announcements } from './announcements.js';
 
 /** Whose a row of a pass is. */
 export interface RowOwner {
@@ -22,7 +22,7 @@ export interface PassContext {
   readonly owners: readonly RowOwner[];
   /** Rows of one sequence's answer and nothing else: what a pass is where nobody else asks. */
   readonly isAlone: boolean;
-  readonly told: ToldExperts;
+  readonly told: Announcements;
   /** Null: nobody guesses the sequence's first layers. */
   readonly firstLayers: (member: PassMember) => FirstLayerAhead | null;
   readonly signal: AbortSignal;

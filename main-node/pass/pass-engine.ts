@@ -6,14 +6,14 @@ import type { ExpertDispatcher } from './expert-dispatcher.js';
 import type { JointDealer } from './joint-dealer.js';
 import type { LayerWaits } from './layer-waits.js';
 import type { PassObserver } from './pass-observer.js';
-import type { ToldPasses } from './told-passes.js';
+import type { AnnouncedPasses } from './announced-passes.js';
 
 /** What passes need of main. */
 export interface PassEngine {
   readonly shape: ModelShape;
   readonly roster: PlacedWorkers;
   readonly dispatcher: ExpertDispatcher;
-  readonly toldPasses: ToldPasses;
+  readonly toldPasses: AnnouncedPasses;
   readonly jointDealer: JointDealer;
   readonly miniBatchRows: number;
   /** Prompts' experts load while those of the layer before run. */

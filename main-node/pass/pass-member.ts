@@ -1,7 +1,7 @@
 import type { Sequence } from '../../native/index.js';
 import type { Predict } from '../../shared/wire/messages.js';
 import type { PromptLogitsObserver } from '../../engine/generation/prompt-logprobs.js';
-import type { PassSlot } from './pass-pool.js';
+import type { ReusablePass } from './reusable-passes.js';
 import type { RowProvenance } from './row-provenance.js';
 
 /** What a pass tells whoever predicts a sequence's experts, and asks of it (decode/sequence-predictions.ts). */
@@ -77,7 +77,7 @@ export interface MemberRows {
  * load meanwhile; null: they are not. A pass that then begins otherwise costs those loads, and nothing else.
  */
 export type RunPass = (
-  slot: PassSlot,
+  slot: ReusablePass,
   rows: readonly MemberRows[],
   following?: () => readonly MemberRows[] | null,
 ) => Promise<Float32Array[][]>;

@@ -3,7 +3,7 @@ import { counterRandom } from '../../shared/base/arithmetic/counter-random.js';
 import type { PlacedWorkers } from '../cluster/placed-workers.js';
 import type { MemberRows } from './pass-member.js';
 import type { OwnPredictions } from './tell-predicted.js';
-import { decodePosition, expectedBy } from './told-passes.js';
+import { decodePosition, expectedBy } from './announced-passes.js';
 
 /** `count` distinct experts of `experts`, by (sequence, position, layer) and nothing else; at most all. Each set is as likely as any other. */
 export function randomExperts(

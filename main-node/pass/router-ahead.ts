@@ -2,8 +2,8 @@ import type { Pass } from '../../native/index.js';
 import type { PlacedWorkers } from '../cluster/placed-workers.js';
 import type { MemberRows } from './pass-member.js';
 import type { OwnPredictions } from './tell-predicted.js';
-import type { ToldExperts } from './told-experts.js';
-import { decodePosition } from './told-passes.js';
+import type { Announcements } from './announcements.js';
+import { decodePosition } from './announced-passes.js';
 
 /**
  * Expert layers whose routers are asked once the router of `layer` has chosen, each once a pass: the one so many layers further on, and at
@@ -25,7 +25,7 @@ export class RouterAhead {
     private readonly ahead: { expertLayers: number; layersAhead: number },
     private readonly workers: Pick<PlacedWorkers, 'placement'>,
     private readonly members: readonly MemberRows[],
-    private readonly told: Pick<ToldExperts, 'isAnnounced'>,
+    private readonly told: Pick<Announcements, 'isAnnounced'>,
     private readonly own: OwnPredictions,
   ) {}
 

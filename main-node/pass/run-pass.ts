@@ -8,15 +8,15 @@ import { ownersOf, type PassContext } from './pass-context.js';
 import { isPredicted, settleAll, type PassEngine } from './pass-engine.js';
 import { LayerRunner } from './layer-experts.js';
 import type { MemberRows, PassMember, RunPass } from './pass-member.js';
-import type { PassSlot } from './pass-pool.js';
+import type { ReusablePass } from './reusable-passes.js';
 import { RandomPrefetch } from './random-prefetch.js';
 import { RouterAhead } from './router-ahead.js';
 import { layerGivesNoNumbers } from './second-opinion.js';
 import { ShortOperators } from './short-operators.js';
 import { OwnPredictions } from './tell-predicted.js';
-import { toldByPrediction } from './told-by-prediction.js';
-import { ToldExperts } from './told-experts.js';
-import { decodePosition, expectedBy, runOf } from './told-passes.js';
+import { announcedByPrediction } from './announced-by-prediction.js';
+import { Announcements } from './announcements.js';
+import { decodePosition, expectedBy, runOf } from './announced-passes.js';
 import { setMaxListeners } from 'node:events';
 import { onAbort } from '../../shared/base/runtime/living.js';
 import { OBSERVED_LOGITS_ROWS } from '../../engine/generation/prompt-logprobs.js';
@@ -32,7 +32,7 @@ const NOTHING_TO_DO = Promise.resolve();
 export class PassRunner {
   private readonly firstLayers = new WeakMap<PassMember, FirstLayerAhead>();
   /** By the first member of a pass that is to come: what was told for it. */
-  private readonly ahead = new WeakMap<PassMember, ToldExperts>();
+  private readonly ahead = new WeakMap<PassMember, Announcements>();
   private readonly operators: ShortOperators;
 
   constructor(private readonly engine: PassEngine) {
@@ -76,17 +76,17 @@ export class PassRunner {
     };
   }
 
-  private toldOf(members: readonly MemberRows[]): ToldExperts {
+  private toldOf(members: readonly MemberRows[]): Announcements {
     const { miniBatchRows, spread, roster } = this.engine;
     const rowCount = members.reduce((sum, { tokenIds }) => sum + tokenIds.length, 0);
-    return new ToldExperts(
+    return new Announcements(
       {
         ...passOfRuns(members.map(runOf)),
         differentRows: differentRows(members),
         copies: Math.ceil(rowCount / miniBatchRows),
         toldByOthers: (placement, layer) =>
           members.flatMap((rows) => [
-            toldByPrediction(placement, expectedBy(rows, layer)),
+            announcedByPrediction(placement, expectedBy(rows, layer)),
             layer === FIRST_LAYER ? this.toldAhead(placement, rows) : null,
           ]),
         spread,
@@ -102,7 +102,7 @@ export class PassRunner {
   }
 
   private async runLayers(
-    slot: PassSlot,
+    slot: ReusablePass,
     context: PassContext,
     following: () => readonly MemberRows[] | null,
   ): Promise<Float32Array[][]> {
@@ -200,7 +200,7 @@ export class PassRunner {
   }
 
   /** Where nearly all experts of the layer are going to be used, and not all of them are foretold otherwise. */
-  private announce(told: ToldExperts, members: readonly MemberRows[], layer: number): void {
+  private announce(told: Announcements, members: readonly MemberRows[], layer: number): void {
     const { roster, prefillOverlap } = this.engine;
     if (!prefillOverlap || roster.placement === null || isAnswerAlone(members)) return;
     if (!usesNearlyAllExperts(roster.placement, told.of.differentRows)) return;
@@ -228,7 +228,7 @@ function differentRows(members: readonly MemberRows[]): number {
   return new Set(rows).size;
 }
 
-async function beginPass({ pass }: PassSlot, members: readonly MemberRows[]): Promise<void> {
+async function beginPass({ pass }: ReusablePass, members: readonly MemberRows[]): Promise<void> {
   await pass.begin(
     members.map(({ member }) => member.sequence),
     Int32Array.from(members.flatMap(({ tokenIds }, index) => tokenIds.map(() => index))),

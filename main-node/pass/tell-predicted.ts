@@ -3,8 +3,8 @@ import { expertsByWorker } from '../../shared/decisions/placement/experts-by-wor
 import type { Placement } from '../../shared/wire/messages.js';
 import type { PlacedWorkers } from '../cluster/placed-workers.js';
 import type { MemberRows } from './pass-member.js';
-import { decodePosition, runOf } from './told-passes.js';
-import type { ToldExperts } from './told-experts.js';
+import { decodePosition, runOf } from './announced-passes.js';
+import type { Announcements } from './announcements.js';
 
 /** Experts of a layer that main itself predicts for the rows of one sequence's answer. */
 export interface OwnPrediction {
@@ -22,7 +22,7 @@ export interface OwnPrediction {
 export class OwnPredictions {
   constructor(
     private readonly workers: Pick<PlacedWorkers, 'placement' | 'worker'>,
-    private readonly told: ToldExperts,
+    private readonly told: Announcements,
     private readonly isAlone: boolean,
   ) {}
 

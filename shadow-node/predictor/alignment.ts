@@ -54,7 +54,7 @@ export interface PassOutlook extends PassRange {
 }
 
 /** Main's token at a position and what it says of its passes (AlignToken). */
-export interface TokenAnnouncement {
+export interface MainToken {
   position: number;
   tokenId: number;
   /** Of the pass that begins here. 0: none begins now. */
@@ -126,7 +126,7 @@ export function firstOutlook(prefillTokens: number): PassOutlook {
  * draft that proved right; any other is the first of a pass that main begins when it has the drafts it waits for, and so is a
  * draft's position where the branch says that it proved wrong.
  */
-export function outlookAfter(outlook: PassOutlook, announced: TokenAnnouncement): PassOutlook {
+export function outlookAfter(outlook: PassOutlook, announced: MainToken): PassOutlook {
   const { position: begin, rows, branch } = announced;
   const nextRows = Math.max(1, announced.nextRows);
   const passed = passedBy(outlook, begin);

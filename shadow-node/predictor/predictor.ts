@@ -4,7 +4,7 @@ import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.j
 import type { AlignRows, AlignToken, BeginSequence } from '../../shared/wire/messages.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { RunnableStep } from './alignment.js';
-import { KeptSequences, NOTHING_KEPT, type KeptLimits } from './kept-sequences.js';
+import { RetainedSequences, NOTHING_KEPT, type RetainedLimits } from './retained-sequences.js';
 import type { PassPrediction } from './pass-predictions.js';
 import { runPass, type ShadowStep } from './run-pass.js';
 import { ShadowSequence, type AlignmentCounts, type Draft } from './shadow-sequence.js';
@@ -57,7 +57,7 @@ export class Predictor {
   private bulkWasLeftOut = false;
   /** Those of a pass that has failed: each has its next one for itself, so that the failure is of one alone. */
   private readonly alone = new Set<number>();
-  private readonly kept: KeptSequences;
+  private readonly kept: RetainedSequences;
   /** They have ended while a pass runs on them, and are kept after it. */
   private readonly leaving = new Set<ShadowSequence>();
   private loop: Promise<void> | null = null;
@@ -82,9 +82,9 @@ export class Predictor {
     private readonly events: PredictorEvents,
     private readonly runtime: Pick<Runtime, 'nowMs' | 'after' | 'nextTurn'>,
     private readonly formats: FormatSource = NO_FORMATS,
-    keptLimits: KeptLimits = NOTHING_KEPT,
+    keptLimits: RetainedLimits = NOTHING_KEPT,
   ) {
-    this.kept = new KeptSequences(model, keptLimits);
+    this.kept = new RetainedSequences(model, keptLimits);
   }
 
   counts(): PredictorCounts {

@@ -24,9 +24,9 @@ import {
   type PassOutlook,
   type RunnableStep,
   type ShadowProgress,
-  type TokenAnnouncement,
+  type MainToken,
 } from './alignment.js';
-import { prefixPositions, type RanSequence } from './kept-sequences.js';
+import { prefixPositions, type RanSequence } from './retained-sequences.js';
 import { PassPredictions, type PassPrediction } from './pass-predictions.js';
 import { RowAlignment } from './row-alignment.js';
 import { checkAlignedRows, checkStart, checkToken } from './sequence-checks.js';
@@ -145,7 +145,7 @@ export class ShadowSequence {
    * Main's token and what it says of its passes. A pass that runs on a wrong guess is cancelled. PROTOCOL_VIOLATION when it
    * leaves a gap or is no token of the model.
    */
-  announceToken(announced: TokenAnnouncement): void {
+  announceToken(announced: MainToken): void {
     const { position, tokenId } = announced;
     const { mainTokens, shape } = this;
     const { maxPositions, promptTokens } = this.start;

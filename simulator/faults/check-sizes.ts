@@ -1,6 +1,6 @@
 import { types } from 'node:util';
 import { KEPT_PREFIXES_LIMIT } from '../../main-node/room/prefix-index.js';
-import { KEPT_SEQUENCES_LIMIT } from '../../shadow-node/predictor/kept-sequences.js';
+import { KEPT_SEQUENCES_LIMIT } from '../../shadow-node/predictor/retained-sequences.js';
 import { COMPILED_FORMATS_LIMIT } from '../../engine/output-format/format-limits.js';
 import { MOST_OPEN_PASSES } from '../../worker-node/executor/pass-timing.js';
 import { MAX_FOLLOWED_SEQUENCES } from '../../worker-node/loader/main-progress.js';

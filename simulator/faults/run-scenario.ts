@@ -24,7 +24,7 @@ import { checkLinkBytes } from './accounts/check-link-bytes.js';
 import { EpochWatch } from './accounts/epoch-watch.js';
 import { FetchWatch } from './accounts/fetch-watch.js';
 import { KeptWatch } from './accounts/kept-watch.js';
-import { ToldWatch } from './accounts/told-watch.js';
+import { ReportWatch } from './accounts/told-watch.js';
 import { Recorder } from './accounts/recorder.js';
 import { holdsNode } from './draw-budget.js';
 import { drawRequest } from './draw-request.js';
@@ -191,7 +191,7 @@ class ScenarioRun {
   private hasGrown = false;
   private readonly alignment: AlignmentWatch;
   private readonly epochs: EpochWatch;
-  private readonly told = new ToldWatch(MAIN);
+  private readonly told = new ReportWatch(MAIN);
   private readonly kept = new KeptWatch(MAIN);
   private readonly heard: HeardNodes;
   private readonly fetches: FetchWatch;

@@ -1,7 +1,7 @@
 import { isJson } from '../../shared/base/json/is-json.js';
 import assert from 'node:assert/strict';
 import { createAnswerParser } from '../../http-api/conversation/answer-parser.js';
-import type { AnswerPiece, ChatTool } from '../../http-api/conversation/chat-request.js';
+import type { AnswerDelta, ChatTool } from '../../http-api/conversation/chat-request.js';
 import { detectStyle, type ChatStyle } from '../../http-api/conversation/detect-style.js';
 
 /** An answer, put together from its pieces. */
@@ -357,7 +357,7 @@ export function read(form: Form, parts: readonly string[], forced = false): Whol
     continued: null,
     idOf: (index) => `call_${index}`,
   });
-  const pieces: AnswerPiece[] = [...parts.flatMap((part) => parser.push(part)), ...parser.finish()];
+  const pieces: AnswerDelta[] = [...parts.flatMap((part) => parser.push(part)), ...parser.finish()];
   const whole: Whole = { reasoning: '', content: '', calls: [] };
   for (const piece of pieces) {
     if (piece.kind === 'content') whole.content += piece.text;

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import type { BatchMember, SequenceRoom } from '../../main-node/batching/batch-member.js';
 import { PassLoop, type PassLoopOptions, RETURN_LEAST_MS } from '../../main-node/batching/pass-loop.js';
 import type { MemberRows } from '../../main-node/pass/pass-member.js';
-import { PassPool, type PassSlot } from '../../main-node/pass/pass-pool.js';
+import { ReusablePasses, type ReusablePass } from '../../main-node/pass/reusable-passes.js';
 import { RowProvenance } from '../../main-node/pass/row-provenance.js';
 import type { Pass } from '../../native/index.js';
 import { mostActiveSequences, mostSeparatePasses } from '../../shared/settings/setting-limits.js';
@@ -74,9 +74,9 @@ class TestLoop {
     changes: Partial<PassLoopOptions> = {},
   ) {
     const pool = {
-      use: (_signal: AbortSignal, use: (slot: PassSlot) => Promise<unknown>) => use({} as PassSlot),
+      use: (_signal: AbortSignal, use: (slot: ReusablePass) => Promise<unknown>) => use({} as ReusablePass),
       dispose: () => undefined,
-    } as unknown as PassPool;
+    } as unknown as ReusablePasses;
     this.loop = new PassLoop({
       joint: true,
       maxRows: 64,
@@ -351,7 +351,7 @@ describe('batching: the loop of passes', () => {
   it('lets passes of one sequence take turns where many answers run', async () => {
     assert.ok(16 * mostSeparatePasses('auto') <= mostActiveSequences('auto'), 'memory is set aside for each pass');
     const model = { createPass: () => ({ dispose: () => undefined }) as unknown as Pass };
-    const passes = new PassPool(model, { hiddenSize: 1, expertsPerToken: 1 }, 1, 1);
+    const passes = new ReusablePasses(model, { hiddenSize: 1, expertsPerToken: 1 }, 1, 1);
     const abort = new AbortController();
     const warned = once(process, 'warning', { signal: abort.signal }).then(([warning]) => String(warning));
     await withLoop(

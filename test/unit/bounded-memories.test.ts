@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { DistrustedWorkers, MAX_DISTRUSTED } from '../../main-node/cluster/roster.js';
-import { HopWindows, MAX_HOP_WORKERS } from '../../main-node/cluster/hop-stages.js';
+import { LatestHops, MAX_HOP_WORKERS } from '../../main-node/cluster/hop-stages.js';
 import { PeerTotals } from '../../main-node/cluster/peer-totals.js';
 import type { WorkerLink } from '../../main-node/cluster/worker-link.js';
 import { LayerWaits } from '../../main-node/pass/layer-waits.js';
@@ -179,7 +179,7 @@ const STAGES = { roundTripMs: 1, transitMs: 1, callMs: 0, handOffMs: 0, executeM
 const EVERYBODY = { has: () => true } as unknown as ReadonlySet<string>;
 
 function hopsMemory(): Memory {
-  const hops = new HopWindows();
+  const hops = new LatestHops();
   return {
     use: (key) => hops.add(`w${key}`, STAGES),
     remembers: (key) => hops.told(EVERYBODY).some(({ worker }) => worker === `w${key}`),

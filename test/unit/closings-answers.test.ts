@@ -3,7 +3,7 @@ import { EventEmitter } from 'node:events';
 import { generateTokens, type GenerationOptions } from '../../engine/generation/generate-tokens.js';
 import { InlinePromptEncoder } from '../../engine/generation/prompt-encoder.js';
 import type { SequenceRunner } from '../../engine/generation/sequence-runner.js';
-import { ThreadLane, type LaneQuestion, type LaneThread } from '../../engine/threads/thread-lane.js';
+import { ThreadQueue, type ThreadQuestion, type QueueThread } from '../../engine/threads/thread-queue.js';
 import { MainMetrics } from '../../main-node/metrics/main-metrics.js';
 import { InferenceService } from '../../main-node/rpc/inference-service.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
@@ -125,14 +125,14 @@ async function left(): Promise<Closing> {
 }
 
 /** A thread that ends when the test says so. */
-class LateThread extends EventEmitter implements LaneThread<string, string> {
-  readonly questions: LaneQuestion<string>[] = [];
+class LateThread extends EventEmitter implements QueueThread<string, string> {
+  readonly questions: ThreadQuestion<string>[] = [];
 
   constructor(private readonly work: HeldWork) {
     super();
   }
 
-  postMessage(question: LaneQuestion<string>): void {
+  postMessage(question: ThreadQuestion<string>): void {
     this.questions.push(question);
   }
 
@@ -144,7 +144,7 @@ class LateThread extends EventEmitter implements LaneThread<string, string> {
 /** A lane whose thread has been asked something, and has so long for it. */
 function laneClosing(limitMs: number): { closing: Closing; work: HeldWork } {
   const work = new HeldWork();
-  const lane = new ThreadLane<string, string>({
+  const lane = new ThreadQueue<string, string>({
     startThread: () => new LateThread(work),
     queueLimit: 1,
     limitMs,

@@ -5,7 +5,7 @@ import type { NodeEnvironment } from '../../engine/environment/node-environment.
 import { crc32c } from '../../native/index.js';
 import { ExpertFetcher } from '../../packs/fetching/expert-fetcher.js';
 import { PackPeers } from '../../packs/fetching/pack-peers.js';
-import { PackShare } from '../../packs/fetching/pack-share.js';
+import { PackServer } from '../../packs/fetching/pack-server.js';
 import { PartialPack } from '../../packs/fetching/partial-pack.js';
 import { expertExtents } from '../../packs/format/expert-extent.js';
 import type { Pack } from '../../packs/format/open-pack.js';
@@ -37,8 +37,8 @@ describe('fetching that closes waits for', () => {
 
   /** A peer of this process that holds the whole pack, and whose answers are held back, also when it is closed. */
   function peer(address: string): PackSource {
-    const share = new PackShare(pack, RUNTIME);
-    const bytesOf = async function* (pieces: ReturnType<PackShare['read']>): AsyncGenerator<Uint8Array> {
+    const share = new PackServer(pack, RUNTIME);
+    const bytesOf = async function* (pieces: ReturnType<PackServer['read']>): AsyncGenerator<Uint8Array> {
       for await (const { bytes } of pieces) yield await work.whenLetGo(() => bytes);
     };
     return {

@@ -8,7 +8,7 @@ import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
 import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import { ActivationRecord } from '../../worker-node/cache/activation-record.js';
 import { ExpertCache } from '../../worker-node/cache/expert-cache.js';
-import { ExpertPacker } from '../../worker-node/cache/expert-packer.js';
+import { ExpertRecoder } from '../../worker-node/cache/expert-recoder.js';
 import { HostMemory, type HostMemoryOptions } from '../../worker-node/cache/host-memory.js';
 import { ExpertService } from '../../worker-node/executor/expert-service.js';
 import { RUNTIME } from '../wall.js';
@@ -73,7 +73,7 @@ async function fillingHostMemory(): Promise<Closing> {
 
 async function packing(): Promise<Closing> {
   const [clock, slots] = [new VirtualClock(), new LateSlots(1)];
-  const packer = new ExpertPacker({
+  const packer = new ExpertRecoder({
     slots,
     log: silentLog,
     isKept: () => true,

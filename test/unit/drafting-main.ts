@@ -1,4 +1,4 @@
-import type { TokenAnnouncement } from '../../shadow-node/predictor/alignment.js';
+import type { MainToken } from '../../shadow-node/predictor/alignment.js';
 import type { Draft } from '../../shadow-node/predictor/shadow-sequence.js';
 
 export interface DraftingMainOptions {
@@ -32,7 +32,7 @@ export class DraftingMain {
   }
 
   /** Null: no position is left. */
-  next(): TokenAnnouncement | null {
+  next(): MainToken | null {
     if (this.waiting) return this.beginPass(this.told - 1);
     const position = this.told;
     if (position >= this.options.maxPositions) return null;
@@ -56,7 +56,7 @@ export class DraftingMain {
     this.pass = null;
   }
 
-  private beginPass(begin: number): TokenAnnouncement {
+  private beginPass(begin: number): MainToken {
     this.waiting = false;
     const tokens = [this.options.token(begin)];
     for (let position = begin + 1; tokens.length < this.options.rows; position += 1) {
@@ -69,7 +69,7 @@ export class DraftingMain {
     return this.announcement(begin, tokens.length);
   }
 
-  private announcement(position: number, rows: number): TokenAnnouncement {
+  private announcement(position: number, rows: number): MainToken {
     const tokenId = this.options.token(position);
     return { position, tokenId, rows, nextRows: this.options.rows, branch: this.branch };
   }

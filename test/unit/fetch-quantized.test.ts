@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { crc32c } from '../../native/index.js';
 import { ExpertFetcher } from '../../packs/fetching/expert-fetcher.js';
 import { PackPeers } from '../../packs/fetching/pack-peers.js';
-import { PackShare } from '../../packs/fetching/pack-share.js';
+import { PackServer } from '../../packs/fetching/pack-server.js';
 import { PartialPack, reopenFetch } from '../../packs/fetching/partial-pack.js';
 import { openPack, type Pack } from '../../packs/format/open-pack.js';
 import { NATIVE_BYTE_TOOLS } from '../../packs/packing/native-tools.js';
@@ -46,7 +46,7 @@ describe('fetching a pack whose experts are quantized and have biases', function
       onFetched: () => undefined,
     });
     setting.users.push(fetcher);
-    peers.setAddresses([await setting.serve(new PackShare(original, RUNTIME))], []);
+    peers.setAddresses([await setting.serve(new PackServer(original, RUNTIME))], []);
     return fetcher;
   }
 

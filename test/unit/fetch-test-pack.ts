@@ -1,7 +1,7 @@
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { PackShare } from '../../packs/fetching/pack-share.js';
+import { PackServer } from '../../packs/fetching/pack-server.js';
 import { openServedPack } from '../../packs/open-served-pack.js';
 import type { ExpertExtent } from '../../packs/format/expert-extent.js';
 import type { Pack } from '../../packs/format/open-pack.js';
@@ -69,7 +69,10 @@ export class FetchSetting {
   }
 
   /** Serves a copy of the pack in which the chunks of these experts have a wrong byte each. */
-  async damagedShare(damaged: (extent: ExpertExtent) => boolean, extents: readonly ExpertExtent[]): Promise<PackShare> {
+  async damagedShare(
+    damaged: (extent: ExpertExtent) => boolean,
+    extents: readonly ExpertExtent[],
+  ): Promise<PackServer> {
     const copy = join(this.parent, 'damaged');
     cpSync(await packOf('tiny'), copy, { recursive: true });
     for (const extent of extents.filter(damaged)) {
@@ -79,7 +82,7 @@ export class FetchSetting {
       bytes[last + 5] = (bytes[last + 5] ?? 0) ^ 1;
       writeFileSync(path, bytes);
     }
-    return new PackShare(await openServedPack(copy), RUNTIME);
+    return new PackServer(await openServedPack(copy), RUNTIME);
   }
 }
 
@@ -92,7 +95,10 @@ function aborted(signal: AbortSignal): Promise<void> {
 }
 
 /** A share that does something before each piece it gives. */
-export function interruptedShare(share: PackShare, beforePiece: (pieces: number) => Promise<void> | void): PackService {
+export function interruptedShare(
+  share: PackServer,
+  beforePiece: (pieces: number) => Promise<void> | void,
+): PackService {
   let pieces = 0;
   return {
     describe: () => share.describe(),

@@ -4,11 +4,11 @@ import { ShadowLink } from '../../main-node/cluster/shadow-link.js';
 import type { ClusterEngine } from '../../main-node/decode/cluster-engine.js';
 import { ClusterSequence } from '../../main-node/decode/cluster-sequence.js';
 import { DraftCostMeter } from '../../main-node/decode/draft-costs.js';
-import { KeptNews } from '../../main-node/decode/kept-news.js';
+import { CachedNews } from '../../main-node/decode/cached-news.js';
 import { PredictionPost } from '../../main-node/decode/prediction-post.js';
 import type { MemberRows } from '../../main-node/pass/pass-member.js';
-import { PassPool } from '../../main-node/pass/pass-pool.js';
-import { ToldPasses } from '../../main-node/pass/told-passes.js';
+import { ReusablePasses } from '../../main-node/pass/reusable-passes.js';
+import { AnnouncedPasses } from '../../main-node/pass/announced-passes.js';
 import { ContextRoom } from '../../main-node/room/context-room.js';
 import type { NodeStatus, ShadowReply, ShadowRequest } from '../../shared/wire/messages.js';
 import type { Timer } from '../../shared/base/runtime/runtime.js';
@@ -51,7 +51,7 @@ export class HeldMain {
     const stream = new MemoryStream<ShadowRequest, ShadowReply>();
     this.link = new ShadowLink(IDENTITY, 'shadow:1', stream, SHAPE, listener, silentLog);
     if (hasShadow) roster.addShadow(this.link);
-    const pool = new PassPool(this.model, SHAPE, 4, 1);
+    const pool = new ReusablePasses(this.model, SHAPE, 4, 1);
     const room = new ContextRoom({
       runtime: TIMELESS,
       model: this.model,
@@ -87,10 +87,10 @@ export class HeldMain {
       prediction,
       runtime: TIMELESS,
       draftCosts: new DraftCostMeter(),
-      keptNews: new KeptNews(roster),
+      keptNews: new CachedNews(roster),
       spread: 'group',
       log: silentLog,
-      predictionPost: new PredictionPost(roster, new ToldPasses()),
+      predictionPost: new PredictionPost(roster, new AnnouncedPasses()),
     } as unknown as ClusterEngine;
   }
 

@@ -9,7 +9,7 @@ import {
 } from '../../http-api/anthropic/message-events.js';
 import { MessageBody, MessageStream } from '../../http-api/anthropic/message-answer.js';
 import { anthropicChat, readCountTokensBody, readMessagesBody } from '../../http-api/anthropic/messages-request.js';
-import type { AnswerParser, AnswerPiece } from '../../http-api/conversation/chat-request.js';
+import type { AnswerParser, AnswerDelta } from '../../http-api/conversation/chat-request.js';
 import { jsonWithTexts } from '../../http-api/delivery/json-text.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { ERROR_KINDS, type ErrorCode } from '../../shared/base/errors/registry.js';
@@ -220,9 +220,9 @@ const said = fc.array(
   { maxLength: 8 },
 );
 
-function piecesOf(parts: typeof said extends fc.Arbitrary<infer Parts> ? Parts : never): AnswerPiece[] {
+function piecesOf(parts: typeof said extends fc.Arbitrary<infer Parts> ? Parts : never): AnswerDelta[] {
   let index = 0;
-  return parts.flatMap((part): AnswerPiece[] => {
+  return parts.flatMap((part): AnswerDelta[] => {
     if (part.kind !== 'call') return [part];
     const call = index++;
     const json = JSON.stringify(Object.fromEntries([[`k${part.key}`, part.value]]));

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { AnswerText } from '../../engine/generation/generate-tokens.js';
 import { mergeAnswers } from '../../http-api/answer/merge-answers.js';
-import type { AnswerParser, AnswerPiece } from '../../http-api/conversation/chat-request.js';
+import type { AnswerParser, AnswerDelta } from '../../http-api/conversation/chat-request.js';
 import { ChatBody, ChatStream, type ChatAnswersOptions } from '../../http-api/openai/chat-answers.js';
 import { CompletionBody, CompletionStream } from '../../http-api/openai/completion-answers.js';
 import { keepAliveComment } from '../../http-api/openai/openai-dialect.js';
@@ -32,7 +32,7 @@ function plainParser(): AnswerParser {
 }
 
 /** A parser that finds, push by push, what it is told. */
-function scripted(pushes: AnswerPiece[][]): () => AnswerParser {
+function scripted(pushes: AnswerDelta[][]): () => AnswerParser {
   return () => {
     let at = 0;
     const parser = {
@@ -48,7 +48,7 @@ function scripted(pushes: AnswerPiece[][]): () => AnswerParser {
   };
 }
 
-const SCRIPT: AnswerPiece[][] = [
+const SCRIPT: AnswerDelta[][] = [
   [{ kind: 'reasoning', text: 'Hm' }],
   [{ kind: 'reasoning', text: '.' }],
   [{ kind: 'content', text: 'Yes' }],

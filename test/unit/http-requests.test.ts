@@ -5,7 +5,7 @@ import { BODY_LIMITS } from '../../http-api/requests/body-limits.js';
 import { BodyScan } from '../../http-api/requests/body-scan.js';
 import { describePlace, findJsonFault } from '../../http-api/requests/json-fault.js';
 import { parseBody, requirePlain } from '../../http-api/requests/read-body.js';
-import { RequestAccount } from '../../http-api/requests/request-account.js';
+import { RequestRecord } from '../../http-api/requests/request-record.js';
 import { requestIdOf } from '../../http-api/requests/request-id.js';
 import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import { isJson } from '../../shared/base/json/is-json.js';
@@ -13,8 +13,8 @@ import { isJson } from '../../shared/base/json/is-json.js';
 const parse = (text: string): unknown => parseBody(Buffer.concat(new BodyScan(BODY_LIMITS).take(Buffer.from(text))));
 
 describe('the account of an HTTP request', () => {
-  const accountOf = (...codes: ErrorCode[]): RequestAccount => {
-    const account = new RequestAccount({ headers: {} }, 0);
+  const accountOf = (...codes: ErrorCode[]): RequestRecord => {
+    const account = new RequestRecord({ headers: {} }, 0);
     for (const code of codes) account.failed(code);
     return account;
   };

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { parseTraceparent } from '../../http-api/requests/request-account.js';
+import { parseTraceparent } from '../../http-api/requests/request-record.js';
 
 const TRACE = '4bf92f3577b34da6a3ce929d0e0e4736';
 const SPAN = '00f067aa0ba902b7';

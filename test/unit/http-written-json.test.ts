@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { answerBlocks } from '../../http-api/anthropic/message-events.js';
 import { anthropicChat as anthropicChat, readMessagesBody } from '../../http-api/anthropic/messages-request.js';
-import type { AnswerPiece } from '../../http-api/conversation/chat-request.js';
+import type { AnswerDelta } from '../../http-api/conversation/chat-request.js';
 import { createPrepareChat } from '../../http-api/conversation/prepare-chat.js';
 import { joinedParts, PartMaker } from '../../http-api/ollama/answer-lines.js';
 import { ollamaChat as ollamaChat } from '../../http-api/ollama/conversation.js';
@@ -115,7 +115,7 @@ describe('objects of requests that are put into prompts', () => {
 });
 
 describe('arguments that a model wrote', () => {
-  const pieces: AnswerPiece[] = [
+  const pieces: AnswerDelta[] = [
     { kind: 'toolCall', index: 0, id: 'c', name: 'f' },
     { kind: 'toolArguments', index: 0, text: WRITTEN.slice(0, 20) },
     { kind: 'toolArguments', index: 0, text: WRITTEN.slice(20) },

@@ -48,7 +48,7 @@ function plan(input: Case): LayerPlan {
   return planLayer(
     placement,
     0,
-    { holders, superseded: [], announced: true },
+    { holders, superseded: [], isWholeLayer: true },
     activatedExperts(input.choice, input.k),
     { spread: 'group', isAlone: false, batchRows: input.miniBatchRows },
   );

@@ -4,7 +4,7 @@ import { activatedExperts } from '../../main-node/pass/activated-experts.js';
 import { FirstLayerAhead } from '../../main-node/pass/first-layer-ahead.js';
 import { randomExperts } from '../../main-node/pass/random-prefetch.js';
 import { layersAskedAt } from '../../main-node/pass/router-ahead.js';
-import { toldByPrediction } from '../../main-node/pass/told-by-prediction.js';
+import { announcedByPrediction } from '../../main-node/pass/announced-by-prediction.js';
 import { assignPredictedExperts } from '../../shared/decisions/placement/assign-predicted-experts.js';
 import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
 import type { ArrivalVerdict } from '../../main-node/decode/sequence-predictions.js';
@@ -54,19 +54,19 @@ describe('main: who a prediction has told', () => {
   it('is nobody under another placement, or where it names workers that are not there', () => {
     const placement = placementOf(4);
     assert.deepEqual(
-      toldByPrediction(placement, predicted(3, 0, [1, 2], [3, 0])),
+      announcedByPrediction(placement, predicted(3, 0, [1, 2], [3, 0])),
       new Map([
         [1, 'w3'],
         [2, 'w0'],
       ]),
     );
     assert.deepEqual(
-      toldByPrediction(placement, predicted(3, 0, [1, 2], [])),
+      announcedByPrediction(placement, predicted(3, 0, [1, 2], [])),
       assignPredictedExperts(placement, 0, [1, 2]),
     );
-    assert.equal(toldByPrediction(placement, predicted(3, 0, [1, 2], [3, 4])), null);
-    assert.equal(toldByPrediction(placementOf(4, 2), predicted(3, 0, [1, 2], [3, 0])), null);
-    assert.equal(toldByPrediction(placement, null), null);
+    assert.equal(announcedByPrediction(placement, predicted(3, 0, [1, 2], [3, 4])), null);
+    assert.equal(announcedByPrediction(placementOf(4, 2), predicted(3, 0, [1, 2], [3, 0])), null);
+    assert.equal(announcedByPrediction(placement, null), null);
   });
 });
 

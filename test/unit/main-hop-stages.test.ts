@@ -6,8 +6,8 @@ import {
   clearHop,
   hopStages,
   HOPS_KEPT,
-  HopWindows,
-  type ToldHop,
+  LatestHops,
+  type ReportedHop,
 } from '../../main-node/cluster/hop-stages.js';
 import type { HopStages } from '../../shared/wire/messages.js';
 
@@ -22,7 +22,7 @@ const stages = (roundTripMs: number): HopStages => ({
 
 function hopOf(
   ...results: readonly { calledUs: number; endedUs: number; answeredUs: number; executeUs: number }[]
-): ToldHop {
+): ReportedHop {
   const hop = { calledUs: 0, endedUs: 0, answeredUs: 0, executeUs: 0 };
   clearHop(hop);
   for (const result of results) addToHop(hop, result, result.executeUs);
@@ -74,7 +74,7 @@ describe('main: the stages of a hop', () => {
   });
 
   it('are told as medians and 99th percentiles of the last hops, of workers that are connected', () => {
-    const windows = new HopWindows();
+    const windows = new LatestHops();
     for (let index = 0; index < 100; index++) windows.add('old', stages(1000));
     for (let index = 1; index <= HOPS_KEPT; index++) windows.add('old', stages(index));
     windows.add('gone', stages(1));

@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
-import { PassPool, type PassSlot } from '../../main-node/pass/pass-pool.js';
+import { ReusablePasses, type ReusablePass } from '../../main-node/pass/reusable-passes.js';
 import type { Pass } from '../../native/index.js';
 
 const SHAPE = { hiddenSize: 4, expertsPerToken: 2 };
 
 function poolOf(count: number) {
   const events: string[] = [];
-  const pool = new PassPool(
+  const pool = new ReusablePasses(
     {
       createPass: () => {
         events.push('created');
@@ -21,9 +21,9 @@ function poolOf(count: number) {
 }
 
 /** A use of the pool that holds its pass until it is let go. */
-function hold(pool: PassPool, signal = new AbortController().signal) {
+function hold(pool: ReusablePasses, signal = new AbortController().signal) {
   let letGo: (failure?: Error) => void = () => undefined;
-  let slot: PassSlot | null = null;
+  let slot: ReusablePass | null = null;
   const done = pool.use(signal, (given) => {
     slot = given;
     return new Promise<void>((resolve, reject) => {

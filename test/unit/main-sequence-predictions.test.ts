@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { PredictionPost } from '../../main-node/decode/prediction-post.js';
-import { ToldPasses } from '../../main-node/pass/told-passes.js';
+import { AnnouncedPasses } from '../../main-node/pass/announced-passes.js';
 import {
   MAX_KEPT_PREDICTIONS,
   MAX_REMEMBERED_CHOICES,
@@ -144,7 +144,7 @@ describe('main: the prediction post', () => {
 
   function postWithReleases(): { post: PredictionPost; releases: [string, Release][]; told: ToldWorkers } {
     const told = new ToldWorkers(placement);
-    return { post: new PredictionPost(told, new ToldPasses()), releases: told.releases, told };
+    return { post: new PredictionPost(told, new AnnouncedPasses()), releases: told.releases, told };
   }
 
   it('releases a late prediction at the workers that were told of it', () => {

@@ -2,15 +2,15 @@ import assert from 'node:assert/strict';
 import { ShadowLink } from '../../main-node/cluster/shadow-link.js';
 import type { AlignedLayers } from '../../main-node/decode/aligned-layers.js';
 import { PredictionPost } from '../../main-node/decode/prediction-post.js';
-import { ToldPasses } from '../../main-node/pass/told-passes.js';
+import { AnnouncedPasses } from '../../main-node/pass/announced-passes.js';
 import {
   ROWS_BACKLOG_BYTES,
   MAX_SHADOW_BEGINS,
-  ShadowFeed,
+  AlignmentSender,
   type FedShadow,
   type FedToken,
   type ReadableCache,
-} from '../../main-node/decode/shadow-feed.js';
+} from '../../main-node/decode/alignment-sender.js';
 import type { NodeIdentity, PrefixKept, ShadowReply, ShadowRequest, WorkerKept } from '../../shared/wire/messages.js';
 import { MemoryStream } from '../integration/harness/memory-stream.js';
 
@@ -76,8 +76,8 @@ function feedFor(
   layers: AlignedLayers = PLAIN_LAYERS,
   cache: Partial<ReadableCache> = {},
   keptNews: () => WorkerKept[] = () => [],
-): ShadowFeed {
-  return new ShadowFeed(
+): AlignmentSender {
+  return new AlignmentSender(
     {
       sequence: 9,
       promptTokens: PROMPT.length,
@@ -95,7 +95,7 @@ function feedFor(
   );
 }
 
-function passOver(feed: ShadowFeed, written: number): void {
+function passOver(feed: AlignmentSender, written: number): void {
   for (let layer = 0; layer < LAYERS; layer++) feed.layerWritten(layer, written);
   feed.allWritten(written);
 }
@@ -296,7 +296,7 @@ describe('main: what shadow is fed', () => {
     const stream = new MemoryStream<ShadowRequest, ShadowReply>();
     const post = new PredictionPost(
       { placement: null, worker: () => null, endSequence: () => undefined },
-      new ToldPasses(),
+      new AnnouncedPasses(),
     );
     const nothing = () => undefined;
     const shape = { expertLayers: LAYERS, experts: 8, vocabSize: 300 };
@@ -372,7 +372,7 @@ describe('main: what shadow is fed', () => {
   it('hears of it when shadow says that it has dropped the sequence, or is lost, and a pass that waits is woken', () => {
     const post = new PredictionPost(
       { placement: null, worker: () => null, endSequence: () => undefined },
-      new ToldPasses(),
+      new AnnouncedPasses(),
     );
     const listener = {
       onPrediction: () => undefined,

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { PredictionPost } from '../../main-node/decode/prediction-post.js';
 import { JointDealer } from '../../main-node/pass/joint-dealer.js';
-import { toldByPrediction } from '../../main-node/pass/told-by-prediction.js';
-import { ToldExperts, type ToldPass } from '../../main-node/pass/told-experts.js';
+import { announcedByPrediction } from '../../main-node/pass/announced-by-prediction.js';
+import { Announcements, type AnnouncedPass } from '../../main-node/pass/announcements.js';
 import { assignMoreExperts, takersOf } from '../../main-node/pass/joint-assignment.js';
 import { groupForLayer, planPlacement } from '../../shared/decisions/placement/plan-placement.js';
 import { workersForPrefillExpert } from '../../shared/decisions/placement/prefill-workers.js';
@@ -102,9 +102,9 @@ describe('placement: experts that join those that workers have been told of', ()
 });
 
 describe('main: what it tells workers for a pass of several sequences', () => {
-  function toldOf(workers: ToldWorkers, changes: Partial<ToldPass> = {}): ToldExperts {
+  function toldOf(workers: ToldWorkers, changes: Partial<AnnouncedPass> = {}): Announcements {
     const rows = [7, 8].map((sequence) => ({ sequence, position: 10, rows: 1 }));
-    return new ToldExperts(
+    return new Announcements(
       {
         pass: { sequence: 7, position: 10 },
         rows,
@@ -148,7 +148,7 @@ describe('main: what it tells workers for a pass of several sequences', () => {
 
   it('leaves to shadow what that has told, and says who is asked where both name a worker', () => {
     const workers = new ToldWorkers(placementOf(4));
-    const others = [toldByPrediction(placementOf(4), told(8, 10, 0, [1, 2], [3, 2])), null];
+    const others = [announcedByPrediction(placementOf(4), told(8, 10, 0, [1, 2], [3, 2])), null];
     const pass = toldOf(workers, { toldByOthers: () => others });
     pass.tell(0, [wish(7, [1, 3])]);
     assert.deepEqual(
@@ -170,7 +170,7 @@ describe('main: what it tells workers for a pass of several sequences', () => {
     it(`takes back what it has dealt to workers where the pass is not run (told ahead of it: ${isAhead})`, () => {
       const dealer = new JointDealer(() => false);
       const workers = new ToldWorkers(placementOf(4));
-      const of: ToldPass = {
+      const of: AnnouncedPass = {
         pass: { sequence: 7, position: 10 },
         rows: [{ sequence: 7, position: 10, rows: 2 }],
         differentRows: 2,
@@ -178,10 +178,10 @@ describe('main: what it tells workers for a pass of several sequences', () => {
         spread: 'all',
         toldByOthers: () => [],
       };
-      const first = new ToldExperts(of, workers, dealer);
+      const first = new Announcements(of, workers, dealer);
       first.tell(0, [wish(7, [1, 3])]);
       assert.ok(dealer.openCount > 0);
-      const pass = isAhead ? new ToldExperts(of, workers, dealer) : first;
+      const pass = isAhead ? new Announcements(of, workers, dealer) : first;
       if (isAhead) pass.adopt(first);
       pass.release();
       assert.equal(dealer.openCount, 0, 'the next pass would be dealt around loads that nobody makes');

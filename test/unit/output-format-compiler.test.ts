@@ -8,7 +8,7 @@ import {
   ThreadedFormatCompiler,
 } from '../../engine/sampling/format-compiler.js';
 import { OutputFormats } from '../../engine/sampling/output-formats.js';
-import type { LaneAnswer, LaneQuestion } from '../../engine/threads/thread-lane.js';
+import type { ThreadAnswer, ThreadQuestion } from '../../engine/threads/thread-queue.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import { compileFormat } from '../../engine/output-format/format-grammar.js';
 import type { OutputFormat } from '../../shared/wire/messages.js';
@@ -133,10 +133,10 @@ describe('an output format that is compiled elsewhere', function () {
 
 /** A thread that answers when it is told to. */
 class ScriptedThread extends EventEmitter implements FormatThread {
-  readonly questions: LaneQuestion<FormatQuestion>[] = [];
+  readonly questions: ThreadQuestion<FormatQuestion>[] = [];
   terminated = false;
 
-  postMessage(question: LaneQuestion<FormatQuestion>): void {
+  postMessage(question: ThreadQuestion<FormatQuestion>): void {
     this.questions.push(question);
   }
 
@@ -144,7 +144,7 @@ class ScriptedThread extends EventEmitter implements FormatThread {
     const question = this.questions.at(-1);
     if (question === undefined) return;
     const result = compiled(question.request.format).packed;
-    const answer: LaneAnswer<PackedGrammar> = { id: question.id, kind: 'done', result };
+    const answer: ThreadAnswer<PackedGrammar> = { id: question.id, kind: 'done', result };
     this.emit('message', answer);
   }
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { MAX_STREAMS_PER_PEER, PackPeers } from '../../packs/fetching/pack-peers.js';
-import { PackShare } from '../../packs/fetching/pack-share.js';
+import { PackServer } from '../../packs/fetching/pack-server.js';
 import type { Pack } from '../../packs/format/open-pack.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { PackSource } from '../../shared/transport/transport.js';
@@ -19,7 +19,7 @@ describe('main that may be at several addresses', () => {
 
   beforeEach(() => {
     asked = [];
-    const share = new PackShare(pack, RUNTIME);
+    const share = new PackServer(pack, RUNTIME);
     const connect = (address: string): PackSource => ({
       describe: () => {
         asked.push(address);

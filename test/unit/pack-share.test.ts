@@ -11,7 +11,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 
 import { fetchManifest } from '../../packs/fetching/fetch-manifest.js';
 
-import { MAX_PACK_READERS, PackShare } from '../../packs/fetching/pack-share.js';
+import { MAX_PACK_READERS, PackServer } from '../../packs/fetching/pack-server.js';
 import { expertExtents } from '../../packs/format/expert-extent.js';
 
 import { HeldExperts } from '../../packs/format/held-experts.js';
@@ -67,7 +67,7 @@ describe('a pack that peers read from', function () {
   });
 
   it('gives every byte of every file, in pieces of a bounded size', async () => {
-    const source = await open(new PackShare(pack, RUNTIME));
+    const source = await open(new PackServer(pack, RUNTIME));
     for (const { name, size_bytes: lengthBytes } of pack.manifest.files) {
       const bytes = readFileSync(join(pack.directory, name));
       for await (const piece of source.read(request({ file: name, lengthBytes }), never)) {
@@ -80,11 +80,11 @@ describe('a pack that peers read from', function () {
   });
 
   it('gives the manifest that the digest is of, and no other', async () => {
-    const source = await open(new PackShare(pack, RUNTIME));
+    const source = await open(new PackServer(pack, RUNTIME));
     const manifest = await fetchManifest(source, pack.packDigest, never);
     assert.ok(manifest.equals(readFileSync(join(pack.directory, 'manifest.json'))));
     await assert.rejects(fetchManifest(source, 'f'.repeat(64), never), { code: 'NODE_REFUSED' });
-    const share = new PackShare(pack, RUNTIME);
+    const share = new PackServer(pack, RUNTIME);
     const changed = await open({
       ...interruptedShare(share, () => undefined),
       manifest: async function* () {
@@ -95,7 +95,7 @@ describe('a pack that peers read from', function () {
   });
 
   it('refuses names that the manifest does not list, and stretches beyond a file', async () => {
-    const source = await open(new PackShare(pack, RUNTIME));
+    const source = await open(new PackServer(pack, RUNTIME));
     const size = pack.manifest.files.find(({ name }) => name === 'experts-00001.bin')?.size_bytes ?? 0;
     const wrong: Partial<ReadPackRequest>[] = [
       { file: 'manifest.json' },
@@ -118,7 +118,7 @@ describe('a pack that peers read from', function () {
     const { expertLayers: layers, experts } = pack.shape;
     const held = HeldExperts.none(layers, experts);
     held.add(1, 2);
-    const source = await open(new PackShare(pack, RUNTIME, () => held));
+    const source = await open(new PackServer(pack, RUNTIME, () => held));
     const told = await source.describe(5000);
     assert.deepEqual(
       [told.layers, told.experts, told.whole, told.packDigest],
@@ -137,7 +137,7 @@ describe('a pack that peers read from', function () {
   it('serves a bounded number of readers, and the next one when one has gone', async () => {
     let release: () => void = () => undefined;
     const released = new Promise<void>((resolve) => (release = resolve));
-    const source = await open(interruptedShare(new PackShare(pack, RUNTIME), () => released));
+    const source = await open(interruptedShare(new PackServer(pack, RUNTIME), () => released));
     const read = (): Promise<Buffer> => collect(source.read(request(), never));
     const held = Array.from({ length: MAX_PACK_READERS }, read);
     await delay(200);
@@ -148,7 +148,7 @@ describe('a pack that peers read from', function () {
   });
 
   it('ends a read that its reader leaves', async () => {
-    const share = new PackShare(pack, RUNTIME);
+    const share = new PackServer(pack, RUNTIME);
     const source = await open(share);
     for (let round = 0; round < 2 * MAX_PACK_READERS; round += 1) {
       for await (const piece of source.read(request({ lengthBytes: 100_000 }), never)) {
@@ -163,7 +163,7 @@ describe('a pack that peers read from', function () {
 
   it('holds a few pieces for a reader that takes none, and no more', async () => {
     let pieces = 0;
-    const share = interruptedShare(new PackShare(pack, RUNTIME), () => void (pieces += 1));
+    const share = interruptedShare(new PackServer(pack, RUNTIME), () => void (pieces += 1));
     const endless: PackService = {
       ...share,
       read: async function* (asked, signal) {

@@ -9,11 +9,11 @@ import { ExpertDispatcher } from '../../main-node/pass/expert-dispatcher.js';
 import { LayerWaits } from '../../main-node/pass/layer-waits.js';
 import type { PassEngine } from '../../main-node/pass/pass-engine.js';
 import { RequestCounters, type MemberRows, type PassMember } from '../../main-node/pass/pass-member.js';
-import type { PassSlot } from '../../main-node/pass/pass-pool.js';
+import type { ReusablePass } from '../../main-node/pass/reusable-passes.js';
 import { JointDealer } from '../../main-node/pass/joint-dealer.js';
 import { RowProvenance } from '../../main-node/pass/row-provenance.js';
 import { PassRunner } from '../../main-node/pass/run-pass.js';
-import { ToldPasses } from '../../main-node/pass/told-passes.js';
+import { AnnouncedPasses } from '../../main-node/pass/announced-passes.js';
 import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
 import { rowCount } from '../../shared/wire/pass-rows.js';
 import type { Placement } from '../../shared/wire/messages.js';
@@ -104,10 +104,10 @@ const ALL_ROWS = 64;
 /** A main that runs passes, over workers that answer at once. The logits of a row begin with its token. */
 export class PassCluster {
   readonly workers: RunningWorkers;
-  readonly passes = new ToldPasses();
+  readonly passes = new AnnouncedPasses();
   readonly runner: PassRunner;
   readonly placement: Placement;
-  private readonly slot: PassSlot;
+  private readonly slot: ReusablePass;
   private tokens = new Int32Array();
 
   constructor(private readonly options: PassClusterOptions = {}) {

@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
-import { KeptLayers, keepersOf } from '../../main-node/cluster/kept-layers.js';
+import { CachedLayers, keepersOf } from '../../main-node/cluster/cached-layers.js';
 import type { WorkerOrders } from '../../main-node/cluster/placed-workers.js';
-import { KeptNews, MAX_TOLD_LAYERS } from '../../main-node/decode/kept-news.js';
+import { CachedNews, MAX_TOLD_LAYERS } from '../../main-node/decode/cached-news.js';
 import { ExpertDealer } from '../../shared/decisions/placement/expert-dealer.js';
 import { assignMoreExperts, takersOf } from '../../main-node/pass/joint-assignment.js';
-import { assignKept, KEPT_BEYOND_SHARE } from '../../shared/decisions/placement/kept-assignment.js';
+import { assignCached, KEPT_BEYOND_SHARE } from '../../shared/decisions/placement/cached-assignment.js';
 import { matchExperts } from '../../main-node/pass/match-experts.js';
 import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
 import type { Placement } from '../../shared/wire/messages.js';
@@ -30,9 +30,9 @@ function placementOf(workers: number, epoch = 1): Placement {
 function keeping(placement: Placement, kept: Readonly<Record<string, readonly number[]>>) {
   const links = new Map(
     placement.workers.map(({ id }) => {
-      const layers = new KeptLayers();
+      const layers = new CachedLayers();
       for (let layer = 0; layer < LAYERS; layer++) if (kept[id] !== undefined) layers.take(layer, kept[id]);
-      return [id, { kept: layers } as unknown as WorkerOrders & { kept: KeptLayers }];
+      return [id, { kept: layers } as unknown as WorkerOrders & { kept: CachedLayers }];
     }),
   );
   return { placement, worker: (id: string) => links.get(id) ?? null, links };
@@ -47,7 +47,7 @@ describe('experts that workers keep', () => {
         (experts, kept) => {
           const keepers = (expert: number): number[] =>
             kept.flatMap((has, place) => (has.includes(expert) ? [place] : []));
-          const given = assignKept(experts, keepers, new Map<number, number>(), kept.length);
+          const given = assignCached(experts, keepers, new Map<number, number>(), kept.length);
           const most = Math.ceil(experts.length / kept.length) + KEPT_BEYOND_SHARE;
           for (const [expert, place] of given) assert.ok(kept[place]?.includes(expert));
           const counts = kept.map((_, place) => [...given.values()].filter((other) => other === place).length);
@@ -117,7 +117,7 @@ describe('experts that workers keep', () => {
 
   it('are told to each shadow once, what changes again, and all anew under another placement', () => {
     const workers = keeping(placementOf(2), { w0: [1], w1: [2, 3] });
-    const news = new KeptNews<object>(workers);
+    const news = new CachedNews<object>(workers);
     const shadow = {};
     assert.equal(news.takeFor(shadow).length, 2 * LAYERS);
     assert.deepEqual(news.takeFor(shadow), []);
@@ -133,7 +133,7 @@ describe('experts that workers keep', () => {
     const workers = keeping(placement, {});
     const kept = workers.links.get('w0')?.kept ?? assert.fail('there is one worker');
     for (let layer = 0; layer < MAX_TOLD_LAYERS + 3; layer++) kept.take(layer, [0]);
-    const news = new KeptNews<object>(workers);
+    const news = new CachedNews<object>(workers);
     const shadow = {};
     assert.equal(news.takeFor(shadow).length, MAX_TOLD_LAYERS);
     assert.equal(news.takeFor(shadow).length, 3);

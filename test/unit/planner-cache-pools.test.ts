@@ -9,7 +9,7 @@ import fc from 'fast-check';
 import { type CacheUse } from '../../worker-node/loader/cache-decisions.js';
 import { CachePools } from '../../worker-node/cache/cache-pools.js';
 import { entriesOf } from '../../shared/decisions/caching/pool-capacities.js';
-import type { CompressionState } from '../../shared/decisions/caching/load-profile.js';
+import type { CompressionState } from '../../shared/decisions/caching/load-times.js';
 
 const EXPERTS = 6;
 const LAYERS = 2;

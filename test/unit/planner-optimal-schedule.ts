@@ -1,4 +1,4 @@
-import type { LoadProfile } from '../../shared/decisions/caching/load-profile.js';
+import type { LoadTimes } from '../../shared/decisions/caching/load-times.js';
 import type { LoadTask, Recovery } from '../../shared/decisions/caching/load-task.js';
 
 interface Read {
@@ -11,7 +11,7 @@ interface Read {
  * order of executions. For tasks with a handful of operations. Every schedule that makes nothing later than it must be is a
  * list schedule, so an optimal one is among them.
  */
-export function optimalMakespan(tasks: readonly LoadTask[], profile: LoadProfile, recovery: Recovery): number {
+export function optimalMakespan(tasks: readonly LoadTask[], profile: LoadTimes, recovery: Recovery): number {
   const reads = tasks.flatMap(({ state }, task): Read[] => {
     const exponents: Read[] =
       state === 'missing' || state === 'signMantissa'
@@ -32,7 +32,7 @@ export function optimalMakespan(tasks: readonly LoadTask[], profile: LoadProfile
 
 function bestAfterReads(
   tasks: readonly LoadTask[],
-  profile: LoadProfile,
+  profile: LoadTimes,
   recovery: Recovery,
   order: readonly Read[],
 ): number {

@@ -13,9 +13,9 @@ import {
 } from '../../shared/decisions/caching/makespan-estimate.js';
 import { ExpectedMakespan } from '../../shared/decisions/caching/expected-makespan.js';
 import { planPools, type PlanRequest, type PoolPlan } from '../../shared/decisions/caching/plan-pools.js';
-import type { LoadProfile } from '../../shared/decisions/caching/load-profile.js';
+import type { LoadTimes } from '../../shared/decisions/caching/load-times.js';
 
-const PROFILE: LoadProfile = {
+const PROFILE: LoadTimes = {
   signMantissaReadMs: 1,
   exponentReadMs: 0.09,
   decompressMs: 0.05,

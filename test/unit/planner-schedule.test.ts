@@ -4,11 +4,11 @@ import { blocksMakespanMs, simulateBlocks } from '../../shared/decisions/caching
 import { fifoBlocks, lowerBound } from '../../bench/zipmoe/schedule-bounds.js';
 import { scheduleBlocks, taskPlaces } from '../../shared/decisions/caching/schedule-blocks.js';
 import type { LoadBlock, LoadTask, Recovery } from '../../shared/decisions/caching/load-task.js';
-import type { LoadProfile, PartlyLoadedState } from '../../shared/decisions/caching/load-profile.js';
+import type { LoadTimes, PartlyLoadedState } from '../../shared/decisions/caching/load-times.js';
 import type { ScheduledOperation } from '../../shared/decisions/caching/block-timeline.js';
 import { optimalMakespan } from './planner-optimal-schedule.js';
 
-const PROFILE: LoadProfile = {
+const PROFILE: LoadTimes = {
   signMantissaReadMs: 10,
   exponentReadMs: 2,
   decompressMs: 3,
@@ -30,7 +30,7 @@ const names = (blocks: readonly LoadBlock[]): string[] =>
 
 const times = fc.double({ min: 0.1, max: 8, noNaN: true });
 
-function profiles(limits: { threads: number; shards: number }): fc.Arbitrary<LoadProfile> {
+function profiles(limits: { threads: number; shards: number }): fc.Arbitrary<LoadTimes> {
   return fc
     .record({
       signMantissaReadMs: times,
@@ -230,7 +230,7 @@ describe('simulateBlocks', () => {
 function checkOperations(
   operations: readonly ScheduledOperation[],
   tasks: readonly LoadTask[],
-  profile: LoadProfile,
+  profile: LoadTimes,
   recovery: Recovery,
 ): void {
   const of = (kind: ScheduledOperation['kind'], owner: LoadTask): ScheduledOperation[] =>

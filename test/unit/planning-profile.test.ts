@@ -8,11 +8,11 @@ import { assumedInclusionProbabilities } from '../../shared/decisions/caching/se
 import { NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
 import { type OverlapCosts, patternMakespans } from '../../shared/decisions/caching/makespan-estimate.js';
 import { planPools } from '../../shared/decisions/caching/plan-pools.js';
-import type { LoadProfile } from '../../shared/decisions/caching/load-profile.js';
+import type { LoadTimes } from '../../shared/decisions/caching/load-times.js';
 
 const BYTES = { exponent: 340_000, plainExponent: 1_000_000, signMantissa: 1_000_000, tensors: 3, shards: 4 };
 
-function measuredOf(load: LoadProfile, atOnce: number, costs: OverlapCosts, readMs: number): MeasuredLoads {
+function measuredOf(load: LoadTimes, atOnce: number, costs: OverlapCosts, readMs: number): MeasuredLoads {
   const makespanOf = patternMakespans(atOnce, load, costs);
   return {
     atOnce,
@@ -28,7 +28,7 @@ function measuredOf(load: LoadProfile, atOnce: number, costs: OverlapCosts, read
   };
 }
 
-function loadOf(readMs: number, decompressMs: number, threads: number): LoadProfile {
+function loadOf(readMs: number, decompressMs: number, threads: number): LoadTimes {
   const all = BYTES.exponent + BYTES.signMantissa;
   return {
     signMantissaReadMs: (readMs * BYTES.signMantissa) / all / 3,

@@ -11,11 +11,11 @@ import fc from 'fast-check';
 import { type PromptRequest, promptTokenIds } from '../../engine/generation/prompt-encoder.js';
 
 import {
-  type LaneAnswer,
-  type LaneQuestion,
+  type ThreadAnswer,
+  type ThreadQuestion,
   nextWork,
   UNWANTED_WORK_LIMIT_MS,
-} from '../../engine/threads/thread-lane.js';
+} from '../../engine/threads/thread-queue.js';
 import {
   LANE_IDLE_MS,
   LANE_LENGTHS,
@@ -113,18 +113,18 @@ describe('the thread that makes tokens of prompts', function () {
 
 /** A thread that answers when it is told to. */
 class ScriptedThread extends EventEmitter implements PromptThread {
-  readonly questions: LaneQuestion<ThreadPrompt>[] = [];
+  readonly questions: ThreadQuestion<ThreadPrompt>[] = [];
   terminated = false;
   /** It cannot be ended. */
   failure: Error | null = null;
 
-  postMessage(question: LaneQuestion<ThreadPrompt>): void {
+  postMessage(question: ThreadQuestion<ThreadPrompt>): void {
     this.questions.push(question);
   }
 
   answer(tokenIds: number[]): void {
     const id = this.questions.at(-1)?.id ?? 0;
-    const answer: LaneAnswer<Uint32Array> = { id, kind: 'done', result: Uint32Array.from(tokenIds) };
+    const answer: ThreadAnswer<Uint32Array> = { id, kind: 'done', result: Uint32Array.from(tokenIds) };
     this.emit('message', answer);
   }
 

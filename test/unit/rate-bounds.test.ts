@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { Writable } from 'node:stream';
 import * as fc from 'fast-check';
-import { toldProblems } from '../../main-node/cluster/told-problems.js';
+import { reportedProblems } from '../../main-node/cluster/reported-problems.js';
 import { FORGET_REFUSED_AFTER_MS, RefusedPeers, REFUSED_PEERS_LIMITS } from '../../main-node/cluster/membership.js';
 import { collectionSizes } from '../../shared/base/runtime/collection-sizes.js';
 import { FairAddresses } from '../../shared/transport/discovery/fair-addresses.js';
@@ -190,10 +190,10 @@ describe('problems that are told of', () => {
   }));
 
   it('are those that matter most, with how many more there are', () => {
-    const told = toldProblems(problems, 10);
+    const told = reportedProblems(problems, 10);
     assert.equal(told.length, 10);
     assert.deepEqual(told.slice(0, 9), problems.slice(0, 9));
     assert.match(told[9]?.message ?? '', /^and 91 more/);
-    assert.deepEqual(toldProblems(problems.slice(0, 10), 10), problems.slice(0, 10));
+    assert.deepEqual(reportedProblems(problems.slice(0, 10), 10), problems.slice(0, 10));
   });
 });

@@ -4,20 +4,20 @@ import type { Sequence } from '../../native/index.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { BeginSequence } from '../../shared/wire/messages.js';
 import {
-  keptLimitsFor,
-  KeptSequences,
+  retainedLimitsFor,
+  RetainedSequences,
   prefixPositions,
-  type KeptLimits,
+  type RetainedLimits,
   type RanSequence,
-} from '../../shadow-node/predictor/kept-sequences.js';
+} from '../../shadow-node/predictor/retained-sequences.js';
 import { Predictor } from '../../shadow-node/predictor/predictor.js';
 import { begin, cacheRows, PASS_ROWS, ScriptedModel, SHAPE } from './scripted-shadow-model.js';
 import { RUNTIME } from '../wall.js';
 
 const settled = () => new Promise((resolve) => setImmediate(resolve));
-const ROOM: KeptLimits = { sequences: 4, bytes: 1000 };
+const ROOM: RetainedLimits = { sequences: 4, bytes: 1000 };
 
-function createPredictor(limits: KeptLimits = ROOM) {
+function createPredictor(limits: RetainedLimits = ROOM) {
   const model = new ScriptedModel();
   const told: string[] = [];
   const failures: string[] = [];
@@ -199,7 +199,7 @@ describe('shadow: kept sequences', () => {
   it('are no more, and take no more, than the limits say: the least recently used goes first', () => {
     const disposed: number[] = [];
     const model = { sequenceBytes: 10 };
-    const kept = new KeptSequences(model, { sequences: 3, bytes: 100 });
+    const kept = new RetainedSequences(model, { sequences: 3, bytes: 100 });
     for (const id of [1, 2, 3]) kept.add(id, { cache: cacheOf(disposed, id), tokenIds: [], alignedBelow: 0 });
     assert.ok(kept.use(1) !== null);
     kept.add(4, { cache: cacheOf(disposed, 4), tokenIds: [], alignedBelow: 0 });
@@ -211,9 +211,9 @@ describe('shadow: kept sequences', () => {
   });
 
   it('may take half of what the device’s budget leaves beside the weights', () => {
-    assert.equal(keptLimitsFor({ budgetBytes: 1000, usedBytes: 800 }).bytes, 100);
-    assert.equal(keptLimitsFor({ budgetBytes: 1000, usedBytes: 1200 }).bytes, 0);
-    assert.ok(keptLimitsFor({ budgetBytes: 0, usedBytes: 800 }).bytes > 0);
+    assert.equal(retainedLimitsFor({ budgetBytes: 1000, usedBytes: 800 }).bytes, 100);
+    assert.equal(retainedLimitsFor({ budgetBytes: 1000, usedBytes: 1200 }).bytes, 0);
+    assert.ok(retainedLimitsFor({ budgetBytes: 0, usedBytes: 800 }).bytes > 0);
   });
 
   it('can be begun with as far as tokens are the same, one is left, and the sequence can be cut back', () => {

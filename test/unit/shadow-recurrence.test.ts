@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { Predictor } from '../../shadow-node/predictor/predictor.js';
-import type { TokenAnnouncement } from '../../shadow-node/predictor/alignment.js';
+import type { MainToken } from '../../shadow-node/predictor/alignment.js';
 import { plainLayer } from './plain-shape.js';
 import { begin, PASS_ROWS, ScriptedModel, SHAPE } from './scripted-shadow-model.js';
 import { RUNTIME } from '../wall.js';
@@ -28,7 +28,7 @@ function createPredictor(kept: number) {
     },
     RUNTIME,
   );
-  const announce = async (position: number, tokenId: number, more: Partial<TokenAnnouncement> = {}): Promise<void> => {
+  const announce = async (position: number, tokenId: number, more: Partial<MainToken> = {}): Promise<void> => {
     predictor.announceToken({ epoch: 1, sequence: 1, position, tokenId, rows: 1, nextRows: 1, branch: 0, ...more });
     await settled();
   };

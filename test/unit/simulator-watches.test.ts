@@ -9,7 +9,7 @@ import { checkLinkBytes } from '../../simulator/faults/accounts/check-link-bytes
 import { FetchWatch } from '../../simulator/faults/accounts/fetch-watch.js';
 import { KeptWatch } from '../../simulator/faults/accounts/kept-watch.js';
 import { countersOf } from '../../simulator/faults/accounts/main-counters.js';
-import { ToldWatch } from '../../simulator/faults/accounts/told-watch.js';
+import { ReportWatch } from '../../simulator/faults/accounts/told-watch.js';
 import { checkRests, checkUsedNodes, HeardNodes } from '../../simulator/faults/run-scenario.js';
 import { checkSizes, type NodeSizes } from '../../simulator/faults/check-sizes.js';
 import { PieceFaults } from '../../simulator/faults/scenario-world.js';
@@ -55,7 +55,7 @@ function release(position: number, layer: number, experts: number[]): PeerMessag
 
 describe('what watches simulated clusters', () => {
   const toldBy = (...messages: PeerMessage[]): number => {
-    const watch = new ToldWatch('main');
+    const watch = new ReportWatch('main');
     for (const message of messages) watch.messages('sent', 'main', 'w0', message);
     return watch.violations.length;
   };

@@ -2,14 +2,14 @@ import type { PoolCapacities } from '../../shared/settings/cache-policies.js';
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import type { MachineProfile } from '../../engine/planning/fit-profile.js';
-import type { LoadProfile } from '../../shared/decisions/caching/load-profile.js';
+import type { LoadTimes } from '../../shared/decisions/caching/load-times.js';
 import { NO_CAPACITIES, spreadCapacities } from '../../shared/decisions/caching/pool-capacities.js';
 import { CacheResidency, fillBudget, residencyCosts, withinEntries } from '../../worker-node/cache/cache-residency.js';
 import { planStates, type WorkerCacheRequest } from '../../worker-node/cache/worker-cache-plan.js';
 import { PassTiming } from '../../worker-node/executor/pass-timing.js';
 
 /** Of an expert: 4 ms to read, 1 ms to decompress. */
-const LOAD: LoadProfile = {
+const LOAD: LoadTimes = {
   tensors: 1,
   shards: 1,
   threads: 1,

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { ActivationCounts } from '../../shared/decisions/caching/activation-counts.js';
 import { NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
-import type { LoadProfile } from '../../shared/decisions/caching/load-profile.js';
+import type { LoadTimes } from '../../shared/decisions/caching/load-times.js';
 import type { Execute, WorkerReply } from '../../shared/wire/messages.js';
 import { ActivationRecord } from '../../worker-node/cache/activation-record.js';
 import { ExpertCache } from '../../worker-node/cache/expert-cache.js';
@@ -159,7 +159,7 @@ describe('worker: the cache of experts', () => {
 });
 
 describe('worker: planning of the cache', () => {
-  const load: LoadProfile = {
+  const load: LoadTimes = {
     signMantissaReadMs: 10,
     exponentReadMs: 1.5,
     decompressMs: 2,

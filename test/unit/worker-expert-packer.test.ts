@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { ExpertPacker, IDLE_MS } from '../../worker-node/cache/expert-packer.js';
+import { ExpertRecoder, IDLE_MS } from '../../worker-node/cache/expert-recoder.js';
 import { TestSlots, settle, silentLog } from './worker-test-slots.js';
 
 describe('packing experts that are kept', () => {
@@ -9,12 +9,12 @@ describe('packing experts that are kept', () => {
   let timers: { atMs: number; run: () => void }[];
   let idle: boolean;
   let kept: Set<number>;
-  let packer: ExpertPacker;
+  let packer: ExpertRecoder;
 
   beforeEach(() => {
     slots = new TestSlots(4);
     [nowMs, timers, idle, kept] = [0, [], true, new Set([0, 1, 2, 3])];
-    packer = new ExpertPacker({
+    packer = new ExpertRecoder({
       slots,
       log: silentLog,
       isKept: (slot) => kept.has(slot),

@@ -2,11 +2,11 @@ import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import type { LoadOutcome } from '../../native/index.js';
 import type { ExpertSource } from '../../shared/model/tensor-source.js';
-import type { LoadProfile } from '../../shared/decisions/caching/load-profile.js';
+import type { LoadTimes } from '../../shared/decisions/caching/load-times.js';
 import { LoadCosts } from '../../worker-node/loader/load-costs.js';
 import { MAX_ORDERED_LOADS, orderLoads, type PendingLoad } from '../../worker-node/loader/expert-loader.js';
 
-const PROFILE: LoadProfile = {
+const PROFILE: LoadTimes = {
   signMantissaReadMs: 4,
   exponentReadMs: 0.7,
   decompressMs: 2,

@@ -1,7 +1,7 @@
 import type { CachePolicy, PoolCapacities } from '../../shared/settings/cache-policies.js';
 import assert from 'node:assert/strict';
 import { CachePools } from '../../worker-node/cache/cache-pools.js';
-import type { KeptPart } from '../../worker-node/loader/cache-decisions.js';
+import type { CachedPart } from '../../worker-node/loader/cache-decisions.js';
 import { passOfSequence } from '../../shared/wire/pass-rows.js';
 import type { LoadEnd, SlotAction, SlotEvent, SlotLoad } from '../../worker-node/loader/slot-events.js';
 import { SlotSchedule } from '../../worker-node/loader/slot-schedule.js';
@@ -193,7 +193,7 @@ export class ModelDevice {
     for (const part of ['exponents', 'signMantissa'] as const) this.usePart(part, load[part], load.slot, content);
   }
 
-  private usePart(part: 'exponents' | 'signMantissa', plan: KeptPart, slot: number, content: string): void {
+  private usePart(part: 'exponents' | 'signMantissa', plan: CachedPart, slot: number, content: string): void {
     if (plan.entry < 0) return assert.equal(plan.from, 'storage');
     const entry = this.entries[part][plan.entry] ?? assert.fail(`there is no entry ${plan.entry} for ${part}`);
     assert.equal(entry.filledBy, null, 'an entry is used while a load fills it');

@@ -5,15 +5,15 @@ import type {
   CacheDecisions,
   CachePoolsOptions,
   CacheUse,
-  KeptPart,
+  CachedPart,
   PlacedExpert,
   Readiness,
   UseLoaded,
 } from '../loader/cache-decisions.js';
 import { EntryNumbers, NO_ENTRY, type EntryKind } from './entry-numbers.js';
-import type { KeptExpert } from './kept-expert.js';
+import type { CachedExpert } from './cached-expert.js';
 import { LayerPools } from './layer-pools.js';
-import type { CompressionState } from '../../shared/decisions/caching/load-profile.js';
+import type { CompressionState } from '../../shared/decisions/caching/load-times.js';
 import {
   addCapacities,
   checkCapacities,
@@ -21,7 +21,7 @@ import {
   NO_CAPACITIES,
 } from '../../shared/decisions/caching/pool-capacities.js';
 
-const FROM_STORAGE: KeptPart = { from: 'storage', entry: NO_ENTRY };
+const FROM_STORAGE: CachedPart = { from: 'storage', entry: NO_ENTRY };
 
 /** What a use holds on to, behind the CacheUse that its owner sees. */
 class Use implements CacheUse {
@@ -38,7 +38,7 @@ class Use implements CacheUse {
     readonly layer: number,
     readonly expert: number,
     /** Null: nothing of it is kept. */
-    readonly kept: KeptExpert | null,
+    readonly kept: CachedExpert | null,
   ) {}
 }
 
@@ -184,7 +184,7 @@ export class CachePools implements CacheDecisions {
     return use;
   }
 
-  private planLoad(use: Use, kept: KeptExpert): void {
+  private planLoad(use: Use, kept: CachedExpert): void {
     for (const kind of kept.pool === null ? [] : kept.lacking(kept.pool)) {
       if (this.entries.available(kind) === 0) continue;
       kept.take(kind, this.entries);
@@ -199,7 +199,7 @@ export class CachePools implements CacheDecisions {
     use.signMantissa = this.part(use, kept, 'signMantissa');
   }
 
-  private part(use: Use, kept: KeptExpert, kind: 'exponent' | 'signMantissa'): KeptPart {
+  private part(use: Use, kept: CachedExpert, kind: 'exponent' | 'signMantissa'): CachedPart {
     const holding = kept.holdings[kind];
     if (holding.filled) {
       holding.readers += 1;

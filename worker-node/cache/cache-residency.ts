@@ -3,7 +3,7 @@
  * whole (plain), kept compressed, or left on the disk (offloaded). The policy `residency`.
  */
 import type { PoolCapacities } from '../../shared/settings/cache-policies.js';
-import type { LoadProfile } from '../../shared/decisions/caching/load-profile.js';
+import type { LoadTimes } from '../../shared/decisions/caching/load-times.js';
 import { addCapacities, NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
 import {
   fitResidency,
@@ -58,7 +58,7 @@ export class CacheResidency {
   /** What each layer may keep from now on; null: as before. `load`: what loading has cost here; `lentBytes`: what others have of `bytes`. */
   plan(
     { computeMs, activated }: SeenPasses,
-    load: LoadProfile,
+    load: LoadTimes,
     lentBytes: number,
   ): ReadonlyMap<number, PoolCapacities> | null {
     if (this.layers.size === 0) return null;
@@ -76,7 +76,7 @@ export class CacheResidency {
   }
 
   /** As `plan`, but only what others have taken counts: kept experts give way to it at once. */
-  fit(load: LoadProfile, lentBytes: number): ReadonlyMap<number, PoolCapacities> | null {
+  fit(load: LoadTimes, lentBytes: number): ReadonlyMap<number, PoolCapacities> | null {
     const costs = residencyCosts(load, this.bounds.expertBytes, 1);
     const layers = fitResidency({ layers: [...this.layers.values()], costs, ...this.room(lentBytes) });
     return layers === null ? null : this.adopt(layers, false);
@@ -129,7 +129,7 @@ export function fillBudget(
 
 /** What an expert takes in each state. `share`: of the passes that need it. */
 export function residencyCosts(
-  { tensors, shards, threads, decompressMs, signMantissaReadMs, exponentReadMs }: LoadProfile,
+  { tensors, shards, threads, decompressMs, signMantissaReadMs, exponentReadMs }: LoadTimes,
   { full, compressed }: { full: number; compressed: number },
   share: number,
 ): ResidencyCosts {

@@ -1,8 +1,8 @@
 import type { PoolCapacities, CachePolicy } from '../../shared/settings/cache-policies.js';
 import { CachePools } from './cache-pools.js';
 import { entriesOf, spreadCapacities } from '../../shared/decisions/caching/pool-capacities.js';
-import type { LoadProfile } from '../../shared/decisions/caching/load-profile.js';
-import type { CompressionState } from '../../shared/decisions/caching/load-profile.js';
+import type { LoadTimes } from '../../shared/decisions/caching/load-times.js';
+import type { CompressionState } from '../../shared/decisions/caching/load-times.js';
 import type { ActivationCounts } from '../../shared/decisions/caching/activation-counts.js';
 import type { CacheStatus, PoolCounts } from '../../shared/wire/messages.js';
 import type { SlotCache } from '../loader/slot-table.js';
@@ -64,12 +64,12 @@ export class ExpertCache implements SlotCache {
   }
 
   /** The pools of each layer from now on; null: as they are. `lentBytes`: what others have of its memory. */
-  replan(seen: SeenPasses, load: LoadProfile, lentBytes: number): ReadonlyMap<number, PoolCapacities> | null {
+  replan(seen: SeenPasses, load: LoadTimes, lentBytes: number): ReadonlyMap<number, PoolCapacities> | null {
     return this.residency?.plan(seen, load, lentBytes) ?? null;
   }
 
   /** The same where others have taken more than the pools leave, whenever that is. */
-  fit(load: LoadProfile, lentBytes: number): ReadonlyMap<number, PoolCapacities> | null {
+  fit(load: LoadTimes, lentBytes: number): ReadonlyMap<number, PoolCapacities> | null {
     return this.residency?.fit(load, lentBytes) ?? null;
   }
 

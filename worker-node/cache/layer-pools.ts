@@ -6,7 +6,7 @@ import {
   type PoolCapacities,
 } from '../../shared/settings/cache-policies.js';
 import type { EntryNumbers } from './entry-numbers.js';
-import { KeptExpert } from './kept-expert.js';
+import { CachedExpert } from './cached-expert.js';
 import { NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
 
 /** Activations of a layer's experts that are remembered, for each expert: beyond it all counts are halved, so that habits may change. */
@@ -69,7 +69,7 @@ export interface LayerPoolsSetting {
 /** Which experts of one layer are in which pool: dispatch, overflow and eviction. */
 export class LayerPools {
   readonly frequencies: FrequencyList;
-  private readonly ownKept = new Map<number, KeptExpert>();
+  private readonly ownKept = new Map<number, CachedExpert>();
   private capacities: PoolCapacities = NO_CAPACITIES;
   /** Of policy popularity: each expert's rank when the layer was first given room. */
   private ranks: ReadonlyMap<number, number> | null = null;
@@ -80,11 +80,11 @@ export class LayerPools {
     this.frequencies = new FrequencyList(setting.experts);
   }
 
-  get kept(): readonly KeptExpert[] {
+  get kept(): readonly CachedExpert[] {
     return [...this.ownKept.values()];
   }
 
-  find(expert: number): KeptExpert | undefined {
+  find(expert: number): CachedExpert | undefined {
     return this.ownKept.get(expert);
   }
 
@@ -109,7 +109,7 @@ export class LayerPools {
     return { frequency: this.frequencies.of(least.expert), evict: () => this.evict(least) };
   }
 
-  touch(kept: KeptExpert): void {
+  touch(kept: CachedExpert): void {
     kept.lastUse = ++this.uses;
     kept.marked = true;
   }
@@ -118,8 +118,8 @@ export class LayerPools {
    * Puts an expert that is about to be loaded into the pool where it belongs, evicting there. It stays where it is when no higher
    * pool takes it. Undefined: it is not kept.
    */
-  place(expert: number): KeptExpert | undefined {
-    const kept = this.find(expert) ?? new KeptExpert(expert, ++this.arrivals);
+  place(expert: number): CachedExpert | undefined {
+    const kept = this.find(expert) ?? new CachedExpert(expert, ++this.arrivals);
     const from = kept.pool;
     // Its place is free for whom it displaces.
     kept.pool = null;
@@ -132,14 +132,14 @@ export class LayerPools {
   }
 
   /** A load into its full entry did not succeed: it is what its parts make it. */
-  fallBack(kept: KeptExpert): void {
+  fallBack(kept: CachedExpert): void {
     kept.drop('full', this.setting.entries);
     kept.pool = kept.poolOfParts();
     if (kept.pool !== null && this.members(kept.pool).length > this.capacities[kept.pool]) this.evict(kept);
   }
 
   /** Gives back what it need not hold; forgets it when it has no place. */
-  tidy(kept: KeptExpert): void {
+  tidy(kept: CachedExpert): void {
     kept.dropSuperfluous(this.setting.entries);
     if (kept.pins > 0 || kept.pool !== null) return;
     this.ownKept.delete(kept.expert);
@@ -173,7 +173,7 @@ export class LayerPools {
     return new Map(byUse.map((expert, rank) => [expert, rank]));
   }
 
-  private makeRoom(pool: Pool, kept: KeptExpert, from: Pool | null): boolean {
+  private makeRoom(pool: Pool, kept: CachedExpert, from: Pool | null): boolean {
     if (!this.hasRoom(pool, kept.expert)) return false;
     return pool === from || kept.lacking(pool).every((kind) => this.setting.entries.available(kind) > 0);
   }
@@ -190,11 +190,11 @@ export class LayerPools {
     return true;
   }
 
-  private members(pool: Pool): KeptExpert[] {
+  private members(pool: Pool): CachedExpert[] {
     return this.kept.filter((kept) => kept.pool === pool);
   }
 
-  private victim(members: readonly KeptExpert[], newcomer: number): KeptExpert | undefined {
+  private victim(members: readonly CachedExpert[], newcomer: number): CachedExpert | undefined {
     const idle = members.filter(({ pins }) => pins === 0);
     switch (this.setting.policy) {
       case 'planned':
@@ -216,18 +216,18 @@ export class LayerPools {
   }
 
   /** Any that was not used in this phase; when all were, a new phase begins (Fiat et al., 1991). */
-  private unmarked(members: readonly KeptExpert[], idle: readonly KeptExpert[]): KeptExpert | undefined {
+  private unmarked(members: readonly CachedExpert[], idle: readonly CachedExpert[]): CachedExpert | undefined {
     if (idle.every(({ marked }) => marked)) for (const member of members) member.marked = false;
     const candidates = idle.filter(({ marked }) => !marked);
     return candidates[Math.floor(this.setting.random() * candidates.length)];
   }
 
-  private leastFrequent(members: readonly KeptExpert[]): KeptExpert | undefined {
+  private leastFrequent(members: readonly CachedExpert[]): CachedExpert | undefined {
     return leastBy(members, ({ expert }) => this.frequencies.of(expert));
   }
 
   /** An expert that overflows C may keep its signs and mantissas in S, or its exponents in E, if it is frequent enough there. */
-  private makeWay(victim: KeptExpert): void {
+  private makeWay(victim: CachedExpert): void {
     const lower: readonly Pool[] = victim.pool === 'compressed' ? ['signMantissa', 'exponent'] : [];
     for (const pool of lower) {
       if (
@@ -243,15 +243,15 @@ export class LayerPools {
     this.evict(victim);
   }
 
-  private evict(victim: KeptExpert): void {
+  private evict(victim: CachedExpert): void {
     victim.pool = null;
     this.setting.onEvict();
     this.tidy(victim);
   }
 }
 
-function leastBy(members: readonly KeptExpert[], figure: (member: KeptExpert) => number): KeptExpert | undefined {
-  return members.reduce<KeptExpert | undefined>(
+function leastBy(members: readonly CachedExpert[], figure: (member: CachedExpert) => number): CachedExpert | undefined {
+  return members.reduce<CachedExpert | undefined>(
     (least, member) => (least === undefined || figure(member) < figure(least) ? member : least),
     undefined,
   );

@@ -8,7 +8,7 @@ import type { CacheStatus, HostMemoryStatus } from '../../shared/wire/messages.j
 import type { Announce, Execute, Release, Restart, WorkerReply } from '../../shared/wire/messages.js';
 import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
 import type { ExpertCache } from '../cache/expert-cache.js';
-import { ExpertPacker } from '../cache/expert-packer.js';
+import { ExpertRecoder } from '../cache/expert-recoder.js';
 import { HostMemory, type HostMemoryOptions } from '../cache/host-memory.js';
 import type { WorkerSlots } from '../cache/make-slots.js';
 import { ExpertLoader, type ExpertSupply } from '../loader/expert-loader.js';
@@ -64,7 +64,7 @@ export class ExpertService {
   private readonly loader: ExpertLoader;
   private readonly hostMemory: HostMemory | null;
   /** Null: experts stay as they are loaded. */
-  private readonly packer: ExpertPacker | null;
+  private readonly packer: ExpertRecoder | null;
   /** Memory of its slots, for others on the same device. */
   readonly memory: YieldingMemory;
   private readonly executor: ExpertExecutor;
@@ -287,9 +287,9 @@ export class ExpertService {
     });
   }
 
-  private makePacker(): ExpertPacker {
+  private makePacker(): ExpertRecoder {
     const { slots, runtime, log } = this;
-    return new ExpertPacker({
+    return new ExpertRecoder({
       slots,
       runtime,
       log,

@@ -6,7 +6,7 @@
  * reported by `loaded`; `release` ends it. From acquire to release it is pinned: nothing of it is evicted, and no entry that it
  * reads or writes is given to another.
  */
-import type { CompressionState } from '../../shared/decisions/caching/load-profile.js';
+import type { CompressionState } from '../../shared/decisions/caching/load-times.js';
 import type { CachePolicy, Pool, PoolCapacities } from '../../shared/settings/cache-policies.js';
 import type { CacheEntries } from '../../shared/decisions/caching/pool-capacities.js';
 
@@ -23,7 +23,7 @@ export interface CachePoolsOptions {
 }
 
 /** Where one part comes from and which entry keeps it; -1: it is not kept. Of 'entry', `entry` is where it lies. */
-export interface KeptPart {
+export interface CachedPart {
   from: 'storage' | 'entry';
   entry: number;
 }
@@ -36,8 +36,8 @@ export interface CacheUse {
   readonly state: CompressionState;
   /** Expert slot of the cache that holds it or is to be loaded; null: load into a slot of the caller's own. */
   readonly fullEntry: number | null;
-  readonly exponents: KeptPart;
-  readonly signMantissa: KeptPart;
+  readonly exponents: CachedPart;
+  readonly signMantissa: CachedPart;
 }
 
 /** How a use's load ended, as the loader reports it. */

@@ -5,7 +5,7 @@ import type { Logger } from '../../shared/base/log/logger.js';
 import { OverallMean } from './overall-mean.js';
 import type { ExpertSource, ModelSource } from '../../shared/model/tensor-source.js';
 import type { LoadRates } from './host-memory-plan.js';
-import type { LoadProfile, PartlyLoadedState } from '../../shared/decisions/caching/load-profile.js';
+import type { LoadTimes, PartlyLoadedState } from '../../shared/decisions/caching/load-times.js';
 import { LoadCosts } from './load-costs.js';
 import type { LoadEnd, SlotLoad } from './slot-events.js';
 import { scheduleBlocks, taskPlaces } from '../../shared/decisions/caching/schedule-blocks.js';
@@ -78,7 +78,7 @@ export class ExpertLoader {
   }
 
   /** What loading has cost so far. */
-  get loadProfile(): LoadProfile {
+  get loadProfile(): LoadTimes {
     return this.costs.profile;
   }
 
@@ -238,7 +238,7 @@ export interface PendingLoad {
 }
 
 /** Where each load's tensors stand when all are wanted together (ZipMoE Algorithm 1), by slot. Of one load alone there is no order. */
-export function orderLoads(loads: readonly PendingLoad[], profile: LoadProfile): Map<number, ExpertOrder> {
+export function orderLoads(loads: readonly PendingLoad[], profile: LoadTimes): Map<number, ExpertOrder> {
   if (loads.length < 2) return new Map();
   const ordered = loads.slice(0, MAX_ORDERED_LOADS);
   const tasks = ordered.flatMap(({ slot, state, executeMs }) =>

@@ -1,21 +1,21 @@
 import type { LoadOutcome } from '../../native/index.js';
 import { OverallMean } from './overall-mean.js';
 import type { ExpertSource, TensorSource } from '../../shared/model/tensor-source.js';
-import type { KeptPart } from './cache-decisions.js';
+import type { CachedPart } from './cache-decisions.js';
 import type { LoadRates } from './host-memory-plan.js';
-import type { LoadProfile } from '../../shared/decisions/caching/load-profile.js';
+import type { LoadTimes } from '../../shared/decisions/caching/load-times.js';
 
 const MS_PER_S = 1000;
 
 /** What a load has read and what it has taken from memory. */
 export interface LoadedParts {
-  exponents: KeptPart;
-  signMantissa: KeptPart;
+  exponents: CachedPart;
+  signMantissa: CachedPart;
 }
 
 /** What loading costs here, from the loads so far. */
 export class LoadCosts {
-  private readonly shape: Pick<LoadProfile, 'compressionRatio' | 'threads' | 'shards' | 'tensors'>;
+  private readonly shape: Pick<LoadTimes, 'compressionRatio' | 'threads' | 'shards' | 'tensors'>;
   private readonly exponentReadMs = new OverallMean();
   private readonly signMantissaReadMs = new OverallMean();
   private readonly decompressMs = new OverallMean();
@@ -61,7 +61,7 @@ export class LoadCosts {
     from.ms += Math.max(exponentReadMs + signMantissaReadMs, decompressMs);
   }
 
-  get profile(): LoadProfile {
+  get profile(): LoadTimes {
     const { tensors, shards } = this.shape;
     return {
       ...this.shape,

@@ -1,6 +1,6 @@
 import type { PoolCapacities } from '../../shared/settings/cache-policies.js';
-import type { CompressionState } from '../../shared/decisions/caching/load-profile.js';
-import type { KeptPart } from './cache-decisions.js';
+import type { CompressionState } from '../../shared/decisions/caching/load-times.js';
+import type { CachedPart } from './cache-decisions.js';
 import type { PassLayer } from '../../shared/wire/messages.js';
 
 /** Experts of a layer that the rows of a pass may ask for, or will not. */
@@ -50,8 +50,8 @@ export interface SlotLoad {
   slot: number;
   layer: number;
   expert: number;
-  exponents: KeptPart;
-  signMantissa: KeptPart;
+  exponents: CachedPart;
+  signMantissa: CachedPart;
   /** Main waits for it. */
   urgent: boolean;
 }

@@ -11,7 +11,7 @@
  */
 import type { PoolCapacities } from '../../shared/settings/cache-policies.js';
 import type { CacheDecisions, CacheUse } from './cache-decisions.js';
-import type { CompressionState } from '../../shared/decisions/caching/load-profile.js';
+import type { CompressionState } from '../../shared/decisions/caching/load-times.js';
 import { assertInvariant, requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import type { PassLayer } from '../../shared/wire/messages.js';
 import { Expectations, isPinned, isSamePass, isShadowsAlone, type Expectation } from './expectations.js';

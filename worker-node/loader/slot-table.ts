@@ -1,6 +1,6 @@
 import { assertInvariant, requirePresent } from '../../shared/base/errors/assert-invariant.js';
-import type { CacheDecisions, CacheUse, KeptPart } from './cache-decisions.js';
-import type { PartlyLoadedState } from '../../shared/decisions/caching/load-profile.js';
+import type { CacheDecisions, CacheUse, CachedPart } from './cache-decisions.js';
+import type { PartlyLoadedState } from '../../shared/decisions/caching/load-times.js';
 import { expertKey, isPinned, type Expectation } from './expectations.js';
 import type { SlotLoad } from './slot-events.js';
 
@@ -144,7 +144,7 @@ export function isSlotPinned(slot: Slot): boolean {
   return false;
 }
 
-const FROM_STORAGE: KeptPart = { from: 'storage', entry: -1 };
+const FROM_STORAGE: CachedPart = { from: 'storage', entry: -1 };
 
 /** How the slot's expert is to be loaded. */
 export function loadOf({ index, layer, expert, use, urgent }: Slot): SlotLoad {

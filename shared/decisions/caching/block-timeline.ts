@@ -1,4 +1,4 @@
-import type { LoadProfile } from './load-profile.js';
+import type { LoadTimes } from './load-times.js';
 import { needsExponents, needsSignMantissa, type LoadBlock, type LoadTask, type Recovery } from './load-task.js';
 
 /** One operation of a schedule. `shard` is -1 for what has none, `thread` for what runs on the I/O thread or the executor. */
@@ -40,7 +40,7 @@ class Reading implements Releases {
   private released = 0;
 
   constructor(
-    private readonly profile: LoadProfile,
+    private readonly profile: LoadTimes,
     private readonly recovery: Recovery,
     private readonly record: RecordOperation | null,
     blocks: readonly LoadBlock[],
@@ -104,7 +104,7 @@ class Reading implements Releases {
  */
 export function loadBlocks(
   blocks: readonly LoadBlock[],
-  profile: LoadProfile,
+  profile: LoadTimes,
   recovery: Recovery,
   record: RecordOperation | null,
 ): Float64Array {
@@ -135,7 +135,7 @@ export function loadBlocks(
 }
 
 /** When the threads of loadBlocks are done. As all operations take the same time, that is the same in whatever order they run. */
-export function threadEnds(blocks: readonly LoadBlock[], profile: LoadProfile, recovery: Recovery): ThreadEnds {
+export function threadEnds(blocks: readonly LoadBlock[], profile: LoadTimes, recovery: Recovery): ThreadEnds {
   const { releasedMs, byRelease, readEndMs } = new Reading(profile, recovery, null, blocks);
   const threadEndMs = new Float64Array(profile.threads);
   for (const operation of byRelease) {

@@ -1,5 +1,5 @@
-import type { LoadProfile, PartlyLoadedState } from './load-profile.js';
-import { PARTS_IN_MEMORY } from './load-profile.js';
+import type { LoadTimes, PartlyLoadedState } from './load-times.js';
+import { PARTS_IN_MEMORY } from './load-times.js';
 
 /** One tensor that is to be reconstructed (ZipMoE section 3.3: a task). An expert's tensors are tasks of one state and execution time. */
 export interface LoadTask {
@@ -31,7 +31,7 @@ export function needsSignMantissa(task: LoadTask): boolean {
 }
 
 /** v_j of Lemma B.3. */
-export function readMs(task: LoadTask, profile: LoadProfile): number {
+export function readMs(task: LoadTask, profile: LoadTimes): number {
   const exponentsMs = needsExponents(task) ? profile.shards * profile.exponentReadMs : 0;
   return exponentsMs + (needsSignMantissa(task) ? profile.signMantissaReadMs : 0);
 }

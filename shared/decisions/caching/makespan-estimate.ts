@@ -1,5 +1,5 @@
 import { POOLS, type PoolCapacities } from '../../settings/cache-policies.js';
-import type { CompressionState, LoadProfile } from './load-profile.js';
+import type { CompressionState, LoadTimes } from './load-times.js';
 import type { LoadTask } from './load-task.js';
 import { scheduleBlocks } from './schedule-blocks.js';
 import { blocksMakespanMs } from './simulate-blocks.js';
@@ -33,7 +33,7 @@ const SIMULATED_PATTERNS = 2000;
  * Makespan of a layer without its executions (ZipMoE Algorithm 3): all reading, or all decompression over L threads, where an
  * operation whose E-chunk must be read counts that as its own time.
  */
-export function estimateMakespan(activated: number, hits: HitPattern, profile: LoadProfile): number {
+export function estimateMakespan(activated: number, hits: HitPattern, profile: LoadTimes): number {
   const { readingMs, exponentsMs, decompressingMs } = workOf(activated, hits, profile);
   return Math.max(readingMs, decompressingMs + exponentsMs / profile.threads);
 }
@@ -42,7 +42,7 @@ export function estimateMakespan(activated: number, hits: HitPattern, profile: L
 function workOf(
   activated: number,
   { full, compressed, signMantissa, exponent }: HitPattern,
-  { tensors, shards, threads, signMantissaReadMs, exponentReadMs, decompressMs }: LoadProfile,
+  { tensors, shards, threads, signMantissaReadMs, exponentReadMs, decompressMs }: LoadTimes,
 ): { readingMs: number; exponentsMs: number; decompressingMs: number } {
   const exponentsMs = tensors * shards * (activated - full - compressed - exponent) * exponentReadMs;
   const signMantissaMs = tensors * (activated - full - compressed - signMantissa) * signMantissaReadMs;
@@ -54,7 +54,7 @@ function workOf(
  * Makespan of each pattern by carrying out its schedule, or by Algorithm 3 and the executions where there are too many patterns for
  * that. Each pattern is computed once: how likely it is depends on the plan, how long it takes does not.
  */
-export function patternMakespans(activated: number, profile: LoadProfile, costs: OverlapCosts): PatternMakespan {
+export function patternMakespans(activated: number, profile: LoadTimes, costs: OverlapCosts): PatternMakespan {
   const known = new Map<number, number>();
   const isSimulated = patternCount(activated) <= SIMULATED_PATTERNS;
   const { executeMs, startMs, interference } = costs;
@@ -79,7 +79,7 @@ function patternCount(activated: number): number {
   return [1, 2, 3, 4].reduce((product, i) => (product * (activated + i)) / i, 1);
 }
 
-function simulatedMakespan(activated: number, hits: HitPattern, profile: LoadProfile, executeMs: number): number {
+function simulatedMakespan(activated: number, hits: HitPattern, profile: LoadTimes, executeMs: number): number {
   const missing = activated - POOLS.reduce((sum, pool) => sum + hits[pool], 0);
   const states: readonly (readonly [CompressionState, number])[] = [
     ...POOLS.map((pool) => [pool, hits[pool]] as const),

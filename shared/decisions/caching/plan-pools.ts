@@ -2,7 +2,7 @@ import { POOLS, type Pool, type PoolCapacities } from '../../settings/cache-poli
 import { OdmoeError } from '../../base/errors/odmoe-error.js';
 import { ExpectedMakespan } from './expected-makespan.js';
 import { patternMakespans, type OverlapCosts } from './makespan-estimate.js';
-import type { LoadProfile } from './load-profile.js';
+import type { LoadTimes } from './load-times.js';
 import { NO_CAPACITIES, spreadCapacities } from './pool-capacities.js';
 import { fitSelectionProbabilities } from './selection-model.js';
 
@@ -24,7 +24,7 @@ export interface PlanRequest {
   entryBytes: EntryBytes;
   /** Lambda: pools that may be used. */
   pools: readonly Pool[];
-  profile: LoadProfile;
+  profile: LoadTimes;
   costs: OverlapCosts;
   /** Step of the pools' shares of the budget; 1/20 where it is left out. */
   step?: number;

@@ -1,5 +1,5 @@
 import { threadEnds } from './block-timeline.js';
-import type { LoadProfile } from './load-profile.js';
+import type { LoadTimes } from './load-times.js';
 import { needsSignMantissa, type LoadBlock, type LoadTask, type Recovery } from './load-task.js';
 
 /** Place of a tensor among all that are loaded together: blocks in order, and in a block by position. */
@@ -21,7 +21,7 @@ export interface TaskPlace {
  */
 export function scheduleBlocks(
   tasks: readonly LoadTask[],
-  profile: LoadProfile,
+  profile: LoadTimes,
   recovery: Recovery = 'with',
 ): LoadBlock[] {
   const sorted = [...tasks].sort(byExecutionTime);
@@ -53,7 +53,7 @@ function byExecutionTime(left: LoadTask, right: LoadTask): number {
  * Definition A.1: when the l-th of the next block's E-chunks has been read, no more than l - 1 threads have been without work, for each l
  * up to min(L, K).
  */
-function isComputeDominant(blocks: readonly LoadBlock[], profile: LoadProfile, recovery: Recovery): boolean {
+function isComputeDominant(blocks: readonly LoadBlock[], profile: LoadTimes, recovery: Recovery): boolean {
   const { threadEndMs, readEndMs } = threadEnds(blocks, profile, recovery);
   const { threads, shards, exponentReadMs } = profile;
   for (let l = 1; l <= Math.min(threads, shards); l += 1) {

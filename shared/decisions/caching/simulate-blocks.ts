@@ -1,5 +1,5 @@
 import { loadBlocks, named, type ScheduledOperation } from './block-timeline.js';
-import type { LoadProfile } from './load-profile.js';
+import type { LoadTimes } from './load-times.js';
 import type { LoadBlock, Recovery } from './load-task.js';
 
 export interface BlockSchedule {
@@ -14,7 +14,7 @@ export interface BlockSchedule {
  */
 export function simulateBlocks(
   blocks: readonly LoadBlock[],
-  profile: LoadProfile,
+  profile: LoadTimes,
   recovery: Recovery = 'with',
 ): BlockSchedule {
   const operations: ScheduledOperation[] = [];
@@ -25,7 +25,7 @@ export function simulateBlocks(
 /** simulateBlocks without the operations. */
 export function blocksMakespanMs(
   blocks: readonly LoadBlock[],
-  profile: LoadProfile,
+  profile: LoadTimes,
   recovery: Recovery = 'with',
 ): number {
   return run(blocks, profile, recovery, null);
@@ -33,7 +33,7 @@ export function blocksMakespanMs(
 
 function run(
   blocks: readonly LoadBlock[],
-  profile: LoadProfile,
+  profile: LoadTimes,
   recovery: Recovery,
   record: ((operation: ScheduledOperation) => void) | null,
 ): number {

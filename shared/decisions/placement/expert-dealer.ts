@@ -1,4 +1,4 @@
-import { assignKept, type Keepers } from './kept-assignment.js';
+import { assignCached, type CachingWorkers } from './cached-assignment.js';
 
 /** Passes' worth of layers before the latest ordinal that a dealer remembers: what is older is loaded and run. */
 export const REMEMBERED_PASSES = 4;
@@ -9,7 +9,7 @@ export const REMEMBERED_PASSES = 4;
  * goes to the worker whose nearest load, before or after, is the most ordinals away, since that one has the longest to load it. With
  * one position a pass and as many workers as `groups` groups of top-k this deals OD-MoE's round robin (section 3.1).
  *
- * An expert that a worker keeps goes there, within bounds (assignKept), and is no load.
+ * An expert that a worker keeps goes there, within bounds (assignCached), and is no load.
  *
  * Knows loads only by what it was asked; who asks twice under one ordinal with a larger set gets the same worker for what was
  * there before.
@@ -33,10 +33,10 @@ export class ExpertDealer {
   }
 
   /** The workers' places, one for each expert in the order given; empty where there is no worker. */
-  deal(ordinal: number, experts: readonly number[], keepers: Keepers<number> = () => []): number[] {
+  deal(ordinal: number, experts: readonly number[], keepers: CachingWorkers<number> = () => []): number[] {
     if (this.loads.length === 0) return [];
     const fresh = experts.filter((expert) => this.dealt.get(ordinal)?.has(expert) !== true);
-    const kept = assignKept(fresh, keepers, this.dealtUnder(ordinal), this.loads.length);
+    const kept = assignCached(fresh, keepers, this.dealtUnder(ordinal), this.loads.length);
     for (const [expert, place] of kept) this.remember(ordinal, expert, place);
     return experts.map((expert) => {
       const held = this.dealt.get(ordinal)?.get(expert);

@@ -15,7 +15,7 @@ const MOST_TOLD = 20;
  * Whatever happens, what main has told a worker to load it asks for or releases before it comes to a later layer, or to a later pass of the
  * same name. A worker that is greeted anew, or told of another placement, has forgotten what it was told.
  */
-export class ToldWatch {
+export class ReportWatch {
   readonly violations: string[] = [];
   /** By worker. */
   private readonly told = new Map<string, Map<string, Told>>();

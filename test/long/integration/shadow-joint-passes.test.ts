@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import type { Pass } from '../../../native/index.js';
 import { isRecurrent } from '../../../shared/model/model-shape.js';
 import type { AlignRows, BeginSequence } from '../../../shared/wire/messages.js';
-import type { KeptLimits } from '../../../shadow-node/predictor/kept-sequences.js';
+import type { RetainedLimits } from '../../../shadow-node/predictor/retained-sequences.js';
 import { Predictor } from '../../../shadow-node/predictor/predictor.js';
 import { packOf, type TestModel } from '../../integration/harness/test-models.js';
 import { ResidentModel } from '../../integration/shadow/resident-model.js';
@@ -11,7 +11,7 @@ import { RUNTIME } from '../../wall.js';
 const SEQUENCES = 8;
 const ITERATIONS = 6;
 const PASS_ROWS = 16;
-const KEPT: KeptLimits = { sequences: 16, bytes: 2 ** 30 };
+const KEPT: RetainedLimits = { sequences: 16, bytes: 2 ** 30 };
 
 /** What main tells of one answer: its prompt, and per iteration the rows that are new, and a token. */
 interface Story {

@@ -8,7 +8,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { AWAIT_LIMIT_MS, ExpertFetcher, type ExpertFetcherOptions } from '../../../packs/fetching/expert-fetcher.js';
 import { PackPeers } from '../../../packs/fetching/pack-peers.js';
 
-import { PackShare } from '../../../packs/fetching/pack-share.js';
+import { PackServer } from '../../../packs/fetching/pack-server.js';
 
 import { PartialPack } from '../../../packs/fetching/partial-pack.js';
 
@@ -110,7 +110,7 @@ describe('fetching experts', function () {
   const ready = (fetcher: ExpertFetcher): Promise<void> => waitUntil('all is fetched', () => fetcher.progress.ready);
 
   it('brings those that are needed and no others, and tells how far it is', async () => {
-    const fetcher = await create([await setting.serve(new PackShare(pack, RUNTIME))]);
+    const fetcher = await create([await setting.serve(new PackServer(pack, RUNTIME))]);
     const needed = everything.filter(({ layer }) => layer === 1);
     const bytes = needed.reduce((sum, { layer, expert }) => sum + partial.extent(layer, expert).storedBytes, 0);
     assert.deepEqual([fetcher.progress.ready, fetcher.progress.neededBytes], [true, 0]);
@@ -130,13 +130,13 @@ describe('fetching experts', function () {
     const counted = halves.map((held, index) =>
       setting.serve(
         interruptedShare(
-          new PackShare(pack, RUNTIME, () => held),
+          new PackServer(pack, RUNTIME, () => held),
           () => void (pieces[index] = (pieces[index] ?? 0) + 1),
         ),
       ),
     );
     const main = setting.serve(
-      interruptedShare(new PackShare(pack, RUNTIME), () => void (pieces[2] = (pieces[2] ?? 0) + 1)),
+      interruptedShare(new PackServer(pack, RUNTIME), () => void (pieces[2] = (pieces[2] ?? 0) + 1)),
     );
     const fetcher = await create(await Promise.all([main, ...counted]));
     await delay(200);
@@ -153,7 +153,7 @@ describe('fetching experts', function () {
     const corrupt = await setting.damagedShare(({ layer }) => layer === 2, scratch.extents);
     await scratch.close();
     let fromGood = 0;
-    const good = setting.serve(interruptedShare(new PackShare(pack, RUNTIME), () => void (fromGood += 1)));
+    const good = setting.serve(interruptedShare(new PackServer(pack, RUNTIME), () => void (fromGood += 1)));
     // Main is asked last among equals, so that the other one is tried first.
     const fetcher = await create([await good, await setting.serve(corrupt)]);
     await delay(200);
@@ -183,7 +183,7 @@ describe('fetching experts', function () {
 
   it('goes on at another peer, at the chunk it had come to, when one is lost', async () => {
     let pieces = 0;
-    const share = new PackShare(pack, RUNTIME);
+    const share = new PackServer(pack, RUNTIME);
     const dying = interruptedShare(share, () => {
       pieces += 1;
       if (pieces > 5) throw new OdmoeError('STORAGE_FAILED', 'this peer is dying');
@@ -198,11 +198,11 @@ describe('fetching experts', function () {
 
   it('asks another peer when one takes a read and sends nothing', async () => {
     let reads = 0;
-    const stuck = interruptedShare(new PackShare(pack, RUNTIME), () => {
+    const stuck = interruptedShare(new PackServer(pack, RUNTIME), () => {
       reads += 1;
       return delay(60_000, undefined, { ref: false });
     });
-    const good = new PackShare(pack, RUNTIME);
+    const good = new PackServer(pack, RUNTIME);
     const fetcher = await create([await setting.serve(good), await setting.serve(stuck)], {}, 300);
     await delay(200);
     fetcher.need(everything);
@@ -213,7 +213,7 @@ describe('fetching experts', function () {
 
   it('says that a peer sends nothing while the read is still open', async () => {
     let reads = 0;
-    const stuck = interruptedShare(new PackShare(pack, RUNTIME), () => {
+    const stuck = interruptedShare(new PackServer(pack, RUNTIME), () => {
       reads += 1;
       return delay(60_000, undefined, { ref: false });
     });
@@ -227,7 +227,7 @@ describe('fetching experts', function () {
 
   it('does not ask peers that hold another pack', async () => {
     let asked = false;
-    const share = new PackShare(pack, RUNTIME);
+    const share = new PackServer(pack, RUNTIME);
     const other = interruptedShare(share, () => void (asked = true));
     const otherPack = { ...other, describe: () => ({ ...share.describe(), packDigest: 'f'.repeat(64) }) };
     const fetcher = await create([await setting.serve(share), await setting.serve(otherPack)]);
@@ -238,7 +238,7 @@ describe('fetching experts', function () {
 
   it('gives way to the expert that a load waits for', async () => {
     const order: string[] = [];
-    const share = new PackShare(pack, RUNTIME);
+    const share = new PackServer(pack, RUNTIME);
     const slow = {
       ...interruptedShare(share, () => delay(20)),
     };
@@ -256,7 +256,7 @@ describe('fetching experts', function () {
   });
 
   it('brings an expert that nobody had said is needed, and stops waiting when the load is cancelled', async () => {
-    const share = new PackShare(pack, RUNTIME);
+    const share = new PackServer(pack, RUNTIME);
     const fetcher = await create([await setting.serve(interruptedShare(share, () => delay(50)))]);
     await fetcher.awaitExpert(2, 5, never());
     assertFetched([{ layer: 2, expert: 5 }]);
@@ -267,7 +267,7 @@ describe('fetching experts', function () {
   });
 
   it('brings again what is told to be damaged, and makes the pack whole again later', async () => {
-    const fetcher = await create([await setting.serve(new PackShare(pack, RUNTIME))]);
+    const fetcher = await create([await setting.serve(new PackServer(pack, RUNTIME))]);
     const isWhole = (): boolean => readdirSync(setting.directory).includes('fetched.jsonl');
     fetcher.need(everything);
     await waitUntil('the pack is whole', isWhole);
@@ -298,7 +298,7 @@ describe('fetching experts', function () {
       refusals += 1;
       if (isFull) throw new OdmoeError('STORAGE_FULL', `the disk is full (expert ${refusals})`);
     };
-    const fetcher = await create([await setting.serve(new PackShare(pack, RUNTIME))], { requireRoom });
+    const fetcher = await create([await setting.serve(new PackServer(pack, RUNTIME))], { requireRoom });
     const waiting = fetcher.awaitExpert(0, 0, never());
     fetcher.need(everything);
     await assert.rejects(waiting ?? Promise.resolve(), { code: 'STORAGE_FULL' });
@@ -315,7 +315,7 @@ describe('fetching experts', function () {
   });
 
   it('fetches an expert anew that the disk may have lost', async () => {
-    const fetcher = await create([await setting.serve(new PackShare(pack, RUNTIME))]);
+    const fetcher = await create([await setting.serve(new PackServer(pack, RUNTIME))]);
     const openFile = partial.openExpertFile.bind(partial);
     let losses = 0;
     partial.openExpertFile = async (name) => {
@@ -339,7 +339,7 @@ describe('fetching experts', function () {
   });
 
   it('makes the directory an ordinary pack when everything is there', async () => {
-    const fetcher = await create([await setting.serve(new PackShare(pack, RUNTIME))]);
+    const fetcher = await create([await setting.serve(new PackServer(pack, RUNTIME))]);
     fetcher.need(everything);
     await waitUntil('the pack is whole', () => partial.isWhole);
     const { openServedPack } = await import('../../../packs/open-served-pack.js');
@@ -347,7 +347,7 @@ describe('fetching experts', function () {
   });
 
   it('writes no more of a file than the manifest names, and leaves nothing of it', async () => {
-    const share = new PackShare(pack, RUNTIME);
+    const share = new PackServer(pack, RUNTIME);
     const expertFiles = new Set(pack.manifest.files.map(({ name }) => name).filter((name) => /^experts-/.test(name)));
     let surplus = 0;
     const flooding = {
@@ -374,7 +374,7 @@ describe('fetching experts', function () {
   });
 
   it('ends at once when it is closed, whatever is under way', async () => {
-    const stuck = interruptedShare(new PackShare(pack, RUNTIME), () => delay(60_000, undefined, { ref: false }));
+    const stuck = interruptedShare(new PackServer(pack, RUNTIME), () => delay(60_000, undefined, { ref: false }));
     const fetcher = await create([await setting.serve(stuck)]);
     fetcher.need(everything);
     const waiting = fetcher.awaitExpert(1, 1, never()) ?? Promise.resolve();

@@ -11,7 +11,7 @@ interface Told {
 }
 
 /** What shadows have not been told of what workers keep. A new placement has them told anew: workers have other places in it. */
-export class KeptNews<Shadow extends object> {
+export class CachedNews<Shadow extends object> {
   private readonly told = new WeakMap<Shadow, Told>();
 
   constructor(private readonly workers: Pick<PlacedWorkers, 'placement' | 'worker'>) {}

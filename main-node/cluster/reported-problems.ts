@@ -4,7 +4,7 @@ import type { PeerProblem } from '../../shared/wire/messages.js';
 export const MAX_TOLD_PROBLEMS = 64;
 
 /** `problems`: those that matter most come first. Of more than may be told the number is told. Pure. */
-export function toldProblems(problems: readonly PeerProblem[], most = MAX_TOLD_PROBLEMS): PeerProblem[] {
+export function reportedProblems(problems: readonly PeerProblem[], most = MAX_TOLD_PROBLEMS): PeerProblem[] {
   if (problems.length <= most) return [...problems];
   const left = problems.length - (most - 1);
   const code = 'NODE_REFUSED';

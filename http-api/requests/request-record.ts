@@ -33,7 +33,7 @@ function isAllZero(digits: string): boolean {
 declare module 'fastify' {
   interface FastifyRequest {
     /** Not there where the request could not be read. */
-    account?: RequestAccount | null;
+    account?: RequestRecord | null;
   }
   interface FastifyContextConfig {
     /** Asked again and again by machines: its requests are no news. */
@@ -42,7 +42,7 @@ declare module 'fastify' {
 }
 
 /** What the log is told of a request when it has ended. Never a text. */
-export class RequestAccount {
+export class RequestRecord {
   readonly trace: TraceContext | null;
   /** Who asks (ApiKeys.clientOf). */
   client = '';
@@ -86,7 +86,7 @@ export interface RequestEnds {
 export function keepAccounts(app: FastifyInstance, { log, runtime, metrics }: RequestEnds): void {
   app.decorateRequest('account', null);
   app.addHook('onRequest', async (request, reply) => {
-    const account = new RequestAccount(request, runtime.nowMs());
+    const account = new RequestRecord(request, runtime.nowMs());
     request.account = account;
     reply.raw.once('close', () => {
       const [route, code] = [request.routeOptions.url ?? 'none', account.codeAtEnd(reply.raw.writableFinished)];

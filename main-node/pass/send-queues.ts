@@ -9,7 +9,7 @@ import { settleAll, type PassEngine } from './pass-engine.js';
 export const BATCHES_IN_FLIGHT_PER_WORKER = 2;
 
 /** Has a layer's experts run on their workers, takes what they give, and counts what it cost. */
-export class ExpertLanes {
+export class SendQueues {
   /** Null: main waits for prompts otherwise than for answers, and does not note for whom. */
   private readonly race: LayerRace | null;
   private stallUs = 0;

@@ -4,7 +4,7 @@ import type { ModelShape } from '../../shared/model/model-shape.js';
 import { onAbort } from '../../shared/base/runtime/living.js';
 
 /** A native pass with the buffers that go in and out of it. */
-export interface PassSlot {
+export interface ReusablePass {
   readonly pass: Pass;
   /** rows x hiddenSize FP32: what the experts take. */
   readonly hidden: Uint8Array;
@@ -15,8 +15,8 @@ export interface PassSlot {
 const FLOAT_BYTES = 4;
 
 /** Passes of one size, made when first needed and used again; at most `count` at a time, further takers wait in turn. */
-export class PassPool {
-  private readonly idle: PassSlot[] = [];
+export class ReusablePasses {
+  private readonly idle: ReusablePass[] = [];
   private readonly waiting = new Set<() => void>();
   private taken = 0;
   private disposed = false;
@@ -34,7 +34,7 @@ export class PassPool {
   }
 
   /** Runs `use` with a pass of its own. A pass that saw an error is thrown away. Rejects with CANCELLED while it waits. */
-  async use<T>(signal: AbortSignal, use: (slot: PassSlot) => Promise<T>): Promise<T> {
+  async use<T>(signal: AbortSignal, use: (slot: ReusablePass) => Promise<T>): Promise<T> {
     while (this.taken >= this.count) await this.turn(signal);
     this.taken += 1;
     try {
@@ -81,7 +81,7 @@ export class PassPool {
     for (const slot of this.idle.splice(0)) slot.pass.dispose();
   }
 
-  private create(): PassSlot {
+  private create(): ReusablePass {
     const rowBytes = this.shape.hiddenSize * FLOAT_BYTES;
     return {
       pass: this.model.createPass(this.rows),

@@ -1,9 +1,9 @@
-import type { Keepers } from '../../shared/decisions/placement/kept-assignment.js';
+import type { CachingWorkers } from '../../shared/decisions/placement/cached-assignment.js';
 import { isStrict } from '../../shared/decisions/placement/strict-homes.js';
 import type { Placement } from '../../shared/wire/messages.js';
 
 /** What one worker has told that it keeps of experts. Of each layer the latest. */
-export class KeptLayers {
+export class CachedLayers {
   private readonly layers = new Map<number, { experts: ReadonlySet<number>; change: number }>();
   private latest = 0;
 
@@ -33,10 +33,10 @@ export class KeptLayers {
 
 /** Who of the placement keeps experts of the layer; null: nobody keeps any, or experts have workers of their own. */
 export function keepersOf(
-  workers: { worker(id: string): { readonly kept?: KeptLayers } | null },
+  workers: { worker(id: string): { readonly kept?: CachedLayers } | null },
   placement: Placement,
   layer: number,
-): Keepers<string> | null {
+): CachingWorkers<string> | null {
   if (isStrict(placement)) return null;
   const keeping = placement.workers.flatMap(({ id }) => {
     const kept = workers.worker(id)?.kept;

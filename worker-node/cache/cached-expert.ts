@@ -1,5 +1,5 @@
 import type { Pool } from '../../shared/settings/cache-policies.js';
-import type { CompressionState } from '../../shared/decisions/caching/load-profile.js';
+import type { CompressionState } from '../../shared/decisions/caching/load-times.js';
 import { ENTRY_KINDS, NO_ENTRY, type EntryKind, type EntryNumbers } from './entry-numbers.js';
 
 /** One entry of an expert: taken for it (not NO_ENTRY), and complete or still being filled by a load. */
@@ -20,7 +20,7 @@ const NEEDED_ENTRIES: Readonly<Record<Pool, readonly EntryKind[]>> = {
 const emptyHolding = (): HeldEntry => ({ entry: NO_ENTRY, filled: false, readers: 0 });
 
 /** An expert that holds entries, or is in a pool that is going to grant it some. */
-export class KeptExpert {
+export class CachedExpert {
   readonly holdings: Readonly<Record<EntryKind, HeldEntry>> = {
     full: emptyHolding(),
     exponent: emptyHolding(),

@@ -1,18 +1,18 @@
 import type { Predict } from '../../shared/wire/messages.js';
 import type { MemberRows } from './pass-member.js';
-import type { ToldExperts } from './told-experts.js';
+import type { Announcements } from './announcements.js';
 
 interface ToldRows {
-  told: ToldExperts;
+  told: Announcements;
   rows: MemberRows;
 }
 
 /** The passes at work, for whoever hears of a prediction that main is to tell the workers. */
-export class ToldPasses {
+export class AnnouncedPasses {
   private readonly bySequence = new Map<number, ToldRows>();
 
   /** What has come so far for the pass's rows is told at once. */
-  begin(told: ToldExperts, members: readonly MemberRows[], layers: number): void {
+  begin(told: Announcements, members: readonly MemberRows[], layers: number): void {
     for (const rows of members) this.bySequence.set(rows.member.id, { told, rows });
     for (let layer = 0; layer < layers; layer++) {
       const wishes = members.flatMap((rows) => {

@@ -14,7 +14,7 @@ export interface FedShadow {
 /** What the feed needs of main's cache. */
 export type ReadableCache = Pick<Sequence, 'readRows' | 'oldestPosition'>;
 
-export interface ShadowFeedOptions {
+export interface AlignmentSenderOptions {
   sequence: number;
   promptTokens: number;
   maxPositions: number;
@@ -61,7 +61,7 @@ const ROWS_MESSAGE_BYTES = 1024 * 1024;
  * comes in the middle is told the tokens so far and then gets all rows so far, of recurrent layers the latest. Holds no queue
  * of its own: per layer of the model it remembers up to which position rows are due and sent.
  */
-export class ShadowFeed {
+export class AlignmentSender {
   private shadow: FedShadow | null = null;
   /** The one that was told of the sequence last, and how often. */
   private lastBegun: { shadow: FedShadow; times: number } | null = null;
@@ -76,7 +76,7 @@ export class ShadowFeed {
   private readonly written: number[];
 
   constructor(
-    private readonly options: ShadowFeedOptions,
+    private readonly options: AlignmentSenderOptions,
     private readonly currentShadow: () => FedShadow | null,
     private readonly currentEpoch: () => number,
     /** Another one once the sequence has given its memory back; what was sent of its rows stays sent: they are the same ones again. */

@@ -2,7 +2,7 @@ import { assignMoreExperts, neededBy, takersOf } from './joint-assignment.js';
 import { expertsByWorker } from '../../shared/decisions/placement/experts-by-worker.js';
 import { prefillAssignment } from '../../shared/decisions/placement/prefill-workers.js';
 import type { PassRow, Placement, RowRun } from '../../shared/wire/messages.js';
-import { keepersOf } from '../cluster/kept-layers.js';
+import { keepersOf } from '../cluster/cached-layers.js';
 import type { PlacedWorkers } from '../cluster/placed-workers.js';
 import type { JointDealer } from './joint-dealer.js';
 
@@ -13,13 +13,13 @@ export interface ExpertWish {
 }
 
 /** What the workers have been told of a layer when its router chooses. */
-export interface ToldLayer {
+export interface AnnouncedLayer {
   /** expert -> workers that load it, the one that is to run it first; null: nobody was told anything. */
   holders: ReadonlyMap<number, readonly string[]> | null;
   /** Told by somebody else, too, who named another worker: to be released. */
   superseded: readonly (readonly [expert: number, workerId: string])[];
   /** All experts of the layer were. */
-  announced: boolean;
+  isWholeLayer: boolean;
 }
 
 /** What main itself has told the workers of a layer under a placement. */
@@ -29,7 +29,7 @@ interface OwnLayer {
   announced: boolean;
 }
 
-export interface ToldPass {
+export interface AnnouncedPass {
   pass: PassRow;
   rows: readonly RowRun[];
   /** Rows that differ in token or position: equal ones choose alike. */
@@ -46,14 +46,14 @@ export interface ToldPass {
  * What main tells the workers to load for one pass before its routers choose: what shadow has predicted for its rows and told main alone, each
  * expert once, spread over workers; or all experts of a layer. Everything is told under the pass's own name.
  */
-export class ToldExperts {
+export class Announcements {
   private readonly layers = new Map<number, OwnLayer>();
   private decided = -1;
   /** The dealer's number of the pass; null: nothing of it has been dealt. */
   private dealtPass: number | null = null;
 
   constructor(
-    readonly of: ToldPass,
+    readonly of: AnnouncedPass,
     private readonly workers: Pick<PlacedWorkers, 'placement' | 'worker'>,
     private readonly dealer: Pick<JointDealer, 'beginPass' | 'deal' | 'forget'>,
   ) {}
@@ -93,7 +93,11 @@ export class ToldExperts {
    * What the workers were told of a layer whose router has chosen, under this placement. `byOthers`: what shadow has told them, and what
    * else; where two name a worker each for one expert, the first one's is asked.
    */
-  settle(placement: Placement, layer: number, byOthers: readonly (ReadonlyMap<number, string> | null)[]): ToldLayer {
+  settle(
+    placement: Placement,
+    layer: number,
+    byOthers: readonly (ReadonlyMap<number, string> | null)[],
+  ): AnnouncedLayer {
     this.decided = Math.max(this.decided, layer);
     const own = this.layers.get(layer);
     this.layers.delete(layer);
@@ -110,11 +114,11 @@ export class ToldExperts {
         else if (!held.includes(worker)) superseded.push([expert, worker]);
       }
     }
-    return { holders: isTold ? holders : null, superseded, announced: isValid && own.announced };
+    return { holders: isTold ? holders : null, superseded, isWholeLayer: isValid && own.announced };
   }
 
   /** Goes on from what was told ahead for this very pass. */
-  adopt(ahead: ToldExperts): void {
+  adopt(ahead: Announcements): void {
     for (const [layer, told] of ahead.layers) this.layers.set(layer, told);
     this.dealtPass = ahead.dealtPass;
   }

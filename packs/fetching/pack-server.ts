@@ -22,7 +22,7 @@ const READ_ERRORS: FileErrors = {
  * Gives peers pieces of the pack that a daemon holds, straight from its files and at the reader's pace. `held`: the experts that
  * are here of a pack that is still being fetched; null: the pack is whole.
  */
-export class PackShare {
+export class PackServer {
   private readonly pack: Pack;
   private readonly runtime: Runtime;
   private readonly held: () => HeldExperts | null;

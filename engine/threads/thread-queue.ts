@@ -7,26 +7,26 @@ import { living, onAbort } from '../../shared/base/runtime/living.js';
 /** How long work that nobody wants any more may hold up other work. A thread that is given up for it must be started anew. */
 export const UNWANTED_WORK_LIMIT_MS = 2000;
 
-export interface LaneQuestion<Request> {
+export interface ThreadQuestion<Request> {
   id: number;
   request: Request;
 }
 
-export type LaneAnswer<Result> =
+export type ThreadAnswer<Result> =
   | { id: number; kind: 'done'; result: Result }
   | { id: number; kind: 'error'; code: ErrorCode; message: string; field: string | null };
 
 /** What is used of a thread. */
-export interface LaneThread<Request, Result> {
-  postMessage(question: LaneQuestion<Request>): void;
-  on(event: 'message', listener: (answer: LaneAnswer<Result>) => void): unknown;
+export interface QueueThread<Request, Result> {
+  postMessage(question: ThreadQuestion<Request>): void;
+  on(event: 'message', listener: (answer: ThreadAnswer<Result>) => void): unknown;
   on(event: 'error', listener: (error: Error) => void): unknown;
   on(event: 'exit', listener: () => void): unknown;
   terminate(): Promise<unknown>;
 }
 
 /** What a lane says of its work. */
-export interface LaneWords {
+export interface ThreadQueueWords {
   /** "prompts wait to be made into tokens already" */
   waiting: string;
   /** "its prompt had become tokens" */
@@ -37,8 +37,8 @@ export interface LaneWords {
   late: () => OdmoeError;
 }
 
-export interface ThreadLaneOptions<Request, Result> {
-  startThread: () => LaneThread<Request, Result>;
+export interface ThreadQueueOptions<Request, Result> {
+  startThread: () => QueueThread<Request, Result>;
   /** Requests that may wait while another one is worked on. */
   queueLimit: number;
   /** How long one may take. What takes longer does not end, and would hold up all behind it. */
@@ -46,7 +46,7 @@ export interface ThreadLaneOptions<Request, Result> {
   runtime: WaitRuntime;
   /** How long the thread is kept when there is nothing to do; null: for good, and it is started at once. */
   idleMs: number | null;
-  words: LaneWords;
+  words: ThreadQueueWords;
 }
 
 /** Work that waits. */
@@ -73,17 +73,17 @@ export function nextWork(waiting: readonly WaitingWork[], nowMs: number): number
 }
 
 /** Has work done in one thread, one request after another. A thread that dies is replaced when the next request comes. */
-export class ThreadLane<Request, Result> {
+export class ThreadQueue<Request, Result> {
   private readonly waiting: Job<Request, Result>[] = [];
   private current: { job: Job<Request, Result>; timer: Timer } | null = null;
-  private thread: LaneThread<Request, Result> | null = null;
+  private thread: QueueThread<Request, Result> | null = null;
   /** Threads that have been told to end, and run still. */
   private readonly ending = new Set<Promise<unknown>>();
   private idleTimer: Timer | null = null;
   private nextId = 1;
   private closed = false;
 
-  constructor(private readonly options: ThreadLaneOptions<Request, Result>) {
+  constructor(private readonly options: ThreadQueueOptions<Request, Result>) {
     if (options.idleMs === null) this.thread = this.start();
   }
 
@@ -167,7 +167,7 @@ export class ThreadLane<Request, Result> {
     });
   }
 
-  private start(): LaneThread<Request, Result> {
+  private start(): QueueThread<Request, Result> {
     const { startThread, words } = this.options;
     const thread = startThread();
     thread.on('message', (answer) => this.answered(answer));
@@ -181,7 +181,7 @@ export class ThreadLane<Request, Result> {
     return thread;
   }
 
-  private answered(answer: LaneAnswer<Result>): void {
+  private answered(answer: ThreadAnswer<Result>): void {
     if (this.current?.job.id !== answer.id) return;
     const { job, timer } = this.current;
     timer.cancel();
@@ -191,7 +191,7 @@ export class ThreadLane<Request, Result> {
     this.pump();
   }
 
-  private ended(thread: LaneThread<Request, Result>, reason: string): void {
+  private ended(thread: QueueThread<Request, Result>, reason: string): void {
     if (this.thread !== thread) return;
     this.thread = null;
     const { words } = this.options;
@@ -225,7 +225,7 @@ export class ThreadLane<Request, Result> {
   }
 }
 
-function cancelled({ done }: LaneWords): OdmoeError {
+function cancelled({ done }: ThreadQueueWords): OdmoeError {
   return new OdmoeError('CANCELLED', `the request was cancelled before ${done}`);
 }
 

@@ -1,5 +1,5 @@
 /** What loading one tensor of an expert costs on a machine (ZipMoE sections 3.2 and 3.3, appendix C). Means over the experts of a pack. */
-export interface LoadProfile {
+export interface LoadTimes {
   /** u: reading the SM-chunk (every plane but the exponents) of one tensor. */
   signMantissaReadMs: number;
   /** v: reading one E-chunk; the paper has v = rho u / K. */

@@ -1,14 +1,14 @@
 import type { Model, Sequence } from '../../native/index.js';
 
 /** How much is kept of sequences that have ended. */
-export interface KeptLimits {
+export interface RetainedLimits {
   /** 0: nothing is kept. */
   sequences: number;
   /** Of all sequences of the model, those that are open included. */
   bytes: number;
 }
 
-export const NOTHING_KEPT: KeptLimits = { sequences: 0, bytes: 0 };
+export const NOTHING_KEPT: RetainedLimits = { sequences: 0, bytes: 0 };
 
 /** Sequences that are kept, where memory admits so many. */
 export const KEPT_SEQUENCES_LIMIT = 64;
@@ -18,7 +18,13 @@ const KEPT_SHARE = 0.5;
 const KEPT_BYTES_WITHOUT_BUDGET = 1024 * 1024 * 1024;
 
 /** `budgetBytes`: 0, there is none. `usedBytes`: before there is any sequence. */
-export function keptLimitsFor({ budgetBytes, usedBytes }: { budgetBytes: number; usedBytes: number }): KeptLimits {
+export function retainedLimitsFor({
+  budgetBytes,
+  usedBytes,
+}: {
+  budgetBytes: number;
+  usedBytes: number;
+}): RetainedLimits {
   const leftBytes = Math.max(0, budgetBytes - usedBytes);
   const bytes = budgetBytes > 0 ? Math.floor(leftBytes * KEPT_SHARE) : KEPT_BYTES_WITHOUT_BUDGET;
   return { sequences: KEPT_SEQUENCES_LIMIT, bytes };
@@ -54,12 +60,12 @@ export function prefixPositions(ran: RanSequence, wanted: WantedPrefix): number 
 }
 
 /** Sequences that have ended, by their ids, the least recently used first. */
-export class KeptSequences {
+export class RetainedSequences {
   private readonly kept = new Map<number, RanSequence>();
 
   constructor(
     private readonly model: Pick<Model, 'sequenceBytes'>,
-    private readonly limits: KeptLimits,
+    private readonly limits: RetainedLimits,
   ) {}
 
   get size(): number {

@@ -1,5 +1,5 @@
 /** Who keeps all of an expert of a layer, plain or compressed. */
-export type Keepers<Worker> = (expert: number) => readonly Worker[];
+export type CachingWorkers<Worker> = (expert: number) => readonly Worker[];
 
 /** Experts that a worker may have beyond its share of a layer, if it keeps them: running one more takes less than loading it elsewhere. */
 export const KEPT_BEYOND_SHARE = 1;
@@ -10,9 +10,9 @@ export const KEPT_BEYOND_SHARE = 1;
  * @param load what each worker has of the layer already; what is given is added
  * @param workers among which the layer is shared
  */
-export function assignKept<Worker>(
+export function assignCached<Worker>(
   experts: readonly number[],
-  keepers: Keepers<Worker>,
+  keepers: CachingWorkers<Worker>,
   load: Map<Worker, number>,
   workers: number,
 ): Map<number, Worker> {

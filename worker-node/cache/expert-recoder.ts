@@ -7,7 +7,7 @@ import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
 export const IDLE_MS = 100;
 
 /** What the rest of the worker knows. */
-export interface PackerParts {
+export interface RecoderParts {
   slots: Pick<ExpertSlots, 'pack' | 'cancelPack'>;
   /** Whether the expert in the slot is one that stays, and nobody uses it. */
   isKept: (slot: number) => boolean;
@@ -21,7 +21,7 @@ export interface PackerParts {
  * Packs the BF16 experts that a worker keeps into fixed4 while it has nothing to do, one after the other, so that executing them reads fewer
  * bytes. Work that comes has it given up at once. Nothing here is needed for an answer, and none changes by it.
  */
-export class ExpertPacker {
+export class ExpertRecoder {
   /** Slots with an expert that might be packed. */
   private readonly open = new Set<number>();
   private readonly packedSlots = new Set<number>();
@@ -32,7 +32,7 @@ export class ExpertPacker {
   private packing: Promise<void> | null = null;
   private closed = false;
 
-  constructor(private readonly parts: PackerParts) {}
+  constructor(private readonly parts: RecoderParts) {}
 
   /** Experts that are held as fixed4. */
   get packed(): number {
