@@ -1,4 +1,4 @@
-/** `odmoe bench`: started by bin/odmoe, as the command line itself imports no benchmark. */
+/** `odmoe bench`: bin/odmoe starts it, because the command line itself must not import benchmarks. */
 import { createProgram, runCommandLine } from '../cli/client/run-command-line.js';
 import { registerBenchCodec } from './codec/index.js';
 import { registerBenchDeepen } from './deepen/index.js';

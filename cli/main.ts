@@ -1,4 +1,4 @@
-/** The `odmoe` command, but for the daemons (main, shadow, worker), `bench` and `plan cluster`, which bin/odmoe starts itself. */
+/** The `odmoe` command, except the daemons (main, shadow, worker), `bench` and `plan cluster`, which bin/odmoe starts itself. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';

@@ -1,4 +1,4 @@
-/** `odmoe plan cluster`: started by bin/odmoe, as the command line itself imports no simulator. */
+/** `odmoe plan cluster`: bin/odmoe starts it, because the command line itself must not import the simulator. */
 import { createProgram, runCommandLine } from './client/run-command-line.js';
 import { registerPlanCluster } from './commands/plan-cluster.js';
 

@@ -12,24 +12,24 @@ import { keepAccounts } from './requests/request-record.js';
 import { requestIdOf } from './requests/request-id.js';
 import type { StatusReply } from '../shared/wire/messages.js';
 
-/** Longest name in a path. */
+/** Most characters of a parameter in a path. */
 const PARAMETER_LENGTH_LIMIT = 512;
 
 export interface AppOptions {
   context: DoorContext;
   admission: Admission;
   routes: readonly RegisterRoutes[];
-  /** Why nobody is served at present; null: they are. */
+  /** The reason why no client is served at present; null: clients are served. */
   trouble: () => OdmoeError | null;
 }
 
-/** All that the door does with a request, whatever it came through. */
+/** Builds the handling of requests, for any kind of connection. */
 export function buildApp(options: AppOptions): FastifyInstance {
   const { context, admission, routes, trouble } = options;
   const app = fastify({
     logger: false,
     bodyLimit: BODY_LIMITS.bytes,
-    // A door that closes says so itself, in the client's dialect.
+    // The HTTP API itself says that it is closing, in the client's dialect.
     return503OnClosing: false,
     requestIdHeader: false,
     genReqId: ({ headers }) => requestIdOf(headers['x-request-id'], () => context.runtime.randomId()),
@@ -51,13 +51,13 @@ export function buildApp(options: AppOptions): FastifyInstance {
     await admitRequest(admission, request, reply);
   });
   app.addHook('onSend', async (_request, reply) => {
-    // Who asks again is to come by another connection: this one ends with main.
+    // A client that asks again must use another connection: this one ends with main.
     if (trouble() !== null) reply.header('connection', 'close');
   });
   app.setErrorHandler<FastifyError>((thrown, request, reply) => {
     const error = errorOfRequest(thrown);
     logFailure(context.log, request, error, reply.raw.destroyed);
-    // A client that still sends its body is to read the answer; what it sends is dropped.
+    // A client that still sends its body must be able to read the answer; the rest of the body is dropped.
     reply.removeHeader('connection');
     return sendError(reply, error);
   });
@@ -68,7 +68,7 @@ export function buildApp(options: AppOptions): FastifyInstance {
   return app;
 }
 
-/** Clients often send JSON under the name of something else, or of nothing (curl -d). */
+/** Clients often send JSON under another content type or under none (curl -d). */
 function takeAnyJson(app: FastifyInstance): void {
   app.removeAllContentTypeParsers();
   const bodies = new BodyReader();
@@ -98,7 +98,7 @@ function answerUnknownRoutes(app: FastifyInstance): void {
 
 const PATH_SHOWN_LIMIT = 200;
 
-/** What Fastify finds wrong with a request, in our terms. */
+/** Turns an error that Fastify found in a request into our error. */
 function errorOfRequest(thrown: Partial<FastifyError> | OdmoeError): OdmoeError {
   if (thrown instanceof OdmoeError) return thrown;
   const { statusCode = 500, message = '' } = thrown;
@@ -106,7 +106,7 @@ function errorOfRequest(thrown: Partial<FastifyError> | OdmoeError): OdmoeError 
   return toOdmoeError(thrown);
 }
 
-/** GET /health, open to all. `trouble`: why main itself serves nobody; null: it does. */
+/** GET /health, open to all. `trouble`: the reason why main itself serves no client; null: it serves. */
 function registerHealth(app: FastifyInstance, context: DoorContext, trouble: () => OdmoeError | null): void {
   app.get('/health', { config: { open: true, polled: true } }, (_request, reply) => {
     const error = trouble() ?? clusterTrouble(context.status());
@@ -114,7 +114,7 @@ function registerHealth(app: FastifyInstance, context: DoorContext, trouble: () 
   });
 }
 
-/** Why the cluster can answer nobody; null: it can. */
+/** The reason why the cluster cannot answer any request; null: it can. */
 function clusterTrouble({ placement }: StatusReply): OdmoeError | null {
   if (placement !== null && placement.workers.length > 0) return null;
   return new OdmoeError(

@@ -13,54 +13,54 @@ import type { PageFile } from './page-files.js';
 
 /** The model that main serves, as clients see it. */
 export interface ServedModel {
-  /** The manifest's model name: the only id that is served. */
+  /** The manifest's model name, which is the only id of a model here. */
   readonly name: string;
-  /** When main began to serve it, seconds since 1970. */
+  /** The time at which main began to serve it, in seconds since 1970. */
   readonly createdS: number;
-  /** Version of odmoe, digest of the pack and arithmetic: the same fingerprint, request and seed give the same bits. */
+  /** Version of odmoe, digest of the pack and arithmetic. The same fingerprint, request and seed give the same bits. */
   readonly fingerprint: string;
   readonly packDigest: string;
-  /** null: prompts come as token ids, and answers have no text. */
+  /** null: prompts are token ids, and answers have no text. */
   readonly tokenizer: Tokenizer | null;
-  /** Positions of prompt and answer together. */
+  /** Most positions of prompt and answer together. */
   readonly contextPositions: number;
   readonly vocabSize: number;
   readonly family: string;
-  /** Parameters of all experts and of the rest. */
+  /** Number of parameters, experts and all others. */
   readonly parameters: number;
-  /** As shipped: "BF16", "FP16" and so on. */
+  /** The shipped format: "BF16", "FP16" and so on. */
   readonly weightFormat: string;
-  /** Of the pack's files. */
+  /** Bytes of the pack's files. */
   readonly packBytes: number;
 }
 
-/** What Prometheus is told. */
+/** The metrics for Prometheus. */
 export interface ServedMetrics {
   readonly contentType: string;
-  /** Of this moment. */
+  /** The metrics at this moment. */
   text(): Promise<string>;
-  /** An HTTP request has ended. `route`: as it is registered; "none": nothing is served at its path. */
+  /** Counts an HTTP request that has ended. `route`: its registered path; "none": its path has no route. */
   httpRequestEnded(route: string, code: 'ok' | ErrorCode): void;
 }
 
-/** What one listener has not taken yet of the cluster's events. */
+/** The cluster's events that one listener has not read yet. */
 export interface EventListener {
-  /** The next event, as soon as there is one; null: there will be none. Asked again only when it has resolved. */
+  /** Resolves with the next event, or with null when no more follow. It may be called again only after it has resolved. */
   next(): Promise<ClusterEvent | null>;
-  /** Nothing more is told. Idempotent. */
+  /** Ends the listening; no more events follow. Idempotent. */
   end(): void;
 }
 
-/** Events of the cluster, as main tells them. */
+/** The events of the cluster that main publishes. */
 export interface ClusterFeed {
   /** @throws QUEUE_FULL: too many listeners; NO_MAIN: main stops */
   listen(wantsPasses: boolean): EventListener;
 }
 
-/** What every route of the door may use. */
+/** The parts of main that every route of the HTTP API may use. */
 export interface DoorContext {
   readonly model: ServedModel;
-  /** As InferenceService.generate. The request is checked here (validateGenerateRequest), so that wrong fields are REQUEST_INVALID. */
+  /** Like InferenceService.generate. It checks the request (validateGenerateRequest), so that wrong fields cause REQUEST_INVALID. */
   generate(
     request: GenerateRequest,
     signal: AbortSignal,
@@ -68,19 +68,19 @@ export interface DoorContext {
   ): AsyncGenerator<GenerateReply, void, undefined>;
   /** Prepares a conversation for the model. */
   readonly prepareChat: PrepareChat;
-  /** Token ids of a text, made by the thread that makes those of prompts. `addSpecial`: with a leading BOS and the like. */
+  /** Token ids of a text, made by the same thread as those of prompts. `addSpecial`: with a leading BOS and the like. */
   tokenize(text: string, addSpecial: boolean, signal: AbortSignal): Promise<number[]>;
-  /** Token ids of what goes through the chat template. */
+  /** Token ids of a conversation, through the chat template. */
   tokenizeChat(
     request: Pick<GenerateRequest, 'messages' | 'templateArguments' | 'continueLast'>,
     signal: AbortSignal,
   ): Promise<number[]>;
   status(): StatusReply;
-  /** What happens in the cluster. */
+  /** The events of the cluster. */
   readonly feed: ClusterFeed;
-  /** The page's files, by name. */
+  /** The page's files by name. */
   readonly page: ReadonlyMap<string, PageFile>;
-  /** Browsers that have brought an API key. */
+  /** Sessions of browsers that have sent an API key. */
   readonly sessions: KeySessions;
   readonly metrics: ServedMetrics;
   readonly deliverStream: DeliverStream;
@@ -90,7 +90,7 @@ export interface DoorContext {
 }
 
 /**
- * Adds the routes of one dialect, in `dialects/routes.ts`. Each path is registered with and without its prefix by the dialect itself. A route names
+ * Adds the routes of one dialect, in `dialects/routes.ts`. The dialect itself registers each path with and without its prefix. A route names
  * its dialect (`{ config: { dialect } }`), so that errors before its handler have the dialect's form, too.
  */
 export type RegisterRoutes = (app: FastifyInstance, context: DoorContext) => void;

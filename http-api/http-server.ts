@@ -6,21 +6,21 @@ import type { Logger } from '../shared/base/log/logger.js';
 import type { Runtime } from '../shared/base/runtime/runtime.js';
 import { errorHeaders, openAiErrorBody } from './errors/error-answer.js';
 
-/** Of the line and headers of a request. */
+/** Limit for the line and headers of a request. */
 export const HTTP_HEADER_LIMIT_BYTES = 16 * 1024;
 
-/** What clients may take of a door before they are turned away. */
+/** Limits for the clients of one HTTP server. */
 export interface ServerBounds {
-  /** How long the headers, and the whole, of a request may take to come. */
+  /** Time in which the headers of a request, and the whole request, must arrive. */
   headersMs: number;
   requestMs: number;
-  /** How often requests that take too long are looked for. */
+  /** Interval of the check for requests that take too long. */
   checkMs: number;
-  /** How long a connection without a request is kept. */
+  /** Time for which a connection without a request stays open. */
   keepAliveMs: number;
-  /** A connection on which nothing at all happens for so long is closed: an answer gives signs of life more often. */
+  /** A connection without any traffic for this time is closed. An answer sends signs of life more often. */
   silenceMs: number;
-  /** More at a time are refused. Each takes a file descriptor. */
+  /** Most connections at a time; more are refused. Each takes a file descriptor. */
   connections: number;
 }
 
@@ -33,17 +33,17 @@ export const SERVER_BOUNDS: ServerBounds = {
   connections: 4096,
 };
 
-/** The share of the files that a process may open which clients of HTTP may take: peers, experts and logs need the others. */
+/** The share of the process's open files that HTTP clients may use. Peers, experts and logs need the others. */
 const CONNECTIONS_SHARE = 0.5;
 
-/** The bounds of a process that may open so many files; null: as many as it likes. */
+/** The bounds for a process that may open `openFiles` files; null: no limit. */
 export function serverBounds(openFiles: number | null): ServerBounds {
   if (openFiles === null) return SERVER_BOUNDS;
   const most = Math.max(1, Math.floor(openFiles * CONNECTIONS_SHARE));
   return { ...SERVER_BOUNDS, connections: Math.min(SERVER_BOUNDS.connections, most) };
 }
 
-/** A server within bounds. What cannot be read as a request is answered, and its connection closed. */
+/** A server with these bounds. It answers input that cannot be read as a request, and closes the connection. */
 export function createBoundServer(
   create: CreateHttpServer,
   bounds: ServerBounds,
@@ -56,14 +56,14 @@ export function createBoundServer(
     requestTimeout: bounds.requestMs,
     connectionsCheckingInterval: bounds.checkMs,
     keepAliveTimeout: bounds.keepAliveMs,
-    // A request without one is refused by the door, which says why.
+    // The HTTP API itself refuses a request without a Host header, with a reason.
     requireHostHeader: false,
     noDelay: true,
   };
   const server = create(options, handle);
   server.maxConnections = bounds.connections;
   server.timeout = bounds.silenceMs;
-  // An expectation that nobody knows is no reason to refuse.
+  // An unknown Expect header is no reason to refuse a request.
   server.on('checkExpectation', handle);
   server.on('clientError', (error: NodeJS.ErrnoException, socket: Duplex) => {
     const requestId = runtime.randomId();

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { readdir, readFile, stat } from 'node:fs/promises';
 import { extname, join } from 'node:path';
 
-/** Larger files, and more of them, are none of the page's. */
+/** Limits for the page's files: larger files, and files above this number, are not served. */
 export const PAGE_FILE_LIMIT_BYTES = 4 * 1024 * 1024;
 export const MAX_PAGE_FILES = 64;
 
@@ -23,7 +23,7 @@ export interface PageFile {
   readonly etag: string;
 }
 
-/** The page as it was built, by the files' names; empty: it was not. Files are read once. */
+/** The files of the built page by name; empty: the page was not built. Each file is read once. */
 export async function readPageFiles(directory: string): Promise<ReadonlyMap<string, PageFile>> {
   const files = new Map<string, PageFile>();
   for (const name of await namesIn(directory)) {

@@ -18,27 +18,27 @@ import type { DoorContext, RegisterRoutes } from './door-context.js';
 import { createBoundServer, serverBounds, type ServerBounds } from './http-server.js';
 import { onEvent } from '../shared/base/runtime/living.js';
 
-/** What the door makes itself of its context. */
+/** Parts of the context that the HTTP API makes itself. */
 export type DoorsOwn = 'deliverStream' | 'deliverBody' | 'sessions';
 
 export interface DoorOptions {
   settings: HttpSettings;
   keys: ApiKeys;
   createServer: CreateHttpServer;
-  /** All of DoorContext but what the door makes itself. */
+  /** All parts of DoorContext except those that the HTTP API makes itself. */
   context: Omit<DoorContext, DoorsOwn>;
-  /** What is served beside /health. */
+  /** The routes besides /health. */
   routes: readonly RegisterRoutes[];
-  /** Why main itself serves nobody; null: it does. */
+  /** The reason why main itself serves no client; null: it serves. */
   trouble: () => OdmoeError | null;
   limits?: DeliveryLimits;
   bounds?: ServerBounds;
 }
 
 export interface Door {
-  /** "host:port" it listens on. */
+  /** The "host:port" at which it listens. */
   readonly address: string;
-  /** Takes no more requests, and resolves when the answers under way have ended or the grace time is over. Idempotent. */
+  /** Refuses new requests. Resolves when the running answers have ended or the grace time is over. Idempotent. */
   close(): Promise<void>;
 }
 
@@ -83,7 +83,7 @@ export async function startDoor(options: DoorOptions): Promise<Door> {
   };
 }
 
-/** An address that others can reach is not opened to everybody. Throws CONFIG_INVALID. */
+/** Refuses an address that other machines can reach, if there are no API keys. Throws CONFIG_INVALID. */
 export function requireKeysForOthers({ host, port }: HttpSettings, keys: ApiKeys): void {
   if (keys.count > 0 || isLoopbackHost(host)) return;
   throw new OdmoeError(
@@ -93,10 +93,10 @@ export function requireKeysForOthers({ host, port }: HttpSettings, keys: ApiKeys
   );
 }
 
-/** How often connections that cannot be taken are told, at the most. */
+/** Shortest time between two log lines about connections that cannot be accepted. */
 const LOST_CONNECTIONS_PERIOD_MS = 60_000;
 
-/** Tells of connections that cannot be taken (too many open files, for one). Whoever is connected is served on. */
+/** Logs connections that cannot be accepted (for example: too many open files). Existing connections are still served. */
 function warnOfLostConnections(server: Server, { runtime, log }: Pick<DoorContext, 'runtime' | 'log'>): void {
   let toldMs: number | null = null;
   let connections = 0;
@@ -110,7 +110,7 @@ function warnOfLostConnections(server: Server, { runtime, log }: Pick<DoorContex
   });
 }
 
-/** The port. Where only the default is taken, any free one. */
+/** Returns the port. If the port comes from the default and is taken, any free port is used. */
 async function listen(server: Server, settings: HttpSettings, { log }: Pick<DoorContext, 'log'>): Promise<number> {
   const { host, port } = settings;
   const code = await tryToListen(server, host, port);
@@ -135,10 +135,10 @@ const BIND_FAILURES: Readonly<Record<string, string>> = {
   EACCES: 'ports below 1024 need more rights',
 };
 
-/** Connections that wait to be taken. */
+/** Most connections that wait to be accepted. */
 const BACKLOG = 1024;
 
-/** null: it listens; else why not, as the system names it. */
+/** Returns null if it listens, otherwise the system's error code. */
 function tryToListen(server: Server, host: string, port: number): Promise<string | null> {
   return new Promise((resolve) => {
     const onError = (error: NodeJS.ErrnoException): void => {
@@ -158,7 +158,7 @@ function portOf(server: Server): number {
   return typeof address === 'object' && address !== null ? address.port : 0;
 }
 
-/** Whoever waits for an answer gets its end; connections without one are closed at once. */
+/** Closes connections without a request at once. Clients that wait for an answer get its end first. */
 async function closeServer(server: Server, { runtime }: Pick<DoorContext, 'runtime'>): Promise<void> {
   await new Promise<void>((resolve) => {
     const idle = runtime.every(IDLE_CHECK_MS, () => server.closeIdleConnections());
@@ -172,5 +172,5 @@ async function closeServer(server: Server, { runtime }: Pick<DoorContext, 'runti
   });
 }
 
-/** How often a door that closes looks for connections whose answer has ended. */
+/** Interval of the check for connections whose answer has ended, while the server closes. */
 const IDLE_CHECK_MS = 50;

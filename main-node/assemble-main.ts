@@ -44,25 +44,25 @@ import type { Manifest } from '../packs/format/manifest.js';
 import { odmoeVersion } from '../shared/base/files/odmoe-version.js';
 import type { Tokenizer } from '../shared/language/tokenizer/tokenizer.js';
 
-/** One pass after another: their rows share the workers. */
+/** Number of joint passes: one after another, so that their rows share the workers. */
 const JOINT_PASSES = 1;
-/** Where passes are not joint: prompts go through one at a time, and answers go on meanwhile. */
+/** Number of chunk passes where passes are not joint: prompts run one at a time, and answers go on meanwhile. */
 const CHUNK_PASSES = 1;
 const RANDOM_SEED_LIMIT = 2 ** 48 - 1;
 
-/** What serves: the engine, who belongs to the cluster, and who asks. */
+/** The components that serve: the engine, the members of the cluster, and the requests. */
 export interface MainParts {
   engine: ClusterEngine;
   membership: Membership;
   inference: InferenceService;
   status(): StatusReply;
   metrics: ServedMetrics;
-  /** As clients see the model. */
+  /** The model as clients see it. */
   model: ServedModel;
   feed: ClusterFeed;
 }
 
-/** What requests hold here: sequences, passes, experts that workers owe, and whoever waits for something. */
+/** Counts of what requests hold here: sequences, passes, experts that workers owe, and callers that wait. */
 export function openCounts({ engine, inference }: MainParts): Record<string, number> {
   const { roster, predictionPost, passLoop } = engine;
   const { distrustedIds } = roster;
@@ -76,12 +76,12 @@ export function openCounts({ engine, inference }: MainParts): Record<string, num
     passes: passLoop.openCount,
     expertsOwed: [...roster.outstanding().values()].reduce((sum, experts) => sum + experts, 0),
     waiters: roster.waiterCount,
-    // Nothing that such a worker took part in is kept.
+    // This must be 0: no rows that a distrusted worker took part in are retained.
     workersDistrustedWithRows: [...engine.room.keptFrom].filter((id) => distrustedIds.has(id)).length,
   };
 }
 
-/** What a main is put together from. */
+/** The components that a main is assembled from. */
 export interface AssembledParts extends LoadedMain {
   environment: NodeEnvironment;
   experts: ExpertMemory;
@@ -99,7 +99,7 @@ function createEngine(
   const { placement } = settings;
   const drafting = { ...settings.drafting, rows: draftRowsOf(settings) };
   const homes = homesOfSettings(placement);
-  // Where an expert has workers of its own nobody deals it to others.
+  // With strict homes, no expert is dealt to other workers.
   const spread = homes > 0 ? 'group' : spreadForDrafts(drafting.rows, placement.spread);
   logWhatDiffers(settings, { rows: drafting.rows, spread }, log);
   const costs = nominalLayerCosts(shape, source.shippedFormat);
@@ -172,7 +172,7 @@ function draftRowsOf({ drafting, prediction, align }: NodeSettings): number | 'a
   return usableDraftRows(drafting.rows, prediction.source, align.tokenPeriod);
 }
 
-/** How passes are made, and how many rows they have. */
+/** The passes that the loop uses, and how many rows they have. */
 function passLoopOptions(
   { batching, main }: NodeSettings,
   { model, shape, runtime }: Pick<ClusterEngine, 'model' | 'shape' | 'runtime'>,
@@ -191,12 +191,12 @@ function passLoopOptions(
   return { joint, maxRows, chunkRows, maxDelayMs, passes, chunkPasses, runtime };
 }
 
-/** Workers that each expert has of its own; 0: none has. */
+/** Number of strict homes of each expert; 0: homes are not strict. */
 function homesOfSettings({ homes, replicas }: NodeSettings['placement']): number {
   return homes === 'strict' ? replicas : 0;
 }
 
-/** Settings that cannot stand beside one another: which of them main does not follow. */
+/** Logs which of the settings that exclude one another main does not follow. */
 function logWhatDiffers(
   { drafting, prediction, placement, align }: NodeSettings,
   used: { rows: number | 'auto'; spread: NodeSettings['placement']['spread'] },
@@ -245,13 +245,13 @@ function shadowListener({ roster, predictionPost, draftCosts }: ClusterEngine): 
 export interface AssembleOptions {
   identity: NodeIdentity;
   giveUp: GiveUp;
-  /** Empty: HTTP clients are served nowhere. */
+  /** Returns the address of the HTTP API; empty: HTTP clients are not served. */
   httpAddress: () => string;
   /** Empty: main has no worker of its own. */
   ownWorkerId: string;
 }
 
-/** Puts the parts of a main together; nothing runs yet. */
+/** Assembles the components of a main; nothing runs yet. */
 export function assemble(
   settings: NodeSettings,
   loaded: AssembledParts,
@@ -370,11 +370,11 @@ function servedMetrics(metrics: MainMetrics, figures: () => ClusterFigures): Ser
 /** Hexadecimal digits of the pack's digest in a fingerprint. */
 const DIGEST_DIGITS = 12;
 
-/** What a model is served as. */
+/** The facts that a served model is described by, beside its pack. */
 interface ServingMain {
   tokenizer: Tokenizer | null;
   contextPositions: number;
-  /** Of the devices that make the answer's bits. */
+  /** Arithmetic of the devices that compute the answer. */
   arithmetic: 'exact' | 'fast';
   wallMs: number;
 }
@@ -396,12 +396,12 @@ function servedModel(pack: Pack, main: ServingMain): ServedModel {
   };
 }
 
-/** Equal fingerprints, requests and seeds have equal answers, to the bit. */
+/** Equal fingerprints, requests and seeds give equal answers, to the bit. */
 function fingerprintOf(packDigest: string, arithmetic: 'exact' | 'fast'): string {
   return `odmoe-${odmoeVersion()}-${packDigest.slice(0, DIGEST_DIGITS)}-${arithmetic}`;
 }
 
-/** Weights of matrices and vectors, those of all experts included. */
+/** Number of values in matrices and vectors, including those of all experts. */
 function countParameters({ dense, experts }: Manifest): number {
   const size = ({ rows, columns }: { rows: number; columns: number }): number => rows * columns;
   const main = dense.reduce((sum, tensor) => sum + size(tensor), 0);

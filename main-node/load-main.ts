@@ -16,24 +16,24 @@ import type { WeightFormat } from '../shared/model/tensor-source.js';
 import { openTokenizer } from '../shared/language/tokenizer/load-tokenizer.js';
 import type { Tokenizer } from '../shared/language/tokenizer/tokenizer.js';
 
-/** What main has read before it serves anybody. */
+/** All that main loads before it serves requests. */
 export interface LoadedMain {
   source: Pack;
   tokenizer: Tokenizer | null;
   prompts: PromptEncoder;
-  /** null: output formats are compiled where they are asked for. */
+  /** null: output formats are compiled in this process, when a request names them. */
   formats: FormatCompiler | null;
   device: Device;
-  /** The same, for who else is to use it. */
+  /** The same device, for other users of it. */
   sharedDevice: SharedDevice;
   deviceReason: string;
   weightBytes: number;
-  /** Form of its matrices that need not stay as they are shipped. */
+  /** The form of those matrices that need not stay as they are shipped. */
   weightFormat: WeightFormat;
   model: Model;
 }
 
-/** Reads all but the experts. What cannot be opened or loaded is thrown. */
+/** Reads all but the experts. Throws if something cannot be opened or loaded. */
 export async function loadMain(
   settings: NodeSettings,
   environment: NodeEnvironment,
@@ -56,7 +56,7 @@ export async function loadMain(
   }
 }
 
-/** Throws CONFIG_INVALID where the form would round the model's values. */
+/** Throws CONFIG_INVALID if the form would round the model's values. */
 function requireExact({ name, shippedFormat }: Pack, resident: Resident | null): void {
   if (!wouldRound(shippedFormat, resident)) return;
   throw new OdmoeError(
@@ -110,7 +110,7 @@ export async function disposeLoaded({ prompts, formats, model, device }: LoadedM
   device.dispose();
 }
 
-/** Only a GPU may be told to be quicker than exact. */
+/** Only a GPU may compute in a way that is faster than exact. */
 export function arithmeticOf({ device }: NodeSettings, loaded: Pick<LoadedMain, 'device'>): 'exact' | 'fast' {
   return loaded.device.info().backend === 'cuda' ? device.arithmetic : 'exact';
 }

@@ -22,13 +22,13 @@ import { type RunningOwnWorker, startOwnWorker } from './own-worker.js';
 
 /** Handle of a running main. */
 export interface RunningMain extends RunningNode {
-  /** "host:port" where HTTP clients are served; null: nowhere. */
+  /** "host:port" at which HTTP clients are served; null: they are not served. */
   readonly httpAddress: string | null;
 }
 
 /**
- * Starts a main in this process: loads all but the experts, serves users and gathers the cluster. What cannot be opened, loaded or
- * listened on is thrown. `giveUp`: its device is lost. `abandoned`: it is not to start any more.
+ * Starts a main in this process: loads all but the experts, serves users and gathers the cluster. Throws if something cannot be opened, loaded or
+ * listened on. `giveUp`: called when its device is lost. `abandoned`: aborts when main is not to start any more.
  */
 export async function startMain(
   settings: NodeSettings,
@@ -57,7 +57,7 @@ export async function startMain(
   }
 }
 
-/** The daemon `odmoe main`. `ownWorker`: how it starts a worker of its own (main.experts); null: it has none. */
+/** The daemon `odmoe main`. `ownWorker`: starts a worker of main's own (main.experts); null: it has none. */
 export async function runMain(ownWorker: OwnWorker['start'] | null = null): Promise<never> {
   return runDaemon(
     'main',
@@ -128,7 +128,7 @@ async function serveMain(
   };
 }
 
-/** The calls of peers and clients that the parts of a main answer. */
+/** The handlers for calls of peers and clients. */
 function servedBy(parts: MainParts): Pick<RpcServerOptions, 'cluster' | 'inference'> {
   const { membership, inference } = parts;
   return {
@@ -140,7 +140,7 @@ function servedBy(parts: MainParts): Pick<RpcServerOptions, 'cluster' | 'inferen
   };
 }
 
-/** What listens, announces and runs beside the parts of a main. */
+/** The components that listen, advertise and run beside the parts of a main. */
 interface Serving {
   readonly door: Door | null;
   readonly announced: readonly Stoppable[];
@@ -148,7 +148,7 @@ interface Serving {
   readonly ownWorker: RunningOwnWorker | null;
 }
 
-/** The worker in this process is reached where this host is. */
+/** When this host's address changes, the worker in this process is placed at the new one. */
 function follow(
   settings: NodeSettings,
   { environment: { interfaces } }: AssembledParts,
@@ -161,14 +161,14 @@ function follow(
   return { stop: async () => stop() };
 }
 
-/** What a main is started with beside its parts. */
+/** The arguments of a main's start beside its parts. */
 interface MainSurroundings {
   door: PlannedDoor | null;
   giveUp: GiveUp;
   ownWorker: RunningOwnWorker | null;
 }
 
-/** Nobody is to come any more, and who is there gets the whole answer. */
+/** Takes no new clients and peers; running requests get their whole answers. */
 async function drainMain(
   { main: { stopGraceMs } }: NodeSettings,
   { inference, server, advertisement }: Pick<MainParts, 'inference'> & Pick<Serving, 'server'> & Advertised,
@@ -180,12 +180,12 @@ async function drainMain(
   await Promise.all([advertisement?.stop(), inference.drain(stopGraceMs, cut)]);
 }
 
-/** null: main is not announced. */
+/** null: main is not advertised. */
 interface Advertised {
   readonly advertisement: Stoppable | null;
 }
 
-/** Answers end first, so that their sequences are freed at the workers and the shadow while the streams stand. */
+/** Answers end first, so that their sequences are freed at the workers and the shadow while the streams are still open. */
 async function stopMain(
   parts: MainParts,
   { door, announced, server, ownWorker }: Serving,

@@ -12,14 +12,14 @@ import { readPageFiles } from '../http-api/page-files.js';
 import { type Door, requireKeysForOthers, startDoor } from '../http-api/start-door.js';
 import type { LoadedMain } from './load-main.js';
 
-/** A door that can be opened. */
+/** An HTTP API that can be started. */
 export interface PlannedDoor {
   settings: HttpSettings;
   keys: ApiKeys;
   createServer: CreateHttpServer;
 }
 
-/** Whom main's door is to let in; null: there is to be none. Throws CONFIG_INVALID. */
+/** Reads who may use main's HTTP API; null: there is to be no HTTP API. Throws CONFIG_INVALID. */
 export async function planDoor(
   { main }: NodeSettings,
   environment: Pick<NodeEnvironment, 'createHttpServer'>,
@@ -33,7 +33,7 @@ export async function planDoor(
   return { settings, keys, createServer };
 }
 
-/** Serves HTTP clients with what main has. Throws PORT_UNAVAILABLE. */
+/** Serves HTTP clients with main's components. Throws PORT_UNAVAILABLE. */
 export async function openDoor(
   planned: PlannedDoor,
   parts: MainParts,

@@ -17,23 +17,23 @@ import type { LoadedMain } from './load-main.js';
 /** A worker in main's process, on main's device (main.experts: local, both). */
 export interface RunningOwnWorker {
   readonly id: string;
-  /** By which main reaches it, and everybody else. */
+  /** The transport by which main and all other nodes reach the worker. */
   readonly transport: Transport;
-  /** Streams of others to it come by main's server. */
+  /** Takes streams of other nodes to the worker, which come through main's server. */
   readonly serve: InProcessTransport['serveWorker'];
-  /** Main listens on the port: returns under which address the worker is placed. */
+  /** Main listens on the port. Returns the address at which the worker is placed. */
   listensOn(port: number): string;
-  /** What its slots take of main's device: rows of answers go first. Null: the device has no budget. */
+  /** Memory of its slots on main's device, which yields to rows of answers. Null: the device has no budget. */
   readonly memory: YieldingMemory | null;
-  /** What it holds for requests, under names of its own. */
+  /** Counts of what it holds for requests, under names of its own. */
   openCounts(): Record<string, number>;
-  /** Objects that lead to all its collections, as RunningNode has it. */
+  /** Objects that lead to all its collections, as RunningNode describes it. */
   parts(): readonly object[];
   /** Idempotent. */
   stop(): Promise<void>;
 }
 
-/** Its place in the cluster: an id that tells whose it is, within what ids may be. */
+/** The worker's id in the cluster: main's id, cut so that the whole is no longer than ids may be, with a suffix. */
 export function ownWorkerId(mainId: string): string {
   return `${mainId.slice(0, ID_LENGTH_LIMIT - OWN_SUFFIX.length)}${OWN_SUFFIX}`;
 }
@@ -42,8 +42,8 @@ const ID_LENGTH_LIMIT = 63;
 const OWN_SUFFIX = '-worker';
 
 /**
- * Starts main's own worker: the worker's daemon code with main's pack and device, reached without sockets. Null: main.experts is workers.
- * Throws CONFIG_INVALID where who started main has handed in no worker, and what the start of a worker throws.
+ * Starts main's own worker: the worker's daemon code with main's pack and device, reached without sockets. Null: main.experts is workers. Throws
+ * CONFIG_INVALID if main was started without a worker's code, and the errors of a worker's start.
  */
 export async function startOwnWorker(
   settings: NodeSettings,
@@ -89,8 +89,8 @@ export async function startOwnWorker(
 }
 
 /**
- * The worker finds nobody and announces itself to nobody: main knows it. Its device is main's, whatever that is. Where main has a budget
- * it keeps experts in all that answers leave of it, or in as much as worker.cache says.
+ * The settings of main's own worker. It neither finds nor advertises anything, because main knows it. Its device is main's, whatever that is. If main
+ * has a budget, the worker caches experts in all memory that answers leave, or in as much as worker.cache says.
  */
 function ownSettings(settings: NodeSettings, modelPath: string): NodeSettings {
   const { memoryBudgetBytes: budgetBytes } = settings.device;
@@ -110,14 +110,14 @@ function ownSettings(settings: NodeSettings, modelPath: string): NodeSettings {
   };
 }
 
-/** Whole experts only: slots give their memory back one by one. `planned` is here what nobody has chosen: a plan is for memory that stays. */
+/** Whole experts only, because slots give their memory back one by one. `planned` can only be the default here: a plan needs memory that stays. */
 function keepingExperts(worker: NodeSettings['worker'], budgetBytes: number): NodeSettings['worker'] {
   const cacheBytes = worker.cacheBytes === 0 ? budgetBytes : worker.cacheBytes;
   const cachePolicy = worker.cachePolicy === 'planned' ? 'lru' : worker.cachePolicy;
   return { ...worker, cacheBytes, cachePolicy, pools: null, yields: true };
 }
 
-/** Experts take memory again that nobody has taken of the budget for a while, but for what the next answer needs to begin. */
+/** Lets experts take memory that has been free in the budget for a while, except for what the next answer needs to begin. */
 function takeBack(
   memory: YieldingMemory,
   { device, environment }: LoadedMain & { environment: NodeEnvironment },
@@ -129,7 +129,7 @@ function takeBack(
   });
 }
 
-/** How often experts look for memory that is free again. */
+/** Interval at which experts look for memory that is free again. */
 const TAKE_BACK_INTERVAL_MS = 1000;
 
 function ownEnvironment(
@@ -154,7 +154,7 @@ const NOBODY: Discovery = {
   watchPeers: async () => ({ stop: async () => undefined }),
 };
 
-/** A shadow reaches the worker where it reaches main. */
+/** A shadow reaches the worker at the host where it reaches main. */
 function reachableHost(
   { advertiseHost, listenHost, discovery }: NodeSettings,
   addresses: readonly HostAddress[],

@@ -1,16 +1,16 @@
 import { isErrorCode, OdmoeError, toOdmoeError } from '../shared/base/errors/odmoe-error.js';
 
-/** What the addon throws carries `code`; anything else that comes out of it is a defect. */
+/** An error of the addon has the property `code`; an error without it is a defect. */
 function fromAddon(thrown: unknown): OdmoeError {
   if (thrown instanceof Error && !(thrown instanceof OdmoeError) && 'code' in thrown && isErrorCode(thrown.code)) {
-    // What it has no code for may be the system's refusal of memory or a thread.
+    // An error for which the addon has no code may be the system's refusal of memory or of a thread.
     if (thrown.code === 'INTERNAL') return toOdmoeError(thrown);
     return new OdmoeError(thrown.code, thrown.message, { cause: thrown });
   }
   return toOdmoeError(thrown);
 }
 
-/** Calls the addon; what it throws becomes an OdmoeError. */
+/** Calls the addon; errors that it throws become OdmoeErrors. */
 export function calling<Result>(call: () => Result): Result {
   try {
     return call();
@@ -19,7 +19,7 @@ export function calling<Result>(call: () => Result): Result {
   }
 }
 
-/** Calls the addon and waits; what it throws or rejects with becomes an OdmoeError. */
+/** Calls the addon and waits; errors that it throws or rejects with become OdmoeErrors. */
 export async function awaiting<Result>(call: () => Promise<Result>): Promise<Result> {
   try {
     return await call();

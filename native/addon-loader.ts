@@ -9,11 +9,11 @@ import { libraryFault } from './library-file.js';
 
 export interface NativeStatus {
   loaded: boolean;
-  /** Where the addon is, or should be. */
+  /** Path at which the addon is, or should be. */
   path: string;
-  /** Why it could not be loaded, and what to do; null when it is. */
+  /** The reason why it could not be loaded, and what the user can do; null when it is loaded. */
   reason: string | null;
-  /** Usable on this processor, widest first; empty when not loaded. */
+  /** Instruction sets that this processor can use, widest first; empty when the addon is not loaded. */
   instructionSets: string[];
 }
 
@@ -30,7 +30,7 @@ function packageRoot(): string {
 }
 
 const ROOT = packageRoot();
-/** ODMOE_ADDON names another build, such as one with sanitizers (scripts/test-sanitizers.mjs). */
+/** The variable ODMOE_ADDON names another build, such as one with sanitizers (scripts/test-sanitizers.mjs). */
 const NAMED_PATH = process.env.ODMOE_ADDON ?? '';
 const ADDON_PATH = NAMED_PATH === '' ? join(ROOT, 'build', 'Release', 'odmoe.node') : NAMED_PATH;
 const BUILD = `run \`npm run build\` in ${ROOT} (or \`npm run setup\`, which also installs the compiler that it needs)`;
@@ -38,15 +38,15 @@ const BUILD_ADVICE = NAMED_PATH === '' ? BUILD : `correct or unset ODMOE_ADDON, 
 
 let loadedAddon: Addon | null = null;
 
-/** Loads the addon at its first use. Throws DEVICE_UNAVAILABLE, with the remedy, when it is not there or does not load. */
+/** Loads the addon at its first use. Throws DEVICE_UNAVAILABLE, with the remedy, when the addon is missing or cannot be loaded. */
 export function addon(): Addon {
   loadedAddon ??= load();
   return loadedAddon;
 }
 
 /**
- * For every command that is going to need the addon, before it waits for anything or does anything. @throws DEVICE_UNAVAILABLE, with the
- * remedy
+ * Every command that will need the addon calls this first, before it waits for anything or does anything. @throws DEVICE_UNAVAILABLE, with
+ * the remedy
  */
 export function requireAddon(): void {
   addon();
@@ -84,7 +84,7 @@ function unavailable(message: string, cause?: unknown): OdmoeError {
   return new OdmoeError('DEVICE_UNAVAILABLE', message, { cause });
 }
 
-/** For `odmoe doctor`: never throws. */
+/** Status for `odmoe doctor`; it never throws. */
 export function nativeStatus(): NativeStatus {
   try {
     return { loaded: true, path: ADDON_PATH, reason: null, instructionSets: addon().instructionSets() };

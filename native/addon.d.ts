@@ -1,6 +1,7 @@
 /**
  * Every function and handle of the native addon, in the order of the C++ (native/src/binding/).
- * Only opaque handles, flat option objects, typed arrays and promises cross. `null` means absent, never `undefined`.
+ * Only opaque handles, flat option objects, typed arrays and promises cross between JavaScript and C++. `null` means absent, never
+ * `undefined`.
  * Thrown errors and rejections carry `code`, one of shared/base/errors; native/index.ts turns them into OdmoeError.
  * Every handle's `dispose()` is idempotent; a disposed handle's methods throw INTERNAL. Promises keep their inputs alive.
  */
@@ -23,15 +24,15 @@ export type { CodecSpeed, ExpertBenchOptions, ExpertSpeed, OperatorSpeed, ReadSp
 
 export interface DeviceOptions {
   backend: 'cpu' | 'cuda';
-  /** Of the processor: 'auto' takes the widest that it has; ODMOE_INSTRUCTION_SET in the environment overrides it. */
+  /** For a processor: 'auto' takes the widest set that it has; ODMOE_INSTRUCTION_SET in the environment overrides this option. */
   instructionSet: 'auto' | 'avx512' | 'avx2' | 'neon' | 'scalar';
-  /** Of the processor; 0: as many as the process may use. */
+  /** Threads of a processor device; 0: as many as the process may use. */
   threads: number;
-  /** 0: no limit. Of a CUDA device with what the driver's context takes. */
+  /** 0: no limit. For a CUDA device the budget includes the memory of the driver's context. */
   budgetBytes: number;
-  /** Of CUDA: which device, as the driver counts them. */
+  /** For CUDA: the number of the device, as the driver counts devices. */
   device: number;
-  /** Of CUDA: 'fast' may use tensor cores, whose results are not those of the one arithmetic. */
+  /** For CUDA: 'fast' may use tensor cores, whose results differ from those of the one arithmetic. */
   arithmetic: 'exact' | 'fast';
 }
 
@@ -42,25 +43,25 @@ export interface CudaDevice {
   capability: string;
   memoryBytes: number;
   multiprocessors: number;
-  /** Its memory is the host's. */
+  /** The device uses the host's memory. */
   integrated: boolean;
-  /** Addresses can be reserved there, and memory be mapped under them. */
+  /** The driver can reserve addresses of this device and map memory there. */
   pagedMemory: boolean;
   usable: boolean;
-  /** Why not; null where it is. */
+  /** The reason why the device is not usable; null where it is usable. */
   reason: string | null;
 }
 
 export interface CudaStatus {
-  /** The library of the CUDA backend is there. */
+  /** The library of the CUDA backend exists. */
   built: boolean;
-  /** Its path, or where it was looked for. */
+  /** Path of the library, or the path at which it was looked for. */
   library: string;
-  /** That it has code for: "sm_86" and, for any newer one, "compute_90". */
+  /** Architectures for which the library has code: "sm_86" and, for any newer one, "compute_90". */
   architectures: string[];
-  /** Some device is. */
+  /** At least one device is usable. */
   usable: boolean;
-  /** Why none is; null where one is. */
+  /** The reason why no device is usable; null where one is. */
   reason: string | null;
   /** The CUDA version that the driver knows, "12.4"; null: there is no driver. */
   driverVersion: string | null;
@@ -69,23 +70,23 @@ export interface CudaStatus {
 }
 
 export interface DeviceInfo {
-  /** "cpu" or "cuda"; of a paced device "emulated". */
+  /** "cpu" or "cuda"; "emulated" for a paced device. */
   backend: string;
-  /** Of CUDA the compute capability, "sm_86". */
+  /** For CUDA: the compute capability, "sm_86". */
   instructionSet: string;
-  /** Of CUDA its multiprocessors. */
+  /** For CUDA: the number of multiprocessors. */
   threads: number;
   budgetBytes: number;
-  /** Of CUDA with contextBytes. */
+  /** For CUDA this includes contextBytes. */
   usedBytes: number;
   highWaterBytes: number;
-  /** "NVIDIA GeForce RTX 3090"; of a processor empty. */
+  /** "NVIDIA GeForce RTX 3090"; empty for a processor. */
   name: string;
-  /** Taken by the driver before anything is allocated. */
+  /** Bytes that the driver takes before anything is allocated. */
   contextBytes: number;
-  /** What the driver said within the last ten seconds that this process takes of the device; null where it does not tell. */
+  /** Bytes of the device that this process takes, as the driver reported within the last ten seconds; null where it reports nothing. */
   driverUsedBytes: number | null;
-  /** Experts have addresses of their own, under which a slot's memory is mapped. */
+  /** Each expert has its own addresses, and a slot's memory is mapped there. */
   pagedExperts: boolean;
 }
 
@@ -97,24 +98,24 @@ export interface DeviceHandle {
 /** The matrices of a model on its device. */
 export interface ResidentWeights {
   kinds: { format: WeightFormat; matrices: number; bytes: number }[];
-  /** Matrices that were to be fixed4, cannot be held so, and are kept in their exact format. */
+  /** Matrices that were requested as fixed4, do not fit that format, and are stored in their exact format. */
   fellBack: number;
 }
 
 /** Weights on a device. Dense tensors and experts are loaded one by one; a main node loads no experts. */
 export interface ModelHandle {
   /**
-   * `layer` counts all layers, and is 0 for roles of the whole model. A matrix that fixed4 cannot hold is kept in its exact format.
-   * Vectors are always kept as FP32. With tied embeddings lmHead need not be loaded.
+   * `layer` counts all layers, and is 0 for roles of the whole model. A matrix that fixed4 cannot hold is stored in its exact format.
+   * Vectors are always stored as FP32. With tied embeddings lmHead need not be loaded.
    */
   loadDense(role: DenseRole, layer: number, source: TensorSource, format: WeightFormat): Promise<void>;
   /** `layer` counts expert layers. */
   loadResidentExpert(layer: number, expert: number, source: ExpertSource, format: WeightFormat): Promise<void>;
-  /** What has been loaded so far; norms are not matrices. */
+  /** The matrices that have been loaded so far; norms are not matrices. */
   residentWeights(): ResidentWeights;
   /** Creates an empty KV cache. Memory is taken from the device in blocks of 256 positions as positions are used. */
   createSequence(): Sequence;
-  /** Memory of the device that all its sequences hold. What several share counts once. */
+  /** Device memory that all sequences of this model hold. Memory that several sequences share counts once. */
   readonly sequenceBytes: number;
   /** Scratch for passes of up to maxRows rows. */
   createPass(maxRows: number): Pass;
@@ -127,9 +128,9 @@ export interface Model extends ModelHandle {
 
 export interface Sequence {
   /**
-   * What a layer (of all layers) keeps of positions: rows x cacheRowFloats FP32, little-endian. Attention: keys of all heads, then values;
-   * latent attention: [latent | rotated key]; recurrences: what enters the convolution, and for a delta net b and a of every value head.
-   * Positions must have been written, and not lie before oldestPosition where the layer is recurrent.
+   * The cache rows of some positions in a layer (counted among all layers): rows x cacheRowFloats FP32, little-endian. Attention: keys of
+   * all heads, then values; latent attention: [latent | rotated key]; recurrences: the input of the convolution, and for a delta net also b
+   * and a of every value head. Positions must have been written, and not lie before oldestPosition where the layer is recurrent.
    */
   readRows(layer: number, position: number, rows: number): Uint8Array;
   /**
@@ -139,19 +140,20 @@ export interface Sequence {
    */
   writeRows(layer: number, position: number, rows: number, values: Uint8Array): void;
   /**
-   * The sequence can be cut back to this length, or any above it, or to 0. 0 for a model without recurrent layers; else the last pass
-   * can be taken back, and 32 positions before it, counted from the furthest position at which one began.
+   * truncate() can shorten the sequence to this length, to any greater length, or to 0. It is 0 for a model without recurrent layers.
+   * Otherwise the last pass can be undone, and 32 positions before it, counted from the furthest position at which a pass began.
    */
   readonly oldestPosition: number;
   /** Forgets positions >= length; their memory stays with the sequence. */
   truncate(length: number): void;
   /**
-   * A sequence of its own that begins as this one's first `length` positions. It takes no memory: both share what they have until one of
-   * them writes there, which then takes a copy. INTERNAL where this one could not be cut back to `length`, where it is shorter, and while
-   * a call of a pass that works on it has not settled. A pass that is between two calls ends with INTERNAL; fork between passes.
+   * A new, independent sequence that begins with this one's first `length` positions. It takes no memory at first: both sequences share
+   * memory until one of them writes there; that one then takes a copy. Throws INTERNAL where this sequence cannot be truncated to `length`,
+   * where it is shorter, and while a call of a pass that works on it has not settled. If a pass is between two calls, its next call throws
+   * INTERNAL; so fork between passes.
    */
   fork(length: number): Sequence;
-  /** Memory that a pass would newly take to write positions [position, end): new blocks, and copies of shared ones. */
+  /** Additional memory that a pass would take to write positions [position, end): new blocks, and copies of shared blocks. */
   bytesToWrite(position: number, end: number): number;
   readonly length: number;
   dispose(): void;
@@ -172,50 +174,50 @@ export interface Pass {
   /** Embeds the tokens. Row i belongs to sequences[rowSequence[i]] at positions[i]; a sequence's rows come in rising position. */
   begin(sequences: Sequence[], rowSequence: Int32Array, positions: Int32Array, tokenIds: Int32Array): Promise<void>;
   /**
-   * To expert layer `layer`: all layers without experts that come before it, then its mixer, `always` part and router.
-   * `hidden` receives what the experts take: rows x hiddenSize FP32 little-endian.
+   * Runs up to expert layer `layer`: all layers without experts before it, then its own mixer, `always` part and router.
+   * `hidden` receives the input of the experts: rows x hiddenSize FP32 little-endian.
    */
   attend(layer: number, hidden: Uint8Array): Promise<RouterChoice>;
   /**
-   * The same on the calling thread, which does nothing else meanwhile. Null: the device is none of the processor's, or runs something else at
-   * present, and nothing was done. Left out: it cannot.
+   * Does the same on the calling thread, which is blocked meanwhile. Null: nothing was done, because the device is not a processor or runs
+   * something else at present. The method is absent where the implementation cannot do this.
    */
   attendHere?: ((layer: number, hidden: Uint8Array) => RouterChoice | null) | undefined;
   /**
-   * Weighted sum of the experts' outputs in rank order, then the layer's `always`. outputs: rows x k x hiddenSize FP32. After the last
-   * expert layer the layers behind it run, too.
+   * Weighted sum of the experts' outputs in rank order, then the layer's `always` part. outputs: rows x k x hiddenSize FP32. After the last
+   * expert layer this also runs the layers behind it.
    */
   combine(layer: number, outputs: Uint8Array, weights: Float32Array): Promise<void>;
-  /** As attendHere. False: nothing was done. */
+  /** Like attendHere. False: nothing was done. */
   combineHere?: ((layer: number, outputs: Uint8Array, weights: Float32Array) => boolean) | undefined;
   /**
-   * Between attend and combine: what the router of a later expert layer would choose now, from the residual stream as it is, without the
-   * experts of the layers before it. The pass goes on as if it had not been asked.
+   * To be called between attend and combine: returns the experts that the router of a later expert layer would choose now. It reads the
+   * residual stream as it is, without the experts of the layers before that layer. The pass itself does not change.
    */
   chooseAhead(layer: number): Promise<RouterChoice>;
-  /** All layers with resident experts. onRouter is called for each expert layer as its router has decided, in order. */
+  /** Runs all layers with resident experts. onRouter is called for each expert layer, in order, once its router has chosen. */
   forward(onRouter: ((layer: number, choice: RouterChoice) => void) | null): Promise<void>;
-  /** Final norm and LM head for the rows named: rows.length x vocabSize. */
+  /** Runs the final norm and LM head for the given rows: rows.length x vocabSize. */
   logits(rows: Int32Array): Promise<Float32Array>;
   /**
-   * Ends a forward that is under way before its next layer: it rejects with CANCELLED, and the pass begins anew. Nothing where none is.
-   * Layers that were done keep the pass's rows until the sequence is truncated; its length does not count them.
+   * Ends a running forward before its next layer: forward rejects with CANCELLED, and the pass must begin again. Does nothing where no
+   * forward runs. Finished layers keep the cache rows of the pass until the sequence is truncated; its length does not count them.
    */
   cancel(): void;
   dispose(): void;
 }
 
-/** A tensor that is read from its first row to its last, as its view says. */
+/** A tensor that is read from its first row to its last, in the order that its view defines. */
 export interface TensorRows {
   /**
-   * The bytes of the next rows in each plane. On threads of the addon's own; one call at a time, and none after one has rejected.
-   * Rejects with PACK_CORRUPT, MODEL_CORRUPT or STORAGE_FAILED.
+   * The bytes of the next rows in each plane. Runs on threads of the addon; one call at a time, and no call after one has rejected. Rejects
+   * with PACK_CORRUPT, MODEL_CORRUPT or STORAGE_FAILED.
    */
   read(rows: number): Promise<Uint8Array[]>;
   dispose(): void;
 }
 
-/** What is open in this process; all 0 when everything was disposed of and every call has settled. */
+/** Counts of the native objects that are open in this process; all are 0 once everything was disposed of and every call has settled. */
 export interface OpenHandles {
   devices: number;
   models: number;
@@ -224,23 +226,23 @@ export interface OpenHandles {
   expertSlots: number;
   /** Calls that have not settled. */
   calls: number;
-  /** Device and staging memory that all of these hold; a model's experts in slots are not counted apart from their slots. */
+  /** Device and staging memory that all of these objects hold; experts in slots count only as part of their slots. */
   memoryBytes: number;
 }
 
 export interface Addon {
   readonly version: string;
-  /** Instruction sets usable here, widest first. */
+  /** Instruction sets that this processor can use, widest first. */
   instructionSets(): string[];
-  /** The C++'s table of dense roles, as shared/model/dense-roles.ts has it and in the same order. */
+  /** The C++ table of dense roles; it equals the one of shared/model/dense-roles.ts, in the same order. */
   denseRoles(): Record<string, string>;
   /** Every code that an error of the addon can carry. */
   errorCodes(): string[];
-  /** What this machine has of CUDA. A machine without a GPU is no error: the reason says what is missing. */
+  /** CUDA devices and library of this machine. A machine without a GPU is no error: the reason says what is missing. */
   cudaStatus(): CudaStatus;
   openDevice(options: DeviceOptions): DeviceHandle;
   createModel(device: DeviceHandle, shape: ModelShape): ModelHandle;
-  /** maxRows: rows of the largest execute. Rejects with DEVICE_OUT_OF_MEMORY when the budget does not hold the slots. */
+  /** maxRows: most rows of one execute. Rejects with DEVICE_OUT_OF_MEMORY when the budget does not hold the slots. */
   createExpertSlots(
     device: DeviceHandle,
     shape: ExpertShape,
@@ -248,26 +250,26 @@ export interface Addon {
     maxRows: number,
     loader: LoaderOptions,
   ): ExpertSlots;
-  /** Bytes that slots for a given maxRows and loader take of the device. */
+  /** Bytes of the device that slots take with this maxRows and loader. */
   expertSlotBytes(device: DeviceHandle, shape: ExpertShape, maxRows: number, loader: LoaderOptions): ExpertSlotBytes;
-  /** Throws PACK_CORRUPT or MODEL_CORRUPT unless the chunks make up the tensor, by what is said of their sizes, and the view lies within. */
+  /** Throws PACK_CORRUPT or MODEL_CORRUPT unless the chunks' declared sizes make up the tensor, and the view lies within the stored matrix. */
   openTensor(source: TensorSource): TensorRows;
   /** Cuts row-major values into planes (packing). */
   splitPlanes(values: Uint8Array, split: Split): Uint8Array[];
-  /** The values again, from all planes of the split (verifying). */
+  /** Joins all planes of the split into row-major values again (verifying). */
   joinPlanes(planes: Uint8Array[], split: Split): Uint8Array;
   crc32c(bytes: Uint8Array, seed: number): number;
-  /** No NaN and no infinity is among these FP32 values, little-endian. On the caller's thread. Throws INTERNAL for a part of a value. */
+  /** True if none of these little-endian FP32 values is NaN or infinite. Runs on the caller's thread. Throws INTERNAL for a part of a value. */
   allFinite(values: Uint8Array): boolean;
-  /** exp((logit - highest) / temperature) of each logit. On the caller's thread, as the next one. */
+  /** exp((logit - highest) / temperature) of each logit. Runs on the caller's thread, as does the next function. */
   tokenWeights(logits: Float32Array, highest: number, temperature: number): Float32Array;
-  /** log(sum(exp(logits))); `highest` is the highest of them. */
+  /** log(sum(exp(logits))); `highest` is the highest logit. */
   logSumExp(logits: Float32Array, highest: number): number;
-  /** Stored bytes of a chunk, in blocks of blockBytes. These three run on threads of the addon's own, as many as there are cores. */
+  /** Stored bytes of a chunk, in blocks of blockBytes. This function and the next two run on threads of the addon, as many as there are cores. */
   encodeChunk(codec: ChunkCodec, level: number, plain: Uint8Array, blockBytes: number): Promise<Uint8Array>;
   /** Rejects with PACK_CORRUPT. blockBytes matters for raw chunks only. */
   decodeChunk(codec: ChunkCodec, stored: Uint8Array, plainBytes: number, blockBytes: number): Promise<Uint8Array>;
-  /** Of row-major BF16 values, on one thread; decoding and memcpy take turns for `milliseconds`. */
+  /** Measures a codec on row-major BF16 values, on one thread; decoding and memcpy take turns for `milliseconds`. */
   measureCodec(
     codec: ChunkCodec,
     level: number,
@@ -275,30 +277,33 @@ export interface Addon {
     columns: number,
     milliseconds: number,
   ): Promise<CodecSpeed>;
-  /** How fast the first `bytes` of a file are read, one read after another, for about so long. */
+  /** Measures for about `milliseconds` how fast the first `bytes` of a file are read, one read after another. */
   measureReads(path: string, bytes: number, milliseconds: number): Promise<ReadSpeed>;
-  /** The same with several reads in flight, as the expert loader reads, over and over. */
+  /** Measures the same with several reads in flight, as the expert loader reads, repeatedly. */
   measureQueuedReads(
     path: string,
     bytes: number,
     request: QueuedReadRequest,
     milliseconds: number,
   ): Promise<QueuedReadSpeed>;
-  /** Bytes a second that so many threads copy together with memcpy. */
+  /** Measures the bytes per second that this number of threads copies together with memcpy. */
   measureMemoryCopy(threads: number, milliseconds: number): Promise<number>;
   /**
-   * Resolves when CLOCK_MONOTONIC (process.hrtime) has come to that time, at most about 0.1 ms later; without burning a core. Times
-   * that have passed resolve at once. Rejects with QUEUE_FULL when 65,536 are under way.
+   * Resolves when CLOCK_MONOTONIC (process.hrtime) has reached this time, at most about 0.1 ms later; it does not keep a core busy. For a
+   * time that has passed it resolves at once. Rejects with QUEUE_FULL when 65,536 waits are pending.
    */
   waitUntil(monotonicMs: number): Promise<void>;
-  /** Objects that calls still hold count too. */
+  /** Objects that a running call still holds also count. */
   openHandles(): OpenHandles;
-  /** Linux: the process gets SIGKILL when its parent dies, so that a demo leaves nothing behind; elsewhere nothing. */
+  /** Linux: the process gets SIGKILL when its parent dies, so that a demo leaves no process running. Other systems: does nothing. */
   exitWithParent(): void;
-  /** Memory read bandwidth and FP32 FMA peak of this machine with the device's number of threads, measured for `milliseconds` each. */
+  /**
+   * Measures the memory read bandwidth and the FP32 FMA peak of this machine with the device's number of threads, measured for
+   * `milliseconds` each.
+   */
   measureMachine(device: DeviceHandle, milliseconds: number): Promise<{ readBytesPerS: number; fmaFlopPerS: number }>;
-  /** How fast random experts execute from BF16 and from fixed4 weights, one figure for each number of tokens. */
+  /** Measures how fast random experts execute from BF16 and from fixed4 weights, one figure for each number of tokens. */
   measureExperts(device: DeviceHandle, options: ExpertBenchOptions): Promise<ExpertSpeed[]>;
-  /** How near each operator of a CPU device comes to what the machine gives; each is measured for `milliseconds`. */
+  /** Measures each operator of a CPU device against the best speeds of the machine, for `milliseconds` each. */
   measureOperators(device: DeviceHandle, milliseconds: number): Promise<OperatorSpeed[]>;
 }

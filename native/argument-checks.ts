@@ -1,4 +1,4 @@
-/** What the addon's arguments must be, beyond what the compiler can see. A caller that breaks these has a defect: INTERNAL. */
+/** Checks of the addon's arguments that the compiler cannot make. A caller that breaks one has a defect: INTERNAL. */
 import { OdmoeError } from '../shared/base/errors/odmoe-error.js';
 import { DENSE_ROLES, type DenseRole } from '../shared/model/dense-roles.js';
 import { gluSchema } from '../shared/model/model-shape.js';
@@ -87,7 +87,7 @@ function checkChunk(chunk: ChunkLocation): void {
   if (chunk.crc32c !== null) checkInteger('chunk.crc32c', chunk.crc32c, 0, 2 ** 32 - 1);
 }
 
-/** That the view lies within its matrix is checked when it is read: that depends on the checkpoint, not on the caller. */
+/** A read checks that the view lies within its matrix: that depends on the checkpoint, not on the caller. */
 function checkView(view: TensorView): void {
   checkInteger('view.storedRows', view.storedRows, 1);
   checkInteger('view.storedColumns', view.storedColumns, 1);
@@ -117,7 +117,7 @@ export function checkExpertSource(source: ExpertSource): void {
   if (source.biases !== null) checkFloats('source.biases', source.biases);
 }
 
-/** Slots take any expert of the model, and fixed4 cannot hold every one. */
+/** A slot must take any expert of the model, and fixed4 cannot hold all of them. */
 export function checkExpertShape(shape: ExpertShape): void {
   checkInteger('shape.hiddenSize', shape.hiddenSize, 1, LARGEST_ROW);
   if (!gluSchema.safeParse(shape.glu).success) refuse('shape.glu', JSON.stringify(shape.glu), 'a GLU of a model');
@@ -128,7 +128,7 @@ export function checkExpertShape(shape: ExpertShape): void {
 
 const LARGEST_DECOMPRESSION_THREADS = 64;
 const LARGEST_ENTRIES = 2 ** 20;
-/** kReadDepthLimit in include/odmoe/expert_load.h. */
+/** Equals kReadDepthLimit in include/odmoe/expert_load.h. */
 const MOST_READS_AT_ONCE = 16;
 
 export function checkReads(name: string, depth: number, way: WantedStorageWay): void {

@@ -20,18 +20,18 @@ import { CheckedExpertSlots, CheckedModel, LARGEST_PASS_ROWS } from './handles.j
 import { checkModelShape } from './model-shape-checks.js';
 
 const LARGEST_THREADS = 1024;
-/** Rows that an expert takes at a time. */
+/** Most rows that an expert computes at a time. */
 const LARGEST_EXPERT_ROWS = 128;
 const LARGEST_SLOTS = 65536;
 
-/** A device and what can be made on it. Besides the addon's there are devices that stand for others (engine/devices). */
+/** A device, and the objects that can be created on it. Besides the addon's devices there are some that imitate other devices (engine/devices). */
 export interface Device {
   info(): DeviceInfo;
   /** An empty model: weights are loaded one by one. Throws MODEL_UNSUPPORTED. */
   createModel(shape: ModelShape): Model;
-  /** Takes all memory at once. `maxRows`: rows of the largest execute. Throws DEVICE_OUT_OF_MEMORY. */
+  /** Takes all memory at once. `maxRows`: most rows of one execute. Throws DEVICE_OUT_OF_MEMORY. */
   createExpertSlots(shape: ExpertShape, count: number, maxRows: number, loader: LoaderOptions): ExpertSlots;
-  /** Bytes that this device takes for one slot, for what a pool's slots share, and for one entry of each kind. */
+  /** Bytes that this device needs for one slot, for the memory that all slots of a pool share, and for one entry of each kind. */
   expertSlotBytes(shape: ExpertShape, maxRows: number, loader: LoaderOptions): ExpertSlotBytes;
   dispose(): void;
 }
@@ -78,14 +78,14 @@ function handleOf(device: Device): DeviceHandle {
   throw new OdmoeError('INTERNAL', 'native call: a device that openDevice did not open');
 }
 
-/** What only CUDA has may be left out: the first device, and the one arithmetic. */
+/** Options for CUDA alone may be left out; the defaults are the first device and the exact arithmetic. */
 export type DeviceRequest = Omit<DeviceOptions, 'device' | 'arithmetic'> &
   Partial<Pick<DeviceOptions, 'device' | 'arithmetic'>>;
 
 /**
  * Throws DEVICE_UNAVAILABLE when the native library, the instruction set or the device
- * cannot be used; of a CUDA device also DEVICE_DRIVER_TOO_OLD, DEVICE_ARCHITECTURE_UNSUPPORTED, and DEVICE_OUT_OF_MEMORY when the
- * budget does not hold the driver's context.
+ * cannot be used; for a CUDA device also DEVICE_DRIVER_TOO_OLD, DEVICE_ARCHITECTURE_UNSUPPORTED, and DEVICE_OUT_OF_MEMORY when the budget
+ * does not hold the driver's context.
  */
 export function openDevice(request: DeviceRequest): Device {
   const options: DeviceOptions = { device: 0, arithmetic: 'exact', ...request };
@@ -95,7 +95,7 @@ export function openDevice(request: DeviceRequest): Device {
   return new CheckedDevice(calling(() => addon().openDevice(options)));
 }
 
-/** Memory read bandwidth and FP32 fused-multiply-add peak of this machine, each measured for `milliseconds`. */
+/** Measures the memory read bandwidth and the FP32 fused-multiply-add peak of this machine, for `milliseconds` each. */
 export async function measureMachine(
   device: Device,
   milliseconds: number,
@@ -104,7 +104,7 @@ export async function measureMachine(
   return await awaiting(() => addon().measureMachine(handleOf(device), milliseconds));
 }
 
-/** How fast random experts execute from BF16 and from fixed4 weights, beside the read bandwidth of the same rounds. */
+/** Measures how fast random experts execute from BF16 and from fixed4 weights, and the read bandwidth in the same rounds. */
 export async function measureExperts(device: Device, options: ExpertBenchOptions): Promise<ExpertSpeed[]> {
   checkInteger('hiddenSize', options.hiddenSize, 1);
   checkInteger('intermediateSize', options.intermediateSize, 1);
@@ -117,7 +117,7 @@ export async function measureExperts(device: Device, options: ExpertBenchOptions
   return await awaiting(() => addon().measureExperts(handleOf(device), options));
 }
 
-/** How near each operator comes to what the machine gives, on a CPU device; each is measured for `milliseconds`. */
+/** Measures each operator of a CPU device against the best speeds of the machine, for `milliseconds` each. */
 export async function measureOperators(device: Device, milliseconds: number): Promise<OperatorSpeed[]> {
   checkInteger('milliseconds', milliseconds, 1);
   return await awaiting(() => addon().measureOperators(handleOf(device), milliseconds));

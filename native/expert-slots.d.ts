@@ -1,4 +1,4 @@
-/** Slots that experts are loaded into, and how; part of the native addon (native/addon.d.ts). */
+/** Types of the slots into which experts are loaded; part of the native addon (native/addon.d.ts). */
 import type { GluShape } from '../shared/model/model-shape.js';
 import type { ExpertSource, WeightFormat } from '../shared/model/tensor-source.js';
 
@@ -8,7 +8,7 @@ export interface ExpertShape {
   format: WeightFormat;
 }
 
-/** What slots take: each slot, what they share (staging, activations), and each entry. */
+/** Memory that slots need: each slot, the part that all share (staging, activations), and each entry. */
 export interface ExpertSlotBytes {
   slotBytes: number;
   sharedBytes: number;
@@ -16,7 +16,7 @@ export interface ExpertSlotBytes {
   signMantissaEntryBytes: number;
 }
 
-/** How reads are put to storage: by threads that wait for one each, or by the kernel's queue. */
+/** The way in which reads reach storage: threads that wait for one read each, or the kernel's queue. */
 export type StorageWay = 'threads' | 'io_uring';
 /** auto: io_uring for direct reads where the build and the kernel have it, else threads. */
 export type WantedStorageWay = 'auto' | StorageWay;
@@ -25,7 +25,7 @@ export interface QueuedReadRequest {
   way: WantedStorageWay;
   /** Reads in flight at a time, 1 to 16. */
   depth: number;
-  /** Past the page cache, where the file system allows that. */
+  /** Reads go past the page cache, where the file system allows that. */
   direct: boolean;
 }
 
@@ -34,59 +34,59 @@ export interface QueuedReadSpeed {
   readBytes: number;
   way: StorageWay;
   direct: boolean;
-  /** Why io_uring was wanted and is not used; else empty. */
+  /** The reason why io_uring was wanted and is not used; else empty. */
   ringRefusal: string;
 }
 
-/** How a loader reads. */
+/** The way in which a loader reads. */
 export interface StorageReads {
   way: StorageWay;
   depth: number;
   /** Past the page cache. */
   direct: boolean;
-  /** Direct I/O was asked for, and a file system refused it: files there are read through the page cache. */
+  /** Direct I/O was requested, but a file system refused it: its files are read through the page cache. */
   directRefused: boolean;
-  /** Why io_uring was wanted and is not used; else empty. */
+  /** The reason why io_uring was wanted and is not used; else empty. */
   ringRefusal: string;
 }
 
-/** How the expert loader works, and what it is made for. PLAIN_LOADER of native/index.ts is the plainest. */
+/** Settings of the expert loader. PLAIN_LOADER of native/index.ts is the simplest. */
 export interface LoaderOptions {
-  /** 0: as many as leave the processor to those who execute. */
+  /** 0: a number that leaves enough of the processor to executes. */
   decompressionThreads: number;
-  /** Past the page cache, where the file system can. */
+  /** Reads go past the page cache, where the file system can do that. */
   directIo: boolean;
-  /** Reads are held back to this rate, for measurements; 0: they are not. */
+  /** Reads are slowed down to this rate, for measurements; 0: they are not. */
   storageBytesPerS: number;
-  /** Reads in flight at a time, 1 to 16. Reads that are held back to a rate come one at a time. */
+  /** Reads in flight at a time, 1 to 16. Reads with a limited rate come one at a time. */
   readDepth: number;
   storageWay: WantedStorageWay;
-  /** Entries keep parts of experts from one load to another: memory of the device, taken when the slots are made. */
+  /** Entries cache parts of experts from one load to another. They are device memory that is taken when the slots are made. */
   exponentEntries: number;
   signMantissaEntries: number;
   /**
-   * The largest over all experts that will be loaded: the bytes of all chunks of the part, and those of one chunk of it that is
-   * coded (0 where the part is stored raw). A chunk counts from and to the multiples of 4096 around it.
-   * shared/model/part-sizes.ts finds them. The first two matter only where there are entries.
+   * Each is the maximum over all experts that will be loaded. The first two: bytes of all chunks of the part. The next two: bytes of one
+   * coded chunk of the part (0 where the part is stored raw). A chunk's range is rounded outwards to multiples of 4096.
+   * shared/model/part-sizes.ts computes these values. The first two matter only where there are entries.
    */
   expertExponentBytes: number;
   expertSignMantissaBytes: number;
   shardExponentBytes: number;
   shardSignMantissaBytes: number;
-  /** Slots have memory beside them to pack experts into (ExpertSlots.pack): BF16 on a processor. Left out: they have not. */
+  /** The pool has extra memory for packing experts (ExpertSlots.pack): BF16 on a processor. Left out: no such memory. */
   packs?: boolean;
-  /** Experts of all layers, each of which gets an address of its own where the device can give it one; 0: none does. */
+  /** Number of experts in all layers, if each is to get its own address where the device can give one; 0: none gets one. */
   experts: number;
 }
 
-/** Where a part of an expert (exponents: plane 0; signs and mantissas: the other planes) comes from. */
+/** The source of one part of an expert (exponents: plane 0; signs and mantissas: the other planes). */
 export interface PartPlan {
   from: 'storage' | 'entry';
-  /** The entry that holds it, or is to keep it; -1: it is not kept. */
+  /** The entry that holds the part, or that will cache it; -1: the part is not cached. */
   entry: number;
 }
 
-/** Place of one matrix in the order of all that are to be loaded (ZipMoE, Algorithm 1); smaller first. Integers. */
+/** Place of one matrix in the order of all matrices that are to be loaded (ZipMoE, Algorithm 1); smaller first. Integers. */
 export interface TaskOrder {
   block: number;
   position: number;
@@ -98,44 +98,47 @@ export type ExpertOrder = [TaskOrder, TaskOrder, TaskOrder];
 export interface LoadRequest {
   exponents: PartPlan;
   signMantissa: PartPlan;
-  /** null: after all loads that have an order, in the order asked for. */
+  /** null: behind all loads that have an order, in the order of the calls. */
   order: ExpertOrder | null;
-  /** Before all that are not urgent. */
+  /** This load comes before all loads that are not urgent. */
   urgent: boolean;
-  /** Number of the expert in host memory (ExpertSlots.hold): what is held there is not read. Left out: it is not asked. */
+  /**
+   * Number of the expert in host memory (ExpertSlots.hold): bytes that are held there are not read from storage. Left out: host memory is
+   * not used.
+   */
   held?: number;
 }
 
 export interface LoadOutcome {
   /** False when cancel() came first; the slot is then empty. */
   loaded: boolean;
-  /** From storage. */
+  /** Bytes read from storage. */
   readBytes: number;
-  /** Taken from host memory in place of storage; left out: none. */
+  /** Bytes taken from host memory in place of storage; left out: none. */
   hostBytes?: number;
-  /** From being asked for. */
+  /** Time from the call to its end. */
   loadMs: number;
-  /** Time of the storage: where reads of several loads are in flight together, each has its share of it. */
+  /** Storage time: reads of several loads that are in flight together share it among them. */
   exponentReadMs: number;
   signMantissaReadMs: number;
-  /** Time of all decompression threads: checking, decoding, writing to the slot. */
+  /** Total time of all decompression threads: checking, decoding, writing to the slot. */
   decompressMs: number;
-  /** The entry named in the request holds the whole part, checked. After a rejection an entry that was to be filled does not. */
+  /** The entry of the request now holds the whole part, checked. After a rejection an entry that was to be filled does not hold it. */
   exponentsKept: boolean;
   signMantissaKept: boolean;
 }
 
-/** What came of reading an expert into host memory. */
+/** Result of reading an expert into host memory. */
 export interface HoldOutcome {
   /** False when it was cancelled. */
   held: boolean;
-  /** Host memory that it takes. */
+  /** Host memory that the expert takes. */
   bytes: number;
-  /** From storage. */
+  /** Bytes read from storage. */
   readBytes: number;
 }
 
-/** What came of packing the expert in a slot. unfit: fixed4 cannot hold it, or only in more bytes. */
+/** Result of packing the expert in a slot. unfit: fixed4 cannot hold it, or would take more bytes. */
 export type RecodeOutcome = 'packed' | 'givenUp' | 'unfit';
 
 export interface ExpertPlace {
@@ -143,58 +146,61 @@ export interface ExpertPlace {
   expert: number;
 }
 
-/** A worker's few places for experts, all memory taken from the device when the pool is made. */
+/** A worker's pool of slots for experts; all memory is taken from the device when the pool is made. */
 export interface ExpertSlots {
   readonly count: number;
   readonly slotBytes: number;
   readonly storageReads: StorageReads;
   /**
-   * Says where an expert lies, once; returns its number, by which it is loaded. Numbers count from 0 in the order of registering: the
-   * first LoaderOptions.experts of them have the addresses that the device can give. `place`: which expert it is, for whoever writes down
-   * what is loaded; the addon asks for none.
+   * Registers the source of an expert, once; returns the number by which it is loaded. Numbers count from 0 in the order of registering:
+   * the first LoaderOptions.experts numbers get the addresses that the device can give. `place` identifies the expert for code that records
+   * loads; the addon does not use it.
    */
   register(source: ExpertSource, place?: ExpertPlace): number;
   /**
    * One load at a time per slot, and none while it executes. Loads of several slots share the storage's reads and the decompression
-   * threads; the request's order says whose operations come first. What was in the slot is gone at once, whether or not the load
-   * succeeds. Rejects with PACK_CORRUPT, MODEL_CORRUPT or STORAGE_FAILED; INTERNAL for an entry that is being written, is to be
-   * written while it is read, or does not hold the expert's part.
+   * threads; the request's order decides which operations come first. The old contents of the slot are lost at once, whether or not the
+   * load succeeds. Rejects with PACK_CORRUPT, MODEL_CORRUPT or STORAGE_FAILED; INTERNAL for an entry that is being written, that is read
+   * while it should be written, or that does not hold the expert's part.
    */
   load(slot: number, expert: number, request: LoadRequest): Promise<LoadOutcome>;
-  /** Stops the slot's load, if one is under way: its promise settles at once or after the operation in work, with loaded: false. */
+  /** Stops the slot's running load, if there is one: its promise settles with loaded: false, at once or after the current operation. */
   cancel(slot: number): void;
-  /** Main waits for it: the operations of the slot's load come first from now on. */
+  /** Main waits for this load: its operations come first from now on. */
   prioritize(slot: number): void;
-  /** Another place in the order for the slot's load, if one is under way. */
+  /** Changes the order of the slot's running load, if there is one. */
   reorder(slot: number, order: ExpertOrder | null): void;
-  /** Runs the expert in the slot on rows hidden states (rows x hiddenSize FP32) and fills output likewise. */
+  /** Runs the expert in the slot on `rows` hidden states (rows x hiddenSize FP32) and fills `output` in the same layout. */
   execute(slot: number, rows: number, hidden: Uint8Array, output: Uint8Array): Promise<{ executeMs: number }>;
   /**
-   * The same on the calling thread, which does nothing else meanwhile; returns milliseconds. Null: the device is none of the processor's, or
-   * runs something else at present, and nothing was done. Left out: it cannot.
+   * Does the same on the calling thread, which is blocked meanwhile; returns milliseconds. Null: nothing was done, because the device is
+   * not a processor or runs something else at present. The method is absent where the implementation cannot do this.
    */
   executeHere?: ((slot: number, rows: number, hidden: Uint8Array, output: Uint8Array) => number | null) | undefined;
-  /** Gives the slot's memory back to the device; what was in it is gone, and nothing is loaded there before take(). Not while it is loaded or executes. */
+  /**
+   * Gives the slot's memory back to the device. Its contents are lost, and nothing can be loaded there before take(). Not to be called
+   * while the slot loads or executes.
+   */
   letGo(slot: number): void;
-  /** Takes the slot's memory again; does nothing where the slot has it. Throws DEVICE_OUT_OF_MEMORY. */
+  /** Allocates the slot's memory again; does nothing where the slot has it. Throws DEVICE_OUT_OF_MEMORY. */
   take(slot: number): void;
   /**
    * Reads a registered expert's stored bytes into host memory and checks them; loads that name its number in `held` take them from there.
-   * Comes after all loads, and reads nothing while an urgent one is under way. One call at a time. Rejects with DEVICE_OUT_OF_MEMORY,
-   * STORAGE_FAILED, PACK_CORRUPT or MODEL_CORRUPT; nothing is then held of the expert.
+   * It comes after all loads, and reads nothing while an urgent load is running. One call at a time. Rejects with DEVICE_OUT_OF_MEMORY,
+   * STORAGE_FAILED, PACK_CORRUPT or MODEL_CORRUPT; then no part of the expert is held.
    */
   hold(expert: number): Promise<HoldOutcome>;
-  /** Ends the hold under way, if there is one, soon and with held: false. */
+  /** Ends the running hold soon, if there is one, with held: false. */
   cancelHold(): void;
-  /** The memory goes back once no load reads it. Does nothing for an expert that is not held. */
+  /** Frees the expert's host memory once no load reads it. Does nothing for an expert that is not held. */
   dropHeld(expert: number): void;
   /**
-   * Turns the BF16 expert in the slot into fixed4, which executes faster where memory limits, to the same bits. Only with
-   * LoaderOptions.packs; one call at a time, behind a hold under way. Loads and executes of the slot may come at any time: it is given up
-   * then. Rejects with INTERNAL.
+   * Converts the BF16 expert in the slot to fixed4. The results keep the same bits, and executes are faster where memory bandwidth limits
+   * them. Only with LoaderOptions.packs; one call at a time; it waits for a running hold. The slot may be loaded or executed at any time:
+   * the pack is then given up. Rejects with INTERNAL.
    */
   pack(slot: number): Promise<RecodeOutcome>;
-  /** The pack under way is given up soon, if there is one. */
+  /** Ends the running pack soon, if there is one: it is given up. */
   cancelPack(): void;
   dispose(): void;
 }

@@ -1,4 +1,4 @@
-/** What lives on a device, behind checks: what goes in is checked, what comes out as an error is an OdmoeError. */
+/** Handles of the objects on a device. They check every argument, and every error that they throw is an OdmoeError. */
 import { OdmoeError } from '../shared/base/errors/odmoe-error.js';
 import type { DenseRole } from '../shared/model/dense-roles.js';
 import type { ModelShape } from '../shared/model/model-shape.js';
@@ -32,7 +32,7 @@ import {
   checkTensorSource,
 } from './argument-checks.js';
 
-/** Of a pass, and of an execute. */
+/** Most rows of a pass and of an execute. */
 export const LARGEST_PASS_ROWS = 65536;
 
 class CheckedSequence implements Sequence {

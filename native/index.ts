@@ -1,4 +1,4 @@
-/** The only door to the native core. Everything thrown or rejected here is an OdmoeError. */
+/** All code reaches the native core through this module. Every error that it throws or rejects with is an OdmoeError. */
 import type { ChunkCodec, Split, TensorSource } from '../shared/model/tensor-source.js';
 import type {
   CodecSpeed,
@@ -93,7 +93,7 @@ export function splitPlanes(values: Uint8Array, split: Split): Uint8Array[] {
   return calling(() => addon().splitPlanes(values, split));
 }
 
-/** The row-major values again, from all planes of the split. */
+/** Joins all planes of the split into row-major values again. */
 export function joinPlanes(planes: Uint8Array[], split: Split): Uint8Array {
   planes.forEach((plane) => checkBytes('plane', plane));
   checkSplit(split);
@@ -107,7 +107,7 @@ export function crc32c(bytes: Uint8Array, seed: number): number {
   return calling(() => addon().crc32c(bytes, seed));
 }
 
-/** No NaN and no infinity is among these FP32 values, little-endian and at any address: one pass over them, on the caller's thread. */
+/** True if none of these FP32 values (little-endian, at any address) is NaN or infinite. Reads them once, on the caller's thread. */
 export function allFinite(values: Uint8Array): boolean {
   checkBytes('values', values);
   return calling(() => addon().allFinite(values));
@@ -115,7 +115,7 @@ export function allFinite(values: Uint8Array): boolean {
 
 /**
  * exp((logit - highest) / temperature) of each logit by the one arithmetic: the same bits on every processor. `highest`: the highest logit,
- * finite; a temperature near 0 leaves weight to no other. -Infinity weighs 0.
+ * finite. With a temperature near 0 all other weights become 0. -Infinity gets the weight 0.
  */
 export function tokenWeights(logits: Float32Array, highest: number, temperature: number): Float32Array {
   checkFloats('logits', logits);
@@ -131,14 +131,14 @@ export function logSumExp(logits: Float32Array, highest: number): number {
   return calling(() => addon().logSumExp(logits, highest));
 }
 
-/** Plain bytes of one chunk and of one block, at most (docs/pack-format.md, "Codecs"). */
+/** Most plain bytes of one chunk and of one block (docs/pack-format.md, "Codecs"). */
 const LARGEST_CHUNK_BYTES = 2 ** 31;
 const LARGEST_BLOCK_BYTES = 2 ** 24;
 const HIGHEST_LEVEL = 22;
 
 /**
- * Stored bytes of one chunk of a plane, cut into blocks of `blockBytes` (whole rows of the tensor). Several calls run at a time, on
- * threads of the addon's own; `plain` is not to be changed meanwhile.
+ * Stored bytes of one chunk of a plane, cut into blocks of `blockBytes` (whole rows of the tensor). Several calls can run at a time, on
+ * threads of the addon; do not change `plain` meanwhile.
  * `level`: 1 to 22 for zstd, 1 to 12 for lz4hc; the other codecs have none and take 0.
  */
 export async function encodeChunk(
@@ -155,9 +155,9 @@ export async function encodeChunk(
 }
 
 /**
- * Plain bytes of one chunk. `blockBytes` matters for raw chunks only: others know their own.
- * @throws PACK_CORRUPT when the bytes cannot be a chunk of that codec and size; damage that the layout does not show gives wrong
- * bytes, so the checksum is to be compared first
+ * Plain bytes of one chunk. `blockBytes` matters for raw chunks only: other chunks store their block size.
+ * @throws PACK_CORRUPT when the bytes cannot be a chunk of that codec and size; damage that does not break the layout gives wrong bytes, so
+ * compare the checksum first
  */
 export async function decodeChunk(
   codec: ChunkCodec,
@@ -173,8 +173,8 @@ export async function decodeChunk(
 }
 
 /**
- * Size and speed of a codec on one core, for a tensor of BF16 values in rows of `columns`: exponents coded, signs and mantissas raw,
- * decoding ended in row-major values again. Decoding and memcpy take turns for `milliseconds`.
+ * Size and speed of a codec on one core, for a tensor of BF16 values in rows of `columns`: exponents are coded, signs and mantissas stay
+ * raw, and decoding produces row-major values again. Decoding and memcpy take turns for `milliseconds`.
  */
 export async function measureCodec(
   codec: ChunkCodec,
@@ -192,8 +192,8 @@ export async function measureCodec(
 }
 
 /**
- * How fast a file's first `bytes` (4096 or more) are read, in order, one read after another, for about `milliseconds`; past the page cache
- * where the file system allows that.
+ * Measures for about `milliseconds` how fast a file's first `bytes` (4096 or more) are read, in order, one read after another; past the
+ * page cache where the file system allows that.
  */
 export async function measureReads(path: string, bytes: number, milliseconds: number): Promise<ReadSpeed> {
   checkInteger('bytes', bytes, 4096, Number.MAX_SAFE_INTEGER);
@@ -201,7 +201,7 @@ export async function measureReads(path: string, bytes: number, milliseconds: nu
   return await awaiting(() => addon().measureReads(path, bytes, milliseconds));
 }
 
-/** How fast a file's first `bytes` (4096 or more) are read with several reads in flight, over and over, for about `milliseconds`. */
+/** Measures for about `milliseconds` how fast a file's first `bytes` (4096 or more) are read repeatedly with several reads in flight. */
 export async function measureQueuedReads(
   path: string,
   bytes: number,
@@ -216,37 +216,40 @@ export async function measureQueuedReads(
 
 const MOST_COPYING_THREADS = 1024;
 
-/** Bytes a second that so many threads copy together with memcpy, in about `milliseconds`. */
+/** Measures for about `milliseconds` the bytes per second that this number of threads copies together with memcpy. */
 export async function measureMemoryCopy(threads: number, milliseconds: number): Promise<number> {
   checkInteger('threads', threads, 1, MOST_COPYING_THREADS);
   checkInteger('milliseconds', milliseconds, 1);
   return await awaiting(() => addon().measureMemoryCopy(threads, milliseconds));
 }
 
-/** What native objects there are in this process, for tests that nothing is left. */
+/** Counts the native objects of this process; tests use it to show that none is left. */
 export function openHandles(): OpenHandles {
   return calling(() => addon().openHandles());
 }
 
-/** Linux: the process is killed when its parent dies. Elsewhere nothing. */
+/** Linux: the process is killed when its parent dies. Other systems: does nothing. */
 export function exitWithParent(): void {
   calling(() => {
     addon().exitWithParent();
   });
 }
 
-/** Resolves at that time of CLOCK_MONOTONIC (process.hrtime), about 0.1 ms later at most; a time that has passed: at once. Rejects with QUEUE_FULL. */
+/**
+ * Resolves at this time of CLOCK_MONOTONIC (process.hrtime), at most about 0.1 ms later; at once for a time that has passed. Rejects with
+ * QUEUE_FULL.
+ */
 export async function waitUntil(monotonicMs: number): Promise<void> {
   checkNumber('monotonicMs', monotonicMs, -Number.MAX_VALUE, Number.MAX_VALUE);
   await awaiting(() => addon().waitUntil(monotonicMs));
 }
 
-/** Instruction sets usable here, widest first. */
+/** Instruction sets that this processor can use, widest first. */
 export function instructionSets(): string[] {
   return calling(() => addon().instructionSets());
 }
 
-/** The native core's table of dense roles: that of shared/model/dense-roles.ts. */
+/** The native core's table of dense roles; it equals that of shared/model/dense-roles.ts. */
 export function nativeDenseRoles(): Record<string, string> {
   return calling(() => addon().denseRoles());
 }
@@ -256,7 +259,7 @@ export function nativeErrorCodes(): string[] {
   return calling(() => addon().errorCodes());
 }
 
-/** What this machine has of CUDA, looked at once. */
+/** CUDA devices and library of this machine, determined once. */
 export function cudaStatus(): CudaStatus {
   return calling(() => addon().cudaStatus());
 }

@@ -1,7 +1,7 @@
-/** What the first bytes of a library say of it, before it is loaded: loading one that is cut short kills the process without a word. */
+/** Checks the first bytes of a library before it is loaded, because loading a truncated library kills the process without a message. */
 import { closeSync, openSync, readSync, statSync } from 'node:fs';
 
-/** Node's names of processors, as ELF numbers them. */
+/** ELF's numbers of processors, by Node's names. */
 const ELF_MACHINES: Readonly<Record<string, number>> = {
   x64: 62,
   arm64: 183,
@@ -16,10 +16,10 @@ const ELF_LITTLE_ENDIAN = 1;
 const ELF_HEADER_BYTES = 64;
 const PROGRAM_HEADER_BYTES = 56;
 const LOADED_SEGMENT = 1;
-/** The header, and the segments that stand behind it, of every library that a linker makes. */
+/** Enough bytes for the header and the program headers behind it, in every library that a linker makes. */
 const HEAD_BYTES = 16 * 1024;
 
-/** Why a Linux process on such a processor cannot load the library; null where its head speaks for it. Throws the system's error. */
+/** The reason why a Linux process on this processor cannot load the library; null where its first bytes show no fault. Throws the system's error. */
 export function libraryFault(path: string, processor: string): string | null {
   const { size } = statSync(path);
   const head = Buffer.alloc(Math.min(size, HEAD_BYTES));
@@ -32,11 +32,11 @@ export function libraryFault(path: string, processor: string): string | null {
   return headFault(head, size, processor);
 }
 
-/** Pure: of the file's first bytes and its size. */
+/** Pure function of the file's first bytes and its size. */
 export function headFault(head: Buffer, sizeBytes: number, processor: string): string | null {
   if (sizeBytes < ELF_HEADER_BYTES || !head.subarray(0, 4).equals(ELF_MAGIC)) return 'it is no library of Linux';
   const expected = ELF_MACHINES[processor];
-  // Others are left to the system's loader.
+  // The system's loader judges all other files.
   if (head[4] !== ELF_64_BITS || head[5] !== ELF_LITTLE_ENDIAN || expected === undefined) return null;
   if (head.readUInt16LE(18) !== expected) return `it is of another processor than this one (${processor})`;
   const first = Number(head.readBigUInt64LE(32));

@@ -1,6 +1,6 @@
 import type { LoaderOptions, LoadRequest, StorageReads } from './addon.d.ts';
 
-/** A loader without entries, for experts that are stored raw; with the sizes of shared/model/part-sizes.ts for any. */
+/** A loader without entries, for experts that are stored raw. With the sizes of shared/model/part-sizes.ts it loads any experts. */
 export const PLAIN_LOADER: LoaderOptions = {
   decompressionThreads: 0,
   directIo: false,
@@ -16,7 +16,7 @@ export const PLAIN_LOADER: LoaderOptions = {
   experts: 0,
 };
 
-/** How such a loader reads. */
+/** The way in which such a loader reads. */
 export const ONE_READ_AT_A_TIME: StorageReads = {
   way: 'threads',
   depth: 1,
@@ -25,7 +25,7 @@ export const ONE_READ_AT_A_TIME: StorageReads = {
   ringRefusal: '',
 };
 
-/** Both parts from storage, neither kept. */
+/** Both parts come from storage, and neither is cached. */
 export const FROM_STORAGE: LoadRequest = {
   exponents: { from: 'storage', entry: -1 },
   signMantissa: { from: 'storage', entry: -1 },

@@ -9,19 +9,19 @@ import {
   type ModelShape,
 } from '../shared/model/model-shape.js';
 
-/** A sequence keeps a list of its blocks for each. */
+/** A sequence has a list of blocks for each layer. */
 const LARGEST_LAYERS = 1024;
 /** Limits of the kernels' scratch memory. */
 const LARGEST_EXPERTS = 4096;
 const LARGEST_HEAD_DIM = 1024;
-/** Values that a row has between two operators; beyond it a shape is a mistake, and sums of sizes might not fit the kernels' integers. */
+/** Most values of a row between two operators. A larger shape is a mistake, and sums of its sizes might not fit the kernels' integers. */
 export const LARGEST_ROW = 2 ** 24;
-/** Of a recurrent layer, which the runtime copies as one row. */
+/** Most values in the state of a recurrent layer; the runtime copies the state as one row. */
 const LARGEST_STATE = 2 ** 30;
-/** Of all layers: the runtime keeps a place for each. */
+/** Most experts in all layers together; the runtime stores an entry for each. */
 const LARGEST_EXPERT_PLACES = 2 ** 20;
 
-/** Throws MODEL_UNSUPPORTED for a model that contradicts itself or that the kernels cannot run, whoever described it. */
+/** Throws MODEL_UNSUPPORTED for a model that contradicts itself or that the kernels cannot run, no matter where the shape comes from. */
 export function checkModelShape(shape: ModelShape): void {
   const parsed = modelShapeSchema.safeParse(shape);
   if (!parsed.success) {

@@ -1,9 +1,9 @@
-/** What the addon measures of this machine (native/addon.d.ts). */
+/** Types of the addon's measurements of this machine (native/addon.d.ts). */
 
 export interface CodecSpeed {
-  /** Stored bytes (coded exponents, signs and mantissas as they are) over the bytes of the BF16 tensor. */
+  /** Stored bytes (coded exponents; uncoded signs and mantissas) divided by the bytes of the BF16 tensor. */
   ratio: number;
-  /** Of BF16 taken or given; the fastest round counts. */
+  /** BF16 bytes encoded or decoded per second; the fastest round counts. */
   encodeBytesPerS: number;
   decodeBytesPerS: number;
   memcpyBytesPerS: number;
@@ -12,28 +12,31 @@ export interface CodecSpeed {
 export interface ReadSpeed {
   bytesPerS: number;
   readBytes: number;
-  /** Past the page cache; otherwise it may be a speed of memory. */
+  /** Reads went past the page cache; otherwise this may be the speed of memory. */
   direct: boolean;
 }
 
 export interface ExpertBenchOptions {
   hiddenSize: number;
   intermediateSize: number;
-  /** Of each form; executed in turn. */
+  /** Number of experts in each format; they are executed in turn. */
   experts: number;
-  /** Rows that each expert is executed on: one measurement for each entry. */
+  /** Numbers of rows of an execute: one measurement for each entry. */
   tokens: Int32Array;
-  /** Of each measurement. */
+  /** Duration of each measurement. */
   milliseconds: number;
 }
 
-/** Medians over rounds in which a buffer is read, every BF16 expert executed, and every fixed4 expert. Bytes: weights as stored. */
+/**
+ * Medians over the rounds. A round reads a buffer, then executes every BF16 expert and every fixed4 expert. Bytes count weights as they are
+ * stored.
+ */
 export interface ExpertSpeed {
   tokens: number;
   readBytesPerS: number;
   bf16BytesPerS: number;
   fixed4BytesPerS: number;
-  /** BF16's time over fixed4's. */
+  /** The time of BF16 divided by the time of fixed4. */
   fixed4Speedup: number;
 }
 
@@ -43,8 +46,8 @@ export interface OperatorSpeed {
   sizes: string;
   rows: number;
   callMs: number;
-  /** Bytes that a call must read and write, over its time and the read bandwidth. */
+  /** Bytes that a call must read and write, divided by its time and by the read bandwidth. */
   readShare: number;
-  /** Multiply-adds over its time and the peak of the device's instruction set; other operations count as one. */
+  /** Multiply-adds divided by the call's time and by the peak of the device's instruction set; any other operation counts as one. */
   fmaShare: number;
 }

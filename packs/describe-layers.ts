@@ -1,17 +1,17 @@
 import type { GluShape, LayerShape, MixerShape, ModelShape, RouterShape } from '../shared/model/model-shape.js';
 
-/** Layers of a model that are alike, for people. */
+/** Layers of a model with equal properties, as text for people. */
 export interface LayerKind {
   /** Their numbers among all layers. */
   layers: number[];
   mixer: string;
-  /** What every row passes beside the experts; null: nothing. */
+  /** The always part; null: none. */
   always: string | null;
-  /** How experts are chosen; null: there are none. */
+  /** The rule that chooses experts; null: there are no experts. */
   routed: string | null;
 }
 
-/** The kinds of a model's layers, by their first layer. */
+/** The kinds of a model's layers, in the order of their first layers. */
 export function layerKinds(shape: ModelShape): LayerKind[] {
   const kinds = new Map<string, LayerKind>();
   for (const [number, layer] of shape.layers.entries()) {
@@ -56,7 +56,7 @@ function describeRouter({ score, groups, groupsKept }: RouterShape, { experts, e
   return `${expertsPerToken} of ${experts} experts by ${score}${within}`;
 }
 
-/** "0 to 3, 5"; numbers that rise by the same step as "0, 2, ... 46". At most `SHOWN` stretches are named. */
+/** "0 to 3, 5"; numbers with a constant step as "0, 2, ... 46". At most `SHOWN` ranges are named. */
 export function describeNumbers(numbers: readonly number[]): string {
   const [first = 0, second = first + 1] = numbers;
   const last = numbers.at(-1) ?? first;

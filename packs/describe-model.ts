@@ -16,7 +16,7 @@ export interface DescribedFile {
   sizeBytes: number;
 }
 
-/** What is in a model's directory, for people and for --json. Bytes are those on the disk unless they say otherwise. */
+/** The contents of a model's directory, for people and for --json. Bytes are those on the disk unless a comment says otherwise. */
 export interface ModelDescription {
   kind: 'pack' | 'checkpoint';
   directory: string;
@@ -30,7 +30,7 @@ export interface ModelDescription {
   parametersPerToken: number;
   denseBytes: number;
   expertBytes: number;
-  /** Of expert layers. */
+  /** Bytes of each expert layer. */
   bytesPerLayer: number[];
   layerKinds: LayerKind[];
   /** Tensors of the checkpoint that the model does not need. */
@@ -131,7 +131,7 @@ function layerBytes(source: Pack | Checkpoint, layer: number): number {
   return bytes;
 }
 
-/** Values of one expert: its three matrices, and its biases where it has some. */
+/** Values of one expert: its three matrices, and its biases if it has any. */
 function expertParameterCount({ hiddenSize, expert: { intermediateSize, bias } }: ModelShape): number {
   return 3 * hiddenSize * intermediateSize + (bias ? 2 * intermediateSize + hiddenSize : 0);
 }

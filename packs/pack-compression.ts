@@ -4,14 +4,14 @@ import type { Split } from '../shared/model/tensor-source.js';
 import type { Manifest } from './format/manifest.js';
 import { alignUp, shardCodec } from './format/pack-layout.js';
 
-/** How one plane of all expert matrices with one split is stored. */
+/** Storage of one plane of all expert matrices with one split. */
 export interface PlaneCompression {
   split: string;
   plane: number;
   codec: string;
   plainBytes: number;
   storedBytes: number;
-  /** Stored over plain bytes. */
+  /** Stored bytes divided by plain bytes. */
   ratio: number;
   chunks: number;
   /** Chunks that the codec did not make smaller. */
@@ -23,14 +23,14 @@ export interface PackCompression {
   shippedBytes: number;
   storedBytes: number;
   ratio: number;
-  /** With the padding after each chunk; and so many for a raw pack. */
+  /** Bytes with the padding after each chunk, for this pack and for a raw pack. */
   diskBytes: number;
   rawDiskBytes: number;
-  /** By split and plane. */
+  /** One entry for each split and plane. */
   planes: PlaneCompression[];
 }
 
-/** What the codec made of a pack's experts, from the manifest alone. */
+/** The effect of the codec on a pack's experts, from the manifest alone. */
 export function packCompression(manifest: Manifest): PackCompression {
   const planes = new Map<string, PlaneCompression>();
   let [shippedBytes, diskBytes, rawDiskBytes] = [0, 0, 0];
@@ -59,7 +59,7 @@ export function packCompression(manifest: Manifest): PackCompression {
   return { shippedBytes, storedBytes, ratio: storedBytes / shippedBytes, diskBytes, rawDiskBytes, planes: byPlane };
 }
 
-/** FP16 values take three bytes where their exponents are apart. */
+/** FP16 values take three bytes if their exponents are in a separate plane, so the shipped size is computed from the format. */
 function shippedRowBytes(split: Split, columns: number): number {
   const format = exactFormatOf(split);
   return isQuantizedSplit(split) ? rowBytes(split, columns) : columns * (format === 'fp32' ? 4 : 2);

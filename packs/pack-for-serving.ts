@@ -15,15 +15,15 @@ import { NATIVE_PACKING_TOOLS } from './packing/native-tools.js';
 import { LockHeldError } from '../shared/base/files/process-lock.js';
 import { sourceIdentity } from './packing/source-identity.js';
 
-/** How long to wait for another process that packs the same checkpoint into the cache. */
+/** Longest wait for another process that packs the same checkpoint into the cache, and the interval of the checks. */
 const OTHER_PACKER_WAIT_MS = 30 * 60 * 1000;
 const OTHER_PACKER_POLL_MS = 200;
 /** Hexadecimal digits of the key in a cached pack's directory name. */
 const KEY_DIGITS = 16;
 
 /**
- * The directory of a pack of the model: the one given if it is a pack, else one packed from the checkpoint into a cache, which
- * later calls find again as long as the checkpoint's files do not change.
+ * The directory of a pack of the model: the given one if it is a pack, else one packed from the checkpoint into a cache. Later calls find it
+ * again as long as the checkpoint's files do not change.
  * @param cacheDirectory null: $XDG_CACHE_HOME/odmoe/packs, ~/.cache/odmoe/packs, or the temporary directory, the first that can be written
  * @param signal cancels the packing, which the next call continues
  * @throws as openModelSource and packCheckpoint
@@ -67,7 +67,7 @@ export async function packForServing(
   });
 }
 
-/** A damaged pack in the cache is as good as none: nobody but the cache owns it, and it is packed again. */
+/** A damaged pack in the cache is treated as absent: only the cache owns it, and it is packed again. */
 async function isWholePack(target: string): Promise<boolean> {
   if (!(await fileExists(join(target, MANIFEST_FILE)))) return false;
   try {
@@ -86,7 +86,7 @@ async function cacheName(checkpoint: Checkpoint): Promise<string> {
   return `${name}-${(await sourceIdentity(checkpoint)).slice(0, KEY_DIGITS)}-${version}-v${PACK_FORMAT_VERSION}-${codec}`;
 }
 
-/** The first candidate that can be made; the error of the last one when none can. */
+/** The first candidate that can be made. If none can, throws the error of the last one. */
 async function usableCache(cacheDirectory: string | null): Promise<string> {
   const candidates = cacheDirectory === null ? defaultCaches() : [resolve(cacheDirectory)];
   let failure: unknown = null;
@@ -108,7 +108,7 @@ async function usableCache(cacheDirectory: string | null): Promise<string> {
 
 function defaultCaches(): string[] {
   const base = process.env.XDG_CACHE_HOME;
-  // Named for the user, because the temporary directory is everybody's.
+  // The name contains the user's id, because all users share the temporary directory.
   const temporary = join(tmpdir(), `odmoe-${userInfo().uid}`, 'packs');
   const home = base !== undefined && base.startsWith('/') ? base : join(homedir(), '.cache');
   return [join(home, 'odmoe', 'packs'), temporary];

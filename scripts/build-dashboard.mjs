@@ -1,4 +1,4 @@
-// Bundles the page that main serves (dashboard/) into dist/dashboard. Whoever installs odmoe from its package has the bundle and no sources.
+// Bundles the page that main serves (dashboard/) into dist/dashboard. The npm package of odmoe has the bundle and no sources of the page.
 import { copyFileSync, mkdirSync, statSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
@@ -15,7 +15,7 @@ import {
 
 const BUNDLED = ['app.js', 'app.css'];
 const COPIED = ['index.html', 'icon.svg'];
-/** What the bundle is made of, beside npm packages. */
+/** The folders of the bundle's sources; npm packages come in addition. */
 const SOURCE_ROOMS = ['dashboard', 'shared/wire', 'shared/base/text'];
 const PACKAGES = ['esbuild', 'preact', 'uplot'];
 const STATE_PATH = 'dist/dashboard/.built';
@@ -27,13 +27,13 @@ function sourceState() {
   return inputState([...sources, 'scripts/build-dashboard.mjs'], PACKAGES.map(installedVersion));
 }
 
-/** Also where there are no sources: the package that npm installs has the bundle alone. */
+/** True also if there are no sources, because the npm package has the bundle alone. */
 export function isDashboardBuilt() {
   if (filesBelow('dashboard').length === 0) return true;
   return DASHBOARD_OUTPUTS.every((path) => fileState(path) !== 'absent') && isDone(STATE_PATH, sourceState());
 }
 
-/** Throws BuildError for what does not compile. */
+/** Throws BuildError if a source does not compile. */
 export function buildDashboard() {
   if (!isDashboardBuilt()) doStep(STATE_PATH, sourceState(), bundle);
 }

@@ -1,10 +1,10 @@
-// Builds the native core into build/; skips what has not changed.
-//   node scripts/build-native.mjs              the addon (odmoe.node) and, where nvcc is, the CUDA backend (libodmoe_cuda.so)
-//   node scripts/build-native.mjs --start      what this machine runs: the CUDA backend only where a GPU is, or where it was built before
-//   node scripts/build-native.mjs --tests      the same, the C++ tests and the stand-in for CUDA
+// Builds the native core into build/, and skips builds whose sources have not changed.
+//   node scripts/build-native.mjs              the addon (odmoe.node) and, if nvcc is installed, the CUDA backend (libodmoe_cuda.so)
+//   node scripts/build-native.mjs --start      as above, but the CUDA backend only if this machine has a GPU or an earlier build of it
+//   node scripts/build-native.mjs --tests      as --start, with the C++ tests and the stand-in for CUDA
 //   node scripts/build-native.mjs --sanitize   addon and C++ tests with AddressSanitizer and UndefinedBehaviorSanitizer, in build-sanitize/
-// ODMOE_CUDA=off leaves the CUDA backend out, ODMOE_CUDA=on insists on it; ODMOE_CUDA_ARCHITECTURES="86;87" says for which compute
-// capabilities (native/cuda.cmake): the usual ones, and one alone in --tests where no CUDA backend stands.
+// ODMOE_CUDA=off leaves the CUDA backend out, and ODMOE_CUDA=on requires it. ODMOE_CUDA_ARCHITECTURES="86;87" sets the compute
+// capabilities (native/cuda.cmake). Their default is the usual ones; --tests takes one alone if there is no CUDA backend yet.
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
@@ -25,16 +25,16 @@ import {
 import { checkNativeTools, findCommand } from './system-packages.mjs';
 
 const CUDA_LIBRARY = 'build/Release/libodmoe_cuda.so';
-/** Its PTX serves whatever is newer. */
+/** Its PTX runs on all newer GPUs, too. */
 const TESTED_ARCHITECTURE = '86';
-/** Any of these: the driver for cards, for Tegra, for Windows' subsystem. */
+/** Each of these files shows a GPU. They belong to the drivers for graphics cards, for Tegra, and for Windows' subsystem for Linux. */
 const GPU_FILES = ['/dev/nvidiactl', '/dev/nvgpu', '/dev/nvhost-gpu', '/etc/nv_tegra_release', '/dev/dxg'];
 const CMAKE_FILES = ['CMakeLists.txt', 'native/CMakeLists.txt', 'native/cuda.cmake'];
-/** What the build takes of the environment. CMake keeps the first of each when it first looks at a build directory. */
+/** Environment variables that the build uses. CMake reads them only when it first configures a build directory, and ignores later values. */
 const COMPILER_VARIABLES = ['CC', 'CXX', 'CFLAGS', 'CXXFLAGS', 'LDFLAGS'];
 const BUILD_PACKAGES = ['cmake-js', 'node-addon-api', 'node-api-headers'];
 
-/** Each build: the files whose change asks for it, CMake's targets, and what must be there afterwards. */
+/** Each build has the folders whose changes require it, CMake's targets, and the files that must exist afterwards. */
 const BUILDS = {
   addon: {
     folders: ['native/include', 'native/src/backends', 'native/src/binding', 'native/src/runtime', 'native/src/store'],
@@ -67,7 +67,7 @@ function compilerSettings() {
   return COMPILER_VARIABLES.map((name) => `${name}=${process.env[name] ?? ''}`).join('\n');
 }
 
-/** Where the nvcc is that native/cuda.cmake finds, and when it was installed; no nvcc is started for that. */
+/** The path of the nvcc that native/cuda.cmake finds, and its size and time of change. It does not start nvcc. */
 function nvccState() {
   const homes = [process.env.CUDA_HOME, process.env.CUDA_PATH].filter((home) => home !== undefined && home !== '');
   const candidates = [
@@ -79,27 +79,27 @@ function nvccState() {
   return nvcc === undefined ? 'none' : `${nvcc} ${fileState(nvcc)}`;
 }
 
-/** What the CUDA library that stands was compiled for; null where none stands. */
+/** The architectures of the existing CUDA library; null if there is no library. */
 function builtArchitectures() {
   const cache = join(packageRoot, 'build', 'CMakeCache.txt');
   if (!existsSync(join(packageRoot, CUDA_LIBRARY)) || !existsSync(cache)) return null;
   return /^ODMOE_CUDA_ARCHITECTURES:[A-Z]+=(.*)$/m.exec(readFileSync(cache, 'utf8'))?.[1] ?? null;
 }
 
-/** Always all of them, as CMake remembers what it was told last. */
+/** It always returns all settings, because CMake remembers the last value of a setting that is left out. */
 function cudaSettings(purpose) {
   const { ODMOE_CUDA, ODMOE_CUDA_ARCHITECTURES } = process.env;
-  // Tests take what stands: each architecture costs a minute or more.
+  // Tests use the architectures of the existing library, because the build of each architecture takes a minute or more.
   const usual = purpose === 'tests' ? (builtArchitectures() ?? TESTED_ARCHITECTURE) : 'usual';
   return { ODMOE_CUDA: ODMOE_CUDA || 'auto', ODMOE_CUDA_ARCHITECTURES: ODMOE_CUDA_ARCHITECTURES || usual };
 }
 
-/** A library that stands must be of the same sources as the addon: they would be used together. */
+/** True for an existing CUDA library, too: the addon would load it, so both must come from the same sources. */
 function mayNeedCuda() {
   return [...GPU_FILES, join(packageRoot, CUDA_LIBRARY)].some((path) => existsSync(path));
 }
 
-/** What CMake is configured with. */
+/** The settings with which CMake is configured. */
 function configuration(cuda) {
   const { version } = JSON.parse(readFileSync(join(packageRoot, 'package.json'), 'utf8'));
   const packages = BUILD_PACKAGES.map(installedVersion);
@@ -112,13 +112,13 @@ function run(command, args) {
     CMAKE_BUILD_PARALLEL_LEVEL: process.env.CMAKE_BUILD_PARALLEL_LEVEL ?? String(availableParallelism()),
     NINJA_STATUS: '[%p] ',
   };
-  // What a build prints is progress: stdout is left to the command that the user asked for.
+  // The output of a build is progress and goes to stderr. stdout belongs to the command of the user.
   const result = spawnSync(command, args, { cwd: packageRoot, stdio: ['ignore', 2, 2], env });
   if (result.error) throw new BuildError(`${command} could not be run: ${result.error.message}`);
   if (result.status !== 0) throw new BuildError('the native build failed (see above)');
 }
 
-/** A build directory that was made for another place, or with other compilers, cannot be used again. */
+/** Deletes a build directory that was made at another path or with other compilers, because CMake cannot use it again. */
 function prepareFolder(folder) {
   const cache = join(packageRoot, folder, 'CMakeCache.txt');
   const settingsPath = join(packageRoot, folder, 'odmoe-compilers');
@@ -133,7 +133,7 @@ function prepareFolder(folder) {
 }
 
 function configure(folder, settings, options) {
-  // CMake itself looks whether its own files have changed.
+  // The state has no files, because CMake itself checks whether its own files have changed.
   const state = inputState([], { settings, options });
   const statePath = join(folder, 'odmoe-configured');
   if (isDone(statePath, state) && existsSync(join(packageRoot, folder, 'CMakeCache.txt'))) return;
@@ -158,7 +158,7 @@ function configure(folder, settings, options) {
   });
 }
 
-/** Builds of one folder that are not up to date, with one call of CMake. `cuda`: cudaSettings, `options`: others of CMake. */
+/** Runs all builds of one folder that are not up to date, with one call of CMake. `cuda`: cudaSettings, `options`: other CMake options. */
 function buildIn(folder, names, cuda, options = {}) {
   const settings = configuration(cuda);
   const builds = names.map((name) => {
@@ -199,7 +199,7 @@ export function buildNative(purpose) {
     withLock('native-sanitize', () => buildIn('build-sanitize', ['sanitize'], cuda, { ODMOE_SANITIZE: 'ON' }));
     return;
   }
-  // nvcc takes many minutes, which nobody waits for where no GPU would use the result.
+  // nvcc takes many minutes. The build leaves it out if no GPU would use the result.
   const asked = cudaSettings(purpose);
   const withCuda = purpose === 'product' || asked.ODMOE_CUDA !== 'auto' || mayNeedCuda();
   const cuda = withCuda ? asked : { ODMOE_CUDA: 'off', ODMOE_CUDA_ARCHITECTURES: 'usual' };

@@ -1,5 +1,5 @@
-// Whether a step of the build has been done with these inputs, and how two builds at a time wait for each other.
-// Files are told apart by size and time of change: looking at them takes milliseconds, and starts no other program.
+// Decides whether a step of the build was already done with the same inputs, and lets one of two builds at the same time wait.
+// A file counts as changed if its size or time of change differs. This check takes milliseconds and starts no other program.
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join, relative, resolve } from 'node:path';
@@ -10,10 +10,10 @@ export const packageRoot = dirname(dirname(fileURLToPath(import.meta.url)));
 const LOCK_WAIT_MS = 15 * 60_000;
 const LOCK_POLL_MS = 500;
 
-/** What the user can do something about: told without a stack. */
+/** An error that the user can fix; it is shown without a stack. */
 export class BuildError extends Error {}
 
-/** Paths of the files below the folder that `keep` takes, relative to the package, sorted; none where there is no such folder. */
+/** Sorted paths, relative to the package, of files below the folder whose name `keep` accepts; empty if the folder does not exist. */
 export function filesBelow(folder, keep = () => true) {
   const path = join(packageRoot, folder);
   if (!existsSync(path)) return [];
@@ -23,13 +23,13 @@ export function filesBelow(folder, keep = () => true) {
     .sort();
 }
 
-/** Changes when a file is written; 'absent' for none. `path`: absolute, or relative to the package. */
+/** A text that changes when the file is written; 'absent' if there is no file. `path`: absolute, or relative to the package. */
 export function fileState(path) {
   const stats = statSync(resolve(packageRoot, path), { throwIfNoEntry: false });
   return stats === undefined ? 'absent' : `${stats.size}:${stats.mtimeMs}`;
 }
 
-/** One string for the files and for `settings`, which is everything else that the step's result depends on. */
+/** One hash of the files' states and of `settings`. `settings` are all other things on which the step's result depends. */
 export function inputState(paths, settings) {
   const hash = createHash('sha256');
   hash.update(JSON.stringify(settings));
@@ -37,7 +37,7 @@ export function inputState(paths, settings) {
   return hash.digest('hex');
 }
 
-/** Of an npm package; 'none' where it is not installed. */
+/** The installed version of an npm package; 'none' if it is not installed. */
 export function installedVersion(name) {
   const path = join(packageRoot, 'node_modules', name, 'package.json');
   return existsSync(path) ? JSON.parse(readFileSync(path, 'utf8')).version : 'none';
@@ -48,7 +48,7 @@ export function isDone(statePath, state) {
   return existsSync(path) && readFileSync(path, 'utf8') === state;
 }
 
-/** A step that fails leaves no state behind, so that the next build does it again. */
+/** Runs the step, then writes its state. A step that fails leaves no state, so the next build runs it again. */
 export function doStep(statePath, state, step) {
   const path = join(packageRoot, statePath);
   rmSync(path, { force: true });
@@ -66,7 +66,7 @@ function isAlive(pid) {
   }
 }
 
-/** Owner 0: not written yet, or gone since. */
+/** Owner 0: the lock's owner has not written its process id yet, or the lock no longer exists. */
 function readLock(lock) {
   try {
     return { owner: Number(readFileSync(lock, 'utf8')), ageMs: Date.now() - statSync(lock).mtimeMs };
@@ -76,7 +76,7 @@ function readLock(lock) {
   }
 }
 
-/** Two builds at a time would break each other's files: the second waits. The lock is in node_modules, which must be there. */
+/** Two builds at the same time would break each other's files, so the second one waits. The lock is in node_modules, which must exist. */
 export function withLock(name, task) {
   const lock = join(packageRoot, 'node_modules', `.odmoe-${name}.lock`);
   const deadline = Date.now() + LOCK_WAIT_MS;

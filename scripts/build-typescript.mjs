@@ -1,8 +1,8 @@
-// Compiles TypeScript into dist/, without checking types (`npm run typecheck` does): a file's JavaScript follows from that file alone
-// (isolatedModules), so that only files that have changed are compiled.
+// Compiles TypeScript into dist/ without a check of types (`npm run typecheck` checks them). The JavaScript of a file depends on that
+// file alone (isolatedModules), so only changed files are compiled.
 //   node scripts/build-typescript.mjs               the product
 //   node scripts/build-typescript.mjs --everything  benchmarks and tests, too
-// The page is bundled, which build-dashboard.mjs does; its modules without JSX are compiled for the tests, too.
+// build-dashboard.mjs bundles the page. The page's modules without JSX are also compiled here, for the tests.
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
@@ -34,7 +34,7 @@ export const PRODUCT_ROOMS = [
 export const BENCH_ROOMS = ['bench'];
 export const TEST_ROOMS = ['dashboard', 'test'];
 
-/** What each source was when it was compiled last, and what it was compiled with. */
+/** This file has the state of each source at its last compilation, and the state of the compiler and its settings. */
 const STATE_PATH = join(packageRoot, 'dist', '.built.json');
 const SOURCE = /(?<!\.d)\.ts$/;
 const OUTPUT = /\.js(\.map)?$/;
@@ -43,7 +43,7 @@ function outputOf(source) {
   return join('dist', source.replace(SOURCE, '.js'));
 }
 
-/** The compiler and its settings: when these change, everything is compiled again. */
+/** The state of the compiler and its settings. If it changes, everything is compiled again. */
 function settingsState() {
   return `${fileState('tsconfig.json')} ${installedVersion('typescript')}`;
 }
@@ -54,7 +54,7 @@ function readState(settings) {
   return state.settings === settings ? state : { settings, sources: {} };
 }
 
-/** Whoever reads the file meanwhile sees the old or the new one, never a part. */
+/** Another process that reads the file at the same time sees the old file or the new one, never a part. */
 function writeWhole(path, text) {
   const written = `${path}.${process.pid}`;
   mkdirSync(dirname(path), { recursive: true });
@@ -62,7 +62,7 @@ function writeWhole(path, text) {
   renameSync(written, path);
 }
 
-/** Outputs whose source is gone: a test that was deleted must not run. */
+/** Deletes outputs whose source no longer exists, because a deleted test must not run. */
 function removeStale(rooms, sources) {
   const compiled = sources.flatMap((source) => [outputOf(source), `${outputOf(source)}.map`]);
   const expected = new Set([...compiled, ...DASHBOARD_OUTPUTS]);
@@ -81,7 +81,7 @@ function compile(sources) {
   const ts = createRequire(import.meta.url)('typescript');
   const { config } = ts.readConfigFile(join(packageRoot, 'tsconfig.json'), ts.sys.readFile);
   const { options } = ts.convertCompilerOptionsFromJson(config.compilerOptions, packageRoot);
-  // Nothing but the sources themselves is read.
+  // The compiler reads the sources themselves and no other files.
   Object.assign(options, { noCheck: true, noResolve: true, noLib: true, types: [], incremental: false });
   const program = ts.createProgram(
     sources.map((source) => join(packageRoot, source)),
@@ -94,7 +94,7 @@ function compile(sources) {
   throw new BuildError(`TypeScript does not compile:\n${ts.formatDiagnostics(wrong, host)}`);
 }
 
-/** The sources of the rooms that have to be compiled. */
+/** All sources of the rooms, and the changed ones, which have to be compiled. */
 function changedSources(rooms) {
   const state = readState(settingsState());
   const sources = rooms.flatMap((room) => filesBelow(room, (name) => SOURCE.test(name)));
@@ -104,7 +104,7 @@ function changedSources(rooms) {
   return { state, sources, changed };
 }
 
-/** `announce` is called before anything is compiled. Throws BuildError for what does not compile. */
+/** `announce` is called before anything is compiled. Throws BuildError if a source does not compile. */
 export function buildTypeScript(rooms, announce) {
   generateMessages();
   const { sources, changed } = changedSources(rooms);
@@ -112,7 +112,7 @@ export function buildTypeScript(rooms, announce) {
   announce();
   withLock('typescript', () => {
     buildDashboard();
-    // Another process may have compiled meanwhile.
+    // Another process may have compiled the sources while this one waited for the lock.
     const { state, sources, changed } = changedSources(rooms);
     const compiled = changed.map((source) => [source, fileState(source)]);
     if (changed.length > 0) compile(changed);

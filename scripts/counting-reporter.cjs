@@ -1,10 +1,10 @@
-// mocha's own spec reporter, which also writes how many tests passed, failed and were skipped, which failed, and how long each file took,
-// to the file that ODMOE_TEST_COUNTS names.
+// mocha's own spec reporter, which also writes a file of counts: how many tests passed, failed and were skipped, the texts of failures, and
+// the time of each test file. ODMOE_TEST_COUNTS is the path of that file.
 const { writeFileSync } = require('node:fs');
 const { relative } = require('node:path');
 const { Runner, reporters } = require('mocha');
 
-/** Characters of a failure that are told again at the end. */
+/** Most characters of a failure that the file of counts has. */
 const FAILURE_SHOWN_LIMIT = 2000;
 
 class CountingReporter extends reporters.Spec {
@@ -18,7 +18,7 @@ class CountingReporter extends reporters.Spec {
       const file = relative('dist', test.file ?? '');
       failures.push(`${file}: ${test.fullTitle()}\n${error.stack ?? error.message}`.slice(0, FAILURE_SHOWN_LIMIT));
     });
-    // Hooks too: they start and stop the clusters of many tests.
+    // Hooks count, too, because they start and stop the clusters of many tests.
     for (const ended of [Runner.constants.EVENT_TEST_END, Runner.constants.EVENT_HOOK_END]) {
       runner.on(ended, ({ file, duration }) => {
         if (file === undefined) return;

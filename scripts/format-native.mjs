@@ -1,6 +1,6 @@
-// Lays out C++ and CUDA by .clang-format, as prettier does for TypeScript.
+// Formats C++ and CUDA sources by .clang-format, as prettier formats TypeScript.
 //   node scripts/format-native.mjs           rewrites the files
-//   node scripts/format-native.mjs --check   only says what is laid out differently; then the exit status is 1
+//   node scripts/format-native.mjs --check   only reports files whose format differs; if there are any, the exit status is 1
 import { spawnSync } from 'node:child_process';
 import { filesBelow, packageRoot } from './build-state.mjs';
 import { CLANG_FORMAT_COMMANDS, findCommand } from './system-packages.mjs';

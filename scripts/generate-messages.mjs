@@ -1,5 +1,5 @@
-// TypeScript types of the messages of proto/odmoe/v1, by proto-loader's own generator. They follow from the .proto files, so git does not have them:
-// every build, lint and type check begins here, and nothing is done where the .proto files are as they were.
+// Generates TypeScript types of the messages of proto/odmoe/v1 with proto-loader's own generator. git does not have these types.
+// Every build, lint and type check begins with this script. It does nothing if the .proto files have not changed.
 //   node scripts/generate-messages.mjs
 import { execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -22,7 +22,7 @@ const OUTPUT_FOLDER = join('shared', 'wire', 'generated');
 const STATE_PATH = join(OUTPUT_FOLDER, '.generated');
 const GENERATOR = join('node_modules', '@grpc', 'proto-loader', 'build', 'bin', 'proto-loader-gen-types.js');
 
-/** Those that shared/wire/codecs.ts loads the files with. A message has the name of its type as it is decoded. */
+/** The options with which shared/wire/codecs.ts loads the files. The type of a decoded message has the message's name. */
 const OPTIONS = [
   '--longs=Number',
   '--enums=String',
@@ -43,7 +43,7 @@ function protoFiles() {
   return filesBelow(join('proto', PROTO_PACKAGE), (name) => name.endsWith('.proto'));
 }
 
-/** One file a message, and messages.ts with all of them. */
+/** Writes one file for each message, and messages.ts with all of them. */
 function generate(files) {
   const output = join(packageRoot, OUTPUT_FOLDER);
   rmSync(output, { recursive: true, force: true });
@@ -62,7 +62,7 @@ function generate(files) {
   writeFileSync(join(output, 'messages.ts'), messages.join(''));
 }
 
-/** Throws BuildError for .proto files that make no types. */
+/** Throws BuildError if the generator cannot make types of the .proto files. */
 export function generateMessages() {
   if (isDone(STATE_PATH, currentState(protoFiles()))) return;
   withLock('messages', () => {

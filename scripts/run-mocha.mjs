@@ -1,17 +1,17 @@
-// One run of mocha in a process of its own, and what it counted.
+// Runs mocha in a separate process and returns its counts.
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { packageRoot } from './build-state.mjs';
 
-/** A file of tests fails by what its tests leave behind. */
+/** This module makes a test file fail if its tests leave living things behind. */
 const LEFT_BEHIND = join('dist', 'test', 'left-behind.js');
-/** Of this process: another one may run other tests meanwhile. */
+/** The path has the process id, because another process may run other tests at the same time. */
 const COUNTS_PATH = join(packageRoot, 'build', `test-counts.${process.pid}.json`);
 
 /**
- * {passed, failed, skipped, failures, fileMs}. A run that ended without counts, or badly without a failed test, is one failure more. `variables`
- * are added to the environment.
+ * Returns {passed, failed, skipped, failures, fileMs}. A run that ends with an error status or a signal, and counts no failed test, counts as
+ * one failure. `variables` are added to the environment.
  */
 export function runMocha(files, options, variables = {}) {
   mkdirSync(join(packageRoot, 'build'), { recursive: true });
@@ -33,7 +33,7 @@ export function runMocha(files, options, variables = {}) {
   return counts;
 }
 
-/** The counts of several runs. */
+/** The sum of the counts of several runs. */
 export function addCounts(runs) {
   const sum = (name) => runs.reduce((total, run) => total + run[name], 0);
   const failures = runs.flatMap((run) => run.failures ?? []);

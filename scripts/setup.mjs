@@ -1,5 +1,5 @@
-// Everything between a fresh clone and a runnable odmoe: system packages, npm packages, native build, TypeScript build.
-// Each step is skipped when its result already stands. Plain Node, because nothing is installed yet.
+// Makes a fresh clone runnable: it installs system packages and npm packages, and builds the native core and TypeScript.
+// It skips each step whose result already exists. The script uses plain Node, because nothing is installed yet.
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -25,7 +25,7 @@ function checkNode() {
   );
 }
 
-/** By content: npm itself touches these files. */
+/** A hash of the files' content. Their times are no use, because npm itself touches these files. */
 function npmState() {
   const { dependencies, devDependencies } = JSON.parse(readFileSync(join(packageRoot, 'package.json'), 'utf8'));
   const lock = readFileSync(join(packageRoot, 'package-lock.json'));
@@ -39,7 +39,7 @@ function installNpmPackages() {
   if (isDone(statePath, state)) return;
   doStep(statePath, state, () => {
     say('installing npm packages');
-    // What a build prints is progress: stdout is left to the command that the user asked for.
+    // The output of npm is progress and goes to stderr. stdout belongs to the command of the user.
     const args = ['ci', '--include=dev', '--no-audit', '--no-fund'];
     const { status, error } = spawnSync('npm', args, { cwd: packageRoot, stdio: ['ignore', 2, 2] });
     if (error) throw new BuildError(`npm could not be run: ${error.message}`);
@@ -48,8 +48,8 @@ function installNpmPackages() {
 }
 
 /**
- * `purpose`: 'start', what this machine needs for a cluster; 'product', the CUDA backend too; 'tests', everything; 'sanitize', everything
- * in TypeScript and the native core with sanitizers. Throws BuildError, with what the user can do, when a step cannot be done.
+ * `purpose`: 'start' prepares what this machine needs for a cluster; 'product' adds the CUDA backend; 'tests' prepares everything;
+ * 'sanitize' prepares all TypeScript, and the native core with sanitizers. Throws BuildError with a hint for the user if a step fails.
  */
 export function setUp(purpose) {
   checkNode();
@@ -64,7 +64,7 @@ export function setUp(purpose) {
   timed('set-up: TypeScript', () => buildTypeScript(rooms, () => say('building TypeScript')));
 }
 
-/** Runs `task` after the set-up; where that fails, says why and ends the process with status 1. */
+/** Runs `task` after the set-up. If the set-up fails, it prints the reason and sets the exit status of the process to 1. */
 export function afterSetUp(purpose, task) {
   runBuild('setup', () => setUp(purpose));
   if (process.exitCode === undefined) task();

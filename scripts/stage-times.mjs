@@ -1,6 +1,6 @@
-// How long the stages of this process took, one after the other: for whoever waits for it.
+// Measures the times of this process's stages, so that the output shows where the time went.
 
-/** {name, ms}, in the order in which they ended. */
+/** {name, ms} of each stage, in the order in which the stages ended. */
 const stages = [];
 
 export function timed(name, task) {
@@ -12,7 +12,7 @@ export function timed(name, task) {
   }
 }
 
-/** One line for each time: seconds, then the name. `times`: pairs of both. */
+/** One line for each time: seconds, then the name. `times`: pairs of name and milliseconds. */
 export function timeLines(times) {
   return times.map(([name, ms]) => `${(ms / 1000).toFixed(1).padStart(8)} s  ${name}\n`).join('');
 }

@@ -5,11 +5,11 @@ import { packageRoot } from './build-state.mjs';
 import { afterSetUp } from './setup.mjs';
 
 const FORWARDED_SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'];
-/** One Ctrl-C comes from the terminal, and from npm once more. The demo takes a second one as impatience. */
+/** One Ctrl-C arrives twice: from the terminal and from npm. The second one must not reach the demo, which would then end at once. */
 const SAME_KEY_MS = 500;
 
 afterSetUp('start', () => {
-  // In a session of its own, so that the terminal's Ctrl-C comes to it from here alone. It does not outlive this process.
+  // The demo runs in a new session, so that the terminal's Ctrl-C reaches it through this process alone. It ends with this process.
   const command = [join(packageRoot, 'bin', 'odmoe'), 'demo', ...process.argv.slice(2), '--exit-with-parent'];
   const demo = spawn(process.execPath, command, { stdio: 'inherit', detached: true });
   let forwardedMs = -Infinity;

@@ -1,4 +1,4 @@
-// The programs and libraries that the build takes from the system: what is missing, and its installation through apt.
+// Finds the system's programs and libraries that the build needs, and installs missing ones through apt.
 import { spawnSync } from 'node:child_process';
 import { accessSync, constants, existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -14,22 +14,22 @@ const BUILD_TOOLS = [
   { commands: ['cmake'], aptPackage: 'cmake', purpose: 'CMake 3.18 or newer' },
   { commands: ['make', 'ninja'], aptPackage: 'make', purpose: 'make or ninja' },
 ];
-/** Versions of clang-format that agree about our sources come before one that may not. */
+/** Names in the order in which they are tried. Versions that format our sources alike come before a version that may not. */
 export const CLANG_FORMAT_COMMANDS = [
   'clang-format',
   ...[19, 18, 17, 16, 15, 14].map((version) => `clang-format-${version}`),
 ];
-/** Needed to check the layout of C++; every test runs without it. */
+/** Tools for the check of the C++ format. Every test runs without them. */
 const CHECK_TOOLS = [{ commands: CLANG_FORMAT_COMMANDS, aptPackage: 'clang-format', purpose: 'clang-format' }];
-/** Without one the tests of the page in a browser are skipped. */
+/** Names of a browser. Without one, the tests of the page in a browser are skipped. */
 const BROWSER_COMMANDS = ['chromium', 'chromium-browser', 'google-chrome'];
 const BROWSER = { aptPackage: 'chromium', purpose: 'Chromium' };
-/** Found by the compiler itself, wherever the system keeps its headers. */
+/** The compiler itself searches for these, because each system has its headers at another place. */
 const LIBRARIES = [
   { header: 'zstd.h', library: 'zstd', aptPackage: 'libzstd-dev', purpose: 'libzstd with its header' },
   { header: 'lz4hc.h', library: 'lz4', aptPackage: 'liblz4-dev', purpose: 'liblz4 with its headers' },
 ];
-/** Without it storage is read by threads. */
+/** The library for io_uring. Without it, threads read storage. */
 const READING_LIBRARY = {
   header: 'liburing.h',
   library: 'uring',
@@ -46,7 +46,7 @@ function isProgram(path) {
   }
 }
 
-/** The path of a program in the PATH, or undefined; nothing is started for that. */
+/** The path of a program in the PATH, or undefined. It does not start the program. */
 export function findCommand(command) {
   const folders = (process.env.PATH ?? '').split(delimiter).filter((folder) => folder !== '');
   return folders.map((folder) => join(folder, command)).find(isProgram);
@@ -67,7 +67,7 @@ function listOf(missing) {
   return missing.map(({ purpose, aptPackage }) => `  ${purpose} (Debian, Ubuntu: ${aptPackage})`).join('\n');
 }
 
-/** Throws BuildError with what to install. */
+/** Throws BuildError with the packages to install if build tools are missing. */
 export function checkNativeTools() {
   const missing = missingOf(BUILD_TOOLS);
   if (missing.length === 0) return;
@@ -77,7 +77,7 @@ export function checkNativeTools() {
   );
 }
 
-/** Where CMake looks and a compiler does not. */
+/** Compiler flags for the folders in which CMake searches and a compiler by itself does not. */
 function librarySearchFlags() {
   const prefixes = ['/usr/local', '/opt/homebrew', '/opt/local', ...(process.env.CMAKE_PREFIX_PATH ?? '').split(':')];
   return prefixes
@@ -89,7 +89,7 @@ function succeeds(command, args) {
   return spawnSync(command, args, { stdio: 'ignore' }).status === 0;
 }
 
-/** Links an empty program with the library. Where there is no compiler yet, nothing can be found. */
+/** True if an empty program links with the library. False if there is no compiler yet. */
 function linksWith({ header, library }) {
   const compiler = BUILD_TOOLS[0].commands.find((command) => findCommand(command) !== undefined);
   if (compiler === undefined) return false;
@@ -103,7 +103,7 @@ function linksWith({ header, library }) {
   }
 }
 
-/** CMake has found the libraries where it has configured a build before. */
+/** True if CMake has configured a build before. It has then found the libraries. */
 function isConfigured() {
   return existsSync(join(packageRoot, 'build', 'CMakeCache.txt'));
 }
@@ -125,7 +125,7 @@ function aptGet([command, ...first], ...args) {
 }
 
 /**
- * Installs what is missing for the build, and, `withChecks`, for the checks of sources. Throws BuildError where the build's packages are
+ * Installs missing packages for the build and, if `withChecks`, for the checks of sources. Throws BuildError if packages for the build are
  * missing and cannot be installed.
  */
 export function installSystemPackages(withChecks, say) {
@@ -155,7 +155,7 @@ function installNeededPackages(withChecks, say) {
   if (still.length > 0) throw new BuildError(`still missing after the installation:\n${listOf(still)}`);
 }
 
-/** Installs Chromium for the tests where that is possible; where it is not, says so. */
+/** Installs Chromium for the tests. If that is not possible, it says so and throws nothing. */
 export function installBrowser(say) {
   if (findBrowser() !== undefined) return;
   installOptional(BROWSER, 'the tests of the page in a browser are skipped without it', say);

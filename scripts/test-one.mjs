@@ -1,14 +1,14 @@
-// `npm run test:one -- NAME [MOCHA_OPTIONS]`: the test files whose path contains NAME, with the addon and the TypeScript built before; C++ tests
-// and the stand-in for CUDA are not. `npm run test:watch -- NAME`: again whenever a source changes, until Ctrl-C.
+// `npm run test:one -- NAME [MOCHA_OPTIONS]` builds the addon and TypeScript, then runs the test files whose path contains NAME. It does not
+// build C++ tests and the stand-in for CUDA. `npm run test:watch -- NAME` runs them again at each change of a source, until Ctrl-C.
 import { watch } from 'node:fs';
 import { buildNative } from './build-native.mjs';
 import { BuildError, filesBelow, packageRoot, runBuild } from './build-state.mjs';
 import { BENCH_ROOMS, buildTypeScript, PRODUCT_ROOMS, TEST_ROOMS } from './build-typescript.mjs';
 import { runMocha } from './run-mocha.mjs';
 
-/** Editors write a file in several steps; what changes within so long is one change. */
+/** Changes within this time count as one change, because editors write a file in several steps. */
 const SETTLE_MS = 200;
-/** Sources, and nothing that a build writes. */
+/** Files whose change starts a new run: sources, and no files that a build writes. */
 const SOURCES = /\.(?:ts|tsx|proto|css)$/;
 const BUILT = /^(?:dist|build|build-sanitize|node_modules|\.git)(?:\/|$)/;
 
@@ -17,7 +17,7 @@ function build() {
   buildTypeScript([...PRODUCT_ROOMS, ...BENCH_ROOMS, ...TEST_ROOMS], () => undefined);
 }
 
-/** Files of tests whose path contains the name. Throws BuildError where there is none. */
+/** Test files whose path contains the name. Throws BuildError if there are none. */
 function chosenFiles(name) {
   const files = filesBelow('dist/test', (file) => file.endsWith('.test.js')).filter((path) => path.includes(name));
   if (files.length === 0)

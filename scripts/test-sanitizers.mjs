@@ -1,7 +1,7 @@
-// `npm run test:sanitizers`: the native core under AddressSanitizer and UndefinedBehaviorSanitizer. First the C++ tests; then the addon
-// inside Node, driven by the tests of its door; then seeds of the simulated cluster. The counts go to build/sanitizer-counts.json.
-// Left out are the kernels for CUDA on their stand-in: they are compiled with checks of alignment and bounds in every build, and their
-// fibers change stacks in ways that AddressSanitizer does not follow.
+// `npm run test:sanitizers` runs the native core under AddressSanitizer and UndefinedBehaviorSanitizer. It runs the C++ tests, then the
+// tests of the addon's door inside Node, then seeds of the simulated cluster. The counts go to build/sanitizer-counts.json.
+// It leaves out the CUDA kernels on their stand-in, for two reasons: every build compiles them with checks of alignment and bounds, and
+// their fibers change stacks in ways that AddressSanitizer does not follow.
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { isAbsolute, join } from 'node:path';
@@ -10,11 +10,11 @@ import { addCounts, runMocha } from './run-mocha.mjs';
 import { afterSetUp } from './setup.mjs';
 
 const BUILT = join(packageRoot, 'build-sanitize', 'Release');
-/** About two and a half minutes of one core; a busy machine gives less of it. */
+/** The C++ tests take about two and a half minutes of one core. The limit is longer because a busy machine is slower. */
 const NATIVE_LIMIT_MS = 900_000;
 const SEEDS_LIMIT_MS = 300_000;
 const SEEDS = 20;
-/** Tests of the addon; the C++ tests have had their turn. */
+/** Tests of the addon. native-operators is left out, because it runs the C++ tests, which have run already. */
 const ADDON_TESTS = /^native-(?!operators).*\.test\.js$/;
 const UNDEFINED_BEHAVIOR = { UBSAN_OPTIONS: 'halt_on_error=1:print_stacktrace=1' };
 
@@ -22,7 +22,7 @@ function say(text) {
   process.stdout.write(`sanitizers: ${text}\n`);
 }
 
-/** Lines "pass NAME" and "fail NAME: why"; a program that ends badly without a failed case is a failure, too. */
+/** The program prints "pass NAME" and "fail NAME: why". If it ends badly without a failed case, that counts as a failure, too. */
 function nativeTests() {
   const { status, stdout, signal } = spawnSync(join(BUILT, 'odmoe_native_tests'), {
     encoding: 'utf8',
@@ -39,7 +39,7 @@ function nativeTests() {
   return { passed, failed: failures.length + (endedBadly ? 1 : 0), skipped: 0, failures };
 }
 
-/** What a Node process needs that is to load the addon with sanitizers; undefined where the compiler keeps no library to preload. */
+/** Environment of a Node process that loads the addon with sanitizers; undefined if the compiler has no library to preload. */
 function addonEnvironment() {
   const cache = readFileSync(join(packageRoot, 'build-sanitize', 'CMakeCache.txt'), 'utf8');
   const compiler = /^CMAKE_CXX_COMPILER:[A-Z]+=(.*)$/m.exec(cache)?.[1] ?? 'c++';
@@ -48,13 +48,13 @@ function addonEnvironment() {
   return {
     ...UNDEFINED_BEHAVIOR,
     LD_PRELOAD: library,
-    // Node leaves memory to the end of the process.
+    // Node does not free all its memory before the process ends.
     ASAN_OPTIONS: 'detect_leaks=0',
     ODMOE_ADDON: join(BUILT, 'odmoe.node'),
   };
 }
 
-/** Faults from seeds, in one process each: one count for all. */
+/** Runs the fault simulations of all seeds. Together they count as one test. */
 function seeds(environment) {
   const command = [join(packageRoot, 'bin', 'odmoe'), 'bench', 'faults', '--seeds', String(SEEDS), '--json'];
   const { status } = spawnSync(process.execPath, command, {

@@ -1,4 +1,4 @@
-// `npm run test:soak [-- --minutes N]`: set-up, then real daemons that answer prompts for ten minutes while their memory is watched.
+// `npm run test:soak [-- --minutes N]` runs the set-up. Then real daemons answer prompts for ten minutes while the test measures their memory.
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { packageRoot } from './build-state.mjs';

@@ -1,7 +1,7 @@
-// `npm test [-- MOCHA_OPTIONS]`: set-up, then every test that needs no GPU and is not long. `npm run test:long` (`--long`): the others, those in
-// test/long, with counts of their own. Units, simulations and commands that start no daemon come first, tests of daemons after them, because
-// those measure waits: a whole machine that computes beside them is no help. Both run on all cores. The counts go to build/test-counts.json
-// or build/long-test-counts.json; the end of the output says where the time went.
+// `npm test [-- MOCHA_OPTIONS]` runs the set-up, then every test that needs no GPU and is not long. `npm run test:long` (`--long`) runs the
+// tests in test/long. Tests of units, simulations and commands that start no daemon run first, on all cores. Tests of daemons run after them,
+// because they measure waits, which other work on the machine would lengthen. The counts go to build/test-counts.json, or with --long to
+// build/long-test-counts.json. The end of the output shows where the time went.
 import { rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
@@ -13,7 +13,7 @@ import { stageLines, timed, timeLines } from './stage-times.mjs';
 const LONG = process.argv.includes('--long');
 const COUNTS_PATH = join(packageRoot, 'build', LONG ? 'long-test-counts.json' : 'test-counts.json');
 const TESTS = join('dist', 'test', LONG ? 'long' : '');
-/** Files that take longest begin first, so that nobody waits for them at the end. */
+/** The slowest files begin first, so that the run does not wait for them at its end. */
 const LONGEST = LONG
   ? [
       'simulation/long-run',
@@ -65,7 +65,7 @@ function report(runs) {
 
 afterSetUp('tests', () => {
   rmSync(COUNTS_PATH, { force: true });
-  // With options such as --grep one of the runs may have nothing to do.
+  // With options such as --grep, one of the runs may have no tests.
   const given = process.argv.slice(2).filter((argument) => argument !== '--long');
   const options = given.length > 0 ? ['--no-fail-zero', ...given] : [];
   const parallel = [...options, '--parallel', '--jobs', String(availableParallelism())];

@@ -34,15 +34,15 @@ interface LoadedShadow {
   model: Model;
   pass: Pass;
   formats: OutputFormats;
-  /** Of the formats; null: they are compiled where they are asked for. */
+  /** Compiler of the formats; null: they are compiled in this process, when a request names them. */
   compiler: FormatCompiler | null;
   environment: NodeEnvironment;
   dispose(): void;
 }
 
 /**
- * Starts a shadow in this process: loads the quantized model, serves one main, announces itself. What cannot be opened,
- * loaded or listened on is thrown. `giveUp`: its device is lost. `abandoned`: it is not to start any more.
+ * Starts a shadow in this process: loads the quantized model, serves one main, advertises itself. Throws if something cannot be opened, loaded or
+ * listened on. `giveUp`: called when its device is lost. `abandoned`: aborts when the shadow is not to start any more.
  */
 export async function startShadow(
   settings: NodeSettings,

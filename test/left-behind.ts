@@ -2,18 +2,18 @@ import assert from 'node:assert/strict';
 import type { Context } from 'mocha';
 import { living } from '../shared/base/runtime/living.js';
 
-/** What ends by itself after a test, as sockets do, gets so long. */
+/** Time for things that end by themselves after a test, as sockets do. */
 const GRACE_MS = 3000;
 const LOOK_MS = 20;
 
-/** The file whose tests run. */
+/** The path of the file whose tests run now. */
 let file = '';
-/** What earlier files of this process have left behind: told once. */
+/** Names of the things that earlier files of this process left behind. Each is reported once. */
 let told: readonly string[] = [];
 
 /**
- * Mocha calls this after the tests of each file where files run at the same time, else once, after the last file. What the tests began has
- * ended then: whoever leaves a timer, a listener, a channel, a thread or a file behind fails, by name.
+ * If files run at the same time, Mocha calls this after the tests of each file; otherwise it calls it once, after the last file. All that the
+ * tests began must have ended by then. A timer, listener, channel, thread or file that is left behind fails the tests, with its name.
  */
 export const mochaHooks = {
   beforeEach(this: Context): void {
@@ -30,7 +30,7 @@ export const mochaHooks = {
   },
 };
 
-/** What lives now, without what lived when `known` were the names. */
+/** Names of the living things now, without those in `known`. A name in `known` removes one living thing of that name. */
 export function livingBeyond(known: readonly string[]): string[] {
   const unseen = [...known];
   return living()

@@ -1,4 +1,4 @@
-/** The real runtime and gRPC, for tests of what really runs. */
+/** The real runtime and the gRPC transport, for tests of real daemons. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

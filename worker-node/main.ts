@@ -31,8 +31,9 @@ import { PackMending } from './fetching/pack-mending.js';
 import { WorkerSessions } from './rpc/worker-sessions.js';
 
 /**
- * A worker in this process: opens its pack, or waits for main's to fetch from, makes its slots, listens. Throws MODEL_NOT_FOUND and
- * its like, DEVICE_OUT_OF_MEMORY when the budget does not hold one expert, PORT_UNAVAILABLE. `giveUp`: its device is lost. `abandoned`: it is not to start any more.
+ * Starts a worker in this process: opens its pack, or waits for main to fetch a pack from it; makes its slots; listens. Throws the errors of
+ * opening a pack, such as MODEL_NOT_FOUND, DEVICE_OUT_OF_MEMORY when the budget does not hold one expert, PORT_UNAVAILABLE. `giveUp`: called
+ * when its device is lost. `abandoned`: aborts the start.
  */
 export async function startWorker(
   settings: NodeSettings,
@@ -64,7 +65,7 @@ export async function startWorker(
 /** Undoes one step of a start. Steps are undone in reverse order. */
 type Closer = () => Promise<void> | void;
 
-/** The worker as a process of its own: `odmoe worker`. */
+/** Runs the worker as its own process: `odmoe worker`. */
 export function runWorker(): Promise<never> {
   return runDaemon(
     'worker',
@@ -73,7 +74,7 @@ export function runWorker(): Promise<never> {
   );
 }
 
-/** Returns the worker's address and what it holds; adds to `opened` what a stop has to close. */
+/** Returns the worker's address and components; adds to `opened` the functions that a stop must call. */
 async function openWorker(
   settings: NodeSettings,
   environment: NodeEnvironment,
@@ -134,12 +135,12 @@ async function openWorker(
   return { address, openCounts, parts, experts };
 }
 
-/** Tells main of a lost device; no execute has asked for it. */
+/** The message that reports a lost device to main, without an execute that asked for it. */
 function lostDeviceReply({ code, message }: OdmoeError): WorkerReply {
   return { kind: 'error', error: { code, message, requestId: 0, epoch: 0 } };
 }
 
-/** What the worker keeps in host memory, by what it counts of uses; null where the settings ask for none. */
+/** The options of the worker's host memory, with its use counts; null if the settings ask for none. */
 function hostMemoryOf(
   { worker }: NodeSettings,
   { source, partial }: WorkerPack,
@@ -151,7 +152,7 @@ function hostMemoryOf(
   return { hostMemory: { setting: worker.hostMemory, source, counts: record.counts, isHere } };
 }
 
-/** What others leave of a device that they share with the worker; nothing where it has one for itself. */
+/** The bytes that others leave free on a shared device; nothing for a worker that has the device for itself. */
 function sharedMemoryOf({ worker }: NodeSettings, device: Device): { freeDeviceBytes?: () => number } {
   if (!worker.yields) return {};
   return {
@@ -162,12 +163,12 @@ function sharedMemoryOf({ worker }: NodeSettings, device: Device): { freeDeviceB
   };
 }
 
-/** On its device, from one use to the next. */
+/** True if the worker caches experts on its device between uses. */
 function keepsExperts({ worker }: NodeSettings): boolean {
   return worker.cacheBytes > 0 || worker.pools !== null;
 }
 
-/** The record of what this worker is asked for; null for one that keeps nothing. */
+/** The record of the experts that main asks this worker for; null if the worker caches nothing. */
 async function openRecord(
   settings: NodeSettings,
   { packDigest, shape }: Pack,
@@ -231,7 +232,7 @@ async function listen(
 const entry = process.argv[1];
 if (entry !== undefined && realpathSync(entry) === fileURLToPath(import.meta.url)) await runWorker();
 
-/** The worker's line of `odmoe status`. */
+/** The status that `odmoe status` shows for the worker. */
 function workerStatus(
   identity: NodeIdentity,
   figures: ProcessFigures,

@@ -10,13 +10,13 @@ export interface WriteProgress {
   signal?: AbortSignal;
 }
 
-/** Where a tensor's bytes come from: asked for piece by piece, from the first to the last. */
+/** The source of a tensor's bytes. The parts are requested in order, from the first to the last. */
 export interface TensorContents {
   fill(piece: Uint8Array, offsetBytes: number): void | Promise<void>;
   close?(): Promise<void>;
 }
 
-/** Writes the weights of a checkpoint piece by piece; a file has its name once all of it is there. */
+/** Writes the weights of a checkpoint part by part. A file gets its final name when it is complete. */
 export class CheckpointWriter<Tensor extends ShardTensor> {
   doneBytes = 0;
   private readonly piece = Buffer.alloc(PIECE_BYTES);
@@ -27,7 +27,7 @@ export class CheckpointWriter<Tensor extends ShardTensor> {
     private readonly openContents: (tensor: Tensor) => TensorContents | Promise<TensorContents>,
   ) {}
 
-  /** Returns the files' names. @throws CANCELLED, what the contents throw, and the file system's own errors */
+  /** Returns the files' names. @throws CANCELLED, errors of the contents, and the file system's own errors */
   async writeWeights(directory: string, tensors: readonly Tensor[]): Promise<string[]> {
     const shards = shardTensors(tensors);
     for (const shard of shards) await this.writeShard(join(directory, shard.name), shard.tensors);

@@ -4,10 +4,10 @@ import { makeDirectories } from '../../shared/base/files/make-directories.js';
 import { HEADER_LENGTH_BYTES } from '../../packs/checkpoint/safetensors-header.js';
 import { requireFreeBytes, writeFailure } from '../../shared/base/files/storage-error.js';
 
-/** Weights of a file when there are several. */
+/** Most bytes of weights in one file, unless a single tensor is larger. */
 const SHARD_LIMIT_BYTES = 2_000_000_000;
 
-/** What the header of a safetensors file says of a tensor. */
+/** A tensor's entry in the header of a safetensors file. */
 export interface ShardTensor {
   name: string;
   dtype: string;
@@ -15,7 +15,7 @@ export interface ShardTensor {
   sizeBytes: number;
 }
 
-/** Makes a directory for a checkpoint. @throws USAGE when it holds something, STORAGE_FULL, STORAGE_FAILED */
+/** Makes a directory for a checkpoint. @throws USAGE when it is not empty, STORAGE_FULL, STORAGE_FAILED */
 export async function prepareCheckpointDirectory(directory: string, weightBytes: number): Promise<void> {
   try {
     await makeDirectories(directory);
@@ -30,12 +30,12 @@ export async function prepareCheckpointDirectory(directory: string, weightBytes:
 }
 
 export interface Shard<Tensor> {
-  /** Of the file. */
+  /** The file's name. */
   name: string;
   tensors: Tensor[];
 }
 
-/** The tensors in files of SHARD_LIMIT_BYTES, in order; a larger tensor has a file to itself. */
+/** Divides the tensors, in order, into files of at most SHARD_LIMIT_BYTES; a larger tensor gets a file of its own. */
 export function shardTensors<Tensor extends ShardTensor>(tensors: readonly Tensor[]): Shard<Tensor>[] {
   const shards: Tensor[][] = [];
   let shardBytes = Infinity;
@@ -50,7 +50,7 @@ export function shardTensors<Tensor extends ShardTensor>(tensors: readonly Tenso
   return shards.map((members, index) => ({ name: shardName(index, shards.length), tensors: members }));
 }
 
-/** Text of model.safetensors.index.json; null when one file holds all. */
+/** The text of model.safetensors.index.json; null when there is only one file. */
 export function shardIndex(shards: readonly Shard<ShardTensor>[]): string | null {
   if (shards.length <= 1) return null;
   const tensors = shards.flatMap((shard) => shard.tensors);
@@ -67,7 +67,7 @@ function shardName(index: number, count: number): string {
   return `model-${number(index + 1)}-of-${number(count)}.safetensors`;
 }
 
-/** Length and header of a file that holds the tensors one after the other. */
+/** Length and header of a file with these tensors in this order. */
 export function shardHeader(tensors: readonly ShardTensor[]): Buffer {
   const header: Record<string, unknown> = { __metadata__: { format: 'pt' } };
   let offset = 0;

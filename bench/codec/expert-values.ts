@@ -1,4 +1,4 @@
-/** Expert matrices as plain BF16 values, whatever they are stored as. */
+/** Expert matrices as plain BF16 values, in whatever form they are stored. */
 import { decodeChunk, joinPlanes } from '../../native/index.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { openFile, readFailure } from '../../shared/base/files/read-file.js';
@@ -13,7 +13,7 @@ export interface TensorValues {
 }
 
 /**
- * The gate matrix of the first expert, and those of as many experts as fit `limitBytes`, one after another.
+ * Reads the gate matrix of the first expert, then those of further experts, as many as fit into `limitBytes`, one after another.
  * @throws USAGE when the experts are not BF16; STORAGE_FAILED, PACK_CORRUPT
  */
 export async function expertValues(source: ModelSource, limitBytes: number): Promise<TensorValues[]> {

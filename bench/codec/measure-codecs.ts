@@ -1,4 +1,4 @@
-/** Codecs on tensors, in rounds. */
+/** Measures codecs on tensors, in rounds. */
 import { measureCodec, type CodecSpeed } from '../../native/index.js';
 import { CODEC_LEVELS, type PackCodec } from '../../packs/format/pack-codec.js';
 import { GaussianFiller, RandomBits } from '../synth/gaussian-values.js';
@@ -10,20 +10,20 @@ export interface CodecRow extends CodecSpeed {
   bytes: number;
 }
 
-/** Decoding and memcpy of one codec take turns for this long in a round. */
+/** Time in a round during which decoding and memcpy of one codec alternate. */
 const ROUND_MS = 300;
 const GAUSSIAN_COLUMNS = 4096;
-/** Of the weights of a large model. */
+/** A usual deviation of the weights of a large model. */
 const GAUSSIAN_DEVIATION = 0.02;
 
-/** The same at every call. `bytes`: a multiple of 8192. */
+/** Random values that are the same at every call. `bytes`: a multiple of 8192. */
 export function gaussianValues(bytes: number): TensorValues {
   const values = new Uint8Array(bytes);
   new GaussianFiller('BF16', GAUSSIAN_DEVIATION).fill(values, new RandomBits(1, 1));
   return { name: 'random Gaussian', columns: GAUSSIAN_COLUMNS, values };
 }
 
-/** Each codec at its usual level on each tensor. Rounds go over all codecs, so that a machine shared with others changes all alike; medians count. */
+/** Measures each codec at its usual level on each tensor. Every round runs all codecs, so that other load slows all of them alike; medians count. */
 export async function measureCodecs(
   codecs: readonly PackCodec[],
   tensors: readonly TensorValues[],

@@ -29,16 +29,16 @@ export interface DeepenOutcome {
   weightBytes: number;
 }
 
-/** A tensor of the deeper checkpoint: where its bytes are, or that they are zeros. */
+/** A tensor of the deeper checkpoint: the place of its bytes, or null for zeros. */
 interface DeeperTensor extends ShardTensor {
   source: ChunkLocation | null;
 }
 
 /**
- * Writes a checkpoint of the same function with more layers: each layer is followed by copies of it whose attention output and expert
- * down projections are zero, so that they add nothing to the hidden state. Tokens and logits stay the same to the bit. Holds a few
- * megabytes of memory; config.json comes last, so that an unfinished directory is no checkpoint.
- * @throws USAGE when it would have fewer layers; as openCheckpoint; STORAGE_FULL, STORAGE_FAILED, CANCELLED
+ * Writes a checkpoint with the same function and more layers. Copies follow each layer; their attention output and expert down projections are
+ * zero, so that they add nothing to the hidden state. Tokens and logits stay the same to the bit. It needs a few megabytes of memory.
+ * config.json is written last, so that an unfinished directory is no checkpoint.
+ * @throws USAGE when it would have fewer layers; the errors of openCheckpoint; STORAGE_FULL, STORAGE_FAILED, CANCELLED
  */
 export async function deepenCheckpoint(
   sourceDirectory: string,
@@ -76,7 +76,7 @@ export async function deepenCheckpoint(
   }
 }
 
-/** For each layer of the deeper model: which layer it is made of, and whether it is the copy that adds nothing. Copies are spread evenly. */
+/** For each layer of the deeper model: its source layer, and whether it is a copy that adds nothing. Copies are spread evenly. */
 export function layerSources(layers: number, deeperLayers: number): { layer: number; copy: boolean }[] {
   return Array.from({ length: layers }, (_, layer) => {
     const members = Math.floor(((layer + 1) * deeperLayers) / layers) - Math.floor((layer * deeperLayers) / layers);
@@ -111,7 +111,7 @@ function inLayer(place: TensorPlace): boolean {
   return place.kind === 'expert' || !WHOLE_MODEL_ROLES.has(place.role);
 }
 
-/** The last matrices of attention and experts, whose outputs are added to the hidden state. */
+/** True for the last matrices of attention and experts, whose outputs are added to the hidden state. */
 function addsToHidden(place: TensorPlace): boolean {
   return place.kind === 'dense' ? place.role === 'mixerOutput' : place.part === 'down';
 }

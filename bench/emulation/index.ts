@@ -12,7 +12,7 @@ interface BenchEmulationFlags {
   json: boolean;
 }
 
-/** `odmoe bench emulation`: how exactly this machine keeps a profiled device's time. */
+/** `odmoe bench emulation`: measures how exactly this machine reproduces a profiled device's times. */
 export function registerBenchEmulation(bench: Command): void {
   bench
     .command('emulation')

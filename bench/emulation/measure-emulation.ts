@@ -8,7 +8,7 @@ import type { ExpertSource, ModelSource } from '../../shared/model/tensor-source
 
 export type EmulatedOperation = 'wait' | 'execute' | 'queued executes' | 'load';
 
-/** How late operations of one kind ended. Shares: processor time of the process over the time that they took. */
+/** The lateness of operations of one kind. Shares: processor time of the process divided by their duration. */
 export interface EmulationLateness {
   operation: EmulatedOperation;
   count: number;
@@ -22,7 +22,7 @@ export interface EmulationLateness {
 const WAIT_MS = 5;
 const EXECUTE_MS = { overheadMs: 1, weightsMs: 4, rowMs: 0.1 };
 const LOAD_MS = 20;
-/** Executes asked for at once: they follow one another without JavaScript in between. */
+/** Executes that are requested together; no JavaScript runs between them. */
 const QUEUED_EXECUTES = 8;
 const NOTHING = { overheadMs: 0, weightsMs: 0, rowMs: 0 };
 const PACE: DevicePace = {
@@ -41,7 +41,7 @@ const PACE: DevicePace = {
 const NS_PER_MS = 1e6;
 const US_PER_MS = 1e3;
 
-/** Waits, executes and loads, `count` of each, one after the other, on experts of the model. */
+/** Measures waits, executes and loads, `count` of each, one after the other, on experts of the model. */
 export async function measureEmulation(source: ModelSource, count: number): Promise<EmulationLateness[]> {
   const { devices, runtime } = realDevices();
   const processor = devices.open({ backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 });
@@ -111,7 +111,7 @@ async function latenessOf(
   };
 }
 
-/** Of sorted values. */
+/** The quantile of sorted values. */
 function quantile(sorted: readonly number[], share: number): number {
   return sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? 0;
 }

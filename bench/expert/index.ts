@@ -18,7 +18,7 @@ interface BenchExpertFlags {
   json: boolean;
 }
 
-/** One line of the table, one entry of --json. */
+/** One line of the table, or one entry of --json. */
 interface ExpertFigure {
   weights: 'bf16' | 'fixed4';
   tokens: number;
@@ -27,10 +27,10 @@ interface ExpertFigure {
   speedupOverBf16: number;
 }
 
-/** Bytes of BF16 weights that the experts take together unless --experts says how many: far more than caches hold. */
+/** Total bytes of BF16 expert weights unless --experts is given; far above the size of processor caches. */
 const BF16_BYTES = 512 * 2 ** 20;
 
-/** `odmoe bench expert`: compute on compressed weights beside compute on plain ones. */
+/** `odmoe bench expert`: compares compute on compressed weights with compute on plain ones. */
 export function registerBenchExpert(bench: Command): void {
   bench
     .command('expert')
@@ -113,7 +113,7 @@ function asTable(figures: readonly ExpertFigure[]): string {
   return tableLines(columns, rows).join('\n');
 }
 
-/** Three decimals. */
+/** Rounds to three decimals. */
 function rounded(value: number): number {
   return Math.round(value * 1000) / 1000;
 }

@@ -121,7 +121,7 @@ function* scenariosOf(from: number, count: number): Generator<ReturnType<typeof 
   for (let seed = from; seed < from + count; seed++) yield drawScenario(seed);
 }
 
-/** The timing diagram of a seed's history until it is calm, as SVG text: what each node was busy with, and which faults there were. */
+/** The timing diagram of a seed's history until it is calm, as SVG text: the work of each node, and the faults. */
 async function drawHistory(seed: number): Promise<string> {
   const scenario = drawScenario(seed);
   const log = new OperationLog(true);
@@ -143,14 +143,14 @@ async function drawHistory(seed: number): Promise<string> {
 interface FaultsReport {
   seeds: number;
   failures: Failure[];
-  /** Hash over the histories of all seeds: the same on every run. */
+  /** Hash of the histories of all seeds; it is the same on every run. */
   history: string;
-  /** What the mains of all seeds have done. */
+  /** Counts of events in the mains of all seeds. */
   happened: Happened;
   drawn: DrawnCounts;
 }
 
-/** For people. `shown`: the scenario of the only seed. */
+/** The report for people. `shown`: the scenario, if there is only one seed. */
 function faultsText(
   { seeds, failures, history, happened, drawn }: FaultsReport,
   { tookMs, shown }: { tookMs: number; shown: Scenario | null },
@@ -198,17 +198,17 @@ interface Failure {
   seed: number;
   invariant: string;
   detail: string;
-  /** The smallest scenario that was found to fail in the same way; none: it was not looked for. */
+  /** The smallest scenario found that fails in the same way; empty: there was no search. */
   scenario: string[];
 }
 
-/** Seeds of which a smaller scenario is looked for, and how many are tried of each. */
+/** Most seeds for which a smaller scenario is searched, and most tries for each. */
 const MOST_SHRUNK = 5;
 const TRIES = 120;
-/** What ends the process cannot be tried in this one. */
+/** A failure that ends the process cannot be tried in this process. */
 const DEADLY = 'the process survives';
 
-/** The failures of all seeds; the first ones as small as they get. */
+/** The failures of all seeds; for the first ones, with the smallest scenario. */
 async function failuresOf(outcomes: readonly SeedOutcome[], shrink: boolean): Promise<Failure[]> {
   const references = new ReferenceAnswers();
   const failures: Failure[] = [];

@@ -5,25 +5,25 @@ import { addHappened, NOTHING_HAPPENED, type Happened } from '../../simulator/fa
 import type { SeedOutcome, SeedReport } from './seed-messages.js';
 import { readFileSync } from 'node:fs';
 
-/** Seeds that a process gets at a time: so few that all end at about the same time. */
+/** Seeds that a process gets at a time: a small number, so that all processes end at about the same time. */
 const BLOCK_SEEDS = 8;
-/** Most of what a simulated cluster makes is gone soon after: the larger its place, the less is moved out of it. */
+/** Most objects of a simulated cluster are soon garbage. With a larger young generation, fewer of them are moved. */
 const YOUNG_OBJECTS = '--max-semi-space-size=64';
-/** How often it is looked whether a seed hangs. */
+/** Interval of the check whether a seed hangs. */
 const WATCH_INTERVAL_MS = 2_000;
 
 export interface SeedRange {
   from: number;
   count: number;
-  /** Processes that share the seeds. */
+  /** Number of processes that share the seeds. */
   processes: number;
   onOutcome?: (outcome: SeedOutcome) => void;
   signal?: AbortSignal;
-  /** Variables of the processes' environment beside this process's own. */
+  /** Environment variables of the processes, in addition to those of this process. */
   environment?: Record<string, string>;
 }
 
-/** Runs the seeds, spread over processes of their own. What comes out does not depend on how they are spread. In order of seeds. */
+/** Runs the seeds in several processes. The result, in order of seeds, does not depend on how they are divided. */
 export async function runSeeds(range: SeedRange): Promise<SeedOutcome[]> {
   const { from, count, processes } = range;
   const outcomes = new Map<number, SeedOutcome>();
@@ -42,21 +42,21 @@ export async function runSeeds(range: SeedRange): Promise<SeedOutcome[]> {
   return [...outcomes.values()].sort((left, right) => left.seed - right.seed);
 }
 
-/** One hash over the histories of all seeds, in order of seeds. */
+/** One hash of the histories of all seeds, in order of seeds. */
 export function historyOf(outcomes: readonly SeedOutcome[]): string {
   const hash = createHash('sha256');
   for (const { seed, history } of outcomes) hash.update(`${seed} ${history}\n`);
   return hash.digest('hex');
 }
 
-/** What the mains of all seeds have done. */
+/** Counts of events in the mains of all seeds. */
 export function happenedIn(outcomes: readonly SeedOutcome[]): Happened {
   const sum = { ...NOTHING_HAPPENED };
   for (const { happened } of outcomes) addHappened(sum, happened);
   return sum;
 }
 
-/** Runs blocks until there is none; a process that dies or hangs is replaced, and the seed that it ran has failed. */
+/** Runs blocks until there are no more. If a process dies or hangs, another one replaces it, and its present seed counts as failed. */
 async function runBlocks(
   takeBlock: () => number[],
   onOutcome: (outcome: SeedOutcome) => void,
@@ -107,7 +107,7 @@ class SeedProcess {
     return { processorMs: processorMsOf(this.child.pid ?? 0, wallMs), wallMs };
   }
 
-  /** Null when all seeds of the block have been run; what to say of the seed that ran when the process died or hung. */
+  /** Resolves with null when all seeds of the block have run, else with the failure of the seed during which the process died or hung. */
   run(block: readonly number[]): Promise<SeedOutcome | null> {
     const [from = 0] = block;
     return new Promise((resolve) => {
@@ -147,27 +147,27 @@ class SeedProcess {
   }
 }
 
-/** How long a seed may take before it counts as hanging: in time of the processor, so that a busy machine makes no failures. */
+/** Limits after which a seed counts as hanging. Processor time is used, so that a busy machine causes no failures. */
 
-/** Of its process and all its threads. */
+/** Processor time of its process with all threads. */
 export const SEED_LIMIT_MS = 180_000;
-/** A process that waits for something that never comes uses no processor: it hangs after so long on the clock on the wall. */
+/** Wall time after which a process without work counts as hanging: it waits for something that never comes, and uses no processor. */
 export const IDLE_LIMIT_MS = 180_000;
-/** A process that has used less in that time does nothing, however busy the machine is. */
+/** A process that uses less processor time within that limit does no work, even on a busy machine. */
 const IDLE_PROCESSOR_MS = 500;
-/** Linux counts processor time in hundredths of a second, for programs on every machine. */
+/** Linux counts processor time in hundredths of a second, on every machine. */
 const TICK_MS = 10;
 
 interface SeedTimes {
-  /** Of the processor, since the process began. */
+  /** Processor time since the process began. */
   processorMs: number;
   wallMs: number;
 }
 
-/** Pure: whether a seed hangs, by what has been seen of its process. */
+/** Decides from a process's times whether its seed hangs. Pure. */
 export class SeedWatch {
   private readonly begun: SeedTimes;
-  /** When it last had done a noticeable piece of work. */
+  /** The times at its last noticeable piece of work. */
   private active: SeedTimes;
 
   constructor(begun: SeedTimes) {
@@ -175,7 +175,7 @@ export class SeedWatch {
     this.active = begun;
   }
 
-  /** Why it hangs; null: it does not. */
+  /** The reason why it hangs; null: it does not. */
   judge(now: SeedTimes): string | null {
     const usedMs = now.processorMs - this.begun.processorMs;
     if (usedMs > SEED_LIMIT_MS) return `the seed has used ${SEED_LIMIT_MS / 1000} s of the processor`;
@@ -185,11 +185,11 @@ export class SeedWatch {
   }
 }
 
-/** Time of the processor that a process and its threads have used; where the system does not tell it (no Linux), that of the wall. */
+/** Processor time of a process with its threads. If the system does not report it (no Linux), the wall time. */
 export function processorMsOf(pid: number, wallMs: number): number {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-    // proc(5): the name in parentheses may hold anything; user and system time are the 12th and 13th fields behind it.
+    // proc(5): the name in parentheses may hold anything; user and system time are the 12th and 13th fields after it.
     const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
     return (Number(fields[11]) + Number(fields[12])) * TICK_MS;
   } catch {

@@ -1,20 +1,20 @@
 import type { Happened } from '../../simulator/faults/happened.js';
 import type { Violation } from '../../simulator/faults/accounts/violation.js';
 
-/** To a process that runs seeds: the next ones, in their order. */
+/** Sent to a process that runs seeds: the next seeds, in order. */
 export interface SeedBlock {
   from: number;
   count: number;
 }
 
-/** What came of a seed. */
+/** The result of a seed. */
 export interface SeedOutcome {
   seed: number;
-  /** Hash of all that happened. */
+  /** Hash of all events. */
   history: string;
   violations: Violation[];
   happened: Happened;
 }
 
-/** From a process that runs seeds. */
+/** Sent by a process that runs seeds. */
 export type SeedReport = { kind: 'begun'; seed: number } | { kind: 'done'; outcome: SeedOutcome };

@@ -1,4 +1,4 @@
-/** A process that runs the seeds which its parent sends, until the parent goes away. */
+/** A process that runs the seeds that its parent sends, until the parent ends. */
 import { drawScenario } from '../../simulator/faults/draw-scenario.js';
 import { ReferenceAnswers } from '../../simulator/faults/reference-answers.js';
 import { runScenario } from '../../simulator/faults/run-scenario.js';
@@ -6,7 +6,7 @@ import type { Violation } from '../../simulator/faults/accounts/violation.js';
 import type { SeedBlock, SeedReport } from './seed-messages.js';
 
 const references = new ReferenceAnswers();
-/** Rejections that nobody has caught, of the seed that runs. */
+/** Unhandled rejections of the seed that runs. */
 const uncaught: Violation[] = [];
 
 process.on('unhandledRejection', (reason) => {

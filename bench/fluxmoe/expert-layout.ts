@@ -1,4 +1,4 @@
-/** Where the experts of each layer lie in each of the compared systems. Pure; the decisions are those of shared/decisions/residency. */
+/** The places of each layer's experts in each compared system. Pure; the decisions are those of shared/decisions/residency. */
 import {
   type LayerResidency,
   RESIDENCY_STATES,
@@ -15,16 +15,16 @@ import { GATE_UP_SHARE, type ServerWork } from './server-work.js';
 export const SYSTEMS = ['resident', 'offload', 'layers', 'compressed', 'divided'] as const;
 export type System = (typeof SYSTEMS)[number];
 
-/** What one layer loads at each pass: plain bytes by tensor type and backend. */
+/** The loads of one layer at each pass: plain bytes by tensor type and backend. */
 export type LayerLoads = Readonly<Record<TensorType, { compressed: number; host: number }>>;
 
 export interface ExpertLayout {
   layers: LayerLoads[];
-  /** Device bytes of experts, with the window where there is one. */
+  /** Device bytes of experts, including the window if there is one. */
   deviceBytes: number;
 }
 
-/** The layout of a system. @throws DEVICE_OUT_OF_MEMORY when a layer has no room */
+/** The layout of a system. @throws DEVICE_OUT_OF_MEMORY when a layer does not fit */
 export function layoutOf(system: System, work: ServerWork): ExpertLayout {
   const { offloadedShare } = work.model;
   switch (system) {
@@ -41,7 +41,7 @@ export function layoutOf(system: System, work: ServerWork): ExpertLayout {
   }
 }
 
-/** The layout that a residency plan leads to. */
+/** The layout that follows from a residency plan. */
 export function layoutOfLayers(work: ServerWork, layers: readonly LayerResidency[], hasWindow: boolean): ExpertLayout {
   const bytes = { plain: work.expertBytes, compressed: work.expertBytes * work.costs.compressedShare };
   const expertBytes = residentBytes(layers, { bytes, loadMs: { compressed: 0, offloaded: 0 } });
@@ -54,7 +54,7 @@ export function layoutOfLayers(work: ServerWork, layers: readonly LayerResidency
   };
 }
 
-/** Every layer the same. */
+/** Gives every layer the same residency. */
 export function uniform(work: ServerWork, layer: LayerResidency): LayerResidency[] {
   return Array.from({ length: work.layers }, () => layer);
 }
@@ -75,7 +75,7 @@ function byLayers(work: ServerWork, offloadedShare: number, kept: 'plain' | 'com
   });
 }
 
-/** Equation 8 in every layer, tensor by tensor; compressed memory holds no more than what the compared systems keep there. */
+/** Equation 8 in every layer, tensor by tensor. Compressed memory is limited to what the compared systems have there. */
 function divided(work: ServerWork): ExpertLayout {
   const capacityBytes = work.layerExpertBytes * (1 - work.model.offloadedShare);
   const backends: Backend[] = [

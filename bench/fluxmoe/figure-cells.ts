@@ -1,4 +1,4 @@
-/** What a figure of `odmoe bench fluxmoe` consists of. */
+/** The parts of a figure of `odmoe bench fluxmoe`. */
 export const FIGURES = [
   'table1',
   'figure2',
@@ -18,11 +18,11 @@ export interface FigureCell {
   /** Null: the paper's text has no number. */
   paper: number | null;
   ours: number;
-  /** The profile was fitted to it: it shows nothing. */
+  /** True: the profile was fitted to this number, so that its match proves nothing. */
   calibrated: boolean;
 }
 
-/** An order of systems or points that the paper shows. */
+/** An order of systems or points that the paper reports. */
 export interface FigureOrder {
   figure: Figure;
   what: string;
@@ -34,7 +34,7 @@ export interface FigureResult {
   orders: FigureOrder[];
 }
 
-/** A cell that was not fitted, unless `calibrated` says so. */
+/** Makes a cell; it was not fitted unless `calibrated` is set. */
 export function cell(
   figure: Figure,
   what: string,

@@ -12,7 +12,7 @@ const GIB = 1024 ** 3;
 const BATCHES = [32, 64, 128, 256] as const;
 const CONTEXTS = [1024, 2048, 4096] as const;
 
-/** Measures one figure. Throws what a profile that does not fit its models throws. */
+/** Measures one figure. Throws the error of a profile that does not fit its models. */
 export async function measureFigure(figure: Figure, profile: ServerProfile): Promise<FigureResult> {
   switch (figure) {
     case 'table1':
@@ -34,7 +34,7 @@ export async function measureFigure(figure: Figure, profile: ServerProfile): Pro
   }
 }
 
-/** Memory of weights. */
+/** Table 1: memory of weights. */
 function table1({ performance, capacity, gpu, costs, denseModels }: ServerProfile): FigureResult {
   const dense = denseModels.map(({ name, parameters }) => ({ name, gb: (parameters * costs.weightBytes) / 1e9 }));
   const sparse = [capacity, performance].map((model) => {
@@ -49,7 +49,7 @@ function table1({ performance, capacity, gpu, costs, denseModels }: ServerProfil
   };
 }
 
-/** Throughput by what keys and values have, all experts resident. */
+/** Figure 2: throughput by memory for keys and values, with all experts resident. */
 async function figure2(profile: ServerProfile): Promise<FigureResult> {
   const { cache: model, gpu, costs } = profile;
   const work = new ServerWork(model, gpu, costs);
@@ -81,7 +81,7 @@ async function figure2(profile: ServerProfile): Promise<FigureResult> {
   };
 }
 
-/** Bits of the parts of weights. */
+/** Figure 5: bits of exponents and mantissas. */
 function figure5(): FigureResult {
   const { exponentBits, mantissaBits, storedShare } = weightStatistics();
   return {
@@ -218,7 +218,7 @@ async function figure8(profile: ServerProfile): Promise<FigureResult> {
   };
 }
 
-/** Experiment 4: all experts plain, through the window, against computing and swapping alone. */
+/** Experiment 4: all experts plain, streamed through the window, compared with computing and swapping alone. */
 async function figure10(profile: ServerProfile): Promise<FigureResult> {
   const points = BATCHES.map((batch) => [batch, 4096] as const);
   const { rates } = await measureGrid(profile, profile.performance, ['resident'], points);
@@ -231,7 +231,7 @@ function isRising(values: readonly number[]): boolean {
   return values.every((value, index) => index === 0 || value > (values[index - 1] ?? Infinity));
 }
 
-/** Weights that are looked at, bytes. */
+/** Bytes of weights in the sample. */
 const SAMPLE_BYTES = 4 * 1024 ** 2;
 const VALUE_BITS = 16;
 const MANTISSA_BITS = 7;
@@ -242,11 +242,11 @@ interface WeightStatistics {
   /** Entropies of a weight's exponent and mantissa. */
   exponentBits: number;
   mantissaBits: number;
-  /** Of plain BF16, what weights take whose exponents take their entropy (no code takes less). */
+  /** Size relative to plain BF16 if exponents take their entropy (no code takes less). */
   storedShare: number;
 }
 
-/** Of normally distributed BF16 weights, which stand for trained ones. */
+/** Statistics of normally distributed BF16 weights, which stand for trained weights. */
 function weightStatistics(): WeightStatistics {
   const { values } = gaussianValues(SAMPLE_BYTES);
   const exponents = new Array<number>(EXPONENT_MASK + 1).fill(0);

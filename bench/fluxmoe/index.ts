@@ -17,7 +17,7 @@ interface FluxmoeFlags {
 
 export const SERVER_PROFILE = join(packageRoot(), 'bench', 'profiles', 'l40-fluxmoe.yaml');
 
-/** `odmoe bench fluxmoe`: FluxMoE's figures on its emulated testbed, beside the paper's. */
+/** `odmoe bench fluxmoe`: measures FluxMoE's figures on its emulated testbed and compares them with the paper's. */
 export function registerBenchFluxmoe(bench: Command): void {
   bench
     .command('fluxmoe')

@@ -5,13 +5,13 @@ import type { ServedModel, ServerProfile } from './server-profile.js';
 import { ServerWork } from './server-work.js';
 import { type ServerLoad, StreamingServer } from './streaming-server.js';
 
-/** Passes before measuring, so that the window is full, and those that are measured. */
+/** Passes before the measurement, which fill the window, and passes that are measured. */
 const WARM_PASSES = 2;
 const MEASURED_PASSES = 3;
 
-/** What a server does at one point; all is emulated. */
+/** Figures of a server at one point; all of it is emulated. */
 export interface ServingFigures {
-  /** Sequences that get a token in a pass; 0: not one fits. */
+  /** Sequences that get a token in a pass; 0: no sequence fits. */
   rows: number;
   tokensPerS: number;
   passMs: number;
@@ -22,30 +22,30 @@ export interface ServingFigures {
 export interface ServingPoint {
   model: ServedModel;
   batch: number;
-  /** Context length that requests may have. */
+  /** Longest context of a request. */
   context: number;
 }
 
-/** Runs `play` on a clock of its own. Rejects as `play` does. */
+/** Runs `play` on a separate clock. Rejects as `play` does. */
 export async function onVirtualClock<Result>(play: (runtime: VirtualRuntime) => Promise<Result>): Promise<Result> {
   const clock = new VirtualClock();
   let ended = false;
   const played = play(new VirtualRuntime(clock, 1)).finally(() => {
     ended = true;
   });
-  // Where it fails the clock is not to wait for ever.
+  // A failure must end the clock's run, too; `played` itself reports it below.
   played.catch(() => undefined);
   await clock.run(() => ended);
   return played;
 }
 
-/** A system's throughput at a point. @throws DEVICE_OUT_OF_MEMORY when its experts have no room */
+/** Measures a system's throughput at a point. @throws DEVICE_OUT_OF_MEMORY when its experts do not fit */
 export function measureServing(profile: ServerProfile, point: ServingPoint, system: System): Promise<ServingFigures> {
   const work = new ServerWork(point.model, profile.gpu, profile.costs);
   return measureLayout(work, layoutOf(system, work), loadOf(profile, point));
 }
 
-/** The same for any layout. `cacheBytes`: device memory for keys and values; null: what experts leave. */
+/** The same for any layout. `cacheBytes`: device memory for keys and values; null: the memory that experts leave. */
 export function measureLayout(
   work: ServerWork,
   layout: ExpertLayout,
@@ -58,7 +58,7 @@ export function measureLayout(
   });
 }
 
-/** Means over `measured` passes of a server, after `warm` others. */
+/** Means over `measured` passes of a server, after `warm` passes that do not count. */
 export async function measurePasses(
   server: StreamingServer,
   load: ServerLoad,
@@ -77,7 +77,7 @@ export async function measurePasses(
   return { ...sums, tokensPerS: sums.passMs === 0 ? 0 : (sums.rows / sums.passMs) * 1000 };
 }
 
-/** What sequences keep on the mean, of the context that they may have. */
+/** The mean number of positions of a sequence, from the longest context it may have. */
 export function loadOf({ costs }: ServerProfile, { batch, context }: Omit<ServingPoint, 'model'>): ServerLoad {
   return { sequences: batch, positions: Math.round(context * costs.contextShare) };
 }

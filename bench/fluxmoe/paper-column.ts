@@ -1,4 +1,4 @@
-/** What FluxMoE's text says of its figures. Only the column beside ours; nothing is computed from it. */
+/** Numbers from FluxMoE's text, only for the column beside ours; nothing is computed from them. */
 export const PAPER = {
   table1: { 'mixtral-8x7b': 94, 'qwen3-next-80b-a3b': 160, 'mistral-7b': 14, 'qwen2.5-14b': 29.4 },
   figure2: { moreCache: 1.588, longContextSmallCache: 0.333 },

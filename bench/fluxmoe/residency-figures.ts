@@ -1,4 +1,4 @@
-/** Figures 6 and 9 of FluxMoE: what residency costs, and how the planner follows growing keys and values. */
+/** Figures 6 and 9 of FluxMoE: the cost of residency, and how the planner follows growing keys and values. */
 import { REPLAN_PASSES } from '../../shared/settings/setting-limits.js';
 import {
   type LayerResidency,
@@ -20,17 +20,17 @@ import { type ServerLoad, StreamingServer } from './streaming-server.js';
 const MS_PER_S = 1000;
 const GB = 1e9;
 
-/** Figure 6: sequences few enough that all experts fit beside them. */
+/** Figure 6: a number of sequences beside which all experts fit. */
 const CURVE_POINT = { batch: 32, context: 4096 };
 const CURVE_LEVELS = [1, 0.98, 0.96, 0.94, 0.92, 0.9, 0.8, 0.7];
-/** Times that differ by less are equal: the first layers of a pass have nothing to hide behind. */
+/** Times that differ by less count as equal: the loads of a pass's first layers cannot overlap with any computation. */
 const EQUAL_SHARE = 0.02;
 
 /** Figure 9: passes of a session, and the sequences of (a) and (b); each pass adds a position. */
 const SESSION_PASSES = 5100;
 const SESSION_BATCH = 256;
 const SMALL_SESSION_BATCH = 32;
-/** Of each interval between plannings so many passes are run, and stand for the others. */
+/** Number of passes that run in each interval between plannings; they stand for the others. */
 const SETTLING_PASSES = 2;
 const SAMPLED_PASSES = 2;
 
@@ -46,7 +46,7 @@ export function residencyCosts(work: ServerWork): ResidencyCosts {
   };
 }
 
-/** Figure 6: from all plain on, more and more experts of each layer are fetched from host memory. */
+/** Figure 6: starts with all experts plain and moves more and more experts of each layer to host memory. */
 export async function residencyCurve(profile: ServerProfile): Promise<FigureResult> {
   const work = new ServerWork(profile.performance, profile.gpu, profile.costs);
   const load = loadOf(profile, CURVE_POINT);
@@ -80,14 +80,14 @@ export async function residencyCurve(profile: ServerProfile): Promise<FigureResu
   };
 }
 
-/** Figure 9: (a) the model that fits the cards, and (b) the one that hardly does. */
+/** Figure 9: (a) the model that fits into the cards, and (b) the one that barely fits. */
 export async function adaptationFigure(profile: ServerProfile): Promise<FigureResult> {
   const large = await adaptationOf(profile, profile.performance, SESSION_BATCH);
   const small = await smallAdaptation(profile);
   return { cells: [...large.cells, ...small.cells], orders: [...large.orders, ...small.orders] };
 }
 
-/** Figure 9(b). The text has no number of its own for it. */
+/** Figure 9(b). The paper's text has no numbers for it. */
 async function smallAdaptation(profile: ServerProfile): Promise<FigureResult> {
   const { cells, orders } = await adaptationOf(profile, profile.capacity, SMALL_SESSION_BATCH);
   return {
@@ -139,11 +139,11 @@ interface SessionPoint {
 }
 
 interface Session {
-  /** Tokens a second, an interval each. */
+  /** Tokens a second, one point per interval. */
   points: SessionPoint[];
-  /** Experts offloaded of each layer and card, on the mean: a step down takes one. */
+  /** Mean number of offloaded experts of each layer and card; a step down offloads one. */
   steps: number;
-  /** Plannings that took something. */
+  /** Number of plannings that lowered the residency. */
   changes: number;
   reclaimedBytes: number;
   level: number;
@@ -201,7 +201,7 @@ function movedExperts(before: readonly LayerResidency[], after: readonly LayerRe
   return after.reduce((sum, { offloaded }, index) => sum + offloaded - (before[index]?.offloaded ?? 0), 0);
 }
 
-/** tau_comp of each layer, all sequences at a time; the LM head belongs to the last one. */
+/** tau_comp of each layer for all sequences together; the LM head counts to the last layer. */
 function layerTimes(work: ServerWork, { sequences, positions }: ServerLoad): number[] {
   return Array.from({ length: work.layers }, (_, layer) => {
     const headMs = layer === work.layers - 1 ? work.headMs(sequences) : 0;
@@ -209,7 +209,7 @@ function layerTimes(work: ServerWork, { sequences, positions }: ServerLoad): num
   });
 }
 
-/** As many experts as the planner takes of all layers, of one layer. */
+/** Takes as many experts from one layer as the planner takes from all layers. */
 function lowerOneLayer(
   layers: readonly LayerResidency[],
   step: number,

@@ -1,4 +1,4 @@
-/** What bench/profiles/l40-fluxmoe.yaml says: a server with several cards, and which models it serves. */
+/** The contents of bench/profiles/l40-fluxmoe.yaml: a server with several cards, and the models that it serves. */
 import { readFileSync } from 'node:fs';
 import { parse } from 'yaml';
 import { z } from 'zod';
@@ -62,14 +62,14 @@ const schema = z.strictObject({
   ),
 });
 
-/** One card; rates are bytes or operations a second. */
+/** One card; rates are bytes or operations per second. */
 export interface ServerGpu {
   memoryBytes: number;
   weightBytesPerS: number;
   flopPerS: number;
-  /** Plain bytes. */
+  /** Rate in plain bytes. */
   decompressBytesPerS: number;
-  /** Experts from host memory, many small copies; keys and values to and from host memory, long copies. */
+  /** Rates of host memory: for experts in many small copies, and for keys and values in long copies, both ways. */
   expertLinkBytesPerS: number;
   cacheLinkBytesPerS: number;
   reservedBytes: number;
@@ -78,26 +78,26 @@ export interface ServerGpu {
 export interface ServingCosts {
   layerOverheadMs: number;
   rowOverheadMs: number;
-  /** Of the memory's rate, what attention reads keys and values with. */
+  /** Rate at which attention reads keys and values, as a share of the memory's rate. */
   attentionShare: number;
-  /** Mean length of what a sequence keeps, of the context length. */
+  /** Mean length of a sequence, as a share of the context length. */
   contextShare: number;
   cacheValueBytes: number;
   stateValueBytes: number;
-  /** Bytes of compressed experts, of plain ones. */
+  /** Size of compressed experts, as a share of plain ones. */
   compressedShare: number;
   weightBytes: number;
 }
 
-/** A model on some of the cards. */
+/** A model on some of the server's cards. */
 export interface ServedModel {
   name: string;
   shape: ModelShape;
   tiedEmbeddings: boolean;
   gpus: number;
-  /** Of the cards' memory, what the server takes. */
+  /** Share of the cards' memory that the server uses. */
   memoryShare: number;
-  /** Of the experts, what the systems that offload some keep in host memory. */
+  /** Share of the experts that offloading systems hold in host memory. */
   offloadedShare: number;
 }
 
@@ -169,7 +169,7 @@ function servedModel({ model, gpus, memory_share, offloaded_share }: z.infer<typ
   return { name: model, shape, tiedEmbeddings, gpus, ...shares };
 }
 
-/** Matrices of a dense transformer with SwiGLU and grouped keys and values, and its two vocabulary matrices. */
+/** Weights of a dense transformer with SwiGLU and grouped keys and values, including its two vocabulary matrices. */
 function denseParameters(model: z.infer<typeof schema>['dense_models'][number]): number {
   const { layers, hidden_size: hidden, intermediate_size, heads, kv_heads, head_dim, vocab_size } = model;
   const attention = 2 * hidden * (heads + kv_heads) * head_dim;

@@ -1,4 +1,4 @@
-/** What a decoding pass of a served model takes of the cards' time, and what weights and sequences take of their memory. Pure. */
+/** The time that a decoding pass of a served model takes on the cards, and the memory of its weights and sequences. Pure. */
 import {
   expertWeights,
   FLOAT_BYTES,
@@ -13,12 +13,12 @@ import type { ServedModel, ServerGpu, ServingCosts } from './server-profile.js';
 const MS_PER_S = 1000;
 /** A multiplication and an addition. */
 const PRODUCT_FLOP = 2;
-/** Of an expert's three matrices, gate and up are fused. */
+/** Share of an expert's three matrices that the fused gate and up matrices have. */
 export const GATE_UP_SHARE = 2 / 3;
 
 export class ServerWork {
   readonly layers: number;
-  /** Of each layer. */
+  /** Number of experts of each layer. */
   readonly experts: number;
   /** Plain bytes of one expert, and of all experts of one layer. */
   readonly expertBytes: number;
@@ -37,31 +37,31 @@ export class ServerWork {
     this.work = layersWork(model.shape);
   }
 
-  /** All weights but the routed experts', bytes. */
+  /** Bytes of all weights except the routed experts. */
   get denseBytes(): number {
     const ofLayers = this.work.reduce((sum, { weights }) => sum + weights, 0);
     const ofVocabulary = (this.model.tiedEmbeddings ? 1 : 2) * vocabularyWeights(this.model.shape);
     return (ofLayers + ofVocabulary) * this.costs.weightBytes;
   }
 
-  /** All weights, plain, bytes. */
+  /** Bytes of all weights in plain form. */
   get weightBytes(): number {
     return this.denseBytes + this.layers * this.layerExpertBytes;
   }
 
-  /** The window through which experts stream, bytes. */
+  /** Bytes of the window through which experts stream. */
   get windowBytes(): number {
     return WINDOW_LAYERS * this.layerExpertBytes;
   }
 
-  /** Device bytes for experts and for keys and values together. */
+  /** Device bytes for experts, keys and values together. */
   get freeBytes(): number {
     const { memoryBytes, reservedBytes } = this.gpu;
     const { gpus, memoryShare } = this.model;
     return gpus * (memoryBytes * memoryShare - reservedBytes) - this.denseBytes;
   }
 
-  /** What is kept of one sequence of so many positions, bytes. */
+  /** Bytes that one sequence of so many positions needs. */
   sequenceBytes(positions: number): number {
     const { cacheValueBytes, stateValueBytes } = this.costs;
     const ofPosition = this.work.reduce((sum, { context }) => sum + (context?.positionBytes ?? 0), 0);
@@ -70,7 +70,7 @@ export class ServerWork {
     return (positions * ofPosition * cacheValueBytes) / FLOAT_BYTES + states * stateValueBytes;
   }
 
-  /** One layer for one new position of each of `rows` sequences, which keep `positions` each, ms. */
+  /** Time of one layer, in ms, for one new position of each of `rows` sequences with `positions` positions each. */
   layerMs(layer: number, rows: number, positions: number): number {
     const { layerOverheadMs, rowOverheadMs } = this.costs;
     const work = this.work[layer];
@@ -79,19 +79,19 @@ export class ServerWork {
     return layerOverheadMs + perRowMs + this.denseMs(work, rows, positions) + this.expertsMs(rows);
   }
 
-  /** The LM head behind all layers, ms. */
+  /** Time of the LM head after all layers, in ms. */
   headMs(rows: number): number {
     return this.matrixMs(vocabularyWeights(this.model.shape), rows);
   }
 
-  /** tau_comp: all layers and the LM head, ms. */
+  /** tau_comp: time of all layers and the LM head, in ms. */
   computeMs(rows: number, positions: number): number {
     let sum = this.headMs(rows);
     for (let layer = 0; layer < this.layers; layer += 1) sum += this.layerMs(layer, rows, positions);
     return sum;
   }
 
-  /** Rate of all cards together, of one card's rate. */
+  /** Rate of all cards together, from the rate of one card. */
   rate(
     of: 'weightBytesPerS' | 'flopPerS' | 'decompressBytesPerS' | 'expertLinkBytesPerS' | 'cacheLinkBytesPerS',
   ): number {
@@ -107,7 +107,7 @@ export class ServerWork {
     return Math.max(readMs, (flop / this.rate('flopPerS')) * MS_PER_S);
   }
 
-  /** Those experts are read that some row needs: rows choose k of the L experts of a layer, each as likely. */
+  /** Only experts that some row needs are read: each row chooses k of the L experts of a layer, all equally likely. */
   private expertsMs(rows: number): number {
     const { expertsPerToken } = this.model.shape;
     let untouched = 1;

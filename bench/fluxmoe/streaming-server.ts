@@ -1,6 +1,6 @@
 /**
- * A server that generates for many sequences on the virtual clock: its experts stream through the daemons' window (shared/decisions/residency) over the
- * daemons' emulated links and processor (engine/devices). Nothing here adds times up: a pass ends when its last event has happened.
+ * A server that generates for many sequences on the virtual clock. Its experts stream through the daemons' window (shared/decisions/residency),
+ * over the daemons' emulated links and processor (engine/devices). It never adds times up: a pass ends when its last event has happened.
  */
 import { PacedLink } from '../../engine/emulation/paced-link.js';
 import { PacedProcessor } from '../../engine/emulation/paced-processor.js';
@@ -11,19 +11,19 @@ import type { ServerWork } from './server-work.js';
 
 const MS_PER_S = 1000;
 
-/** Sequences at a time, and what each keeps. */
+/** The number of sequences at a time, and the length of each. */
 export interface ServerLoad {
   sequences: number;
-  /** Positions that each keeps. */
+  /** Positions of each sequence. */
   positions: number;
 }
 
 export interface PassFigures {
-  /** Sequences that got a token: those whose keys and values fit. */
+  /** Number of sequences that got a token: those whose keys and values fit. */
   rows: number;
   /** From the pass's beginning to its end. */
   passMs: number;
-  /** Of that: the cards computed; keys and values came and went before the first layer. */
+  /** Parts of it: computation of the cards, and transfers of keys and values before the first layer. */
   computeMs: number;
   swapMs: number;
 }
@@ -40,7 +40,7 @@ export class StreamingServer {
     private readonly runtime: Runtime,
     private readonly work: ServerWork,
     private layout: ExpertLayout,
-    /** Device bytes for keys and values; null: what experts leave. */
+    /** Device bytes for keys and values; null: the memory that experts leave. */
     private readonly cacheBytes: number | null = null,
   ) {
     this.processor = new PacedProcessor(runtime);
@@ -49,20 +49,20 @@ export class StreamingServer {
     this.window = new StreamingWindow(work.layers, work.experts);
   }
 
-  /** From the next layer that is loaded on. */
+  /** Changes the layout, from the next loaded layer on. */
   changeLayout(layout: ExpertLayout): void {
     this.layout = layout;
   }
 
-  /** Sequences whose keys and values fit beside the experts. */
+  /** Number of sequences whose keys and values fit beside the experts. */
   fitting({ sequences, positions }: ServerLoad): number {
     const freeBytes = this.cacheBytes ?? this.work.freeBytes - this.layout.deviceBytes;
     return Math.max(0, Math.min(sequences, Math.floor(freeBytes / this.work.sequenceBytes(positions))));
   }
 
   /**
-   * One token of as many sequences as fit. The others wait in host memory; sequences take turns, so that those that have waited longest come
-   * first and change places with as many others. Zero rows: not one fits.
+   * Makes one token for as many sequences as fit. The others wait in host memory. Sequences take turns: those that have waited longest come
+   * first and replace as many others. Zero rows: no sequence fits.
    */
   async pass(load: ServerLoad): Promise<PassFigures> {
     const rows = this.fitting(load);
@@ -94,7 +94,7 @@ export class StreamingServer {
     }
   }
 
-  /** Both backends bring their part at the same time. */
+  /** Both backends load their shares at the same time. */
   private loadType(step: number, type: TensorType, { compressed, host }: LayerLoads[TensorType]): void {
     const parts = [
       { link: this.decompression, ms: (compressed / this.work.rate('decompressBytesPerS')) * MS_PER_S },
@@ -120,7 +120,7 @@ export class StreamingServer {
     }
   }
 
-  /** Keys and values of so many sequences leave while those of as many others come: the link works both ways. */
+  /** Swaps keys and values: those of `sequences` sequences leave while those of as many others arrive. The link works both ways at once. */
   private async swap(sequences: number, positions: number): Promise<void> {
     if (sequences === 0) return;
     const bytes = sequences * this.work.sequenceBytes(positions);

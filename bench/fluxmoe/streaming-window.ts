@@ -1,11 +1,11 @@
 /**
- * The two-layer window through which experts stream (FluxMoE sections 3.1 and 4.1, Algorithm 1). Pure: it says what may be loaded and what may be
- * computed; its caller does it and reports. Layers are numbered from 0; the paper's are numbered from 1.
+ * The two-layer window through which experts stream (FluxMoE sections 3.1 and 4.1, Algorithm 1). Pure: it says which loads and computations
+ * are allowed; its caller runs them and reports. Layers are numbered from 0; the paper's are numbered from 1.
  *
  * - Each tensor type has 2L blocks of device memory. An expert's tensor is in one block at most, and a block holds one tensor at most.
- * - WAR: a layer's loads wait until the layer whose blocks they take has been computed: the second before it, over the end of a pass.
+ * - WAR: the loads of a layer wait until the layer with the same blocks has been computed: the second before it, also across passes.
  * - RAW: a layer is computed when all its tensors of both types are loaded.
- * - Extension: where it is foretold which experts a layer needs, only those are loaded. What the router chooses beside them comes later.
+ * - Extension: if the experts of a layer are predicted, only those are loaded. Other experts that the router chooses are loaded later.
  */
 import { assertInvariant, requirePresent } from '../../shared/base/errors/assert-invariant.js';
 
@@ -18,7 +18,7 @@ export const WINDOW_LAYERS = 2;
 
 /** Loads that may begin now. */
 export interface WindowLoad {
-  /** Which layer of which pass: pass * layers + layer. */
+  /** Number of the layer across passes: pass * layers + layer. */
   step: number;
   layer: number;
   experts: readonly number[];
@@ -28,18 +28,18 @@ export interface WindowLoad {
 
 interface OpenStep {
   readonly loads: WindowLoad[];
-  /** Types of which tensors of this step are still under way, by type. */
+  /** Number of loads of this step that have not ended, by tensor type. */
   readonly pending: Record<TensorType, number>;
 }
 
-/** Layer (from 1) whose computing has to end before layer `layer` (from 1) of `layers` may be loaded: Algorithm 1, line 4. */
+/** Layer (from 1) that must be computed before layer `layer` (from 1) of `layers` may be loaded: Algorithm 1, line 4. */
 export function warTarget(layer: number, layers: number): number {
   return ((layer - 3 + layers) % layers) + 1;
 }
 
 /**
- * The experts of a layer to load: the union of what is predicted for the rows of a pass, while that is smaller than the layer; null (nothing is
- * foretold) and a union of all: the whole layer.
+ * The experts of a layer to load: the union of the predictions for a pass's rows, if it is smaller than the layer. Without predictions (null), or
+ * if the union has all experts: the whole layer.
  */
 export function windowExperts(experts: number, predicted: readonly (readonly number[])[] | null): number[] {
   const union = new Set(predicted?.flat() ?? []);
@@ -53,7 +53,7 @@ export class StreamingWindow {
   private nextLoad = 0;
   private nextCompute = 0;
 
-  /** `layers`: at least two. `experts`: L, of each layer. */
+  /** `layers`: at least two. `experts`: L, the number in each layer. */
   constructor(
     private readonly layers: number,
     private readonly experts: number,
@@ -62,19 +62,17 @@ export class StreamingWindow {
     this.free = Array.from({ length: WINDOW_LAYERS * experts }, (_, index) => WINDOW_LAYERS * experts - 1 - index);
   }
 
-  /** Blocks of each tensor type that hold nothing. */
+  /** Free blocks of each tensor type. */
   get freeBlocks(): number {
     return this.free.length;
   }
 
-  /** Layer that is loaded next. */
+  /** The layer that is loaded next. */
   get nextLayer(): number {
     return this.nextLoad % this.layers;
   }
 
-  /**
-   * True: the next layer may be loaded, as its WAR target has been computed. The first two layers of all wait for nothing (Algorithm 1, line 3).
-   */
+  /** True: the next layer may be loaded, because its WAR target has been computed. The first two layers need not wait (Algorithm 1, line 3). */
   get mayLoad(): boolean {
     return this.nextLoad < this.nextCompute + WINDOW_LAYERS;
   }
@@ -88,7 +86,7 @@ export class StreamingWindow {
     return load;
   }
 
-  /** Experts of a step that turned out to be needed, too, before it is computed. Null: none is missing. */
+  /** Loads experts of a step that are also needed, before the step is computed. Null: none is missing. */
   complete(step: number, experts: readonly number[]): WindowLoad | null {
     const open = this.stepAt(step);
     const held = new Set(open.loads.flatMap((load) => load.experts));
@@ -100,20 +98,20 @@ export class StreamingWindow {
     return load;
   }
 
-  /** A load's tensors of this type have all come. */
+  /** Records that all tensors of this type of one load have arrived. */
   loaded(step: number, type: TensorType): void {
     const { pending } = this.stepAt(step);
     assertInvariant(pending[type] > 0, () => `loads of step ${step} end once.`);
     pending[type] -= 1;
   }
 
-  /** RAW: all that the step was to load of both types has come. */
+  /** RAW: true if all loads of the step, of both types, have arrived. */
   isLoaded(step: number): boolean {
     const open = this.open.get(step);
     return open !== undefined && TENSOR_TYPES.every((type) => open.pending[type] === 0);
   }
 
-  /** The step's computing has ended: its blocks are free for the layer after the next. Steps end in order. */
+  /** Records that the step has been computed: its blocks are free for the layer after the next. Steps end in order. */
   computed(step: number): void {
     assertInvariant(step === this.nextCompute && this.isLoaded(step), () => `step ${step} is computed in its turn.`);
     const { loads } = this.stepAt(step);

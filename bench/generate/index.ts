@@ -79,7 +79,7 @@ async function benchContexts(directory: string, contexts: number[], flags: Bench
   standardOutput.write(`${text}\n`);
 }
 
-/** Medians over the rounds. */
+/** A table of medians over the rounds. */
 function contextsTable(contexts: readonly ContextFigures[]): string {
   const titles = ['context', 'prefill tok/s', 'prefill GFLOP/s', 'share', 'decode tok/s', 'decode GB/s', 'share'];
   const columns = titles.map((title) => ({ title, align: 'right' as const }));
@@ -112,7 +112,7 @@ function asText(engines: EngineRounds, { resident }: BenchGenerateFlags): string
   return `${tables.join('\n')}\ndecode speed-up: ${decodeSpeedup(engines).toFixed(3)}`;
 }
 
-/** Of the last engine over the first, round by round. */
+/** Speed of the last engine relative to the first, as the median over the rounds. */
 function decodeSpeedup(engines: EngineRounds): number {
   const [first = [], last = []] = [engines[0], engines.at(-1)];
   return middle(last.map((round, index) => round.decodeTokensPerS / (first[index]?.decodeTokensPerS ?? 0)));
@@ -150,7 +150,7 @@ function cells(round: GenerateBenchRound): string[] {
 const billions = (value: number): string => (value / 1e9).toFixed(2);
 const percent = (share: number): string => `${(share * 100).toFixed(1)} %`;
 
-/** Each figure's own median. */
+/** The median of each figure by itself. */
 function median(rounds: readonly GenerateBenchRound[]): GenerateBenchRound {
   const of = (figure: keyof GenerateBenchRound): number => middle(rounds.map((round) => round[figure]));
   return {
@@ -186,7 +186,7 @@ function parsePositive(value: string): number {
   throw new InvalidArgumentError('It must be 1 or more.');
 }
 
-/** TPOT needs a second token. */
+/** At least 2, because TPOT needs a second token. */
 function parseAnswerTokens(value: string): number {
   const number = parsePositive(value);
   if (number > 1) return number;

@@ -11,27 +11,27 @@ export interface ContextBenchOptions {
   /** Positions before the first decoded token. */
   contexts: readonly number[];
   resident: Resident;
-  /** Decoded at each context in each round. */
+  /** Tokens that are decoded at each context in each round. */
   answerTokens: number;
   rounds: number;
   threads: number;
   prefillRows: number;
-  /** How long each of the machine's two figures is measured each time. */
+  /** Time of each measurement of the machine's two figures. */
   machineMs: number;
 }
 
-/** One context. Decode figures are one for each round. */
+/** Figures of one context. Decode figures have one entry per round. */
 export interface ContextFigures {
   context: number;
-  /** Of the whole prompt, once. */
+  /** Time of the whole prompt, measured once. */
   prefillMs: number;
   prefillTokensPerS: number;
   prefillFlopPerS: number;
-  /** Share of the FP32 FMA peak measured right before it. */
+  /** Share of the FP32 FMA peak that was measured right before. */
   prefillShare: number;
   decodeTokensPerS: number[];
   decodeBytesPerS: number[];
-  /** Shares of the memory read bandwidth measured in the same round. */
+  /** Shares of the memory read bandwidth that was measured in the same round. */
   decodeShare: number[];
 }
 
@@ -39,15 +39,15 @@ interface FilledContext {
   figures: ContextFigures;
   runner: SequenceRunner;
   tokenId: number;
-  /** Positions so far. */
+  /** Number of positions so far. */
   length: number;
 }
 
 /**
- * Prefill and decode at each context. Every context is filled once. Then all of them decode in turns, round by round, so that a machine
- * shared with others changes all alike. All contexts' keys and values stay in memory until the end.
+ * Measures prefill and decode at each context. Every context is filled once. Then all of them decode in turns, round by round, so that other
+ * load on the machine slows all of them alike. All contexts' keys and values stay in memory until the end.
  *
- * @throws USAGE when the model has fewer positions than the longest context and its answer take
+ * @throws USAGE when the model has fewer positions than the longest context and its answer need
  */
 export async function measureContexts(directory: string, options: ContextBenchOptions): Promise<ContextFigures[]> {
   const engine = await openEngine(directory, options.resident, options);
@@ -113,7 +113,7 @@ async function fillContext(engine: LocalEngine, context: number, machineMs: numb
   }
 }
 
-/** Tokens are chosen greedily between the passes, as an answer's are. */
+/** Tokens are chosen greedily between the passes, as in an answer. */
 async function decodeRound(engine: LocalEngine, one: FilledContext, options: ContextBenchOptions): Promise<void> {
   const { answerTokens: tokens, machineMs } = options;
   const { readBytesPerS } = await measureMachine(engine.device, machineMs);

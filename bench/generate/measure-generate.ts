@@ -7,11 +7,11 @@ import type { GenerateRequest, Timing } from '../../shared/wire/messages.js';
 import { counterRandom } from '../../shared/base/arithmetic/counter-random.js';
 import { decodeBytesPerToken, multipliedWeights, prefillFlop } from './model-cost.js';
 
-/** How an engine keeps its weights; null: as shipped. */
+/** The weight form of an engine; null: as shipped. */
 export type Resident = 'bf16' | 'fixed4' | null;
 
 export interface GenerateBenchOptions {
-  /** One engine for each, all loaded at once. */
+  /** Weight forms: one engine for each, all loaded at the same time. */
   residents: readonly Resident[];
   promptTokens: number;
   answerTokens: number;
@@ -20,7 +20,7 @@ export interface GenerateBenchOptions {
   prefillRows: number;
 }
 
-/** One round: the machine and the engine measured right after one another. */
+/** One round: the machine and the engine, measured one right after the other. */
 export interface GenerateBenchRound {
   readBytesPerS: number;
   fmaFlopPerS: number;
@@ -28,17 +28,17 @@ export interface GenerateBenchRound {
   decodeBytesPerS: number;
   prefillTokensPerS: number;
   prefillFlopPerS: number;
-  /** Share of the memory read bandwidth, and of the FP32 FMA peak. */
+  /** Share of the memory read bandwidth, and share of the FP32 FMA peak. */
   decodeShare: number;
   prefillShare: number;
 }
 
-/** How long each of the machine's two figures is measured in a round. */
+/** Time of each measurement of the machine's two figures in a round. */
 export const MACHINE_MS = 400;
 
 /**
- * Rounds of (machine, prefill, decode) for each engine in turn, interleaved, so that a machine shared with others changes all sides
- * alike. Gives each engine's rounds, in the order of options.residents.
+ * Runs rounds of (machine, prefill, decode) for each engine in turn, interleaved, so that other load on the machine slows all sides alike.
+ * Returns each engine's rounds, in the order of options.residents.
  */
 export async function measureGenerate(
   directory: string,
@@ -98,7 +98,7 @@ async function measureRound(engine: LocalEngine, options: GenerateBenchOptions):
   };
 }
 
-/** Bytes that a weight takes in memory, on average; an embedding that is only looked up is left out. */
+/** Mean bytes of a weight in memory. An embedding that is only looked up does not count. */
 export function meanWeightBytes(engine: LocalEngine): number {
   const { source } = engine;
   const { rows, columns, split } = source.dense('embedding', 0);
@@ -107,7 +107,7 @@ export function meanWeightBytes(engine: LocalEngine): number {
   return (bytes - lookedUp) / multipliedWeights(source.shape);
 }
 
-/** Random tokens, always the same. */
+/** Random tokens, the same at every call. */
 export function benchPrompt(vocabSize: number, tokens: number): number[] {
   return Array.from({ length: tokens }, (_, n) => Math.floor(counterRandom(0, n) * vocabSize));
 }

@@ -1,6 +1,6 @@
 /**
- * The far side of `odmoe bench hop`, a process of its own: a worker's server that answers each Execute with its own hidden
- * states, and a plain TCP echo. Prints both ports as one line of JSON; ends when standard input does.
+ * The far side of `odmoe bench hop`, a separate process. It has a worker's server that answers each Execute with the same hidden states, and a
+ * plain TCP echo. It prints both ports as one line of JSON and ends when its standard input ends.
  */
 import { NO_TIMES } from '../../shared/wire/messages.js';
 import { avoidMarkingPauses } from '../../engine/daemon/collection-pauses.js';

@@ -1,6 +1,6 @@
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 
-/** The daemons' defaults, so that keepalive costs here what it costs there. */
+/** The daemons' defaults, so that keepalive costs the same here. */
 export const HOP_NETWORK: NodeSettings['network'] = {
   keepaliveIntervalMs: 500,
   keepaliveTimeoutMs: 700,

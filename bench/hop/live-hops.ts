@@ -1,4 +1,4 @@
-/** Hops of a running cluster, by stage, beside bare round trips of as many bytes in the same minutes. */
+/** Hops of a running cluster, by stage, compared with bare round trips of the same size in the same minutes. */
 import { transport } from '../../cli/client/process-runtime.js';
 import { STATUS_TIMEOUT_MS } from '../../cli/commands/status.js';
 import { hopTable } from '../../cli/output/hop-view.js';
@@ -14,15 +14,15 @@ const VALUE_BYTES = 4;
 
 export interface LiveHops {
   workers: readonly WorkerHops[];
-  /** Of what main sends for a hop. */
+  /** Round trips with as many bytes as main sends for a hop. */
   bare: HopRow;
-  /** Of the slowest worker: median round trip less median execution, over the bare median. */
+  /** Ratio of the slowest worker: (median round trip minus median execution) divided by the bare median. */
   ratio: number;
 }
 
 /**
- * Asks main for an answer of so many tokens, then measures bare hops for `seconds`. Throws what asking main may, NO_WORKERS, and
- * USAGE where no hop was made that loaded nothing.
+ * Asks main for an answer of `tokens` tokens, then measures bare hops for `seconds`. Throws the errors of the request to main, NO_WORKERS, and
+ * USAGE if every hop loaded an expert.
  */
 export async function measureLiveHops(address: string, tokens: number, seconds: number): Promise<LiveHops> {
   const before = await transport.fetchStatus(address, STATUS_TIMEOUT_MS);
@@ -37,7 +37,7 @@ export async function measureLiveHops(address: string, tokens: number, seconds: 
   return { workers, bare, ratio: ratioOf(workers, bare) };
 }
 
-/** Hops are timed where the worker had all experts ready to run; why there was none. */
+/** The error for a missing measurement, with its reason. A hop is timed only if the worker had all experts ready. */
 export function noHopTimed({ nodes }: Pick<StatusReply, 'nodes'>): OdmoeError {
   const workers = nodes.filter(({ identity }) => identity.role === 'ROLE_WORKER');
   if (workers.length === 0) {
@@ -72,13 +72,13 @@ function namesOf(workers: readonly NodeStatus[]): string {
   return workers.length > NAMES_SHOWN ? `${names.join(', ')} and others` : names.join(', ');
 }
 
-/** What of a hop is not the execution, over what a bare one takes; of the slowest worker. */
+/** The hop's time without the execution, divided by the time of a bare hop; of the slowest worker. */
 export function ratioOf(workers: readonly Pick<WorkerHops, 'median'>[], bare: Pick<HopRow, 'grpc'>): number {
   const othersMs = workers.map(({ median: { roundTripMs, executeMs } }) => roundTripMs - executeMs);
   return (Math.max(...othersMs) * 1000) / bare.grpc.medianUs;
 }
 
-/** What main has sent to workers for a hop between the two looks, on the mean; a whole number of values. */
+/** Mean bytes per hop that main sent to workers between the two statuses, as a whole number of values. */
 export function bytesOfHop(
   before: Pick<StatusReply, 'links' | 'workerHops'>,
   after: Pick<StatusReply, 'links' | 'workerHops'>,

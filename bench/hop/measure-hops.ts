@@ -1,4 +1,4 @@
-/** Round trips main -> worker -> main of hidden states, by gRPC and by plain TCP, interleaved in one run. */
+/** Round trips main -> worker -> main with hidden states, by gRPC and by plain TCP, interleaved in one run. */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
@@ -18,7 +18,7 @@ export interface HopRow {
   workers: number;
   tcp: HopTimes;
   grpc: HopTimes;
-  /** Median by gRPC over median by TCP. */
+  /** The median by gRPC divided by the median by TCP. */
   ratio: number;
 }
 
@@ -32,12 +32,12 @@ const CASES: readonly HopCase[] = [
   { name: '16 KB to 2 workers', bytes: 16_384, workers: 2 },
 ];
 
-/** Round trips by one transport before it is the other's turn. */
+/** Round trips by one transport before the other one's turn. */
 const TURN_ROUND_TRIPS = 50;
 const WARM_UP_ROUND_TRIPS = 1000;
 const START_TIMEOUT_MS = 10_000;
 
-/** Measures each of the cases for its share of `seconds`. Starts two echo processes and ends them. */
+/** Measures each of the cases for an equal part of `seconds`. Starts two echo processes and ends them. */
 export async function measureHops(seconds: number, cases: readonly HopCase[] = CASES): Promise<HopRow[]> {
   const echoes: EchoProcess[] = [];
   try {
@@ -140,7 +140,7 @@ interface HopTimes {
   roundTrips: number;
 }
 
-/** Median and 99th percentile (nearest rank) of durations in microseconds; zeros of none. */
+/** Median and 99th percentile (nearest rank) of durations in microseconds; zeros if there are none. */
 export function summarizeHops(durationsUs: readonly number[]): HopTimes {
   const sorted = [...durationsUs].sort((left, right) => left - right);
   const rank = (share: number): number => sorted[Math.max(0, Math.ceil(sorted.length * share) - 1)] ?? 0;

@@ -1,10 +1,10 @@
-/** Length-prefixed frames over plain TCP: the floor that a hop by gRPC is held against. */
+/** Length-prefixed frames over plain TCP: the lower bound for a hop by gRPC. */
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 
 const PREFIX_BYTES = 4;
 
-/** Calls back with each whole frame, prefix included. */
+/** Calls `handle` with each whole frame, prefix included. */
 function onFrame(socket: Socket, handle: (frame: Buffer) => void): void {
   let pending: Buffer[] = [];
   let pendingBytes = 0;
@@ -41,7 +41,7 @@ export async function startTcpEcho(): Promise<{ server: Server; port: number }> 
 }
 
 export interface TcpPeer {
-  /** Sends `payload` and resolves when a frame has come back. One at a time. */
+  /** Sends `payload` and resolves when a frame has come back. Only one call at a time. */
   roundTrip(payload: Uint8Array): Promise<void>;
   close(): void;
 }

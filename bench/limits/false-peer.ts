@@ -1,4 +1,4 @@
-/** A worker or shadow that main dials, which answers with bytes of the caller's choice. */
+/** A worker or shadow to which main connects, and which answers with any bytes that the caller chooses. */
 import { type MethodDefinition, Server, ServerCredentials, type ServerDuplexStream } from '@grpc/grpc-js';
 import { runtime, transport } from '../../cli/client/process-runtime.js';
 import { NODE_IDENTIFY, SHADOW_SERVE, WORKER_SERVE } from '../../shared/wire/codecs.js';
@@ -8,7 +8,7 @@ import { raw } from './raw-calls.js';
 
 const JOIN_TIMEOUT_MS = 10_000;
 export type FalseStream = ServerDuplexStream<Buffer, Buffer>;
-/** The false peer answers main by these: when main opens a stream, and at each message of main's. */
+/** The answers of the false peer: when main opens a stream, and at each message from main. */
 export interface FalseManner {
   opened?: (stream: FalseStream, identity: NodeIdentity) => void;
   heard?: (stream: FalseStream, bytes: Buffer) => void;
@@ -16,7 +16,7 @@ export interface FalseManner {
 
 export class FalsePeer {
   private readonly server = new Server({ 'grpc.max_receive_message_length': -1 });
-  /** Streams that main has opened, and how they ended. */
+  /** Numbers of streams that main has opened, and of streams that have ended. */
   streams = 0;
   ends = 0;
 
@@ -25,7 +25,7 @@ export class FalsePeer {
     private readonly manner: FalseManner,
   ) {}
 
-  /** Begins to listen, and asks main to be taken in. Throws what joining main may. */
+  /** Starts to listen, and asks main to join the cluster. Throws the errors of joining. */
   static async join(
     cluster: LimitsCluster,
     role: 'worker' | 'shadow',
@@ -44,7 +44,7 @@ export class FalsePeer {
     this.server.forceShutdown();
   }
 
-  /** Main has opened a stream, and each one has ended; false: not within the time. */
+  /** Waits until `count` streams have ended; false: not within the time. */
   async streamsEnd(count: number, limitMs: number): Promise<boolean> {
     const began = performance.now();
     while (this.ends < count && performance.now() - began < limitMs) await runtime.sleep(10);

@@ -1,4 +1,4 @@
-/** Messages that hold far more of something than they may, as bytes. Pure, but for reading the proto files. */
+/** Messages, as bytes, that hold far more of something than is allowed. Pure, except that it reads the proto files. */
 import { loadSync } from '@grpc/proto-loader';
 import { join } from 'node:path';
 import { packageRoot } from '../../shared/base/files/package-root.js';
@@ -13,16 +13,16 @@ import { type MessageOutline, type OutlinedField, outlineOf } from '../../shared
 
 const FILES = ['node', 'placement', 'worker', 'shadow', 'inference'].map((name) => `odmoe/v1/${name}.proto`);
 
-/** A list within a message of the wire. */
+/** A list within a message of the protocol. */
 export interface ListPlace {
-  /** "execute.experts" */
+  /** For example "execute.experts". */
   name: string;
-  /** Numbers of the fields around it, from the outermost, and its own. */
+  /** Numbers of the enclosing fields, from the outermost, and its own number. */
   path: readonly number[];
   field: OutlinedField;
 }
 
-/** All lists of a message and of what it holds, of this version of the protocol. */
+/** All lists of a message and of the messages within it, in this version of the protocol. */
 export function listsOf(message: string): ListPlace[] {
   const definitions = loadSync(FILES, { includeDirs: [join(packageRoot(), 'proto')] });
   return listsWithin(outlineOf(definitions, message), [], []);
@@ -38,7 +38,7 @@ function listsWithin({ fields }: MessageOutline, names: readonly string[], path:
   });
 }
 
-/** A message whose one list has so many elements: empty ones, or ones of a byte. */
+/** A message whose one list has `count` elements: empty ones, or ones of one byte. */
 export function withElements({ path, field }: ListPlace, count: number): Buffer {
   const around = path.slice(0, -1);
   const own = path.at(-1) ?? 0;
@@ -47,7 +47,7 @@ export function withElements({ path, field }: ListPlace, count: number): Buffer 
   return around.reduceRight((content, number) => new MessageWriter().bytes(number, content).encode(), elements);
 }
 
-/** A message in which the field is told so often, empty each time. */
+/** A message in which the field occurs `count` times, empty each time. */
 export function toldOften(field: number, count: number): Buffer {
   return repeated(tagOf(field, WIRE_LENGTH_DELIMITED), count);
 }

@@ -10,20 +10,20 @@ import { GROWTH_LIMIT_BYTES } from './verdict.js';
 
 const CHAT = '/v1/chat/completions';
 const QUESTION = [{ role: 'user', content: 'hello' }];
-/** A little less than a body may have, for what stands around. */
+/** A little less than the largest body, because other JSON surrounds it. */
 const BODY_BYTES = BODY_LIMITS.bytes - 64 * 1024;
 const MESSAGES = 300_000;
 const DEPTH = 4_000_000;
-/** Longest schema text is 1 MiB. */
+/** The longest schema text is 1 MiB. */
 const SCHEMA_BYTES = MEGABYTE_BYTES - 4096;
 const SLOW_CONNECTIONS = 500;
 const LARGE_BODIES = 40;
 
 const REFUSED: readonly number[] = [400, 413, 429, 503];
-/** The model is at fault, not the client. */
+/** The model is at fault here, not the client. */
 const TEMPLATE_REFUSED: readonly number[] = [503];
 
-/** Sends a body as it stands, and tells what came back. `statuses`: those that are right. */
+/** Sends a body unchanged and returns the answer. `statuses`: the expected ones. */
 export async function send(
   url: string,
   path: string,
@@ -144,7 +144,7 @@ export const HTTP_CASES: readonly LimitsCase[] = [
     about: 'a chat template of loops within loops',
     target: 'main',
     template: `${'{% for i in range(1000) %}'.repeat(5)}x${'{% endfor %}'.repeat(5)}`,
-    // Small prompts wait behind it once: what the template does with conversations is found out before the first one.
+    // Small requests wait for it once: the template's abilities are found before the first conversation.
     bounds: { processorMs: 15_000, besideMs: 60_000 },
     run: ({ url }, signal) => send(url, CHAT, chat({}), TEMPLATE_REFUSED, signal),
   },
@@ -158,13 +158,13 @@ export const HTTP_CASES: readonly LimitsCase[] = [
     name: 'http-bodies',
     about: `${LARGE_BODIES} bodies of 15 MiB at a time, none of which ends`,
     target: 'main',
-    // Bodies that were dropped are garbage until it is collected.
+    // Bodies that were dropped use memory until the garbage collector runs.
     bounds: { growthBytes: 2 * BODIES_LIMIT_BYTES + GROWTH_LIMIT_BYTES },
     run: ({ url }) => unendedBodies(url),
   },
 ];
 
-/** How many connections main has closed, with what. */
+/** The number of connections that main has closed, and its answers. */
 async function slowHeaders(url: string): Promise<CaseAnswer> {
   const clients = Array.from({ length: SLOW_CONNECTIONS }, () => new SlowClient(url));
   for (const client of clients) client.write(`POST ${CHAT} HTTP/1.1\r\nhost: 127.0.0.1\r\nx-slow: `);
@@ -191,7 +191,7 @@ async function unendedBodies(url: string): Promise<CaseAnswer> {
   await runtime.sleep(1000);
   const answered = clients.filter(({ received }) => received !== '').length;
   const answer = toldOf(clients, 0);
-  // So many fit into what all bodies may hold; the others are refused.
+  // `fitting` bodies fit into the limit of all bodies; the others are refused.
   const fitting = Math.floor(BODIES_LIMIT_BYTES / body.length);
   return { text: answer.text, expected: answered >= LARGE_BODIES - fitting - 1, messages: LARGE_BODIES };
 }
@@ -224,7 +224,7 @@ class SlowClient {
     if (this.socket.writable) this.socket.write(text);
   }
 
-  /** Resolves when all of it has been taken, or the connection is closed. */
+  /** Resolves when all bytes have been sent, or the connection is closed. */
   writeAll(bytes: Buffer): Promise<void> {
     return new Promise((resolve) => {
       this.socket.on('close', () => resolve());

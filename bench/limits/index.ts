@@ -25,7 +25,7 @@ import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { MEGABYTE_BYTES } from '../../shared/wire/limits.js';
 import { SERVICE_TYPE } from '../../shared/transport/discovery/multicast.js';
 
-/** Announcements that anybody in the network may make. */
+/** mDNS advertisements that any machine in the network may send. */
 
 const GROUP = '224.0.0.251';
 const PORT = 5353;
@@ -34,7 +34,7 @@ const ANNOUNCEMENTS = 20_000;
 const AT_ONCE = 20;
 const HEARD_WITHIN_MS = 3000;
 
-/** So many workers of this cluster, each of another name, that belong to another model or do not exist at all. */
+/** Advertises many workers of this cluster under different names; they have another model or do not exist. */
 async function flood(cluster: LimitsCluster): Promise<CaseAnswer> {
   const socket = createSocket({ type: 'udp4', reuseAddr: true });
   try {
@@ -75,7 +75,7 @@ const DISCOVERY_CASES: readonly LimitsCase[] = [
 ];
 
 const CASES: readonly LimitsCase[] = [...RPC_CASES, ...PEER_CASES, ...HTTP_CASES, ...DISCOVERY_CASES];
-/** As a failed check: a bound was passed. */
+/** The exit status if a bound was passed, like that of a failed check. */
 const PASSED_STATUS = 1;
 
 interface LimitsFlags {
@@ -118,7 +118,7 @@ Examples:
     });
 }
 
-/** Throws USAGE for a name that no case begins with. */
+/** Throws USAGE if no case's name begins with the given word. */
 export function chosenCases(only: readonly string[] | undefined, cases = CASES): readonly LimitsCase[] {
   if (only === undefined) return cases;
   const unknown = only.find((word) => !cases.some(({ name }) => name.startsWith(word)));
@@ -146,11 +146,11 @@ async function measureAll(cases: readonly LimitsCase[], signal: AbortSignal): Pr
 
 const TOKENIZER_CONFIG = 'tokenizer_config.json';
 
-/** The demo model as a pack, also with chat templates that are not its own; those are removed by `dispose`. */
+/** The demo model as a pack, also with other chat templates; `dispose` removes those packs. */
 class HostilePacks {
   private readonly made: string[] = [];
 
-  /** Throws as packForServing. */
+  /** Throws like packForServing. */
   async withTemplate(template: string | undefined, signal: AbortSignal): Promise<string> {
     const model = join(packageRoot(), 'models', 'demo');
     if (template === undefined) return packForServing(model, null, runtime, () => undefined, signal);
@@ -169,7 +169,7 @@ class HostilePacks {
   }
 }
 
-/** Figures of `odmoe bench limits` for people and for programs. Pure. */
+/** Figures of `odmoe bench limits`, for people and for programs. Pure. */
 
 interface LimitsRow {
   about: Pick<LimitsCase, 'name' | 'about' | 'target'>;
@@ -215,14 +215,14 @@ function limitsJson(rows: readonly LimitsRow[]): unknown {
   };
 }
 
-/** An announcement of a daemon as a packet of multicast DNS (RFC 6762, RFC 6763). Pure. */
+/** A daemon's advertisement as a packet of multicast DNS (RFC 6762, RFC 6763). Pure. */
 
 const TYPE_A = 1;
 const TYPE_PTR = 12;
 const TYPE_TXT = 16;
 const TYPE_SRV = 33;
 const CLASS_IN = 1;
-/** A response that its sender answers for. */
+/** A response with the authoritative flag. */
 const RESPONSE_FLAGS = 0x8400;
 const LIVES_S = 120;
 const SERVICE = ['_' + SERVICE_TYPE, '_tcp', 'local'];
@@ -251,7 +251,7 @@ function txtBytes(txt: Readonly<Record<string, string>>): Buffer {
   return Buffer.concat(Object.entries(txt).map(([key, value]) => counted(`${key}=${value}`)));
 }
 
-/** With its length in a byte before it. */
+/** The text with its length in one byte before it. */
 function counted(text: string): Buffer {
   const bytes = Buffer.from(text);
   return Buffer.concat([Buffer.from([bytes.length]), bytes]);

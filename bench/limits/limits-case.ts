@@ -3,22 +3,22 @@ import type { CaseBounds } from './verdict.js';
 
 /** The daemon's answer to the hostile messages of a case. */
 export interface CaseAnswer {
-  /** "400 REQUEST_INVALID" */
+  /** For example "400 REQUEST_INVALID". */
   text: string;
   expected: boolean;
-  /** Hostile messages that were sent; 1 if left out. */
+  /** Number of hostile messages that were sent; default 1. */
   messages?: number;
 }
 
-/** Something hostile that a client or a peer may do. */
+/** A hostile act of a client or a peer. */
 export interface LimitsCase {
   name: string;
-  /** Says to people which messages are sent. */
+  /** Describes to people the messages that are sent. */
   about: string;
   target: Target;
-  /** Further flags of main. */
+  /** More flags of main. */
   mainFlags?: readonly string[];
-  /** A chat template in place of the model's. */
+  /** A chat template that replaces the model's. */
   template?: string;
   bounds?: CaseBounds;
   run(cluster: LimitsCluster, signal: AbortSignal): Promise<CaseAnswer>;

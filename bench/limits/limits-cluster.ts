@@ -17,14 +17,14 @@ export type Target = RoleSetting;
 export interface LimitsClusterOptions {
   packPath: string;
   target: Target;
-  /** Further flags of main. */
+  /** More flags of main. */
   mainFlags: readonly string[];
 }
 
-/** A main that runs experts itself, and the daemon that a case is hostile to where that is another one: processes of their own, over loopback. */
+/** A main that runs experts itself, and the target daemon if that is another one. All are separate processes, over loopback. */
 export class LimitsCluster {
   private readonly daemons: DaemonProcess[] = [];
-  /** The target has logged so much. */
+  /** Bytes that the target has logged. */
   logBytes = 0;
   readonly name = `limits-${process.pid}`;
   /** Main serves HTTP at this URL. */
@@ -34,7 +34,7 @@ export class LimitsCluster {
 
   private constructor(private readonly options: LimitsClusterOptions) {}
 
-  /** Throws the failure of a daemon that ends, and TIMEOUT; nothing runs then. */
+  /** Throws the failure of a daemon that ends, and TIMEOUT; after an error, no daemon runs. */
   static async start(options: LimitsClusterOptions, signal: AbortSignal): Promise<LimitsCluster> {
     const cluster = new LimitsCluster(options);
     try {
@@ -69,7 +69,7 @@ export class LimitsCluster {
     return transport.fetchStatus(this.addressOf('main'), STATUS_TIMEOUT_MS);
   }
 
-  /** An identity that main admits, but for its address and what the caller changes. */
+  /** An identity that main accepts: its own, with a new boot id and the caller's changes. */
   async identityLikeMain(changes: Partial<NodeIdentity>): Promise<NodeIdentity> {
     const main = await transport.identifyPeer(this.addressOf('main'), STATUS_TIMEOUT_MS);
     return { ...main, bootId: `boot-${runtime.randomId()}`, ...changes };
@@ -100,7 +100,7 @@ export class LimitsCluster {
     this.addresses[role] = await daemon.listening;
   }
 
-  /** Main answers users, and the target belongs to the cluster. */
+  /** Resolves when main answers users and the target has joined the cluster. */
   private async untilReady(signal: AbortSignal): Promise<void> {
     let late = false;
     const timer = waitForPeer(runtime, START_LIMIT_MS, () => (late = true));

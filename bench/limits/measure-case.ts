@@ -6,13 +6,13 @@ import { askOnce } from './small-request.js';
 import { type ProbeTarget, StallProbe, type Waits } from './stall-probe.js';
 import type { CaseFigures } from './verdict.js';
 
-/** Small requests before anything is measured, so that the daemon's code is warm. */
+/** Small requests before the measurement, to warm up the daemon's code. */
 const WARM_UP_REQUESTS = 10;
 const QUIET_MS = 1000;
-/** Work that a message sets off may go on after its answer. */
+/** Work that a message causes may continue after its answer. */
 const SETTLE_MS = 500;
 
-/** Runs a case against daemons of its own. Throws what starting them may, and CANCELLED. */
+/** Runs a case against newly started daemons. Throws the errors of their start, and CANCELLED. */
 export async function measureCase(one: LimitsCase, packPath: string, signal: AbortSignal): Promise<CaseFigures> {
   const { target, mainFlags = [] } = one;
   const cluster = await LimitsCluster.start({ packPath, target, mainFlags }, signal);
@@ -52,12 +52,12 @@ async function observe(cluster: LimitsCluster, probe: StallProbe, run: () => Pro
   const waits = await probe.take();
   const elapsedMs = performance.now() - began;
   const { alive } = cluster;
-  // A daemon that has ended tells no usage.
+  // A daemon that has ended reports no usage.
   const after = alive ? await readUsage(cluster.pid) : before;
   return { answer, before, after, elapsedMs, waits, logBytes: cluster.logBytes - logBytesBefore, alive };
 }
 
-/** Takes off the case's processor time the share that the quiet second took. Pure. */
+/** Computes a case's figures. The share of processor time in the quiet second is subtracted. Pure. */
 export function figuresOf(quiet: Observed, seen: Observed): CaseFigures {
   const quietShare = (quiet.after.processorMs - quiet.before.processorMs) / quiet.elapsedMs;
   const usedMs = seen.after.processorMs - seen.before.processorMs;

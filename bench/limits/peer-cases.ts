@@ -1,4 +1,4 @@
-/** What false workers, shadows and mains may do with what they send. */
+/** Hostile acts of false workers, shadows and mains. */
 import { setTimeout as pause } from 'node:timers/promises';
 import { PEER_EPOCH_LIMIT } from '../../shared/wire/epochs.js';
 import { WORKER_SERVE } from '../../shared/wire/codecs.js';
@@ -29,7 +29,7 @@ const welcome = (role: FalseRole, identity: NodeIdentity, highestEpoch = 0): Buf
   return role === 'worker' ? workerReply(reply) : shadowReply(reply);
 };
 
-/** Each list of a peer's replies to main, by a peer of its own, before or behind its welcome. */
+/** Sends each list of a peer's replies to main, each by a new peer, before or after its welcome. */
 async function replyLists(
   cluster: LimitsCluster,
   role: FalseRole,
@@ -43,7 +43,7 @@ async function replyLists(
     let isSent = false;
     const peer = await FalsePeer.join(cluster, role, `false-${number}`, {
       opened: (stream, identity) => {
-        // Main dials again; one such message from each peer is measured.
+        // Main connects again, but only one such message of each peer is measured.
         if (isSent) return;
         isSent = true;
         if (isWelcome) stream.write(welcome(role, identity));
@@ -77,7 +77,7 @@ function replyCases(role: FalseRole): LimitsCase[] {
     },
     {
       name: `false-${role}-lists-large`,
-      // A worker's results may be as large: messages, and what they are put together from, are garbage until it is collected.
+      // A worker's results may be as large. Messages and their parts use memory until the garbage collector runs.
       bounds: { growthBytes: 5 * MESSAGE_SIZE_LIMIT_BYTES },
       about: `to main, by a false ${role}: the same with ${TENSOR_ELEMENTS} entries, before its welcome`,
       target: 'main',
@@ -86,7 +86,7 @@ function replyCases(role: FalseRole): LimitsCase[] {
   ];
 }
 
-/** A worker that main has taken in, and whose welcome says that it has seen an epoch near the end of all numbers. */
+/** A false worker whose welcome names an epoch near the largest possible number. */
 async function poisonedWelcome(cluster: LimitsCluster): Promise<CaseAnswer> {
   const peer = await FalsePeer.join(cluster, 'worker', 'false', {
     opened: (stream, identity) => stream.write(welcome('worker', identity, POISONED_EPOCH)),
@@ -96,7 +96,7 @@ async function poisonedWelcome(cluster: LimitsCluster): Promise<CaseAnswer> {
   return epochStays(cluster, 'welcome');
 }
 
-/** A main of the same name that places the worker in an epoch near the end of all numbers. */
+/** A false main of the same name that places the worker in an epoch near the largest possible number. */
 async function poisonedPlacement(cluster: LimitsCluster, signal: AbortSignal): Promise<CaseAnswer> {
   const { placement } = await cluster.status();
   if (placement === null) return { text: 'no placement', expected: false };
@@ -117,7 +117,7 @@ async function epochStays(cluster: LimitsCluster, what: string): Promise<CaseAns
   return { text, expected: epoch <= PEER_EPOCH_LIMIT && answers };
 }
 
-/** Errors that answer nothing, as fast as main takes them, by a worker that comes back whenever it is thrown out. */
+/** A worker that sends errors without a request as fast as main reads them, and reconnects after each disconnect. */
 async function errorsForEver(cluster: LimitsCluster): Promise<CaseAnswer> {
   let sent = 0;
   const error = (requestId: number): Buffer =>

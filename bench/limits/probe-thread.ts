@@ -1,6 +1,6 @@
 /**
- * A thread that asks a daemon again and again whether it is there, and main for one token, and tells its longest waits. Whoever is hostile
- * to the daemon does so in another thread, so that nothing of that delays what is measured here.
+ * A thread that sends requests to a daemon in a loop, asks main for single tokens, and reports its longest waits. Hostile messages come from
+ * another thread, so that sending them does not delay these measurements.
  */
 import { readFileSync } from 'node:fs';
 import { Agent, get } from 'node:http';
@@ -15,10 +15,10 @@ import { busyMsOf } from './process-usage.js';
 import { askOnce } from './small-request.js';
 import type { ProbeTarget, Waits } from './stall-probe.js';
 
-/** How long after an answer it is asked again. */
+/** Pause between an answer and the next request. */
 const PAUSE_MS = 5;
 const SMALL_REQUEST_PAUSE_MS = 100;
-/** A daemon that is silent for longer is as good as gone. */
+/** A daemon that is silent for this long counts as gone. */
 const ASK_LIMIT_MS = 120_000;
 
 const target = workerData as ProbeTarget;
@@ -29,7 +29,7 @@ parentPort?.on('message', () => void tell());
 void askForTokens();
 await askForHealth(target.kind === 'http' ? healthOf(target.url) : identityOf(target.address));
 
-/** What was longest since it was told last; a small request that is under way is waited for. */
+/** Reports the longest waits since the last report, after the running small request has ended. */
 async function tell(): Promise<void> {
   await smallRequest;
   parentPort?.postMessage({ ...waits });
@@ -40,7 +40,7 @@ async function askForHealth(ask: () => Promise<void>): Promise<never> {
   for (;;) {
     const began = performance.now();
     const busyBefore = busyMs();
-    // One that has ended is seen by others.
+    // The end of a daemon is noticed elsewhere.
     await ask().catch(() => undefined);
     waits.stallMs = Math.max(waits.stallMs, performance.now() - began);
     waits.busyMs = Math.max(waits.busyMs, busyMs() - busyBefore);
@@ -63,7 +63,7 @@ async function timeOne(): Promise<void> {
   waits.besideMs = answered && waits.besideMs !== null ? Math.max(waits.besideMs, tookMs) : null;
 }
 
-/** Processor time of the daemon's event loop so far; 0 where it has ended. */
+/** Processor time of the daemon's event loop so far; 0 if the daemon has ended. */
 function busyMs(): number {
   try {
     return busyMsOf(readFileSync(`/proc/${target.pid}/task/${target.pid}/schedstat`, 'utf8'));

@@ -1,32 +1,32 @@
-/** What Linux tells of a process: its processor time and its memory. */
+/** A process's processor time and memory, from Linux's /proc. */
 import { readFile, writeFile } from 'node:fs/promises';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 
 /** Linux counts the time of a process in ticks of this length for every program (USER_HZ). */
 const TICK_MS = 10;
-/** Fields of /proc/PID/stat behind the command's name: the time in the program, and in the system for it. */
+/** Fields of /proc/PID/stat after the command's name: time in the program, and time in the system for it. */
 const USER_TICKS = 11;
 const SYSTEM_TICKS = 12;
 const KIBIBYTE = 1024;
 const NANOSECONDS_IN_MS = 1e6;
-/** What makes Linux forget the most memory so far: https://docs.kernel.org/filesystems/proc.html, clear_refs. */
+/** The value that makes Linux reset the peak of memory: https://docs.kernel.org/filesystems/proc.html, clear_refs. */
 const FORGET_PEAK = '5';
 
 export interface ProcessUsage {
-  /** Of all its threads, since it began. */
+  /** Processor time of all its threads since its start. */
   processorMs: number;
   residentBytes: number;
-  /** The most so far. */
+  /** Most memory so far. */
   peakBytes: number;
 }
 
-/** Throws USAGE where there is no such process, or no /proc. */
+/** Throws USAGE if there is no such process, or no /proc. */
 export async function readUsage(pid: number): Promise<ProcessUsage> {
   const [stat, status] = await Promise.all([readProc(pid, 'stat'), readProc(pid, 'status')]);
   return { processorMs: processorMsOf(stat), ...memoryOf(status) };
 }
 
-/** The most memory counts from now on. Throws as readUsage does. */
+/** Resets the peak of memory. Throws like readUsage. */
 export async function forgetPeak(pid: number): Promise<void> {
   try {
     await writeFile(`/proc/${pid}/clear_refs`, FORGET_PEAK);

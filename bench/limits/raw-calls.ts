@@ -1,14 +1,14 @@
-/** Calls whose messages are bytes of the caller's choice, as somebody writes them who means no good. */
+/** gRPC calls whose messages are any bytes, as a hostile program would send them. */
 import { Client, credentials, Metadata, type ServiceError, status } from '@grpc/grpc-js';
 import { onAbort } from '../../shared/base/runtime/living.js';
 
-/** Messages are bytes already. */
+/** Encodes nothing, because messages are bytes already. */
 export const raw = (bytes: Buffer): Buffer => bytes;
-/** A daemon that says nothing for so long says nothing at all. */
+/** A daemon that is silent for this long counts as silent forever. */
 const ANSWER_LIMIT_MS = 60_000;
 const OPTIONS = { 'grpc.max_send_message_length': -1, 'grpc.max_receive_message_length': -1 };
 
-/** How a call ended: a status of gRPC with its details, or another word. */
+/** The end of a call: a gRPC status with its details, or another word. */
 export interface RawEnd {
   status: string;
   details: string;
@@ -24,7 +24,7 @@ export async function callRaw(address: string, path: string, bytes: Buffer, sign
   });
 }
 
-/** Opens a stream, sends the messages, and waits until the daemon has ended it; "stays open" where it does not within `openMs`. */
+/** Opens a stream, sends the messages, and waits until the daemon ends it; "stays open" if it does not end it within `openMs`. */
 export async function streamRaw(
   address: string,
   path: string,

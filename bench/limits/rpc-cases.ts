@@ -1,4 +1,4 @@
-/** What clients and false mains may send over gRPC. */
+/** Hostile messages of clients and false mains over gRPC. */
 import { CLUSTER_JOIN, INFERENCE_GENERATE, SHADOW_SERVE, WORKER_SERVE } from '../../shared/wire/codecs.js';
 import {
   HANDSHAKE_TIMEOUT_MS,
@@ -14,16 +14,16 @@ import type { CaseAnswer, LimitsCase } from './limits-case.js';
 import type { LimitsCluster } from './limits-cluster.js';
 import { callRaw, type RawEnd, streamRaw } from './raw-calls.js';
 
-/** A list of empty messages takes two bytes each. */
+/** Bytes of an empty message in a list. */
 const ELEMENT_BYTES = 2;
-/** What grpc-js puts around a message, and a message around its list. */
+/** Most bytes that grpc-js adds to a message, and a message to its list. */
 const AROUND_BYTES = 64;
 const PLAIN_ELEMENTS = (PLAIN_MESSAGE_LIMIT_BYTES - AROUND_BYTES) / ELEMENT_BYTES;
 const TENSOR_ELEMENTS = (MESSAGE_SIZE_LIMIT_BYTES - AROUND_BYTES) / ELEMENT_BYTES;
-/** Of GenerateRequest. */
+/** Number of the field `messages` in GenerateRequest. */
 const MESSAGES_FIELD = 2;
 const OPEN_MS = HANDSHAKE_TIMEOUT_MS + 3000;
-/** CANCELLED: main itself came back, and the false one was thrown out. */
+/** CANCELLED: the real main reconnected, and the false one was disconnected. */
 const REFUSALS = ['INVALID_ARGUMENT', 'RESOURCE_EXHAUSTED', 'FAILED_PRECONDITION', 'CANCELLED'];
 
 const NOTHING_ASKED: GenerateRequest = {
@@ -58,7 +58,7 @@ function told(ends: readonly RawEnd[]): CaseAnswer {
   return { text, expected: names.every((name) => REFUSALS.includes(name)), messages: ends.length };
 }
 
-/** Every list of a peer's messages, one after the other, each over a stream of its own. */
+/** Sends every list of a peer's messages, one after the other, each over a new stream. */
 async function sendLists(
   {
     cluster,
@@ -80,7 +80,7 @@ async function sendLists(
   return told(ends);
 }
 
-/** Hello of the main that the daemon serves already: the same id is the same main. */
+/** A Hello of the daemon's present main: the same id means the same main. */
 function helloOf(target: 'worker' | 'shadow', hello: NodeIdentity): Buffer {
   const message = { kind: 'hello', hello } as const;
   return target === 'worker' ? WORKER_SERVE.request.encode(message) : SHADOW_SERVE.request.encode(message);
@@ -109,7 +109,7 @@ function listCases(target: 'worker' | 'shadow'): LimitsCase[] {
       name: `${target}-lists-large`,
       about: `the same with ${TENSOR_ELEMENTS} entries, as large as tensors may be`,
       target,
-      // Messages that were refused are garbage until it is collected.
+      // Refused messages use memory until the garbage collector runs.
       bounds: { growthBytes: 5 * MESSAGE_SIZE_LIMIT_BYTES },
       run: async (cluster, signal) => {
         const hello = helloOf(target, await cluster.identityLikeMain({}));

@@ -1,6 +1,6 @@
 const LIMIT_MS = 60_000;
 
-/** Asks main for one token, as a user would that means no harm. False: it was not answered with one. */
+/** Asks main for one token, like an ordinary user. False: no token came. */
 export async function askOnce(url: string): Promise<boolean> {
   try {
     const answer = await fetch(`${url}/v1/completions`, {

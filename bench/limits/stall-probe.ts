@@ -1,22 +1,22 @@
 import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
 
-/** How a daemon is asked, GET /health or Node.Identify; `pid`: its process; `mainUrl`: where one token is asked for. */
+/** The way to ask a daemon, GET /health or Node.Identify; `pid`: its process; `mainUrl`: the server that is asked for tokens. */
 export type ProbeTarget = { pid: number; mainUrl: string } & (
   { kind: 'http'; url: string } | { kind: 'rpc'; address: string }
 );
 
-/** The longest of their kind in some time. */
+/** The longest waits of each kind in a period. */
 export interface Waits {
-  /** For the daemon's answer. */
+  /** Wait for the daemon's answer. */
   stallMs: number;
-  /** Processor time of the daemon's event loop from a question to its answer. On a busy machine this is the daemon's own part of a stall. */
+  /** Processor time of the daemon's event loop from a request to its answer: on a busy machine, the daemon's own part of a stall. */
   busyMs: number;
-  /** For one token of main; null: one was not given. */
+  /** Wait for one token of main; null: none came. */
   besideMs: number | null;
 }
 
-/** Asks a daemon every few milliseconds, and main for tokens, in a thread of its own. */
+/** Sends requests to a daemon every few milliseconds, and asks main for tokens, in a separate thread. */
 export class StallProbe {
   private readonly thread: Worker;
 
@@ -24,7 +24,7 @@ export class StallProbe {
     this.thread = new Worker(new URL('./probe-thread.js', import.meta.url), { workerData: target });
   }
 
-  /** The longest waits since they were taken last. */
+  /** Returns the longest waits since the last call. */
   async take(): Promise<Waits> {
     this.thread.postMessage(null);
     const [waits] = (await once(this.thread, 'message')) as [Waits];

@@ -1,50 +1,50 @@
-/** What one hostile message may cost a daemon, and whether it cost more. Pure. */
+/** Limits for the cost of one hostile message, and the check of a case against them. Pure. */
 import { MEGABYTE_BYTES } from '../../shared/wire/limits.js';
 
-/** Memory above that of the quiet daemon, at the worst moment. */
+/** Most memory above that of the quiet daemon. */
 export const GROWTH_LIMIT_BYTES = 100 * MEGABYTE_BYTES;
-/** Of all threads, for each message. */
+/** Most processor time of all threads, per message. */
 export const PROCESSOR_LIMIT_MS = 1000;
-/** Of the daemon's event loop, from a question to its answer: in so long a stretch it answers nobody. */
+/** Most time of the daemon's event loop from a request to its answer; during it, the daemon answers no other request. */
 export const STALL_LIMIT_MS = 250;
-/** A small request beside it. */
+/** Longest wait for a small request at the same time. */
 export const BESIDE_LIMIT_MS = 10_000;
-/** What a peer can make a daemon write to its log. */
+/** Most log output that a peer can cause. */
 export const LOG_LIMIT_BYTES_PER_S = 64 * 1024;
 
-/** What happened while a case ran. */
+/** Measurements during a case. */
 export interface CaseFigures {
-  /** What the daemon answered, in words. */
+  /** The daemon's answer as text. */
   answer: string;
-  /** The daemon answered as it should. */
+  /** True: the answer is the right one. */
   expected: boolean;
   messages: number;
   elapsedMs: number;
-  /** Less what it takes to be asked for its health and for small requests. */
+  /** Processor time without the share for health checks and small requests. */
   processorMs: number;
   growthBytes: number;
-  /** Longest wait for the daemon's answer; on a busy machine most of it is the machine's. */
+  /** Longest wait for the daemon's answer; on a busy machine, most of it is due to the machine. */
   stallMs: number;
-  /** The same in the second before, when nobody was hostile. */
+  /** The same in the second before, without hostile messages. */
   quietStallMs: number;
-  /** Most processor time of the daemon's event loop in such a wait. */
+  /** Most processor time of the daemon's event loop during such a wait. */
   busyMs: number;
-  /** Longest wait for a small request that was asked beside it; null: one was not answered. */
+  /** Longest wait for a small request at the same time; null: one was not answered. */
   besideMs: number | null;
   logBytesPerS: number;
-  /** The daemon runs still. */
+  /** True: the daemon is still running. */
   alive: boolean;
 }
 
-/** Bounds of a case that differ from the others'. */
+/** Bounds of a case that differ from the defaults. */
 export interface CaseBounds {
   growthBytes?: number;
-  /** For each message. */
+  /** Limit per message. */
   processorMs?: number;
   besideMs?: number;
 }
 
-/** Names of the bounds that were passed; none: all is well. */
+/** Names of the bounds that were passed; empty: none. */
 export function passedBounds(figures: CaseFigures, bounds: CaseBounds = {}): string[] {
   const growthLimit = bounds.growthBytes ?? GROWTH_LIMIT_BYTES;
   const processorLimit = bounds.processorMs ?? PROCESSOR_LIMIT_MS;

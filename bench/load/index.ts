@@ -101,7 +101,7 @@ async function withPacks<Result>(
   return makeRest(codec, []);
 }
 
-/** Whether there is a GPU whose pinned copies could be set beside the loads. */
+/** Names the tool that measures a GPU's pinned copies, if there is a GPU. */
 function pinnedCopies(): string {
   const { devices } = cudaStatus();
   return devices.length === 0 ? 'none: there is no GPU' : 'by build/Release/odmoe_cuda_bench';
@@ -150,7 +150,7 @@ function codecs(text: string): string[] {
   return [...new Set(names)];
 }
 
-/** Experts of 3 x hidden x intermediate weights; the rest of the model is as small as it may be. */
+/** A pack with experts of 3 x hidden x intermediate weights; all other parts of the model are as small as possible. */
 interface SyntheticPackSetting {
   layers: number;
   experts: number;
@@ -161,7 +161,7 @@ interface SyntheticPackSetting {
   shards: number;
 }
 
-/** A pack of random experts in a temporary directory, which is gone when `use` has ended. */
+/** Makes a pack of random experts in a temporary directory, and removes it after `use`. */
 export async function withSyntheticPack<Result>(
   setting: SyntheticPackSetting,
   signal: AbortSignal,

@@ -1,4 +1,4 @@
-/** Each stage of loading experts beside what the machine gives: raw reads, memcpy, decoding alone, and whole loads. */
+/** Measures each stage of loading experts, and the machine's limits: raw reads, memcpy, decoding alone, and whole loads. */
 import { availableParallelism } from 'node:os';
 import { slotSizes } from '../../engine/planning/slot-sizes.js';
 import {
@@ -14,11 +14,11 @@ import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import { gaussianValues, measureCodecs } from '../codec/measure-codecs.js';
 
 export interface LoadSetting {
-  /** Rounds over all stages; of each the fastest counts, as what else the machine does only makes it slower. */
+  /** Rounds over all stages. The fastest round of each stage counts, because other work on the machine only slows it. */
   rounds: number;
-  /** Of one measurement. */
+  /** Time of one measurement. */
   milliseconds: number;
-  /** Reads in flight where there are several. */
+  /** Reads in flight in stages with several. */
   depth: number;
   /** 0: half of the processors, at most 8. */
   decompressionThreads: number;
@@ -32,17 +32,17 @@ export interface LoadedPack {
 
 export interface LoadStage {
   stage: string;
-  /** What is counted: bytes read, copied or stored, or of the BF16 weights that come out. */
+  /** The counted bytes: read, copied, stored, or of the resulting BF16 weights. */
   counted: 'copied' | 'read' | 'weights' | 'stored';
   bytesPerS: number;
-  /** The stage that bounds this one, and its share of that, the median of the rounds; null: it is a limit itself. */
+  /** The stage that limits this one, and this stage's share of it (median of the rounds); null: this stage is a limit itself. */
   limit: { stage: string; share: number } | null;
 }
 
 interface MeasuredStage {
   stage: string;
   counted: LoadStage['counted'];
-  /** Stages of which the fastest is the limit. */
+  /** Possible limiting stages; the fastest of them is the limit. */
   limits: readonly string[];
   measure: () => Promise<number>;
 }
@@ -52,9 +52,9 @@ const SLOTS_AT_ONCE = 4;
 const SAMPLE_BYTES = 16 * 1024 * 1024;
 
 /**
- * Raw reads of a pack's file come right before the loads of the experts in it: storage may be faster or slower a minute later. The
- * packs must be on the storage, as packing leaves them: what is still written back takes its time from reads.
- * @throws what reading and loading throw: STORAGE_FAILED, PACK_CORRUPT, DEVICE_OUT_OF_MEMORY
+ * Raw reads of a pack's file run right before the loads of its experts, because the speed of storage may change within a minute. The packs
+ * must already be written to storage: a write-back in the background would slow the reads.
+ * @throws the errors of reading and loading: STORAGE_FAILED, PACK_CORRUPT, DEVICE_OUT_OF_MEMORY
  */
 export async function measureLoadStages(
   device: Device,
@@ -85,14 +85,14 @@ export async function measureLoadStages(
   }));
 }
 
-/** Bytes a second of a round, by stage. */
+/** Bytes per second of each stage in one round. */
 type Round = ReadonlyMap<string, number>;
 
 function fastest(stage: string, rounds: readonly Round[]): number {
   return Math.max(...rounds.map((round) => round.get(stage) ?? 0));
 }
 
-/** The fastest of `limits` over all rounds, and the median of what a round's `stage` was of the fastest of them in that round. */
+/** The fastest of `limits` over all rounds, and the median over the rounds of `stage` divided by the fastest limit of its round. */
 export function limitOf(stage: string, limits: readonly string[], rounds: readonly Round[]): LoadStage['limit'] {
   const [first, ...others] = limits;
   if (first === undefined) return null;
@@ -142,7 +142,7 @@ function packStages(device: Device, loaded: LoadedPack, setting: LoadSetting): M
   return [...fromStorage, heldStage(device, loaded, part.experts, setting)];
 }
 
-/** Cached ones are a limit themselves: they go to memory that the processor's caches hold, and memcpy's does not. */
+/** Cached reads are a limit themselves: their target stays in the processor's caches, unlike that of memcpy. */
 function readStages(
   codec: string,
   { path, bytes }: FilePart,
@@ -203,7 +203,7 @@ function heldStage(
   };
 }
 
-/** Stored as they are, weights are what is read. */
+/** With the raw codec, the stored bytes are the weights themselves. */
 function countedOf(codec: string): 'weights' | 'stored' {
   return codec === 'raw' ? 'weights' : 'stored';
 }
@@ -212,11 +212,11 @@ interface LoadWay {
   direct: boolean;
   /** Reads in flight at a time. */
   depth: number;
-  /** The experts are in host memory: nothing is read. */
+  /** True: the experts are in host memory, so nothing is read. */
   held: boolean;
 }
 
-/** Stored bytes a second into slots, several experts on their way at a time. */
+/** Stored bytes per second into slots, with several loads in flight. */
 async function measureLoads(
   device: Device,
   pack: Pack,
@@ -230,7 +230,7 @@ async function measureLoads(
   try {
     const numbers = experts.map(({ layer, expert }) => slots.register(pack.expert(layer, expert)));
     if (held) for (const number of numbers) await slots.hold(number);
-    // The first load into a slot finds memory that the system has still to give.
+    // The first load into a slot waits until the system provides its memory.
     for (let slot = 0; slot < SLOTS_AT_ONCE; slot += 1) await slots.load(slot, numbers[0] ?? 0, FROM_STORAGE);
     let next = 0;
     let storedBytes = 0;
@@ -257,14 +257,14 @@ interface ExpertAt {
   expert: number;
 }
 
-/** A file of a pack, the experts that lie wholly in it, and where they end. */
+/** A file of a pack, the experts that lie completely in it, and the end of the last one. */
 export interface FilePart {
   path: string;
   bytes: number;
   experts: readonly ExpertAt[];
 }
 
-/** The file that the first expert begins in. Raw reads and loads are of the same file, or one may be cached and the other not. */
+/** The file with the first expert. Raw reads and loads must use the same file: otherwise one could be cached and the other not. */
 export function oneFile(pack: Pack): FilePart {
   const { expertLayers, experts: count } = pack.shape;
   const path = pack.expert(0, 0).gate.chunks[0]?.path ?? '';

@@ -18,14 +18,14 @@ interface BenchOperatorsFlags {
   json: boolean;
 }
 
-/** One line of the table, one entry of --json. */
+/** One line of the table, or one entry of --json. */
 interface OperatorFigure extends OperatorSpeed {
   instructionSet: InstructionSet;
-  /** The larger of both shares: of the limit that is nearer. */
+  /** The larger of both shares, which belongs to the nearer limit. */
   share: number;
 }
 
-/** `odmoe bench operators`: how near the CPU's operators come to what memory and multiply-add units give. */
+/** `odmoe bench operators`: compares the CPU's operators with the limits of memory and multiply-add units. */
 export function registerBenchOperators(bench: Command): void {
   bench
     .command('operators')

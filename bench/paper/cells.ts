@@ -1,22 +1,22 @@
 import type { Measure, Measurement, Range } from './measurement.js';
 import { paperSetUp, PAPER_SET_UP, type CachedMachine, type SetUp } from './set-up.js';
 
-/** One number of the paper beside ours. */
+/** One number of the paper, with ours. */
 export interface Cell {
   table: PaperTable;
   row: string;
   column: string;
-  /** Null: the paper gives a drawing and no number. */
+  /** Null: the paper has only a drawing and no number. */
   paper: number | null;
-  /** Mean over the prompts. */
+  /** Mean over the prompts; null: not measured. */
   measured: number | null;
-  /** Lowest and highest of a prompt; null: not measured prompt by prompt. */
+  /** Lowest and highest value among the prompts; null: not measured per prompt. */
   range: Range | null;
-  /** The simulator's; null where it does not say. */
+  /** The simulator's value; null: it has none. */
   simulated: number | null;
-  /** The profile's free constants were fitted to this cell. */
+  /** True: the profile's free constants were fitted to this cell. */
   calibrated: boolean;
-  /** No constant was, but how the set-up works there was chosen to explain it (docs/testbed.md, "What is calibrated"). */
+  /** True: no constant was fitted, but the set-up's behaviour here was chosen to explain it (docs/testbed.md, "What is calibrated"). */
   structureFitted: boolean;
 }
 
@@ -32,17 +32,17 @@ export interface OrderCheck {
 export interface PastRow {
   setUp: string;
   decodeTokensPerS: number;
-  /** Lowest and highest of a prompt. */
+  /** Lowest and highest value among the prompts. */
   range: Range;
   simulatedTokensPerS: number | null;
   ttftMs: number;
-  /** Decode speed over that of the FP32 machine that holds the whole model and makes no drafts, as the paper compares. */
+  /** Decode speed relative to the FP32 machine that holds the whole model and makes no drafts, as the paper compares. */
   overFullyCached: number;
-  /** A machine that holds the whole model: what others are compared with. */
+  /** True: a machine that holds the whole model, with which others are compared. */
   wholeModel: boolean;
   recall: number | null;
   acceptance: number | null;
-  /** Every answer has the tokens of the paper's set-up. */
+  /** True: every answer has the same tokens as with the paper's set-up. */
   tokensEqual: boolean;
 }
 
@@ -69,7 +69,7 @@ const LENGTHS = [
 const INPUT_TOKENS = 16;
 const OUTPUT_TOKENS = 256;
 const BYTES_PER_GB = 1e9;
-/** Speeds that differ by less are equal. */
+/** Speeds whose relative difference is smaller count as equal. */
 const ORDER_TOLERANCE = 0.005;
 
 /** Table 2 of the paper, columns "Transformer" and "OD-MoE"; values in the order of LENGTHS. */
@@ -89,14 +89,14 @@ const TABLE_2 = {
 } as const;
 type Table2Row = keyof typeof TABLE_2;
 
-/** What the constants of bench/profiles/rtx3090-testbed.yaml were fitted to: parts of the fully cached row, and one cell of OD-MoE. */
+/** The cells to which the constants of bench/profiles/rtx3090-testbed.yaml were fitted: parts of the fully cached row, one cell of OD-MoE. */
 const CALIBRATED: ReadonlySet<string> = new Set([
   `fully cached ${DECODE} (16, 256)`,
   `fully cached ${TTFT} (16, 256)`,
   `OD-MoE ${DECODE} (16, 256)`,
 ]);
 
-/** Section 4.2, the six cases of figure 8. */
+/** Section 4.2: the six cases of figure 8. */
 const CASES: readonly [string, SetUp][] = [
   ['1 token and KV alignment', PAPER_SET_UP],
   ['2 token alignment only', paperSetUp({ alignKeyValuePeriod: 0 })],
@@ -106,14 +106,14 @@ const CASES: readonly [string, SetUp][] = [
   ['6 no prediction', paperSetUp({ prediction: 'off' })],
 ];
 
-/** OD-MoE's prefill in steps, on cards that either send or receive. */
+/** OD-MoE's prefill runs in steps, on cards that either send or receive at a time. */
 const STRUCTURE_FITTED = `OD-MoE ${TTFT}`;
 
-/** Of token and KV alignment, all 25 pairs. */
+/** Periods of token and KV alignment; all pairs are measured. */
 const PERIODS = [1, 2, 4, 8, 16];
 const KEY_VALUE_PERIODS = [1, 2, 4, 8, 16, 32];
 
-/** Each of the steps past the paper alone, then all of them. Packed experts leave room for a second slot in the same memory. */
+/** Each step beyond the paper alone, then all together. Experts stored as fixed4 leave room for a second slot in the same memory. */
 const PACKED: Partial<SetUp> = { expertStorage: 'fixed4' };
 const DRAFTING: Partial<SetUp> = { streamKeyValues: true, optimistic: true, draftRows: 'auto', spread: 'all' };
 const PAST: readonly [string, SetUp][] = [
@@ -128,12 +128,12 @@ const PAST: readonly [string, SetUp][] = [
   ['all together', paperSetUp({ ...DRAFTING, ...PACKED, prefillOverlap: true, slots: 2 })],
 ];
 
-/** Experts that are under way at a time: as many as the model has in a layer. */
+/** Experts in flight at a time: as many as a layer of the model has. */
 const WHOLE_SLOTS = 8;
 
 /**
- * Machines that hold the whole model: as the paper's, in BF16, and with a shadow whose drafts they verify. The latter are a worker beside
- * main in one box: its link and network take no time, so every expert is where it is needed at once.
+ * Machines that hold the whole model: the paper's, one in BF16, and two with a shadow whose drafts they verify. The latter have a worker
+ * beside main in one box: its link and network take no time, so every expert is ready at once.
  */
 const WHOLE_MODEL: readonly [string, SetUp | CachedMachine][] = [
   ['fully cached', 'cached'],
@@ -152,7 +152,7 @@ function wholeWithDrafts(profile: string, expertStorage: SetUp['expertStorage'])
   });
 }
 
-/** Measures what a table or figure of the paper shows. */
+/** Measures the cells of a table or figure of the paper. */
 export async function measureTable(table: PaperTable, measure: Measure): Promise<TableResult> {
   switch (table) {
     case 'table2':
@@ -200,7 +200,7 @@ async function table2(measure: Measure): Promise<Cell[]> {
       cells.push(cell(`${DECODE} ${lengths}`, paper[DECODE][index] ?? null, decodeValues(measured)));
       const ttft = { measured: measured.ttftMs, range: measured.ttftRangeMs, simulated: simulated?.ttftMs ?? null };
       cells.push(cell(`${TTFT} ${lengths}`, paper[TTFT][index] ?? null, ttft));
-      // The first token's share of an answer that was cut is another one.
+      // In a shortened answer, the first token has another share of the time.
       const whole = measured.tokenIds.every((tokenIds) => tokenIds.length === output);
       const outputTokensPerS = whole ? measured.outputTokensPerS : null;
       cells.push(cell(`${OUTPUT} ${lengths}`, paper[OUTPUT][index] ?? null, onlyMeasured(outputTokensPerS)));
@@ -220,7 +220,7 @@ async function figure8(measure: Measure): Promise<TableResult> {
   return { cells, orders: [order], past: [] };
 }
 
-/** But for what two measurements of one set-up differ by. */
+/** Compares two cells; differences between two measurements of one set-up are tolerated. */
 function isNoSlower(cell: Cell, other: Cell | undefined): boolean {
   return (cell.measured ?? 0) >= (other?.measured ?? 0) * (1 - ORDER_TOLERANCE);
 }
@@ -295,14 +295,14 @@ function pastRow(
   };
 }
 
-/** Decode speed of the fastest cluster over that of a machine that holds the whole model. */
+/** Decode speed of the fastest cluster relative to a machine that holds the whole model. */
 export interface Headline {
   cluster: string;
   machine: string;
   ratio: number;
 }
 
-/** The fastest cluster beside each machine that holds the whole model; empty where `past` was not measured. */
+/** The fastest cluster compared with each machine that holds the whole model; empty if `past` was not measured. */
 export function likeWithLike({ past }: TableResult): Headline[] {
   const [fastest] = past
     .filter(({ wholeModel }) => !wholeModel)
@@ -317,7 +317,7 @@ export function likeWithLike({ past }: TableResult): Headline[] {
     }));
 }
 
-/** Decode speed of the fastest cluster over that of the paper's fully cached machine; null where either was not measured. */
+/** Decode speed of the fastest cluster relative to the paper's fully cached machine; null if either was not measured. */
 export function bestDecodeOverFullyCached({ cells, past }: TableResult): number | null {
   const ofPast = past.filter(({ wholeModel }) => !wholeModel).map(({ overFullyCached }) => overFullyCached);
   const column = `${DECODE} (${INPUT_TOKENS}, ${OUTPUT_TOKENS})`;

@@ -89,7 +89,7 @@ async function runUnlessInterrupted(flags: PaperFlags, signal: AbortSignal): Pro
   try {
     await run(flags, signal);
   } catch (thrown) {
-    // Whichever call it was that noticed first.
+    // After an abort, the error of any call means that the run was interrupted.
     if (!signal.aborted) throw thrown;
     throw new OdmoeError('CANCELLED', 'interrupted: the daemons have been stopped; nothing measured so far is kept', {
       cause: thrown,
@@ -139,7 +139,7 @@ async function run(flags: PaperFlags, signal: AbortSignal): Promise<void> {
   }
 }
 
-/** Another number of layers or experts would be another cluster than the profiled one. @throws USAGE */
+/** A model with another number of layers or experts would make another cluster than the profiled one. @throws USAGE */
 function requireLikeProfile(shape: ModelShape, profile: DeviceProfile | null): void {
   if (profile === null) return;
   const { expertLayers: layers, experts, expertsPerToken } = profile.model.shape;
@@ -155,7 +155,7 @@ function printProgress(line: string): void {
   standardError.write(`${line}\n`);
 }
 
-/** A pack of the demo model with that many layers (null: as it is), in the directory. Raw: what is emulated needs no codec. */
+/** Makes a pack of the demo model with that many layers (null: unchanged), in the directory. Raw, because emulation needs no codec. */
 async function makePack(directory: string, layers: number | null, signal: AbortSignal): Promise<string> {
   const checkpoint = layers === null ? DEMO_CHECKPOINT : join(directory, 'checkpoint');
   if (layers !== null) await deepenCheckpoint(DEMO_CHECKPOINT, checkpoint, { layers, signal });

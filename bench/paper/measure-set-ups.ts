@@ -19,7 +19,7 @@ import { VirtualCached, VirtualTestbed } from './virtual-testbed.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { demoPrompts, MOST_PROMPTS } from '../recall/demo-prompts.js';
 
-/** Tokens of an answer that only warms up; its times are not counted. */
+/** Tokens of an answer that is only for warm-up; its times do not count. */
 const WARM_UP_TOKENS = 4;
 const PREFILL_ROWS = 256;
 
@@ -29,16 +29,16 @@ export interface MeasureOptions {
   workers: number;
   precision: ShadowPrecision;
   quantize: ShadowQuantize;
-  /** Prompts of each length. */
+  /** Number of prompts of each length. */
   prompts: number;
-  /** Longest answer. */
+  /** Most tokens of an answer. */
   tokensLimit: number;
-  /** Null: this machine as it is. */
+  /** Null: no emulation; this machine's own times. */
   profilePath: string | null;
-  /** In real time, by processes of their own; else on a virtual clock, where there is a profile. */
+  /** True: in real time, with separate processes. False: on a virtual clock, if there is a profile. */
   wall: boolean;
   signal: AbortSignal;
-  /** A line for people. */
+  /** Gets lines for people. */
   onProgress: (line: string) => void;
 }
 
@@ -49,12 +49,12 @@ interface Running {
   stop: () => Promise<void>;
 }
 
-/** The bench/profiles file of that name. */
+/** The path of the profile with that name in bench/profiles. */
 export function profileFile(name: string): string {
   return join(packageRoot(), 'bench', 'profiles', `${name}.yaml`);
 }
 
-/** Runs set-ups one after the other and remembers what each gave; what was started last runs until another set-up is asked for. */
+/** Runs set-ups one after the other and stores each result. The last started set-up runs until another one is needed. */
 export class SetUpRunner {
   private readonly known = new Map<string, Measurement>();
   private running: (Running & { key: string }) | null = null;
@@ -146,7 +146,7 @@ export class SetUpRunner {
     };
   }
 
-  /** Without emulation none; else the set-up's own, or the one asked for. */
+  /** Null without emulation; else the set-up's own profile, or the given one. */
   private profileOf(setUp: SetUp | CachedMachine): string | null {
     const { profilePath } = this.options;
     const profile = isCachedMachine(setUp) ? CACHED_PROFILES[setUp] : setUp.profile;
@@ -170,12 +170,12 @@ function describe(setUp: SetUp | CachedMachine): string {
   return parts.join(', ');
 }
 
-/** Requests that one prompt is made of, at most. */
+/** Most requests that form one prompt. */
 const REQUESTS_LIMIT = 64;
 
 /**
- * `count` prompts of exactly `length` token ids: story requests in the model's chat template, the request extended by further
- * ones and cut where the length is reached. Where the template itself does not fit, the prompt is cut behind.
+ * Makes `count` prompts of exactly `length` token ids: story requests in the model's chat template. A request is extended by further requests
+ * and cut at the length. If the template itself does not fit, the prompt's end is cut off.
  */
 export function testbedPrompts(tokenizer: Tokenizer, length: number, count: number): number[][] {
   if (count > MOST_PROMPTS)
@@ -191,7 +191,7 @@ function promptOf(tokenizer: Tokenizer, length: number, index: number): number[]
     tokenizer.hasChatTemplate
       ? tokenizer.encodeRendered(tokenizer.renderChat([{ role: 'user', content: text }], { values: {}, wallMs: 0 }))
       : tokenizer.encode(text);
-  // What all requests end in is the template's.
+  // The common end of all requests belongs to the template.
   const ending = tokenizer.hasChatTemplate ? commonEnd(render('one'), render('two')) : 0;
   for (let sentences = 1; sentences <= REQUESTS_LIMIT; sentences += 1) {
     const ids = render(request(sentences));

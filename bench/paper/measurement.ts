@@ -4,35 +4,35 @@ import type { CachedMachine, SetUp } from './set-up.js';
 import type { SimulatedTimes } from './simulate-set-up.js';
 import type { TestbedAnswer } from './testbed.js';
 
-/** Of several prompts. */
+/** The range over several prompts. */
 export interface Range {
   lowest: number;
   highest: number;
 }
 
-/** What several answers of one set-up gave; means over the answers. */
+/** The result of several answers with one set-up; means over the answers. */
 export interface Measurement {
   decodeTokensPerS: number;
   decodeRange: Range;
   ttftMs: number;
   ttftRangeMs: Range;
   outputTokensPerS: number;
-  /** Over all activated experts (OD-MoE equation 3); null: nothing was predicted. */
+  /** Recall over all activated experts (OD-MoE equation 3); null: nothing was predicted. */
   recall: number | null;
-  /** Drafts that main's own token equalled, of those it ran; null: there were none. */
+  /** Share of the drafts main ran that equalled its own token; null: there were none. */
   acceptance: number | null;
   reloads: number;
   /** High-water mark of all devices together. */
   memoryBytes: number;
   tokenIds: number[][];
-  /** What the simulator says of it; null: nothing was emulated. */
+  /** The simulator's times; null: nothing was emulated. */
   simulated: SimulatedTimes | null;
 }
 
 /** Measures prompts of a length with answers of a length. */
 export type Measure = (setUp: SetUp | CachedMachine, inputTokens: number, outputTokens: number) => Promise<Measurement>;
 
-/** Throws PROTOCOL_VIOLATION where an answer has no times. */
+/** Throws PROTOCOL_VIOLATION if an answer has no times. */
 export function summarize(answers: readonly TestbedAnswer[], simulated: SimulatedTimes | null): Measurement {
   const timings = answers.map(({ finished }) => timingOf(finished));
   const speeds = timings.map((timing) => timing.decodeTokensPerS);

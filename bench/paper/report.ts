@@ -4,32 +4,32 @@ import { bestDecodeOverFullyCached, likeWithLike, type Cell, type PastRow, type 
 import type { Range } from './measurement.js';
 import type { ShadowPrecision, ShadowQuantize } from './set-up.js';
 
-/** How it was measured. */
+/** The conditions of the measurement. */
 export interface PaperConditions {
-  /** Null: this machine as it is. */
+  /** Null: no emulation; this machine's own times. */
   profile: string | null;
   workers: number;
   prompts: number;
-  /** Of the shadow's arithmetic. */
+  /** Precision of the shadow's arithmetic. */
   precision: ShadowPrecision;
   quantize: ShadowQuantize;
-  /** In real time. */
+  /** True: in real time. */
   wall: boolean;
-  /** Answers were cut to so many tokens. */
+  /** Most tokens of an answer. */
   tokensLimit: number;
 }
 
-/** Measured over the paper's, less 1; null where the paper has no number. */
+/** Measured divided by the paper's number, minus 1; null: the paper has no number, or nothing was measured. */
 export function cellError({ paper, measured }: Cell): number | null {
   return paper === null || measured === null ? null : measured / paper - 1;
 }
 
-/** Simulated over measured, less 1; null where one of them is missing. */
+/** Simulated divided by measured, minus 1; null: one of them is missing. */
 export function simulatorError(simulated: number | null, measured: number | null): number | null {
   return simulated === null || measured === null ? null : simulated / measured - 1;
 }
 
-/** The object of --json. */
+/** The object that --json prints. */
 export function reportJson(result: TableResult, conditions: PaperConditions): unknown {
   return snakeCaseKeys({
     ...conditions,
@@ -128,7 +128,7 @@ function orderSection({ orders }: TableResult): string[] {
   );
 }
 
-/** Lowest and highest of a prompt. */
+/** The lowest and the highest value as text. */
 function rangeText(range: Range | null): string {
   return range === null ? '' : `${range.lowest.toFixed(2)}..${range.highest.toFixed(2)}`;
 }

@@ -1,9 +1,9 @@
 import type { DemoClusterOptions } from '../../cli/demo/demo-cluster.js';
 import type { ExpertStorage, NodeSettings, RoleSetting } from '../../shared/settings/node-settings.js';
 
-/** How the testbed is run: what the ablations differ in. */
+/** The settings of the testbed that differ between ablations. */
 export interface SetUp {
-  /** Name of a profile in bench/profiles; null: the one of --profile. */
+  /** Name of a profile in bench/profiles; null: the profile of --profile. */
   profile: string | null;
   prediction: NodeSettings['prediction']['source'];
   /** Iterations; 0: never. */
@@ -13,18 +13,18 @@ export interface SetUp {
   optimistic: boolean;
   draftRows: number | 'auto';
   spread: NodeSettings['placement']['spread'];
-  /** In prefill a layer's experts load while the layer before runs. */
+  /** True: in prefill, a layer's experts load while the layer before runs. */
   prefillOverlap: boolean;
   expertStorage: ExpertStorage;
   slots: number;
-  /** Null: as many as --workers says. */
+  /** Null: the number from --workers. */
   workers: number | null;
 }
 
-/** One machine that holds the whole model and generates alone: with the weights of the profile (FP32), or in BF16. */
+/** One machine that holds the whole model and generates alone, with the profile's weights (FP32) or in BF16. */
 export type CachedMachine = 'cached' | 'cached-bf16';
 
-/** The machine of --profile with weights of half the size; null: the one of --profile. */
+/** Profiles: the machine of --profile with weights of half the size; null: the profile of --profile itself. */
 export const CACHED_PROFILES: Readonly<Record<CachedMachine, string | null>> = {
   cached: null,
   'cached-bf16': 'rtx3090-whole-bf16',
@@ -35,9 +35,9 @@ export function isCachedMachine(setUp: SetUp | CachedMachine): setUp is CachedMa
 }
 
 /**
- * OD-MoE as the paper ran it (sections 3 and 4.4): KV rows leave at the end of an iteration, one FP32 expert a worker, groups of 2. That
- * its prefill loads, sends and computes one after the other is read off its TTFT: a layer of 16 tokens takes 42 ms, which is
- * a load and all transfers on one card in turn.
+ * OD-MoE as the paper ran it (sections 3 and 4.4): KV rows are sent at the end of an iteration, each worker holds one FP32 expert, and groups
+ * have 2 workers. Its prefill loads, sends and computes one after the other. This follows from its TTFT: a layer of 16 tokens takes 42 ms,
+ * which is one load and all transfers on one card in sequence.
  */
 export const PAPER_SET_UP: SetUp = {
   profile: null,
@@ -61,12 +61,12 @@ export function paperSetUp(changes: Partial<SetUp>): SetUp {
 export type ShadowPrecision = NodeSettings['shadow']['precision'];
 export type ShadowQuantize = NodeSettings['shadow']['quantize'];
 
-/** None where nothing is predicted by it. */
+/** The shadow's precision; none if the set-up's predictions need no shadow. */
 export function shadowOf({ prediction }: SetUp, precision: ShadowPrecision): DemoClusterOptions['shadow'] {
   return prediction === 'sep' ? precision : 'none';
 }
 
-/** Flags of the daemons, by role; `profilePath` null: on this machine as it is. */
+/** Flags of the daemons by role; `profilePath` null: without emulation. */
 export function daemonFlags(
   setUp: SetUp,
   quantize: ShadowQuantize,
@@ -74,7 +74,7 @@ export function daemonFlags(
 ): Record<RoleSetting, string[]> {
   const emulation = profilePath === null ? [] : ['--profile', profilePath, '--expert-storage', setUp.expertStorage];
   const main = ['--prediction', setUp.prediction, '--draft-rows', String(setUp.draftRows), '--spread', setUp.spread];
-  // Prompts are asked again with answers of another length; the paper's system computes each anew.
+  // The same prompts are sent again with other answer lengths. The paper's system computes each of them anew.
   main.push('--no-reuse-prefixes');
   if (!setUp.streamKeyValues) main.push('--no-stream-kv');
   if (!setUp.prefillOverlap) main.push('--no-prefill-overlap');

@@ -19,7 +19,7 @@ import {
 
 export interface SimulatedTimes {
   decodeTokensPerS: number;
-  /** Null: not simulated (the fully cached machine's prompt). */
+  /** Null: not simulated (the prompt of the fully cached machine). */
   ttftMs: number | null;
 }
 
@@ -31,8 +31,8 @@ export interface SimulationOptions {
 }
 
 /**
- * Simulates what the testbed runs: same profile, set-up and prompts, with what the models really activate, predict and guess there.
- * Traces are recorded in this process when they are first needed.
+ * Simulates a run of the testbed with the same profile, set-up and prompts, and with the real activations, predictions and drafts of the
+ * models. Traces are recorded in this process when they are first needed.
  */
 export class SetUpSimulator {
   private readonly traces = new Map<string, TraceDocument>();

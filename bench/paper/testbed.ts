@@ -4,32 +4,32 @@ import { transport } from '../../cli/client/process-runtime.js';
 import type { Finished, GenerateReply, GenerateRequest } from '../../shared/wire/messages.js';
 import { daemonFlags, shadowOf, type SetUp, type ShadowPrecision, type ShadowQuantize } from './set-up.js';
 
-/** Ten processes start on however few cores there are, each with a model to load. */
+/** Ten processes must start and load a model each, even on a machine with few cores. */
 const START_TIMEOUT_MS = 180_000;
 
 export interface TestbedOptions {
   packPath: string;
   workers: number;
   setUp: SetUp;
-  /** How the shadow's arithmetic is quantized; its time and memory are the profile's. */
+  /** Quantization of the shadow's arithmetic; its time and memory come from the profile. */
   precision: ShadowPrecision;
-  /** What of the shadow is quantized. */
+  /** The part of the shadow that is quantized. */
   quantize: ShadowQuantize;
-  /** Null: the daemons take the time and memory of this machine. */
+  /** Null: the daemons use the time and memory of this machine. */
   profilePath: string | null;
 }
 
-/** One answer of a fixed number of tokens, greedy. */
+/** One greedy answer with a fixed number of tokens. */
 export interface TestbedAnswer {
   tokenIds: number[];
   finished: Finished;
 }
 
-/** Main, shadow (where the set-up has one) and workers as daemons of their own on this machine, over real gRPC. */
+/** Main, shadow (if the set-up has one) and workers as separate daemons on this machine, over real gRPC. */
 export class Testbed {
   private constructor(private readonly cluster: DemoCluster) {}
 
-  /** Returns when main has placed every worker. Throws as DemoCluster.start; then nothing runs any more. */
+  /** Returns when main has placed every worker. Throws like DemoCluster.start; after an error, no daemon runs. */
   static async start(
     { packPath, workers, setUp, precision, quantize, profilePath }: TestbedOptions,
     signal: AbortSignal,
@@ -63,7 +63,7 @@ export class Testbed {
   }
 }
 
-/** Greedy, `tokens` tokens whatever they are. */
+/** A greedy request for exactly `tokens` tokens; end tokens do not end the answer. */
 export function answerRequest(promptIds: readonly number[], tokens: number): GenerateRequest {
   return {
     text: '',

@@ -15,18 +15,18 @@ import { clusterSetUp } from './simulate-set-up.js';
 import { answerRequest, collectAnswer, type TestbedAnswer, type TestbedOptions } from './testbed.js';
 
 const SEED = 1;
-/** How long nothing but real work may keep a virtual clock waiting before it is looked at again. */
+/** Interval of the check while only real work keeps a virtual clock waiting. */
 const LOOK_AGAIN_MS = 1;
 
 export interface VirtualTestbedOptions extends TestbedOptions {
   profilePath: string;
 }
 
-/** The testbed's daemons in this process: their code and their arithmetic are real, time and memory are the profile's. */
+/** The testbed's daemons in this process. Their code and arithmetic are real; time and memory come from the profile. */
 export class VirtualTestbed {
   private constructor(private readonly cluster: SimulatedCluster) {}
 
-  /** Returns when main has placed every worker. Throws why a daemon could not be started. */
+  /** Returns when main has placed every worker. Throws the reason why a daemon could not start. */
   static async start({ packPath, workers, setUp, precision, quantize, profilePath }: VirtualTestbedOptions) {
     const profile = loadDeviceProfile(profilePath);
     const pack = await openServedPack(packPath);
@@ -97,7 +97,7 @@ export class VirtualCached {
   }
 }
 
-/** Lets the clock run until the promise has settled, which may wait for real work that the clock knows nothing of. */
+/** Lets the clock run until the promise has settled. The promise may wait for real work that the clock does not know. */
 async function driven<Result>(clock: VirtualClock, promise: Promise<Result>): Promise<Result> {
   let over = false;
   const settled = Promise.allSettled([promise]).then(() => (over = true));

@@ -14,7 +14,7 @@ export interface LanOptions {
   hosts: number;
   rateMbitPerS: number;
   roundTripUs: number;
-  /** Where the switch's program is built. */
+  /** The directory in which the switch's program is built. */
   directory: string;
 }
 
@@ -29,8 +29,8 @@ export function onHost({ namespace }: LanHost, command: readonly string[]): [str
 }
 
 /**
- * Hosts on this machine, a network namespace each, joined by a switch of a rate and a delay (delay-switch.cc). Linux, root, the `ip`
- * command and a C++ compiler. One at a time on a machine.
+ * Hosts on this machine, each a network namespace, joined by a switch with a rate and a delay (delay-switch.cc). It needs Linux, root, the `ip`
+ * command and a C++ compiler. Only one may exist on a machine at a time.
  */
 export class EmulatedLan {
   private constructor(
@@ -38,7 +38,7 @@ export class EmulatedLan {
     private readonly process: ChildProcess,
   ) {}
 
-  /** @throws USAGE where this machine has no namespaces, no compiler or no TAP devices; AbortError */
+  /** @throws USAGE if this machine has no namespaces, no compiler or no TAP devices; AbortError */
   static async start(options: LanOptions, signal: AbortSignal): Promise<EmulatedLan> {
     const { rateMbitPerS, roundTripUs, directory } = options;
     const program = await buildSwitch(directory, signal);
@@ -66,7 +66,7 @@ export class EmulatedLan {
     }
   }
 
-  /** Median round trip of a ping between the first two hosts, in microseconds; null where there is no `ping`. */
+  /** Median round trip of a ping between the first two hosts, in microseconds; null if there is no `ping`. */
   pingUs(): number | null {
     const [from, to] = this.hosts;
     if (from === undefined || to === undefined) return null;
@@ -76,7 +76,7 @@ export class EmulatedLan {
     return status !== 0 || mean === undefined ? null : Number(mean) * 1000;
   }
 
-  /** Resolves when the switch has ended and the hosts are gone. */
+  /** Resolves when the switch has ended and the hosts are removed. */
   async stop(): Promise<void> {
     await endSwitch(this.process);
     removeNamespaces(this.hosts);

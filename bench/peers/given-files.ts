@@ -1,4 +1,4 @@
-/** What the flags of `odmoe bench peers` name, looked at before anything starts. */
+/** Checks of the files in the flags of `odmoe bench peers`, before any process starts. */
 import { constants } from 'node:fs';
 import { access, stat } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -16,10 +16,10 @@ export interface GivenFiles {
   dllamaTokenizer?: string;
 }
 
-/** Every GGUF file begins so. */
+/** The first bytes of every GGUF file. */
 const GGUF_MAGIC = 'GGUF';
 
-/** @throws USAGE where a system is given by half */
+/** @throws USAGE if only a part of a system's files is given */
 export function requireWhole({ llamaBin, gguf, dllama, dllamaModel, dllamaTokenizer }: GivenFiles): void {
   for (const given of [
     [llamaBin, gguf],
@@ -34,8 +34,8 @@ export function requireWhole({ llamaBin, gguf, dllama, dllamaModel, dllamaTokeni
 }
 
 /**
- * @param highestId of the prompt's token ids; @param positions of the prompt and its answer
- * @throws USAGE, naming the flag; of the pack MODEL_NOT_FOUND, PACK_INCOMPLETE, PACK_CORRUPT, MODEL_UNSUPPORTED, STORAGE_FAILED
+ * @param highestId the highest of the prompt's token ids; @param positions of the prompt and its answer
+ * @throws USAGE, naming the flag; for the pack MODEL_NOT_FOUND, PACK_INCOMPLETE, PACK_CORRUPT, MODEL_UNSUPPORTED, STORAGE_FAILED
  */
 export async function requireGivenFiles(given: GivenFiles, highestId: number, positions: number): Promise<void> {
   const { vocabSize, maxPositions } = (await openServedPack(given.model)).shape;
@@ -74,7 +74,7 @@ async function requireProgram(flag: string, path: string): Promise<void> {
   throw unusable(flag, path, 'not a file');
 }
 
-/** Its first bytes, as text. */
+/** The first bytes of a file, as text. */
 async function beginningOf(flag: string, path: string, bytes: number): Promise<string> {
   try {
     const file = await openFile(path);

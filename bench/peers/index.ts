@@ -130,7 +130,7 @@ function systemsOf(flags: PeersFlags, hosts: readonly LanHost[]): System[] {
   return systems;
 }
 
-/** Each system once a round, so that what else the machine does meets all of them alike. */
+/** Measures each system once per round, so that other load on the machine slows all of them alike. */
 async function measureInTurns(systems: readonly System[], rounds: number, signal: AbortSignal): Promise<Row[]> {
   const rows = systems.map(({ name }): Row => ({ system: name, runs: [] }));
   for (let round = 1; round <= rounds; round += 1) {
@@ -191,12 +191,12 @@ function asText(rows: readonly Row[], flags: PeersFlags, pingUs: number | null):
   return `${lines.join('\n')}\n(${how})\n`;
 }
 
-/** A worker counts once main has placed it, which follows its start. */
+/** A worker counts only after main has placed it, some time after its start. */
 const SETTLE_MS = 3_000;
 
 /**
- * Starts the system's servers, lets it answer once to warm up and once to measure, and stops them: none is left, however it ends.
- * @throws what the processes throw (running-process.ts), and USAGE or INTERNAL where there are no figures; AbortError
+ * Starts the system's servers, requests one answer to warm up and one to measure, and stops the servers in any case.
+ * @throws the errors of the processes (running-process.ts), and USAGE or INTERNAL if there are no figures; AbortError
  */
 async function runSystem(system: System, signal: AbortSignal): Promise<Speeds> {
   const servers: RunningProcess[] = [];

@@ -5,30 +5,27 @@ import type { ErrorCode } from '../../shared/base/errors/registry.js';
 
 const READY_LIMIT_MS = 120_000;
 const RUN_LIMIT_MS = 600_000;
-/** How long a process gets to stop by itself before it is killed. */
+/** Time that a process gets to stop by itself before it is killed. */
 const STOP_GRACE_MS = 5_000;
-/** Once the comparison is interrupted: it keeps nothing that a process could save. */
+/** The same time after an interruption of the comparison: no process has results to save. */
 const INTERRUPTED_GRACE_MS = 500;
 const LOOK_AGAIN_MS = 100;
-/** Of each of its outputs; figures stand at the end. */
+/** Characters at the end of each output that are stored; figures come at the end. */
 const KEPT_CHARACTERS = 1024 * 1024;
 const SHOWN_CHARACTERS = 2_000;
 
-/**
- * A process of a comparison. Every wait ends at once when the process has ended, by itself or by a signal, and when the comparison is
- * interrupted.
- */
+/** A process of a comparison. Every wait ends at once when the process ends, by itself or by a signal, or when the comparison is interrupted. */
 export class RunningProcess {
   private stdout = '';
   private stderr = '';
   private readonly child: ChildProcess;
-  /** How it ended: "ended with status 1", "was ended by SIGKILL"; null while it runs. */
+  /** The way it ended: "ended with status 1", "was ended by SIGKILL"; null while it runs. */
   private end: string | null = null;
   private readonly ended: Promise<void>;
-  /** What it wrote has been read as well. */
+  /** Resolves when its output has been read completely, too. */
   private readonly closed: Promise<void>;
 
-  /** @param name what messages call it; @param interrupted of the whole comparison: it ends waits, not the process */
+  /** @param name its name in messages; @param interrupted aborts with the whole comparison: it ends waits, not the process */
   constructor(
     private readonly name: string,
     [file, ...rest]: readonly [string, ...string[]],
@@ -51,8 +48,8 @@ export class RunningProcess {
   }
 
   /**
-   * Waits until it is ready, by what it has printed so far or otherwise.
-   * @throws TIMEOUT where it takes too long; where it ended first the error that it named, USAGE if none; AbortError
+   * Waits until the process is ready, for example by its output so far.
+   * @throws TIMEOUT if it takes too long; if the process ends first, the error that it printed, or USAGE; AbortError
    */
   async untilReady(isReady: (printed: string) => boolean): Promise<void> {
     for (let waitedMs = 0; waitedMs < READY_LIMIT_MS; waitedMs += LOOK_AGAIN_MS) {
@@ -67,8 +64,8 @@ export class RunningProcess {
   }
 
   /**
-   * Waits until it has ended well, and gives what it printed.
-   * @throws TIMEOUT where it takes too long; where it failed the error that it named, USAGE if none; AbortError
+   * Waits until the process has succeeded, and returns its output.
+   * @throws TIMEOUT if it takes too long; if the process failed, the error that it printed, or USAGE; AbortError
    */
   async untilDone(): Promise<string> {
     if (!(await this.happensWithin(this.closed, RUN_LIMIT_MS))) {
@@ -81,7 +78,7 @@ export class RunningProcess {
     return this.stdout;
   }
 
-  /** SIGTERM, and SIGKILL after the grace time. Resolves when the process has ended. */
+  /** Sends SIGTERM, and SIGKILL after the grace time. Resolves when the process has ended. */
   async stop(graceMs = this.interrupted.aborted ? INTERRUPTED_GRACE_MS : STOP_GRACE_MS): Promise<void> {
     if (this.end !== null) return;
     this.child.kill('SIGTERM');
@@ -101,7 +98,7 @@ export class RunningProcess {
     return `${this.stdout}${this.stderr}`.slice(-SHOWN_CHARACTERS).trim();
   }
 
-  /** False: so many milliseconds have passed first. @throws AbortError */
+  /** Waits for the event; false: the time has passed first. @throws AbortError */
   private async happensWithin(event: Promise<void>, milliseconds: number): Promise<boolean> {
     const over = new AbortController();
     const signal = AbortSignal.any([this.interrupted, over.signal]);
@@ -117,7 +114,7 @@ function kept(text: string): string {
   return text.slice(-KEPT_CHARACTERS);
 }
 
-/** The last code of the registry that stands in what a process of odmoe wrote: "message [CODE]". */
+/** The last error code in the output of an odmoe process: "message [CODE]". */
 function codeNamedIn(stderr: string): ErrorCode | null {
   const codes = [...stderr.matchAll(/\[([A-Z_]+)\]/g)].map(([, code]) => code);
   return codes.filter(isErrorCode).at(-1) ?? null;

@@ -4,59 +4,59 @@ import { odmoeCommand } from '../../cli/demo/daemon-process.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { LanHost } from './emulated-lan.js';
 
-/** What one run of a system gave, in tokens a second. */
+/** The result of one run of a system, in tokens per second. */
 export interface Speeds {
-  /** Null: the system does not say. */
+  /** Null: the system does not report it. */
   prefillTokensPerS: number | null;
   decodeTokensPerS: number;
 }
 
 /** A process that must run before the measurement. */
 export interface Server {
-  /** What messages call it. */
+  /** Its name in messages. */
   program: string;
   host: LanHost;
   command: readonly string[];
-  /** Null: ready when its port is listened on. */
+  /** Null: the server is ready when it listens at its port. */
   ready: RegExp | null;
   port: number;
 }
 
-/** How a system runs on the LAN: the first host has what takes the prompt, the others are its workers. */
+/** The processes of a system on the LAN. The first host gets the prompt, the others are its workers. */
 export interface System {
   name: string;
   servers: readonly Server[];
   /** Runs once the servers are ready. Its standard output has the figures. */
   measure: readonly string[];
   measureHost: LanHost;
-  /** @throws USAGE where the output has no figures; INTERNAL where it is odmoe's own */
+  /** @throws USAGE if the output has no figures, or INTERNAL if it is odmoe's own output */
   parse: (output: string) => Speeds;
 }
 
-/** What distributed-llama sends: f32 goes with f32 weights, q80 with q40 weights. */
+/** Formats in which distributed-llama sends data: f32 with f32 weights, q80 with q40 weights. */
 export const DLLAMA_BUFFERS = ['f32', 'q80'] as const;
 type DllamaBuffer = (typeof DLLAMA_BUFFERS)[number];
 
 export interface Workload {
   promptTokens: number;
   answerTokens: number;
-  /** Of each process. */
+  /** Threads of each process. */
   threads: number;
 }
 
 const ODMOE_PORT = 7600;
 const LLAMA_PORT = 50_052;
 const DLLAMA_PORT = 9_998;
-/** More than any model of this comparison has: every expert stays in the workers' caches, as the others keep every weight. */
+/** More than any model of this comparison needs: every expert stays in the workers' caches, as the other systems hold every weight. */
 const CACHE = '64 GiB';
 const BUDGET = '65 GiB';
 
-/** Token ids that every vocabulary of these models has; which ones does not change what is computed. */
+/** Token ids that are in the vocabulary of every model here. Their values do not change the amount of work. */
 export function promptIds(count: number): number[] {
   return Array.from({ length: count }, (_, index) => 3 + ((index * 37) % 200));
 }
 
-/** main on the first host, a worker on each other; experts stay in memory, so predictions are of no use and there is no shadow. */
+/** main on the first host, a worker on each other host. All experts stay in memory, so predictions have no use and there is no shadow. */
 export function odmoeSystem(packPath: string, hosts: readonly LanHost[], workload: Workload): System {
   const first = firstOf(hosts);
   const others = hosts.slice(1);
@@ -91,7 +91,7 @@ export function odmoeSystem(packPath: string, hosts: readonly LanHost[], workloa
   };
 }
 
-/** llama-bench with an rpc-server on each other host. The layers are shared among the servers. */
+/** llama-bench with an rpc-server on each other host. The layers are divided among the servers. */
 export function llamaSystem(binaries: string, ggufPath: string, hosts: readonly LanHost[], workload: Workload): System {
   const others = hosts.slice(1);
   const threads = ['-t', String(workload.threads)];
@@ -114,13 +114,13 @@ export function llamaSystem(binaries: string, ggufPath: string, hosts: readonly 
   };
 }
 
-/** Its path. Newer versions call it ggml-rpc-server. */
+/** The path of rpc-server. Newer versions name it ggml-rpc-server. */
 export function rpcServer(binaries: string): string {
   const newer = join(binaries, 'ggml-rpc-server');
   return existsSync(newer) ? newer : join(binaries, 'rpc-server');
 }
 
-/** `dllama inference` with a worker on each other host, as far as they are a power of two together: it takes no other number. */
+/** `dllama inference` with workers on other hosts. The number of hosts is a power of two, because it accepts no other number. */
 export function distributedLlamaSystem(
   binary: string,
   model: { path: string; tokenizerPath: string; buffer: DllamaBuffer },
@@ -150,7 +150,7 @@ export function distributedLlamaSystem(
   };
 }
 
-/** The object of `odmoe prompt --json`. Prefill counts all of the time to the first token. */
+/** Parses the object of `odmoe prompt --json`. The whole time to the first token counts as prefill. */
 export function parseOdmoe(output: string, promptTokens: number): Speeds {
   const { timing } = JSON.parse(output) as { timing?: { ttft_ms?: number; decode_tokens_per_s?: number } };
   if (timing?.ttft_ms === undefined || timing.decode_tokens_per_s === undefined) {
@@ -162,7 +162,7 @@ export function parseOdmoe(output: string, promptTokens: number): Speeds {
   };
 }
 
-/** The list of `llama-bench -o json`: one test with n_prompt, one with n_gen, each with avg_ts. */
+/** Parses the list of `llama-bench -o json`: one test with n_prompt, one with n_gen, each with avg_ts. */
 export function parseLlamaBench(output: string): Speeds {
   const tests = llamaTests(output);
   const decode = tests.find(({ n_gen: generated }) => generated > 0)?.avg_ts;
@@ -185,7 +185,7 @@ function llamaTests(output: string): LlamaTest[] {
   }
 }
 
-/** The last lines of `dllama inference`: tokensPerSecond of "Evaluation", then of "Prediction". */
+/** Parses the last lines of `dllama inference`: tokensPerSecond of "Evaluation", then of "Prediction". */
 export function parseDistributedLlama(output: string): Speeds {
   const figureBehind = (title: string): number | null => {
     const section = output.slice(Math.max(0, output.lastIndexOf(`\n${title}`)));

@@ -6,19 +6,19 @@ export interface HeatMap {
   yLabel: string;
   columns: readonly string[];
   rows: readonly string[];
-  /** By row and column; null: nothing is known. */
+  /** Values by row and column; null: unknown. */
   values: readonly (readonly (number | null)[])[];
-  /** How a value is written into its cell. */
+  /** Formats a value for its cell. */
   label: (value: number) => string;
 }
 
 const CELL = { width: 76, height: 34 };
 const MARGIN = { left: 96, right: 12, top: 44, bottom: 52 };
-/** From the lowest value to the highest; words on the darker half are white. */
+/** Colours of the lowest and the highest value; text on the darker half is white. */
 const LIGHTEST = [255, 255, 255] as const;
 const DARKEST = [0, 78, 130] as const;
 
-/** The map: a box a value, the darker the higher. */
+/** Draws the map: one box per value, darker for higher values. */
 export function heatMap(map: HeatMap): Drawing {
   const width = MARGIN.left + map.columns.length * CELL.width + MARGIN.right;
   const height = MARGIN.top + map.rows.length * CELL.height + MARGIN.bottom;
@@ -58,7 +58,7 @@ function columnMiddle(column: number): number {
   return MARGIN.left + (column + 0.5) * CELL.width;
 }
 
-/** Where words stand that are to be in the middle of a row. */
+/** The y coordinate of text in the middle of a row. */
 function rowMiddle(row: number): number {
   return MARGIN.top + (row + 0.5) * CELL.height + 4;
 }

@@ -1,10 +1,10 @@
 import { line, round, svgFile, text, ticks, type Drawing } from '../../shared/base/text/svg-drawing.js';
 
-/** Line plots, several panels beside and below one another. */
+/** Line plots with several panels in rows. */
 
 export interface PlotSeries {
   name: string;
-  /** In order of x. */
+  /** Ordered by x. */
   points: readonly { x: number; y: number }[];
 }
 
@@ -17,9 +17,9 @@ export interface LinePlot {
   title: string;
   xLabel: string;
   yLabel: string;
-  /** Rows of panels; series of one name have one colour throughout. */
+  /** Rows of panels; series with one name have the same colour in all panels. */
   rows: readonly (readonly PlotPanel[])[];
-  /** A dot at each point; false where there are too many of them. */
+  /** Draws a dot at each point; false if there are too many points. */
   dots?: boolean;
 }
 
@@ -28,16 +28,16 @@ const PANEL_HEIGHT = 200;
 const MARGIN = { left: 52, right: 12, top: 30, bottom: 40 };
 const HEADER = 34;
 const LEGEND = 28;
-/** Told apart by those who do not see all colours alike, too (Okabe and Ito); dashes help where there is no colour. */
+/** Colours that people with colour blindness can distinguish, too (Okabe and Ito); dashes help without colours. */
 const COLOURS = ['#0072b2', '#d55e00', '#009e73', '#cc79a7', '#555555', '#e69f00', '#56b4e9', '#7f3b08'];
 const DASHES = ['', '6 3', '2 3', '8 3 2 3', '1 2', '10 4', '4 4', '12 3 2 3'];
 
-/** The plot as a file's text. */
+/** The plot as the text of an SVG file. */
 export function linePlotSvg(plot: LinePlot): string {
   return svgFile([linePlot(plot)]);
 }
 
-/** The plot, to be put into a file with others. */
+/** The plot as a drawing, for a file with several drawings. */
 export function linePlot(plot: LinePlot): Drawing {
   const columns = Math.max(1, ...plot.rows.map((row) => row.length));
   const width = columns * PANEL_WIDTH;

@@ -18,17 +18,17 @@ import { tracePack } from '../../simulator/trace/trace-pack.js';
 import { tracePromptIds, traceShape } from '../../simulator/trace/trace-model.js';
 import { type CachedMachine, cachingSettings, type ComparedPolicy, type MemoryDivision } from './cached-worker.js';
 
-/** Which prompts of a trace are asked, in what order. */
+/** The prompts of a trace that are sent, and their order. */
 export interface AskedPrompts {
-  /** Known to the worker from an earlier run, as counts. */
+  /** Prompts that the worker knows as counts from an earlier run. */
   recorded: readonly number[];
-  /** Answered first, one by one, and not measured: the cache fills. */
+  /** Prompts that are answered first, one by one, without measurement; they fill the cache. */
   warm: readonly number[];
-  /** Measured. */
+  /** Prompts that are measured. */
   asked: readonly number[];
-  /** Of these so many at a time. */
+  /** Measured prompts at a time. */
   atOnce: number;
-  /** Tokens of an answer. */
+  /** Tokens of each answer. */
   tokens: number;
 }
 
@@ -40,7 +40,7 @@ export interface MeasuredAnswer {
 
 export interface CachedAnswers {
   answers: MeasuredAnswer[];
-  /** Of the worker, at the end; null: it keeps nothing. */
+  /** The worker's cache at the end; null: there is no cache. */
   cache: CacheStatus | null;
   loads: number;
 }
@@ -48,8 +48,8 @@ export interface CachedAnswers {
 const SEED = 1;
 
 /**
- * Answers on one machine under one policy: main's and the worker's own code (cache, plan, loader) on a virtual clock, with the trace in place
- * of arithmetic. Experts are loaded when the router has chosen them: nothing predicts. Deterministic.
+ * Runs answers on one machine under one policy: main's and the worker's own code (cache, plan, loader) on a virtual clock, with the trace in
+ * place of arithmetic. Experts are loaded after the router's choice, without predictions. Deterministic.
  */
 export function askCached(
   machine: CachedMachine,
@@ -61,7 +61,7 @@ export function askCached(
   return inTraceDirectory(async (directory) => {
     const { times, storage } = machine;
     const order = [...prompts.warm, ...prompts.asked];
-    // A context as long as is needed: main looks how many of them memory holds.
+    // The context is only as long as needed, because main checks how many contexts fit into memory.
     const maxPositions = prompts.tokens + Math.max(...order.map((prompt) => trace.promptTokens(prompt)));
     const shape = { ...traceShape(trace, times.model.shape), maxPositions };
     const pack = tracePack('traced', shape, STORAGE_FORMS[storage]);
@@ -103,7 +103,7 @@ function setUpOf(expertsPerToken: number): ClusterSetUp {
   };
 }
 
-/** Prompts of a trace repeat one token: what one has run must not serve another one. */
+/** All prompts of a trace repeat one token, so rows of one prompt must not be reused for another. */
 function settle(
   settings: NodeSettings,
   machine: CachedMachine,
@@ -116,7 +116,7 @@ function settle(
   return { ...settings, main: { ...settings.main, reusePrefixes: false } };
 }
 
-/** What a worker that served these prompts would have counted. */
+/** The counts of a worker that had served these prompts. */
 export function recordedCounts(trace: ClusterTrace, prompts: readonly number[], packDigest: string): ActivationCounts {
   const counts = new ActivationCounts(packDigest, trace.experts);
   for (const prompt of prompts) {

@@ -6,7 +6,7 @@ import { NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js
 import { clusterTimes, type ClusterTimes } from '../../simulator/simulate/cluster-set-up.js';
 
 /**
- * What is compared: the policies of `worker.cache_policy`, no cache, and `ranked`: the eviction of `planned`, by rank, with whole experts
+ * The compared policies: those of `worker.cache_policy`, no cache, and `ranked`, which evicts like `planned`, by rank, but caches whole experts
  * only (ZipMoE's figure 10, its cache without planning).
  */
 export const COMPARED_POLICIES = [
@@ -17,7 +17,7 @@ export const COMPARED_POLICIES = [
 ] as const;
 export type ComparedPolicy = (typeof COMPARED_POLICIES)[number];
 
-/** A model on the one machine of a profile, whose memory is divided. */
+/** A model on a profile's single machine, whose memory is divided. */
 export interface CachedMachine {
   model: string;
   profile: DeviceProfile;
@@ -29,18 +29,18 @@ export function cachedMachine(profile: DeviceProfile, storage: ExpertStorage): C
   return { model: profile.model.name, profile, storage, times: clusterTimes(profile, storage) };
 }
 
-/** Bytes of the machine's memory. */
+/** The division of the machine's memory, in bytes. */
 export interface MemoryDivision {
-  /** All of it. */
+  /** The whole memory. */
   memoryBytes: number;
-  /** Everything of the model but its experts, and what is reserved. */
+  /** All of the model except its experts, and reserved memory. */
   denseBytes: number;
-  /** Working slots: the experts of a token. */
+  /** Working slots for the experts of one token. */
   slotsBytes: number;
   cacheBytes: number;
 }
 
-/** So much memory that the cache may hold this share of all experts, if it keeps whole ones. Pure. */
+/** Memory in which the cache can hold this share of all experts in whole form. Pure. */
 export function divideMemory({ profile, times }: CachedMachine, cachedShare: number): MemoryDivision {
   const { layers, expertLayers, experts, expertsPerToken } = profile.model.shape;
   const { main, worker } = times;
@@ -51,8 +51,8 @@ export function divideMemory({ profile, times }: CachedMachine, cachedShare: num
 }
 
 /**
- * Settings of the worker under a policy. Threads are fixed, so that nothing of the machine that simulates enters. Throws USAGE where a cache
- * of no bytes is asked for.
+ * Settings of the worker under a policy. The number of threads is fixed, so that the result does not depend on the simulating machine. Throws
+ * USAGE if the cache would have no bytes.
  */
 export function cachingSettings(
   worker: NodeSettings['worker'],
@@ -70,5 +70,5 @@ export function cachingSettings(
   return { ...settings, cachePolicy: 'planned', pools: { ...NO_CAPACITIES, full } };
 }
 
-/** One for each chunk of exponents of a traced expert, so that it is recovered in one step, at the profile's rate. */
+/** One thread for each chunk of exponents of a traced expert, so that it is decompressed in one step, at the profile's rate. */
 const DECOMPRESSION_THREADS = 3;

@@ -52,7 +52,7 @@ const MOST_TOKENS = 65_536;
 const MOST_ANSWERS = 256;
 const MOST_SKEW = 10;
 
-/** `odmoe bench pools`: what a worker's cache is worth in whole answers, by policy and memory. */
+/** `odmoe bench pools`: measures the gain of a worker's cache in whole answers, by policy and memory. */
 export function registerBenchPools(bench: Command): void {
   const answers = wholeNumberFlag(1, MOST_ANSWERS);
   bench
@@ -132,7 +132,7 @@ function settingOf(flags: PoolsFlags): PoolsBenchSetting {
   };
 }
 
-/** Answers are as long as they are asked for, and so many that no prompt is asked twice. */
+/** Records a trace of the demo model, with answers of the requested length and enough prompts that none is used twice. */
 async function recordDemo(setting: PoolsBenchSetting): Promise<TraceDocument> {
   const prompts = promptsNeeded(setting);
   if (prompts > MOST_PROMPTS) {

@@ -3,7 +3,7 @@ import { askCached, type AskedPrompts, type CachedAnswers } from './ask-cached.j
 import { type CachedMachine, type ComparedPolicy, divideMemory } from './cached-worker.js';
 import { cellOf, type PoolsCell } from './pools-figures.js';
 
-/** A model's activations on a machine. */
+/** A machine with the activations of its model. */
 export interface TracedMachine {
   machine: CachedMachine;
   trace: ClusterTrace;
@@ -12,9 +12,9 @@ export interface TracedMachine {
 
 export interface PoolsBenchSetting {
   policies: readonly ComparedPolicy[];
-  /** Of all experts, what the cache holds if it keeps whole ones. */
+  /** Sizes of the cache, as the share of all experts that it can hold in whole form. */
   cachedShares: readonly number[];
-  /** Answers at a time, at one share. */
+  /** Numbers of answers at a time, measured at one share. */
   batches: readonly number[];
   batchShare: number;
   tokens: number;
@@ -23,23 +23,23 @@ export interface PoolsBenchSetting {
   warmPrompts: number;
 }
 
-/** Called before each cell is measured, and behind the last one. @throws what the caller wants to end it with */
+/** Called before each cell is measured, and after the last one. @throws an error with which the caller ends the measurement */
 export type PoolsProgress = (done: number, total: number) => void;
 
-/** Prompts that a trace has to have. */
+/** Number of prompts that a trace must have. */
 export function promptsNeeded(setting: PoolsBenchSetting): number {
   const { recordedPrompts, warmPrompts, answers, batches } = setting;
   return recordedPrompts + warmPrompts + Math.max(answers, ...batches);
 }
 
-/** Every policy at every share, one answer at a time; at one share several at a time. The same answers each time. */
+/** Measures every policy at every share, one answer at a time; at one share also several at a time. The answers are the same each time. */
 export async function measureAnswers(
   machines: readonly TracedMachine[],
   setting: PoolsBenchSetting,
   onProgress: PoolsProgress,
 ): Promise<PoolsCell[]> {
   const places = machines.flatMap((traced) => placesOf(setting).map((place) => ({ traced, ...place })));
-  // Without a cache it is the same with any memory.
+  // Without a cache, the result does not depend on the memory.
   const cacheless = new Map<string, CachedAnswers>();
   const cells: PoolsCell[] = [];
   for (const [index, { traced, policy, cachedShare, users }] of places.entries()) {

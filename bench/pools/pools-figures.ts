@@ -1,38 +1,38 @@
 import type { CachedAnswers } from './ask-cached.js';
 import type { ComparedPolicy } from './cached-worker.js';
 
-/** What is measured: a model's answers under a policy with so much memory, so many at a time. */
+/** The conditions of a cell: a model's answers under a policy, with an amount of memory and a number of users. */
 export interface CellPlace {
   model: string;
-  /** Whose activations: of a model that ran, or drawn by popularity. */
+  /** The origin of the activations: recorded from a model, or drawn by popularity. */
   activations: 'recorded' | 'drawn';
   policy: ComparedPolicy;
-  /** Of all experts, what the cache holds if it keeps whole ones. */
+  /** The share of all experts that the cache can hold in whole form. */
   cachedShare: number;
-  /** Of the machine, all in all. */
+  /** The machine's whole memory. */
   memoryBytes: number;
   users: number;
 }
 
 export interface PoolsCell extends CellPlace {
-  /** Mean time until an answer's first token, and of a token behind it. */
+  /** Mean time until an answer's first token, and mean time of each later token. */
   ttftMs: number;
   tpotMs: number;
-  /** Of all answers, while at least one was asked for: prompts count in. */
+  /** Rate over all answers, while at least one was running; the time of prompts counts, too. */
   tokensPerS: number;
-  /** Mean time from asking to the n-th token. */
+  /** Mean time from the request to the n-th token. */
   latencies: { tokens: number; ms: number }[];
-  /** Of the experts that were asked for, those that were in memory whole, and those of which a part was. */
+  /** Shares of the requested experts that were completely in memory, and of those that were partly in memory. */
   wholeShare: number;
   partShare: number;
   loads: number;
-  /** Experts that each pool may keep. */
+  /** Most experts in each pool. */
   capacities: { full: number; compressed: number; signMantissa: number; exponent: number };
 }
 
 const NOTHING_KEPT = { full: 0, compressed: 0, signMantissa: 0, exponent: 0 };
 
-/** Figures of answers. Answers are asked for while others are under way, or at once behind them. Pure. */
+/** Computes the figures of answers. A new request is sent while others run, or right after them. Pure. */
 export function cellOf(place: CellPlace, { answers, cache, loads }: CachedAnswers): PoolsCell {
   const first = ({ tokenMs }: (typeof answers)[number]): number => tokenMs[0] ?? 0;
   const last = ({ tokenMs }: (typeof answers)[number]): number => tokenMs.at(-1) ?? 0;
@@ -60,27 +60,27 @@ export function cellOf(place: CellPlace, { answers, cache, loads }: CachedAnswer
   };
 }
 
-/** From 8 on, and the length itself. */
+/** The powers of two from 8, and the length itself. */
 function powersOfTwo(longest: number): number[] {
   const lengths: number[] = [];
   for (let length = 8; length < longest; length *= 2) lengths.push(length);
   return [...lengths, longest];
 }
 
-/** A statement of ZipMoE's section 5 beside the same of our cells. */
+/** A statement of ZipMoE's section 5, compared with our cells. */
 export interface PoolsStatement {
   figure: string;
   what: string;
   paper: string;
   ours: string;
-  /** Null: there is nothing to hold. */
+  /** Null: the paper states nothing that could hold. */
   holds: boolean | null;
 }
 
-/** What another answer may take longer for no reason of the cache: which tokens meet which load. */
+/** Relative difference of times that is not due to the cache, but to the tokens that happen to meet a load. */
 export const TOLERANCE = 0.02;
 
-/** Null cells where a policy was not measured. Pure. */
+/** Statements for the measured policies; those of other policies are left out. Pure. */
 export function statementsOf(cells: readonly PoolsCell[]): PoolsStatement[] {
   const single = cells.filter(({ users }) => users === 1);
   const many = cells.filter(({ users }) => users > 1);
@@ -131,7 +131,7 @@ function gained(
   return { figure, what, paper, ours, holds: behind === 0 };
 }
 
-/** Each policy is as fast with more memory as with less. */
+/** Checks that each policy is as fast with more memory as with less. */
 function memoryHelps(cells: readonly PoolsCell[]): PoolsStatement | null {
   const worse = cells.filter((cell) =>
     cells.some(
@@ -157,7 +157,7 @@ function similar(cells: readonly PoolsCell[]): PoolsStatement | null {
   return { figure: '10', what: 'LRU, FIFO and Marking', paper: 'similar', ours, holds: null };
 }
 
-/** The cells of a policy, each with those of others at the same place. */
+/** The cells of a policy, each with the cells of other policies under the same conditions. */
 function pairs(
   cells: readonly PoolsCell[],
   policy: ComparedPolicy,

@@ -38,7 +38,7 @@ function hitText({ wholeShare, partShare }: PoolsCell): string {
   return `${(wholeShare * 100).toFixed(0)} + ${(partShare * 100).toFixed(0)}`;
 }
 
-/** A row a place, a column a policy. */
+/** A table with one row per place and one column per policy. */
 function cellTable(cells: readonly PoolsCell[], textOf: (cell: PoolsCell) => string): string[] {
   const policies = policiesOf(cells);
   const columns = [
@@ -61,7 +61,7 @@ function cellTable(cells: readonly PoolsCell[], textOf: (cell: PoolsCell) => str
   return tableLines(columns, rows);
 }
 
-/** At the middle one of the budgets. */
+/** Latencies at the middle one of the budgets. */
 function latencyTable(cells: readonly PoolsCell[]): string[] {
   const policies = policiesOf(cells);
   const titles = ['tokens', ...policies.map((policy) => POLICY_NAMES[policy])];
@@ -112,7 +112,7 @@ function statementTable(cells: readonly PoolsCell[]): string[] {
   return tableLines(columns, rows);
 }
 
-/** One line a cell. */
+/** One line per cell. */
 export function poolsCsv(cells: readonly PoolsCell[]): string {
   const header =
     'model,activations,cached_share,memory_bytes,at_a_time,policy,tokens_per_s,tpot_ms,ttft_ms,whole_share,part_share,loads,' +
@@ -141,7 +141,7 @@ export function poolsCsv(cells: readonly PoolsCell[]): string {
   return [header, ...lines, ''].join('\n');
 }
 
-/** A row a model: by memory tokens/s, TPOT and TTFT (ZipMoE's figure 7), latency by length (9), tokens/s by answers at a time (8). */
+/** One row per model: tokens/s, TPOT and TTFT by memory (ZipMoE's figure 7), latency by length (9), tokens/s by answers at a time (8). */
 export function poolsPlot(cells: readonly PoolsCell[]): string {
   const models = [...new Set(cells.map(({ model }) => model))];
   return linePlotSvg({
@@ -196,7 +196,7 @@ interface PlotPoint {
   y: number;
 }
 
-/** In the order of measuring. */
+/** The policies in the order of measurement. */
 function policiesOf(cells: readonly PoolsCell[]): ComparedPolicy[] {
   return [...new Set(cells.map(({ policy }) => policy))];
 }
@@ -205,7 +205,7 @@ function placesOf(cells: readonly PoolsCell[]): PoolsCell[] {
   return cells.filter((cell, index) => cells.findIndex((other) => isSamePlace(other, cell)) === index);
 }
 
-/** Of each model one place. */
+/** One place of each model, with the middle amount of memory. */
 function middlePlaces(cells: readonly PoolsCell[]): PoolsCell[] {
   return [...new Set(cells.map(({ model }) => model))].flatMap((model) => {
     const places = placesOf(cells.filter((cell) => cell.model === model));

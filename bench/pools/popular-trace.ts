@@ -9,15 +9,15 @@ export interface PopularTraceSetting {
   prompts: number;
   promptTokens: number;
   iterations: number;
-  /** An expert's popularity falls as its rank to the power of minus this; 0: all are alike. */
+  /** An expert's popularity is its rank to the power of minus this; 0: all are equally popular. */
   skew: number;
   seed: number;
 }
 
 /**
- * A trace whose experts are drawn by popularity, each token's independently of the tokens before: what ZipMoE's planning assumes (section
- * 3.4). Each layer has popular experts of its own, the same for all prompts. Without replacement, by the Gumbel trick: the k largest of
- * log weight plus noise. The same place always gives the same. Nothing is predicted.
+ * A trace whose experts are drawn by popularity, for each token independently of earlier tokens, as ZipMoE's planning assumes (section 3.4).
+ * Each layer has its own popular experts, which are the same for all prompts. Experts are drawn without replacement by the Gumbel trick: the k
+ * largest of log weight plus noise. A position always gives the same experts. Nothing is predicted.
  */
 export class PopularTrace implements ClusterTrace {
   readonly layers: number;
@@ -47,9 +47,9 @@ export class PopularTrace implements ClusterTrace {
   activated({ prompt, position, layer }: TracePlace): readonly number[] {
     const { promptTokens, iterations, layers, experts, expertsPerToken, seed } = this.setting;
     const first = ((prompt * (promptTokens + iterations) + position) * layers + layer) * experts;
-    // The largest of log weight plus Gumbel noise is the first of exponential waits at the weights' rates.
+    // The largest log weight plus Gumbel noise is the shortest exponential wait at the weights' rates.
     const waits = Array.from(this.weights[layer] ?? [], (weight, expert) => {
-      // Never 0, which has no logarithm.
+      // Avoid 0, which has no logarithm.
       const uniform = counterRandom(seed, first + expert) + Number.MIN_VALUE;
       return { expert, wait: -logarithm(uniform) / weight };
     });
@@ -65,7 +65,7 @@ export class PopularTrace implements ClusterTrace {
     return false;
   }
 
-  /** Fisher-Yates, by numbers that no token uses. */
+  /** A Fisher-Yates shuffle with random numbers that no token uses. */
   private shuffled(layer: number): number[] {
     const order = [...Array(this.setting.experts).keys()];
     for (let last = order.length - 1; last > 0; last -= 1) {

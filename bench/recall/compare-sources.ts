@@ -29,7 +29,7 @@ const SHADOWS: readonly { precision: ShadowPrecision; quantized: Quantized }[] =
 ];
 const LAYERS_AHEAD: readonly number[] = [1, 2];
 
-/** A source of predictions, and how well it predicted. */
+/** A source of predictions with its recall. */
 export interface SourceRecall {
   source: string;
   metrics: SepMetrics;
@@ -46,8 +46,8 @@ type SourceOptions = Omit<RecallOptions, 'setUps'>;
 
 /**
  * Recall of every source of predictions on the same answers of the full-precision model: shadows aligned at every iteration, main's own
- * routers of later layers, and the experts of the token before. All expert layers count; one of which a source says nothing counts as
- * missed. Throws what loading the model throws.
+ * routers of later layers, and the experts of the token before. All expert layers count. If a source predicts nothing for a layer, the layer
+ * counts as missed. Throws the errors of loading the model.
  */
 export async function compareSources(options: SourceOptions, onProgress: RecallProgress): Promise<SourceReport> {
   const source = await openModelSource(options.modelPath);
@@ -71,7 +71,7 @@ export async function compareSources(options: SourceOptions, onProgress: RecallP
   }
 }
 
-/** Lets the full-precision model answer each prompt in turn, and looks at what it did. Returns the iterations of all. */
+/** Runs the full-precision model on each prompt in turn, and calls back with each trace. Returns the sum of their iterations. */
 async function withTraces(
   device: Device,
   source: ModelSource,
@@ -125,7 +125,7 @@ async function shadowRecall(
   return recall.result();
 }
 
-/** What needs no shadow: routers of later layers, and the token before. */
+/** Recalls of sources without a shadow: routers of later layers, and the token before. */
 async function ownRecalls(
   device: Device,
   source: ModelSource,
@@ -154,7 +154,7 @@ async function ownRecalls(
   }
 }
 
-/** By layers ahead, iteration and layer: what that router chose. The trace is run again, expert layer by expert layer. */
+/** Choices of earlier routers, by layers ahead, iteration and layer. The trace is run again, expert layer by expert layer. */
 async function routersAhead(
   model: Model,
   experts: ResidentExperts,
@@ -215,7 +215,7 @@ class ResidentExperts {
     private readonly experts: number,
   ) {}
 
-  /** Throws what reading the experts throws, and DEVICE_OUT_OF_MEMORY. */
+  /** Throws the errors of reading the experts, and DEVICE_OUT_OF_MEMORY. */
   static async load(device: Device, source: ModelSource): Promise<ResidentExperts> {
     const { expertLayers, experts } = source.shape;
     const { decompressionThreads, directIo, storageBytesPerS } = PLAIN_LOADER;
@@ -233,7 +233,7 @@ class ResidentExperts {
     return new ResidentExperts(slots, experts);
   }
 
-  /** Of one row: what the chosen experts give, by rank, into `outputs`. */
+  /** Runs the chosen experts on one row, and writes their outputs into `outputs`, ordered by rank. */
   async run(layer: number, { experts }: RouterChoice, hidden: Uint8Array, outputs: Uint8Array): Promise<void> {
     for (const [rank, expert] of experts.entries()) {
       const output = outputs.subarray(rank * hidden.length, (rank + 1) * hidden.length);

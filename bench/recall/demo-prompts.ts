@@ -1,4 +1,4 @@
-/** Requests in the manner of what the demo model was trained on; any instruction-following model can take them. */
+/** Requests similar to the demo model's training data; any instruction-following model can answer them. */
 const WHO = [
   'a fox',
   'a girl named Cora',
@@ -24,7 +24,7 @@ const OPENINGS = [
   'I want a story about',
 ];
 
-/** The kinds of models/demo/quality.jsonl, but for the questions about a story: with one there is no room for 256 tokens. */
+/** The kinds of models/demo/quality.jsonl, except questions about a story: such a prompt leaves no room for 256 tokens. */
 const TASKS = [
   'What is 32 plus 36?',
   'What is 39 minus 6?',
@@ -60,12 +60,12 @@ const TASKS = [
   'What is the capital of Japan?',
 ];
 
-/** Two stories, then a task. */
+/** Two stories, then a task, and so on. */
 const PROMPTS: readonly string[] = TASKS.flatMap((task, index) => [story(2 * index), story(2 * index + 1), task]);
 
 export const MOST_PROMPTS = PROMPTS.length;
 
-/** The first `count` prompts, always the same ones: two stories, then a task, and so on. */
+/** The first `count` prompts, the same at every call: two stories, then a task, and so on. */
 export function demoPrompts(count: number): string[] {
   return PROMPTS.slice(0, count);
 }

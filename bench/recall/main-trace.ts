@@ -7,26 +7,26 @@ import type { SamplingOptions } from '../../shared/wire/sampling-options.js';
 /** Rows of one pass of the prompt. */
 const PREFILL_ROWS = 256;
 
-/** What the full-precision model did with one prompt: what a shadow is to predict, and is aligned with. */
+/** A record of the full-precision model on one prompt. A shadow predicts it and is aligned with it. */
 export interface MainTrace {
   promptIds: readonly number[];
   /** Token of each decode iteration. */
   tokenIds: number[];
-  /** Experts by position, from the prompt's first on, and layer. */
+  /** Experts by position, from the prompt's first position, and by layer. */
   activated: number[][][];
-  /** Holds the keys and values of every position run. Dispose by end(). */
+  /** The keys and values of every position that ran. Dispose of it by end(). */
   sequence: LocalSequence;
 }
 
 export interface TraceOptions {
-  /** Decode iterations at most; fewer where the model's positions end. */
+  /** Most decode iterations; fewer if the model's positions end. */
   iterations: number;
   sampling: SamplingOptions;
-  /** Tokens that end the answer before they are run; none where it is to go on after its end. */
+  /** Tokens that end the answer before they are run; empty if it must continue after its end. */
   endTokenIds: readonly number[];
 }
 
-/** Lets the full-precision model answer the prompt. */
+/** Runs the full-precision model on the prompt. */
 export async function recordTrace(
   model: Model,
   promptIds: readonly number[],

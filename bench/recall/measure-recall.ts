@@ -15,19 +15,19 @@ import type { RecallSetUp } from './set-ups.js';
 export interface RecallOptions {
   modelPath: string;
   prompts: readonly string[];
-  /** Decode iterations of a prompt at most. */
+  /** Most decode iterations of a prompt. */
   iterations: number;
-  /** End an answer at the model's end-of-sequence token; else it goes on. */
+  /** True: an answer ends at the model's end-of-sequence token. False: it continues. */
   stopAtEnd: boolean;
-  /** Of the first prompt; each next one has the next seed. A shadow samples its own tokens alike. */
+  /** The sampling of the first prompt; each later prompt has the next seed. A shadow samples its own tokens in the same way. */
   sampling: SamplingOptions;
   setUps: readonly RecallSetUp[];
-  /** 0: as many as the process may use. */
+  /** 0: as many threads as the process may use. */
   threads: number;
 }
 
 export interface RecallResult extends RecallSetUp {
-  /** Over all prompts. */
+  /** Counts over all prompts. */
   metrics: SepMetrics;
 }
 
@@ -36,14 +36,14 @@ export interface RecallReport {
   prompts: number;
   /** Decode iterations of all prompts. */
   iterations: number;
-  /** In the order of the set-ups, those of a precision together. */
+  /** Ordered like the set-ups, with those of one precision together. */
   results: RecallResult[];
 }
 
-/** Runs of a prompt done and in all: for each precision one of main, and one of the shadow for every set-up. */
+/** Finished runs of a prompt, and all runs: for each precision one run of main, and one of the shadow for every set-up. */
 export type RecallProgress = (done: number, total: number) => void;
 
-/** Both models, and what runs of them take. */
+/** Both models, with the parts that their runs need. */
 interface Models {
   main: Model;
   shadow: Model;
@@ -51,9 +51,9 @@ interface Models {
 }
 
 /**
- * Recall of a quantized shadow for every set-up, main and shadow in this process. At any time there are main, one shadow and the keys
- * and values of one prompt: main answers each prompt again for each precision, which changes no bit. Throws what loading the model
- * throws.
+ * Recall of a quantized shadow for every set-up, with main and shadow in this process. At any time, memory holds main, one shadow, and the keys
+ * and values of one prompt. So main answers each prompt again for each precision; its answers are the same to the bit. Throws the errors of
+ * loading the model.
  */
 export async function measureRecall(options: RecallOptions, onProgress: RecallProgress): Promise<RecallReport> {
   const source = await openModelSource(options.modelPath);
@@ -101,7 +101,7 @@ async function withShadow(
   }
 }
 
-/** All prompts, one after another, in all set-ups of one precision. */
+/** Follows all prompts, one after another, in all set-ups of one precision. */
 function followPrompts(
   source: ModelSource,
   prompts: readonly (readonly number[])[],

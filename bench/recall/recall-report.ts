@@ -7,21 +7,21 @@ import type { RecallReport, RecallResult } from './measure-recall.js';
 import { alignmentName, FIGURE_6_PERIODS, isOfFigure3, isOfFigure6, PRECISIONS } from './set-ups.js';
 import type { SepMetrics } from '../../shared/wire/messages.js';
 
-/** What a report was made with, beside the set-ups. */
+/** The settings of a report, besides the set-ups. */
 export interface RecallSetting {
-  /** Decode iterations of a prompt at most. */
+  /** Most decode iterations of a prompt. */
   iterations: number;
   stopAtEnd: boolean;
   temperature: number;
   seed: number;
 }
 
-/** Iterations that a point of the curves is the mean of. */
+/** Number of iterations that each point of the curves averages. */
 export const SMOOTHING_WINDOW = 16;
 
 const DIGITS = 4;
 
-/** One object for JSON.stringify; recalls are null where no prompt came so far. */
+/** One object for JSON.stringify; recalls are null for iterations that no prompt reached. */
 export function recallJson(report: RecallReport, setting: RecallSetting): object {
   return {
     model: report.modelName,
@@ -44,7 +44,7 @@ export function recallJson(report: RecallReport, setting: RecallSetting): object
   };
 }
 
-/** A row a set-up: recall, and recall by quarter of the iterations. */
+/** One row per set-up: recall in total, and by quarter of the iterations. */
 export function recallTable(report: RecallReport, setting: RecallSetting): string {
   const borders = quarterBorders(setting.iterations);
   const quarters = borders.slice(1).map((end, quarter) => `n ${(borders[quarter] ?? 0) + 1}-${end}`);
@@ -68,7 +68,7 @@ export function recallTable(report: RecallReport, setting: RecallSetting): strin
   ].join('\n');
 }
 
-/** A row a source of predictions. */
+/** One row per source of predictions. */
 export function sourceTable({ modelName, prompts, iterations, results }: SourceReport, setting: RecallSetting): string {
   const borders = quarterBorders(setting.iterations);
   const quarters = borders.slice(1).map((end, quarter) => `n ${(borders[quarter] ?? 0) + 1}-${end}`);
@@ -88,7 +88,7 @@ export function sourceTable({ modelName, prompts, iterations, results }: SourceR
   ].join('\n');
 }
 
-/** As sourceTable, for programs. */
+/** The same as sourceTable, for programs. */
 export function sourceJson({ modelName, prompts, iterations, results }: SourceReport): object {
   return {
     model: modelName,
@@ -103,7 +103,7 @@ export function sourceJson({ modelName, prompts, iterations, results }: SourceRe
   };
 }
 
-/** Curves of recall(n), a panel a precision, and a map of recall by periods where figure 6's were run: an SVG file's text. */
+/** The text of an SVG file: curves of recall(n), a panel per precision, and a map of recall by periods if those of figure 6 were run. */
 export function recallPlot(report: RecallReport): string {
   const curves = report.results.filter((result) => isOfFigure3(result) || !isOfFigure6(result));
   const maps = PRECISIONS.map((precision) =>
@@ -154,7 +154,7 @@ function share(recall: number | null): string {
 
 type IterationCounts = Pick<SepMetrics, 'activatedByIteration' | 'correctByIteration'>;
 
-/** OD-MoE equation 2 for each iteration; null where no prompt had one. */
+/** OD-MoE equation 2 for each iteration; null if no prompt reached it. */
 export function recallByIteration(metrics: IterationCounts): (number | null)[] {
   return metrics.activatedByIteration.map((_, index) => recallOver(metrics, index, index + 1));
 }
@@ -164,15 +164,15 @@ export function quarterBorders(iterations: number): number[] {
   return [0, 1, 2, 3, 4].map((quarter) => Math.floor((quarter * iterations) / 4));
 }
 
-/** Recall in each quarter of the iterations; null where no prompt came so far. */
+/** Recall in each quarter of the iterations; null if no prompt reached it. */
 export function recallByQuarter(metrics: IterationCounts, iterations: number): (number | null)[] {
   const borders = quarterBorders(iterations);
   return borders.slice(1).map((end, quarter) => recallOver(metrics, borders[quarter] ?? 0, end));
 }
 
 /**
- * Recall by iteration n (from 1), each over the `window` iterations around n, fewer at the ends: equation 3 over that stretch. Empty
- * where no iteration was run.
+ * Recall at each iteration n (from 1), by equation 3 over the `window` iterations around n; the window is shorter at the ends. Empty if no
+ * iteration was run.
  */
 export function smoothedRecall(metrics: IterationCounts, window: number): { x: number; y: number }[] {
   const before = Math.floor((window - 1) / 2);
@@ -182,7 +182,7 @@ export function smoothedRecall(metrics: IterationCounts, window: number): { x: n
   });
 }
 
-/** Over the iterations from `from` to before `end`. */
+/** Recall over the iterations from `from` up to, but without, `end`. */
 function recallOver(
   { activatedByIteration, correctByIteration }: IterationCounts,
   from: number,

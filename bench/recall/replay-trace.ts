@@ -13,12 +13,12 @@ const RUNTIME = new WallRuntime();
 
 export interface ReplayOptions {
   periods: AlignmentPeriods;
-  /** How the shadow chooses tokens of its own; null: greedily. */
+  /** The sampling of the shadow's own tokens; null: greedy. */
   sampling: SamplingOptions | null;
 }
 
 /**
- * Lets a shadow follow a trace as the daemon follows main, by the daemon's own code, and adds to `recall` how well it predicted
+ * Lets a shadow follow a trace as the daemon follows main, by the daemon's own code, and adds its predictions to the counts of `recall`
  * (OD-MoE equations 2 and 3).
  */
 export async function replayTrace(
@@ -47,7 +47,7 @@ export async function replayTrace(
     await runReady(sequence, shadow.pass);
     for (const [index, tokenId] of tokenIds.entries()) {
       const position = promptIds.length + index;
-      // The prompt's rows come with the first token, then each iteration's with the next.
+      // The prompt's rows are sent with the first token, each iteration's rows with the next token.
       if (periods.keyValue > 0) sendRows(trace, sequence, shadow.model, index === 0 ? 0 : position - 1, position);
       sequence.announceToken({ position, tokenId, rows: 1, nextRows: 1, branch: 0 });
       await runReady(sequence, shadow.pass);

@@ -3,7 +3,7 @@ import type { ShadowPrecision } from '../../shadow-node/predictor/shadow-model.j
 
 export const PRECISIONS: readonly ShadowPrecision[] = ['fp16', 'int8', 'nf4'];
 
-/** OD-MoE figure 3: tokens and key-value rows aligned at every iteration, tokens only, none; and, beyond it, key-value rows only. */
+/** OD-MoE figure 3: tokens and key-value rows aligned at every iteration, tokens only, nothing. Additionally: key-value rows only. */
 export const FIGURE_3_ALIGNMENTS: readonly AlignmentPeriods[] = [
   { token: 1, keyValue: 1 },
   { token: 1, keyValue: 0 },
@@ -24,7 +24,7 @@ export interface RecallSetUp {
   alignment: AlignmentPeriods;
 }
 
-/** What the command line asks for; null: not said. */
+/** The choices on the command line; null: not given. */
 export interface SetUpChoice {
   figure: RecallFigure | null;
   precisions: readonly ShadowPrecision[] | null;
@@ -32,8 +32,8 @@ export interface SetUpChoice {
 }
 
 /**
- * The set-ups to run, each once, those of a precision together: alignments that are named in every precision, else those of the
- * figure or of both. Pure.
+ * The set-ups to run, each once, ordered by precision: the given alignments in every precision, otherwise those of the given figure or of both
+ * figures. Pure.
  */
 export function chooseSetUps({ figure, precisions, alignments }: SetUpChoice): RecallSetUp[] {
   const all = precisions ?? PRECISIONS;
@@ -56,7 +56,7 @@ export function isOfFigure6({ alignment }: RecallSetUp): boolean {
   return FIGURE_6_PERIODS.includes(alignment.token) && FIGURE_6_PERIODS.includes(alignment.keyValue);
 }
 
-/** As on the command line: TOKEN/KV. */
+/** The form of the command line: TOKEN/KV. */
 export function alignmentName({ token, keyValue }: AlignmentPeriods): string {
   return `${token}/${keyValue}`;
 }

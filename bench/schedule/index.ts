@@ -16,7 +16,7 @@ interface ScheduleFlags {
   json: boolean;
 }
 
-/** `odmoe bench schedule`: how far the block scheduler is from what no schedule undercuts, and from FIFO order. */
+/** `odmoe bench schedule`: compares the block scheduler with a lower bound for all schedules, and with FIFO order. */
 export function registerBenchSchedule(bench: Command): void {
   bench
     .command('schedule')

@@ -12,29 +12,29 @@ export interface ScheduleBenchSetting {
   seed: number;
 }
 
-/** Of all instances that have something in common. Ratios of makespans. */
+/** Figures of all instances of one kind. Ratios are ratios of makespans. */
 export interface ScheduleBenchResult {
   recovery: Recovery;
   instances: number;
-  /** To Lemma B.3's bound, which no schedule undercuts. */
+  /** Ratio to Lemma B.3's bound; no schedule is below it. */
   toBoundMean: number;
   toBoundWorst: number;
-  /** The largest share of what Theorem 3.1 allows, (3 - 1/L) times that bound. */
+  /** The largest ratio to the guarantee of Theorem 3.1, which is (3 - 1/L) times that bound. */
   ofGuaranteeWorst: number;
-  /** To FIFO order; the largest of them, and the share of instances in which FIFO was faster. */
+  /** Ratio to FIFO order, the largest such ratio, and the share of instances in which FIFO was faster. */
   toFifoMean: number;
   toFifoWorst: number;
   fifoFasterShare: number;
-  /** Making one schedule takes this long; mean. */
+  /** Mean time to make one schedule. */
   scheduleMs: number;
 }
 
 const STATES: readonly PartlyLoadedState[] = ['missing', 'exponent', 'signMantissa', 'compressed'];
 const TENSORS = 3;
-/** Random times lie between this and 1, relative to one another. */
+/** The shortest random time, relative to the longest possible one. */
 const SHORTEST = 0.02;
 
-/** Random instances: 2 experts up to the most, each of a random state and execution time; 1 to 8 threads, 1 to 8 shards. */
+/** Random instances: from 2 experts to the most, each with a random state and execution time; 1 to 8 threads, 1 to 8 shards. */
 export function measureSchedules(setting: ScheduleBenchSetting, nowMs: () => number): ScheduleBenchResult[] {
   return (['after', 'with'] as const).map((recovery) => measureRecovery(recovery, setting, nowMs));
 }

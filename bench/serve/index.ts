@@ -77,7 +77,7 @@ Examples:
 
 interface ServeReport {
   rows: ServeRow[];
-  /** Turn by turn, of each conversation; none on the virtual clock. */
+  /** The turns of each conversation; empty on the virtual clock. */
   chat: ChatTurn[][];
 }
 
@@ -113,7 +113,7 @@ function demo(flags: BenchServeFlags): Promise<ServeReport> {
       for (const batching of [true, false]) {
         services.push(await DemoService.start({ model, workers, shadow, answers, seed }, batching, signal));
       }
-      // Nobody is measured while main, workers and shadow are new.
+      // A first run without measurement, because main, workers and shadow have just started.
       for (const service of services) await service.run(1, signal);
       const rows: ServeRow[] = [];
       for (const count of flags.users) for (const service of services) rows.push(await service.run(count, signal));

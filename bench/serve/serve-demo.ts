@@ -9,16 +9,16 @@ import { type AnswerRecord, type ServeRow, serveRow } from './serve-figures.js';
 import { plannedRequest, promptIdsOf } from './user-plan.js';
 
 export interface DemoServing {
-  /** A pack or a checkpoint; null: the demo model. */
+  /** The path of a pack or a checkpoint; null: the demo model. */
   model: string | null;
   workers: number;
   shadow: 'none' | 'int8' | 'fp16' | 'nf4';
-  /** Answers of each user. */
+  /** Number of answers of each user. */
   answers: number;
   seed: number;
 }
 
-/** A turn of a conversation, each of which repeats what came before it. */
+/** A turn of a conversation. Its prompt repeats all earlier turns. */
 export interface ChatTurn {
   ttftMs: number;
   promptTokens: number;
@@ -27,7 +27,7 @@ export interface ChatTurn {
 
 const START_TIMEOUT_MS = 60_000;
 const STATUS_TIMEOUT_MS = 5_000;
-/** Workers tell their counters once a second. */
+/** Workers report their counters once a second. */
 const COUNTERS_SETTLE_MS = 1_500;
 const CHAT_ANSWER_TOKENS = 24;
 const QUESTIONS = [
@@ -38,7 +38,7 @@ const QUESTIONS = [
   'How does it end?',
 ];
 
-/** The demo cluster, its daemons as processes of their own, asked over HTTP. */
+/** The demo cluster, with its daemons as separate processes, used over HTTP. */
 export class DemoService {
   private url = '';
   private model = '';
@@ -50,7 +50,7 @@ export class DemoService {
     readonly batching: boolean,
   ) {}
 
-  /** Throws as DemoCluster.start; nothing runs then. */
+  /** Throws like DemoCluster.start; after an error, no daemon runs. */
   static async start(serving: DemoServing, batching: boolean, signal: AbortSignal): Promise<DemoService> {
     const directory = serving.model ?? join(packageRoot(), 'models', 'demo');
     const packPath = await packForServing(directory, null, runtime, () => undefined, signal);
@@ -83,11 +83,11 @@ export class DemoService {
     return this.cluster.stop();
   }
 
-  /** So many users, each asking again when answered. */
+  /** Runs `users` users; each sends a new request when the last one is answered. */
   async run(users: number, signal: AbortSignal): Promise<ServeRow> {
     const records: AnswerRecord[] = [];
     const before = await this.loads();
-    // Prompts of a round are those of no other, so that none has been run before.
+    // The prompts of a round differ from those of all other rounds, so that none was run before.
     const firstTurn = this.serving.answers * this.round++;
     const user = async (number: number): Promise<void> => {
       for (let turn = firstTurn; turn < firstTurn + this.serving.answers; turn += 1) {
@@ -99,7 +99,7 @@ export class DemoService {
     return serveRow({ users, batching: this.batching, loads }, records);
   }
 
-  /** A conversation of five turns. */
+  /** Runs a conversation of five turns. */
   async chat(signal: AbortSignal): Promise<ChatTurn[]> {
     const turns: ChatTurn[] = [];
     const messages: { role: string; content: string }[] = [];
@@ -133,7 +133,7 @@ export class DemoService {
     return { askedMs, tokenMs };
   }
 
-  /** Loads of all workers so far. */
+  /** Number of loads of all workers so far. */
   private async loads(): Promise<number> {
     await runtime.sleep(COUNTERS_SETTLE_MS);
     const { nodes } = await transport.fetchStatus(this.cluster.mainAddress, STATUS_TIMEOUT_MS);
@@ -171,10 +171,10 @@ export class DemoService {
   }
 }
 
-/** Ids of a prompt lie below this: every vocabulary has so many. */
+/** Limit for the ids of a prompt; every vocabulary has at least so many. */
 const PROMPT_VOCABULARY = 256;
 
-/** Of a chunk, what is looked at. */
+/** The fields of a chunk that are read. */
 interface Piece {
   choices?: { delta?: { content?: string | null }; logprobs?: { tokens?: string[] } | null }[];
   usage?: { prompt_tokens: number; prompt_tokens_details?: { cached_tokens: number } } | null;

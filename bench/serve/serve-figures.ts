@@ -1,6 +1,6 @@
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 
-/** One answer: when it was asked for, and when each of its tokens came. Milliseconds of one clock. */
+/** One answer: the time of its request, and the time of each of its tokens, in milliseconds of one clock. */
 export interface AnswerRecord {
   user: number;
   askedMs: number;
@@ -12,12 +12,12 @@ export interface Percentiles {
   p95: number;
 }
 
-/** What so many users at a time get. */
+/** The figures for a number of users at a time. */
 export interface ServeRow {
   users: number;
   batching: boolean;
   tokensPerS: number;
-  /** Experts that workers loaded, for each token of an answer. */
+  /** Expert loads of workers, per token of an answer. */
   loadsPerToken: number;
   ttftMs: Percentiles;
   /** Time between a token and the one before it. */
@@ -25,8 +25,8 @@ export interface ServeRow {
 }
 
 /**
- * Figures of answers whose users asked again as soon as they were answered. Tokens a second count while all users ask: until the first of
- * them has its last answer. `loads`: of all answers. Pure.
+ * Figures of answers whose users send a new request as soon as one is answered. Tokens per second are counted while all users are active: until
+ * the first user has its last answer. `loads`: the number for all answers. Pure.
  */
 export function serveRow(
   { users, batching, loads }: { users: number; batching: boolean; loads: number },
@@ -51,7 +51,7 @@ export function serveRow(
   };
 }
 
-/** The nearest values below which half, and 95 of 100, lie; 0 where there is none. Pure. */
+/** The 50th and the 95th percentile (nearest rank); 0 if there are no values. Pure. */
 export function percentiles(values: readonly number[]): Percentiles {
   if (values.length === 0) return { p50: 0, p95: 0 };
   const sorted = [...values].sort((left, right) => left - right);

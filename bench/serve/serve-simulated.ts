@@ -27,12 +27,12 @@ export interface SimulatedServing {
   expertStorage: ExpertStorage;
   prediction: 'sep' | 'off';
   workers: number;
-  /** Answers of each user. */
+  /** Number of answers of each user. */
   answers: number;
   seed: number;
 }
 
-/** So many users at a time on a profiled cluster: the daemons' own code on a virtual clock. Deterministic. */
+/** Runs `users` users at a time on a profiled cluster: the daemons' own code on a virtual clock. Deterministic. */
 export function serveSimulated(serving: SimulatedServing, users: number, batching: boolean): Promise<ServeRow> {
   return inTraceDirectory((directory) => run(serving, users, batching, directory));
 }
@@ -64,7 +64,7 @@ async function run(serving: SimulatedServing, users: number, batching: boolean, 
   return serveRow({ users, batching, loads }, records);
 }
 
-/** Prompts of a trace repeat one token: what one has run must not serve another one. */
+/** All prompts of a trace repeat one token, so rows of one prompt must not be reused for another. */
 function servingSettings(settings: NodeSettings, enabled: boolean): NodeSettings {
   if (settings.role !== 'main') return settings;
   return {
@@ -79,7 +79,7 @@ function setUpOf({ workers, prediction }: SimulatedServing, times: ClusterTimes)
   return { ...setUp, placement: placementOf(times, setUp) };
 }
 
-/** Each request has a prompt of its own, as long as it is planned. */
+/** Each request has its own prompt, with its planned length. */
 function servedTrace({ profile, prediction, answers, seed }: SimulatedServing, users: number): ClusterTrace {
   const { expertLayers: layers, experts, expertsPerToken } = profile.model.shape;
   const recall = ASSUMED_RECALL[prediction];

@@ -1,9 +1,9 @@
 import type { WeightDtype } from '../../shared/model/weight-dtype.js';
 
-/** Levels of radius and of angle: their product is the number of different values, one for each 16-bit number. */
+/** Levels of radius and of angle. Their product is the number of different values: one for each 16-bit number. */
 const LEVELS = 256;
 
-/** 65,536 values that are distributed like a standard Gaussian: the Box-Muller transform of an even grid. */
+/** 65,536 values with a standard Gaussian distribution: the Box-Muller transform of an even grid. */
 function gaussianTable(): Float64Array {
   const table = new Float64Array(LEVELS * LEVELS);
   for (let i = 0; i < LEVELS; i += 1) {
@@ -30,11 +30,11 @@ export function halfBits(value: number): number {
   const magnitude = Math.abs(value);
   const exponent = Math.max(-14, magnitude === 0 ? -14 : Math.floor(Math.log2(magnitude)));
   const steps = Math.round(magnitude / 2 ** (exponent - 10));
-  // The bit above ten mantissa bits counts as one exponent: there for normal numbers, absent for subnormal ones.
+  // The bit above ten mantissa bits counts as one exponent: normal numbers have it, subnormal numbers do not.
   return sign + ((exponent + 14) << 10) + steps;
 }
 
-/** A stream of random 32-bit numbers, the same for the same two seeds (Marsaglia's xorshift). */
+/** A stream of random 32-bit numbers, always the same for the same two seeds (Marsaglia's xorshift). */
 export class RandomBits {
   private state: number;
 
@@ -54,7 +54,7 @@ export class RandomBits {
   }
 }
 
-/** Fills buffers with Gaussian weights of one type and deviation, fast enough for billions of them. */
+/** Fills buffers with Gaussian weights of one type and deviation. It is fast enough for billions of weights. */
 export class GaussianFiller {
   private readonly bits: Uint32Array;
 
@@ -66,14 +66,14 @@ export class GaussianFiller {
     this.bits = Uint32Array.from(gaussianTable(), (value) => toBits(value * deviation));
   }
 
-  /** `bytes` begins at a multiple of four in its buffer; the count of values is even unless this is the last call of a tensor. */
+  /** `bytes` begins at a multiple of four in its buffer. The number of values is even, except in the last call for a tensor. */
   fill(bytes: Uint8Array, random: RandomBits): void {
     const { bits } = this;
     if (this.dtype === 'F32') {
       const values = new Uint32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
       for (let i = 0; i < values.length; i += 1) {
         const drawn = random.next();
-        // The table chooses the upper half, so that mantissas do not repeat.
+        // The table gives the upper half, and random bits the lower half, so that mantissas do not repeat.
         values[i] = ((bits[drawn >>> 16] ?? 0) & 0xffff0000) | (drawn & 0xffff);
       }
       return;

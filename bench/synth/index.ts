@@ -31,7 +31,7 @@ interface SynthFlags {
   json: boolean;
 }
 
-/** `odmoe bench synth`: a checkpoint of any shape with random weights, to measure speed on. */
+/** `odmoe bench synth`: writes a checkpoint of any shape with random weights, for measurements of speed. */
 export function registerBenchSynth(bench: Command): void {
   bench
     .command('synth')

@@ -10,7 +10,7 @@ import { CheckpointWriter, type TensorContents } from '../checkpoint/checkpoint-
 import { prepareCheckpointDirectory, type ShardTensor } from '../checkpoint/safetensors-shards.js';
 import { bfloat16Bits, GaussianFiller, halfBits, RandomBits, singleBits } from './gaussian-values.js';
 
-/** Shape of a random Mixtral, under the names of config.json. */
+/** Shape of a random Mixtral, with the names of config.json. */
 export interface SynthShape {
   hidden_size: number;
   intermediate_size: number;
@@ -47,8 +47,8 @@ interface SynthTensor extends ShardTensor {
 }
 
 /**
- * Writes a Mixtral checkpoint with Gaussian weights (norms are ones), the same for the same shape, type and seed. It holds a few
- * megabytes of memory, whatever the size; config.json comes last, so that an unfinished directory is no checkpoint.
+ * Writes a Mixtral checkpoint with Gaussian weights (norms are ones). The same shape, type and seed give the same checkpoint. It needs a few
+ * megabytes of memory for any size. config.json is written last, so that an unfinished directory is no checkpoint.
  * @throws USAGE, STORAGE_FULL, STORAGE_FAILED, CANCELLED
  */
 export async function synthesizeCheckpoint(

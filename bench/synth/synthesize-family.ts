@@ -10,13 +10,13 @@ import { GaussianFiller, RandomBits } from './gaussian-values.js';
 import type { SynthOptions, SynthOutcome } from './synthesize-checkpoint.js';
 
 const BF16_BYTES = 2;
-/** Columns of an MXFP4 matrix that share a scale, and the bytes that their codes take. */
+/** Columns of an MXFP4 matrix that share a scale, and the bytes of their codes. */
 const MXFP4_COLUMNS = 32;
 const MXFP4_CODE_BYTES = 16;
 /** Scales of MXFP4: powers of two from 2^-8 to 2^-5. */
 const LEAST_SCALE = 119;
 const SCALES = 4;
-/** Large enough that no part of a small model is lost beside the others. */
+/** Deviations that are large enough that every part of a small model has a visible effect. */
 const MATRIX_DEVIATION = 0.15;
 const VECTOR_DEVIATION = 0.5;
 
@@ -27,8 +27,8 @@ interface FamilyTensor extends ShardTensor {
 }
 
 /**
- * Writes a checkpoint of any family with random BF16 weights (MXFP4 where config.json ships experts so), the same for the same config and
- * seed. config.json comes last, so that an unfinished directory is no checkpoint.
+ * Writes a checkpoint of any family with random BF16 weights (MXFP4 if config.json has experts in that format). The same config and seed give
+ * the same checkpoint. config.json is written last, so that an unfinished directory is no checkpoint.
  * @throws MODEL_UNSUPPORTED, MODEL_CORRUPT, USAGE, STORAGE_FULL, STORAGE_FAILED, CANCELLED
  */
 export async function synthesizeFamily(

@@ -14,21 +14,21 @@ const GREEDY = resolveSampling(null, () => 0);
 
 export interface TraceRecording {
   modelPath: string;
-  /** Texts, or their token ids. */
+  /** Prompts as texts or as token ids. */
   prompts: readonly (string | readonly number[])[];
   /** Decode iterations of a prompt. */
   iterations: number;
   precision: ShadowPrecision;
-  /** What of the shadow is quantized. */
+  /** The part of the shadow that is quantized. */
   quantize: Quantized;
   alignment: AlignmentPeriods;
-  /** 0: as many as the process may use. */
+  /** 0: as many threads as the process may use. */
   threads: number;
 }
 
 /**
- * Lets a model answer prompts greedily, past the end of answers, beside a quantized shadow that is aligned with it as asked, and writes
- * down what both activate and whether shadow's own token would have been main's. Throws what loading the model throws.
+ * Runs a model greedily on prompts, past the end of answers, with a quantized shadow that is aligned as configured. Records the experts that
+ * both activate, and whether shadow's own token would have equalled main's. Throws the errors of loading the model.
  */
 export async function recordTraceDocument(
   recording: TraceRecording,
@@ -86,7 +86,7 @@ async function recordPrompt(
   }
 }
 
-/** Shadow runs each position once, aligned as the daemon's decisions say (OD-MoE section 3.2). */
+/** Shadow runs each position once, aligned by the daemon's own decisions (OD-MoE section 3.2). */
 async function followRun(
   run: MainTrace,
   shadow: Model,
@@ -122,7 +122,7 @@ async function followRun(
   return { predicted, guessedRight };
 }
 
-/** Returns shadow's token behind the prompt. */
+/** Returns shadow's token after the prompt. */
 async function prefillShadow(cache: Sequence, pass: Pass, promptIds: readonly number[]): Promise<number> {
   let rows = 0;
   for (let start = 0; start < promptIds.length; start += rows) {

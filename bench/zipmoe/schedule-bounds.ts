@@ -9,9 +9,9 @@ import {
 } from '../../shared/decisions/caching/load-task.js';
 
 /**
- * No schedule is faster (ZipMoE Lemma B.3): all reading, all decompression over L threads, all executions, and the longest path
- * through one task. The paper's path lets decompression begin when all K E-chunks have been read, which a pipeline undercuts; here it
- * begins with the first one, and the last one is decompressed after it has come.
+ * A lower bound for all schedules (ZipMoE Lemma B.3): all reading, all decompression over L threads, all executions, and the longest path
+ * through one task. In the paper's path, decompression begins when all K E-chunks have been read; a pipeline is faster than that. Here it
+ * begins with the first chunk, and the last chunk is decompressed after it has been read.
  */
 export function lowerBound(tasks: readonly LoadTask[], profile: LoadTimes): number {
   const { shards, threads, decompressMs } = profile;
@@ -38,7 +38,7 @@ function criticalPathMs(task: LoadTask, profile: LoadTimes): number {
   return Math.max(...pathsMs) + task.executeMs;
 }
 
-/** Tensors one after the other as they were asked for: a block each. */
+/** Tensors in the order of their requests, one block each. */
 export function fifoBlocks(tasks: readonly LoadTask[]): LoadBlock[] {
   return tasks.map((task) => [task]);
 }

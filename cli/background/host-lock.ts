@@ -10,8 +10,8 @@ const LOCK_FILE = 'up-down.lock';
 const POLL_MS = 100;
 
 /**
- * Runs `work` while no other `odmoe up` or `odmoe down` of the cluster runs on this host: what one records the other reads.
- * Waits up to waitMs for another to end, which `onWait` is told of once.
+ * Runs `work` while no other `odmoe up` or `odmoe down` of the cluster runs on this host, because each reads the records of the others.
+ * Waits up to waitMs for another one to end; `onWait` is called once with the reason.
  * @throws TIMEOUT, which names the other process
  */
 export async function withHostLock<Result>(

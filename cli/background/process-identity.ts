@@ -2,22 +2,22 @@ import { execFile } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
 import { promisify } from 'node:util';
 
-/** A process, told apart from a later one that got the same number. */
+/** Identifies a process, also against a later process with the same number. */
 export interface ProcessIdentity {
   pid: number;
-  /** When it was started, in the system's own words. */
+  /** The time of its start, in the system's own format. */
   startedAt: string;
   commandLine: string;
 }
 
 const PS_TIMEOUT_MS = 5_000;
 
-/** The process of that number that runs now; null when there is none, or when it has ended and only its parent has not noticed. */
+/** The process that runs now under that number. Null if there is none, or if it has ended and its parent has not yet collected its status. */
 export async function identifyProcess(pid: number): Promise<ProcessIdentity | null> {
   return process.platform === 'linux' ? identifyByProc(pid) : identifyByPs(pid);
 }
 
-/** Whether the process recorded is the one that runs now under its number. */
+/** Tells whether the recorded process still runs under its number. */
 export async function isRunning(recorded: ProcessIdentity): Promise<boolean> {
   const present = await identifyProcess(recorded.pid);
   return present?.startedAt === recorded.startedAt && present.commandLine === recorded.commandLine;
@@ -55,7 +55,7 @@ async function identifyByPs(pid: number): Promise<ProcessIdentity | null> {
     if (match === null || match[1]?.startsWith('Z') === true) return null;
     return { pid, startedAt: match[2] ?? '', commandLine: match[3] ?? '' };
   } catch (error) {
-    // ps ends with status 1 when it lists nothing.
+    // ps ends with status 1 if it lists no process.
     if (typeof error === 'object' && error !== null && 'code' in error && error.code === 1) return null;
     throw error;
   }

@@ -12,7 +12,7 @@ const recordSchema = z.strictObject({
   command_line: z.string(),
 });
 
-/** What `odmoe up` notes about a daemon, so that `odmoe down` finds it again and nobody else. */
+/** A daemon's record, which `odmoe up` writes so that `odmoe down` finds exactly this process. */
 export type ProcessRecord = z.infer<typeof recordSchema>;
 
 const RECORD_SUFFIX = '.pid';
@@ -21,7 +21,7 @@ export function logPath(directory: string, id: string): string {
   return join(directory, `${id}.log`);
 }
 
-/** Records of a cluster, by the id of their node; a file that is none is reported and left out. */
+/** Reads the records of a cluster, by the id of their node. A file that is no valid record is reported and skipped. */
 export async function readRecords(
   directory: string,
   onUnreadable: (path: string, reason: string) => void,
@@ -40,7 +40,7 @@ export async function readRecords(
   return records;
 }
 
-/** Written whole or not at all. */
+/** Writes the record completely or not at all. */
 export async function writeRecord(directory: string, record: ProcessRecord): Promise<void> {
   const path = recordPath(directory, record.id);
   try {
@@ -53,7 +53,7 @@ export async function writeRecord(directory: string, record: ProcessRecord): Pro
   }
 }
 
-/** Removes the record of that node if it is of that process: another one's stays. */
+/** Removes the record of that node if it belongs to that process. The record of another process stays. */
 export async function removeRecord(directory: string, id: string, pid: number): Promise<void> {
   const path = recordPath(directory, id);
   if ((await readRecord(path).catch(() => null))?.pid === pid) await rm(path, { force: true });

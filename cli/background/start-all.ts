@@ -7,26 +7,26 @@ import { identityOf, startInBackground, type NodeToStart, type StartOutcome } fr
 import { stopInBackground, type StopOutcome } from './stop-in-background.js';
 import { onAbort } from '../../shared/base/runtime/living.js';
 
-/** How often it is looked whether a daemon that ran before still runs. */
+/** Interval of the check whether daemons from an earlier start still run. */
 const RUNNING_POLL_MS = 500;
 
 export interface StartAllOptions {
   directory: string;
   /** cluster.yaml, as an absolute path. */
   configPath: string;
-  /** How long a daemon may take to be ready. */
+  /** Time in which a daemon must become ready. */
   timeoutMs: number;
-  /** Of daemons that may run already, by their id. */
+  /** Records of daemons that may already run, by their id. */
   records: ReadonlyMap<string, ProcessRecord>;
   onOutcome: (node: NodeToStart, outcome: StartOutcome) => void;
   onStop: (outcome: StopOutcome) => void;
 }
 
 /**
- * Starts the daemons together. They may wait for each other, so that one that cannot come would have the others wait for ever: when one
- * fails, or ends while others are still starting, or the signal aborts, all that this call has started are stopped again. Those that ran
- * before stay. One that is only late goes on, and so do the others.
- * @throws the code of the first failure, with what became of the rest; TIMEOUT when daemons are late; CANCELLED
+ * Starts the daemons together. They may wait for each other, so a daemon that cannot start would make the others wait forever. If one fails,
+ * or ends while others still start, or the signal aborts, this call stops all daemons that it has started. Daemons from an earlier start
+ * keep running. If a daemon is only late, all of them keep running.
+ * @throws the code of the first failure, with the fate of the other daemons; TIMEOUT when daemons are late; CANCELLED
  */
 export async function startAll(
   nodes: readonly NodeToStart[],
@@ -82,7 +82,7 @@ export async function startAll(
   }
 }
 
-/** Tells when a daemon that ran before ends while others start. */
+/** Reports a failure if a daemon from an earlier start ends while others start. */
 async function watchRunning(
   node: NodeToStart,
   record: ProcessRecord,
@@ -98,7 +98,7 @@ async function watchRunning(
   }
 }
 
-/** Returns the error that says why nothing runs of what was to be started. */
+/** Stops the started daemons. Returns the error that explains why none of them runs. */
 async function stopAgain(
   launched: readonly ProcessRecord[],
   first: OdmoeError,

@@ -18,15 +18,15 @@ import { logPath, removeRecord, writeRecord, type ProcessRecord } from './proces
 import { runtime } from '../client/process-runtime.js';
 import { withPeerDeadline } from '../../shared/base/runtime/peer-wait.js';
 
-/** A log larger than this is set aside (as ID.log.1) when its daemon is started. */
+/** Size above which a log is moved to ID.log.1 when its daemon starts. */
 export const LOG_KEPT_BYTES = 16 * 1024 * 1024;
 
 const LOG_POLL_MS = 25;
 
-/** How much of the end of a log is shown when a daemon fails to start. */
+/** Bytes of a log's end that are shown when a daemon fails to start. */
 const LOG_TAIL_BYTES = 4_096;
 
-/** Of one daemon's start, that are shown. */
+/** Most warnings that are shown of one daemon's start. */
 const WARNINGS_LIMIT = 8;
 
 export interface NodeToStart {
@@ -35,12 +35,12 @@ export interface NodeToStart {
 }
 
 export type StartOutcome =
-  /** `url`: where HTTP clients are served; null: nowhere. `warnings`: the first lines of its log that warn. */
+  /** `url`: the URL for HTTP clients; null: none. `warnings`: the first warning lines of its log. */
   | { kind: 'started'; id: string; address: string; url: string | null; warnings: string[]; pid: number }
   | { kind: 'alreadyRunning'; id: string; pid: number }
-  /** It goes on starting. */
+  /** The daemon is still starting. */
   | { kind: 'late'; id: string; error: OdmoeError }
-  /** Nobody waits for it any more, as the whole start has failed. */
+  /** The whole start has failed, so this daemon is no longer awaited. */
   | { kind: 'notAwaited'; id: string }
   | { kind: 'failed'; id: string; error: OdmoeError };
 
@@ -49,15 +49,15 @@ export interface BackgroundOptions {
   /** cluster.yaml, as an absolute path. */
   configPath: string;
   timeoutMs: number;
-  /** Aborts when the daemons are not awaited any more. */
+  /** Aborts when the daemons are no longer awaited. */
   unwanted: AbortSignal;
-  /** Gets what was launched, at once: whoever gives up the start is to stop it. */
+  /** Called at once with each launched process, so that the caller can stop it if the start is cancelled. */
   onLaunch: (record: ProcessRecord) => void;
   /** A daemon that was ready has ended; called at most once for each. */
   onEnd: (error: OdmoeError) => void;
 }
 
-/** Starts one daemon of the configuration that outlives this process, unless it runs already, and waits until it is ready. */
+/** Starts one configured daemon, which outlives this process, and waits until it is ready. Does nothing if it already runs. */
 export async function startInBackground(
   node: NodeToStart,
   record: ProcessRecord | undefined,
@@ -81,14 +81,14 @@ export function identityOf(record: ProcessRecord): { pid: number; startedAt: str
   return { pid: record.pid, startedAt: record.started_at, commandLine: record.command_line };
 }
 
-/** What a daemon prints when it is ready. */
+/** The data that a daemon prints when it is ready. */
 interface Ready {
   address: string;
   url: string | null;
   warnings: string[];
 }
 
-/** Null: it is not awaited any more. */
+/** Null: the daemon is no longer awaited. */
 async function launch(node: NodeToStart, options: BackgroundOptions): Promise<(Ready & { pid: number }) | null> {
   const log = await openLog(options.directory, node.id);
   try {
@@ -158,7 +158,7 @@ function listening(
   const path = logPath(options.directory, node.id);
   return withPeerDeadline(runtime, options.timeoutMs, async (hasPassed) => {
     for (;;) {
-      // Read after the end was looked at, so that what it wrote last is seen.
+      // Read the log after `end.reason`, so that the last output of an ended daemon is included.
       const { reason } = end;
       const written = await readFrom(log, from);
       const address = listeningAddress(written);
@@ -180,7 +180,7 @@ function listening(
   });
 }
 
-/** Lines of a log, in either format. */
+/** Finds the warnings in a log; lines may have either format. */
 function warningsIn(written: string): string[] {
   const warnings = written.split('\n').filter((line) => /^\S+ warn |"level":"warn"/.test(line));
   return warnings.slice(0, WARNINGS_LIMIT);

@@ -6,10 +6,10 @@ import { identityOf } from './start-in-background.js';
 import { runtime } from '../client/process-runtime.js';
 import { withPeerDeadline } from '../../shared/base/runtime/peer-wait.js';
 
-/** How long a daemon gets to stop by itself; its own bound is shorter. A main gets its main.stop_grace_ms before that. */
+/** Time that a daemon gets to stop by itself; the daemon's own limit is shorter. Main gets its main.stop_grace_ms in addition. */
 export const TERMINATE_GRACE_MS = 8_000;
 
-/** How long a killed process may take to be gone. */
+/** Time in which a killed process must disappear. */
 const KILL_GRACE_MS = 2_000;
 
 const POLL_MS = 20;
@@ -21,8 +21,8 @@ export interface StopOutcome {
 }
 
 /**
- * Stops the daemon recorded: SIGTERM, then SIGKILL. A record whose process has ended, or whose number another process has now, is
- * removed and nobody is sent anything. TIMEOUT when the process survives.
+ * Stops the recorded daemon: SIGTERM, then SIGKILL. If its process has ended, or another process now has its number, the record is removed
+ * and no signal is sent. TIMEOUT if the process survives.
  */
 export async function stopInBackground(
   directory: string,
@@ -50,7 +50,7 @@ function signal(pid: number, name: NodeJS.Signals): void {
   try {
     process.kill(pid, name);
   } catch (error) {
-    // It ended by itself since it was looked at.
+    // The process ended by itself after the check.
     if (error instanceof Error && 'code' in error && error.code === 'ESRCH') return;
     throw error;
   }

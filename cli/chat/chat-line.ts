@@ -1,14 +1,14 @@
 import { nearestKey } from '../../shared/base/text/nearest-key.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 
-/** What a line of the conversation's user asks for. */
+/** The meaning of a line that the user typed. */
 export type ChatLine =
   | { kind: 'message'; text: string }
   /** `key` null: show all settings. */
   | { kind: 'set'; key: string | null; value: string }
-  /** null: show it. "-": there is to be none. */
+  /** null: show the system text. "-": remove it. */
   | { kind: 'system'; text: string | null }
-  /** null: the file of before. */
+  /** null: the file that was used last. */
   | { kind: 'save'; path: string | null }
   | { kind: 'load'; path: string }
   | { kind: 'clear' }
@@ -20,7 +20,7 @@ export type ChatLine =
 const COMMANDS = ['set', 'system', 'save', 'load', 'clear', 'undo', 'retry', 'help', 'exit'] as const;
 type CommandName = (typeof COMMANDS)[number];
 
-/** What /help prints. */
+/** The text that /help prints. */
 export const CHAT_HELP = `/set KEY VALUE   change how answers are made; VALUE "off" takes the setting back; /set alone shows all
 /system TEXT     what the model is told before the conversation; "-" for nothing; /system alone shows it
 /retry           ask the last message again
@@ -34,7 +34,7 @@ export const CHAT_HELP = `/set KEY VALUE   change how answers are made; VALUE "o
 A message of several lines: end a line with a backslash, or put """ before and after. What is pasted is one message.
 A message that begins with a slash: put a space before it. Ctrl-C stops an answer; what came of it stays.`;
 
-/** Throws USAGE for a command that there is not, or that is incomplete. */
+/** Throws USAGE for a command that is unknown or incomplete. */
 export function parseChatLine(line: string): ChatLine {
   if (!line.startsWith('/')) return { kind: 'message', text: line.trim() };
   const [, name = '', rest = ''] = /^\/(\S*)\s*([^]*)$/.exec(line) ?? [];

@@ -16,17 +16,17 @@ const MORE_PROMPT = '... ';
 
 export interface ChatOptions {
   lines: LineInput;
-  /** Asks the cluster, or the engine of this process. */
+  /** Sends the request to the cluster, or to the engine of this process. */
   generate(request: GenerateRequest, signal: AbortSignal): AsyncIterable<GenerateReply>;
-  /** Runs an answer that Ctrl-C stops. */
+  /** Runs an answer that Ctrl-C can stop. */
   interruptible: Interruptible;
-  /** Takes an answer's text as it comes. */
+  /** Prints an answer's text as it comes. */
   answer(text: string): void;
-  /** Takes what is said beside the answers: lines for people. */
+  /** Prints other lines for people, besides the answers. */
   note(text: string): void;
-  /** Lines that were typed, to be kept. */
+  /** Stores the lines that the user typed. */
   typed(lines: readonly string[]): Promise<void>;
-  /** A person types: what goes wrong is told, and the conversation goes on. Else the first failure ends it. */
+  /** True: a person types, so that errors are printed and the conversation continues. False: the first error ends it. */
   isInteractive: boolean;
   templateArguments: TemplateArgument[];
 }
@@ -34,9 +34,9 @@ export interface ChatOptions {
 /** A conversation, line by line. */
 export class ChatSession {
   private readonly collecting = new MessageLines();
-  /** Lines of the message that is being collected. */
+  /** Typed lines of the message that is not yet complete. */
   private typedLines: string[] = [];
-  /** The file of /save and /load; null: there was none yet. */
+  /** The last file of /save or /load; null: none so far. */
   private path: string | null = null;
   private isOver = false;
 
@@ -46,7 +46,7 @@ export class ChatSession {
     private readonly options: ChatOptions,
   ) {}
 
-  /** Resolves when the user has ended it. Throws what ends it otherwise. */
+  /** Resolves when the user has ended the conversation. Throws an error that ends it otherwise. */
   async run(): Promise<void> {
     while (!this.isOver) {
       try {
@@ -63,7 +63,7 @@ export class ChatSession {
     }
   }
 
-  /** null: there is no more. */
+  /** null: the input has ended. */
   private async nextText(): Promise<CollectedText | null> {
     for (;;) {
       const input = await this.options.lines.next(this.collecting.isOpen ? MORE_PROMPT : PROMPT);
@@ -108,7 +108,7 @@ export class ChatSession {
         return this.load(line.path);
       case 'clear':
         this.conversation = cleared(this.conversation);
-        // /save alone must not write a new conversation over the one of before.
+        // /save without a name must not overwrite the earlier conversation's file.
         this.path = null;
         return this.options.note('a new conversation');
       case 'undo':
@@ -133,7 +133,7 @@ export class ChatSession {
     await this.ask(next, this.conversation);
   }
 
-  /** Asks what is unanswered. `otherwise`: the conversation where no text comes. */
+  /** Sends the unanswered message. `otherwise`: the conversation if no text of an answer comes. */
   private async ask(next: TerminalConversation, otherwise: TerminalConversation): Promise<void> {
     this.conversation = otherwise;
     const came = new CameSoFar((text) => this.options.answer(text));
@@ -163,7 +163,7 @@ export class ChatSession {
       raw: false,
       promptTokenIds: [],
       messages: allMessages(conversation),
-      // What the context does not hold is cut off.
+      // Tokens beyond the context's end are cut off.
       maxTokens: maxTokens ?? MAX_TOKENS_RANGE.most,
       sampling,
       stop: [],
@@ -179,7 +179,7 @@ export class ChatSession {
     this.options.note(lines.join('\n'));
   }
 
-  /** "-": nothing. null: shows what there is. */
+  /** "-": removes the system text. null: shows it. */
   system(text: string | null): void {
     if (text !== null) this.conversation = { ...this.conversation, system: text === '-' ? null : text };
     const { system } = this.conversation;
@@ -201,7 +201,7 @@ export class ChatSession {
     this.options.note(`saved ${turnsOf(this.conversation)} to ${path}`);
   }
 
-  /** What is said already stays where the file cannot be used. */
+  /** If the file cannot be read, the present conversation stays. */
   async load(given: string): Promise<void> {
     const path = conversationPath(given);
     this.conversation = await readConversation(path);
@@ -212,7 +212,7 @@ export class ChatSession {
   }
 }
 
-/** What has come of an answer. */
+/** The part of an answer that has come so far. */
 class CameSoFar {
   text = '';
   tokens = 0;
@@ -230,13 +230,13 @@ class CameSoFar {
   };
 }
 
-/** "1 turn", "3 turns". */
+/** For example "1 turn" or "3 turns". */
 function turnsOf({ messages }: TerminalConversation): string {
   const turns = messages.filter(({ role }) => role === 'user').length;
   return `${turns} ${turns === 1 ? 'turn' : 'turns'}`;
 }
 
-/** Errors of a turn after which the same message may be answered. */
+/** Errors after which the same message may succeed. */
 const PASSING: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   ...(['NO_MAIN', 'NO_WORKERS', 'WORKER_LOST', 'SHADOW_LOST', 'QUEUE_FULL', 'TIMEOUT'] as const),
   ...(['DEVICE_LOST', 'DEVICE_OUT_OF_MEMORY', 'PACK_INCOMPLETE'] as const),
@@ -245,13 +245,13 @@ const PASSING: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
 const MAKE_ROOM =
   '/undo drops the last turn, /clear begins a new conversation, /save FILE keeps this one; then /retry asks again';
 
-/** What the user may do after a turn that failed; null: the error says it. */
+/** Advice after a turn that failed; null: the error itself has the advice. */
 function turnAdvice(code: ErrorCode): string | null {
   if (code === 'PROMPT_TOO_LONG') return `The conversation has become too long for the model. ${MAKE_ROOM}.`;
   return PASSING.has(code) ? '/retry asks again.' : null;
 }
 
-/** One line under an answer. `maxTokens` null: it had the room that was left. */
+/** The line under an answer. `maxTokens` null: the answer could fill the context. */
 export function turnSummary(result: GenerationResult, maxTokens: number | null): string {
   const { tokens, finished } = result;
   const isFull = finished.finishReason === 'length' && (maxTokens === null || tokens.length < maxTokens);
@@ -260,7 +260,7 @@ export function turnSummary(result: GenerationResult, maxTokens: number | null):
   return `${generationSummary(result)}${full}${empty}`;
 }
 
-/** One line under an answer that was stopped. */
+/** The line under an answer that was stopped. */
 function stoppedSummary(tokens: number, hasText: boolean): string {
   const what = hasText
     ? 'what came stays in the conversation (/undo drops it, /retry asks again)'

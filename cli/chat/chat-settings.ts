@@ -14,18 +14,18 @@ import {
 } from '../../shared/wire/sampling-options.js';
 import type { SamplingMessage } from '../../shared/wire/messages.js';
 
-/** What /set changes. */
+/** The settings that /set changes. */
 export interface TerminalChatSettings {
   readonly sampling: SamplingMessage;
-  /** null: as many as the context has room for. */
+  /** null: as many as fit into the context. */
   readonly maxTokens: number | null;
 }
 
 interface Setting {
   range: NumberRange;
-  /** What it means that the setting is off. */
+  /** The meaning of the setting when it is off. */
   off: string;
-  /** null: off. */
+  /** Reads the value; null: off. */
   read(settings: TerminalChatSettings): number | null;
   write(settings: TerminalChatSettings, value: number | null): TerminalChatSettings;
 }
@@ -59,7 +59,7 @@ const SETTINGS: Readonly<Record<string, Setting>> = {
 
 const OFF = 'off';
 
-/** The settings with that one changed; "off" takes it back. Throws USAGE for a key that there is not, and a value out of its range. */
+/** Returns the settings with that one changed; "off" resets it. Throws USAGE for an unknown key, and for a value out of its range. */
 export function changeSetting(settings: TerminalChatSettings, key: string, value: string): TerminalChatSettings {
   const setting = requireSetting(key);
   if (value === OFF) return setting.write(settings, null);
@@ -70,7 +70,7 @@ export function changeSetting(settings: TerminalChatSettings, key: string, value
   return setting.write(settings, number);
 }
 
-/** One line a setting. */
+/** One line per setting. */
 export function settingLines(settings: TerminalChatSettings): string[] {
   const width = Math.max(...Object.keys(SETTINGS).map((key) => key.length));
   return Object.entries(SETTINGS).map(([key, setting]) => {
@@ -79,7 +79,7 @@ export function settingLines(settings: TerminalChatSettings): string[] {
   });
 }
 
-/** The setting of a member of the request's sampling; `off`: the value under which it does nothing. */
+/** Makes the setting of one sampling field of the request; `off`: the value that has no effect. */
 function ofSampling(
   member: Exclude<keyof SamplingMessage, 'seed' | 'logitBias' | 'outputFormat'>,
   offValue: number,

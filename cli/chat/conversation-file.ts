@@ -6,7 +6,7 @@ import { fileExists, readBoundedFile, type FileErrors } from '../../shared/base/
 import { replaceFile } from '../../shared/base/files/replace-file.js';
 import { allMessages, terminalConversation, type TerminalConversation } from './conversation.js';
 
-/** Far more than any model's context holds. */
+/** Limit of a file's size, far above any model's context. */
 const LARGEST_FILE_BYTES = 16 * 1024 * 1024;
 
 const REMEDY = 'give a file that /save wrote, or JSON messages with "role" and "content"';
@@ -16,14 +16,14 @@ const messageSchema = z.strictObject({ role: z.enum(['system', 'user', 'assistan
 const messagesSchema = z.array(messageSchema);
 const wrappedSchema = z.object({ messages: z.array(z.unknown()) });
 
-/** One JSON object a line, as `parseConversation` reads it. */
+/** Writes one JSON object per line, which `parseConversation` reads. */
 export function formatConversation(conversation: TerminalConversation): string {
   return allMessages(conversation)
     .map(({ role, content }) => `${JSON.stringify({ role, content })}\n`)
     .join('');
 }
 
-/** The conversation in a file's text: JSON lines, a JSON array, or an object with "messages". Throws USAGE, which names `path`. */
+/** Reads the conversation from a file's text: JSON lines, a JSON array, or an object with "messages". Throws USAGE, which names `path`. */
 export function parseConversation(text: string, path: string): TerminalConversation {
   const parsed = messagesSchema.safeParse(messageValues(text, path));
   if (!parsed.success) {
@@ -40,7 +40,7 @@ export async function readConversation(path: string): Promise<TerminalConversati
 }
 
 /**
- * Writes the file in one step. A file that stands there is kept unless `mayReplace`.
+ * Writes the file in one step. An existing file is replaced only with `mayReplace`.
  * @throws USAGE, STORAGE_FULL, STORAGE_FAILED
  */
 export async function writeConversation(
@@ -51,11 +51,11 @@ export async function writeConversation(
   if (!mayReplace && (await fileExists(path))) {
     throw new OdmoeError('USAGE', `${path} is there already; choose another name, or remove it first`);
   }
-  // What people say to a model is nobody else's business.
+  // Only the user may read the file, because conversations are private.
   await replaceFile(path, formatConversation(conversation), 0o600);
 }
 
-/** Absolute; "~/" is the user's home, as a shell has it. */
+/** The absolute path; "~/" means the user's home, as in a shell. */
 export function conversationPath(given: string, home: string = homedir()): string {
   return given.startsWith('~/') ? join(home, given.slice(2)) : resolve(given);
 }
@@ -73,7 +73,7 @@ function messageValues(text: string, path: string): unknown {
   });
 }
 
-/** null: it is no JSON. */
+/** null: the text is no JSON. */
 function jsonOrNull(text: string): unknown {
   try {
     return JSON.parse(text) as unknown;

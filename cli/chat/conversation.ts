@@ -1,23 +1,23 @@
 import type { ChatMessage } from '../../shared/wire/messages.js';
 
-/** A conversation so far. Every function here makes a new one. */
+/** A conversation so far. Every function here returns a new one and changes none. */
 export interface TerminalConversation {
-  /** What the model is told first; null: nothing. */
+  /** The system text before the conversation; null: none. */
   readonly system: string | null;
-  /** Messages of user and assistant, in turns; the last one is an answer. Later words of the system may stand between them, as files have them. */
+  /** Messages of user and assistant in turns; the last one is an answer. System messages from files may stand between them. */
   readonly messages: readonly ChatMessage[];
-  /** The user's last message, where no answer came; null: there is none. */
+  /** The user's last message, if it has no answer yet; null: there is none. */
   readonly unanswered: string | null;
 }
 
 export const EMPTY_TERMINAL_CONVERSATION: TerminalConversation = { system: null, messages: [], unanswered: null };
 
-/** The user says something. What was unanswered is dropped. */
+/** Adds a message of the user. An earlier unanswered message is dropped. */
 export function asked(conversation: TerminalConversation, text: string): TerminalConversation {
   return { ...conversation, unanswered: text };
 }
 
-/** The answer to what is unanswered. An empty one leaves the question unanswered: no model takes an empty message. */
+/** Adds the answer to the unanswered message. An empty answer is dropped, because models do not accept empty messages. */
 export function answered(conversation: TerminalConversation, text: string): TerminalConversation {
   const { messages, unanswered } = conversation;
   if (unanswered === null || text === '') return conversation;
@@ -28,7 +28,7 @@ export function answered(conversation: TerminalConversation, text: string): Term
   return { ...conversation, messages: [...messages, ...turn], unanswered: null };
 }
 
-/** The last answer is dropped, so that its question is unanswered again; null: nothing was asked. */
+/** Drops the last answer, so that its question is unanswered again; null: there was no question. */
 export function reopened(conversation: TerminalConversation): TerminalConversation | null {
   const { messages, unanswered } = conversation;
   if (unanswered !== null) return conversation;
@@ -39,23 +39,23 @@ export function reopened(conversation: TerminalConversation): TerminalConversati
     : { ...conversation, messages: withoutAnswer(messages, last), unanswered: question.content };
 }
 
-/** Without the question and the answer to it. What the system said between them stays. */
+/** Removes the question and its answer. System messages between them stay. */
 function withoutAnswer(messages: readonly ChatMessage[], question: number): ChatMessage[] {
   return messages.filter(({ role }, index) => index < question || (index > question && role === 'system'));
 }
 
-/** Without the last turn that has an answer; null: there is none. What is unanswered stays, so that it can be asked with more room. */
+/** Removes the last turn with an answer; null: there is none. The unanswered message stays, so that it can be asked again with more room. */
 export function undone(conversation: TerminalConversation): TerminalConversation | null {
   const last = lastQuestion(conversation.messages);
   return last < 0 ? null : { ...conversation, messages: conversation.messages.slice(0, last) };
 }
 
-/** Of the same system text. */
+/** Returns an empty conversation with the same system text. */
 export function cleared(conversation: TerminalConversation): TerminalConversation {
   return { ...EMPTY_TERMINAL_CONVERSATION, system: conversation.system };
 }
 
-/** All messages with the unanswered one, as a request has them and a file keeps them. */
+/** All messages with the unanswered one, for a request or a file. */
 export function allMessages({ system, messages, unanswered }: TerminalConversation): ChatMessage[] {
   return [
     ...(system === null ? [] : [{ role: 'system', content: system }]),
@@ -64,7 +64,7 @@ export function allMessages({ system, messages, unanswered }: TerminalConversati
   ];
 }
 
-/** The conversation of such messages. */
+/** Makes a conversation from messages. */
 export function terminalConversation(messages: readonly ChatMessage[]): TerminalConversation {
   const [first] = messages;
   const system = first?.role === 'system' ? first.content : null;

@@ -6,20 +6,20 @@ import { makeDirectories } from '../../shared/base/files/make-directories.js';
 import { replaceFile } from '../../shared/base/files/replace-file.js';
 import { writeFailure } from '../../shared/base/files/storage-error.js';
 
-/** Lines that are kept, and the most characters of one: a longer one is not kept. */
+/** Most lines in the history, and most characters of one line. A longer line is not stored. */
 export const HISTORY_LINES_LIMIT = 1000;
 export const HISTORY_LINE_LENGTH_LIMIT = 4096;
-/** What so many lines take at most, in UTF-8. */
+/** Most bytes of these lines in UTF-8. */
 const LARGEST_FILE_BYTES = HISTORY_LINES_LIMIT * (3 * HISTORY_LINE_LENGTH_LIMIT + 1);
 
 const FILE_ERRORS: FileErrors = { missing: 'STORAGE_FAILED', invalid: 'STORAGE_FAILED', remedy: 'remove the file' };
 
-/** Where the lines typed into `odmoe chat` are kept. */
+/** The file with the lines that were typed into `odmoe chat`. */
 export function historyPath(home: string = stateHome()): string {
   return join(home, 'odmoe', 'chat-history');
 }
 
-/** The lines to keep, the oldest first: without empty ones, and without a line that repeats the one before. */
+/** The lines to store, the oldest first, without empty lines and without repeats of the line before. */
 export function mergeHistory(kept: readonly string[], typed: readonly string[]): string[] {
   return [...kept, ...typed]
     .filter((line) => line.trim() !== '' && line.length <= HISTORY_LINE_LENGTH_LIMIT)
@@ -27,7 +27,7 @@ export function mergeHistory(kept: readonly string[], typed: readonly string[]):
     .slice(-HISTORY_LINES_LIMIT);
 }
 
-/** Lines typed in this conversation and in those before, in a file that only its user can read. Its failures are told, and not thrown. */
+/** Stores the lines of this and earlier conversations, in a file that only its user can read. Failures are reported, not thrown. */
 export class LineHistory {
   private isBroken = false;
 
@@ -36,7 +36,7 @@ export class LineHistory {
     private readonly onProblem: (message: string) => void,
   ) {}
 
-  /** The oldest line first. */
+  /** Returns the oldest line first. */
   async read(): Promise<string[]> {
     try {
       return await this.readFile();
@@ -46,7 +46,7 @@ export class LineHistory {
     }
   }
 
-  /** Adds lines to what is there by now: another conversation may have added its own. */
+  /** Adds lines to the present content of the file, because another conversation may have added lines. */
   async add(typed: readonly string[]): Promise<void> {
     try {
       const lines = mergeHistory(await this.readFile(), typed);
@@ -57,7 +57,7 @@ export class LineHistory {
     }
   }
 
-  /** Once: what fails now fails with each message. */
+  /** Reports only the first problem, because the same one would occur at each message. */
   private tell(what: string, thrown: unknown): void {
     if (!this.isBroken) this.onProblem(`${what}: ${toOdmoeError(thrown).message}`);
     this.isBroken = true;

@@ -2,23 +2,23 @@ import { createInterface, type Interface, type Key } from 'node:readline';
 import { HISTORY_LINES_LIMIT } from './line-history.js';
 import { MESSAGE_LENGTH_LIMIT } from './message-lines.js';
 
-/** What comes from the user. */
+/** Input from the user. */
 export type TypedInput =
   | { kind: 'line'; text: string }
-  /** Several lines that were pasted, and what was typed around them. */
+  /** Several pasted lines, with the text that was typed around them. */
   | { kind: 'paste'; text: string }
-  /** Ctrl-C. `hadText`: there was something in the line, which is gone. */
+  /** Ctrl-C. `hadText`: the line had text, which was dropped. */
   | { kind: 'interrupt'; hadText: boolean }
   /** Ctrl-D, or the end of a file. */
   | { kind: 'end' };
 
 export interface LineInput {
-  /** What comes next. Between two calls nothing is read, and Ctrl-C is a signal. */
+  /** Returns the next input. Between two calls nothing is read, and Ctrl-C is a signal. */
   next(prompt: string): Promise<TypedInput>;
   close(): void;
 }
 
-/** Terminals mark what is pasted from the first to the second. */
+/** The first switches paste marks of the terminal on, the second switches them off. */
 const PASTE_MARKS_ON = '\u001b[?2004h';
 const PASTE_MARKS_OFF = '\u001b[?2004l';
 const MORE_PROMPT = '... ';
@@ -34,7 +34,7 @@ export class ReadlineInput implements LineInput {
 
   /**
    * @param terminal the terminal to edit lines on; null: a pipe, whose lines are taken as they are
-   * @param history lines of before, the oldest first
+   * @param history earlier lines, the oldest first
    */
   constructor(
     private readonly input: NodeJS.ReadStream,
@@ -57,7 +57,7 @@ export class ReadlineInput implements LineInput {
   next(prompt: string): Promise<TypedInput> {
     const [first] = this.waiting;
     if (first !== undefined) {
-      // The end stays the end.
+      // After the end of input, every call returns the end.
       if (first.kind !== 'end') this.waiting.shift();
       return Promise.resolve(first);
     }
@@ -89,7 +89,7 @@ export class ReadlineInput implements LineInput {
   private onLine(line: string): void {
     if (this.isPasting) {
       this.pastedLength += line.length + 1;
-      // A text that is too long is refused later; so much of it says that it is.
+      // Longer text is refused later. The stored part is long enough for that.
       if (this.pastedLength <= 2 * MESSAGE_LENGTH_LIMIT) this.pastedLines.push(line);
       this.readline.setPrompt(MORE_PROMPT);
       this.readline.prompt();
@@ -103,7 +103,7 @@ export class ReadlineInput implements LineInput {
   private onInterrupt(): void {
     const hadText = this.readline.line !== '' || this.pastedLines.length > 0;
     this.forgetPaste();
-    // To the end of the line, and delete back to its beginning.
+    // Move to the end of the line and delete back to its beginning.
     this.readline.write(null, { ctrl: true, name: 'e' });
     this.readline.write(null, { ctrl: true, name: 'u' });
     this.terminal?.write('^C\n');
@@ -120,7 +120,7 @@ export class ReadlineInput implements LineInput {
     this.pastedLength = 0;
   }
 
-  /** To whoever waits, or for later: what comes in one piece has many lines, and reading stops behind it. */
+  /** Passes the input to the waiting caller, or stores it: one chunk may hold many lines, and reading stops after it. */
   private give(input: TypedInput): void {
     const { take } = this;
     this.take = null;
@@ -133,7 +133,7 @@ export class ReadlineInput implements LineInput {
     take(input);
   }
 
-  /** Stops reading. Ctrl-C then is a signal, and what is typed meanwhile waits in the terminal. */
+  /** Stops reading. Ctrl-C is then a signal, and text that is typed meanwhile stays in the terminal. */
   private rest(): void {
     this.readline.pause();
     if (this.terminal !== null) setRaw(this.input, false);

@@ -5,24 +5,24 @@ export const MESSAGE_LENGTH_LIMIT = 8 * 1024 * 1024;
 
 const QUOTES = '"""';
 
-/** What lines have come to. `isVerbatim`: it is a message, whatever it begins with. */
+/** The text that lines form. `isVerbatim`: it is a message, never a command. */
 export interface CollectedText {
   text: string;
   isVerbatim: boolean;
 }
 
-/** Puts lines together: those that end in a backslash with the next one, and all between `"""` and `"""`. */
+/** Joins lines: a line that ends in a backslash with the next one, and all lines between `"""` and `"""`. */
 export class MessageLines {
   private readonly lines: string[] = [];
   private length = 0;
   private isQuoted = false;
 
-  /** Whether lines are missing. */
+  /** True: more lines are needed. */
   get isOpen(): boolean {
     return this.lines.length > 0 || this.isQuoted;
   }
 
-  /** The text that the line completes; null: more is to come. Throws USAGE for a text that is too long, which is dropped. */
+  /** Returns the text that this line completes; null: more lines are needed. Throws USAGE for a text that is too long, and drops it. */
   add(line: string): CollectedText | null {
     this.length += line.length + 1;
     if (this.length > MESSAGE_LENGTH_LIMIT) {
@@ -42,7 +42,7 @@ export class MessageLines {
     return this.complete();
   }
 
-  /** As `add`, for a text that was pasted: where nothing is missing it is a message by itself. */
+  /** Like `add`, for pasted text. If no text is open, the pasted text is a complete message. */
   addPaste(text: string): CollectedText | null {
     const isWhole = !this.isOpen;
     this.isQuoted ||= isWhole;
@@ -50,12 +50,12 @@ export class MessageLines {
     return isWhole && collected === null ? this.complete() : collected;
   }
 
-  /** What is there, where no more lines come; null: nothing. */
+  /** Returns the open text when no more lines come; null: there is none. */
   end(): CollectedText | null {
     return this.isOpen ? this.complete() : null;
   }
 
-  /** Drops what is there. */
+  /** Drops the open text. */
   reset(): void {
     this.lines.length = 0;
     this.length = 0;

@@ -5,21 +5,21 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { formatAddress, parseAddress } from '../../shared/wire/addresses.js';
 import { runtime, transport } from './process-runtime.js';
 
-/** What addMainFlags gives a command's action. */
+/** The flags from addMainFlags, for a command's action. */
 export interface MainFlags {
   main?: string;
   cluster?: string;
   interface?: string;
 }
 
-/** How long mDNS answers are awaited; mains on one LAN answer within a tenth of it. */
+/** Time for mDNS answers; mains on one LAN answer within a tenth of it. */
 const DISCOVERY_TIMEOUT_MS = 1500;
 
 const LOCAL_MAIN_ADDRESS = `127.0.0.1:${defaultPort('main')}`;
-/** Where nobody listens that is known at once; a main that is busy may take a while. */
+/** A refused connection is noticed at once, but a busy main may take a while. */
 const LOCAL_MAIN_TIMEOUT_MS = 10_000;
 
-/** The flags by which `prompt`, `status` and `top` are told which cluster is meant. */
+/** Adds the flags with which `prompt`, `status` and `top` choose a cluster. */
 export function addMainFlags(command: Command): Command {
   return command
     .option('--main <host:port>', 'address of the main node (default: the one mDNS finds, else one on this machine)')
@@ -28,8 +28,8 @@ export function addMainFlags(command: Command): Command {
 }
 
 /**
- * Address of the main that is meant: the one given, else the one that mDNS finds, else one on this machine that does not announce
- * itself. Throws NO_MAIN when there is none, USAGE when mDNS finds several or --main is malformed.
+ * Returns the address of main: the given one, else the one that mDNS finds, else one on this machine without an mDNS advertisement.
+ * Throws NO_MAIN when there is none, USAGE when mDNS finds several or --main is malformed.
  */
 export async function resolveMainAddress(flags: MainFlags): Promise<string> {
   if (flags.main !== undefined) {
@@ -56,7 +56,7 @@ export async function resolveMainAddress(flags: MainFlags): Promise<string> {
   );
 }
 
-/** Whether a main node (of the cluster, unless null) answers at the address. */
+/** Tells whether a main node (of the cluster, unless null) answers at the address. */
 export async function answersAsMain(address: string, cluster: string | null): Promise<boolean> {
   try {
     const identity = await transport.identifyPeer(address, LOCAL_MAIN_TIMEOUT_MS);

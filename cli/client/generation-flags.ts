@@ -6,7 +6,7 @@ import type { GenerateRequest, TemplateArgument } from '../../shared/wire/messag
 import type { NumberRange } from '../../shared/wire/sampling-options.js';
 import { addSamplingFlags, samplingOfFlags, type SamplingFlags, within } from './sampling-flags.js';
 
-/** What addGenerationFlags gives a command's action. */
+/** The flags from addGenerationFlags, for a command's action. */
 export interface GenerationFlags extends SamplingFlags {
   promptTokenIds?: number[];
   maxTokens: number;
@@ -21,10 +21,10 @@ export interface GenerationFlags extends SamplingFlags {
 }
 
 const DEFAULT_MAX_TOKENS = 256;
-/** Tokens of an answer of a conversation: one without any would be no answer. */
+/** Most tokens of an answer in a conversation, at least 1: an answer needs a token. */
 export const ANSWER_LENGTH_RANGE: NumberRange = { ...MAX_TOKENS_RANGE, least: 1 };
 
-/** The flags that `generate`, `prompt` and `demo` share. Their ranges are those of the request's fields. */
+/** Adds the flags that `generate`, `prompt` and `demo` share. Their ranges are those of the request's fields. */
 export function addGenerationFlags(command: Command): Command {
   command
     .option('--prompt-token-ids <ids>', 'token ids in place of TEXT, as 1,2,3', parseTokenIds)
@@ -44,7 +44,7 @@ export function addGenerationFlags(command: Command): Command {
     .option('--json', 'print one JSON object and nothing else', false);
 }
 
-/** How many tokens an answer of a conversation may have. */
+/** Adds the flag for the most tokens of an answer in a conversation. */
 export function addAnswerLengthFlag(command: Command): Command {
   return command.option(
     '--max-tokens <n>',
@@ -62,7 +62,7 @@ export function addTemplateFlag(command: Command): Command {
   );
 }
 
-/** The request that the flags and TEXT make. Throws USAGE unless exactly one of TEXT and --prompt-token-ids is there. */
+/** Makes the request from the flags and TEXT. Throws USAGE unless there is exactly one of TEXT and --prompt-token-ids. */
 export function generationRequestFrom(flags: GenerationFlags, text: string | undefined): GenerateRequest {
   const hasText = text !== undefined;
   const hasIds = flags.promptTokenIds !== undefined;
@@ -93,7 +93,7 @@ export function generationRequestFrom(flags: GenerationFlags, text: string | und
   };
 }
 
-/** For flags whose value is a whole number of at least 0. */
+/** Parses a flag whose value is a whole number of at least 0. */
 export function parseWhole(value: string): number {
   const number = Number(value);
   if (/^\d+$/.test(value) && Number.isSafeInteger(number)) return number;
@@ -114,7 +114,7 @@ function parseTokenIds(value: string): number[] {
   return ids.map(Number);
 }
 
-/** KEY=VALUE; what is no JSON is a text. */
+/** Parses KEY=VALUE. A value that is no JSON is a text. */
 function templateArgument(given: string, before: TemplateArgument[]): TemplateArgument[] {
   const equals = given.indexOf('=');
   if (equals < 1) throw new InvalidArgumentError('It must be KEY=VALUE, as enable_thinking=false.');

@@ -1,19 +1,19 @@
 const SIGNALS = ['SIGINT', 'SIGTERM'] as const;
 
-/** Who has interrupted. */
+/** Records an interruption. */
 export interface Interruption {
-  /** null: nobody has. */
+  /** The signal that interrupted; null: none so far. */
   by: NodeJS.Signals | null;
 }
 
-/** withInterrupt, or what stands for it. */
+/** withInterrupt, or a replacement for it. */
 export type Interruptible = <Result>(
   run: (signal: AbortSignal, interruption: Readonly<Interruption>) => Promise<Result>,
 ) => Promise<Result>;
 
 /**
- * Runs something that Ctrl-C (or SIGTERM) cancels through the signal it is given. A second one of either kind ends the process at
- * once, by that signal, whatever still runs: a shell sees status 130 or 143.
+ * Runs a function and aborts its signal on Ctrl-C (or SIGTERM). A second signal of either kind ends the process at once by that signal, even
+ * if work still runs; a shell sees status 130 or 143.
  */
 export async function withInterrupt<Result>(
   run: (signal: AbortSignal, interruption: Readonly<Interruption>) => Promise<Result>,

@@ -9,7 +9,7 @@ import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
 import { createProgressBar } from '../../shared/base/text/progress-bar.js';
 import { runtime } from './process-runtime.js';
 
-/** What addLocalEngineFlags gives a command's action. */
+/** The flags from addLocalEngineFlags, for a command's action. */
 export interface LocalEngineFlags {
   resident?: Resident;
   threads: number;
@@ -17,14 +17,14 @@ export interface LocalEngineFlags {
   arithmetic: (typeof ARITHMETICS)[number];
 }
 
-/** The flags that name what a model in this process runs on, as the members of LocalEngineFlags. */
+/** The flags for the device and weights of a model in this process, as keys of LocalEngineFlags. */
 export const LOCAL_ENGINE_FLAGS: readonly (keyof LocalEngineFlags)[] = ['resident', 'threads', 'device', 'arithmetic'];
 
-/** Rows of one prefill pass: enough for every expert to see many tokens at once; a larger pass takes memory and gains little. */
+/** Rows of one prefill pass. They are enough to give every expert many tokens; a larger pass takes memory and gains little. */
 const PREFILL_ROWS = 256;
 const SEED_LIMIT = 2 ** 47;
 
-/** The flags of commands that run a model in their own process. */
+/** Adds the flags of commands that run a model in their own process. */
 export function addLocalEngineFlags(command: Command): Command {
   return command
     .addOption(
@@ -47,7 +47,7 @@ export function addLocalEngineFlags(command: Command): Command {
     );
 }
 
-/** Loads the model, with a progress bar on a terminal. Throws as LocalEngine.open. */
+/** Loads the model, with a progress bar on a terminal. Throws like LocalEngine.open. */
 export async function openLocalEngine(
   directory: string,
   flags: LocalEngineFlags,

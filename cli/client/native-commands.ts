@@ -3,7 +3,7 @@ import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
 
 type Need = boolean | ((command: Command) => boolean);
 
-/** Each command of the command line, with whether it, or a daemon that it starts, is going to need the native library. */
+/** For each command: whether it, or a daemon that it starts, needs the native library. */
 const NEEDS: Readonly<Record<string, Need>> = {
   'odmoe demo': true,
   'odmoe pack': true,
@@ -14,13 +14,13 @@ const NEEDS: Readonly<Record<string, Need>> = {
   'odmoe up': true,
   'odmoe down': false,
   'odmoe prompt': false,
-  // With a cluster it needs none; with a model it loads that into its own process.
+  // Without arguments it talks to a cluster and needs no library; with a model it loads the library into its own process.
   'odmoe chat': ({ args }) => args.length > 0,
   'odmoe generate': true,
   'odmoe status': false,
   'odmoe top': false,
   'odmoe debug counts': false,
-  // Says as a check that the library is missing.
+  // Its check reports that the library is missing.
   'odmoe doctor': false,
   'odmoe bench codec': true,
   'odmoe bench deepen': false,
@@ -29,7 +29,7 @@ const NEEDS: Readonly<Record<string, Need>> = {
   'odmoe bench faults': true,
   'odmoe bench fluxmoe': false,
   'odmoe bench generate': true,
-  // --live asks a cluster; without it the round trips are measured between plain processes.
+  // --live asks a cluster. Without it, the round trips are measured between plain processes.
   'odmoe bench hop': false,
   'odmoe bench limits': true,
   'odmoe bench load': true,
@@ -44,7 +44,7 @@ const NEEDS: Readonly<Record<string, Need>> = {
   'odmoe bench trace': true,
 };
 
-/** Asked before a command begins: one that needs it ends at once where it is missing, and has waited for nothing. */
+/** Called before a command begins: a command that needs the missing library ends at once, without any wait. */
 export function needsNativeLibrary(command: Command): boolean {
   const name = commandName(command);
   const need = requirePresent(NEEDS[name], () => `the command "${name}" says whether it needs the native library.`);

@@ -8,7 +8,7 @@ import { standardError, standardOutput } from '../../shared/base/text/text-outpu
 const USAGE_EXIT_STATUS = 2;
 const OUTPUT_LOST_EXIT_STATUS = 3;
 
-/** A program whose errors end as runCommandLine says. Its subcommands inherit that, if they are made by program.command(). */
+/** A program that ends on errors as runCommandLine describes. Subcommands made by program.command() inherit this. */
 export function createProgram(name: string): Command {
   return new Command(name)
     .exitOverride()
@@ -27,8 +27,8 @@ export function createProgram(name: string): Command {
 }
 
 /**
- * Parses the arguments and runs the command they name. Ends the process: status 0 done, 2 bad usage, else as the error says; what
- * went wrong is on stderr, as "odmoe: message [CODE]". A reader that closes stdout early (`| head`) ends it quietly.
+ * Parses the arguments and runs the command that they name. Ends the process with status 0 (done), 2 (bad usage) or the error's own status.
+ * The error goes to stderr, as "odmoe: message [CODE]". If the reader closes stdout early (`| head`), the process ends quietly.
  */
 export async function runCommandLine(program: Command, args: readonly string[]): Promise<never> {
   standardOutput.onError((error) => {
@@ -40,7 +40,7 @@ export async function runCommandLine(program: Command, args: readonly string[]):
     if (needsNativeLibrary(command)) requireAddon();
   });
   const status = await statusOf(program, args);
-  // What is written to a pipe is not there yet; the process ends when it is.
+  // Output to a pipe may still be in flight; the process ends after it has been written.
   await standardOutput.flushed();
   process.exit(status);
 }
@@ -50,14 +50,14 @@ async function statusOf(program: Command, args: readonly string[]): Promise<numb
     await program.parseAsync(args, { from: 'user' });
     return Number(process.exitCode ?? 0);
   } catch (thrown) {
-    // Commander has said what is wrong; help and version come this way too, with status 0.
+    // Commander has already printed the fault. Help and version also come here, with status 0.
     if (thrown instanceof CommanderError) return thrown.exitCode === 0 ? 0 : USAGE_EXIT_STATUS;
     standardError.write(lastWords('odmoe', thrown));
     return toOdmoeError(thrown).kind.exitStatus;
   }
 }
 
-/** How --help says a default value: lists with commas between, words without quotes; null: there is none worth saying. Pure. */
+/** The text of a default value in --help: lists separated by commas, words without quotes; null: there is none worth showing. Pure. */
 export function defaultWords(value: unknown): string | null {
   if (Array.isArray(value)) {
     const words = value.map(defaultWords);
@@ -73,7 +73,7 @@ interface Described {
   defaultValueDescription?: string | undefined;
 }
 
-/** A copy of commander's option or argument whose default reads as above; its description's own "(default: ...)" stands alone. */
+/** A copy of commander's option or argument with that default text. If its description has its own "(default: ...)", no other is added. */
 export function withReadableDefault<T extends Described>(described: T): T {
   const copy = Object.assign(Object.create(Object.getPrototypeOf(described) as object) as T, described);
   if (described.defaultValue === undefined || described.defaultValueDescription !== undefined) return copy;

@@ -16,7 +16,7 @@ import {
   TOP_K_RANGE,
 } from '../../shared/wire/sampling-options.js';
 
-/** What addSamplingFlags gives a command's action. */
+/** The flags from addSamplingFlags, for a command's action. */
 export interface SamplingFlags {
   temperature: number;
   topK: number;
@@ -30,7 +30,7 @@ export interface SamplingFlags {
   seed?: number;
 }
 
-/** How tokens are chosen. The ranges are those of the request's fields. */
+/** Adds the flags for the choice of tokens. Their ranges are those of the request's fields. */
 export function addSamplingFlags(command: Command): Command {
   const penalty = within(ANSWER_PENALTY_RANGE);
   return command
@@ -77,24 +77,24 @@ export function samplingOfFlags({ seed, responseFormat, ...flags }: SamplingFlag
   };
 }
 
-/** Parser of a flag whose value becomes a field of the request. */
+/** Makes the parser of a flag whose value becomes a field of the request. */
 export function within(range: NumberRange): (value: string) => number {
   return (value) => {
     const number = value.trim() === '' ? NaN : Number(value);
-    // Beyond 2^53 a whole number would silently be another one.
+    // Above 2^53, a whole number would change without notice.
     if (isInRange(number, range) && (!range.whole || /^\d+$/.test(value))) return number;
     throw new InvalidArgumentError(`It must be ${describeRange(range)}.`);
   };
 }
 
-/** ID=BIAS. */
+/** Parses ID=BIAS. */
 function logitBias(given: string, before: LogitBias[]): LogitBias[] {
   const [, tokenId = '', bias = ''] = /^(\d{1,9})=(.*)$/.exec(given) ?? [];
   if (tokenId === '') throw new InvalidArgumentError('It must be a token id and a number, as 17=-100.');
   return [...before, { tokenId: Number(tokenId), bias: within(LOGIT_BIAS_RANGE)(bias) }];
 }
 
-/** The words that name a format; a schema's own `type` is never one of them. */
+/** Names of formats. The `type` of a schema never has one of these values. */
 const FORMATS: ReadonlySet<unknown> = new Set(['text', 'json_object', 'json_schema']);
 
 function responseFormat(given: string): OutputFormat | 'text' {

@@ -15,7 +15,7 @@ import { DEFAULT_SET_UP, type ClusterSetUp } from '../../simulator/simulate/clus
 import { SyntheticTrace } from '../../simulator/trace/synthetic-trace.js';
 import { readTrace, RecordedTrace } from '../../simulator/trace/trace-file.js';
 
-/** With shadow, as many daemons as a main knows addresses of. */
+/** Most workers: with shadow, they are as many daemons as main can have addresses for. */
 export const MOST_WORKERS = 1023;
 const MOST_REQUESTS = 256;
 const MOST_TOKENS = 65_536;
@@ -24,7 +24,7 @@ const MOST_SLOTS = 64;
 export const DEFAULT_PROMPT_TOKENS = 16;
 const MOST_SEED = 2 ** 32;
 
-/** Recall where nobody has measured it: of shadow what OD-MoE found, of routers ahead what is usual of trained models. */
+/** Recall where there is no measurement: for shadow the value of OD-MoE, for routers ahead a usual value of trained models. */
 export const ASSUMED_RECALL: Readonly<Record<PredictionSource, number>> = {
   sep: 0.997,
   'router-ahead': 0.85,
@@ -32,7 +32,7 @@ export const ASSUMED_RECALL: Readonly<Record<PredictionSource, number>> = {
   off: 0,
 };
 
-/** A profile's file: a path, or a name of those that come with odmoe. */
+/** The file of a profile: a path, or the name of a profile that comes with odmoe. */
 export function profileFile(nameOrPath: string): string {
   if (/[/.]/.test(nameOrPath)) return nameOrPath;
   return join(packageRoot(), 'bench', 'profiles', `${nameOrPath}.yaml`);
@@ -46,11 +46,11 @@ export interface TraceFlags {
   tokens: number;
   promptTokens?: number;
   prediction?: PredictionSource;
-  /** Not given: as is assumed of the source of predictions. */
+  /** If missing: the assumed recall of the prediction source. */
   recall?: number;
   acceptance: number;
   seed: number;
-  /** Not given: as the model is shipped. */
+  /** If missing: the form in which the model is shipped. */
   expertStorage?: ExpertStorage;
   slots?: number;
   cache?: number;
@@ -146,7 +146,7 @@ export function addSetUpFlags(command: Command): Command {
     .option('--mini-batch-rows <n>', 'rows of a prefill message', wholeNumberFlag(1, MOST_TOKENS), miniBatchRows);
 }
 
-/** Throws USAGE for a set-up that contradicts itself, as the daemons' configuration does. */
+/** Throws USAGE for a set-up that contradicts itself, like the daemons' configuration. */
 export function setUpOf(flags: SimulateFlags): ClusterSetUp {
   const wantsDrafts = flags.optimistic || (flags.draftRows !== 'auto' && flags.draftRows > 1);
   if (flags.prediction !== 'sep' && wantsDrafts) {
@@ -166,7 +166,7 @@ export function setUpOf(flags: SimulateFlags): ClusterSetUp {
   };
 }
 
-/** `prompts`: of a synthetic trace. Throws USAGE where a recorded trace is of a model with other experts than the profile's. */
+/** `prompts`: the number in a synthetic trace. Throws USAGE if a recorded trace's model has another number of experts than the profile's. */
 export function openTrace(flags: TraceFlags, { name, model }: DeviceProfile, prompts = 1): ClusterTrace {
   const { expertLayers: layers, experts, expertsPerToken } = model.shape;
   if (flags.trace === 'synthetic') {

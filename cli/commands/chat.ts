@@ -27,7 +27,7 @@ interface ChatFlags extends MainFlags, SamplingFlags, LocalEngineFlags {
   history: boolean;
 }
 
-/** How long main may take to say who it is. */
+/** Time in which main must identify itself. */
 const IDENTIFY_TIMEOUT_MS = 15_000;
 
 /** `odmoe chat`: a conversation, with a cluster or with a model in this process. */
@@ -85,7 +85,7 @@ async function chat(model: string | undefined, flags: ChatFlags, command: Comman
 
 async function converse(flags: ChatFlags, partner: string, generate: ChatOptions['generate']): Promise<void> {
   const { stdin } = process;
-  // Prompts are no part of an answer: they go where the person looks.
+  // Prompts are no part of an answer, so they go to the terminal that the person sees.
   const screen = [standardOutput, standardError].find(({ isTerminal }) => isTerminal);
   const terminal = stdin.isTTY && screen !== undefined ? screen.keyboardEcho : null;
   const note = (text: string): void => standardError.write(MARKS.dim, text, MARKS.notDim, '\n');

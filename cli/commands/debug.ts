@@ -18,7 +18,7 @@ async function countsOf(address: string): Promise<CountsReply['counts']> {
   }
 }
 
-/** `odmoe debug`: looks into one daemon. */
+/** `odmoe debug`: examines one daemon. */
 export function registerDebugCommand(program: Command): void {
   const debug = program.command('debug').description('look into one daemon, to find what it should have ended');
   debug

@@ -33,10 +33,10 @@ const DEFAULT_WORKERS = 8;
 const MOST_WORKERS = 64;
 const MOST_GROUP_WORKERS = 1024;
 
-/** How long the end of the demo may take before it says what it waits for. */
+/** Time after which the end of the demo reports what it waits for. */
 const SAY_WAITING_MS = 2000;
 
-/** How long the daemons may take to find each other, and how fast a model is loaded at the least. */
+/** Time in which the daemons must find each other, and the lowest speed at which a model loads. */
 const START_TIMEOUT_MS = 60_000;
 const SLOWEST_LOAD_BYTES_PER_S = 20e6;
 
@@ -55,7 +55,7 @@ interface DemoFlags extends GenerationFlags {
   exitWithParent?: boolean;
 }
 
-/** `odmoe demo`: a whole cluster on this machine, for one answer, or for HTTP clients. */
+/** `odmoe demo`: runs a whole cluster on this machine, for one answer or for HTTP clients. */
 export function registerDemoCommand(program: Command): void {
   const command = program
     .command('demo')
@@ -90,7 +90,7 @@ Examples:
   odmoe demo --shadow none
   odmoe demo --model ~/mixtral-pack --workers 4 --max-tokens 32 --json`;
 
-/** The flags that say what the cluster is. */
+/** Adds the flags that describe the cluster. */
 function addClusterFlags(command: Command): void {
   command
     .option('--workers <n>', 'worker daemons', wholeNumberFlag(1, MOST_WORKERS), DEFAULT_WORKERS)
@@ -171,7 +171,7 @@ function clusterOptions(packPath: string, expertsBytes: number, flags: DemoFlags
     alignKeyValuePeriod: flags.alignKv,
     ...(flags.serve === true && {
       http: flags.http ?? null,
-      // Such as another port than the default one, or keys that others can read.
+      // For example: the default port was taken, or other users can read the keys.
       onMainLine: (line: string) => standardError.write(`${line}\n`),
     }),
     flags: { main: ofMain },
@@ -198,7 +198,9 @@ async function answer(
   if (!json) standardOutput.write(`\n${demoTable(finished, shown.expertsBytes)}`);
 }
 
-/** Until the signal aborts, which is its end in order. Throws main's failure; that of another daemon is told, and serving goes on. */
+/**
+ * Serves until the signal aborts, which is the normal end. Throws main's failure. The failure of another daemon is reported, and serving continues.
+ */
 async function serve(cluster: DemoCluster, { json, apiKeys }: DemoFlags, signal: AbortSignal): Promise<void> {
   const { httpAddress, nodes } = await cluster.whileMainRuns(cluster.status());
   const model = nodes.find(({ identity }) => identity.role === 'ROLE_MAIN')?.identity.modelName ?? '';
@@ -214,7 +216,7 @@ async function serve(cluster: DemoCluster, { json, apiKeys }: DemoFlags, signal:
   await cluster.whileMainRuns(ended);
 }
 
-/** The pack to serve: the one given, or one made of the checkpoint given and kept for the next time. */
+/** The pack to serve: the given one, or one made from the given checkpoint and stored for later runs. */
 async function servedPack(directory: string, signal: AbortSignal): Promise<string> {
   const bar = createProgressBar('packing the model');
   try {

@@ -23,7 +23,7 @@ interface DoctorFlags {
   json: boolean;
 }
 
-/** `odmoe doctor`: what usually goes wrong, and what to do about it. Exit status 0 when nothing fails, else 3. */
+/** `odmoe doctor`: checks for usual problems and gives advice. Exit status 0 if no check fails, else 3. */
 export function registerDoctorCommand(program: Command): void {
   program
     .command('doctor')
@@ -62,7 +62,7 @@ async function examine(flags: DoctorFlags, cuda: CudaStatus | null): Promise<Che
   return [...(check === null ? [] : [check]), ...checkMachine(config, cuda), ...(await checkCluster(question))];
 }
 
-/** A configuration with faults is a finding like others: the rest is looked at with the defaults. */
+/** A faulty configuration is reported as a check; the other checks then use the default configuration. */
 function readConfig(path: string | undefined): { config: ClusterConfig; check: Check | null } {
   if (path === undefined) return { config: defaultClusterConfig(), check: null };
   try {

@@ -14,7 +14,7 @@ interface GenerateFlags extends GenerationFlags, LocalEngineFlags {
   expertStorage?: ExpertStorage;
 }
 
-/** `odmoe generate`: the single-process engine. */
+/** `odmoe generate`: runs the single-process engine. */
 export function registerGenerateCommand(program: Command): void {
   const command = program
     .command('generate')

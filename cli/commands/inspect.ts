@@ -21,13 +21,13 @@ interface InspectFlags {
   json: boolean;
 }
 
-/** Lines of tensors that were left out; --json has all. */
+/** Most lines about skipped tensors; --json lists all of them. */
 const LEFT_OUT_NAMED = 8;
 
-/** A slot's own memory does not depend on the rows of an execute; what slots share does. */
+/** A slot's own memory does not depend on the rows of an execute, so any number works; only the memory that slots share depends on them. */
 const SLOT_ROWS = 1;
 
-/** `odmoe inspect`: what a pack or a checkpoint holds, and whether it is whole. */
+/** `odmoe inspect`: shows the contents of a pack or a checkpoint, and whether it is complete. */
 export function registerInspectCommand(program: Command): void {
   program
     .command('inspect')
@@ -57,7 +57,7 @@ async function inspect(directory: string, flags: InspectFlags): Promise<void> {
   if (source.kind === 'pack' && damages !== null) requireUndamaged(source, damages);
 }
 
-/** On a processor; a device that maps memory takes whole pages. */
+/** Slot size on a processor. A device that maps memory uses whole pages. */
 function slotBytesOf({ shape: { hiddenSize, expert: glu }, shippedFormat: format }: ModelSource): number {
   const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 });
   try {
@@ -107,7 +107,7 @@ function descriptionLines(model: ModelDescription, verify: boolean, damages: Pac
   return lines;
 }
 
-/** A line a kind of layers, and what was left out. */
+/** One line per kind of layers, and the skipped tensors. */
 function layerLines({ layerKinds, leftOut }: ModelDescription): string[] {
   const kinds = layerKinds.map(({ layers, mixer, always, routed }, index) => {
     const parts = [mixer, always, routed].filter((part) => part !== null);
@@ -121,7 +121,7 @@ function layerLines({ layerKinds, leftOut }: ModelDescription): string[] {
   return [...kinds, ...left, ...(more > 0 ? [`              and ${more} more kinds of tensors`] : [])];
 }
 
-/** The experts' size against what was shipped, and plane by plane. */
+/** The experts' size compared with the shipped size, in total and by plane. */
 function compressionLines(compression: PackCompression): string[] {
   const { shippedBytes, storedBytes, ratio, planes } = compression;
   const padding = paddingLine(compression);
@@ -137,7 +137,7 @@ function compressionLines(compression: PackCompression): string[] {
   ];
 }
 
-/** "1.57 MB", or "1.41 MB to 1.57 MB" where layers differ. */
+/** For example "1.57 MB", or "1.41 MB to 1.57 MB" if layers differ. */
 function layerBytes(bytesPerLayer: number[]): string {
   const least = formatBytes(Math.min(...bytesPerLayer));
   const most = formatBytes(Math.max(...bytesPerLayer));

@@ -39,10 +39,10 @@ interface PackFlags {
 
 const AUTO = 'auto';
 
-/** Of tensors that are left out; `odmoe inspect` shows more. */
+/** Most names of skipped tensors; `odmoe inspect` shows more. */
 const LEFT_OUT_NAMED = 3;
 
-/** `odmoe pack`: a Hugging Face checkpoint becomes what the daemons serve from. */
+/** `odmoe pack`: converts a Hugging Face checkpoint into a pack, which the daemons serve. */
 export function registerPackCommand(program: Command): void {
   program
     .command('pack')
@@ -85,7 +85,7 @@ Examples:
     .action(async (checkpoint: string, output: string, flags: PackFlags) => pack(checkpoint, output, flags));
 }
 
-/** "zstd 1 to 22 (default 1), ...". */
+/** For example "zstd 1 to 22 (default 1), ...". */
 function levelRanges(): string {
   const ranges = PACK_CODECS.flatMap((codec) => {
     const range = CODEC_LEVELS[codec];
@@ -127,7 +127,7 @@ async function pack(checkpoint: string, output: string, flags: PackFlags): Promi
   else standardOutput.write(`${(await packSummary(outcome, elapsedMs)).join('\n')}\n`);
 }
 
-/** The codec of the flags; `measured` where it was chosen by measuring. */
+/** The codec from the flags; `measured` is set if it was chosen by measuring. */
 async function settingFor(
   directory: string,
   output: string,
@@ -138,10 +138,10 @@ async function settingFor(
   if (flags.level !== undefined) {
     throw new OdmoeError('USAGE', `--level ${flags.level}: --codec ${AUTO} chooses the level too; name a codec`);
   }
-  // What packing refuses need not be measured first.
+  // A directory that packing refuses need not be measured first.
   if (await isPackDirectory(directory)) return { setting: DEFAULT_CODEC, measured: null };
   const checkpoint = await openCheckpoint(directory, { longContext: flags.longContext });
-  // Nothing is to be chosen for experts without exponents.
+  // Experts without exponents leave no choice of codec.
   if (isQuantizedSplit(checkpoint.shippedFormat)) return { setting: DEFAULT_CODEC, measured: null };
   const earlier = await earlierCodec(checkpoint, output);
   if (earlier !== null) {
@@ -171,7 +171,7 @@ async function packSummary(outcome: PackOutcome, elapsedMs: number): Promise<str
   ];
 }
 
-/** The kinds of tensors that were left out, the first few by name. */
+/** The number of skipped tensors, with the first few names. */
 function leftOutText({ leftOut }: PackOutcome): string {
   if (leftOut.length === 0) return '';
   const tensors = leftOut.reduce((sum, group) => sum + group.tensors, 0);

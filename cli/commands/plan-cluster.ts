@@ -43,13 +43,13 @@ import { standardOutput } from '../../shared/base/text/text-output.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';
 
 const WORKERS = 8;
-/** Of a prompt that leaves what workers keep as full as long answers do: its passes use nearly all experts. */
+/** Length of a prompt that fills workers' caches like long answers do: its passes use nearly all experts. */
 const WARM_PROMPT_TOKENS = 128;
-/** Simulated for each set-up that is tried. */
+/** Tokens that are simulated for each set-up. */
 const TOKENS = 32;
 
 interface PlanFlags extends TraceFlags {
-  /** --workers was given. */
+  /** True: --workers was given. */
   workersGiven: boolean;
   modelProfile?: string;
   layersAhead: number;
@@ -61,7 +61,7 @@ interface PlanFlags extends TraceFlags {
   memoryBudget?: number;
 }
 
-/** `odmoe plan cluster`: what boxes would do for a model, before anyone buys them. */
+/** `odmoe plan cluster`: estimates a cluster of given boxes for a model, before they are bought. */
 export function registerPlanCluster(program: Command): void {
   addTraceFlags(program, WORKERS, TOKENS)
     .description('what a cluster of given boxes would do for a model, and how it is best set up')
@@ -151,7 +151,7 @@ async function planCluster(
   const asked = { workers, slots, cacheBytes, prediction: { source, layersAhead: flags.layersAhead } };
   const search = await searchWithProgress({ asked, expertsPerToken, periods: traces.periods, measure });
   const { groupSize, homes } = search.grouped.setUp.placement;
-  // Where experts have workers of their own, all workers are one group.
+  // With strict homes, all workers form one group.
   const size = homes === 'strict' ? workers : Math.min(workers, groupSize === 'auto' ? expertsPerToken : groupSize);
   const timing = loadTiming(times, Math.floor(workers / size), expertsPerToken);
   const cachedMs = cachedTokenMs(profile);
@@ -171,7 +171,7 @@ async function planCluster(
   };
 }
 
-/** Set-ups that are tried, about: for the bar only. */
+/** Approximate number of set-ups that are tried, for the progress bar only. */
 const TRIED_ABOUT = 70;
 
 async function searchWithProgress(options: SearchOptions): Promise<SearchOutcome> {
@@ -194,7 +194,7 @@ interface PlanTraces {
   note: string;
 }
 
-/** A recorded trace knows one alignment; for a synthetic one recall is assumed to fall with the periods. */
+/** A recorded trace has one alignment. For a synthetic trace, recall is assumed to fall with longer alignment periods. */
 function tracesOf(flags: PlanFlags, profile: DeviceProfile, source: PredictionSource): PlanTraces {
   if (flags.trace !== 'synthetic') {
     const trace = openTrace(flags, profile);
@@ -229,7 +229,7 @@ function tracesOf(flags: PlanFlags, profile: DeviceProfile, source: PredictionSo
   return { traceFor, periods, note };
 }
 
-/** Memory that the best set-up has used, and what has to be on disk. */
+/** The memory that the best set-up used, and the bytes that must be on disk. */
 function boxNeeds(
   { setUp, result: { memoryBytes } }: Candidate,
   { devices, model }: DeviceProfile,
@@ -266,7 +266,7 @@ function box(value: string, previous: WorkerBoxes[]): WorkerBoxes[] {
   ];
 }
 
-/** Of a link: below this a unit has been forgotten. */
+/** Lowest credible bandwidth of a link; a lower number probably lacks its unit. */
 const SLOWEST_LINK_BYTES_PER_S = 1e6;
 
 function bandwidth(value: string): number {

@@ -31,7 +31,7 @@ interface PlanFlags {
 
 const POOL_LETTERS: Readonly<Record<string, Pool>> = { F: 'full', C: 'compressed', S: 'signMantissa', E: 'exponent' };
 
-/** `odmoe plan`: how a worker's cache is best divided on this machine, and what that is worth. */
+/** `odmoe plan`: finds the best division of a worker's cache on this machine, and its gain. */
 export function registerPlanCommand(program: Command): void {
   program
     .command('plan')
@@ -99,7 +99,7 @@ async function measure(
   }
 }
 
-/** Counts that were asked for must be there. */
+/** Reads the counts; a missing file is an error here, because the user named it. */
 async function requireCounts(file: string, { packDigest, shape }: Pack): Promise<ActivationCounts> {
   const { counts, problem } = await readActivationCounts(resolve(file), { packDigest, experts: shape.experts });
   if (counts !== null) return counts;

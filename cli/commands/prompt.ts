@@ -7,7 +7,7 @@ import { generationSummary, renderGeneration } from '../output/generation-output
 import { transport } from '../client/process-runtime.js';
 import { standardError } from '../../shared/base/text/text-output.js';
 
-/** `odmoe prompt`: asks a running cluster. */
+/** `odmoe prompt`: sends a prompt to a running cluster. */
 export function registerPromptCommand(program: Command): void {
   const command = program
     .command('prompt')

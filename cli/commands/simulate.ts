@@ -25,7 +25,7 @@ const WORKERS = 8;
 const TOKENS = 64;
 const DIAGRAM_TOKEN = 5;
 
-/** `odmoe simulate`: what a cluster of a profile's devices would do, by the daemons themselves on a virtual clock. */
+/** `odmoe simulate`: runs the daemons' own code on a virtual clock, as a cluster with a profile's devices. */
 export function registerSimulateCommand(program: Command): void {
   addSetUpFlags(addTraceFlags(program.command('simulate'), WORKERS, TOKENS))
     .description("run a cluster of a profile's devices in this process: the daemons' own code on a virtual clock")
@@ -53,7 +53,7 @@ async function run(flags: SimulateFlags): Promise<void> {
   const setUp = setUpOf(flags);
   const times = clusterTimes(profile, flags.expertStorage ?? shippedStorage(profile.model));
   const diagramPosition = diagramPositionOf(flags, trace);
-  // The daemons are loaded only here: other commands start sooner without them.
+  // The daemons' code is imported only here, so that other commands start sooner.
   const { simulateCluster } = await import('../../simulator/simulate/simulate-cluster.js');
   const result = await simulateCluster(times, setUp, trace, { tokens, requests, diagramPosition });
   if (flags.diagram !== undefined && diagramPosition !== null) {
@@ -77,7 +77,7 @@ function reportText(result: SimulationResult, profile: DeviceProfile, flags: Sim
   return flags.json ? printableJson(simulationJson(report)) : simulationLines(report).join('\n');
 }
 
-/** The position whose pass yields the token asked for. Null: no diagram is wanted. */
+/** The position whose pass yields the requested token. Null: no diagram is wanted. */
 function diagramPositionOf({ diagram, diagramToken, tokens }: SimulateFlags, trace: ClusterTrace): number | null {
   if (diagram === undefined) return null;
   const most = Math.min(tokens, trace.iterations(0) + 1);

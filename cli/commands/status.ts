@@ -6,10 +6,10 @@ import { transport } from '../client/process-runtime.js';
 import { standardOutput } from '../../shared/base/text/text-output.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';
 
-/** A main that is busy may take a while. */
+/** A busy main may take a while to answer. */
 export const STATUS_TIMEOUT_MS = 15_000;
 
-/** `odmoe status`: one look at a running cluster. */
+/** `odmoe status`: shows a running cluster once. */
 export function registerStatusCommand(program: Command): void {
   const command = program.command('status').description("a running cluster's nodes, memory, placement and problems");
   addMainFlags(command)

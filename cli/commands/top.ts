@@ -9,10 +9,10 @@ import { MARKS, standardOutput } from '../../shared/base/text/text-output.js';
 
 const REFRESH_MS = 1000;
 const CONTROL_C = '\u0003';
-/** Keys come raw, so that a newline alone would not go back to the line's begin. */
+/** In raw mode, a newline alone does not return to the line's beginning. */
 const NEXT_LINE = [MARKS.toLineBegin, '\n'];
 
-/** `odmoe top`: status with rates and what decode waits for, once a second. */
+/** `odmoe top`: shows status, rates and the waits of decode, once a second. */
 export function registerTopCommand(program: Command): void {
   const command = program.command('top').description('watch a running cluster, once a second; q ends');
   addMainFlags(command)
@@ -72,7 +72,7 @@ class QuitKey {
     process.stdin.resume();
   }
 
-  /** False as soon as the key is pressed, true when the time has passed without. */
+  /** Resolves with false as soon as the key is pressed, with true after the time has passed. */
   async waitUnlessPressed(timeMs: number): Promise<boolean> {
     if (!this.pressed) {
       await new Promise<void>((resolve) => {

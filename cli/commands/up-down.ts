@@ -16,16 +16,16 @@ import { stopInBackground, TERMINATE_GRACE_MS, type StopOutcome } from '../backg
 
 const DEFAULT_CONFIG_PATH = 'cluster.yaml';
 
-/** Loading a shadow of a large model takes minutes. */
+/** Default time to start, because a shadow of a large model loads for minutes. */
 const DEFAULT_TIMEOUT_S = 300;
 const TIMEOUT_LIMIT_S = 86_400;
 
-/** How long `odmoe down` waits for another one, or for an `odmoe up`, to end: longer than a `down` takes. */
+/** Time that `odmoe down` waits for another `odmoe down` or `odmoe up` to end; it is longer than a `down` takes. */
 const DOWN_WAIT_MS = 15_000;
-/** How long `odmoe down` waits for main before it says what for. */
+/** Time after which `odmoe down` reports why it waits for main. */
 const SAY_WAITING_MS = 1500;
 
-/** `odmoe up` and `odmoe down`: the daemons that the configuration gives this host, in the background. */
+/** `odmoe up` and `odmoe down`: start and stop this host's configured daemons in the background. */
 export function registerUpCommands(program: Command): void {
   program
     .command('up')
@@ -85,7 +85,7 @@ async function down(configPath: string): Promise<void> {
   await withHostLock(directory, DOWN_WAIT_MS + graceMs, sayWaiting, () => stopRecorded(cluster, directory, graceMs));
 }
 
-/** `graceMs`: what main has to end the answers under way, for which it needs the others. */
+/** `graceMs`: the time in which main ends the running answers; it needs the other daemons for that. */
 async function stopRecorded(cluster: string, directory: string, graceMs: number): Promise<void> {
   const records = await readRecords(directory, warnUnreadable);
   if (records.size === 0) {
@@ -119,7 +119,7 @@ function stopAll(
   );
 }
 
-/** Null: there is nothing to say of it. */
+/** Null: the outcome needs no line. */
 function describeStart(node: NodeToStart, outcome: StartOutcome): string | null {
   switch (outcome.kind) {
     case 'started':

@@ -9,13 +9,13 @@ import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import { runtime } from '../client/process-runtime.js';
 import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
 
-/** How much of what a daemon writes to stderr is kept, to be shown if it fails. */
+/** Bytes at the end of a daemon's stderr that are stored, to be shown if it fails. */
 export const STDERR_TAIL_BYTES = 16 * 1024;
 
-/** How long daemons get to stop by themselves before they are killed; main, to end the answers under way, longer by its own grace time. */
+/** Time that daemons get to stop by themselves before they are killed. Main also gets its own grace time, to end the running answers. */
 export const STOP_GRACE_MS = 5_000;
 
-/** Failures of a daemon, by its role: what its loss is called everywhere else. */
+/** The error code for the loss of a daemon, by its role, as in all other places. */
 export const LOST_CODES: Record<RoleSetting, ErrorCode> = {
   main: 'NO_MAIN',
   shadow: 'SHADOW_LOST',
@@ -25,25 +25,25 @@ export const LOST_CODES: Record<RoleSetting, ErrorCode> = {
 /** The line that a daemon prints when it is ready; engine/daemon writes it. */
 const LISTENING = /^odmoe (?:main|shadow|worker) \S+ listening on (\S+)$/m;
 
-/** The address that a daemon says it listens on, in what it has printed so far; null while it has not. */
+/** The address at which a daemon listens, from its output so far; null: not printed yet. */
 export function listeningAddress(printed: string): string | null {
   return LISTENING.exec(printed)?.[1] ?? null;
 }
 
-/** The line that a main prints behind it; engine/daemon writes it. */
+/** The line that main prints after it; engine/daemon writes it. */
 const SERVING = /^odmoe main \S+ serves HTTP at (\S+)$/m;
 
-/** The URL at which a main says that it serves HTTP clients; null: nowhere. */
+/** The URL at which main says that it serves HTTP clients; null: it does not serve them. */
 export function servedUrl(printed: string): string | null {
   return SERVING.exec(printed)?.[1] ?? null;
 }
 
-/** "worker-3", or "worker bench" where the id does not say the role. */
+/** For example "worker-3", or "worker bench" if the id does not contain the role. */
 export function daemonName({ role, id }: { role: RoleSetting; id: string }): string {
   return id.startsWith(role) ? id : `${role} ${id}`;
 }
 
-/** The code in the last words of a daemon, "odmoe worker: message [CODE]"; where it has said none, what its loss is called everywhere else. */
+/** The code in the last line of a daemon, "odmoe worker: message [CODE]"; without one, the code for the loss of a daemon of its role. */
 export function codeOfEnd(role: RoleSetting, said: string): ErrorCode {
   const code = /\[([A-Z_]+)\]$/.exec(said.trimEnd())?.[1];
   return isErrorCode(code) ? code : LOST_CODES[role];
@@ -54,10 +54,10 @@ export function odmoeCommand(commandArguments: readonly string[]): [executable: 
   return [process.execPath, join(packageRoot(), 'bin', 'odmoe'), ...commandArguments];
 }
 
-/** Node and C++ end a process without a word that helps where memory is short. */
+/** Messages with which Node or C++ end a process that is short of memory. They do not help users. */
 const OUT_OF_MEMORY = /heap out of memory|Fatal process (?:OOM|out of memory)|std::bad_alloc/;
 
-/** What to do about a daemon that has ended for want of memory; empty for another end. `said`: its last words. */
+/** Advice about a daemon that ended because memory was short; empty for any other end. `said`: its last output. */
 export function memoryAdvice(end: string, said: string): string {
   if (OUT_OF_MEMORY.test(said)) {
     return '\nIt had too little memory: raise `ulimit -v`, the limit of its container or --max-old-space-size in NODE_OPTIONS';
@@ -66,11 +66,11 @@ export function memoryAdvice(end: string, said: string): string {
   return '\nWhere nobody has killed it, the system has, for want of memory: `dmesg` says so';
 }
 
-/** One daemon as a child process. It ends with this process, whatever ends this one: its stdin is a pipe that then closes. */
+/** One daemon as a child process. It ends when this process ends for any reason, because the pipe to its stdin then closes. */
 export class DaemonProcess {
-  /** "host:port" it listens on; rejects when it ends before. */
+  /** The "host:port" at which it listens; rejects if the daemon ends before. */
   readonly listening: Promise<string>;
-  /** Why it ended, as an error; resolves when it has. */
+  /** The reason of its end, as an error; resolves when it has ended. */
   readonly ended: Promise<OdmoeError>;
   private readonly child: ChildProcessByStdio<Writable, Readable, Readable>;
   private stderrTail = '';
@@ -83,7 +83,7 @@ export class DaemonProcess {
     onLine: (line: string) => void = () => undefined,
   ) {
     const [executable, ...rest] = odmoeCommand([role, '--id', id, ...flags, '--exit-with-parent']);
-    // A group of its own: Ctrl-C is for the command, which then stops its daemons in order.
+    // The child is in a process group of its own: only the command gets Ctrl-C, and then stops its daemons in order.
     this.child = spawn(executable, rest, { stdio: ['pipe', 'pipe', 'pipe'], detached: true });
     this.child.stdin.on('error', () => undefined);
     this.child.stderr.setEncoding('utf8').on('data', (text: string) => {
@@ -92,7 +92,7 @@ export class DaemonProcess {
     createInterface({ input: this.child.stderr }).on('line', onLine);
     this.ended = this.watchEnd();
     this.listening = this.watchListening();
-    // Whoever waits for neither is told by the other.
+    // Both promises report a failure. A caller that awaits only `ended` must not cause an unhandled rejection.
     this.listening.catch(() => undefined);
   }
 
@@ -100,7 +100,7 @@ export class DaemonProcess {
     return this.child.pid;
   }
 
-  /** SIGTERM, and SIGKILL after the grace time. Resolves when the process has ended. */
+  /** Sends SIGTERM, and SIGKILL after the grace time. Resolves when the process has ended. */
   async stop(graceMs: number = STOP_GRACE_MS): Promise<void> {
     if (this.running) this.child.kill('SIGTERM');
     const timer = waitForPeer(runtime, graceMs, () => this.child.kill('SIGKILL'));
@@ -125,7 +125,7 @@ export class DaemonProcess {
     return new Promise((resolve, reject) => {
       let printed = '';
       this.child.stdout.setEncoding('utf8').on('data', (text: string) => {
-        // Only the beginning matters; what follows is read so that the daemon never blocks on it.
+        // Only the beginning is needed. The rest is read, too, so that the daemon never blocks on its output.
         if (printed.length < STDERR_TAIL_BYTES) printed += text;
         const address = listeningAddress(printed);
         if (address !== null) resolve(address);

@@ -15,26 +15,26 @@ export interface DemoClusterOptions {
   workers: number;
   shadow: 'none' | 'int8' | 'fp16' | 'nf4';
   groupSize: number | 'auto';
-  /** Periods in iterations; 0: never. */
+  /** Alignment periods in iterations; 0: never. */
   alignTokenPeriod: number;
   alignKeyValuePeriod: number;
-  /** Where main serves HTTP clients; null: at its default, or a free port where that is taken; off, as when left out: nowhere. */
+  /** Main's address for HTTP clients; null: the default, or a free port if that is taken; off or missing: none. */
   http?: HttpAddress | 'off' | null;
-  /** Gets each line that main logs (warnings and errors) until the cluster is stopped. */
+  /** Gets each line that main logs (warnings and errors) until the cluster stops. */
   onMainLine?: (line: string) => void;
-  /** How long the daemons may take until all have found each other. */
+  /** Time in which all daemons must find each other. */
   startTimeoutMs: number;
-  /** Further flags of each daemon of a role, which override those that follow from the rest. */
+  /** More flags for the daemons of a role; they override the other options. */
   flags?: Readonly<Partial<Record<RoleSetting, readonly string[]>>>;
 }
 
 const STATUS_POLL_MS = 50;
 const STATUS_TIMEOUT_MS = 2_000;
 
-/** How long after its connection a process that has died may be noticed. */
+/** Time after a broken connection in which the end of the process may be noticed. */
 const EXIT_NOTICE_MS = 500;
 
-/** Main, shadow and workers as processes on this machine, over loopback, that live no longer than this process. */
+/** Main, shadow and workers as processes on this machine, over loopback. They end when this process ends. */
 export class DemoCluster {
   private readonly daemons: DaemonProcess[] = [];
   private address: string | null = null;
@@ -49,8 +49,8 @@ export class DemoCluster {
   }
 
   /**
-   * Starts all daemons and waits until main has them all. Throws the failure of a daemon that ends, with what it wrote; TIMEOUT,
-   * naming who is missing, when time runs out; CANCELLED when the signal aborts. stop() is the caller's to call, also then.
+   * Starts all daemons and waits until main has connected to all. Throws the failure of a daemon that ends, with its output; TIMEOUT, naming the
+   * missing daemons, when time runs out; CANCELLED when the signal aborts. The caller must call stop(), also after an error.
    */
   async start(signal: AbortSignal): Promise<void> {
     const timeout = new AbortController();
@@ -81,7 +81,7 @@ export class DemoCluster {
     );
   }
 
-  /** The promise's outcome; when main's process ends before, its failure, with what it wrote. Other daemons may be lost. */
+  /** The promise's outcome. If main's process ends first, throws its failure, with its output. Other daemons may be lost. */
   async whileMainRuns<T>(promise: Promise<T>): Promise<T> {
     const main = this.daemons.find(({ role }) => role === 'main');
     if (main === undefined) throw new OdmoeError('INTERNAL', 'the demo cluster has not been started');
@@ -90,7 +90,7 @@ export class DemoCluster {
     try {
       return await Promise.race([promise, mainFailure]);
     } catch (error) {
-      // The broken connection is often noticed before the process's end, which says more.
+      // A broken connection is often noticed before the process's end, but the end says more.
       const connectionLost = error instanceof OdmoeError && error.code === 'NO_MAIN';
       if (connectionLost) await Promise.race([mainFailure, timeForPeers(runtime, EXIT_NOTICE_MS)]);
       throw error;
@@ -107,12 +107,12 @@ export class DemoCluster {
     }
   }
 
-  /** What main says of itself and its peers. */
+  /** The status of main and its peers, from main. */
   status(): Promise<StatusReply> {
     return transport.fetchStatus(this.mainAddress, STATUS_TIMEOUT_MS);
   }
 
-  /** Ends every daemon; resolves when none runs any more. The others serve main until it has ended the answers under way. */
+  /** Ends every daemon; resolves when all have ended. The others work for main until it has ended the running answers. */
   async stop(): Promise<void> {
     this.stopping = true;
     const ofMain = this.daemons.filter(({ role }) => role === 'main');
@@ -142,7 +142,7 @@ export class DemoCluster {
     return [...align, '--group-size', String(groupSize), ...httpFlags(http)];
   }
 
-  /** The promise's outcome, unless a daemon ends, the caller gives up or time runs out before. */
+  /** The promise's outcome, unless a daemon ends, the signal aborts or time runs out first. */
   private async orEnd<T>(
     promise: Promise<T>,
     signal: AbortSignal,
@@ -184,13 +184,13 @@ export class DemoCluster {
   }
 }
 
-/** An address that is given main does not leave for another one where it is taken, so that its default is not given. */
+/** A given address is never replaced by main, even if it is taken. So the default address is not passed as a flag. */
 function httpFlags(http: HttpAddress | 'off' | null): string[] {
   if (http === null) return [];
   return ['--http', http === 'off' ? http : formatAddress(http.host, http.port)];
 }
 
-/** Which daemons main does not work with yet, and why where main can tell; empty when all are there. */
+/** The daemons that main does not work with yet, with the reason if main knows it; empty: all have joined. */
 export function missingNodes(status: StatusReply, daemons: readonly { role: RoleSetting; id: string }[]): string[] {
   const known = new Set(status.nodes.map(({ identity }) => identity.id));
   const placed = new Set(status.placement?.workers.map(({ id }) => id) ?? []);

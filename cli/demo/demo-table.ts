@@ -3,7 +3,7 @@ import type { Finished, NodeStatus } from '../../shared/wire/messages.js';
 import { tableLines } from '../output/table.js';
 import { formatBytes } from '../../shared/base/text/units.js';
 
-/** Bytes of all experts as the model ships them: what nodes with all experts resident would hold. */
+/** Bytes of all experts in the shipped form: the memory of a node that has all experts resident. */
 export function allExpertsBytes(source: ModelSource): number {
   let bytes = 0;
   for (let layer = 0; layer < source.shape.expertLayers; layer += 1) {
@@ -16,7 +16,7 @@ export function allExpertsBytes(source: ModelSource): number {
   return bytes;
 }
 
-/** What `odmoe demo` shows under the story: how well experts were predicted, how fast it was, and who held how much. */
+/** The table below the story in `odmoe demo`: recall, speed, and the memory of each node. */
 export function demoTable(finished: Finished, expertsBytes: number): string {
   const lines = [...speedLines(finished), '', ...memoryLines(finished.nodes, expertsBytes)];
   return `${lines.join('\n')}\n`;

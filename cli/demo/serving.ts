@@ -3,25 +3,25 @@ import { dialAddress } from '../../shared/wire/addresses.js';
 
 /** A demo that HTTP clients can use. */
 export interface Serving {
-  /** Without a slash at the end. */
+  /** Does not end with a slash. */
   url: string;
-  /** The name by which clients ask for the model. */
+  /** The model's name in requests of clients. */
   model: string;
-  /** Requests need an API key. */
+  /** True: requests need an API key. */
   needsKey: boolean;
 }
 
 const EXAMPLE = 'Tell me a story about a fox.';
-/** By this a machine reaches itself, whichever of its addresses main listens on. */
+/** This host reaches main on this machine, for any address at which main listens. */
 const OWN_HOST = '127.0.0.1';
 
-/** `httpAddress`: as main's status has it. Throws INTERNAL where main serves nobody, whom it was told to serve. */
+/** `httpAddress`: from main's status. Throws INTERNAL if main does not serve HTTP clients, although it was configured to. */
 export function servingAt(httpAddress: string, model: string, needsKey: boolean): Serving {
   if (httpAddress === '') throw new OdmoeError('INTERNAL', 'main of the demo serves no HTTP clients');
   return { url: `http://${dialAddress(httpAddress, OWN_HOST)}`, model, needsKey };
 }
 
-/** For people, on stdout: where it is, and a line to try it with. */
+/** Lines for people on stdout: the URL, and a command to try it. */
 export function servingLines(serving: Serving): string[] {
   return [
     `${serving.model} is served at ${serving.url} until Ctrl-C. Open that in a browser, or try:`,
@@ -33,7 +33,7 @@ export function servingJson({ url, model }: Serving): Record<string, unknown> {
   return { url, model };
 }
 
-/** A command for a shell that gets an answer. */
+/** A shell command that requests an answer. */
 export function curlLine({ url, model, needsKey }: Serving): string {
   const body = JSON.stringify({ model, messages: [{ role: 'user', content: EXAMPLE }] });
   const headers = ['content-type: application/json', ...(needsKey ? ['authorization: Bearer YOUR_KEY'] : [])];
@@ -41,7 +41,7 @@ export function curlLine({ url, model, needsKey }: Serving): string {
   return ['curl', `${url}/v1/chat/completions`, ...words, '-d', quoted(body)].join(' ');
 }
 
-/** As one word of a shell. */
+/** Quotes a text as one word of a shell. */
 function quoted(text: string): string {
   return `'${text.replaceAll("'", "'\\''")}'`;
 }

@@ -1,10 +1,10 @@
-/** What one look at the machine or the cluster came to. */
+/** The result of one check of the machine or the cluster. */
 export interface Check {
-  /** What was looked at, the same words at every run: "node version", "peer 192.168.1.20:7600". */
+  /** The checked thing, with the same words at every run: "node version", "peer 192.168.1.20:7600". */
   name: string;
   status: 'ok' | 'warn' | 'fail';
   found: string;
-  /** What to do; empty when nothing is. */
+  /** Advice; empty if none is needed. */
   advice: string;
 }
 

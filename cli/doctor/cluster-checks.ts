@@ -1,4 +1,4 @@
-/** What the network brings: ports, multicast, and who answers or does not. */
+/** Checks of the network: ports, multicast, and the nodes that answer or do not answer. */
 import { nodesOfThisHost } from '../../shared/settings/resolve-node-settings.js';
 import type { ClusterConfig } from '../../shared/settings/cluster-config.js';
 import {
@@ -20,14 +20,14 @@ import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
 
 export interface ClusterQuestion {
   config: ClusterConfig;
-  /** Cluster that peers should belong to; null: any. */
+  /** The cluster to which peers should belong; null: any. */
   cluster: string | null;
   mainAddress: string | null;
   interfaceAddress: string | null;
   timeoutMs: number;
 }
 
-/** Ports looked at when no configuration names any: those that daemons take by default. */
+/** Ports to check if no configuration names any: the daemons' default ports. */
 const DEFAULT_PORTS = [7600, 7601, 7602];
 
 export async function checkCluster(question: ClusterQuestion): Promise<Check[]> {
@@ -44,7 +44,7 @@ async function checkPorts({ config, timeoutMs }: ClusterQuestion): Promise<Check
   );
 }
 
-/** `expectedId`: whom the configuration puts there; null: anyone. */
+/** `expectedId`: the node that the configuration has at this port; null: any. */
 export function portCheck(port: number, expectedId: string | null, found: PeerDiagnosis): Check {
   const name = `port ${port}`;
   const choose = 'stop it, or choose another port';
@@ -83,9 +83,9 @@ async function checkMulticast(question: ClusterQuestion): Promise<{ check: Check
 
 interface Candidate {
   address: string;
-  /** Whom the configuration names there; null: found or given by address. */
+  /** The node that the configuration has at this address; null: the address comes from mDNS or a flag. */
   expectedId: string | null;
-  /** Heard by mDNS only: nobody promised that it is there. */
+  /** True: only mDNS named this address; no configuration expects a node there. */
   heardOnly: boolean;
 }
 
@@ -130,7 +130,7 @@ function candidatesOf(question: ClusterQuestion, heard: readonly DiscoveredPeer[
   return [...candidates.values()];
 }
 
-/** `main`: the identity that peers must agree with; null when no main answers. */
+/** `main`: the identity with which peers must agree; null: no main answers. */
 export function peerCheck(
   { address, expectedId, heardOnly }: Candidate,
   diagnosis: PeerDiagnosis,
@@ -177,7 +177,7 @@ function answeringPeer(
   return fail(name, found, refusal.message);
 }
 
-/** What main itself says of peers that it cannot use. */
+/** Main's own reports about peers that it cannot use. */
 async function problemsOfMain(address: string, timeoutMs: number): Promise<Check[]> {
   const name = `main node ${address}`;
   try {
@@ -198,13 +198,13 @@ async function problemsOfMain(address: string, timeoutMs: number): Promise<Check
   }
 }
 
-/** What a node runs on, and why. */
+/** The device of a node, and the reason for it. */
 export function deviceCheck({ identity, deviceName, deviceReason }: NodeStatus): Check {
   const named = deviceName === '' ? identity.device : `${identity.device} (${deviceName})`;
   return ok(`device of ${identity.id}`, deviceReason === '' ? named : `${named}: ${deviceReason}`);
 }
 
-/** A worker without a copy of the pack, as long as it has not fetched what it needs. */
+/** A check of a worker without a copy of the pack, until it has fetched all that it needs. */
 export function fetchCheck(name: string, node: NodeStatus): Check[] {
   const { fetchNeededBytes, fetchHeldBytes, fetchProblem } = node;
   const found = fetchProgress(node);
@@ -217,16 +217,16 @@ function describe(identity: NodeIdentity): string {
   return `${role} "${identity.id}" of cluster "${identity.cluster}", model ${identity.modelName || '(none)'}`;
 }
 
-/** Who answers at an address, and if nobody does, why. */
+/** The node that answers at an address, or the reason why none does. */
 
 type PeerDiagnosis =
   | { kind: 'odmoe'; identity: NodeIdentity }
-  /** A machine is there, but nothing listens at the port. */
+  /** The machine exists, but no program listens at the port. */
   | { kind: 'refused' }
-  /** Nothing came back at all. */
+  /** No reply came at all. */
   | { kind: 'silent' }
   | { kind: 'unreachable'; reason: string }
-  /** Something listens, and it is not odmoe. */
+  /** A program listens, but it is not odmoe. */
   | { kind: 'stranger'; reason: string };
 
 export async function diagnosePeer(address: string, timeoutMs: number): Promise<PeerDiagnosis> {
@@ -242,7 +242,7 @@ export async function diagnosePeer(address: string, timeoutMs: number): Promise<
   }
 }
 
-/** Null when a TCP connection comes about, else the system's word for why not. */
+/** Null if a TCP connection succeeds, else the system's error code. */
 async function tryConnect(host: string, port: number, timeoutMs: number): Promise<string | null> {
   const socket = connect({ host, port });
   let resolve: (failure: string | null) => void = () => undefined;

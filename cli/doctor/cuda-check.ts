@@ -1,14 +1,14 @@
-/** Which CUDA devices this machine has, and why CUDA is not used where it is not. */
+/** Checks for CUDA devices: the devices of this machine, or the reason why CUDA is not used. */
 import { cudaStatus, type CudaDevice, type CudaStatus } from '../../native/index.js';
 import { formatByteSize } from '../../shared/base/text/byte-size.js';
 import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { ok, warn, type Check } from './check.js';
 
-/** CUDA's name for a driver that is in order and has no device; with any other the driver itself has failed. */
+/** CUDA's error for a working driver without a device. Any other error means that the driver itself failed. */
 const NO_DEVICE = 'cudaErrorNoDevice';
 
-/** null, with the reason in the check of the native library, where that cannot be loaded. */
+/** null: the native library cannot be loaded; its own check has the reason. */
 export function lookForCuda(): CudaStatus | null {
   try {
     return cudaStatus();
@@ -18,7 +18,7 @@ export function lookForCuda(): CudaStatus | null {
   }
 }
 
-/** A machine without a GPU, or a build without CUDA, is as it should be; a GPU that cannot be used may not be. */
+/** A machine without a GPU and a build without CUDA are fine. A GPU that cannot be used may be a problem. */
 export function checkCuda(status: CudaStatus): Check {
   const name = 'CUDA';
   const { built, library, devices, usable, driverVersion, runtimeVersion } = status;
@@ -53,7 +53,7 @@ export function checkCuda(status: CudaStatus): Check {
   return ok(name, `none: ${reason}`);
 }
 
-/** The driver shows no device because it knows an older CUDA than this build needs. */
+/** True: the driver shows no device because its CUDA version is older than this build needs. */
 function isDriverTooOld({ driverVersion, runtimeVersion, devices }: CudaStatus): boolean {
   if (driverVersion === null || runtimeVersion === null || devices.length > 0) return false;
   return versionNumber(driverVersion) < versionNumber(runtimeVersion);
@@ -75,7 +75,7 @@ function deviceLine(device: CudaDevice): string {
   return `cuda:${index} ${name}: ${facts.join(', ')}${usable ? '' : `; not used: ${reason ?? 'no reason given'}`}`;
 }
 
-/** What `odmoe doctor --json` says of CUDA. */
+/** The part of `odmoe doctor --json` about CUDA. */
 export function cudaJson(status: CudaStatus | null): unknown {
   if (status !== null) return snakeCaseKeys(status);
   const nothing = { architectures: [], usable: false, reason: 'the native library cannot be loaded', devices: [] };

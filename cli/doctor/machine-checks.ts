@@ -1,4 +1,4 @@
-/** What this machine brings: Node, the native library, memory, disk, limits, clock. */
+/** Checks of this machine: Node, the native library, memory, disk, limits, clock. */
 import { existsSync, readFileSync, statfsSync } from 'node:fs';
 import { freemem, totalmem } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -14,10 +14,10 @@ import { runtime } from '../client/process-runtime.js';
 
 const DISK_FREE_WARN_BYTES = 1024 ** 3;
 const OPEN_FILES_WARN = 1024;
-/** No machine that runs this can be in an earlier year. */
+/** An earlier year means that the clock is wrong. */
 const EARLIEST_YEAR = 2025;
 
-/** `cuda`: null where the native library cannot be loaded. */
+/** `cuda`: null if the native library cannot be loaded. */
 export function checkMachine(config: ClusterConfig, cuda: CudaStatus | null): Check[] {
   return [
     checkNodeVersion(process.versions.node, requiredNodeVersion()),
@@ -74,7 +74,7 @@ export function checkMemory(config: ClusterConfig, memory: { totalBytes: number;
   return ok('memory', promisedBytes === 0 ? found : `${found}; ${promised}`);
 }
 
-/** Free space where the model lies (or the nearest folder above that exists). */
+/** Checks the free space at the model's directory (or the nearest existing parent). */
 function checkDisk(config: ClusterConfig): Check {
   const base = config.path === null ? process.cwd() : dirname(config.path);
   let directory = config.model === undefined ? base : join(base, config.model);

@@ -10,22 +10,22 @@ import { encodeTxt, type DiscoveredPeer } from '../../shared/transport/discovery
 
 /** Cluster name of the probe: no real cluster has it, because a name begins with a letter or digit. */
 const PROBE_CLUSTER = '_probe';
-/** The discard port: nobody is to dial a probe. */
+/** The discard port, because peers must not connect to a probe. */
 const PROBE_PORT = 9;
 
-/** Who is heard at a time, and how many of one host. */
+/** Most peers that are heard at a time, in all and of one host. */
 const HEARD_LIMITS = { all: 1024, ofHost: 128 };
 
 export interface MulticastProbe {
-  /** Our own announcement came back from the interface. */
+  /** True: our own advertisement came back from the interface. */
   heardOneself: boolean;
-  /** Everyone else heard meanwhile. */
+  /** All other peers that were heard meanwhile. */
   peers: DiscoveredPeer[];
-  /** What the socket said, when it failed. */
+  /** The socket's error; null: it did not fail. */
   fault: string | null;
 }
 
-/** Announces a service of its own, listens on a second socket for `timeoutMs`, and says what was heard. */
+/** Advertises a service, listens on a second socket for `timeoutMs`, and returns the peers that were heard. */
 export async function probeMulticast(
   runtime: Runtime,
   interfaceAddress: string | null,

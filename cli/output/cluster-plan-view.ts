@@ -7,11 +7,11 @@ import { boundBy, type BoundBy, type TokenBreakdown } from '../../simulator/plan
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { tableLines } from './table.js';
 
-/** What one kind of box needs. */
+/** The needs of one kind of box. */
 export interface BoxNeeds {
   name: string;
   count: number;
-  /** Of its device. */
+  /** Bytes that are used of the memory of its device. */
   usedBytes: number;
   memoryBytes: number;
   diskBytes: number;
@@ -25,13 +25,13 @@ export interface ClusterPlan {
   search: SearchOutcome;
   breakdown: TokenBreakdown;
   boxes: BoxNeeds[];
-  /** How workers keep experts, how many they hold at a time, and what they keep beside. */
+  /** The form of workers' experts, their slots at a time, and the bytes of their cache. */
   storage: ExpertStorage;
   slots: number;
   cacheBytes: number;
-  /** Of the profile's machine that holds the whole model; null: there is none. */
+  /** Speed of the profile's machine that holds the whole model; null: there is none. */
   cachedTokensPerS: number | null;
-  /** How recall was taken to depend on alignment. */
+  /** The assumed relation between recall and alignment. */
   recallNote: string;
 }
 

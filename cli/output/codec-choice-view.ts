@@ -3,7 +3,7 @@ import { describeCodec } from '../../packs/format/pack-codec.js';
 import { tableLines } from './table.js';
 import { formatBytes } from '../../shared/base/text/units.js';
 
-/** What `odmoe pack --codec auto` measured, what it chose and why. */
+/** The measurements of `odmoe pack --codec auto`, its choice and the reason. */
 export function codecChoiceLines(choice: MeasuredChoice): string[] {
   const { machine, estimates, chosen } = choice;
   const perSecond = (bytesPerS: number): string => `${(bytesPerS / 1e9).toFixed(2)} GB/s`;
@@ -39,7 +39,7 @@ export function codecChoiceLines(choice: MeasuredChoice): string[] {
   ];
 }
 
-/** The same for --json, its keys still in camel case. */
+/** The same data for --json, with keys still in camel case. */
 export function codecChoiceObject(choice: MeasuredChoice): Record<string, unknown> {
   const { chosen, estimates, reason, ...measured } = choice;
   return { codec: chosen.codec, level: chosen.level, reason, ...measured, estimates };

@@ -17,22 +17,22 @@ import { printableJson } from '../../shared/base/text/printable-text.js';
 export interface RenderOptions {
   /** Print one JSON object when the answer is complete. */
   json: boolean;
-  /** Print the text as it comes. Not both. */
+  /** Print the text as it comes. Only one of both may be set. */
   stream: boolean;
-  /** What the answering process holds; with json, printed too. */
+  /** The weights of the answering process; with json, they are printed, too. */
   resident?: ResidentReport;
 }
 
 /** A complete answer. */
 export interface GenerationResult {
   started: Started;
-  /** Of each prompt token; empty where they were not asked for. */
+  /** Log-probabilities of the prompt's tokens; empty if they were not requested. */
   promptLogprobs: PromptToken[];
   tokens: TokenReply[];
   finished: Finished;
 }
 
-/** Prints an answer on stdout as asked and returns it whole. Throws what the replies throw; with json, stdout then stays empty. */
+/** Prints an answer on stdout as requested and returns it whole. Throws what the replies throw; with json, stdout then stays empty. */
 export async function renderGeneration(
   replies: AsyncIterable<GenerateReply>,
   { json, stream, resident }: RenderOptions,
@@ -84,7 +84,7 @@ export async function collectGeneration(
   return { started, promptLogprobs, tokens, finished };
 }
 
-/** The object that --json prints for an answer. "logprobs" and "prompt_logprobs" are there when they were asked for. */
+/** The object that --json prints for an answer. It has "logprobs" and "prompt_logprobs" only if they were requested. */
 export function generationJson({
   started,
   promptLogprobs,
@@ -124,7 +124,7 @@ export function generationJson({
   };
 }
 
-/** The forms of a model's weights, and what --resident auto has chosen (null: a form was named). */
+/** The forms of a model's weights, and the choice of --resident auto (null: a form was given). */
 export interface ResidentReport extends ResidentWeights {
   choice: ResidentChoice | null;
 }
@@ -134,7 +134,7 @@ function residentJson({ kinds, fellBack, choice }: ResidentReport): Record<strin
   return { weights: kinds, fell_back: fellBack, ...chosen };
 }
 
-/** For people: the matrices' bytes by form. */
+/** A line for people: the matrices' bytes by form. */
 export function residentSummary({ kinds, fellBack, choice }: ResidentReport): string {
   const parts = kinds.map(({ format, bytes }) => `${formatBytes(bytes)} as ${format}`).join(' and ');
   const weights = fellBack === 0 ? `weights: ${parts}` : `weights: ${parts} (${fellBack} matrices cannot be fixed4)`;
@@ -142,7 +142,7 @@ export function residentSummary({ kinds, fellBack, choice }: ResidentReport): st
   return speedup === null ? weights : `${weights}; fixed4 is ${speedup.toFixed(2)} times as fast as bf16 here`;
 }
 
-/** For people, on one line: tokens, times, recall. */
+/** A line for people: tokens, times, recall. */
 export function generationSummary({ started, tokens, finished }: GenerationResult): string {
   const parts = [`${tokens.length} tokens (${finished.finishReason})`];
   const { cachedTokens } = finished;
@@ -172,7 +172,7 @@ function topLogprobJson({ tokenId, logprob }: TokenLogprob): unknown {
   return { token_id: tokenId, logprob };
 }
 
-/** Nothing stands before the first token, so that it has none. */
+/** The first token has no log-probability, because no token stands before it. */
 function promptLogprobsJson(promptIds: readonly number[], tokens: readonly PromptToken[]): unknown {
   return tokens.map(({ logprob, top }, index) => {
     const tokenId = promptIds[index] ?? 0;
@@ -180,7 +180,7 @@ function promptLogprobsJson(promptIds: readonly number[], tokens: readonly Promp
   });
 }
 
-/** Milliseconds or rates with three decimals. */
+/** Rounds milliseconds or rates to three decimals. */
 function microseconds(value: number): number {
   return Math.round(value * 1000) / 1000;
 }

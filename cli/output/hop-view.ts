@@ -11,12 +11,12 @@ const COLUMNS: readonly TableColumn[] = [
   { title: 'reply', align: 'right' },
 ];
 
-/** Where the time of main's messages to its workers goes; nothing where nothing was decoded yet. */
+/** Table of the stages of main's messages to its workers; empty before any decode. */
 export function hopLines({ workerHops }: Pick<StatusReply, 'workerHops'>): string[] {
   return workerHops.length === 0 ? [] : ['', ...hopTable(workerHops)];
 }
 
-/** A line for each worker, in microseconds. */
+/** One line per worker, in microseconds. */
 export function hopTable(hops: readonly WorkerHops[]): string[] {
   return tableLines(
     COLUMNS,

@@ -1,7 +1,7 @@
 import type { NodeStatus, RoleName } from '../../shared/wire/messages.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 
-/** "main", "shadow", "worker" for ROLE_MAIN and so on. */
+/** For example "main", "shadow" or "worker" for ROLE_MAIN and so on. */
 export function shortRole(role: RoleName): string {
   return role.slice('ROLE_'.length).toLowerCase();
 }

@@ -2,10 +2,10 @@ import type { PackCompression } from '../../packs/pack-compression.js';
 import { CHUNK_ALIGNMENT_BYTES } from '../../packs/format/pack-layout.js';
 import { formatBytes } from '../../shared/base/text/units.js';
 
-/** Below this share of what the codec saves, it is worth saying that the rest is lost on the disk. */
+/** Smallest share of the codec's saving that must remain on the disk; below it, a line reports the loss. */
 const SAVING_LEFT = 0.5;
 
-/** One line where padding between chunks eats what the codec saves, as with tiny models; else null. Pure. */
+/** A line if padding between chunks takes much of the codec's saving, as with tiny models; else null. Pure. */
 export function paddingLine({ shippedBytes, storedBytes, diskBytes, rawDiskBytes }: PackCompression): string | null {
   const saved = shippedBytes - storedBytes;
   if (saved <= 0 || rawDiskBytes - diskBytes >= SAVING_LEFT * saved) return null;

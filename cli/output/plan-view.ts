@@ -10,11 +10,11 @@ import type { PoolPlan } from '../../shared/decisions/caching/plan-pools.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { tableLines } from './table.js';
 
-/** What `odmoe plan` found. */
+/** The result of `odmoe plan`. */
 export interface PlanOutcome {
   pack: Pack;
   budgetBytes: number;
-  /** Experts of a layer that one token asks the worker for, and layers that share the budget. */
+  /** Experts of a layer that one token needs from the worker, and layers that share the budget. */
   activated: number;
   layers: number;
   sizes: SlotSizes;
@@ -30,7 +30,7 @@ const POOL_NAMES: Readonly<Record<Pool, string>> = {
   exponent: 'E exponents',
 };
 
-/** What `odmoe plan --json` prints. */
+/** The object that `odmoe plan --json` prints. */
 export function planObject({
   pack,
   budgetBytes,

@@ -4,7 +4,7 @@ import type { CacheUses, SimulationResult } from '../../simulator/simulate/simul
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { tableLines } from './table.js';
 
-/** Device memory that one machine has held at most, and what its device has. */
+/** Most device memory that one machine has used, and the memory of its device. */
 export interface DeviceMemory {
   usedBytes: number;
   memoryBytes: number;
@@ -19,16 +19,16 @@ export interface ClusterMemory {
   totalBytes: number;
 }
 
-/** Everything about a simulated cluster that is reported. */
+/** All figures of a simulated cluster that are reported. */
 export interface SimulationReport {
   profile: string;
   model: string;
   workers: number;
-  /** At a time. */
+  /** Requests at a time. */
   requests: number;
   result: SimulationResult;
   memory: ClusterMemory;
-  /** Of the profile's machine that holds the whole model; null: there is none. */
+  /** Speed of the profile's machine that holds the whole model; null: there is none. */
   cachedTokensPerS: number | null;
 }
 
@@ -49,9 +49,9 @@ export function memoryOf(
 
 interface LayerStalls {
   layer: number;
-  /** Mean over all passes. */
+  /** Mean stall over all passes. */
   meanMs: number;
-  /** Share of passes that stalled there. */
+  /** Share of passes that stalled at this layer. */
   share: number;
 }
 
@@ -64,13 +64,13 @@ function layerStalls({ timing }: SimulationResult): LayerStalls[] {
   }));
 }
 
-/** Milliseconds that main waits for loads, a token after the first. */
+/** Milliseconds that main waits for loads, per token after the first. */
 function stallMsPerToken({ timing, answers }: SimulationResult): number {
   const tokens = answers.reduce((sum, answer) => sum + answer.tokens - 1, 0);
   return tokens === 0 ? 0 : timing.stallMs.reduce((sum, ms) => sum + ms, 0) / tokens;
 }
 
-/** One plain object, keys in snake case. */
+/** A plain object with keys in snake case. */
 export function simulationJson(report: SimulationReport): unknown {
   const { result, memory, cachedTokensPerS } = report;
   const { timing } = result;
@@ -115,7 +115,7 @@ function cacheLine({ full, partial, misses }: CacheUses): string {
 export function simulationLines(report: SimulationReport): string[] {
   const { result, memory, cachedTokensPerS } = report;
   const tokens = result.answers.map((answer) => answer.tokens);
-  // One token is prefill's: nothing was decoded.
+  // An answer of one token comes from prefill alone: nothing was decoded.
   const decoded = (figure: string): string => (result.tpotMs === 0 ? '-' : figure);
   const figures: [string, string][] = [
     ['TTFT', `${result.ttftMs.toFixed(1)} ms`],

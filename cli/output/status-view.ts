@@ -7,7 +7,7 @@ import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { tableLines, type TableColumn } from './table.js';
 import { formatBytes, formatDuration } from '../../shared/base/text/units.js';
 
-/** Two looks at a cluster, some time apart, from which rates follow. */
+/** An earlier status and the time since then, for rates. */
 export interface EarlierStatus {
   status: StatusReply;
   elapsedMs: number;
@@ -70,7 +70,7 @@ const RATE_COLUMNS: readonly TableColumn[] = [
   { title: 'read/s', align: 'right' },
 ];
 
-/** The roster, the placement and what is wrong, for people. With an earlier look: rates since then. */
+/** Nodes, placement and problems, for people. With an earlier status: rates since then. */
 export function statusLines(status: StatusReply, earlier: EarlierStatus | null): string[] {
   return [
     headline(status, earlier),
@@ -94,7 +94,7 @@ export function statusLines(status: StatusReply, earlier: EarlierStatus | null):
   ];
 }
 
-/** What `odmoe status --json` prints. */
+/** The object that `odmoe status --json` prints. */
 export function statusJson(status: StatusReply): Record<string, unknown> {
   return {
     nodes: status.nodes.map(nodeJson),
@@ -129,7 +129,7 @@ function headline(status: StatusReply, earlier: EarlierStatus | null): string {
   return parts.join(', ');
 }
 
-/** Tokens of prompts and answers that a pass of main ran together, since the earlier status; null: none has run. */
+/** Mean rows of prompts and answers in a pass of main, since the earlier status; null: no pass ran. */
 function rowsPerPass({ passes }: StatusReply, earlier: EarlierStatus | null): string | null {
   const before = earlier?.status.passes ?? { passes: 0, rows: 0 };
   const count = (passes?.passes ?? 0) - before.passes;
@@ -152,7 +152,7 @@ function rosterRow(node: NodeStatus, { links, ownWorkerId }: StatusReply): strin
   ];
 }
 
-/** Main's row says it. */
+/** Empty cells: main's own row has the memory. */
 const MEMORY_OF_MAIN: readonly string[] = ['', '', '', ''];
 
 function memoryCells(node: NodeStatus): string[] {
@@ -164,7 +164,7 @@ function memoryCells(node: NodeStatus): string[] {
   ];
 }
 
-/** What main's own weights take, and in which form. */
+/** Bytes of main's own weights, and their form. */
 function weightLines(nodes: readonly NodeStatus[]): string[] {
   const told = nodes.filter(({ weightFormat }) => weightFormat !== '');
   if (told.length === 0) return [];
@@ -174,7 +174,7 @@ function weightLines(nodes: readonly NodeStatus[]): string[] {
   return ['', `weights: ${weights.join('; ')}`];
 }
 
-/** Memory for the rows of sequences, where a node has any. */
+/** Memory for the rows of sequences, if a node has any. */
 function rowLines(nodes: readonly NodeStatus[]): string[] {
   const holders = nodes.filter(({ keyValueBytes }) => keyValueBytes > 0);
   if (holders.length === 0) return [];
@@ -194,7 +194,7 @@ const DEVICE_COLUMNS: readonly TableColumn[] = [
   { title: 'why', align: 'left' },
 ];
 
-/** What each node runs on and why, where some node runs on a GPU. */
+/** The device of each node with the reason, if some node uses a GPU. */
 function deviceLines(nodes: readonly NodeStatus[]): string[] {
   if (nodes.every(({ deviceName }) => deviceName === '')) return [];
   return ['', ...tableLines(DEVICE_COLUMNS, nodes.map(deviceRow))];
@@ -242,7 +242,7 @@ function cacheLines(nodes: readonly NodeStatus[]): string[] {
   return rows.length === 0 ? [] : ['', ...tableLines(CACHE_COLUMNS, rows)];
 }
 
-/** What workers keep in host memory, where some do (worker.host_memory). */
+/** Host memory of workers, if some use it (worker.host_memory). */
 function hostMemoryLines(nodes: readonly NodeStatus[]): string[] {
   const rows = nodes.flatMap(({ identity, hostMemory }) => {
     if (hostMemory === null) return [];
@@ -266,7 +266,7 @@ function cacheRow({ policy, bytes, capacities, kept, packed, hits, misses }: Cac
   ];
 }
 
-/** A worker that was restarted in between (or is new) has counted from zero. */
+/** A worker that is new or was restarted has counted from zero. */
 function rateRow(node: NodeStatus, { status, elapsedMs }: EarlierStatus): string[] {
   const before = status.nodes.find((earlier) => earlier.identity.bootId === node.identity.bootId) ?? null;
   const rate = (count: (status: NodeStatus) => number): number =>
@@ -278,7 +278,7 @@ function rateRow(node: NodeStatus, { status, elapsedMs }: EarlierStatus): string
   ];
 }
 
-/** Workers that fetch their experts, until they have them. */
+/** Workers that are still fetching their experts. */
 function fetchLines({ nodes, placement }: StatusReply): string[] {
   const placed = new Set(placement?.workers.map(({ id }) => id));
   const lines = nodes
@@ -318,7 +318,7 @@ function layersOfGroup(group: number, groups: number, layers: number): string {
   return served.length > 4 ? `${shown}, ... ${served[served.length - 1] ?? ''}` : shown;
 }
 
-/** Problems that fit beside the rest; those that matter most come first. */
+/** Most problems that are shown; the most important come first. */
 const MAX_SHOWN_PROBLEMS = 20;
 
 function problemLines(status: StatusReply): string[] {

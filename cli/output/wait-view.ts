@@ -2,10 +2,10 @@ import type { LayerWait, StatusReply, WorkerWait } from '../../shared/wire/messa
 import { statusLines, type EarlierStatus } from './status-view.js';
 import { tableLines, type TableColumn } from './table.js';
 
-/** Lines of the terminal that layers take; more layers share one. */
+/** Most lines for layers; if there are more layers, several share a line. */
 const MAX_LAYER_LINES = 12;
 const BAR_CHARACTERS = 38;
-/** So that a line with two ids has room in 80 columns. */
+/** Most characters of an id, so that a line with two ids fits into 80 columns. */
 const MAX_ID_CHARACTERS = 14;
 
 const WORKER_WAIT_COLUMNS: readonly TableColumn[] = [
@@ -18,14 +18,14 @@ const WORKER_WAIT_COLUMNS: readonly TableColumn[] = [
   { title: 'costs', align: 'right' },
 ];
 
-/** What `odmoe top` shows: the status, and what main waits for in decode. */
+/** The lines of `odmoe top`: the status, and main's waits in decode. */
 export function topLines(status: StatusReply, earlier: EarlierStatus | null): string[] {
   const lines = statusLines(status, earlier);
   const head = lines.indexOf('');
   return [...lines.slice(0, head), ...waitLines(status), ...lines.slice(head)];
 }
 
-/** Which layers and workers main waits for, at most 80 columns wide; nothing where nothing was decoded yet. */
+/** Layers and workers that main waits for, at most 80 columns wide; empty before any decode. */
 export function waitLines({ layerWaits, workerWaits }: Pick<StatusReply, 'layerWaits' | 'workerWaits'>): string[] {
   if (layerWaits.length === 0) return [];
   const [waitMs, stallMs] = [sum(layerWaits, (wait) => wait.waitMs), sum(layerWaits, (wait) => wait.stallMs)];
@@ -51,14 +51,14 @@ function layerLines(waits: readonly LayerWait[]): string[] {
 
 interface LayerGroup {
   title: string;
-  /** Means of its layers. */
+  /** Means over its layers. */
   waitMs: number;
   stallMs: number;
-  /** The worker that is the slowest where most of the wait is. */
+  /** The worker with the largest wait, summed over the layers of which it is the slowest. */
   slowest: string;
 }
 
-/** Layers one after another, as many a line as must be. */
+/** Groups adjacent layers, with as many per line as needed. */
 function groupsOf(waits: readonly LayerWait[]): LayerGroup[] {
   const size = Math.ceil(waits.length / MAX_LAYER_LINES);
   return Array.from({ length: Math.ceil(waits.length / size) }, (_, index): LayerGroup => {
@@ -73,7 +73,7 @@ function groupsOf(waits: readonly LayerWait[]): LayerGroup[] {
   });
 }
 
-/** Who is slow: the worker whose being the last costs most; of equal ones the worker that is waited for longest. */
+/** The slowest worker: the one that costs most by answering last; if equal, the one that main waits for longest. */
 function slowestLines(waits: readonly WorkerWait[]): string[] {
   const slowest = waits
     .filter(({ lastShare }) => lastShare > 0)

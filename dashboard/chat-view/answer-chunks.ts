@@ -6,7 +6,7 @@ interface TokenEntry {
   logprob: number;
 }
 
-/** Of a chunk of POST /v1/chat/completions what the page reads. */
+/** The fields of a chunk of POST /v1/chat/completions that the page reads. */
 interface ChatChunk {
   system_fingerprint?: string;
   choices?: {
@@ -26,11 +26,11 @@ const PROGRESS = 'progress ';
 const END = '[DONE]';
 const BROKEN = 'The connection to main broke. Ask again.';
 
-/** The answer after an event of its stream. `nowMs`: on the page's clock. Throws where the event is no JSON. */
+/** Returns the answer after an event of its stream. `nowMs`: time on the page's clock. Throws if the event's data is no JSON. */
 export function withStreamEvent(answer: Answer, { kind, text }: StreamEvent, nowMs: number): Answer {
   if (kind === 'comment') return { ...answer, progress: progressWords(text) };
   if (text === END) return answer.state === 'failed' ? answer : { ...answer, state: 'done', progress: '' };
-  // Main's own words, of its own release: the page comes from it.
+  // The event needs no validation: the page comes from main, so both have the same version.
   const chunk = JSON.parse(text) as ChatChunk;
   if (chunk.error !== undefined) return withFailure(answer, chunk.error.message);
   return withChunk(answer, chunk, nowMs);
@@ -40,13 +40,13 @@ export function withFailure(answer: Answer, error: string): Answer {
   return { ...answer, state: 'failed', error, progress: '' };
 }
 
-/** Browsers tell of a connection that broke, or never came, by a TypeError, each in words of its own. */
+/** The message for an error. Browsers report a broken or failed connection by a TypeError, each with its own text. */
 export function failureWords(thrown: unknown): string {
   if (thrown instanceof TypeError) return BROKEN;
   return thrown instanceof Error ? thrown.message : String(thrown);
 }
 
-/** The stream has ended, or was ended by the reader. */
+/** Returns the answer after its stream has ended. `stopped`: the reader stopped it. */
 export function withEnd(answer: Answer, stopped: boolean): Answer {
   if (answer.state !== 'waiting' && answer.state !== 'streaming') return answer;
   if (stopped) return { ...answer, state: 'stopped', progress: '' };
@@ -88,7 +88,7 @@ function answerToken({ token, logprob, top_logprobs: top }: TokenEntry & { top_l
   };
 }
 
-/** Empty for a comment that says nothing of progress. */
+/** The progress as text; empty for a comment without progress. */
 function progressWords(comment: string): string {
   if (!comment.startsWith(PROGRESS)) return '';
   const progress = JSON.parse(comment.slice(PROGRESS.length)) as {

@@ -1,20 +1,20 @@
 import type { Answer, AnswerToken } from './conversation.js';
 
-/** Degrees of a token's shade: 0, none, is for what was all but certain. */
+/** Least probabilities of the degrees of a token's shade. Degree 0 has no shade and stands for a nearly certain token. */
 const SHADE_PROBABILITIES = [0.9, 0.6, 0.3, 0.1];
 
 export function probabilityOf(logprob: number): number {
   return Math.exp(Math.min(0, logprob));
 }
 
-/** The less likely a token was, the higher: 0 to SHADE_PROBABILITIES.length. */
+/** The degree of shade, from 0 to SHADE_PROBABILITIES.length; it is higher for a less likely token. */
 export function shadeOf({ logprob }: AnswerToken): number {
   const probability = probabilityOf(logprob);
   const index = SHADE_PROBABILITIES.findIndex((least) => probability >= least);
   return index < 0 ? SHADE_PROBABILITIES.length : index;
 }
 
-/** "97 %", "0.4 %", "<0.01 %". */
+/** For example "97 %", "0.4 %" or "<0.01 %". */
 export function percent(probability: number): string {
   const percents = probability * 100;
   if (percents >= 99.95) return '100 %';
@@ -23,18 +23,18 @@ export function percent(probability: number): string {
   return '<0.01 %';
 }
 
-/** A token's text so that it can be seen: blanks and line ends have signs. */
+/** Makes a token's text visible: blanks and line ends are replaced by signs. */
 export function visibleText(text: string): string {
   if (text === '') return '(no text)';
   return text.replaceAll(' ', '␣').replaceAll('\n', '⏎').replaceAll('\t', '⇥').replaceAll('\r', '␍');
 }
 
-/** Whether the tokens are the whole text, so that it can be drawn token by token. */
+/** Tells whether the tokens form the whole text, so that it can be drawn token by token. */
 export function areTokensWhole({ text, tokens }: Pick<Answer, 'text' | 'tokens'>): boolean {
   return tokens.length > 0 && tokens.map((token) => token.text).join('') === text;
 }
 
-/** Of the answer without its first token; null: there are too few to tell. */
+/** The speed of the answer without its first token; null: it has too few tokens. */
 export function tokensPerSecond({
   tokens,
   firstMs,
@@ -50,7 +50,7 @@ const FINISH_WORDS: Record<string, string> = {
   tool_calls: 'asks for a tool',
 };
 
-/** What there is to say of an answer that has ended, piece by piece. */
+/** The facts about an answer that has ended, one text each. */
 export function usageWords(answer: Answer): string[] {
   const rate = tokensPerSecond(answer);
   const { usage, finishReason, settings, fingerprint } = answer;

@@ -1,22 +1,22 @@
-/** What an answer is asked for with; a null is left to main. */
+/** The settings of a request for an answer; null leaves the choice to main. */
 export interface PageChatSettings {
-  /** Empty: no such message. */
+  /** Empty: no system message. */
   system: string;
   temperature: number;
   topP: number;
   maxTokens: number | null;
-  /** Null: drawn for each answer. */
+  /** Null: a random seed for each answer. */
   seed: number | null;
 }
 
-/** With the seed that was drawn. */
+/** The settings with the seed that was drawn or set. */
 export type AskedSettings = PageChatSettings & { seed: number };
 
 export const SETTING_RANGES = {
   temperature: { least: 0, most: 2 },
   topP: { least: 0, most: 1 },
   maxTokens: { least: 1, most: 1_000_000 },
-  /** Of the seeds that main takes those that a number in JavaScript holds exactly. */
+  /** The seeds of main that a JavaScript number holds exactly. */
   seed: { least: 0, most: Number.MAX_SAFE_INTEGER },
 } as const;
 
@@ -29,14 +29,14 @@ export const NUMBER_TITLES: Record<NumberName, string> = {
   seed: 'Seed',
 };
 
-/** What the fields hold, right or wrong. */
+/** The texts of the fields, valid or not. */
 export type TypedSettings = Record<NumberName | 'system', string>;
 
 export const DEFAULT_SETTINGS: TypedSettings = { system: '', temperature: '0.7', topP: '1', maxTokens: '', seed: '' };
 
 const NUMBER_NAMES = ['temperature', 'topP', 'maxTokens', 'seed'] as const satisfies readonly NumberName[];
 
-/** What was typed as a number within its range. Empty: null. Undefined: it is no such number. */
+/** The typed text as a number within its range. Null: the text is empty. Undefined: it is no such number. */
 export function settingNumber(typed: string, name: NumberName): number | null | undefined {
   if (typed.trim() === '') return null;
   const value = Number(typed);
@@ -44,12 +44,12 @@ export function settingNumber(typed: string, name: NumberName): number | null | 
   return value >= least && value <= most && (!isWhole(name) || Number.isInteger(value)) ? value : undefined;
 }
 
-/** Whole numbers may be left empty, others not. */
+/** Tells whether the setting is a whole number. These may be empty, others not. */
 function isWhole(name: NumberName): boolean {
   return name === 'maxTokens' || name === 'seed';
 }
 
-/** What a field that holds something wrong needs; empty: it is right. */
+/** The requirement for a field with a wrong value; empty: the value is right. */
 export function numberProblem(typed: string, name: NumberName): string {
   const value = settingNumber(typed, name);
   if (value !== undefined && (value !== null || isWhole(name))) return '';
@@ -59,13 +59,13 @@ export function numberProblem(typed: string, name: NumberName): string {
     : `give a number from ${least} to ${most}`;
 }
 
-/** The first field that is wrong, and what it needs; empty: all are right. */
+/** The first wrong field with its requirement; empty: all are right. */
 export function settingsProblem(typed: TypedSettings): string {
   const wrong = NUMBER_NAMES.find((name) => numberProblem(typed[name], name) !== '');
   return wrong === undefined ? '' : `${NUMBER_TITLES[wrong]}: ${numberProblem(typed[wrong], wrong)}`;
 }
 
-/** Of fields that are all right. */
+/** The settings from fields that are all right. */
 export function chatSettings(typed: TypedSettings): PageChatSettings {
   return {
     system: typed.system,

@@ -19,19 +19,19 @@ import {
 } from './conversation.js';
 import { EventStreamReader } from './event-stream.js';
 
-/** Asked for at the origin that the page comes from; the browser sends its cookie along. */
+/** Relative to the origin of the page, so that the browser sends its cookie along. */
 const CHAT_URL = '/v1/chat/completions';
 
 export interface ChatState {
   conversation: PageConversation;
   settings: TypedSettings;
-  /** Why the last question was not asked; empty: it was. */
+  /** The reason why the last question was not sent; empty: it was sent. */
   refusal: string;
 }
 
 type Listener = () => void;
 
-/** Beyond the view, so that an answer goes on while another view is shown. */
+/** The state lives outside the view, so that an answer continues while another view is shown. */
 let state: ChatState = { conversation: EMPTY_PAGE_CONVERSATION, settings: DEFAULT_SETTINGS, refusal: '' };
 let running: AbortController | null = null;
 const listeners = new Set<Listener>();
@@ -58,21 +58,21 @@ export function changeSettings(change: Partial<TypedSettings>): void {
   update({ settings: { ...state.settings, ...change }, refusal: '' });
 }
 
-/** Also where an answer runs: nothing of it comes any more. */
+/** Clears the conversation. If an answer is running, it is stopped first. */
 export function forgetConversation(): void {
   stopAnswer();
-  // What still comes of the answer is not to find another with its id.
+  // A late part of the stopped answer must not match another answer's id, so the ids go on.
   update({ conversation: { ...EMPTY_PAGE_CONVERSATION, nextId: state.conversation.nextId } });
 }
 
-/** Whether it was asked: with settings that are wrong it is not, and the state says why. */
+/** Sends a question. Returns false if the settings are wrong; the state then has the reason. */
 export function askQuestion(text: string): boolean {
   const settings = askedSettings();
   if (settings !== null) begin(ask(state.conversation, text, settings));
   return settings !== null;
 }
 
-/** `given` null: the settings that are set now. What came after the question is forgotten. Whether it was asked. */
+/** Sends a question again and drops all later turns. `given` null: uses the present settings. Returns whether it was sent. */
 export function askQuestionAgain(questionId: number, text: string, given: AskedSettings | null): boolean {
   const settings = given ?? askedSettings();
   if (settings === null) return false;
@@ -85,12 +85,12 @@ export function stopAnswer(): void {
   running?.abort();
 }
 
-/** The address and body that the answer was asked for with. */
+/** The address and the body of the answer's request. */
 export function requestOf(answer: Answer): { url: string; body: object } {
   return { url: location.origin + CHAT_URL, body: requestBody(state.conversation, answer) };
 }
 
-/** Null where a field is wrong. */
+/** The settings with a seed; null: a field is wrong. */
 function askedSettings(): AskedSettings | null {
   const refusal = settingsProblem(state.settings);
   if (refusal !== '') {
@@ -109,7 +109,7 @@ function begin(conversation: PageConversation): void {
   void receive(answer, running.signal);
 }
 
-/** Never throws: what goes wrong stands in the answer. */
+/** Receives an answer. It never throws: an error is stored in the answer. */
 async function receive(asked: Answer, signal: AbortSignal): Promise<void> {
   const change = (next: (answer: Answer) => Answer): void =>
     update({ conversation: changeAnswer(state.conversation, asked.id, next) });
@@ -133,7 +133,7 @@ async function receive(asked: Answer, signal: AbortSignal): Promise<void> {
   }
 }
 
-/** Main's own words where it says some. */
+/** Main's own error message, if its reply has one. */
 async function refusalOf(reply: Response): Promise<string> {
   const status = `Main refused with HTTP status ${reply.status}.`;
   try {

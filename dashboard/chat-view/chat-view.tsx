@@ -46,7 +46,7 @@ function Turns({ conversation }: { conversation: PageConversation }): JSX.Elemen
   );
 }
 
-/** Whoever is so near the page's end wants to see what comes. */
+/** Distance from the page's end below which the page scrolls along with new text. */
 const NEAR_END_PIXELS = 160;
 
 function useFollowedEnd(conversation: PageConversation): void {
@@ -57,14 +57,14 @@ function useFollowedEnd(conversation: PageConversation): void {
     const isRunning = runningAnswer(conversation) !== null;
     last.current = { turns: conversation.turns.length, height: scrollHeight, isRunning };
     const isNew = before.turns !== conversation.turns.length;
-    // What stands below an answer that has ended may be higher than what counts as near.
+    // The content below an ended answer may be higher than NEAR_END_PIXELS.
     const hasEnded = before.isRunning && !isRunning;
     const isNear = (hasEnded ? before.height : scrollHeight) - clientHeight - scrollTop < NEAR_END_PIXELS;
     if (isNew || (isNear && (isRunning || hasEnded))) window.scrollTo({ top: scrollHeight });
   }, [conversation]);
 }
 
-/** `refusal`: why the question was not asked. */
+/** `refusal`: the reason why the question was not sent. */
 function Composer({ isRunning, refusal }: { isRunning: boolean; refusal: string }): JSX.Element {
   const [text, setText] = useState('');
   const send = (): void => {
@@ -76,7 +76,7 @@ function Composer({ isRunning, refusal }: { isRunning: boolean; refusal: string 
     send();
   };
   const onKeyDown = (event: KeyboardEvent): void => {
-    // While letters are composed (Chinese, Japanese), Enter ends that alone.
+    // While a text is composed (Chinese, Japanese), Enter only ends the composition.
     if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
     event.preventDefault();
     send();
@@ -108,7 +108,7 @@ function Composer({ isRunning, refusal }: { isRunning: boolean; refusal: string 
   );
 }
 
-/** What the next question is asked with. */
+/** The settings for the next question. */
 function SettingsForm({ settings }: { settings: TypedSettings }): JSX.Element {
   return (
     <details class="card chat-settings">
@@ -138,7 +138,7 @@ interface NumberSettingProps {
   settings: TypedSettings;
 }
 
-/** What is no number within the range is marked, and keeps questions from being asked. */
+/** The field of a number. A value that is no number within the range is marked, and questions are then not sent. */
 function NumberSetting({ name, hint, settings }: NumberSettingProps): JSX.Element {
   const hintId = useId();
   const problem = numberProblem(settings[name], name);

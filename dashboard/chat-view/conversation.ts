@@ -1,6 +1,6 @@
 import type { AskedSettings } from './chat-settings.js';
 
-/** A token of the answer, its text a part of the content. */
+/** A token of the answer; its text is a part of the content. */
 export interface AnswerToken {
   text: string;
   /** Natural logarithm of its probability. */
@@ -26,25 +26,25 @@ export interface Answer {
   state: 'waiting' | 'streaming' | 'done' | 'stopped' | 'failed';
   text: string;
   reasoning: string;
-  /** Their texts together are `text`, unless it holds what has no tokens listed. */
+  /** Their texts together are `text`, unless a part of `text` has no listed tokens. */
   tokens: readonly AnswerToken[];
-  /** What main says of a prompt that is worked on; empty: nothing. */
+  /** Main's progress on the prompt; empty: none. */
   progress: string;
-  /** Empty: none. */
+  /** The error; empty: none. */
   error: string;
   finishReason: string;
   fingerprint: string;
-  /** What it was asked with. */
+  /** The settings of its request. */
   settings: AskedSettings;
   usage: AnswerUsage | null;
-  /** When the first and the latest piece came, on the page's clock, in ms. */
+  /** Times of the first and the latest delta, on the page's clock, in ms. */
   firstMs: number | null;
   lastMs: number | null;
 }
 
 export type Turn = Question | Answer;
 
-/** In memory alone: a page that is loaded again has none. Questions and answers take turns. */
+/** A conversation that is only in memory: a reload of the page clears it. Questions and answers alternate. */
 export interface PageConversation {
   turns: readonly Turn[];
   nextId: number;
@@ -52,7 +52,7 @@ export interface PageConversation {
 
 export const EMPTY_PAGE_CONVERSATION: PageConversation = { turns: [], nextId: 1 };
 
-/** A question more, and its answer that waits. */
+/** Adds a question and its answer, which is waiting. */
 export function ask(conversation: PageConversation, text: string, settings: AskedSettings): PageConversation {
   const { turns, nextId } = conversation;
   const question: Question = { kind: 'question', id: nextId, text };
@@ -75,7 +75,7 @@ export function ask(conversation: PageConversation, text: string, settings: Aske
   return { turns: [...turns, question, answer], nextId: nextId + 2 };
 }
 
-/** The question with this id is asked in other words; whatever came after it is gone. */
+/** Replaces the text of the question with this id; all later turns are dropped. */
 export function askAgain(
   conversation: PageConversation,
   questionId: number,
@@ -114,10 +114,10 @@ interface ChatMessage {
   content: string;
 }
 
-/** Most likely tokens that are asked for beside each token. */
+/** Most alternatives that are requested for each token. */
 const ALTERNATIVES = 5;
 
-/** Body of the request for an answer: everything that was said before it. Answers that failed with nothing said are left out. */
+/** The body of the request for an answer: all turns before it. Answers that failed without text are left out. */
 export function requestBody(conversation: PageConversation, answer: Answer): object {
   const index = conversation.turns.findIndex(({ id }) => id === answer.id);
   const { settings } = answer;

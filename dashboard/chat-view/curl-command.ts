@@ -1,6 +1,6 @@
 /**
- * A command for sh that asks `url` with this body. Everything that came from the conversation stands in single quotes, in which sh reads
- * nothing but the quote itself. `wantsKey`: main wants one; it is not told, but comes from the environment.
+ * A command for sh that sends this body to `url`. Text from the conversation is in single quotes; inside them, only the quote itself has a
+ * meaning for sh. `wantsKey`: main needs a key; the command does not contain it but reads it from the environment.
  */
 export function curlCommand(url: string, body: object, wantsKey: boolean): string {
   return [
@@ -11,7 +11,7 @@ export function curlCommand(url: string, body: object, wantsKey: boolean): strin
   ].join(' \\\n  ');
 }
 
-/** One word of sh, whatever is in it. */
+/** Quotes any text as one word of sh. */
 export function quoted(text: string): string {
   return `'${text.replaceAll("'", String.raw`'\''`)}'`;
 }

@@ -1,4 +1,4 @@
-/** What a stream of server-sent events says: the data of an event, or a comment. */
+/** An event of a stream of server-sent events: its data, or a comment. */
 export interface StreamEvent {
   kind: 'data' | 'comment';
   text: string;
@@ -6,12 +6,12 @@ export interface StreamEvent {
 
 const MOST_EVENT_CHARACTERS = 4 * 1024 * 1024;
 
-/** Reads server-sent events from a text that comes in pieces, cut anywhere. */
+/** Reads server-sent events from a text that comes in parts, divided at any place. */
 export class EventStreamReader {
   private rest = '';
   private data: string[] = [];
 
-  /** What ends within the piece. Throws where a line is longer than MOST_EVENT_CHARACTERS. */
+  /** Returns the events that end within this part. Throws if a line is longer than MOST_EVENT_CHARACTERS. */
   take(piece: string): StreamEvent[] {
     this.rest += piece;
     const events: StreamEvent[] = [];

@@ -1,4 +1,4 @@
-/** In pixels of the window. */
+/** Positions of edges, in pixels of the window. */
 export interface Edges {
   left: number;
   right: number;
@@ -6,7 +6,7 @@ export interface Edges {
   bottom: number;
 }
 
-/** In pixels from the edges of a box; the one of `top` and `bottom` that is null is not set. */
+/** Distances in pixels from the edges of a box. One of `top` and `bottom` is null and not set. */
 export interface PopoverPlace {
   left: number;
   top: number | null;
@@ -15,7 +15,7 @@ export interface PopoverPlace {
 
 const GAP_PIXELS = 4;
 
-/** Of a popover of this size, by an element within the box: below it, or above it where it would reach below `endPixels` and there is room above. */
+/** Places a popover of this size at an element of the box: below it, or above it if it would pass `endPixels` and there is room above. */
 export function popoverPlace(
   element: Edges,
   box: Edges,

@@ -4,16 +4,16 @@ import { percent, probabilityOf, shadeOf, visibleText } from './answer-words.js'
 import type { AnswerToken } from './conversation.js';
 import { popoverPlace, type PopoverPlace } from './popover-place.js';
 
-/** Tokens that are drawn as one piece: while an answer grows, only its last piece is drawn again. */
+/** Tokens that are drawn as one unit: while an answer grows, only its last unit is drawn again. */
 const PIECE_TOKENS = 64;
 
 interface Chosen {
   index: number;
-  /** Of the popover, in the text's box. */
+  /** The place of the popover in the text's box. */
   place: PopoverPlace;
 }
 
-/** A text of tokens, each shaded by how unlikely it was; pointer, press or arrow keys tell its alternatives. */
+/** A text of tokens. Less likely tokens have a darker shade. Pointer, press or arrow keys show a token's alternatives. */
 export function TokenText({ tokens }: { tokens: readonly AnswerToken[] }): JSX.Element {
   const box = useRef<HTMLDivElement>(null);
   const [chosen, setChosen] = useState<Chosen | null>(null);
@@ -55,17 +55,17 @@ export function TokenText({ tokens }: { tokens: readonly AnswerToken[] }): JSX.E
   );
 }
 
-/** So wide it is, and no higher with the alternatives that are asked for. */
+/** Width of the popover, and its largest height with all requested alternatives. */
 const POPOVER_PIXELS = { width: 220, height: 150 };
 
-/** Where the window ends, or the tabs begin that cover its end on a phone. */
+/** The end of the window, or the top of the tabs that cover its end on a phone. */
 function endOfView(): number {
   const tabs = document.querySelector('.tabs')?.getBoundingClientRect().top ?? 0;
   return tabs > window.innerHeight / 2 ? tabs : window.innerHeight;
 }
 
 function Piece({ tokens, from, to }: { tokens: readonly AnswerToken[]; from: number; to: number }): JSX.Element {
-  // What is before `to` does not change while the answer grows.
+  // Tokens before `to` do not change while the answer grows.
   return useMemo(
     () => (
       <>

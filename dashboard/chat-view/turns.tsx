@@ -88,7 +88,7 @@ function AnswerButtons({ answer, question }: { answer: Answer; question: Questio
       await navigator.clipboard.writeText(command);
       setCopied('Copied');
     } catch {
-      // Browsers forbid it to pages from another box without TLS: then it can be copied by hand.
+      // Browsers forbid the clipboard to pages from another machine without TLS; then the user can copy the text by hand.
       setCopied(command);
     }
   };

@@ -54,7 +54,7 @@ function Section({ section, release }: { section: NodeSection; release: string }
   );
 }
 
-/** Of the kinds that some node has. Screen readers hear the kinds at each bar. */
+/** A legend with the kinds of memory that some node has. Screen readers read the kinds at each bar instead. */
 function MemoryLegend({ cluster }: { cluster: Cluster }): JSX.Element {
   const there = new Set(cluster.nodes.flatMap(({ memory }) => memoryBar(memory).parts.map(({ kind }) => kind)));
   return (
@@ -73,7 +73,7 @@ function MemoryLegend({ cluster }: { cluster: Cluster }): JSX.Element {
   );
 }
 
-/** What is wrong, and what to do about it; says so to screen readers when it comes. */
+/** The problems, with advice. Screen readers read new ones aloud. */
 function ProblemList({ problems }: { problems: readonly ProblemView[] }): JSX.Element {
   return (
     <section class="problems" aria-label="What is wrong" aria-live="polite">
@@ -100,7 +100,7 @@ function ProblemList({ problems }: { problems: readonly ProblemView[] }): JSX.El
   );
 }
 
-/** What stands between backquotes is drawn as code. */
+/** Draws text between backquotes as code. */
 function WithCode({ text }: { text: string }): JSX.Element {
   const pieces = text.split('`');
   return <>{pieces.map((piece, index) => (index % 2 === 1 ? <code key={index}>{piece}</code> : piece))}</>;

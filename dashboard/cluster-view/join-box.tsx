@@ -4,11 +4,11 @@ import { CopyButton } from '../elements/copy-button.js';
 
 interface JoinProps {
   cluster: Pick<ClusterData, 'joinCommand' | 'isThisMachineOnly'>;
-  /** There is no worker yet, and nothing works without one. */
+  /** True: there is no worker yet, and the cluster needs one. */
   isFirst: boolean;
 }
 
-/** How another box joins. */
+/** The command by which another box joins. */
 export function JoinBox({ cluster: { joinCommand, isThisMachineOnly }, isFirst }: JoinProps): JSX.Element {
   const words = joinCommand.split(' ');
   return (

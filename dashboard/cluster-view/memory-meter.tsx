@@ -3,7 +3,7 @@ import type { MemoryView } from '../../shared/wire/cluster-events.js';
 import { formatBytes } from '../../shared/base/text/units.js';
 import { MEMORY_TITLES, memoryBar, type MemoryBar } from './memory-parts.js';
 
-/** A bar by kind of memory. Its numbers come with the pointer or the focus, and to screen readers. */
+/** A bar with kinds of memory. Pointer or focus show its numbers, and screen readers read them. */
 export function MemoryMeter({ memory }: { memory: MemoryView }): JSX.Element {
   const bar = memoryBar(memory);
   return (
@@ -28,7 +28,7 @@ export function MemoryMeter({ memory }: { memory: MemoryView }): JSX.Element {
   );
 }
 
-/** The sums below the kinds: title and bytes. */
+/** The sums that are listed below the kinds: title and bytes. */
 function sumsOf(memory: MemoryView): [string, number][] {
   const sums: [string, number][] = [
     ['In use', memory.usedBytes],

@@ -15,20 +15,20 @@ export const MEMORY_TITLES: Record<MemoryKind, string> = {
 export interface MemoryPart {
   kind: MemoryKind;
   bytes: number;
-  /** Of the bar's length: 0 to 1. */
+  /** Parts of the bar's length: 0 to 1. */
   begin: number;
   length: number;
 }
 
 export interface MemoryBar {
   parts: MemoryPart[];
-  /** What the whole bar stands for: the budget, or where there is none a little more than the high-water mark. */
+  /** The bytes of the whole bar: the budget, or without one a little more than the high-water mark. */
   scaleBytes: number;
-  /** Of the bar's length: 0 to 1. */
+  /** Part of the bar's length: 0 to 1. */
   highWater: number;
 }
 
-/** Without a budget, the bar is not full: nothing says that it were. */
+/** Length of a bar without a budget, relative to its most bytes. It must not look full, because no limit is known. */
 const ROOM_WITHOUT_BUDGET = 1.15;
 
 function bytesOf(memory: MemoryView, kind: MemoryKind): number {
@@ -48,7 +48,7 @@ function bytesOf(memory: MemoryView, kind: MemoryKind): number {
   }
 }
 
-/** The bar of a node's memory, from left to right; kinds that take nothing are left out. */
+/** The bar of a node's memory, from left to right; kinds without bytes are left out. */
 export function memoryBar(memory: MemoryView): MemoryBar {
   const kinds = MEMORY_KINDS.map((kind) => ({ kind, bytes: bytesOf(memory, kind) })).filter(({ bytes }) => bytes > 0);
   const told = kinds.reduce((sum, { bytes }) => sum + bytes, 0);

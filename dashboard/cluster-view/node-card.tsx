@@ -6,7 +6,7 @@ import { MemoryMeter } from './memory-meter.js';
 
 interface NodeProps {
   node: NodeView;
-  /** Main's. */
+  /** The odmoe version of main. */
   release: string;
 }
 
@@ -83,7 +83,7 @@ function FetchProgress({ fetch }: { fetch: NonNullable<NodeView['fetch']> }): JS
   );
 }
 
-/** How long main waits for a worker in a pass, and what for. */
+/** Main's mean wait for a worker in a pass, by cause. */
 function WaitMeter({ node: { waits } }: { node: NodeView }): JSX.Element | null {
   if (waits === null) return null;
   const parts = [
@@ -119,7 +119,7 @@ function WaitMeter({ node: { waits } }: { node: NodeView }): JSX.Element | null 
   );
 }
 
-/** Where a message of main's that loads nothing spends its time, of the last ones. */
+/** Stages of recent messages from main that loaded nothing. */
 function HopTable({ node: { hops } }: { node: NodeView }): JSX.Element | null {
   if (hops === null) return null;
   const { median, p99 } = hops;
@@ -162,7 +162,7 @@ function Figure({ title, children }: { title: string; children: ComponentChildre
   );
 }
 
-/** What a node does, a line each; what it has not done yet is left out. */
+/** Figures of a node, one per line; figures without a value yet are left out. */
 function NodeFigures({ node }: { node: NodeView }): JSX.Element {
   const { link, slots, waits } = node;
   return (

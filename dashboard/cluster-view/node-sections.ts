@@ -4,7 +4,7 @@ import { formatLayers } from '../format/quantities.js';
 export interface NodeSection {
   title: string;
   note: string;
-  /** 'wide': main and shadow, which have few numbers. 'urgent': to be seen first where there is one column. */
+  /** 'wide': main and shadow, which have few numbers. 'urgent': shown first in a layout of one column. */
   look: 'wide' | 'plain' | 'urgent';
   nodes: NodeView[];
 }
@@ -22,7 +22,7 @@ function groupOf(node: NodeView, groups: readonly (readonly string[])[]): number
   return node.group !== null && node.group < groups.length ? node.group : null;
 }
 
-/** Every node once: main and shadow, each group, spares, and workers that were lost. Sections without a node are left out. */
+/** Every node once: main and shadow, each group, spares, and lost workers. Empty sections are left out. */
 export function nodeSections({ nodes, groups, expertLayers }: Placed): NodeSection[] {
   const workers = nodes.filter(({ role }) => role === 'worker');
   const grouped = workers.map((node) => ({ node, group: groupOf(node, groups) }));

@@ -2,7 +2,7 @@ import type { JSX } from 'preact';
 import type { ClusterData, FigureSample } from '../../shared/wire/cluster-events.js';
 import { formatCount, formatFigure, formatShare, NOTHING } from '../format/quantities.js';
 
-/** What the whole cluster does now. */
+/** The present figures of the whole cluster. */
 export function Summary({ cluster, latest }: { cluster: ClusterData; latest: FigureSample | null }): JSX.Element {
   const lost = cluster.nodes.filter(({ state }) => state === 'lost').length;
   const recall = latest?.recall ?? null;
@@ -60,7 +60,7 @@ function modelFacts({ model, experts, expertLayers, expertsPerToken, release }: 
   ];
 }
 
-/** "30.5 billion", "2.4 million". */
+/** For example "30.5 billion" or "2.4 million". */
 function formatParameters(parameters: number): string {
   if (parameters >= 1e9) return `${formatFigure(parameters / 1e9)} billion`;
   return `${formatFigure(parameters / 1e6)} million`;

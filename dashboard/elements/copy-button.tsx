@@ -4,7 +4,7 @@ import { CheckIcon, CopyIcon } from './icons.js';
 
 const DONE_SHOWN_MS = 2000;
 
-/** A browser lends its clipboard to pages of https and of this machine alone: elsewhere a selected text is copied. */
+/** Copies a text. Browsers offer the clipboard only to pages from https or from this machine; other pages copy a selected text. */
 async function copyText(text: string): Promise<void> {
   if (window.isSecureContext) return navigator.clipboard.writeText(text);
   const area = document.createElement('textarea');
@@ -16,7 +16,7 @@ async function copyText(text: string): Promise<void> {
   area.remove();
 }
 
-/** `title`: what is copied, as "the command". */
+/** `title`: names the copied text, for example "the command". */
 export function CopyButton({ text, title }: { text: string; title: string }): JSX.Element {
   const [isDone, setDone] = useState(false);
   useEffect(() => {

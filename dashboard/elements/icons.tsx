@@ -1,6 +1,6 @@
 import type { ComponentChildren, JSX } from 'preact';
 
-/** Drawn with the text's colour; screen readers do not see it: the text beside it says what it means. */
+/** An icon in the text's colour. Screen readers skip it, because the text beside it has the same meaning. */
 function Icon({ children }: { children: ComponentChildren }): JSX.Element {
   return (
     <svg
@@ -18,7 +18,7 @@ function Icon({ children }: { children: ComponentChildren }): JSX.Element {
   );
 }
 
-/** Two boxes, and a wire between them and a third. */
+/** Two boxes, with a wire to a third one. */
 export function ClusterIcon(): JSX.Element {
   return (
     <Icon>

@@ -1,7 +1,7 @@
 import { useEffect, useState } from 'preact/hooks';
 import { THEME_CHANGED } from './theme.js';
 
-/** A colour of colours.css as it is now, for a canvas, which knows no custom properties. `name`: without its dashes. */
+/** The present value of a colour of colours.css, for a canvas, which cannot use custom properties. `name`: without its dashes. */
 export function resolvedColour(name: string): string {
   const probe = document.createElement('span');
   probe.style.color = `var(--${name})`;
@@ -11,7 +11,7 @@ export function resolvedColour(name: string): string {
   return color;
 }
 
-/** Changes with the theme, whether the page's switch or the system changed it: whoever draws on a canvas then draws again. */
+/** A count that changes with the theme, by the page's switch or by the system. Components that draw on a canvas then draw again. */
 export function useThemeCount(): number {
   const [count, setCount] = useState(0);
   useEffect(() => {

@@ -7,12 +7,12 @@ export function rememberedTheme(): ColourTheme {
     const remembered = localStorage.getItem(KEY);
     return remembered === 'light' || remembered === 'dark' ? remembered : 'system';
   } catch {
-    // A browser may forbid the page to remember anything.
+    // A browser may forbid the page to store anything.
     return 'system';
   }
 }
 
-/** Charts draw on a canvas, where colours do not follow by themselves. */
+/** An event for charts: they draw on a canvas, whose colours do not change by themselves. */
 export const THEME_CHANGED = 'theme-changed';
 
 export function applyTheme(theme: ColourTheme): void {
@@ -26,7 +26,7 @@ export function rememberTheme(theme: ColourTheme): void {
     if (theme === 'system') localStorage.removeItem(KEY);
     else localStorage.setItem(KEY, theme);
   } catch {
-    // The theme then holds until the page is loaded again.
+    // The theme then lasts until the page is loaded again.
   }
   applyTheme(theme);
 }

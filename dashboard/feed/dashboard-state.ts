@@ -8,26 +8,26 @@ import {
   type RecallView,
 } from '../../shared/wire/cluster-events.js';
 
-/** 'locked': main wants an API key first. 'lost': it was open, or never came; the feed tries again. */
+/** 'locked': main needs an API key first. 'lost': the connection has ended or failed; the feed tries again. */
 export type Connection = 'connecting' | 'open' | 'lost' | 'locked';
 
-/** Everything that the views draw. Members are replaced, never changed. */
+/** The data that the views draw. Properties are replaced, never changed in place. */
 export interface DashboardState {
   connection: Connection;
-  /** Null: main has not told it yet. */
+  /** Null: main has not sent it yet. */
   cluster: ClusterData | null;
-  /** Oldest first. */
+  /** The oldest comes first. */
   samples: readonly FigureSample[];
   recall: RecallView | null;
   heat: ExpertHeat | null;
-  /** Oldest first; numbers may be missing. */
+  /** The oldest comes first; some numbers may be missing. */
   passes: readonly PassTrace[];
 }
 
-/** Passes that the page holds: more than main tells at once, so that there is something to step back to. */
+/** Most passes in the page. They are more than main sends at once, so that the user can step back. */
 export const PASSES_HELD = 240;
 
-/** Experts of these passes together: a pass of many sequences runs thousands, and a phone has little memory. */
+/** Most experts of these passes together: a pass of many sequences runs thousands, and a phone has little memory. */
 export const EXPERTS_HELD = 100_000;
 
 export const EMPTY_STATE: DashboardState = {
@@ -39,7 +39,7 @@ export const EMPTY_STATE: DashboardState = {
   passes: [],
 };
 
-/** Main tells everything again to who begins to listen, and may be another process than before: what was told is forgotten. */
+/** Main sends everything again to a new listener, and may be another process than before. So earlier data is dropped. */
 export function withOpenConnection(state: DashboardState): DashboardState {
   return { ...EMPTY_STATE, cluster: state.cluster, connection: 'open' };
 }
@@ -59,7 +59,7 @@ export function withEvent(state: DashboardState, event: ClusterEvent): Dashboard
   }
 }
 
-/** The latest of them, within the bounds; one at least. */
+/** The latest passes within these limits, at least one. */
 function heldPasses(passes: readonly PassTrace[]): readonly PassTrace[] {
   let experts = 0;
   const first = passes.findLastIndex(({ layers }) => {
@@ -72,7 +72,7 @@ function heldPasses(passes: readonly PassTrace[]): readonly PassTrace[] {
 const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 15_000;
 
-/** Before the attempt of this number (1: the first after the connection was lost): twice as long each time. In ms. */
+/** The pause before an attempt to connect, in ms. Attempt 1 is the first after a loss. The pause doubles at each attempt, up to a limit. */
 export function pauseBeforeAttempt(attempt: number): number {
   return Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** (attempt - 1));
 }

@@ -11,7 +11,7 @@ export function updateDashboard(change: (state: DashboardState) => DashboardStat
   for (const listener of [...listeners]) listener();
 }
 
-/** Draws again when what `select` takes is another object than before. `select` must be the same function at every call. */
+/** Draws again when `select` returns another object than before. `select` must be the same function at every call. */
 export function useDashboard<T>(select: (state: DashboardState) => T): T {
   const [selected, setSelected] = useState(() => select(state));
   useEffect(() => {

@@ -5,7 +5,7 @@ import { updateDashboard } from './dashboard-store.js';
 const EVENTS_URL = '/cluster/events';
 const EVENT_TYPES = ['cluster', 'figures', 'recall', 'heat', 'pass'] as const satisfies readonly ClusterEvent['type'][];
 
-/** Main tells of the cluster every second. Browsers do not notice for minutes that its box has gone. */
+/** Main sends data every second. Without this limit, browsers would notice only after minutes that main's machine is gone. */
 const SILENCE_LIMIT_MS = 10_000;
 
 let attempts = 0;
@@ -24,12 +24,12 @@ function expectEvent(): void {
 
 function take(message: MessageEvent<string>): void {
   expectEvent();
-  // Main's own words, of its own release: the page comes from it.
+  // The event needs no validation: the page comes from main, so both have the same version.
   const event = JSON.parse(message.data) as ClusterEvent;
   updateDashboard((state) => withEvent(state, event));
 }
 
-/** The browser does not tell an event source's status: one request asks for it. */
+/** Tells whether main needs a key. A browser does not report the HTTP status of an event source, so this sends a separate request. */
 async function isLocked(): Promise<boolean> {
   const stop = new AbortController();
   const limit = window.setTimeout(() => stop.abort(), SILENCE_LIMIT_MS);
@@ -54,7 +54,7 @@ async function failed(): Promise<void> {
   retry = window.setTimeout(startFeed, pauseBeforeAttempt(attempts));
 }
 
-/** Listens to main; asks again, after growing pauses, when the connection is lost. Also the way to ask at once. */
+/** Listens to main. After a lost connection, it tries again with growing pauses. A call also tries again at once. */
 export function startFeed(): void {
   window.clearTimeout(retry);
   source?.close();

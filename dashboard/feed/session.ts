@@ -1,15 +1,15 @@
 import { startFeed } from './event-feed.js';
 
 const SESSION_URL = '/cluster/session';
-/** No script sees the cookie, so the page remembers by itself that there is one. */
+/** Scripts cannot see the cookie, so the page stores a mark that there is one. */
 const MEMORY_KEY = 'odmoe-logged-in';
 
-/** Whether this browser has logged in, and not out again. */
+/** Tells whether this browser has logged in, and not logged out since. */
 export function hasLoggedIn(): boolean {
   try {
     return localStorage.getItem(MEMORY_KEY) !== null;
   } catch {
-    // A browser may forbid the page to remember anything.
+    // A browser may forbid the page to store anything.
     return false;
   }
 }
@@ -19,11 +19,11 @@ function remember(isLoggedIn: boolean): void {
     if (isLoggedIn) localStorage.setItem(MEMORY_KEY, 'yes');
     else localStorage.removeItem(MEMORY_KEY);
   } catch {
-    // The page then offers no way to log out; the cookie ends by itself.
+    // The page then has no button to log out; the cookie expires by itself.
   }
 }
 
-/** Main then gives the browser a cookie, which no script can read. Returns what went wrong; null: nothing. */
+/** Logs in: main sets a cookie that no script can read. Returns the error's text; null: it succeeded. */
 export async function logIn(key: string): Promise<string | null> {
   try {
     const { ok, status } = await fetch(SESSION_URL, {
@@ -40,7 +40,7 @@ export async function logIn(key: string): Promise<string | null> {
   return null;
 }
 
-/** The page is then loaded again, so that nothing of the cluster or the chat stays in it. Whether main did end the session. */
+/** Logs out and loads the page again, so that it has no data of the cluster or the chat. Returns whether main has ended the session. */
 export async function logOut(): Promise<boolean> {
   try {
     const { ok } = await fetch(SESSION_URL, { method: 'DELETE' });

@@ -28,7 +28,7 @@ const ICONS: Record<Route, () => JSX.Element> = {
 const selectConnection = (state: DashboardState): Connection => state.connection;
 const selectName = (state: DashboardState): string => state.cluster?.name ?? '';
 
-/** Header, tabs, and the view that the address names. */
+/** Header, tabs, and the view that the page's address names. */
 export function PageFrame(): JSX.Element {
   const route = useRoute();
   const connection = useDashboard(selectConnection);
@@ -58,7 +58,7 @@ export function PageFrame(): JSX.Element {
   );
 }
 
-/** The address names a view, not a place in it. */
+/** Moves the focus to the view, because the address names a view, not an element in it. */
 function focusView(event: Event): void {
   event.preventDefault();
   document.getElementById('view')?.focus();
@@ -98,7 +98,7 @@ function ThemeSwitch(): JSX.Element {
   );
 }
 
-/** Says that what is shown may be old. Always there, so that screen readers notice what comes into it. */
+/** A note that the shown data may be old. Its element is always present, so that screen readers notice its text. */
 function ConnectionNote({ connection }: { connection: Connection }): JSX.Element {
   return (
     <div role="status" class="connection">
@@ -145,7 +145,7 @@ function LogIn(): JSX.Element {
   );
 }
 
-/** Nothing where the page has not logged in. */
+/** The button to log out; null if the page has not logged in. */
 function LogOut(): JSX.Element | null {
   const [words, setWords] = useState('Log out');
   const end = async (): Promise<void> => {
@@ -174,7 +174,7 @@ function routeOf(hash: string): Route {
   return PAGE_ROUTES.find((route) => route === name) ?? 'cluster';
 }
 
-/** The view that the address names, and names again when it changes. */
+/** The view that the page's address names; it follows changes of the address. */
 function useRoute(): Route {
   const [route, setRoute] = useState(() => routeOf(location.hash));
   useEffect(() => {

@@ -11,13 +11,13 @@ export type FigureName =
   | 'queuedRequests'
   | 'rowsPerPass';
 
-/** Seconds before the latest sample (0, and below), oldest first. */
+/** Times of the samples in seconds, relative to the latest one (0 and below), oldest first. */
 export function secondsAgo(samples: readonly FigureSample[]): number[] {
   const latestMs = samples.at(-1)?.atMs ?? 0;
   return samples.map(({ atMs }) => (atMs - latestMs) / 1000);
 }
 
-/** Null: nothing was measured in this second. */
+/** The figure of a sample; null: nothing was measured in this second. */
 export function figureOf(sample: FigureSample, name: FigureName): number | null {
   if (name === 'rowsPerPass') return sample.passes > 0 ? sample.rows / sample.passes : null;
   return sample[name];
@@ -27,10 +27,10 @@ export function figureValues(samples: readonly FigureSample[], name: FigureName)
   return samples.map((sample) => figureOf(sample, name));
 }
 
-/** Seconds that a point of a line is the mean of: single seconds have few tokens, and would make a band of the line. */
+/** Seconds that each point of a line averages: single seconds have few tokens and would turn the line into a band. */
 export const MEAN_SAMPLES = 5;
 
-/** Each value with those before it, `width` together, on the mean. What was not measured stays so, and counts for nothing. */
+/** The mean of each value and the values before it, `width` in all. Values without a measurement stay null and do not count. */
 export function smoothed(values: readonly (number | null)[], width: number): (number | null)[] {
   return values.map((value, index) => {
     if (value === null) return null;
@@ -39,18 +39,18 @@ export function smoothed(values: readonly (number | null)[], width: number): (nu
   });
 }
 
-/** The latest that was measured; null: nothing was. */
+/** The latest measured value; null: there is none. */
 export function latestOf(values: readonly (number | null)[]): number | null {
   return values.findLast((value) => value !== null) ?? null;
 }
 
-/** Seconds that the charts show: from the oldest sample on, a minute at least, ten at most. */
+/** Seconds that the charts show: from the oldest sample, but at least one minute and at most ten. */
 export function shownSeconds(samples: readonly FigureSample[]): number {
   const [oldest = 0] = secondsAgo(samples);
   return Math.min(FIGURES_KEPT_S, Math.max(60, -oldest));
 }
 
-/** "now", "-30 s", "-2 min": how long before the latest sample. */
+/** The time before the latest sample: "now", "-30 s", "-2 min". */
 export function formatSecondsAgo(seconds: number): string {
   if (seconds === 0) return 'now';
   const ago = Math.abs(seconds);

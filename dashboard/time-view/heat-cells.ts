@@ -5,7 +5,7 @@ export interface HeatCell {
   expert: number;
 }
 
-/** Of what the rows of its layer chose: 0 to 1; 0 where nothing was chosen. */
+/** The expert's share of its layer's choices: 0 to 1; 0 if nothing was chosen. */
 export function shareOf({ experts, counts }: ExpertHeat, { layer, expert }: HeatCell): number {
   const row = counts.slice(layer * experts, (layer + 1) * experts);
   const total = row.reduce((sum, count) => sum + count, 0);
@@ -13,8 +13,8 @@ export function shareOf({ experts, counts }: ExpertHeat, { layer, expert }: Heat
 }
 
 /**
- * How strongly each cell is drawn, row by row: 0 (never chosen) to 1 (all of its layer's choices, of very many experts). An even share is
- * drawn half strong, whatever the number of experts; twice of it 0.74, half of it 0.26.
+ * The strength of each cell's colour, row by row: 0 (never chosen) to 1 (all choices of its layer, with very many experts). An even share has
+ * strength 0.5 for any number of experts; twice that share has 0.74, half of it 0.26.
  */
 export function heatStrengths({ expertLayers, experts, counts }: ExpertHeat): number[] {
   const totals = Array.from({ length: expertLayers }, (_, layer) =>
@@ -28,7 +28,7 @@ export function heatStrengths({ expertLayers, experts, counts }: ExpertHeat): nu
   });
 }
 
-/** The cell at a point, each way 0 to 1 from the top left corner; null: outside. */
+/** The cell at a point; both coordinates go from 0 to 1 from the top left corner; null: outside. */
 export function cellAt({ expertLayers, experts }: ExpertHeat, right: number, down: number): HeatCell | null {
   if (right < 0 || right >= 1 || down < 0 || down >= 1) return null;
   return { layer: Math.floor(down * expertLayers), expert: Math.floor(right * experts) };
@@ -41,7 +41,7 @@ const STEPS: Record<string, { layers: number; experts: number }> = {
   ArrowRight: { layers: 0, experts: 1 },
 };
 
-/** The neighbour that a key of the keyboard leads to, at the edge the cell itself; null: the key leads nowhere. */
+/** The neighbouring cell for an arrow key, or the cell itself at the edge; null: the key is no arrow key. */
 export function cellBeside({ expertLayers, experts }: ExpertHeat, cell: HeatCell, key: string): HeatCell | null {
   const step = STEPS[key];
   if (step === undefined) return null;

@@ -39,7 +39,7 @@ function drawHeat(
   });
 }
 
-/** How often each expert is chosen, a row a layer. The pointer, a finger or the arrow keys choose the cell that is told. */
+/** The frequency of each expert, one row per layer. The pointer, a finger or the arrow keys choose the cell that is described. */
 export function HeatMap({ heat }: { heat: ExpertHeat }): JSX.Element {
   const canvas = useRef<HTMLCanvasElement>(null);
   const [cell, setCell] = useState<HeatCell | null>(null);
@@ -124,7 +124,7 @@ function HeatTip({ heat, cell }: { heat: ExpertHeat; cell: HeatCell }): JSX.Elem
   const middle = width * (expert + 0.5);
   const isHigh = layer < heat.expertLayers / 2;
   const box = { left: `${width * expert}%`, top: `${height * layer}%`, width: `${width}%`, height: `${height}%` };
-  // The tip stands below cells of the upper half and above the others, and is moved to the side so that it never leaves the map.
+  // The tip is below cells of the upper half and above the other cells. It moves sideways so that it stays within the map.
   const place = {
     left: `${middle}%`,
     transform: `translateX(-${middle}%)`,

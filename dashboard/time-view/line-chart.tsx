@@ -6,37 +6,37 @@ import { resolvedColour, useThemeCount } from '../elements/resolved-colour.js';
 
 export interface ChartLine {
   title: string;
-  /** Of colours.css. */
+  /** The name of a colour in colours.css. */
   colour: string;
   values: readonly (number | null)[];
 }
 
 export interface LineChartProps {
   title: string;
-  /** Rising. */
+  /** Ascending. */
   xs: readonly number[];
   xRange: [number, number];
-  /** In the head, and at the axis. */
+  /** The text of an x value in the head, and at the axis. */
   formatX: (x: number) => string;
   formatTick: (x: number) => string;
-  /** Where the axis may have its ticks: every so much. */
+  /** Possible distances between ticks of the axis. */
   tickSteps: number[];
   lines: readonly ChartLine[];
   format: (value: number) => string;
-  /** What the head says while no cursor is in the chart, a line each; null: nothing was measured. */
+  /** Values in the head while no cursor is in the chart, one per line; null: not measured. */
   latest: readonly (number | null)[];
-  /** Charts of one group show their cursors at the same place. */
+  /** Charts of one group show their cursors at the same x. */
   group: string;
-  /** Single measurements, which no line joins. */
+  /** True: single measurements, drawn as points without a line. */
   hasPoints?: boolean;
-  /** Whole numbers, which change from one second to the next. */
+  /** True: whole numbers, drawn as steps from one second to the next. */
   hasSteps?: boolean;
-  /** 1: the top of a scale of shares is never above it. */
+  /** True: values are shares, so that the scale's top is never above 1. */
   isShare?: boolean;
 }
 
 const HEIGHT = 150;
-/** A scale of shares begins where the values do: 96 % and 98 % are far apart. */
+/** A scale of shares does not begin at 0 but near the least value, so that 96 % and 98 % look different. */
 const SHARE_STEP = 0.05;
 
 function yRange({ isShare = false }: LineChartProps, low: number | null, high: number | null): [number, number] {
@@ -55,7 +55,7 @@ function axis(colours: { quiet: string; line: string }): uPlot.Axis {
   };
 }
 
-/** At the left edge, a tick's text would touch that of the other axis. */
+/** True: the tick is at the left edge, where its text would touch that of the other axis. */
 function isNearEdge(x: number, [from, to]: [number, number]): boolean {
   return x - from < 0.06 * (to - from);
 }
@@ -110,7 +110,7 @@ function dataOf({ xs, lines }: LineChartProps): uPlot.AlignedData {
   return [[...xs], ...lines.map(({ values }) => [...values])];
 }
 
-/** A chart with a head that says its values: those under the cursor, or else the latest. */
+/** A chart with a head that shows the values at the cursor, or else the latest ones. */
 export function LineChart(props: LineChartProps): JSX.Element {
   const place = useRef<HTMLDivElement>(null);
   const chart = useRef<uPlot | null>(null);
@@ -146,7 +146,7 @@ export function LineChart(props: LineChartProps): JSX.Element {
   );
 }
 
-/** What the chart was made with goes on to be asked for: its range moves with the samples. */
+/** Options that the chart reads later: its range moves with the samples, so `xRange` must always be the present one. */
 function liveProps(current: { current: LineChartProps }): LineChartProps {
   return {
     ...current.current,

@@ -1,16 +1,16 @@
 import type { RecallView } from '../../shared/wire/cluster-events.js';
 
 export interface RecallPositions {
-  /** In the answer, from 1; of several positions, their middle. */
+  /** Positions in the answer, from 1. A point of several positions has their middle. */
   positions: number[];
-  /** 0 to 1; null: nothing was activated there. */
+  /** Recalls from 0 to 1; null: no expert was activated there. */
   recalls: (number | null)[];
 }
 
-/** Most points: of a longer answer, neighbours are put together, so that the line does not become a band. */
+/** Most points. In a longer answer, neighbours are joined, so that the line does not become a band. */
 const MOST_POINTS = 128;
 
-/** OD-MoE's equation 2 by position in the answer. */
+/** OD-MoE's equation 2, by position in the answer. */
 export function recallByPosition({ correct, activated }: RecallView): RecallPositions {
   const width = Math.max(1, Math.ceil(activated.length / MOST_POINTS));
   const begins = Array.from({ length: Math.ceil(activated.length / width) }, (_, index) => index * width);

@@ -22,7 +22,7 @@ interface FigureChart {
   title: string;
   lines: { title: string; figure: FigureName; colour: string }[];
   format: (value: number) => string;
-  /** Single measurements, and whole numbers: no means are taken. */
+  /** True: single measurements or whole numbers, which are not averaged. */
   hasPoints?: boolean;
   hasSteps?: boolean;
   isShare?: boolean;

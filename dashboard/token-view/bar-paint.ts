@@ -1,18 +1,18 @@
 import type { Bar, BarKind, PredictionOutcome } from './timeline.js';
 
-/** How a bar is filled: a colour, and a pattern of lines or dots over it, so that colour alone tells nothing. */
+/** The fill of a bar: a colour, and a pattern of lines or dots over it, so that no meaning depends on colour alone. */
 export interface Paint {
-  /** Also its name among the patterns of a drawing. */
+  /** Also names its pattern within a drawing. */
   name: string;
   colour: string;
   pattern: 'plain' | 'stripes' | 'cross' | 'dots' | 'hollow';
-  /** In the legend. */
+  /** The text in the legend. */
   words: string;
-  /** Of letters on it. */
+  /** The colour of letters on the bar. */
   ink: string;
 }
 
-/** After Okabe and Ito: told apart by those who do not see all colours alike, too. */
+/** Colours after Okabe and Ito: people with colour blindness can distinguish them, too. */
 const INK = '#1a1a1a';
 const KIND_PAINTS: Record<Exclude<BarKind, 'load'>, Paint> = {
   attention: { name: 'attention', colour: '#7cc5ee', pattern: 'plain', words: 'attention and router', ink: INK },
@@ -30,7 +30,7 @@ const LOAD_PAINTS: Record<PredictionOutcome, Paint> = {
   announced: { name: 'announced', colour: '#c9d6ea', pattern: 'dots', words: 'load, announced', ink: INK },
   unpredicted: { name: 'unpredicted', colour: '#d5d7db', pattern: 'plain', words: 'load, nobody predicts', ink: INK },
 };
-/** Around a load that came after the router's choice. */
+/** The outline of a load that began after the router's choice. */
 export const RELOADED_COLOUR = '#b3261e';
 export const PREDICTION_COLOUR = '#a34d7e';
 
@@ -38,7 +38,7 @@ export function paintOf({ kind, foretold }: Pick<Bar, 'kind' | 'foretold'>): Pai
   return kind === 'load' ? LOAD_PAINTS[foretold ?? 'unpredicted'] : KIND_PAINTS[kind];
 }
 
-/** In the order of the legend. */
+/** All paints in the order of the legend. */
 export const PAINTS: readonly Paint[] = [
   KIND_PAINTS.attention,
   KIND_PAINTS.sum,
@@ -49,9 +49,9 @@ export const PAINTS: readonly Paint[] = [
   ...Object.values(LOAD_PAINTS),
 ];
 
-/** Side of the square in which a pattern repeats. */
+/** Side length of the square that a pattern repeats. */
 export const PATTERN_PIXELS = 6;
-/** Of the patterns' lines. */
+/** Colour and opacity of the patterns' lines. */
 export const PATTERN_STROKE = '#1a1a1a';
 export const PATTERN_OPACITY = 0.32;
 /** Lines of the patterns, as SVG paths in that square. */
@@ -63,7 +63,7 @@ export const PATTERN_PATHS: Record<Paint['pattern'], string> = {
   dots: 'M2,3 h2',
 };
 
-/** What an SVG element is filled with; patterns are found by their names in the same drawing, with `prefix` in front. */
+/** The fill of an SVG element. A pattern has its own name in the same drawing, after `prefix`. */
 export function fillOf({ colour, pattern, name }: Paint, prefix: string): string {
   if (pattern === 'hollow') return 'none';
   return pattern === 'plain' ? colour : `url(#${prefix}${name})`;

@@ -1,17 +1,17 @@
 import type { PassTrace } from '../../shared/wire/cluster-events.js';
 import type { Bar, Lane, Timeline } from './timeline.js';
 
-/** Of the trace event format that chrome://tracing and Perfetto read; times in microseconds. */
+/** An event of the trace event format of chrome://tracing and Perfetto; times in microseconds. */
 export interface TraceEvent {
   name: string;
   cat: string;
-  /** 'X': it lasts `dur`. 'i': a moment. 'M': a name of a process or thread. */
+  /** 'X': an event that lasts `dur`. 'i': a moment. 'M': the name of a process or thread. */
   ph: 'X' | 'i' | 'M';
   ts: number;
   dur?: number;
   pid: number;
   tid: number;
-  /** Of moments: 't', drawn in their thread alone. */
+  /** Only for moments: 't' draws them in their own thread. */
   s?: 't';
   args: Record<string, string | number | boolean>;
 }
@@ -33,7 +33,7 @@ const WORDS: Record<Bar['kind'], string> = {
   execute: 'execute',
 };
 
-/** A process for each node, a thread for each row of its lane. Time 0 is the earliest that the timeline shows. */
+/** A process for each node, a thread for each row of its lane. Time 0 is the earliest time in the timeline. */
 export function chromeTrace(pass: PassTrace, timeline: Timeline): ChromeTrace {
   const toUs = (ms: number): number => Math.round((ms - timeline.beginMs) * 1000);
   return {

@@ -1,26 +1,26 @@
 import type { PassTrace } from '../../shared/wire/cluster-events.js';
 
-/** Which of the kept passes is shown. */
+/** The choice of the passes that are shown. */
 export interface PassChoice {
-  /** The passes that stood when it was paused; null: the newest is shown, live. */
+  /** The passes at the time of the pause; null: not paused, the newest pass is shown. */
   paused: readonly PassTrace[] | null;
-  /** Number of the shown pass, where it is paused. */
+  /** Number of the shown pass; it counts only while paused. */
   shown: number;
-  /** Number of the pass beside it; null: none. */
+  /** Number of the pass that is compared with it; null: none. */
   compared: number | null;
 }
 
 export const LIVE: PassChoice = { paused: null, shown: 0, compared: null };
 
 export interface ShownPasses {
-  /** Those among which one can step, oldest first. */
+  /** The passes to step through, oldest first. */
   passes: readonly PassTrace[];
-  /** Null: there was none yet. */
+  /** Null: there is no pass yet. */
   shown: PassTrace | null;
   compared: PassTrace | null;
 }
 
-/** `newest`: what the cluster told so far, oldest first. */
+/** `newest`: all passes that the cluster has sent so far, oldest first. */
 export function shownPasses(choice: PassChoice, newest: readonly PassTrace[]): ShownPasses {
   if (choice.paused === null) return { passes: newest, shown: newest.at(-1) ?? null, compared: null };
   const find = (number: number | null): PassTrace | null =>
@@ -33,7 +33,7 @@ export function pause(newest: readonly PassTrace[]): PassChoice {
   return last === undefined ? LIVE : { paused: newest, shown: last.number, compared: null };
 }
 
-/** Shows the pass that is `steps` further on (negative: back), the first or last at the ends. Live becomes paused. */
+/** Shows the pass that is `steps` later (negative: earlier), but at most the first or last. A live view becomes paused. */
 export function step(choice: PassChoice, newest: readonly PassTrace[], steps: number): PassChoice {
   const { passes, shown } = shownPasses(choice, newest);
   if (shown === null) return choice;
@@ -46,13 +46,13 @@ export function show(choice: PassChoice, newest: readonly PassTrace[], number: n
   return { ...choice, paused: shownPasses(choice, newest).passes, shown: number };
 }
 
-/** Null: nothing beside the shown one. */
+/** `number` null: no pass is compared. */
 export function compare(choice: PassChoice, newest: readonly PassTrace[], number: number | null): PassChoice {
   const { passes, shown } = shownPasses(choice, newest);
   return shown === null ? choice : { paused: passes, shown: shown.number, compared: number };
 }
 
-/** Sequences' numbers are unique for main's life, and long; their ends tell those of one pass apart. */
+/** Numbers of sequences are unique while main runs, and long; their last digits distinguish those of one pass. */
 const NUMBER_DIGITS = 4;
 
 function shortNumber(sequence: number): string {
@@ -60,7 +60,7 @@ function shortNumber(sequence: number): string {
   return digits.length <= NUMBER_DIGITS ? digits : `…${digits.slice(-NUMBER_DIGITS)}`;
 }
 
-/** Which tokens a pass was of: "sequence 3, position 17", or how many of how many. */
+/** The tokens of a pass: "sequence 3, position 17", or the numbers of tokens and sequences. */
 export function passTitle({ number, members }: PassTrace): string {
   const words = members.slice(0, 3).map(({ sequence, position, rows, kind }) => {
     const place = rows > 1 ? `positions ${position} to ${position + rows - 1}` : `position ${position}`;

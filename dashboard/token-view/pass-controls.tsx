@@ -9,7 +9,7 @@ export interface PassControlsProps {
   onChoice: (choice: PassChoice) => void;
 }
 
-/** Pause, steps, and which passes are shown. */
+/** Buttons to pause and step, and the choice of the shown passes. */
 export function PassControls(props: PassControlsProps): JSX.Element {
   const { choice, shown, newest, onChoice } = props;
   const newestFirst = [...shown.passes].reverse();

@@ -1,17 +1,17 @@
 import type { ExpertTrace, LayerTrace, PassTrace } from '../../shared/wire/cluster-events.js';
 
-/** Where a layer's time goes, in milliseconds: `waitMs` = `stallMs` + `executeMs` + `otherMs`. */
+/** The parts of a layer's time, in milliseconds: `waitMs` = `stallMs` + `executeMs` + `otherMs`. */
 export interface LayerFigures {
   attentionMs: number;
-  /** From the router's choice until all outputs are there. */
+  /** From the router's choice until all outputs have arrived. */
   waitMs: number;
-  /** Of the wait: the last worker to answer had the message, and its experts were still loading. */
+  /** Part of the wait: the last worker to answer had main's message, but its experts were still loading. */
   stallMs: number;
-  /** Of the wait: that worker computed. */
+  /** Part of the wait: that worker computed. */
   executeMs: number;
-  /** Of the wait: messages, and work of earlier layers. */
+  /** Part of the wait: messages, and work of earlier layers. */
   otherMs: number;
-  /** Outputs summed. */
+  /** Time to sum the outputs. */
   sumMs: number;
 }
 
@@ -19,13 +19,13 @@ export interface PassFigures {
   layers: LayerFigures[];
   total: LayerFigures;
   durationMs: number;
-  /** After the last layer. */
+  /** Time after the last layer. */
   headMs: number;
   rows: number;
   experts: number;
   loads: number;
   reloads: number;
-  /** Experts that were predicted in time, of those that anybody predicts; null: nobody does. */
+  /** Experts that were predicted in time, as a share of the experts of layers with predictions; null: no layer had predictions. */
   recall: number | null;
 }
 
@@ -50,7 +50,7 @@ export function passFigures(pass: PassTrace): PassFigures {
   };
 }
 
-/** The stall and the computation are those of the worker whose answer came last: main waited for it. */
+/** Stall and computation are those of the worker that answered last, because main waited for it. */
 function layerFigures({ beginMs, routedMs, answeredMs, endMs, experts }: LayerTrace): LayerFigures {
   const waitMs = Math.max(0, answeredMs - routedMs);
   const last = experts.reduce<ExpertTrace | null>(
@@ -67,7 +67,7 @@ function layerFigures({ beginMs, routedMs, answeredMs, endMs, experts }: LayerTr
   return { attentionMs: routedMs - beginMs, waitMs, stallMs, executeMs, otherMs, sumMs: endMs - answeredMs };
 }
 
-/** How long a worker that had main's message did nothing but load. */
+/** Time in which a worker had main's message and only loaded. */
 function stallOf(tasks: readonly ExpertTrace[]): number {
   let idleMs = Math.min(...tasks.map(({ arrivedMs }) => arrivedMs));
   let stallMs = 0;
@@ -101,11 +101,11 @@ export interface FigureDifference {
   layer: number | null;
   first: LayerFigures;
   second: LayerFigures;
-  /** The second's less the first's. */
+  /** The second minus the first. */
   difference: LayerFigures;
 }
 
-/** All layers together come first; a layer that only one of the passes has takes no time in the other. */
+/** All layers together come first. A layer that only one of the passes has counts as zero in the other. */
 export function figureDifferences(first: PassFigures, second: PassFigures): FigureDifference[] {
   const difference = (layer: number | null, one: LayerFigures, other: LayerFigures): FigureDifference => {
     return { layer, first: one, second: other, difference: combined(one, other, (before, after) => after - before) };

@@ -18,7 +18,7 @@ const FIGURE_WORDS: Record<keyof LayerFigures, string> = {
   sumMs: 'sum',
 };
 
-/** What the pass took, and what was loaded for it. */
+/** Time and loads of the pass. */
 export function PassNumbers({ figures }: { figures: PassFigures }): JSX.Element {
   const { total, durationMs, rows, experts, loads, reloads, recall } = figures;
   const numbers: [string, string][] = [
@@ -44,7 +44,7 @@ export function PassNumbers({ figures }: { figures: PassFigures }): JSX.Element 
   );
 }
 
-/** A row for each layer, and one for all. */
+/** A row for each layer, and one for all layers together. */
 export function FiguresTable({ figures }: { figures: PassFigures }): JSX.Element {
   const rows = [{ name: 'all', figures: figures.total }].concat(
     figures.layers.map((layer, index) => ({ name: String(index), figures: layer })),
@@ -69,7 +69,7 @@ export function FiguresTable({ figures }: { figures: PassFigures }): JSX.Element
   );
 }
 
-/** By how much the second pass was slower (or faster: negative) than the first. */
+/** The extra time of the second pass against the first (negative: it was faster). */
 export function DifferencesTable({ first, second }: { first: PassFigures; second: PassFigures }): JSX.Element {
   return (
     <div class="table-scroll">
@@ -101,7 +101,7 @@ function DifferenceRow({ row }: { row: FigureDifference }): JSX.Element {
   );
 }
 
-/** Below this nobody would look. In ms. */
+/** Least difference that is shown, in ms; smaller ones do not matter. */
 const NOTICEABLE_MS = 0.05;
 
 function Difference({ ms }: { ms: number }): JSX.Element {

@@ -20,7 +20,7 @@ const TITLE_PIXELS = 34;
 const LEGEND_ITEM_PIXELS = 172;
 const LEGEND_LINE_PIXELS = 20;
 const LEAST_WIDTH_PIXELS = 900;
-/** The widest diagram: so wide a picture can still be shown by every program. */
+/** The widest diagram that every program can still show. */
 const MOST_WIDTH_PIXELS = 16_000;
 
 export interface TitledTimeline {
@@ -29,8 +29,8 @@ export interface TitledTimeline {
 }
 
 /**
- * A file's text, whole in itself: the diagrams of passes below one another on one axis of time, each with its title, and a legend. It is
- * as wide as `pixelsPerMs` says, within bounds.
+ * The text of a complete SVG file: the diagrams of passes, one below the other on one time axis, each with its title, and a legend. Its width
+ * follows from `pixelsPerMs`, within bounds.
  */
 export function timelineSvg(diagrams: readonly TitledTimeline[], pixelsPerMs: number): string {
   const extent = commonExtent(diagrams.map(({ timeline }) => timeline));
@@ -48,7 +48,7 @@ export function timelineSvg(diagrams: readonly TitledTimeline[], pixelsPerMs: nu
   return svgFile([{ width, height: 0, body: patterns() }, ...drawings, legend(width)]);
 }
 
-/** From the earliest begin to the latest end. */
+/** From the earliest beginning to the latest end. */
 export function commonExtent(timelines: readonly Timeline[]): { beginMs: number; endMs: number } {
   return {
     beginMs: Math.min(0, ...timelines.map(({ beginMs }) => beginMs)),

@@ -1,24 +1,24 @@
 import { round } from '../../shared/base/text/svg-drawing.js';
 import type { Bar, PredictionMark, Timeline } from './timeline.js';
 
-/** Height of a row of bars, and what is free above and below a lane's rows. */
+/** Height of a row of bars, and the free space above and below a lane's rows. */
 const ROW_PIXELS = 18;
 const LANE_GAP_PIXELS = 5;
 export const AXIS_PIXELS = 26;
-/** The narrowest that is drawn: of what is narrower in one row, neighbours become one bar. */
+/** Least width of a bar: narrower neighbours in one row are merged into one bar. */
 const LEAST_BAR_PIXELS = 1;
 const LETTER_PIXELS = 6.2;
 const TICK_PIXELS = 84;
-/** What each arrow needs beside others on the mean; where they are denser, they would hide the bars, and none is drawn. */
+/** Mean width per arrow below which no arrow is drawn, because dense arrows would hide the bars. */
 const ARROW_PIXELS = 16;
 
-/** How time becomes pixels: `beginMs` is at 0. */
+/** Maps time to pixels: `beginMs` is at 0. */
 export interface Scale {
   beginMs: number;
   pixelsPerMs: number;
 }
 
-/** Pixels of the diagram that can be seen; what lies elsewhere is not drawn. */
+/** The visible pixels of the diagram; the rest is not drawn. */
 export interface VisiblePixels {
   from: number;
   to: number;
@@ -30,7 +30,7 @@ export interface PlacedBar {
   y: number;
   width: number;
   height: number;
-  /** Empty: it has no room. */
+  /** Empty: there is no room for it. */
   label: string;
 }
 
@@ -52,11 +52,11 @@ export interface TimelineDrawing {
   bars: PlacedBar[];
   marks: PlacedMark[];
   arrows: { x1: number; y1: number; x2: number; y2: number }[];
-  /** Of the axis; the text is a number of milliseconds. */
+  /** Ticks of the axis; the text is a number of milliseconds. */
   ticks: { x: number; text: string }[];
 }
 
-/** The timeline in pixels. `visible` bounds what is drawn, whatever the zoom. */
+/** Converts the timeline to pixels. Only the part within `visible` is drawn, at any zoom. */
 export function drawTimeline(timeline: Timeline, scale: Scale, visible: VisiblePixels): TimelineDrawing {
   const lanes = placeLanes(timeline);
   const height = lanesHeight(lanes);
@@ -107,7 +107,7 @@ function lanesHeight(lanes: readonly PlacedLane[]): number {
   return lanes.reduce((sum, { height }) => sum + height, 0);
 }
 
-/** Of the lane's edges the one that is nearer to the other lane. */
+/** The edge of the lane that is nearer to the other lane. */
 function laneEdge(lanes: readonly PlacedLane[], index: number, other: number): number {
   const lane = lanes[index];
   if (lane === undefined) return 0;
@@ -121,7 +121,7 @@ function placeBar(bar: Bar, toX: (ms: number) => number, laneTop: number): Place
   return { bar, x, y: laneTop + bar.row * ROW_PIXELS, width, height: ROW_PIXELS - 2, label };
 }
 
-/** Of bars of one lane, by begin: those of one kind and fate that are too narrow to be told apart become one. */
+/** Merges bars of one lane, ordered by their begin: bars of one kind and outcome that are too narrow to be seen apart become one. */
 function mergeNarrow(bars: readonly PlacedBar[]): PlacedBar[] {
   const merged: PlacedBar[] = [];
   const latest = new Map<number, PlacedBar>();
@@ -161,7 +161,7 @@ function placeTicks(
   });
 }
 
-/** The least of 1, 2, 5, 10, 20, ... (and their parts) that is not below `least`. */
+/** The smallest of 1, 2, 5, 10, 20, ... (and 0.5, 0.2, ...) that is at least `least`. */
 export function roundStep(least: number): number {
   let magnitude = 1;
   while (magnitude > least) magnitude /= 10;
@@ -170,7 +170,7 @@ export function roundStep(least: number): number {
   return factor * magnitude;
 }
 
-/** Bars and arrows reach beyond the pass where shadow was ahead: so wide is all of it. */
+/** Width in pixels of the whole extent. Bars and arrows reach beyond the pass where shadow was ahead. */
 export function drawingWidth({ beginMs, endMs }: { beginMs: number; endMs: number }, pixelsPerMs: number): number {
   return Math.ceil((endMs - beginMs) * pixelsPerMs);
 }

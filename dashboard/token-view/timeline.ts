@@ -7,35 +7,35 @@ import type {
 } from '../../shared/wire/cluster-events.js';
 import { executeText, headText, loadText, mainText, predictionText, shadowText, stallText } from './bar-texts.js';
 
-/** What a bar of the diagram is: of main, of shadow, of a worker. */
+/** The kind of a bar in the diagram: work of main, of shadow, or of a worker. */
 export type BarKind = 'attention' | 'wait' | 'sum' | 'head' | 'shadow' | 'load' | 'stall' | 'execute';
 export type PredictionOutcome = ExpertTrace['foretold'];
 
 export interface Bar {
   kind: BarKind;
-  /** -1: of no layer. */
+  /** -1: belongs to no layer. */
   layer: number;
   fromMs: number;
   toMs: number;
-  /** Within its lane, from 0. */
+  /** Row within its lane, from 0. */
   row: number;
-  /** A few letters, for where they fit. */
+  /** A short text, shown if it fits. */
   label: string;
-  /** All there is to say of it. */
+  /** The full description. */
   text: string;
-  /** Of loads. */
+  /** Set for loads and executions only. */
   foretold: PredictionOutcome | null;
   reloaded: boolean;
 }
 
-/** A prediction, where it reached main. */
+/** A prediction, at the time of its arrival at main. */
 export interface PredictionMark {
   atMs: number;
   layer: number;
   text: string;
 }
 
-/** A message between main and a worker; lanes by their index. */
+/** A message between main and a worker; lanes are given by index. */
 export interface MessageArrow {
   fromLane: number;
   fromMs: number;
@@ -47,12 +47,12 @@ export interface Lane {
   name: string;
   role: NodeRole;
   rows: number;
-  /** By begin. */
+  /** Ordered by their begin. */
   bars: Bar[];
   predictions: PredictionMark[];
 }
 
-/** What happened when, in which node: main, shadow, and each worker. Milliseconds from the begin of main's pass. */
+/** The events of a pass by time and node: main, shadow, and each worker. Times are milliseconds from the begin of main's pass. */
 export interface Timeline {
   beginMs: number;
   endMs: number;
@@ -60,14 +60,14 @@ export interface Timeline {
   arrows: MessageArrow[];
 }
 
-/** The lane of main is the first. */
+/** Main's lane is the first. */
 const MAIN_LANE = 0;
-/** Loads of one worker that are drawn one below the other; of more, some cover others. */
+/** Most rows of loads of one worker; if more overlap, some bars cover others. */
 const MOST_LOAD_ROWS = 4;
-/** What happened earlier than this share of a pass before its begin is cut off: shadow may be several tokens ahead. */
+/** Time before the pass that is shown, as a share of the pass's duration. Earlier events are cut off: shadow may be several tokens ahead. */
 const SHOWN_BEFORE_SHARE = 1;
 
-/** `workers`: the order of their lanes, also of those that had nothing to do; those that are not named follow. */
+/** `workers`: the order of their lanes, including workers without work; workers that it does not name follow. */
 export function timelineOf(pass: PassTrace, workers: readonly string[]): Timeline {
   const busy = pass.layers.flatMap(({ experts }) => experts.map(({ worker }) => worker));
   const names = [...new Set([...workers, ...[...new Set(busy)].sort(byName)])];
@@ -78,7 +78,7 @@ export function timelineOf(pass: PassTrace, workers: readonly string[]): Timelin
   return { beginMs, endMs, lanes, arrows: pass.layers.flatMap((layer) => arrowsOf(layer, laneOf)) };
 }
 
-/** worker-2 comes before worker-10. */
+/** Sorts worker-2 before worker-10. */
 export function byName(left: string, right: string): number {
   return left.localeCompare(right, 'en', { numeric: true });
 }
@@ -117,7 +117,7 @@ function isNoMoment({ fromMs, toMs }: Bar): boolean {
   return toMs > fromMs;
 }
 
-/** Sequences that shadow ran together are one bar. Bars end where the prediction reached main: the way there is not told apart. */
+/** Sequences that shadow ran together form one bar. A bar ends when the prediction reached main, so it includes the message's way. */
 function shadowLane(predictions: readonly PredictionTrace[]): Lane {
   const together = new Map<string, PredictionTrace[]>();
   const runs = new Map<number, number>();
@@ -162,7 +162,7 @@ function loadBars({ layer }: LayerTrace, expert: ExpertTrace): Bar[] {
   return [bar('load', layer, loadBeginMs, loadEndMs, { label: String(expert.expert), text, foretold, reloaded })];
 }
 
-/** Gives loads that overlap rows of their own; how many rows there are, at least one. */
+/** Puts overlapping loads into separate rows. Returns the number of rows, at least one. */
 function giveRows(loads: readonly Bar[]): number {
   const ends: number[] = [];
   for (const load of loads) {
@@ -174,7 +174,7 @@ function giveRows(loads: readonly Bar[]): number {
   return Math.max(1, ends.length);
 }
 
-/** What the worker computes, and where it has main's message and waits for a load. */
+/** Bars for a worker's computation, and for its stalls: it has main's message and waits for a load. */
 function workBars({ layer }: LayerTrace, experts: readonly ExpertTrace[], row: number): Bar[] {
   const bars: Bar[] = [];
   let idleMs = Math.min(...experts.map(({ arrivedMs }) => arrivedMs));
@@ -191,7 +191,7 @@ function workBars({ layer }: LayerTrace, experts: readonly ExpertTrace[], row: n
   return bars.filter(isNoMoment);
 }
 
-/** One there and one back for each worker of the layer. */
+/** Two arrows for each worker of the layer: one to the worker and one back. */
 function arrowsOf({ experts }: LayerTrace, laneOf: ReadonlyMap<string, number>): MessageArrow[] {
   const byWorker = new Map<string, ExpertTrace[]>();
   for (const expert of experts) byWorker.set(expert.worker, [...(byWorker.get(expert.worker) ?? []), expert]);

@@ -5,24 +5,24 @@ import { drawingWidth, drawTimeline, type VisiblePixels } from './timeline-drawi
 import { TimingDiagram } from './timing-diagram.js';
 import type { Bar, Timeline } from './timeline.js';
 
-/** Pixels that a layer has at least where nobody has zoomed: bars can be told apart, and its number has room. */
+/** Least width of a layer without zoom, so that its bars can be distinguished and its number fits. */
 const LEAST_LAYER_PIXELS = 30;
-/** What lies beside the visible part is drawn, too, so that scrolling shows no gaps. */
+/** Width of the area beside the visible part that is also drawn, so that scrolling shows no gaps. */
 const BESIDE_PIXELS = 400;
 /** The widest diagram that every browser draws. */
 const MOST_PIXELS = 1_000_000;
 
 export interface TimingBoxProps {
   diagrams: readonly TitledTimeline[];
-  /** Times as wide as it is by itself. */
+  /** Factor of its width without zoom. */
   zoom: number;
   active: Bar | null;
   onActive: (bar: Bar | null, chosen: boolean) => void;
-  /** How wide it is drawn, for those who save it. */
+  /** Gets the present scale, for exports. */
   onScale: (pixelsPerMs: number) => void;
 }
 
-/** The diagrams below one another on one axis of time, in a box that scrolls by itself; the lanes' names stay. */
+/** The diagrams, one below the other on one time axis, in a box that scrolls; the lanes' names do not scroll. */
 export function TimingBox({ diagrams, zoom, active, onActive, onScale }: TimingBoxProps): JSX.Element {
   const box = useRef<HTMLDivElement>(null);
   const [visible, setVisible] = useState<VisiblePixels>({ from: 0, to: 2000 });
@@ -42,7 +42,7 @@ export function TimingBox({ diagrams, zoom, active, onActive, onScale }: TimingB
   const pixelsPerMs = scaleOf(diagrams, extent, boxPixels) * zoom;
   useEffect(() => onScale(pixelsPerMs), [pixelsPerMs, onScale]);
   useKeptCentre(box, zoom);
-  // One alone has its title above everything.
+  // A single diagram has its title above the whole box.
   const isTitled = diagrams.length > 1;
   const width = Math.max(1, drawingWidth(extent, pixelsPerMs));
   return (
@@ -64,7 +64,7 @@ export function TimingBox({ diagrams, zoom, active, onActive, onScale }: TimingB
   );
 }
 
-/** So that all fits where layers keep their least width, else so that they have it. */
+/** The scale at which all fits, unless layers would become narrower than their least width. */
 function scaleOf(
   diagrams: readonly TitledTimeline[],
   { beginMs, endMs }: { beginMs: number; endMs: number },
@@ -78,7 +78,7 @@ function scaleOf(
   return Math.min(MOST_PIXELS, Math.max(boxPixels - 2, layers * LEAST_LAYER_PIXELS)) / lengthMs;
 }
 
-/** What was in the middle stays there when the zoom changes. */
+/** Keeps the middle of the view in place when the zoom changes. */
 function useKeptCentre(box: { current: HTMLDivElement | null }, zoom: number): void {
   const before = useRef(zoom);
   useLayoutEffect(() => {

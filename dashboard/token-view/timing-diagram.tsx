@@ -21,13 +21,13 @@ export interface TimingDiagramProps {
   drawing: TimelineDrawing;
   width: number;
   title: string;
-  /** The bar that is told about. */
+  /** The bar that is described. */
   active: Bar | null;
-  /** `chosen`: by a press or a key, not by the pointer passing over it. */
+  /** `chosen`: true for a press or a key, false for a pointer that passes over the bar. */
   onActive: (bar: Bar | null, chosen: boolean) => void;
 }
 
-/** The bars of a pass as an SVG element. Arrow keys lead from bar to bar. */
+/** The bars of a pass as an SVG element. Arrow keys move from bar to bar. */
 export function TimingDiagram({ timeline, drawing, width, title, active, onActive }: TimingDiagramProps): JSX.Element {
   const prefix = useId();
   const barOf = (event: Event): Bar | null => {
@@ -152,7 +152,7 @@ function Patterns({ prefix }: { prefix: string }): JSX.Element {
   );
 }
 
-/** What the fills mean. */
+/** The meanings of the fills. */
 export function TimingLegend(): JSX.Element {
   const prefix = useId();
   const reloaded = paintOf({ kind: 'load', foretold: 'missed' });
@@ -189,7 +189,7 @@ export function TimingLegend(): JSX.Element {
 
 type Direction = 'left' | 'right' | 'up' | 'down';
 
-/** The bar that an arrow key leads to: the next in time in its lane, or the one about the same time in the lane beside. */
+/** The bar that an arrow key selects: the next in time in its lane, or one at about the same time in the next lane. */
 function nextBar({ lanes }: Timeline, from: Bar | null, direction: Direction): Bar | null {
   const index = lanes.findIndex((lane) => from !== null && lane.bars.includes(from));
   const lane = lanes[index];

@@ -16,7 +16,7 @@ import { TimingLegend } from './timing-diagram.js';
 const selectPasses = (state: DashboardState): readonly PassTrace[] => state.passes;
 const selectCluster = (state: DashboardState): ClusterData | null => state.cluster;
 
-/** The timing diagram of the newest pass, or of those that were chosen. */
+/** The timing diagram of the newest pass, or of the chosen passes. */
 export function TokenView(): JSX.Element {
   const newest = useDashboard(selectPasses);
   const cluster = useDashboard(selectCluster);
@@ -42,7 +42,7 @@ export function TokenView(): JSX.Element {
   );
 }
 
-/** Group by group, then those that have none. */
+/** The ids of the workers as JSON: group by group, then workers without a group. */
 function workersOf(cluster: ClusterData | null): string {
   const grouped = cluster?.groups.flat() ?? [];
   const others = cluster?.nodes.filter(({ role, state }) => role === 'worker' && state === 'up') ?? [];
@@ -52,9 +52,9 @@ function workersOf(cluster: ClusterData | null): string {
 interface PassesProps {
   shown: PassTrace;
   compared: PassTrace | null;
-  /** Their ids, as JSON: equal ones are the same value. */
+  /** Ids of workers as JSON text, so that equal lists are equal values. */
   workers: string;
-  /** Whoever looks at a bar wants the diagram to stay. */
+  /** Called when the user looks at a bar, so that the diagram stays. */
   onHold: () => void;
 }
 
@@ -142,7 +142,7 @@ interface ExportsProps {
   scale: { current: number };
 }
 
-/** The SVG is as wide as the diagram on the page. */
+/** Buttons to export. The SVG is as wide as the diagram on the page. */
 function Exports({ pass, diagrams, scale }: ExportsProps): JSX.Element {
   const name = `odmoe-pass-${pass.number}`;
   const saveTrace = (): void => {
@@ -168,7 +168,7 @@ function Exports({ pass, diagrams, scale }: ExportsProps): JSX.Element {
   );
 }
 
-/** The browser saves the text as a file of this name, or asks where to. */
+/** Saves the text as a file of this name; the browser may ask for the place. */
 function saveFile(name: string, type: string, text: string): void {
   const url = URL.createObjectURL(new Blob([text], { type }));
   const link = document.createElement('a');

@@ -3,7 +3,7 @@ import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { HostAddress } from '../../shared/transport/discovery/host-interfaces.js';
 import { formatAddress, isWildcardHost } from '../../shared/wire/addresses.js';
 
-/** What a daemon says of itself: where peers can dial it. The host is empty when it listens on every interface and was told none. */
+/** The address at which peers can dial the daemon. The host is empty when the daemon listens on every interface and no host is configured. */
 export function advertisedAddress(
   { advertiseHost, listenHost }: Pick<NodeSettings, 'advertiseHost' | 'listenHost'>,
   port: number,
@@ -13,8 +13,8 @@ export function advertisedAddress(
 }
 
 /**
- * By which other machines may reach this one: by the given address if it has that, else by the first that they may see, else by its name.
- * `given`: of the interface that multicast goes through; null: any.
+ * The address by which other machines may reach this one: the given address if the machine has it, otherwise its first external address,
+ * otherwise its name. `given`: address of the interface for multicast; null: any.
  */
 export function machineAddress(addresses: readonly HostAddress[], given: string | null): string {
   if (given !== null && addresses.some(({ address }) => address === given)) return given;

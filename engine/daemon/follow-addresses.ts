@@ -7,12 +7,12 @@ import {
 import type { Logger } from '../../shared/base/log/logger.js';
 import { isWildcardHost } from '../../shared/wire/addresses.js';
 
-/** What of a daemon's settings says where others reach it. */
+/** The settings that decide where others reach the daemon. */
 type Reachable = Pick<NodeSettings, 'listenHost' | 'discovery'>;
 
 /**
- * Says in the log when this host's addresses change, or have changed so that others cannot reach the daemon. `onMove` is told of each change.
- * Returns how to stop.
+ * Logs when this host's addresses change, or have changed so that others cannot reach the daemon. Calls `onMove` at each change. Returns a
+ * function that stops the watch.
  */
 export function followAddresses(
   interfaces: InterfaceWatch,
@@ -45,7 +45,10 @@ export function followAddresses(
   });
 }
 
-/** Why other machines cannot reach a daemon, by its host's addresses and those that it speaks through; null: they can, or are not to. Pure. */
+/**
+ * The reason why other machines cannot reach the daemon, from its host's addresses and the addresses that it speaks through. Null: they can,
+ * or they need not. Pure.
+ */
 export function addressProblem(
   addresses: readonly HostAddress[],
   spoken: readonly string[],

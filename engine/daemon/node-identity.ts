@@ -4,7 +4,7 @@ import { PROTOCOL_VERSION } from '../../shared/wire/limits.js';
 import type { NodeIdentity } from '../../shared/wire/messages.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 
-/** The identity of a daemon that starts now; its address is filled in when it listens. `deviceInfo`: as the device tells it. */
+/** The identity of a daemon that starts now; its address is added when it listens. `deviceInfo`: as the device reports it. */
 export function createNodeIdentity(
   settings: NodeSettings,
   model: { name: string; packDigest: string },

@@ -5,19 +5,19 @@ import { collectionSizes } from '../../shared/base/runtime/collection-sizes.js';
 import { living } from '../../shared/base/runtime/living.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 
-/** Counting looks at all that the daemon holds, so it is done so often at the most; questions in between get the last answer. */
+/** Shortest time between two counts, because counting visits all objects of the daemon; calls in between get the last result. */
 const COUNTED_MS = 1000;
-/** Linux lists the open files of a process here; other systems are not asked. */
+/** Linux lists the open files of a process here; other systems are not supported. */
 const OPEN_FILES = '/proc/self/fd';
 
 /**
- * Counts all that a daemon's process has open, for `odmoe debug counts`: things that it has begun and not ended (living.ts), entries of its
+ * Counts everything that a daemon's process has open, for `odmoe debug counts`: living things that have not ended (living.ts), entries of its
  * collections (collection-sizes.ts), resources of Node and the system, and handles of devices.
  */
 export class ProcessCounts {
   private last: { reply: CountsReply; atMs: number } | null = null;
 
-  /** `parts`: objects that lead to all its collections. `handles`: of devices, by kind. */
+  /** `parts`: objects that lead to all collections of the daemon. `handles`: number of device handles, by kind. */
   constructor(
     private readonly runtime: Pick<Runtime, 'nowMs'>,
     private readonly parts: () => readonly object[],
@@ -56,7 +56,7 @@ function openFiles(): [string, number][] {
   try {
     return [['open', readdirSync(OPEN_FILES).length]];
   } catch {
-    // Only Linux has them.
+    // Only Linux has this directory.
     return [];
   }
 }

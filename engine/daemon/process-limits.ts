@@ -1,19 +1,19 @@
-/** What the system and Node allow this process. Where that is too little they end it in the middle, with no word that helps. */
+/** Limits that the system and Node set for this process. If they are too low, the process ends suddenly without a helpful message. */
 import { readFileSync } from 'node:fs';
 import { getHeapStatistics } from 'node:v8';
 import { formatByteSize } from '../../shared/base/text/byte-size.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 
 export interface ProcessLimits {
-  /** null: without limit, or not known. */
+  /** null: no limit, or unknown. */
   openFiles: number | null;
   addressBytes: number | null;
-  /** Of Node's heap. */
+  /** Limit of Node's heap. */
   heapBytes: number;
 }
 
 const MEBIBYTE = 1024 * 1024;
-/** Below these nothing works: Node reserves addresses for its heaps, and main has one more, of the thread of prompts. */
+/** The least that works: Node reserves addresses for its heaps, and main has one heap more, for the prompt thread. */
 const LEAST_BYTES = {
   command: { addresses: 1024 * MEBIBYTE, heap: 72 * MEBIBYTE },
   main: { addresses: 2048 * MEBIBYTE, heap: 80 * MEBIBYTE },
@@ -22,17 +22,17 @@ const LEAST_BYTES = {
 };
 export type ProcessKind = keyof typeof LEAST_BYTES;
 
-/** Node opens the files of a program together; with fewer than these it says that a file is missing. */
+/** Node opens the files of a program together; with fewer descriptors than this it reports that a file is missing. */
 const MODULES_OPEN_TOGETHER = 256;
 const LIMITS_FILE = '/proc/self/limits';
 
-/** Asks the system anew at each call. */
+/** Reads the limits from the system at each call. */
 export function readProcessLimits(): ProcessLimits {
   let text = '';
   try {
     text = readFileSync(LIMITS_FILE, 'utf8');
   } catch {
-    // No Linux, or no descriptor left: nothing is known.
+    // Not Linux, or no descriptor left: the limits are unknown.
   }
   const { heap_size_limit: heapBytes } = getHeapStatistics();
   const softLimit = (name: string): number | null => {
@@ -42,7 +42,7 @@ export function readProcessLimits(): ProcessLimits {
   return { openFiles: softLimit('Max open files'), addressBytes: softLimit('Max address space'), heapBytes };
 }
 
-/** @throws PROCESS_LIMIT where there is too little memory to begin with */
+/** @throws PROCESS_LIMIT when there is too little memory to start */
 export function requireMemory({ addressBytes, heapBytes }: ProcessLimits, kind: ProcessKind): void {
   const least = LEAST_BYTES[kind];
   if (addressBytes !== null && addressBytes < least.addresses) {
@@ -61,7 +61,7 @@ export function requireMemory({ addressBytes, heapBytes }: ProcessLimits, kind: 
   }
 }
 
-/** A module that Node does not find where descriptors are short is there: its folder could not be looked into. */
+/** When descriptors are short, Node reports an existing module as missing, because it could not open the module's folder. */
 export function isShortOfFiles(code: string, { openFiles }: ProcessLimits): boolean {
   return code === 'ERR_MODULE_NOT_FOUND' && openFiles !== null && openFiles < MODULES_OPEN_TOGETHER;
 }

@@ -9,21 +9,21 @@ import { avoidMarkingPauses } from './collection-pauses.js';
 import { WallRuntime } from '../../shared/base/runtime/wall-runtime.js';
 import { standardError, standardOutput } from '../../shared/base/text/text-output.js';
 
-/** How long a daemon may take to stop before its process ends anyway. */
+/** Longest time for a daemon to stop before its process ends anyway. */
 export const STOP_TIMEOUT_MS = 5000;
 
 /**
- * How long a start that is abandoned may take to give back what it holds. What is left then (memory, the lock of a process that is dead)
- * harms nobody.
+ * Longest time for an abandoned start to give its resources back. Resources left after that do no harm: memory, and the lock of a process that
+ * is dead.
  */
 export const ABANDON_TIMEOUT_MS = 2000;
 
-/** To be called by a node that cannot go on: its process stops it in order, and ends with the error's exit status. */
+/** A node calls this when it cannot continue: its process stops it in order and ends with the error's exit status. */
 export type GiveUp = (error: OdmoeError) => void;
 
 /**
- * What a daemon's start may end with: a handle, or an OdmoeError that says what to do. `abandoned` aborts when the daemon is to stop
- * before it has started: the start then gives back what it holds and rejects (requireWanted).
+ * Starts a daemon: resolves to a handle, or rejects with an OdmoeError that tells the remedy. `abandoned` aborts when the daemon should stop
+ * before it has started: then the start gives its resources back and rejects (requireWanted).
  */
 export type StartNode = (
   settings: NodeSettings,
@@ -32,21 +32,22 @@ export type StartNode = (
   abandoned: AbortSignal,
 ) => Promise<RunningNode>;
 
-/** What a daemon's process needs of the native library, which this room does not know. */
+/** Functions of the native library that a daemon's process needs; this folder does not import that library. */
 export interface NativeParts {
-  /** @throws DEVICE_UNAVAILABLE where it cannot be used */
+  /** @throws DEVICE_UNAVAILABLE when the library cannot be used */
   requireAddon: () => void;
   exitWithParent: () => void;
 }
 
-/** Called between the steps of a start. Throws CANCELLED when nobody wants it any more. */
+/** Call between the steps of a start. Throws CANCELLED when the start is abandoned. */
 export function requireWanted(abandoned: AbortSignal): void {
   if (abandoned.aborted) throw new OdmoeError('CANCELLED', 'the daemon was stopped while it was starting');
 }
 
 /**
- * The life of a daemon's process: arguments, start, a line on stdout when it is ready (main: another one, with its URL), stop on SIGINT, SIGTERM or (with
- * --exit-with-parent) the end of stdin, also while it starts; a second signal ends it at once. Exit status: that of the error, else 0.
+ * Runs a daemon's process from its arguments to its end. It prints a line on stdout when the node is ready (main: a second line with its URL).
+ * It stops on SIGINT, SIGTERM or (with --exit-with-parent) the end of stdin, also during the start; a second signal ends it at once. Exit
+ * status: that of the error, otherwise 0.
  */
 export async function runDaemon(role: RoleSetting, start: StartNode, native: NativeParts): Promise<never> {
   avoidMarkingPauses();
@@ -55,12 +56,12 @@ export async function runDaemon(role: RoleSetting, start: StartNode, native: Nat
     standardOutput.write(request.text);
     process.exit(0);
   }
-  // Before anything is waited for: a worker may search main for hours.
+  // Check this before any wait: a worker may search for main for hours.
   orExit(role, () => native.requireAddon());
   const { settings } = request;
   const log = createLogger(settings.log, { role, id: settings.id }, PROCESS);
   const ending = new Ending(role, log);
-  // Whoever read it has gone; the node serves others.
+  // The reader of stdout has gone; the node still serves others.
   standardOutput.onError((error) => log.warn('standard output cannot be written', { reason: error.message }));
   standardError.onError(() => undefined);
   if (request.exitWithParent) {
@@ -85,13 +86,13 @@ export async function runDaemon(role: RoleSetting, start: StartNode, native: Nat
   return new Promise<never>(() => undefined);
 }
 
-/** In one piece, so that who has read the first line has all of it. `name`: what each line begins with. */
+/** All lines in one write, so that a reader of the first line has all of them. `name`: the start of each line. */
 function readyText(name: string, { address, httpAddress = null }: RunningNode): string {
   const served = httpAddress === null ? '' : `${name} serves HTTP at http://${dialAddress(httpAddress, OWN_HOST)}\n`;
   return `${name} listening on ${address}\n${served}`;
 }
 
-/** By this a machine reaches itself, whichever of its addresses are listened on. */
+/** A machine reaches itself by this address, whichever of its addresses the daemon listens on. */
 const OWN_HOST = '127.0.0.1';
 
 function orExit<Result>(role: RoleSetting, work: () => Result): Result {
@@ -102,15 +103,15 @@ function orExit<Result>(role: RoleSetting, work: () => Result): Result {
   }
 }
 
-/** The clock of the process itself, beside that of the node in it. */
+/** The clock of the process, which is separate from the node's clock. */
 const PROCESS = new WallRuntime();
 
-/** Stops the node once, whatever asks for it first, and ends the process in bounded time. */
+/** Stops the node once, on the first request to stop, and ends the process in bounded time. */
 class Ending {
   private node: RunningNode | null = null;
   private begun = false;
   private readonly abandon = new AbortController();
-  /** Aborts when nothing that is under way is waited for any more. */
+  /** Aborts when the process no longer waits for work under way. */
   private readonly cut = new AbortController();
   private settleStart: () => void = () => undefined;
   /** The start has ended, with or without a node. */
@@ -141,19 +142,19 @@ class Ending {
     process.on('unhandledRejection', fatal);
   }
 
-  /** Aborts when the node is to stop before it has started. */
+  /** Aborts when the node should stop before it has started. */
   get abandoned(): AbortSignal {
     return this.abandon.signal;
   }
 
-  /** False when nobody wants the node any more; it is stopped then. */
+  /** False when the process is ending: then the caller must not use the node, which is being stopped. */
   started(node: RunningNode): boolean {
     this.node = node;
     this.settleStart();
     return !this.begun;
   }
 
-  /** True when the process is about to end anyway, with the status of what ended it. */
+  /** True when the process is ending already; it keeps the exit status of the first reason. */
   startFailed(): boolean {
     this.settleStart();
     return this.begun;
@@ -166,7 +167,7 @@ class Ending {
     this.begin(error.code, error.kind.exitStatus, 'atOnce');
   }
 
-  /** `how`: what is under way ends first (drained), within the node's own bound, or is cut off. */
+  /** `how`: work under way ends first, within the node's time limit (drained), or is cut off. */
   begin(reason: string, exitStatus: number, how: 'drained' | 'atOnce'): void {
     if (how === 'atOnce') this.cut.abort();
     if (this.begun) return;

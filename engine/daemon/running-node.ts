@@ -1,38 +1,38 @@
 import type { ClusterEvent } from '../../shared/wire/cluster-events.js';
 
-/** Memory of a device that gives way when others want it, as experts that are kept do for the rows of sequences. */
+/** Device memory that others can get back, such as cached experts that give way to the rows of sequences. */
 export interface YieldingMemory {
-  /** Bytes that could still be given back, though perhaps not at once. */
+  /** Bytes that could still be given back, perhaps not at once. */
   readonly yieldableBytes: number;
-  /** Gives so many bytes back, or what of them can be given now; returns how many were. */
+  /** Gives back this many bytes, or as many as can be given now; returns how many. */
   giveBack(bytes: number): number;
-  /** So many bytes of the device are free: takes what it had given back, as far as they go. */
+  /** Takes back memory that it had given away, up to `freeBytes`, the free bytes of the device. */
   takeBack(freeBytes: number): void;
 }
 
-/** Handle of a running daemon, in its own process or in a test's. */
+/** Handle of a running daemon, in its own process or in a test's process. */
 export interface RunningNode {
-  /** "host:port" it listens on. */
+  /** The address "host:port" on which it listens. */
   readonly address: string;
-  /** Of main: "host:port" where HTTP clients are served; null: nowhere. */
+  /** Main only: the address "host:port" of the HTTP API; null: it is not served. */
   readonly httpAddress?: string | null;
-  /** What it holds for requests, by name: all of it is 0 when nobody has asked for anything for a while. */
+  /** Numbers of resources held for requests, by name: all are 0 when there has been no request for a while. */
   openCounts(): Readonly<Record<string, number>>;
   /** Objects whose fields lead to all its maps, sets and lists (shared/base/runtime/collection-sizes.ts). */
   parts(): readonly object[];
-  /** Of main and shadow: native sequences that no request uses, and that are kept for later ones that begin alike. */
+  /** Main and shadow only: number of native sequences that no request uses and that are retained for later prompts with the same beginning. */
   keptSequences?(): number;
-  /** Of a worker: what its slots take of its device. */
+  /** Worker only: the device memory of its slots. */
   readonly memory?: YieldingMemory;
-  /** Of main: its metrics in Prometheus' text format. */
+  /** Main only: its metrics in Prometheus' text format. */
   metrics?(): Promise<string>;
-  /** Of main: what `GET /cluster/events` tells, from now on. */
+  /** Main only: the events of `GET /cluster/events` from now on. */
   events?(wantsPasses: boolean): { next(): Promise<ClusterEvent | null>; end(): void };
   /**
-   * Of main: takes no more requests and lets those under way end, within main.stop_grace_ms or until the signal aborts; stop() follows.
-   * Others have nothing that stop() would cut off.
+   * Main only: takes no more requests and lets those under way end, within main.stop_grace_ms or until the signal aborts; call stop() after it.
+   * Other nodes do not need it, because stop() cuts off no request of theirs.
    */
   drain?(cut: AbortSignal): Promise<void>;
-  /** At once. Idempotent; resolves when everything is closed and disposed. */
+  /** Stops at once. Idempotent; resolves when everything is closed and disposed of. */
   stop(): Promise<void>;
 }

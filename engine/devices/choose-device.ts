@@ -2,29 +2,29 @@ import type { CudaStatus, DeviceOptions } from '../../native/index.js';
 import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import type { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 
-/** What somebody wants to run on. Any DeviceOptions is one. */
+/** A request for a device. Any DeviceOptions fits this type. */
 export interface DeviceWish extends Pick<DeviceOptions, 'instructionSet' | 'threads' | 'budgetBytes'> {
-  /** auto: a GPU where one can be used and the budget holds its context and what the node puts there, else the processor. */
+  /** auto: a GPU if one can be used and the budget holds its context and the node's data; otherwise the processor. */
   backend: 'auto' | 'cpu' | 'cuda';
-  /** Which CUDA device; null or left out: the first that can be used. */
+  /** Index of the CUDA device; null or left out: the first usable one. */
   device?: number | null;
   arithmetic?: DeviceOptions['arithmetic'];
 }
 
 export interface DeviceChoice {
   options: DeviceOptions;
-  /** Why this one, for a log and the status. */
+  /** The reason for this choice, for a log and the status. */
   reason: string;
 }
 
-/** Whether what CUDA there is matters to the choice: asking for it wakes the driver. */
+/** True if the choice depends on the machine's CUDA devices. Otherwise they are not queried, because a query wakes the driver. */
 export function dependsOnCuda({ backend }: DeviceWish, emulated: boolean): boolean {
   return backend !== 'cpu' && !emulated;
 }
 
 /**
- * Which device a node takes. `cuda`: what this machine has of it; null where nothing depends on it. A GPU that was asked for by name is
- * chosen whether or not it can be used: opening it says why not.
+ * Chooses the device of a node. `cuda`: the CUDA devices of this machine; null if the choice does not depend on them. A GPU that the settings
+ * name is chosen even if it cannot be used: opening it reports the reason.
  */
 export function chooseDevice(wish: DeviceWish, cuda: CudaStatus | null, emulated: boolean): DeviceChoice {
   if (emulated) return onProcessor(wish, "under emulation the arithmetic is the processor's");
@@ -37,8 +37,8 @@ export function chooseDevice(wish: DeviceWish, cuda: CudaStatus | null, emulated
 }
 
 /**
- * What is left when a GPU that was chosen turned out not to do: it could not be opened, or (`filling`) it does not hold what the node
- * puts there. Null: it was asked for by name, or something else is wrong.
+ * The second choice when the chosen GPU did not work: it could not be opened, or (`filling`) it does not hold the node's data. Null: the
+ * settings named this GPU, or the error has another cause.
  */
 export function afterRefusal(
   wish: DeviceWish,
@@ -51,7 +51,7 @@ export function afterRefusal(
   return onProcessor(wish, `CUDA is not used: ${failure.message}`);
 }
 
-/** Of opening a GPU: a budget that does not hold its context, a program that has it for itself, and so on. */
+/** Errors of opening a GPU: for example the budget does not hold its context, or another program has the GPU exclusively. */
 const REFUSALS: ReadonlySet<ErrorCode> = new Set([
   'DEVICE_UNAVAILABLE',
   'DEVICE_OUT_OF_MEMORY',

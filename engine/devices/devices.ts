@@ -1,10 +1,10 @@
 import { cudaStatus, openDevice, type CudaStatus, type Device, type DeviceRequest } from '../../native/index.js';
 
-/** Where a node's device comes from: this machine, or in a simulated cluster devices that stand for others. */
+/** The source of a node's device: this machine, or the simulated devices of a simulated cluster. */
 export interface Devices {
-  /** Throws DEVICE_UNAVAILABLE and its like, as native's openDevice. */
+  /** Throws the errors of native's openDevice, such as DEVICE_UNAVAILABLE. */
   open(request: DeviceRequest): Device;
-  /** What there is of CUDA. */
+  /** The CUDA devices and driver of the machine. */
   cudaStatus(): CudaStatus;
 }
 

@@ -10,7 +10,7 @@ import type { Devices } from './devices.js';
 import type { PaceRuntime } from '../emulation/exact-timer.js';
 import { pacedDevice } from '../emulation/paced-device.js';
 
-/** What opening a device takes from the world around it. */
+/** The parts of the environment that opening a device needs. */
 export interface DeviceEnvironment {
   readonly devices: Devices;
   readonly runtime: PaceRuntime;
@@ -19,16 +19,15 @@ export interface DeviceEnvironment {
 export interface NodeDevice {
   device: Device;
   options: DeviceOptions;
-  /** Why it runs on this one. */
+  /** The reason for the choice of this device. */
   reason: string;
 }
 
 /**
- * Opens a node's device and puts on it what `fill` puts there: this machine's device, as wished, or under emulation the one that the
- * profile has for the role, with the memory that the profile gives it unless the wish has a budget. Where `fill` fails the device is
- * disposed of; under `auto` a GPU that does not hold it all leaves the processor, and `fill` is asked again. Throws CONFIG_INVALID for
- * the profile, DEVICE_UNAVAILABLE, what `fill` throws; for a GPU that was asked for also DEVICE_DRIVER_TOO_OLD,
- * DEVICE_ARCHITECTURE_UNSUPPORTED and DEVICE_OUT_OF_MEMORY.
+ * Opens a node's device and calls `fill` to put data on it. The device is this machine's, as wished; under emulation it is the profile's device
+ * for the role, with the profile's memory unless the wish has a budget. If `fill` fails, the device is disposed of. Under `auto`, when a GPU
+ * does not hold all the data, the processor is opened and `fill` is called again. Throws CONFIG_INVALID for the profile, DEVICE_UNAVAILABLE,
+ * errors of `fill`; for a GPU that was asked for by name also DEVICE_DRIVER_TOO_OLD, DEVICE_ARCHITECTURE_UNSUPPORTED and DEVICE_OUT_OF_MEMORY.
  */
 export async function fillRoleDevice<Filled>(
   environment: DeviceEnvironment,
@@ -59,7 +58,7 @@ async function fillOrDispose<Filled>(
   }
 }
 
-/** As fillRoleDevice, for a daemon; says in its log what it runs on, and why. */
+/** Like fillRoleDevice, for a daemon; also logs the device and the reason for its choice. */
 export function fillNodeDevice<Filled>(
   environment: DeviceEnvironment,
   { role, device: settings, emulation }: NodeSettings,
@@ -78,7 +77,7 @@ export function fillNodeDevice<Filled>(
   });
 }
 
-/** The arithmetic has no budget: memory is the profiled device's. */
+/** The device that does the arithmetic has no budget: memory is counted for the profiled device. */
 function openEmulated(
   environment: DeviceEnvironment,
   wish: DeviceWish,

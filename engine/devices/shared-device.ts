@@ -4,15 +4,18 @@ import type { ChooseResident } from '../loading/choose-resident.js';
 import type { Devices } from './devices.js';
 
 /**
- * One device with several users in a process, which share its budget. Each has a handle of its own; the device goes with the last one. So
- * their order of stopping does not matter.
+ * One device with several users in a process, which share its budget. Each user has a separate handle; the device closes with the last handle.
+ * So the users may stop in any order.
  */
 export class SharedDevice {
   private users = 0;
 
   constructor(private readonly device: Device) {}
 
-  /** Another user's handle. `reservedBytes`: of the budget, told to be none of the user's until it has made its slots. */
+  /**
+   * Opens a handle for another user. `reservedBytes`: bytes of the budget that the handle reports as not available to this user until it has
+   * made its slots.
+   */
   open(reservedBytes = 0): Device {
     const { device } = this;
     this.users += 1;
@@ -38,12 +41,12 @@ export class SharedDevice {
     };
   }
 
-  /** Chooses on the device itself, whichever user's handle is given. */
+  /** Chooses on the device itself, for the handle of any user. */
   choosing(choose: ChooseResident | null): ChooseResident | null {
     return choose === null ? null : (_, shipped) => choose(this.device, shipped);
   }
 
-  /** Whatever is wished for, it is this device (open). Throws DEVICE_UNAVAILABLE once the last user has gone. */
+  /** Opens this device for any request (open). Throws DEVICE_UNAVAILABLE after the last user has closed its handle. */
   asDevices({ cudaStatus }: Pick<Devices, 'cudaStatus'>, reservedBytes: number): Devices {
     return {
       cudaStatus,

@@ -1,9 +1,9 @@
 import type { DeviceBytes, DeviceTimes, OperatorTime } from './device-profile.js';
 
-/** Time and memory of a device that another one stands for. */
+/** Time and memory of an emulated device. */
 export interface DevicePace {
   times: DeviceTimes;
-  /** Null: memory counts as on the device that does the arithmetic, against that device's budget. */
+  /** Null: memory counts as on the device that does the arithmetic, within that device's budget. */
   memory: {
     bytes: DeviceBytes;
     /** 0: no limit. */
@@ -13,7 +13,7 @@ export interface DevicePace {
 
 const NOTHING: OperatorTime = { overheadMs: 0, weightsMs: 0, rowMs: 0 };
 
-/** Nothing takes any time: what happens on a virtual clock does not depend on how fast the arithmetic is. */
+/** All operations take no time: events on a virtual clock do not depend on the speed of the arithmetic. */
 export const TIMELESS: DevicePace = {
   times: {
     attendLayers: [],

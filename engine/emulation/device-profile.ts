@@ -1,4 +1,4 @@
-/** What a profile in bench/profiles says: devices, network and the model whose bytes and times are taken. */
+/** The contents of a profile in bench/profiles: devices, network, and the model whose bytes and times are used. */
 import type { ExpertStorage } from '../../shared/settings/node-settings.js';
 import type { Quantization } from '../../packs/model-config/config-reader.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
@@ -15,115 +15,115 @@ export interface DeviceProfile {
 export interface ProfiledDevices {
   main: ProfiledDevice;
   worker: ProfiledDevice;
-  /** Null: there is none. */
+  /** Null: the cluster has no shadow. */
   shadow: ProfiledDevice | null;
-  /** The machine that holds the whole model and generates alone, for comparison; null: there is none. */
+  /** The machine that holds the whole model and generates alone, for comparison; null: none. */
   cached: ProfiledDevice | null;
 }
 
 export interface ProfiledModel {
   name: string;
   shape: ModelShape;
-  /** The LM head is the embedding. */
+  /** True if the LM head is the embedding matrix. */
   tiedEmbeddings: boolean;
-  /** As its maker ships it. */
+  /** The format in which the model is published. */
   quantization: Quantization;
-  /** Of a weight that is not quantized, as computed with: 4 for FP32. */
+  /** Bytes of one weight that is not quantized, in the format of computation: 4 for FP32. */
   weightBytes: number;
 }
 
 export interface ProfiledDevice {
   memoryBytes: number;
-  /** Storage -> device. */
+  /** Bandwidth from storage to the device. */
   linkBytesPerS: number;
   linkLatencyMs: number;
-  /** What the device's memory gives to operators that stream weights. */
+  /** Bandwidth of the device's memory for operators that stream weights. */
   weightBytesPerS: number;
   flopPerS: number;
-  /** Of a layer without its routed experts, beside reading its weights; of an expert; of the LM head. */
+  /** Overheads beside reading weights: of a layer without its routed experts; of an expert; of the LM head. */
   denseOverheadMs: number;
   expertOverheadMs: number;
   lmHeadOverheadMs: number;
-  /** Plain bytes that packed experts are recovered to; it overlaps with the link. */
+  /** Rate of recovering packed experts, in plain bytes; it overlaps with the link. */
   recoverBytesPerS: number;
-  /** Device memory beside weights, slots and keys and values (context, activations). */
+  /** Device memory beside weights, slots, and keys and values: context and activations. */
   reservedBytes: number;
-  /** As the weights stand in its memory (the shadow's are quantized). */
+  /** Bytes of one weight in this device's memory (the shadow's weights are quantized). */
   weightBytes: number;
 }
 
 export interface ProfiledNetwork {
   bytesPerS: number;
   roundTripMs: number;
-  /** half: a card either sends or receives. */
+  /** half: a card cannot send and receive at the same time. */
   duplex: 'half' | 'full';
-  /** What a message takes beside its payload. */
+  /** Bytes of a message beside its payload. */
   messageOverheadBytes: number;
 }
 
 /** Time of an operator on some rows (tokens): overheadMs + max(weightsMs, rows * rowMs). */
 export interface OperatorTime {
   overheadMs: number;
-  /** Reading its weights. */
+  /** Time to read its weights. */
   weightsMs: number;
-  /** Multiplying one row by them. */
+  /** Time to multiply one row by the weights. */
   rowMs: number;
 }
 
 /** A layer without its routed experts. */
 export interface LayerTime extends OperatorTime {
-  /** Null: its mixer does not look back by attention. */
+  /** Null: its mixer is not attention. */
   context: ContextTime | null;
 }
 
-/** Attention over the context, which takes the longer of both beside all else. */
+/** Times of attention over the context. The longer of the two adds to the layer's other time. */
 export interface ContextTime {
-  /** Reading what the layer keeps of one position. */
+  /** Time to read the cache row of one position. */
   positionMs: number;
-  /** One row with one position that it sees. */
+  /** Time for one row and one position that it attends to. */
   rowPositionMs: number;
-  /** Positions that a row sees at most; 0: all before it. */
+  /** Most positions that a row attends to; 0: all positions before it. */
   window: number;
 }
 
-/** How long the operations of a paced device take. */
+/** Times of the operations of a paced device. */
 export interface DeviceTimes {
   /**
-   * Entry e: what Pass.attend of expert layer e computes, and Pass.forward before that layer's experts: layers without experts that come
-   * before it, then its own mixer, router and `always`. A model with more expert layers begins again with the first entry.
+   * Entry e has the layers that Pass.attend of expert layer e computes, and Pass.forward before that layer's experts: the layers without
+   * experts before it, then its mixer, router and `always` part. For a model with more expert layers, the entries repeat from the first.
    */
   attendLayers: readonly (readonly LayerTime[])[];
-  /** Layers behind the last expert layer: at the end of Pass.combine of that one, and of Pass.forward. */
+  /** Layers after the last expert layer: they run at the end of that layer's Pass.combine, and at the end of Pass.forward. */
   layersBehind: readonly LayerTime[];
   /** Pass.chooseAhead. */
   router: OperatorTime;
-  /** One expert: ExpertSlots.execute, and each activated expert of each layer of Pass.forward, one after the other. */
+  /** One expert: ExpertSlots.execute, and in Pass.forward each activated expert of each layer, one after the other. */
   expert: OperatorTime;
   /** Pass.logits. */
   lmHead: OperatorTime;
-  /** One expert over the link from storage into a slot. The loads of a device share its link. */
+  /** Time to load one expert over the link from storage into a slot. All loads of a device share its link. */
   loadMs: number;
-  /** Of loadMs, what reading the exponents takes; the rest reads signs and mantissas. A part that is in an entry is not read. */
+  /** The part of loadMs for reading exponents; the rest reads signs and mantissas. A part that an entry holds is not read. */
   exponentShare: number;
-  /** Recovering plain values: a load takes no less, however little it reads. */
+  /** Time to recover plain values: a load takes at least this long, even if it reads little. */
   recoverMs: number;
 }
 
-/** What is held on a paced device, in bytes of the model that it stands for. */
+/** Bytes of data on a paced device, for the model that it emulates. */
 export interface DeviceBytes {
   /** Embedding, LM head and final norm. */
   outerBytes: number;
-  /** All dense weights of one layer; where layers differ, their mean. */
+  /** Dense weights of one layer; if layers differ, their mean. */
   denseLayerBytes: number;
   /** A resident expert. */
   expertBytes: number;
-  /** A slot for one expert, and what slots share. */
+  /** A slot for one expert, and the memory that all slots share. */
   slotBytes: number;
   slotSharedBytes: number;
-  /** An entry that keeps a part of an expert. */
+  /** An entry that caches a part of an expert. */
   exponentEntryBytes: number;
   signMantissaEntryBytes: number;
-  /** What one layer keeps of one position for attention; where layers differ, their mean. */
+  /** Cache row of one layer and position for attention; if layers differ, their mean. */
   cacheRowBytes: number;
   /** Recurrent states of one sequence, all layers. */
   stateBytes: number;
@@ -132,7 +132,7 @@ export interface DeviceBytes {
 /** Times and bytes of one device of a profile for the profile's model. */
 export type EmulatedDevice = DeviceTimes & DeviceBytes;
 
-/** Bytes that one weight of an expert takes in the worker's storage (its exponent or scale alone, and all of it) and in its slot. */
+/** Bytes per weight of an expert: in the worker's storage (its exponent or scale alone, and all of it) and in its slot. */
 export interface StorageForm {
   exponentBytes: number;
   storedBytes: number;
@@ -148,7 +148,7 @@ export const STORAGE_FORMS: Record<ExpertStorage, StorageForm> = {
   fp8: { exponentBytes: 1 / 32, storedBytes: 33 / 32, slotBytes: 33 / 32 },
 };
 
-/** How workers keep the experts of a model where nothing else is asked for: as its maker ships them, or as they are computed with. */
+/** The format in which workers store experts when the settings do not name one: as published, or as computed. */
 export function shippedStorage({ quantization, weightBytes }: ProfiledModel): ExpertStorage {
   if (quantization !== 'none') return quantization;
   return weightBytes > 2 ? 'fp32' : 'bf16';
@@ -158,22 +158,22 @@ export function operatorMs({ overheadMs, weightsMs, rowMs }: OperatorTime, rows:
   return overheadMs + Math.max(weightsMs, rows * rowMs);
 }
 
-/** Pass.attend of an expert layer. `positions`: of the pass's rows. */
+/** Time of Pass.attend of an expert layer. `positions`: positions of the pass's rows. */
 export function attendMs({ attendLayers }: DeviceTimes, expertLayer: number, positions: Int32Array): number {
   return layersMs(attendLayers[expertLayer % attendLayers.length] ?? [], positions);
 }
 
-/** What comes behind the last expert layer. */
+/** Time of the layers after the last expert layer. */
 export function behindMs({ layersBehind }: DeviceTimes, positions: Int32Array): number {
   return layersMs(layersBehind, positions);
 }
 
-/** Layers of main, one after the other, for rows at these positions. */
+/** Time of these layers on main, one after the other, for rows at these positions. */
 export function layersMs(layers: readonly LayerTime[], positions: Int32Array): number {
   return layers.reduce((sum, layer) => sum + operatorMs(layer, positions.length) + contextMs(layer, positions), 0);
 }
 
-/** What is kept of a sequence is read once for all of its rows; a pass's rows count as those of one sequence. */
+/** Cached keys and values of a sequence are read once for all its rows; all rows of a pass count as rows of one sequence. */
 function contextMs({ context }: LayerTime, positions: Int32Array): number {
   if (context === null) return 0;
   const { positionMs, rowPositionMs, window } = context;

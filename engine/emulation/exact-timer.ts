@@ -1,20 +1,23 @@
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 
-/** What timers and works of a paced device need. */
+/** The parts of the runtime that a paced device needs for timers and work. */
 export type PaceRuntime = Pick<Runtime, 'eventMs' | 'after' | 'outside'>;
 
-/** Timers are that much too coarse on a real clock: the rest is waited for as the end of outside work, which is exact. */
+/**
+ * A timer on a real clock can be late by this much. So the timer is set earlier, and the rest of the time is waited as outside work, which
+ * ends exactly.
+ */
 const COARSE_MS = 4;
 
-/** Something that is to happen at an exact time. */
+/** A timer that fires at an exact time. */
 export interface ExactTimer {
-  /** It does not happen any more. Idempotent; does nothing once it has happened. */
+  /** Cancels the timer. Idempotent; does nothing after it has fired. */
   cancel(): void;
 }
 
 /**
- * Calls `run` at that time, or when `work` has settled if that is later, and never sooner than in a later turn. `work`: real work whose
- * outcome is not to be seen before that time; null: there is none.
+ * Calls `run` at that time, or when `work` has settled if that is later, and always in a later turn. `work`: real work whose outcome must not
+ * be visible before that time; null: none.
  */
 export function atExactly(
   runtime: PaceRuntime,

@@ -5,32 +5,32 @@ import { cacheRowFloats, deltaChannels, type MixerShape, type ModelShape } from 
 export const FLOAT_BYTES = 4;
 /** A multiplication and an addition. */
 const PRODUCT_FLOP = 2;
-/** Of one number of a delta net's state and one row: decay, read with the key, update, read with the query. */
+/** Operations for one number of a delta net's state and one row: decay, read with the key, update, read with the query. */
 const STATE_FLOP = 7;
 
-/** What main computes of one layer, without its routed experts. */
+/** Main's arithmetic for one layer, without its routed experts. */
 export interface LayerArithmetic {
-  /** Elements of its matrices, each read once by a pass, however many rows that has. Vectors are too small to count. */
+  /** Elements of its matrices. A pass reads each once, with any number of rows. Vectors are too small to count. */
   weights: number;
   /** Bytes of recurrent state that a pass reads and writes. */
   stateBytes: number;
-  /** Floating-point operations of one row, but for attention over the context. */
+  /** Floating-point operations of one row, without attention over the context. */
   rowFlop: number;
-  /** Null: the mixer does not look back by attention. */
+  /** Null: the mixer is not attention. */
   context: ContextWork | null;
 }
 
-/** Attention over the context. */
+/** Work of attention over the context. */
 export interface ContextWork {
-  /** Bytes that the layer keeps of one position. */
+  /** Bytes of the layer's cache row for one position. */
   positionBytes: number;
-  /** Operations of one row with one position that it sees: its score and its part of the sum, all heads. */
+  /** Operations of one row for one position that it attends to: its score and its part of the sum, over all heads. */
   rowPositionFlop: number;
-  /** Positions that a row sees at most; 0: all before it. */
+  /** Most positions that a row attends to; 0: all positions before it. */
   window: number;
 }
 
-/** The work of each layer, of all layers. Pure. */
+/** The work of each layer; the result has all layers. Pure. */
 export function layersWork(shape: ModelShape): LayerArithmetic[] {
   const weights = shape.layers.map(() => 0);
   for (const place of densePlaces(shape, true)) {
@@ -43,7 +43,7 @@ export function layersWork(shape: ModelShape): LayerArithmetic[] {
     const stateBytes = recurrentStateFloats(mixer, shape.hiddenSize) * FLOAT_BYTES;
     return {
       weights: ofLayer,
-      // Read and written.
+      // The state is read and written.
       stateBytes: 2 * stateBytes,
       rowFlop: PRODUCT_FLOP * ofLayer + recurrenceFlop(mixer, shape.hiddenSize),
       context: contextWork(mixer, shape.hiddenSize),
@@ -51,7 +51,7 @@ export function layersWork(shape: ModelShape): LayerArithmetic[] {
   });
 }
 
-/** FP32 values of the state that a mixer carries from position to position; 0: it has none. */
+/** FP32 values of the state that a mixer carries from position to position; 0: it has no state. */
 export function recurrentStateFloats(mixer: MixerShape, hiddenSize: number): number {
   if (mixer.kind === 'convolution') return (mixer.taps - 1) * hiddenSize;
   if (mixer.kind !== 'delta') return 0;
@@ -59,12 +59,12 @@ export function recurrentStateFloats(mixer: MixerShape, hiddenSize: number): num
   return convolution + mixer.valueHeads * mixer.keyDim * mixer.valueDim;
 }
 
-/** Gate, up and down matrices of one routed expert. */
+/** Elements of the gate, up and down matrices of one routed expert. */
 export function expertWeights({ hiddenSize, expert }: ModelShape): number {
   return 3 * hiddenSize * expert.intermediateSize;
 }
 
-/** Embedding, or LM head. */
+/** Elements of the embedding, or of the LM head. */
 export function vocabularyWeights({ vocabSize, hiddenSize }: ModelShape): number {
   return vocabSize * hiddenSize;
 }
@@ -82,7 +82,7 @@ function contextWork(mixer: MixerShape, hiddenSize: number): ContextWork | null 
     return { positionBytes: keptBytes(mixer, hiddenSize), rowPositionFlop, window: mixer.window };
   }
   if (mixer.kind !== 'latent') return null;
-  // A score over latent and rotated part, a sum over the latent.
+  // The scores use the latent and the rotated part; the sum uses the latent.
   const rowPositionFlop = PRODUCT_FLOP * mixer.heads * (2 * mixer.latentSize + mixer.ropeSize);
   return { positionBytes: keptBytes(mixer, hiddenSize), rowPositionFlop, window: 0 };
 }

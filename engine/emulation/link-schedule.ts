@@ -4,20 +4,20 @@ import type { ExpertOrder } from '../../native/index.js';
 const TENSORS = 3;
 const PARTS = ['exponents', 'signMantissa'] as const;
 
-/** One load on the link. Changed only by the schedule. */
+/** One load on the link. Only the schedule changes it. */
 export interface LinkLoad {
-  /** Time of the link for each part of the expert; 0: the part is not read. */
+  /** Time on the link for each part of the expert; 0: the part is not read. */
   readonly partMs: Readonly<Record<(typeof PARTS)[number], number>>;
   /**
-   * Recovering plain values: the load takes no less, from when the link first works for it. The threads that recover are the device's: what one
-   * load takes of them the others wait for.
+   * Time to recover plain values: the load takes at least this long after the link has begun it. The recovering threads belong to the device,
+   * so loads share them: time spent for one load delays the others.
    */
   readonly recoverMs: number;
   urgent: boolean;
   order: ExpertOrder | null;
 }
 
-/** A stretch that the link reads at a time: one part of one matrix. */
+/** One read on the link: one part of one matrix. */
 interface LinkRead {
   readonly part: number;
   readonly tensor: number;
@@ -29,16 +29,16 @@ interface Entry {
   readonly arrival: number;
   left: LinkRead[];
   began: Began | null;
-  /** When the load ends; null: something of it is still to be read. */
+  /** Time when the load ends; null: the load still has to be read. */
   endMs: number | null;
 }
 
-/** What the link, or an entry, began a load with. */
+/** State at the begin of a load, on the link or from an entry. */
 interface Began {
   readonly ms: number;
-  /** What had not been recovered yet of loads that were read before. */
+  /** Recovery time still due for loads that were read before. */
   readonly behindMs: number;
-  /** Recovering of all loads read until then. */
+  /** Total recovery time of all loads read until then. */
   readonly recoveredMs: number;
 }
 
@@ -49,16 +49,16 @@ interface Working {
 }
 
 /**
- * Whose bytes go over a device's link next, and when each load ends (ZipMoE, Algorithm 1; the order of native's load_schedule.cc): urgent
- * loads first, then by block; those without an order are a block each, in the order asked for. Of a block exponents come first. What is
- * being read is read to its end. Pure: time comes in and does not go back.
+ * Decides which load's bytes go over a device's link next, and when each load ends (ZipMoE, Algorithm 1; the same order as native's
+ * load_schedule.cc). Urgent loads come first, then loads by block; each load without an order is its own block, in the order of the requests.
+ * In a block, exponents come first. A read that has begun is finished. Pure: the caller passes the times, which must not go back.
  */
 export class LinkSchedule {
   private entries: Entry[] = [];
   private working: Working | null = null;
   private timeMs = -Infinity;
   private arrivals = 0;
-  /** Recovering of all loads that have been read, and when it is over. */
+  /** Total recovery time of all loads that have been read, and the time when it ends. */
   private recoveredMs = 0;
   private recoverEndMs = -Infinity;
 
@@ -78,7 +78,7 @@ export class LinkSchedule {
     if (left.length === 0) this.end(entry);
   }
 
-  /** The load is over, or was given up: the link is free for others at once. */
+  /** The load has ended or was cancelled: other loads can use the link at once. */
   remove(load: LinkLoad, nowMs: number): void {
     this.advance(nowMs);
     this.entries = this.entries.filter((entry) => entry.load !== load);
@@ -90,14 +90,14 @@ export class LinkSchedule {
     Object.assign(load, changes);
   }
 
-  /** The load that ends next if nothing else happens; of several the first one asked for. Null: there is none. */
+  /** The load that ends next if nothing else happens; if several end together, the one requested first. Null: no load is left. */
   next(): { load: LinkLoad; endMs: number } | null {
     const ahead = this.clone();
     let first: { load: LinkLoad; endMs: number } | null = null;
     for (;;) {
       first = ahead.firstEnd();
       const read = ahead.working ?? ahead.beginRead();
-      // What is read later ends later.
+      // A later read ends later.
       if (read === null || (first !== null && read.endMs > first.endMs)) return first;
       ahead.advance(read.endMs);
     }
@@ -169,7 +169,7 @@ export class LinkSchedule {
   }
 }
 
-/** Below 0: the read of the first comes before that of the second. Called for every pair of what waits, so that it makes no arrays. */
+/** Negative: the first read comes before the second. Called for every pair of waiting reads, so it allocates no arrays. */
 function orderOf(left: Entry, leftRead: LinkRead, right: Entry, rightRead: LinkRead): number {
   const leftPlace = left.load.order?.[leftRead.tensor];
   const rightPlace = right.load.order?.[rightRead.tensor];

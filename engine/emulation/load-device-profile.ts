@@ -5,14 +5,14 @@ import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.j
 import type { DeviceProfile } from './device-profile.js';
 import { profileOf, profileSchema } from './profile-schema.js';
 
-/** A profile is a page of YAML. */
+/** A profile is about one page of YAML. */
 const PROFILE_LIMIT_BYTES = 1024 ** 2;
-/** More than this many faults are not told at once. */
+/** Most faults of a file that one message shows. */
 const FAULTS_SHOWN_LIMIT = 20;
-/** A YAML file may not grow by more aliases than this. */
+/** Most aliases in a YAML file, so that it cannot grow without limit. */
 const ALIAS_LIMIT = 100;
 
-/** Reads and checks a device profile (bench/profiles/). Throws CONFIG_INVALID naming file, key and what is wanted. */
+/** Reads and checks a device profile (bench/profiles/). Throws CONFIG_INVALID, which names the file, the key and the valid values. */
 export function loadDeviceProfile(path: string): DeviceProfile {
   let source: string;
   try {
@@ -26,7 +26,7 @@ export function loadDeviceProfile(path: string): DeviceProfile {
   return parseDeviceProfile(source, path);
 }
 
-/** As loadDeviceProfile, from text. */
+/** Like loadDeviceProfile, from text. */
 export function parseDeviceProfile(source: string, path: string): DeviceProfile {
   const document = parseDocument(source, { uniqueKeys: true });
   const [fault] = document.errors;

@@ -7,10 +7,10 @@ import type { ProfiledModel } from './device-profile.js';
 
 const MODEL_PROFILES = join(packageRoot(), 'bench', 'profiles', 'models');
 const ENDING = '.json';
-/** A config.json is a page or two. */
+/** A config.json is one or two pages. */
 const LIMIT_BYTES = 1024 ** 2;
 
-/** Names of the models whose sizes come with odmoe. */
+/** Names of the models whose sizes are part of odmoe. */
 export function modelProfileNames(): string[] {
   return readdirSync(MODEL_PROFILES)
     .filter((file) => file.endsWith(ENDING))
@@ -19,8 +19,8 @@ export function modelProfileNames(): string[] {
 }
 
 /**
- * Sizes of a model by name, from what its published config.json says of them (bench/profiles/models). The reader is the one of
- * checkpoints. Throws USAGE naming the models that are known; what reading a config.json throws.
+ * Sizes of a model by its name, from its published config.json (bench/profiles/models), read by the same code as checkpoints. Throws USAGE with
+ * the known names, and the errors of reading a config.json.
  */
 export function loadModelProfile(name: string): Omit<ProfiledModel, 'weightBytes'> {
   const known = modelProfileNames();

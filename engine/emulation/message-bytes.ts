@@ -11,15 +11,15 @@ const ELEMENT_BYTES: Record<TensorType, number> = {
   TENSOR_TYPE_BF16: 2,
 };
 
-/** What of a profile says how long messages are. */
+/** The parts of a profile that decide the length of messages. */
 export interface MessageProfile {
   model: Pick<ProfiledModel, 'shape' | 'quantization'>;
   network: ProfiledNetwork;
 }
 
 /**
- * Bytes that a message of a peer stream would have for the profiled model: hidden states of 16 KB and 8 KB of keys and values a row
- * for Mixtral-8x7B (OD-MoE 4.2). What else there is, is small beside the overhead that every message has.
+ * Bytes that a message of a peer stream would have for the profiled model: hidden states of 16 KB and keys and values of 8 KB per row for
+ * Mixtral-8x7B (OD-MoE 4.2). Other contents are small beside the overhead of every message.
  */
 export function messageBytes(message: PeerMessage, { model, network }: MessageProfile): number {
   return network.messageOverheadBytes + tensorBytes(message, model.shape);
@@ -39,7 +39,7 @@ function tensorBytes(message: PeerMessage, shape: ModelShape): number {
   return message.kind === 'cacheRows' ? message.cacheRows.rows * cacheRowBytes(message.cacheRows.layer, shape) : 0;
 }
 
-/** Of a layer of all layers. A model that has more than the profiled one begins again with the first. */
+/** Bytes of one cache row of this layer. If the model has more layers than the profiled one, they repeat from the first. */
 function cacheRowBytes(layer: number, { layers, hiddenSize }: ModelShape): number {
   const like = layers[layer % layers.length];
   return like === undefined ? 0 : cacheRowFloats(like.mixer, hiddenSize) * FLOAT_BYTES;

@@ -1,14 +1,13 @@
 import type { ProfiledNetwork } from './device-profile.js';
 
-/** A message that came this much later than its time still finds the card as it was then. */
+/** Past times are remembered this long, for messages that are reported late. */
 const HISTORY_MS = 100;
 const MS_PER_S = 1000;
 
 /**
- * The network card of one node: times in, times out (ms of one clock). A card carries one message at a time, sent ones in the order in
- * which they are given. Cut-through: the receiver takes a message's bits half a round trip after the sender's card has put them out, so
- * that a message that meets two free cards takes bytes / bytesPerS + half a round trip.
- * Half duplex: what is sent and what is received share the card.
+ * The network card of one node: times in, times out (ms of one clock). A card carries one message at a time and sends messages in the given
+ * order. Cut-through: the receiver takes a message's bits half a round trip after the sender's card has sent them. So a message that meets two
+ * free cards takes bytes / bytesPerS + half a round trip. Half duplex: sent and received messages share the card.
  */
 export class EmulatedNetworkCard {
   private readonly sending = new BusyTimes();
@@ -19,7 +18,7 @@ export class EmulatedNetworkCard {
     this.receiving = network.duplex === 'half' ? this.sending : new BusyTimes();
   }
 
-  /** When the card has sent a message that is given to it now. */
+  /** Time when the card has sent a message that it gets now. */
   sendEnd(bytes: number, nowMs: number): number {
     this.forget(nowMs);
     const takesMs = this.takesMs(bytes);
@@ -28,7 +27,7 @@ export class EmulatedNetworkCard {
     return this.lastSentMs;
   }
 
-  /** When the card has received a message that the sender's card has sent at sentEndMs; heard of now. */
+  /** Time when the card has received a message that the sender's card has sent at sentEndMs and that is reported now. */
   receiveEnd(bytes: number, sentEndMs: number, nowMs: number): number {
     this.forget(nowMs);
     const takesMs = this.takesMs(bytes);
@@ -51,11 +50,11 @@ interface Span {
   endMs: number;
 }
 
-/** Spans of time that are taken, in order, none overlapping another; as many as messages are under way. */
+/** Time spans in which the card is busy, in order and without overlap; as many as messages are under way. */
 class BusyTimes {
   private spans: Span[] = [];
 
-  /** Takes the first free span of that length at or after a time; returns its start. */
+  /** Takes the first free span of that length that starts at or after fromMs; returns its start. */
   take(fromMs: number, lengthMs: number): number {
     let startMs = fromMs;
     let place = this.firstEndingAfter(fromMs);
@@ -71,7 +70,7 @@ class BusyTimes {
     if ((this.spans[0]?.endMs ?? Infinity) <= ms) this.spans = this.spans.slice(this.firstEndingAfter(ms));
   }
 
-  /** Spans end in the order in which they stand. */
+  /** Binary search: spans are ordered by their ends. */
   private firstEndingAfter(ms: number): number {
     let [low, high] = [0, this.spans.length];
     while (low < high) {

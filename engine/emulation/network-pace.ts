@@ -9,21 +9,21 @@ import { loadDeviceProfile } from './load-device-profile.js';
 import { messageBytes } from './message-bytes.js';
 import { EmulatedNetworkCard } from './network-card.js';
 
-/** What a stream may hold of messages that the emulated network has not brought yet. */
+/** Most bytes of messages that a stream may hold because the emulated network has not delivered them yet. */
 const HELD_LIMIT_BYTES = 256 * 1024 * 1024;
-/** No message of protobuf begins so (field 0, wire type 7): who has no emulated network sees at once what came. */
+/** No protobuf message begins with this byte (field 0, wire type 7): so a peer without an emulated network detects the mismatch at once. */
 const MARK = 0x07;
-/** Before each message: the mark, the time at which the sender's card has sent it, and its bytes on the profiled network; two float64. */
+/** Bytes before each message: the mark, then two float64: the time when the sender's card has sent it, and its bytes on the profiled network. */
 const MARK_BYTES = 17;
-/** In place of a message that came without a mark. */
+/** Handed over in place of a message that came without a mark. */
 const UNMARKED = Buffer.alloc(0);
-/** A time further off than this is none of this cluster's. */
+/** A time that differs by more than this does not come from this cluster. */
 const MARK_RANGE_MS = 600_000;
 
 /**
- * The emulated network of one daemon: one card, which all its streams share. Each message really leaves at once, with the time at which the
- * sender's card will have sent it; the receiver holds it until its own card has received it. Times are the runtime's, which all
- * processes of a machine share.
+ * The emulated network of one daemon: one card, which all its streams share. A message is really sent at once, with the time when the sender's
+ * card will have sent it; the receiver holds it until its card has received it. Times are the runtime's, which all processes of a machine
+ * share.
  */
 export class NetworkPace implements StreamPace {
   private readonly card: EmulatedNetworkCard;
@@ -53,14 +53,14 @@ export class NetworkPace implements StreamPace {
     return new HoldingDuplex(inner, this.runtime, (sentMs, bytes) => this.receivedMs(sentMs, bytes));
   }
 
-  /** When the card has received a message. */
+  /** Time when the card has received a message. */
   private receivedMs(sentMs: number, bytes: number): number {
     const nowMs = this.runtime.eventMs();
     return this.card.receiveEnd(bytes, sentMs, nowMs);
   }
 }
 
-/** The emulated network of a daemon's settings; null: its network is the real one. */
+/** The emulated network for a daemon's settings; null: it uses the real network. */
 export function networkPaceOf(emulation: EmulationSettings | null, runtime: Runtime): NetworkPace | null {
   return emulation === null ? null : new NetworkPace(loadDeviceProfile(emulation.profilePath), runtime);
 }
@@ -86,7 +86,7 @@ interface HeldMessage {
   dueMs: number;
 }
 
-/** Hands messages over in order, each when it is due. */
+/** Hands messages over in order, each at its time. */
 class HoldingDuplex implements PacedDuplex {
   private readonly held: HeldMessage[] = [];
   private heldBytes = 0;

@@ -27,10 +27,10 @@ const MS_PER_S = 1000;
 
 /**
  * Times and bytes of one device of a profile for the profiled model. Pure.
- * An operator reads its weights at weightBytesPerS while it multiplies rows by them at flopPerS (2 operations a parameter and row).
- * A worker's experts have the bytes of the storage form, every other device's those of its own weights. A load takes the
- * link's time, or the time of recovering plain values where that is longer (OD-MoE 3.1; ZipMoE 3.2 for packed forms).
- * reservedBytes count with what a device takes first: slots share them on a worker, and outerBytes hold them elsewhere.
+ * An operator reads its weights at weightBytesPerS while it multiplies rows by them at flopPerS (2 operations per parameter and row). A
+ * worker's experts have the bytes of the storage form; on every other device experts have the bytes of that device's weights. A load takes the
+ * link's time, or the time to recover plain values if that is longer (OD-MoE 3.1; ZipMoE 3.2 for packed forms). reservedBytes count with the
+ * first allocation of a device: they are in the shared bytes of slots on a worker, and in outerBytes elsewhere.
  */
 export function nodeTimes(profile: DeviceProfile, role: ProfiledRole, expertStorage: ExpertStorage): EmulatedDevice {
   const { shape } = profile.model;
@@ -51,17 +51,17 @@ export function nodeTimes(profile: DeviceProfile, role: ProfiledRole, expertStor
   };
 }
 
-/** The device of a role, with the bytes of a weight that the model's dense parts have there. Throws USAGE where there is none. */
+/** The device of a role, with the bytes per weight of the model's dense parts on it. Throws USAGE when the profile has no such device. */
 export function deviceOf({ name, devices, model }: DeviceProfile, role: ProfiledRole): ProfiledDevice {
   const device = devices[role];
   if (device === null)
     throw new OdmoeError('USAGE', `the profile ${name} has no ${role}: take another one, or do without`);
-  // Of a model in FP8 matrices of attention are FP8, too.
+  // In an FP8 model the attention matrices are FP8, too.
   if (model.quantization !== 'fp8') return device;
   return { ...device, weightBytes: Math.min(device.weightBytes, STORAGE_FORMS.fp8.slotBytes) };
 }
 
-/** Layers are told apart by the expert layer that they come before, or with. */
+/** Groups layers by the expert layer that they precede or belong to. */
 function layerTimes(
   work: readonly LayerArithmetic[],
   shape: ModelShape,

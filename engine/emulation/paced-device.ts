@@ -17,10 +17,10 @@ import { PacedProcessor } from './paced-processor.js';
 import { PacedExpertSlots, type PacedParts } from './paced-slots.js';
 
 /**
- * A device that stands for another one: `device` does the arithmetic, and each operation ends when the profiled device would have done it.
- * Memory is counted in bytes of the profiled model. `device` should have no budget of its own. What comes of an operation, and when,
- * depends on the runtime's time alone: on a virtual clock a history is the same on every machine; on a real one this is a testbed, as long as
- * the arithmetic is faster than the profiled device's.
+ * A device that emulates another one: `device` does the arithmetic, and each operation ends when the profiled device would have finished it.
+ * Memory is counted in bytes of the profiled model; `device` should have no budget. The outcome and end of an operation depend only on the
+ * runtime's time: on a virtual clock a history is the same on every machine. On a real clock this is a testbed, as long as the arithmetic is
+ * faster than the profiled device.
  */
 export function pacedDevice(device: Device, pace: DevicePace, runtime: PaceRuntime): Device {
   return new PacedDevice(device, pace, runtime);

@@ -2,15 +2,15 @@ import type { ExpertOrder } from '../../native/index.js';
 import { atExactly, type ExactTimer, type PaceRuntime } from './exact-timer.js';
 import { LinkSchedule, type LinkLoad } from './link-schedule.js';
 
-/** A load that goes over the link of a paced device. */
+/** A load over the link of a paced device. */
 export interface PacedLoad extends LinkLoad {
-  /** The real load, whose outcome nobody sees before the link has done its part. */
+  /** The real load. Its outcome is hidden until the link has finished. */
   readonly work: Promise<unknown>;
-  /** The load has ended. Not called once it was cancelled. */
+  /** Called when the load has ended; not called after it was cancelled. */
   readonly ended: () => void;
 }
 
-/** The link from storage into a paced device: one for all its slots. */
+/** The link from storage to a paced device: one link for all slots of the device. */
 export class PacedLink {
   private readonly schedule = new LinkSchedule();
   private readonly loads = new Map<LinkLoad, PacedLoad>();
@@ -24,7 +24,7 @@ export class PacedLink {
     this.arm();
   }
 
-  /** The link is free for other loads at once. Nothing where the load is over. */
+  /** The link is free for other loads at once. Does nothing if the load has ended. */
   cancel(load: PacedLoad): void {
     if (!this.loads.delete(load)) return;
     this.schedule.remove(load, this.runtime.eventMs());
@@ -43,7 +43,7 @@ export class PacedLink {
     this.arm();
   }
 
-  /** Waits for the load that ends next; every change may make that another one, or another time. */
+  /** Sets a timer for the load that ends next; every change may make it another load or another time. */
   private arm(): void {
     const next = this.schedule.next();
     const { armed } = this;

@@ -16,7 +16,7 @@ const NAMES: Record<MemoryKind, string> = {
   stateBytes: 'recurrent states of a sequence',
 };
 
-/** What a paced device holds, counted in bytes of the model that it stands for. */
+/** The memory in use on a paced device, in bytes of the model that it emulates. */
 export class PacedMemory {
   private used = 0;
   private highWater = 0;
@@ -26,7 +26,7 @@ export class PacedMemory {
     readonly budgetBytes: number,
   ) {}
 
-  /** Null: what the device that does the arithmetic allocates counts. */
+  /** Null: the memory of the device that does the arithmetic counts. */
   static of(pace: DevicePace): PacedMemory | null {
     return pace.memory === null ? null : new PacedMemory(pace.memory.bytes, pace.memory.budgetBytes);
   }
@@ -39,7 +39,7 @@ export class PacedMemory {
     return this.highWater;
   }
 
-  /** @throws DEVICE_OUT_OF_MEMORY when the budget does not hold that many more; nothing is counted then */
+  /** @throws DEVICE_OUT_OF_MEMORY when the budget does not hold that many more; then nothing is counted */
   hold(what: MemoryKind, count: number): void {
     const bytes = this.bytes[what] * count;
     if (this.budgetBytes !== 0 && this.used + bytes > this.budgetBytes) {
@@ -58,7 +58,7 @@ export class PacedMemory {
   }
 }
 
-/** What one handle holds, all of which is let go when the handle goes. */
+/** The memory of one handle; it is all released with the handle. */
 export class HeldMemory {
   private readonly counts = new Map<MemoryKind, number>();
 

@@ -12,12 +12,12 @@ const OUTER_ROLES: ReadonlySet<DenseRole> = new Set([
   ...(['embedding', 'finalNorm', 'finalNormBias', 'lmHead', 'lmHeadBias'] as const),
 ]);
 
-/** A model on a paced device. Loading it takes no time of the device, and the memory of the profiled model. */
+/** A model on a paced device. Loading it takes no device time, and the memory of the profiled model. */
 export class PacedModel implements Model {
   readonly shape: ModelShape;
   private readonly held: HeldMemory;
   private readonly sequenceMemory: PacedSequenceMemory;
-  /** Layers of which something has been loaded; 'outer': of what belongs to none. */
+  /** Layers of which some weight has been loaded; 'outer': weights outside of all layers. */
   private readonly begun = new Set<number | 'outer'>();
 
   constructor(

@@ -11,11 +11,11 @@ type OnRouter = (layer: number, choice: RouterChoice) => void;
 /** A forward that is under way. */
 interface Forward {
   readonly cancelled: AbortController;
-  /** The real one runs. */
+  /** The real forward is running. */
   working: boolean;
 }
 
-/** A pass on a paced device: its operations follow one another on the device's processor, each with the profiled device's time. */
+/** A pass on a paced device: its operations run one after the other on the device's processor, each for the profiled device's time. */
 export class PacedPass implements Pass {
   private sequences: PacedSequence[] = [];
   private positions = new Int32Array(0);
@@ -74,7 +74,7 @@ export class PacedPass implements Pass {
     return this.operate(takenMs, () => this.handle.logits(rows));
   }
 
-  /** The arithmetic of all layers is done at once; what came of each is told at the time at which the profiled device would have it. */
+  /** The arithmetic of all layers is done at once; each layer's result is reported at the time when the profiled device would have it. */
   async forward(onRouter: OnRouter | null): Promise<void> {
     const forward: Forward = { cancelled: new AbortController(), working: false };
     const { signal } = forward.cancelled;
@@ -108,7 +108,7 @@ export class PacedPass implements Pass {
     this.handle.dispose();
   }
 
-  /** The choices of all layers. @throws CANCELLED, in the same words however far the real one had come */
+  /** The choices of all layers. @throws CANCELLED, with the same message at any progress of the real forward */
   private async compute(forward: Forward): Promise<RouterChoice[]> {
     const choices: RouterChoice[] = [];
     const { signal } = forward.cancelled;
@@ -124,7 +124,7 @@ export class PacedPass implements Pass {
     return choices;
   }
 
-  /** Returns when the last layer ends. @throws CANCELLED, and what onRouter has thrown */
+  /** Returns the time when the last layer ends. @throws CANCELLED, and errors of onRouter */
   private async tellLayers(
     choices: readonly RouterChoice[],
     onRouter: OnRouter | null,
@@ -149,7 +149,7 @@ export class PacedPass implements Pass {
     return timeMs;
   }
 
-  /** Each expert of a layer runs on all of its rows, after the one before it. */
+  /** Each expert of a layer runs on all its rows, one expert after the other. */
   private expertsMs({ experts }: RouterChoice): number {
     const rows = new Map<number, number>();
     for (const expert of experts) rows.set(expert, (rows.get(expert) ?? 0) + 1);
@@ -167,7 +167,7 @@ export class PacedPass implements Pass {
     return this.call(this.sequences, () => this.parts.processor.operate(takenMs, work));
   }
 
-  /** One call at a time. Until it ends, its sequences show what there was before it. */
+  /** Runs one call at a time. Until it ends, its sequences show their state from before the call. */
   private async call<Result>(sequences: readonly PacedSequence[], work: () => Promise<Result>): Promise<Result> {
     if (this.busy) throw new OdmoeError('INTERNAL', 'a call of the pass is still running; await it first');
     this.busy = true;
@@ -186,7 +186,7 @@ function pacedSequence(sequence: Sequence): PacedSequence {
   throw new OdmoeError('INTERNAL', 'a pass of a paced device takes only sequences of that device');
 }
 
-/** Memory for the rows of all sequences, or of none. Returns what gives it back. @throws DEVICE_OUT_OF_MEMORY */
+/** Reserves memory for the rows of all sequences, or of none. Returns functions that give it back. @throws DEVICE_OUT_OF_MEMORY */
 function reserveAll(
   sequences: readonly PacedSequence[],
   rowSequence: Int32Array,

@@ -1,12 +1,12 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { PaceRuntime } from './exact-timer.js';
 
-/** Operations that wait for the processor of one device. Callers ask for one at a time for each pass and slot. */
+/** Most operations that wait for the processor of one device. Each pass and each slot has at most one. */
 const MOST_WAITING = 65_536;
 
 /**
- * The processor of a paced device: one operation after the other, in the order asked for. An operation begins when it was asked for or when
- * the one before it has ended, in the profiled device's time: a late wake-up here does not add up.
+ * The processor of a paced device: one operation after the other, in the order of the requests. An operation begins, in the profiled device's
+ * time, at its request or at the end of the one before it: so late wake-ups of this process do not add up.
  */
 export class PacedProcessor {
   private freeAtMs = -Infinity;
@@ -15,7 +15,7 @@ export class PacedProcessor {
 
   constructor(private readonly runtime: PaceRuntime) {}
 
-  /** One operation that takes that long. It ends when its work is done if that is later. */
+  /** Runs one operation of this length. It ends later if its work is done later. */
   operate<Result>(takenMs: number, work: () => Promise<Result>): Promise<Result> {
     return this.occupy(async (startMs) => {
       const endMs = startMs + takenMs;
@@ -23,7 +23,7 @@ export class PacedProcessor {
     });
   }
 
-  /** An operation that finds out how long it takes: `work` resolves when it ends, with the time at which it was to end. */
+  /** Runs an operation that finds its length during the work: `work` resolves when it ends, with its planned end time. */
   async occupy<Result>(work: (startMs: number) => Promise<{ result: Result; endMs: number }>): Promise<Result> {
     if (this.waiting >= MOST_WAITING) {
       throw new OdmoeError('QUEUE_FULL', `${MOST_WAITING} operations wait for the emulated device; await some first`);

@@ -1,9 +1,9 @@
 import { HeldMemory, type MemoryKind, type PacedMemory } from './paced-memory.js';
 
-/** Rows of the cache are taken from the device in blocks of so many positions (native's kAttentionChunk). */
+/** The device allocates cache rows in blocks of this many positions (native's kAttentionChunk). */
 const BLOCK_POSITIONS = 256;
 
-/** Memory that sequences share until one of them writes to it: a block of a layer, or the recurrent states of a sequence. */
+/** Memory that sequences share until one of them writes to it: a row block of a layer, or the recurrent states of a sequence. */
 interface Piece {
   holders: number;
 }
@@ -15,7 +15,7 @@ const PIECES: Record<PieceKind, { what: MemoryKind; count: number }> = {
   states: { what: 'stateBytes', count: 1 },
 };
 
-/** What all sequences of a model hold of a paced device. A piece counts once, however many sequences share it. */
+/** The memory of all sequences of a model on a paced device. A shared piece counts once. */
 export class PacedSequenceMemory {
   private readonly held: HeldMemory;
   private readonly counts: Record<PieceKind, number> = { block: 0, states: 0 };
@@ -24,7 +24,7 @@ export class PacedSequenceMemory {
     this.held = new HeldMemory(memory);
   }
 
-  /** Null: the device that does the arithmetic counts. */
+  /** Null: the memory of the device that does the arithmetic counts. */
   get bytes(): number | null {
     return this.bytesOf(this.counts.block, this.counts.states);
   }
@@ -36,7 +36,7 @@ export class PacedSequenceMemory {
     return bytesOf('block', blocks) + bytesOf('states', states);
   }
 
-  /** All or nothing. @throws DEVICE_OUT_OF_MEMORY */
+  /** Takes all of it or nothing. @throws DEVICE_OUT_OF_MEMORY */
   take(blocks: number, states: number): void {
     this.hold('block', blocks);
     try {
@@ -58,16 +58,16 @@ export class PacedSequenceMemory {
   }
 }
 
-/** A piece, in its place: of a layer's blocks, or the states. */
+/** A place for a piece: one of a layer's blocks, or the states. */
 interface Place {
   readonly kind: PieceKind;
   readonly get: () => Piece | undefined;
   readonly set: (piece: Piece | undefined) => void;
 }
 
-/** What one sequence holds. It writes only to pieces that it does not share. */
+/** The pieces of one sequence. It writes only to pieces that it does not share. */
 export class PacedCache {
-  /** Of each layer. */
+  /** By layer. */
   private readonly blocks: (Piece | undefined)[][];
   private states: Piece | undefined;
   private released = false;
@@ -79,7 +79,7 @@ export class PacedCache {
     this.blocks = Array.from({ length: layers }, () => []);
   }
 
-  /** Shares what the first `length` positions need. */
+  /** A fork that shares the pieces of the first `length` positions. */
   fork(length: number): PacedCache {
     const fork = new PacedCache(this.memory, this.layers);
     const blocks = Math.ceil(length / BLOCK_POSITIONS);
@@ -92,20 +92,21 @@ export class PacedCache {
     return fork;
   }
 
-  /** Null: the device that does the arithmetic counts. */
+  /** Null: the memory of the device that does the arithmetic counts. */
   bytesToWrite(position: number, end: number): number | null {
     if (end <= position) return this.memory.bytesOf(0, 0);
     const [first, behind] = [Math.floor(position / BLOCK_POSITIONS), Math.ceil(end / BLOCK_POSITIONS)];
     let missing = 0;
-    // Counted in place: room asks this for tens of thousands of positions at a time.
+    // Counts without making arrays: main asks this for tens of thousands of positions at a time.
     for (const ofLayer of this.blocks)
       for (let block = first; block < behind; block++) if (ofLayer[block]?.holders !== 1) missing += 1;
     return this.memory.bytesOf(missing, this.states?.holders === 1 ? 0 : 1);
   }
 
   /**
-   * Pieces of its own for positions [position, end) of these layers. Returns what gives it back what it had before.
-   * @throws DEVICE_OUT_OF_MEMORY, and nothing has changed then
+   * Replaces missing or shared pieces for positions [position, end) of these layers by unshared ones. Returns a function that restores the
+   * earlier pieces.
+   * @throws DEVICE_OUT_OF_MEMORY; then nothing has changed
    */
   reserve(position: number, end: number, layers: readonly number[]): () => void {
     const missing = this.missingPlaces(position, end, layers);
@@ -119,7 +120,7 @@ export class PacedCache {
     return () => {
       if (this.released) return;
       for (const { place, shared } of undone) {
-        // Where all others have gone meanwhile, the piece is as good as theirs was.
+        // If all other holders have gone meanwhile, this piece can stay in place of the shared one.
         if (shared?.holders === 0) continue;
         if (shared !== undefined) shared.holders += 1;
         this.leave(place.kind, place.get());

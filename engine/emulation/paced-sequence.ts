@@ -3,7 +3,7 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { isRecurrent, TAKEN_BACK_POSITIONS, type ModelShape } from '../../shared/model/model-shape.js';
 import type { PacedCache } from './paced-sequence-memory.js';
 
-/** A sequence on a paced device. While a call of a pass is under way it shows what there was before, whatever is done already. */
+/** A sequence on a paced device. While a call of a pass is under way, it shows its state from before the call, at any progress of the real one. */
 export class PacedSequence implements Sequence {
   private calls = 0;
   private readonly recurrent: boolean;
@@ -23,7 +23,7 @@ export class PacedSequence implements Sequence {
     return this.calls > 0 ? this.lengthBefore : this.handle.length;
   }
 
-  /** What is promised, and no less: what the real one still has depends on how far a cancelled pass had come. */
+  /** The guaranteed position only: the real sequence's value depends on the progress of a cancelled pass. */
   get oldestPosition(): number {
     return this.oldest;
   }
@@ -69,17 +69,17 @@ export class PacedSequence implements Sequence {
     this.cache.release();
   }
 
-  /** Memory to write positions [position, end) of every layer. Returns what gives it back. @throws DEVICE_OUT_OF_MEMORY */
+  /** Reserves memory to write positions [position, end) of every layer. Returns a function that gives it back. @throws DEVICE_OUT_OF_MEMORY */
   reserveRows(position: number, end: number): () => void {
     return this.reserve(position, end, [...this.shape.layers.keys()]);
   }
 
-  /** A pass begins at `position`: from now on no more can be taken back than that and some positions before it. */
+  /** A pass begins at `position`: from now on the sequence can be cut back only to that position or a few positions before it. */
   beginPass(position: number): void {
     if (this.recurrent) this.oldest = Math.max(this.oldest, position - TAKEN_BACK_POSITIONS);
   }
 
-  /** A call of a pass works on it from now on. */
+  /** A call of a pass begins to work on it. */
   beginCall(): void {
     if (this.calls === 0) this.lengthBefore = this.handle.length;
     this.calls += 1;
@@ -89,7 +89,7 @@ export class PacedSequence implements Sequence {
     this.calls -= 1;
   }
 
-  /** The call that is under way was cancelled: what the real one has written meanwhile is forgotten. */
+  /** The call under way was cancelled: drops the rows that the real sequence has written meanwhile. */
   rewind(): void {
     if (!this.disposed) this.handle.truncate(this.lengthBefore);
   }

@@ -17,7 +17,7 @@ import type { PacedLink, PacedLoad } from './paced-link.js';
 import type { HeldMemory } from './paced-memory.js';
 import type { PacedProcessor } from './paced-processor.js';
 
-/** What the handles on one paced device share. */
+/** Components that the handles on one paced device share. */
 export interface PacedParts {
   readonly runtime: PaceRuntime;
   readonly times: DeviceTimes;
@@ -51,18 +51,18 @@ interface Slot {
 }
 
 /**
- * Slots of a paced device. A load ends when its bytes have gone over the profiled link, and what came of it depends on that time alone:
- * a load that is cancelled before has not loaded and kept nothing, however far the real one is; the real one is then
- * waited for before the next one begins.
+ * Slots of a paced device. A load ends when its bytes have gone over the profiled link, and its outcome depends on that time alone: a load that
+ * is cancelled earlier counts as not loaded and cached nothing, at any progress of the real load. The next load begins only after the real one
+ * has ended.
  */
 export class PacedExpertSlots implements ExpertSlots {
   readonly count: number;
   private readonly slots: Slot[];
-  /** Real work that loads wait for: loads that were cancelled and have not settled, and a pack. */
+  /** Real work that loads wait for: cancelled loads that have not settled, and a pack call. */
   private readonly abandoned = new Set<Promise<unknown>>();
-  /** Cancels the hold under way; null: there is none. */
+  /** Cancels the hold under way; null: no hold is under way. */
   private holding: (() => void) | null = null;
-  /** Packs that have been cancelled, and all. */
+  /** Numbers of pack calls: all, and those up to which they are cancelled. */
   private packs = { asked: 0, cancelled: 0 };
   /** The latest real hold that was cancelled. */
   private abandonedHold: Promise<void> | null = null;
@@ -150,7 +150,7 @@ export class PacedExpertSlots implements ExpertSlots {
     return { executeMs };
   }
 
-  /** Counted in the profiled bytes; the real slot keeps its memory, to which a load that was given up may still write. */
+  /** Only the profiled bytes are released; the real slot keeps its memory, because a cancelled load may still write to it. */
   letGo(index: number): void {
     const slot = this.idleSlot(index);
     if (slot.executing > 0) throw misuse(`slot ${index} is executing; await that before its memory goes`);
@@ -167,7 +167,7 @@ export class PacedExpertSlots implements ExpertSlots {
     slot.hasMemory = true;
   }
 
-  /** Takes the link as a load does that nobody waits for. */
+  /** Takes the link like a load that nobody waits for. */
   async hold(expert: number): Promise<HoldOutcome> {
     const { stop, work } = this.startHold(expert);
     const { loadMs, exponentShare } = this.parts.times;
@@ -201,7 +201,7 @@ export class PacedExpertSlots implements ExpertSlots {
     this.handle.dropHeld(expert);
   }
 
-  /** Takes the processor as executing one row does. Once it has begun it is not given up, as the real one knows nothing of the paced time. */
+  /** Takes the processor for the time of one row. It cannot be cancelled after it has begun, because the real one does not follow the paced time. */
   async pack(index: number): Promise<PackOutcome> {
     const slot = this.slotAt(index);
     this.packs.asked += 1;
@@ -232,7 +232,7 @@ export class PacedExpertSlots implements ExpertSlots {
     this.held.letGoAll();
   }
 
-  /** As startWork, of a hold. What the real one holds nevertheless is dropped. */
+  /** Like startWork, for a hold. If the real hold succeeds after it was stopped, its expert is dropped. */
   private startHold(expert: number): { stop: () => void; work: Promise<HoldOutcome> } {
     const before = this.abandonedHold;
     let stopped = false;
@@ -255,7 +255,7 @@ export class PacedExpertSlots implements ExpertSlots {
     return { stop, work };
   }
 
-  /** Begins the real load, once those that were cancelled are over: they may still write to the slot or to an entry. */
+  /** Begins the real load after the cancelled loads have ended, because they may still write to the slot or to an entry. */
   private startWork(
     index: number,
     expert: number,
@@ -270,7 +270,7 @@ export class PacedExpertSlots implements ExpertSlots {
       return this.handle.load(index, expert, request);
     };
     const work = begin();
-    // Why it failed is told when the load ends.
+    // The reason of a failure is reported when the load ends.
     const over = work.then(
       () => undefined,
       () => undefined,
@@ -290,7 +290,7 @@ export class PacedExpertSlots implements ExpertSlots {
     return { exponents: msOf(exponents, exponentShare), signMantissa: msOf(signMantissa, 1 - exponentShare) };
   }
 
-  /** The outcome with the profiled device's times. */
+  /** The outcome, with the times of the profiled device. */
   private timed(outcome: LoadOutcome, { partMs, recoverMs }: PacedLoad, askedMs: number): LoadOutcome {
     return {
       ...outcome,

@@ -36,11 +36,11 @@ const NO_EXTRAS = {
   feedForwardOutputNorm: false,
   layerScale: false,
 } as const;
-/** No FP32 tells it from 1e-5. */
+/** The FP32 number nearest to 1e-5. */
 const EPSILON = Math.fround(1e-5);
 const MAX_POSITIONS = 2 ** 20;
 
-/** The shape of such a model, for those who count bytes and operations: nothing is rotated. */
+/** The shape of such a model, for counting bytes and operations: no positions are rotated. */
 export function plainShape(sizes: PlainSizes): ModelShape {
   const { layers, hiddenSize, intermediateSize, heads, keyValueHeads, headDim } = sizes;
   const layer: LayerShape = {

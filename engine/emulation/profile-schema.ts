@@ -1,11 +1,11 @@
-/** What a profile's YAML may hold; every number has its unit in its key. */
+/** The valid contents of a profile's YAML; the key of every number names its unit. */
 import { z } from 'zod';
 import { parseByteSize } from '../../shared/base/text/byte-size.js';
 import type { DeviceProfile, ProfiledDevice } from './device-profile.js';
 import { loadModelProfile } from './load-model-profile.js';
 
 const COUNT_LIMIT = 1_000_000_000;
-/** Nothing is slower: below it a unit has been forgotten. */
+/** No device is slower than this: a lower rate means that the unit is wrong. */
 const SLOWEST_RATE = 1000;
 const RATE_LIMIT = 1e18;
 const OVERHEAD_LIMIT_MS = 60_000;
@@ -79,7 +79,7 @@ export const profileSchema = z.strictObject({
 
 type ProfileDocument = z.infer<typeof profileSchema>;
 
-/** The checked document under the names of the program. Throws what reading the model's sizes throws. */
+/** Converts the checked document to the names of the program. Throws the errors of reading the model's sizes. */
 export function profileOf({ name: profileName, model, devices, network }: ProfileDocument): DeviceProfile {
   return {
     name: profileName,

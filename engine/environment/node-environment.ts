@@ -25,33 +25,33 @@ import type { Transport } from '../../shared/transport/transport.js';
 import { WallRuntime } from '../../shared/base/runtime/wall-runtime.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 
-/** Everything that a daemon takes from the world around it. One in a process of its own has the real one; a simulated one its own. */
+/** Everything that a daemon takes from outside its code. A daemon in its own process gets the real environment, a simulated daemon a simulated one. */
 export interface NodeEnvironment {
   readonly runtime: Runtime;
   readonly devices: Devices;
   readonly transport: Transport;
   readonly discovery: Discovery;
-  /** Of the host. */
+  /** Addresses of the host. */
   readonly interfaces: InterfaceWatch;
-  /** Opens the pack that the daemon serves. Throws as openServedPack. */
+  /** Opens the pack that the daemon serves. Throws the errors of openServedPack. */
   openPack(directory: string | null): Promise<Pack>;
-  /** Makes tokens of prompts. */
+  /** Turns prompts into tokens. */
   openPrompts(wanted: PromptsWanted): PromptEncoder;
-  /** Compiles output formats, of which so many may wait; null: they are compiled where they are asked for. */
+  /** Compiles output formats, of which at most this many may wait; null: they are compiled in place. */
   openFormats(queueLimit: number): FormatCompiler | null;
-  /** Makes what HTTP clients reach; null: there are none. */
+  /** Makes the server for HTTP clients; null: there are no HTTP clients. */
   readonly createHttpServer: CreateHttpServer | null;
-  /** Runs experts in main's own process (main.experts); null: nobody has handed in what does. */
+  /** Runs experts in main's process (main.experts); null: the caller has provided no worker. */
   readonly ownWorker: OwnWorker | null;
-  /** Where what is fetched is kept, unless the settings say otherwise. */
+  /** Directory for fetched packs, unless the settings name another one. */
   readonly dataDirectory: string;
-  /** How fast storage is read; null: it is emulated, and nothing is to depend on the machine's. */
+  /** Measures the speed of storage; null: storage is emulated, and results must not depend on the machine. */
   readonly measureReads: MeasureReads | null;
-  /** Measures which form of weights is faster; null: devices are emulated, and nothing is to depend on the machine's. */
+  /** Measures which weight form is faster; null: devices are emulated, and results must not depend on the machine. */
   readonly chooseResident: ChooseResident | null;
 }
 
-/** Nodes do not import each other: who starts a main hands in how it starts a worker of its own. */
+/** Starts main's own worker. Nodes do not import each other, so the code that starts a main passes this in. */
 export interface OwnWorker {
   readonly start: (
     settings: NodeSettings,
@@ -60,22 +60,22 @@ export interface OwnWorker {
     giveUp: GiveUp,
     abandoned: AbortSignal,
   ) => Promise<RunningNode>;
-  /** Sees what main and the worker say to each other; null: nobody does. */
+  /** Observes the messages between main and the worker; null: nobody does. */
   readonly watch: MessageWatch | null;
 }
 
 export type CreateHttpServer = (options: ServerOptions, handle: RequestListener) => Server;
 
-/** Of which model, and how many prompts may wait. */
+/** The model of the prompts, and the number of prompts that may wait. */
 export interface PromptsWanted {
-  /** Of the pack. */
+  /** Directory of the pack. */
   directory: string;
-  /** null: the model has none; prompts then come as token ids. */
+  /** null: the model has no tokenizer; then prompts come as token ids. */
   tokenizer: Tokenizer | null;
   queueLimit: number;
 }
 
-/** The real world; under emulation its devices and network take a profiled one's time. */
+/** The real environment; under emulation its devices and network take the time of the profiled ones. */
 export function realEnvironment(
   { emulation }: Pick<NodeSettings, 'emulation'>,
   startOwnWorker: OwnWorker['start'] | null = null,
@@ -92,7 +92,7 @@ export function realEnvironment(
     discovery: multicastDiscovery(runtime, interfaces),
     openPack: (directory) => openServedPack(directory),
     openPrompts: ({ directory, tokenizer, queueLimit }) => {
-      // A model without a tokenizer has nothing that a thread could do.
+      // Without a tokenizer there is no work for a thread.
       if (tokenizer === null) return new InlinePromptEncoder(tokenizer, runtime);
       return new ThreadedPromptEncoder({ startThread: () => startPromptThread(directory), queueLimit, runtime });
     },
@@ -103,7 +103,7 @@ export function realEnvironment(
   };
 }
 
-/** This machine's clocks and devices, for what uses nothing else. */
+/** This machine's clocks and devices, for code that needs nothing else. */
 export function realDevices(): DeviceEnvironment & { runtime: Runtime } {
   return { runtime: new WallRuntime(waitUntil), devices: NATIVE_DEVICES };
 }
@@ -111,7 +111,7 @@ export function realDevices(): DeviceEnvironment & { runtime: Runtime } {
 /** $XDG_DATA_HOME/odmoe, or ~/.local/share/odmoe. */
 export function dataDirectory(variables: NodeJS.ProcessEnv): string {
   const configured = variables['XDG_DATA_HOME'];
-  // The XDG specification: a relative path there is to be ignored.
+  // The XDG specification demands that a relative path is ignored.
   const base = configured?.startsWith('/') === true ? configured : join(homedir(), '.local', 'share');
   return join(base, 'odmoe');
 }

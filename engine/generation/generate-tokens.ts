@@ -11,15 +11,15 @@ import { PromptLogprobsRecord } from './prompt-logprobs.js';
 import type { SequenceRunner } from './sequence-runner.js';
 import { StreamingDetokenizer } from './streaming-detokenizer.js';
 
-/** Text that may be shown, and the stop string that has come after it: nothing may follow then. null: none has. */
+/** Text that may be shown, and the stop string that followed it, after which no text may follow; null: no stop string came. */
 interface ShownText {
   text: string;
   stop: string | null;
 }
 
 /**
- * Watches a text that comes in pieces for any of some stop strings. What may be the beginning of one is held back; the text is
- * cut before the first that comes.
+ * Searches a text that comes in pieces for stop strings. Text that may be the beginning of a stop string is held back. The text is cut before
+ * the first stop string.
  */
 export class StopStrings {
   private held = '';
@@ -41,14 +41,14 @@ export class StopStrings {
     return { text: pending.slice(0, shown), stop: null };
   }
 
-  /** What was held back, when the answer ends without a stop string. */
+  /** The text that was held back, when the answer ends without a stop string. */
   flush(): string {
     const rest = this.held;
     this.held = '';
     return rest;
   }
 
-  /** Length of the longest end of `text` that some stop string begins with. */
+  /** Length of the longest end of `text` that is the beginning of a stop string. */
   private startOfStop(text: string): number {
     let longest = 0;
     for (const stop of this.stops) {
@@ -62,41 +62,41 @@ export class StopStrings {
 
 /** A request's options, checked (resolveGeneration). */
 export interface GenerationOptions {
-  /** 0: the prompt alone is run. */
+  /** 0: only the prompt runs. */
   maxTokens: number;
   sampling: SamplingOptions;
-  /** Of sampling.outputFormat; null: any text. */
+  /** The constraint of sampling.outputFormat; null: any text. */
   constraint: OutputConstraint | null;
   stop: readonly string[];
   ignoreEos: boolean;
   eosTokenIds: readonly number[];
-  /** Most likely tokens to report with each token; 0: none. */
+  /** Number of most likely tokens to report with each token; 0: none. */
   logprobs: number;
-  /** The prompt's tokens are reported, too. */
+  /** Report log-probabilities of the prompt's tokens, too. */
   promptLogprobs: boolean;
-  /** Special tokens stand in the text by their names. */
+  /** Show special tokens in the text by their names. */
   showSpecialTokens: boolean;
 }
 
-/** What comes while an answer is made. */
+/** One step of an answer: log-probabilities of the prompt, or a token. */
 export type GenerationStep = { kind: 'prompt'; prompt: PromptLogprobs } | { kind: 'token'; token: TokenReply };
 
 export interface GenerationOutcome {
   finishReason: 'stop' | 'length';
-  /** The stop string that ended the answer; empty: something else did. */
+  /** The stop string that ended the answer; empty: the answer ended in another way. */
   stopString: string;
   text: string;
-  /** With the end-of-sequence token that ended the answer, whose text is not shown. */
+  /** All tokens, with the end-of-sequence token that ended the answer; the text does not show that token. */
   tokenIds: number[];
 }
 
 type AnswerEnd = Pick<GenerationOutcome, 'finishReason' | 'stopString'>;
 
 /**
- * The token loop, one for the single-process engine and for main: the prompt's log-probabilities where they are wanted; then sample,
- * report, run the token, until an end-of-sequence token, a stop string (the text ends before it, the tokens with the one that completed
- * it), the end of the output format, or maxTokens. Log-probabilities are those of the raw logits, before penalties, format and
- * temperature. Throws CANCELLED when `signal` aborts, and what TokenSampler throws; the runner is ended in every case.
+ * The token loop, shared by the single-process engine and main. It reports the prompt's log-probabilities if the options ask for them. Then it
+ * samples, reports and runs a token, until an end-of-sequence token, a stop string (the text ends before it; the tokens include the one that
+ * completed it), the end of the output format, or maxTokens. Log-probabilities are those of the raw logits, before penalties, format and
+ * temperature. Throws CANCELLED when `signal` aborts, and the errors of TokenSampler; always ends the runner.
  */
 export async function* generateTokens(
   runner: SequenceRunner,
@@ -139,7 +139,7 @@ function samplerOf({ sampling, constraint, maxTokens }: GenerationOptions, promp
   return new TokenSampler({ sampling, constraint, promptTokens, maxPositions: promptTokens + maxTokens });
 }
 
-/** Logits of the last token; those of the others go into the record. */
+/** Runs the prompt and returns the logits of its last token; the record gets those of the other tokens. */
 function prefill(
   runner: SequenceRunner,
   promptIds: readonly number[],
@@ -154,8 +154,8 @@ function prefill(
 }
 
 /**
- * Text that a token adds, and how it ends the answer (null: it does not). `isLast`: there is no room for another; `isClosed`: nor does the
- * output format allow one.
+ * The text that a token adds, and the end of the answer (null: it continues). `isLast`: there is no room for another token; `isClosed`: true if
+ * the output format allows no further token.
  */
 function advance(
   answer: AnswerText,
@@ -181,11 +181,11 @@ function throwIfCancelled(signal: AbortSignal): void {
 
 interface AnswerTextOptions {
   stop: readonly string[];
-  /** Special tokens stand in the text by their names. */
+  /** Show special tokens in the text by their names. */
   showSpecialTokens: boolean;
 }
 
-/** The text of an answer as its tokens come: detokenized, and cut before a stop string. Empty without a tokenizer. */
+/** The growing text of an answer: detokenized, and cut before a stop string. Empty without a tokenizer. */
 export class AnswerText {
   private readonly detokenizer: StreamingDetokenizer | null;
   private readonly stops: StopStrings;
@@ -206,7 +206,7 @@ export class AnswerText {
     return this.show(this.stops.push(this.detokenizer?.push(tokenId) ?? ''));
   }
 
-  /** The rest, when no token follows. */
+  /** The remaining text, when no token follows. */
   finish(): ShownText {
     const last = this.stops.push(this.detokenizer?.flush() ?? '');
     return this.show(last.stop !== null ? last : { text: last.text + this.stops.flush(), stop: null });

@@ -1,8 +1,8 @@
 import type { Timing } from '../../shared/wire/messages.js';
 
 /**
- * The times of one answer, by a clock handed in. TTFT: from the request's arrival to the first token; TPOT: mean time per later
- * token; decode throughput: 1 / TPOT; output throughput: tokens over the whole time since the arrival.
+ * The times of one answer, by the given clock. TTFT: from the request's arrival to the first token; TPOT: mean time of each later token; decode
+ * throughput: 1 / TPOT; output throughput: tokens divided by the whole time since the arrival.
  */
 export class GenerationTiming {
   private startedAtMs: number;

@@ -26,20 +26,20 @@ import { ShadowedRunner } from './shadowed-runner.js';
 
 export interface LocalEngineOptions {
   device: DeviceWish;
-  /** The profiled machine that holds the whole model ('cached') and, beside it, the profiled shadow; null: this machine. */
+  /** The profiled machine that holds the whole model ('cached') and the profiled shadow beside it; null: this machine. */
   emulation: EmulationSettings | null;
   /**
-   * How the model's own weights are kept: as shipped (null, or 'bf16' for a model shipped so), or as 'fixed4', which computes the same
-   * bits from three quarters of the bytes; 'auto' measures which of the two is faster. An emulated machine keeps them as shipped then.
+   * The weight form of the model: as shipped (null, or 'bf16' for a model shipped in BF16), or 'fixed4', which computes the same bits from
+   * three quarters of the bytes. 'auto' measures which of the two is faster; an emulated machine then keeps the shipped form.
    */
   resident: Resident | null;
-  /** Weights of a shadow that predicts beside the model; null: none. */
+  /** Weight form of a shadow that predicts beside the model; null: no shadow. */
   shadow: 'int8' | 'nf4' | 'fp16' | null;
   /** Rows of one pass of the prompt. */
   prefillRows: number;
   chooseSeed: () => number;
   environment: DeviceEnvironment & { runtime: Pick<Runtime, 'nowMs' | 'wallMs' | 'nextTurn' | 'memoryBytes'> };
-  /** Loading: bytes done and in all; the total grows when the next stage begins. */
+  /** Progress of loading: bytes done and bytes in all; the total grows when the next stage begins. */
   onProgress: ((doneBytes: number, totalBytes: number) => void) | null;
 }
 
@@ -47,11 +47,11 @@ export interface LocalEngineOptions {
 interface ResidentModel {
   role: RoleName;
   device: Device;
-  /** Why it is on this one. */
+  /** The reason for the choice of this device. */
   deviceReason: string;
   weightBytes: number;
   model: Model;
-  /** What 'auto' has chosen; null where it was not asked. */
+  /** The choice of 'auto'; null if the settings named a form. */
   choice: ResidentChoice | null;
 }
 
@@ -74,7 +74,7 @@ export class LocalEngine {
     this.formats = new OutputFormats(tokenizer, source.shape.vocabSize, source.eosTokenIds);
   }
 
-  /** Opens and loads the pack or checkpoint in `directory`. Throws what opening and loading throw; then nothing stays open. */
+  /** Opens and loads the pack or checkpoint in `directory`. Throws the errors of opening and loading, and closes everything then. */
   static async open(directory: string, options: LocalEngineOptions): Promise<LocalEngine> {
     const source = await openModelSource(directory);
     const tokenizer = await openTokenizer(source.directory);
@@ -94,17 +94,17 @@ export class LocalEngine {
     return this.main.device;
   }
 
-  /** What the model's matrices take; the shadow's are not counted. */
+  /** Memory of the model's matrices; the shadow's are not counted. */
   residentWeights(): ResidentWeights {
     return this.main.model.residentWeights();
   }
 
-  /** What `resident: auto` has chosen; null where a form was named. */
+  /** The choice of `resident: auto`; null if the settings named a form. */
   get residentChoice(): ResidentChoice | null {
     return this.main.choice;
   }
 
-  /** Answers as main does over a cluster: started, tokens, finished. Throws CANCELLED when `signal` aborts. */
+  /** Answers like main of a cluster: started, tokens, finished. Throws CANCELLED when `signal` aborts. */
   async *generate(request: GenerateRequest, signal: AbortSignal): AsyncGenerator<GenerateReply, void> {
     const timing = new GenerationTiming(() => this.options.environment.runtime.nowMs());
     const { shape, eosTokenIds } = this.source;
@@ -139,12 +139,12 @@ export class LocalEngine {
       };
       yield { kind: 'finished', finished };
     } finally {
-      // A caller may leave before the last token, and then the token loop does not come to its own end.
+      // If the caller stops before the last token, the token loop does not end by itself.
       await runner.end();
     }
   }
 
-  /** A sequence of this model to run by hand (benchmarks). */
+  /** A sequence of this model that the caller runs (benchmarks). */
   createRunner(): SequenceRunner {
     const { shape } = this.source;
     if (this.shadow === null) return createLocalRunner(this.main.model, shape, this.options.prefillRows);
@@ -165,7 +165,7 @@ export class LocalEngine {
   }
 }
 
-/** Throws USAGE where the form would round the model's values. */
+/** Throws USAGE when the form would round the model's values. */
 function requireExact({ name, shippedFormat }: ModelSource, resident: Resident | null): void {
   if (!wouldRound(shippedFormat, resident)) return;
   throw new OdmoeError(
@@ -204,7 +204,7 @@ function disposeResident(resident: ResidentModel): void {
   resident.device.dispose();
 }
 
-/** The process's own entry in an answer's list of nodes. */
+/** The entry of this process in an answer's list of nodes. */
 function localNodeStatus(
   { role, device, deviceReason, weightBytes }: ResidentModel,
   source: ModelSource,

@@ -3,10 +3,10 @@ import type { ModelShape } from '../../shared/model/model-shape.js';
 import { observeLogits, type PromptLogitsObserver } from './prompt-logprobs.js';
 import type { SequenceRunner } from './sequence-runner.js';
 
-/** Told of the experts each layer's router chose for the token at `position`, by rank, as they are chosen. */
+/** Called with the experts that a layer's router chose for the token at `position`, by rank, when they are chosen. */
 export type ExpertObserver = (position: number, layer: number, experts: Int32Array) => void;
 
-/** One sequence of a model whose experts are all resident: the single-process engine. */
+/** One sequence of a model with all experts in memory: the single-process engine. */
 export class LocalSequence implements SequenceRunner {
   readonly cache: Sequence;
   private readonly prefillPass: Pass;
@@ -23,7 +23,7 @@ export class LocalSequence implements SequenceRunner {
     this.decodePass = model.createPass(1);
   }
 
-  /** In passes of prefillRows rows; how the prompt is cut changes no bit of the result. */
+  /** Runs in passes of prefillRows rows; the division of the prompt changes no bit of the result. */
   async prefill(tokenIds: readonly number[], onLogits?: PromptLogitsObserver): Promise<Float32Array> {
     let rows = 0;
     for (let start = 0; start < tokenIds.length; start += rows) {
@@ -41,7 +41,7 @@ export class LocalSequence implements SequenceRunner {
     return this.decodePass.logits(Int32Array.of(0));
   }
 
-  /** Runs one token for its keys, values and experts alone: no logits. */
+  /** Runs one token only for its keys, values and experts: no logits. */
   async advance(tokenId: number): Promise<void> {
     await this.forward(this.decodePass, [tokenId]);
   }
@@ -68,7 +68,7 @@ export class LocalSequence implements SequenceRunner {
   }
 }
 
-/** The single-process engine as a SequenceRunner. `prefillRows`: rows of one pass of the prompt. */
+/** The single-process engine as a SequenceRunner. `prefillRows`: rows of one prompt pass. */
 export function createLocalRunner(
   model: Model,
   shape: ModelShape,

@@ -4,27 +4,27 @@ import { templateValues } from '../../shared/wire/template-arguments.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 
-/** What of a request makes its prompt. */
+/** The fields of a request that make its prompt. */
 export interface PromptRequest extends Pick<
   GenerateRequest,
   'text' | 'messages' | 'promptTokenIds' | 'raw' | 'templateArguments' | 'continueLast'
 > {
-  /** Of a raw text: no special tokens are added to it. */
+  /** For a raw text: adds no special tokens to it. */
   withoutSpecial?: boolean;
 }
 
 /** Makes token ids of prompts. */
 export interface PromptEncoder {
   /**
-   * Token ids of a validated request's prompt. Text goes through the chat template as a user's message unless the request is raw or
-   * the model has no template. Rejects with REQUEST_INVALID, TOKENIZER_INVALID, CANCELLED, and what the implementation names.
+   * Token ids of a validated request's prompt. Text goes through the chat template as a user's message, unless the request is raw or the model
+   * has no template. Rejects with REQUEST_INVALID, TOKENIZER_INVALID, CANCELLED, and the errors of the implementation.
    */
   encode(request: PromptRequest, signal: AbortSignal): Promise<number[]>;
-  /** Idempotent. Encodings under way are rejected. */
+  /** Rejects encodings under way. Idempotent. */
   close(): Promise<void>;
 }
 
-/** Encodes where it is called: for processes that answer one request at a time. */
+/** Encodes on the caller's thread: for processes that answer one request at a time. */
 export class InlinePromptEncoder implements PromptEncoder {
   constructor(
     private readonly tokenizer: Tokenizer | null,
@@ -36,11 +36,11 @@ export class InlinePromptEncoder implements PromptEncoder {
   }
 
   async close(): Promise<void> {
-    // Nothing is held.
+    // There is nothing to release.
   }
 }
 
-/** As PromptEncoder.encode, at once. `wallMs`: the time that a chat template is told. */
+/** Like PromptEncoder.encode, but synchronous. `wallMs`: the time that a chat template gets. */
 export function promptTokenIds(request: PromptRequest, tokenizer: Tokenizer | null, wallMs: number): number[] {
   if (request.promptTokenIds.length > 0) return [...request.promptTokenIds];
   if (tokenizer === null) throw noTokenizer();
@@ -56,8 +56,8 @@ export function promptTokenIds(request: PromptRequest, tokenizer: Tokenizer | nu
 }
 
 /**
- * Refuses by its bytes a prompt that cannot fit, before anybody spends time on its tokens. Throws PROMPT_TOO_LONG. What passes may
- * still have too many tokens.
+ * Refuses a prompt that cannot fit, judged by its bytes, before it is tokenized. Throws PROMPT_TOO_LONG. A prompt that passes may still have
+ * too many tokens.
  */
 export function requireEncodable(
   { text, messages, raw }: PromptRequest,
@@ -68,7 +68,7 @@ export function requireEncodable(
     throw tooLong(`${messages.length} messages`, `the context holds ${maxPositions} tokens`);
   }
   const limitBytes = maxPositions * tokenizer.longestTokenBytes;
-  // Chat templates often cut off the space around a message.
+  // Chat templates often cut off the white space around a message.
   const contents = raw ? [text] : [text.trim(), ...messages.map(({ content }) => content.trim())];
   const bytes = contents.reduce((sum, content) => sum + Buffer.byteLength(content), 0);
   if (bytes <= limitBytes) return;

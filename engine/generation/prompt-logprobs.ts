@@ -3,15 +3,15 @@ import { PROMPT_PIECE_TOKENS } from '../../shared/wire/limits.js';
 import type { PromptLogprobs, PromptToken } from '../../shared/wire/messages.js';
 import { logprobsOf } from '../sampling/log-probabilities.js';
 
-/** Told of the logits after each token of a prompt but the last, in order. What it throws ends the prefill. */
+/** Called with the logits after each token of a prompt except the last, in order. An error that it throws ends the prefill. */
 export type PromptLogitsObserver = (position: number, logits: Float32Array) => void;
 
 /** Rows whose logits are computed at once: those of a whole pass would take rows x vocabSize x 4 bytes. */
 export const OBSERVED_LOGITS_ROWS = 16;
-/** Most log-probabilities of one prompt, of all its tokens and of the likeliest beside each, so that an answer holds some 60 MB of them. */
+/** Most log-probabilities of one prompt: of all its tokens, and of the most likely tokens beside each. An answer then holds about 60 MB of them. */
 export const PROMPT_LOGPROBS_LIMIT = 2 ** 20;
 
-/** Tells of the logits of a pass's first `rows` rows; `position`: of the first. */
+/** Reports the logits of a pass's first `rows` rows; `position`: position of the first row. */
 export async function observeLogits(
   pass: Pick<Pass, 'logits'>,
   rows: number,
@@ -28,11 +28,11 @@ export async function observeLogits(
   }
 }
 
-/** Log-probabilities of a prompt's tokens, each given those before it. */
+/** Log-probabilities of a prompt's tokens, each given the tokens before it. */
 export class PromptLogprobsRecord {
   private readonly tokens: PromptToken[] = [{ logprob: 0, top: [] }];
 
-  /** `count`: likeliest tokens to name with each. */
+  /** `count`: number of most likely tokens to list with each token. */
   constructor(
     private readonly promptIds: readonly number[],
     private readonly count: number,

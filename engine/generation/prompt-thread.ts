@@ -1,23 +1,23 @@
-/** The thread that makes tokens of prompts. It owns a tokenizer of its own, and answers one message after another. */
+/** The thread that turns prompts into tokens. It has its own tokenizer and answers one message after another. */
 import { workerData } from 'node:worker_threads';
 import { openTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
 import { answerQuestions } from '../threads/answer-questions.js';
 import { promptTokenIds, type PromptRequest } from './prompt-encoder.js';
 
-/** What the thread is told when it is started. */
+/** Start data of the thread. */
 export interface PromptThreadData {
-  /** Of the pack. */
+  /** Directory of the pack. */
   directory: string;
 }
 
 export interface ThreadPrompt {
   asked: PromptRequest;
-  /** The time that a chat template is told. */
+  /** The time that a chat template gets. */
   wallMs: number;
 }
 
 const { directory } = workerData as PromptThreadData;
-// What it fails with is told to whoever asks.
+// Every question gets the error of a failed open.
 const opened = openTokenizer(directory);
 opened.catch(() => undefined);
 

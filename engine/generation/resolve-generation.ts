@@ -7,7 +7,7 @@ import type { GenerationOptions } from './generate-tokens.js';
 import { PROMPT_LOGPROBS_LIMIT } from './prompt-logprobs.js';
 import { requireEncodable, type PromptEncoder } from './prompt-encoder.js';
 
-/** What of a model bounds a request. */
+/** Limits that a model sets for requests. */
 export interface GenerationLimits {
   vocabSize: number;
   /** Positions of prompt and answer together. */
@@ -20,20 +20,20 @@ export interface ResolvedGeneration {
   options: GenerationOptions;
 }
 
-/** What a request is held against. */
+/** The model-specific parts that a request is checked against. */
 export interface GenerationModel {
-  /** null: the model has none; prompts then come as token ids. */
+  /** null: the model has no tokenizer; then prompts come as token ids. */
   tokenizer: Tokenizer | null;
   prompts: PromptEncoder;
   formats: FormatSource;
   limits: GenerationLimits;
-  /** Asked when a request names no seed. */
+  /** Called when a request names no seed. */
   chooseSeed: () => number;
 }
 
 /**
- * A validated request (`validateGenerateRequest`) held against the model and made whole. A `maxTokens` above what the prompt leaves of
- * the context becomes that. Rejects with REQUEST_INVALID, PROMPT_TOO_LONG, TOKENIZER_INVALID and what the encoder rejects with.
+ * Checks a validated request (`validateGenerateRequest`) against the model and completes it. `maxTokens` is reduced to the positions that the
+ * prompt leaves of the context. Rejects with REQUEST_INVALID, PROMPT_TOO_LONG, TOKENIZER_INVALID and the errors of the encoder.
  */
 export async function resolveGeneration(
   request: GenerateRequest,
@@ -105,7 +105,7 @@ function requirePromptLogprobsBounded(promptTokens: number, logprobs: number): v
   );
 }
 
-/** Tokens that an answer may have at most: what the prompt leaves of the context. `needed`: fewest that it must. */
+/** Most tokens of an answer: the positions that the prompt leaves of the context. `needed`: fewest tokens that the answer must have. */
 function roomForAnswer(promptTokens: number, maxPositions: number, needed: 0 | 1): number {
   if (promptTokens + needed <= maxPositions) return maxPositions - promptTokens;
   const answer = needed === 0 ? '' : ', and the answer needs one of them';

@@ -7,15 +7,15 @@ import type { PromptLogitsObserver } from './prompt-logprobs.js';
 import type { SequenceRunner } from './sequence-runner.js';
 
 /**
- * A model and a quantized shadow of it in one process, to measure how well the shadow predicts (scaled emulative prediction,
- * OD-MoE section 3.2). The shadow is aligned after the prompt and at every iteration: it runs the model's tokens on the
- * model's keys and values. It changes nothing of the model's own results.
+ * A model and a quantized shadow of it in one process, to measure the shadow's predictions (scaled emulative prediction, OD-MoE section 3.2).
+ * The shadow is aligned after the prompt and at every iteration: it runs the model's tokens on the model's keys and values. It does not change
+ * the model's results.
  */
 export class ShadowedRunner implements SequenceRunner {
   private readonly recall = new ExpertRecall();
   private readonly main: LocalSequence;
   private readonly shadow: LocalSequence;
-  /** Experts by layer of the iteration that runs. */
+  /** Experts of the current iteration, by layer. */
   private activated: number[][] = [];
   private predicted: number[][] = [];
   private iteration = 0;
@@ -36,7 +36,7 @@ export class ShadowedRunner implements SequenceRunner {
     });
   }
 
-  /** Over the decode iterations so far. */
+  /** Metrics of the decode iterations so far. */
   get sep(): SepMetrics {
     return this.recall.result();
   }

@@ -1,21 +1,22 @@
 import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 
-/** What a decoder gives for a character whose bytes have not all come (UTF-8 replacement character). */
+/** The UTF-8 replacement character, which a decoder returns for a character whose bytes are not complete. */
 const REPLACEMENT = '\uFFFD';
-/** Ids decoded again with each new one; a decoder may treat the first ids of a text differently, so it is never empty. */
+/** Ids that are decoded again with each new one; never empty, because a decoder may treat the first ids of a text differently. */
 const CONTEXT_TOKENS = 4;
 const WINDOW_LIMIT_TOKENS = 24;
 
 /**
- * Text of an answer as its tokens come. Only certain text is given: a character of several tokens is held back until it is
- * whole. All texts given, with flush's, equal tokenizer.decode of all ids, unless special tokens are shown. Cost per token does not grow with the answer.
+ * The growing text of an answer. Only certain text is returned: a character of several tokens is held back until it is complete. All returned
+ * texts, with that of flush, equal tokenizer.decode of all ids, unless special tokens are shown. The cost per token does not grow with the
+ * answer.
  */
 export class StreamingDetokenizer {
   private window: number[] = [];
-  /** Length of the window's decoded text that was given already. */
+  /** Length of the window's decoded text that was returned already. */
   private given = 0;
 
-  /** `showSpecial`: special tokens stand in the text by their names. Bytes before one that are no whole character stay so. */
+  /** `showSpecial`: special tokens are shown in the text by their names. Bytes before one that do not complete a character stay incomplete. */
   constructor(
     private readonly tokenizer: Tokenizer,
     private readonly showSpecial = false,
@@ -37,17 +38,17 @@ export class StreamingDetokenizer {
     return fresh;
   }
 
-  /** It never joins the window: it has no text there, and a window of such tokens would look to the decoder like the start of a text. */
+  /** A special token never joins the window: it has no text there, and for a decoder a window of such tokens looks like the start of a text. */
   private special(tokenId: number): string {
     const text = this.tokenizer.decode(this.window);
     const rest = text.slice(this.given);
-    // The text goes on behind it as behind the window, but for bytes that wait for others.
+    // The text after it continues as after the window, unless bytes of the window wait for others.
     if (rest === '') this.given = text.length;
     else this.forget();
     return rest + Buffer.from(this.tokenizer.tokenBytes(tokenId)).toString('utf8');
   }
 
-  /** What was held back, when no more tokens come. */
+  /** The text that was held back, when no more tokens come. */
   flush(): string {
     const rest = this.tokenizer.decode(this.window).slice(this.given);
     this.forget();

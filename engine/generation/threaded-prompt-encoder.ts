@@ -7,19 +7,19 @@ import type { PromptEncoder, PromptRequest } from './prompt-encoder.js';
 import type { PromptThreadData, ThreadPrompt } from './prompt-thread.js';
 
 /**
- * How long one prompt may take. The longest that pass the check of their bytes take some tens of seconds; what takes so much longer does
- * not end, and would hold up all prompts behind it.
+ * Longest time for one prompt. The longest prompts that pass the check of their bytes take some tens of seconds. A prompt that takes this long
+ * does not end, and would block all prompts behind it.
  */
 export const PROMPT_LIMIT_MS = 300_000;
-/** Heap of a thread: its tokenizer, and the longest prompt. */
+/** Heap limit of a thread: its tokenizer, and the longest prompt. */
 const HEAP_LIMIT_MIB = 4096;
 
 /**
- * Characters of the longest prompt of each lane; the last one takes all. A prompt waits for others of its own lane only: a megabyte takes a
- * tokenizer half a minute and more, and no short prompt stands behind it.
+ * Longest prompt of each lane, in characters; the last lane takes all. A prompt waits only for others of its lane: a megabyte takes a tokenizer
+ * half a minute or more, and no short prompt should wait for it.
  */
 export const LANE_LENGTHS = [64 * 1024, 512 * 1024, Infinity] as const;
-/** How long the thread of a lane for long prompts is kept without work. It holds a tokenizer of its own. */
+/** A thread for long prompts ends after this time without work, because it holds its own tokenizer. */
 export const LANE_IDLE_MS = 120_000;
 
 export type PromptThread = QueueThread<ThreadPrompt, Uint32Array>;
@@ -51,9 +51,9 @@ export function startPromptThread(directory: string): PromptThread {
 }
 
 /**
- * Encodes prompts in threads of their own, so that a long one holds up no answer. Each lane has a thread, and a queue in which the shortest goes
- * first, though none waits for ever; the lanes of long prompts have a thread only while there are some. Beside what PromptEncoder names, rejects
- * with QUEUE_FULL, TIMEOUT, and INTERNAL when a thread dies.
+ * Encodes prompts in separate threads, so that a long prompt delays no answer. Each lane has a thread and a queue. The shortest prompt goes
+ * first, but none waits forever; the lanes of long prompts have a thread only while they have prompts. Beside the errors of PromptEncoder,
+ * rejects with QUEUE_FULL, TIMEOUT, and INTERNAL when a thread dies.
  */
 export class ThreadedPromptEncoder implements PromptEncoder {
   private readonly lanes: readonly ThreadQueue<ThreadPrompt, Uint32Array>[];
@@ -61,7 +61,7 @@ export class ThreadedPromptEncoder implements PromptEncoder {
   constructor(private readonly options: ThreadedPromptEncoderOptions) {
     const { startThread, queueLimit, runtime } = options;
     const shared = { startThread, queueLimit, runtime, limitMs: PROMPT_LIMIT_MS, words: WORDS };
-    // The tokenizer of the first lane is read while the model is.
+    // The first lane's tokenizer is read while the model is loaded.
     this.lanes = LANE_LENGTHS.map(
       (_, index) => new ThreadQueue({ ...shared, idleMs: index === 0 ? null : LANE_IDLE_MS }),
     );
@@ -83,7 +83,7 @@ export class ThreadedPromptEncoder implements PromptEncoder {
   }
 }
 
-/** Characters that go into the prompt. */
+/** Number of characters that go into the prompt. */
 export function lengthOf({ text, messages, templateArguments = [] }: PromptRequest): number {
   let length = text.length;
   for (const { content, reasoningContent = '', toolCalls = [] } of messages) {

@@ -3,33 +3,33 @@ import type { Resident } from '../../shared/settings/node-settings.js';
 import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { WeightFormat } from '../../shared/model/tensor-source.js';
 
-/** What `resident: auto` has chosen. */
+/** The result of `resident: auto`. */
 export interface ResidentChoice {
   format: WeightFormat;
   /**
-   * BF16's time over fixed4's, one row, on this machine; null: not measured, as only BF16 on a processor has a choice, and only where the
-   * device has room for the measurement.
+   * BF16's time divided by fixed4's time, for one row on this machine; null: not measured. It is measured only for BF16 on a processor, and
+   * only if the device has room for the measurement.
    */
   fixed4Speedup: number | null;
 }
 
-/** Chooses the form of a model's weights, of which `shipped` is the one that they come in. */
+/** Chooses the weight form of a model; `shipped`: the form in which the model is published. */
 export type ChooseResident = (device: Device, shipped: WeightFormat) => Promise<ResidentChoice>;
 
-/** fixed4 must gain so much: a shorter measurement than an answer errs by a few percent. */
+/** fixed4 must be this much faster: a measurement shorter than an answer has an error of a few percent. */
 const LEAST_SPEEDUP = 1.05;
 
-/** 75 MB of BF16: more than caches hold, and made in half a second. */
+/** 75 MB of BF16: more than processor caches hold, and made in half a second. */
 const SAMPLE = { hiddenSize: 1024, intermediateSize: 1024, experts: 12, tokens: Int32Array.of(1), milliseconds: 150 };
 
-/** The form of BF16 weights that fixed4 multiplies so many times faster. */
+/** The form to use for BF16 weights when fixed4 multiplies this many times faster. */
 export function fasterResident(fixed4Speedup: number): 'bf16' | 'fixed4' {
   return fixed4Speedup >= LEAST_SPEEDUP ? 'fixed4' : 'bf16';
 }
 
 /**
- * Measures random experts on the device, which must be one of this process and not emulated. Called before the model is loaded: the
- * experts' memory is free again when it is. Where the device has not so much memory, nothing is chosen.
+ * Measures random experts on the device, which must be in this process and not emulated. Call it before the model is loaded, so that the
+ * experts' memory is free again by then. If the device has too little memory for this, the shipped form is returned.
  */
 export async function chooseResident(device: Device, shipped: WeightFormat): Promise<ResidentChoice> {
   if (shipped !== 'bf16' || device.info().backend !== 'cpu') return { format: shipped, fixed4Speedup: null };
@@ -44,14 +44,14 @@ export async function chooseResident(device: Device, shipped: WeightFormat): Pro
   }
 }
 
-/** Whether the form would round values of a model that is shipped so. */
+/** True if the form would round values of a model with this shipped form. */
 export function wouldRound(shipped: WeightFormat, resident: Resident | null): boolean {
   return resident === 'bf16' && shipped !== 'bf16';
 }
 
 /**
- * The form that weights are loaded in, and what `auto` has chosen (null where a form was named). `choose` null: the device is emulated,
- * and nothing is to depend on the machine; `auto` then keeps them as shipped.
+ * The form in which weights are loaded, and the choice of `auto` (null if the settings named a form). `choose` null: the device is emulated and
+ * results must not depend on the machine; then `auto` keeps the shipped form.
  */
 export async function residentFormat(
   device: Device,

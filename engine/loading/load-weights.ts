@@ -6,10 +6,10 @@ import { exactFormatOf } from '../../shared/model/weight-dtype.js';
 
 export type LoadProgress = (doneBytes: number, totalBytes: number) => void;
 
-/** Which matrices take the format that is asked for: all, or all but tables and small ones that decide much. */
+/** Matrices that get the requested format: all, or only projections, without tables and small matrices that have much influence. */
 export type Quantized = 'projections' | 'all';
 
-/** Matrices that stay as they are shipped, unless all are quantized. */
+/** Matrices that keep their shipped format, unless all are quantized. */
 const EXACT_MATRICES: ReadonlySet<DenseRole> = new Set([
   'embedding',
   'lmHead',
@@ -20,11 +20,10 @@ const EXACT_MATRICES: ReadonlySet<DenseRole> = new Set([
 ]);
 
 /**
- * Loads everything but the experts: projections of mixers and what every row passes in the format asked for; embedding, LM head,
- * routers and gates as shipped; vectors as FP32. Asking for the model's shipped format keeps each projection's own, so that nothing is
- * rounded even where a checkpoint mixes types. fixed4, which rounds nothing either, is for the LM head too (an embedding in its place,
- * where there is none).
- * @throws what the device and the files give: DEVICE_OUT_OF_MEMORY, PACK_CORRUPT, STORAGE_FAILED
+ * Loads all weights except the experts: projections of mixers and the always parts in the requested format; embedding, LM head, routers and
+ * gates as shipped; vectors as FP32. If the model's shipped format is requested, each projection keeps its format, so nothing is rounded even
+ * if a checkpoint mixes types. fixed4 does not round either; it is also used for the LM head (for the embedding, if that is the LM head).
+ * @throws the errors of the device and the files: DEVICE_OUT_OF_MEMORY, PACK_CORRUPT, STORAGE_FAILED
  */
 export async function loadDenseWeights(
   model: Model,
@@ -44,7 +43,7 @@ export async function loadDenseWeights(
   }
 }
 
-/** Loads every expert, for a device that holds them all. @throws as loadDenseWeights */
+/** Loads every expert, for a device that holds them all. @throws the errors of loadDenseWeights */
 export async function loadResidentExperts(
   model: Model,
   source: ModelSource,

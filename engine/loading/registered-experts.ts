@@ -2,13 +2,12 @@ import type { ExpertSlots } from '../../native/index.js';
 import type { ExpertSource } from '../../shared/model/tensor-source.js';
 
 /**
- * The experts of a model as slots know them. Where an expert lies is checked and handed over at its first load; every later one names it
- * by a number.
+ * Registers the experts of a model with slots. The place of an expert is checked and passed at its first load; later loads use only its number.
  */
 export class RegisteredExperts {
   private readonly numbers: (number | undefined)[] = [];
 
-  /** `layerExperts`: of each layer. `find`: where an expert lies now. */
+  /** `layerExperts`: experts of one layer. `find`: the place where an expert is stored now. */
   constructor(
     private readonly slots: Pick<ExpertSlots, 'register'>,
     private readonly layerExperts: number,
@@ -22,7 +21,7 @@ export class RegisteredExperts {
     }));
   }
 
-  /** It is going to lie elsewhere: it is registered anew at its next load. */
+  /** The expert will be stored at another place: it is registered again at its next load. */
   forget(layer: number, expert: number): void {
     this.numbers[this.indexOf(layer, expert)] = undefined;
   }

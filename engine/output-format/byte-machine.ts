@@ -1,16 +1,16 @@
 import { tooLarge } from '../../shared/wire/output-format.js';
 import { GRAMMAR_STATES_LIMIT } from './format-limits.js';
 
-/** A deterministic automaton over bytes. State 0 is the first. */
+/** A deterministic automaton over bytes. It starts in state 0. */
 export interface ByteMachine {
   readonly states: readonly MachineState[];
-  /** Special tokens may stand for their names here. */
+  /** Special tokens may be read as their names here. */
   readonly takesSpecialTokens: boolean;
 }
 
 export interface MachineState {
   readonly edges: readonly MachineEdge[];
-  /** What was read may be all. */
+  /** The text may end in this state. */
   readonly isFinal: boolean;
 }
 
@@ -27,7 +27,7 @@ export function machineTarget(state: MachineState, byte: number): number {
   return -1;
 }
 
-/** How a machine's states are found: `key` is the same for equal states. `edges` may not overlap. */
+/** Describes a machine by its states: `key` is the same for equal states, and the `edges` of a state must not overlap. */
 export interface MachineDescription<State> {
   start: State;
   key(state: State): string | number;
@@ -36,7 +36,7 @@ export interface MachineDescription<State> {
   takesSpecialTokens?: boolean;
 }
 
-/** The machine of all states that are reached. */
+/** Makes the machine of all reachable states. */
 export function machineOf<State>(description: MachineDescription<State>): ByteMachine {
   const found = new Map<string | number, number>([[description.key(description.start), 0]]);
   const waiting = [description.start];
@@ -57,7 +57,7 @@ export function machineOf<State>(description: MachineDescription<State>): ByteMa
   return { states, takesSpecialTokens: description.takesSpecialTokens ?? false };
 }
 
-/** One of the texts. */
+/** Accepts each of the texts. */
 export function textsMachine(texts: readonly string[], takesSpecialTokens = false): ByteMachine {
   interface Branch {
     edges: Map<number, number>;
@@ -81,12 +81,12 @@ export function textsMachine(texts: readonly string[], takesSpecialTokens = fals
   return { states, takesSpecialTokens };
 }
 
-/** Bytes that may stand at one place, as ranges. */
+/** The bytes that are allowed at one place, as ranges. */
 export type ByteSet = readonly (readonly [number, number])[];
 
-/** One of the sequences, each a set of bytes for each place. */
+/** Accepts each of the sequences; a sequence is a set of bytes for each place. */
 export function sequencesMachine(sequences: readonly (readonly ByteSet[])[]): ByteMachine {
-  /** Sequences that still fit, and how far they are. */
+  /** Sequences that still match, and the place in each. */
   type Places = readonly { sequence: number; place: number }[];
   return machineOf<Places>({
     start: sequences.map((_, sequence) => ({ sequence, place: 0 })),

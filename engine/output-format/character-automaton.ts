@@ -12,18 +12,18 @@ import {
 import { PATTERN_STATES_LIMIT, PATTERN_WORK_LIMIT } from './format-limits.js';
 import { parsePattern, type Pattern } from './pattern-syntax.js';
 
-/** A deterministic automaton over characters. State 0 is the first. From some states no end may be reached. */
+/** A deterministic automaton over characters. It starts in state 0. Some states may reach no end. */
 export interface CharacterAutomaton {
   readonly states: readonly CharacterState[];
 }
 
 export interface CharacterState {
-  /** One a target; the sets do not overlap. */
+  /** One edge per target; the sets do not overlap. */
   readonly edges: readonly { readonly set: CodePoints; readonly target: number }[];
   readonly isFinal: boolean;
 }
 
-/** The texts that a pattern of ECMAScript (flag u) matches somewhere. Throws REQUEST_INVALID; `where`: its place, for messages. */
+/** Accepts texts that a pattern of ECMAScript (flag u) matches anywhere. Throws REQUEST_INVALID; `where`: the pattern's place, for messages. */
 export function patternAutomaton(source: string, where: string, work: PatternWork): CharacterAutomaton {
   const nondeterministic = new PatternStates(where);
   const [first, last] = [nondeterministic.add(), nondeterministic.add()];
@@ -33,7 +33,7 @@ export function patternAutomaton(source: string, where: string, work: PatternWor
   return new Determinizer(nondeterministic, last, where, work).run(first);
 }
 
-/** All texts but these. */
+/** Accepts all texts except these. */
 export function otherTextsAutomaton(texts: readonly string[]): CharacterAutomaton {
   const children = [new Map<number, number>()];
   const isText = [false];
@@ -60,7 +60,7 @@ export function otherTextsAutomaton(texts: readonly string[]): CharacterAutomato
   return { states: [...states, { edges: [{ set: ANY_CODE_POINT, target: free }], isFinal: true }] };
 }
 
-/** All texts that do not hold this one. Each state is final and goes on. */
+/** Accepts all texts that do not contain this one. Each state is final and has edges. */
 export function textsWithoutAutomaton(excluded: string): CharacterAutomaton {
   const characters = [...excluded];
   const beginnings = characters.map((_, length) => characters.slice(0, length).join(''));
@@ -79,7 +79,7 @@ export function textsWithoutAutomaton(excluded: string): CharacterAutomaton {
   return { states };
 }
 
-/** Texts that both automata have. */
+/** Accepts texts that both automata accept. */
 export function both(one: CharacterAutomaton, other: CharacterAutomaton, where: string): CharacterAutomaton {
   const found = new Map<string, number>([['0 0', 0]]);
   const waiting: [number, number][] = [[0, 0]];
@@ -105,7 +105,7 @@ export function both(one: CharacterAutomaton, other: CharacterAutomaton, where: 
   return { states };
 }
 
-/** Texts of the automaton that have at least `least` and at most `most` characters. */
+/** Accepts texts of the automaton that have at least `least` and at most `most` characters. */
 export function withLength(
   automaton: CharacterAutomaton,
   { least, most }: { least: number; most: number },
@@ -160,7 +160,7 @@ function tooManyStates(where: string): Error {
 type PatternEdge =
   { kind: 'character'; set: CodePoints; target: number } | { kind: 'empty' | 'textStart' | 'textEnd'; target: number };
 
-/** A nondeterministic automaton, as a pattern is written. */
+/** A nondeterministic automaton that is built from a pattern. */
 class PatternStates {
   readonly edges: PatternEdge[][] = [];
 
@@ -175,7 +175,7 @@ class PatternStates {
     this.edges[from]?.push(edge);
   }
 
-  /** Makes the pattern a way from one state to another. */
+  /** Adds states and edges for the pattern between two states. */
   build(pattern: Pattern, from: number, to: number): void {
     switch (pattern.kind) {
       case 'character':
@@ -203,7 +203,7 @@ class PatternStates {
   }
 
   private buildRepeat(body: Pattern, least: number, most: number, from: number, to: number): void {
-    // An own first state: what goes round may not lead back into what else begins at `from`.
+    // A separate first state: the loop must not lead back into other edges that begin at `from`.
     let state = this.after({ kind: 'sequence', items: [] }, from);
     for (let count = 0; count < least; count++) state = this.after(body, state);
     if (most === Infinity) {
@@ -220,11 +220,11 @@ class PatternStates {
   }
 }
 
-/** Steps that making the patterns of one format deterministic has taken. */
+/** Counts the steps of making the patterns of one format deterministic. */
 export class PatternWork {
   private taken = 0;
 
-  /** Throws REQUEST_INVALID when it is too much. `where`: the pattern that takes them. */
+  /** Throws REQUEST_INVALID when there are too many steps. `where`: the pattern that takes them. */
   take(steps: number, where: string): void {
     this.taken += steps;
     if (this.taken > PATTERN_WORK_LIMIT) {
@@ -233,11 +233,11 @@ export class PatternWork {
   }
 }
 
-/** Follows all ways through a pattern at once: each state is a set of the pattern's states. */
+/** Makes an automaton deterministic: each of its states is a set of the pattern's states. */
 class Determinizer {
   private readonly work: (steps: number) => void;
   private readonly classes: readonly CodePoints[];
-  /** Of each edge, by its state and place: its classes. */
+  /** The classes of each edge, by the edge's state and place. */
   private readonly classesOfEdges: readonly (readonly (readonly number[])[])[];
   private readonly found = new Map<string, number>();
   private readonly waiting: { members: readonly number[]; atStart: boolean }[] = [];
@@ -291,7 +291,7 @@ class Determinizer {
     return [...setsOfTarget].map(([target, sets]) => ({ target, set: union(...sets) }));
   }
 
-  /** All states that are reached without a character; an anchor is passed only at its end of the text. */
+  /** All states that are reachable without a character; an anchor can be passed only at its end of the text. */
   private closure(from: readonly number[], anchors: { atStart: boolean; atEnd: boolean }): readonly number[] {
     const reached = new Set(from);
     for (const state of reached) {
@@ -303,7 +303,7 @@ class Determinizer {
         reached.add(edge.target);
       }
     }
-    // What has matched stays matched, whatever comes.
+    // A match stays a match with any text after it.
     if (reached.has(this.last) && !anchors.atEnd) return [this.last];
     return [...reached].sort((a, b) => a - b);
   }

@@ -10,7 +10,7 @@ const UTF8_LENGTHS: readonly (readonly [number, number])[] = [
 ];
 const CONTINUATION_BITS = 6;
 
-/** Not in a JSON string as they are: control characters, the quotation mark, the backslash. */
+/** Characters that need no escape in a JSON string: all except control characters, the quotation mark and the backslash. */
 const PLAIN_IN_JSON: CodePoints = [
   [0x20, 0x21],
   [0x23, 0x5b],
@@ -29,7 +29,7 @@ const SHORT_ESCAPES: readonly (readonly [number, string])[] = [
 const BACKSLASH: ByteSet = [[0x5c, 0x5c]];
 const LETTER_U: ByteSet = [[0x75, 0x75]];
 
-/** One of the characters as a JSON string may hold it: in UTF-8, or escaped. */
+/** Accepts one of the characters in the forms of a JSON string: in UTF-8, or escaped. */
 export function jsonCharacterMachine(set: CodePoints): ByteMachine {
   const escapes = SHORT_ESCAPES.filter(([codePoint]) =>
     set.some(([low, high]) => low <= codePoint && codePoint <= high),
@@ -41,12 +41,12 @@ export function jsonCharacterMachine(set: CodePoints): ByteMachine {
   ]);
 }
 
-/** One of the characters in UTF-8. */
+/** Accepts one of the characters in UTF-8. */
 export function plainCharacterMachine(set: CodePoints): ByteMachine {
   return sequencesMachine(utf8Sequences(set));
 }
 
-/** UTF-8 of the characters: sequences of sets of bytes. */
+/** UTF-8 of the characters, as sequences of byte sets. */
 export function utf8Sequences(set: CodePoints): ByteSet[][] {
   return UTF8_LENGTHS.flatMap((range, index) => {
     const lead = index === 0 ? 0 : (0xf00 >> (index + 1)) & 0xff;
@@ -61,7 +61,7 @@ export function utf8Sequences(set: CodePoints): ByteSet[][] {
   });
 }
 
-/** \uXXXX, and pairs of them for characters above U+FFFF. */
+/** Escapes \uXXXX, and pairs of them for characters above U+FFFF. */
 function numericEscapes(set: CodePoints): ByteSet[][] {
   const single = intersection(set, [[0, 0xffff]]).flatMap(([low, high]) => escapedUnits(low, high));
   const pairs = intersection(set, [[0x10000, 0x10ffff]]).flatMap(([low, high]) =>
@@ -83,7 +83,7 @@ function escapedUnits(low: number, high: number): ByteSet[][] {
   ]);
 }
 
-/** Hexadecimal digits from first to last, in both cases. */
+/** Hexadecimal digits from first to last, in upper and lower case. */
 function hexadecimal(first: number, last: number): ByteSet {
   const ranges: [number, number][] = [];
   if (first < 10) ranges.push([0x30 + first, 0x30 + Math.min(last, 9)]);
@@ -94,7 +94,7 @@ function hexadecimal(first: number, last: number): ByteSet {
   return codePointsOf(ranges);
 }
 
-/** The numbers from low to high as digits of so many bits (`rest`: digits behind the first): ranges for each digit. */
+/** The numbers from low to high as digits of `bits` bits (`rest`: number of digits after the first), with a range for each digit. */
 function digitSequences(low: number, high: number, rest: number, bits: number): (readonly [number, number])[][] {
   if (rest === 0) return [[[low, high]]];
   const unit = 1 << (rest * bits);

@@ -1,16 +1,16 @@
-/** Characters (Unicode code points) as ranges, rising, apart by at least one, both ends in. */
+/** Characters (Unicode code points) as ranges in rising order, with both ends included and a gap of at least one between them. */
 export type CodePoints = readonly (readonly [number, number])[];
 
 export const LAST_CODE_POINT = 0x10ffff;
 const [FIRST_SURROGATE, LAST_SURROGATE] = [0xd800, 0xdfff];
 
-/** All that a text can hold: no lone surrogates. */
+/** All characters that a text can contain: no lone surrogates. */
 export const ANY_CODE_POINT: CodePoints = [
   [0, FIRST_SURROGATE - 1],
   [LAST_SURROGATE + 1, LAST_CODE_POINT],
 ];
 
-/** Of ranges in any order, which may overlap. */
+/** Sorts and merges ranges, which may overlap. */
 export function codePointsOf(ranges: readonly (readonly [number, number])[]): CodePoints {
   const sorted = [...ranges].sort((a, b) => a[0] - b[0]);
   const merged: [number, number][] = [];
@@ -26,7 +26,7 @@ export function union(...sets: readonly CodePoints[]): CodePoints {
   return codePointsOf(sets.flat());
 }
 
-/** All others, surrogates among them where the set has none. */
+/** All other code points; they include the surrogates if the set has none. */
 export function complement(set: CodePoints): CodePoints {
   const others: [number, number][] = [];
   let next = 0;
@@ -54,14 +54,14 @@ export function contains(set: CodePoints, codePoint: number): boolean {
   return set.some(([low, high]) => codePoint >= low && codePoint <= high);
 }
 
-/** The same for equal sets. */
+/** A key that is the same for equal sets. */
 export function codePointsKey(set: CodePoints): string {
   return set.map(([low, high]) => `${low}-${high}`).join(' ');
 }
 
 /**
- * Cuts all characters of a text into the fewest classes such that each set is some of the classes: the classes, and of each set the
- * indexes of its classes. `work` is called with the steps that it takes before they are taken.
+ * Divides all characters into the fewest classes so that each set is a union of classes. Returns the classes, and for each set the indexes of
+ * its classes. `work` is called with a number of steps before they are done.
  */
 export function classesOf(
   sets: readonly CodePoints[],

@@ -10,9 +10,9 @@ import { TextAutomaton, type AutomatonState } from './text-automaton.js';
 import { stateAfterToken, tokensAllowed } from './token-masks.js';
 
 /**
- * A constraint over a vocabulary of `formatVocabulary`. A text that is whole when the room is used up is whole: the end token is not counted, and
- * an answer that is closed ends by itself. `grammar`: the format's, over the vocabulary's single bytes; null: it is compiled here, unless it is
- * kept. Throws REQUEST_INVALID for a format that is none, or that the vocabulary cannot write.
+ * A constraint over a vocabulary of `formatVocabulary`. A text may be completed with the last token of the room: the end token is not counted,
+ * because a closed answer ends by itself. `grammar`: the grammar of the format, over the vocabulary's single bytes; null: it is compiled here,
+ * unless it is remembered. Throws REQUEST_INVALID for an invalid format, or one that the vocabulary cannot write.
  */
 export function createOutputConstraint(
   format: OutputFormat,
@@ -26,7 +26,7 @@ export function createOutputConstraint(
   return new AnswerConstraint(vocabulary.compiledFormat(keyOf(format, endTokenIds), compile));
 }
 
-/** Whether a constraint of it takes no work. */
+/** True if a constraint for the format needs no compilation. */
 export function isCompiled(format: OutputFormat, vocabulary: TokenVocabulary, endTokenIds: readonly number[]): boolean {
   return vocabulary.hasCompiled(keyOf(format, endTokenIds));
 }
@@ -56,7 +56,7 @@ function compiledFor(
   return { automaton, vocabulary, endTokenIds: new Set(endTokenIds), reach };
 }
 
-/** Remembers the state after each token of the last answer that was asked for. */
+/** Remembers the state after each token of the latest answer. */
 class AnswerConstraint implements OutputConstraint {
   private readonly tokenIds: number[] = [];
   private readonly states: (AutomatonState | null)[];

@@ -16,15 +16,15 @@ export interface FormatGrammar {
   nodes: readonly GrammarNode[];
 }
 
-/** The grammars of late, by the format's key: a format is checked where it comes in, and used soon after. */
+/** Grammars of recent formats, by the format's key: a format is checked when its request comes in, and used soon after. */
 const kept = new RecentMap<string, FormatGrammar>(GRAMMARS_KEPT_LIMIT);
 
-/** Throws REQUEST_INVALID for a format that is none, or that no text has. */
+/** Throws REQUEST_INVALID for an invalid format, or one that no text matches. */
 export function checkOutputFormat(format: OutputFormat): void {
   compileFormat(format);
 }
 
-/** The same for equal formats. */
+/** A key that is the same for equal formats. */
 export function formatKey(format: OutputFormat): string {
   return JSON.stringify(format.alternatives.map(({ parts }) => parts.map(partKey)));
 }
@@ -34,7 +34,7 @@ function partKey(part: OutputPart): string {
   return JSON.stringify([part.kind, partText(part), ...without]);
 }
 
-/** Throws as checkOutputFormat. */
+/** Throws like checkOutputFormat. */
 export function compileFormat(format: OutputFormat): FormatGrammar {
   requireFormatBounds(format);
   const key = formatKey(format);
@@ -52,7 +52,7 @@ function grammarOf(format: OutputFormat): FormatGrammar {
     const { jsonSchema, without } = part.schemaText;
     return plainTexts.nodeOf(readJsonSchema(jsonSchema, work), without);
   };
-  // Alternatives share parts: the same function's arguments, with others before them.
+  // Alternatives share parts, for example the arguments of one function after different texts.
   const made = new Map<string, GrammarNode>();
   const nodeOf = (part: OutputPart): GrammarNode => {
     const key = partKey(part);
@@ -80,7 +80,7 @@ function machineOfText(part: Exclude<OutputPart, { kind: 'jsonSchema' | 'schemaT
   }
 }
 
-/** What the next byte of a text in UTF-8 must lie between, and how many follow it in the same character; 0 left: a new character. */
+/** The range of the next byte in a UTF-8 text, and the number of bytes left in this character; 0 left: a new character. */
 interface CharacterPlace {
   left: number;
   low: number;
@@ -88,7 +88,7 @@ interface CharacterPlace {
 }
 
 const NEW_CHARACTER: CharacterPlace = { left: 0, low: 0, high: 0 };
-/** First bytes of characters, with what may follow (RFC 3629). */
+/** First bytes of characters, with the allowed next bytes (RFC 3629). */
 const FIRST_BYTES: readonly { low: number; high: number; next: CharacterPlace }[] = [
   { low: 0x00, high: 0x7f, next: NEW_CHARACTER },
   { low: 0xc2, high: 0xdf, next: { left: 1, low: 0x80, high: 0xbf } },
@@ -111,7 +111,7 @@ function characterKey({ left, low, high }: CharacterPlace): string {
   return `${left} ${low} ${high}`;
 }
 
-/** Reads up to the first place where the text ends that is looked for (Knuth, Morris, Pratt). */
+/** Reads up to the first end of the wanted text (Knuth, Morris, Pratt). */
 function untilMachine(until: string): ByteMachine {
   const wanted = new TextEncoder().encode(until);
   const fallbacks = borders(wanted);
@@ -126,7 +126,7 @@ function untilMachine(until: string): ByteMachine {
     isFinal: ({ matched }) => matched === wanted.length,
     edges: ({ matched, place }) => {
       if (matched === wanted.length) return [];
-      // Bytes that no beginning of the text goes on with lead to the same state.
+      // Bytes that continue no beginning of the wanted text lead to the same state.
       const special = new Set<number>();
       for (let at: number | undefined = matched; at !== undefined; at = at === 0 ? undefined : fallbacks[at - 1]) {
         special.add(wanted[at] ?? 0);
@@ -150,7 +150,7 @@ function untilMachine(until: string): ByteMachine {
   });
 }
 
-/** Of each beginning of the bytes: the length of its longest other beginning that it ends with. */
+/** For each beginning of the bytes: the length of the longest shorter beginning that it ends with. */
 function borders(bytes: Uint8Array): Int32Array {
   const lengths = new Int32Array(bytes.length);
   let matched = 0;
@@ -162,14 +162,14 @@ function borders(bytes: Uint8Array): Int32Array {
   return lengths;
 }
 
-/** Makes grammars of the strings that JSON schemas take, written as they are and not as JSON. */
+/** Makes grammars for the strings of JSON schemas when they are written as plain text, not as JSON. */
 class PlainTextGrammar {
-  /** By the text that may not be held. */
+  /** By the text that the strings must not contain. */
   private readonly rules = new Map<string, Map<SchemaTarget, GrammarRule>>();
 
   constructor(private readonly builder: GrammarBuilder) {}
 
-  /** `without`: a text that none of them holds. Values that are no strings are left out. */
+  /** `without`: a text that no string may contain. Values that are not strings are left out. */
   nodeOf(schema: JsonSchema, without: string): GrammarNode {
     const { builder } = this;
     switch (schema.kind) {
@@ -206,7 +206,7 @@ class PlainTextGrammar {
   }
 }
 
-/** Strings with half a character cannot be written. */
+/** Leaves out strings with a lone surrogate, because they cannot be written. */
 function stringsOf({ values, conditions }: ValuesSchema): string[] {
   return values.flatMap((value) => {
     if (typeof value !== 'string' || /\p{Cs}/u.test(value)) return [];

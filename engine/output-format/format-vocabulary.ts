@@ -3,39 +3,39 @@ import { COMPILED_FORMATS_LIMIT, MASKS_LIMIT_BYTES } from './format-limits.js';
 import type { FormatVocabulary } from './output-constraint.js';
 import type { TextAutomaton, AutomatonState } from './text-automaton.js';
 
-/** What of a tokenizer makes a vocabulary; as in `Tokenizer`. */
+/** The parts of a tokenizer that make a vocabulary; as in `Tokenizer`. */
 export interface TokenTexts {
   tokenBytes(tokenId: number): Uint8Array;
   isSpecial(tokenId: number): boolean;
 }
 
-/** `vocabSize`: ids that the model has logits for. */
+/** `vocabSize`: number of ids for which the model has logits. */
 export function formatVocabulary(tokenizer: TokenTexts, vocabSize: number): TokenVocabulary {
   return new TokenVocabulary(tokenizer, vocabSize);
 }
 
-/** A format made an automaton, for one set of end tokens. */
+/** The automaton of a format, for one set of end tokens. */
 export interface CompiledFormat {
   readonly automaton: TextAutomaton;
   readonly vocabulary: TokenVocabulary;
   readonly endTokenIds: ReadonlySet<number>;
-  /** One more than the bytes of the longest token. */
+  /** Bytes of the longest token, plus one. */
   readonly reach: number;
 }
 
-/** The tokens that may follow at a state, as 1 by their ids. */
+/** The tokens that may follow a state: 1 at their ids. */
 export interface TokenMask {
   readonly mask: Uint8Array;
-  /** The longest of the shortest completions that a token of them leaves. */
+  /** The longest of the shortest completions, over all tokens of the mask. */
   readonly mostBytesLeft: number;
 }
 
-/** The tokens of a model as bytes, and what has been worked out for formats over them. */
+/** The tokens of a model as bytes, and the remembered formats and masks over them. */
 export class TokenVocabulary implements FormatVocabulary {
   readonly tree: TokenTree;
-  /** Special tokens, which may stand for their names where a format says so. */
+  /** Special tokens, which may be read as their names if a format allows it. */
   readonly special: ReadonlyMap<number, Uint8Array>;
-  /** Of each byte 1 where a token is this byte alone. */
+  /** For each byte: 1 if a token is this single byte. */
   readonly singleBytes = new Uint8Array(256);
   private readonly compiled = new RecentMap<string, CompiledFormat>(COMPILED_FORMATS_LIMIT);
   private readonly masks: RecentMap<AutomatonState, TokenMask>;
@@ -60,12 +60,12 @@ export class TokenVocabulary implements FormatVocabulary {
     this.tree = treeOf(plain);
   }
 
-  /** A plain token's bytes; none where the model has no such token. */
+  /** The bytes of a normal token; empty if the model has no such token. */
   bytesOf(tokenId: number): Uint8Array {
     return tokenId < this.vocabSize ? this.tokenizer.tokenBytes(tokenId) : new Uint8Array(0);
   }
 
-  /** The format of a key, made where it is not kept; the least recently used of too many is forgotten. */
+  /** The format of a key, compiled unless it is remembered; a full map forgets the entry that was used least recently. */
   compiledFormat(key: string, compile: () => CompiledFormat): CompiledFormat {
     return this.compiled.of(key, compile);
   }
@@ -74,34 +74,34 @@ export class TokenVocabulary implements FormatVocabulary {
     return this.compiled.has(key);
   }
 
-  /** The mask of a state, where it is kept. It is the most recently used one then. */
+  /** The mask of a state if it is remembered; this counts as its latest use. */
   keptMask(state: AutomatonState): TokenMask | null {
     return this.masks.get(state) ?? null;
   }
 
-  /** Keeps the mask of a state; the least recently used of too many is forgotten. */
+  /** Remembers the mask of a state; a full map forgets the entry that was used least recently. */
   keepMask(state: AutomatonState, mask: TokenMask): TokenMask {
     this.masks.set(state, mask);
     return mask;
   }
 }
 
-/** All beginnings of plain tokens, each once, before those that continue it. */
+/** All beginnings of normal tokens, each once, before those that continue it. */
 export interface TokenTree {
-  /** Of each beginning: its last byte, its length in bytes, and the index behind all that continue it. */
+  /** For each beginning: its last byte, its length in bytes, and the index after all beginnings that continue it. */
   readonly lastByte: Uint8Array;
   readonly length: Uint16Array;
   readonly behind: Int32Array;
-  /** Tokens that are the beginning itself: `tokenIds` from firstToken[i] up to firstToken[i + 1]. */
+  /** The tokens that are equal to the beginning: `tokenIds` from firstToken[i] up to firstToken[i + 1]. */
   readonly firstToken: Int32Array;
   readonly tokenIds: Int32Array;
   readonly longest: number;
 }
 
-/** Longer tokens are left out: some vocabularies have tokens of hundreds of spaces, none of thousands. */
+/** Longer tokens are left out: some vocabularies have tokens of hundreds of spaces, but none of thousands. */
 const TOKEN_LENGTH_LIMIT_BYTES = 1024;
 
-/** `text`: a character for each byte. */
+/** `text`: one character for each byte. */
 function treeOf(tokens: readonly { tokenId: number; text: string }[]): TokenTree {
   const sorted = tokens
     .filter(({ text }) => text.length <= TOKEN_LENGTH_LIMIT_BYTES)
@@ -109,7 +109,7 @@ function treeOf(tokens: readonly { tokenId: number; text: string }[]): TokenTree
   const nodes = countNodes(sorted);
   const [lastByte, length] = [new Uint8Array(nodes), new Uint16Array(nodes)];
   const [behind, firstToken] = [new Int32Array(nodes), new Int32Array(nodes + 1)];
-  /** Indexes of the beginnings of the last text, by their length less one. */
+  /** Indexes of the beginnings of the previous text, by their length minus one. */
   let open: number[] = [];
   let [node, previous, longest] = [0, '', 0];
   for (const [place, { text }] of sorted.entries()) {

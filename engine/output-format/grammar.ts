@@ -5,12 +5,12 @@ import type { CharacterAutomaton } from './character-automaton.js';
 import { codePointsKey, type CodePoints } from './code-points.js';
 import { GRAMMAR_STATES_LIMIT } from './format-limits.js';
 
-/** What a text may be. `id`s count from 0 in the order of making. */
+/** A part of a grammar. `id`s count from 0 in the order of creation. */
 export type GrammarNode =
   | { readonly kind: 'machine'; readonly id: number; readonly machine: ByteMachine }
   | { readonly kind: 'sequence'; readonly id: number; readonly items: readonly GrammarNode[] }
   | { readonly kind: 'choice'; readonly id: number; readonly options: readonly GrammarNode[] }
-  /** `body` is never empty. */
+  /** `body` never matches the empty text. */
   | {
       readonly kind: 'repeat';
       readonly id: number;
@@ -18,7 +18,7 @@ export type GrammarNode =
       readonly least: number;
       readonly most: number;
     }
-  /** A text or the inside of a JSON string, character by character. Where the characters are counted, each state is final and goes on. */
+  /** A text or the inside of a JSON string, character by character. If the characters are counted, each state is final and has edges. */
   | {
       readonly kind: 'characters';
       readonly id: number;
@@ -33,14 +33,14 @@ export interface CharacterNodeState {
   readonly isFinal: boolean;
 }
 
-/** A part that others name, itself among them. */
+/** A part that other parts, or the part itself, can refer to. */
 export interface GrammarRule {
   node: GrammarNode | null;
 }
 
 const ANY_COUNT = { least: 0, most: Infinity };
 
-/** Makes the nodes of one grammar, within bounds. */
+/** Makes the nodes of one grammar, within limits. */
 export class GrammarBuilder {
   readonly nodes: GrammarNode[] = [];
   private states = 0;
@@ -51,7 +51,7 @@ export class GrammarBuilder {
     return this.add({ kind: 'machine', id: this.nodes.length, machine });
   }
 
-  /** As machine, made once for a key. */
+  /** Like machine, but made only once for each key. */
   keptMachine(key: string, make: () => ByteMachine): GrammarNode {
     const kept = this.machines.get(key) ?? this.machine(make());
     this.machines.set(key, kept);
@@ -75,7 +75,7 @@ export class GrammarBuilder {
     return this.add({ kind: 'rule', id: this.nodes.length, rule });
   }
 
-  /** One character of the set as a JSON string holds it. */
+  /** One character of the set, in the forms of a JSON string. */
   jsonCharacter(set: CodePoints): GrammarNode {
     return this.keptMachine(`character ${codePointsKey(set)}`, () => jsonCharacterMachine(set));
   }
@@ -84,7 +84,7 @@ export class GrammarBuilder {
     return this.characters(automaton, ANY_COUNT, (set) => this.jsonCharacter(set));
   }
 
-  /** Characters as they are. Where there are counts, each state of the automaton is final and goes on. */
+  /** Characters in plain UTF-8. If there are counts, each state of the automaton must be final and have edges. */
   plainCharacters(automaton: CharacterAutomaton, counts = ANY_COUNT): GrammarNode {
     return this.characters(automaton, counts, (set) =>
       this.keptMachine(`plain character ${codePointsKey(set)}`, () => plainCharacterMachine(set)),

@@ -2,12 +2,12 @@ import { type ExactJson, JsonFloat, readExactJson } from '../../shared/base/json
 import type { CharacterAutomaton } from './character-automaton.js';
 import type { NumberRule } from './number-machine.js';
 
-/** A `bigint` is an integer that no double is. */
+/** A `bigint` is an integer that no double can represent. */
 export type JsonValue = null | boolean | number | bigint | string | JsonValue[] | { [key: string]: JsonValue };
 
 export type JsonType = 'object' | 'array' | 'string' | 'number' | 'boolean' | 'null';
 
-/** A JSON schema that has been checked: what of it decides which values it takes. */
+/** A checked JSON schema, with only the parts that decide about values. */
 export type JsonSchema =
   | { kind: 'any' }
   | { kind: 'never' }
@@ -16,7 +16,7 @@ export type JsonSchema =
   | { kind: 'reference'; target: SchemaTarget }
   | TypedSchema;
 
-/** Those of the values that all conditions take. `where` it stands, for messages. */
+/** The values that all conditions accept. `where`: place in the schema, for messages. */
 export interface ValuesSchema {
   kind: 'values';
   values: readonly JsonValue[];
@@ -24,7 +24,7 @@ export interface ValuesSchema {
   where: string;
 }
 
-/** What a $ref leads to; set once the whole schema has been read. */
+/** The target of a $ref; set when the whole schema has been read. */
 export interface SchemaTarget {
   schema: JsonSchema | null;
 }
@@ -39,12 +39,12 @@ export interface TypedSchema {
 }
 
 export interface StringRule {
-  /** Characters (code points). */
+  /** Number of characters (code points). */
   least: number;
   most: number;
-  /** Of the pattern, lengths not counted; null: there is none. */
+  /** Automaton of the pattern, without the length limits; null: no pattern. */
   pattern: CharacterAutomaton | null;
-  /** Where the rule stands, for messages. */
+  /** Place of the rule in the schema, for messages. */
   where: string;
 }
 
@@ -57,13 +57,13 @@ export interface ArrayRule {
 export interface ObjectRule {
   properties: ReadonlyMap<string, JsonSchema>;
   required: ReadonlySet<string>;
-  /** Of keys that are no properties. */
+  /** Schema of keys that are not listed as properties. */
   others: JsonSchema;
-  /** Nothing was said about other keys: they are valid, but none is written where there are properties. */
+  /** The schema does not mention other keys: they are valid, but are not written if there are properties. */
   isOpenByDefault: boolean;
 }
 
-/** The value of a JSON text with all digits of its integers. Throws SyntaxError. */
+/** The value of a JSON text, with all digits of its integers. Throws SyntaxError. */
 export function readJsonValue(text: string): JsonValue {
   return plainValue(readExactJson(text));
 }
@@ -80,7 +80,7 @@ export function writeJsonValue(value: JsonValue): string {
   return jsonOf(value, Object.keys);
 }
 
-/** The same text for equal values, whatever the order of their keys. */
+/** A text that is the same for equal values, with their keys in any order. */
 export function canonicalJson(value: JsonValue): string {
   return jsonOf(value, (object) => Object.keys(object).sort());
 }

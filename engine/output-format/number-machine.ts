@@ -1,6 +1,6 @@
 import { machineOf, textsMachine, type ByteMachine } from './byte-machine.js';
 
-/** Numbers that a schema takes; absent bounds are infinite. A bound that is an integer and no double's is a `bigint`. */
+/** Numbers that a schema accepts; absent bounds are infinite. A bound is a `bigint` if it is an integer that no double can represent. */
 export interface NumberRule {
   isInteger: boolean;
   least: number | bigint;
@@ -17,22 +17,22 @@ export const ANY_NUMBER: NumberRule = {
   isMostExcluded: false,
 };
 
-/** Digits before the point where no bound asks for more: such integers are exact in a double. */
+/** Digits before the point when no bound asks for more: such integers are exact in a double. */
 const WHOLE_DIGITS = 15;
-/** Digits behind the point, and of an exponent. */
+/** Digits after the point, and digits of an exponent. */
 const FRACTION_DIGITS = 17;
 const EXPONENT_DIGITS = 2;
 
 const [MINUS, PLUS, POINT, ZERO] = [0x2d, 0x2b, 0x2e, 0x30];
 
-/** Numbers of JSON within the rule, each of a bounded length. Exponents are written only where there is no bound. */
+/** Accepts the JSON numbers of the rule, each of limited length. Exponents are written only if there is no bound. */
 export function numberMachine(rule: NumberRule): ByteMachine {
   if (isUnbounded(rule)) return anyNumberMachine();
   const range = decimalRange(rule);
   return range === null ? textsMachine([]) : decimalMachine(range);
 }
 
-/** Whether `numberMachine` has any number. It is much less work. */
+/** True if `numberMachine` accepts any number. This takes much less work. */
 export function hasNumber(rule: NumberRule): boolean {
   return isUnbounded(rule) || decimalRange(rule) !== null;
 }
@@ -47,7 +47,7 @@ export function isInNumberRule(value: number | bigint, rule: NumberRule): boolea
   return rule.isMostExcluded ? value < rule.most : value <= rule.most;
 }
 
-/** Whole numbers of units of 10^-fractionDigits. */
+/** Whole numbers in units of 10^-fractionDigits. */
 interface DecimalRange {
   low: bigint;
   high: bigint;
@@ -55,8 +55,8 @@ interface DecimalRange {
 }
 
 /**
- * The decimals whose doubles keep the rule, and the integers that keep it themselves; null: none. Rounding to doubles keeps the order, so
- * bounds that are doubles stay kept.
+ * The decimals whose doubles obey the rule, or for integers the integers that obey it; null: none. Rounding to doubles keeps the order, so
+ * bounds that are doubles stay valid.
  */
 function decimalRange(rule: NumberRule): DecimalRange | null {
   const least = endOf(rule.least, rule.isLeastExcluded ? 1 : 0, rule.isInteger);
@@ -73,13 +73,13 @@ function decimalRange(rule: NumberRule): DecimalRange | null {
   return null;
 }
 
-/** The end of a range, which lies beside its bound (1: above, -1: below) or is the bound itself (0). */
+/** An end of a range: the neighbour of the bound (1: above, -1: below) or the bound itself (0). */
 function endOf(bound: number | bigint, beside: 1 | 0 | -1, isInteger: boolean): number | bigint {
   if (typeof bound === 'bigint' && isInteger) return bound + BigInt(beside);
   return beside === 0 ? Number(bound) : doubleBeside(Number(bound), beside);
 }
 
-/** Of the numbers between the bounds (null: there is none) those of WHOLE_DIGITS; where all are longer, some that are little longer. */
+/** The numbers between the bounds (null: no bound) with up to WHOLE_DIGITS digits; if all are longer, some of the shortest. */
 function shortNumbers(low: bigint | null, high: bigint | null, fractionDigits: number): DecimalRange {
   const usual = tenTimes(WHOLE_DIGITS + fractionDigits) - 1n;
   const last = scaled(Number.MAX_VALUE, fractionDigits, 'down');
@@ -111,7 +111,7 @@ function doubleBeside(value: number, direction: 1 | -1): number {
   return beside[0] ?? value;
 }
 
-/** The shortest decimal that reads as the double, or the integer: digits times 10^-fractionDigits. */
+/** The shortest decimal that reads as the double, or the integer itself: digits times 10^-fractionDigits. */
 function decimalOf(value: number | bigint): { digits: bigint; fractionDigits: number } {
   if (typeof value === 'bigint') return { digits: value, fractionDigits: 0 };
   const [mantissa = '0', exponent = '0'] = String(value).split('e');
@@ -133,12 +133,12 @@ function scaled(value: number | bigint, fractionDigits: number, rounding: 'up' |
   return rest < 0n && rounding === 'down' ? quotient - 1n : quotient;
 }
 
-/** Where a number is that is being written. */
+/** The position in a number that is being written. */
 type DigitPlace = BoundedPlace | FreePlace;
 
-/** So far the digits are those of one end of a range, or of both: the next may not lie beyond that end's. */
+/** The digits so far equal those of one or both ends of the range: the next digit must not go beyond that end's digit. */
 interface BoundedPlace {
-  /** The ends' digits, equally many; `whole` of them stand before the point. */
+  /** Digits of the ends, with equal lengths; `whole` of them are before the point. */
   range: { low: string; high: string; whole: number; sign: '+' | '-' };
   place: number;
   isLow: boolean;
@@ -148,18 +148,18 @@ interface BoundedPlace {
 
 /** Any digits may follow. */
 interface FreePlace {
-  /** So many before the point. */
+  /** Least and most digits that still follow before the point. */
   least: number;
   most: number;
-  /** Digits that may still stand behind the point; null: there is no point yet. */
+  /** Digits that may still follow after the point; null: no point has been written. */
   fraction: number | null;
-  /** A number of several digits begins with none that is zero. */
+  /** The first digit of a number with several digits must not be zero. */
   isFirst: boolean;
 }
 
 function decimalMachine({ low, high, fractionDigits }: DecimalRange): ByteMachine {
   const positive = high < 0n ? [] : digitPlaces('+', low > 0n ? low : 0n, high, fractionDigits);
-  // No "-0": what is negative has a digit that is not zero.
+  // Never "-0": a negative number has a digit that is not zero.
   const negative = low >= 0n ? [] : digitPlaces('-', high < 0n ? -high : 1n, -low, fractionDigits);
   const canEnd = (place: DigitPlace): boolean =>
     'range' in place
@@ -190,7 +190,7 @@ function decimalMachine({ low, high, fractionDigits }: DecimalRange): ByteMachin
   });
 }
 
-/** The numbers from low to high (neither negative), by their digits before the point. */
+/** The numbers from low to high (neither is negative), by their number of digits before the point. */
 function digitPlaces(sign: '+' | '-', low: bigint, high: bigint, fractionDigits: number): DigitPlace[] {
   const wholeOf = (value: bigint): number => Math.max(1, value.toString().length - fractionDigits);
   const [least, most] = [wholeOf(low), wholeOf(high)];
@@ -249,7 +249,7 @@ function boundedBehind(at: BoundedPlace, digit: number, fractionDigits: number):
   return [{ least: whole, most: whole, fraction, isFirst: false }];
 }
 
-/** Zeros that are left out complete the number; a point has a digit behind it. */
+/** True if omitted zeros complete the number; a point must have a digit after it. */
 function boundedCanEnd({ range, place, isLow, isBehindPoint }: BoundedPlace): boolean {
   if (isBehindPoint ? place <= range.whole : place !== range.whole) return false;
   return !isLow || /^0*$/.test(range.low.slice(place));

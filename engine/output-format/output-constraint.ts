@@ -1,25 +1,25 @@
 import type { SlicedWork } from '../../shared/base/runtime/slices.js';
 import type { OutputFormat } from '../../shared/wire/messages.js';
 
-/** The tokens of a model as bytes; made once for a model, shared by all constraints. */
+/** The tokens of a model as bytes; made once per model and shared by all constraints. */
 export interface FormatVocabulary {
   readonly vocabSize: number;
 }
 
-/** One answer's format, followed token by token. Asked again for a shorter or another answer, it goes back by itself. */
+/** The format of one answer, followed token by token. If it is called for a shorter or different answer, it goes back by itself. */
 export interface OutputConstraint {
   /**
-   * Which tokens may come after `answer`, by token id: 1 may, 0 may not. `room`: tokens that the answer may still have; near its end only
-   * tokens are left after which the format can be closed within the room. An end token may come where the format is whole. Null: `answer`
-   * does not follow the format, so that nothing can be said. The array is the constraint's own: read it before the next call. Yields now and
-   * then, for others to have their turn; the next call is not to begin before this one has ended.
+   * The tokens that may follow `answer`, by token id: 1 may, 0 may not. `room`: tokens that the answer may still have. Near its end, only
+   * tokens are allowed after which the format can be closed within the room. An end token is allowed when the format is complete. Null:
+   * `answer` does not follow the format, so nothing is known. The array is reused: read it before the next call. Yields sometimes so that other
+   * work can run; the next call must not begin before this one has ended.
    */
   allowed(answer: readonly number[], room: number): SlicedWork<Uint8Array | null>;
-  /** The format is whole after `answer`, and nothing but an end may come. */
+  /** The format is complete after `answer`, and only an end may follow. */
   isClosed(answer: readonly number[]): boolean;
 }
 
-/** What makes constraints; `createOutputConstraint` throws REQUEST_INVALID for a format that is none. */
+/** Makes constraints; `createOutputConstraint` throws REQUEST_INVALID for an invalid format. */
 export type CreateOutputConstraint = (
   format: OutputFormat,
   vocabulary: FormatVocabulary,

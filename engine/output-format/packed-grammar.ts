@@ -1,6 +1,6 @@
 /**
- * A grammar as numbers, for its way from the thread that has made it. Copying its many small objects would take the receiver a second at once;
- * numbers are handed over without a copy, and the objects made of them a slice at a time.
+ * A grammar as numbers, for transfer from the thread that compiled it. Copying its many small objects would block the receiver for a second.
+ * Numbers are transferred without a copy, and the objects are made from them in slices.
  */
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 import type { SlicedWork } from '../../shared/base/runtime/slices.js';
@@ -8,7 +8,7 @@ import type { ByteMachine, MachineEdge, MachineState } from './byte-machine.js';
 import type { CharacterNodeState, GrammarNode, GrammarRule } from './grammar.js';
 import type { ShortestTexts } from './shortest-texts.js';
 
-/** What answers are held against. */
+/** The grammar that answers are checked against. */
 export interface CompiledGrammar {
   root: GrammarNode;
   shortest: ShortestTexts;
@@ -16,13 +16,13 @@ export interface CompiledGrammar {
 
 export type PackedGrammar = Float64Array<ArrayBuffer>;
 
-/** States that are unpacked before others get their turn: some milliseconds of work. */
+/** States that are unpacked in one slice: some milliseconds of work. */
 const SLICE_STATES = 2048;
 
 const KINDS: readonly GrammarNode['kind'][] = ['machine', 'sequence', 'choice', 'repeat', 'characters', 'rule'];
 const NOTHING = -1;
 
-/** `nodes`: all of the grammar, by their ids; each names earlier ones only, unless by a rule. */
+/** `nodes`: all nodes of the grammar, by id; each refers only to earlier ones, except through a rule. */
 export function packGrammar(root: GrammarNode, nodes: readonly GrammarNode[], shortest: ShortestTexts): PackedGrammar {
   const rules = new Map<GrammarRule, number>();
   const out: number[] = [root.id, nodes.length];
@@ -73,7 +73,7 @@ function packNode(node: GrammarNode, out: number[], rules: Map<GrammarRule, numb
   }
 }
 
-/** The grammar again. Yields now and then, for others to have their turn. */
+/** Restores the grammar. Yields sometimes so that other work can run. */
 export function* unpackGrammar(packed: PackedGrammar): SlicedWork<CompiledGrammar> {
   const reader = new GrammarReader(packed);
   const rootId = reader.next();

@@ -2,7 +2,7 @@ import { formatInvalid } from '../../shared/wire/output-format.js';
 import { codePointsOf, complement, LAST_CODE_POINT, union, type CodePoints } from './code-points.js';
 import { PATTERN_COUNT_LIMIT, PATTERN_DEPTH_LIMIT, PATTERN_LENGTH_LIMIT } from './format-limits.js';
 
-/** What a pattern means. */
+/** The syntax tree of a pattern. */
 export type Pattern =
   | { kind: 'character'; set: CodePoints }
   | { kind: 'sequence'; items: readonly Pattern[] }
@@ -18,7 +18,7 @@ const LINE_ENDS: CodePoints = codePointsOf([
   [0x0d, 0x0d],
   [0x2028, 0x2029],
 ]);
-/** ECMAScript's white space and line ends. */
+/** White space and line ends of ECMAScript. */
 const SPACES: CodePoints = union(LINE_ENDS, [
   [0x09, 0x0d],
   [0x20, 0x20],
@@ -41,8 +41,8 @@ const CLASSES: Readonly<Record<string, CodePoints>> = {
 const CONTROLS: Readonly<Record<string, number>> = { t: 9, n: 10, v: 11, f: 12, r: 13 };
 
 /**
- * Reads a pattern of ECMAScript (flag u). Look-around, back references, \b and \p are refused by name. `where`: the pattern's place, for
- * messages. Throws REQUEST_INVALID.
+ * Reads a pattern of ECMAScript (flag u). Refuses look-around, back references, \b and \p with a message that names them. `where`: the
+ * pattern's place, for messages. Throws REQUEST_INVALID.
  */
 export function parsePattern(source: string, where: string): Pattern {
   if (source.length > PATTERN_LENGTH_LIMIT) {
@@ -178,7 +178,7 @@ class PatternReader {
     return [[low, high]];
   }
 
-  /** What follows a backslash. */
+  /** Reads the rest of an escape after the backslash. */
   private readEscape(isInClass: boolean): CodePoints {
     const letter = this.next();
     const named = Object.hasOwn(CLASSES, letter) ? CLASSES[letter] : undefined;
@@ -207,7 +207,7 @@ class PatternReader {
     return codePointAt(letter) % 32;
   }
 
-  /** A pair of \uXXXX for one character counts as that character. */
+  /** A pair of \uXXXX for one character counts as one character. */
   private readUnicode(): number {
     if (this.take('{')) {
       let digits = '';

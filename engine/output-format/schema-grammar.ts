@@ -17,7 +17,7 @@ import {
 import { ANY_NUMBER, numberMachine, type NumberRule } from './number-machine.js';
 import { schemaTakes } from './schema-takes.js';
 
-/** Spaces behind a line feed. */
+/** Most spaces after a line feed. */
 const INDENTATION_LIMIT = 20;
 const [LINE_FEED, SPACE] = [0x0a, 0x20];
 
@@ -31,8 +31,9 @@ const ANY_VALUE: TypedSchema = {
 };
 
 /**
- * Makes grammars of JSON schemas. Between the signs of JSON there may be nothing, a space, or a line feed and up to INDENTATION_LIMIT spaces;
- * behind a colon nothing or a space. Properties come in the order of the schema, then other keys where the schema speaks of them.
+ * Makes grammars of JSON schemas. Between the punctuation of JSON a text may have nothing, one space, or a line feed and up to
+ * INDENTATION_LIMIT spaces; after a colon nothing or one space. Properties come in the order of the schema, then other keys if the schema
+ * mentions them.
  */
 export class SchemaGrammar {
   private readonly rules = new Map<SchemaTarget, GrammarRule>();
@@ -129,13 +130,13 @@ export class SchemaGrammar {
   private objectNode({ properties, required, others, isOpenByDefault }: ObjectRule): GrammarNode {
     const { builder } = this;
     const listed = new Map(properties);
-    // A required key that is no property is written like one.
+    // A required key that is not listed as a property is written like a listed one.
     for (const key of required) if (!listed.has(key)) listed.set(key, others);
     const isOpen = others.kind !== 'never' && !(isOpenByDefault && listed.size > 0);
     const other = isOpen ? this.otherMember([...listed.keys()], others) : null;
     const close = this.withGap('}', 'before');
     let later = other === null ? close : this.othersBehind(other, close);
-    // The members from a key on, without the comma before them: all ways share it, so that they are as many as the keys.
+    // The members from a key on, without the comma before them. All alternatives share it, so its size grows only with the number of keys.
     let members = other === null ? null : builder.sequence(other, later);
     let mayEnd = true;
     for (const [key, schema] of [...listed].reverse()) {
@@ -150,7 +151,7 @@ export class SchemaGrammar {
     return builder.sequence(this.withGap('{', 'behind'), first);
   }
 
-  /** Other members behind a first one. */
+  /** The other members after the first one. */
   private othersBehind(other: GrammarNode, close: GrammarNode): GrammarNode {
     const { builder } = this;
     return builder.sequence(builder.repeat(builder.sequence(this.comma(), other), 0, Infinity), close);
@@ -182,7 +183,7 @@ export class SchemaGrammar {
   }
 }
 
-/** The sign with white space on one side. */
+/** The punctuation character with white space on one side. */
 function gapMachine(sign: number, side: 'before' | 'behind'): ByteMachine {
   type Place = 'sign' | 'gap' | 'end' | number;
   return machineOf<Place>({

@@ -15,7 +15,7 @@ import { ANY_NUMBER, type NumberRule, hasNumber } from './number-machine.js';
 
 type JsonObject = Readonly<Record<string, JsonValue>>;
 
-/** Keywords that change nothing about which values a schema takes. */
+/** Keywords that do not change which values a schema accepts. */
 const ANNOTATIONS: ReadonlySet<string> = new Set([
   'title',
   'description',
@@ -32,7 +32,7 @@ const ANNOTATIONS: ReadonlySet<string> = new Set([
   'strict',
 ]);
 
-/** Keywords by the type whose values they judge. */
+/** Keywords by the type of value that they restrict. */
 const KEYWORDS_OF_TYPE: Readonly<Record<JsonType, readonly string[]>> = {
   object: ['properties', 'required', 'additionalProperties'],
   array: ['items', 'minItems', 'maxItems'],
@@ -45,7 +45,10 @@ const ALL_TYPES = Object.keys(KEYWORDS_OF_TYPE) as JsonType[];
 const TYPED_KEYWORDS: ReadonlySet<string> = new Set(Object.values(KEYWORDS_OF_TYPE).flat());
 const OTHER_KEYWORDS: ReadonlySet<string> = new Set(['type', 'enum', 'const', 'anyOf', '$ref']);
 
-/** Reads the text of a JSON schema. `work`: of the patterns of the whole format. Throws REQUEST_INVALID naming the keyword, and where it stands, that is wrong or not supported. */
+/**
+ * Reads the text of a JSON schema. `work`: steps for the patterns of the whole format. Throws REQUEST_INVALID, which names the wrong or
+ * unsupported keyword and its place.
+ */
 export function readJsonSchema(text: string, work: PatternWork): JsonSchema {
   if (Buffer.byteLength(text) > SCHEMA_TEXT_LIMIT_BYTES) {
     throw formatInvalid(`the JSON schema has over ${SCHEMA_TEXT_LIMIT_BYTES} bytes; make it smaller`);
@@ -60,7 +63,7 @@ export function readJsonSchema(text: string, work: PatternWork): JsonSchema {
   return new SchemaReader(root, work).read();
 }
 
-/** Throws for values that nest too deep or hold a number that no double is. */
+/** Throws for values that nest too deep, or contain a number that is too large for a double. */
 function requireShallow(value: JsonValue, where: string, depth: number): void {
   const isNumber = typeof value === 'number' || typeof value === 'bigint';
   if (isNumber && !Number.isFinite(Number(value))) throw formatInvalid(`${where} is too large a number`);
@@ -72,7 +75,7 @@ function requireShallow(value: JsonValue, where: string, depth: number): void {
 }
 
 class SchemaReader {
-  /** Of each schema that a $ref names, by its object. */
+  /** The targets of $ref, by the object of the schema that it names. */
   private readonly targets = new Map<JsonValue, SchemaTarget>();
   private readonly waiting: { value: JsonValue; where: string; target: SchemaTarget }[] = [];
 
@@ -104,7 +107,7 @@ class SchemaReader {
     return this.readTyped(value, where);
   }
 
-  /** The values of enum and const that all else takes. */
+  /** The values of enum and const that the other keywords accept. */
   private readValues(value: JsonObject, where: string): JsonSchema {
     const { enum: listed, const: only, ...others } = value;
     if (listed !== undefined && !Array.isArray(listed)) throw wrong('enum', where, 'a list of values');
@@ -114,7 +117,7 @@ class SchemaReader {
     return { kind: 'values', values, conditions: this.conditionsOf(others, where), where };
   }
 
-  /** What must all hold of a value beside enum and const. */
+  /** The conditions that a value must meet beside enum and const. */
   private conditionsOf(others: JsonObject, where: string): JsonSchema[] {
     const { $ref: reference, anyOf, ...typed } = others;
     const conditions: JsonSchema[] = [this.typedOf(typed, where, false)];
@@ -168,7 +171,7 @@ class SchemaReader {
     return withoutContradictions(this.typedOf(value, where, true), where);
   }
 
-  /** `infer`: without a type, the types are those that the keywords are about. */
+  /** `infer`: without a type keyword, the types follow from the other keywords. */
   private typedOf(value: JsonObject, where: string, infer: boolean): TypedSchema {
     const named = value['type'] === undefined ? null : typesOf(value['type'], where);
     const meant = ALL_TYPES.filter((type) => KEYWORDS_OF_TYPE[type].some((keyword) => value[keyword] !== undefined));
@@ -220,14 +223,14 @@ function shown(text: string): string {
   return JSON.stringify(text.length > 60 ? `${text.slice(0, 60)}...` : text);
 }
 
-/** Beside $ref and anyOf only annotations stand: the conjunction with others is not worked out. */
+/** Allows only annotations beside $ref and anyOf: a conjunction with other keywords is not supported. */
 function requireAlone(value: JsonObject, keyword: string, where: string): void {
   const beside = Object.keys(value).find((key) => key !== keyword && !ANNOTATIONS.has(key));
   if (beside === undefined) return;
   throw formatInvalid(`${beside} beside ${keyword} at ${where} is not supported; move it into what ${keyword} names`);
 }
 
-/** The option, taking only values of the type that stands beside anyOf. */
+/** The option, restricted to the type that is given beside anyOf. */
 function withType(option: JsonValue, type: JsonValue, where: string): JsonValue {
   if (option === true) return { type };
   if (!isObject(option)) return option;
@@ -305,7 +308,7 @@ function mostCount(value: JsonObject, keyword: string, where: string): number {
   return count(value, keyword, where) ?? Infinity;
 }
 
-/** A step of a JSON pointer in a URI; null: it is none. */
+/** One step of a JSON pointer in a URI; null: invalid. */
 function decodedStep(step: string): string | null {
   try {
     return decodeURIComponent(step).replaceAll('~1', '/').replaceAll('~0', '~');
@@ -315,8 +318,8 @@ function decodedStep(step: string): string | null {
 }
 
 /**
- * The schema without the types whose keywords leave no value. Throws REQUEST_INVALID where no type is left. What only references show is found
- * when the grammar is made.
+ * The schema without the types whose keywords allow no value. Throws REQUEST_INVALID when no type is left. Contradictions that only references
+ * show are found when the grammar is made.
  */
 function withoutContradictions(schema: TypedSchema, where: string): JsonSchema {
   const contradictions = [...schema.types].map((type) => ({ type, contradiction: contradictionOf(schema, type) }));

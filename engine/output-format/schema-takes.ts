@@ -9,13 +9,13 @@ import {
 } from './json-schema.js';
 import { isInNumberRule } from './number-machine.js';
 
-/** Whether a schema takes a value, by the standard: what an answer is never written with may be valid still. */
+/** True if a schema accepts a value by the standard. A valid value may still be one that answers are never written with. */
 export function schemaTakes(schema: JsonSchema, value: JsonValue): boolean {
   return new SchemaJudge().takes(schema, value);
 }
 
 class SchemaJudge {
-  /** What is known of a value at a $ref. While it is being found out it is false: a circle of references takes nothing. */
+  /** Results for values at a $ref. A result is false while it is computed, so a circle of references accepts nothing. */
   private readonly known = new Map<SchemaTarget, Map<JsonValue, boolean>>();
 
   takes(schema: JsonSchema, value: JsonValue): boolean {

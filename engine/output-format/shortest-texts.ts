@@ -1,17 +1,17 @@
 import type { ByteMachine } from './byte-machine.js';
 import type { CharacterNodeState, GrammarNode } from './grammar.js';
 
-/** Of each part of a grammar, the bytes of its shortest text; Infinity: it has none. */
+/** The length in bytes of the shortest text of each grammar part; Infinity: no text. */
 export interface ShortestTexts {
-  /** By a node's id. */
+  /** By the id of a node. */
   readonly ofNode: Float64Array;
-  /** From each state of a machine or of characters to an end, by the node's id; null for other nodes. */
+  /** From each state of a machine or of characters to an end, by the id of the node; null for other nodes. */
   readonly ofStates: readonly (Float64Array | null)[];
-  /** By the id of characters that are counted: what one of them needs at most, in any state. */
+  /** By the id of counted characters: the most bytes that one shortest character needs, in any state. */
   readonly ofCharacter: Float64Array;
 }
 
-/** `bytes`: of each byte 1 where a token is this byte alone: texts are counted that can be written byte by byte. */
+/** `bytes`: for each byte 1 if a token is this single byte: only texts that can be written byte by byte count. */
 export function shortestTexts(nodes: readonly GrammarNode[], bytes: Uint8Array): ShortestTexts {
   const ofNode = new Float64Array(nodes.length).fill(Infinity);
   const ofStates: (Float64Array | null)[] = nodes.map(() => null);
@@ -26,7 +26,7 @@ export function shortestTexts(nodes: readonly GrammarNode[], bytes: Uint8Array):
     }
   }
   const users = usersOf(nodes);
-  // Values only fall, and each fall is told to those who use it.
+  // Values only fall, and every fall is passed to the nodes that use the value.
   const waiting = new Set(nodes);
   for (const node of waiting) {
     waiting.delete(node);
@@ -55,7 +55,7 @@ function shortestOf(node: GrammarNode, ofNode: Float64Array): number {
   }
 }
 
-/** The bytes of each state's shortest character: the most of them. */
+/** The longest among the shortest characters of the states, in bytes. */
 function longestCharacter(states: readonly CharacterNodeState[], ofNode: Float64Array): number {
   const shortest = states.map(({ edges }) =>
     edges.reduce((least, { character }) => Math.min(least, ofNode[character.id] ?? Infinity), Infinity),
@@ -63,7 +63,7 @@ function longestCharacter(states: readonly CharacterNodeState[], ofNode: Float64
   return shortest.reduce((most, length) => Math.max(most, length), 0);
 }
 
-/** Who has a node as a part, by its id. */
+/** The nodes that contain a node, by the id of the contained node. */
 function usersOf(nodes: readonly GrammarNode[]): GrammarNode[][] {
   const users: GrammarNode[][] = nodes.map(() => []);
   for (const node of nodes) for (const part of partsOf(node)) users[part.id]?.push(node);
@@ -86,7 +86,7 @@ function partsOf(node: GrammarNode): readonly GrammarNode[] {
   }
 }
 
-/** Ways between states, with their lengths. */
+/** Edges between states, with their lengths. */
 interface Ways {
   isFinal: readonly boolean[];
   from: readonly { target: number; length: number }[][];

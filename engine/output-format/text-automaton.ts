@@ -3,52 +3,52 @@ import { FRAME_DEPTH_LIMIT, FRAMES_KEPT_LIMIT, FRAMES_LIMIT, STATES_KEPT_LIMIT }
 import type { GrammarNode } from './grammar.js';
 import type { ShortestTexts } from './shortest-texts.js';
 
-/** What is still to come: a node, begun or not, and what follows it. Equal ones are one object. */
+/** The rest of a text: a node, begun or not, and the frame after it. Equal frames are one object. */
 interface Frame {
   readonly id: number;
   readonly node: GrammarNode;
-  /** Of a machine or of characters: where it is. */
+  /** The state of a machine or of characters. */
   readonly state: number;
-  /** Of a repetition: how often it must and may still come. Of characters: how many must and may. */
+  /** For a repetition: least and most further repeats. For characters: least and most further characters. */
   readonly least: number;
   readonly most: number;
   readonly rest: Frame | null;
-  /** Bytes of the shortest text of it and of all that follows. */
+  /** Bytes of the shortest text of the frame and all frames after it. */
   readonly bytes: number;
   readonly depth: number;
-  /** Itself with clamped counters; null: not worked out yet. */
+  /** This frame with clamped counters; null: not computed yet. */
   clamped: Frame | null;
 }
 
-/** All ways to go on at one place of a text. */
+/** All possible continuations at one place of a text. */
 export interface AutomatonState {
-  /** Each begins with a machine. */
+  /** Each frame begins with a machine. */
   readonly frames: readonly Frame[];
   /** The text may end here. */
   readonly isWhole: boolean;
-  /** Bytes of the shortest text that completes it. */
+  /** Bytes of the shortest text that completes the text. */
   readonly bytes: number;
-  /** States after each byte; null: none; left out: not looked up yet, or forgotten. */
+  /** States after each byte; null: the byte is not allowed; left out: not computed yet, or forgotten. */
   readonly next: (AutomatonState | null | undefined)[];
-  /** Of each set of targets that its machines have had for a byte: the state that they lead to. Most bytes share few of them. */
+  /** The next state for each list of machine targets that a byte has produced. Most bytes share few such lists. */
   readonly byTargets: Map<string, AutomatonState | null>;
 }
 
-/** Counters that no token reaches are made equal, so that the tokens that may follow can be remembered for many states. */
+/** A state with clamped counters: counters that no token reaches are made equal, so that one remembered mask serves many states. */
 export interface ClampedState {
   readonly state: AutomatonState;
-  /** The true state's `bytes` are at most so many more. */
+  /** The real state's `bytes` are larger by at most this number. */
   readonly bytesLess: number;
 }
 
 /**
- * Reads a text byte by byte, in all ways at once that the grammar has. From each state the text can be completed. What comes out is a function
- * of grammar and bytes alone, however much is remembered.
+ * Reads a text byte by byte, through all alternatives of the grammar at once. Every state can be completed. The result depends only on the
+ * grammar and the bytes, not on what is remembered.
  */
 export class TextAutomaton {
   private frames = new Map<string, Frame>();
   private states = new Map<string, AutomatonState>();
-  /** States that lead to others. They are cut off when states are forgotten: who holds one of them would hold all behind it. */
+  /** States with known next states. Their links are cut when states are forgotten: otherwise a holder of one state would hold all states after it. */
   private readonly leading = new Set<AutomatonState>();
   private framesMade = 0;
   readonly start: AutomatonState | null;
@@ -60,7 +60,7 @@ export class TextAutomaton {
     this.start = this.stateOf((ways) => ways.enter(this.frameOf(root, null)));
   }
 
-  /** Null: the text may not go on so. */
+  /** Null: the text must not continue with this byte. */
   next(state: AutomatonState, byte: number): AutomatonState | null {
     const known = state.next[byte];
     if (known !== undefined) return known;
@@ -76,7 +76,7 @@ export class TextAutomaton {
     return next;
   }
 
-  /** As next, for a byte of a special token's name. */
+  /** Like next, for a byte of a special token's name. */
   nextSpecial(state: AutomatonState, byte: number): AutomatonState | null {
     return this.step(
       state,
@@ -93,7 +93,7 @@ export class TextAutomaton {
   }
 
   private clampFrame(frame: Frame, reach: number): Frame {
-    // From the innermost outwards: a stack may be deeper than calls may be.
+    // From the innermost frame outwards, without recursion: the stack may be deeper than calls can be.
     const stack: Frame[] = [];
     for (let at: Frame | null = frame; at !== null && at.clamped === null; at = at.rest) stack.push(at);
     for (const at of stack.reverse()) {
@@ -106,7 +106,7 @@ export class TextAutomaton {
     return frame.clamped ?? frame;
   }
 
-  /** `targets`: where each of the state's machines goes; -1: it ends there. */
+  /** `targets`: the next state of each of the state's machines; -1: none. */
   private step({ frames }: AutomatonState, targets: readonly number[]): AutomatonState | null {
     return this.stateOf((ways) => {
       for (const [index, { node, rest }] of frames.entries()) {
@@ -123,7 +123,7 @@ export class TextAutomaton {
     return this.keep(ways.shortest(), ways.isWhole);
   }
 
-  /** Order counts: it decides which ways are left out where there are too many. */
+  /** The order of frames matters: it decides which ones are dropped when there are too many. */
   private keep(frames: readonly Frame[], isWhole: boolean): AutomatonState {
     if (this.states.size >= STATES_KEPT_LIMIT || this.frames.size >= FRAMES_KEPT_LIMIT) {
       this.forget();
@@ -147,7 +147,7 @@ export class TextAutomaton {
     this.leading.clear();
   }
 
-  /** A node that has not begun. */
+  /** The frame of a node that has not begun. */
   frameOf(node: GrammarNode, rest: Frame | null): Frame {
     const isCounted = node.kind === 'repeat' || node.kind === 'characters';
     const [least, most] = isCounted ? [node.least, node.most] : [0, 0];
@@ -180,7 +180,7 @@ function targetOf({ node, state }: Frame, byte: number, isSpecial: boolean): num
   return from === undefined ? -1 : machineTarget(from, byte);
 }
 
-/** Opens frames until each way begins with a machine, which takes a byte. */
+/** Opens frames until each one begins with a machine, which reads a byte. */
 class OpenWays {
   readonly frames: Frame[] = [];
   isWhole = false;
@@ -201,7 +201,7 @@ class OpenWays {
     }
   }
 
-  /** The ways that are kept, in the order in which they were found. */
+  /** The frames that remain, in the order in which they were found. */
   shortest(): readonly Frame[] {
     if (this.frames.length <= FRAMES_LIMIT) return this.frames;
     return [...this.frames].sort((a, b) => a.bytes - b.bytes).slice(0, FRAMES_LIMIT);
@@ -249,7 +249,7 @@ class OpenWays {
     const bytesOf = (way: Frame | null): number => way?.bytes ?? 0;
     const isDeep = depth > FRAME_DEPTH_LIMIT;
     const open = isDeep ? ways.filter((way) => bytesOf(way) <= frame.bytes) : ways;
-    // The last pushed is opened first.
+    // The frame that was pushed last is opened first.
     for (const way of open.reverse()) waiting.push(way);
   }
 }

@@ -2,18 +2,18 @@ import type { CompiledFormat, TokenMask } from './format-vocabulary.js';
 import type { SlicedWork } from '../../shared/base/runtime/slices.js';
 import type { AutomatonState } from './text-automaton.js';
 
-/** Beginnings of tokens that are looked at before others get their turn: some milliseconds of work. */
+/** Beginnings of tokens that are checked in one slice: some milliseconds of work. */
 const SLICE_WORK = 16_384;
-/** A way to go on, of a state that is left or reached for the first time, takes as long as so many beginnings. */
+/** One frame of a state that is left, or reached for the first time, costs as much time as this many beginnings. */
 const WAY_WORK = 32;
 
-/** A state with more ways is not replaced by its clamped one: where ways must be left out, those of the two might differ. */
+/** A state with more frames is not replaced by its clamped state: if frames must be dropped, the two states might drop different ones. */
 const CLAMPED_FRAMES_LIMIT = 32;
 
 /**
- * Tokens that may follow. `room`: tokens that the answer may still have; a text is counted with a token for each byte. Where not even the shortest
- * text fits, the room is not looked at. The array is used again. Yields now and then, for others to have their turn: a mask of 150,000 tokens may
- * take 200 ms.
+ * The tokens that may follow. `room`: tokens that the answer may still have; a completing text counts one token per byte. If not even the
+ * shortest text fits, the room is ignored. The array is reused. Yields sometimes so that other work can run: a mask of 150,000 tokens may take
+ * 200 ms.
  */
 export function* tokensAllowed(
   format: CompiledFormat,
@@ -36,7 +36,7 @@ function* newMask(format: CompiledFormat, state: AutomatonState): SlicedWork<Tok
   return { mask, mostBytesLeft: yield* markTokens(format, state, Infinity, mask) };
 }
 
-/** The state after a token; null: it may not come. An end token is no part of a text. */
+/** The state after a token; null: the token is not allowed. An end token is not part of a text. */
 export function stateAfterToken(
   { automaton, vocabulary, endTokenIds }: CompiledFormat,
   state: AutomatonState,
@@ -53,7 +53,7 @@ export function stateAfterToken(
   return after;
 }
 
-/** Sets 1 for each token after which at most `mostBytes` complete the text; gives the most that one of them leaves. */
+/** Sets 1 for each token after which at most `mostBytes` complete the text; returns the most bytes that one of them leaves. */
 function* markTokens(
   format: CompiledFormat,
   start: AutomatonState,
@@ -74,7 +74,7 @@ function* markPlain(
   mask: Uint8Array,
 ): SlicedWork<number> {
   const { lastByte, length, behind, firstToken, tokenIds } = vocabulary.tree;
-  /** The state after each beginning of the text that is looked at, by its length. */
+  /** The state after each beginning of the current token text, by its length. */
   const states: AutomatonState[] = [start];
   let mostLeft = 0;
   let work = 0;

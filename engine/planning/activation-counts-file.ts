@@ -5,20 +5,21 @@ import { parseActivationCounts, type ActivationCounts } from '../../shared/decis
 import { replaceFile } from '../../shared/base/files/replace-file.js';
 import { writeFailure } from '../../shared/base/files/storage-error.js';
 
-/** Larger than the counts of any model; a larger file is no record of counts. */
+/** Larger than the counts of any model; a larger file is not a record of counts. */
 const LARGEST_FILE_BYTES = 64 * 1024 * 1024;
 
 const FILE_ERRORS: FileErrors = { missing: 'STORAGE_FAILED', invalid: 'STORAGE_FAILED', remedy: 'remove the file' };
 
 export interface StoredCounts {
   counts: ActivationCounts | null;
-  /** Why a file that is there was not used. */
+  /** The reason why an existing file was not used. */
   problem: string | null;
 }
 
 /**
- * The counts of a model in a file. A file that is missing, torn, of another model or not readable is no failure: counts begin anew.
- * @param model pack digest and experts of a layer that the counts must be of
+ * Reads the counts of a model from a file. A file that is missing, incomplete, unreadable or of another model is not an error: counts start
+ * again.
+ * @param model pack digest and experts of one layer that the counts must belong to
  */
 export async function readActivationCounts(
   path: string,
@@ -40,7 +41,7 @@ export async function readActivationCounts(
 }
 
 /**
- * Replaces the file in one step, and makes its directory where there is none.
+ * Replaces the file in one step, and makes its directory if necessary.
  * @throws STORAGE_FULL, STORAGE_FAILED
  */
 export async function writeActivationCounts(path: string, counts: ActivationCounts): Promise<void> {

@@ -4,53 +4,53 @@ import { NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js
 import { type OverlapCosts, patternMakespans } from '../../shared/decisions/caching/makespan-estimate.js';
 import type { LoadTimes, PartlyLoadedState } from '../../shared/decisions/caching/load-times.js';
 
-/** What loading and executing experts costs on this machine. */
+/** The costs of loading and executing experts on this machine. */
 export interface MachineProfile {
   load: LoadTimes;
   costs: OverlapCosts;
 }
 
-/** What was measured, all with experts that ran as soon as they were loaded. */
+/** Measured times, all with experts that ran as soon as they were loaded. */
 export interface MeasuredLoads {
-  /** Experts that were loaded together. */
+  /** Number of experts that were loaded together. */
   atOnce: number;
-  /** Until all of them had run, by the state that they were in. */
+  /** Time until all of them had run, by their state before the load. */
   makespanMs: Readonly<Record<PartlyLoadedState, number>>;
-  /** Until one compressed expert, loaded alone, had run. */
+  /** Time until one compressed expert, loaded alone, had run. */
   oneCompressedMs: number;
-  /** Running one expert on one row. */
+  /** Time to run one expert on one row. */
   executeMs: number;
-  /** Time of the I/O thread for one missing expert, as the loader saw it. */
+  /** Time of the I/O thread for one missing expert, as the loader measured it. */
   readMs: number;
 }
 
-/** Bytes of one expert of a pack, and into how many chunks its exponents are cut. */
+/** Bytes of one expert of a pack, and the number of chunks of its exponents. */
 export interface ExpertBytes {
   exponent: number;
-  /** Exponents before they were coded. */
+  /** Exponents before coding. */
   plainExponent: number;
   signMantissa: number;
   tensors: number;
-  /** K: of each tensor's exponents. */
+  /** K: number of chunks of each tensor's exponents. */
   shards: number;
 }
 
 const MOST_INTERFERENCE = 2;
-/** Times for reading that are tried, down from all of the time of a load from storage. */
+/** Number of read times to try, from the whole time of a load from storage downwards. */
 const READ_STEPS = 40;
 const FASTEST_SHARE = 1 / 100;
-/** Parts of that time that are tried as the reads' own, whatever their size. */
+/** Shares of that time to try as a fixed time of each read, independent of its size. */
 const LATENCY_SHARES = [0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7];
-/** Where several fits are as good: reading as the loader saw it, in proportion to bytes, without interference. */
+/** Weights to choose among equally good fits: prefer the loader's measured read time, in proportion to bytes, without interference. */
 const SEEN_RATE_WEIGHT = 1e-4;
 const LATENCY_WEIGHT = 1e-3;
 const INTERFERENCE_WEIGHT = 1e-3;
 
 /**
- * The costs with which the simulated schedules take as long as what was measured: c and the start from what needs no reading; u and v,
- * of which a part goes by bytes and a part is each read's own, and the interference from the rest. What threads lose to one
- * another, to waking up and to the processor's other work is in these costs; the loader's own sums of operations would leave it out.
- * `threads`: L.
+ * Finds the costs for which the simulated schedules take as long as the measured loads. c and the start come from loads without reads. u and v,
+ * which consist of a time per byte and a fixed time per read, and the interference come from the rest. These costs include the time that
+ * threads lose to each other, to waking up and to other work of the processor; the loader's sums of operations would not include it. `threads`:
+ * L.
  */
 export function fitProfile(measured: MeasuredLoads, bytes: ExpertBytes, threads: number): MachineProfile {
   const { atOnce, makespanMs, readMs: seenReadMs } = measured;
@@ -87,7 +87,7 @@ export function fitProfile(measured: MeasuredLoads, bytes: ExpertBytes, threads:
   return best;
 }
 
-/** One compressed expert and several: what is there once is the start, what there is more of is decompression. */
+/** Compares one compressed expert with several: the constant part is the start, the growing part is decompression. */
 function fitDecompression(
   { atOnce, makespanMs, oneCompressedMs, executeMs }: MeasuredLoads,
   { tensors, shards }: ExpertBytes,
@@ -105,7 +105,7 @@ function fitDecompression(
   return { decompressMs, costs: { ...costs, startMs: together - decompressMs * stepsOf(atOnce) } };
 }
 
-/** Least squares of the measured makespans over the simulated ones plus interference; relative errors. */
+/** Fits the measured makespans by the simulated ones plus interference, with least squares of the relative errors. */
 function fitInterference(
   { atOnce, makespanMs }: MeasuredLoads,
   profile: LoadTimes,
@@ -125,7 +125,7 @@ function fitInterference(
   return { interference, misfit };
 }
 
-/** Of one of the model's experts. */
+/** Bytes of one expert of the model, by part. */
 export function expertBytesByPart({ gate, up, down }: ExpertSource): ExpertBytes {
   const tensors = [gate, up, down];
   const chunks = tensors.flatMap((tensor) => tensor.chunks);

@@ -2,7 +2,7 @@ import type { QueuedReadRequest, QueuedReadSpeed } from '../../native/index.js';
 import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 
-/** How fast a file's first `bytes` are read with several reads in flight, for about `milliseconds`: native's measureQueuedReads. */
+/** Measures the read speed of a file's first `bytes` with several reads in flight, for about `milliseconds`: native's measureQueuedReads. */
 export type MeasureReads = (
   path: string,
   bytes: number,
@@ -17,26 +17,26 @@ export interface DepthSpeed {
 
 export interface ChosenDepth {
   depth: number;
-  /** By depth; empty where nothing was measured. */
+  /** By depth; empty if nothing was measured. */
   speeds: DepthSpeed[];
-  /** Why nothing was; else empty. */
+  /** The reason why nothing was measured; otherwise empty. */
   unmeasured: string;
 }
 
-/** Where nothing is measured: enough for one expert's three matrices and what comes after them. */
+/** The depth without a measurement: enough for one expert's three matrices and the reads after them. */
 export const USUAL_READ_DEPTH = 4;
 
 const MEASURED_DEPTHS = [1, 2, 4, 8, 16];
-/** Of each depth, whose best round counts: the first one may find the file outside the page cache. */
+/** Rounds per depth; the best one counts, because in the first round the file may not be in the page cache. */
 const ROUNDS = 2;
 const MEASURE_MS = 50;
-/** Of a file that is measured with. A smaller one would show how long it takes to begin, not how fast reading is. */
+/** Smallest and largest part of a file to measure with. A smaller file would show the start-up time, not the speed of reading. */
 const LEAST_BYTES = 32 * 1024 * 1024;
 const MOST_BYTES = 256 * 1024 * 1024;
-/** Of the fastest depth's speed, what a smaller one has to give. */
+/** The share of the fastest depth's speed that a smaller depth must reach. */
 const AS_FAST = 0.95;
 
-/** The smallest depth that is about as fast as any. A deeper queue makes what is urgent wait for more that is not. Pure. */
+/** The smallest depth that is about as fast as any. In a deeper queue, urgent reads wait for more reads that are not urgent. Pure. */
 export function chooseReadDepth(speeds: readonly DepthSpeed[]): number {
   const fastest = Math.max(...speeds.map(({ bytesPerS }) => bytesPerS));
   const fastEnough = speeds.filter(({ bytesPerS }) => bytesPerS >= AS_FAST * fastest);
@@ -44,8 +44,8 @@ export function chooseReadDepth(speeds: readonly DepthSpeed[]): number {
 }
 
 /**
- * Reads some of the model's first experts' file at each depth, and chooses. Takes about half a second. What cannot be measured (a small file, one
- * that is still to be fetched) gives the usual depth.
+ * Reads from the file of the model's first experts at each depth, and chooses a depth. Takes about half a second. A file that cannot be
+ * measured (too small, or not fetched yet) gives the usual depth.
  */
 export async function measureReadDepth(
   source: ModelSource,
@@ -74,7 +74,7 @@ export async function measureReadDepth(
   return { depth: chooseReadDepth(speeds), speeds, unmeasured: '' };
 }
 
-/** Where the last expert of the first one's file ends, bytes. */
+/** End of the last expert in the file of the first expert, in bytes. */
 function largestEnd(source: ModelSource): number {
   const path = source.expert(0, 0).gate.chunks[0]?.path;
   let end = 0;

@@ -7,29 +7,29 @@ import { type EntryBytes, planPools, type PoolPlans } from '../../shared/decisio
 import type { ActivationCounts } from '../../shared/decisions/caching/activation-counts.js';
 import type { MachineProfile } from './fit-profile.js';
 
-/** Popularity of a layer's experts before anything was counted: as rank to the power of minus this. A mild skew. */
+/** The assumed popularity of a layer's experts without counts: rank to the power of minus this. A mild skew. */
 export const ASSUMED_SKEW = 0.5;
 
-/** What a cache is to be planned for. */
+/** Inputs for planning a cache. */
 export interface CacheRequest {
   budgetBytes: number;
   entryBytes: EntryBytes;
   /** Layers that share the budget. */
   layers: number;
-  /** Experts of a layer, and how many of them one token asks this worker for. */
+  /** Experts of one layer, and the number of them that one token asks this worker for. */
   experts: number;
   activated: number;
-  /** Null: nothing was recorded. */
+  /** Null: no counts were recorded. */
   counts: ActivationCounts | null;
   pools: readonly Pool[];
 }
 
 export interface CachePlans extends PoolPlans {
-  /** Popularity was assumed, because nothing was counted. */
+  /** The popularity was assumed, because there were no counts. */
   isAssumed: boolean;
 }
 
-/** The best division of a budget for this machine and for what was recorded (ZipMoE Algorithm 4), beside whole experts alone and no cache. */
+/** The best division of a budget for this machine and the recorded counts (ZipMoE Algorithm 4), with full experts only and no cache for comparison. */
 export function planCache(request: CacheRequest, profile: MachineProfile): CachePlans {
   const { experts, activated, counts, layers, budgetBytes, entryBytes, pools } = request;
   const recorded = counts === null ? [] : counts.layers.map((layer) => counts.of(layer));

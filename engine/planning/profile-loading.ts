@@ -5,23 +5,23 @@ import { type PartlyLoadedState, PARTS_IN_MEMORY } from '../../shared/decisions/
 import { expertBytesByPart, fitProfile, type MachineProfile, type MeasuredLoads } from './fit-profile.js';
 import type { SlotSizes } from './slot-sizes.js';
 
-/** Rounds of loads, and how long they may take before no further one is begun. */
+/** Rounds of loads, and the time after which no further round begins. */
 const ROUNDS = 24;
 const PROFILE_LIMIT_MS = 4000;
-/** Of the machine's memory, what the page cache may hold of a model in the long run. */
+/** The share of the machine's memory that the page cache can use for a model in the long run. */
 const CACHED_SHARE = 0.5;
 
 const STATES = ['missing', 'exponent', 'signMantissa', 'compressed'] as const satisfies readonly PartlyLoadedState[];
 
 /**
- * u, v, c, rho and L of ZipMoE (section 3.3, appendix C) by loading experts from all over a pack from each of the four states that a cache
- * can leave them in, and executing them. `atOnce` of them are loaded together, as a layer's are: reading, decompressing and
- * executing then get in each other's way as they will. The lower quartile of the rounds counts, so that a machine that is busy for a
- * moment does not; the first round counts only where it is the only one. Takes device memory for `atOnce` slots and entries of each kind.
+ * Measures u, v, c, rho and L of ZipMoE (section 3.3, appendix C). It loads and executes experts from the whole pack, from each of the four
+ * states in which a cache can leave them. `atOnce` experts are loaded together, like those of a layer, so that reading, decompressing and
+ * executing disturb each other as in real use. The lower quartile of the rounds counts, so that a machine that is busy for a moment does not
+ * matter; the first round counts only if it is the only one. Takes device memory for `atOnce` slots and entries of each kind.
  *
- * Each round's experts are loaded once before that is timed, so that all four states find their files in the same place: in the page
- * cache where the machine's memory could hold the model's experts, otherwise in storage, past the page cache.
- * @throws what loading throws: PACK_CORRUPT, STORAGE_FAILED, DEVICE_OUT_OF_MEMORY
+ * Each round's experts are loaded once before they are timed, so that all four states find their files in the same place: in the page cache if
+ * the machine's memory could hold the model's experts, otherwise in storage, without the page cache.
+ * @throws the errors of loading: PACK_CORRUPT, STORAGE_FAILED, DEVICE_OUT_OF_MEMORY
  */
 export async function profileLoading(
   device: Device,
@@ -48,7 +48,7 @@ export async function profileLoading(
   return fitProfile(quietRounds(rounds.slice(-Math.max(1, rounds.length - 1))), bytes, loader.decompressionThreads);
 }
 
-/** From all over the model. */
+/** Experts from places all over the model. */
 function expertsOfRound(source: ModelSource, round: number, atOnce: number): ExpertSource[] {
   const { expertLayers, experts } = source.shape;
   return Array.from({ length: atOnce }, (_, index) => {
@@ -84,12 +84,12 @@ async function runRound(
   return { atOnce: experts.length, makespanMs, oneCompressedMs, executeMs: mean(executions), readMs: mean(reads) };
 }
 
-/** Waits for all, so that nothing is under way when one has failed. */
+/** Waits for all, so that nothing is still under way when one has failed. */
 async function settleAll(work: readonly Promise<unknown>[]): Promise<void> {
   for (const result of await Promise.allSettled(work)) if (result.status === 'rejected') throw result.reason;
 }
 
-/** Parts that are in memory are in the entries of the slot's number. */
+/** The parts in memory are in the entries with the slot's number. */
 function requestFrom(state: PartlyLoadedState, slot: number): LoadRequest {
   const kept: PartPlan = { from: 'entry', entry: slot };
   const { exponents, signMantissa } = PARTS_IN_MEMORY[state];

@@ -4,13 +4,13 @@ import { allExperts, partSizes } from '../../shared/model/part-sizes.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 import type { EntryBytes } from '../../shared/decisions/caching/plan-pools.js';
 
-/** Threads beyond these would only take the processor from those who execute. */
+/** More threads than this would only take processor time from the executions. */
 const MOST_AUTOMATIC_THREADS = 8;
 
-/** What slots for a model's experts are made of. */
+/** Sizes and options of the slots for a model's experts. */
 export interface SlotSizes {
   shape: ExpertShape;
-  /** Without entries. */
+  /** Options without entries. */
   loader: LoaderOptions;
   /** Bytes of a slot and of an entry of each kind, as the device counts them. */
   entryBytes: EntryBytes;
@@ -20,13 +20,13 @@ export interface LoaderSettings {
   /** 0: half of the processors, at most 8. */
   decompressionThreads: number;
   directIo: boolean;
-  /** 0: as fast as the storage is. */
+  /** 0: no limit beside the storage. */
   storageBytesPerS: number;
-  /** Reads in flight at a time. Left out: one. */
+  /** Reads in flight at the same time. Left out: one. */
   readDepth?: number;
 }
 
-/** Sizes of slots and of what the cache keeps, and the loader's options, for the experts of a model. */
+/** Sizes of slots and cache entries, and the loader's options, for the experts of a model. */
 export function slotSizes(device: Device, source: ModelSource, settings: LoaderSettings): SlotSizes {
   const { hiddenSize, expert, expertLayers, experts } = source.shape;
   const shape: ExpertShape = { hiddenSize, glu: expert, format: source.shippedFormat };

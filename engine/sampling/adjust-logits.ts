@@ -2,17 +2,17 @@ import { NEVER_CHOSEN_BIAS, type SamplingOptions } from '../../shared/wire/sampl
 import type { LogitBias } from '../../shared/wire/messages.js';
 import { requireUsableLogits } from './usable-logits.js';
 
-/** Prompt and answer so far. */
+/** The tokens of the prompt and of the answer so far. */
 export interface TokenHistory {
-  /** Of both. */
+  /** Tokens of both, in order. */
   tokenIds: readonly number[];
   promptTokens: number;
 }
 
 /**
- * The logits that a token is chosen by: repetition penalty over prompt and answer, frequency and presence penalty over the answer, logit
- * bias, and the tokens that the answer's format allows (null: all), in that order. Each step's results are FP32. The logits given are left
- * as they are; they are returned where nothing changes them. Null: no token is left. Throws MODEL_CORRUPT for logits without a meaning.
+ * The logits for choosing a token. In this order it applies: repetition penalty over prompt and answer, frequency and presence penalty over the
+ * answer, logit bias, and the tokens that the answer's format allows (null: all). Each step's results are FP32. The given logits are not
+ * changed; they are returned if nothing changes them. Null: no token is left. Throws MODEL_CORRUPT for unusable logits.
  */
 export function adjustLogits(
   logits: Float32Array,
@@ -34,7 +34,7 @@ function isNeutral({ repetitionPenalty, presencePenalty, frequencyPenalty, logit
   return repetitionPenalty === 1 && presencePenalty === 0 && frequencyPenalty === 0 && logitBias.length === 0;
 }
 
-/** Scores of tokens seen before, once each: positive ones divided by the penalty, negative ones multiplied (CTRL, section 4.1). */
+/** Changes the logits of tokens that occurred before, once each: positive ones are divided by the penalty, negative ones multiplied (CTRL, section 4.1). */
 function penalizeRepetition(logits: Float32Array, history: readonly number[], penalty: number): void {
   if (penalty === 1) return;
   for (const id of new Set(history)) {
@@ -43,7 +43,7 @@ function penalizeRepetition(logits: Float32Array, history: readonly number[], pe
   }
 }
 
-/** The answer's tokens lose presencePenalty once, and frequencyPenalty as often as they are there (OpenAI's API reference). */
+/** Subtracts from each token of the answer presencePenalty once, and frequencyPenalty for each occurrence (OpenAI's API reference). */
 function penalizeAnswer(
   logits: Float32Array,
   answer: readonly number[],

@@ -4,7 +4,7 @@ import type { SamplingOptions } from '../../shared/wire/sampling-options.js';
 import { highestIds, sortedByValue } from './highest.js';
 import { requireUsableLogits } from './usable-logits.js';
 
-/** How much lower the cut is set each time top-p's candidates do not yet hold enough probability. */
+/** Factor by which the cut falls each time when top-p's candidates do not hold enough probability yet. */
 const TOP_P_CUT_STEP = 1 / 256;
 
 /** Candidates with their unnormalized probabilities. */
@@ -14,9 +14,9 @@ interface Distribution {
 }
 
 /**
- * Chooses a token of adjusted logits (adjustLogits): temperature, top-k, top-p, min-p, in that order, as transformers' logits processors
- * do, but that ties at a border go to the lower id. `position` is the new token's own; the random number is a function of
- * (options.seed, position). Throws MODEL_CORRUPT for logits without a meaning.
+ * Chooses a token from adjusted logits (adjustLogits): temperature, top-k, top-p, min-p, in that order, like transformers' logits processors,
+ * but with ties at a border going to the lower id. `position` is the new token's position; the random number is a function of (options.seed,
+ * position). Throws MODEL_CORRUPT for unusable logits.
  */
 export function chooseToken(logits: Float32Array, position: number, options: SamplingOptions): number {
   if (options.temperature === 0) {
@@ -26,10 +26,10 @@ export function chooseToken(logits: Float32Array, position: number, options: Sam
   return draw(samplingDistribution(logits, options), counterRandom(options.seed, position));
 }
 
-/** Candidates that temperature, top-k, top-p and min-p leave. options.temperature > 0. */
+/** The candidates that remain after temperature, top-k, top-p and min-p. options.temperature must be > 0. */
 export function samplingDistribution(logits: Float32Array, options: SamplingOptions): Distribution {
   const highest = requireUsableLogits(logits);
-  // The highest weighs 1, so that no temperature, however small, overflows.
+  // The highest logit has weight 1, so that a very small temperature does not overflow.
   const weights = tokenWeights(logits, highest, options.temperature);
   let ids: readonly number[] = topK(logits, options.topK);
   if (options.topP < 1) ids = topP(logits, weights, ids, options.topP);
@@ -45,7 +45,7 @@ function topK(logits: Float32Array, count: number): number[] {
 function topP(logits: Float32Array, weights: Float32Array, ids: readonly number[], mass: number): number[] {
   const needed = mass * sumOf(weights, ids);
   for (let cut = TOP_P_CUT_STEP; ; cut *= TOP_P_CUT_STEP) {
-    // Few tokens hold most of the mass: sorting those above a cut is much less work than sorting the vocabulary.
+    // Few tokens hold most of the mass: sorting the tokens above a cut is much less work than sorting the vocabulary.
     const candidates = ids.filter((id) => (weights[id] ?? 0) >= cut);
     if (candidates.length === ids.length || sumOf(weights, candidates) >= needed) {
       return shortestPrefix(weights, sortedByValue(logits, candidates), needed);

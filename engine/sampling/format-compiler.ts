@@ -7,18 +7,18 @@ import type { WaitRuntime } from '../../shared/base/runtime/peer-wait.js';
 import { runInSlices } from '../../shared/base/runtime/slices.js';
 import { type QueueThread, type ThreadQueueWords, ThreadQueue } from '../threads/thread-queue.js';
 
-/** Compiles output formats away from whoever asks. */
+/** Compiles output formats outside of the caller's thread. */
 export interface FormatCompiler {
   /**
-   * `singleBytes`: of each byte 1 where a token is this byte alone. Rejects with REQUEST_INVALID for a format that is none, and what the
-   * implementation names.
+   * `singleBytes`: for each byte 1 if a token is this single byte. Rejects with REQUEST_INVALID for an invalid format, and the errors of the
+   * implementation.
    */
   compile(format: OutputFormat, singleBytes: Uint8Array, signal: AbortSignal): Promise<CompiledGrammar>;
   /** Idempotent. */
   close(): Promise<void>;
 }
 
-/** What a thread is asked. */
+/** A question to the thread. */
 export interface FormatQuestion {
   format: OutputFormat;
   singleBytes: Uint8Array;
@@ -26,9 +26,9 @@ export interface FormatQuestion {
 
 export type FormatThread = QueueThread<FormatQuestion, PackedGrammar>;
 
-/** How long one format may take: those within the limits of format-limits.ts take a few seconds at the most. */
+/** Longest time for one format: formats within the limits of format-limits.ts take a few seconds at most. */
 export const FORMAT_LIMIT_MS = 30_000;
-/** How long a thread is kept that nobody asks. */
+/** A thread without questions ends after this time. */
 export const FORMAT_IDLE_MS = 120_000;
 const HEAP_LIMIT_MIB = 1024;
 
@@ -80,7 +80,7 @@ export class ThreadedFormatCompiler implements FormatCompiler {
   }
 }
 
-/** Characters of it, more or less. */
+/** Approximate number of characters of the format. */
 function lengthOf({ alternatives }: OutputFormat): number {
   return alternatives.reduce((sum, { parts }) => sum + JSON.stringify(parts).length, 0);
 }

@@ -1,4 +1,4 @@
-/** Up to this many, as many as a request may ask for, the highest values are kept in a short sorted list; beyond, everything is sorted. */
+/** Up to this count, which is the most that a request may ask for, a short sorted list holds the highest values; above it, all values are sorted. */
 const INSERTION_LIMIT = 1024;
 
 /** Ids of the `count` highest values, highest first, equal values by rising id. */

@@ -4,15 +4,15 @@ import { highestIds } from './highest.js';
 import { requireUsableLogits } from './usable-logits.js';
 
 export interface TokenLogprobs {
-  /** Of the token that was chosen. */
+  /** Log-probability of the chosen token. */
   logprob: number;
-  /** The most likely tokens, most likely first, equal ones by rising id. */
+  /** The most likely tokens, the most likely first, equal ones by rising id. */
   top: TokenLogprob[];
 }
 
 /**
- * Log-probabilities under softmax(logits) by the one arithmetic: of `tokenId` and of the `count` most likely tokens. Nothing is computed
- * where `count` is 0: nobody asked for them then. Throws INTERNAL for logits without a meaning.
+ * Log-probabilities under softmax(logits), with the project's one arithmetic: of `tokenId` and of the `count` most likely tokens. If `count` is
+ * 0, the request wants none and nothing is computed. Throws INTERNAL for unusable logits.
  */
 export function logprobsOf(logits: Float32Array, tokenId: number, count: number): TokenLogprobs {
   if (count === 0) return { logprob: 0, top: [] };

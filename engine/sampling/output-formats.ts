@@ -10,22 +10,22 @@ import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 import type { FormatCompiler } from './format-compiler.js';
 import { onAbort } from '../../shared/base/runtime/living.js';
 
-/** What gives an answer's constraint. */
+/** The source of an answer's constraint. */
 export type FormatSource = Pick<OutputFormats, 'constraintOf'>;
 
-/** A format that is compiled now, and how many answers wait for it. */
+/** A format whose compilation is under way, and the number of answers that wait for it. */
 interface Compiling {
   grammar: Promise<CompiledGrammar>;
   abort: AbortController;
   waiting: number;
 }
 
-/** The output formats of one model. Its vocabulary is read once: by `prepare`, or when the first answer wants a format. */
+/** The output formats of one model. The vocabulary is read once: by `prepare`, or when the first answer has a format. */
 export class OutputFormats {
   private vocabulary: TokenVocabulary | null = null;
   private readonly compiling = new Map<string, Compiling>();
 
-  /** `tokenizer`: null: the model has none, and so no formats. `compiler`: null: formats are compiled where they are asked for. */
+  /** `tokenizer`: null if the model has none; then it has no formats. `compiler`: null: formats are compiled in place. */
   constructor(
     private readonly tokenizer: Tokenizer | null,
     private readonly vocabSize: number,
@@ -33,14 +33,14 @@ export class OutputFormats {
     private readonly compiler: FormatCompiler | null = null,
   ) {}
 
-  /** Reads the vocabulary, so that no answer waits for it later: one of 150,000 tokens takes most of a second. */
+  /** Reads the vocabulary, so that no answer waits for it later: for 150,000 tokens it takes most of a second. */
   prepare(): void {
     if (this.tokenizer !== null) this.vocabularyOf(this.tokenizer);
   }
 
   /**
-   * Of one answer; null: any text. A promise where the format must be compiled elsewhere first. Throws, or rejects with, REQUEST_INVALID for a
-   * format that is none, or that the model cannot have, and what the compiler names.
+   * The constraint of one answer; null: any text. Returns a promise if the format must first be compiled elsewhere. Throws, or rejects with,
+   * REQUEST_INVALID for a format that is invalid or that the model does not support, and the errors of the compiler.
    */
   constraintOf(format: OutputFormat | null, signal: AbortSignal): OutputConstraint | null | Promise<OutputConstraint> {
     if (format === null) return null;
@@ -61,7 +61,7 @@ export class OutputFormats {
     );
   }
 
-  /** Answers that want the same format at the same time wait for one compilation, which ends when none of them waits any more. */
+  /** Answers that want the same format at the same time share one compilation; it is aborted when none of them waits any more. */
   private async compiled(
     compiler: FormatCompiler,
     format: OutputFormat,
@@ -112,5 +112,5 @@ export class OutputFormats {
   }
 }
 
-/** Of a model that nobody asks for formats. */
+/** For a model that gets no requests with formats. */
 export const NO_FORMATS: FormatSource = new OutputFormats(null, 0, []);

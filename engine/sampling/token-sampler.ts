@@ -10,20 +10,20 @@ export interface TokenSamplerSetting {
   promptTokens: number;
   /** Most tokens of prompt and answer together. */
   maxPositions: number;
-  /** Of sampling.outputFormat; null: any text. */
+  /** The constraint of sampling.outputFormat; null: any text. */
   constraint: OutputConstraint | null;
 }
 
 /**
- * Chooses the tokens of one answer. The choice is a function of the logits, of prompt and answer so far (`history`), and of the setting:
- * nothing is remembered, so that a history may be cut back or replaced.
+ * Chooses the tokens of one answer. The choice is a function of the logits, of the prompt and answer so far (`history`), and of the setting.
+ * Nothing else is remembered, so a history may be cut back or replaced.
  */
 export class TokenSampler {
   constructor(private readonly setting: TokenSamplerSetting) {}
 
   /**
-   * The token after `history`. Yields while the format's tokens are worked out. Throws REQUEST_INVALID where bias and format leave none,
-   * MODEL_CORRUPT for logits without a meaning.
+   * The token after `history`. Yields while the format's tokens are computed. Throws REQUEST_INVALID when bias and format leave no token,
+   * MODEL_CORRUPT for unusable logits.
    */
   *sample(logits: Float32Array, history: readonly number[]): SlicedWork<number> {
     const tokenId = yield* this.sampleIfAny(logits, history);
@@ -31,7 +31,7 @@ export class TokenSampler {
     throw this.noToken(history.length - this.setting.promptTokens);
   }
 
-  /** As sample; null where bias and format leave no token. */
+  /** Like sample; null if bias and format leave no token. */
   *sampleIfAny(logits: Float32Array, history: readonly number[]): SlicedWork<number | null> {
     const { sampling, promptTokens } = this.setting;
     const allowed = yield* this.allowed(history);
@@ -39,13 +39,13 @@ export class TokenSampler {
     return adjusted === null ? null : chooseToken(adjusted, history.length, sampling);
   }
 
-  /** The answer has all that its format asks for, and nothing but its end may come. */
+  /** The answer has everything that its format requires, and only its end may follow. */
   isClosed(history: readonly number[]): boolean {
     const { constraint, promptTokens } = this.setting;
     return constraint !== null && constraint.isClosed(history.slice(promptTokens));
   }
 
-  /** `count`: tokens that the answer has. */
+  /** `count`: number of tokens of the answer. */
   private noToken(count: number): OdmoeError {
     const { sampling, constraint } = this.setting;
     const [option, remedy] =
@@ -58,7 +58,7 @@ export class TokenSampler {
     );
   }
 
-  /** Null: all tokens; so it is, too, where tokens of somebody else have broken the format. */
+  /** Null: all tokens; also if the history has tokens that do not follow the format. */
   private *allowed(history: readonly number[]): SlicedWork<Uint8Array | null> {
     const { constraint, promptTokens, maxPositions } = this.setting;
     if (constraint === null) return null;

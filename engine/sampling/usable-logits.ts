@@ -1,8 +1,9 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 
 /**
- * The highest of the logits. Throws MODEL_CORRUPT when there is none or one is NaN or +Infinity, as then no token can be chosen that
- * means anything: sound weights and a sound configuration give none of these. -Infinity is a token that is never chosen; at least one must be finite.
+ * The highest of the logits. Throws MODEL_CORRUPT when there are no logits or when one is NaN or +Infinity, because then no meaningful token
+ * can be chosen; valid weights and a valid configuration produce none of these. A token with -Infinity is never chosen; at least one logit must
+ * be finite.
  */
 export function requireUsableLogits(logits: Float32Array): number {
   let highest = -Infinity;

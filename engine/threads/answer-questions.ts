@@ -2,7 +2,7 @@ import { parentPort } from 'node:worker_threads';
 import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ThreadAnswer, ThreadQuestion } from './thread-queue.js';
 
-/** What a thread of a lane does: answers one question after another. `transferOf`: memory of a result that the asker gets without a copy. */
+/** Runs in a thread of a lane: answers one question after another. `transferOf`: memory of a result that is transferred without a copy. */
 export function answerQuestions<Request, Result>(
   answer: (request: Request) => Promise<Result>,
   transferOf: (result: Result) => readonly ArrayBuffer[] = () => [],

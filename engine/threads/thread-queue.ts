@@ -4,7 +4,7 @@ import { waitForPeer, type WaitRuntime } from '../../shared/base/runtime/peer-wa
 import type { Timer } from '../../shared/base/runtime/runtime.js';
 import { living, onAbort } from '../../shared/base/runtime/living.js';
 
-/** How long work that nobody wants any more may hold up other work. A thread that is given up for it must be started anew. */
+/** Longest time that unwanted work may delay other work. After it the thread is terminated, and a new one must be started. */
 export const UNWANTED_WORK_LIMIT_MS = 2000;
 
 export interface ThreadQuestion<Request> {
@@ -16,7 +16,7 @@ export type ThreadAnswer<Result> =
   | { id: number; kind: 'done'; result: Result }
   | { id: number; kind: 'error'; code: ErrorCode; message: string; field: string | null };
 
-/** What is used of a thread. */
+/** The parts of a thread that the queue uses. */
 export interface QueueThread<Request, Result> {
   postMessage(question: ThreadQuestion<Request>): void;
   on(event: 'message', listener: (answer: ThreadAnswer<Result>) => void): unknown;
@@ -25,7 +25,7 @@ export interface QueueThread<Request, Result> {
   terminate(): Promise<unknown>;
 }
 
-/** What a lane says of its work. */
+/** Texts for the messages of a lane. */
 export interface ThreadQueueWords {
   /** "prompts wait to be made into tokens already" */
   waiting: string;
@@ -33,25 +33,25 @@ export interface ThreadQueueWords {
   done: string;
   /** "the thread that makes tokens of prompts" */
   thread: string;
-  /** Of work that does not end. */
+  /** The error of work that does not end in time. */
   late: () => OdmoeError;
 }
 
 export interface ThreadQueueOptions<Request, Result> {
   startThread: () => QueueThread<Request, Result>;
-  /** Requests that may wait while another one is worked on. */
+  /** Requests that may wait while the thread works on another one. */
   queueLimit: number;
-  /** How long one may take. What takes longer does not end, and would hold up all behind it. */
+  /** Longest time for one request. Work that takes longer does not end, and would block all requests behind it. */
   limitMs: number;
   runtime: WaitRuntime;
-  /** How long the thread is kept when there is nothing to do; null: for good, and it is started at once. */
+  /** The thread ends after this time without work; null: it never ends, and is started at once. */
   idleMs: number | null;
   words: ThreadQueueWords;
 }
 
-/** Work that waits. */
+/** A request that waits. */
 export interface WaitingWork {
-  /** Characters of it. */
+  /** Length in characters. */
   length: number;
   sinceMs: number;
 }
@@ -63,21 +63,24 @@ interface Job<Request, Result> extends WaitingWork {
   reject(error: OdmoeError): void;
 }
 
-/** Waiting for so long is worth a character less. Long texts take about as long for each, so none waits for many times its own time. */
+/**
+ * Each waited millisecond shortens the length of a request by this many characters. Time grows with length, so no text waits for many times
+ * its processing time.
+ */
 const CHARACTERS_A_WAITED_MS = 50;
 
-/** The place of the one that is to be encoded next: the shortest, but that waiting makes it shorter. Of two that are alike the older one. */
+/** The index of the next request: the shortest, after waiting time has shortened it. Among equal ones the older one. */
 export function nextWork(waiting: readonly WaitingWork[], nowMs: number): number {
   const costs = waiting.map(({ length, sinceMs }) => length - (nowMs - sinceMs) * CHARACTERS_A_WAITED_MS);
   return costs.indexOf(Math.min(...costs));
 }
 
-/** Has work done in one thread, one request after another. A thread that dies is replaced when the next request comes. */
+/** Runs requests in one thread, one after another. A dead thread is replaced when the next request comes. */
 export class ThreadQueue<Request, Result> {
   private readonly waiting: Job<Request, Result>[] = [];
   private current: { job: Job<Request, Result>; timer: Timer } | null = null;
   private thread: QueueThread<Request, Result> | null = null;
-  /** Threads that have been told to end, and run still. */
+  /** Threads that were terminated and still run. */
   private readonly ending = new Set<Promise<unknown>>();
   private idleTimer: Timer | null = null;
   private nextId = 1;
@@ -87,7 +90,7 @@ export class ThreadQueue<Request, Result> {
     if (options.idleMs === null) this.thread = this.start();
   }
 
-  /** Rejects with CANCELLED, QUEUE_FULL, NO_MAIN, what the thread answers, what is late, and INTERNAL when the thread dies. */
+  /** Rejects with CANCELLED, QUEUE_FULL, NO_MAIN, the thread's error, the error of late work, and INTERNAL when the thread dies. */
   async run(request: Request, length: number, signal: AbortSignal): Promise<Result> {
     const { queueLimit, words } = this.options;
     if (signal.aborted) throw cancelled(words);
@@ -130,7 +133,7 @@ export class ThreadQueue<Request, Result> {
     await Promise.all(this.ending);
   }
 
-  /** One that the thread works on may end there, where it does so soon; its answer is dropped. */
+  /** Drops an unwanted request. If the thread works on it, it may finish if it does so soon; its answer is dropped. */
   private leave(job: Job<Request, Result>): void {
     if (this.current?.job === job) {
       this.current.timer.cancel();
@@ -156,7 +159,7 @@ export class ThreadQueue<Request, Result> {
     this.thread.postMessage({ id: job.id, request: job.request });
   }
 
-  /** A thread without work goes after a while, and what it holds with it. */
+  /** Ends a thread after some time without work, and frees its memory. */
   private rest(): void {
     const { idleMs, runtime } = this.options;
     if (idleMs === null || this.thread === null) return;
@@ -209,10 +212,10 @@ export class ThreadQueue<Request, Result> {
     const { thread } = this;
     this.thread = null;
     if (thread === null) return;
-    // Only whoever closes the lane waits for its end, and hears if it fails; the next request starts another.
+    // Only close() waits for the thread's end and gets its error; the next request starts another thread.
     const ended = thread.terminate().finally(() => this.ending.delete(ended));
     this.ending.add(ended);
-    // Where nobody waits: a thread that did not end stays in the registry of living things, which names it.
+    // If nobody waits, a thread that did not end stays in the registry of living things, which names it.
     ended.catch(() => undefined);
   }
 

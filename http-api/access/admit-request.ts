@@ -4,7 +4,7 @@ import { keyOf, type ApiKeys } from './api-keys.js';
 import { isServedHost } from './host-check.js';
 import { type KeySessions, sessionTokenOf } from './key-sessions.js';
 
-/** Whom a door lets in. */
+/** The hosts, origins and keys that the HTTP API admits. */
 export interface Admission {
   hosts: ReadonlySet<string>;
   origins: readonly string[];
@@ -13,7 +13,7 @@ export interface Admission {
 }
 
 /**
- * Looks at a request before its body is read, and answers one by which a browser asks whether a page may ask.
+ * Checks a request before its body is read. A browser's preflight request is answered at once.
  * Throws REQUEST_INVALID, HOST_REFUSED, UNAUTHORIZED.
  */
 export async function admitRequest(
@@ -74,8 +74,9 @@ function requireKey(request: FastifyRequest, { keys, sessions }: Pick<Admission,
 }
 
 /**
- * A cookie comes with all that a browser asks, also for pages of another port of this host. It counts for the page's own origin alone,
- * which browsers name wherever something may be changed; what only looks may leave it out, and a page elsewhere cannot read it.
+ * A browser sends its cookie with every request, also for pages of another port of this host. The cookie counts only for the page's own
+ * origin. Browsers name the origin in every request that may change something. A request that only reads may omit it: a page elsewhere
+ * cannot read the answer.
  */
 function mayUseCookie({ method, headers }: FastifyRequest): boolean {
   const { origin, host } = headers;
@@ -83,27 +84,27 @@ function mayUseCookie({ method, headers }: FastifyRequest): boolean {
   return isOwnOrigin(origin, host);
 }
 
-/** Headers of requests that web pages send across origins, and of answers that they may read. */
+/** Limit of the header names that a preflight may ask for (characters), time for which a preflight counts, and headers that pages may read. */
 const REQUEST_HEADERS_LIMIT = 1024;
 const PREFLIGHT_KEPT_S = 600;
 const READABLE_HEADERS = 'x-request-id, retry-after, x-should-retry';
 
-/** Whether a page of that origin may ask. `host`: the request's own Host header; a page that came from there asks its own server. */
+/** Tells whether a page of that origin may send requests. `host`: the request's own Host header; a page from there asks its own server. */
 export function isAdmittedOrigin(origin: string, host: string | undefined, listed: readonly string[]): boolean {
   return listed.includes('*') || listed.includes(origin) || isOwnOrigin(origin, host);
 }
 
-/** Whether a page came from the server that it asks. */
+/** Tells whether a page came from the server that it asks. */
 function isOwnOrigin(origin: string, host: string | undefined): boolean {
   return host !== undefined && [`http://${host}`, `https://${host}`].includes(origin);
 }
 
-/** Of any answer to an admitted page. */
+/** The headers of every answer to an admitted page. */
 function originHeaders(origin: string): Record<string, string> {
   return { 'access-control-allow-origin': origin, vary: 'origin', 'access-control-expose-headers': READABLE_HEADERS };
 }
 
-/** Of the answer to a browser that asks whether a page may ask. `wanted`: headers that the page wants to send. */
+/** The headers of the answer to a preflight request. `wanted`: the headers that the page wants to send. */
 export function preflightHeaders(wanted: string | undefined): Record<string, string> {
   const named = wanted !== undefined && /^[\w\-, ]*$/.test(wanted) ? wanted.slice(0, REQUEST_HEADERS_LIMIT) : '';
   return {

@@ -8,11 +8,11 @@ export const KEYS_FILE_LIMIT_BYTES = 1024 * 1024;
 /** Characters of a key. */
 export const KEY_LENGTH_RANGE = { least: 8, most: 512 } as const;
 export const KEYS_LIMIT = 1024;
-/** Of a key's digest. */
+/** Bytes of a key's digest that make the client's name. */
 const CLIENT_NAME_BYTES = 6;
 const KEYS_VARIABLE = 'ODMOE_API_KEYS';
 
-/** Keys that open the door; no more is kept of each than its hash. Without any, everybody is let in. */
+/** The keys that admit a request. Only their hashes are stored. Without any key, every request is admitted. */
 export class ApiKeys {
   private readonly digests: readonly Buffer[];
 
@@ -24,12 +24,12 @@ export class ApiKeys {
     return this.digests.length;
   }
 
-  /** An opaque name of the key's owner, by which main shares itself fairly; empty where no keys are asked for, or none came. */
+  /** An opaque name of the key's owner; main shares itself fairly among these names. Empty if no keys are configured or the request has none. */
   clientOf(key: string | null): string {
     return this.count === 0 || key === null ? '' : digestOf(key).toString('hex', 0, CLIENT_NAME_BYTES);
   }
 
-  /** Takes as long for a wrong key as for a right one, whichever of them it is. */
+  /** Takes the same time for a wrong key as for any right key. */
   admits(key: string | null): boolean {
     if (this.count === 0) return true;
     const given = digestOf(key ?? '');
@@ -52,7 +52,7 @@ export function keyOf(headers: IncomingHttpHeaders): string | null {
 }
 
 /**
- * Keys of the file (one a line; blank lines and those that begin with # say nothing) and of ODMOE_API_KEYS (by commas).
+ * Reads keys from the file (one a line; blank lines and lines that begin with # are skipped) and from ODMOE_API_KEYS (separated by commas).
  * @throws CONFIG_INVALID, without the keys
  */
 export async function readApiKeys(
@@ -70,7 +70,7 @@ async function readKeyLines(path: string, log: Pick<Logger, 'warn'>): Promise<st
   try {
     const found = await stat(path);
     const { size, mode } = found;
-    // What is read of a pipe or a device may never end.
+    // A read of a pipe or a device may never end.
     if (!found.isFile()) throw invalid('it is no regular file');
     if (size > KEYS_FILE_LIMIT_BYTES) throw invalid(`it has ${size} bytes; at most ${KEYS_FILE_LIMIT_BYTES} are read`);
     if ((mode & 0o007) !== 0) {
@@ -84,7 +84,7 @@ async function readKeyLines(path: string, log: Pick<Logger, 'warn'>): Promise<st
   }
 }
 
-/** `source`: where they are from, for messages; an entry is named by its number, never by its text. */
+/** `source`: the origin of the keys, for messages. A message names an entry by its number, never by its text. */
 function parseKeys(entries: readonly string[], source: string): string[] {
   const { least, most } = KEY_LENGTH_RANGE;
   return entries.flatMap((entry, index) => {

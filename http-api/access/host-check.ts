@@ -1,8 +1,9 @@
 import { isIP } from 'node:net';
 
 /**
- * Names under which this machine is asked. A web page elsewhere can have its own name point here (DNS rebinding), but a browser then says
- * that name: so names are checked, and addresses need not be. `hostname`: this machine's. `configured`: names that its owner gave it.
+ * The names under which clients reach this machine. A web page elsewhere can let its own name point here (DNS rebinding), but the browser
+ * sends that name in the request. So names are checked, and addresses need no check. `hostname`: this machine's name.
+ * `configured`: the names that its owner set.
  */
 export function servedHosts(hostname: string, configured: readonly string[]): ReadonlySet<string> {
   const own = hostname.toLowerCase();
@@ -10,7 +11,7 @@ export function servedHosts(hostname: string, configured: readonly string[]): Re
   return new Set(['localhost', own, short, `${short}.local`, ...configured.map(plainName)]);
 }
 
-/** Whether a `Host` header, with or without a port, names an address or one of the hosts. */
+/** Tells whether a `Host` header, with or without a port, names an address or one of the hosts. */
 export function isServedHost(header: string, hosts: ReadonlySet<string>): boolean {
   const match = /^(?:\[([^\]]*)\]|([^:[\]]*))(?::\d{0,5})?$/.exec(header.trim());
   if (match === null) return false;
@@ -20,7 +21,7 @@ export function isServedHost(header: string, hosts: ReadonlySet<string>): boolea
   return isIP(name) === 4 || hosts.has(name);
 }
 
-/** Names differ neither by case nor by the dot that ends a full one. */
+/** Makes names comparable: case and the dot at the end of a full name do not matter. */
 function plainName(name: string): string {
   return name.toLowerCase().replace(/\.$/, '');
 }

@@ -3,30 +3,30 @@ import type { IncomingHttpHeaders } from 'node:http';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { ApiKeys } from './api-keys.js';
 
-/** Of the cookie by which a browser shows that it has once brought a key. */
+/** The cookie by which a browser shows that it has sent a valid key before. */
 export const SESSION_COOKIE = 'odmoe_session';
-/** So long a session lasts; main forgets all of them when it is started again. */
+/** The age at which a session ends. All sessions also end when main restarts. */
 export const SESSION_AGE_S = 7 * 24 * 60 * 60;
-/** Sessions at a time; one more ends the oldest. */
+/** Most sessions at a time; one more ends the oldest. */
 export const MAX_SESSIONS = 256;
 
 const COOKIE_FORM = new RegExp(`(?:^|;)\\s*${SESSION_COOKIE}=([\\w-]{1,128})(?:;|$)`);
 
 interface KeySession {
-  /** Of its token; no more is kept of it. */
+  /** The digest of the session's token; the token itself is not stored. */
   digest: Buffer;
   endsMs: number;
-  /** Of its key (ApiKeys.clientOf). */
+  /** The client name of its key (ApiKeys.clientOf). */
   client: string;
 }
 
 /**
- * Browsers that have brought a key once. A browser holds a token in place of the key, in a cookie that no script can read: SameSite=Strict
- * keeps it back from pages of other sites. A page of another port of the same host is of the same site, though; so a cookie counts only
- * in requests of the page's own origin, which browsers name in each that changes something.
+ * Sessions of browsers that have sent a valid key once. A browser holds a token in place of the key, in a cookie that no script can read.
+ * With SameSite=Strict, pages of other sites cannot send it. But a page of another port of the same host counts as the same site.
+ * So a cookie counts only in requests of the page's own origin, which browsers name in each request that changes something.
  */
 export class KeySessions {
-  /** The oldest first. */
+  /** Ordered from the oldest to the newest. */
   private readonly sessions: KeySession[] = [];
 
   constructor(
@@ -34,7 +34,7 @@ export class KeySessions {
     private readonly runtime: Pick<Runtime, 'nowMs' | 'randomId'>,
   ) {}
 
-  /** The session's token; null: the key is a wrong one. */
+  /** The session's token; null: the key is wrong. */
   begin(key: string): string | null {
     if (!this.keys.admits(key)) return null;
     this.expire();
@@ -45,7 +45,7 @@ export class KeySessions {
     return token;
   }
 
-  /** Whose key the session began with, as ApiKeys.clientOf; null: there is no such session. Takes as long for a wrong token as for a right one. */
+  /** The client (ApiKeys.clientOf) of the session's key; null: there is no such session. Takes the same time for wrong tokens as for right ones. */
   clientOf(token: string | null): string | null {
     this.expire();
     const given = digestOf(token ?? '');
@@ -70,12 +70,12 @@ function digestOf(token: string): Buffer {
   return createHash('sha256').update(token).digest();
 }
 
-/** The token that a browser brings; null: none. */
+/** The token in a request's cookie; null: none. */
 export function sessionTokenOf({ cookie }: IncomingHttpHeaders): string | null {
   return COOKIE_FORM.exec(cookie ?? '')?.[1] ?? null;
 }
 
-/** Has a browser keep the token, or forget it where it is null. There is no TLS here, so the cookie is not marked Secure. */
+/** The header that stores the token in the browser, or deletes it where `token` is null. There is no TLS here, so it is not marked Secure. */
 export function sessionCookie(token: string | null): string {
   const kept = token === null ? '; Max-Age=0' : `${token}; Max-Age=${SESSION_AGE_S}`;
   return `${SESSION_COOKIE}=${kept}; Path=/; HttpOnly; SameSite=Strict`;

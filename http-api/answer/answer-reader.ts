@@ -5,12 +5,12 @@ import type { AnswerParser, AnswerDelta } from '../conversation/chat-request.js'
 import type { ScoredToken } from './logprob-entries.js';
 import { TokenSpans, type TokenSpan } from './token-spans.js';
 
-/** What a reply adds to an answer. */
+/** The parts that one reply adds to an answer. */
 export interface AnswerStep {
   pieces: AnswerDelta[];
-  /** Tokens of the content whose text is whole by now; none where no log-probabilities were asked for. */
+  /** Tokens of the content whose text is now complete; empty if no log-probabilities were asked for. */
   spans: TokenSpan<ScoredToken>[];
-  /** The answer's last step. */
+  /** Set in the answer's last step; null before. */
   end: AnswerEnd | null;
 }
 
@@ -21,41 +21,41 @@ export interface AnswerEnd {
 
 export interface TokenCounts {
   prompt: number;
-  /** Of the prompt: not run, because an earlier request had the same ones. Known at the answer's end. */
+  /** Tokens of the prompt that need not run, because an earlier request had the same ones. Known at the answer's end. */
   cached: number;
   answer: number;
-  /** Of the answer. */
+  /** Tokens of the answer that are reasoning. */
   reasoning: number;
 }
 
 export interface AnswerReaderOptions {
   tokenizer: Tokenizer | null;
-  /** The parser of an answer whose prompt ends so. `answer`: its number among those to the prompt. */
+  /** Makes the parser of an answer whose prompt ends with `promptEnd`. `answer`: its number among the answers to the prompt. */
   createParser: (promptEnd: string, answer: number) => AnswerParser;
-  /** Whether log-probabilities are told. */
+  /** True: log-probabilities are sent. */
   logprobs: boolean;
-  /** Special tokens stand in the text by their names. */
+  /** True: the text shows special tokens by their names. */
   showSpecialTokens: boolean;
 }
 
-/** Prompts' last tokens that a parser is told. */
+/** The number of tokens at the prompt's end that a parser gets as text. */
 const PROMPT_END_TOKENS = 64;
 
-/** Reads one answer's replies: takes the text apart and says which token brought which part of the content. */
+/** Reads the replies of one answer: splits the text into parts and says which token brought which part of the content. */
 export class AnswerReader {
   readonly counts: TokenCounts = { prompt: 0, cached: 0, answer: 0, reasoning: 0 };
   private parser: AnswerParser | null = null;
   private readonly spans = new TokenSpans<ScoredToken>();
-  /** Tokens since the last piece. */
+  /** Tokens since the last answer delta. */
   private unattributed = 0;
 
-  /** `answer`: its number among those to the prompt. */
+  /** `answer`: its number among the answers to the prompt. */
   constructor(
     private readonly options: AnswerReaderOptions,
     private readonly answer = 0,
   ) {}
 
-  /** null: the reply adds nothing to the answer. */
+  /** Returns null if the reply adds nothing to the answer. */
   take(reply: GenerateReply): AnswerStep | null {
     switch (reply.kind) {
       case 'started':
@@ -115,7 +115,7 @@ export class AnswerReader {
   }
 }
 
-/** The last tokens of a prompt as text, with the names of special ones. */
+/** The last tokens of a prompt as text, with the names of special tokens. */
 export function promptEnd(promptIds: readonly number[], tokenizer: Tokenizer | null): string {
   if (tokenizer === null) return '';
   return Buffer.concat(promptIds.slice(-PROMPT_END_TOKENS).map((id) => tokenizer.tokenBytes(id))).toString('utf8');

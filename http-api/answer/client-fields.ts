@@ -1,13 +1,13 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 
-/** By a field of GenerateRequest (proto/odmoe/v1) the client's own field that it was made of. */
+/** Maps a field of GenerateRequest (proto/odmoe/v1) to the client's field from which it was made. */
 export type ClientFields = Readonly<Record<string, string>>;
 
 const SAMPLING = 'sampling.';
 
 /**
- * An error of a request, with the field as the client named it: a list's field as a whole, and what is in no list as it is. `text`,
- * `max_tokens` and so on are the names of GenerateRequest; fields of its sampling are listed without "sampling.".
+ * Returns the error of a request with the field's name as the client wrote it. A field of a list is named as a whole. A field that is not in
+ * `fields` keeps its name. The keys of `fields` are names of GenerateRequest (`text`, `max_tokens`); those of its sampling lack "sampling.".
  */
 export function errorForClient(thrown: unknown, fields: ClientFields): unknown {
   if (!(thrown instanceof OdmoeError) || thrown.field === null) return thrown;

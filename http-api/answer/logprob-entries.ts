@@ -2,16 +2,16 @@ import type { TokenLogprob } from '../../shared/wire/messages.js';
 import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 import type { TokenSpan } from './token-spans.js';
 
-/** A token with what was asked for about it. `logprob` null: nothing stands before it. */
+/** A token with its log-probability and its alternatives. `logprob` null: no token stands before it. */
 export interface ScoredToken {
   tokenId: number;
   logprob: number | null;
   top: readonly TokenLogprob[];
 }
 
-/** A token's log-probability in chats. Where special tokens are not shown, one has no text, but its name among `top_logprobs`. */
+/** A token's log-probability in chats. A special token that is not shown has no text, but has its name in `top_logprobs`. */
 export interface ChatLogprob {
-  /** The characters that the token completes: together they are the content. */
+  /** The characters that the token completes. All of them together are the content. */
   token: string;
   logprob: number;
   /** The token's bytes of the content, which may be a part of a character. */
@@ -19,16 +19,16 @@ export interface ChatLogprob {
   top_logprobs: { token: string; logprob: number; bytes: number[] }[];
 }
 
-/** As in text completions, a list for each member. */
+/** The form of text completions: one list for each property. */
 export interface CompletionLogprobs {
   tokens: string[];
   token_logprobs: (number | null)[];
   top_logprobs: (Record<string, number> | null)[];
-  /** Where each token's text begins, in characters (UTF-16) of the answer. */
+  /** The place at which each token's text begins, in characters (UTF-16) of the answer. */
   text_offset: number[];
 }
 
-/** JSON has no infinity; this is what OpenAI writes for it. */
+/** JSON has no infinity; OpenAI writes this number for it. */
 const LEAST_LOGPROB = -9999;
 
 type TokenBytes = Pick<Tokenizer, 'tokenBytes' | 'isSpecial'>;
@@ -53,7 +53,7 @@ function alternative(tokenId: number, tokenizer: TokenBytes): { token: string; b
   return { token: Buffer.from(bytes).toString('utf8'), bytes: [...bytes] };
 }
 
-/** Gathers a text completion's log-probabilities. `top`: how many alternatives are shown. */
+/** Gathers a text completion's log-probabilities. `top`: the number of alternatives that are shown. */
 export class CompletionLogprobList {
   private offset = 0;
 
@@ -74,7 +74,7 @@ export class CompletionLogprobList {
     return entries;
   }
 
-  /** The token itself is always among them, a special one by its name. Of two with the same text the likelier stays. */
+  /** The alternatives always include the token itself, a special token by its name. Of two with the same text, the more likely one counts. */
   private topOf(token: ScoredToken, logprob: number, text: string): Record<string, number> {
     const { tokenizer } = this;
     const own = tokenizer.isSpecial(token.tokenId) ? nameOf(tokenizer.tokenBytes(token.tokenId)) : text;
@@ -88,7 +88,7 @@ export class CompletionLogprobList {
   }
 }
 
-/** A text, or what stands for bytes that are none. */
+/** The bytes as text, or an escaped form if they are no valid text. */
 function nameOf(bytes: Uint8Array): string {
   const text = Buffer.from(bytes).toString('utf8');
   if (Buffer.from(text).equals(bytes)) return text;

@@ -1,14 +1,14 @@
 import { setMaxListeners } from 'node:events';
 import { onAbort } from '../../shared/base/runtime/living.js';
 
-/** Most answers of one request that are in the making at a time; the others wait within the request. */
+/** Most answers of one request that run at a time; the others wait within the request. */
 export const ANSWERS_AT_ONCE = 8;
 
 export type AnswerReplies<Reply> = (signal: AbortSignal) => AsyncGenerator<Reply, void, undefined>;
 
 /**
- * Replies of several answers as they come, each with the answer's number. Of every answer one reply is fetched ahead at most. The first
- * failure ends all of them. When the loop over it ends, nothing of any answer is left.
+ * Merges the replies of several answers as they come, each with the answer's number. At most one reply of every answer is fetched ahead. The
+ * first failure ends all answers. When the caller's loop ends, all answers have ended too.
  */
 export async function* mergeAnswers<Reply>(
   sources: readonly AnswerReplies<Reply>[],

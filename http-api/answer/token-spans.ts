@@ -1,6 +1,6 @@
 import { StringDecoder } from 'node:string_decoder';
 
-/** A token with its share of a text. The shares of all tokens of a text, one after the other, are the text. */
+/** A token with its share of a text. The shares of all tokens, in order, give the text. */
 export interface TokenSpan<Token> {
   token: Token;
   bytes: Uint8Array;
@@ -17,27 +17,27 @@ const SPACE = 0x20;
 const NOTHING = Buffer.alloc(0);
 
 /**
- * Says which token brought which bytes of a text, while both come: the text may lag behind its tokens (characters of several tokens,
- * what may be the begin of a stop string), end before them (a stop string), lack some (reasoning, calls), and have others than they
- * (a decoder that drops the first space; replacement characters for bytes that are no UTF-8). Whatever comes, no byte is lost or doubled.
+ * Finds which token brought which bytes of a text, while tokens and text arrive. The text may lag behind its tokens (a character of several
+ * tokens, a possible beginning of a stop string). It may end before them (a stop string), lack parts of them (reasoning, calls), or differ
+ * (a decoder drops the first space; replacement characters stand for bytes that are no UTF-8). No byte is lost or doubled in any case.
  */
 export class TokenSpans<Token> {
   private pending: PendingToken<Token>[] = [];
   /** Text that no token has claimed. */
   private unclaimed: Buffer = NOTHING;
   private begun = false;
-  /** Some of the tokens' text went elsewhere. */
+  /** True: some of the tokens' text belongs to another part of the answer. */
   private parted = false;
-  /** The last token whose text went elsewhere: it may have brought what comes next. */
+  /** The last token whose text belongs to another part; it may also have brought the next text. */
   private spare: PendingToken<Token> | null = null;
   private readonly decoder = new StringDecoder('utf8');
 
-  /** The next token. `bytes`: what it adds to a text; none for a token that is not shown. */
+  /** Adds the next token. `bytes`: the bytes that it adds to a text; empty for a token that is not shown. */
   add(token: Token, bytes: Uint8Array): void {
     this.pending.push({ token, bytes });
   }
 
-  /** More of the text, brought by the tokens added so far. Gives the tokens whose share is whole by now. */
+  /** Adds text that the tokens so far have brought. Returns the tokens whose share is now complete. */
   push(text: string): TokenSpan<Token>[] {
     if (text !== '') this.unclaimed = Buffer.concat([this.unclaimed, Buffer.from(text)]);
     if (this.unclaimed.length > 0 && this.pending.length === 0 && this.spare !== null) {
@@ -47,7 +47,7 @@ export class TokenSpans<Token> {
     return this.claim();
   }
 
-  /** What the tokens added so far have brought beside `push`ed text is no part of the text: they are not listed. */
+  /** Drops the tokens so far: apart from `push`ed text, they brought text of another part of the answer, so they are not listed. */
   skip(): TokenSpan<Token>[] {
     this.parted = true;
     const last = this.pending.at(-1);
@@ -57,7 +57,7 @@ export class TokenSpans<Token> {
     return spans;
   }
 
-  /** The rest, when neither text nor tokens follow. Tokens after the text's end have an empty share. */
+  /** Returns the rest, when neither text nor tokens follow. Tokens after the text's end have an empty share. */
   finish(): TokenSpan<Token>[] {
     const spans = this.claim();
     for (const pending of this.pending) spans.push(this.span(pending, this.unclaimed.length));
@@ -68,7 +68,7 @@ export class TokenSpans<Token> {
   private claim(): TokenSpan<Token>[] {
     const spans: TokenSpan<Token>[] = [];
     for (let front = this.pending[0]; front !== undefined; front = this.pending[0]) {
-      // Tokens without bytes are listed with what follows them, or at the end: it may yet turn out that all went elsewhere.
+      // Tokens without bytes are listed with the next token or at the end: all of them may still belong to another part.
       if (this.unclaimed.length === 0 && this.pending.every(({ bytes }) => bytes.length === 0)) break;
       const share = this.shareOf(front.bytes);
       if (share === 'wait') break;
@@ -77,13 +77,13 @@ export class TokenSpans<Token> {
         continue;
       }
       this.pending.shift();
-      // All text has come of the tokens added so far: what is left is the last one's.
+      // The tokens so far have brought all the text, so the last token gets the rest.
       spans.push(this.span(front, this.pending.length === 0 ? this.unclaimed.length : share));
     }
     return spans;
   }
 
-  /** Bytes of the unclaimed text that are the token's; wait: more text may tell; other: the text has something else here. */
+  /** Number of bytes of the unclaimed text that belong to the token; wait: more text may decide; other: the text differs here. */
   private shareOf(bytes: Uint8Array): number | 'wait' | 'other' {
     const exact = this.fit(bytes);
     if (exact !== 'other' || this.begun || bytes[0] !== SPACE) return exact;
@@ -97,8 +97,8 @@ export class TokenSpans<Token> {
   }
 
   /**
-   * The text is not what the first token has. Tokens that match the end of the text have theirs; of those before them the last has what is
-   * left, and the others, whose bytes it replaces, have nothing.
+   * Handles text that does not begin with the first token's bytes. Tokens that match the end of the text get their bytes. Of the tokens before
+   * them, the last one gets the rest of the text, and the others get nothing.
    */
   private realign(): TokenSpan<Token>[] {
     let end = this.unclaimed.length;

@@ -3,7 +3,7 @@ import type { ChatMessage, ToolCall } from '../../shared/wire/messages.js';
 import { writtenJson } from '../requests/written-json.js';
 import type { ContentBlock, AnthropicMessage, TextParameter } from './messages-schema.js';
 
-/** A block with its place in the request, for errors. */
+/** A block with its field in the request, for errors. */
 interface PlacedBlock {
   block: ContentBlock;
   field: string;
@@ -15,7 +15,7 @@ interface Turn {
 }
 
 /**
- * Anthropic's messages as the conversation's. Messages of one role that follow one another are one turn. A result of a tool becomes a
+ * Turns Anthropic's messages into messages of the conversation. Adjacent messages of one role form one turn. A tool's result becomes a
  * message of its own. Throws REQUEST_INVALID with the field.
  */
 export function fromAnthropicMessages(
@@ -36,7 +36,7 @@ export function fromAnthropicMessages(
   return conversation;
 }
 
-/** Blocks of a text, each in a line of its own. */
+/** Joins the blocks of a text, each on its own line. */
 export function joinedText(text: TextParameter): string {
   return typeof text === 'string' ? text : text.map((block) => block.text).join('\n');
 }
@@ -56,7 +56,7 @@ function turnsOf(messages: readonly AnthropicMessage[]): Turn[] {
   return turns;
 }
 
-/** What an assistant said, thought and called. Its blocks of text follow one another as they came. */
+/** Builds the message of an assistant: text, reasoning and calls. Its blocks of text are joined in their order. */
 function assistantMessage({ blocks }: Turn, toolNames: Map<string, string>): ChatMessage {
   let [content, reasoningContent] = ['', ''];
   const toolCalls: ToolCall[] = [];
@@ -76,7 +76,7 @@ function assistantMessage({ blocks }: Turn, toolNames: Map<string, string>): Cha
   };
 }
 
-/** Of a user or the system: results of tools and texts, in their order. */
+/** Builds the messages of a user or the system: results of tools and texts, in their order. */
 function askingMessages({ role, blocks }: Turn, toolNames: ReadonlyMap<string, string>): ChatMessage[] {
   const messages: ChatMessage[] = [];
   for (const { block, field } of blocks) {

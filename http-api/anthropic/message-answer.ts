@@ -11,7 +11,7 @@ import {
   type MessageEvent,
 } from './message-events.js';
 
-/** What an answer is named. */
+/** The id and the model of an answer. */
 export interface MessageHead {
   id: string;
   model: string;
@@ -29,7 +29,7 @@ export class MessageStream {
     this.reader = new AnswerReader(options);
   }
 
-  /** What the reply adds, framed; empty: nothing. */
+  /** The events that the reply adds, framed; empty: none. */
   take(reply: GenerateReply): string {
     return this.eventsOf(reply).map(framed).join('');
   }

@@ -3,7 +3,7 @@ import { JsonText } from '../delivery/json-text.js';
 import type { AnswerEnd, TokenCounts } from '../answer/answer-reader.js';
 import type { AnswerDelta } from '../conversation/chat-request.js';
 
-/** What stands in place of a signature: clients send back thoughts only with one. */
+/** Placeholder for a signature: clients send reasoning back only with a signature. */
 const SIGNATURE = 'unsigned';
 
 export type AnswerBlock =
@@ -22,7 +22,7 @@ export interface MessageEvent extends Record<string, unknown> {
   type: string;
 }
 
-/** An answer of /v1/messages without what it says. */
+/** An answer of /v1/messages without content. */
 export function emptyMessage(id: string, model: string, inputTokens: number): Record<string, unknown> {
   return {
     id,
@@ -36,7 +36,7 @@ export function emptyMessage(id: string, model: string, inputTokens: number): Re
   };
 }
 
-/** Anthropic counts a prompt's tokens that were read from a cache apart from the others. */
+/** Anthropic counts the prompt's tokens that were read from a cache apart from the others. */
 export function anthropicUsage({ prompt, cached, answer }: Omit<TokenCounts, 'reasoning'>): MessageUsage {
   return {
     input_tokens: prompt - cached,
@@ -46,7 +46,7 @@ export function anthropicUsage({ prompt, cached, answer }: Omit<TokenCounts, 're
   };
 }
 
-/** Why an answer has ended, as Anthropic tells it. */
+/** The reason why an answer has ended, in Anthropic's terms. */
 export function stopOf({ finishReason, finished }: AnswerEnd): { stop_reason: string; stop_sequence: string | null } {
   const { stopString } = finished;
   if (stopString !== '') return { stop_reason: 'stop_sequence', stop_sequence: stopString };
@@ -54,12 +54,12 @@ export function stopOf({ finishReason, finished }: AnswerEnd): { stop_reason: st
   return { stop_reason: reasons[finishReason], stop_sequence: null };
 }
 
-/** An event as a stream holds it. */
+/** An event in the form of a stream. */
 export function framed(event: MessageEvent): string {
   return `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`;
 }
 
-/** Makes events of an answer's pieces: each block is begun, filled and ended, one after the other. */
+/** Makes events from answer deltas: each block begins, fills and ends before the next one begins. */
 export class BlockEvents {
   private index = -1;
   private open: { kind: 'text' | 'thinking' } | { kind: 'tool_use'; call: number } | null = null;
@@ -68,7 +68,7 @@ export class BlockEvents {
     return pieces.flatMap((piece) => this.ofPiece(piece));
   }
 
-  /** When no piece follows. */
+  /** Ends the open block; no answer delta follows. */
   finish(): MessageEvent[] {
     return this.end();
   }
@@ -117,7 +117,7 @@ export class BlockEvents {
   }
 }
 
-/** An answer's pieces as whole blocks. */
+/** Builds whole blocks from answer deltas. */
 export function answerBlocks(pieces: readonly AnswerDelta[]): AnswerBlock[] {
   const blocks: AnswerBlock[] = [];
   let input = '';
@@ -140,7 +140,7 @@ export function answerBlocks(pieces: readonly AnswerDelta[]): AnswerBlock[] {
   return blocks.map((block) => (block.type === 'tool_use' ? { ...block, input: givenInput(block.input) } : block));
 }
 
-/** The arguments of a call as they are; what the end of an answer has cut off is no JSON, and has no value. */
+/** The arguments of a call as written. Arguments that the end of the answer cut off are no JSON; an empty object replaces them. */
 function givenInput(text: unknown): unknown {
   return typeof text === 'string' && isJson(text) ? new JsonText(text) : {};
 }

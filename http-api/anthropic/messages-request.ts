@@ -21,7 +21,7 @@ import {
 } from './messages-schema.js';
 import { writtenJson } from '../requests/written-json.js';
 
-/** What both endpoints make of a conversation. */
+/** Fields of a conversation that both endpoints share. */
 const CONVERSATION_FIELDS = {
   model: z.string().describe('the id of `/v1/models`'),
   messages: messagesSchema.describe(
@@ -88,7 +88,7 @@ export const readCountTokensBody = fieldReader(COUNT_TOKENS_TABLE);
 export type MessagesFields = Fields<typeof MESSAGES_TABLE>;
 export type CountTokensFields = Fields<typeof COUNT_TOKENS_TABLE>;
 
-/** The conversation that a request is about. `template`: the text of the model's chat template. Throws REQUEST_INVALID with the field. */
+/** The conversation of a request. `template`: the text of the model's chat template. Throws REQUEST_INVALID with the field. */
 export function anthropicChat(fields: CountTokensFields, template: string | null): ChatRequest {
   const { system, messages, tools, tool_choice: choice, thinking, output_config: output } = fields;
   const conversation = fromAnthropicMessages(system, messages);
@@ -104,7 +104,7 @@ export function anthropicChat(fields: CountTokensFields, template: string | null
   };
 }
 
-/** `high` is what Anthropic's own models do when nothing is said. */
+/** `high` is the default of Anthropic's own models. */
 function effortOf(effort: string | null | undefined, template: string | null): TemplateArgument[] {
   if (effort === undefined || effort === null) return [];
   const given = effortArguments(effort, template);

@@ -17,7 +17,7 @@ import type { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Dialect } from '../delivery/dialect.js';
 import { framed, type MessageEvent } from './message-events.js';
 
-/** What an answer is made of. */
+/** The parts from which an answer is made. */
 interface MessageRequest {
   generate: GenerateRequest;
   head: MessageHead;
@@ -26,7 +26,7 @@ interface MessageRequest {
 
 /** Anthropic's /v1/messages and /v1/messages/count_tokens, also without /v1. */
 export const registerAnthropic: RegisterRoutes = (app, context) => {
-  // Anthropic's clients look for the request's id there.
+  // Anthropic's clients look for the request's id in this header.
   const route = { config: { dialect: ANTHROPIC, requestIdHeader: 'request-id' } };
   for (const prefix of ['/v1', '']) {
     app.post(`${prefix}/messages`, route, async (request, reply) => {

@@ -1,10 +1,10 @@
 import { z } from 'zod';
 import { jsonObject } from '../fields/json-object.js';
 
-/** A wrong type is shown up to here. */
+/** Most characters of an unknown type that an error message shows. */
 const TYPE_SHOWN_LIMIT = 40;
 
-/** Marks for a cache of prompts: they change no answer. */
+/** Marks for a prompt cache; they do not change any answer. */
 const cache_control = z.unknown().optional();
 
 const textBlock = z.strictObject({
@@ -29,7 +29,7 @@ const toolResultBlock = z.strictObject({
   is_error: z.boolean().nullish(),
   cache_control,
 });
-/** The signature says nothing here: thoughts are taken as they are. */
+/** The signature is ignored: reasoning is taken as it is. */
 const thinkingBlock = z.strictObject({
   type: z.literal('thinking'),
   thinking: z.string(),
@@ -53,16 +53,16 @@ export const messagesSchema = z
   )
   .min(1);
 
-/** A tool of the caller's. Those that Anthropic runs are not there. */
+/** A tool of the client. Tools that Anthropic runs are not supported. */
 const toolSchema = z.strictObject({
   type: z.literal('custom', { error: 'only tools of the type custom are supported' }).nullish(),
   name: z.string().min(1),
   description: z.string().nullish(),
   input_schema: jsonObject,
   cache_control,
-  /** How its arguments are streamed. */
+  /** A wish about how its arguments are streamed. */
   eager_input_streaming: z.boolean().nullish(),
-  /** A forced call follows its schema in any case. */
+  /** A forced call follows its schema with or without this flag. */
   strict: z.boolean().nullish(),
   defer_loading: z.literal(false).nullish(),
   allowed_callers: z.tuple([z.literal('direct')]).nullish(),
@@ -80,7 +80,7 @@ export const toolChoiceSchema = z.discriminatedUnion('type', [
   z.strictObject({ type: z.literal('none') }),
 ]);
 
-/** Thoughts are shown as they are, and bounded by max_tokens alone. */
+/** Reasoning is shown as it is; only max_tokens bounds it. */
 export const thinkingSchema = z.discriminatedUnion('type', [
   z.strictObject({
     type: z.literal('enabled'),
@@ -100,7 +100,7 @@ export type AnthropicMessage = z.infer<typeof messagesSchema>[number];
 export type TextParameter = z.infer<typeof textSchema>;
 export type ToolChoiceParameter = z.infer<typeof toolChoiceSchema>;
 
-/** Images, documents and blocks of Anthropic's own tools are refused by their names. */
+/** The error names the type of a block that is refused: images, documents and blocks of Anthropic's own tools. */
 function otherBlock({ input }: { input?: unknown }): string {
   const type = typeof input === 'object' && input !== null && 'type' in input ? input.type : undefined;
   if (typeof type !== 'string') return 'it must be an object with a type';

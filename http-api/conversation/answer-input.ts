@@ -1,18 +1,18 @@
 import type { AnswerDelta } from './chat-request.js';
 
-/** Reads a part of an answer. It yields the pieces that it finds, and null where it needs more text. */
+/** Reads a part of an answer. It yields the answer deltas that it finds, and null if it needs more text. */
 export type Reading<Result> = Generator<AnswerDelta | null, Result, void>;
 
-/** Where text ended: before a marker, or (null) with the answer. */
+/** The place where text ended: before a marker, or (null) at the answer's end. */
 export interface TextEnd {
   marker: string | null;
-  /** White space that stood before the marker. It was held back. */
+  /** White space before the marker; it was held back. */
   space: string;
-  /** Some text was there. */
+  /** True: there was some text. */
   any: boolean;
 }
 
-/** Texts to look for. Of those that begin at one place the longest counts. */
+/** Texts to look for. If several match at one place, the longest counts. */
 export class MarkerSet {
   private readonly byFirst = new Map<string, string[]>();
 
@@ -27,14 +27,14 @@ export class MarkerSet {
     }
   }
 
-  /** Text need not be held back where there is nothing to look for. */
+  /** If there is nothing to look for, no text need be held back. */
   get isEmpty(): boolean {
     return this.byFirst.size === 0;
   }
 
   /**
-   * The first marker from `from` on. Null with a place inside the text: what begins there may become one; null with the text's length: there
-   * is none. `whole`: no text follows.
+   * Finds the first marker at or after `from`. Null with an index inside the text: a marker may begin there. Null with the text's length: there
+   * is no marker. `whole`: no text follows.
    */
   find(text: string, from: number, whole: boolean): { index: number; marker: string | null } {
     for (let index = from; index < text.length; index++) {
@@ -50,17 +50,17 @@ export class MarkerSet {
 }
 
 const SPACE = /\s/;
-/** White space before a marker that is left out with it. */
+/** Most white space before a marker that is dropped together with it. */
 const SPACE_HELD_LIMIT = 64;
-/** What JSON has outside of its strings. */
+/** A character that JSON may have outside of strings. */
 const JSON_CHARACTER = /[\s{}[\],:0-9a-zA-Z+.-]/;
 
-/** The text of an answer as it comes, and readers of it. What they find does not depend on how the text was cut. */
+/** The incoming text of an answer, with its readers. The readers find the same parts however the text is divided on arrival. */
 export class AnswerInput {
   private buffer = '';
   private at = 0;
   private ended = false;
-  /** Place to which a reader may go back. */
+  /** The place to which a reader may go back; null: none. */
   private kept: number | null = null;
 
   append(text: string): void {
@@ -75,23 +75,23 @@ export class AnswerInput {
     this.ended = true;
   }
 
-  /** From here on a reader may go back to this place. */
+  /** Marks this place, so that a reader may go back to it. */
   keep(): void {
     this.kept = this.at;
   }
 
-  /** What was kept is needed no longer. */
+  /** Removes the mark of `keep`. */
   drop(): void {
     this.kept = null;
   }
 
-  /** Goes back to where `keep` was called. */
+  /** Goes back to the place where `keep` was called. */
   goBack(): void {
     this.at = this.kept ?? this.at;
     this.kept = null;
   }
 
-  /** The next character, which is not taken; '' at the answer's end. */
+  /** Returns the next character without taking it; '' at the answer's end. */
   *peek(): Reading<string> {
     while (this.at >= this.buffer.length && !this.ended) yield null;
     return this.buffer[this.at] ?? '';
@@ -104,7 +104,7 @@ export class AnswerInput {
     return character;
   }
 
-  /** Whether this text comes next. */
+  /** Tells whether this text comes next. */
   *starts(text: string): Reading<boolean> {
     for (;;) {
       if (this.buffer.startsWith(text, this.at)) return true;
@@ -114,19 +114,19 @@ export class AnswerInput {
     }
   }
 
-  /** Takes this text where it comes next. */
+  /** Takes this text if it comes next. */
   *take(text: string): Reading<boolean> {
     const found = yield* this.starts(text);
     if (found) this.at += text.length;
     return found;
   }
 
-  /** Takes this text where it comes next, or as much of it as stands before the answer's end. */
+  /** Takes this text if it comes next, or a part of it that the answer's end cut off. */
   *takeEnd(text: string): Reading<void> {
     if (!(yield* this.take(text))) yield* this.takeCut(text);
   }
 
-  /** Takes what is left of an answer that has ended, where that is nothing or a beginning of this text. */
+  /** Takes the rest of an answer that has ended, if the rest is empty or a beginning of this text. */
   *takeCut(text: string): Reading<boolean> {
     if (yield* this.starts(text)) return false;
     const rest = this.buffer.slice(this.at, this.at + text.length);
@@ -135,7 +135,7 @@ export class AnswerInput {
     return true;
   }
 
-  /** Takes the characters that the pattern matches, one by one. */
+  /** Takes characters one by one as long as the pattern matches. */
   *takeWhile(pattern: RegExp): Reading<string> {
     let taken = '';
     for (;;) {
@@ -151,8 +151,8 @@ export class AnswerInput {
   }
 
   /**
-   * Takes what stands before the first marker, and the marker. Null where the answer ends first: all of it is taken then; and where there is
-   * more than `limit` before the marker: then nothing is.
+   * Takes the text before the first marker, and the marker. Null if the answer ends first: then all of it is taken. Null also if there is more
+   * than `limit` before the marker: then nothing is taken.
    */
   *takeUntil(markers: MarkerSet, limit = Infinity): Reading<{ text: string; marker: string } | null> {
     let from = this.at;
@@ -170,12 +170,12 @@ export class AnswerInput {
   }
 
   /**
-   * Tells the text before the first marker as it comes, and takes the marker. White space before a marker is held back, if it is not too
-   * much, and told where the answer ends instead. `trimStart`: white space at the text's begin is left out.
+   * Yields the text before the first marker as it comes, and takes the marker. White space before a marker is held back, up to a limit. It is
+   * yielded if the answer ends instead. `trimStart`: white space at the text's beginning is dropped.
    */
   *text(markers: MarkerSet, piece: (text: string) => AnswerDelta, trimStart: boolean): Reading<TextEnd> {
     let any = false;
-    // White space that was told, because it was too much, and stands right before what comes.
+    // White space right before the next text that was already yielded, because it was above the limit.
     let told = 0;
     for (;;) {
       const { index, marker } = markers.find(this.buffer, this.at, this.ended);
@@ -202,7 +202,7 @@ export class AnswerInput {
     }
   }
 
-  /** As `text`, but white space counts as any other text. */
+  /** Like `text`, but white space counts as any other text. */
   *wholeText(markers: MarkerSet, piece: (text: string) => AnswerDelta): Reading<{ marker: string | null }> {
     for (;;) {
       const { index, marker } = markers.find(this.buffer, this.at, this.ended);
@@ -216,7 +216,7 @@ export class AnswerInput {
     }
   }
 
-  /** Tells a JSON value as it comes; false: the answer, or what looked like JSON, ended before it did. */
+  /** Yields a JSON value as it comes; false: the answer, or the part that looked like JSON, ended before the value did. */
   *json(piece: (text: string) => AnswerDelta): Reading<boolean> {
     const value = new JsonExtent();
     for (;;) {
@@ -250,14 +250,14 @@ export class AnswerInput {
     return parsedString(text);
   }
 
-  /** Characters of white space right before `index`; one more than may be held back stands for any more. */
+  /** Counts the white space right before `index`. The count stops at one more than the limit. */
   private spaceBefore(index: number): number {
     let start = index;
     while (start > this.at && index - start <= SPACE_HELD_LIMIT && SPACE.test(this.buffer[start - 1] ?? '')) start -= 1;
     return index - start;
   }
 
-  /** `end`, or one less where the text there stops in the middle of a character. */
+  /** Returns `end`, or one less if the text there stops in the middle of a character. */
   private beforeHalf(end: number): number {
     const last = this.buffer.charCodeAt(end - 1);
     return !this.ended && end > this.at && end === this.buffer.length && last >= 0xd800 && last < 0xdc00
@@ -266,23 +266,23 @@ export class AnswerInput {
   }
 }
 
-/** Follows a JSON value to its end, character by character. It does not ask whether the value is right inside. */
+/** Follows a JSON value to its end, character by character. It does not check the inside of the value. */
 class JsonExtent {
   ended = false;
-  /** The value ended as one does. */
+  /** True: the value ended in a complete form. */
   whole = false;
   private depth = 0;
   private inString = false;
   private escaped = false;
-  /** A number, true, false or null. */
+  /** True: inside a number, true, false or null. */
   private inWord = false;
 
-  /** A word is whole where the answer ends. */
+  /** True: the value is complete if the answer ends here, because a number or word needs no end mark. */
   get wholeAtEnd(): boolean {
     return this.inWord && this.depth === 0;
   }
 
-  /** Whether the character belongs to the value; false ends it. */
+  /** Tells whether the character belongs to the value; false ends the value. */
   takes(character: string): boolean {
     if (this.inString) return this.takesInString(character);
     if (this.depth === 0 && this.inWord && /[\s,}\]:]/.test(character)) return this.end(true, false);

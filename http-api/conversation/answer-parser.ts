@@ -7,23 +7,23 @@ import { readAnswer } from './read-answer.js';
 import { readHarmony } from './read-harmony.js';
 
 export interface AnswerParserOptions {
-  /** `calls`: null where no text is to be taken for a call. */
+  /** `calls` null: no text counts as a call. */
   style: ChatStyle;
-  /** Offered functions. */
+  /** The offered functions. */
   tools: readonly ChatTool[];
-  /** Calls behind the first are left out. */
+  /** True: calls after the first are dropped. */
   singleCall: boolean;
-  /** The answer must be calls: none of its text is content. */
+  /** True: the answer must be calls; none of its text is content. */
   forced: boolean;
   /** The last tokens of the prompt, with special tokens' names. */
   promptEnd: string;
-  /** The message that the answer goes on with; null: it begins one. */
+  /** The message that the answer continues; null: it begins one. */
   continued: string | null;
-  /** Of the call with this number. */
+  /** Makes the id of the call with this number. */
   idOf: (index: number) => string;
 }
 
-/** Takes an answer of this style apart. */
+/** Makes the parser of an answer of this style. */
 export function createAnswerParser(options: AnswerParserOptions): AnswerParser {
   const { style, tools, promptEnd, idOf } = options;
   const input = new AnswerInput();
@@ -36,13 +36,13 @@ export function createAnswerParser(options: AnswerParserOptions): AnswerParser {
     return new ReadingParser(input, reading, options);
   }
   const parser = new ReadingParser(input, readHarmony(input, book, tools.length > 0, hidden), options);
-  // The prompt may end inside a message: what it holds of the answer's own message sets the channel.
+  // The prompt may end inside a message: its part of the answer's own message sets the channel.
   const begun = promptEnd.lastIndexOf('<|start|>assistant');
   if (begun >= 0) parser.push(promptEnd.slice(begun + '<|start|>'.length));
   return parser;
 }
 
-/** Whether the answer begins inside of reasoning: the prompt, or the message that it goes on with, has opened it. */
+/** Tells whether the answer begins inside reasoning: the prompt, or the message that it continues, has opened it. */
 export function opensReasoning(
   { reasoning }: Pick<ChatStyle, 'reasoning'>,
   promptEnd: string,
@@ -54,9 +54,9 @@ export function opensReasoning(
   return continued.lastIndexOf(begin) > continued.lastIndexOf(reasoning.end);
 }
 
-/** Feeds a reader. */
+/** Gives incoming text to a reader. */
 class ReadingParser implements AnswerParser {
-  /** Of the last call; null: there is none. */
+  /** Arguments of the last call; null: there is no call. */
   private arguments: string | null = null;
 
   constructor(
@@ -79,7 +79,7 @@ class ReadingParser implements AnswerParser {
     return this.pieces();
   }
 
-  /** Neighbours of one kind are put together. */
+  /** Joins adjacent answer deltas of one kind. */
   private pieces(): AnswerDelta[] {
     const pieces: AnswerDelta[] = [];
     for (let step = this.reading.next(); step.done !== true && step.value !== null; step = this.reading.next()) {
@@ -103,7 +103,7 @@ class ReadingParser implements AnswerParser {
   }
 }
 
-/** Adds a piece's text to the one before it, where they belong together. */
+/** Adds a delta's text to the delta before it, if they belong together. */
 function joined(last: AnswerDelta, piece: AnswerDelta): boolean {
   if (last.kind === 'toolCall' || piece.kind === 'toolCall' || last.kind !== piece.kind) return false;
   if ('index' in last && 'index' in piece && last.index !== piece.index) return false;

@@ -1,6 +1,6 @@
-/** Arguments of tools that stand as plain text in an answer: what they are follows from the tool's JSON schema. */
+/** Arguments of tools that stand as plain text in an answer. The tool's JSON schema decides their types. */
 
-/** Types that a schema names; empty: it names none. */
+/** Types that a schema names; empty: none. */
 function typesOf(schema: object | null): ReadonlySet<unknown> {
   const { type, anyOf, oneOf } = (schema ?? {}) as { type?: unknown; anyOf?: unknown; oneOf?: unknown };
   if (type !== undefined) return new Set(Array.isArray(type) ? type : [type]);
@@ -10,7 +10,7 @@ function typesOf(schema: object | null): ReadonlySet<unknown> {
   );
 }
 
-/** Whether a value can be nothing but text. */
+/** Tells whether a value can only be text. */
 export function isText(schema: object | null): boolean {
   const types = typesOf(schema);
   if (types.size === 1) return types.has('string');
@@ -19,8 +19,8 @@ export function isText(schema: object | null): boolean {
 }
 
 /**
- * A whole value as JSON, where it may be something else than text (`isText`): what is JSON of a type that the schema takes stays, as does a
- * text that is JSON already, which is how a forced call has it; anything else is text.
+ * Turns a whole value that may be something else than text (`isText`) into JSON. A text that is JSON of an allowed type stays as it is, and
+ * so does a text that is already a JSON string (a forced call writes it so). Any other value becomes a string.
  */
 export function jsonOfText(text: string, schema: object | null): string {
   const types = typesOf(schema);
@@ -28,7 +28,7 @@ export function jsonOfText(text: string, schema: object | null): string {
     const value: unknown = JSON.parse(text);
     if (types.size === 0 || !types.has('string') || typesHave(types, value)) return text.trim();
   } catch {
-    // Python's words for JSON's.
+    // Maps Python's words to those of JSON.
     const word = new Map([
       ['True', 'true'],
       ['False', 'false'],

@@ -1,6 +1,6 @@
 import type { AnswerDelta, ChatTool } from './chat-request.js';
 
-/** The calls of one answer, numbered as they come, and what was offered. */
+/** The calls of one answer, numbered as they come, and the offered tools. */
 export class CallBook {
   private calls = 0;
   private readonly tools: ReadonlyMap<string, ChatTool>;
@@ -20,7 +20,7 @@ export class CallBook {
     return this.tools.has(name);
   }
 
-  /** The JSON schema of an argument; null: nothing is known of it. */
+  /** The JSON schema of an argument; null: the tool has none for it. */
   schemaOf(name: string, key: string): object | null {
     const properties = this.tools.get(name)?.parameters['properties'];
     if (typeof properties !== 'object' || properties === null) return null;
@@ -28,14 +28,14 @@ export class CallBook {
     return typeof schema === 'object' ? schema : null;
   }
 
-  /** A call begins. */
+  /** Begins a call. */
   begin(name: string): AnswerDelta {
     this.calls += 1;
     const index = this.calls - 1;
     return { kind: 'toolCall', index, id: this.idOf(index), name };
   }
 
-  /** More arguments of the call that began last. */
+  /** Adds arguments to the call that began last. */
   more(text: string): AnswerDelta {
     return { kind: 'toolArguments', index: this.calls - 1, text };
   }

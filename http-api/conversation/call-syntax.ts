@@ -1,4 +1,4 @@
-/** What stands around something. Texts are as models write them, with their white space; '' where there is nothing. */
+/** Texts before and after something. Texts are as models write them, with their white space; '' where there is none. */
 export interface Around {
   begin: string;
   end: string;
@@ -8,62 +8,62 @@ export interface Around {
 export interface ObjectBody {
   kind: 'object';
   argumentsKey: 'arguments' | 'parameters';
-  /** The calls of an answer are a JSON array. */
+  /** True: the calls of an answer are a JSON array. */
   list: boolean;
 }
 
-/** A name, and then its arguments as JSON. */
+/** A name, then its arguments as JSON. */
 export interface NamedBody {
   kind: 'named';
-  /** Before the name. */
+  /** Text before the name. */
   prefix: string;
-  /** The name has a colon and the call's number behind it. */
+  /** True: a colon and the call's number follow the name. */
   numbered: boolean;
-  /** Between the name and its arguments. */
+  /** Text between the name and its arguments. */
   between: string;
-  /** Behind the arguments. */
+  /** Text after the arguments. */
   after: string;
-  /** Of an id, which may follow the name; '': there is none. */
+  /** Text before an id, which may follow the name; '': there is no id. */
   idMarker: string;
 }
 
-/** A name, and then each argument by its key. Texts stand as they are, other values as JSON. */
+/** A name, then each argument with its key. Texts are written as they are, other values as JSON. */
 export interface KeyedBody {
   kind: 'keyed';
   name: Around;
   key: Around;
   value: Around;
-  /** Behind the last argument. */
+  /** Text after the last argument. */
   after: string;
-  /** Values stand on lines of their own. */
+  /** True: values stand on lines of their own. */
   ownLines: boolean;
 }
 
-/** `name(key="text", other=1)`, or `name{key:"text",other:1}`: values as Python and JSON write them, perhaps with quotes of the model's own. */
+/** `name(key="text", other=1)` or `name{key:"text",other:1}`: values in the form of Python or JSON; a model may have its own quotes. */
 export interface LiteralBody {
   kind: 'literal';
   prefix: string;
   arguments: Around;
-  /** Between a key and its value. */
+  /** Text between a key and its value. */
   assign: string;
   quote: string;
-  /** The calls of an answer are a list in square brackets. */
+  /** True: the calls of an answer are a list in square brackets. */
   list: boolean;
 }
 
 export type CallBody = ObjectBody | NamedBody | KeyedBody | LiteralBody;
 
-/** How a model writes calls of tools. */
+/** The form in which a model writes calls of tools. */
 export interface CallSyntax {
   name: string;
-  /** Around all calls of an answer. */
+  /** Texts around all calls of an answer. */
   section: Around;
-  /** Around each call. */
+  /** Texts around each call. */
   call: Around;
   body: CallBody;
-  /** Between two calls. */
+  /** Text between two calls. */
   separator: string;
-  /** Only what an answer begins with is a call, and only of a function that was offered: nothing marks it. */
+  /** True: no marker begins a call. Only the beginning of an answer can be a call, and only of an offered function. */
   unmarked: boolean;
 }
 
@@ -79,20 +79,20 @@ const syntax = (name: string, members: Partial<CallSyntax> & Pick<CallSyntax, 'b
   ...members,
 });
 
-/** Hermes, Qwen 2.5 and 3, ERNIE 4.5; and what a model is asked for whose template knows no tools. */
+/** Hermes, Qwen 2.5 and 3, ERNIE 4.5. A model whose template knows no tools is asked for this form, too. */
 export const HERMES = syntax('hermes', {
   call: { begin: '<tool_call>\n', end: '\n</tool_call>' },
   separator: '\n',
   body: OBJECT,
 });
 
-/** Mistral up to its tokenizer of version 7. */
+/** Mistral up to version 7 of its tokenizer. */
 export const MISTRAL = syntax('mistral', {
   section: { begin: '[TOOL_CALLS]', end: '' },
   body: { ...OBJECT, list: true },
 });
 
-/** Mistral from its tokenizer of version 11 on. */
+/** Mistral from version 11 of its tokenizer. */
 export const MISTRAL_NAMED = syntax('mistral-named', {
   call: { begin: '[TOOL_CALLS]', end: '' },
   body: { kind: 'named', prefix: '', numbered: false, between: '[ARGS]', after: '', idMarker: '[CALL_ID]' },
@@ -225,7 +225,7 @@ export const HUNYUAN = syntax('hunyuan', {
   body: { kind: 'named', prefix: '', numbered: false, between: '\n```json\n', after: '\n```', idMarker: '' },
 });
 
-/** The texts at which calls begin, as they are found in an answer. */
+/** The texts that begin calls in an answer. */
 export function callMarkers({ section, call, body, unmarked }: CallSyntax): string[] {
   if (unmarked) return ['<|python_tag|>'];
   const names = body.kind === 'keyed' ? [body.name.begin] : [];

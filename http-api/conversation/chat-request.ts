@@ -11,56 +11,56 @@ export interface ChatTool {
 /** auto: the model decides; required: it must call one; a name: it must call that one. */
 export type ToolChoice = 'auto' | 'none' | 'required' | { name: string };
 
-/** What the answer's text must be. `schema`: a JSON schema as text. */
+/** The form that the answer's text must have. `schema`: a JSON schema as text. */
 export type ResponseFormat = { kind: 'json_object' } | { kind: 'json_schema'; schema: string };
 
-/** The schema (a JSON text) that an answer in this format follows. */
+/** The schema (a JSON text) of an answer in this format. */
 export function schemaOf(format: ResponseFormat): string {
   return format.kind === 'json_object' ? ANY_OBJECT : format.schema;
 }
 
-/** A conversation to be continued, in no client's dialect. */
+/** A conversation that the model continues, independent of any client's dialect. */
 export interface ChatRequest {
   messages: ChatMessage[];
   tools: ChatTool[];
   toolChoice: ToolChoice;
-  /** Several calls in one answer may be made. */
+  /** True: one answer may make several calls. */
   parallelToolCalls: boolean;
   /** null: any text. */
   responseFormat: ResponseFormat | null;
-  /** The last message is an assistant's that the answer goes on with. */
+  /** True: the last message is an assistant's, and the answer continues it. */
   continueLast: boolean;
-  /** Variables of the chat template that the client gave (chat_template_kwargs). */
+  /** Variables of the chat template that the client set (chat_template_kwargs). */
   templateArguments: TemplateArgument[];
-  /** Whether the model is to think before it answers, where its template lets one say so; null: as the template has it. */
+  /** Tells whether the model must think before it answers, if its template has a variable for that; null: the template's default. */
   thinking: boolean | null;
 }
 
-/** What of a GenerateRequest follows from a conversation. */
+/** Parts of a GenerateRequest that follow from a conversation. */
 export interface PreparedChat {
   request: Pick<GenerateRequest, 'messages' | 'templateArguments' | 'continueLast' | 'showSpecialTokens'>;
   outputFormat: OutputFormat | null;
   /**
-   * Takes an answer's text apart. `promptEnd`: the last tokens of the prompt as text, with special tokens' names. `answer`: its number among
-   * the answers to the prompt; 0 if it is left out.
+   * Makes the parser of an answer. `promptEnd`: the last tokens of the prompt as text, with special tokens' names. `answer`: its number among
+   * the answers to the prompt; default 0.
    */
   createParser(promptEnd: string, answer?: number): AnswerParser;
 }
 
-/** A piece of an answer. Pieces of one kind that follow one another belong together; calls are numbered from 0. */
+/** A part of an answer. Adjacent parts of one kind belong together. Calls are numbered from 0. */
 export type AnswerDelta =
   | { kind: 'content'; text: string }
   | { kind: 'reasoning'; text: string }
   | { kind: 'toolCall'; index: number; id: string; name: string }
-  /** More of that call's arguments, which are JSON when they are whole. */
+  /** More of that call's arguments; all of them together are JSON. */
   | { kind: 'toolArguments'; index: number; text: string };
 
-/** Finds reasoning and calls of tools in an answer's text as it comes. What may be the begin of a marker is held back. */
+/** Finds reasoning and calls of tools in the incoming text of an answer. Text that may begin a marker is held back. */
 export interface AnswerParser {
   push(text: string): AnswerDelta[];
-  /** What was held back, when the answer has ended. */
+  /** Returns the text that was held back, when the answer has ended. */
   finish(): AnswerDelta[];
-  /** There is a call, and the arguments of the last one are whole. */
+  /** True: there is a call, and the arguments of the last one are complete. */
   readonly lastCallWhole: boolean;
 }
 

@@ -5,12 +5,12 @@ import type { ChatRequest } from './chat-request.js';
 
 /** Most functions of one request. */
 export const TOOLS_LIMIT = 128;
-/** Most bytes of them as JSON. The rest of what a template may be given is for what stands around each, and for other variables. */
+/** Most bytes of all functions as JSON. The other half of the limit is for the text around each function, and for other variables. */
 const TOOLS_LIMIT_BYTES = TEMPLATE_ARGUMENT_BYTES_LIMIT / 2;
 const TOOL_NAME = /^[A-Za-z0-9_.-]{1,64}$/;
 const NAME_SHOWN_LIMIT = 40;
 
-/** What holds for any model. The messages themselves are checked with the request. @throws REQUEST_INVALID naming the field */
+/** Checks the rules for any model. The messages themselves are checked with the request. @throws REQUEST_INVALID naming the field */
 export function checkChat(chat: ChatRequest): void {
   checkTools(chat);
   checkToolChoice(chat);

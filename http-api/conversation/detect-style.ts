@@ -2,20 +2,20 @@ import * as syntaxes from './call-syntax.js';
 import { callMarkers, type CallSyntax } from './call-syntax.js';
 import { reasoningStyleOf, type ReasoningStyle } from './reasoning-style.js';
 
-/** How a model writes answers, as its chat template and its special tokens tell. */
+/** The form in which a model writes answers, found from its chat template and its special tokens. */
 export interface ChatStyle {
-  /** How it writes calls; null: in no form that is known. */
+  /** The form of calls; null: no known form. */
   calls: CallSyntax | null;
   reasoning: ReasoningStyle | null;
-  /** Its answers are messages in channels (gpt-oss). */
+  /** True: its answers are messages in channels (gpt-oss). */
   harmony: boolean;
   /** Names of the special tokens. */
   specialNames: ReadonlySet<string>;
-  /** Variables that the template takes. */
+  /** Variables that the template reads. */
   variables: ReadonlySet<string>;
 }
 
-/** Texts that only one form of calls has, the more particular ones first. */
+/** Texts that occur in one form of calls only; the more specific ones come first. */
 const SIGNS: readonly (readonly [sign: string, syntax: CallSyntax])[] = [
   ['<|tool_call>', syntaxes.GEMMA],
   ['<minimax:tool_call>', syntaxes.MINIMAX],
@@ -41,7 +41,7 @@ export function detectStyle(source: string, specialNames: ReadonlySet<string>): 
   return { calls, reasoning, harmony, specialNames, variables: templateVariables(source) };
 }
 
-/** Whether markers are special tokens, which an answer's text leaves out unless it is asked for them. */
+/** Tells whether markers are special tokens. An answer's text shows special tokens only on request. */
 export function hasSpecialMarkers({ calls, reasoning, harmony, specialNames }: ChatStyle): boolean {
   if (harmony) return true;
   const markers = [
@@ -59,7 +59,7 @@ function callSyntaxOf(source: string, specialNames: ReadonlySet<string>): CallSy
   return found ?? null;
 }
 
-/** Names in a template's code that are no members of something. */
+/** Names in a template's code that are not properties of another name. */
 function templateVariables(source: string): Set<string> {
   const names = new Set<string>();
   for (const [code] of source.matchAll(/\{[{%][\s\S]*?[%}]\}/g)) {

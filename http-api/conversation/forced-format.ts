@@ -7,31 +7,31 @@ import type { ChatStyle } from './detect-style.js';
 import { writtenJson } from '../requests/written-json.js';
 import { literalKey } from './read-literal-call.js';
 
-/** Where arguments stand one by one: up to so many that may be left out, each choice of them is a form of the call. */
+/** Most optional arguments for which each selection is a form of the call, where arguments are written one by one. */
 const FREE_ARGUMENTS_LIMIT = 5;
-/** Forms of all functions together, and their parts: where there would be more, fewer choices of arguments are offered. */
+/** Most forms of all functions together, and most parts of them. Above these, fewer selections of arguments are offered. */
 const FORMS_LIMIT = 128;
 const FORM_PARTS_LIMIT = 448;
 
 const literal = (text: string): OutputPart => ({ kind: 'literal', literal: text });
 const json = (jsonSchema: string): OutputPart => ({ kind: 'jsonSchema', jsonSchema });
 
-/** A string that stands as it is, up to what ends it. */
+/** A string that is written as it is, up to the text that ends it. */
 const plainText = (jsonSchema: string, end: string): OutputPart => ({
   kind: 'schemaText',
   schemaText: { jsonSchema, without: end },
 });
 
-/** How an answer begins before what it must be: with reasoning, where the model thinks. */
+/** The reasoning that may come before the required form of the answer. */
 export type ThinkingState =
-  /** The prompt has opened it. */
+  /** The prompt has opened the reasoning. */
   | 'open'
-  /** The model may open it. */
+  /** The model may open the reasoning. */
   | 'free'
-  /** There is none. */
+  /** There is no reasoning. */
   | 'none';
 
-/** An answer that is one of these, after the model has thought. */
+/** A format with one of these forms, after the model has thought. */
 export function afterThinking(style: ChatStyle, thinking: ThinkingState, forms: OutputSequence[]): OutputFormat {
   if (style.harmony) return { alternatives: forms };
   const { reasoning } = style;
@@ -43,14 +43,14 @@ export function afterThinking(style: ChatStyle, thinking: ThinkingState, forms: 
   return { alternatives: thinking === 'open' ? thought : [...thought, ...forms] };
 }
 
-/** One JSON value as the whole answer. */
+/** The forms of an answer that is one JSON value. */
 export function jsonForms(style: ChatStyle, schema: string): OutputSequence[] {
   const value: OutputPart = { kind: 'jsonSchema', jsonSchema: schema };
   if (style.harmony) return inChannel('<|channel|>final<|message|>', [value]);
   return [{ parts: [value] }];
 }
 
-/** One call of one of the functions. */
+/** The forms of an answer that is one call of one of the functions. */
 export function callForms(style: ChatStyle, syntax: CallSyntax, tools: readonly ChatTool[]): OutputSequence[] {
   if (style.harmony) {
     return tools.flatMap((tool) => {
@@ -65,7 +65,7 @@ export function callForms(style: ChatStyle, syntax: CallSyntax, tools: readonly 
   }
 }
 
-/** A message of a channel, with analysis before it or without. */
+/** The forms of a message in a channel, with or without analysis before it. */
 function inChannel(head: string, parts: OutputPart[]): OutputSequence[] {
   const analysis: OutputPart[] = [literal('<|channel|>analysis<|message|>'), { kind: 'until', until: '<|end|>' }];
   return [
@@ -102,9 +102,9 @@ function formsOf({ section, call, body }: CallSyntax, tool: ChatTool, free: numb
 /** An argument of a function. */
 interface Argument {
   key: string;
-  /** Nothing but text. */
+  /** True: the argument can only be text. */
   isText: boolean;
-  /** The JSON schema, with the definitions that references of it name. */
+  /** The JSON schema, with the definitions that its references name. */
   schema: string;
 }
 
@@ -128,12 +128,12 @@ function literalParts(body: LiteralBody, tool: ChatTool, chosen: Argument[], beg
   return [literal(`${begin}${body.prefix}${tool.name}${around.begin}`), ...parts, literal(around.end + end)];
 }
 
-/** Only the arguments that must be there. */
+/** No selection: only the required arguments are offered. */
 const NO_CHOICE = -1;
 
 /**
- * Which arguments a call may have, in the schema's order: every choice of those that may be left out, where they are `free` at most; of
- * more there are two, none of them and all.
+ * The selections of arguments that a call may have, in the schema's order. With at most `free` optional arguments, every selection of them is
+ * offered; with more, two: none of them and all of them.
  */
 function argumentChoices(tool: ChatTool, free: number): Argument[][] {
   const { required } = tool.parameters as { required?: unknown };
@@ -149,7 +149,7 @@ function argumentChoices(tool: ChatTool, free: number): Argument[][] {
   });
 }
 
-/** The arguments as the client wrote them: digits of large numbers and the order of keys stay. */
+/** The arguments as the client wrote them: the digits of large numbers and the order of keys do not change. */
 function argumentsOf({ parameters }: ChatTool): Argument[] {
   const { properties } = parameters as { properties?: Record<string, unknown> };
   const members = new Map((jsonMembers(writtenJson(parameters)) ?? []).map((member) => [member.key, member.text]));
@@ -170,7 +170,7 @@ function argumentsSchema({ parameters }: ChatTool): string {
   return 'type' in parameters ? written : withMembers(written, ['"type":"object"']);
 }
 
-/** The JSON object with more members, which count where both name a key. */
+/** The JSON object with more properties. The added ones count if both have a key. */
 function withMembers(object: string, members: readonly string[]): string {
   const own = object.trim().slice(1, -1).trim();
   return `{${[...(own === '' ? [] : [own]), ...members].join(',')}}`;

@@ -7,7 +7,7 @@ import { writtenJson } from '../requests/written-json.js';
 import { type JsonMember, jsonMembers } from '../../shared/base/json/exact-json.js';
 import { literalKey } from './read-literal-call.js';
 
-/** Calls, and results of tools, as the text of messages where the template writes none itself. */
+/** Writes calls and results of tools into the text of messages, if the template does not write them itself. */
 export function plainMessages(
   messages: readonly ChatMessage[],
   syntax: CallSyntax,
@@ -23,7 +23,7 @@ export function plainMessages(
     } else if (role === 'tool' && !(results && calls)) {
       const content = resultText(message.content);
       const last = plain.at(-1);
-      // Templates want turns: results of several calls are one message.
+      // Templates expect alternating turns, so the results of several calls form one message.
       if (last?.role === 'user') last.content += `\n${content}`;
       else plain.push({ role: 'user', content });
     } else plain.push({ ...message });
@@ -31,7 +31,7 @@ export function plainMessages(
   return plain;
 }
 
-/** The tools described in our own words, in the first system message. Where the template takes none, its text stands in the user's first words. */
+/** Describes the tools in the first system message. If the template takes no system message, the text goes into the first user message. */
 export function withDescribedTools(
   messages: readonly ChatMessage[],
   tools: readonly ChatTool[],
@@ -43,7 +43,7 @@ export function withDescribedTools(
   return [{ ...first, content: `${first.content}\n\n${description}` }, ...rest];
 }
 
-/** A function as OpenAI has it, its parameters as the client wrote them. */
+/** A function in OpenAI's form, with its parameters as the client wrote them. */
 export function toolJson({ name, description, parameters }: ChatTool): string {
   const head = JSON.stringify({ name, description });
   return `${head.slice(0, -1)},"parameters":${writtenJson(parameters)}}`;
@@ -60,7 +60,7 @@ function describeTools(tools: readonly ChatTool[], syntax: CallSyntax): string {
   ].join('\n');
 }
 
-/** A call as the model would write it, for prompts of templates that do not write calls themselves. `args`: a JSON object. */
+/** A call in the model's own form, for prompts of templates that do not write calls. `args`: a JSON object. */
 export function writeCall({ section, call, body }: CallSyntax, name: string, args: string): string {
   const list = 'list' in body && body.list;
   const begin = `${section.begin}${list ? '[' : ''}${call.begin}`;
@@ -90,7 +90,7 @@ export function writeCall({ section, call, body }: CallSyntax, name: string, arg
   }
 }
 
-/** Of arguments that are no object nothing can be written argument by argument. */
+/** The properties of the arguments. Arguments that are no object have none. */
 function membersOf(args: string): JsonMember[] {
   return jsonMembers(args) ?? [];
 }

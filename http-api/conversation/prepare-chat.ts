@@ -12,30 +12,30 @@ import { isTemplateFault, templateAbilities, type TemplateAbilities } from './te
 import { createHash } from 'node:crypto';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 
-/** What a model's template offers to clients. */
+/** The features of a model's template that clients can use. */
 export interface ChatAbilities {
-  /** native: the template takes tools. fallback: they are described in a message. */
+  /** native: the template takes tools. fallback: a message describes them. */
   tools: 'native' | 'fallback';
   /** The model can think before it answers. */
   thinking: boolean;
 }
 
-/** Messages and characters of each that are rendered to see how a prompt ends. */
+/** Limits for the render that finds the prompt's end: messages, and characters of each. */
 const TAIL_MESSAGES = 8;
 const TAIL_CHARACTERS = 64;
 const HELLO: ChatMessage = { role: 'user', content: 'Hello' };
 
-/** What is known of the served model. */
+/** Facts about the served model. */
 interface ChatModel {
   tokenizer: Tokenizer;
   style: ChatStyle;
   abilities: TemplateAbilities;
-  /** The template takes tools, and its answers' calls can be read. */
+  /** True: the template takes tools, and the calls in answers can be read. */
   native: boolean;
-  /** How calls are written: the model's own way, or the one that it is told. */
+  /** The form of calls: the model's own, or the one that a message describes to it. */
   syntax: CallSyntax;
   shortIds: boolean;
-  /** Its prompts open the reasoning, unless a variable says otherwise. */
+  /** True: its prompts open the reasoning, unless a variable says otherwise. */
   alwaysThinks: boolean;
 }
 
@@ -54,7 +54,7 @@ export function chatAbilities(tokenizer: Tokenizer): ChatAbilities {
 
 const models = new WeakMap<Tokenizer, ChatModel>();
 
-/** Found out once for each tokenizer. */
+/** Computed once for each tokenizer. */
 function chatModelOf(tokenizer: Tokenizer): ChatModel {
   const model = models.get(tokenizer) ?? chatModel(tokenizer);
   models.set(tokenizer, model);
@@ -119,13 +119,13 @@ function promptMessages(model: ChatModel, given: readonly ChatMessage[], tools: 
   return model.shortIds ? withShortIds(described) : described;
 }
 
-/** As OpenAI has them, which is what templates take. */
+/** The tools in OpenAI's form, which templates expect. */
 function toolsArgument(tools: readonly ChatTool[]): TemplateArgument {
   const functions = tools.map((tool) => `{"type":"function","function":${toolJson(tool)}}`);
   return { name: 'tools', value: `[${functions.join(',')}]` };
 }
 
-/** What the whole answer must be; null: anything. */
+/** The required format of the whole answer; null: any text. */
 function outputFormatOf(
   model: ChatModel,
   chat: ChatRequest,
@@ -142,7 +142,7 @@ function outputFormatOf(
   return afterThinking(style, thinkingState(model, prompt.messages, prompt.templateArguments), forms);
 }
 
-/** Whether the answer must be a call. */
+/** Tells whether the answer must be a call. */
 function isForced({ toolChoice }: ChatRequest): boolean {
   return typeof toolChoice === 'object' || toolChoice === 'required';
 }
@@ -158,7 +158,7 @@ function thinkingState(
   return end.endsWith(style.reasoning.end) ? 'none' : 'free';
 }
 
-/** How the prompt ends; of a long conversation only the last turn is rendered, and of that not all text. */
+/** Renders the end of the prompt. Of a long conversation, only the last turn is rendered, and only a part of its text. */
 function promptTail(
   tokenizer: Tokenizer,
   messages: readonly ChatMessage[],
@@ -173,18 +173,18 @@ function promptTail(
       return tokenizer.renderChat(tail, { values, wallMs: 0 });
     } catch (thrown) {
       if (isTemplateFault(thrown)) break;
-      // A template may refuse a part of a conversation; what it says of the whole one is told where the prompt is made.
+      // A template may refuse a part of a conversation. An error about the whole conversation is reported when the prompt is made.
     }
   }
   return '';
 }
 
-/** Mistral's templates take ids of this form only. */
+/** Mistral's templates only take ids of this form. */
 const NINE = /^[A-Za-z0-9]{9}$/;
 
 /**
- * Ids of an answer's calls. They follow from the conversation and the answer's number: the same request has the same ids, another turn and
- * another answer have others.
+ * Makes the ids of an answer's calls from the conversation and the answer's number. The same request gets the same ids; another turn or
+ * another answer gets other ids.
  */
 function callIdsFor(messages: readonly ChatMessage[], answer = 0): (index: number) => string {
   let base: string | null = null;
@@ -194,12 +194,12 @@ function callIdsFor(messages: readonly ChatMessage[], answer = 0): (index: numbe
   };
 }
 
-/** Whether a template takes ids of nine letters and digits only. */
+/** Tells whether a template only takes ids of nine letters and digits. */
 function wantsShortIds(source: string): boolean {
   return /length\s*!=\s*9\b/.test(source);
 }
 
-/** The messages with ids of nine letters and digits, each id always the same one. */
+/** The messages with ids of nine letters and digits. The same id always gets the same short id. */
 function withShortIds(messages: readonly ChatMessage[]): ChatMessage[] {
   const short = (id: string): string => (NINE.test(id) ? id : digest(id).slice(0, 9));
   return messages.map((message) => {
@@ -216,19 +216,19 @@ function digest(text: string): string {
   return createHash('sha256').update(text).digest('hex');
 }
 
-/** Variables by which published templates let one choose, the more usual one first. */
+/** Variables of published templates that switch thinking on and off, the most common one first. */
 const SWITCHES = ['enable_thinking', 'thinking'];
-/** Of models that always think, but not always for long. */
+/** The variable of models that always think; it sets how long. */
 const EFFORT = 'reasoning_effort';
 
-/** Whether a client can say that the model is to think. */
+/** Tells whether a client can switch thinking on or off. */
 function canThink({ variables, reasoning, harmony }: ChatStyle): boolean {
   return harmony || reasoning !== null || SWITCHES.some((name) => variables.has(name));
 }
 
 /**
- * Template variables for a choice. What the client itself has set stays. `alwaysThinks`: the template opens the reasoning, and has no
- * variable for it. @throws REQUEST_INVALID where the template cannot do it
+ * Template variables for the choice of thinking. Variables that the client set do not change. `alwaysThinks`: the template opens the reasoning
+ * and has no variable for it. @throws REQUEST_INVALID if the template cannot do it
  */
 function thinkingArguments(
   thinking: boolean | null,

@@ -5,19 +5,19 @@ import type { AnswerDelta } from './chat-request.js';
 import { readCalls, readObjectCall } from './read-calls.js';
 import type { ReasoningStyle } from './reasoning-style.js';
 
-/** What an answer may hold beside its content. */
+/** The parts that an answer may have besides its content. */
 export interface AnswerStyle {
-  /** null: nothing is taken for a call. */
+  /** null: no text counts as a call. */
   calls: CallSyntax | null;
   reasoning: ReasoningStyle | null;
-  /** Names of special tokens that are left out where they stand in the answer's text. */
+  /** Names of special tokens; they are removed from the answer's text. */
   hidden: readonly string[];
 }
 
 const content = (text: string): AnswerDelta => ({ kind: 'content', text });
 const reasoning = (text: string): AnswerDelta => ({ kind: 'reasoning', text });
 
-/** An answer with reasoning between tags, and calls between markers. `thinking`: the prompt has opened the reasoning. */
+/** Reads an answer with reasoning between tags and calls between markers. `thinking`: the prompt has opened the reasoning. */
 export function* readAnswer(style: AnswerStyle, input: AnswerInput, book: CallBook, thinking: boolean): Reading<void> {
   const reader = new AnswerReader(style, input, book);
   if (thinking) yield* reader.reasoning();
@@ -29,12 +29,12 @@ class AnswerReader {
   private readonly markers: MarkerSet;
   private readonly callMarkers: ReadonlySet<string>;
   private readonly hidden: ReadonlySet<string>;
-  /** White space at the begin of content is left out. */
+  /** True: white space at the beginning of content is dropped. */
   private trimStart = false;
-  /** No content has been told since the answer, or its last reasoning or call, began. */
+  /** True: no content was yielded since the answer, or its last reasoning or call, began. */
   private fresh = true;
   private inAnswerTag = false;
-  /** The answer is over, and its reasoning was not closed. */
+  /** True: the answer has ended, and its reasoning was not closed. */
   private unclosed = false;
 
   constructor(
@@ -67,8 +67,8 @@ class AnswerReader {
   }
 
   /**
-   * What follows a marker of calls inside of reasoning: a thought, where the reasoning ends behind it, else (the model has not closed its
-   * reasoning) a call. True: no more reasoning follows. `begun`: the marker, with what stands before it.
+   * Reads the text after a call marker inside reasoning. If the reasoning is closed later, the text is reasoning. Otherwise (the model has not
+   * closed its reasoning) it is a call. True: no more reasoning follows. `begun`: the marker with the text before it.
    */
   private *callOrThought(begun: string, marker: string): Reading<boolean> {
     const end = this.style.reasoning?.end ?? '';
@@ -106,7 +106,7 @@ class AnswerReader {
     }
   }
 
-  /** Calls that nothing marks: JSON that the answer begins with. */
+  /** Reads calls without a marker: JSON at the beginning of the answer. */
   *unmarkedCalls(syntax: CallSyntax): Reading<void> {
     this.input.keep();
     yield* this.input.skipSpace();

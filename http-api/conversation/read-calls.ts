@@ -4,19 +4,19 @@ import type { CallSyntax, NamedBody } from './call-syntax.js';
 import { readKeyedCall } from './read-keyed-call.js';
 import { readLiteralCall } from './read-literal-call.js';
 
-/** Names of functions; some models write a number behind a colon, or a path. */
+/** A character of a function's name; some models also write a path, or a number after a colon. */
 export const NAME_CHARACTER = /[A-Za-z0-9_.:/-]/;
 const BETWEEN_LISTED = /[\s[,;]/;
 const AFTER_LISTED = /[\s\]]/;
 
 /**
- * Reads the calls that stand behind a marker which was taken. Nothing is told before the name of a function is known. False: there is no
- * call, and the input is where it was.
+ * Reads the calls after a marker that was taken. Nothing is yielded before the name of a function is known. False: there is no call, and the
+ * input is back at its old place.
  */
 export function* readCalls(syntax: CallSyntax, marker: string, input: AnswerInput, book: CallBook): Reading<boolean> {
   input.keep();
   const sectionBegin = syntax.section.begin.trim();
-  // Hunyuan's and Mistral's models also write a list of objects.
+  // Models of Hunyuan and Mistral also write a list of objects.
   const listed = syntax.body.kind === 'named' && (yield* startsList(input));
   const callBegin = listed ? '' : syntax.call.begin.trim();
   const nameBegin = syntax.body.kind === 'keyed' ? syntax.body.name.begin : '';
@@ -59,7 +59,7 @@ function* endOfSection({ section, body }: CallSyntax, input: AnswerInput, listed
   yield* input.takeEnd(section.end.trim());
 }
 
-/** One call, up to the end of its arguments; false before anything of it was told. */
+/** Reads one call, up to the end of its arguments; false: there is no call, and nothing of it was yielded. */
 function* readCall(syntax: CallSyntax, input: AnswerInput, book: CallBook, named: boolean): Reading<boolean> {
   const { body } = syntax;
   switch (body.kind) {
@@ -74,7 +74,7 @@ function* readCall(syntax: CallSyntax, input: AnswerInput, book: CallBook, named
   }
 }
 
-/** `onlyOffered`: a function that was not offered makes it no call. `nested`: it is inside of such an object already. */
+/** `onlyOffered`: an object with a function that was not offered is no call. `nested`: the object lies inside such an object. */
 export function* readObjectCall(
   input: AnswerInput,
   book: CallBook,
@@ -116,7 +116,7 @@ export function* readObjectCall(
   return named;
 }
 
-/** The key of a member, and its colon; null: there is none. */
+/** Reads the key of a property and its colon; null: there is none. */
 function* objectKey(input: AnswerInput): Reading<string | null> {
   const key = yield* input.jsonString();
   if (key === null) return null;
@@ -126,7 +126,7 @@ function* objectKey(input: AnswerInput): Reading<string | null> {
   return key;
 }
 
-/** Arguments as they come; some models write them as a string that holds JSON. */
+/** Yields arguments as they come; some models write them as a string that holds JSON. */
 function* tellArguments(input: AnswerInput, book: CallBook): Reading<boolean> {
   if ((yield* input.peek()) === '{') {
     yield* input.json((text) => book.more(text));
@@ -137,7 +137,7 @@ function* tellArguments(input: AnswerInput, book: CallBook): Reading<boolean> {
   return text !== null;
 }
 
-/** null: they do not end, or are not there. */
+/** Reads whole arguments; null: they do not end, or are missing. */
 function* argumentsText(input: AnswerInput): Reading<string | null> {
   if ((yield* input.peek()) === '"') return yield* input.jsonString();
   const text = yield* input.jsonText();

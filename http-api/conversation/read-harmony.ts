@@ -5,13 +5,13 @@ import type { AnswerDelta } from './chat-request.js';
 const START = '<|start|>';
 const CHANNEL = '<|channel|>';
 const MESSAGE = '<|message|>';
-/** What ends a message, whether the model wrote its end or began another one. */
+/** Markers that end a message: its own end, or the beginning of another message. */
 const ENDS = ['<|end|>', '<|call|>', '<|return|>', START, CHANNEL];
 export const HARMONY_TOKENS: readonly string[] = [...ENDS, MESSAGE, '<|constrain|>'];
 
 /**
- * An answer of messages in channels (gpt-oss): a header names the channel, and the function that a message is for. Analysis is reasoning,
- * what is for a function a call, all else content. `calls`: functions were offered.
+ * Reads an answer of messages in channels (gpt-oss). A header names the channel, and the function that the message calls. Analysis is
+ * reasoning, a message for a function is a call, all else is content. `calls`: functions were offered.
  */
 export function* readHarmony(
   input: AnswerInput,
@@ -33,7 +33,7 @@ export function* readHarmony(
   }
 }
 
-/** Text of a header: '' where the answer goes on without one; null: the answer ends in it. */
+/** Reads the text of a header: '' if there is no header; null: the answer ends in the header. */
 function* readHeader(input: AnswerInput, begin: string, heads: MarkerSet): Reading<string | null> {
   if (begin === CHANNEL) return (yield* input.takeUntil(heads))?.text ?? null;
   if (begin !== START) {

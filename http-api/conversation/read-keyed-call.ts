@@ -3,13 +3,13 @@ import type { CallBook } from './call-book.js';
 import type { KeyedBody } from './call-syntax.js';
 import { isText, jsonOfText } from './argument-text.js';
 
-/** Of an argument's key; what is longer is none. */
+/** Most characters of an argument's key; a longer text is no key. */
 const KEY_LENGTH_LIMIT = 1024;
 
-/** White space between a JSON value and its end. */
+/** Most white space between a JSON value and its end marker. */
 const SPACE_BEHIND_LIMIT = 64;
 
-/** `named`: what stands before the name was taken already. */
+/** `named`: the text before the name was already taken. */
 export function* readKeyedCall(body: KeyedBody, input: AnswerInput, book: CallBook, named: boolean): Reading<boolean> {
   yield* input.skipSpace();
   if (!named && !(yield* input.take(body.name.begin))) return false;
@@ -17,7 +17,7 @@ export function* readKeyedCall(body: KeyedBody, input: AnswerInput, book: CallBo
   if (name === '') return false;
   if (body.name.end !== '' && !(yield* input.take(body.name.end))) return false;
   yield* input.skipSpace();
-  // What follows a name is an argument or an end: other text makes it no call.
+  // An argument or an end must follow a name; with other text it is no call.
   if ((yield* input.peek()) !== '<') return false;
   input.drop();
   yield book.begin(name);
@@ -50,7 +50,7 @@ function* readKey(body: KeyedBody, input: AnswerInput): Reading<string | null> {
   return key.text.trim();
 }
 
-/** Texts are told as they come, other values when they are whole. False: the answer ended first. */
+/** Yields texts as they come, other values when they are complete. False: the answer ended first. */
 function* readValue(body: KeyedBody, input: AnswerInput, book: CallBook, schema: object | null): Reading<boolean> {
   const ends = new MarkerSet([body.value.end, ...(body.ownLines ? [`\n${body.value.end}`] : [])]);
   if (body.ownLines) yield* input.take('\n');
@@ -67,7 +67,7 @@ function* readValue(body: KeyedBody, input: AnswerInput, book: CallBook, schema:
   return true;
 }
 
-/** A JSON value whose strings may hold what ends values; null: there is something else, and nothing was taken. */
+/** Reads a JSON value whose strings may contain an end marker; null: there is no such value, and nothing was taken. */
 function* readJsonValue(ends: MarkerSet, input: AnswerInput): Reading<string | null> {
   input.keep();
   const first = yield* input.peek();

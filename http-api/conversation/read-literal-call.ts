@@ -4,7 +4,7 @@ import type { CallBook } from './call-book.js';
 import type { LiteralBody } from './call-syntax.js';
 
 const KEY_CHARACTER = /[\p{L}\p{N}_.$-]/u;
-/** Lists and objects inside of one another. */
+/** Most levels of nested lists and objects. */
 const DEPTH_LIMIT = 64;
 const WORDS = new Map([
   ['True', 'true'],
@@ -12,7 +12,7 @@ const WORDS = new Map([
   ['None', 'null'],
 ]);
 
-/** A call whose arguments are literals. An argument is told when its value is whole. */
+/** Reads a call whose arguments are literals. An argument is yielded when its value is complete. */
 export function* readLiteralCall(body: LiteralBody, input: AnswerInput, book: CallBook): Reading<boolean> {
   yield* input.skipSpace();
   if (body.prefix !== '' && !(yield* input.take(body.prefix))) return false;
@@ -44,14 +44,14 @@ function* readKey({ quote, assign }: LiteralBody, input: AnswerInput): Reading<s
   return assigned ? key : null;
 }
 
-/** A key as `readKey` reads it: in quotes where it holds other characters than names do. */
+/** Writes a key in the form that `readKey` reads: in quotes if it has characters other than those of names. */
 export function literalKey(key: string): string {
   return key !== '' && [...key].every((character) => KEY_CHARACTER.test(character) && character.length === 1)
     ? key
     : JSON.stringify(key);
 }
 
-/** A literal as JSON; null: it is none, or does not end. */
+/** Reads a literal and returns it as JSON; null: it is no literal, or does not end. */
 function* readLiteral(body: LiteralBody, input: AnswerInput, depth: number): Reading<string | null> {
   if (depth > DEPTH_LIMIT) return null;
   const text = yield* readQuoted(body.quote, input);
@@ -89,7 +89,7 @@ function* readObject(body: LiteralBody, input: AnswerInput, depth: number): Read
   }
 }
 
-/** A text in quotes: the model's own, or those of Python and JSON. null: none begins here, or it does not end. */
+/** Reads a text in quotes: the model's own, or those of Python and JSON. null: no quote begins here, or the text does not end. */
 function* readQuoted(quote: string, input: AnswerInput): Reading<string | null> {
   if (quote.length > 1 && (yield* input.take(quote))) {
     return (yield* input.takeUntil(new MarkerSet([quote])))?.text ?? null;
@@ -115,7 +115,7 @@ const ESCAPES = new Map([
   ['0', '\0'],
 ]);
 
-/** What stands behind a backslash. */
+/** Reads the character after a backslash. */
 function* readEscape(input: AnswerInput): Reading<string> {
   const character = yield* input.next();
   const digits = new Map([

@@ -1,10 +1,10 @@
-/** How a model writes what it thinks before it answers. */
+/** The form in which a model writes its reasoning before the answer. */
 export interface ReasoningStyle {
   begin: string;
   end: string;
-  /** What models write between reasoning and answer. */
+  /** Text that models write between reasoning and answer. */
   gap: string;
-  /** Texts around the answer itself, which are left out; '': there are none. */
+  /** Texts around the answer itself, which are dropped; '': there are none. */
   answerBegin: string;
   answerEnd: string;
 }
@@ -19,7 +19,7 @@ const style = (begin: string, end: string, gap = ''): ReasoningStyle => ({
 
 const THINK = style('<think>', '</think>', '\n\n');
 
-/** Published styles. Of several in one template the first counts. */
+/** Published styles. If a template has several, the first counts. */
 const STYLES: readonly ReasoningStyle[] = [
   style('[THINK]', '[/THINK]'),
   style('<|channel>thought\n', '<channel|>'),
@@ -27,13 +27,13 @@ const STYLES: readonly ReasoningStyle[] = [
   THINK,
 ];
 
-/** Found in the template's text, or among the tokenizer's special tokens. */
+/** Finds the style from the template's text or the tokenizer's special tokens. */
 export function reasoningStyleOf(source: string, specialNames: ReadonlySet<string>): ReasoningStyle | null {
   const has = (text: string): boolean => source.includes(text) || specialNames.has(text);
   const found = STYLES.find(({ begin, end }) => has(begin.trim()) || has(end));
   if (found !== THINK) return found ?? null;
   if (has('<answer>') && has('</answer>')) return { ...THINK, ...around('answer') };
-  // MiniMax's template has these tags around what tools answer.
+  // MiniMax's template has these tags around results of tools.
   if (has('<response>') && has('</response>') && !source.includes('minimax:')) {
     return { ...THINK, ...around('response') };
   }

@@ -3,13 +3,13 @@ import type { ChatMessage } from '../../shared/wire/messages.js';
 import { PROBE_ASKED, PROBE_CALLED, PROBE_MARK } from '../../shared/language/tokenizer/template-forms.js';
 import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 
-/** What a chat template writes into a prompt. */
+/** The parts of a conversation that a chat template writes into a prompt. */
 export interface TemplateAbilities {
-  /** Tools that it is given. */
+  /** The template writes the offered tools. */
   tools: boolean;
-  /** An assistant's calls. */
+  /** The template writes an assistant's calls. */
   calls: boolean;
-  /** Messages of tools. */
+  /** The template writes messages of tools. */
   results: boolean;
 }
 
@@ -31,7 +31,7 @@ const TOOLS = [
   },
 ];
 
-/** Tried out on small conversations. Of a template that does not end nothing more is asked: it has none. */
+/** Renders small conversations to find the abilities. A template that does not end is not tried again: it counts as having none. */
 export function templateAbilities(tokenizer: Tokenizer): TemplateAbilities {
   let isEndless = false;
   const shows = (mark: string, messages: ChatMessage[], values: Record<string, unknown> = {}): boolean => {
@@ -50,7 +50,7 @@ export function templateAbilities(tokenizer: Tokenizer): TemplateAbilities {
   };
 }
 
-/** Whether the template itself is at fault, whatever it is given. */
+/** Tells whether the template itself is at fault, for any input. */
 export function isTemplateFault(thrown: unknown): boolean {
   return thrown instanceof OdmoeError && thrown.code === 'TOKENIZER_INVALID';
 }

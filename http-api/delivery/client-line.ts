@@ -8,8 +8,8 @@ import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
 import { onEvent } from '../../shared/base/runtime/living.js';
 
 /**
- * The line to the client of one answer. It knows how far the answer is, notices that the client has gone, and gives up one that takes
- * nothing. What is written past Fastify goes through `begin`, `write` and `end`.
+ * The connection to the client of one answer. It records the progress of the answer, notices when the client closes the connection, and
+ * closes it when the client reads nothing for too long. Output that bypasses Fastify goes through `begin`, `write` and `end`.
  */
 export class ClientLine {
   readonly watch: GenerationWatch;
@@ -29,12 +29,12 @@ export class ClientLine {
     this.account = request.account ?? null;
     this.watch = this.watchFor(this.account);
     const { socket } = request.raw;
-    // Of several requests on one connection only the first one's answer is told that it has closed.
+    // If a connection has several requests, only the first reply learns that it has closed. So every answer listens on the socket.
     socket.setMaxListeners(0);
     const stopListening = (): void => {
       for (const stop of stops) stop();
     };
-    // A process that dies ends its side first; a client that only ends its side of the connection looks the same.
+    // A process that dies ends its side first. A client that only ends its side of the connection looks the same.
     const onEnd = (): void => {
       stopListening();
       this.leave();
@@ -64,17 +64,17 @@ export class ClientLine {
     };
   }
 
-  /** Aborts when the client has gone or is given up. */
+  /** Aborts when the client has closed the connection, or main has closed it because the client was too slow. */
   get signal(): AbortSignal {
     return this.gone.signal;
   }
 
-  /** Headers have been sent past Fastify. */
+  /** True: headers have been sent past Fastify. */
   get hasBegun(): boolean {
     return this.begun;
   }
 
-  /** What was written waits for the client to take it. */
+  /** True: the client has not yet read the output that was written. */
   get isBlocked(): boolean {
     return this.wait !== null;
   }
@@ -91,7 +91,7 @@ export class ClientLine {
     this.raw.flushHeaders();
   }
 
-  /** Sends text; `taken` tells when more may be sent. */
+  /** Sends text; `taken` resolves when more may be sent. */
   write(text: string): void {
     if (this.signal.aborted || text === '') return;
     if (this.raw.write(text) || this.isBlocked) return;
@@ -100,12 +100,12 @@ export class ClientLine {
     this.raw.once('drain', onDrain);
   }
 
-  /** Resolves when the client has taken enough of what was written, or is gone. */
+  /** Resolves when the client has read enough of the output, or is gone. */
   async taken(): Promise<void> {
     await this.wait?.taken;
   }
 
-  /** Sends the last of the answer. Resolves when the client has taken all of it, or is gone. */
+  /** Sends the last part of the answer. Resolves when the client has read all of it, or is gone. */
   async end(text = ''): Promise<void> {
     await this.taken();
     if (this.signal.aborted) return;
@@ -115,7 +115,7 @@ export class ClientLine {
     await taken;
   }
 
-  /** Closes the connection; whoever makes the answer hears of it. */
+  /** Closes the connection; the signal aborts, so that the answer's maker stops. */
   leave(): void {
     if (this.signal.aborted) return;
     this.gone.abort();
@@ -123,7 +123,7 @@ export class ClientLine {
     this.wait?.settle();
   }
 
-  /** Gives a client up that takes nothing for too long. */
+  /** Closes the connection if the client reads nothing for too long. */
   private waitForClient(cleanUp: () => void): void {
     const { runtime, limits, log } = this.setting;
     const timer = waitForPeer(runtime, limits.slowReaderMs, () => {

@@ -9,7 +9,7 @@ import { sendError } from './send-error.js';
 
 const JSON_TYPE = 'application/json; charset=utf-8';
 
-/** As DeliverBody. JSON may begin with newlines, so they keep the line alive. */
+/** Implements DeliverBody. JSON may begin with newlines, so newlines can keep the connection alive. */
 export function createDeliverBody(setting: DeliverySetting): DeliverBody {
   const { limits, runtime, log } = setting;
   return async (request, reply, dialect, make) => {
@@ -30,7 +30,7 @@ export function createDeliverBody(setting: DeliverySetting): DeliverBody {
     } catch (thrown) {
       sign.cancel();
       logFailure(log, request, thrown, line.signal.aborted);
-      // An error under status 200 would be taken for an answer; a connection that breaks is not.
+      // A client would take an error under status 200 for an answer, but not a broken connection.
       if (line.hasBegun || line.signal.aborted) {
         if (!line.hasBegun) reply.hijack();
         line.leave();

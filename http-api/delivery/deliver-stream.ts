@@ -7,7 +7,7 @@ import type { DeliverStream, Dialect, StreamMaker } from './dialect.js';
 import { logFailure } from './log-failure.js';
 import { sendError } from './send-error.js';
 
-/** As DeliverStream. */
+/** Implements DeliverStream. */
 export function createDeliverStream(setting: DeliverySetting): DeliverStream {
   return async (request, reply, dialect, make) => {
     const delivery = new StreamDelivery(new ClientLine(request, reply, setting), { request, reply, dialect, setting });
@@ -22,7 +22,7 @@ interface StreamSetting {
   setting: DeliverySetting;
 }
 
-/** One streamed answer. */
+/** The delivery of one streamed answer. */
 class StreamDelivery {
   private silence: Timer | null = null;
 
@@ -39,7 +39,7 @@ class StreamDelivery {
       for await (const piece of pieces) {
         this.send(piece);
         await line.taken();
-        // What is not asked for any more ends here, whatever its maker makes of the signal.
+        // An answer that is no longer wanted ends here, even if its maker ignores the signal.
         if (line.signal.aborted) break;
       }
       this.silence?.cancel();
@@ -56,7 +56,7 @@ class StreamDelivery {
     this.line.begin({
       'content-type': this.options.dialect.streamType,
       'cache-control': 'no-cache, no-transform',
-      // Proxies of the nginx kind are not to gather what is meant to be seen at once.
+      // Proxies like nginx must not buffer output that the client wants to see at once.
       'x-accel-buffering': 'no',
     });
   }
@@ -68,7 +68,7 @@ class StreamDelivery {
     this.listenToSilence();
   }
 
-  /** A client that has not taken what was sent is not sent signs of life, too. */
+  /** Keeps the stream alive. A client that has not read earlier output gets no signs of life. */
   private listenToSilence(): void {
     const { setting, dialect, request } = this.options;
     this.silence?.cancel();

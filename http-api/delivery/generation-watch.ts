@@ -1,12 +1,12 @@
-/** Who asks, and how far a request is. Called at every step; nothing may be thrown. */
+/** The client of a request, and callbacks for its progress. They run at every step and must not throw. */
 export interface GenerationWatch {
-  /** A name that tells no key; clients share main fairly. Empty: nobody in particular. */
+  /** A name that does not reveal the key; main shares itself fairly among clients. Empty: no client in particular. */
   readonly client: string;
-  /** It waits for its turn; `before`: requests that wait before it. */
+  /** The request waits for its turn; `before`: requests that wait before it. */
   queued(before: number): void;
-  /** It runs; of its prompt's tokens so many are done. */
+  /** The request runs; `doneTokens` of its prompt's tokens are done. */
   prefill(doneTokens: number, promptTokens: number): void;
-  /** Each token of the answer. */
+  /** Called at each token of the answer. */
   token(): void;
 }
 

@@ -1,9 +1,9 @@
-/** A value of an answer that is told by its own text: numbers and the order of members stay as they were written. */
+/** A value of an answer that is written by its own text: numbers and the order of properties stay as written. */
 export class JsonText {
   /** `text`: one JSON value. */
   constructor(private readonly text: string) {}
 
-  /** In one line: between the parts of a JSON value a line break is a space like any other, and in its strings there are none. */
+  /** The value on one line. Between the parts of a JSON value, a line break is like a space; strings contain none. */
   get line(): string {
     return this.text.replace(/[\r\n]+/g, ' ');
   }
@@ -12,7 +12,7 @@ export class JsonText {
 /** JSON.stringify for values of plain objects and lists that may hold JsonText. */
 export function jsonWithTexts(value: unknown): string {
   if (value instanceof JsonText) return value.line;
-  // A million numbers that are written one by one hold up everybody else.
+  // A list of a million numbers would block other requests for long if each number were written alone.
   if (isNumbers(value)) return JSON.stringify(value);
   if (Array.isArray(value)) return `[${value.map((item) => jsonWithTexts(item ?? null)).join(',')}]`;
   if (typeof value !== 'object' || value === null) return JSON.stringify(value);

@@ -3,7 +3,7 @@ import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import { logNames } from '../requests/request-record.js';
 
-/** What a request ended with that has failed. A defect says where; what clients do wrong is of interest to them. */
+/** Logs the error that ended a request. A defect is logged with its place; clients' mistakes concern only the clients. */
 export function logFailure(log: Logger, request: FastifyRequest, thrown: unknown, isClientGone: boolean): void {
   const error = toOdmoeError(thrown);
   const { code } = error;

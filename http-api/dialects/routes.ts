@@ -7,7 +7,7 @@ import { registerPage } from '../page/page-routes.js';
 import { registerSession } from '../page/session-routes.js';
 import { registerTokens } from '../tokens/token-routes.js';
 
-/** What the door serves beside /health: one entry a dialect, and the page with what it is fed. */
+/** All routes besides /health: one entry per dialect, the page, and the routes with the page's data. */
 export const HTTP_ROUTES: readonly RegisterRoutes[] = [
   registerOpenAi,
   registerAnthropic,

@@ -1,8 +1,8 @@
-/** What HTTP clients are told of an error: pure functions of the one registry. */
+/** The form of errors for HTTP clients: pure functions of the one registry. */
 import type { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ErrorCode } from '../../shared/base/errors/registry.js';
 
-/** Where asking again later helps, and after how many seconds. */
+/** Errors after which a retry helps, each with the seconds to wait. */
 const RETRY_AFTER_S: Partial<Record<ErrorCode, number>> = {
   QUEUE_FULL: 5,
   NO_MAIN: 5,
@@ -13,12 +13,12 @@ const RETRY_AFTER_S: Partial<Record<ErrorCode, number>> = {
   STORAGE_FAILED: 10,
 };
 
-/** Statuses below 500 at which the same request may succeed later. */
+/** Statuses below 500 after which the same request may succeed later. */
 const PASSING_STATUSES: ReadonlySet<number> = new Set([408, 409, 429]);
-/** Codes with another status after which the same request may succeed. An INTERNAL error may be one of a part that is started again. */
+/** Codes with another status after which the same request may succeed. An INTERNAL error may come from a part that restarts. */
 const PASSING_CODES: ReadonlySet<ErrorCode> = new Set(['INTERNAL', 'TIMEOUT']);
 
-/** Codes whose names clients know by those of OpenAI. */
+/** Codes that clients know by OpenAI's names. */
 const OPENAI_CODES: Partial<Record<ErrorCode, string>> = {
   PROMPT_TOO_LONG: 'context_length_exceeded',
   MODEL_UNKNOWN: 'model_not_found',
@@ -32,7 +32,7 @@ const OPENAI_TYPES: Readonly<Record<number, string>> = {
   429: 'rate_limit_error',
 };
 
-/** Headers of an answer with an error status: whether and when to ask again, and with what. */
+/** Headers of an answer with an error status: whether to retry, when, and with which credentials. */
 export function errorHeaders(error: OdmoeError): Record<string, string> {
   const retryAfterS = RETRY_AFTER_S[error.code];
   if (retryAfterS !== undefined) return { 'retry-after': String(retryAfterS) };
@@ -44,12 +44,12 @@ function mayPass({ code, kind }: OdmoeError): boolean {
   return PASSING_STATUSES.has(kind.httpStatus) || PASSING_CODES.has(code);
 }
 
-/** The code as HTTP clients see it. */
+/** The code in the form of HTTP clients. */
 export function clientCode(code: ErrorCode): string {
   return OPENAI_CODES[code] ?? code.toLowerCase();
 }
 
-/** OpenAI's form, which is also that of paths that belong to no dialect. */
+/** OpenAI's form; paths that belong to no dialect use it, too. */
 export function openAiErrorBody(error: OdmoeError): object {
   const { httpStatus } = error.kind;
   const fallback = httpStatus < 500 ? 'invalid_request_error' : 'server_error';

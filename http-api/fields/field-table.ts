@@ -4,28 +4,28 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { issueText } from './issue-text.js';
 
 /**
- * What becomes of each field of an endpoint's requests. A name that is in none of the lists is refused. docs/http.md has the same tables;
- * a test keeps the two in step.
+ * The handling of each field of an endpoint's requests. A field in none of the lists is refused. docs/http.md has the same tables; a test
+ * keeps both equal.
  */
 export interface FieldTable<Shape extends z.ZodRawShape> {
-  /** Done. The description of each schema is what docs/http.md says of it. */
+  /** Fields that are supported. docs/http.md has the description of each schema. */
   done: Shape;
-  /** They cannot change an answer: any value is taken. */
+  /** Fields that cannot change an answer: any value is accepted. */
   ignored: readonly string[];
-  /** They would change an answer, and are not done: only these values, which change nothing, are taken. */
+  /** Fields that would change an answer and are not supported. Only these values are accepted, because they change nothing. */
   neutral: Readonly<Record<string, readonly unknown[]>>;
-  /** They would change an answer whatever their value; why, or what to use instead. */
+  /** Fields that would change an answer with any value: the reason for the refusal, or an alternative. */
   refused: Readonly<Record<string, string>>;
 }
 
 export type Fields<Table> = Table extends FieldTable<infer Shape> ? z.infer<z.ZodObject<Shape>> : never;
 
-/** The most characters of a value or a name that a message repeats. */
+/** Most characters of a value or a name that a message repeats. */
 const SHOWN_LIMIT = 60;
 
 /**
- * Reads requests' bodies, or a member of them, by a table. null means absent. The reader throws REQUEST_INVALID with the field. `within`: the
- * member's name; empty: the body.
+ * Makes a reader of requests' bodies, or of one property of them, by a table. null counts as absent. The reader throws REQUEST_INVALID with the
+ * field. `within`: the property's name; empty: the body itself.
  */
 export function fieldReader<Shape extends z.ZodRawShape>(
   table: FieldTable<Shape>,
@@ -69,7 +69,7 @@ function requireKnown<Shape extends z.ZodRawShape>(
   throw invalidField(field, `the field ${shown} is supported as ${values} only; leave it out`);
 }
 
-/** The first thing that a schema found wrong, as an error with the field's path ("messages[2].role"). */
+/** The first issue that a schema found, as an error with the field's path ("messages[2].role"). */
 export function wrongField(issues: readonly z.core.$ZodIssue[], within = ''): OdmoeError {
   const { path, message } = deepestIssue(issues, [within]);
   const field = pathText(path);
@@ -85,7 +85,7 @@ interface FoundIssue {
   message: string;
 }
 
-/** Of a union the branch that came furthest says what is wrong. */
+/** For a union, the issue of the branch that matched furthest is reported. */
 function deepestIssue(issues: readonly z.core.$ZodIssue[], before: readonly PropertyKey[]): FoundIssue {
   const [issue] = issues;
   if (issue === undefined) return { path: before, message: 'it is not valid' };

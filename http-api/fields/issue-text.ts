@@ -1,6 +1,6 @@
 import type { z } from 'zod';
 
-/** Kinds of values as clients know them. */
+/** Names for kinds of values in messages to clients. */
 const KINDS: Readonly<Record<string, string>> = {
   string: 'a text',
   number: 'a number',
@@ -15,7 +15,7 @@ const KINDS: Readonly<Record<string, string>> = {
 const MUST_BE = 'it must be ';
 const MISSING = 'it is missing; ';
 
-/** What a field must be that a schema refused and says nothing of itself: for `safeParse(value, { error: issueText })`. */
+/** Describes the required value of a field, if the schema has no message of its own: for `safeParse(value, { error: issueText })`. */
 export function issueText(issue: z.core.$ZodRawIssue): string {
   if (issue.code === 'invalid_key') return issue.issues[0]?.message ?? 'a name in it is not valid';
   const wanted = wantedBy(issue);
@@ -37,7 +37,7 @@ function sizeText(origin: string, bound: 'at least' | 'at most', size: number): 
   return `${bound} ${size}`;
 }
 
-/** null: the branches want more than can be said in a few words. */
+/** null: the branches cannot be described in a few words. */
 function anyOf(branches: readonly (readonly z.core.$ZodIssue[])[]): string | null {
   const wanted = branches.map(([issue]) => {
     const text = issue?.message.replace(MISSING, '') ?? '';

@@ -18,13 +18,13 @@ import {
   TOP_K_RANGE,
 } from '../../shared/wire/sampling-options.js';
 
-/** More than any context has: the answer may take the room that the prompt leaves. */
+/** More than any context has: the answer may use all positions that the prompt leaves. */
 export const ALL_ROOM = MAX_TOKENS_RANGE.most;
 
-/** As the other APIs have it: -1 is off, too. */
+/** Like the other APIs, -1 also means off. */
 const TOP_K_OR_OFF: NumberRange = { ...TOP_K_RANGE, least: -1 };
 
-/** As the other APIs have it: -1 stands for none. */
+/** Like the other APIs, -1 also means no seed. */
 const SEED_OR_DRAWN: NumberRange = { ...SEED_RANGE, least: -1 };
 
 /** A number of a request that must lie within a range. */
@@ -36,7 +36,7 @@ export function numberWithin(range: NumberRange): z.ZodNumber {
 
 const stopText = z.string().min(1).max(STOP_STRING_LENGTH_LIMIT);
 
-/** Fields about the choice of tokens that all dialects have under one name. */
+/** Sampling fields that have the same name in all dialects. */
 export const SHARED_SAMPLING_FIELDS = {
   temperature: numberWithin(TEMPERATURE_RANGE)
     .optional()
@@ -48,7 +48,7 @@ export const SHARED_SAMPLING_FIELDS = {
   frequency_penalty: numberWithin(ANSWER_PENALTY_RANGE).optional().describe('counts the answer, not the prompt'),
 } as const;
 
-/** Fields about the choice of tokens that chat and text completions share. */
+/** Sampling fields that chat and text completions share. */
 export const SAMPLING_FIELDS = {
   ...SHARED_SAMPLING_FIELDS,
   repetition_penalty: numberWithin(REPETITION_PENALTY_RANGE).optional().describe('counts prompt and answer; 1 is off'),
@@ -80,12 +80,12 @@ export const SAMPLING_FIELDS = {
 
 type SamplingFields = z.infer<z.ZodObject<typeof SAMPLING_FIELDS>>;
 
-/** `seed`: in place of the request's. */
+/** `seed`: replaces the seed of the request. */
 export function samplingOfFields(fields: SamplingFields, seed: number | undefined): SamplingMessage {
   const topP = fields.top_p ?? 1;
   return {
     temperature: fields.temperature ?? 0,
-    // The fewest tokens that hold no probability are one token.
+    // The smallest set of tokens that reaches probability 0 is one token.
     topK: topP === 0 ? 1 : Math.max(0, fields.top_k ?? 0),
     topP,
     minP: fields.min_p ?? 0,

@@ -3,13 +3,13 @@ import { JsonText } from '../delivery/json-text.js';
 import type { AnswerDelta } from '../conversation/chat-request.js';
 import type { ChatLogprob } from '../answer/logprob-entries.js';
 
-/** A call of a tool as Ollama tells it: whole, with its arguments as an object. */
+/** A call of a tool in Ollama's form: complete, with its arguments as an object. */
 export interface OllamaToolCall {
   id: string;
   function: { index: number; name: string; arguments: JsonText };
 }
 
-/** A part of an answer, or all of it. */
+/** A part of an answer, or the whole answer. */
 export interface AnswerPart {
   content: string;
   thinking: string;
@@ -21,22 +21,22 @@ export function emptyPart(): AnswerPart {
   return { content: '', thinking: '', toolCalls: [], logprobs: [] };
 }
 
-/** Which of Ollama's two endpoints answers. */
+/** The two endpoints of Ollama that give answers. */
 export type Endpoint = 'chat' | 'generate';
 
-/** What every answer begins with. */
+/** The fields that begin every answer. */
 export interface OllamaHead {
   model: string;
   /** RFC 3339. */
   created_at: string;
 }
 
-/** A line of a stream that says a part of the answer. */
+/** A line of a stream with a part of the answer. */
 export function partLine(endpoint: Endpoint, head: OllamaHead, part: AnswerPart): object {
   return { ...head, ...partFields(endpoint, part), done: false };
 }
 
-/** The last line of a stream, or an answer that is not streamed, which then has all it says. */
+/** The last line of a stream, or an answer that is not streamed; the latter has the whole text. */
 export function lastLine(endpoint: Endpoint, head: OllamaHead, part: AnswerPart, end: OllamaEnd): object {
   return { ...head, ...partFields(endpoint, part), done: true, ...end };
 }
@@ -49,13 +49,13 @@ function partFields(endpoint: Endpoint, { content, thinking, toolCalls, logprobs
   return { message: { role: 'assistant', content, ...thought, ...calls }, ...scored };
 }
 
-/** Why an answer ended. */
+/** The reason why an answer ended. */
 export interface OllamaEnd {
-  /** stop, length; load and unload: nothing was asked for but that the model is there, or that it goes. */
+  /** stop, length; or load and unload: the request asked only to load or to unload the model. */
   done_reason: string;
 }
 
-/** And after how long; times are nanoseconds. */
+/** The end of an answer with its times in nanoseconds. */
 export interface AnswerFigures extends OllamaEnd {
   total_duration: number;
   load_duration: number;
@@ -65,7 +65,7 @@ export interface AnswerFigures extends OllamaEnd {
   eval_duration: number;
 }
 
-/** When an answer was asked for, begun (out of the queue), had its first token, and its last: milliseconds of one clock. */
+/** Times of the request, its start (after the queue), its first token and its last token: milliseconds of one clock. */
 export interface OllamaTimes {
   askedMs: number;
   begunMs: number;
@@ -92,16 +92,16 @@ export function figuresOf(
   };
 }
 
-/** At least one: clients divide by it. */
+/** Returns at least one, because clients divide by it. */
 function nanoseconds(durationMs: number): number {
   return Math.max(1, Math.round(durationMs * NS_PER_MS));
 }
 
-/** Gathers the pieces of an answer into parts; a call is held until its arguments are whole. */
+/** Gathers the deltas of an answer into parts. A call is held until its arguments are complete. */
 export class PartMaker {
   private open: { id: string; index: number; name: string; text: string } | null = null;
 
-  /** Pieces that came together. */
+  /** Makes parts of deltas that came together. */
   of(pieces: readonly AnswerDelta[]): AnswerPart[] {
     const parts: AnswerPart[] = [];
     for (const piece of pieces) {
@@ -116,7 +116,7 @@ export class PartMaker {
     return parts;
   }
 
-  /** When no piece follows. A call whose arguments the end of the answer has cut off is none. */
+  /** Ends the parts, when no delta follows. A call whose arguments were cut off by the answer's end is dropped. */
   finish(): AnswerPart[] {
     const { open } = this;
     this.open = null;
@@ -133,7 +133,7 @@ function argumentsOf(text: string): JsonText | null {
   return jsonMembers(written) === null ? null : new JsonText(written);
 }
 
-/** Parts as one. */
+/** Joins several parts into one. */
 export function joinedParts(parts: readonly AnswerPart[]): AnswerPart {
   const whole = emptyPart();
   for (const part of parts) {

@@ -13,19 +13,19 @@ import { jsonFormat } from '../../shared/language/response-format.js';
 export interface AnswerRequest {
   generate: GenerateRequest;
   reading: AnswerStreamOptions;
-  /** Positions that prompt and answer may have together; null: those of the context. */
+  /** Most positions of prompt and answer together; null: those of the context. */
   positions: number | null;
 }
 
 const NO_PROMPT = { text: '', messages: [], promptTokenIds: [], raw: false, ignoreEos: false };
 
-/** Of /api/chat. Throws REQUEST_INVALID with the field. */
+/** The request of /api/chat. Throws REQUEST_INVALID with the field. */
 export function chatAnswer(fields: OllamaChatFields, context: DoorContext): AnswerRequest {
   const prepared = context.prepareChat(ollamaChat(fields, context.model.tokenizer?.chatTemplateSource ?? null));
   return answerRequest(fields, { ...NO_PROMPT, ...prepared.request }, prepared, 'chat', context);
 }
 
-/** Of /api/generate: through the chat template, unless the request or the model is without one. */
+/** The request of /api/generate. It uses the chat template, unless the request is raw or the model has no template. */
 export function promptAnswer(fields: GenerateFields, context: DoorContext): AnswerRequest {
   const { tokenizer } = context.model;
   if (fields.raw !== true && tokenizer?.hasChatTemplate === true) {
@@ -56,7 +56,7 @@ function answerRequest(
       maxTokens,
       sampling: { ...sampling, outputFormat: prepared.outputFormat },
       stop,
-      // The token's own comes with those of the likeliest.
+      // The chosen token's own log-probability comes only with alternatives, so at least one is requested.
       logprobs: logprobs ? Math.max(1, topLogprobs) : 0,
     },
     reading: {
@@ -71,7 +71,7 @@ function answerRequest(
   };
 }
 
-/** The request within the positions that it asks for. Throws PROMPT_TOO_LONG. */
+/** Limits the request to its number of positions. Throws PROMPT_TOO_LONG. */
 export async function withinPositions(
   { generate, positions }: AnswerRequest,
   context: Pick<DoorContext, 'tokenize' | 'tokenizeChat'>,
@@ -89,7 +89,7 @@ export async function withinPositions(
   );
 }
 
-/** What follows for an answer to a prompt that no chat template was applied to: all its text is content. */
+/** The format and parser for a prompt without a chat template: all text of the answer is content. */
 export function plainAnswer(format: ResponseFormat | null): Pick<PreparedChat, 'outputFormat' | 'createParser'> {
   return {
     outputFormat: format === null ? null : jsonFormat(schemaOf(format)),

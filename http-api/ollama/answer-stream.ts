@@ -17,16 +17,16 @@ import { ollamaHead } from './ollama-dialect.js';
 
 export interface AnswerStreamOptions extends AnswerReaderOptions {
   endpoint: Endpoint;
-  /** Alternatives shown with each log-probability. */
+  /** Number of alternatives that are shown with each log-probability. */
   topLogprobs: number;
 }
 
-/** Makes lines of an answer's replies. */
+/** Makes lines from an answer's replies. */
 export class AnswerStream {
   private readonly reader: AnswerReader;
   private readonly parts = new PartMaker();
   private readonly times: OllamaTimes;
-  /** Log-probabilities whose text comes with a later line. */
+  /** Log-probabilities whose text comes in a later line. */
   private held: ChatLogprob[] = [];
 
   constructor(
@@ -38,7 +38,7 @@ export class AnswerStream {
     this.times = { askedMs: nowMs, begunMs: nowMs, firstTokenMs: nowMs, endedMs: nowMs };
   }
 
-  /** Lines of a stream. */
+  /** The lines of a stream for this reply. */
   lines(reply: GenerateReply): object[] {
     const { parts, reason } = this.take(reply);
     const { endpoint } = this.options;
@@ -47,7 +47,7 @@ export class AnswerStream {
     return reason === null ? lines : [...lines, this.last(emptyPart(), reason)];
   }
 
-  /** The whole answer when this reply was its last; `before`: parts so far, to which those of the reply are added. */
+  /** The whole answer if this was its last reply, otherwise null; `before`: the parts so far, to which the reply's parts are added. */
   whole(reply: GenerateReply, before: AnswerPart[]): object | null {
     const { parts, reason } = this.take(reply);
     before.push(...parts);
@@ -71,7 +71,7 @@ export class AnswerStream {
     this.times.endedMs = nowMs;
   }
 
-  /** The parts with the log-probabilities of their tokens; those that are left at the end have a part of their own. */
+  /** Adds to the parts the log-probabilities of their tokens. Log-probabilities that are left at the end get a part of their own. */
   private scored(parts: AnswerPart[], { spans, end }: AnswerStep): AnswerPart[] {
     const { topLogprobs } = this.options;
     const { tokenizer } = this.options;

@@ -5,7 +5,7 @@ import { invalidField } from '../fields/field-table.js';
 import { writtenJson } from '../requests/written-json.js';
 import type { OllamaChatFields, GenerateFields, OllamaMessage } from './request-fields.js';
 
-/** The conversation that /api/chat is to continue. `template`: the source of the model's chat template. Throws REQUEST_INVALID. */
+/** The conversation of /api/chat. `template`: the source of the model's chat template. Throws REQUEST_INVALID. */
 export function ollamaChat(fields: OllamaChatFields, template: string | null): ChatRequest {
   const tools = fields.tools ?? [];
   return {
@@ -23,7 +23,7 @@ export function ollamaChat(fields: OllamaChatFields, template: string | null): C
   };
 }
 
-/** The conversation that a prompt of /api/generate is. */
+/** The conversation that consists of a prompt of /api/generate. */
 export function promptChat(fields: GenerateFields, template: string | null): ChatRequest {
   const { system = '', prompt: content = '' } = fields;
   return {
@@ -52,7 +52,7 @@ function thinkingOf(
   throw invalidField('think', "think: the model's chat template has no degrees of reasoning; send true or false");
 }
 
-/** Calls get the ids that their results name; Ollama's clients tell neither, so that they go by name and order. */
+/** Gives ids to calls and to their results. If a client sends no id, a result belongs to the first open call of its tool's name. */
 function conversationOf(messages: readonly OllamaMessage[]): ChatMessage[] {
   const open: ToolCall[] = [];
   let calls = 0;

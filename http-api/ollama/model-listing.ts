@@ -2,7 +2,7 @@ import type { NodeStatus } from '../../shared/wire/messages.js';
 import type { ServedModel } from '../door-context.js';
 import { taggedName } from './model-name.js';
 
-/** The model is never unloaded; clients want a time, and some of them take none near the end of calendars. */
+/** The model is never unloaded. Clients need a time, and some of them refuse times near the end of their calendar. */
 const NEVER = '2300-01-01T00:00:00Z';
 
 export interface ModelDetails {
@@ -25,18 +25,18 @@ export function modelDetails(model: ServedModel): ModelDetails {
   };
 }
 
-/** "7.0M", "46.7B". */
+/** For example "7.0M" or "46.7B". */
 export function parameterSize(parameters: number): string {
   const [unit, name] = parameters >= 1e9 ? [1e9, 'B'] : parameters >= 1e6 ? [1e6, 'M'] : [1e3, 'K'];
   return `${(parameters / unit).toFixed(1)}${name}`;
 }
 
-/** /api/tags. */
+/** The answer of /api/tags. */
 export function modelTags(model: ServedModel): object {
   return { models: [{ ...listed(model), modified_at: modifiedAt(model), size: model.packBytes }] };
 }
 
-/** /api/ps. The size is what nodes of the cluster hold on their devices; none of it leaves before main does. */
+/** The answer of /api/ps. The size is the memory of the nodes' devices. It stays in use until main ends. */
 export function runningModels(model: ServedModel, nodes: readonly NodeStatus[]): object {
   const held = nodes.map((node) => ({ bytes: node.deviceMemoryUsedBytes, gpu: node.deviceName !== '' }));
   const sum = (members: typeof held): number => members.reduce((total, { bytes }) => total + bytes, 0);
@@ -53,7 +53,7 @@ export function runningModels(model: ServedModel, nodes: readonly NodeStatus[]):
   };
 }
 
-/** /api/show. */
+/** The answer of /api/show. */
 export function modelDescription(model: ServedModel, capabilities: readonly string[]): object {
   const { family } = model;
   return {

@@ -20,7 +20,7 @@ export function ollamaHead({ model, runtime }: Clocked): OllamaHead {
   return { model: taggedName(model.name), created_at: new Date(runtime.wallMs()).toISOString() };
 }
 
-/** A sign of life is a piece without text: Ollama's clients take no empty line. */
+/** A sign of life is a part without text, because Ollama's clients do not accept empty lines. */
 export function ollamaDialect(endpoint: Endpoint, context: Clocked) {
   return {
     errorBody: ({ message }: OdmoeError) => ({ error: message }),

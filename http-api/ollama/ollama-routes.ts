@@ -18,12 +18,10 @@ import {
   readShowBody,
 } from './request-fields.js';
 
-/**
- * The version of Ollama whose API is spoken here: clients ask for a least one (VS Code: 0.6.4). What follows the hyphen says who answers.
- */
+/** The version of Ollama whose API is supported. Clients require a minimum version (VS Code: 0.6.4). The text after the hyphen names this server. */
 export const OLLAMA_API_VERSION = '0.12.6';
 
-/** Ollama's /api. */
+/** Registers Ollama's /api. */
 export const registerOllama: RegisterRoutes = (app, context) => {
   addAnswers(app, context, 'chat', (body) => {
     const fields = readChatBody(body);
@@ -41,7 +39,7 @@ export const registerOllama: RegisterRoutes = (app, context) => {
 
 interface ReadRequest {
   fields: OllamaChatFields | GenerateFields;
-  /** null: nothing is asked for but that the model is there. */
+  /** null: the request asks only whether the model is loaded. */
   answer: (() => AnswerRequest) | null;
 }
 
@@ -68,7 +66,7 @@ function addAnswers(
   });
 }
 
-/** The model is loaded at all times. */
+/** Answers at once, because the model is always loaded. */
 function loadAnswer({ keep_alive: keep }: ReadRequest['fields'], endpoint: Endpoint, context: DoorContext): object {
   const reason = keep === 0 || (typeof keep === 'string' && /^0[a-z]*$/.test(keep)) ? 'unload' : 'load';
   return lastLine(endpoint, ollamaHead(context), emptyPart(), { done_reason: reason });
@@ -117,7 +115,7 @@ function addListings(app: FastifyInstance, context: DoorContext): void {
   });
 }
 
-/** Tools work with every template: one that takes none is told of them in a message. */
+/** Tools work with every template. If a template takes no tools, a message describes them to the model. */
 function capabilitiesOf({ model: { tokenizer } }: DoorContext): string[] {
   if (tokenizer?.hasChatTemplate !== true) return ['completion'];
   return ['completion', 'tools', ...(chatAbilities(tokenizer).thinking ? ['thinking'] : [])];
@@ -126,7 +124,7 @@ function capabilitiesOf({ model: { tokenizer } }: DoorContext): string[] {
 const ONE_MODEL = 'main serves the one model that its cluster was started with';
 const NO_EMBEDDINGS = 'the model makes text, and no embeddings';
 
-/** What Ollama has beside, and why it is not here. */
+/** Routes of Ollama that are missing here, with the reason. */
 const OTHERS = [
   ['POST', 'pull', ONE_MODEL],
   ['POST', 'push', ONE_MODEL],

@@ -9,7 +9,7 @@ import {
   stopFrom,
 } from '../fields/sampling-fields.js';
 
-/** Ollama's -1 and -2: as many tokens as there is room for. */
+/** Ollama's -1 and -2 mean: as many tokens as fit. */
 const ROOM_LEFT = [-1, -2];
 
 export const OPTIONS_TABLE = {
@@ -59,12 +59,12 @@ export const OPTIONS_TABLE = {
 
 const readOptions = fieldReader(OPTIONS_TABLE, 'options');
 
-/** What `options` say of an answer. */
+/** The parts of a request that come from `options`. */
 export interface AnswerOptions {
   sampling: SamplingMessage;
   stop: string[];
   maxTokens: number;
-  /** Positions of prompt and answer together; null: those of the context. */
+  /** Most positions of prompt and answer together; null: those of the context. */
   positions: number | null;
 }
 
@@ -81,7 +81,7 @@ export function answerOptions(options: unknown): AnswerOptions {
   };
 }
 
-/** Penalties here count all tokens; a smaller window of them is as good only where none is on. */
+/** Penalties here count all tokens. A smaller window is accepted only if no penalty is on, because it then changes nothing. */
 function requireWholeWindow(fields: Fields<typeof OPTIONS_TABLE>): void {
   if (fields.repeat_last_n === undefined || fields.repeat_last_n === -1) return;
   const { repeat_penalty: repeat = 1, presence_penalty: presence = 0, frequency_penalty: frequency = 0 } = fields;

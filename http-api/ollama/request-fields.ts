@@ -36,7 +36,7 @@ const toolSchema = z.strictObject({
   }),
 });
 
-/** What both endpoints take. */
+/** Fields that both endpoints accept. */
 const ANSWER_FIELDS = {
   model: z.string().describe('the name of `/api/tags`, with or without `:latest`'),
   stream: z.boolean().optional().describe('lines of JSON; default true'),
@@ -59,7 +59,7 @@ const ANSWER_FIELDS = {
   top_logprobs: numberWithin(LOGPROBS_RANGE).optional().describe('so many of the likeliest tokens with each'),
 } as const;
 
-/** A prompt that is too long is refused, and no context is ever shifted. */
+/** A prompt that is too long is refused, and a context is never shifted. */
 const NEUTRAL = { truncate: [false], shift: [false] };
 
 export const CHAT_TABLE = {

@@ -7,7 +7,7 @@ import type { OpenaiHead } from './chat-chunks.js';
 import { type ClientFields, errorForClient } from '../answer/client-fields.js';
 import { mergeAnswers } from '../answer/merge-answers.js';
 
-/** Seeds that main chooses; the largest number that a runtime draws from. */
+/** Limit for seeds that main chooses: the largest range that a runtime draws from. */
 const CHOSEN_SEED_LIMIT = 2 ** 47;
 
 export function openaiHead(prefix: string, { model, runtime }: Pick<DoorContext, 'model' | 'runtime'>): OpenaiHead {
@@ -20,8 +20,8 @@ export function openaiHead(prefix: string, { model, runtime }: Pick<DoorContext,
 }
 
 /**
- * Seeds of the answers to one prompt: seed + i, so that each is the answer that its seed has alone. Where the request names none, one
- * answer is left to main, and several get seeds that follow one another.
+ * Seeds of the answers to one prompt: seed + i, so that each answer equals the one that its seed gives alone. Without a seed in the request,
+ * main chooses the seed of a single answer; several answers get consecutive seeds.
  */
 export function answerSeeds(
   seed: number | undefined,
@@ -35,7 +35,7 @@ export function answerSeeds(
   );
 }
 
-/** Prepares a conversation for the served model. Errors name the client's `fields`. */
+/** Prepares a conversation for the served model. Errors name the client's fields. */
 export function prepareFor(
   context: Pick<DoorContext, 'prepareChat'>,
   chat: ChatRequest,
@@ -48,16 +48,16 @@ export function prepareFor(
   }
 }
 
-/** What one request of a client asks of the model. */
+/** The requests to the model that follow from one request of a client. */
 export interface AskedAnswers {
-  /** Prompt by prompt. */
+  /** Ordered by prompt. */
   requests: readonly GenerateRequest[];
   answersPerPrompt: number;
-  /** As the client names them. */
+  /** The client's names of the fields. */
   names: ClientFields;
 }
 
-/** The replies of several requests as they come. The progress of their prompts together is the answer's. */
+/** Yields the replies of several requests as they come. `watch` gets the sum of their prompts' progress. */
 export async function* generateAll(
   context: Pick<DoorContext, 'generate'>,
   { requests, answersPerPrompt, names }: AskedAnswers,
@@ -75,7 +75,7 @@ export async function* generateAll(
   }
 }
 
-/** One watch for each answer. A prompt is counted once, however many answers it has, from when its first one begins. */
+/** Makes one watch for each answer. A prompt counts once for all its answers, from the time when its first answer begins. */
 function watchesOf(answers: number, answersPerPrompt: number, watch: GenerationWatch): GenerationWatch[] {
   const all = { doneTokens: 0, promptTokens: 0 };
   return Array.from({ length: answers }, (_, index) => {

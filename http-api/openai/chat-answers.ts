@@ -13,13 +13,13 @@ import {
 import { chatLogprob, type ChatLogprob } from '../answer/logprob-entries.js';
 
 export interface ChatAnswersOptions extends AnswerReaderOptions {
-  /** Answers to the one prompt. */
+  /** Number of answers to the one prompt. */
   count: number;
-  /** Alternatives shown with each log-probability. */
+  /** Number of alternatives that are shown with each log-probability. */
   topLogprobs: number;
 }
 
-/** The answers to one chat, read from their replies, whichever comes when. */
+/** The answers to one chat. Their replies may come in any order. */
 class ChatAnswers {
   private readonly readers: AnswerReader[];
 
@@ -46,7 +46,7 @@ class ChatAnswers {
 export class ChatStream {
   private readonly answers: ChatAnswers;
   private readonly begun = new Set<number>();
-  /** By answer: log-probabilities whose text comes with a later chunk. */
+  /** Log-probabilities whose text comes in a later chunk, by answer. */
   private readonly held = new Map<number, ChatLogprob[]>();
 
   constructor(
@@ -74,13 +74,13 @@ export class ChatStream {
     return chunks;
   }
 
-  /** The last chunk, where usage was asked for. */
+  /** The last chunk, if the request asked for usage. */
   usage(): object {
     return usageChunk(this.head, this.answers.usage());
   }
 }
 
-/** Makes the body of a chat that is answered at once. */
+/** Makes the body of a chat that is not streamed. */
 export class ChatBody {
   private readonly answers: ChatAnswers;
   private readonly choices: ChatChoice[];

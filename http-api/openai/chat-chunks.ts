@@ -2,7 +2,7 @@ import type { AnswerDelta } from '../conversation/chat-request.js';
 import type { AnswerEnd, TokenCounts } from '../answer/answer-reader.js';
 import type { ChatLogprob } from '../answer/logprob-entries.js';
 
-/** What all chunks of an answer, or its body, have in common. */
+/** Fields that all chunks of an answer share, and also its body. */
 export interface OpenaiHead {
   id: string;
   /** Seconds since 1970. */
@@ -58,7 +58,7 @@ function logprobsMember(entries: readonly ChatLogprob[] | null): object | null {
   return entries === null || entries.length === 0 ? null : { content: entries, refusal: null };
 }
 
-/** The deltas that pieces are; pieces of one kind that follow one another are one. */
+/** Turns answer deltas into chat deltas; adjacent deltas of one kind are joined. */
 export function deltasOf(pieces: readonly AnswerDelta[]): ChatDelta[] {
   const deltas: ChatDelta[] = [];
   for (const piece of pieces) {
@@ -80,7 +80,7 @@ function toolCallDelta(piece: Extract<AnswerDelta, { kind: 'toolCall' | 'toolArg
   return { index, id: piece.id, type: 'function', function: { name: piece.name, arguments: '' } };
 }
 
-/** An answer that is told at once, gathered piece by piece. */
+/** An answer that is not streamed, gathered delta by delta. */
 export class ChatChoice {
   private content = '';
   private reasoning = '';
@@ -94,7 +94,7 @@ export class ChatChoice {
     if (finishReason !== null) this.finishReason = finishReason;
   }
 
-  /** `logprobs`: they were asked for. */
+  /** `logprobs`: the request asked for log-probabilities. */
   choice(index: number, logprobs: boolean): object {
     const { content, reasoning, calls } = this;
     const message = {
@@ -131,7 +131,7 @@ export function chatBody({ id, ...rest }: OpenaiHead, choices: readonly object[]
   return { id, object: 'chat.completion', ...rest, choices, usage };
 }
 
-/** `answersPerPrompt`: so many answers that follow one another are to one prompt, whose tokens are counted once. */
+/** `answersPerPrompt`: number of adjacent answers to one prompt; its tokens count once. */
 export function openaiUsage(answers: readonly TokenCounts[], answersPerPrompt: number): Usage {
   const prompts = answers.filter((_, index) => index % answersPerPrompt === 0);
   const promptTokens = sumOf(prompts, ({ prompt }) => prompt);
@@ -140,7 +140,7 @@ export function openaiUsage(answers: readonly TokenCounts[], answersPerPrompt: n
     prompt_tokens: promptTokens,
     completion_tokens: completionTokens,
     total_tokens: promptTokens + completionTokens,
-    // Later answers to a prompt use the first one's rows; what others had left is what the first one found.
+    // Later answers to a prompt use the rows of its first answer. Only the first one's cached tokens came from other requests.
     prompt_tokens_details: { cached_tokens: sumOf(prompts, ({ cached }) => cached) },
     completion_tokens_details: { reasoning_tokens: sumOf(answers, ({ reasoning }) => reasoning) },
   };

@@ -12,7 +12,7 @@ import { ALL_ROOM, numberWithin, SAMPLING_FIELDS } from '../fields/sampling-fiel
 /** Most answers to one prompt. */
 export const CHOICES_LIMIT = 128;
 
-/** What is more than the context holds is not refused, however much it is. -1, as other servers have it, is the room that is left. */
+/** A number above the context's size is not refused. As in other servers, -1 means all positions that are left. */
 export const maxTokensField = numberWithin({
   least: -1,
   most: Number.MAX_SAFE_INTEGER,
@@ -20,7 +20,7 @@ export const maxTokensField = numberWithin({
   zeroIsOff: false,
 }).transform((value) => (value === -1 ? ALL_ROOM : value));
 
-/** Alternatives of each token; the answers of one request are told so many for each of their tokens together. */
+/** Most alternatives of each token, and most of one request: its answers together, for one token each. */
 const TOP_LOGPROBS_LIMIT = 128;
 const ALTERNATIVES_LIMIT = 1024;
 
@@ -31,7 +31,7 @@ export const topLogprobsField = numberWithin({
   zeroIsOff: false,
 }).optional();
 
-/** Bounds what an answer that is told at once holds. Throws REQUEST_INVALID. */
+/** Limits the size of an answer that is not streamed. Throws REQUEST_INVALID. */
 export function requireFewAlternatives(top: number, answers: number, field: string): void {
   if (top * answers <= ALTERNATIVES_LIMIT) return;
   throw invalidField(
@@ -42,7 +42,7 @@ export function requireFewAlternatives(top: number, answers: number, field: stri
 
 export const choicesField = numberWithin({ least: 1, most: CHOICES_LIMIT, whole: true, zeroIsOff: false }).optional();
 
-/** Fields of chat and text completions beside those of sampling. */
+/** Fields of chat and text completions besides those of sampling. */
 export const STREAM_FIELDS = {
   model: z
     .string()
@@ -59,7 +59,7 @@ export const STREAM_FIELDS = {
   return_progress: z.boolean().optional().describe('the comments that keep a stream alive say how far the prompt is'),
 } as const;
 
-/** What OpenAI keeps or counts by them has no counterpart here. */
+/** OpenAI stores or counts by these fields; here they have no counterpart. */
 export const IGNORED_FIELDS = [
   'user',
   'metadata',
@@ -73,7 +73,7 @@ export const IGNORED_FIELDS = [
   'cache_prompt',
 ] as const;
 
-/** What other servers take beside OpenAI's fields, at the values by which they do nothing. */
+/** Fields of other servers besides OpenAI's, with the values that have no effect. */
 export const NEUTRAL_FIELDS = {
   store: [false],
   repeat_penalty: [1],
@@ -155,7 +155,7 @@ export type OpenaiChatFields = Fields<typeof CHAT_FIELDS>;
 
 export const readChatFields = fieldReader(CHAT_FIELDS);
 
-/** The conversation that a request is about. `templateSource`: the model's chat template. Throws REQUEST_INVALID with the field. */
+/** The conversation of a request. `templateSource`: the model's chat template. Throws REQUEST_INVALID with the field. */
 export function chatRequestFrom(fields: OpenaiChatFields, templateSource: string | null): ChatRequest {
   requireGenerationPrompt(fields);
   requireLogprobs(fields.top_logprobs, fields.logprobs === true, 'logprobs: true');
@@ -171,15 +171,15 @@ export function chatRequestFrom(fields: OpenaiChatFields, templateSource: string
   };
 }
 
-/** `needed`: what asks for the log-probabilities that alternatives are told with. Throws REQUEST_INVALID. */
+/** `needed`: the field that asks for log-probabilities, without which there are no alternatives. Throws REQUEST_INVALID. */
 export function requireLogprobs(top: number | undefined, areAsked: boolean, needed: string): void {
   if (top === undefined || top === 0 || areAsked) return;
   throw invalidField('top_logprobs', `top_logprobs needs ${needed}`);
 }
 
 /**
- * What the chat template is told: its variables, and how much the model is to reason, which a template either takes as a variable or not
- * at all. `field`: the client's name of the effort. Throws REQUEST_INVALID.
+ * The values for the chat template: its variables, and the amount of reasoning if the template has a variable for it. `field`: the client's
+ * name of the effort. Throws REQUEST_INVALID, also for a template without that variable.
  */
 export function templateWishes(
   variables: Readonly<Record<string, unknown>> | undefined,

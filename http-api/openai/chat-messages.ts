@@ -25,7 +25,7 @@ const message = z.strictObject({
   tool_calls: z.array(toolCall).nullish(),
   tool_call_id: z.string().nullish(),
   reasoning_content: z.string().nullish(),
-  // What clients send back of an answer.
+  // Fields of an earlier answer that clients send back.
   refusal: z.literal('', { error: 'refusals are not supported; leave it out' }).nullish(),
   annotations: z.unknown().optional(),
   audio: z.null({ error: 'audio is not supported; leave it out' }).optional(),
@@ -43,7 +43,7 @@ export const messagesField = z
       '`name`, `reasoning_content`',
   );
 
-/** Messages of a request as the conversation's. Throws REQUEST_INVALID with the field. */
+/** Turns the messages of a request into those of the conversation. Throws REQUEST_INVALID with the field. */
 export function chatMessagesFrom(messages: readonly MessageParameter[]): ChatMessage[] {
   const toolNames = new Map<string, string>();
   return messages.map((given, index) => {
@@ -67,7 +67,7 @@ export function chatMessagesFrom(messages: readonly MessageParameter[]): ChatMes
   });
 }
 
-/** Calls may stand in its place, and a tool may have nothing to say. */
+/** An assistant may have calls in place of content, and a tool may have no output. */
 function requireContent({ role, content: given }: MessageParameter, index: number): void {
   if (role === 'assistant' || role === 'tool' || (given !== undefined && given !== null)) return;
   const field = `messages[${index}].content`;
@@ -80,7 +80,7 @@ function requireCallId({ tool_call_id: callId }: MessageParameter, index: number
   throw invalidField(field, `${field}: a tool's message must name the call that it answers`);
 }
 
-/** Parts of a content are lines of one text. */
+/** Joins the parts of a content as lines of one text. */
 export function contentText(given: string | readonly { text: string }[]): string {
   return typeof given === 'string' ? given : given.map(({ text }) => text).join('\n');
 }

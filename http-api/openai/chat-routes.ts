@@ -51,7 +51,7 @@ export const registerChatRoutes: RegisterRoutes = (app, context) => {
   }
 };
 
-/** One request for each answer. */
+/** Makes one request for each answer. */
 function chatRequests(
   fields: OpenaiChatFields,
   { request, outputFormat }: PreparedChat,
@@ -66,7 +66,7 @@ function chatRequests(
     sampling: { ...samplingOfFields(fields, seed), outputFormat },
     stop: stopFrom(fields),
     ignoreEos: fields.ignore_eos ?? false,
-    // Without alternatives the chosen token's own is asked for.
+    // Without alternatives, one is requested, because the chosen token's own log-probability comes with it.
     logprobs: fields.logprobs === true ? Math.max(1, fields.top_logprobs ?? 0) : 0,
   }));
 }

@@ -4,10 +4,10 @@ import type { ChatTool, ResponseFormat, ToolChoice } from '../conversation/chat-
 import { writtenJson } from '../requests/written-json.js';
 
 export const ONLY_FUNCTIONS = "only tools of the type 'function' are supported";
-/** A JSON schema: what it may hold is checked where the answer's format is made of it. */
+/** A JSON schema. Its content is checked when the answer's format is made from it. */
 export const schemaObject = jsonObject;
 
-/** What a request says of a function. Names are judged as those of any client's tools (check-chat). */
+/** Fields of a function. Its name is checked like those of all clients' tools (check-chat). */
 export const FUNCTION_FIELDS = {
   name: z.string(),
   description: z.string().nullish(),
@@ -52,7 +52,7 @@ export function toolsFrom({ tools = [] }: ToolFields): ChatTool[] {
   return tools.map(({ function: given }) => toolOf(given));
 }
 
-/** A function that says nothing of its parameters has none. */
+/** A function without a description of its parameters has none. */
 export function toolOf({ name, description, parameters }: FunctionFields): ChatTool {
   return { name, description: description ?? '', parameters: parameters ?? { type: 'object', properties: {} } };
 }

@@ -5,7 +5,7 @@ import type { CompletionLogprobs } from '../answer/logprob-entries.js';
 
 interface CompletionAnswersOptions extends Omit<CompletionReaderOptions, 'prompt'> {
   prompts: readonly CompletionReaderOptions['prompt'][];
-  /** Answers to each prompt. They are numbered prompt by prompt. */
+  /** Number of answers to each prompt. Answers are numbered prompt by prompt. */
   count: number;
 }
 
@@ -42,7 +42,7 @@ export class CompletionStream {
     return [bodyOf(this.head, { choices: [{ text, index, logprobs, finish_reason: finishReason }] })];
   }
 
-  /** The last chunk, where usage was asked for. */
+  /** The last chunk, if the request asked for usage. */
   usage(): object {
     return bodyOf(this.head, { choices: [], usage: usageOfReaders(this.readers, this.options.count) });
   }
@@ -52,7 +52,7 @@ function isEmpty({ text, logprobs, finishReason }: CompletionStep): boolean {
   return text === '' && finishReason === null && (logprobs === null || logprobs.tokens.length === 0);
 }
 
-/** Makes the body of text completions that are answered at once. */
+/** Makes the body of text completions that are not streamed. */
 export class CompletionBody {
   private readonly readers: CompletionReader[];
   private readonly choices: {

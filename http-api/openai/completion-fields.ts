@@ -21,7 +21,7 @@ const EMPTY = 'a prompt must not be empty';
 
 type PromptField = string | string[] | number[] | number[][];
 
-/** One pass over what may be a million token ids: a union of schemas tries each, and says of every element what is wrong with it. */
+/** Checks up to a million token ids in one pass. A union of schemas would try each schema and report every wrong element. */
 const promptField = z.unknown().transform((given, context): PromptField => {
   const fault = promptFault(given);
   if (fault === null) return given as PromptField;
@@ -29,7 +29,7 @@ const promptField = z.unknown().transform((given, context): PromptField => {
   return z.NEVER;
 });
 
-/** The first thing that is wrong; null: nothing is. */
+/** The first fault; null: there is none. */
 function promptFault(given: unknown): { message: string; path: number[] } | null {
   if (typeof given === 'string') return given === '' ? { message: EMPTY, path: [] } : null;
   if (!Array.isArray(given) || given.length === 0) return { message: FORMS, path: [] };

@@ -8,13 +8,13 @@ import { TokenSpans, type TokenSpan } from '../answer/token-spans.js';
 export interface CompletionReaderOptions {
   tokenizer: Tokenizer | null;
   prompt: CompletionPrompt;
-  /** The prompt's text comes first. */
+  /** True: the answer begins with the prompt's text. */
   echo: boolean;
-  /** Alternatives shown with each token; null: no log-probabilities were asked for. */
+  /** Number of alternatives that are shown with each token; null: no log-probabilities were asked for. */
   logprobs: number | null;
 }
 
-/** What a reply adds to a completion. */
+/** The part that one reply adds to a completion. */
 export interface CompletionStep {
   text: string;
   logprobs: CompletionLogprobs | null;
@@ -36,7 +36,7 @@ export class CompletionReader {
     this.list = logprobs === null || tokenizer === null ? null : new CompletionLogprobList(logprobs, tokenizer);
   }
 
-  /** null: the reply adds nothing by itself. */
+  /** Returns null if the reply adds nothing by itself. */
   take(reply: GenerateReply): CompletionStep | null {
     switch (reply.kind) {
       case 'started':
@@ -69,7 +69,7 @@ export class CompletionReader {
     return { text: echo.text + text, logprobs, finishReason };
   }
 
-  /** The prompt as its sender has it; of token ids their text. */
+  /** The prompt as the client sent it, or the text of its token ids. */
   private echo(): { text: string; spans: TokenSpan<ScoredToken>[] } {
     const { tokenizer, prompt } = this.options;
     const text = prompt.text ?? tokenizer?.decode(this.promptIds) ?? '';

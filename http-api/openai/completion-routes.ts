@@ -14,7 +14,7 @@ import { ALL_ROOM, samplingOfFields, stopFrom } from '../fields/sampling-fields.
 
 const CLIENT_FIELDS: ClientFields = { text: 'prompt', prompt_token_ids: 'prompt', output_format: 'response_format' };
 
-/** POST /v1/completions: text in, text out, without a chat template. */
+/** POST /v1/completions: continues a text, without a chat template. */
 export const registerCompletionRoutes: RegisterRoutes = (app, context) => {
   for (const path of ['/v1/completions', '/completions']) {
     app.post(path, { config: { dialect: OPENAI } }, async (request, reply) => {
@@ -52,7 +52,7 @@ function completionRequests(fields: CompletionFields, { runtime }: DoorContext):
       sampling: { ...samplingOfFields(fields, seed), outputFormat },
       stop: stopFrom(fields),
       ignoreEos: fields.ignore_eos ?? false,
-      // 0 asks for the chosen token's own.
+      // If 0 alternatives are requested, one is asked for, because the chosen token's own log-probability comes with it.
       logprobs: fields.logprobs === undefined ? 0 : Math.max(1, fields.logprobs),
       promptLogprobs: fields.echo === true && fields.logprobs !== undefined,
     })),

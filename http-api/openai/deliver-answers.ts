@@ -4,7 +4,7 @@ import type { DoorContext } from '../door-context.js';
 import { type AskedAnswers, generateAll } from './answer-requests.js';
 import { eventOf, OPENAI, STREAM_END } from './openai-dialect.js';
 
-/** The two forms of the answers to one request, of which one is made. */
+/** The two forms of the answers to one request; only one of them is made. */
 export interface AnswerForms {
   stream: () => { take(index: number, reply: GenerateReply): object[]; usage(): object };
   body: () => { take(index: number, reply: GenerateReply): void; body(): object };
@@ -15,7 +15,7 @@ interface StreamFields {
   stream_options?: { include_usage?: boolean | null | undefined } | undefined;
 }
 
-/** Has chat or text completions made and sends them, streamed or at once, as the request's fields say. */
+/** Makes chat or text completions and sends them, streamed or as a whole, as the request's fields say. */
 export async function deliverAnswers(
   context: DoorContext,
   { request, reply }: { request: FastifyRequest; reply: FastifyReply },

@@ -1,7 +1,7 @@
 import type { AnswerProgress, Dialect } from '../delivery/dialect.js';
 import { openAiErrorBody } from '../errors/error-answer.js';
 
-/** The end of a stream of chunks. */
+/** The text that ends a stream of chunks. */
 export const STREAM_END = 'data: [DONE]\n\n';
 
 export function eventOf(chunk: object): string {
@@ -16,7 +16,7 @@ export const OPENAI: Dialect = {
   errorEvent: (error) => eventOf(openAiErrorBody(error)),
 };
 
-/** A comment, which clients leave out; with `return_progress` it says how far the answer is. */
+/** A comment, which clients ignore; with `return_progress` it reports the progress of the answer. */
 export function keepAliveComment(progress: AnswerProgress, body: unknown): string {
   const asked = typeof body === 'object' && body !== null && 'return_progress' in body && body.return_progress === true;
   return asked ? `: progress ${JSON.stringify(progressMembers(progress))}\n\n` : ': keep-alive\n\n';

@@ -6,7 +6,7 @@ import type { FastifyInstance } from 'fastify';
 import { requireServedModel } from '../fields/model-field.js';
 import { OPENAI } from './openai-dialect.js';
 
-/** OpenAI's API. */
+/** Registers OpenAI's API. */
 export const registerOpenAi: RegisterRoutes = (app, context) => {
   registerModelRoutes(app, context);
   registerCompletionRoutes(app, context);
@@ -19,7 +19,7 @@ function registerModelRoutes(app: FastifyInstance, context: DoorContext): void {
   const setting = { config: { dialect: OPENAI } };
   for (const path of ['/v1/models', '/models']) {
     app.get(path, setting, () => ({ object: 'list', data: [modelObject(context)] }));
-    // A name may have slashes in it.
+    // A model's name may contain slashes.
     app.get<{ Params: { '*': string } }>(`${path}/*`, setting, ({ params }) => {
       requireServedModel(params['*'], context);
       return modelObject(context);
@@ -29,6 +29,6 @@ function registerModelRoutes(app: FastifyInstance, context: DoorContext): void {
 
 function modelObject({ model }: DoorContext): object {
   const { name: id, createdS: created, contextPositions } = model;
-  // Positions of the context, under the name that other servers have for them.
+  // The number of context positions has the same name as in other servers.
   return { id, object: 'model', created, owned_by: 'odmoe', max_model_len: contextPositions };
 }

@@ -16,7 +16,7 @@ export interface ResponseOptions extends AnswerReaderOptions {
   topLogprobs: number;
 }
 
-/** Makes the events of an answer, and the answer as a whole: the two are always the same. */
+/** Makes the events of an answer, and the answer as a whole. Both always agree. */
 export class ResponseAnswer {
   private readonly reader: AnswerReader;
   private readonly output: OutputItem[] = [];
@@ -27,7 +27,7 @@ export class ResponseAnswer {
   private error: object | null = null;
   private held: ChatLogprob[] = [];
 
-  /** `members`: what of the answer is known from its request; `id`: unique. */
+  /** `members`: properties of the answer that come from its request; `id`: unique. */
   constructor(
     private readonly id: string,
     private readonly members: object,
@@ -62,7 +62,7 @@ export class ResponseAnswer {
     return [...begun, this.event('response.failed', { response: this.response() })];
   }
 
-  /** The answer as it is by now. */
+  /** The answer as it is at this moment. */
   response(): object {
     const { prompt, cached, answer, reasoning } = this.reader.counts;
     const usage = {
@@ -150,7 +150,7 @@ export class ResponseAnswer {
     return logprobs;
   }
 
-  /** Ends the item that is being told. */
+  /** Ends the open item. */
   private close(status: 'completed' | 'incomplete'): ResponseEvent[] {
     if (this.open === null) return [];
     const { item, index, part } = this.open;
@@ -174,7 +174,7 @@ export class ResponseAnswer {
   }
 
   private finish(cut: boolean): ResponseEvent[] {
-    // An answer without anything is an empty message.
+    // An answer without any output is an empty message.
     const events = this.output.length === 0 ? this.openItem('message') : [];
     this.status = cut ? 'incomplete' : 'completed';
     events.push(...this.close(this.status));

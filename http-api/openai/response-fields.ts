@@ -105,7 +105,7 @@ export type ResponseFields = Fields<typeof RESPONSE_FIELDS>;
 
 export const readResponseFields = fieldReader(RESPONSE_FIELDS);
 
-/** The conversation that a request is about. Throws REQUEST_INVALID with the field. */
+/** The conversation of a request. Throws REQUEST_INVALID with the field. */
 export function responseChatFrom(fields: ResponseFields, templateSource: string | null): ChatRequest {
   requireLogprobs(fields.top_logprobs, includesLogprobs(fields), `include: ["${LOGPROBS_INCLUDED}"]`);
   const { tool_choice: choice = 'auto' } = fields;

@@ -12,7 +12,7 @@ const textPart = z.strictObject({
   prompt_cache_breakpoint: z.unknown().optional(),
 });
 const content = z.union([z.string(), z.array(textPart)], { error: 'it must be a text or a list of text parts' });
-/** What clients send back of an item, and what changes nothing. */
+/** Properties of an item that clients send back; they change nothing. */
 const itemMembers = { id: z.string().nullish(), status: z.string().nullish() };
 const ROLES = ['system', 'developer', 'user', 'assistant'] as const;
 
@@ -65,7 +65,7 @@ export const inputField = z
   })
   .describe('a text, or items: `message`, `function_call`, `function_call_output`, `reasoning`');
 
-/** The conversation of a request. What an assistant thought, said and called without a break is one message. */
+/** The conversation of a request. Adjacent reasoning, texts and calls of an assistant form one message. */
 export function responseMessages(
   instructions: string | undefined,
   input: string | readonly InputItem[],

@@ -19,7 +19,7 @@ const CLIENT_FIELDS: ClientFields = {
   response_format: 'text.format',
 };
 
-/** POST /v1/responses. No answer is kept. */
+/** POST /v1/responses. Answers are not stored. */
 export const registerResponseRoutes: RegisterRoutes = (app, context) => {
   for (const path of ['/v1/responses', '/responses']) {
     app.post(path, { config: { dialect: OPENAI } }, async (request, reply) => {
@@ -79,7 +79,7 @@ function responseRequest(fields: ResponseFields, { request, outputFormat }: Prep
   };
 }
 
-/** Members of an answer that its request says. */
+/** Properties of an answer that come from its request. */
 function responseMembers(fields: ResponseFields, { model, runtime }: DoorContext): object {
   return {
     created_at: Math.floor(runtime.wallMs() / 1000),

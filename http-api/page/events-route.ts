@@ -5,7 +5,7 @@ import type { EventListener, RegisterRoutes } from '../door-context.js';
 import { openAiErrorBody } from '../errors/error-answer.js';
 import { onAbort } from '../../shared/base/runtime/living.js';
 
-/** Errors have OpenAI's form, as all that belongs to no dialect of clients. */
+/** Errors have OpenAI's form, as on all routes that belong to no dialect. */
 const EVENTS: Dialect = {
   streamType: 'text/event-stream; charset=utf-8',
   errorBody: openAiErrorBody,
@@ -13,11 +13,11 @@ const EVENTS: Dialect = {
   errorEvent: (error) => `event: error\ndata: ${JSON.stringify(openAiErrorBody(error))}\n\n`,
 };
 
-/** GET /cluster/events: what happens in the cluster, until the client goes or main stops. `passes=off` leaves passes out; `on` is what holds without it. */
+/** GET /cluster/events: the events of the cluster, until the client or main ends. `passes=off` omits passes; `on` is the default. */
 export const registerEvents: RegisterRoutes = (app, { feed, deliverStream }) => {
   app.get<{ Querystring: { passes?: unknown } }>('/cluster/events', (request, reply) => {
     const withPasses = wantsPasses(request.query.passes);
-    // A question whether the stream is there gets headers alone.
+    // A HEAD request, which only asks whether the stream exists, gets the headers alone.
     if (request.method === 'HEAD') return reply.type(EVENTS.streamType).send();
     const queue = feed.listen(withPasses);
     return deliverStream(request, reply, EVENTS, (signal) => piecesOf(queue, signal));
@@ -42,7 +42,7 @@ async function* piecesOf(queue: EventListener, signal: AbortSignal): AsyncGenera
   }
 }
 
-/** Listeners share events, and their texts. */
+/** All listeners share the events and the texts of events. */
 const texts = new WeakMap<ClusterEvent, string>();
 
 function textOf(event: ClusterEvent): string {

@@ -3,7 +3,7 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { RegisterRoutes } from '../door-context.js';
 import type { PageFile } from '../page-files.js';
 
-/** The page asks nobody but main, and runs nothing but its own files. */
+/** The page sends requests to main only, and runs scripts from its own files only. */
 const PAGE_HEADERS = {
   'content-security-policy':
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; " +
@@ -11,13 +11,13 @@ const PAGE_HEADERS = {
   'x-content-type-options': 'nosniff',
   'referrer-policy': 'no-referrer',
   'cross-origin-resource-policy': 'same-origin',
-  // Files keep their names when odmoe is updated.
+  // The files have the same names after an update of odmoe, so browsers must check them again.
   'cache-control': 'no-cache',
 };
 
 const INDEX = 'index.html';
 
-/** The page at / and its files below /assets, open to all: there is nothing of the cluster in them. */
+/** The page at / and its files below /assets. They are open to all, because they contain no data of the cluster. */
 export const registerPage: RegisterRoutes = (app, { page }) => {
   app.get('/', { config: { open: true } }, (request, reply) => {
     reply.header('vary', 'accept');
@@ -34,7 +34,7 @@ export const registerPage: RegisterRoutes = (app, { page }) => {
   });
 };
 
-/** Browsers name HTML among what they take; other clients take anything. */
+/** Browsers list HTML among the types that they accept; other clients accept any type. */
 function wantsPage({ headers }: FastifyRequest): boolean {
   return headers.accept?.includes('text/html') === true;
 }

@@ -8,7 +8,7 @@ import type { RegisterRoutes } from '../door-context.js';
 const BODY_LIMIT_BYTES = 4096;
 const BODY = z.strictObject({ key: z.string().max(KEY_LENGTH_RANGE.most) });
 
-/** POST /cluster/session takes a key and gives a cookie that stands for it; DELETE ends that. Neither needs a key. */
+/** POST /cluster/session takes a key and sets a cookie that replaces it; DELETE ends the session. Neither needs an API key in the headers. */
 export const registerSession: RegisterRoutes = (app, { sessions }) => {
   app.post('/cluster/session', { config: { open: true }, bodyLimit: BODY_LIMIT_BYTES }, (request, reply) => {
     const body = BODY.safeParse(request.body);

@@ -1,4 +1,4 @@
-/** A route as registered: its path may have parameters (`/v1/models/:model`). */
+/** A route as registered. Its path may have parameters (`/v1/models/:model`). */
 export interface RegisteredRoute {
   readonly method: string;
   readonly path: string;

@@ -1,32 +1,32 @@
-/** How much the JSON of a request's body may hold. It is counted while the body comes, before anything is built of it (body-scan.ts). */
+/** Limits for the JSON of a request's body. It is counted while the body arrives, before any object is built from it (body-scan.ts). */
 import { LOGIT_BIAS_LIMIT } from '../../shared/wire/sampling-options.js';
 import { MESSAGES_LIMIT, TOOL_CALLS_LIMIT } from '../../shared/wire/chat-message-validation.js';
 import { STOP_STRINGS_LIMIT } from '../../shared/wire/generate-validation.js';
 import { TEMPLATE_ARGUMENTS_LIMIT } from '../../shared/wire/template-arguments.js';
 
-/** Parts of one message's content, likewise of what a tool gave. */
+/** Most parts of one message's content, or of a tool's output. */
 const CONTENT_PARTS_LIMIT = 4096;
-/** Tools of one request. */
+/** Most tools of one request. */
 const TOOLS_LIMIT = 1024;
-/** Token ids of one request, in whichever lists. */
+/** Most token ids of one request, in all lists together. */
 const TOKEN_IDS_LIMIT = 1024 * 1024;
-/** Most tokens of one text: it is made at once, while nothing else is done. */
+/** Most tokens that are turned into one text. That happens in one step, while other work waits. */
 export const DETOKENIZE_LIMIT = 65_536;
-/** Prompts of one request. */
+/** Most prompts of one request. */
 const PROMPTS_LIMIT = 1024;
-/** Of a schema, or of a tool with its own, as it is sent; without white space it may have SCHEMA_TEXT_LIMIT_BYTES. */
+/** Most bytes of a schema, or of a tool with its schema, as sent. Without white space, SCHEMA_TEXT_LIMIT_BYTES is the limit. */
 const SCHEMA_LIMIT_BYTES = 1024 * 1024;
 
-/** What one place of a body may hold. */
+/** Limits for one place of a body. */
 export interface PlaceLimits {
-  /** Elements of a list, members of an object. */
+  /** Most elements of a list, or properties of an object. */
   entries?: number;
-  /** Elements that are lists or objects themselves. */
+  /** Most elements that are lists or objects themselves. */
   nested?: number;
   bytes?: number;
-  /** Its numbers count as token ids, of which there may be more than of other values. */
+  /** True: its numbers count as token ids, for which the limit is higher than for other values. */
   areTokenIds?: boolean;
-  /** It is a picture or a file: what stands there is not kept, as no model here reads it. */
+  /** True: it is a picture or a file. Its data is dropped, because no model here reads it. */
   isPicture?: boolean;
 }
 
@@ -35,7 +35,7 @@ const TOKEN_IDS: PlaceLimits = { entries: TOKEN_IDS_LIMIT, areTokenIds: true };
 const SCHEMA: PlaceLimits = { bytes: SCHEMA_LIMIT_BYTES };
 const PICTURE: PlaceLimits = { isPicture: true };
 
-/** Places of all dialects: "messages[].content" is the content of any message. */
+/** The places of all dialects with limits: "messages[].content" is the content of any message. */
 export const BODY_PLACES: Readonly<Record<string, PlaceLimits>> = {
   messages: { entries: MESSAGES_LIMIT },
   input: { entries: MESSAGES_LIMIT },
@@ -80,12 +80,12 @@ export const BODY_PLACES: Readonly<Record<string, PlaceLimits>> = {
   'input[].output[].file_data': PICTURE,
 };
 
-/** Of a whole body. */
+/** Limits for a whole body. */
 export interface BodyLimits {
   bytes: number;
-  /** Lists and objects within one another. */
+  /** Most levels of nested lists and objects. */
   depth: number;
-  /** Entries of all lists and objects together, without token ids. */
+  /** Most entries of all lists and objects together, without token ids. */
   values: number;
   tokenIds: number;
 }

@@ -10,14 +10,14 @@ const CLOSE_LIST = 0x5d;
 const OPEN_OBJECT = 0x7b;
 const CLOSE_OBJECT = 0x7d;
 
-/** Longest name that is looked at: the longest of BODY_PLACES, with every letter as an escape. */
+/** Most characters of a name that are read: the longest name of BODY_PLACES, with every letter as an escape. */
 const NAME_LIMIT_BYTES = 192;
-/** What is kept of a picture: enough to see of which kind it is. */
+/** Bytes of a picture that are stored; they show its kind. */
 const PICTURE_KEPT_BYTES = 64;
-/** A key that changes what all objects inherit, where it is copied without care. */
+/** A key that changes the prototype of objects, if code copies it without care. */
 const PROTOTYPE = '__proto__';
 
-/** A place of a body that has limits, or lies on the way to one. */
+/** A place of a body that has limits, or leads to a place with limits. */
 interface Place {
   name: string;
   limits: PlaceLimits;
@@ -44,12 +44,12 @@ function placesOf(table: Readonly<Record<string, PlaceLimits>>): Place {
   return root;
 }
 
-/** A list or object that is open. */
+/** A list or object that has begun and not ended. */
 interface Frame {
   isObject: boolean;
-  /** null: nothing in it has limits. */
+  /** null: no place inside has limits. */
   place: Place | null;
-  /** Of the member or element that comes now. */
+  /** The place of the property or element that comes now. */
   current: Place | null;
   entries: number;
   nested: number;
@@ -57,8 +57,8 @@ interface Frame {
 }
 
 /**
- * Counts what a body's JSON holds while it comes, byte by byte, and builds nothing. `take` gives what is to be kept of a piece: all but the
- * data of pictures. Of bytes that are no JSON it may say anything; those that it lets through are small enough to be parsed.
+ * Counts the contents of a body's JSON while it arrives, byte by byte, and builds nothing. `take` returns the bytes of a chunk that must be
+ * stored: all except the data of pictures. For bytes that are no JSON, any result is possible. Bytes that pass are small enough to be parsed.
  */
 export class BodyScan {
   private readonly frames: Frame[] = [];
@@ -68,12 +68,12 @@ export class BodyScan {
   private text: 'none' | 'value' | 'name' = 'none';
   private isEscaped = false;
   private name = '';
-  /** Of the text that is read: whether it is a picture, how many bytes of it are kept so far, and that no more are. */
+  /** State of the present text: whether it is a picture, how many of its bytes are stored so far, and whether the rest is dropped. */
   private isPicture = false;
   private pictureBytes = 0;
   private isCut = false;
   private awaitsName = false;
-  /** A text has stood at the present place. */
+  /** True: there was a text at the present place. */
   private hasText = false;
 
   constructor(private readonly limits: BodyLimits) {}
@@ -107,7 +107,7 @@ export class BodyScan {
     return kept;
   }
 
-  /** Where what is kept of a picture ends. A character or escape is never cut in two. */
+  /** Returns the end of the stored part of a picture. A character or escape is never divided. */
   private endOfKept(piece: Uint8Array, start: number): number {
     let at = start;
     for (; !this.isCut && at < piece.length; at += 1, this.pictureBytes += 1) {
@@ -119,7 +119,7 @@ export class BodyScan {
     return at;
   }
 
-  /** Where the text ends; the piece's end where it goes on. */
+  /** Returns the end of the text, or the chunk's end if the text continues. */
   private readText(piece: Uint8Array, start: number): number {
     const isName = this.text === 'name';
     let at = start;
@@ -229,7 +229,7 @@ export class BodyScan {
     throw invalid(field, `${field}: it has more than ${limit} bytes; send a smaller one`);
   }
 
-  /** "messages[3].tool_calls" */
+  /** For example "messages[3].tool_calls". */
   private fieldOf(frame: Frame): string {
     const indexes = this.frames.slice(0, this.frames.indexOf(frame)).filter(({ isObject }) => !isObject);
     let list = 0;
@@ -237,7 +237,7 @@ export class BodyScan {
   }
 }
 
-/** A name as JSON means it; one that is none is as good as unknown. */
+/** A name after JSON decoding. A name that cannot be decoded counts as unknown. */
 function unescaped(name: string): string {
   if (!name.includes('\\')) return name;
   try {

@@ -1,6 +1,6 @@
-/** What of a text is no JSON: for people, when JSON.parse has refused it. Iterative, so that no depth is too much. */
+/** Finds the fault in a text that JSON.parse has refused, for a message to people. It does not recurse, so that any depth works. */
 
-/** What a value, or the rest of a list or object, may begin with. */
+/** Literals that may begin a value, or the rest of a list or object. */
 const LITERAL = /(?:true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?)(?![\w.+-])/y;
 const ESCAPE = /\\u[0-9a-fA-F]{4}/y;
 const SHORT_ESCAPES: ReadonlySet<number> = new Set([...'"\\/bfnrt'].map((letter) => letter.charCodeAt(0)));
@@ -9,7 +9,7 @@ const BACKSLASH_CODE = 0x5c;
 const FIRST_PLAIN_CODE = 0x20;
 const SPACE = /[ \t\n\r]*/y;
 
-/** Where the text stops being JSON, counted from 0; its length where it ends too early; null: it is JSON. */
+/** The index (from 0) at which the text stops being JSON; its length if it ends too early; null: it is JSON. */
 export function findJsonFault(text: string): number | null {
   const open: string[] = [];
   let expected: 'value' | 'first' | 'key' | 'rest' = 'value';
@@ -56,7 +56,7 @@ export function findJsonFault(text: string): number | null {
   }
 }
 
-/** Where the string that has begun ends: its quote, or what may not stand in it; the text's end where neither comes. */
+/** The index at which the open string ends: its quote, or a character that a string must not contain; else the text's end. */
 function endOfString(text: string, start: number): number {
   let at = start;
   for (; at < text.length; at += 1) {
@@ -74,7 +74,7 @@ function endOfString(text: string, start: number): number {
   return at;
 }
 
-/** "line 2, column 5", both from 1 on. */
+/** For example "line 2, column 5"; both count from 1. */
 export function describePlace(text: string, at: number): string {
   let line = 1;
   let lineBegins = 0;

@@ -6,20 +6,20 @@ import { BodyScan } from './body-scan.js';
 import { describePlace, findJsonFault } from './json-fault.js';
 import { keepWrittenJson } from './written-json.js';
 
-/** Bytes that all bodies together may hold which are being read, and those that each has beside them: small ones come through always. */
+/** Most bytes of all bodies that are being read, and the bytes of each that do not count. So small bodies are always accepted. */
 export const BODIES_LIMIT_BYTES = 256 * 1024 * 1024;
 export const SMALL_BODY_BYTES = 64 * 1024;
 
 /** Reads the bodies of requests. */
 export class BodyReader {
-  /** Of bodies under way, beyond SMALL_BODY_BYTES of each. */
+  /** Bytes of the bodies that are being read, without the first SMALL_BODY_BYTES of each. */
   private largeBytes = 0;
 
   constructor(private readonly largeLimitBytes = BODIES_LIMIT_BYTES) {}
 
   /**
-   * The JSON of a body, read to its end. What it holds is counted while it comes; where it is too much, the rest is not read but dropped, so
-   * that the client can read why. Throws REQUEST_TOO_LARGE, REQUEST_INVALID, and QUEUE_FULL where too much is being read.
+   * Reads a body to its end and parses its JSON. The contents are counted while they arrive. Above a limit, the rest is dropped, so that the
+   * client can read the reason. Throws REQUEST_TOO_LARGE, REQUEST_INVALID, and QUEUE_FULL if too many bytes are being read.
    */
   async read(payload: Readable, headers: IncomingHttpHeaders, limitBytes: number): Promise<unknown> {
     requirePlain(headers['content-encoding']);
@@ -46,13 +46,13 @@ export class BodyReader {
   }
 }
 
-/** What has come of a body, and is kept. */
+/** The bytes of a body that have arrived and are stored. */
 class GatheredBody {
   largeBytes = 0;
   private bytes = 0;
   private readonly pieces: Uint8Array[] = [];
 
-  /** `hold`: takes bytes of what all bodies share. Throws where they are used up. */
+  /** `hold`: takes bytes from the limit that all bodies share. It throws when the limit is reached. */
   constructor(
     private readonly scan: BodyScan,
     private readonly hold: (bytes: number) => void,
@@ -100,7 +100,7 @@ function gather(payload: Readable, body: GatheredBody): Promise<void> {
   });
 }
 
-/** The Content-Encoding of what is not compressed. */
+/** The Content-Encoding of a body that is not compressed. */
 const IDENTITY = 'identity';
 const UTF_8 = new TextDecoder('utf-8', { fatal: true });
 

@@ -1,7 +1,7 @@
-/** A client may name its request by this; it comes back with the answer and stands in the log. */
+/** The form of an id that a client may give its request. The answer and the log have the same id. */
 const REQUEST_ID_PATTERN = /^[A-Za-z0-9._-]{1,128}$/;
 
-/** The id that the client gave, where it is a sane one; else one that is made. */
+/** The client's id if it has that form, otherwise a new one. */
 export function requestIdOf(given: string | string[] | undefined, make: () => string): string {
   return typeof given === 'string' && REQUEST_ID_PATTERN.test(given) ? given : make();
 }

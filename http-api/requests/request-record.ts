@@ -3,21 +3,21 @@ import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 
-/** Where a request belongs in its client's trace (W3C Trace Context). */
+/** The place of a request in its client's trace (W3C Trace Context). */
 interface TraceContext {
   /** 32 hexadecimal digits. */
   traceId: string;
-  /** Of the client's span that the request is part of: 16 hexadecimal digits. */
+  /** Id of the client's span to which the request belongs: 16 hexadecimal digits. */
   spanId: string;
 }
 
-/** version-traceid-parentid-flags; later versions may add fields behind. */
+/** version-traceid-parentid-flags; later versions may add fields at the end. */
 const TRACEPARENT = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?$/;
 const FORBIDDEN_VERSION = 'ff';
 const FIRST_VERSION = '00';
 const LENGTH_LIMIT = 512;
 
-/** What the header "traceparent" says; null: it is not there, or not as the standard has it. */
+/** Reads the header "traceparent"; null: it is missing or does not follow the standard. */
 export function parseTraceparent(header: string | string[] | undefined): TraceContext | null {
   if (typeof header !== 'string' || header.length > LENGTH_LIMIT) return null;
   const [, version, traceId = '', spanId = '', more] = TRACEPARENT.exec(header) ?? [];
@@ -32,21 +32,21 @@ function isAllZero(digits: string): boolean {
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** Not there where the request could not be read. */
+    /** Missing if the request could not be read. */
     account?: RequestRecord | null;
   }
   interface FastifyContextConfig {
-    /** Asked again and again by machines: its requests are no news. */
+    /** True: machines request this route again and again, so that its requests are logged at debug level. */
     polled?: boolean;
   }
 }
 
-/** What the log is told of a request when it has ended. Never a text. */
+/** The data of a request for the log line at its end. It never contains a text. */
 export class RequestRecord {
   readonly trace: TraceContext | null;
-  /** Who asks (ApiKeys.clientOf). */
+  /** The client's name (ApiKeys.clientOf). */
   client = '';
-  /** Of the prompt, and of all answers. */
+  /** Tokens of the prompt, and tokens of all answers. */
   promptTokens = 0;
   tokens = 0;
   private failure: ErrorCode | null = null;
@@ -58,31 +58,31 @@ export class RequestRecord {
     this.trace = parseTraceparent(headers['traceparent']);
   }
 
-  /** What it failed of; the first failure counts. */
+  /** Records the reason of a failure; the first failure counts. */
   failed(code: ErrorCode): void {
     this.failure ??= code;
   }
 
-  /** A client that has not got the whole answer went away. */
+  /** The code at the request's end. If the client did not get the whole answer, it has closed the connection. */
   codeAtEnd(isWhole: boolean): 'ok' | ErrorCode {
     return this.failure ?? (isWhole ? 'ok' : 'CANCELLED');
   }
 }
 
-/** What names a request in each of its lines in the log. */
+/** Fields that identify a request in each of its log lines. */
 export function logNames({ id, account }: Pick<FastifyRequest, 'id' | 'account'>): Record<string, string> {
   const trace = account?.trace ?? null;
   return trace === null ? { request: id } : { request: id, trace_id: trace.traceId, span_id: trace.spanId };
 }
 
-/** Who is told of the end of every request. */
+/** Log and metrics that get the end of every request. */
 export interface RequestEnds {
   runtime: Pick<Runtime, 'nowMs'>;
   log: Logger;
   metrics: { httpRequestEnded(route: string, code: 'ok' | ErrorCode): void };
 }
 
-/** Keeps an account of every request, counts it and logs one line when it has ended, however that was. Before all other hooks. */
+/** Records every request, counts it, and logs one line at its end, for any kind of end. This hook must come before all others. */
 export function keepAccounts(app: FastifyInstance, { log, runtime, metrics }: RequestEnds): void {
   app.decorateRequest('account', null);
   app.addHook('onRequest', async (request, reply) => {

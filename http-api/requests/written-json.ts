@@ -1,11 +1,11 @@
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 
 /**
- * The texts that clients wrote of objects that are put into prompts, and of schemas that answers follow. JSON.parse rounds large numbers,
- * makes 1.0 into 1, and moves keys that are digits to the front, so beside such an object its text is kept.
+ * The texts that clients wrote for objects that go into prompts, and for schemas of answers. JSON.parse rounds large numbers, turns 1.0 into
+ * 1, and moves keys that are digits to the front. So the text of such an object is stored beside it.
  */
 
-/** Members of requests that are such objects: arguments of calls, parameters of functions, schemas of answers, and variables of chat templates. */
+/** Properties with such objects: arguments of calls, parameters of functions, schemas of answers, and variables of chat templates. */
 const KEPT: ReadonlySet<string> = new Set([
   'input',
   'arguments',
@@ -15,25 +15,25 @@ const KEPT: ReadonlySet<string> = new Set([
   'format',
   'chat_template_kwargs',
 ]);
-/** Hardly a body has none of them where it has tools; others are not looked through. */
+/** A body that does not match has no such object and is not searched. Nearly every body with tools matches. */
 const MAY_HOLD = new RegExp(`"(?:${[...KEPT].join('|')})"\\s*:\\s*\\{`);
-/** Spaces between the parts of a JSON value; strings are matched so that spaces inside them stay. */
+/** Spaces between the parts of a JSON value. Strings are matched, too, so that their spaces stay. */
 const SPACES = /("[^"\\]*(?:\\.[^"\\]*)*")|[ \t\n\r]+/g;
 
 const texts = new WeakMap<object, string>();
 
-/** Keeps the texts of the objects in `value`, which is what JSON.parse made of `text`. */
+/** Stores the texts of the objects in `value`, which JSON.parse made from `text`. */
 export function keepWrittenJson(text: string, value: unknown): void {
   if (MAY_HOLD.test(text)) new TextKeeper(text).keep(value);
 }
 
-/** The JSON of an object of a request as its client wrote it, without spaces; of another object its own. */
+/** The JSON of a request's object as its client wrote it, without spaces. For any other object: JSON.stringify of it. */
 export function writtenJson(value: object): string {
   const text = texts.get(value);
   return text === undefined ? JSON.stringify(value) : text.replace(SPACES, '$1');
 }
 
-/** Goes through a text and what was made of it side by side. */
+/** Reads a text and the value that was parsed from it side by side. */
 class TextKeeper {
   private at = 0;
 
@@ -48,7 +48,7 @@ class TextKeeper {
   }
 
   private keepMembers(value: unknown): void {
-    // Of equal keys the last counts: what the others hold belongs to nothing.
+    // If keys are equal, the last one counts: the values of the others belong to no object.
     const members = typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {};
     this.begin();
     while (!this.ends('}')) {
@@ -76,7 +76,7 @@ class TextKeeper {
     this.space();
   }
 
-  /** Whether the list or object ends here; else what follows is its next part. */
+  /** Tells whether the list or object ends here; otherwise its next part follows. */
   private ends(end: '}' | ']'): boolean {
     this.space();
     const character = this.text[this.at];

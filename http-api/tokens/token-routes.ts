@@ -10,7 +10,7 @@ import { DETOKENIZE_LIMIT } from '../requests/body-limits.js';
 /** Errors have OpenAI's form. */
 const DIALECT = { errorBody: openAiErrorBody };
 
-/** /tokenize and /detokenize: a text's tokens, and the reverse. */
+/** /tokenize and /detokenize: turn a text into tokens and back. */
 export const registerTokens: RegisterRoutes = (app, context) => {
   app.post('/tokenize', async (request, reply) => {
     const fields = readTokenizeBody(request.body);
@@ -38,7 +38,7 @@ export const registerTokens: RegisterRoutes = (app, context) => {
   });
 };
 
-/** Pieces that are made before others get their turn. */
+/** Token texts that are made in one step before other work gets its turn. */
 const SLICE_PIECES = 2048;
 
 async function piecesOf(
@@ -67,7 +67,7 @@ function requireTokenizer({ model }: DoorContext): Tokenizer {
   throw new OdmoeError('TOKENIZER_INVALID', 'the model has no tokenizer.json, so it has no text');
 }
 
-/** Most tokens that are told with their pieces. */
+/** Most tokens that are returned with their texts. */
 const PIECES_LIMIT = 65_536;
 
 export const TOKENIZE_TABLE = {
@@ -110,17 +110,17 @@ export const readDetokenizeBody = fieldReader(DETOKENIZE_TABLE);
 
 type TokenTexts = Pick<Tokenizer, 'decode' | 'isSpecial' | 'tokenBytes'>;
 
-/** Text of a token; its bytes where it is only a part of a character. */
+/** The text of a token, or its bytes if it is only a part of a character. */
 export function pieceOf(tokenId: number, tokenizer: TokenTexts): string | number[] {
   const bytes = Buffer.from(tokenizer.tokenBytes(tokenId));
   const text = bytes.toString('utf8');
   return Buffer.from(text).equals(bytes) ? text : [...bytes];
 }
 
-/** The text that the ids were made of. Special tokens stand in it by their names. */
+/** The text from which the ids were made. Special tokens are shown by their names. */
 export function tokensText(tokenIds: readonly number[], tokenizer: TokenTexts): string {
   const special = tokenIds.findIndex((id) => tokenizer.isSpecial(id));
-  // Where a decoder drops the space before a text's first word, only decode knows.
+  // Some decoders drop the space before a text's first word; only `decode` does the same.
   if (special < 0) return tokenizer.decode(tokenIds);
   const rest = tokenIds.slice(special).map((id) => tokenizer.tokenBytes(id));
   return tokenizer.decode(tokenIds.slice(0, special)) + Buffer.concat(rest).toString('utf8');

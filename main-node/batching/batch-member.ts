@@ -1,34 +1,34 @@
 import type { MemberRows, PassMember } from '../pass/pass-member.js';
 
-/** A sequence as the scheduler knows it. The scheduler alone changes `written` by running passes. */
+/** A sequence as the scheduler sees it. The scheduler alone changes `written`, by running passes. */
 export interface BatchMember extends PassMember {
-  /** Who asks: API keys share main fairly. Empty: nobody in particular. */
+  /** The client that sent the request: API keys share main fairly. Empty: no particular client. */
   readonly client: string;
   /** Tokens so far: prompt, answer, and the drafts that are to be verified. */
   readonly tokenIds: readonly number[];
   /** Positions whose rows the sequence's memory holds. */
   readonly written: number;
-  /** Rows from this position on are wanted with their logits. */
+  /** Rows from this position on are to give logits. */
   readonly wantedFrom: number;
-  /** Rows from this position on are of the answer, and were never run before (drafts apart). */
+  /** Rows from this position on belong to the answer, and never ran before (drafts apart). */
   readonly decodeFrom: number;
-  /** A worker that took part in its rows lied: they are neither kept nor gone on from. */
+  /** A worker that took part in its rows gave wrong values: the rows are neither retained nor continued. */
   readonly isTainted: boolean;
-  /** The worker lied. Whether it took part in any rows is the member's to say (isTainted). */
+  /** The worker gave wrong values. The member finds out whether it took part in any of its rows (isTainted). */
   distrust(workerId: string): void;
-  /** Where its rows are tainted: gives them back, as giveMemoryBack, and none of what they have led to counts. Not while a pass runs on it. */
+  /** If its rows are tainted: gives them back, as giveMemoryBack does, and drops all that follows from them. Not while a pass runs on it. */
   computeAnew(): void;
   /** Gives all memory back: `written` is 0 then, and passes compute the rows again, to the same bits. Not while a pass runs on it. */
   giveMemoryBack(): void;
 }
 
-/** Where memory for rows comes from (main-node/room): asked between passes. */
+/** The owner of the memory for rows (main-node/room), which is asked between passes. */
 export interface SequenceRoom {
   /**
-   * Makes room for these rows, in the order in which they are named: drops prefixes that nobody uses, the least recently used first;
-   * then the youngest sequences give their memory back, named or not. Returns those of the rows that can run now; one that has none waits.
-   * Rejects nobody: what can never fit was refused when it was admitted. `isRunning`: passes that run side by side work on these, which keep
-   * their memory.
+   * Makes room for these rows, in the given order. It drops prefixes that nobody uses, the least recently used first; then it preempts the youngest
+   * sequences, whether their rows are among these or not. Returns those of the rows that can run now; a member without any waits. No member is
+   * rejected here: a sequence that can never fit was refused at its admission. `isRunning`: passes that run side by side work on the member, which
+   * keeps its memory.
    */
   prepare(rows: readonly MemberRows[], isRunning: (member: PassMember) => boolean): MemberRows[];
 }

@@ -1,37 +1,37 @@
 import { LEAST_CHUNK_ROWS } from './plan-pass.js';
 
-/** What a pass of one size takes is judged by so many of them. */
+/** Number of latest passes of one size that its time is taken from. */
 const PASSES_OF_SIZE = 8;
-/** What a further row is taken to cost of a pass, while all passes had about equally many. */
+/** Assumed cost of a further row, as a share of a pass's time, while all passes had about equally many rows. */
 const ASSUMED_ROW_SHARE = 1 / LEAST_CHUNK_ROWS;
-/** Under `auto` a pass with a chunk takes at most so many times what it takes without. Between these passes the factor falls evenly. */
+/** Under `auto`, a pass with a chunk takes at most this many times its time without. Between these two times the factor falls evenly. */
 const SHORT_PASS = { ms: 50, timesLonger: 4 };
 const LONG_PASS = { ms: 200, timesLonger: 1.25 };
-/** So many passes in a row have chunks; then one of answers alone shows what they take by themselves. */
+/** Number of passes in a row that have chunks; then a pass of answers alone shows how long these take by themselves. */
 const PASSES_WITH_CHUNK = 15;
-/** A pass that takes so many times what it may is answered by smaller chunks at once. */
+/** A pass that takes this many times its allowed time makes chunks smaller at once. */
 const OVERSHOOT = 1.5;
 
-/** What passes of a size took, or had. */
+/** Rows and time of a pass, or of all passes of one size. */
 export interface MeasuredPass {
   rows: number;
   ms: number;
 }
 
-/** What a pass takes by its rows, as measured: medians of sizes that double, and straight lines between them. */
+/** Measured times of passes by their rows: the medians of sizes that double, with straight lines between them. */
 export class PassTimes {
   private readonly sizes = new Map<number, MeasuredPass[]>();
 
-  /** A pass of so many rows took so long. */
+  /** Adds the measured time of a pass. */
   add(rows: number, ms: number): void {
-    // Of rows 1; 2; 3 and 4; 5 to 8; and so on.
+    // The sizes have 1; 2; 3 and 4; 5 to 8 rows; and so on.
     const size = 32 - Math.clz32(rows - 1);
     this.sizes.set(size, [...(this.sizes.get(size) ?? []), { rows, ms }].slice(-PASSES_OF_SIZE));
   }
 
   /**
-   * Rising rows. More rows are taken never to be quicker, and k times the rows never to take more than k times as long: so what a size took
-   * long ago cannot keep chunks from coming near it.
+   * In the order of rising rows. By assumption, more rows never take less time, and k times the rows never take more than k times as long. Otherwise
+   * one slow size, measured long ago, could keep chunks from coming near it.
    */
   measured(): MeasuredPass[] {
     let before: MeasuredPass | null = null;
@@ -46,13 +46,13 @@ export class PassTimes {
   }
 }
 
-/** One slow pass does not move it; of two passes it is the quicker one. */
+/** The lower median: one slow pass does not move it, and of two values it is the smaller one. */
 function lowerMedian(values: readonly number[]): number {
   const sorted = [...values].sort((left, right) => left - right);
   return sorted[Math.floor((sorted.length - 1) / 2)] ?? 0;
 }
 
-/** What a pass of so many rows is expected to take; null: nothing was measured. */
+/** Expected time of a pass with so many rows; null: nothing was measured. */
 export function expectedPassMs(measured: readonly MeasuredPass[], rows: number): number | null {
   const [first] = measured;
   const last = measured.at(-1);
@@ -63,16 +63,16 @@ export function expectedPassMs(measured: readonly MeasuredPass[], rows: number):
     if (below === undefined || rows > above.rows) continue;
     return below.ms + ((above.ms - below.ms) * (rows - below.rows)) / (above.rows - below.rows);
   }
-  // Behind what was measured, a row costs what it cost on the whole way there.
+  // Beyond the measured sizes, a row costs the mean of the rows between the first and the last size.
   const rowMs =
     last === first ? ASSUMED_ROW_SHARE * first.ms : (last.ms - first.ms) / Math.max(1, last.rows - first.rows);
   return last.ms + rowMs * (rows - last.rows);
 }
 
 /**
- * What a pass may take with a chunk that takes `aloneMs` without. `auto`: at most 4 times as long where passes are short (50 ms or less), so
- * that a prompt comes to its end beside a quick stream; at most 1.25 times where they are long (200 ms or more), so that many users of a slow
- * cluster hardly wait for one another's prompts; evenly between.
+ * Longest allowed time of a pass with a chunk, where it takes `aloneMs` without. `auto`: at most 4 times as long where passes are short (50 ms or
+ * less), so that a prompt comes to its end beside a quick stream; at most 1.25 times where they are long (200 ms or more), so that many users of a
+ * slow cluster hardly wait for one another's prompts; evenly between.
  */
 export function longestPassMs(aloneMs: number, maxDelayMs: number | 'auto'): number {
   if (maxDelayMs !== 'auto') return aloneMs + maxDelayMs;
@@ -82,13 +82,13 @@ export function longestPassMs(aloneMs: number, maxDelayMs: number | 'auto'): num
 
 export interface ChunkBounds {
   maxDelayMs: number | 'auto';
-  /** Rows of a chunk. */
+  /** Most rows of a chunk. */
   limit: number;
 }
 
 /**
- * How many rows of prompts may join `answerRows` rows of answers, at most `limit`, so that the pass takes no longer than it may
- * (longestPassMs). LEAST_CHUNK_ROWS in any case.
+ * Number of prompt rows that may join `answerRows` rows of answers, at most `limit`, so that the pass takes no longer than longestPassMs allows. At
+ * least LEAST_CHUNK_ROWS in any case, if `limit` is not smaller.
  */
 export function chunkRowsFor(
   measured: readonly MeasuredPass[],
@@ -100,7 +100,7 @@ export function chunkRowsFor(
   if (aloneMs === null) return least;
   const longestMs = longestPassMs(aloneMs, maxDelayMs);
   let [most, tooMany] = [least, limit + 1];
-  // The expectation never falls with more rows.
+  // The expected time never falls with more rows.
   while (tooMany - most > 1) {
     const rows = Math.floor((most + tooMany) / 2);
     if ((expectedPassMs(measured, answerRows + rows) ?? Infinity) <= longestMs) most = rows;
@@ -109,10 +109,10 @@ export function chunkRowsFor(
   return most;
 }
 
-/** A joint pass as it ran. */
+/** A joint pass that has run. */
 export interface PassOfChunk {
   answerRows: number;
-  /** Of prompts. */
+  /** Rows of prompts. */
   chunkRows: number;
   ms: number;
 }
@@ -122,12 +122,12 @@ export class ChunkSizer {
   private readonly times = new PassTimes();
   /** Passes in a row that had chunks beside answers. */
   private passesWithChunk = 0;
-  /** After a pass that took too long, until passes are as expected again. */
+  /** Most rows of a chunk after a pass that took too long; it doubles with each pass that did not. */
   private most = Infinity;
 
   constructor(private readonly bounds: ChunkBounds) {}
 
-  /** Rows of prompts for a pass with so many rows of answers that are ready; 0 of these: answers go on, but none is ready. */
+  /** Number of prompt rows for a pass with so many ready rows of answers; `answerRows` 0: answers go on, but none of them is ready. */
   rows(answerRows: number): number {
     if (answerRows > 0 && this.passesWithChunk >= PASSES_WITH_CHUNK) return 0;
     const limit = Math.max(1, Math.min(this.bounds.limit, this.most));

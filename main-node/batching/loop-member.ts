@@ -4,15 +4,15 @@ import type { BatchMember } from './batch-member.js';
 import type { ReadyMember } from './plan-pass.js';
 import { onAbort } from '../../shared/base/runtime/living.js';
 
-/** Rows that a member asks for: all that are not written up to a position. */
+/** The rows that a member asks for: all rows up to a position that are not written. */
 export interface RowsWanted {
-  /** The last of them is in front of this position. Rows behind it, drafts, run where a pass has room for them. */
+  /** The position after the last of these rows. Rows from there on are drafts, and run where a pass has room for them. */
   readonly until: number;
-  /** Logits are taken one by one (MemberRows.onLogits). */
+  /** Takes the logits one by one (MemberRows.onLogits). */
   readonly onLogits?: (position: number, logits: Float32Array) => void;
-  /** A pass begins in which so many rows of the answer run. */
+  /** A pass begins that runs so many rows of the answer. */
   begins?(answerRows: number): void;
-  /** A pass has run rows; `logits` are of the last of them, as far as they are wanted and onLogits has not had them. */
+  /** A pass has run rows. `logits`: those of its last rows, if they are wanted and onLogits has not had them. */
   ran(logits: readonly Float32Array[]): void;
 }
 
@@ -21,10 +21,10 @@ interface Request extends RowsWanted {
   reject(error: unknown): void;
 }
 
-/** A member as the loop keeps it: what it waits for, and whether a pass works on it. */
+/** The loop's record of a member: the rows that it waits for, and whether a pass works on it. */
 export class LoopMember implements ReadyMember {
   lastPass = 0;
-  /** It was not back when a pass began without it. */
+  /** A pass began without it, because it was not back in time. */
   isLate = false;
   private request: Request | null = null;
   private observerError: { thrown: unknown } | null = null;
@@ -53,7 +53,7 @@ export class LoopMember implements ReadyMember {
     return this.member.decodeFrom;
   }
 
-  /** It has rows to run, and no pass works on it. */
+  /** True if it has rows to run, and no pass works on it. */
   get isReady(): boolean {
     return this.request !== null && !this.isRunning;
   }
@@ -62,7 +62,7 @@ export class LoopMember implements ReadyMember {
     return this.isRunning;
   }
 
-  /** Rejects with CANCELLED as soon as the member's signal aborts. `onGone`: that was so. */
+  /** Rejects with CANCELLED as soon as the member's signal aborts; then `onGone` is called. */
   want(wanted: RowsWanted, onGone: () => void): Promise<void> {
     const { signal } = this.member;
     return new Promise((resolve, reject) => {
@@ -91,7 +91,7 @@ export class LoopMember implements ReadyMember {
     });
   }
 
-  /** `rows` rows from `position` on; left out: the next ones that are not written. */
+  /** The member's `rows` rows from `position` on; left out: from its first row that is not written. */
   rows(rows: number, position = this.written): MemberRows {
     const { member } = this;
     const indexOf = (from: number): number => Math.max(0, Math.min(rows, from - position));
@@ -112,7 +112,7 @@ export class LoopMember implements ReadyMember {
     if (decodeFrom < tokenIds.length) this.request?.begins?.(tokenIds.length - decodeFrom);
   }
 
-  /** The pass has run its rows. Those of a member that is tainted run anew. */
+  /** The pass has run its rows. If the member is tainted, they run anew. */
   ran(logits: readonly Float32Array[]): void {
     const { request, member } = this;
     if (request === null) return;
@@ -141,7 +141,7 @@ export class LoopMember implements ReadyMember {
     if (this.isRunning) await new Promise<void>((resolve) => this.onIdle.push(resolve));
   }
 
-  /** What the member's own observer throws is no failure of the pass, which others are in. */
+  /** An error that the member's own observer throws does not fail the pass, which has other members, too. */
   private observing(onLogits: NonNullable<RowsWanted['onLogits']>): NonNullable<RowsWanted['onLogits']> {
     return (position, logits) => {
       if (this.observerError !== null || this.request === null || this.member.isTainted) return;

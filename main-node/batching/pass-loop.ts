@@ -11,20 +11,20 @@ import { ChunkSizer } from './chunk-rows.js';
 import { LoopMember, type RowsWanted } from './loop-member.js';
 import { isAnswer, planMainPass, type PassBudget, type PlannedRows } from './plan-pass.js';
 
-/** How long members of the last pass are waited for: a part of what the pass took, within these bounds. */
+/** Time that the loop waits for members of the last pass: a share of that pass's time, within these bounds. */
 const RETURN_SHARE = 0.1;
 export const RETURN_LEAST_MS = 5;
 const RETURN_LIMIT_MS = 50;
 
 /**
- * What a pass that could begin waits for. 'return': members of the last pass. 'turn': a turn of the event loop and no more, in which others
- * that ask at the same time come, or those members that were late before.
+ * The reason why a pass that could begin waits. 'return': for members of the last pass. 'turn': for one turn of the event loop and no more, in which
+ * other members that ask at the same time come, or members that were late before.
  */
 type WaitFor = 'return' | 'turn';
 
 /** The wait of a loop whose next pass could begin. */
 class PassWait {
-  /** It has been long enough. */
+  /** The wait has been long enough. */
   isOver = false;
   private what: WaitFor | null = null;
   private timer: Timer | null = null;
@@ -34,7 +34,7 @@ class PassWait {
     private readonly onOver: () => void,
   ) {}
 
-  /** Waits for this from now on; a wait for the same goes on. */
+  /** Waits for this reason from now on; a wait for the same reason goes on. */
   begin(what: WaitFor, lastPassMs: number): void {
     if (what === this.what) return;
     this.timer?.cancel();
@@ -47,7 +47,7 @@ class PassWait {
     this.timer = what === 'turn' ? this.runtime.nextTurn(over) : this.runtime.after(returnLimitMs(lastPassMs), over);
   }
 
-  /** A pass begins, or nobody is left who could. */
+  /** Ends the wait: a pass begins, or no member is left that could. */
   end(): void {
     this.timer?.cancel();
     this.timer = null;
@@ -61,16 +61,16 @@ function returnLimitMs(lastPassMs: number): number {
 }
 
 /**
- * Rows of prompts that clients have had, so that the one that has had the fewest comes first. Who begins to wait stands where those
- * are that wait already: neither is time without a prompt saved up, nor is what was had long ago held against anybody.
+ * Counts the prompt rows that each client has had, so that the client with the fewest comes first. A client that begins to wait is raised to the
+ * level of those that wait already. So time without a prompt is not saved up, and rows of long ago do not count against any client.
  */
 export class ClientShares {
   private readonly rows = new Map<string, number>();
   private waiting: ReadonlySet<string> = new Set();
-  /** Of the client that had had the fewest when a pass was planned last. */
+  /** Rows of the client that had had the fewest when the last pass was planned. */
   private level = 0;
 
-  /** Clients whose prompts wait, before a pass is planned. Returns what each has had. */
+  /** Takes the clients whose prompts wait, before a pass is planned. Returns the rows that each client has had. */
   enter(clients: Iterable<string>): ReadonlyMap<string, number> {
     const waiting = new Set(clients);
     for (const [client, rows] of this.rows) if (!waiting.has(client) && rows <= this.level) this.rows.delete(client);
@@ -87,26 +87,26 @@ export class ClientShares {
   }
 }
 
-/** Failures that concern everybody: each other pass would meet them, too. */
+/** Failures that concern all members: every other pass would meet them, too. */
 const EVERYBODYS_FAILURES: ReadonlySet<ErrorCode> = new Set(['NO_WORKERS', 'DEVICE_LOST']);
 
-/** Where there is no room for anybody's rows, it is looked for again after so long. */
+/** Time after which room is looked for again when there is none for any rows. */
 const ROOM_RETRY_MS = 250;
 
 export interface PassLoopOptions {
-  /** One pass for all, one after another; false: one sequence a pass, passes side by side. */
+  /** True: one joint pass after another; false: one sequence a pass, passes side by side. */
   readonly joint: boolean;
-  /** Rows of a pass: of a joint one; else of an answer's rows. */
+  /** Most rows of a joint pass; without joint passes, most rows of an answer in a pass. */
   readonly maxRows: number;
-  /** Rows of a chunk where nobody waits for the next token of an answer. */
+  /** Rows of a chunk while no answer waits for its next token. */
   readonly chunkRows: number;
-  /** How long a chunk may delay a token; `auto`: see longestPassMs. */
+  /** Longest time that a chunk may delay a token; `auto`: see longestPassMs. */
   readonly maxDelayMs: number | 'auto';
   readonly runPass: RunPass;
   readonly room: SequenceRoom;
-  /** Of maxRows rows: one where passes are joint, else as many as answers run at a time. */
+  /** Passes of maxRows rows: one if passes are joint, else as many as answers run at a time. */
   readonly passes: ReusablePasses;
-  /** Of chunks: the same where passes are joint, else one of chunkRows rows. */
+  /** Passes for chunks: the same ones if passes are joint, else one of chunkRows rows. */
   readonly chunkPasses: ReusablePasses;
   readonly runtime: Runtime;
 }
@@ -117,14 +117,14 @@ interface PlannedMember {
 }
 
 /**
- * Runs the rows of all sequences. Jointly: one pass after another, planned by planMainPass; the next one begins when all members of the last are
- * back with their next token, or have ended, or after a short wait (PassWait). Who was not back then is not waited for again until it has
- * been in time. Else: one sequence a pass, all answers side by side, and one chunk of a prompt at a time.
+ * Runs the rows of all sequences. If passes are joint: one pass after another, planned by planMainPass. The next one begins when all members of the
+ * last one are back with their next token, or have ended, or after a short wait (PassWait). The loop does not wait again for a member that was late
+ * until it has been in time. Otherwise: one sequence a pass, all answers side by side, and one chunk of a prompt at a time.
  */
 export class PassLoop {
   private readonly counts = { passes: 0, rows: 0, preemptions: 0 };
   private readonly members = new Map<number, LoopMember>();
-  /** They have left, and may still have memory. */
+  /** Members that have left and may still have memory. */
   private readonly leaving = new Map<number, LoopMember>();
   private readonly shares = new ClientShares();
   private readonly chunks: ChunkSizer;
@@ -137,24 +137,24 @@ export class PassLoop {
   private retry: Timer | null = null;
 
   constructor(private readonly options: PassLoopOptions) {
-    // Passes of one sequence that wait for their turn.
+    // All passes of one sequence that wait for their turn listen to it.
     setMaxListeners(0, this.never);
     this.chunks = new ChunkSizer({ maxDelayMs: options.maxDelayMs, limit: options.maxRows });
     this.wait = new PassWait(options.runtime, () => this.consider());
   }
 
-  /** Several sequences share passes at present. */
+  /** True if several sequences share passes at present. */
   get isShared(): boolean {
     return this.options.joint && this.members.size > 1;
   }
 
-  /** Rows that an answer may have in a pass at present, its own token's among them. */
+  /** Most rows that an answer may have in a pass at present, including the row of its own token. */
   get answerRowsLimit(): number {
     const { joint, maxRows } = this.options;
     return joint ? Math.max(1, Math.floor(maxRows / Math.max(1, this.members.size))) : maxRows;
   }
 
-  /** Members whose rows wait for a pass. */
+  /** Number of members whose rows wait for a pass. */
   get waitingCount(): number {
     return this.ready().length;
   }
@@ -163,7 +163,7 @@ export class PassLoop {
     return { ...this.counts, waiting: this.waitingCount };
   }
 
-  /** Passes that run, and members that wait for one. */
+  /** Number of passes that run and of members that wait for one. */
   get openCount(): number {
     return this.runningPasses + this.waitingCount;
   }
@@ -177,7 +177,7 @@ export class PassLoop {
     this.members.set(member.id, new LoopMember(member));
   }
 
-  /** The worker lied: rows that it took part in run anew, those of passes that are under way when these have ended. */
+  /** The worker gave wrong values: rows that it took part in run anew, those of running passes when these have ended. */
   distrust(workerId: string): void {
     for (const { member } of this.leaving.values()) member.distrust(workerId);
     for (const { member, isBusy } of this.members.values()) {
@@ -187,7 +187,7 @@ export class PassLoop {
     this.consider();
   }
 
-  /** Its rows are wanted no more. Resolves when no pass works on it; memoryFreed() must follow. */
+  /** The member's rows are not wanted any more. Resolves when no pass works on it; memoryFreed() must follow. */
   async leave({ id }: BatchMember): Promise<void> {
     const member = this.members.get(id);
     if (member === undefined) return;
@@ -202,20 +202,20 @@ export class PassLoop {
     await member.idle();
   }
 
-  /** A member that has left has given up its memory: others may have it. */
+  /** A member that has left has freed its memory, which others can have now. */
   memoryFreed({ id }: BatchMember): void {
     this.leaving.delete(id);
     this.consider();
   }
 
-  /** A pass works on it. */
+  /** True if a pass works on the member. */
   isBusy({ id }: Pick<BatchMember, 'id'>): boolean {
     return (this.members.get(id) ?? this.leaving.get(id))?.isBusy === true;
   }
 
   /**
-   * Runs the member's rows, in as many passes as that takes. Rejects with what a pass of it alone failed with; with CANCELLED as soon as the
-   * member's signal aborts, though a pass may still work on it then.
+   * Runs the member's rows, in as many passes as needed. Rejects with the error of a pass that ran this member alone, or with an error that every
+   * other pass would meet, too. Rejects with CANCELLED as soon as the member's signal aborts; a pass may still work on it then.
    */
   run({ id }: BatchMember, wanted: RowsWanted): Promise<void> {
     const member = this.members.get(id);
@@ -236,7 +236,7 @@ export class PassLoop {
     return [...this.members.values()].filter(({ isReady }) => isReady);
   }
 
-  /** There is no room for anybody's rows at present: whoever has it may give it up. */
+  /** No rows have room at present. Looks again later, when other members may have freed memory. */
   private considerLater(): void {
     this.retry ??= this.options.runtime.after(ROOM_RETRY_MS, () => {
       this.retry = null;
@@ -249,7 +249,7 @@ export class PassLoop {
     this.retry = null;
   }
 
-  /** Begins what can begin. */
+  /** Begins the passes that can begin. */
   private consider(): void {
     if (this.options.joint) this.considerJoint();
     else this.considerSingle();
@@ -280,7 +280,7 @@ export class PassLoop {
     return away.every(({ isLate }) => isLate) ? 'turn' : 'return';
   }
 
-  /** What of the next pass may be chunks. Answers whose next token is not there yet are delayed by it, too. */
+  /** Number of rows of the next pass that may be chunks. Chunks also delay answers whose next token has not come yet. */
   private chunkRows(ready: readonly LoopMember[]): number {
     const { maxRows, chunkRows } = this.options;
     if (![...this.members.values()].some((member) => isAnswer(member))) return Math.min(maxRows, chunkRows);
@@ -289,8 +289,8 @@ export class PassLoop {
   }
 
   /**
-   * The rows of the next pass that memory has room for; those of prompts count as their clients' from now on. Where a prompt waits for room
-   * to begin, those that have begun run in its place. No other one begins then: what it took, the first one would have to wait for.
+   * The rows of the next pass that memory has room for; rows of prompts count for their clients from now on. If a prompt waits for room to begin,
+   * prompts that have begun run in its place. No other prompt begins then: the first one would have to wait for the room that it took.
    */
   private planWithRoom(ready: readonly LoopMember[], budget: PassBudget, mostMembers = Infinity): PlannedMember[] {
     const prompts = ready.filter((member) => !isAnswer(member));
@@ -308,7 +308,7 @@ export class PassLoop {
     return prepared;
   }
 
-  /** Those that memory has room for. */
+  /** The planned members that memory has room for. */
   private prepare(planned: readonly PlannedRows<LoopMember>[]): PlannedMember[] {
     const wanted = planned.map(({ member, rows }) => ({ member, rows: member.rows(rows) }));
     const roomFor = new Set(
@@ -334,7 +334,7 @@ export class PassLoop {
       this.chunks.ran({ answerRows, chunkRows, ms: this.lastPassMs });
     } catch (thrown) {
       const { code } = toOdmoeError(thrown);
-      // A joint pass is cancelled where nobody is left.
+      // A joint pass is cancelled only when no member is left.
       const concernsAll = prepared.length === 1 || code === 'CANCELLED' || EVERYBODYS_FAILURES.has(code);
       if (concernsAll) failAll(prepared, thrown);
       else await this.runOneByOne(prepared);
@@ -354,14 +354,14 @@ export class PassLoop {
     const rows = prepared.map((planned) => planned.rows);
     const running = passes.use(this.never, (slot) => this.options.runPass(slot, rows, () => this.following(prepared)));
     const logits = await running.catch((thrown: unknown) => {
-      // Rows of a pass that failed are nobody's.
+      // Rows of a failed pass are dropped.
       for (const { member, position } of rows) member.sequence.truncate(position);
       throw thrown;
     });
     for (const [index, { member }] of prepared.entries()) member.ran(logits[index] ?? []);
   }
 
-  /** The rest of a prompt that is alone in its pass, where nobody else waits; else it is not certain what comes next. */
+  /** The next rows of a prompt that is alone in its pass, while no other member waits. Null: the next pass is not certain. */
   private following(prepared: readonly PlannedMember[]): MemberRows[] | null {
     const [only] = prepared;
     const { joint, maxRows, chunkRows } = this.options;
@@ -373,7 +373,7 @@ export class PassLoop {
     return [member.rows(Math.min(member.end - position, chunkRows, joint ? maxRows : chunkRows), position)];
   }
 
-  /** After a joint pass that one of its members may have failed: nobody's answer ends for what another one's rows met. */
+  /** Runs the members one by one after a joint pass that one of them may have failed: no answer ends because of another one's rows. */
   private async runOneByOne(prepared: readonly PlannedMember[]): Promise<void> {
     for (const [index, planned] of prepared.entries()) {
       const { member, rows } = planned;

@@ -1,23 +1,23 @@
-/** Rows of each pass that prompts have in any case while answers go on, so that they come to their end; of small passes half. */
+/** Rows of each pass that prompts have in any case while answers go on, so that they come to their end; in small passes half of the rows. */
 export const LEAST_CHUNK_ROWS = 8;
 
 /** A sequence that has rows to run. */
 export interface ReadyMember {
-  /** Who asks. */
+  /** The client that sent the request. */
   readonly client: string;
   /** Its rows [written, end) are to run; at least one. */
   readonly written: number;
   readonly end: number;
-  /** Rows from this position on are of the answer: its next token, and drafts behind it. Those before are run in chunks. */
+  /** Rows from this position on belong to the answer: its next token, and drafts after it. Earlier rows run in chunks. */
   readonly decodeFrom: number;
-  /** Number of the last pass that ran rows of it; 0: none. */
+  /** Number of the last pass that ran rows of this member; 0: none. */
   readonly lastPass: number;
 }
 
 export interface PassBudget {
-  /** Of all rows. */
+  /** Most rows of the pass. */
   readonly maxRows: number;
-  /** Rows of chunks. */
+  /** Most rows of chunks. */
   readonly chunkRows: number;
 }
 
@@ -28,14 +28,14 @@ export interface PlannedRows<Member> {
 }
 
 /**
- * The rows of the next pass. `ready`: in the order of their arrival. `served`: rows of chunks that each client has had.
+ * Plans the rows of the next pass. `ready`: in the order of their arrival. `served`: rows of chunks that each client has had.
  *
- * - Each answer has its next token's row. Where these are more than the budget, those come first whose last pass is longest ago.
- * - While prompts wait, LEAST_CHUNK_ROWS of the budget are theirs. A budget of one row goes to whom it was longest ago.
- * - What answers leave of the budget is dealt to their drafts, one by one.
- * - Then come chunks: of the client that has had the fewest rows, first come first served, and again until nothing is left.
+ * - Each answer gets its next token's row. If there are more answers than the budget, those come first whose last pass is longest ago.
+ * - While prompts wait, LEAST_CHUNK_ROWS of the budget are theirs. A budget of one row goes to the member whose last pass is longest ago.
+ * - Rows that answers leave of the budget are dealt to their drafts, one by one.
+ * - Then come chunks: the next one is of the client that has had the fewest rows, in order of arrival, and so on until nothing is left.
  *
- * So nobody waits for ever: turns go round, and a client that is served falls behind those that wait.
+ * So no member waits for ever: turns go round, and a client that is served falls behind those that wait.
  */
 export function planMainPass<Member extends ReadyMember>(
   ready: readonly Member[],
@@ -69,7 +69,7 @@ function rowsKeptForPrompts(answers: readonly ReadyMember[], prompts: readonly R
   return answers.every(({ lastPass }) => lastPass >= next.lastPass) ? 1 : 0;
 }
 
-/** In the order of `answers`. */
+/** Deals the budget to the answers; the result has the order of `answers`. */
 function dealToAnswers<Member extends ReadyMember>(answers: readonly Member[], budget: number): PlannedRows<Member>[] {
   // Sorting keeps the order of arrival among equals.
   const turns = [...answers].sort((left, right) => left.lastPass - right.lastPass).slice(0, Math.max(0, budget));
@@ -87,7 +87,7 @@ function dealToAnswers<Member extends ReadyMember>(answers: readonly Member[], b
   });
 }
 
-/** As far as `budget` rows reach: each time the first prompt of the client that has had the fewest rows. */
+/** Orders the prompts, as far as `budget` rows reach: next comes the first prompt of the client that has had the fewest rows. */
 function inFairOrder<Member extends ReadyMember>(
   prompts: readonly Member[],
   served: ReadonlyMap<string, number>,

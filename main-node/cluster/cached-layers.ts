@@ -2,12 +2,12 @@ import type { CachingWorkers } from '../../shared/decisions/placement/cached-ass
 import { isStrict } from '../../shared/decisions/placement/strict-homes.js';
 import type { Placement } from '../../shared/wire/messages.js';
 
-/** What one worker has told that it keeps of experts. Of each layer the latest. */
+/** The experts that one worker has reported as cached, with the latest report of each layer. */
 export class CachedLayers {
   private readonly layers = new Map<number, { experts: ReadonlySet<number>; change: number }>();
   private latest = 0;
 
-  /** Number of the latest change; 0: nothing was told. */
+  /** Number of the latest change; 0: nothing was reported. */
   get changes(): number {
     return this.latest;
   }
@@ -21,7 +21,7 @@ export class CachedLayers {
     return this.layers.get(layer)?.experts.has(expert) === true;
   }
 
-  /** Layers that have changed since, the longest ago first. */
+  /** Layers that have changed since `change`, the earliest change first. */
   since(change: number): { layer: number; experts: number[]; change: number }[] {
     if (change === this.latest) return [];
     return [...this.layers]
@@ -31,7 +31,7 @@ export class CachedLayers {
   }
 }
 
-/** Who of the placement keeps experts of the layer; null: nobody keeps any, or experts have workers of their own. */
+/** The workers of the placement that cache experts of the layer; null: no worker caches any, or homes are strict. */
 export function keepersOf(
   workers: { worker(id: string): { readonly kept?: CachedLayers } | null },
   placement: Placement,

@@ -3,43 +3,43 @@ import type { PeerProblem } from '../../shared/wire/messages.js';
 import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
 import type { WorkerLink } from './worker-link.js';
 
-/** Experts that a worker may answer with errors, one after another, before others are asked instead for a while. */
+/** Number of experts that a worker may answer with errors, one after another, before other workers are asked instead for a while. */
 export const MAX_FAILURES_IN_A_ROW = 32;
-/** For how long at first; each time that it fails again at once, for twice as long. */
+/** First pause of such a worker, and the longest: each time that it fails again at once, the pause doubles. */
 export const FIRST_REST_MS = 5000;
 export const LONGEST_REST_MS = 60_000;
 
-/** Errors that say nothing against the worker, or that others count. */
+/** Errors that are not the worker's fault, or that are counted elsewhere. */
 const NO_FAULT: ReadonlySet<string> = new Set<ErrorCode>([
   ...(['STALE_EPOCH', 'CANCELLED', 'PACK_CORRUPT', 'PACK_INCOMPLETE', 'DEVICE_LOST', 'WORKER_LOST'] as const),
 ]);
 
 interface Record {
   inRow: number;
-  /** Of its next rest. */
+  /** Length of its next pause. */
   restMs: number;
   code: string;
   message: string;
-  /** Runs while it rests. */
+  /** Runs during its pause. */
   timer: Timer | null;
 }
 
-/** Workers that answer with errors only, and which of them main does without for a while. */
+/** Workers that answer with nothing but errors; main does not use those of them that are in a pause. */
 export class FailingWorkers {
   private readonly records = new Map<WorkerLink, Record>();
 
-  /** `onRested`: the worker is to be tried again. */
+  /** `onRested`: the pause is over, and the worker is to be tried again. */
   constructor(
     private readonly runtime: Runtime,
     private readonly onRested: (link: WorkerLink) => void,
   ) {}
 
-  /** Connected and not placed. */
+  /** Workers that are connected and not placed. */
   get unplaced(): WorkerLink[] {
     return [...this.records].flatMap(([link, { timer }]) => (timer === null ? [] : [link]));
   }
 
-  /** True: so often in a row that others are to be asked instead. */
+  /** Returns true if it failed so often in a row that other workers are to be asked instead. */
   failed(link: WorkerLink, code: string, message: string): boolean {
     if (NO_FAULT.has(code)) return false;
     const record = this.records.get(link) ?? { inRow: 0, restMs: FIRST_REST_MS, code, message, timer: null };
@@ -49,12 +49,12 @@ export class FailingWorkers {
     return record.timer === null && record.inRow >= MAX_FAILURES_IN_A_ROW;
   }
 
-  /** It has run an expert. */
+  /** The worker has run an expert. */
   succeeded(link: WorkerLink): void {
     if (this.records.get(link)?.timer === null) this.records.delete(link);
   }
 
-  /** It is not placed until its rest is over. Then one failure more is enough for the next, longer one. */
+  /** Begins the worker's pause. The worker is not placed until the pause ends. After that, one more failure is enough for the next, longer pause. */
   rest(link: WorkerLink): number {
     const record = this.records.get(link);
     if (record === undefined) return 0;
@@ -68,7 +68,7 @@ export class FailingWorkers {
     return restMs;
   }
 
-  /** True: it was set aside. */
+  /** Returns true if the worker was set aside. */
   remove(link: WorkerLink): boolean {
     const timer = this.records.get(link)?.timer ?? null;
     timer?.cancel();

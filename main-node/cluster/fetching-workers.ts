@@ -8,12 +8,12 @@ import { placedAddress } from './placed-address.js';
 import type { ShadowLink } from './shadow-link.js';
 import type { WorkerLink } from './worker-link.js';
 
-/** How long workers that are ready wait for others that are still fetching, so as to be placed together. */
+/** Longest time that workers that are ready wait for others that are still fetching, so that they are placed together. */
 export const COHORT_WAIT_MS = 30_000;
 
 interface Announced {
   number: number;
-  /** What the needs follow from, and whom to ask: nothing is announced twice. */
+  /** The groups that the needs follow from, and the sources to ask: an equal prospect is not sent twice. */
   groups: string;
   sources: string;
 }
@@ -23,15 +23,15 @@ export interface FetchingWorkersOptions {
   /** The workers of the placement. */
   placed(): readonly WorkerLink[];
   shadows(): readonly ShadowLink[];
-  /** These have what they need: they are out of here, and are to be placed. */
+  /** These workers have all that they need: they have left this class, and are to be placed. */
   onReady(workers: readonly WorkerLink[]): void;
   runtime: Runtime;
   log: Logger;
 }
 
 /**
- * Workers that hold only some of the pack: tells each, placed or not, what it is going to need, and when those that are not placed
- * have it.
+ * Workers that hold only part of the pack. Sends each of them, placed or not, the prospect that names the experts it is going to need, and finds out
+ * when the workers that are not placed have these experts.
  */
 export class FetchingWorkers {
   private readonly waiting = new Set<WorkerLink>();
@@ -42,7 +42,7 @@ export class FetchingWorkers {
 
   constructor(private readonly options: FetchingWorkersOptions) {}
 
-  /** Connected and not placed. */
+  /** Workers that are connected and not placed. */
   get unplaced(): WorkerLink[] {
     return [...this.waiting];
   }
@@ -52,7 +52,7 @@ export class FetchingWorkers {
     this.announce();
   }
 
-  /** False when it is none of those that wait. */
+  /** Returns false if it is not one of the waiting workers. */
   remove(link: WorkerLink): boolean {
     if (!this.waiting.delete(link)) return false;
     this.announce();
@@ -60,14 +60,14 @@ export class FetchingWorkers {
     return true;
   }
 
-  /** A worker has told its status. */
+  /** A worker has sent its status. */
   told(link: WorkerLink): void {
     if (!this.waiting.has(link)) return;
     this.announce();
     this.takeIn();
   }
 
-  /** Tells each worker that fetches what it is going to need, if that is news. */
+  /** Sends each fetching worker its prospect, if that has changed. */
   announce(): void {
     const placed = this.options.placed();
     const together = cohort(this.members()).map(({ link }) => link);
@@ -77,7 +77,7 @@ export class FetchingWorkers {
     }
   }
 
-  /** "2 workers are fetching ...": for whoever waits for a worker; empty when none fetches. */
+  /** "2 workers are fetching ...": for requests that wait for a worker; empty when none fetches. */
   describe(): string {
     if (this.waiting.size === 0) return '';
     const parts = [...this.waiting].map(({ id, status }) => {
@@ -156,29 +156,29 @@ export class FetchingWorkers {
 /** A connected worker that fetches its experts and is not placed yet. */
 export interface FetchingMember {
   id: string;
-  /** It has all that the prospect announced to it needs. */
+  /** It holds all that the prospect sent to it needs. */
   ready: boolean;
-  /** Others that were ready have waited for it long enough. */
+  /** Other workers that were ready have waited for it long enough. */
   late: boolean;
-  /** It says that it cannot go on. */
+  /** It reports that it cannot go on. */
   troubled: boolean;
 }
 
-/** Those that are waited for: they come into the placement together. Who lags behind comes when it is ready. */
+/** The members that come into the placement together. A member that lags behind comes later, when it is ready. */
 export function cohort<Member extends FetchingMember>(members: readonly Member[]): Member[] {
   return members.filter(({ ready, late, troubled }) => ready || (!late && !troubled));
 }
 
 /**
- * Who is taken into the placement now: the whole cohort once all of it is ready. Taking one after the other would give the first ones
- * more to do than they have fetched for.
+ * The members that are taken into the placement now: the whole cohort once all of it is ready. If they were taken one by one, the first ones would
+ * get more work than they have fetched experts for.
  */
 export function admitted<Member extends FetchingMember>(members: readonly Member[]): Member[] {
   const together = cohort(members);
   return together.every(({ ready }) => ready) ? together : [];
 }
 
-/** Some are ready and wait for others: not for ever. */
+/** True if some members are ready and wait for others. The wait has a limit. */
 export function isWaiting(members: readonly FetchingMember[]): boolean {
   const together = cohort(members);
   return together.some(({ ready }) => ready) && !together.every(({ ready }) => ready);

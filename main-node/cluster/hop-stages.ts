@@ -2,28 +2,28 @@ import type { ExpertTimes } from '../../shared/wire/messages.js';
 import type { HopStages, WorkerHops } from '../../shared/wire/messages.js';
 import { RecentMap } from '../../shared/base/runtime/recent-map.js';
 
-/** Hops of a worker that its medians and 99th percentiles are of. */
+/** Number of a worker's latest hops over which medians and 99th percentiles are taken. */
 export const HOPS_KEPT = 512;
-/** Workers that are remembered; of more, those that were asked least recently are forgotten. */
+/** Most workers that are remembered. A full map forgets the worker that was asked least recently. */
 export const MAX_HOP_WORKERS = 1024;
 
 const US_PER_MS = 1000;
 
-/** In the order in which a window keeps them. */
+/** Stages in the order in which a window stores them. */
 export const HOP_STAGES = ['roundTripMs', 'transitMs', 'callMs', 'handOffMs', 'executeMs', 'replyMs'] as const;
 
-/** What a worker has told of the experts that it ran for one message: microseconds from the message's coming, but for executeUs. */
+/** A worker's times for the experts that it ran for one message: microseconds from the message's arrival, except executeUs. */
 export interface ReportedHop {
-  /** Of the first expert. */
+  /** When the first expert was called. */
   calledUs: number;
-  /** Of the last one. */
+  /** When the last expert ended. */
   endedUs: number;
   answeredUs: number;
-  /** Of all experts. */
+  /** Time of all experts together. */
   executeUs: number;
 }
 
-/** One result more. An answer in which an expert tells nothing of when it was called tells nothing of the hop. */
+/** Adds one more result. If an expert's result does not report when it was called, the times of this hop are not known. */
 export function addToHop(
   hop: ReportedHop,
   told: Pick<ExpertTimes, keyof ReportedHop & keyof ExpertTimes>,
@@ -35,7 +35,7 @@ export function addToHop(
   hop.executeUs += executeUs;
 }
 
-/** No result yet. */
+/** Clears the hop: it has no result yet. */
 export function clearHop(hop: ReportedHop): void {
   hop.calledUs = Infinity;
   hop.endedUs = 0;
@@ -44,8 +44,8 @@ export function clearHop(hop: ReportedHop): void {
 }
 
 /**
- * The stages of a hop, which add up to its round trip. Each side tells durations only, so no clocks need to agree; the way there and the way
- * back are one stage (transit). Null: the worker has not told when it called its device (an older release).
+ * The stages of a hop, which add up to its round trip. Each side reports durations only, so no clocks need to agree; the way there and the way back
+ * are one stage (transit). Null: the worker has not reported when it called its device (an older release).
  */
 export function hopStages(
   roundTripMs: number,
@@ -74,7 +74,7 @@ export class LatestHops {
     this.workers.of(workerId, () => new HopWindow()).add(stages);
   }
 
-  /** Of these workers, by id. Others are forgotten. */
+  /** Figures of these workers, by id. Other workers are forgotten. */
   told(connected: ReadonlySet<string>): WorkerHops[] {
     for (const id of [...this.workers.keys()]) if (!connected.has(id)) this.workers.delete(id);
     return [...this.workers]
@@ -84,10 +84,10 @@ export class LatestHops {
 }
 
 class HopWindow {
-  /** Of each stage, the last hops in the order of a ring. */
+  /** For each stage, the last hops as a ring buffer. */
   private readonly kept = HOP_STAGES.map(() => new Float32Array(HOPS_KEPT));
   private hops = 0;
-  /** As it was told last. */
+  /** The figures as they were last computed. */
   private figures: Omit<WorkerHops, 'worker'> | null = null;
 
   add(stages: HopStages): void {
@@ -99,7 +99,7 @@ class HopWindow {
     this.hops += 1;
   }
 
-  /** Worked out only where a hop has come since: whoever watches a large cluster asks every second. */
+  /** Computed only if a hop has come since the last call: every page that watches a large cluster asks once a second. */
   told(): Omit<WorkerHops, 'worker'> {
     if (this.figures?.hops === this.hops) return this.figures;
     const count = Math.min(this.hops, HOPS_KEPT);

@@ -1,6 +1,6 @@
 import type { NodeStatus } from '../../shared/wire/messages.js';
 
-/** What a daemon last told of itself. Daemons tell it each second and when a sequence ends. */
+/** The last status that a daemon has sent. Daemons send it each second and when a sequence ends. */
 export class LatestStatus {
   private latest: NodeStatus | null = null;
   private readonly waiting = new Set<() => void>();
@@ -23,7 +23,7 @@ export class LatestStatus {
     return new Promise((resolve) => this.waiting.add(resolve));
   }
 
-  /** The daemon is gone. */
+  /** The daemon is not connected any more. */
   end(): void {
     this.wake();
   }

@@ -19,9 +19,9 @@ import { ShadowLink, type ShadowListener } from './shadow-link.js';
 import { WorkerLink } from './worker-link.js';
 import { checkPeer } from '../../shared/transport/peer-check.js';
 
-/** Refusals that are remembered, and those of one host among them. */
+/** Most refusals that are remembered: of all hosts, and of one host. */
 export const REFUSED_PEERS_LIMITS = { all: 128, ofHost: 16 };
-/** A refused peer asks again every few seconds; one that has not for so long is gone, or belongs now. */
+/** A refused peer asks again every few seconds. One that has not asked for so long is gone, or has joined. */
 export const FORGET_REFUSED_AFTER_MS = 10 * 60_000;
 
 interface Refused {
@@ -29,13 +29,13 @@ interface Refused {
   askedMs: number;
 }
 
-/** Why peers that asked to join were turned away, by their address, while they go on asking. */
+/** Remembers why peers that asked to join were refused, by address, as long as they go on asking. */
 export class RefusedPeers {
   private readonly refused = new FairAddresses<Refused>(REFUSED_PEERS_LIMITS);
 
   constructor(private readonly now: () => number) {}
 
-  /** True when this has not been said of that peer yet. */
+  /** Returns true if this problem of the peer is new. */
   add(problem: PeerProblem): boolean {
     const before = this.refused.get(problem.address);
     this.refused.set(problem.address, { problem, askedMs: this.now() });
@@ -46,7 +46,7 @@ export class RefusedPeers {
     this.refused.delete(address);
   }
 
-  /** Who asked first comes first. */
+  /** Problems in the order in which the peers last asked. */
   problems(): PeerProblem[] {
     const all = this.refused.values();
     for (const entry of all) if (this.isOver(entry)) this.refused.delete(entry.problem.address);
@@ -59,31 +59,31 @@ export class RefusedPeers {
   }
 }
 
-/** Addresses that are dialled; for more, those that have failed for longest are given up. */
+/** Most addresses that are dialled. A full list forgets those that have failed for longest. */
 export const MAX_KNOWN_ADDRESSES = 1024;
-/** A peer that announced itself and then does not answer for so long must announce itself again. */
+/** A peer that asked to join and then does not answer for so long must ask again. */
 export const FORGET_JOINED_AFTER_MS = 60_000;
-/** The same for one that was found by mDNS, where it is heard of again if it lives. */
+/** The same for a peer found by mDNS, which will be found again there if it lives. */
 export const FORGET_DISCOVERED_AFTER_MS = 60 * 60_000;
 
 /** A worker that let an execute run out of time hangs: it is not used for so long, unless it is restarted. */
 export const UNRESPONSIVE_PAUSE_MS = 60_000;
 
-/** Workers that are left alone at a time. */
+/** Most workers that are left unused in this way at a time. */
 export const MAX_LEFT_ALONE = 256;
 
-/** Addresses of daemons that have not been welcome yet, all and those of one host: anybody can announce as many as it likes. */
+/** Most addresses of daemons that have not been welcomed yet, of all hosts and of one host: anybody can send as many as they like. */
 export const STRANGERS_LIMITS = { all: 768, ofHost: 128 };
-/** How many new ones of one host are dialled, and how many of all hosts. */
+/** Limits for dials to new addresses: of one host, and of all hosts. */
 export const NEW_STRANGERS_OF_HOST = { burst: 128, perSecond: 2 };
 export const NEW_STRANGERS = { burst: 1024, perSecond: 50 };
-/** Hosts whose strangers are counted. */
+/** Most hosts whose strangers are counted. */
 const MAX_COUNTED_HOSTS = 1024;
 
-/** How main came to know an address. */
+/** The way by which main learned an address. */
 type Origin = 'configured' | 'discovered' | 'joined';
 
-/** null: never. */
+/** null: the address is never forgotten. */
 const FORGET_AFTER_MS: Readonly<Record<Origin, number | null>> = {
   configured: null,
   discovered: FORGET_DISCOVERED_AFTER_MS,
@@ -92,13 +92,13 @@ const FORGET_AFTER_MS: Readonly<Record<Origin, number | null>> = {
 
 interface KnownAddress {
   address: string;
-  /** Empty until the peer has said it. */
+  /** Empty until the peer has sent its id. */
   id: string;
   origin: Origin;
   dial: PeerDial;
   /** null: connected, or not tried yet. */
   problem: OdmoeError | null;
-  /** Since when there has been a problem; null: there is none. */
+  /** Time since which there has been a problem; null: there is none. */
   failingSinceMs: number | null;
 }
 
@@ -110,7 +110,7 @@ export interface MembershipOptions {
   shape: ModelShape;
   roster: Roster;
   shadowListener: ShadowListener;
-  /** False: main's own worker runs all experts, and no other one is taken (main.experts: local). True if left out. */
+  /** False: main's own worker runs all experts, and no other worker is taken (main.experts: local). True if left out. */
   usesWorkers?: boolean;
   log: Logger;
   /** MAX_KNOWN_ADDRESSES if left out. */
@@ -121,16 +121,16 @@ export interface MembershipOptions {
 export class Membership {
   private readonly known = new Map<string, KnownAddress>();
   private readonly refused: RefusedPeers;
-  /** Of `known`, those that nobody has asked for and that have not been welcome yet. */
+  /** The entries of `known` that are not configured and have not been welcomed yet. */
   private readonly strangers = new FairAddresses<KnownAddress>(STRANGERS_LIMITS);
   private readonly newOfHost: TokenBuckets;
   private readonly newOfAll: TokenBuckets;
   private readonly streams = new Set<PeerStream<never, unknown>>();
-  /** Those that run, of addresses that have been forgotten too. */
+  /** Running dials, including those of addresses that have been forgotten. */
   private readonly dials = new Set<PeerDial>();
-  /** Boot ids of peers that hello is being said to: one known by two addresses gets one stream. */
+  /** Boot ids of peers that a hello is being sent to: a peer with two known addresses gets one stream. */
   private readonly greeting = new Set<string>();
-  /** Boot ids of workers that hang, and until when they are not used. */
+  /** Boot ids of workers that hang, with the time until which they are not used. */
   private readonly unresponsive = new RecentMap<string, number>(MAX_LEFT_ALONE);
   private stopped = false;
   private readonly halt = new AbortController();
@@ -147,7 +147,7 @@ export class Membership {
     this.add(address, id, 'configured');
   }
 
-  /** This host has another address: the worker in main's own process is placed there. */
+  /** This host has another address now: the worker in main's own process is placed there. */
   moveOwn(address: string, id: string): void {
     const left = [...this.known.values()].filter((entry) => entry.id === id && entry.address !== address);
     if (left.length === 0) return;
@@ -163,13 +163,13 @@ export class Membership {
     for (const peer of peers) if (this.uses(peer.role)) this.add(peer.address, peer.id, 'configured');
   }
 
-  /** Daemons of other clusters on the same network are none of ours. */
+  /** Ignores daemons of other clusters on the same network. */
   addDiscovered(peer: DiscoveredPeer): void {
     if (!this.uses(peer.role) || peer.cluster !== this.options.identity().cluster) return;
     this.add(peer.address, peer.id, 'discovered');
   }
 
-  /** Cluster.Join. `peerHost` is used where the peer cannot know its own. */
+  /** Handles Cluster.Join. `peerHost` is used if the peer cannot know its own host. */
   join(peer: NodeIdentity, peerHost: string): JoinReply {
     const { roster } = this.options;
     const own = this.options.identity();
@@ -184,7 +184,7 @@ export class Membership {
     this.refused.delete(address);
     this.add(address, peer.id, 'joined');
     const connectedBootId = this.options.roster.connectedBootId(peer.id);
-    // It is dialled all the same: the one that is connected may be its own last life, whose end is not known yet.
+    // It is dialled all the same: the connected daemon may be an earlier start of this one, whose end is not known yet.
     if (connectedBootId !== null && connectedBootId !== peer.bootId) {
       const { code, message } = sameId(peer, address);
       return { kind: 'refusal', refusal: { code, message } };
@@ -192,7 +192,7 @@ export class Membership {
     return { kind: 'welcome', welcome: { identity: own, partialPack: false, highestEpoch: toldEpoch(roster.epoch) } };
   }
 
-  /** Peers that were refused or do not answer; those of the cluster first, strangers last. */
+  /** Peers that were refused or do not answer; those of the cluster come first, strangers last. */
   problems(): PeerProblem[] {
     const ofMembers = [...this.known.values()].filter(({ address }) => this.strangers.get(address) === undefined);
     const failing = [...ofMembers, ...this.strangers.values()].flatMap(({ address, id, problem }) =>
@@ -238,12 +238,12 @@ export class Membership {
     for (const left of this.strangers.set(address, entry)) this.forget(left);
   }
 
-  /** Dials cost time; who announces more addresses than a host has daemons gets no more of it. */
+  /** Dials cost time: a host with more addresses than it could have daemons gets no more dials. */
   private mayTry(address: string): boolean {
     return this.newOfHost.take(hostOf(address)) && this.newOfAll.take('');
   }
 
-  /** A daemon found at a new address has left the one it was found at before, unless it is connected there. */
+  /** A daemon that is found at a new address has left its earlier one, unless it is connected there. */
   private forgetOldAddress(id: string): void {
     if (id === '') return;
     for (const old of this.known.values()) {
@@ -251,10 +251,10 @@ export class Membership {
     }
   }
 
-  /** Nobody answers there any more, and the daemon that did is connected at another address. */
+  /** True if nothing answers at the address any more, and its daemon is connected at another address. */
   private isLeft({ id, origin, problem }: KnownAddress): boolean {
     if (id === '' || origin === 'configured' || problem === null) return false;
-    // Another daemon of the same id is a problem that lasts.
+    // Another daemon with the same id is a lasting problem.
     return problem.code !== 'NODE_REFUSED' && this.options.roster.connectedBootId(id) !== null;
   }
 
@@ -262,7 +262,7 @@ export class Membership {
     for (const entry of this.known.values()) if (this.isLeft(entry)) this.forget(entry);
   }
 
-  /** False when as many addresses are known as may be, and none of those that came by themselves fails. */
+  /** Returns false if the most addresses are known, and none of those that are not configured fails. */
   private makeRoom(): boolean {
     if (this.known.size < (this.options.maxKnownAddresses ?? MAX_KNOWN_ADDRESSES)) return true;
     for (const stranger of this.strangers.takeOne()) {
@@ -317,7 +317,7 @@ export class Membership {
   }
 
   private async connect(address: string, connected: () => void): Promise<void> {
-    // Asked first, so that a daemon known by two addresses does not get two streams.
+    // This is asked first, so that a daemon with two known addresses does not get two streams.
     const peer = await this.identify(address);
     const entry = this.known.get(address);
     // The peer may have answered just before main was stopped.
@@ -343,7 +343,7 @@ export class Membership {
     }
   }
 
-  /** Says hello and serves the stream until it ends. */
+  /** Sends a hello and serves the stream until it ends. */
   private greet(peer: NodeIdentity, address: string, connected: () => void): Promise<void> {
     switch (peer.role) {
       case 'ROLE_WORKER':
@@ -404,7 +404,7 @@ export class Membership {
     return this.tracked(stream, served);
   }
 
-  /** What the worker's answer says of the worker. */
+  /** Records what the worker's reply shows about the worker. */
   private judge(link: WorkerLink, reply: WorkerReply): void {
     const { roster } = this.options;
     if (reply.kind === 'error') roster.workerFailed(link, reply.error.code, reply.error.message);
@@ -455,7 +455,7 @@ export class Membership {
     return this.tracked(stream, served);
   }
 
-  /** The daemon is connected no longer: where else it was heard of, it may have moved to. */
+  /** The daemon is not connected any more: it may have moved to one of its other known addresses. */
   private wakeOthers(id: string, address: string): void {
     for (const entry of this.known.values()) if (entry.id === id && entry.address !== address) entry.dial.wake();
   }
@@ -494,16 +494,14 @@ function sameId(peer: NodeIdentity, address: string): OdmoeError {
   );
 }
 
-/**
- * Why a daemon that announces itself may not join main; null: it may. `usesWorkers`: false where main's own worker runs all experts. Pure.
- */
+/** The reason why a daemon may not join main; null: it may. `usesWorkers`: false if main's own worker runs all experts. Pure. */
 function joinRefusal(own: NodeIdentity, peer: NodeIdentity, usesWorkers: boolean): Refusal | null {
   if (peer.role === 'ROLE_MAIN') return secondMain(own, peer);
   if (peer.role === 'ROLE_WORKER' && !usesWorkers) return unusedWorker(own, peer);
   return checkPeer(own, peer);
 }
 
-/** The address that it says of itself cannot be dialled. */
+/** The refusal of a peer whose own address cannot be dialled. */
 function badAddress(peer: NodeIdentity): Refusal {
   return {
     code: 'PROTOCOL_VIOLATION',

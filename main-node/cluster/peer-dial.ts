@@ -6,12 +6,12 @@ import type { PeerStream } from '../../shared/transport/peer-stream.js';
 import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
 import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
 
-/** How long a peer may take to say who it is. */
+/** Longest time for a peer to send its identity. */
 export const IDENTIFY_TIMEOUT_MS = 2000;
 /** Longest pause between two attempts. */
 export const MAX_RECONNECT_DELAY_MS = 2000;
 
-/** What every reply stream begins with. */
+/** The first message of every reply stream. */
 export type FirstReply =
   { kind: 'welcome'; welcome: Welcome } | { kind: 'refusal'; refusal: Refusal } | { kind: string };
 
@@ -22,8 +22,8 @@ export interface ServedLink<Reply> {
 }
 
 /**
- * hello, welcome, and then the stream belongs to the link that `serve` makes; resolves when it has ended. Rejects when the
- * two do not belong together or the peer does not answer.
+ * Sends a hello and takes the welcome; then the stream belongs to the link that `serve` makes. Resolves when the stream has ended. Rejects when the
+ * two nodes do not belong together or the peer does not answer.
  */
 export async function serveStream<Request, Reply extends FirstReply>(
   stream: PeerStream<Request, Reply>,
@@ -33,7 +33,7 @@ export async function serveStream<Request, Reply extends FirstReply>(
   serve: (peer: NodeIdentity, welcome: Welcome) => ServedLink<Reply>,
 ): Promise<void> {
   const { promise: ended, settle } = closing(stream);
-  // A peer may say more right behind its welcome; that waits here for the link.
+  // A peer may send more right behind its welcome; these messages wait here for the link.
   const early: Reply[] = [];
   const welcome = await firstReply(stream, hello, { ended, early, runtime });
   const refusal = checkPeer(own, welcome.identity);
@@ -43,7 +43,7 @@ export async function serveStream<Request, Reply extends FirstReply>(
     throw error;
   }
   const link = makeLink(stream, () => serve(welcome.identity, welcome));
-  // First, so that the link hears of its end also where a reply that waited is refused.
+  // This comes first, so that the link is notified of its end also if one of the early replies is refused.
   settle((error) => {
     link.streamClosed(error);
   });
@@ -54,7 +54,7 @@ export async function serveStream<Request, Reply extends FirstReply>(
   await ended;
 }
 
-/** A stream whose link cannot be made is of no use. */
+/** Makes the link. If that fails, the stream is closed, as it is of no use. */
 function makeLink<Link>(stream: PeerStream<never, unknown>, make: () => Link): Link {
   try {
     return make();
@@ -64,7 +64,7 @@ function makeLink<Link>(stream: PeerStream<never, unknown>, make: () => Link): L
   }
 }
 
-/** The end of a stream, told to one listener at once (also when it comes late) and to who awaits the promise. */
+/** The end of a stream. One listener is called at once, also if it is set later; and the promise resolves. */
 function closing(stream: PeerStream<never, unknown>): {
   promise: Promise<OdmoeError | null>;
   settle: (listener: (error: OdmoeError | null) => void) => void;
@@ -89,7 +89,7 @@ function closing(stream: PeerStream<never, unknown>): {
 
 interface Handshake<Reply> {
   ended: Promise<OdmoeError | null>;
-  /** Takes what comes after the first reply. */
+  /** Takes the messages that come after the first reply. */
   early: Reply[];
   runtime: Runtime;
 }
@@ -137,9 +137,9 @@ export function refusalError(refusal: Refusal): OdmoeError {
 export interface PeerDialOptions {
   address: string;
   reconnectDelayMs: number;
-  /** Forgets the address when nobody has answered there for so long; null: never. */
+  /** The address is forgotten if nothing has answered there for so long; null: never. */
   forgetAfterMs: number | null;
-  /** Connects and serves until the stream has ended; `connected` is called once the peer is welcome. Rejects on failure. */
+  /** Connects and serves until the stream has ended; `connected` is called once the peer has been welcomed. Rejects on failure. */
   attempt(connected: () => void): Promise<void>;
   onFailure(error: OdmoeError): void;
   onForgotten(): void;
@@ -150,7 +150,7 @@ export interface PeerDialOptions {
 export class PeerDial {
   private stopped = false;
   private endPause: (() => void) | null = null;
-  /** Runs while nobody answers. */
+  /** Runs while nothing answers. */
   private silence: Timer | null = null;
   private isLeft = false;
   private delayMs: number;
@@ -162,13 +162,13 @@ export class PeerDial {
     this.finished = this.run().finally(() => this.silence?.cancel());
   }
 
-  /** The peer has shown itself again: tries at once. */
+  /** The peer has been seen again: tries at once. */
   wake(): void {
     this.delayMs = this.options.reconnectDelayMs;
     this.endPause?.();
   }
 
-  /** No further attempt; one that runs ends with its stream. */
+  /** Makes no further attempt; a running one ends with its stream. */
   stop(): void {
     this.stopped = true;
     this.endPause?.();
@@ -204,7 +204,7 @@ export class PeerDial {
     this.silence.unref();
   }
 
-  /** Read anew after an await, where the compiler would take the loop's condition as still true. */
+  /** A method, because after an await the compiler would take the loop's condition as still true. */
   private isStopped(): boolean {
     return this.stopped;
   }

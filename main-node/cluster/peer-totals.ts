@@ -1,18 +1,18 @@
 import type { LinkBytes, NodeStatus } from '../../shared/wire/messages.js';
 import { RecentMap } from '../../shared/base/runtime/recent-map.js';
 
-/** Peers that are remembered; of more, those that were asked of least recently are forgotten. */
+/** Most peers that are remembered. A full map forgets the peer that was used least recently. */
 const MAX_REMEMBERED_PEERS = 1024;
 
-/** What is asked of the link to a peer. */
+/** The parts of a link to a peer that are counted. */
 export interface CountedPeer {
   readonly id: string;
   readonly status: NodeStatus | null;
-  /** Bytes of messages over this connection, and how soon the peer answers over it. */
+  /** Bytes of messages over this connection, and the round-trip time to the peer. */
   readonly traffic: Omit<LinkBytes, 'peer'>;
 }
 
-/** What a node counts since its start, that is of use added up over its starts. */
+/** Counters of a node since its start that are useful as a sum over its starts. */
 const COUNTERS = [
   ...(['loads', 'reloads', 'evictions', 'executions', 'storageReadBytes', 'fetchReceivedBytes'] as const),
   ...(['staleMessages', 'latePredictions', 'droppedPredictions', 'predictedPositions'] as const),
@@ -26,19 +26,19 @@ export type PeerCounter =
 export type PeerCounts = Record<PeerCounter, number>;
 
 interface RememberedPeer {
-  /** Of connections that have ended. */
+  /** Bytes of connections that have ended. */
   sentBytes: number;
   receivedBytes: number;
-  /** Of starts of its daemon before this one. */
+  /** Counts of earlier starts of its daemon. */
   before: PeerCounts | null;
   bootId: string;
-  /** As it last told. */
+  /** The counts in its last status. */
   latest: PeerCounts | null;
 }
 
 /**
- * What main counts of each peer, which only grows while main runs: over all connections to it, and over all starts of its daemon. What a
- * daemon did between its last status (they come each second) and its end is not in it.
+ * Main's counts of each peer, over all connections to it and all starts of its daemon; they only grow while main runs. They lack the work that a
+ * daemon did between its last status (one comes each second) and its end.
  */
 export class PeerTotals {
   private readonly peers = new RecentMap<string, RememberedPeer>(MAX_REMEMBERED_PEERS);
@@ -60,7 +60,7 @@ export class PeerTotals {
     };
   }
 
-  /** Null: it has told nothing yet. */
+  /** Null: the peer has sent no status yet. */
   counts(link: CountedPeer): PeerCounts | null {
     const { before, latest } = this.told(link);
     return latest === null || before === null ? latest : sumOf(before, latest);
@@ -83,7 +83,7 @@ export class PeerTotals {
   }
 }
 
-/** main's own line has them, too. */
+/** Main's own status has these counters, too. */
 export function countsOf(status: NodeStatus): PeerCounts {
   const own = Object.fromEntries(COUNTERS.map((name) => [name, status[name]])) as Record<
     (typeof COUNTERS)[number],

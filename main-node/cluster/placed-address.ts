@@ -4,8 +4,8 @@ import { isLoopbackHost } from '../../shared/transport/credentials.js';
 import type { NodeIdentity } from '../../shared/wire/messages.js';
 
 /**
- * Where others are told to dial a worker: where main did, but not at a loopback address when the worker has named a host that is
- * good on other machines too.
+ * The address at which other nodes dial a worker: the one that main dialled. If that is a loopback address, and the worker has named a host that is
+ * valid on other machines, it is the worker's own address.
  */
 export function placedAddress({ address, identity }: { address: string; identity: NodeIdentity }): string {
   if (!isLoopbackHost(hostOf(address))) return address;
@@ -14,7 +14,7 @@ export function placedAddress({ address, identity }: { address: string; identity
   return identity.address;
 }
 
-/** Whether a shadow that main reaches at one address would look for a worker on its own machine, and not on main's. */
+/** True if a shadow at the first address would look for the worker on its own machine, which is not main's. */
 export function isBeyondShadow(shadowAddress: string, workerAddress: string, host: ThisHost = thisHost()): boolean {
   return isLoopbackHost(hostOf(workerAddress)) && !isThisHost(hostOf(shadowAddress), host);
 }

@@ -1,9 +1,9 @@
 import type { PeerProblem } from '../../shared/wire/messages.js';
 
-/** Problems that are told of at a time. */
+/** Most problems that are reported at a time. */
 export const MAX_TOLD_PROBLEMS = 64;
 
-/** `problems`: those that matter most come first. Of more than may be told the number is told. Pure. */
+/** `problems`: the most important ones come first. If there are more than `most`, the last entry says how many are left out. Pure. */
 export function reportedProblems(problems: readonly PeerProblem[], most = MAX_TOLD_PROBLEMS): PeerProblem[] {
   if (problems.length <= most) return [...problems];
   const left = problems.length - (most - 1);

@@ -17,24 +17,24 @@ import type { WorkerLink } from './worker-link.js';
 import { onAbort } from '../../shared/base/runtime/living.js';
 import { RecentMap } from '../../shared/base/runtime/recent-map.js';
 
-/** Starts of workers that are remembered as not to be believed; of more, those that came least recently are forgotten. */
+/** Most starts of workers that are remembered as distrusted. A full map forgets the one that came least recently. */
 export const MAX_DISTRUSTED = 256;
 
 const ADVICE =
   'it is asked no more until it is started again, and rows that it took part in are computed anew: look at its memory, its device and its network';
 
-/** Workers that gave values which others prove wrong. They stay aside until they are started again: a new process has a boot id of its own. */
+/** Workers whose values others have proved wrong. They are set aside until they are started again: a new process has another boot id. */
 export class DistrustedWorkers {
-  /** By boot id. */
+  /** Distrusted starts of workers by boot id. */
   private readonly lies = new RecentMap<string, { id: string; address: string; why: string }>(MAX_DISTRUSTED);
   private readonly aside = new Set<WorkerLink>();
 
-  /** Connected and not placed. */
+  /** Workers that are connected and not placed. */
   get unplaced(): WorkerLink[] {
     return [...this.aside];
   }
 
-  /** Of all that are remembered, connected or not. */
+  /** Ids of all remembered workers, connected or not. */
   get ids(): Set<string> {
     return new Set([...this.lies.values()].map(({ id }) => id));
   }
@@ -45,7 +45,7 @@ export class DistrustedWorkers {
     this.aside.add(link);
   }
 
-  /** A worker has come. True: this start of it is not believed, and it is set aside; of one that was started again nothing is held against it. */
+  /** A worker has connected. Returns true if this start of it is distrusted: it is set aside then. Earlier starts of the worker do not count. */
   joined(link: WorkerLink): boolean {
     const { bootId } = link.identity;
     for (const [known, { id }] of this.lies) if (id === link.id && known !== bootId) this.lies.delete(known);
@@ -54,7 +54,7 @@ export class DistrustedWorkers {
     return true;
   }
 
-  /** False when it was not set aside. */
+  /** Returns false if it was not set aside. */
   remove(link: WorkerLink): boolean {
     return this.aside.delete(link);
   }
@@ -66,26 +66,29 @@ export class DistrustedWorkers {
   }
 }
 
-/** Experts that a worker may fail to load for their bytes, one after another, before others are asked instead: one may be a bad block. */
+/**
+ * Number of experts that a worker may fail to load because of damaged bytes, one after another, before other workers are asked: one may be a bad
+ * block.
+ */
 export const MAX_DAMAGE_ANSWERS = 3;
 
 interface Damage {
   answers: number;
-  /** What it said last. */
+  /** Its last message. */
   message: string;
 }
 
-/** Workers whose copy of the pack is damaged, and which of them main does without until it is whole again. */
+/** Workers whose copy of the pack is damaged; those that are set aside are not used until their copy is whole again. */
 class DamagedWorkers {
   private readonly damages = new Map<WorkerLink, Damage>();
   private readonly aside = new Set<WorkerLink>();
 
-  /** Connected and not placed. */
+  /** Workers that are connected and not placed. */
   get unplaced(): WorkerLink[] {
     return [...this.aside];
   }
 
-  /** The worker has answered PACK_CORRUPT. True: so often that others are to be asked instead. */
+  /** The worker has answered PACK_CORRUPT. Returns true if it did so often that other workers are to be asked instead. */
   answered(link: WorkerLink, message: string): boolean {
     const answers = (this.damages.get(link)?.answers ?? 0) + 1;
     this.damages.set(link, { answers, message });
@@ -96,14 +99,14 @@ class DamagedWorkers {
     this.aside.add(link);
   }
 
-  /** The worker has told its status anew. True: it was set aside, and has what it lacked. */
+  /** The worker has sent a new status. Returns true if it was set aside and now has the experts that it lacked. */
   told(link: WorkerLink): boolean {
     if (link.status?.damagedExperts !== 0) return false;
     this.damages.delete(link);
     return this.aside.delete(link);
   }
 
-  /** False when it was not set aside. */
+  /** Returns false if it was not set aside. */
   remove(link: WorkerLink): boolean {
     this.damages.delete(link);
     return this.aside.delete(link);
@@ -118,43 +121,43 @@ class DamagedWorkers {
   }
 }
 
-/** How many workers make a group, what a layer costs where that decides, and whether experts have workers of their own. */
+/** The number of workers in a group, the costs of a layer if these decide it, and whether homes are strict. */
 export type Grouping = Required<Pick<PlacementInput, 'groupSize' | 'costs' | 'homes'>> & Pick<PlacementInput, 'spread'>;
 
-/** Is told of daemons that come and go. Nothing may be thrown. */
+/** Notified of daemons that come and go. Its methods must not throw. */
 export interface RosterObserver {
-  /** A daemon has come, or the placement is another one. */
+  /** A daemon has connected, or the placement has changed. */
   changed(): void;
-  /** The daemon was connected, and is so no longer. `wasUsed`: it was in the placement, or main's shadow. */
+  /** The daemon is not connected any more. `wasUsed`: it was in the placement, or main's shadow. */
   lost(link: WorkerLink | ShadowLink, reason: string, wasUsed: boolean): void;
-  /** The worker of this id has given values that others prove wrong. It has left the placement when this is told. */
+  /** The worker of this id has given values that others prove wrong. It has left the placement before this call. */
   distrusted(id: string): void;
 }
 
 const NOBODY: RosterObserver = { changed: () => undefined, lost: () => undefined, distrusted: () => undefined };
 
-/** Workers that come at about the same time make one new placement. */
+/** Workers that connect within this time make one new placement together. */
 export const JOIN_BATCH_MS = 20;
 
-/** What the log says of a worker that lies. */
+/** The log's message about a distrusted worker. */
 export const DISTRUST_EVENT = 'worker is not asked any more: it gave values that another one proves wrong';
 
 const DEFAULT_SLOTS = 1;
-/** Of placements that are not announced as such. */
+/** Epoch of placements that are only planned, for prospects. */
 const PROSPECT_EPOCH = 0;
 
 /**
- * The daemons that are connected, and the placement that follows from them. Every change of the set of workers makes a
- * placement of a new epoch, announced to all before anything of that epoch is sent.
+ * The connected daemons, and the placement that follows from them. Every change of the set of workers makes a placement of a new epoch, which is
+ * published to all before anything of that epoch is sent.
  */
 export class Roster implements PlacedWorkers {
-  /** Those that have what they need to be placed. */
+  /** Workers that have all that they need to be placed. */
   private readonly workers = new Map<string, WorkerLink>();
   private readonly fetching: FetchingWorkers;
   private readonly damaged = new DamagedWorkers();
   private readonly distrusted = new DistrustedWorkers();
   private readonly failing: FailingWorkers;
-  /** Those that the current placement has been announced to. */
+  /** Workers to which the current placement has been published. */
   private placed: ReadonlyMap<string, WorkerLink> = new Map();
   private readonly shadows: ShadowLink[] = [];
   private readonly totals = new PeerTotals();
@@ -163,7 +166,7 @@ export class Roster implements PlacedWorkers {
   private joinTimer: Timer | null = null;
   private stopped = false;
   private latestEpoch: number;
-  /** Workers that it has been said of that the shadow in use cannot reach them. */
+  /** Workers for which the log has already warned that the shadow in use cannot reach them. */
   private beyondShadow: { shadow: ShadowLink; workers: WeakSet<WorkerLink> } | null = null;
 
   constructor(
@@ -196,12 +199,12 @@ export class Roster implements PlacedWorkers {
     return this.current;
   }
 
-  /** Of the latest placement, also when no worker is left. */
+  /** Epoch of the latest placement, also when no worker is left. */
   get epoch(): number {
     return this.latestEpoch;
   }
 
-  /** The shadow in use; others stand by. */
+  /** The shadow in use; other shadows stand by. */
   get shadow(): ShadowLink | null {
     return this.shadows[0] ?? null;
   }
@@ -212,7 +215,7 @@ export class Roster implements PlacedWorkers {
     for (const link of new Set([...placed.values(), ...aside])) link.sendEnd(sequence);
   }
 
-  /** Why groups have the size that they have; empty without a placement. */
+  /** The reason for the size of the groups; empty without a placement. */
   get groupReason(): string {
     const { groupSize, costs, homes } = this.grouping;
     if (this.current === null) return '';
@@ -237,12 +240,12 @@ export class Roster implements PlacedWorkers {
     return this.shadows;
   }
 
-  /** Of main with each connected daemon, over all connections to it. */
+  /** Bytes between main and each connected daemon, over all connections to it. */
   links(): LinkBytes[] {
     return [...this.shadows, ...this.connectedWorkers()].map((link) => this.totals.bytes(link));
   }
 
-  /** What connected daemons have counted over all their starts, by id; those that have told nothing yet are not in it. */
+  /** Counts of connected daemons over all their starts, by id. Daemons that have sent no status yet are left out. */
   peerCounts(): Map<string, PeerCounts> {
     const counts = new Map<string, PeerCounts>();
     for (const link of [...this.shadows, ...this.connectedWorkers()]) {
@@ -252,7 +255,7 @@ export class Roster implements PlacedWorkers {
     return counts;
   }
 
-  /** Resolves when every connected daemon has told its status anew, or after limitMs. */
+  /** Resolves when every connected daemon has sent a new status, or after limitMs. */
   async nextStatuses(limitMs: number): Promise<void> {
     const told = [...this.connectedWorkers(), ...this.shadows].map((link) => link.latestStatus.next());
     const limit = new AbortController();
@@ -270,13 +273,13 @@ export class Roster implements PlacedWorkers {
     return link?.identity.bootId ?? null;
   }
 
-  /** Those that wait for a placement, or for what a daemon tells next. */
+  /** Number of callers that wait for a placement, or for a daemon's next status. */
   get waiterCount(): number {
     const links = [...this.connectedWorkers(), ...this.shadows];
     return links.reduce((sum, { latestStatus }) => sum + latestStatus.waiterCount, this.waiting.size);
   }
 
-  /** Experts not answered, by worker. */
+  /** Number of experts that are not answered, by worker. */
   outstanding(): Map<string, number> {
     return new Map(this.connectedWorkers().map((link) => [link.id, link.outstanding]));
   }
@@ -296,7 +299,7 @@ export class Roster implements PlacedWorkers {
     this.observer.changed();
   }
 
-  /** A worker has told its status. */
+  /** A worker has sent its status. */
   workerTold(link: WorkerLink): void {
     if (this.damaged.told(link)) {
       this.log.info('worker is placed again: its pack is whole', { worker: link.id });
@@ -306,7 +309,7 @@ export class Roster implements PlacedWorkers {
     if (link.partialPack) this.fetching.told(link);
   }
 
-  /** A worker has answered PACK_CORRUPT. One that keeps doing so leaves the placement, unless it is the last. */
+  /** A worker has answered PACK_CORRUPT. One that keeps doing so leaves the placement, unless it is the last one. */
   workerDamaged(link: WorkerLink, message: string): void {
     const isToGo = this.damaged.answered(link, message);
     if (!isToGo || this.workers.size === 1 || this.workers.get(link.id) !== link) return;
@@ -321,7 +324,7 @@ export class Roster implements PlacedWorkers {
     this.failing.succeeded(link);
   }
 
-  /** A worker has answered an execute with an error. One that does nothing else leaves the placement for a while, unless it is the last. */
+  /** A worker has answered an execute with an error. One that only answers with errors leaves the placement for a while, unless it is the last one. */
   workerFailed(link: WorkerLink, code: string, message: string): void {
     const isToRest = this.failing.failed(link, code, message);
     if (!isToRest || this.workers.size === 1 || this.workers.get(link.id) !== link) return;
@@ -331,7 +334,7 @@ export class Roster implements PlacedWorkers {
     this.replan();
   }
 
-  /** One that lies leaves the placement, also where it is the last: no answer is better than a wrong one. */
+  /** A worker with wrong values leaves the placement, also if it is the last one: no answer is better than a wrong one. */
   distrust(worker: WorkerOrders, why: string): void {
     const link = [...this.workers.values()].find((placed) => placed === worker);
     if (link === undefined) return;
@@ -347,12 +350,12 @@ export class Roster implements PlacedWorkers {
     link.disbelieve(why);
   }
 
-  /** Ids of workers that are not believed. */
+  /** Ids of distrusted workers. */
   get distrustedIds(): Set<string> {
     return this.distrusted.ids;
   }
 
-  /** Of workers that are connected, or were not believed. */
+  /** Problems of workers that are connected, or that are distrusted. */
   problems(): PeerProblem[] {
     const own = [...this.damaged.problems(), ...this.distrusted.problems(), ...this.failing.problems()];
     return [...own, ...(this.grouping.homes > 0 ? this.workersWithoutCache() : [])];
@@ -383,8 +386,8 @@ export class Roster implements PlacedWorkers {
   }
 
   /**
-   * A peer has seen placements up to this epoch, perhaps of a main before this one: what is announced from now on is newer. An epoch that no
-   * main of ours begins at was told to the peer by somebody else: it is passed over, and the peer takes the next placement as its first one.
+   * A peer has seen placements up to this epoch, perhaps from an earlier main: placements from now on have higher ones. An epoch above the limit
+   * cannot come from a main of this cluster: it is ignored, and the peer takes the next placement as its first one.
    */
   goAbove(epoch: number, peer: string): void {
     if (!(epoch > this.latestEpoch)) return;
@@ -421,7 +424,7 @@ export class Roster implements PlacedWorkers {
     this.fetching.announce();
   }
 
-  /** The placement, waiting up to graceMs for a worker to come; rejects with NO_WORKERS or CANCELLED. */
+  /** Resolves to the placement; waits up to graceMs for a worker. Rejects with NO_WORKERS or CANCELLED. */
   async waitForPlacement(graceMs: number, signal: AbortSignal): Promise<Placement> {
     if (this.current === null) await this.waitForChange(graceMs, signal);
     if (signal.aborted) throw new OdmoeError('CANCELLED', 'the request was cancelled while it waited for a worker');
@@ -435,7 +438,7 @@ export class Roster implements PlacedWorkers {
     );
   }
 
-  /** Resolves when a placement is announced, after graceMs, or when the signal aborts. */
+  /** Resolves when a placement is published, after graceMs, or when the signal aborts. */
   waitForChange(graceMs: number, signal: AbortSignal): Promise<void> {
     return new Promise((resolve) => {
       const done = (): void => {
@@ -451,7 +454,7 @@ export class Roster implements PlacedWorkers {
     });
   }
 
-  /** Nobody waits and no timer runs any more, and who leaves from now on changes no placement. */
+  /** Ends all waits and timers. Daemons that disconnect from now on do not change the placement. */
   stop(): void {
     this.stopped = true;
     this.joinTimer?.cancel();
@@ -461,7 +464,7 @@ export class Roster implements PlacedWorkers {
     this.wake();
   }
 
-  /** Peers that go because main ends are no trouble. */
+  /** Peers that disconnect because main ends are no problem. */
   private get lossLevel(): 'info' | 'warn' {
     return this.stopped ? 'info' : 'warn';
   }
@@ -495,7 +498,7 @@ export class Roster implements PlacedWorkers {
     this.log.info('placement announced', { epoch: placement.epoch, groups, why: this.groupReason });
     for (const link of links) {
       link.sendPlacement(placement);
-      // A stream that breaks while it is written to has made a newer placement already.
+      // A stream that breaks during the write has already made a newer placement.
       if (this.current !== placement) return;
     }
     this.announceToShadow();
@@ -524,7 +527,7 @@ export class Roster implements PlacedWorkers {
     this.warnOfUnreachable(shadow, current);
   }
 
-  /** Once for each worker: shadow's predictions will not come to it. */
+  /** Warns once for each worker that shadow's predictions will not reach. */
   private warnOfUnreachable(shadow: ShadowLink, placement: Placement): void {
     if (this.beyondShadow?.shadow !== shadow) this.beyondShadow = { shadow, workers: new WeakSet() };
     const { workers } = this.beyondShadow;

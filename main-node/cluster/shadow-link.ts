@@ -13,20 +13,20 @@ import type {
 import type { PeerStream } from '../../shared/transport/peer-stream.js';
 import { LatestStatus } from './latest-status.js';
 
-/** Who is told what a shadow says. */
+/** Takes a shadow's messages. */
 export interface ShadowListener {
   onPrediction(prediction: Predict, by: ShadowLink): void;
   onRestart(restart: Restart, by: ShadowLink): void;
   onDraft(draft: DraftToken, by: ShadowLink): void;
-  /** False: it was asked about fewer positions. */
+  /** Returns false if the shadow was asked about fewer positions. */
   onPrefixKept(kept: PrefixKept, by: ShadowLink): boolean;
-  /** The shadow follows that sequence no longer. */
+  /** The shadow does not follow that sequence any more. */
   onSequenceDropped(sequence: number, by: ShadowLink): void;
-  /** Its stream has ended. Told before another shadow takes its place. */
+  /** The shadow's stream has ended. Called before another shadow takes its place. */
   onLost(by: ShadowLink): void;
 }
 
-/** main's side of the stream to one shadow that has said welcome. */
+/** Main's side of the stream to one shadow that has sent its welcome. */
 export class ShadowLink {
   readonly id: string;
   readonly latestStatus = new LatestStatus();
@@ -47,12 +47,12 @@ export class ShadowLink {
     return this.latestStatus.value;
   }
 
-  /** Over this connection. */
+  /** Traffic over this connection. */
   get traffic(): Pick<PeerStream<never, unknown>, 'sentBytes' | 'receivedBytes' | 'roundTripMs'> {
     return this.stream;
   }
 
-  /** False once the stream has ended; nothing sent then arrives. */
+  /** False once the stream has ended; messages sent after that do not arrive. */
   get alive(): boolean {
     return !this.closed;
   }
@@ -65,7 +65,7 @@ export class ShadowLink {
     if (!this.closed) this.stream.send(request);
   }
 
-  /** Takes what the shadow says after its welcome. */
+  /** Takes the shadow's messages after its welcome. */
   receive(reply: ShadowReply): void {
     switch (reply.kind) {
       case 'predict':
@@ -86,7 +86,7 @@ export class ShadowLink {
           code: reply.error.code,
           message: reply.error.message,
         });
-        // One message came too late; the sequence it was of goes on.
+        // One message came too late; its sequence goes on.
         if (reply.error.code !== 'STALE_EPOCH') this.listener.onSequenceDropped(reply.error.requestId, this);
         return;
       case 'status':

@@ -21,7 +21,7 @@ import { LatestStatus } from './latest-status.js';
 import type { ExecuteWork, WorkerOrders } from './placed-workers.js';
 import { onAbort } from '../../shared/base/runtime/living.js';
 
-/** Errors that answer no execute, over a connection. */
+/** Most errors over one connection that answer no execute. */
 export const MAX_STRAY_ERRORS = 256;
 
 interface PendingExecute {
@@ -33,7 +33,7 @@ interface PendingExecute {
   reject(error: OdmoeError): void;
 }
 
-/** main's side of the stream to one worker that has said welcome. */
+/** Main's side of the stream to one worker that has sent its welcome. */
 export class WorkerLink implements WorkerOrders {
   readonly id: string;
   readonly latestStatus = new LatestStatus();
@@ -44,10 +44,10 @@ export class WorkerLink implements WorkerOrders {
   private silence: Timer | null = null;
   private closed = false;
   private late = false;
-  /** Executes that nobody waits for any more, whose answers may still come. */
+  /** Number of executes that nobody waits for any more, whose replies may still come. */
   private dropped = 0;
   private strayErrors = 0;
-  /** Why main itself has ended the stream of a worker that is as good as gone. */
+  /** The reason why main itself has ended the stream of a worker that it regards as lost. */
   private givenUp: OdmoeError | null = null;
 
   constructor(
@@ -56,7 +56,7 @@ export class WorkerLink implements WorkerOrders {
     private readonly stream: PeerStream<WorkerRequest, WorkerReply>,
     private readonly settings: { hiddenSize: number; experts: number; executeTimeoutMs: number; runtime: Runtime },
     private readonly log: Logger,
-    /** It holds only some of the pack and fetches what it needs. */
+    /** The worker holds only part of the pack and fetches the experts that it needs. */
     readonly partialPack = false,
   ) {
     this.id = identity.id;
@@ -66,27 +66,27 @@ export class WorkerLink implements WorkerOrders {
     return this.latestStatus.value;
   }
 
-  /** Over this connection. */
+  /** Traffic over this connection. */
   get traffic(): Pick<PeerStream<never, unknown>, 'sentBytes' | 'receivedBytes' | 'roundTripMs'> {
     return this.stream;
   }
 
-  /** Experts that have not been answered. */
+  /** Number of experts that have not been answered. */
   get outstanding(): number {
     let experts = 0;
     for (const { open } of this.pending.values()) experts += open.size;
     return experts;
   }
 
-  /** It was given up because it answered no execute in time, though its connection stood, or sent errors that answer nothing. */
+  /** True if main gave it up because it answered no execute in time though its connection was open, or because it sent errors that answer nothing. */
   get unresponsive(): boolean {
     return this.late;
   }
 
   /**
-   * Rejects with WORKER_LOST when the stream ends, or when the worker has answered none of its executes for executeTimeoutMs: one
-   * that works off a queue of slow loads is not lost. Rejects with CANCELLED as soon as the signal aborts; what the worker still answers is
-   * dropped. Else rejects with the code the worker answered.
+   * Rejects with WORKER_LOST when the stream ends, or when the worker has answered none of its executes for executeTimeoutMs: a worker with a queue
+   * of slow loads is not lost. Rejects with CANCELLED as soon as the signal aborts; later results are dropped. Otherwise rejects with the code that
+   * the worker replied with.
    */
   execute(
     work: ExecuteWork,
@@ -146,14 +146,14 @@ export class WorkerLink implements WorkerOrders {
     if (!this.closed) this.stream.send({ kind: 'end', end: { sequence } });
   }
 
-  /** Takes what the worker says after its welcome. */
+  /** Takes the worker's messages after its welcome. */
   receive(reply: WorkerReply): void {
     switch (reply.kind) {
       case 'result':
         this.settle(reply.result);
         return;
       case 'error':
-        // It is leaving, and can do nothing more: what it was given goes to others now.
+        // The worker is leaving, and can do nothing more: its open work goes to other workers now.
         if (reply.error.code === 'DEVICE_LOST') this.giveUp(reply.error.message);
         else this.fail(reply.error.requestId, reply.error.code, reply.error.message);
         return;
@@ -167,7 +167,7 @@ export class WorkerLink implements WorkerOrders {
     }
   }
 
-  /** The stream has ended: everything pending fails with WORKER_LOST. Called once by whoever owns the stream. */
+  /** The stream has ended: everything pending fails with WORKER_LOST. Called once by the owner of the stream. */
   streamClosed(error: OdmoeError | null): void {
     this.closed = true;
     this.latestStatus.end();
@@ -181,7 +181,7 @@ export class WorkerLink implements WorkerOrders {
     this.stream.close(error);
   }
 
-  /** Nothing of what it owes is taken any more: it fails as that of a worker that is lost. Its stream stands. */
+  /** Takes no more of the worker's open results: they fail as for a lost worker. Its stream stays open. */
   disbelieve(why: string): void {
     const error = this.lostError(why);
     for (const request of this.pending.values()) request.reject(error);
@@ -216,7 +216,7 @@ export class WorkerLink implements WorkerOrders {
     }
   }
 
-  /** What of the result does not answer the request; null: nothing. The codec has held bytes against rows. */
+  /** The difference between the result and the request; null: the result answers the request. The codec has compared bytes with rows already. */
   private strangeness(
     { open }: PendingExecute,
     { experts, hiddenSize, dtype, last, kept }: ExecuteResult,
@@ -249,7 +249,7 @@ export class WorkerLink implements WorkerOrders {
     request.reject(new OdmoeError(isErrorCode(code) ? code : 'INTERNAL', `worker ${this.id}: ${message}`));
   }
 
-  /** Errors that answer nothing cost time, and a worker that is whole sends few of them. */
+  /** Counts an error that answers nothing. Such errors cost time, and a healthy worker sends few of them. */
   private countStrayError(): void {
     if (this.dropped > 0) {
       this.dropped -= 1;
@@ -266,12 +266,12 @@ export class WorkerLink implements WorkerOrders {
     this.awaitAnswer();
   }
 
-  /** Executes may wait for experts that are on their way: while those come, the worker is not silent. */
+  /** Executes may wait for experts that are being fetched: while bytes arrive, the worker is not silent. */
   private noteFetched(status: NodeStatus): void {
     if (status.fetchReceivedBytes > (this.status?.fetchReceivedBytes ?? 0)) this.awaitAnswer();
   }
 
-  /** Gives the worker the whole time anew, if it owes an answer. */
+  /** Restarts the worker's time limit, if it owes an answer. */
   private awaitAnswer(): void {
     this.silence?.cancel();
     this.silence = null;

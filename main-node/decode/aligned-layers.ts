@@ -1,19 +1,19 @@
 import { cacheRowFloats, expertLayerNumbers, isRecurrent, type ModelShape } from '../../shared/model/model-shape.js';
 
-/** What alignment has to know of a layer of the model, experts or not. */
+/** The facts about one layer of the model, with or without experts, that alignment uses. */
 export interface AlignedLayer {
-  /** Bytes that its cache keeps of a position. */
+  /** Bytes of one position in its cache. */
   rowBytes: number;
   /** Its cache holds rows of the latest positions only. */
   recurrent: boolean;
 }
 
-/** All layers of a model, and which of them a pass has run when. */
+/** All layers of a model, and the point of a pass at which each layer's rows exist. */
 export interface AlignedLayers {
   layers: readonly AlignedLayer[];
   /**
-   * Entry e: layers whose rows are there when a pass has attended at expert layer e, and were not before it. The last entry: those behind
-   * all expert layers, whose rows are there after the last combine.
+   * Entry e: layers whose rows exist when a pass has attended at expert layer e, and did not exist before. The last entry: layers after all expert
+   * layers, whose rows exist after the last combine.
    */
   writtenBy: readonly (readonly number[])[];
 }

@@ -3,7 +3,7 @@ import type { SamplingMessage, ShadowRequest, WorkerKept } from '../../shared/wi
 import type { Sequence } from '../../native/index.js';
 import type { AlignedLayers } from './aligned-layers.js';
 
-/** What the feed needs of a link to a shadow. */
+/** The parts of a link to a shadow that the sender uses. */
 export interface FedShadow {
   readonly id: string;
   readonly alive: boolean;
@@ -11,7 +11,7 @@ export interface FedShadow {
   send(request: ShadowRequest): void;
 }
 
-/** What the feed needs of main's cache. */
+/** The parts of main's cache that the sender uses. */
 export type ReadableCache = Pick<Sequence, 'readRows' | 'oldestPosition'>;
 
 export interface AlignmentSenderOptions {
@@ -22,66 +22,66 @@ export interface AlignmentSenderOptions {
   align: {
     tokenPeriod: number;
     keyValuePeriod: number;
-    /** Rows of the answer leave layer by layer; false: when their pass has ended. The prompt's leave layer by layer in any case. */
+    /** True: rows of the answer leave layer by layer; false: when their pass has ended. Rows of the prompt leave layer by layer in any case. */
     streamKeyValues: boolean;
   };
   optimistic: boolean;
   /** Shadow deals experts to all workers. */
   spread: boolean;
-  /** With the seed that main uses. */
+  /** The sampling settings, with the seed that main uses. */
   sampling: SamplingMessage;
 }
 
-/** A sequence begins with so many positions of another one. */
+/** Another sequence, and the number of its positions that this sequence begins with. */
 export interface FeedPrefix {
   sequence: number;
   positions: number;
 }
 
-/** main's token at a position, and the pass that begins there (proto/odmoe/v1/shadow.proto, AlignToken). */
+/** Main's token at a position, and the pass that begins there (proto/odmoe/v1/shadow.proto, AlignToken). */
 export interface FedToken {
   position: number;
   tokenId: number;
   rows: number;
   nextRows: number;
   branch: number;
-  /** Main runs it together with rows of other sequences, and tells the workers itself. */
+  /** Main runs the pass together with rows of other sequences, and announces experts to the workers itself. */
   joint?: boolean;
 }
 
-/** Rows of the cache go out while less than this is unsent; the rest waits for the next layer. */
+/** Rows of the cache are sent while the link has fewer unsent bytes than this; the rest waits for the next layer. */
 export const ROWS_BACKLOG_BYTES = 8 * 1024 * 1024;
-/** A shadow that keeps dropping a sequence is told of it so often, and then left without it. */
+/** Number of times that a sequence is begun at one shadow that keeps dropping it; after that the shadow does not get it again. */
 export const MAX_SHADOW_BEGINS = 4;
-/** Largest message of rows of the cache. */
+/** Most bytes in one message of cache rows. */
 const ROWS_MESSAGE_BYTES = 1024 * 1024;
 
 /**
- * Keeps shadow's copy of one sequence aligned with main's (OD-MoE section 3.2: token and KV-cache alignment). A shadow that
- * comes in the middle is told the tokens so far and then gets all rows so far, of recurrent layers the latest. Holds no queue
- * of its own: per layer of the model it remembers up to which position rows are due and sent.
+ * Keeps shadow's copy of one sequence aligned with main's (OD-MoE section 3.2: token and KV-cache alignment). A shadow that connects later is sent
+ * the tokens so far and then all rows so far; of recurrent layers only the latest rows. The sender has no queue: for each layer of the model it
+ * remembers up to which position rows are due and sent.
  */
 export class AlignmentSender {
   private shadow: FedShadow | null = null;
-  /** The one that was told of the sequence last, and how often. */
+  /** The shadow at which the sequence was begun last, and how often it was begun there. */
   private lastBegun: { shadow: FedShadow; times: number } | null = null;
   private everFed = false;
-  /** To be named where the sequence is told of for the first time: a shadow that comes later has nothing of it. */
+  /** Named when the sequence is begun at a shadow for the first time: a shadow that connects later holds nothing of the prefix. */
   private prefix: FeedPrefix | null = null;
-  /** Shadow is yet to say how much of so many positions it has. Until then it gets no rows. */
+  /** Number of prefix positions that shadow was asked about and has not replied to. Until its reply it gets no rows. Null: no reply is open. */
   private askedPositions: number | null = null;
   private readonly due: number[];
   private readonly sent: number[];
-  /** As far as main's cache has rows, where a pass has last written them. */
+  /** Number of positions whose rows main's cache holds in each layer, as of the last pass that wrote there. */
   private readonly written: number[];
 
   constructor(
     private readonly options: AlignmentSenderOptions,
     private readonly currentShadow: () => FedShadow | null,
     private readonly currentEpoch: () => number,
-    /** Another one once the sequence has given its memory back; what was sent of its rows stays sent: they are the same ones again. */
+    /** The current memory: another object after a preemption. Rows that were sent count as sent, since the same rows come again. */
     private readonly cache: () => ReadableCache,
-    /** What workers keep, as far as the shadow has not been told. */
+    /** The changes in workers' caches that this shadow has not been sent. */
     private readonly keptNews: (shadow: FedShadow) => WorkerKept[] = () => [],
   ) {
     this.due = options.layers.layers.map(() => 0);
@@ -89,24 +89,24 @@ export class AlignmentSender {
     this.written = options.layers.layers.map(() => 0);
   }
 
-  /** Before followShadow is first called: main need not run so many positions, and perhaps neither need shadow. */
+  /** Call before followShadow is first called: main need not run these positions, and perhaps shadow need not, either. */
   beginsAs(prefix: FeedPrefix): void {
     this.prefix = prefix;
   }
 
-  /** A shadow has been told of this sequence at some time. */
+  /** True if this sequence was begun at a shadow at some time. */
   get tookPart(): boolean {
     return this.everFed;
   }
 
-  /** A shadow follows the sequence now. */
+  /** True if a shadow follows the sequence at present. */
   get fed(): boolean {
     return this.shadow?.alive === true;
   }
 
   /**
-   * Before a pass. `tokenIds`: prompt and answer so far, which the pass after `written` positions continues; a shadow that does not
-   * know the sequence, or has dropped it, is told of it. True: that was so.
+   * Call before a pass. `tokenIds`: prompt and answer so far, which the pass continues after `written` positions. Begins the sequence at a shadow
+   * that does not know it or has dropped it. Returns true if it did so.
    */
   followShadow(tokenIds: readonly number[], written: number): boolean {
     const { prefix } = this;
@@ -145,7 +145,7 @@ export class AlignmentSender {
     return true;
   }
 
-  /** Shadow has so many positions of the prefix: it gets the rows behind them. False: it cannot, it was not asked about so many. */
+  /** Shadow holds `positions` of the prefix, and gets the rows after them. Returns false if this cannot be: it was not asked about so many. */
   prefixKept(positions: number, by: FedShadow): boolean {
     if (by !== this.shadow || this.askedPositions === null) return true;
     if (positions > this.askedPositions) return false;
@@ -158,7 +158,7 @@ export class AlignmentSender {
     return shadow === this.shadow;
   }
 
-  /** That shadow has dropped the sequence: it is told of it again before the next pass. */
+  /** The shadow has dropped the sequence, which is begun there again before the next pass. */
   dropped(by: FedShadow): void {
     if (by === this.shadow) this.shadow = null;
   }
@@ -172,8 +172,9 @@ export class AlignmentSender {
   }
 
   /**
-   * A pass has attended at an expert layer: rows up to position `written` of all layers up to there exist. Those that are due are sent, now or when the pass has ended: all of the prompt's,
-   * and of the answer's at iterations that the period names. Called when no pass runs on the sequence.
+   * A pass has attended at an expert layer: rows up to position `written` of all layers up to there exist. Sends the rows that are due, now or when
+   * the pass has ended. All rows of the prompt are due, and those rows of the answer that the alignment period selects. Called when no pass runs on
+   * the sequence.
    */
   layerWritten(expertLayer: number, written: number): void {
     const { align, promptTokens, layers } = this.options;
@@ -188,18 +189,18 @@ export class AlignmentSender {
     }
   }
 
-  /** The pass has come to its end: also the layers behind the last expert layer are written. */
+  /** The pass has run to its end: the layers after the last expert layer are written, too. */
   allWritten(written: number): void {
     this.layerWritten(this.options.layers.writtenBy.length - 1, written);
   }
 
-  /** Rows that were held back until now leave, the first layer's first. */
+  /** Sends the rows that were held back until now, those of the first layer first. */
   passEnded(): void {
     if (this.shadow === null || this.options.align.streamKeyValues) return;
     for (const layer of this.sent.keys()) this.sendDueRows(this.shadow, layer);
   }
 
-  /** What was written from `position` on was of drafts that proved wrong: later passes write it anew. */
+  /** Rows from `position` on belonged to drafts that proved wrong: later passes write them anew. */
   rewind(position: number): void {
     for (const layer of this.sent.keys()) {
       this.sent[layer] = Math.min(this.sent[layer] ?? 0, position);
@@ -207,7 +208,7 @@ export class AlignmentSender {
     }
   }
 
-  /** What shadow has of the sequence is not to be relied upon: it drops it, and is told of it again before the next pass. */
+  /** Makes shadow drop the sequence, because its rows there cannot be relied upon. It is begun there again before the next pass. */
   forget(): void {
     this.end();
     this.prefix = null;
@@ -228,7 +229,7 @@ export class AlignmentSender {
     if (sent >= due) return;
     const cache = this.cache();
     let position = sent;
-    // Older ones are in nobody's cache any more: shadow goes on from the state that its own rows have given it.
+    // The cache does not hold older rows any more: shadow goes on from the state that its own rows have produced.
     if (recurrent) position = Math.max(position, Math.min(due, cache.oldestPosition));
     while (position < due && shadow.alive && shadow.backlogBytes < ROWS_BACKLOG_BYTES) {
       const rows = Math.min(rowsPerMessage, due - position);

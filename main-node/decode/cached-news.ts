@@ -1,22 +1,25 @@
 import type { WorkerKept } from '../../shared/wire/messages.js';
 import type { PlacedWorkers, WorkerOrders } from '../cluster/placed-workers.js';
 
-/** Layers of workers that one message tells shadow of; the rest goes with the next one. */
+/** Most layers of workers that one message to shadow reports; the rest goes with the next message. */
 export const MAX_TOLD_LAYERS = 256;
 
 interface Told {
   epoch: number;
-  /** Of each worker: the number of the latest change that was told. */
+  /** For each worker, the number of the latest change that was reported. */
   changes: WeakMap<WorkerOrders, number>;
 }
 
-/** What shadows have not been told of what workers keep. A new placement has them told anew: workers have other places in it. */
+/**
+ * Finds the changes in workers' caches that a shadow has not been sent. Under a new placement all is sent anew, since workers have other places in
+ * it.
+ */
 export class CachedNews<Shadow extends object> {
   private readonly told = new WeakMap<Shadow, Told>();
 
   constructor(private readonly workers: Pick<PlacedWorkers, 'placement' | 'worker'>) {}
 
-  /** For a message that leaves now. */
+  /** Takes the changes for a message that leaves now. */
   takeFor(shadow: Shadow): WorkerKept[] {
     const { placement } = this.workers;
     if (placement === null) return [];

@@ -10,7 +10,7 @@ import type { ClusterCosts, DraftCostMeter } from './draft-costs.js';
 import type { CachedNews } from './cached-news.js';
 import type { PredictionPost } from './prediction-post.js';
 
-/** What all sequences of a main share. */
+/** The parts of main that all its sequences share. */
 export interface ClusterEngine extends PassEngine {
   readonly model: Model;
   readonly roster: Roster;
@@ -18,7 +18,7 @@ export interface ClusterEngine extends PassEngine {
   readonly keptNews: CachedNews<object>;
   /** Runs the rows of all sequences. */
   readonly passLoop: PassLoop;
-  /** Memory for their rows, and what is kept of earlier ones. */
+  /** Memory for the rows of all sequences, and for the retained rows of earlier ones. */
   readonly room: ContextRoom;
   readonly align: NodeSettings['align'];
   readonly drafting: NodeSettings['drafting'];
@@ -27,7 +27,7 @@ export interface ClusterEngine extends PassEngine {
   readonly log: Logger;
 }
 
-/** What the cluster is at present, for the choice of a pass's rows. A load takes what it takes workers on the mean. */
+/** The present sizes and costs of the cluster, for the choice of a pass's rows. The time of a load is the mean over the workers. */
 export function clusterCosts({ roster, shape, drafting, spread }: ClusterEngine): ClusterCosts {
   const statuses = roster.connectedWorkers().flatMap(({ status }) => (status === null ? [] : [status]));
   const loadTimesMs = statuses.filter(({ loads }) => loads > 0).map(({ loadMsMean }) => loadMsMean);

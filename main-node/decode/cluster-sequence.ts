@@ -15,33 +15,33 @@ import { type PredictionCounts, SequencePredictions } from './sequence-predictio
 import { type ReadableCache, AlignmentSender } from './alignment-sender.js';
 
 /**
- * Checksums of the logits that a sequence has given out, position by position. Where its rows are computed anew, because a worker that took
- * part in them lied, the same logits must come again: what clients have been told cannot be taken back.
+ * Checksums of the logits that a sequence has given out, position by position. When its rows are computed anew, because a worker that took part in
+ * them gave wrong values, the same logits must come again: clients may have received tokens that follow from them.
  */
 export class GivenLogits {
   private first = 0;
   private readonly checksums: number[] = [];
-  /** The next position that is to be compared; null: none is. */
+  /** The next position to compare; null: none. */
   private due: number | null = null;
 
-  /** From here on logits are wanted again; null: none are. */
+  /** The position from which on logits are wanted again; null: none are. */
   get dueFrom(): number | null {
     return this.due;
   }
 
-  /** They are given out. Positions follow one another; of one that was given before nothing changes. */
+  /** Remembers logits that are given out. Positions follow one another; for a position that was given out before nothing changes. */
   note(position: number, logits: Float32Array): void {
     if (this.has(position)) return;
     if (this.checksums.length === 0) this.first = position;
     this.checksums.push(checksumOf(logits));
   }
 
-  /** All that was given is to be compared with what comes again. */
+  /** From now on compares all that was given out with the logits that come again. */
   compareAll(): void {
     this.due = this.checksums.length > 0 ? this.first : null;
   }
 
-  /** True: the position was given before. Throws WORKER_DISTRUSTED where it was given something else, and that is to be compared. */
+  /** Returns true if the position was given out before. Throws WORKER_DISTRUSTED if it is to be compared and other logits were given out. */
   compare(position: number, logits: Float32Array): boolean {
     if (!this.has(position)) return false;
     if (position !== this.due) return true;
@@ -65,37 +65,37 @@ function checksumOf({ buffer, byteOffset, byteLength }: Float32Array): number {
   return crc32c(new Uint8Array(buffer, byteOffset, byteLength), 0);
 }
 
-/** How long the end of an answer waits for shadow's last predictions, so that recall counts them too. */
+/** Longest time that the end of an answer waits for shadow's last predictions, so that recall counts them, too. */
 const LAST_PREDICTIONS_LIMIT_MS = 250;
-/** How long the end of an answer waits for the other nodes' counters, so that they include it. */
+/** Longest time that the end of an answer waits for the other nodes' counters, so that they include the answer. */
 const LAST_STATUSES_LIMIT_MS = 100;
 
-/** One answer that is to be made. */
+/** The request for one answer. */
 export interface SequenceRequest {
   id: number;
-  /** Who asks (BatchMember.client). */
+  /** The client that sent the request (BatchMember.client). */
   client: string;
   promptTokens: number;
-  /** Prompt and answer together. */
+  /** Most positions of prompt and answer together. */
   maxPositions: number;
-  /** As main samples, with the seed that it uses. */
+  /** Main's sampling settings, with the seed that it uses. */
   sampling: SamplingOptions;
-  /** Is told how many of the prompt's tokens are done. */
+  /** Called with the number of the prompt's tokens that are done. */
   onPrefill: (doneTokens: number) => void;
 }
 
-/** What an answer has cost. */
+/** The costs of one answer. */
 export interface AnswerCost {
   activations: PredictionCounts;
   reloads: number;
   ioStallMs: number;
-  /** Null: main was not to use drafts. */
+  /** Null: main runs without drafts. */
   drafts: DraftMetrics | null;
-  /** Of the prompt: not run, because another one had begun alike. */
+  /** Tokens of the prompt that were not run, because rows of an equal beginning existed. */
   cachedTokens: number;
 }
 
-/** One answer in the making on the cluster: what engine/generation's token loop runs on, and a member of the loop of passes. */
+/** One answer in the making on the cluster. The token loop of engine/generation runs on it, and it is a member of the pass loop. */
 export class ClusterSequence implements SequenceRunner, BatchMember {
   readonly counters = new RequestCounters();
   readonly id: number;
@@ -110,14 +110,14 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
   private memory: Sequence;
   private rowProvenance = new RowProvenance();
   private readonly drafting: SequenceDrafting;
-  /** Tokens that are known; those behind them are drafts. */
+  /** Number of tokens that are known; the tokens after them are drafts. */
   private knownTokens = 0;
   private nextRows = 1;
   private cachedTokens = 0;
   private ending: Promise<void> | null = null;
   private tainted = false;
   private isSound = true;
-  /** What clients may have been told. */
+  /** All logits that were given out: clients may have received tokens that follow from them. */
   private readonly given = new GivenLogits();
 
   /** Throws DEVICE_OUT_OF_MEMORY. */
@@ -166,7 +166,7 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
   }
 
   giveMemoryBack(): void {
-    // Made first: an empty sequence takes no memory, and where none can be made nothing has changed.
+    // This is created first: an empty sequence takes no memory, and if it cannot be created, nothing has changed.
     const empty = this.engine.model.createSequence();
     this.memory.dispose();
     this.memory = empty;
@@ -178,7 +178,7 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     this.tainted ||= this.rowProvenance.has(workerId);
   }
 
-  /** What has been given out is held against what comes anew. Shadow forgets its rows, of which some are main's. */
+  /** Computes the rows anew, and compares the new logits with those that were given out. Shadow drops its rows, since some of them came from main. */
   computeAnew(): void {
     if (!this.tainted) return;
     this.tainted = false;
@@ -190,11 +190,11 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
   }
 
   failed({ code }: OdmoeError): void {
-    // Of an answer that nobody waits for any more the rows are as good as of any other.
+    // The rows of an answer that was only cancelled are as good as those of any other.
     this.isSound &&= code === 'CANCELLED';
   }
 
-  /** How well experts were predicted; null when nobody did. */
+  /** The recall of the predictions; null when nothing predicted experts. */
   sepMetrics(): SepMetrics | null {
     return this.isPredicted ? this.predictions.metrics() : null;
   }
@@ -204,12 +204,12 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     return this.feed.tookPart || source === 'random' || source === 'router-ahead';
   }
 
-  /** Null: the cluster is not to draft. */
+  /** Null: the cluster runs without drafts. */
   draftMetrics(): DraftMetrics | null {
     return this.engine.drafting.rows === 1 ? null : { ...this.drafting.counts };
   }
 
-  /** Of all that was done for the answer. */
+  /** The costs of all that was done for the answer. */
   cost(): AnswerCost {
     const { reloads, ioStallUs } = this.counters;
     const activations = this.predictions.activations(this.isPredicted);
@@ -217,7 +217,7 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     return { activations, reloads, ioStallMs: ioStallUs / 1000, drafts: this.draftMetrics(), cachedTokens };
   }
 
-  /** What shadow has told of positions that main has not come to. */
+  /** Number of shadow's predictions and drafts for positions that main has not come to. */
   get kept(): { predictions: number; drafts: number } {
     return { predictions: this.predictions.keptCount, drafts: this.drafting.keptCount };
   }
@@ -233,7 +233,7 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     feed.followShadow(this.tokenIds, this.written);
     let result: Float32Array | undefined;
     const observe = (position: number, logits: Float32Array): void => {
-      // Rows that are run again, because their pass failed or their memory was given back, have been observed.
+      // Rows that run again, because their pass failed or the sequence was preempted, have been observed already.
       if (this.given.compare(position, logits)) return;
       this.given.note(position, logits);
       this.wantedFrom = position + 1;
@@ -257,7 +257,10 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     return logits;
   }
 
-  /** Logits after the token at the next position (vocabSize): those that a pass has kept, or of a new pass that begins with it. */
+  /**
+   * Returns the logits after the token at the next position (vocabSize): those that an earlier pass left, or those of a new pass that begins with the
+   * token.
+   */
   async decode(tokenId: number): Promise<Float32Array> {
     const { drafting, feed } = this;
     const position = this.knownTokens;
@@ -270,7 +273,7 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     }
     this.tokenIds.length = position;
     if (this.written > position) this.memory.truncate(position);
-    // Also where the memory of drafts that proved wrong was given back meanwhile.
+    // This is needed also if the memory of wrong drafts was given back meanwhile.
     feed.rewind(position);
     if (feed.followShadow(this.tokenIds, this.written)) drafting.forgetDrafts();
     this.tokenIds.push(tokenId);
@@ -284,7 +287,7 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
   }
 
   private async free(): Promise<void> {
-    // A pass that others are in too runs out.
+    // A pass that has other members, too, runs to its end.
     await this.engine.passLoop.leave(this);
     if (this.feed.fed && !this.signal.aborted) {
       await this.predictions.waitUntilCaughtUp(LAST_PREDICTIONS_LIMIT_MS);
@@ -300,7 +303,7 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     await statuses;
   }
 
-  /** Begins with the rows that others have of the same tokens. Where logits of the whole prompt are wanted, its rows run. */
+  /** Begins with rows of the same tokens that main already holds. If logits of the whole prompt are wanted, its rows run instead. */
   private shareRows(): void {
     const { engine, wantedFrom } = this;
     const shared = engine.room.share(this, wantedFrom, (member) => engine.passLoop.isBusy(member));
@@ -316,7 +319,7 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     return this.engine.passLoop.isShared;
   }
 
-  /** Drafts for the pass at `position`. A shadow that does not run ahead must have the token before it can draft what follows. */
+  /** Drafts for the pass at `position`. A shadow that does not run ahead needs this position's token before it can draft the next ones. */
   private async drafts(position: number, tokenId: number): Promise<number[]> {
     const { drafting, feed, signal } = this;
     const { optimistic } = this.engine.drafting;
@@ -330,13 +333,13 @@ export class ClusterSequence implements SequenceRunner, BatchMember {
     return drafting.following(position, rows).tokenIds;
   }
 
-  /** `rows`: of the pass that begins with the token; 0: none does yet. */
+  /** `rows`: number of rows of the pass that begins with the token; 0: no pass begins with it yet. */
   private tellToken(position: number, tokenId: number, rows: number, nextRows: number): void {
     const { branch } = this.drafting;
     this.feed.token({ position, tokenId, rows, nextRows, branch, joint: this.isJoint });
   }
 
-  /** The pass may have room for the first of the drafts alone. */
+  /** Runs the pass, which may have room for only the first of the drafts. */
   private async runPass(position: number, tokenId: number): Promise<Float32Array> {
     const { drafting, engine } = this;
     this.decodeFrom = position;

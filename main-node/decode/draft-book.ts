@@ -1,22 +1,22 @@
 import type { DraftToken } from '../../shared/wire/messages.js';
 
-/** Drafts kept at a time; shadow runs ahead through one pass at most. */
+/** Most drafts that are remembered at a time; shadow runs ahead through one pass at most. */
 export const MAX_KEPT_DRAFTS = 64;
 
-/** What a draft turned out to be once main has sampled its position; 'none': there was no draft. */
+/** The outcome of a draft once main has sampled its position; 'none': there was no draft. */
 export type DraftVerdict = 'right' | 'wrong' | 'none';
 
 /** Drafts that a pass can use. */
 export interface FollowingDrafts {
-  /** Of the positions behind the pass's first, in order, without a gap. */
+  /** Tokens at the positions after the pass's first, in order, without a gap. */
   tokenIds: number[];
-  /** Shadow plans the position behind them for a later pass: no more are to come for this one. */
+  /** Shadow plans the position after them for a later pass, so no more drafts come for this one. */
   complete: boolean;
 }
 
 /**
- * Shadow's drafts for one sequence, by position. A draft stands on all tokens before it: when one of them proves wrong, the branch
- * grows by one and nothing of an older branch counts any more (proto/odmoe/v1/shadow.proto).
+ * Shadow's drafts for one sequence, by position. A draft depends on all tokens before it: when one of them proves wrong, the branch grows by one, and
+ * drafts of an older branch are dropped (proto/odmoe/v1/shadow.proto).
  */
 export class DraftBook {
   private readonly drafts = new Map<number, DraftToken>();
@@ -27,7 +27,9 @@ export class DraftBook {
     return this.wrongDrafts;
   }
 
-  /** False: it is of an older branch, of a position that main has passed, or too far ahead. `next`: the position whose token main samples next. */
+  /**
+   * Returns false for a draft of an older branch, of a position that main has passed, or too far ahead. `next`: the position that main samples next.
+   */
   arrive(draft: DraftToken, next: number): boolean {
     if (draft.branch !== this.wrongDrafts) return false;
     if (draft.position < next || draft.position >= next + MAX_KEPT_DRAFTS) return false;
@@ -53,7 +55,7 @@ export class DraftBook {
     return 'wrong';
   }
 
-  /** A draft that a pass ran was not what main sampled: what stands on it is void. */
+  /** A draft that a pass ran is not the token that main sampled: all drafts that depend on it are void. */
   provedWrong(): void {
     this.wrongDrafts += 1;
     this.drafts.clear();
@@ -68,7 +70,7 @@ export class DraftBook {
     this.drafts.clear();
   }
 
-  /** For a pass that begins at `position`, whose token is known; at most `limit` of them. */
+  /** Drafts for a pass that begins at `position`, whose token is known; at most `limit` of them. */
   following(position: number, limit: number): FollowingDrafts {
     const tokenIds: number[] = [];
     for (let next = position + 1; tokenIds.length < limit; next++) {

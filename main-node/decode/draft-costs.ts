@@ -1,32 +1,35 @@
 import { chooseDraftRows, type DraftCosts } from '../../shared/decisions/placement/draft-rows.js';
 import { MAX_DRAFT_ROWS } from '../../shared/settings/setting-limits.js';
 
-/** Drafts over which acceptance is averaged, shadow's positions over which their time is, and passes over which a layer's is. */
+/** Windows of moving averages: drafts for the acceptance, shadow's positions for their time, and passes for the time of a layer. */
 export const ACCEPTANCE_WINDOW = 32;
 export const SHADOW_TOKEN_WINDOW = 32;
 export const PASS_WINDOW = 32;
-/** Passes without a draft over which the acceptance drifts back to what is assumed, so that drafts are tried again. */
+/** Number of passes without a draft over which the acceptance drifts back to the assumed one, so that drafts are tried again. */
 export const FORGETTING_WINDOW = 256;
 
-/** A position that shadow says took it longer is taken as one of this time. */
+/** Longest time of one position: a longer one that shadow reports counts as this. */
 export const SHADOW_TOKEN_LIMIT_MS = 10_000;
 
-/** Before any draft has been verified: quantized copies mostly agree, and a guess that is too high is found out by the first passes. */
+/**
+ * Assumed before any draft has been verified: quantized copies mostly agree with the model, and the first passes correct an assumption that is too
+ * high.
+ */
 const ASSUMED_ACCEPTANCE = 0.95;
-/** What a further row costs of a layer, while all passes had equally many rows. */
+/** Assumed cost of a further row, as a share of a layer's time, while all passes had equally many rows. */
 const ASSUMED_ROW_SHARE = 1 / 8;
 
-/** What main knows of its cluster without measuring it by passes. */
+/** The facts of the cluster that main knows without measuring passes. */
 export type ClusterCosts = Omit<DraftCosts, 'acceptance' | 'layerMs' | 'layerRowMs' | 'shadowTokenMs'>;
 
-/** Measures, over all sequences, what chooseDraftRows needs. Moving averages: text and load change. */
+/** Measures, over all sequences, the costs that chooseDraftRows uses. They are moving averages, because text and load change. */
 export class DraftCostMeter {
   private acceptance: number | null = null;
   private shadowMs: number | null = null;
   private draftedSincePass = false;
   private readonly passes: { rows: number; layerMs: number }[] = [];
 
-  /** A draft of shadow whose position main has sampled. */
+  /** Counts a draft of shadow when main has sampled its position. */
   drafted(right: boolean): void {
     this.draftedSincePass = true;
     this.acceptance = moved(this.acceptance ?? ASSUMED_ACCEPTANCE, right ? 1 : 0, ACCEPTANCE_WINDOW);
@@ -47,7 +50,7 @@ export class DraftCostMeter {
     return this.shadowMs ?? 0;
   }
 
-  /** `layersMs`: its layers together, waits for loads left out. */
+  /** `layersMs`: time of all layers together, without waits for loads. */
   passed(rows: number, layers: number, layersMs: number): void {
     this.passes.push({ rows, layerMs: layersMs / layers });
     if (this.passes.length > PASS_WINDOW) this.passes.shift();
@@ -57,7 +60,7 @@ export class DraftCostMeter {
     this.draftedSincePass = false;
   }
 
-  /** Rows that the next pass should have, at most MAX_DRAFT_ROWS; 1 until a pass has been measured. */
+  /** Number of rows that the next pass should have, at most MAX_DRAFT_ROWS; 1 until a pass has been measured. */
   rows(cluster: ClusterCosts): number {
     const costs = this.costs(cluster);
     return costs === null ? 1 : chooseDraftRows(costs, MAX_DRAFT_ROWS);
@@ -79,7 +82,7 @@ function moved(mean: number, value: number, window: number): number {
   return mean + (value - mean) / window;
 }
 
-/** The straight line through layers' times over rows - 1 (least squares) whose slope is not below 0. */
+/** Fits a straight line to the layers' times over rows - 1 (least squares). Its slope is not below 0. */
 function fitLayer(passes: readonly { rows: number; layerMs: number }[]): { layerMs: number; layerRowMs: number } {
   const meanRows = passes.reduce((sum, { rows }) => sum + rows - 1, 0) / passes.length;
   const meanMs = passes.reduce((sum, { layerMs }) => sum + layerMs, 0) / passes.length;
@@ -93,7 +96,7 @@ function fitLayer(passes: readonly { rows: number; layerMs: number }[]): { layer
   if (rowsSquared === 0) return { layerMs: assumedMs, layerRowMs: ASSUMED_ROW_SHARE * assumedMs };
   const slopeMs = Math.max(0, product / rowsSquared);
   const interceptMs = meanMs - slopeMs * meanRows;
-  // A line that would make the first row free says that the passes differed in something else.
+  // A line that makes the first row free means that the passes differed in something else.
   if (interceptMs <= 0) return { layerMs: assumedMs, layerRowMs: ASSUMED_ROW_SHARE * assumedMs };
   return { layerMs: interceptMs, layerRowMs: slopeMs };
 }

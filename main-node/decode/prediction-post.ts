@@ -14,7 +14,7 @@ interface Addressee {
   drafts: Pick<SequenceDrafting, 'arrive' | 'restart' | 'shadowLost'>;
 }
 
-/** Brings what shadow says, its predictions above all, to the sequences it is about. */
+/** Delivers shadow's messages, above all its predictions, to the sequences that they are about. */
 export class PredictionPost {
   private readonly sequences = new Map<number, Addressee>();
 
@@ -24,7 +24,7 @@ export class PredictionPost {
     private readonly observer: Pick<PassObserver, 'predictionArrived' | 'sequenceEnded'> | null = null,
   ) {}
 
-  /** Sequences that are open. */
+  /** Number of open sequences. */
   get openCount(): number {
     return this.sequences.size;
   }
@@ -33,7 +33,7 @@ export class PredictionPost {
     this.sequences.set(sequence, addressee);
   }
 
-  /** The sequence has ended: no worker need load or keep anything for it, also what shadow is still telling them. */
+  /** The sequence has ended: workers need not load or hold anything for it any more, including experts that shadow is still announcing. */
   close(sequence: number): void {
     this.sequences.delete(sequence);
     this.observer?.sequenceEnded(sequence);
@@ -41,8 +41,8 @@ export class PredictionPost {
   }
 
   /**
-   * What a shadow says that has dropped the sequence, or has been replaced, voids nothing of the one that follows it now; what it
-   * has told workers to load is released.
+   * A message from a shadow that has dropped the sequence, or has been replaced, voids nothing of the shadow that follows it now. Experts that this
+   * message announced to workers are released.
    */
   arrive(prediction: Predict, by: FedShadow): void {
     const addressee = this.sequences.get(prediction.pass.sequence);
@@ -54,7 +54,7 @@ export class PredictionPost {
     if (arrival === 'late') this.release(prediction);
   }
 
-  /** Of a shadow that follows the sequence no longer it voids nothing. */
+  /** A restart from a shadow that does not follow the sequence any more voids nothing. */
   restart({ sequence, position }: Restart, by: FedShadow): void {
     const addressee = this.sequences.get(sequence);
     if (addressee?.feed.isFedBy(by) !== true) return;
@@ -62,18 +62,18 @@ export class PredictionPost {
     addressee.drafts.restart(position);
   }
 
-  /** Drafts of a shadow that has dropped the sequence, or has been replaced, stand on what it knew of it. */
+  /** Ignores the drafts of a shadow that has dropped the sequence, or has been replaced: they depend on what that shadow knew of it. */
   draft(draft: DraftToken, by: FedShadow): void {
     const addressee = this.sequences.get(draft.sequence);
     if (addressee?.feed.isFedBy(by) === true) addressee.drafts.arrive(draft);
   }
 
-  /** Of a sequence that has ended, or that this shadow was not asked about, nobody wants to know. False: it cannot be. */
+  /** Ignores the reply if the sequence has ended or this shadow was not asked about it. Returns false if the reply cannot be true. */
   prefixKept({ sequence, positions }: PrefixKept, by: FedShadow): boolean {
     return this.sequences.get(sequence)?.feed.prefixKept(positions, by) ?? true;
   }
 
-  /** That shadow follows the sequence no longer. */
+  /** This shadow does not follow the sequence any more. */
   dropped(sequence: number, by: FedShadow): void {
     const addressee = this.sequences.get(sequence);
     if (addressee?.feed.isFedBy(by) !== true) return;
@@ -81,14 +81,14 @@ export class PredictionPost {
     addressee.drafts.shadowLost();
   }
 
-  /** That shadow is gone. */
+  /** This shadow is not connected any more. */
   lost(by: FedShadow): void {
     for (const sequence of this.sequences.keys()) this.dropped(sequence, by);
   }
 
   /**
-   * A late prediction's experts are not asked for at the workers that shadow has told to load them: no slot is to wait for them.
-   * Of another epoch there is nothing to release: a worker forgets what it was told under an older placement.
+   * Releases a late prediction's experts at the workers to which shadow has announced them: main will not ask for them there, and no slot is to wait
+   * for them. A prediction of another epoch needs no release: a worker drops the announcements of an older placement.
    */
   private release(prediction: Predict): void {
     const { epoch, pass, rows, layer } = prediction;

@@ -5,15 +5,15 @@ import type { DraftCostMeter } from './draft-costs.js';
 import { onAbort } from '../../shared/base/runtime/living.js';
 
 export interface DraftingOptions {
-  /** 1: main's own token only. */
+  /** Rows of a pass; 1: only the row of main's own token. */
   rows: number | 'auto';
   optimistic: boolean;
   promptTokens: number;
-  /** The last that the answer can run: of its last token nothing is wanted but the token. */
+  /** The last position that the answer can run. No logits are wanted after the answer's last token. */
   lastPosition: number;
 }
 
-/** What a finished pass leaves: its tokens, and the logits after each. */
+/** The result of a finished pass: its tokens, and the logits after each. */
 interface VerifiedPass {
   position: number;
   tokenIds: readonly number[];
@@ -24,21 +24,21 @@ interface VerifiedPass {
 interface WaitingPass {
   position: number;
   wantedRows: number;
-  /** A draft has come that may end the wait. */
+  /** Called when a draft has come that may end the wait. */
   onHeard: () => void;
   begunMs: number;
-  /** Most drafts that it could use so far. */
+  /** Highest number of drafts that the pass could use so far. */
   mostUsable: number;
-  /** When these became more, or the wait began. */
+  /** The time when that number last rose, or when the wait began. */
   heardMs: number;
 }
 
 /**
- * Verified drafts of one sequence: which drafts a pass runs behind main's token, and which logits it has kept for tokens that prove
- * right. main samples every position from its own logits, so drafts decide how fast an answer is and nothing else.
+ * The verified drafts of one sequence. Chooses the drafts that a pass runs after main's token, and remembers the logits for tokens that prove right.
+ * Main samples every position from its own logits, so drafts decide how fast an answer is and nothing else.
  */
 export class SequenceDrafting {
-  /** Of the passes so far: rows that were drafts, and those of them that main sampled, too. */
+  /** Counts over the passes so far: rows that were drafts, and those of them that main sampled, too. */
   readonly counts = { proposed: 0, accepted: 0 };
   private readonly book = new DraftBook();
   private pass: VerifiedPass | null = null;
@@ -52,7 +52,7 @@ export class SequenceDrafting {
   constructor(
     private readonly options: DraftingOptions,
     private readonly meter: DraftCostMeter,
-    /** Asked where rows are 'auto'. */
+    /** Called where rows are 'auto'. */
     private readonly rowsThatPay: () => number,
     private readonly runtime: Pick<Runtime, 'nowMs' | 'after'>,
   ) {
@@ -63,7 +63,7 @@ export class SequenceDrafting {
     return this.book.branch;
   }
 
-  /** Drafts of positions that main has not come to. */
+  /** Number of drafts for positions that main has not come to. */
   get keptCount(): number {
     return this.book.size;
   }
@@ -76,7 +76,7 @@ export class SequenceDrafting {
     else this.hear(this.waiting);
   }
 
-  /** The shadow that followed the sequence does so no longer: a pass need not wait for it. */
+  /** The shadow does not follow the sequence any more: a pass need not wait for it. */
   shadowLost(): void {
     this.wake?.();
   }
@@ -85,19 +85,19 @@ export class SequenceDrafting {
     this.book.restart(position);
   }
 
-  /** Neither the logits that the last pass has left nor the drafts are to be relied upon. */
+  /** Drops the logits of the last pass and the drafts, because neither can be relied upon any more. */
   forgetPass(): void {
     this.pass = null;
     this.forgetDrafts();
   }
 
-  /** Another shadow has begun the sequence. */
+  /** Drops the drafts: another shadow has begun the sequence. */
   forgetDrafts(): void {
     this.book.clear();
     this.heardOf();
   }
 
-  /** main has sampled `tokenId` at `position`. Returns the logits after it where the last pass has run just that; null: a pass is due. */
+  /** Main has sampled `tokenId` at `position`. Returns the logits after it if the last pass has run this token; null: a new pass is needed. */
   settle(position: number, tokenId: number): Float32Array | null {
     this.nextPosition = position + 1;
     const verdict = this.book.settle(position, tokenId);
@@ -115,7 +115,7 @@ export class SequenceDrafting {
     return null;
   }
 
-  /** Rows that a pass at `position` should have. */
+  /** Number of rows that a pass at `position` should have. */
   rowsAt(position: number): number {
     const { rows, optimistic, lastPosition } = this.options;
     if (rows === 1 || (!optimistic && this.silentWaits >= MAX_SILENT_WAITS)) return 1;
@@ -123,7 +123,7 @@ export class SequenceDrafting {
     return Math.max(1, Math.min(wanted, lastPosition - position + 1));
   }
 
-  /** Waits until the drafts of a pass at `position` are there, or are not to be expected (draftWaitMs). */
+  /** Waits until the drafts of a pass at `position` have come, or are not expected any more (draftWaitMs). */
   async wait(position: number, wantedRows: number, shadowFollows: () => boolean, signal: AbortSignal): Promise<void> {
     this.beginWait(position, wantedRows, () => this.wake?.());
     for (;;) {
@@ -134,14 +134,14 @@ export class SequenceDrafting {
     }
   }
 
-  /** A pass at `position` begins to wait; `onHeard`: ask continueWait again, a draft has come that may end the wait. */
+  /** A pass at `position` begins to wait. `onHeard` is called when a draft has come that may end the wait; the caller then calls continueWait again. */
   beginWait(position: number, wantedRows: number, onHeard: () => void): void {
     const mostUsable = this.following(position, wantedRows).tokenIds.length;
     const nowMs = this.runtime.nowMs();
     this.waiting = { position, wantedRows, onHeard, begunMs: nowMs, mostUsable, heardMs: nowMs };
   }
 
-  /** Null: the wait is over, the pass begins with what is there. Else the longest time in ms until this is to be asked again. */
+  /** Null: the wait is over, and the pass begins with the drafts that have come. Else the longest time in ms until this is to be called again. */
   continueWait(shadowFollows: boolean): number | null {
     const { waiting } = this;
     if (waiting === null) return null;
@@ -182,7 +182,7 @@ export class SequenceDrafting {
     this.counts.proposed += pass.tokenIds.length - 1;
   }
 
-  /** Only a draft that the waiting pass can use is a sign of a shadow that keeps up. */
+  /** A draft has come. It shows that shadow keeps up only if the waiting pass can use it. */
   private hear(waiting: WaitingPass): void {
     const { tokenIds, complete } = this.following(waiting.position, waiting.wantedRows);
     if (tokenIds.length > waiting.mostUsable) {
@@ -197,7 +197,7 @@ export class SequenceDrafting {
     this.triedAnew = false;
   }
 
-  /** A draft that no pass has waited for: a shadow that came late to the sequence may keep up from now on. Believed once. */
+  /** A draft has come that no pass waited for. A shadow that came late to the sequence may keep up from now on, so passes wait again, but only once. */
   private tryAnew(): void {
     if (this.silentWaits < MAX_SILENT_WAITS || this.triedAnew) return;
     this.triedAnew = true;
@@ -221,33 +221,33 @@ export class SequenceDrafting {
   }
 }
 
-/** How long a pass waits for its drafts, all in all. */
+/** Longest time that a pass waits for its drafts in total. */
 export const DRAFT_WAIT_LIMIT_MS = 10_000;
-/** How long it waits for the next of them, and, where shadow is slow, in positions of shadow. */
+/** Longest time that it waits for the next draft: in ms, and, if shadow is slow, in positions of shadow. */
 export const DRAFT_SILENCE_LIMIT_MS = 500;
 const DRAFT_SILENCE_POSITIONS = 4;
-/** Whether shadow still follows is asked anew after so long. */
+/** Interval after which a waiting pass checks again whether shadow still follows. */
 export const DRAFT_RECHECK_MS = 250;
-/** After so many waits in a row without a draft of use, none is waited for in as many passes as the second number says. */
+/** Number of waits in a row without a useful draft after which passes do not wait, and number of passes until one waits again. */
 export const MAX_SILENT_WAITS = 2;
 export const PASSES_UNTIL_RETRY = 32;
 
 /** A pass that could begin, and the drafts that it might wait for. */
 interface DraftWait {
   wantedRows: number;
-  /** Its own token and the drafts that are there. */
+  /** Rows of its own token and of the drafts that have come. */
   readyRows: number;
   /** Shadow has no more drafts for it. */
   complete: boolean;
   shadowFollows: boolean;
-  /** What shadow takes for a position; 0: not known. */
+  /** Shadow's time for a position; 0: not known. */
   shadowTokenMs: number;
   waitedMs: number;
-  /** Since the last draft of use came, or since the wait began. */
+  /** Time since the last useful draft came, or since the wait began. */
   silentMs: number;
 }
 
-/** Null: begin with what is there. Else the longest time until this is to be asked again. */
+/** Null: the pass begins with the drafts that have come. Else the longest time until this is to be called again. */
 export function draftWaitMs(wait: DraftWait): number | null {
   if (wait.readyRows >= wait.wantedRows || wait.complete || !wait.shadowFollows) return null;
   const silenceLimitMs = Math.max(DRAFT_SILENCE_LIMIT_MS, DRAFT_SILENCE_POSITIONS * wait.shadowTokenMs);

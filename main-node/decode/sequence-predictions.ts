@@ -2,23 +2,23 @@ import { ExpertRecall } from '../../engine/generation/expert-recall.js';
 import type { Predict, SepMetrics } from '../../shared/wire/messages.js';
 import { waitForPeer, type WaitRuntime } from '../../shared/base/runtime/peer-wait.js';
 
-/** Predictions that main has not come to yet; a shadow that is further ahead than this is not listened to. */
+/** Most remembered predictions that main has not come to; further ones, from a shadow that is too far ahead, are ignored. */
 export const MAX_KEPT_PREDICTIONS = 8192;
-/** Router choices remembered for a prediction that comes late. */
+/** Most router choices that are remembered for predictions that come late. */
 export const MAX_REMEMBERED_CHOICES = 8192;
 
-/** 'kept': main will look at it. 'late': main's router has decided already. 'ignored': of the prompt, or too far ahead. */
+/** 'kept': main will use the prediction. 'late': main's router has decided already. 'ignored': it is for the prompt, or too far ahead. */
 export type ArrivalVerdict = 'kept' | 'late' | 'ignored';
 
-/** Experts that the layers of decode passes activated, by how they were foretold. */
+/** Number of experts that the layers of decode passes activated, by how they were predicted. */
 export interface PredictionCounts {
-  /** Predicted when main's router chose. */
+  /** Predicted before main's router chose. */
   inTime: number;
-  /** Predicted, but after that. */
+  /** Predicted after main's router chose. */
   late: number;
-  /** Not predicted, though others were. */
+  /** Not predicted, though other experts were. */
   missed: number;
-  /** Of answers that nobody predicted for. */
+  /** Activated in answers for which nothing was predicted. */
   unpredicted: number;
 }
 
@@ -29,10 +29,10 @@ interface RouterDecision {
 }
 
 /**
- * What shadow has predicted for one sequence, and how well: OD-MoE equations 2 (recall of iteration n) and 3 (recall), decode
- * stage only. An iteration is a pass, known by its first position. Counted per pass and layer: the distinct experts that its rows
- * activate, and those of them in the set known when the router chose. Where none was known then, the first that comes late counts as if it
- * had come in time; of a set that grows row after row (drafts) that is its first message, and what is added later counts in no case.
+ * Shadow's predictions for one sequence, and how good they were: OD-MoE equations 2 (recall of iteration n) and 3 (recall), decode stage only. An
+ * iteration is a pass, known by its first position. Counted for each pass and layer: the distinct experts that its rows activate, and those of them
+ * in the set that was known when the router chose. If no set was known then, the first one that comes late counts as if it had come in time. A set
+ * that grows row after row (drafts) counts with its first message only; later additions do not count.
  */
 export class SequencePredictions {
   private readonly kept = new Map<number, Predict>();
@@ -50,7 +50,7 @@ export class SequencePredictions {
     private readonly runtime: WaitRuntime,
   ) {}
 
-  /** Predictions that main has not come to. */
+  /** Number of predictions that main has not come to. */
   get keptCount(): number {
     return this.kept.size;
   }
@@ -70,18 +70,18 @@ export class SequencePredictions {
     return 'kept';
   }
 
-  /** Shadow starts again at `position`: what it has predicted from there on is void. */
+  /** Shadow starts again at `position`: its predictions from there on are void. */
   restart(position: number): void {
     this.forget((place) => place >= this.place(position, 0));
   }
 
   /**
-   * main's router has decided. Returns the prediction for this layer, if it has come. `position`: the pass's first; passes and their layers
+   * Main's router has decided. Returns the prediction for this layer, if it has come. `position`: the first one of the pass. Passes and their layers
    * come in rising order.
    */
   decide(position: number, layer: number, activated: readonly number[]): Predict | null {
     const place = this.place(position, layer);
-    // Rows that are run again, because their pass has failed, have been counted.
+    // Rows that run again, because their pass has failed, have been counted already.
     if (place <= this.lastDecided) return null;
     this.lastDecided = place;
     this.enterPass(position);
@@ -96,12 +96,12 @@ export class SequencePredictions {
     return prediction;
   }
 
-  /** What has come for a layer of the pass at `position` that main's router has not decided. */
+  /** The prediction that has come for a layer of the pass at `position`; main's router has not decided there yet. */
   expected(position: number, layer: number): Predict | null {
     return this.kept.get(this.place(position, layer)) ?? null;
   }
 
-  /** Predictions for the pass's layers behind `layer`; null when that of its last layer has not come. */
+  /** Predictions for the pass's layers after `layer`; null when the one for its last layer has not come. */
   upcoming(position: number, layer: number): Predict[] | null {
     const last = this.layers - 1;
     if (layer < last && !this.kept.has(this.place(position, last))) return null;
@@ -134,7 +134,7 @@ export class SequencePredictions {
     return this.recall.result();
   }
 
-  /** `isPredicted`: there is somebody who predicts. */
+  /** `isPredicted`: something predicts the sequence's experts. */
   activations(isPredicted: boolean): PredictionCounts {
     const { activated, predictedCorrectly } = this.metrics();
     if (!isPredicted) return { inTime: 0, late: 0, missed: 0, unpredicted: activated };
@@ -146,7 +146,7 @@ export class SequencePredictions {
     return position * this.layers + layer;
   }
 
-  /** What was predicted for passes that never began, because an earlier one had more rows, is of no use any more. */
+  /** Drops predictions for passes that never began because an earlier pass had more rows. */
   private enterPass(position: number): void {
     if (position === this.passPosition) return;
     this.passPosition = position;
@@ -158,7 +158,7 @@ export class SequencePredictions {
     for (const place of [...this.kept.keys()]) if (isVoid(place)) this.kept.delete(place);
   }
 
-  /** Once per layer, and only where no earlier prediction has been counted. */
+  /** Counts a late prediction once for each layer, and only if no earlier prediction has been counted. */
   private countLate(place: number, prediction: Predict): void {
     const decision = this.choices.get(place);
     if (decision === undefined) return;
@@ -167,7 +167,7 @@ export class SequencePredictions {
     this.lateExperts += this.count(decision.pass, prediction.experts, decision.activated);
   }
 
-  /** Activated experts that were predicted. */
+  /** Counts the activated experts that were predicted. */
   private count(pass: number, predicted: readonly number[], activated: readonly number[]): number {
     const correct = activated.filter((expert) => predicted.includes(expert)).length;
     this.recall.add(pass, 0, correct);

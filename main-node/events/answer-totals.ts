@@ -3,12 +3,12 @@ import type { SepMetrics } from '../../shared/wire/messages.js';
 import type { AnswerCost } from '../decode/cluster-sequence.js';
 import type { AnswerCosts } from '../rpc/request-observer.js';
 
-/** Iterations of an answer that recall is told of. */
+/** Most iterations of an answer for which recall is reported. */
 export const MAX_RECALL_ITERATIONS = 1024;
 
-/** Over all answers since main's start. */
+/** Counts over all answers since main's start. */
 export interface AnswerCounts {
-  /** Experts that were activated where somebody predicted, and those of them that had been predicted. */
+  /** Experts that were activated in answers with predictions, and those of them that had been predicted. */
   activated: number;
   predicted: number;
   reloads: number;
@@ -18,7 +18,7 @@ export interface AnswerCounts {
 
 const NOTHING: AnswerCounts = { activated: 0, predicted: 0, reloads: 0, draftsRun: 0, draftsRight: 0 };
 
-/** What answers have cost together: those that have ended, and those that are being made. */
+/** The costs of all answers together: of those that have ended and of those that are being made. */
 export class AnswerTotals {
   private readonly running = new Set<AnswerCosts>();
   private ended = NOTHING;
@@ -28,7 +28,7 @@ export class AnswerTotals {
     this.running.add(source);
   }
 
-  /** It is freed, and costs nothing more. */
+  /** The answer is freed, and has no further costs. */
   answered(source: AnswerCosts): void {
     if (!this.running.delete(source)) return;
     this.ended = sumOf(this.ended, countsOf(source.cost()));
@@ -39,7 +39,7 @@ export class AnswerTotals {
     return [...this.running].reduce((sum, source) => sumOf(sum, countsOf(source.cost())), this.ended);
   }
 
-  /** OD-MoE equation 2. */
+  /** Recall of each iteration (OD-MoE equation 2). */
   recall(): RecallView {
     const { correct, activated } = this.endedRecall;
     const recall = { correct: [...correct], activated: [...activated] };

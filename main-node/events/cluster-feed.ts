@@ -11,30 +11,30 @@ import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
 import { ListenerQueue } from './listener-queue.js';
 import type { FigureCounts, Figures } from './figures.js';
 
-/** Listeners at a time. */
+/** Most listeners at a time. */
 export const MAX_LISTENERS = 64;
-/** How often figures are taken, and the cluster is told of. */
+/** Interval at which figures are taken and the cluster is reported. */
 const SAMPLE_MS = 1000;
-/** So many samples lie between two looks at recall and heat. */
+/** Number of samples between two reports of recall and heat. */
 const SAMPLES_BETWEEN_LOOKS = 5;
-/** Nodes that come or go at about the same time are told of together. */
+/** Nodes that come or go within this time are reported together. */
 const NODES_CHANGED_MS = 100;
 const PASS_SPACING_MS = 1000 / PASS_EVENTS_PER_S;
-/** Experts of passes that are told in a second: a third of a kilobyte each, to every listener. Larger passes come less often. */
+/** Most experts of passes that are reported in a second: each takes a third of a kilobyte, for every listener. Larger passes come less often. */
 export const EXPERTS_TOLD_PER_S = 4096;
 
-/** Where what is told comes from. */
+/** The sources of the feed's events. */
 export interface FeedSources {
   view(): ClusterData;
   figures: Figures;
   counts(): FigureCounts;
   recall(): RecallView;
   heat: { view(): ExpertHeat; fade(): void };
-  /** The last PASSES_KEPT, the oldest first. */
+  /** The last PASSES_KEPT passes, the oldest first. */
   passes(): PassTrace[];
 }
 
-/** Tells whoever listens what happens in the cluster. Nothing is made that nobody listens to, but the figures. */
+/** Sends the events of the cluster to the listeners. Nothing is computed while there is no listener, except the figures. */
 export class ClusterFeed {
   private readonly queues = new Set<ListenerQueue>();
   private timer: Timer | null = null;
@@ -57,14 +57,14 @@ export class ClusterFeed {
     return this.queues.size;
   }
 
-  /** Somebody wants passes, and one may be told now. */
+  /** True if some listener wants passes, and one may be sent now. */
   get wantsPass(): boolean {
     if (this.runtime.nowMs() < this.nextPassMs) return false;
     for (const { wantsPasses } of this.queues) if (wantsPasses) return true;
     return false;
   }
 
-  /** The queue holds what is so now, and gets what comes, until it is ended. Throws QUEUE_FULL; NO_MAIN once main stops. */
+  /** Returns a queue that holds the present state and gets all later events, until it is ended. Throws QUEUE_FULL; NO_MAIN once main stops. */
   listen(wantsPasses: boolean): ListenerQueue {
     if (this.stopped) throw new OdmoeError('NO_MAIN', 'main is being stopped');
     if (this.queues.size >= MAX_LISTENERS) {
@@ -84,7 +84,7 @@ export class ClusterFeed {
     return queue;
   }
 
-  /** A node has come or gone. */
+  /** A node has connected or disconnected. */
   nodesChanged(): void {
     if (this.stopped || this.queues.size === 0) return;
     this.soon ??= this.runtime.after(NODES_CHANGED_MS, () => {
@@ -93,7 +93,7 @@ export class ClusterFeed {
     });
   }
 
-  /** A pass has ended; where `wantsPass`. */
+  /** A pass has ended; call this only if `wantsPass` is true. */
   passEnded(pass: PassTrace): void {
     const experts = pass.layers.reduce((sum, layer) => sum + layer.experts.length, 0);
     this.nextPassMs = this.runtime.nowMs() + Math.max(PASS_SPACING_MS, (1000 * experts) / EXPERTS_TOLD_PER_S);

@@ -6,26 +6,26 @@ import type { NodeIdentity, StatusReply } from '../../shared/wire/messages.js';
 import type { LostNode } from './lost-nodes.js';
 import { lostNode, presentNode } from './node-view.js';
 
-/** What does not change while main runs. */
+/** The facts of the cluster that do not change while main runs. */
 export interface ServedCluster {
   model: ClusterData['model'];
   expertLayers: number;
   experts: number;
   expertsPerToken: number;
-  /** Each expert has workers of its own, so that workers keep what is theirs. */
+  /** Homes are strict, so that workers cache their own experts. */
   strictHomes: boolean;
-  /** By which other boxes may reach this machine, where main listens on every interface. */
+  /** The address by which other machines may reach this one if main listens on every interface. */
   machineAddress: string;
 }
 
-/** What changes. `status.problems` tells of those that are lost. */
+/** The facts that change. `status.problems` includes the nodes that are lost. */
 export interface ClusterMoment {
   atMs: number;
   status: StatusReply;
   lost: readonly LostNode[];
 }
 
-/** The whole cluster as main knows it. `status.nodes` begins with main. */
+/** Describes the whole cluster as main knows it. `status.nodes` begins with main. */
 export function clusterView(served: ServedCluster, { atMs, status, lost }: ClusterMoment): ClusterData {
   const own = status.nodes.find(({ identity }) => identity.role === 'ROLE_MAIN')?.identity;
   return {
@@ -47,7 +47,7 @@ export function clusterView(served: ServedCluster, { atMs, status, lost }: Clust
   };
 }
 
-/** What makes another box a worker: it needs nothing but main's address, and fetches what it is going to run. */
+/** The command that makes another machine a worker: it needs only main's address, and fetches the experts that it is going to run. */
 export function joinCommand(
   { address, cluster }: Pick<NodeIdentity, 'address' | 'cluster'>,
   { strictHomes, machineAddress }: Pick<ServedCluster, 'strictHomes' | 'machineAddress'>,
@@ -55,7 +55,7 @@ export function joinCommand(
   const reachable = dialAddress(address, machineAddress);
   const words = ['odmoe', 'worker', '--main', shellWord(reachable), '--cluster', shellWord(cluster)];
   if (strictHomes) words.push('--homes', 'strict');
-  // Where only this machine can reach main, others of its workers are on it, too, and have the usual port.
+  // If only this machine can reach main, its other workers run here, too, and one of them has the usual port.
   if (isLoopbackHost(hostOf(reachable))) words.push('--port', '0');
   return words.join(' ');
 }

@@ -1,10 +1,10 @@
 import type { ExpertHeat } from '../../shared/wire/cluster-events.js';
 
-/** What is left of a count from one look to the next: half of it after about a minute. */
+/** The share of a count that remains from one report to the next: half of it is left after about a minute. */
 const KEPT_BETWEEN_LOOKS = 0.945;
 const HUNDREDTHS = 100;
 
-/** How often rows chose each expert, the latest counting most. */
+/** Counts how often rows chose each expert; the latest choices count most. */
 export class ExpertHeatCounts {
   private readonly counts: Float64Array;
 
@@ -17,7 +17,7 @@ export class ExpertHeatCounts {
     this.counts[place] = (this.counts[place] ?? 0) + rows;
   }
 
-  /** Some time has gone by. */
+  /** Lets the counts fade, as time has passed. */
   fade(): void {
     for (let place = 0; place < this.counts.length; place++) {
       this.counts[place] = (this.counts[place] ?? 0) * KEPT_BETWEEN_LOOKS;

@@ -2,10 +2,10 @@ import { type FigureSample, FIGURES_KEPT_S } from '../../shared/wire/cluster-eve
 import type { PeerCounts } from '../cluster/peer-totals.js';
 import type { AnswerCounts } from './answer-totals.js';
 
-/** What figures are made of, counted since main's start. */
+/** The counts since main's start that figures are computed from. */
 export interface FigureCounts {
   answers: AnswerCounts;
-  /** Of peers that are connected. */
+  /** Counts of the connected peers. */
   peers: ReadonlyMap<string, Pick<PeerCounts, 'loads' | 'storageReadBytes'>>;
   activeRequests: number;
   queuedRequests: number;
@@ -13,7 +13,7 @@ export interface FigureCounts {
   rows: number;
 }
 
-/** One sample a second of what main does, the last ones kept. */
+/** Samples main's work once a second, and holds the last samples. */
 export class Figures {
   private readonly samples: FigureSample[] = [];
   private tokens = 0;
@@ -21,7 +21,7 @@ export class Figures {
   private ttftMs = 0;
   private before: (FigureCounts & { atMs: number }) | null = null;
 
-  /** The last FIGURES_KEPT_S, the oldest first. */
+  /** The last FIGURES_KEPT_S samples, the oldest first. */
   get kept(): readonly FigureSample[] {
     return this.samples;
   }
@@ -35,7 +35,7 @@ export class Figures {
     this.ttftMs += ttftMs;
   }
 
-  /** The time since the sample before is over. `atMs`: since main's start. */
+  /** Takes the sample of the time since the sample before. `atMs`: time since main's start. */
   sample(atMs: number, counts: FigureCounts): FigureSample {
     const { before } = this;
     const elapsedS = Math.max(MIN_ELAPSED_MS, atMs - (before?.atMs ?? 0)) / 1000;
@@ -63,7 +63,7 @@ export class Figures {
   }
 }
 
-/** No rate is of less. */
+/** Shortest time over which a rate is computed. */
 const MIN_ELAPSED_MS = 1;
 const THOUSANDTHS = 1000;
 
@@ -71,7 +71,7 @@ function rounded(value: number): number {
   return Math.round(value * THOUSANDTHS) / THOUSANDTHS;
 }
 
-/** Null: of nothing. What was predicted late may belong to a second before. */
+/** Null if `whole` is 0. The share is bounded, because late predictions may belong to an earlier second. */
 function shareOf(part: number, whole: number): number | null {
   return whole <= 0 ? null : rounded(Math.min(1, Math.max(0, part / whole)));
 }
@@ -86,7 +86,7 @@ function differenceOf(now: AnswerCounts, before: AnswerCounts | null): AnswerCou
   };
 }
 
-/** Of peers that were there before: one that comes brings what it counted elsewhere. */
+/** Sums loads of peers that were there before only: a peer that connects brings counts of earlier work. */
 function loadsSince(
   now: FigureCounts['peers'],
   before: FigureCounts['peers'] | null,

@@ -1,13 +1,13 @@
 import { type ClusterEvent, PASSES_KEPT } from '../../shared/wire/cluster-events.js';
 
-/** Samples that wait for a listener, a second each; one that has taken none of them for so long is given up. */
+/** Most samples that wait for a listener, one a second. A listener that has taken none for so long is given up. */
 export const MAX_WAITING_FIGURES = 60;
 
 type EventOf<Type extends ClusterEvent['type']> = Extract<ClusterEvent, { type: Type }>;
 
 /**
- * What one listener has not taken yet. Of states (cluster, recall, heat) only the newest waits; of passes the last PASSES_KEPT, so that a slow
- * listener loses passes first.
+ * The events that one listener has not taken yet. Of states (cluster, recall, heat) only the newest waits; of passes the last PASSES_KEPT wait, so
+ * that a slow listener loses passes first.
  */
 export class ListenerQueue {
   private readonly states = new Map<ClusterEvent['type'], ClusterEvent>();
@@ -16,7 +16,7 @@ export class ListenerQueue {
   private wake: (() => void) | null = null;
   private ended = false;
 
-  /** `wantsPasses`: else they are left out. `onEnd`: nothing is put here any more. */
+  /** `wantsPasses`: false leaves passes out. `onEnd`: nothing is put into this queue any more. */
   constructor(
     readonly wantsPasses: boolean,
     private readonly onEnd: (queue: ListenerQueue) => void,
@@ -45,7 +45,7 @@ export class ListenerQueue {
     this.wake?.();
   }
 
-  /** The next event, as soon as there is one; null: there will be none. Asked again only when it has resolved. */
+  /** Resolves to the next event, as soon as there is one; null: there will be none. Call it again only when it has resolved. */
   async next(): Promise<ClusterEvent | null> {
     while (!this.ended) {
       const event = this.takeFirst();
@@ -56,7 +56,7 @@ export class ListenerQueue {
     return null;
   }
 
-  /** Nothing more is told. Idempotent. */
+  /** Sends no further events. Idempotent. */
   end(): void {
     if (this.ended) return;
     this.ended = true;

@@ -1,19 +1,19 @@
 import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import type { NodeIdentity, NodeStatus, PeerProblem } from '../../shared/wire/messages.js';
 
-/** So long a node that was lost is told of, unless it comes back before. */
+/** Time for which a lost node is reported, unless it comes back before. */
 export const LOST_KEPT_MS = 10 * 60_000;
-/** Nodes that are told of as lost; of more, those that had no part in the cluster are forgotten first, then those that were lost first. */
+/** Most nodes that are reported as lost. Beyond that, nodes without a part in the cluster are forgotten first, then those that were lost first. */
 export const MAX_LOST_NODES = 256;
 
-/** The link to a daemon that is gone. */
+/** The link to a daemon that is not connected any more. */
 export interface GoneLink {
   readonly identity: NodeIdentity;
   readonly address: string;
   readonly status: NodeStatus | null;
 }
 
-/** A daemon that was connected, and is so no longer. */
+/** A daemon that was connected, and is not any more. */
 export interface LostNode extends GoneLink {
   reason: string;
   /** It was in the placement, or main's shadow. */
@@ -21,9 +21,9 @@ export interface LostNode extends GoneLink {
   lostMs: number;
 }
 
-/** Who was of the cluster a while ago. */
+/** Nodes that were connected a while ago. */
 export class LostNodes {
-  /** By id, the one that was lost first in front. */
+  /** By id, in the order in which they were lost. */
   private readonly nodes = new Map<string, LostNode>();
 
   constructor(private readonly nowMs: () => number) {}
@@ -34,14 +34,14 @@ export class LostNodes {
     if (this.nodes.size > MAX_LOST_NODES) this.forgetOne();
   }
 
-  /** A stranger can connect and leave as often as it likes: it pushes out no node that did the cluster's work. */
+  /** A stranger can connect and leave as often as it likes: it must not push out a node that did the cluster's work. */
   private forgetOne(): void {
     const all = [...this.nodes.values()];
     const least = all.find((node) => !node.wasUsed) ?? all[0];
     if (least !== undefined) this.nodes.delete(least.identity.id);
   }
 
-  /** Those that are not back. `connected`: ids of those that are there. */
+  /** Lost nodes that are not back. `connected`: ids of the connected nodes. */
   list(connected: ReadonlySet<string>): LostNode[] {
     const dueMs = this.nowMs() - LOST_KEPT_MS;
     for (const [id, { lostMs }] of this.nodes) if (lostMs <= dueMs || connected.has(id)) this.nodes.delete(id);
@@ -49,7 +49,7 @@ export class LostNodes {
   }
 }
 
-/** Lost nodes are problems, too. That one of them cannot be dialled either is no news. */
+/** Adds lost nodes to the problems. That a lost node cannot be dialled, either, is left out. */
 export function problemsWithLost(problems: readonly PeerProblem[], lost: readonly LostNode[]): PeerProblem[] {
   const ids = new Set(lost.map(({ identity }) => identity.id));
   return [

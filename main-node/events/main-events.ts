@@ -15,13 +15,13 @@ import type { PassRecord } from './pass-record.js';
 import { PassRecorder } from './pass-recorder.js';
 import { passTrace } from './pass-trace.js';
 
-/** Main as it is at present. */
+/** The state of main at present. */
 export interface MainMoment extends Pick<StatusReply, 'activeSequences' | 'queuedRequests'> {
   status(): StatusReply;
   peerCounts: ReadonlyMap<string, PeerCounts>;
 }
 
-/** Gathers what happens in main, for the feed that tells it. */
+/** Gathers the events of main for the feed. */
 export class MainEvents {
   readonly feed: ClusterFeed;
   readonly requests: RequestObserver;
@@ -29,13 +29,13 @@ export class MainEvents {
   readonly passes: PassObserver;
   private readonly lost: LostNodes;
 
-  /** `moment`: asked from start() on. */
+  /** `moment`: called from start() on. */
   constructor(served: ServedCluster, moment: () => MainMoment, runtime: Runtime, startedMs: number) {
     const answers = new AnswerTotals();
     const figures = new Figures();
     const lost = (this.lost = new LostNodes(() => runtime.nowMs()));
     const heat = new ExpertHeatCounts(served);
-    // Listeners that begin while it is kept share a pass's trace: of thousands of experts it is large.
+    // Listeners that begin while the record exists share its trace, which is large for passes with thousands of experts.
     const traces = new WeakMap<PassRecord, PassTrace>();
     const traceOf = (record: PassRecord): PassTrace => {
       const trace = traces.get(record) ?? passTrace(record, startedMs);
@@ -89,7 +89,7 @@ export class MainEvents {
     };
   }
 
-  /** Nodes that were lost and are not among those that are there. */
+  /** Lost nodes that are not among `nodes`. */
   lostBeside(nodes: readonly NodeStatus[]): LostNode[] {
     return this.lost.list(new Set(nodes.map(({ identity }) => identity.id)));
   }

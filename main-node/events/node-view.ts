@@ -10,7 +10,7 @@ const ROLES: Readonly<Record<RoleName, NodeRole>> = {
   ROLE_UNSPECIFIED: 'worker',
 };
 
-/** A node that main is connected with, or main itself. */
+/** Describes a node that main is connected with, or main itself. */
 export function presentNode(
   node: NodeStatus,
   { placement, links, workerWaits, workerHops, ownWorkerId }: StatusReply,
@@ -44,7 +44,7 @@ export function presentNode(
   };
 }
 
-/** A node as it was when it was lost. */
+/** Describes a node as it was when it was lost. */
 export function lostNode({ identity, address, status, reason }: LostNode): NodeView {
   const facts = factsOf(atDialledAddress(status ?? emptyNodeStatus(identity), address));
   return { ...facts, state: 'lost', isOnMain: false, reason, group: null, link: null, waits: null, hops: null };
@@ -52,7 +52,7 @@ export function lostNode({ identity, address, status, reason }: LostNode): NodeV
 
 type Facts = Omit<NodeView, 'state' | 'isOnMain' | 'reason' | 'group' | 'link' | 'waits' | 'hops'>;
 
-/** What a node has told of itself. */
+/** The facts that a node has reported about itself. */
 function factsOf(node: NodeStatus): Facts {
   const { identity, deviceName, fetchNeededBytes } = node;
   const role = ROLES[identity.role];

@@ -2,7 +2,7 @@ import type { PassTrace } from '../../shared/wire/cluster-events.js';
 import type { ExpertTimes } from '../../shared/wire/messages.js';
 import type { PredictionOutcome } from '../pass/pass-observer.js';
 
-/** What one worker told of an expert that it ran for a layer; of several messages together. Times of main's in ms, of the worker's in us. */
+/** One worker's report of an expert that it ran for a layer, over all messages together. Times of main are in ms, those of the worker in us. */
 export interface ExpertRecord extends Omit<ExpertTimes, 'calledUs' | 'endedUs'> {
   expert: number;
   workerId: string;
@@ -11,7 +11,7 @@ export interface ExpertRecord extends Omit<ExpertTimes, 'calledUs' | 'endedUs'> 
   wasLoaded: boolean;
   stallUs: number;
   executeUs: number;
-  /** Null: it was sent again, and nobody has told when. */
+  /** Null: the work was sent again, at a time that is not known. */
   sentMs: number | null;
   receivedMs: number;
 }
@@ -24,14 +24,14 @@ export interface LayerRecord {
   answeredMs: number;
   endMs: number;
   foretold: Map<number, PredictionOutcome>;
-  /** As results have come: one for each of an expert's messages. */
+  /** In the order in which results came: one for each message with the expert. */
   experts: ExpertRecord[];
 }
 
 /** A prediction as it reached main. */
 export interface ArrivedPrediction {
   sequence: number;
-  /** Of the first row of the pass that it is for. */
+  /** Position of the first row of the pass that it is for. */
   position: number;
   layer: number;
   receivedMs: number;
@@ -39,7 +39,7 @@ export interface ArrivedPrediction {
   experts: readonly number[];
 }
 
-/** A pass as it went, on main's clock: what a trace is made of. */
+/** A finished pass on main's clock, from which a trace is made. */
 export interface PassRecord {
   number: number;
   beginMs: number;

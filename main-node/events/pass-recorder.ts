@@ -7,7 +7,7 @@ import type { ExpertHeatCounts } from './expert-heat.js';
 import type { LayerRecord, PassRecord, ArrivedPrediction } from './pass-record.js';
 import { assertInvariant } from '../../shared/base/errors/assert-invariant.js';
 
-/** Predictions that wait for their pass; of more, those of the sequence that was predicted for first go. */
+/** Most predictions that wait for their pass. Beyond that, those of the sequence that was predicted first are dropped. */
 export const MAX_WAITING_PREDICTIONS = 8192;
 
 /** Predictions that have reached main, until the passes that they are for have ended. */
@@ -24,7 +24,7 @@ export class PredictionArrivals {
     while (this.count > MAX_WAITING_PREDICTIONS) this.forgetFirst();
   }
 
-  /** Those for passes of the sequence that begin at positions from `first` on and before `end`; those for earlier ones are forgotten. */
+  /** Takes the predictions for passes of the sequence that begin at positions from `first` to before `end`. Those for earlier passes are dropped. */
   take(sequence: number, first: number, end: number): ArrivedPrediction[] {
     const waiting = this.bySequence.get(sequence) ?? [];
     const later = waiting.filter(({ position }) => position >= end);
@@ -34,7 +34,7 @@ export class PredictionArrivals {
     return waiting.filter(({ position }) => position >= first && position < end);
   }
 
-  /** The sequence has ended: no pass comes for what is left of it. */
+  /** The sequence has ended: its remaining predictions have no pass. */
   forget(sequence: number): void {
     this.count -= this.bySequence.get(sequence)?.length ?? 0;
     this.bySequence.delete(sequence);
@@ -47,7 +47,7 @@ export class PredictionArrivals {
   }
 }
 
-/** Results that are kept of one pass, and of all that are kept; of more, a pass leaves out its later ones, and the oldest pass goes. */
+/** Most results of one recorded pass, and of all recorded passes. Beyond these, a pass leaves out its later results, and the oldest pass is dropped. */
 export const MAX_RESULTS_OF_PASS = 8192;
 export const MAX_RESULTS_KEPT = 65_536;
 
@@ -56,7 +56,7 @@ export interface RecordedCounts {
   rows: number;
 }
 
-/** Writes down what passes do, a few numbers an expert, and keeps the last ones. */
+/** Records what passes do, with a few numbers for each expert, and holds the last passes. */
 export class PassRecorder implements PassObserver {
   private readonly kept: { record: PassRecord; results: number }[] = [];
   private readonly arrivals = new PredictionArrivals();
@@ -64,7 +64,7 @@ export class PassRecorder implements PassObserver {
   private passes = 0;
   private rows = 0;
 
-  /** `onPass`: a pass has come to its end. */
+  /** `onPass`: a pass has run to its end. */
   constructor(
     private readonly nowMs: () => number,
     private readonly heat: Pick<ExpertHeatCounts, 'chosen'>,
@@ -75,7 +75,7 @@ export class PassRecorder implements PassObserver {
     return { passes: this.passes, rows: this.rows };
   }
 
-  /** The last passes that came to their end, the oldest first. */
+  /** The last passes that ran to their end, the oldest first. */
   get records(): readonly PassRecord[] {
     return this.kept.map(({ record }) => record);
   }
@@ -105,7 +105,7 @@ export class PassRecorder implements PassObserver {
     this.arrivals.forget(sequence);
   }
 
-  /** `results`: how many the record has; null: the pass has failed. */
+  /** `results`: number of results in the record; null: the pass has failed. */
   private ended(members: readonly MemberRows[], record: PassRecord, results: number | null): void {
     for (const { member, position, tokenIds, decodeFrom } of members) {
       const end = position + tokenIds.length;
@@ -124,9 +124,9 @@ export class PassRecorder implements PassObserver {
   }
 }
 
-/** One pass as it goes. */
+/** Records one running pass. */
 class RecordedPass implements ObservedPass {
-  /** When messages went that are not answered, by worker and expert, in their order. */
+  /** Times at which unanswered messages were sent, by worker and expert, in their order. */
   private readonly sentMs = new Map<string, number[]>();
   private current: LayerRecord | null = null;
   private results = 0;
@@ -170,7 +170,7 @@ class RecordedPass implements ObservedPass {
     if (this.current === null || this.results >= MAX_RESULTS_OF_PASS) return;
     this.results += 1;
     const { expert } = task;
-    // One literal: objects that are put together of several take ten times as long to make, and this is done for each expert of each pass.
+    // One literal: an object that is merged from several takes ten times as long to make, and this runs for each expert of each pass.
     this.current.experts.push({
       expert,
       workerId,

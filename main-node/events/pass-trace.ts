@@ -3,7 +3,7 @@ import type { ExpertRecord, LayerRecord, PassRecord, ArrivedPrediction } from '.
 
 const US_PER_MS = 1000;
 
-/** A pass with times relative to its begin. `startedMs`: when main started, on the clock of the record. */
+/** Makes the trace of a pass, with times relative to its begin. `startedMs`: when main started, on the clock of the record. */
 export function passTrace(record: PassRecord, startedMs: number): PassTrace {
   const { number, beginMs, endMs, members, layers, predictions } = record;
   return {
@@ -44,7 +44,7 @@ function layerTrace(record: LayerRecord, predictions: readonly ArrivedPrediction
 
 type Results = readonly [ExpertRecord, ...ExpertRecord[]];
 
-/** Rows in mini-batches give an expert several results. */
+/** Groups the results: rows in mini-batches give an expert several of them. */
 function byExpertAndWorker(records: readonly ExpertRecord[]): Iterable<Results> {
   const found = new Map<string, [ExpertRecord, ...ExpertRecord[]]>();
   for (const record of records) {
@@ -104,8 +104,8 @@ interface PlacedResult {
 }
 
 /**
- * Where a worker's times lie on main's clock: way and back take what is left of the time between main's message and the answer, and
- * half of that each.
+ * Places a worker's times on main's clock. The time between main's message and the reply that the worker did not spend is split in halves: one for
+ * the way there, one for the way back.
  */
 function placeOf(result: ExpertRecord): PlacedResult {
   const { receivedMs, loadUs, wasLoaded, loadedBeforeUs, stallUs, begunUs, executeUs, answeredUs } = result;
@@ -123,7 +123,7 @@ function placeOf(result: ExpertRecord): PlacedResult {
   };
 }
 
-/** To the microsecond. */
+/** Rounds to the microsecond. */
 function rounded(timeMs: number): number {
   return Math.round(timeMs * US_PER_MS) / US_PER_MS;
 }

@@ -2,19 +2,19 @@ import { Counter, Gauge, type Registry } from 'prom-client';
 import type { HopStages, NodeStatus, RoleName, StatusReply } from '../../shared/wire/messages.js';
 import type { PeerCounter, PeerCounts } from '../cluster/peer-totals.js';
 
-/** What main knows of the cluster when somebody asks. */
+/** The state of the cluster, as main knows it at the time of a request for metrics. */
 export interface ClusterFigures {
   status: StatusReply;
-  /** What each connected peer has counted over all its starts, by id. */
+  /** Counts of each connected peer over all its starts, by id. */
   peerCounts: ReadonlyMap<string, PeerCounts>;
   arithmetic: 'exact' | 'fast';
   rows: RowFigures;
 }
 
-/** What becomes of rows of sequences on main. */
+/** Figures of the rows of sequences on main. */
 export interface RowFigures {
   keptPrefixes: number;
-  /** Since main's start. */
+  /** Count since main's start. */
   droppedPrefixes: number;
 }
 
@@ -250,7 +250,7 @@ const COUNTERS: readonly ClusterMetric[] = [
   },
 ];
 
-/** What status knows, as metrics. Everything is set anew when somebody asks, so that nodes that have left are not in it. */
+/** The facts of the status as metrics. All are set anew at each request, so that nodes that have left are not among them. */
 export class ClusterMetrics {
   private readonly metrics: readonly { of: ClusterMetric; set: (samples: readonly Sample[]) => void }[];
 
@@ -274,7 +274,7 @@ function gaugeSetter({ name, help, labels }: ClusterMetric, registry: Registry):
   };
 }
 
-/** Values are totals, which only grow while the node is known (PeerTotals). */
+/** The values are totals, which only grow while the node is known (PeerTotals). */
 function counterSetter(
   { name, help, labels }: ClusterMetric,
   registry: Registry,
@@ -300,7 +300,7 @@ function nodeGauge(name: string, help: string, value: (node: NodeStatus) => numb
   return { name, help, labels: ['node'], samples };
 }
 
-/** Of what a process has once: main's own worker shares it with main. */
+/** A gauge of something that a process has once: main's own worker shares it with main, and is left out. */
 function processGauge(name: string, help: string, value: (node: NodeStatus) => number): ClusterMetric {
   const samples = ({ status }: ClusterFigures): Sample[] =>
     status.nodes.filter((node) => !isOwnWorker(node, status)).map((node) => [{ node: idOf(node) }, value(node)]);
@@ -317,7 +317,7 @@ function workerGauge(name: string, help: string, value: (node: NodeStatus) => nu
   return { name, help, labels: ['node'], samples };
 }
 
-/** `isOf`: which peers it is counted of; left out: all. */
+/** `isOf`: selects the peers that are counted; left out: all. */
 function nodeCounter(
   name: string,
   help: string,
@@ -329,7 +329,7 @@ function nodeCounter(
   return { name, help, labels: ['node'], samples };
 }
 
-/** What peers have counted, by id. */
+/** Counts of the selected peers, by id. */
 function countsOf(
   { status: { nodes }, peerCounts }: ClusterFigures,
   isOf: (node: NodeStatus) => boolean,
@@ -340,7 +340,7 @@ function countsOf(
   });
 }
 
-/** What a node takes of its device, by what for; of a worker scratch is not told. */
+/** Bytes that a node takes of its device, by their use; the scratch memory of workers is not known. */
 function memoryKinds(node: NodeStatus, status: StatusReply): (readonly [kind: string, bytes: number])[] {
   const { deviceMemoryUsedBytes, deviceContextBytes: context, weightBytes: weights } = node;
   const { keyValueBytes, prefixBytes } = node;

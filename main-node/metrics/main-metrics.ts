@@ -4,9 +4,9 @@ import type { RequestObserver } from '../rpc/request-observer.js';
 import { ClusterMetrics, type ClusterFigures } from './cluster-metrics.js';
 import { RequestMetrics } from './request-metrics.js';
 
-/** All that main tells Prometheus, in a registry of its own. docs/metrics.md names every metric. */
+/** All of main's metrics for Prometheus, in their own registry. docs/metrics.md names every metric. */
 export class MainMetrics {
-  /** Is to be told of requests. */
+  /** Observer that must be notified of requests. */
   readonly requests: RequestObserver;
   private readonly registry = new Registry();
   private readonly cluster: ClusterMetrics;
@@ -27,12 +27,12 @@ export class MainMetrics {
     return this.registry.contentType;
   }
 
-  /** `route`: as it is registered, so that clients cannot make up new ones. */
+  /** `route`: as it is registered, so that clients cannot make up new values. */
   httpRequestEnded(route: string, code: 'ok' | ErrorCode): void {
     this.httpRequests.inc({ route, code });
   }
 
-  /** Prometheus' text format, of this moment. */
+  /** The present metrics in Prometheus' text format. */
   text(figures: ClusterFigures): Promise<string> {
     this.cluster.take(figures);
     return this.registry.metrics();

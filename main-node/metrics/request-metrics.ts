@@ -1,13 +1,16 @@
 import { Counter, Histogram, type Registry } from 'prom-client';
 import type { RequestEnd, RequestObserver } from '../rpc/request-observer.js';
 
-/** Seconds, each about 2.5 times the one before: from a model in memory to one that is loaded from slow disks for every token. */
+/**
+ * Bucket bounds in seconds, each about 2.5 times the one before. They range from a model in memory to one that is loaded from slow disks for every
+ * token.
+ */
 const TOKEN_BUCKETS_S = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60];
 const FIRST_TOKEN_BUCKETS_S = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800];
 const REQUEST_BUCKETS_S = [0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 10_800];
 const QUEUE_BUCKETS_S = [0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600];
 
-/** What is counted of requests as they come and end. Times are main's, from a request's arrival there. */
+/** Metrics of requests as they come and end. Times are main's, from a request's arrival there. */
 export class RequestMetrics implements RequestObserver {
   private readonly requests: Counter<'code'>;
   private readonly promptTokens: Counter;

@@ -6,7 +6,7 @@ export interface ActivatedRow {
 
 /**
  * The experts that a pass's rows activate in one layer, each with the rows that chose it, in the order of their first appearance (rows,
- * then ranks). `choices`: the router's, rows x k by rank.
+ * then ranks). `choices`: the router's choices, rows x k by rank.
  */
 export function activatedExperts(
   choices: ArrayLike<number>,

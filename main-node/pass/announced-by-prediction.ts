@@ -2,8 +2,8 @@ import { assignmentOf } from '../../shared/decisions/placement/assignment-of.js'
 import type { Placement, Predict } from '../../shared/wire/messages.js';
 
 /**
- * expert -> worker that the prediction has told to load it. Null: it tells nobody anything under this placement, because it is for main
- * alone, was made under another placement, whose predictions the workers have forgotten, or names workers that the placement has not.
+ * Maps each expert to the worker to which the prediction has announced it. Null: the prediction announces nothing under this placement. It is for
+ * main alone, it was made under another placement, whose predictions the workers have dropped, or it names workers that are not in the placement.
  */
 export function announcedByPrediction(placement: Placement, prediction: Predict | null): Map<number, string> | null {
   if (prediction?.epoch !== placement.epoch || prediction.mainAnnounces === true) return null;

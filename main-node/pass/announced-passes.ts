@@ -7,11 +7,11 @@ interface ToldRows {
   rows: MemberRows;
 }
 
-/** The passes at work, for whoever hears of a prediction that main is to tell the workers. */
+/** The running passes, in which an arriving prediction that main has to announce finds its pass. */
 export class AnnouncedPasses {
   private readonly bySequence = new Map<number, ToldRows>();
 
-  /** What has come so far for the pass's rows is told at once. */
+  /** Announces at once the predictions that have come already for the pass's rows. */
   begin(told: Announcements, members: readonly MemberRows[], layers: number): void {
     for (const rows of members) this.bySequence.set(rows.member.id, { told, rows });
     for (let layer = 0; layer < layers; layer++) {
@@ -27,7 +27,7 @@ export class AnnouncedPasses {
     for (const { member } of members) this.bySequence.delete(member.id);
   }
 
-  /** A prediction has come that the workers have not been told of. One for a pass that does not run yet is told when that begins. */
+  /** Takes a prediction that has not been announced to the workers. If its pass does not run yet, `begin` announces it later. */
   arrived({ pass, layer, experts }: Predict): void {
     const running = this.bySequence.get(pass.sequence);
     if (running === undefined || decodePosition(running.rows) !== pass.position) return;
@@ -35,12 +35,12 @@ export class AnnouncedPasses {
   }
 }
 
-/** The first position of the member's rows that are of its answer; null: there are none. */
+/** The first position of the member's rows that belongs to its answer; null: no row does. */
 export function decodePosition({ position, tokenIds, decodeFrom }: MemberRows): number | null {
   return decodeFrom < tokenIds.length ? position + decodeFrom : null;
 }
 
-/** What has been predicted for the member's rows of its answer. */
+/** The prediction for those of the member's rows that belong to its answer. */
 export function expectedBy(rows: MemberRows, layer: number): Predict | null {
   const position = decodePosition(rows);
   return position === null ? null : rows.member.predictions.expected(position, layer);

@@ -12,17 +12,17 @@ export interface ExpertWish {
   run: RowRun;
 }
 
-/** What the workers have been told of a layer when its router chooses. */
+/** The announcements of a layer at the time when its router chooses. */
 export interface AnnouncedLayer {
-  /** expert -> workers that load it, the one that is to run it first; null: nobody was told anything. */
+  /** expert -> workers that load it, first the one that is to run it; null: nothing was announced. */
   holders: ReadonlyMap<number, readonly string[]> | null;
-  /** Told by somebody else, too, who named another worker: to be released. */
+  /** Experts that others have announced to a worker that is not a holder: they are to be released there. */
   superseded: readonly (readonly [expert: number, workerId: string])[];
-  /** All experts of the layer were. */
+  /** All experts of the layer were announced. */
   isWholeLayer: boolean;
 }
 
-/** What main itself has told the workers of a layer under a placement. */
+/** Main's own announcements of a layer under a placement. */
 interface OwnLayer {
   placement: Placement;
   holders: Map<number, string[]>;
@@ -32,24 +32,24 @@ interface OwnLayer {
 export interface AnnouncedPass {
   pass: PassRow;
   rows: readonly RowRun[];
-  /** Rows that differ in token or position: equal ones choose alike. */
+  /** Number of rows that differ in token or position; rows that are equal in both choose the same experts. */
   differentRows: number;
-  /** Workers that an expert of a layer may be announced to: as many as may run mini-batches of it. */
+  /** Number of workers to which one expert of a layer may be announced: as many as may run mini-batches of it. */
   copies: number;
-  /** expert -> worker, of what workers have been told for rows of the pass otherwise: by shadow, or before the pass began. */
+  /** expert -> worker: other announcements for rows of the pass, which shadow made, or main before the pass began. */
   toldByOthers(placement: Placement, layer: number): readonly (ReadonlyMap<number, string> | null)[];
-  /** Dealt to all workers, whatever the group of the layer. */
+  /** 'all': experts are dealt to all workers, whatever the group of the layer. */
   spread: 'group' | 'all';
 }
 
 /**
- * What main tells the workers to load for one pass before its routers choose: what shadow has predicted for its rows and told main alone, each
- * expert once, spread over workers; or all experts of a layer. Everything is told under the pass's own name.
+ * Main's announcements for one pass before its routers choose. They name the experts that shadow has predicted for main only, each expert once and
+ * spread over workers; or all experts of a layer. Every announcement carries the pass's own sequence and position.
  */
 export class Announcements {
   private readonly layers = new Map<number, OwnLayer>();
   private decided = -1;
-  /** The dealer's number of the pass; null: nothing of it has been dealt. */
+  /** The dealer's number of the pass; null: the dealer has dealt none of its experts. */
   private dealtPass: number | null = null;
 
   constructor(
@@ -62,7 +62,7 @@ export class Announcements {
     return this.layers.get(layer)?.announced === true;
   }
 
-  /** Tells the workers of those experts that nobody has told them of; none where the layer's router has chosen. */
+  /** Announces the experts that are not announced yet. Does nothing if the layer's router has chosen. */
   tell(layer: number, wishes: readonly ExpertWish[]): void {
     const { placement } = this.workers;
     if (placement === null || layer <= this.decided) return;
@@ -73,7 +73,7 @@ export class Announcements {
     if (wanted.length > 0) this.give(layer, told, this.assign(layer, told, held, wanted), wishes);
   }
 
-  /** Tells the workers of all experts of a layer that they have not been told of. */
+  /** Announces all experts of a layer that are not announced yet. */
   announce(layer: number): void {
     const { placement } = this.workers;
     if (placement === null || layer <= this.decided) return;
@@ -90,8 +90,8 @@ export class Announcements {
   }
 
   /**
-   * What the workers were told of a layer whose router has chosen, under this placement. `byOthers`: what shadow has told them, and what
-   * else; where two name a worker each for one expert, the first one's is asked.
+   * Returns the announcements of a layer whose router has chosen, under this placement. `byOthers`: announcements of shadow, and others that main did
+   * not make here. If two of them name different workers for one expert, the worker of the first is asked.
    */
   settle(
     placement: Placement,
@@ -117,13 +117,13 @@ export class Announcements {
     return { holders: isTold ? holders : null, superseded, isWholeLayer: isValid && own.announced };
   }
 
-  /** Goes on from what was told ahead for this very pass. */
+  /** Takes over the announcements that were made ahead for this same pass. */
   adopt(ahead: Announcements): void {
     for (const [layer, told] of ahead.layers) this.layers.set(layer, told);
     this.dealtPass = ahead.dealtPass;
   }
 
-  /** Nothing of all this will be asked for. */
+  /** Releases all announced experts: no pass will ask for them. */
   release(): void {
     const { pass, rows } = this.of;
     const { placement: current } = this.workers;
@@ -137,7 +137,7 @@ export class Announcements {
     this.layers.clear();
   }
 
-  /** What was told under another placement the workers have forgotten. */
+  /** The announcements of a layer under this placement. Workers have dropped those of another placement, so the record begins empty again. */
   private toldOf(layer: number, placement: Placement): OwnLayer {
     const known = this.layers.get(layer);
     if (known?.placement.epoch === placement.epoch) return known;
@@ -173,7 +173,7 @@ export class Announcements {
     return takersOf(placement, layer, needed);
   }
 
-  /** `wishes`: whose experts these are; null: they are for all rows. */
+  /** `wishes`: the expected experts with their rows; null: the experts are for all rows. */
   private give(
     layer: number,
     { placement, holders }: OwnLayer,

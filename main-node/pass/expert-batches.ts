@@ -2,11 +2,11 @@ import type { ExpertTask, WorkerShare } from './layer-step.js';
 import { MESSAGE_SIZE_LIMIT_BYTES } from '../../shared/wire/limits.js';
 
 const FLOAT_BYTES = 4;
-/** Room in a message beside its rows, and with each row for its run and for its place among an expert's rows. */
+/** Bytes that a message needs beside its rows, and beside each row for its row range and its place among an expert's rows. */
 const OTHER_FIELDS_BYTES = 1024;
 const OTHER_ROW_BYTES = 48;
 
-/** Rows of a mini-batch: as many as wanted, but no more than one message holds. */
+/** Rows of a mini-batch: as many as wanted, but not more than one message holds. */
 export function miniBatchRowsFor(wantedRows: number, hiddenSize: number): number {
   const fittingRows = Math.floor(
     (MESSAGE_SIZE_LIMIT_BYTES - OTHER_FIELDS_BYTES) / (hiddenSize * FLOAT_BYTES + OTHER_ROW_BYTES),
@@ -20,8 +20,8 @@ export interface ExpertBatch extends ExpertTask {
 }
 
 /**
- * The first row that each worker gets, by which it is told to load its expert, and all rows after these: sent when the first have
- * come back, they find every worker's first expert loaded.
+ * Splits the batches into the first row of each worker, which makes the worker load its expert, and all rows after these. The rest is sent when the
+ * first rows have come back, so that every worker's first expert is loaded by then.
  */
 export function splitLoadingRows(batches: readonly ExpertBatch[]): { loading: ExpertBatch[]; rest: ExpertBatch[] } {
   const loading: ExpertBatch[] = [];
@@ -41,8 +41,9 @@ export function splitLoadingRows(batches: readonly ExpertBatch[]): { loading: Ex
 }
 
 /**
- * What each worker is sent in one message after another: its batches in order, as many at a time as together have no more than
- * miniBatchRows rows; Infinity: all in one. An expert's batches stay next to one another, so that a worker with one slot loads each expert once.
+ * Makes the messages for each worker, in the order of sending. A message takes the worker's next batches as long as they have no more than
+ * miniBatchRows rows together; Infinity: one message for all. An expert's batches stay next to one another, so that a worker with one slot loads each
+ * expert once.
  */
 export function bundleBatches(batches: readonly ExpertBatch[], miniBatchRows: number): Map<string, WorkerShare[]> {
   const byWorker = new Map<string, { workerId: string; tasks: ExpertTask[]; rows: number }[]>();

@@ -10,31 +10,31 @@ import { judge, lieOf, modelGivesNoNumbers, undecided, type Opinion } from './se
 import { groupForLayer } from '../../shared/decisions/placement/plan-placement.js';
 import { homesOf, isStrict } from '../../shared/decisions/placement/strict-homes.js';
 
-/** What an expert gave. */
+/** The result of one expert's work. */
 export interface ExpertOutcome {
   task: ExpertTask;
   workerId: string;
   result: ExpertResult;
-  /** The work had to be sent more than once, or to another worker than the one asked for. */
+  /** The work had to be sent more than once, or to another worker than the one that was asked first. */
   resent: boolean;
 }
 
-/** A piece of work that has failed on so many connections, or waited so often for another worker, is itself the likely cause. */
+/** Most attempts of a task. When it has failed on so many connections, or waited so often for another worker, the task itself is the likely cause. */
 export const MAX_ATTEMPTS = 32;
 
-/** Failures that are remembered as logged. */
+/** Most failures that are remembered as logged. */
 const MAX_REPORTED = 4096;
 
 /** A task that is not done. */
 interface OpenTask {
   task: ExpertTask;
   attempts: number;
-  /** Connections to workers that cannot do it. */
+  /** Connections to workers that cannot do the task. */
   barred: Set<WorkerOrders>;
   failure: OdmoeError | null;
 }
 
-/** What a worker gave that is held against what another one gives. */
+/** The output of a worker, which is compared with the outputs of other workers. */
 interface WorkerOpinion extends Opinion {
   readonly link: WorkerOrders;
   readonly result: ExpertResult;
@@ -47,12 +47,12 @@ interface LayerRun {
 }
 
 /**
- * Sends a worker its share of a layer's experts and, when that worker is lost or cannot do one of them, what is not done to others, under
- * the current epoch, until all is done. The results' bits do not depend on who computed them. Values that are no finite numbers are not
- * taken: others run the same again, until it is known whose they are.
+ * Sends a worker its share of a layer's experts. When that worker is lost or cannot do a task, the tasks that are not done go to other workers, under
+ * the current epoch, until all are done. The bits of a result do not depend on the worker. Values that are not finite are not taken: other workers
+ * run the same task until it is known which worker is at fault.
  */
 export class ExpertDispatcher {
-  /** Failures logged, by worker, expert and code; of more, those that came least recently are forgotten. */
+  /** Failures that are logged, by worker, expert and code. A full map forgets the failure that came least recently. */
   private readonly reported = new RecentMap<string, true>(MAX_REPORTED);
 
   constructor(
@@ -68,8 +68,8 @@ export class ExpertDispatcher {
   }
 
   /**
-   * Runs the share; `take` is given each expert's outcome once, as it comes. Where there is a placement, the work leaves in this very turn of
-   * the event loop. Rejects with NO_WORKERS, CANCELLED, or the error that the workers answered with, when nothing of the share runs any more.
+   * Runs the share; `take` is called once with each expert's outcome, as it comes. If there is a placement, the work leaves in this same turn of the
+   * event loop. Rejects with NO_WORKERS, CANCELLED, or the error that the workers replied with, but only when nothing of the share runs any more.
    */
   run(step: LayerStep, { workerId, tasks }: WorkerShare, signal: AbortSignal, take: LayerRun['take']): Promise<void> {
     const open = tasks.map((task): OpenTask => ({ task, attempts: 0, barred: new Set(), failure: null }));
@@ -77,7 +77,7 @@ export class ExpertDispatcher {
     return this.workers.worker(workerId) === null ? this.sendOn(run, open) : this.send(run, workerId, open);
   }
 
-  /** Sends the tasks to the worker, and those that it does not do to others. */
+  /** Sends the tasks to the worker. Tasks that it does not do go to other workers. */
   private async send(run: LayerRun, workerId: string, open: readonly OpenTask[], resent = false): Promise<void> {
     const { placement } = this.workers;
     const link = this.workers.worker(workerId);
@@ -117,7 +117,7 @@ export class ExpertDispatcher {
     for (const failure of await Promise.all(elsewhere)) if (failure !== null) throw failure;
   }
 
-  /** Has others run the task until it is known whose the values are that are no numbers. Rejects where it is not the first worker's. */
+  /** Has other workers run the task until it is known which worker gave values that are not finite. Rejects if the first worker is not at fault. */
   private async compare(run: LayerRun, open: OpenTask, first: WorkerOpinion): Promise<void> {
     const opinions = [first];
     const place = { layer: run.step.layer, expert: open.task.expert };
@@ -136,7 +136,7 @@ export class ExpertDispatcher {
     }
   }
 
-  /** The last one has given numbers: its are taken, and the others are asked no more. */
+  /** The last worker has given finite values: its result is taken, and the other workers are distrusted. */
   private believe(run: LayerRun, { task }: OpenTask, opinions: readonly WorkerOpinion[]): void {
     const believed = requirePresent(opinions.at(-1), 'somebody is believed.');
     const why = lieOf({ layer: run.step.layer, expert: task.expert }, believed.workerId);
@@ -144,7 +144,7 @@ export class ExpertDispatcher {
     run.take({ task, workerId: believed.workerId, result: believed.result, resent: true });
   }
 
-  /** What a worker gives that has not been asked; null: there is none that could run it. */
+  /** The output of a worker that has not run this task yet; null: there is no such worker that could run it. */
   private async askAnother(
     run: LayerRun,
     open: OpenTask,
@@ -171,7 +171,7 @@ export class ExpertDispatcher {
     }
   }
 
-  /** Sends each of these tasks to a worker that can do it, waiting for one where there is none. */
+  /** Sends each of these tasks to a worker that can do it. Waits for such a worker if there is none. */
   private async sendOn(run: LayerRun, open: readonly OpenTask[]): Promise<void> {
     const sent: Promise<OdmoeError | null>[] = [];
     const fault = await settled(this.sendAll(run, open, sent));
@@ -190,7 +190,7 @@ export class ExpertDispatcher {
     }
   }
 
-  /** Who takes over which of the tasks. `stuck`: all workers that are left have failed at them. */
+  /** Chooses the worker that takes over each task. `stuck`: tasks at which all workers that are left have failed. */
   private share(
     { layer }: LayerStep,
     placement: Placement | null,
@@ -214,7 +214,7 @@ export class ExpertDispatcher {
     return { shares, stuck };
   }
 
-  /** One that has come back since it failed is not barred. */
+  /** Ids of the workers that cannot do the task. A worker that has reconnected since it failed is not barred. */
   private barredIds(placement: Placement, { barred }: OpenTask): ReadonlySet<string> {
     const isBarred = ({ id }: { id: string }): boolean => {
       const link = this.workers.worker(id);
@@ -235,7 +235,7 @@ export class ExpertDispatcher {
     if (this.workers.placement?.epoch === placement.epoch && first !== undefined) throw failureWithoutWorkers(first);
   }
 
-  /** A worker that is lost is out of the placement already; one that answers with an error is asked no more. */
+  /** Notes a failed attempt. A lost worker is out of the placement already; a worker that replied with an error is not asked for this task again. */
   private afterFailure(
     { layer }: LayerStep,
     open: OpenTask,
@@ -249,7 +249,7 @@ export class ExpertDispatcher {
     this.report(failure, layer, open.task.expert, workerId);
   }
 
-  /** A failure that comes back at every token, as of a damaged pack, is a warning once. */
+  /** Logs a failure. If the same failure comes back at every token, as with a damaged pack, only the first one is a warning. */
   private report({ code, message }: OdmoeError, layer: number, expert: number, worker: string): void {
     const key = JSON.stringify([worker, layer, expert, code]);
     const level = this.reported.has(key) && code !== 'WORKER_LOST' ? 'debug' : 'warn';
@@ -258,7 +258,7 @@ export class ExpertDispatcher {
   }
 }
 
-/** Of work with one expert. */
+/** The result of work that has one expert. */
 async function answerOf(
   link: WorkerOrders,
   work: ExecuteWork,
@@ -287,14 +287,15 @@ function failureWithoutWorkers({ failure }: OpenTask): OdmoeError {
   return new OdmoeError(code, `${message}; ${advice} ("odmoe status" shows who is there)`, { cause: failure });
 }
 
-/** Null when the work has been done, else why it has not: to be looked at when all else has ended, too. */
+/** Resolves to null when the work has been done, else to its error. The caller throws that error when all other work has ended, too. */
 function settled(work: Promise<void>): Promise<OdmoeError | null> {
   return work.then(() => null, toOdmoeError);
 }
 
 /**
- * The worker that takes over an expert of a layer from one that was lost: one of the expert's own or of the same group if any is left, else of
- * all; the one with the least outstanding requests (by worker id; absent means none), ties to the lower id. Null when all are lost.
+ * Chooses the worker that takes over an expert of a layer from a lost worker. Candidates are the expert's strict homes, or else the layer's group, if
+ * any of them is left; otherwise all workers. The one with the fewest outstanding requests is chosen (by worker id; absent means none), ties to the
+ * lower id. Null when all workers are lost.
  */
 export function chooseReplacement(
   placement: Placement,

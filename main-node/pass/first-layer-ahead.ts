@@ -8,15 +8,15 @@ import { announcedByPrediction } from './announced-by-prediction.js';
 const FIRST_LAYER = 0;
 
 /**
- * The first layer of the next token, loaded before its token is known: towards the end of a token workers have nothing left to
- * load, and with an expert of the first layer in each of them the next token need not wait for any (docs/architecture.md). A worker is
- * told as soon as all predictions of the token are there and none is left for it, since its only slot may be needed until then.
- * Used where experts are spread over all workers and shadow does not run ahead.
+ * Loads the first layer of the next token before that token is known. Towards the end of a token workers have nothing left to load. If each of them
+ * then loads an expert of the first layer, the next token need not wait for any (docs/architecture.md). An expert is announced to a worker as soon as
+ * all predictions of the token are there and none of them is left for this worker, since its only slot may be needed until then. Used where experts
+ * are spread over all workers and shadow does not run ahead.
  */
 export class FirstLayerAhead {
   private told: { placement: Placement; position: number; workers: Map<number, string> } | null = null;
 
-  /** `lastPosition`: the last that this answer can run. */
+  /** `lastPosition`: the last position that this answer can run. */
   constructor(
     private readonly sequence: number,
     private readonly lastPosition: number,
@@ -24,8 +24,7 @@ export class FirstLayerAhead {
   ) {}
 
   /**
-   * The router of a layer has chosen for the token at `position`. `upcoming`: the predictions for all layers behind it; null: some are not
-   * there.
+   * The router of a layer has chosen for the token at `position`. `upcoming`: the predictions for all later layers; null: some of them have not come.
    */
   afterRouter(position: number, upcoming: readonly Predict[] | null): void {
     const { placement } = this.workers;
@@ -50,16 +49,16 @@ export class FirstLayerAhead {
   }
 
   /**
-   * A pass of the sequence begins. `position`: of its first row, where it runs rows of this answer and nothing else; null: it does not. Only
-   * a pass of the very name asks for what was told: the rows of a sequence whose memory was given back come in chunks of other names, and
-   * those of several sequences in a joint pass. Everything told for another pass is released.
+   * A pass of the sequence begins. `position`: that of its first row, if it runs rows of this answer and nothing else; null: it does not. Only a pass
+   * of exactly this sequence and position asks for the announced experts: the rows of a preempted sequence come in chunks of other names, and those
+   * of several sequences in a joint pass. All experts that were announced for another pass are released.
    */
   passBegins(position: number | null): void {
     const { told } = this;
     if (told === null || told.position === position) return;
     this.told = null;
     const { placement, workers } = told;
-    // Under another placement the workers have forgotten it.
+    // Under another placement the workers have dropped these announcements.
     if (this.workers.placement?.epoch !== placement.epoch) return;
     for (const [worker, experts] of expertsByWorker(workers))
       this.workers.worker(worker)?.sendRelease({
@@ -70,13 +69,13 @@ export class FirstLayerAhead {
       });
   }
 
-  /** Who has been told of which expert for the first layer at `position` under this placement. */
+  /** expert -> worker: the announcements for the first layer at `position` under this placement. */
   toldFor(placement: Placement, position: number): ReadonlyMap<number, string> {
     const told = this.told;
     return told?.position === position && told.placement.epoch === placement.epoch ? told.workers : new Map();
   }
 
-  /** The same, once the router of that layer has chosen; nobody has been told of anything from now on. */
+  /** Returns the same map once that layer's router has chosen, and drops it: from now on nothing is announced. */
   take(placement: Placement, position: number): ReadonlyMap<number, string> {
     const workers = this.toldFor(placement, position);
     if (workers.size > 0) this.told = null;

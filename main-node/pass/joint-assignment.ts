@@ -6,21 +6,21 @@ import { groupForLayer } from '../../shared/decisions/placement/plan-placement.j
 import { isStrict } from '../../shared/decisions/placement/strict-homes.js';
 
 /**
- * The placement by which a layer's experts are given to workers in a pass of several rows: the layer's group, or, where the rows need more
- * experts than that has workers, all of them. Each expert's home is then the worker that has it in prefill. Where experts have workers of their own
- * nothing changes.
+ * The placement by which a layer's experts are given to workers in a pass of several rows. It has the layer's group, or all workers if the rows need
+ * more experts than the group has workers. With all workers, each expert's home is the worker that has it in prefill. Strict homes change nothing
+ * here.
  */
 export function takersOf(placement: Placement, layer: number, neededExperts: number): Placement {
   if (isStrict(placement) || neededExperts <= groupForLayer(placement, layer).length) return placement;
   return everyWorker(placement, layer);
 }
 
-/** Experts of a layer that so many different rows are expected to need. */
+/** Number of experts of a layer that so many different rows are expected to need. */
 export function neededBy({ experts, expertsPerToken }: Placement, rows: number): number {
   return distinctExperts(experts, expertsPerToken, rows);
 }
 
-/** One group of all workers, in such an order that workersFromHome begins where workersForPrefillExpert does. */
+/** Puts all workers into one group, ordered so that workersFromHome begins with the same worker as workersForPrefillExpert. */
 function everyWorker(placement: Placement, layer: number): Placement {
   const ids = placement.workers.map(({ id }) => id);
   const count = Math.max(1, ids.length);
@@ -30,9 +30,9 @@ function everyWorker(placement: Placement, layer: number): Placement {
 }
 
 /**
- * Who loads experts of a layer that join those that workers have been told of (`told`): each once, at its home where that has room, else at
- * the worker with the least. No worker gets more than its share of all of them, unless it had more before. What a taker keeps goes there
- * first, within the bounds of assignCached. Follows from the sets alone.
+ * Assigns to workers the experts of a layer that are not announced yet; `told` has the announced ones. Each expert is assigned once: to its home if
+ * that has room, else to the worker with the fewest. No worker gets more than its share of all of them, unless it had more before. An expert that a
+ * taker caches goes to this taker first, within the bounds of assignCached. The result depends on the sets alone.
  */
 export function assignMoreExperts(
   takers: Placement,

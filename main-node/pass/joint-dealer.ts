@@ -4,31 +4,31 @@ import { groupForLayer } from '../../shared/decisions/placement/plan-placement.j
 import { isStrict } from '../../shared/decisions/placement/strict-homes.js';
 import type { Placement } from '../../shared/wire/messages.js';
 
-/** A layer of a pass of several sequences, and what the workers have been told of it so far. */
+/** A layer of a joint pass, with its announcements so far. */
 export interface DealtLayer {
   placement: Placement;
   /** The placement by which the layer's experts are given (takersOf). */
   takers: Placement;
-  /** As beginPass has said. */
+  /** The number that beginPass returned. */
   pass: number;
   layer: number;
-  /** expert -> worker that has been told of it. */
+  /** expert -> worker to which it is announced. */
   held: ReadonlyMap<number, string>;
 }
 
 /**
- * Deals the experts that are predicted for passes of several sequences. Their predictions come several layers ahead, so each expert goes to
- * the worker whose nearest other load is the most layers away (ExpertDealer), which has the longest to load it. Passes are counted in the
- * order in which they begin.
+ * Deals the experts that are predicted for joint passes. The predictions come several layers ahead, so each expert goes to the worker whose nearest
+ * other load is the most layers away (ExpertDealer): this worker has the longest time to load it. Passes are counted in the order in which they
+ * begin.
  */
 export class JointDealer {
   private dealer: { epoch: number; loads: ExpertDealer } | null = null;
   private nextPass = 0;
 
-  /** `keeps`: a worker keeps experts, which are to stay at their homes then. */
+  /** `keeps`: true if the worker caches experts; these are then to stay at their homes. */
   constructor(private readonly keeps: (workerId: string) => boolean) {}
 
-  /** Layers, and loads of layers, that are remembered. */
+  /** Number of layers, and of loads of layers, that are remembered. */
   get openCount(): number {
     return this.dealer?.loads.openCount ?? 0;
   }
@@ -39,8 +39,8 @@ export class JointDealer {
   }
 
   /**
-   * expert -> worker, of experts that nobody has been told of. Null: they are not dealt, because the layer has a group of its own, an expert
-   * workers of its own, or a worker keeps experts.
+   * expert -> worker, for experts that are not announced yet. Null: they are not dealt, because the layer has a smaller group, experts have strict
+   * homes, or a worker caches experts.
    */
   deal({ placement, takers, pass, layer, held }: DealtLayer, experts: readonly number[]): Map<number, string> | null {
     const { workers } = placement;
@@ -63,12 +63,12 @@ export class JointDealer {
     );
   }
 
-  /** The pass is not run after all. */
+  /** Forgets the pass, which is not run after all. */
   forget({ epoch, layers }: Placement, pass: number): void {
     if (this.dealer?.epoch === epoch) this.dealer.loads.forget(pass * layers, (pass + 1) * layers);
   }
 
-  /** Under another placement the workers have forgotten what they were told. */
+  /** The loads under this placement. Workers have dropped the announcements of another placement, so the dealer begins anew. */
   private loadsUnder({ epoch, workers, layers }: Placement): ExpertDealer {
     if (this.dealer?.epoch !== epoch) this.dealer = { epoch, loads: new ExpertDealer(workers.length, layers) };
     return this.dealer.loads;

@@ -18,18 +18,18 @@ const FIRST_LAYER = 0;
 /** A layer whose router has chosen. */
 export interface DecidedLayer extends LayerStep {
   activated: ReadonlyMap<number, readonly ActivatedRow[]>;
-  /** Of each member; null: nothing has come in time. */
+  /** The prediction of each member; null: none has come in time. */
   predictions: readonly (Predict | null)[];
 }
 
-/** Decides who runs the experts of a pass's layers, and has them run. */
+/** Decides which workers run the experts of a pass's layers, and has them run. */
 export class LayerRunner {
   constructor(
     private readonly engine: PassEngine,
     private readonly context: PassContext,
   ) {}
 
-  /** The router has chosen: what was predicted is held against it, sequence by sequence. */
+  /** Takes the router's choice and compares it with the predictions, sequence by sequence. */
   decide(step: LayerStep, choice: RouterChoice): DecidedLayer {
     const { expertsPerToken } = this.engine.shape;
     const { members, isAlone } = this.context;
@@ -48,7 +48,7 @@ export class LayerRunner {
     return { ...step, activated, predictions };
   }
 
-  /** The first messages leave before this returns its promise, when there is a placement. Resolves when all outputs are there. */
+  /** Resolves when all outputs are there. If there is a placement, the first messages leave before this returns its promise. */
   async run(step: DecidedLayer): Promise<void> {
     const { engine, context } = this;
     const placement = engine.roster.placement ?? (await engine.dispatcher.placement(context.signal));
@@ -100,7 +100,7 @@ export class LayerRunner {
     return told.settle(placement, layer, byOthers);
   }
 
-  /** Where rows go out in several messages: each worker learns at once of all that it will be asked for. */
+  /** Used where rows go out in several messages: announces to each worker at once all experts that it will be asked for. */
   private tellBatches(
     placement: Placement,
     step: DecidedLayer,

@@ -8,29 +8,29 @@ import type { ActivatedRow } from './activated-experts.js';
 import type { ExpertBatch } from './expert-batches.js';
 import type { AnnouncedLayer } from './announcements.js';
 
-/** What becomes of a layer's experts once its router has chosen. */
+/** The plan for a layer's experts once its router has chosen. */
 export interface LayerPlan {
-  /** In the order in which they go out. */
+  /** Batches in the order of sending. */
   batches: ExpertBatch[];
-  /** worker -> experts that it was told of and is not asked for. */
+  /** worker -> experts that were announced to it and that it is not asked for. */
   releases: ReadonlyMap<string, number[]>;
-  /** Experts that run where they were told of. */
+  /** Experts that run on the worker to which they were announced. */
   foreseen: ReadonlySet<number>;
 }
 
 export interface LayerPlanOptions {
   spread: 'group' | 'all';
-  /** Rows of a sequence's answer, and of no other: they stay with the layer's group however many experts they need. */
+  /** The pass has rows of one sequence's answer alone: they stay with the layer's group however many experts they need. */
   isAlone: boolean;
-  /** An expert's rows go out so many at a time; Infinity: all at once. */
+  /** Most rows of an expert that go out at a time; Infinity: all at once. */
   batchRows: number;
-  /** Who keeps experts of the layer. Left out: experts stay at their homes whoever keeps them. */
+  /** The workers that cache each expert of the layer. Left out: experts stay at their homes, whichever worker caches them. */
   keepers?: CachingWorkers<string>;
 }
 
 /**
- * Compares the router's choice with what the workers were told (matchExperts), and cuts the rows of each expert into mini-batches (OD-MoE
- * section 3.3), which alternate among the workers that hold the expert. Pure.
+ * Compares the router's choice with the announcements (matchExperts), and cuts the rows of each expert into mini-batches (OD-MoE section 3.3), which
+ * alternate among the workers that hold the expert. Pure.
  */
 export function planLayer(
   placement: Placement,
@@ -61,7 +61,7 @@ export function planLayer(
       });
     released.push(...workers.slice(count).map((id) => [expert, id] as const));
   }
-  // As workers were told to expect them, so that one with one slot loads each once.
+  // The order in which workers expect the experts, so that a worker with one slot loads each expert once.
   if (told.isWholeLayer || batchRows < Infinity) batches.sort((left, right) => left.expert - right.expert);
   return { batches, releases: expertsByWorker(released), foreseen };
 }

@@ -6,7 +6,7 @@ import type { ActivatedRow } from './activated-experts.js';
 
 const FLOAT_BYTES = 4;
 
-/** A layer of a pass whose router has chosen. The buffers are the pass's. */
+/** A layer of a pass whose router has chosen. The buffers belong to the pass. */
 export interface LayerStep extends PassLayer {
   /** rows x hiddenSize FP32. */
   hidden: Uint8Array;
@@ -14,21 +14,21 @@ export interface LayerStep extends PassLayer {
   outputs: Uint8Array;
 }
 
-/** One expert of a layer, and the pass's rows that it is to run on, rising. */
+/** One expert of a layer, and the rows of the pass that it is to run on, in rising order. */
 export interface ExpertTask {
   expert: number;
   rows: readonly ActivatedRow[];
-  /** No further rows for this expert of this pass. */
+  /** The pass has no further rows for this expert. */
   last: boolean;
 }
 
-/** What one worker is to run of a layer in one message. */
+/** The tasks of a layer that one worker runs in one message. */
 export interface WorkerShare {
   workerId: string;
   tasks: readonly ExpertTask[];
 }
 
-/** The message for these tasks: each hidden state that they need once. */
+/** Makes the message for these tasks. It has each hidden state that they need once. */
 export function workOf(step: LayerStep, tasks: readonly ExpertTask[]): ExecuteWork {
   const { pass, layer } = step;
   const allRows = rowCount(step.rows);
@@ -54,7 +54,7 @@ function usedRows(tasks: readonly ExpertTask[]): number[] {
   return [...used].sort((left, right) => left - right);
 }
 
-/** Puts what an expert gave for the task's rows in its place among the step's outputs. */
+/** Copies an expert's output for the task's rows to its place among the step's outputs. */
 export function takeOutput(
   step: LayerStep,
   { rows }: ExpertTask,

@@ -2,9 +2,9 @@ import type { ExpertResult, LayerWait, WorkerHops, WorkerWait } from '../../shar
 import { RecentMap } from '../../shared/base/runtime/recent-map.js';
 import { addToHop, clearHop, hopStages, LatestHops, type ReportedHop } from '../cluster/hop-stages.js';
 
-/** A mean follows a change within about so many passes. */
+/** Number of passes within which a mean roughly follows a change. */
 const PASSES_OF_MEAN = 64;
-/** Workers that are remembered; of more, the first ones are forgotten. */
+/** Most workers that are remembered. A full map forgets the worker that was used least recently. */
 const MAX_WORKERS = 1024;
 
 /** A mean in which the latest samples weigh most. */
@@ -22,11 +22,11 @@ class LayerFigures {
   passes = 0;
   readonly waitMs = new RecentMean();
   readonly stallMs = new RecentMean();
-  /** Who costs most by being the last: a majority vote in which each pass counts what it has cost, and late passes most. */
+  /** The worker that costs most by being the last. A majority vote finds it: each pass counts with its cost, and late passes count most. */
   slowest = '';
   private leadMs = 0;
 
-  /** `costMs`: how much later than all others the worker was. */
+  /** `costMs`: the time by which the worker was later than all others. */
   vote(workerId: string, costMs: number): void {
     this.leadMs *= 1 - 1 / PASSES_OF_MEAN;
     if (this.slowest === '') this.slowest = workerId;
@@ -47,33 +47,33 @@ class WorkerFigures {
   readonly costMs = new RecentMean();
 }
 
-/** What a layer has from one worker so far. */
+/** The results that one worker has sent for a layer so far. */
 interface Arrival {
   workerId: string;
-  /** Of its latest result, from the layer's begin. */
+  /** Time from the begin of the layer to the worker's latest result. */
   waitMs: number;
   stallUs: number;
   executeUs: number;
-  /** Its experts were there, so that a hop is what the answer cost. */
+  /** Its experts were loaded already, so that the reply took the time of a hop and no more. */
   wasLoaded: boolean;
   readonly hop: ReportedHop;
 }
 
-/** What a race looks at of a result. */
+/** The fields of a result that a race uses. */
 export type RacingResult = Pick<
   ExpertResult,
   'stallUs' | 'executeUs' | 'wasLoaded' | 'calledUs' | 'endedUs' | 'answeredUs'
 >;
 
-/** A layer whose experts run: who answers when. */
+/** Records when each worker replies while a layer's experts run. */
 export class LayerRace {
   layer = 0;
   begunMs = 0;
   waitMs = 0;
   longestStallUs = 0;
-  /** Work had to be sent again, so that times say nothing of the workers that did it. */
+  /** Work had to be sent again, so that the times say nothing about the workers that did it. */
   disturbed = false;
-  /** The first `workers` of them are this layer's. */
+  /** Entries, used again for each layer; only the first `workers` of them belong to this layer. */
   readonly arrivals: Arrival[] = [];
   workers = 0;
 
@@ -121,8 +121,8 @@ function newArrival(workerId: string): Arrival {
 }
 
 /**
- * How long main waits for the experts of each layer of decode passes, and for which worker. Bounded figures, of which the latest passes
- * weigh most; races are used again, so that a pass allocates nothing here.
+ * Measures how long main waits for the experts of each layer of decode passes, and for which worker. The figures are bounded, and the latest passes
+ * weigh most in them. Races are used again, so that a pass allocates nothing here.
  */
 export class LayerWaits {
   private readonly layers: LayerFigures[];
@@ -134,7 +134,7 @@ export class LayerWaits {
     this.layers = Array.from({ length: layers }, () => new LayerFigures());
   }
 
-  /** The layer's messages are about to be sent. A race that is never ended counts for nothing. */
+  /** The layer's messages are about to be sent. A race that is never ended is not counted. */
   begin(layer: number, nowMs: number): LayerRace {
     const race = this.idle.pop() ?? new LayerRace();
     race.begin(layer, nowMs);
@@ -148,7 +148,7 @@ export class LayerWaits {
     this.idle.push(race);
   }
 
-  /** Of layers that have been waited for, and of these workers. */
+  /** Figures of the layers that main has waited for, and of these workers. */
   told(connected: readonly { id: string }[]): {
     layerWaits: LayerWait[];
     workerWaits: WorkerWait[];
@@ -165,7 +165,7 @@ export class LayerWaits {
     });
   }
 
-  /** Others are forgotten. */
+  /** Figures of the connected workers; those of other workers are forgotten. */
   private workerWaits(connected: ReadonlySet<string>): WorkerWait[] {
     for (const id of [...this.workers.keys()]) if (!connected.has(id)) this.workers.delete(id);
     return [...this.workers]

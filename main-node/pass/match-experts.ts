@@ -12,17 +12,17 @@ import { isStrict } from '../../shared/decisions/placement/strict-homes.js';
 export interface ExpertAssignment {
   expert: number;
   workerId: string;
-  /** The worker was told by a prediction to load this expert. */
+  /** A prediction announced this expert to the worker. */
   predicted: boolean;
 }
 
 /**
- * Compares the router's choice with what workers were told to load (OD-MoE section 3; docs/architecture.md). A predicted expert runs
- * where it is being loaded; a missed one on a worker whose prediction was wrong, else on the least loaded of the layer's group or, with
- * spread 'all', of all workers: its home where that is one of them. Where nobody was told anything (null) the experts
- * fall where assignPredictedExperts puts them, so that a prediction which main has not heard of still serves.
+ * Compares the router's choice with the announcements (OD-MoE section 3; docs/architecture.md). An announced expert runs where it is being loaded. A
+ * missed one runs on a worker whose prediction was wrong, else on the least loaded of the layer's group or, with spread 'all', of all workers: on its
+ * home if that is one of them. If nothing was announced (null), assignPredictedExperts places the experts, so that a prediction which has not reached
+ * main is still of use.
  *
- * An expert that nobody was told of and a taker keeps runs there, within the bounds of assignCached.
+ * An expert that was not announced and that a taker caches runs on this taker, within the bounds of assignCached.
  *
  * @param told expert -> worker (assignmentOf)
  * @param activated distinct experts, of all rows of the pass
@@ -56,7 +56,7 @@ function holderOf(holders: ReadonlyMap<number, string>, expert: number): string 
   return requirePresent(holders.get(expert), () => `expert ${expert}, which is activated, falls to a worker.`);
 }
 
-/** Of those that a taker keeps. What is placed is added to the load. */
+/** expert -> worker, for those of the experts that a taker caches. The placed experts are added to the load. */
 function keptPlaces(
   placement: Placement,
   layer: number,
@@ -71,7 +71,7 @@ function keptPlaces(
   return assignCached(experts, keepingTakers, load, groupForLayer(placement, layer).length);
 }
 
-/** The same workers, every layer served by all of them. */
+/** Puts the same workers into one group, so that every layer is served by all of them. */
 function oneGroup(placement: Placement): Placement {
   return { ...placement, groups: [{ workerIds: placement.workers.map(({ id }) => id) }] };
 }

@@ -5,29 +5,29 @@ import type { MemberRows, PassMember } from './pass-member.js';
 import type { ObservedPass } from './pass-observer.js';
 import type { Announcements } from './announcements.js';
 
-/** Whose a row of a pass is. */
+/** The owner of a row in a pass. */
 export interface RowOwner {
   member: PassMember;
   position: number;
-  /** Of the sequence's answer, and run for the first time. */
+  /** The row belongs to the sequence's answer and runs for the first time. */
   isAnswer: boolean;
 }
 
-/** One pass at work. */
+/** One running pass. */
 export interface PassContext {
   readonly pass: PassRow;
   readonly rows: readonly RowRun[];
   readonly members: readonly MemberRows[];
-  /** Of each row. */
+  /** The owner of each row. */
   readonly owners: readonly RowOwner[];
-  /** Rows of one sequence's answer and nothing else: what a pass is where nobody else asks. */
+  /** The pass has rows of one sequence's answer and nothing else, as is the case while there is no other request. */
   readonly isAlone: boolean;
   readonly told: Announcements;
-  /** Null: nobody guesses the sequence's first layers. */
+  /** Returns null if nothing announces the sequence's first layers ahead. */
   readonly firstLayers: (member: PassMember) => FirstLayerAhead | null;
   readonly signal: AbortSignal;
   readonly observed: ObservedPass | null;
-  /** Per layer the longest that an expert waited for its load, summed. */
+  /** Sum over the layers of the longest time that an expert of the layer waited for its load. */
   stallUs: number;
 }
 
@@ -37,7 +37,7 @@ export function ownersOf(members: readonly MemberRows[]): RowOwner[] {
   );
 }
 
-/** The worker has run an expert on these rows of the pass. */
+/** Notes that the worker has run an expert on these rows of the pass. */
 export function noteProvenance(owners: readonly RowOwner[], rows: readonly ActivatedRow[], workerId: string): void {
   for (const { row } of rows) {
     const owner = owners[row];
@@ -45,7 +45,7 @@ export function noteProvenance(owners: readonly RowOwner[], rows: readonly Activ
   }
 }
 
-/** Whose these rows are, as far as `counts` says of a row: each once. */
+/** The owners of those of these rows for which `counts` returns true, each owner once. */
 export function membersOf(
   owners: readonly RowOwner[],
   rows: readonly ActivatedRow[],

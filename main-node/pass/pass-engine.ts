@@ -8,7 +8,7 @@ import type { LayerWaits } from './layer-waits.js';
 import type { PassObserver } from './pass-observer.js';
 import type { AnnouncedPasses } from './announced-passes.js';
 
-/** What passes need of main. */
+/** The parts of main that passes use. */
 export interface PassEngine {
   readonly shape: ModelShape;
   readonly roster: PlacedWorkers;
@@ -22,15 +22,15 @@ export interface PassEngine {
   readonly spread: NodeSettings['placement']['spread'];
   /** Workers that have nothing left to do for a token load the next one's first layer. */
   readonly firstLayerAhead: boolean;
-  /** Is told how long passes of answers' rows take, waits for loads left out. */
+  /** Takes the durations of passes that have rows of answers alone, without their waits for loads. */
   readonly draftCosts: { passed(rows: number, layers: number, layersMs: number): void };
   readonly layerWaits: LayerWaits;
-  /** Null: nobody wants to see passes. */
+  /** Null: passes are not observed. */
   readonly observer: PassObserver | null;
   readonly runtime: Pick<Runtime, 'nowMs'>;
 }
 
-/** Somebody predicts the experts of the sequence's answer at present. */
+/** True if something predicts the experts of the sequence's answer at present. */
 export function isPredicted(
   { prediction: { source } }: Pick<PassEngine, 'prediction'>,
   { feed }: { feed: { readonly fed: boolean } },
@@ -38,7 +38,7 @@ export function isPredicted(
   return source === 'random' || source === 'router-ahead' || feed.fed;
 }
 
-/** Waits for all, then throws the first failure: nothing is left running behind a caller that has given up. */
+/** Waits for all promises, then throws the first failure: nothing is left running after the caller has got an error. */
 export async function settleAll(promises: readonly Promise<void>[]): Promise<void> {
   const outcomes = await Promise.allSettled(promises);
   for (const outcome of outcomes) if (outcome.status === 'rejected') throw outcome.reason;

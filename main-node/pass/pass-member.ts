@@ -4,51 +4,51 @@ import type { PromptLogitsObserver } from '../../engine/generation/prompt-logpro
 import type { ReusablePass } from './reusable-passes.js';
 import type { RowProvenance } from './row-provenance.js';
 
-/** What a pass tells whoever predicts a sequence's experts, and asks of it (decode/sequence-predictions.ts). */
+/** The predictions of a sequence's experts, as passes use them (decode/sequence-predictions.ts). */
 export interface MemberPredictions {
-  /** A prediction of main's own. */
+  /** Takes a prediction that main itself has made. */
   arrive(prediction: Predict): unknown;
-  /** What has come for a pass of which `position` is the sequence's first row of its answer; its router has not decided yet. */
+  /** The prediction for a pass whose router has not decided yet. `position`: the first row of the sequence's answer in that pass. */
   expected(position: number, layer: number): Predict | null;
   /**
-   * The router has decided at this layer of the pass, of which `position` is the sequence's first row of its answer. Returns what was
-   * predicted for these rows, if it has come. Positions and their layers come in rising order.
+   * The router has decided at this layer of the pass. `position`: the first row of the sequence's answer in that pass. Returns the prediction for
+   * these rows, if it has come. Positions and their layers come in rising order.
    */
   decide(position: number, layer: number, activated: readonly number[]): Predict | null;
-  /** Predictions for the pass's layers behind `layer`; null when that of its last layer has not come. */
+  /** Predictions for the pass's layers after `layer`; null when the one for its last layer has not come. */
   upcoming(position: number, layer: number): Predict[] | null;
 }
 
-/** What a pass tells shadow's copy of a sequence (decode/shadow-feed.ts). */
+/** Takes the progress of passes, for shadow's copy of a sequence (decode/alignment-sender.ts). */
 export interface MemberFeed {
-  /** A shadow follows the sequence now, and predicts. */
+  /** A shadow follows the sequence at present, and predicts. */
   readonly fed: boolean;
   layerWritten(expertLayer: number, written: number): void;
   allWritten(written: number): void;
   passEnded(): void;
 }
 
-/** What one request cost, for its Finished message. */
+/** The costs of one request, for its Finished message. */
 export class RequestCounters {
-  /** Experts that a worker had to load after the router's choice, in decode, or that had to be sent again. */
+  /** Experts in decode that a worker had to load after the router's choice, or that had to be sent again. */
   reloads = 0;
-  /** Per layer the longest stall of the experts that ran side by side, summed. */
+  /** Sum over the layers of the longest stall among the experts that ran side by side. */
   ioStallUs = 0;
 }
 
 /** A sequence as passes know it. */
 export interface PassMember {
   readonly id: number;
-  /** Another one once the sequence has given its memory back. */
+  /** Another object once the sequence has been preempted. */
   readonly sequence: Sequence;
-  /** Of the rows that the sequence holds, or held. */
+  /** Provenance of the rows that the sequence holds or held. */
   readonly provenance: RowProvenance;
   readonly predictions: MemberPredictions;
   readonly feed: MemberFeed;
   readonly counters: RequestCounters;
   /** The last position that the answer can run. */
   readonly lastPosition: number;
-  /** Nobody waits for the answer any more. Its rows of a pass that others are in run out; a pass of which nobody is left ends. */
+  /** Aborts when nobody waits for the answer any more. In a joint pass the member's rows still run to the end; a pass without members ends. */
   readonly signal: AbortSignal;
 }
 
@@ -58,23 +58,23 @@ export interface MemberRows {
   readonly position: number;
   readonly tokenIds: readonly number[];
   /**
-   * Rows from this index on are of the answer, and run for the first time or as drafts: their experts are predicted and counted. Those
-   * before it are of the prompt, or are computed again after the sequence had given its memory back.
+   * Rows from this index on belong to the answer, and run for the first time or as drafts: their experts are predicted and counted. The rows before
+   * it belong to the prompt, or are computed again after a preemption.
    */
   readonly decodeFrom: number;
   /** Rows from this index on give logits. */
   readonly logitsFrom: number;
-  /** Takes these logits in place of whoever ran the pass (observeLogits: some rows at a time), which then returns none for the member. */
+  /** Takes these logits, some rows at a time, in place of the caller of the pass (observeLogits). The pass then returns none for the member. */
   readonly onLogits?: PromptLogitsObserver;
 }
 
 /**
- * Runs the rows of all members through all layers, in a pass of the loop's pool that has room for them: per layer one Execute a worker
- * with the union of their experts (several, where rows are more than a mini-batch). Returns for each member the logits of its rows from
- * logitsFrom on (vocabSize each). Rejects with CANCELLED when no member is left; with what a worker answered; with NO_WORKERS. The
- * members' sequences may then be cut back and run again.
- * `following` is asked at the last layer for the rows of the pass that comes next, where these are certain, so that its first layer can
- * load meanwhile; null: they are not. A pass that then begins otherwise costs those loads, and nothing else.
+ * Runs the rows of all members through all layers, in a pass of the loop's pool that has room for them. Each layer has one Execute a worker with the
+ * union of the experts (several, where rows are more than a mini-batch). Returns for each member the logits of its rows from logitsFrom on (vocabSize
+ * each). Rejects with CANCELLED when no member is left, with the error that a worker replied with, or with NO_WORKERS. The members' sequences may
+ * then be cut back and run again.
+ * `following` is called at the last layer. It returns the rows of the next pass if these are certain, so that their first layer can load
+ * meanwhile; null: they are not certain. If the next pass then has other rows, those loads are wasted, and nothing else.
  */
 export type RunPass = (
   slot: ReusablePass,

@@ -2,45 +2,45 @@ import type { Predict } from '../../shared/wire/messages.js';
 import type { ExpertOutcome } from './expert-dispatcher.js';
 import type { MemberRows } from './pass-member.js';
 
-/** How an expert was foretold when main's router chose it. A prediction that comes later may still name one that was 'missed'. */
+/** The state of an expert's prediction when main's router chose it. A prediction that comes later may still name an expert that was 'missed'. */
 export type PredictionOutcome = 'predicted' | 'missed' | 'announced' | 'unpredicted';
 
-/** An expert that rows of a pass have chosen in a layer, and who runs it. */
+/** An expert that rows of a pass have chosen in a layer, and the workers that run it. */
 export interface RoutedExpert {
   expert: number;
   rows: number;
   foretold: PredictionOutcome;
-  /** Several where its rows go out in mini-batches. */
+  /** Several workers if its rows go out in mini-batches. */
   workerIds: readonly string[];
 }
 
 /**
- * Whoever wants to see main's passes. Told as things happen, so that it takes the time itself; what it throws ends the pass. Nothing is
- * worked out for it where there is none.
+ * Observes main's passes. Its methods are called as things happen, so that it takes the time itself. An error that it throws ends the pass. Nothing
+ * is computed for an observer where there is none.
  */
 export interface PassObserver {
-  /** A pass begins. Null: of this one nothing more is to be told. */
+  /** A pass begins. Returns null if this pass is not observed any further. */
   begin(rows: readonly MemberRows[]): ObservedPass | null;
-  /** A prediction of shadow's, for a sequence that is open, has reached main. */
+  /** A prediction from shadow, for a sequence that is open, has reached main. */
   predictionArrived(prediction: Predict): void;
-  /** No pass of the sequence comes any more. */
+  /** The sequence has no further passes. */
   sequenceEnded(sequence: number): void;
 }
 
-/** Is told of one pass. Layers come one after another. */
+/** Observes one pass. Layers come one after another. */
 export interface ObservedPass {
   /** Main begins with the layer's attention. */
   layerBegun(layer: number): void;
   /** Its router has chosen; the messages are about to go out. */
   routed(layer: number, experts: readonly RoutedExpert[]): void;
-  /** A message goes to a worker for the first time. What is sent again tells its outcome (`resent`). */
+  /** A message goes to a worker for the first time. Work that is sent again shows in its outcome (`resent`). */
   sent(layer: number, workerId: string, experts: readonly number[]): void;
-  /** An expert's output has come, with the worker's times. In mini-batches one expert gives several. */
+  /** An expert's output has come, with the worker's times. With mini-batches one expert gives several outputs. */
   received(layer: number, outcome: ExpertOutcome): void;
   /** All outputs of the layer are there. */
   answered(layer: number): void;
-  /** They are summed. */
+  /** The outputs are summed. */
   layerEnded(layer: number): void;
-  /** `failed`: it did not come to its last layer. */
+  /** `failed`: the pass did not reach its last layer. */
   ended(failed: boolean): void;
 }

@@ -5,7 +5,10 @@ import type { MemberRows } from './pass-member.js';
 import type { OwnPredictions } from './tell-predicted.js';
 import { decodePosition, expectedBy } from './announced-passes.js';
 
-/** `count` distinct experts of `experts`, by (sequence, position, layer) and nothing else; at most all. Each set is as likely as any other. */
+/**
+ * Returns `count` distinct experts of `experts`, or all if there are fewer. They follow from (sequence, position, layer) alone. All sets are equally
+ * likely.
+ */
 export function randomExperts(
   place: { sequence: number; position: number; layer: number },
   shape: { layers: number; experts: number },
@@ -21,8 +24,8 @@ export function randomExperts(
 }
 
 /**
- * The ablation of OD-MoE figure 8 in which nothing is predicted: as soon as a group has run its layer, it loads random experts for its
- * next one, `groups` layers ahead, in the next token if need be. Of one pass.
+ * The ablation of OD-MoE figure 8, in which nothing is predicted: as soon as a group has run its layer, it loads random experts for its next layer,
+ * `groups` layers ahead, in the next token if need be. An instance serves one pass.
  */
 export class RandomPrefetch {
   constructor(
@@ -31,7 +34,7 @@ export class RandomPrefetch {
     private readonly own: OwnPredictions,
   ) {}
 
-  /** Before the first layer: each group's first layer, where the token before has not told it. */
+  /** Before the first layer: loads each group's first layer, unless this was announced in the token before. */
   begin(): void {
     for (let layer = 0; layer < this.groups; layer++)
       this.tell(

@@ -6,15 +6,15 @@ import { onAbort } from '../../shared/base/runtime/living.js';
 /** A native pass with the buffers that go in and out of it. */
 export interface ReusablePass {
   readonly pass: Pass;
-  /** rows x hiddenSize FP32: what the experts take. */
+  /** rows x hiddenSize FP32: the input of the experts. */
   readonly hidden: Uint8Array;
-  /** rows x k x hiddenSize FP32: what they give, by rank. */
+  /** rows x k x hiddenSize FP32: the output of the experts, by rank. */
   readonly outputs: Uint8Array;
 }
 
 const FLOAT_BYTES = 4;
 
-/** Passes of one size, made when first needed and used again; at most `count` at a time, further takers wait in turn. */
+/** Passes of one size, created when first needed and used again. At most `count` are in use at a time; further callers wait in turn. */
 export class ReusablePasses {
   private readonly idle: ReusablePass[] = [];
   private readonly waiting = new Set<() => void>();
@@ -28,12 +28,15 @@ export class ReusablePasses {
     readonly count: number,
   ) {}
 
-  /** Passes that are in use, and takers that wait for one. */
+  /** Number of passes in use and of callers that wait for one. */
   get openCount(): number {
     return this.taken + this.waiting.size;
   }
 
-  /** Runs `use` with a pass of its own. A pass that saw an error is thrown away. Rejects with CANCELLED while it waits. */
+  /**
+   * Runs `use` with a pass that nobody else uses meanwhile. A pass that saw an error is disposed. Rejects with CANCELLED if it is aborted while it
+   * waits.
+   */
   async use<T>(signal: AbortSignal, use: (slot: ReusablePass) => Promise<T>): Promise<T> {
     while (this.taken >= this.count) await this.turn(signal);
     this.taken += 1;
@@ -71,7 +74,7 @@ export class ReusablePasses {
       if (signal.aborted) wake();
     });
     if (!signal.aborted) return;
-    // It may have been this one's turn already.
+    // This waiter may have been woken already, and gives its turn to the next one.
     this.wakeNext();
     throw new OdmoeError('CANCELLED', 'the request was cancelled while it waited for a pass');
   }

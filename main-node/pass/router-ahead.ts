@@ -6,8 +6,8 @@ import type { Announcements } from './announcements.js';
 import { decodePosition } from './announced-passes.js';
 
 /**
- * Expert layers whose routers are asked once the router of `layer` has chosen, each once a pass: the one so many layers further on, and at
- * the first layer all before it. None for the first layer itself. Pure.
+ * Expert layers whose routers are asked ahead once the router of `layer` has chosen. Each is asked once a pass: the one that is `layersAhead` further
+ * on, and at the first layer also all layers before that one. The first layer itself is never asked ahead. Pure.
  */
 export function layersAskedAt(layer: number, expertLayers: number, layersAhead: number): number[] {
   const first = layer === 0 ? 1 : layer + layersAhead;
@@ -16,9 +16,9 @@ export function layersAskedAt(layer: number, expertLayers: number, layersAhead: 
 }
 
 /**
- * Predictions without a shadow: main's own router of a layer further on chooses on the hidden state that the layer at hand has left,
- * while the workers run that layer's experts. For models whose shadow would be no smaller than the model, and for clusters with no box to
- * spare. Of one pass, for all rows of answers at once.
+ * Predicts without a shadow: main's own router of a later layer chooses on the hidden state that the current layer has left, while the workers run
+ * this layer's experts. For models whose shadow would be no smaller than the model, and for clusters with no machine to spare. An instance serves one
+ * pass, for all rows of answers at once.
  */
 export class RouterAhead {
   constructor(

@@ -1,11 +1,11 @@
 /**
- * Which workers took part in the rows of a sequence, each from which position on: it is small, however many rows there are. Where a
- * worker proves to lie, its rows are found by it.
+ * The workers that took part in the rows of a sequence, each with its first position; it is small, however many rows there are. When a worker is
+ * found to give wrong values, this finds the rows that it took part in.
  */
 export class RowProvenance {
   private readonly firstPositions = new Map<string, number>();
 
-  /** The worker ran an expert for the row at this position, or a later one if it is named already. */
+  /** The worker ran an expert for the row at this position. The lowest position of each worker counts. */
   took(workerId: string, position: number): void {
     const first = this.firstPositions.get(workerId);
     if (first === undefined || position < first) this.firstPositions.set(workerId, position);
@@ -15,7 +15,7 @@ export class RowProvenance {
     return this.firstPositions.has(workerId);
   }
 
-  /** Of the first so many positions. */
+  /** The provenance of the first `positions` positions. */
   upTo(positions: number): RowProvenance {
     const part = new RowProvenance();
     for (const [id, first] of this.firstPositions) if (first < positions) part.firstPositions.set(id, first);

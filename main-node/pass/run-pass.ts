@@ -26,12 +26,12 @@ const FIRST_LAYER = 0;
 const NOTHING_TO_DO = Promise.resolve();
 
 /**
- * Runs passes of main: attention and router of all rows here, layer by layer, and their experts on the workers (OD-MoE sections 3.1 and
- * 3.3). Prompts, answers and drafts are rows alike; each expert that the rows of a layer activate is loaded once for all of them.
+ * Runs passes of main. Attention and router of all rows run here, layer by layer; their experts run on the workers (OD-MoE sections 3.1 and 3.3).
+ * Rows of prompts, answers and drafts are treated alike. Each expert that the rows of a layer activate is loaded once for all of them.
  */
 export class PassRunner {
   private readonly firstLayers = new WeakMap<PassMember, FirstLayerAhead>();
-  /** By the first member of a pass that is to come: what was told for it. */
+  /** Announcements that were made for a later pass, by the first member of that pass. */
   private readonly ahead = new WeakMap<PassMember, Announcements>();
   private readonly operators: ShortOperators;
 
@@ -50,7 +50,7 @@ export class PassRunner {
       return logits;
     } finally {
       this.engine.toldPasses.end(rows);
-      // Where nobody waits any more the ends of the sequences free all of it.
+      // If nobody waits any more, the ends of the sequences free all announced experts.
       if (failed && !joint.signal.aborted) context.told.release();
       joint.dispose();
       observed?.ended(failed);
@@ -121,13 +121,13 @@ export class PassRunner {
     for (let layer = 0; layer < expertLayers; layer++) {
       if (context.signal.aborted) throw new OdmoeError('CANCELLED', 'the request was cancelled');
       observed?.layerBegun(layer);
-      // What shadow tells while main attends is held against what the router chooses.
+      // Predictions that shadow sends while main attends are still compared with the router's choice.
       const awaitsMessages = members.some(({ member }) => member.feed.fed);
       const choice = await this.operators.attend(slot.pass, layer, hidden, { rows, awaitsMessages });
       if (!allFinite(hidden)) throw layerGivesNoNumbers(layer);
       const step = layers.decide({ pass: context.pass, rows: context.rows, layer, hidden, outputs }, choice);
-      // The experts' messages leave first; then the workers learn of the next layer, routers further on are asked, and shadow gets this
-      // layer's rows.
+      // The experts' messages leave first. Then the next layer is announced to the workers, later routers are asked, and shadow gets this layer's
+      // rows.
       await settleAll([
         layers.run(step),
         this.whileExpertsRun(context, layer, following),
@@ -144,7 +144,7 @@ export class PassRunner {
     return logits;
   }
 
-  /** The workers are told what is known before the first layer. */
+  /** Announces to the workers all that is known before the first layer. */
   private async beginTelling({ members, told, isAlone, signal }: PassContext): Promise<void> {
     const { engine } = this;
     for (const { member, position } of members) {
@@ -199,7 +199,7 @@ export class PassRunner {
     if (told.isAnnounced(FIRST_LAYER)) this.ahead.set(first, told);
   }
 
-  /** Where nearly all experts of the layer are going to be used, and not all of them are foretold otherwise. */
+  /** Announces the whole layer if nearly all its experts are going to be used, and not all of them are predicted otherwise. */
   private announce(told: Announcements, members: readonly MemberRows[], layer: number): void {
     const { roster, prefillOverlap } = this.engine;
     if (!prefillOverlap || roster.placement === null || isAnswerAlone(members)) return;
@@ -215,12 +215,12 @@ export class PassRunner {
   }
 }
 
-/** Rows of one sequence's answer and nothing else: what a pass is where nobody else asks. */
+/** True for rows of one sequence's answer and nothing else, as is the case while there is no other request. */
 function isAnswerAlone(members: readonly MemberRows[]): boolean {
   return members.length === 1 && members[0]?.decodeFrom === 0;
 }
 
-/** Rows of one token at one position are mostly of equal requests, and choose alike. */
+/** Number of rows that differ. Rows with the same token and position mostly come from equal requests, and choose the same experts. */
 function differentRows(members: readonly MemberRows[]): number {
   const [only] = members;
   if (members.length === 1 && only !== undefined) return only.tokenIds.length;
@@ -237,7 +237,7 @@ async function beginPass({ pass }: ReusablePass, members: readonly MemberRows[])
   );
 }
 
-/** A signal that is aborted once all of several are: nobody is left who waits. */
+/** A signal that aborts once all of several signals have aborted: nobody waits any more. */
 class JointSignal {
   readonly signal: AbortSignal;
   private readonly controller = new AbortController();
@@ -247,13 +247,13 @@ class JointSignal {
     const [only] = signals;
     this.signal = signals.length === 1 && only !== undefined ? only : this.controller.signal;
     if (this.signal === only) return;
-    // While no worker is left, every task of a pass waits on it.
+    // While no worker is left, every task of a pass waits on this signal.
     setMaxListeners(0, this.signal);
     this.leave = signals.map((signal) => onAbort(signal, this.heard));
     this.heard();
   }
 
-  /** Listens no longer. */
+  /** Stops listening. */
   dispose(): void {
     for (const leave of this.leave) leave();
   }
@@ -265,13 +265,13 @@ class JointSignal {
 
 /** A row of a pass whose logits a member wants. */
 interface WantedRow {
-  /** Of the pass. */
+  /** Index of the row in the pass. */
   row: number;
   position: number;
   member: number;
 }
 
-/** The logits that the members want, member by member; those of one that takes them itself go there. Some rows at a time. */
+/** Reads the logits that the members want, some rows at a time. Logits go to the member's observer if it has one, else they are returned by member. */
 async function readLogits(
   pass: Pick<Pass, 'logits'>,
   members: readonly MemberRows[],

@@ -2,11 +2,11 @@ import { allFinite } from '../../native/index.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 
 const FLOAT_BYTES = 4;
-/** Of FP32: the sign is of no account, and what is greater than an infinity is a NaN. */
+/** Masks of FP32: the sign does not matter, and bits above those of infinity are a NaN. */
 const WITHOUT_SIGN = 0x7fffffff;
 const INFINITY_BITS = 0x7f800000;
 
-/** What one worker gave for an expert and its rows. */
+/** The output of one worker for an expert and its rows. */
 export interface Opinion {
   readonly workerId: string;
   /** FP32, little-endian. */
@@ -14,12 +14,12 @@ export interface Opinion {
 }
 
 /**
- * 'believed': the last of them has given numbers, and those before it none: they have lied. 'agreed': two have given the same values, and these
- * are no numbers: it is the checkpoint or the prompt. 'open': another one is to be asked.
+ * 'believed': the last worker gave finite values, and those before it did not, so these are at fault. 'agreed': two workers gave the same values that
+ * are not finite, so the checkpoint or the prompt is at fault. 'open': another worker is to be asked.
  */
 export type Verdict = 'believed' | 'agreed' | 'open';
 
-/** Of opinions of which all but the last are no finite numbers. */
+/** Judges opinions of which all but the last have values that are not finite. */
 export function judge(opinions: readonly Opinion[]): Verdict {
   const last = opinions.at(-1);
   if (last === undefined) return 'open';
@@ -27,7 +27,7 @@ export function judge(opinions: readonly Opinion[]): Verdict {
   return opinions.slice(0, -1).some(({ output }) => sameValues(output, last.output)) ? 'agreed' : 'open';
 }
 
-/** To the bit; but one NaN is as good as another, as processors and GPUs make different ones. */
+/** Compares to the bit, except that any two NaNs are equal, as processors and GPUs make different ones. */
 export function sameValues(left: Uint8Array, right: Uint8Array): boolean {
   if (left.byteLength !== right.byteLength) return false;
   if (Buffer.compare(left, right) === 0) return true;
@@ -47,7 +47,7 @@ function isNotANumber(bits: number): boolean {
   return (bits & WITHOUT_SIGN) > INFINITY_BITS;
 }
 
-/** "expert 3 of layer 2": whose values they are. */
+/** "expert 3 of layer 2": the expert that gave the values. */
 export interface ExpertPlace {
   readonly layer: number;
   readonly expert: number;
@@ -56,7 +56,7 @@ export interface ExpertPlace {
 const CHECKPOINT_OR_PROMPT =
   'the checkpoint or this prompt is the cause, and no worker: another prompt may do; else download the checkpoint again and pack it anew';
 
-/** Why the worker is set aside. */
+/** The reason why the worker is set aside. */
 export function lieOf({ layer, expert }: ExpertPlace, witness: string): string {
   return (
     `it gave values for expert ${expert} of layer ${layer} that are no finite numbers, where ${witness} gave finite ones for the same rows; a ` +
@@ -64,7 +64,7 @@ export function lieOf({ layer, expert }: ExpertPlace, witness: string): string {
   );
 }
 
-/** Workers agree: nobody is to blame but the model and what it was asked. */
+/** The error when workers agree on the values: the checkpoint or the prompt is at fault. */
 export function modelGivesNoNumbers({ layer, expert }: ExpertPlace, workerIds: readonly string[]): OdmoeError {
   return new OdmoeError(
     'MODEL_CORRUPT',
@@ -72,7 +72,7 @@ export function modelGivesNoNumbers({ layer, expert }: ExpertPlace, workerIds: r
   );
 }
 
-/** Main's own part of a layer has given none. */
+/** The error when main's own part of a layer has given values that are not finite. */
 export function layerGivesNoNumbers(layer: number): OdmoeError {
   return new OdmoeError(
     'MODEL_CORRUPT',
@@ -81,7 +81,7 @@ export function layerGivesNoNumbers(layer: number): OdmoeError {
   );
 }
 
-/** Nobody is left to ask. */
+/** The error when no further worker can be asked. */
 export function undecided({ layer, expert }: ExpertPlace, opinions: readonly Opinion[]): OdmoeError {
   const ids = opinions.map(({ workerId }) => workerId);
   const found =

@@ -8,9 +8,9 @@ import { settleAll, type PassEngine } from './pass-engine.js';
 /** Mini-batches that a worker has at a time: it computes on one while the next is on the wire. */
 export const BATCHES_IN_FLIGHT_PER_WORKER = 2;
 
-/** Has a layer's experts run on their workers, takes what they give, and counts what it cost. */
+/** Has the workers run a layer's experts, takes their results, and counts the costs. */
 export class SendQueues {
-  /** Null: main waits for prompts otherwise than for answers, and does not note for whom. */
+  /** Null for passes with rows of prompts: main waits for those in another way, and does not note for which worker. */
   private readonly race: LayerRace | null;
   private stallUs = 0;
 
@@ -25,7 +25,7 @@ export class SendQueues {
     this.race = isAnswers ? layerWaits.begin(step.layer, runtime.nowMs()) : null;
   }
 
-  /** All batches of a worker in order, those of different workers side by side. The first leave before this returns its promise. */
+  /** Sends the batches: those of one worker in order, those of different workers side by side. The first leave before this returns its promise. */
   async run(batches: readonly ExpertBatch[]): Promise<void> {
     const lanes = [...bundleBatches(batches, this.plan.batchRows).values()];
     this.stallUs = 0;

@@ -1,16 +1,13 @@
 import type { Pass, RouterChoice } from '../../native/index.js';
 
-/** Rows of a pass whose attention may run on the thread of the event loop. */
+/** Most rows of a pass whose attention may run on the thread of the event loop. */
 export const SHORT_PASS_ROWS = 4;
-/** What a call may take there: so long clients and workers may have to wait. */
+/** Longest estimated call, in ms, that runs there: clients and workers may have to wait that long. */
 export const SHORT_CALL_MS = 1;
-/** Calls that foretell the next one; of fewer nothing is foretold. */
+/** Number of calls that an estimate needs; with fewer there is no estimate. */
 export const CALLS_OF_FORECAST = 8;
 
-/**
- * Foretells how long a call takes by the fastest of the last ones: on a machine that is at other things, too, the others have waited for
- * a core.
- */
+/** Estimates the duration of a call by the fastest of the last ones: on a machine that does other work, too, the slower ones have waited for a core. */
 class CallTimes {
   private readonly lastMs: number[] = [];
   private calls = 0;
@@ -27,13 +24,13 @@ class CallTimes {
 type ShortPass = Pick<Pass, 'attend' | 'attendHere' | 'combine' | 'combineHere'>;
 
 /**
- * Runs main's part of a layer on the thread of the event loop where that is foretold to be short: a hand-off to the device's thread and back
- * costs two wake-ups, and a layer has two of them. What is computed is the same.
+ * Runs main's part of a layer on the thread of the event loop if that is estimated to be short: a hand-off to the device's thread and back costs two
+ * wake-ups, and a layer has two hand-offs. The computed values are the same.
  */
 export class ShortOperators {
   private readonly attends = new CallTimes();
   private readonly combines = new CallTimes();
-  /** Behind the last expert layer others may run, too. */
+  /** Times of `combine` at the last expert layer, which may run later layers, too. */
   private readonly endings = new CallTimes();
 
   constructor(
@@ -41,7 +38,7 @@ export class ShortOperators {
     private readonly nowMs: () => number,
   ) {}
 
-  /** `awaitsMessages`: others may tell something meanwhile that is wanted right after it; the event loop stays free to take it. */
+  /** `awaitsMessages`: messages may come meanwhile that are needed right afterwards; the event loop stays free to take them. */
   async attend(
     pass: ShortPass,
     layer: number,

@@ -9,15 +9,15 @@ import type { Announcements } from './announcements.js';
 /** Experts of a layer that main itself predicts for the rows of one sequence's answer. */
 export interface OwnPrediction {
   rows: MemberRows;
-  /** Of the sequence's pass that they are for: this one, or its next. */
+  /** Position of the sequence's pass that the experts are for: this pass, or its next one. */
   position: number;
   layer: number;
   experts: number[];
 }
 
 /**
- * Main predicts experts itself. Of a sequence that runs alone whoever the layer's group has for them is told to load them, as if shadow had
- * told them; with rows of others they are told with those of all.
+ * Main predicts experts itself. For a sequence that runs alone, each expert is announced to the worker that the layer's group has for it, as shadow
+ * would do. In a joint pass it is announced together with the predictions for all members.
  */
 export class OwnPredictions {
   constructor(
@@ -26,7 +26,7 @@ export class OwnPredictions {
     private readonly isAlone: boolean,
   ) {}
 
-  /** All of one layer. */
+  /** Announces predictions that are all for one layer. */
   tell(placement: Placement, predictions: readonly OwnPrediction[]): void {
     const wishes = predictions.flatMap((prediction) => {
       const { rows, position, layer, experts } = prediction;
@@ -37,7 +37,7 @@ export class OwnPredictions {
     if (first !== undefined) this.told.tell(first.layer, wishes);
   }
 
-  /** True: it is for the rows of this pass. */
+  /** Returns true if the prediction is for the rows of this pass. */
   private predict(placement: Placement, { rows, position, layer, experts }: OwnPrediction): boolean {
     const { member, tokenIds, decodeFrom } = rows;
     const isHere = decodePosition(rows) === position;
@@ -50,7 +50,7 @@ export class OwnPredictions {
       layer,
     };
     const told = { ...place, experts, mainAnnounces: !this.isAlone };
-    // The pass runs again, and the layer's router has spoken before: nobody would release what workers were told now.
+    // The pass runs again, and the layer's router has decided before: no message would release experts that were announced now.
     const isLate = member.predictions.arrive(told) === 'late';
     if (!this.isAlone || isLate) return isHere;
     for (const [worker, ofWorker] of expertsByWorker(assignPredictedExperts(placement, layer, experts)))

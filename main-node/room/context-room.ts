@@ -9,13 +9,13 @@ import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import { planRoom, type RoomMember, type RoomState } from './plan-room.js';
 import { PrefixStore, type SharedRows } from './prefix-store.js';
 
-/** Who wants no rows for so long gives memory back where nobody else could run. */
+/** A sequence that has wanted no rows for so long gives its memory back if no other sequence could run. */
 export const IDLE_MEMORY_LIMIT_MS = 2000;
 
-/** What bounds main's memory for rows. */
+/** The setting or the memory that limits main's memory for rows. */
 export type LimitSetBy = 'context_memory' | 'memory_budget' | 'free_memory';
 
-/** What an operator can do about it. */
+/** Advice to the operator: how to raise the limit. */
 export const TO_RAISE: Readonly<Record<LimitSetBy, string>> = {
   context_memory: 'raise main.context_memory, or leave it out',
   memory_budget: "raise main's memory budget (--memory-budget)",
@@ -25,49 +25,49 @@ export const TO_RAISE: Readonly<Record<LimitSetBy, string>> = {
 export interface ContextRoomOptions {
   readonly runtime: Pick<Runtime, 'nowMs'>;
   readonly model: Pick<Model, 'sequenceBytes'>;
-  /** What the rows live on; left out: nobody else lives there. */
+  /** The device that holds the rows; left out: nothing else uses its memory. */
   readonly device?: Pick<Device, 'info'>;
-  /** Of experts on the same device; null: there are none. They give way before any sequence does. */
+  /** Memory of experts on the same device; null: there are none. Experts yield before any sequence does. */
   readonly experts?: YieldingMemory | null;
-  /** For the rows of all sequences, and of kept prefixes. */
+  /** Most memory for the rows of all sequences and of retained prefixes. */
   readonly limitBytes: number;
   readonly limitSetBy: LimitSetBy;
-  /** Most that a sequence of so many positions takes which shares nothing. */
+  /** Most bytes that a sequence of so many positions takes if it shares nothing. */
   readonly bytesOf: (positions: number) => number;
-  /** Of the model. */
+  /** Most positions of a sequence, given by the model. */
   readonly maxPositions: number;
-  /** Of the model: a sequence cannot be forked far behind its end. */
+  /** The model is recurrent: its sequences cannot be forked far before their end. */
   readonly isRecurrent: boolean;
-  /** Rows are used again where a prompt begins as an earlier one did. */
+  /** Rows are used again if a prompt begins like an earlier one. */
   readonly reusesPrefixes: boolean;
 }
 
-/** What the room has done and holds. */
+/** Counts of the room's work, and of the memory that it holds. */
 export interface RoomCounts {
-  /** Of sequences and prefixes together. */
+  /** Bytes of sequences and prefixes together. */
   readonly keyValueBytes: number;
   readonly prefixBytes: number;
   readonly prefixes: number;
-  /** Tokens of prompts that were not run. */
+  /** Tokens of prompts that were not run, because their rows existed. */
   readonly cachedTokens: number;
-  /** Prefixes that were dropped because room was short. */
+  /** Prefixes that were dropped because memory was short. */
   readonly droppedPrefixes: number;
 }
 
 interface Tenant {
   readonly member: BatchMember;
-  /** Positions that it had when checkpoints were looked for last. */
+  /** Its number of positions when the room last looked for checkpoints. */
   seen: number;
 }
 
-/** Main's memory for rows: who has how much of it, and what of earlier requests is kept. */
+/** Main's memory for rows: shares it among sequences, and retains rows of earlier requests. */
 export class ContextRoom implements SequenceRoom {
   private readonly prefixes = new PrefixStore();
-  /** In the order in which they were admitted. */
+  /** Running members, in the order of their admission. */
   private readonly tenants = new Map<number, Tenant>();
   private cachedTokens = 0;
   private droppedPrefixes = 0;
-  /** Nobody of those who want to run can; null: somebody could. */
+  /** Time since which no sequence that wants to run can; null: one could. */
   private stuckSinceMs: number | null = null;
 
   constructor(private readonly options: ContextRoomOptions) {}
@@ -86,7 +86,7 @@ export class ContextRoom implements SequenceRoom {
     return this.options.limitSetBy;
   }
 
-  /** What the shortest answer takes. */
+  /** Bytes of the shortest answer. */
   get leastBytes(): number {
     const { bytesOf, maxPositions } = this.options;
     return bytesOf(Math.min(CACHE_BLOCK_POSITIONS, maxPositions));
@@ -96,7 +96,7 @@ export class ContextRoom implements SequenceRoom {
   get mostPositions(): number {
     const { bytesOf, limitBytes, maxPositions } = this.options;
     if (bytesOf(maxPositions) <= limitBytes) return maxPositions;
-    // More positions never take less. `fits` blocks do, and `tooMany` do not.
+    // More positions never take fewer bytes. `fits` blocks fit, and `tooMany` do not.
     let [fits, tooMany] = [0, Math.ceil(maxPositions / CACHE_BLOCK_POSITIONS)];
     while (tooMany - fits > 1) {
       const blocks = Math.floor((fits + tooMany) / 2);
@@ -106,7 +106,7 @@ export class ContextRoom implements SequenceRoom {
     return fits * CACHE_BLOCK_POSITIONS;
   }
 
-  /** @throws DEVICE_OUT_OF_MEMORY where a request of so many positions could not be answered though it were the only one */
+  /** @throws DEVICE_OUT_OF_MEMORY if a request of so many positions could not run even as the only one */
   requireFits(positions: number): void {
     const { bytesOf, limitBytes, limitSetBy } = this.options;
     const neededBytes = bytesOf(positions);
@@ -118,7 +118,7 @@ export class ContextRoom implements SequenceRoom {
     );
   }
 
-  /** Whether a request could begin now: its prompt's rows and a block more fit beside what others hold, and are going to. */
+  /** True if a request could begin now: its prompt's rows and one more block fit beside the memory that others hold and are going to need. */
   admits(promptTokens: number): boolean {
     const { bytesOf, limitBytes } = this.options;
     const { keyValueBytes, prefixBytes } = this.held();
@@ -126,13 +126,13 @@ export class ContextRoom implements SequenceRoom {
     return keyValueBytes - prefixBytes + dueBytes + bytesOf(promptTokens) + this.blockBytes <= limitBytes;
   }
 
-  /** It runs from now on. Members come in the order in which they were admitted. */
+  /** The member runs from now on. Members come in the order of their admission. */
   enter(member: BatchMember): void {
     this.tenants.set(member.id, { member, seen: 0 });
   }
 
   /**
-   * It has ended, and no pass works on it: its rows are kept for others, where they are worth that. Takes the sequence over. `isSound`: the
+   * The member has ended, and no pass works on it. Its rows are retained for others if they are worth it. Takes the sequence over. `isSound`: the
    * answer has not failed.
    */
   leave({ id, sequence, provenance, isTainted }: BatchMember, tokenIds: readonly number[], isSound: boolean): void {
@@ -143,19 +143,19 @@ export class ContextRoom implements SequenceRoom {
     if (!isSound) this.prefixes.forget(id);
   }
 
-  /** The worker lied: nothing that it took part in is kept. */
+  /** The worker gave wrong values: no rows that it took part in are retained. */
   distrust(workerId: string): void {
     this.prefixes.distrust(workerId);
   }
 
-  /** Workers that took part in rows which are kept. */
+  /** Workers that took part in retained rows. */
   get keptFrom(): Set<string> {
     return this.prefixes.workerIds;
   }
 
   /**
-   * Rows of others with which the member's first `most` tokens begin; null: nobody has any. `isRunning`: a pass works on it, and it is left
-   * alone.
+   * Forks rows of another sequence, running or retained, that begins with the same tokens as the member, up to its first `most` tokens; null: there
+   * are none. `isRunning`: a pass works on that sequence, which is then left alone.
    */
   share(wanting: BatchMember, most: number, isRunning: (member: PassMember) => boolean): SharedRows | null {
     if (!this.options.reusesPrefixes) return null;
@@ -186,7 +186,7 @@ export class ContextRoom implements SequenceRoom {
     }
   }
 
-  /** The device has refused memory all the same: experts give way, then all prefixes go. False: there was neither. */
+  /** The device has refused memory although the room expected enough: experts yield, or else all prefixes go. Returns false if there was neither. */
   makeRoom(): boolean {
     if ((this.options.experts?.giveBack(this.blockBytes) ?? 0) > 0) return true;
     const { size } = this.prefixes;
@@ -199,8 +199,8 @@ export class ContextRoom implements SequenceRoom {
   }
 
   /**
-   * Experts on the same device give way to rows that are to run. False: what they hold is in use at present, and is waited for. Where they
-   * have nothing more to give the device has the last word.
+   * Lets experts on the same device yield to rows that are to run. Returns false if the memory of these experts is in use at present, so that the
+   * rows wait for it. If experts have nothing more to yield, the device decides.
    */
   private expertsGiveWay(ids: readonly number[], wanted: ReadonlyMap<number, MemberRows>): boolean {
     const { experts, device } = this.options;
@@ -212,7 +212,7 @@ export class ContextRoom implements SequenceRoom {
     return experts.giveBack(lackedBytes) >= lackedBytes || experts.yieldableBytes <= 0;
   }
 
-  /** Of a sequence that goes on. */
+  /** Bytes of one more block for a sequence that goes on. */
   private get blockBytes(): number {
     const { bytesOf } = this.options;
     return bytesOf(2 * CACHE_BLOCK_POSITIONS) - bytesOf(CACHE_BLOCK_POSITIONS);
@@ -271,7 +271,7 @@ export class ContextRoom implements SequenceRoom {
     return bytesOf(tokenIds.length) - bytesOf(Math.min(written, tokenIds.length));
   }
 
-  /** What sequences share counts for each of them, so that no less is said to be of sequences than is. */
+  /** Bytes that are held. Rows that sequences share count for each of them, so that the share of sequences is never too low. */
   private held(): { keyValueBytes: number; prefixBytes: number } {
     const { model, bytesOf } = this.options;
     const keyValueBytes = model.sequenceBytes;
@@ -281,7 +281,7 @@ export class ContextRoom implements SequenceRoom {
   }
 }
 
-/** What the rows newly take of memory. */
+/** Bytes that writing these rows newly takes. */
 function bytesToWrite(rows: MemberRows | undefined): number {
   if (rows === undefined) return 0;
   return rows.member.sequence.bytesToWrite(rows.position, rows.position + rows.tokenIds.length);

@@ -9,7 +9,7 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import { ContextRoom, type ContextRoomOptions, TO_RAISE } from './context-room.js';
 
-/** Passes of one size that there may be at a time. */
+/** Passes of one size, and how many of them there may be at a time. */
 export interface PlannedPasses {
   readonly rows: number;
   readonly count: number;
@@ -22,14 +22,14 @@ export interface RoomParts {
   readonly runtime: Pick<Runtime, 'nowMs' | 'freeHostMemoryBytes'>;
 }
 
-/** What main's own worker keeps on the same device; null: main has none. */
+/** The memory of main's own worker on the same device; null: main has none. */
 export type ExpertMemory = YieldingMemory | null;
 
-/** Rows may have so much of what is free where no budget says how much is main's: others live there, too. */
+/** Shares of free memory that rows may take where no budget is set: other processes use this memory, too. */
 const SHARE_OF_FREE_HOST_MEMORY = 0.5;
 const SHARE_OF_FREE_GPU_MEMORY = 0.9;
 
-/** The room of a main whose weights are loaded. Throws CONFIG_INVALID where no answer could ever have room. */
+/** Creates the room of a main whose weights are loaded. Throws CONFIG_INVALID if no answer could ever have room. */
 export function createContextRoom(
   { main }: { main: Pick<NodeSettings['main'], 'contextMemoryBytes' | 'reusePrefixes'> },
   parts: RoomParts,
@@ -53,7 +53,7 @@ export function createContextRoom(
   return room;
 }
 
-/** What passes and the shortest answer take: main's own worker leaves so much when it makes its slots. */
+/** Bytes of passes and of the shortest answer: main's own worker leaves this much free when it makes its slots. */
 export function leastAnswerBytes(parts: RoomParts, passes: readonly PlannedPasses[]): number {
   const { maxPositions } = parts.model.shape;
   return (
@@ -62,7 +62,7 @@ export function leastAnswerBytes(parts: RoomParts, passes: readonly PlannedPasse
   );
 }
 
-/** One that is there, and one to go on with. */
+/** One block that is in use, and one to go on with. */
 const LEAST_BLOCKS = 2;
 
 function bytesOfPositions(
@@ -74,7 +74,7 @@ function bytesOfPositions(
   return (positions) => sequenceMemoryBytes(model.shape, positions, passRows);
 }
 
-/** Rows come in blocks: where not one has room, each request would be refused. */
+/** Rows come in blocks: if not even one block has room, every request would be refused. */
 function requireRoomForABlock(room: ContextRoom): void {
   if (room.mostPositions > 0) return;
   const { limitBytes, leastBytes, limitSetBy } = room;
@@ -85,8 +85,8 @@ function requireRoomForABlock(room: ContextRoom): void {
 }
 
 /**
- * What weights, passes and experts that stay leave of the budget; without one, a share of what is free. A size that somebody has set is a bound
- * beside the budget, and no promise that the budget holds so much.
+ * The limit is the part of the budget that weights, passes and non-yielding experts leave; without a budget it is a share of free memory. A size that
+ * the operator has set is a second bound beside the budget, and does not promise that the budget has so much.
  */
 function roomLimit(
   setting: number | 'auto',
@@ -116,7 +116,7 @@ function gpuBytes({ name }: DeviceInfo, devices: Pick<Devices, 'cudaStatus'>): n
   return devices.cudaStatus().devices.find((device) => device.name === name)?.memoryBytes ?? 0;
 }
 
-/** Passes are made when they are first needed; one is made here to see what it takes. */
+/** Passes are created when they are first needed; one is created here to measure its bytes. */
 function bytesOfPasses({ device, model }: RoomParts, passes: readonly PlannedPasses[]): number {
   return passes.reduce((sum, { rows, count }) => {
     const before = device.info().usedBytes;
@@ -127,7 +127,7 @@ function bytesOfPasses({ device, model }: RoomParts, passes: readonly PlannedPas
   }, 0);
 }
 
-/** A profiled device counts in bytes of its own, block by block. */
+/** An emulated device counts bytes in its own way, block by block. */
 function emulatedBytes(model: Model): (positions: number) => number {
   const byBlocks: number[] = [0];
   return (positions) => {

@@ -1,43 +1,46 @@
-/** A sequence that runs, as far as memory goes. */
+/** A running sequence, with its memory. */
 export interface RoomMember {
   readonly id: number;
   /** It has memory for rows. */
   readonly holds: boolean;
   /** A pass runs on it: it cannot give memory back now. */
   readonly isBusy: boolean;
-  /** What its rows of the next pass newly take; null: it has none in it. */
+  /** Bytes that its rows of the next pass newly take; null: it has no rows in that pass. */
   readonly needBytes: number | null;
-  /** What all its tokens so far take beyond what it has. */
+  /** Bytes that all its tokens so far take beyond those that it holds. */
   readonly dueBytes: number;
 }
 
 export interface RoomState {
-  /** For rows of all sequences. */
+  /** Most bytes for the rows of all sequences. */
   readonly limitBytes: number;
-  /** Taken, shared blocks once: by sequences and by prefixes. */
+  /** Bytes that sequences and prefixes hold; shared blocks count once. */
   readonly heldBytes: number;
-  /** Of these: what no running sequence uses, or less. */
+  /** The part of these bytes that no running sequence uses, or less. */
   readonly prefixBytes: number;
   readonly prefixes: number;
-  /** What one block of a sequence takes. */
+  /** Bytes of one block of a sequence. */
   readonly blockBytes: number;
-  /** Who has no rows in the pass has had none for long: where nobody could run, it gives its memory back, however old. */
+  /**
+   * True if members without rows in the pass have had none for long: when no member could run, such a member gives its memory back, however old it
+   * is.
+   */
   readonly mayTakeFromIdle: boolean;
-  /** In the order in which they were admitted, the oldest first. */
+  /** In the order of their admission, the oldest first. */
   readonly members: readonly RoomMember[];
 }
 
-/** What is to be done. After a drop, or when memory has been given back, the state is looked at again. */
+/** The next step. After a drop, or when a sequence has given its memory back, the new state is planned again. */
 export type RoomStep =
   | { readonly kind: 'run'; readonly ids: readonly number[] }
   | { readonly kind: 'drop' }
   | { readonly kind: 'giveBack'; readonly id: number };
 
 /**
- * Makes room for the rows of a pass. Sequences get theirs in the order of their age, and take room from prefixes first, then from those
- * that are younger, the youngest first: so the oldest always gets on, and all do in the end. One that has none waits, and nobody younger
- * takes room before it does. A sequence that holds nothing begins (again) only where there is room for all its tokens so far, for what
- * the others' tokens are still going to take, and for one block more: otherwise it would have to go again at once.
+ * Makes room for the rows of a pass. Sequences get theirs in the order of their age. They take room from prefixes first, then from younger sequences,
+ * the youngest first: so the oldest always gets on, and all do in the end. If a sequence gets no room it waits, and no younger one takes room before
+ * it does. A sequence that holds nothing begins (again) only if there is room for all its tokens so far, for the tokens of the others that are still
+ * to be written, and for one block more: otherwise it would be preempted again at once.
  */
 export function planRoom(state: RoomState): RoomStep {
   const { limitBytes, heldBytes, prefixBytes, prefixes, blockBytes, mayTakeFromIdle, members } = state;
@@ -56,7 +59,7 @@ export function planRoom(state: RoomState): RoomStep {
       if (prefixes > 0 && (holds || isOldest || wouldFit)) return { kind: 'drop' };
       const youngest = members.slice(place + 1).findLast((other) => other.holds && !other.isBusy);
       if (youngest !== undefined) return { kind: 'giveBack', id: youngest.id };
-      // Room will be there as soon as a pass of another one has ended.
+      // There will be room as soon as another member's pass has ended.
       somebodyWaits = !isOldest || holders.some((other) => other.id !== id && other.isBusy);
     }
     const runs = somebodyWaits ? needBytes === 0 && holds : true;

@@ -1,37 +1,37 @@
-/** Tokens of one hash. Prefixes that are shorter are not kept; longer ones are found to the token. */
+/** Tokens of one hash block. Shorter prefixes are not retained; in longer ones the exact number of common tokens is found. */
 export const PREFIX_BLOCK_TOKENS = 16;
-/** Most prefixes that are kept, whatever their memory. */
+/** Most prefixes that are retained, whatever their memory. */
 export const KEPT_PREFIXES_LIMIT = 1024;
 
-/** Positions that have been run, of which others may go on. */
+/** Positions that have run, from which other sequences may go on. */
 export interface Prefix {
-  /** Of positions from 0 on; their rows exist. */
+  /** Tokens of the positions from 0 on, whose rows exist. */
   readonly tokenIds: readonly number[];
-  /** It can be forked at this length and any above. 0 without recurrent layers: at any. */
+  /** The prefix can be forked at this length and at any longer one. 0, for models without recurrent layers: at any length. */
   readonly forkFrom: number;
-  /** Made where a prompt went by, and so worth less than a whole sequence: these are dropped first. */
+  /** A fork that was taken while a prompt ran on, and is worth less than a whole sequence: such prefixes are dropped first. */
   readonly isCheckpoint: boolean;
 }
 
-/** What of a prompt need not be run. */
+/** The part of a prompt that need not run. */
 export interface PrefixMatch<Kept extends Prefix> {
   readonly prefix: Kept;
-  /** The prompt's first tokens, which are the prefix's, too. */
+  /** Number of the prompt's first tokens that the prefix has, too. */
   readonly positions: number;
 }
 
-/** Hash of a block of tokens behind those that gave the hash `before`. */
+/** Computes the hash of a block of tokens. `before`: the hash of the tokens before it. */
 export type HashBlock = (before: number, tokenIds: readonly number[]) => number;
 
 /**
- * Kept prefixes, found by hashes of their blocks, each chained to those before it. What is found is compared token by token, so that two
- * blocks of one hash are never taken for each other.
+ * Retained prefixes, found by hashes of their blocks, each chained to the blocks before it. A prefix that is found is compared token by token, so
+ * that two blocks with the same hash are never confused.
  */
 export class PrefixIndex<Kept extends Prefix> {
-  /** Prefixes by the hash of each of their whole blocks, and by that of their last one. */
+  /** Prefixes by the hash of each of their whole blocks, and by the hash of their last block. */
   private readonly byBlock = new Buckets<Kept>();
   private readonly byLastBlock = new Buckets<Kept>();
-  /** Each in the order of their last use. */
+  /** Both in the order of last use. */
   private readonly checkpoints = new Set<Kept>();
   private readonly sequences = new Set<Kept>();
 
@@ -44,14 +44,14 @@ export class PrefixIndex<Kept extends Prefix> {
     return this.checkpoints.size + this.sequences.size;
   }
 
-  /** All, in the order in which they are to be dropped: checkpoints, then sequences, each the least recently used first. */
+  /** All prefixes in the order in which they are to be dropped: checkpoints, then sequences, in both the least recently used first. */
   *inDropOrder(): Generator<Kept> {
     yield* this.checkpoints;
     yield* this.sequences;
   }
 
   /**
-   * Keeps a prefix, unless another one serves wherever it would. Returns those that are kept no more, the new one among them where it adds
+   * Retains a prefix, unless another one serves in every case that it would. Returns the prefixes that are dropped, including the new one if it adds
    * nothing: the caller frees what they hold.
    */
   insert(prefix: Kept): Kept[] {
@@ -77,13 +77,13 @@ export class PrefixIndex<Kept extends Prefix> {
     return dropped;
   }
 
-  /** The prefix that saves the most of a prompt's first `most` tokens; null: none saves a block of it. It is not touched. */
+  /** The prefix that saves the most of a prompt's first `most` tokens; null: none saves a block. This does not count as a use. */
   longest(tokenIds: readonly number[], most: number): PrefixMatch<Kept> | null {
     const hashes = this.hashes(tokenIds);
     const compared = new Set<Kept>();
     let best: PrefixMatch<Kept> | null = null;
     for (let blocks = hashes.length; blocks > 0; blocks -= 1) {
-      // Those that have no more blocks in common save no more.
+      // Prefixes with no more common blocks than this save no more tokens.
       if (best !== null && best.positions >= Math.min(most, (blocks + 1) * PREFIX_BLOCK_TOKENS - 1)) break;
       for (const prefix of this.byBlock.of(hashes[blocks - 1])) {
         if (compared.has(prefix)) continue;
@@ -96,7 +96,7 @@ export class PrefixIndex<Kept extends Prefix> {
     return best;
   }
 
-  /** It has been used. */
+  /** The prefix has been used. */
   touch(prefix: Kept): void {
     const kind = this.kindOf(prefix);
     if (kind.delete(prefix)) kind.add(prefix);
@@ -115,7 +115,7 @@ export class PrefixIndex<Kept extends Prefix> {
     return prefix.isCheckpoint ? this.checkpoints : this.sequences;
   }
 
-  /** Of all whole blocks. */
+  /** Hashes of all whole blocks. */
   private hashes(tokenIds: readonly number[]): number[] {
     const hashes: number[] = [];
     for (let end = PREFIX_BLOCK_TOKENS; end <= tokenIds.length; end += PREFIX_BLOCK_TOKENS) {
@@ -144,7 +144,7 @@ class Buckets<Kept> {
   }
 }
 
-/** How many tokens two texts begin with alike. */
+/** Number of tokens that both texts begin with. */
 export function commonTokens(left: readonly number[], right: readonly number[]): number {
   const most = Math.min(left.length, right.length);
   let common = 0;
@@ -152,7 +152,7 @@ export function commonTokens(left: readonly number[], right: readonly number[]):
   return common;
 }
 
-/** Whether `wide` can be forked wherever `narrow` can, for the same tokens. */
+/** True if `wide` can be forked wherever `narrow` can, for the same tokens. */
 function covers(wide: Prefix, narrow: Prefix): boolean {
   const { length } = narrow.tokenIds;
   return wide.forkFrom <= narrow.forkFrom && commonTokens(wide.tokenIds, narrow.tokenIds) === length;

@@ -3,21 +3,21 @@ import type { BatchMember } from '../batching/batch-member.js';
 import type { RowProvenance } from '../pass/row-provenance.js';
 import { commonTokens, type Prefix, PREFIX_BLOCK_TOKENS, PrefixIndex } from './prefix-index.js';
 
-/** Where a model has recurrences, a prompt can be gone on from at the ends of blocks of so many positions. */
+/** In models with recurrences, a prompt can go on from the ends of blocks of so many positions. */
 export const CHECKPOINT_POSITIONS = 256;
 
-/** Rows that a new sequence begins with, in memory that it shares with whoever has run them. */
+/** Rows that a new sequence begins with, in memory that it shares with the sequence that has run them. */
 export interface SharedRows {
   readonly sequence: Sequence;
-  /** It has so many positions. */
+  /** Number of positions that it has. */
   readonly positions: number;
   /** The request that has run them. */
   readonly from: number;
-  /** Of these positions. */
+  /** Provenance of these positions. */
   readonly provenance: RowProvenance;
 }
 
-/** A sequence whose rows may be kept: those of `tokenIds` that are written. */
+/** A sequence whose rows may be retained: those of `tokenIds` that are written. */
 export interface RowsToKeep {
   readonly id: number;
   readonly sequence: Sequence;
@@ -31,7 +31,7 @@ interface KeptSequence extends Prefix {
   readonly id: number;
 }
 
-/** Rows of sequences that have ended, or gone by, kept for prompts that begin alike. */
+/** Retains rows of sequences that have ended, and checkpoints of running ones, for prompts that begin alike. */
 export class PrefixStore {
   private readonly index = new PrefixIndex<KeptSequence>();
 
@@ -39,10 +39,7 @@ export class PrefixStore {
     return this.index.size;
   }
 
-  /**
-   * Keeps the rows of a sequence that has ended: those of `tokenIds` that are written. Takes the sequence over. Not while a pass works on
-   * it.
-   */
+  /** Retains the rows of a sequence that has ended: those of `tokenIds` that are written. Takes the sequence over. Not while a pass works on it. */
   keep(rows: RowsToKeep): void {
     const { sequence } = rows;
     try {
@@ -53,8 +50,8 @@ export class PrefixStore {
   }
 
   /**
-   * A running sequence of a model with recurrences has come from `before` positions to where it is: keeps a fork at each end of a block that
-   * it went by, as far as it can still be forked there. Later it can be forked near its own end only.
+   * A running sequence of a model with recurrences has advanced from `before` positions to its present length. Retains a fork at each end of a block
+   * in between, if the sequence can still be forked there: later it can be forked near its own end only.
    */
   passBy({ id, sequence, tokenIds, provenance }: RowsToKeep, before: number): void {
     const { length, oldestPosition } = sequence;
@@ -65,8 +62,8 @@ export class PrefixStore {
   }
 
   /**
-   * A fork of what saves the most of the prompt's first `most` tokens: of kept rows, or of a running sequence among `running`, which no pass
-   * works on. Null: nothing saves any.
+   * Forks the sequence that saves the most of the prompt's first `most` tokens: a retained one, or one of `running`, on which no pass may work. Null:
+   * none saves any tokens.
    */
   fork(tokenIds: readonly number[], most: number, running: Iterable<BatchMember>): SharedRows | null {
     const kept = this.index.longest(tokenIds, most);
@@ -86,22 +83,22 @@ export class PrefixStore {
     return { ...best, sequence: sequence.fork(positions), provenance: provenance.upTo(positions) };
   }
 
-  /** Lets go of all rows that the worker took part in. */
+  /** Drops all rows that the worker took part in. */
   distrust(workerId: string): void {
     this.dropAll(({ provenance }) => provenance.has(workerId));
   }
 
-  /** The request has failed: lets go of what was kept of it on its way. */
+  /** The request has failed: drops the checkpoints of it. */
   forget(id: number): void {
     this.dropAll((prefix) => prefix.id === id);
   }
 
-  /** Workers that took part in anything that is kept. */
+  /** Workers that took part in any retained rows. */
   get workerIds(): Set<string> {
     return new Set([...this.index.inDropOrder()].flatMap(({ provenance }) => provenance.workerIds));
   }
 
-  /** Lets go of what is worth the least; false: nothing is kept. */
+  /** Drops the prefix that is worth the least; false: none is retained. */
   dropFirst(): boolean {
     for (const prefix of this.index.inDropOrder()) {
       this.drop(prefix);

@@ -6,19 +6,19 @@ import {
   type ModelShape,
 } from '../../shared/model/model-shape.js';
 
-/** Rows of attention are taken from a device in blocks of so many positions (native's kAttentionChunk). */
+/** Positions in a block of attention's rows, which the device allocates at once (native's kAttentionChunk). */
 export const CACHE_BLOCK_POSITIONS = 256;
 
 const FLOAT_BYTES = 4;
-/** Rows of a recurrence come in blocks of so many positions (native's kCheckpointStep), of which some empty ones are kept. */
+/** Positions in a block of a recurrence's rows (native's kCheckpointStep), and number of empty blocks that stay allocated. */
 const LOG_BLOCK_POSITIONS = 32;
 const SPARE_LOG_BLOCKS = 2;
-/** Before a pass a recurrence keeps fewer positions than this. */
+/** Before a pass, a recurrence holds fewer positions than this. */
 const LOG_POSITIONS = 64;
 
 /**
- * Most device memory that a sequence takes which has so many positions, and shares nothing: keys and values in whole blocks, states of
- * recurrences, and their latest rows. `passRows`: most rows of a pass of it.
+ * Most device memory of a sequence with so many positions that shares nothing: keys and values in whole blocks, states of recurrences, and their
+ * latest rows. `passRows`: most rows of one of its passes.
  */
 export function sequenceMemoryBytes(shape: ModelShape, positions: number, passRows: number): number {
   if (positions === 0) return 0;
@@ -35,7 +35,7 @@ function blocksOf(positions: number, blockPositions: number): number {
   return Math.ceil(positions / blockPositions);
 }
 
-/** Of a recurrence: the convolution's last inputs, and the state of the delta rule. */
+/** Floats of a recurrence's state: the last inputs of the convolution, and the state of the delta rule. */
 function stateFloats(mixer: MixerShape, hiddenSize: number): number {
   if (mixer.kind === 'convolution') return (mixer.taps - 1) * hiddenSize;
   if (mixer.kind !== 'delta') return 0;

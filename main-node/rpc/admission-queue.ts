@@ -5,25 +5,25 @@ interface WaitingRequest {
   readonly client: string;
   readonly promptTokens: number;
   admit(): void;
-  /** What it was told last. */
+  /** The place that it was last given. */
   place: number | null;
   onPlace: (before: number) => void;
 }
 
 /**
- * Lets a bounded number of requests run, as far as memory admits them, and a bounded number wait. The next one to run is of the client that
- * has the fewest running; among these, first come first served. Nobody overtakes one that memory has no room for yet.
+ * Lets a bounded number of requests run, as far as memory admits them, and a bounded number wait. The next one to run belongs to the client that has
+ * the fewest running; among these, the first to come is first. No request overtakes one that memory has no room for yet.
  */
 export class AdmissionQueue {
   private running = 0;
   private readonly runningOf = new Map<string, number>();
-  /** In the order of their arrival. */
+  /** In the order of arrival. */
   private readonly waiting: WaitingRequest[] = [];
 
   constructor(
     private readonly maxActive: number,
     private readonly maxQueued: number,
-    /** Whether prompts of so many tokens could begin beside what runs. Where nothing runs, one begins in any case. */
+    /** True if prompts of so many tokens could begin beside the running requests. If nothing runs, one begins in any case. */
     private readonly fits: (promptTokens: number) => boolean = () => true,
   ) {}
 
@@ -36,8 +36,8 @@ export class AdmissionQueue {
   }
 
   /**
-   * Resolves when it is the request's turn; leave() must follow. `client`: who asks. `onPlace` is told how many would be admitted before
-   * it, whenever that changes. Rejects with QUEUE_FULL or CANCELLED.
+   * Resolves when it is the request's turn; leave() must follow. `client`: the sender of the request. `onPlace` is called with the number of requests
+   * that would be admitted before it, whenever that changes. Rejects with QUEUE_FULL or CANCELLED.
    */
   async enter(
     client: string,
@@ -70,7 +70,7 @@ export class AdmissionQueue {
   }
 
   private admitNext(): void {
-    // Their prompts take no memory yet.
+    // Prompts of requests that are admitted in this loop take no memory yet.
     let admittedTokens = 0;
     for (;;) {
       const [next] = admissionOrder(this.waiting, this.runningOf);
@@ -107,7 +107,7 @@ export class AdmissionQueue {
     return new Promise((resolve, reject) => {
       const giveUp = (): void => {
         this.waiting.splice(this.waiting.indexOf(entry), 1);
-        // It may have been the one that memory had no room for.
+        // This may have been the request that memory had no room for.
         this.admitNext();
         this.tellPlaces();
         reject(cancelled());
@@ -130,7 +130,7 @@ export class AdmissionQueue {
 }
 
 /**
- * In which order requests would be admitted if none that runs ended meanwhile: each time the first one of the client that has the fewest.
+ * The order in which requests would be admitted if no running one ended meanwhile: each time the first request of the client that has the fewest.
  * Pure. `waiting`: in the order of arrival.
  */
 export function admissionOrder<Request extends { readonly client: string }>(
@@ -138,7 +138,7 @@ export function admissionOrder<Request extends { readonly client: string }>(
   runningOf: ReadonlyMap<string, number>,
 ): Request[] {
   const admitted = new Map(runningOf);
-  // A client's n-th request waits for as many others of it; equals stay in the order of arrival.
+  // A client's n-th request waits for n - 1 others of the same client; requests with equal counts stay in the order of arrival.
   return waiting
     .map((request) => {
       const before = admitted.get(request.client) ?? 0;

@@ -19,7 +19,7 @@ import { AdmissionQueue } from './admission-queue.js';
 import { ObservedRequest, type RequestObserver } from './request-observer.js';
 import { onAbort } from '../../shared/base/runtime/living.js';
 
-/** Texts that are no prompts are taken up to here, though the context may not hold them. */
+/** Most bytes of a text that is no prompt and is tokenized although the context may not hold it. */
 export const TOKENIZED_TEXT_LIMIT_BYTES = 1024 * 1024;
 
 export interface InferenceOptions {
@@ -27,7 +27,7 @@ export interface InferenceOptions {
   /** null: the model has none; prompts then come as token ids. */
   tokenizer: Tokenizer | null;
   prompts: PromptEncoder;
-  /** null: output formats are compiled where they are asked for. */
+  /** null: output formats are compiled in this process, when a request names them. */
   formats: FormatCompiler | null;
   eosTokenIds: readonly number[];
   limits: NodeSettings['main'];
@@ -36,13 +36,13 @@ export interface InferenceOptions {
   nodeStatuses: () => NodeStatus[];
   observer: RequestObserver;
   runtime: Runtime;
-  /** A seed for requests that name none. */
+  /** Returns a seed for a request that names none. */
   randomSeed: () => number;
-  /** main's own device does nothing any more: no request can be answered. */
+  /** Main's own device does not work any more: no request can be answered. */
   onDeviceLost: (error: OdmoeError) => void;
 }
 
-/** Inference.Generate: checks and queues requests, and makes their answers. Their rows share passes (batching/pass-loop.ts). */
+/** Inference.Generate: checks and queues requests, and makes their answers. The rows of all answers share passes (batching/pass-loop.ts). */
 export class InferenceService {
   private readonly admission: AdmissionQueue;
   private readonly running = new Set<{ abort: AbortController; ended: Promise<void> }>();
@@ -51,11 +51,11 @@ export class InferenceService {
   private nextSequence: number;
   private requestCount = 0;
   private tokenCount = 0;
-  /** Signals of the clients whose requests have begun: of several answers to one request, the later ones belong to it. */
+  /** Signals of clients whose requests have begun: if one request has several answers, its later ones are not refused. */
   private readonly begun = new WeakSet<AbortSignal>();
-  /** Why no request is taken any more; null: they are. */
+  /** The reason why no request is taken any more; null: requests are taken. */
   private refusal: OdmoeError | null = null;
-  /** Why what still runs is ended; null: it is not. */
+  /** The reason why running requests are ended; null: they are not. */
   private ending: OdmoeError | null = null;
   private deviceLost: OdmoeError | null = null;
 
@@ -63,7 +63,7 @@ export class InferenceService {
     this.admission = new AdmissionQueue(
       mostActiveSequences(options.limits.maxActiveSequences),
       options.limits.maxQueuedRequests,
-      // Who gives a number wants so many at once, and some of them to give way where memory is short.
+      // An operator who sets a number wants so many at once, and accepts that some of them are preempted if memory is short.
       (promptTokens) => options.limits.maxActiveSequences !== 'auto' || options.engine.room.admits(promptTokens),
     );
     this.nextSequence = options.firstSequence;
@@ -77,12 +77,12 @@ export class InferenceService {
     return { activeSequences: active, queuedRequests: queued, requests: this.requestCount, tokens: this.tokenCount };
   }
 
-  /** Requests that have not ended, whatever they wait for. */
+  /** Number of requests that have not ended, whatever they wait for. */
   get openCount(): number {
     return this.running.size;
   }
 
-  /** What shadow has told of positions that main has not come to, over all answers in the making. */
+  /** Number of shadow's predictions and drafts for positions that main has not come to, over all answers in the making. */
   get kept(): { keptPredictions: number; keptDrafts: number } {
     let [keptPredictions, keptDrafts] = [0, 0];
     for (const { kept } of this.sequences) {
@@ -97,7 +97,7 @@ export class InferenceService {
     return contextPositionsOf(this.options.limits, this.options.engine.shape);
   }
 
-  /** Everything a request holds is freed when the loop over the replies ends, however it ends. */
+  /** All that a request holds is freed when the loop over the replies ends, however it ends. */
   async *generate(
     request: GenerateRequest,
     clientGone: AbortSignal,
@@ -108,7 +108,7 @@ export class InferenceService {
     this.begun.add(clientGone);
     const observed = new ObservedRequest(this.options.observer, () => this.options.runtime.nowMs());
     const abort = new AbortController();
-    // While no worker is left, every batch of a prefill waits on it.
+    // While no worker is left, every batch of a prefill waits on this signal.
     setMaxListeners(0, abort.signal);
     const onGone = (): void => {
       abort.abort();
@@ -144,14 +144,14 @@ export class InferenceService {
     }
   }
 
-  /** Why nobody is served any more; null: requests are. */
+  /** The reason why no client is served any more; null: clients are served. */
   get trouble(): OdmoeError | null {
     return this.deviceLost ?? this.refusal;
   }
 
   /**
-   * Token ids of a text, made where those of prompts are. Texts up to TOKENIZED_TEXT_LIMIT_BYTES are taken whatever the context, longer ones
-   * where it may hold them. `addSpecial`: with a leading BOS and the like. Rejects as PromptEncoder.
+   * Token ids of a text, computed where those of prompts are. Texts up to TOKENIZED_TEXT_LIMIT_BYTES are taken whatever the context; longer ones only
+   * if the context may hold them. `addSpecial`: with a leading BOS and the like. Rejects as PromptEncoder does.
    */
   tokenize(text: string, addSpecial: boolean, signal: AbortSignal): Promise<number[]> {
     const request = { ...NO_PROMPT, text, raw: true, withoutSpecial: !addSpecial };
@@ -159,7 +159,7 @@ export class InferenceService {
     return this.options.prompts.encode(request, signal);
   }
 
-  /** Token ids of what goes through the chat template. */
+  /** Token ids of messages, after the chat template. */
   tokenizeChat(
     request: Pick<GenerateRequest, 'messages' | 'templateArguments' | 'continueLast'>,
     signal: AbortSignal,
@@ -174,8 +174,8 @@ export class InferenceService {
   }
 
   /**
-   * Takes no more requests. Those that were taken, queued ones too, go on. Resolves when all have ended, after graceMs, or when the signal
-   * aborts; stop() then ends what is left, in words.
+   * Takes no more requests. Requests that were taken, including queued ones, go on. Resolves when all have ended, after graceMs, or when the signal
+   * aborts. Then stop() ends the remaining requests, and their error names the reason.
    */
   async drain(graceMs: number, cut: AbortSignal): Promise<void> {
     this.refusal ??= stoppingError('it takes no new requests');
@@ -203,12 +203,12 @@ export class InferenceService {
     }
   }
 
-  /** Why the client gets no answer, or no further one; null: it does. */
+  /** The reason why the client gets no answer, or no further one; null: it gets one. */
   private refusalOf(client: AbortSignal): OdmoeError | null {
     return this.deviceLost ?? this.ending ?? (this.begun.has(client) ? null : this.refusal);
   }
 
-  /** Ends what runs and waits, and resolves when all of it is freed. */
+  /** Ends running and waiting requests, and resolves when all of them are freed. */
   async stop(): Promise<void> {
     this.refusal ??= stoppingError('it takes no new requests');
     this.ending ??= stoppingError('the answer was ended');
@@ -217,11 +217,11 @@ export class InferenceService {
     await Promise.all(ended);
   }
 
-  /** A worker's lost device comes as WORKER_LOST, so this is main's own. */
+  /** Handles the loss of main's own device; that of a worker comes as WORKER_LOST. */
   private loseDevice(error: OdmoeError): void {
     if (this.deviceLost !== null) return;
     this.deviceLost = error;
-    // The request that met it is answered first.
+    // The request that met the loss is answered first.
     this.options.runtime.nextTurn(() => {
       this.options.onDeviceLost(error);
     });
@@ -233,7 +233,7 @@ export class InferenceService {
     return resolveGeneration(request, { tokenizer, prompts, formats: this.formats, limits, chooseSeed }, signal);
   }
 
-  /** A request for all that the context holds gets what memory holds of it. @throws DEVICE_OUT_OF_MEMORY */
+  /** A request for all positions of the context gets as many of them as memory has room for. @throws DEVICE_OUT_OF_MEMORY */
   private fitted({ promptIds, options }: ResolvedGeneration): ResolvedGeneration {
     const { room } = this.options.engine;
     const positions = promptIds.length + options.maxTokens;

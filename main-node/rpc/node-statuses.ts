@@ -7,7 +7,7 @@ import {
 } from '../../shared/wire/node-status.js';
 import type { NodeIdentity, NodeStatus } from '../../shared/wire/messages.js';
 
-/** What is asked of the link to a peer. */
+/** The parts of a link to a peer that the status needs. */
 interface LinkedPeer {
   readonly id: string;
   readonly identity: NodeIdentity;
@@ -22,7 +22,7 @@ interface OwnDevice {
   weightFormat: string;
 }
 
-/** Of sequences, and of those that are kept. */
+/** Bytes of the rows of all sequences and prefixes, and of retained prefixes alone. */
 export interface RowBytes {
   keyValueBytes: number;
   prefixBytes: number;
@@ -34,7 +34,7 @@ interface Peers {
   connectedShadows(): readonly LinkedPeer[];
 }
 
-/** main's own line of the status, then shadows', then workers' by id, each as it last told. */
+/** Main's own status, then those of shadows, then those of workers by id, each as it was last sent. */
 export function nodeStatuses(
   own: NodeIdentity,
   { device, deviceReason, weightBytes, weightFormat }: OwnDevice,

@@ -3,40 +3,40 @@ import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import type { SepMetrics, Timing } from '../../shared/wire/messages.js';
 import type { AnswerCost } from '../decode/cluster-sequence.js';
 
-/** How a request ended. */
+/** The end of a request. */
 export interface RequestEnd {
   code: 'ok' | ErrorCode;
-  /** From its arrival to its end, whichever that was. */
+  /** Time from its arrival to its end, however it ended. */
   durationMs: number;
-  /** Of the answer, as far as it came. */
+  /** Tokens of the answer, as far as it came. */
   tokens: number;
   timing: Timing;
-  /** Null: it did not come to an answer. */
+  /** Null: its answer never began. */
   cost: AnswerCost | null;
 }
 
-/** An answer in the making, which knows what it has cost so far. */
+/** An answer in the making, with its costs so far. */
 export interface AnswerCosts {
   cost(): AnswerCost;
-  /** Null: nobody has predicted. */
+  /** Null: nothing has predicted experts. */
   sepMetrics(): SepMetrics | null;
 }
 
-/** Is told of every request that comes to main. Nothing may be thrown. */
+/** Notified of every request that comes to main. Its methods must not throw. */
 export interface RequestObserver {
-  /** It runs from now on. */
+  /** The request runs from now on. */
   admitted(promptTokens: number, queuedMs: number): void;
   firstToken(ttftMs: number): void;
-  /** Each token of the answer. */
+  /** Called for each token of the answer. */
   token(): void;
-  /** The answer is being made from now on, and can be asked what it costs. */
+  /** The answer is being made from now on; its costs can be read. */
   answering?(source: AnswerCosts): void;
-  /** It is freed: its cost is the last one. */
+  /** The answer is freed: its costs do not change any more. */
   answered?(source: AnswerCosts): void;
   ended(end: RequestEnd): void;
 }
 
-/** One observer for several. */
+/** Makes one observer of several. */
 export function observeAll(observers: readonly RequestObserver[]): RequestObserver {
   const each = (tell: (observer: RequestObserver) => void): void => {
     for (const observer of observers) tell(observer);
@@ -51,7 +51,7 @@ export function observeAll(observers: readonly RequestObserver[]): RequestObserv
   };
 }
 
-/** One request as its observer hears of it. */
+/** Notifies the observer of one request. */
 export class ObservedRequest {
   readonly timing: GenerationTiming;
   /** A request that is left before its end was cancelled. */

@@ -17,7 +17,7 @@ void* operator new(std::size_t bytes) {
   throw std::bad_alloc();
 }
 
-// The standard library's temporary buffers are asked for so; all forms must match the two below.
+// The standard library allocates temporary buffers in this form; all forms must match the two below.
 void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
   if (is_counting.load(std::memory_order_relaxed)) allocations++;
   return std::malloc(bytes == 0 ? 1 : bytes);

@@ -1,9 +1,9 @@
-// How often the C++ heap is asked for memory, by any thread.
+// Counts allocations from the C++ heap, by any thread.
 #pragma once
 
 namespace odmoe::test {
 
-// From being made until asked.
+// Counts from its construction until the query.
 class AllocationCount {
  public:
   AllocationCount();

@@ -1,4 +1,4 @@
-// What turns logits into an answer: against the one arithmetic and against double precision.
+// Tests the functions that turn logits into an answer, against the one arithmetic and against double precision.
 #include "odmoe/answer_math.h"
 
 #include <algorithm>
@@ -50,7 +50,7 @@ void sums_exponentials(const std::string& set) {
   }
 }
 
-// Within two units in the last place, over all exponents; near 1, where the logarithm is small, too.
+// The logarithm is within two units in the last place, over all exponents, and also near 1, where it is small.
 void log_is_close() {
   const auto compare = [](float x) {
     const float actual = logarithm(x);

@@ -10,7 +10,7 @@
 namespace odmoe::test {
 namespace {
 
-// Heads, key-value heads, and dimensions of keys and of values; window and sinks are set by who needs them.
+// Heads, key-value heads, and dimensions of keys and of values; a caller that needs a window or sinks sets them.
 AttentionShape shape_of(int heads, int kv_heads, int head_dim, int value_dim, int window = 0) {
   AttentionShape shape;
   shape.heads = heads;
@@ -22,14 +22,14 @@ AttentionShape shape_of(int heads, int kv_heads, int head_dim, int value_dim, in
   return shape;
 }
 
-// One key-value head whose values are the beginning of its keys.
+// One key-value head whose values are the first dimensions of its keys.
 AttentionShape latent_shape(int heads, int head_dim, int value_dim) {
   AttentionShape shape = shape_of(heads, 1, head_dim, value_dim);
   shape.values_in_keys = true;
   return shape;
 }
 
-// One sequence's cache of one layer, filled through store_key_values, with the plain rows beside it.
+// One sequence's cache of one layer, filled through store_key_values, and a copy of its plain rows.
 class SequenceCache {
  public:
   SequenceCache(Backend& backend, const AttentionShape& shape, int positions, uint32_t seed)
@@ -140,7 +140,7 @@ void attends_latents(const std::string& set, int threads) {
   }
 }
 
-// A sink joins the greatest score and the denominator only.
+// A sink takes part in the greatest score and in the denominator only.
 void attends_with_sinks(const std::string& set, int threads) {
   auto backend = open_backend(set, threads);
   for (const int window : {0, 128}) {
@@ -157,7 +157,7 @@ void attends_with_sinks(const std::string& set, int threads) {
   }
 }
 
-// What stands at later positions, NaN even, does not matter to a row, alone or beside a row that sees it.
+// The contents of later positions, even NaN, do not change a row's result, alone or beside a row that sees them.
 void ignores_the_future(const std::string& set) {
   auto backend = open_backend(set);
   const AttentionShape shape = shape_of(2, 1, 32, 32);
@@ -220,7 +220,7 @@ void counts_scratch(const std::string& set) {
   check(backend->info().used_bytes == after, "a second call takes no more");
 }
 
-// Bytes of scratch after attending from each position in turn, on a device that has `room_bytes` left for it.
+// Bytes of scratch after attention at each position in turn, on a device that has `room_bytes` left for it.
 uint64_t scratch_after(uint64_t room_bytes, const std::vector<int>& positions) {
   const uint64_t budget_bytes = uint64_t{16} << 20;
   auto backend = open_backend("scalar", 1, budget_bytes);

@@ -1,4 +1,4 @@
-// Speeds of matrix products as shares of what the machine gives, measured in turns because machines drift.
+// Measures matrix products as shares of the machine's best speeds, in turns because machines drift.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -17,7 +17,7 @@ struct Shape {
   int64_t columns;
 };
 
-// Enough copies of a matrix that none is still in a cache when its turn comes again.
+// Enough copies of a matrix that none is still in a cache at its next turn.
 class MatrixSet {
  public:
   MatrixSet(Backend& backend, WeightFormat format, Shape shape) : backend_(backend), shape_(shape) {
@@ -33,8 +33,8 @@ class MatrixSet {
   double flops(int n) const {
     return 2.0 * n * static_cast<double>(shape_.rows * shape_.columns) * static_cast<double>(matrices_.size());
   }
-  // The seconds of one product with every matrix in turn: the sum of each one's best in a few rounds, so that what else this
-  // machine does counts little.
+  // Seconds of one product with every matrix in turn: the sum of each matrix's best time in a few rounds, so that other work of the
+  // machine counts little.
   double seconds(float* out, const float* in, int n) {
     std::vector<double> best(matrices_.size(), 1e9);
     const size_t rounds = n < 16 ? 5 : 2;

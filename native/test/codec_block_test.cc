@@ -1,4 +1,4 @@
-// Blocks of the two codecs whose layout says how long they are: what lies behind it, or points behind the values, is damage.
+// Blocks of the two codecs whose layout contains their length: bytes behind the block, or positions behind the values, are damage.
 #include <algorithm>
 #include <memory>
 
@@ -9,10 +9,10 @@
 namespace odmoe::test {
 namespace {
 
-constexpr size_t kWindowValues = 65536;  // of fixed4
+constexpr size_t kWindowValues = 65536;  // values of a window in fixed4
 constexpr uint64_t kSlack = 4096;        // more than any decoder writes behind the values
 
-// More values than fixed4 has codes for: every seventh one is escaped, the very last among them.
+// Values with more than fixed4's number of codes: every seventh one is escaped, also the very last one.
 std::vector<uint8_t> escaping(size_t count) {
   std::vector<uint8_t> plain(count);
   for (size_t i = 0; i < count; i++) plain[i] = (count - 1 - i) % 7 == 0 ? static_cast<uint8_t>(100 + i % 100) : i % 15;

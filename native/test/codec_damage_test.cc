@@ -1,4 +1,5 @@
-// Damaged chunks: PACK_CORRUPT or wrong bytes, never a crash, nor a byte read or written outside (the sanitizers look at that).
+// Damaged chunks: the result is PACK_CORRUPT or wrong bytes, but never a crash, or a read or write outside the memory (the
+// sanitizers check that).
 #include <algorithm>
 #include <random>
 
@@ -9,13 +10,13 @@
 namespace odmoe::test {
 namespace {
 
-constexpr int kMutations = 1500;  // of each chunk
+constexpr int kMutations = 1500;  // mutations of each chunk
 
 using Generator = std::mt19937;
 
 size_t below(Generator& generator, size_t bound) { return generator() % bound; }
 
-// Damage is likeliest where it does most: in header, table, index and the beginnings of blocks.
+// Damage is likelier where it has most effect: in header, table, index and the starts of blocks.
 size_t some_place(Generator& generator, const std::vector<uint8_t>& stored) {
   const size_t bound = below(generator, 2) == 0 ? std::min<size_t>(stored.size(), 220) : stored.size();
   return below(generator, bound);

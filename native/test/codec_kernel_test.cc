@@ -1,4 +1,4 @@
-// The codecs' inner loops give the same bytes on every instruction set, at any alignment, and touch nothing beyond.
+// The codecs' inner loops give the same bytes on every instruction set, at any alignment, and access nothing outside their data.
 #include <cstring>
 #include <random>
 
@@ -57,7 +57,7 @@ void merges_alike() {
   });
 }
 
-// Every lookup table that there may be, its entries without sense: the loops must agree and end.
+// All kinds of lookup tables, with meaningless entries: the loops must agree and end.
 void decodes_streams_alike() {
   for (uint32_t seed = 0; seed < 50; seed++) {
     std::mt19937_64 generator(seed);
@@ -80,7 +80,7 @@ void decodes_streams_alike() {
   }
 }
 
-// The longest way: one value of eleven bits a lookup.
+// The slowest case: one value of eleven bits per lookup.
 void decodes_the_slowest_streams() {
   std::vector<uint64_t> lookup(kLookupEntries, uint64_t{77} | uint64_t{1} << 48 | uint64_t{kLongestCode} << 56);
   const std::vector<uint8_t> streams(kStreamReadBytes);

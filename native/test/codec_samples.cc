@@ -76,7 +76,7 @@ std::vector<Sample> plane_samples(size_t count) {
   for (size_t i = 0; i < count; i++) all_in_turn[i] = static_cast<uint8_t>(i);
   std::vector<uint8_t> sorted = gaussian_exponents(count, 8);
   std::sort(sorted.begin(), sorted.end());
-  // Where escapes gather: at the end of a chunk whose beginning knows none.
+  // Escapes only at the end of a chunk.
   std::vector<uint8_t> changing(count, 120);
   for (size_t i = count - count / 8; i < count; i++) changing[i] = static_cast<uint8_t>(i * 7);
   samples.push_back({"all values in turn", std::move(all_in_turn)});

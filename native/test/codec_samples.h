@@ -1,4 +1,4 @@
-// Planes to try codecs on, and the way through a codec and back.
+// Sample planes for codecs, and functions that encode and decode them.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -14,7 +14,7 @@ inline constexpr CodecKind kAllCodecs[] = {CodecKind::raw,    CodecKind::zstd,  
                                            CodecKind::fixed4, CodecKind::huffman, CodecKind::packed3};
 
 const char* codec_name(CodecKind codec);
-// A level that the codec takes.
+// A level that the codec accepts.
 int some_level(CodecKind codec);
 
 struct Sample {
@@ -24,12 +24,12 @@ struct Sample {
 
 // Exponents of normally distributed weights.
 std::vector<uint8_t> gaussian_exponents(size_t count, uint32_t seed);
-// Random, constant, sorted, and made against one codec or another; `count` bytes each.
+// Random, constant, sorted, and worst cases for single codecs; `count` bytes each.
 std::vector<Sample> plane_samples(size_t count);
-// The same with all but the lowest three bits cut off where the codec takes no more.
+// The same bytes, reduced to their lowest three bits where the codec accepts only these.
 std::vector<uint8_t> fitting(CodecKind codec, std::vector<uint8_t> bytes);
 
-// All blocks, last first, each into memory of exactly the size that decode_block asks for.
+// Decodes all blocks, the last one first, each into memory of exactly the size that decode_block requires.
 std::vector<uint8_t> decode_all(ChunkDecoder& decoder, CodecKind codec, std::span<const uint8_t> stored, uint64_t plain_bytes,
                                 uint64_t block_bytes);
 

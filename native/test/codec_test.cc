@@ -1,4 +1,5 @@
-// Codecs give back what they were given, for every pattern, length and cut, on every instruction set; and are as small as promised.
+// Codecs restore the plain bytes, for every pattern, length and cut, on every instruction set; and their output is as small as
+// promised.
 #include <cstring>
 
 #include "codec_samples.h"
@@ -17,7 +18,7 @@ void check_round_trip(ChunkDecoder& decoder, CodecKind codec, const std::vector<
                               " bytes in blocks of " + std::to_string(block_bytes) + ": other bytes come back");
 }
 
-// Calls `body` with a decoder of each instruction set that can be had here.
+// Calls `body` with a decoder of each instruction set that this machine can use.
 template <typename Body>
 void with_every_decoder(Body body) {
   for (const PlaneKernels* const* kernels = usable_plane_kernels(); *kernels != nullptr; kernels++) {
@@ -110,7 +111,7 @@ void refuses_what_cannot_be_encoded() {
   check_refused(ErrorCode::internal, [&] { encode_chunk(CodecKind::fixed4, 0, {}, 50); });
 }
 
-// Stored bytes of a BF16 tensor over its own.
+// Stored bytes of a BF16 tensor divided by its plain bytes.
 double ratio_of(CodecKind codec, int level, const std::vector<uint8_t>& exponents) {
   const auto stored = encode_chunk(codec, level, exponents, 1 << 17);
   return static_cast<double>(stored.size() + exponents.size()) / static_cast<double>(2 * exponents.size());

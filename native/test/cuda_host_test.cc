@@ -1,5 +1,5 @@
-// What the CUDA backend decides on the host without a device: which code serves which device, which error is which of ours, what the
-// management library has said, when it is asked again.
+// Decisions of the CUDA backend on the host without a device: the code that serves a device, our error for a CUDA error, the
+// answers of the management library, and the time of its next query.
 #include <unistd.h>
 
 #include <cstring>
@@ -105,7 +105,7 @@ void processes_are_found() {
     }
     check(!bytes_of(77, {5000, 0, entry_bytes}).has_value(), what + "no process");
   }
-  // Where a wide entry would begin.
+  // These are at the place where a wide entry would begin.
   check(!bytes_of(kInstance, {.first_pid = 6, .count = 4}).has_value(), "an instance is taken for a process");
   check(!bytes_of(1001, {.first_pid = 6, .count = 4}).has_value(), "a size is taken for a process");
   check(bytes_of(64 + 70, {.first_pid = 64, .count = 70, .more_each_call = 3}) == 1070, "processes that begin between the calls");

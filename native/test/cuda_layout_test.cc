@@ -1,4 +1,4 @@
-// What the CUDA kernels are made of and the processor can run too: the layout's index arithmetic, conversions, codes.
+// Parts of the CUDA kernels that the processor can also run: the layout's index arithmetic, conversions, codes.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -160,7 +160,7 @@ void codes_are_looked_up() {
   }
 }
 
-// Rows in pieces, the later of which find their tile begun, give the same tiles as all rows at once.
+// Rows in pieces give the same tiles as all rows at once, even where a piece begins within a tile.
 void fixed4_tiles_grow() {
   constexpr int64_t kRows = 11;
   for (const int64_t columns : {1, 40, 205, 1000}) {

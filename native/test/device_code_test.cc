@@ -1,5 +1,5 @@
-// The CUDA kernels' arithmetic and division of work where the host can run them: against the one arithmetic and the
-// CPU's scalar kernels.
+// Arithmetic and division of work of the CUDA kernels, in functions that the host can run: against the one arithmetic and the CPU's
+// scalar kernels.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -15,7 +15,7 @@ namespace {
 
 float float_of(uint32_t bits) { return cuda::float_of_bits(bits); }
 
-// Floats of all kinds: every sign and exponent with many mantissas, and what lies next to the limits of exp().
+// Floats of all kinds: every sign and exponent with many mantissas, and values next to the limits of exp().
 std::vector<float> all_kinds() {
   std::vector<float> values;
   for (uint64_t bits = 0; bits <= 0xffffffffu; bits += 4099) values.push_back(float_of(static_cast<uint32_t>(bits)));
@@ -135,7 +135,7 @@ void visible_chunks() {
   }
 }
 
-// Tiles that share keys or values leave blocks enough.
+// Tiles that share keys or values leave enough blocks.
 void check_shared_tiles(int n, int chunks, const AttentionShape& shape, const cuda::AttentionTiles& tiles) {
   const int together = cuda::tiles_of_score_block(n, chunks, shape, tiles);
   check(cuda::kScoreWarps % together == 0 && together <= std::max(1, tiles.per_group), "tiles that share keys");
@@ -167,7 +167,7 @@ void tiles() {
   }
 }
 
-// A long context leaves a slice few rows, and blocks enough.
+// With a long context a slice has few rows, and enough blocks.
 void tiles_of_long_contexts() {
   for (const int kv_heads : {32, 8, 4}) {
     const AttentionShape shape{32, kv_heads, 128, 128};

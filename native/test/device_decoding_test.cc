@@ -1,4 +1,4 @@
-// The CUDA kernels' decoding where the host can run it: against the CPU's decoders.
+// Decoding functions of the CUDA kernels that the host can run, against the CPU's decoders.
 #include <cstring>
 #include <numeric>
 #include <random>
@@ -26,7 +26,7 @@ void codes_of_fixed4() {
   }
 }
 
-// As the kernel builds it.
+// The table as the kernel builds it.
 struct HuffmanTable {
   explicit HuffmanTable(const std::vector<uint8_t>& length_of_value) {
     uint32_t counts[kHuffmanLongestCode + 1] = {};
@@ -60,7 +60,7 @@ std::vector<uint8_t> stored_lengths(const uint8_t* table) {
   return lengths;
 }
 
-// Each code's value, by its definition: the first length whose codes one of which the bits begin with.
+// Each code's value by definition: the code has the first length of which some code is a prefix of the bits.
 uint32_t entry_by_definition(uint32_t bits, const std::vector<uint8_t>& length_of_value) {
   uint32_t first = 0;
   for (uint32_t length = 1; length <= kHuffmanLongestCode; ++length) {
@@ -96,7 +96,7 @@ void entries_of_huffman() {
   }
 }
 
-// One lane's stream. The block lies in memory of its size alone, `offset` bytes behind an aligned place.
+// Decodes as the lanes do. The block is in memory of exactly its size, `offset` bytes behind an aligned address.
 std::vector<uint8_t> decoded_block(const HuffmanTable& table, std::span<const uint8_t> coded, uint64_t plain_bytes, size_t offset) {
   std::vector<uint8_t> memory(offset + coded.size());
   std::copy(coded.begin(), coded.end(), memory.begin() + static_cast<int64_t>(offset));
@@ -138,7 +138,7 @@ void blocks_of_huffman() {
   }
 }
 
-// Wherever a stream is said to begin, what lies outside the block counts as zeros.
+// For any start of a stream, bits outside the block count as zeros.
 void reads_no_more_than_a_block() {
   for (uint32_t bytes = 0; bytes < 12; ++bytes) {
     for (uint32_t offset = 0; offset < 4; ++offset) {

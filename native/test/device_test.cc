@@ -1,4 +1,4 @@
-// A device's threads: whatever floating-point state the thread has that opens it, theirs is the exact one.
+// A device's threads have the exact floating-point state, whatever state the opening thread has.
 #include "odmoe/device.h"
 
 #include <atomic>
@@ -17,7 +17,7 @@
 namespace odmoe::test {
 namespace {
 
-// For its lifetime this thread rounds upwards and, where that can be said, has denormals flushed to zero.
+// During its lifetime this thread rounds upwards and, where that can be set, flushes denormals to zero.
 class InexactThread {
  public:
   InexactThread() {
@@ -89,7 +89,7 @@ void callers_take_the_place_of_a_job() {
   check(jobs == 10, "jobs that waited have run");
 }
 
-// Two callers and many jobs: one at a time, and none is lost.
+// Two callers and many jobs run one at a time, and none is lost.
 void callers_and_jobs_take_turns() {
   constexpr int kRounds = 2000;
   std::atomic<int> inside{0};

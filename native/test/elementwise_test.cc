@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kSizes[] = {1, 7, 16, 31, 32, 33, 100, 4096, 20000};
 
-// Values over the whole range of exp, its limits and specials.
+// Values over the whole range of exp, with its limits and special values.
 std::vector<float> gate_inputs(size_t count) {
   const float infinity = std::numeric_limits<float>::infinity();
   std::vector<float> x = {0.0f,   -0.0f,   infinity, -infinity, std::nanf(""), 88.7f, 88.8f,  89.1f, -87.3f,
@@ -62,7 +62,7 @@ void activates(const std::string& set, int threads) {
   }
 }
 
-// A GLU without anything special is SiLU of the gate times up.
+// A GLU without options is SiLU of the gate times up.
 void swiglu_is_a_glu() {
   for (const float gate : gate_inputs(50)) {
     const float glu = reference_glu(gate, 1.5f, GluShape{});
@@ -95,7 +95,7 @@ void functions_are_close() {
   }
 }
 
-// Rows of vectors that stand apart, with what lies between them untouched; also in place.
+// Rows of distant vectors; the memory between them stays untouched; also in place.
 struct Layout {
   int rows;
   int vectors;

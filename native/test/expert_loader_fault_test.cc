@@ -1,4 +1,4 @@
-// The loader when something is wrong, or no longer wanted: damaged files, missing ones, cancelled loads, its own end.
+// The loader with faults and cancels: damaged files, missing files, cancelled loads, its own end.
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -11,7 +11,7 @@ namespace odmoe::test {
 namespace {
 
 constexpr ExpertShape kShape{.hidden_size = 160, .glu = {.intermediate_size = 224}, .format = WeightFormat::bf16};
-constexpr double kSlow = 3e5;  // bytes a second: a load lasts some 0.5 s
+constexpr double kSlow = 3e5;  // bytes a second: a load lasts about 0.5 s
 
 uint64_t file_bytes(const std::string& path) { return std::filesystem::file_size(path); }
 
@@ -56,10 +56,10 @@ struct Setting {
   ExpertMatrices expected;
   std::vector<ExpertMatrices> matrices;
   AwaitedLoad loads[2];
-  std::unique_ptr<ExpertLoader> loader;  // before what it writes to
+  std::unique_ptr<ExpertLoader> loader;  // destroyed before the memory to which it writes
 };
 
-// Whatever byte of whatever chunk is damaged, the load fails with PACK_CORRUPT, and no other load does.
+// If any byte of any chunk is damaged, the load fails with PACK_CORRUPT, and no other load fails.
 void finds_every_damage(CodecKind codec) {
   Setting setting({.codec = codec, .shards = 3}, 0, 1);
   std::mt19937 random(8);
@@ -68,7 +68,7 @@ void finds_every_damage(CodecKind codec) {
     const TensorSource* const tensors[] = {&setting.first.gate, &setting.first.up, &setting.first.down};
     const std::vector<ChunkLocation>& chunks = tensors[random() % 3]->chunks;
     const ChunkLocation& chunk = chunks[random() % chunks.size()];
-    // Often where a coded chunk has its header and tables.
+    // The place is often in the header and tables of a coded chunk.
     const uint64_t offset = chunk.offset_bytes + random() % (i % 2 == 0 ? 40 : chunk.stored_bytes);
     const auto mask = static_cast<uint8_t>(1 + random() % 255);
     change_byte(path, offset, mask);
@@ -100,7 +100,7 @@ void tells_what_is_wrong_with_files() {
   std::filesystem::remove(path);
   setting.begin(0, setting.first);
   check_refused(ErrorCode::storage_failed, [&] { setting.loads[0].wait(); });
-  // Another file in its place is found, although the old one is still open.
+  // The loader finds a new file at the same path, although the old one is still open.
   std::filesystem::rename(whole, path);
   setting.check_loads(0, setting.first);
   ExpertSource wrong = setting.first;
@@ -175,7 +175,7 @@ void ends_while_loading() {
   }
 }
 
-// Bytes that a pack has correct checksums of, and that are no weights; views, which no pack has.
+// Bytes with correct checksums that are not valid weights; views, which no pack has.
 void refuses_what_no_expert_has() {
   const TestDirectory directory;
   const std::shared_ptr<Backend> backend = open_backend("auto");
@@ -194,7 +194,7 @@ void refuses_what_no_expert_has() {
     };
     load(false);
     check_refused(ErrorCode::internal, [&] { load(true); });
-    // The last byte is of a scale of down's last row: of MXFP4 no number, of FP8 negative.
+    // The last byte belongs to a scale of down's last row: NaN for MXFP4, negative for FP8.
     values.bytes[2].back() = 0xff;
     check_refused(ErrorCode::pack_corrupt, [&] { load(false); });
   }

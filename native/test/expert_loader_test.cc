@@ -30,7 +30,7 @@ WeightFormat format_of(Split split) {
   return WeightFormat::fp16;
 }
 
-// Every way of taking the two parts, one after the other: storage, kept, from entries.
+// Every source of the two parts, one after the other: storage, storage into entries, from entries.
 void check_all_states(ExpertLoader& loader, const std::shared_ptr<Backend>& backend, const ExpertValues& values,
                       const ExpertSource& source, const std::string& what) {
   const ExpertMatrices expected = expected_matrices(backend, values, source.gate.split);
@@ -84,7 +84,7 @@ void loads_every_form(Split split) {
   }
 }
 
-// Pieces of many rows, in shards that cut them.
+// Pieces of many rows, which the shards cut.
 void loads_large_quantized_matrices() {
   const TestDirectory directory;
   const auto backend = shared_backend();
@@ -103,7 +103,7 @@ void loads_large_quantized_matrices() {
   }
 }
 
-// Shards of many pieces, and blocks that are not those that the plan expects.
+// Shards of many pieces, and blocks of another size than the plan expects.
 void loads_large_matrices() {
   const TestDirectory directory;
   const auto backend = shared_backend();

@@ -1,4 +1,4 @@
-// Slots that turn their experts into fixed4: the same bits, whatever goes on beside it.
+// Slots convert their experts to fixed4: results have the same bits, during any other work.
 #include <atomic>
 #include <chrono>
 #include <random>
@@ -12,7 +12,7 @@
 namespace odmoe::test {
 namespace {
 
-// Slots that pack, on a device that has just what they say.
+// Slots that pack, on a device with exactly their declared memory.
 class PackingSlots {
  public:
   PackingSlots(const ExpertShape& shape, const std::vector<ExpertSource>& sources, const std::string& set, int count)
@@ -125,10 +125,10 @@ void packs_nothing_that_does_not_fit() {
   check_same(packing.execute(0, 2), expected, "it stays as it was");
 }
 
-// How long an expert that nobody disturbs may take to be packed.
+// Longest time of an undisturbed pack.
 constexpr std::chrono::seconds kPackingLimit(60);
 
-// A thread packs without an end while another loads, executes, cancels and gives memory back: every answer is one of BF16's.
+// A thread packs continuously while another loads, executes, cancels and gives memory back: every result equals BF16's.
 void packs_beside_all_else() {
   using Kind = ExpertSlots::Call::Kind;
   const TestDirectory directory;
@@ -165,7 +165,7 @@ void packs_beside_all_else() {
       default: check_same(packing.execute(slot, 1), expected[held[slot]], "beside packing");
     }
   }
-  // On a busy machine each packing may have been given up so far; now nobody disturbs it.
+  // On a busy machine every pack may have been given up so far; from now on nothing disturbs it.
   const auto end = std::chrono::steady_clock::now() + kPackingLimit;
   while (packed == 0 && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   done = true;

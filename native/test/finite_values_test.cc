@@ -1,4 +1,4 @@
-// Which values are numbers: by the C library, value by value, at every place and every address.
+// Compares all_finite with the C library, value by value, at every position and every address.
 #include "odmoe/finite_values.h"
 
 #include <bit>

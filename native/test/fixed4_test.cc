@@ -1,4 +1,4 @@
-// fixed4: what it can hold it gives back and multiplies to the bit, like BF16; what it cannot hold it refuses.
+// fixed4 returns and multiplies weights to the bit, like BF16, if it can hold them; it refuses all others.
 #include <algorithm>
 #include <cstring>
 #include <cmath>
@@ -16,7 +16,7 @@ struct Size {
 };
 constexpr Size kSizes[] = {{1, 1}, {3, 31}, {4, 32}, {7, 33}, {17, 205}, {66, 512}, {10, 2081}, {39, 1137}};
 
-// Escapes that a tile has room for: backend.h promises none, weight_layout.h one in 256 weights and what rounding up gives.
+// Number of escapes that fit in a tile: backend.h promises none; weight_layout.h has room for one in 256 weights, rounded up.
 int64_t room_for_escapes(int64_t columns) { return ((36 + columns * 4 / 256 * 4 + 63) / 64 * 64 - 36) / 4; }
 
 using Bits = std::vector<uint16_t>;
@@ -80,7 +80,7 @@ bool write_pieces(Backend& backend, Matrix& matrix, const Bits& bits, int64_t pi
   return true;
 }
 
-// Every bit comes back, whatever the pieces, over whatever stood there before.
+// Every bit comes back, for any pieces, and over any old contents.
 void gives_back(const std::string& set) {
   auto backend = open_backend(set);
   for (const Kind& kind : kKinds) {
@@ -90,7 +90,7 @@ void gives_back(const std::string& set) {
         DeviceMatrix matrix(*backend, WeightFormat::fixed4, size.rows, size.columns);
         std::mt19937 generator(11);
         auto* const before = static_cast<uint8_t*>(matrix.matrix.storage.data);
-        // Small numbers, which could be taken for those of blocks and of escapes.
+        // Small numbers, which could be mistaken for numbers of blocks and of escapes.
         std::generate_n(before, matrix.matrix.storage.bytes, [&] { return static_cast<uint8_t>(generator() % 3); });
         check(write_pieces(*backend, matrix.matrix, bits, piece), describe(kind, size) + " was refused");
         std::vector<int32_t> ids;
@@ -135,7 +135,7 @@ void multiplies_like_bf16(const std::string& set) {
   }
 }
 
-// Several products at once are what they are one by one, whatever their forms and sizes.
+// Several products at once give the same results as one by one, for all formats and sizes.
 void multiplies_together(const std::string& set) {
   auto backend = open_backend(set, 3);
   const Size sizes[] = {{66, 512}, {7, 33}, {130, 512}};
@@ -177,7 +177,7 @@ void refuses_what_it_cannot_hold(const std::string& set) {
   Bits random(static_cast<size_t>(size.rows * size.columns));
   for (uint16_t& bits : random) bits = static_cast<uint16_t>(generator());
   check(!holds(*backend, size, random), "random bits");
-  // Values that are no BF16: the lowest bit of an FP32, of an FP16's mantissa.
+  // Values that are not BF16: they have the lowest bit of an FP32, or of an FP16's mantissa.
   std::vector<float> floats(random.size(), 1.0f);
   DeviceMatrix matrix(*backend, WeightFormat::fixed4, size.rows, size.columns);
   const uint8_t* const fp32[1] = {reinterpret_cast<const uint8_t*>(floats.data())};

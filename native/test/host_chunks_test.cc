@@ -1,4 +1,4 @@
-// Experts in host memory: the same bits as from storage, nothing damaged, and memory that is given back.
+// Experts in host memory: the same bits as from storage, no damaged chunks, and memory is given back.
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -13,7 +13,7 @@ namespace odmoe::test {
 namespace {
 
 constexpr ExpertShape kShape{.hidden_size = 160, .glu = {.intermediate_size = 224}, .format = WeightFormat::bf16};
-constexpr double kSlow = 3e5;  // bytes a second: an expert takes some 0.5 s
+constexpr double kSlow = 3e5;  // bytes a second: an expert takes about 0.5 s
 
 constexpr PartPlan kRead{PartOrigin::storage, -1};
 constexpr PartPlan kKeep{PartOrigin::storage, 0};
@@ -41,7 +41,7 @@ struct Setting {
     return host;
   }
 
-  // Returns what it read, and from where.
+  // Returns the outcome, with bytes read by source.
   LoadOutcome load(PartPlan exponents, PartPlan rest, std::shared_ptr<const HostChunks> host) {
     ExpertMatrices matrices(backend, kShape);
     AwaitedLoad load;
@@ -62,7 +62,7 @@ struct Setting {
   std::unique_ptr<ExpertLoader> loader;
 };
 
-// Every way of taking the two parts: what is neither in an entry nor to be kept in one comes from host memory.
+// Every source of the two parts: a part that is not in an entry and goes to none comes from host memory.
 void loads_from_host_memory(CodecKind codec) {
   for (const int shards : {1, 3}) {
     for (const bool direct : {true, false}) {
@@ -82,7 +82,7 @@ void loads_from_host_memory(CodecKind codec) {
   }
 }
 
-// Another expert's chunks are never taken for those that are asked for.
+// Another expert's chunks are never used for the requested expert.
 void takes_no_other_experts_chunks() {
   Setting setting({.codec = CodecKind::huffman, .shards = 2});
   Setting other({.codec = CodecKind::huffman, .shards = 3});
@@ -135,7 +135,7 @@ void takes_nothing_of_the_budget() {
   check(device->backend()->info().used_bytes == used, "the device's memory");
 }
 
-// Whatever the moment: a hold that is cancelled ends soon, and holds nothing.
+// A hold that is cancelled at any moment ends soon, and holds nothing.
 void cancels_holds() {
   const TestDirectory directory;
   const ExpertSource source = store_expert(directory.path("expert"), gaussian_weights(kShape, 6), {.shards = 2});
@@ -156,7 +156,7 @@ void cancels_holds() {
   }
 }
 
-// Loads go on with chunks that are dropped under way.
+// Loads continue with chunks that are dropped meanwhile.
 void drops_what_is_being_loaded() {
   const TestDirectory directory;
   const ExpertValues values = gaussian_weights(kShape, 6);
@@ -181,7 +181,7 @@ void drops_what_is_being_loaded() {
   }
 }
 
-// A fill stands back while main waits for a load, and goes on by itself when that has come.
+// A fill pauses while main waits for a load, and continues by itself when the load is done.
 void stands_back_for_urgent_loads() {
   Setting setting({.shards = 2}, kSlow);
   ExpertMatrices matrices(setting.backend, kShape);
@@ -191,7 +191,7 @@ void stands_back_for_urgent_loads() {
   const std::shared_ptr<const HostChunks> host = setting.loader->fill(setting.source, filled);
   check(load.wait().loaded && filled.wait().loaded, "both come to their end");
   check(load.turn() < filled.turn(), "the load first");
-  // One that is cancelled does not keep it waiting, either.
+  // A cancelled load does not keep it waiting, either.
   load.reuse();
   filled.reuse();
   setting.loader->load(0, matrices, setting.source, {.exponents = {}, .sign_mantissa = {}, .order = {}, .urgent = true}, load);

@@ -17,7 +17,7 @@ using Bytes = std::vector<uint8_t>;
 
 constexpr int kLayers = 2;
 
-// Any bits, those of no number too.
+// Random bits, also those of NaN.
 Bytes random_bytes(std::mt19937& random, size_t count) {
   Bytes bytes(count + sizeof(uint32_t));
   for (size_t i = 0; i < count; i += sizeof(uint32_t)) {
@@ -30,7 +30,7 @@ Bytes random_bytes(std::mt19937& random, size_t count) {
 
 int drawn(std::mt19937& random, int least, int most) { return std::uniform_int_distribution<int>(least, most)(random); }
 
-// Pieces one behind the other in memory of so many bytes, with gaps.
+// Pieces one behind the other in `bytes` bytes of memory, with gaps.
 std::vector<SpacedRows> drawn_pieces(std::mt19937& random, uint8_t* memory, size_t bytes, int most_rows, int most_row_bytes) {
   std::vector<SpacedRows> pieces;
   for (size_t at = 0;;) {
@@ -52,7 +52,7 @@ uint64_t bytes_of(const std::vector<SpacedRows>& pieces) {
   return bytes;
 }
 
-// visit(where a row lies in the memory, where on the host, its bytes).
+// Calls visit(offset of a row in the memory, its offset on the host, its bytes).
 template <typename Visit>
 void for_each_row(const std::vector<SpacedRows>& pieces, const uint8_t* memory, Visit visit) {
   size_t host = 0;
@@ -78,14 +78,14 @@ void check_pieces(Backend& backend, const DeviceMemory& memory, const std::vecto
   for_each_row(pieces, memory.bytes(),
                [&](size_t at, size_t host, size_t bytes) { std::copy_n(&scattered[host], bytes, &expected[at]); });
   backend.scatter_to_device(pieces, scattered.data());
-  // The host's memory is the caller's again.
+  // The caller may reuse the host's memory.
   std::fill(scattered.begin(), scattered.end(), uint8_t{0});
   Bytes after(before.size());
   backend.copy_to_host(after.data(), memory.bytes(), after.size());
   check(after == expected, "scattered rows, or what stands between them, are others");
 }
 
-// The only mixer of a layer in these models, and what it keeps of a position.
+// The only mixer of a layer in these models, and the size of its cache row.
 struct Cached {
   MixerShape mixer;
   AttentionShape attention;
@@ -119,7 +119,7 @@ Cached latent_of(int latent_size, int rope_size) {
   return {mixer, attention};
 }
 
-// A sequence, and beside it what it should hold.
+// A sequence, and its expected contents.
 class Mirrored {
  public:
   Mirrored(const std::shared_ptr<Model>& model, const Cached& cached, std::mt19937& random)
@@ -148,11 +148,11 @@ class Mirrored {
     Bytes some = random_bytes(random_, rows * row_bytes_);
     sequence_->write_rows(layer, position, rows, some);
     put(layer, position, some);
-    // The host's memory is the caller's again.
+    // The caller may reuse the host's memory.
     std::fill(some.begin(), some.end(), uint8_t{0});
   }
 
-  // As a pass does: rows of keys and values, of which some more floats are another's.
+  // Stores rows of keys and values as a pass does; the stride has some more floats that belong to other data.
   void store(int layer, int position, int rows) {
     const auto& backend = sequence_->model()->device()->backend();
     sequence_->reserve(position, position + rows);
@@ -217,7 +217,7 @@ std::shared_ptr<Model> model_of(const std::shared_ptr<Device>& device, const Cac
   return std::make_shared<Model>(device, shape);
 }
 
-// Sequences of one model that are forked, cut back, written and dropped in any order.
+// Sequences of one model that are forked, truncated, written and disposed of in any order.
 class Forest {
  public:
   Forest(const std::shared_ptr<Model>& model, const Cached& cached, std::mt19937& random)
@@ -259,7 +259,7 @@ class Forest {
     check(used_bytes() == before, "a fork takes memory");
   }
 
-  // Where memory is refused, what was foretold did not fit, and nothing has changed.
+  // If memory is refused, the predicted bytes did not fit, and nothing has changed.
   void write(Mirrored& branch) {
     const int position = drawn(random_, 0, branch.sequence().length());
     const int rows = drawn(random_, 0, std::min(300, model_->shape().max_positions - position));

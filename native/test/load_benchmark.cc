@@ -1,4 +1,4 @@
-// Speeds of loading experts: storage that is held back to a rate, and as fast as it is; not a test.
+// Measures loads of experts, from storage with a limited rate and at full speed; not a test.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -19,7 +19,7 @@ const std::pair<CodecKind, const char*> kCodecs[] = {{CodecKind::raw, "raw"},
                                                      {CodecKind::lz4hc, "lz4hc"},
                                                      {CodecKind::zstd, "zstd"}};
 
-// The fastest load of a few, one after another, because what else the machine does only makes it slower.
+// The fastest of a few loads, one after another, because other work of the machine only makes loads slower.
 LoadOutcome measure(const std::shared_ptr<Backend>& backend, const ExpertSource& source, int threads, double storage, bool direct) {
   LoaderOptions options = options_for({source});
   options.decompression_threads = threads;
@@ -49,7 +49,7 @@ void load_serially(Backend& backend, const TensorSource& source, Matrix& matrix,
   }
 }
 
-// Reading, decoding and writing in turns on one thread, as a resident model is loaded.
+// Reads, decodes and writes in turns on one thread, as for a resident model.
 double serial_ms(const std::shared_ptr<Backend>& backend, const ExpertSource& source) {
   ExpertMatrices matrices(backend, kShape);
   std::vector<uint8_t> staging;

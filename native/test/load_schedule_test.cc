@@ -1,4 +1,4 @@
-// The loader's decisions without its threads: what is read in which pieces, and which operation comes next.
+// The loader's decisions without its threads: the pieces of reads, and the next operation.
 #include <algorithm>
 #include <set>
 #include <tuple>
@@ -14,7 +14,7 @@ namespace {
 constexpr int kBuffers = 4;
 constexpr uint64_t kShardBytes = uint64_t{1} << 22;
 
-// A matrix in chunks that no file holds.
+// A matrix in chunks without a file.
 TensorSource tensor(int64_t rows, int64_t columns, CodecKind codec, int64_t shards, bool aligned = true) {
   TensorSource source{rows, columns, Split::bf16_e8_sm8, {}, std::nullopt};
   uint64_t offset = aligned ? 0 : 77;
@@ -79,7 +79,7 @@ std::string name_of(const std::vector<LoadTask*>& tasks, const ReadOperation& re
   return std::to_string(at) + (read.part == Part::exponents ? "E" : "S") + std::to_string(read.tensor);
 }
 
-// All reads in the order they come in when each piece is recovered as soon as it can be.
+// All reads in their order, when each piece is recovered as soon as possible.
 std::string read_order(const std::vector<LoadTask*>& tasks) {
   Rings rings;
   std::string order;
@@ -137,7 +137,7 @@ void does_what_is_urgent_first() {
   check_order(tasks, "1E0 1E1 1E2 1S0 1S1 1S2 0E0 0E1 0E2 0S0 0S1 0S2 ");
 }
 
-// However much of lower priority is on its way, an urgent load can begin at once.
+// An urgent load can begin at once, with any number of loads of lower priority running.
 void keeps_staging_for_urgent_loads() {
   const auto relaxed = planned(CodecKind::zstd, 8, ordered(0, 0), 0);
   const auto urgent = planned(CodecKind::zstd, 8, ordered(9, 0), 1);
@@ -156,7 +156,8 @@ void keeps_staging_for_urgent_loads() {
   check(now.has_value() && now->task == &urgent->task && now->part == Part::exponents, "it is for an urgent one");
 }
 
-// Host memory is filled after all loads, and by no read while an urgent load is under way, even if that one can read nothing now.
+// Host memory is filled after all loads, and nothing is read for it while an urgent load is running, even if that load cannot read
+// anything now.
 void fills_host_memory_last() {
   LoadRequest kept;
   kept.exponents.entry = 0;
@@ -172,7 +173,7 @@ void fills_host_memory_last() {
   urgent->task.request.urgent = true;
   const std::vector<LoadTask*> tasks = {&again->task, &urgent->task};
   Rings rings;
-  // All of the urgent load is on its way.
+  // All reads of the urgent load are in flight.
   for (std::optional<ReadOperation> read; (read = next_read(tasks, rings.shards, rings.pieces)).has_value();) {
     check(read->task == &urgent->task, "a fill reads while an urgent load is under way");
     take_buffers(*read, rings.shards, rings.pieces);
@@ -207,7 +208,7 @@ void begins_nothing_for_a_load_that_stops() {
   check_order({&first->task, &second->task}, "1E0 1E1 1E2 1S0 1S1 1S2 ");
 }
 
-// Any mixture of loads, in any order of what ends when, comes to an end and gives all buffers back.
+// Any mixture of loads, with operations ending in any order, comes to an end and gives all buffers back.
 void never_gets_stuck() {
   for (uint32_t seed = 0; seed < 300; seed++) {
     std::mt19937 random(seed);
@@ -248,8 +249,8 @@ void never_gets_stuck() {
   }
 }
 
-// What the ranges of a plan promise: on the boundaries that direct I/O asks for, without overlap where they are kept, together all
-// bytes of all chunks; slices that sum up each chunk once and in order; pieces that are all rows, once.
+// The promises of a plan: its ranges are on the boundaries of direct I/O, do not overlap in entries, and are together all bytes of
+// all chunks; its slices cover each chunk once and in order; its pieces cover each row once.
 void check_plan(const TensorSource& source, const LoadRequest& request, const TensorPlan& plan) {
   uint64_t useful = 0;
   std::set<std::tuple<Holder, uint64_t>> kept_ends;

@@ -20,7 +20,7 @@ struct Size {
   int64_t columns;
 };
 
-// What the format can be given: fixed4 rounds nothing.
+// Weights that the format can hold: fixed4 rounds nothing.
 std::vector<float> weights_for(WeightFormat format, std::vector<float> values) {
   if (format != WeightFormat::fixed4) return values;
   for (float& value : values) value = reference_of_bf16(reference_to_bf16(value));
@@ -72,7 +72,7 @@ void equals_reference(const std::string& set, const FormatName& format) {
   }
 }
 
-// Every row of any batch is what it is alone; so are rows read and written with strides.
+// Every row of any batch has the same result as alone, also when rows are read and written with strides.
 void ignores_batch(const std::string& set, const FormatName& format) {
   const Size size{131, 2112};
   const int most = 50;
@@ -103,7 +103,7 @@ void ignores_batch(const std::string& set, const FormatName& format) {
   }
 }
 
-// Specials among the weights and inputs: exact in all three shipped types, whatever they are.
+// Special values among the weights and inputs: exact in all three shipped types.
 void keeps_specials(const std::string& set, const FormatName& format) {
   auto backend = open_backend(set);
   const float infinity = std::numeric_limits<float>::infinity();

@@ -1,4 +1,4 @@
-// The frame of the C++ tests: named cases, checks that throw, seeded random values.
+// Helpers of the C++ tests: named cases, checks that throw, seeded random values.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -51,13 +51,13 @@ void add_timer_queue_cases(std::vector<Case>& cases);
 void add_cuda_layout_cases(std::vector<Case>& cases);
 void add_cuda_host_cases(std::vector<Case>& cases);
 
-// Prints speeds beside the machine's own; not a test.
+// Prints speeds next to the machine's best ones; not a test.
 void run_benchmark(const std::string& instruction_set, int threads);
 void run_load_benchmark();
 
 // Throws with the message unless the condition holds.
 void check(bool condition, const std::string& message);
-// Equal to the bit; any NaN equals any NaN.
+// Throws unless the values are equal to the bit; any NaN equals any NaN.
 void check_same(const float* actual, const float* expected, size_t count, const std::string& what);
 inline void check_same(const std::vector<float>& actual, const std::vector<float>& expected, const std::string& what) {
   check(actual.size() == expected.size(), what + ": sizes differ");
@@ -70,7 +70,7 @@ void check_refused(ErrorCode code, const std::function<void()>& body);
 std::vector<std::string> instruction_sets();
 std::unique_ptr<Backend> open_backend(const std::string& instruction_set, int threads = 1, uint64_t budget_bytes = 0);
 
-// Normally distributed.
+// Normally distributed values.
 std::vector<float> random_values(size_t count, uint32_t seed, float deviation = 1.0f);
 
 // Device memory for a test's lifetime.

@@ -17,7 +17,7 @@ struct Heads {
   int size;
 };
 
-// Heads of rows within a wider row; out of place, in place, and with everything that a norm may have.
+// Heads of rows within a wider row; out of place, in place, and with all options of a norm.
 void normalizes(const std::string& set, int threads) {
   auto backend = open_backend(set, threads);
   for (const Heads shape : {Heads{3, 1, 1}, Heads{3, 1, 33}, Heads{2, 1, 4096}, Heads{1, 1, 20000}, Heads{5, 4, 128},
@@ -81,7 +81,7 @@ void layer_norms(const std::string& set, int threads) {
   }
 }
 
-// A share of each head, from some dimension on; what is not rotated stays.
+// Rotates a part of each head, from some dimension on; the other dimensions stay.
 void rotates(const std::string& set, int threads) {
   auto backend = open_backend(set, threads);
   for (const RotaryPairing pairing : {RotaryPairing::halves, RotaryPairing::neighbours}) {

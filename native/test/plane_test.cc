@@ -15,7 +15,7 @@ namespace {
 constexpr Split kSplits[] = {Split::none_bf16,    Split::none_fp16,       Split::none_fp32,       Split::bf16_e8_sm8,
                              Split::fp16_hi8_lo8, Split::fp32_e8_sm8_r16, Split::fp16_e5_lo8_s1m2};
 
-// All patterns of two bytes, or as many random ones of four.
+// All patterns of two bytes, or equally many random patterns of four.
 std::vector<uint8_t> every_pattern(Split split) {
   std::mt19937 generator(11);
   std::vector<uint8_t> values;
@@ -43,7 +43,7 @@ void joins_what_it_cut() {
   }
 }
 
-// Values of one type are the same numbers whichever way they are cut.
+// Values of one type are the same numbers in every split.
 void gives_the_same_numbers() {
   const Split pairs[][2] = {{Split::none_bf16, Split::bf16_e8_sm8},
                             {Split::none_fp16, Split::fp16_hi8_lo8},

@@ -1,4 +1,4 @@
-// Products with their GLU in the same tasks: the bits of products first and the GLU behind them.
+// Products with their GLU in the same tasks give the same bits as products first and the GLU after them.
 #include <array>
 #include <utility>
 
@@ -13,7 +13,7 @@ struct GluCase {
   int64_t columns;
 };
 
-// 6 gate rows are no whole tiles: there the GLU comes behind the products. The others are a tile, half a task, and several tasks.
+// 6 gate rows are not whole tiles, so the GLU comes after the products. The others are a tile, half a task, and several tasks.
 constexpr GluCase kCases[] = {{WeightFormat::bf16, 4, 40},    {WeightFormat::bf16, 6, 40},    {WeightFormat::bf16, 84, 2112},
                               {WeightFormat::fp32, 132, 512}, {WeightFormat::fp16, 20, 33},   {WeightFormat::int8, 68, 2048},
                               {WeightFormat::nf4, 64, 256},   {WeightFormat::fixed4, 96, 640}};
@@ -23,7 +23,7 @@ void glu_in_tasks(const std::string& set, int threads) {
   for (const GluCase& one : kCases) {
     const int64_t gate_up_rows = 2 * one.intermediate;
     std::vector<float> weights = random_values(static_cast<size_t>(2 * gate_up_rows * one.columns), 1, 0.1f);
-    // Values that every format takes: fixed4 rounds nothing.
+    // Values that every format can hold: fixed4 rounds nothing.
     for (float& weight : weights) weight = static_cast<float>(static_cast<int>(weight * 64)) / 64;
     DeviceMatrix first(*backend, one.format, gate_up_rows, one.columns, Split::none_fp32, weights.data());
     DeviceMatrix second(*backend, one.format, gate_up_rows, one.columns, Split::none_fp32,

@@ -1,4 +1,4 @@
-// MXFP4 and FP8 weights: products in their own formats, what they become in others, bytes that do not depend on who wrote them.
+// MXFP4 and FP8 weights: products in their own formats, conversions to others, and bytes that do not depend on the writer.
 #include <algorithm>
 #include <cstring>
 
@@ -18,7 +18,7 @@ std::string describe(const QuantizedWeights& weights) {
          std::to_string(weights.columns);
 }
 
-// In pieces of rows, the later ones first.
+// Writes in pieces of rows, the later ones first.
 bool write(Backend& backend, Matrix& matrix, const QuantizedWeights& weights, int64_t piece) {
   for (int64_t first = (weights.rows - 1) / piece * piece; first >= 0; first -= piece) {
     const auto planes = weights.at(first);
@@ -68,7 +68,7 @@ void multiplies(const std::string& set, Split split, Scales scales) {
   }
 }
 
-// A matrix of many groups of tiles and tasks: every row of a batch is what it is alone.
+// A matrix of many groups of tiles and tasks: every row of a batch has the same result as alone.
 void ignores_batch(const std::string& set, Split split) {
   auto backend = open_backend(set, 2);
   const auto weights = random_quantized_weights(3, split, 203, 2880, Scales::usual);
@@ -86,7 +86,7 @@ void ignores_batch(const std::string& set, Split split) {
   }
 }
 
-// In every other format the same bytes as when the values come as FP32.
+// Every other format gets the same bytes as from the values in FP32.
 void becomes_other_formats(const std::string& set, Split split) {
   auto backend = open_backend(set);
   auto weights = random_quantized_weights(5, split, 13, split == Split::mxfp4 ? 224 : 205, Scales::usual);
@@ -106,7 +106,7 @@ void becomes_other_formats(const std::string& set, Split split) {
   }
 }
 
-// Bytes do not depend on pieces, the instruction set, or what was there before; what is not shipped so is not held.
+// Bytes do not depend on pieces, the instruction set, or old contents; values that are not shipped so are refused.
 void stores_the_same_bytes(const std::string& set, Split split) {
   auto plain = open_backend("scalar");
   auto backend = open_backend(set);

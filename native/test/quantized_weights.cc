@@ -6,7 +6,7 @@
 namespace odmoe::test {
 namespace {
 
-// 2^exponent by another way than the tables of odmoe/quantized_values.h.
+// 2^exponent, computed in another way than in the tables of odmoe/quantized_values.h.
 float power(int exponent) { return static_cast<float>(std::ldexp(1.0, exponent)); }
 
 float mxfp4_value(int code, int scale) {

@@ -1,4 +1,4 @@
-// Weights that are shipped as codes with scales, and what they are worth, worked out one by one.
+// Weights that are shipped as codes with scales, and their values, computed one by one.
 #pragma once
 #include <cstdint>
 #include <random>
@@ -16,11 +16,11 @@ struct QuantizedWeights {
 
   // The row's planes, for write_rows.
   std::vector<const uint8_t*> at(int64_t row) const;
-  // Row-major, as arithmetic.h defines them.
+  // Row-major values, as arithmetic.h defines them.
   std::vector<float> values() const;
 };
 
-// Every code; scales of all sizes that are allowed, or usual ones.
+// Weights with every code; the scales are usual ones, or have all allowed sizes.
 enum class Scales : uint8_t { usual, extreme };
 QuantizedWeights random_quantized_weights(uint32_t seed, Split split, int64_t rows, int64_t columns, Scales scales);
 

@@ -7,7 +7,7 @@
 namespace odmoe::test {
 namespace {
 
-// Batches of these sizes, one after the other, are what all rows at once are.
+// Batches of these sizes, one after the other, give the same results as all rows at once.
 const std::vector<std::vector<int>> kCuts = {{39}, {1, 1, 37}, {16, 17, 6}, {2, 3, 34}};
 constexpr int kRows = 39;
 
@@ -17,7 +17,7 @@ struct ConvolutionCase {
   bool silu;
 };
 
-// Two sequences in each call, of which the second has other channels in another place.
+// Two sequences in each call; the second has other channels in another place.
 void convolves(const std::string& set, int threads) {
   auto backend = open_backend(set, threads);
   for (const ConvolutionCase test : {ConvolutionCase{4, 100, true}, ConvolutionCase{3, 2049, false}, ConvolutionCase{1, 5, true},
@@ -66,7 +66,7 @@ struct DeltaCase {
   int value_dim;
 };
 
-// Sequences of one call, with their inputs beside one another as projections leave them.
+// Sequences of one call, with their inputs next to one another, as projections write them.
 struct DeltaInputs {
   DeltaCase test;
   int64_t stride;
@@ -91,7 +91,7 @@ struct DeltaInputs {
     state = random_values(heads * static_cast<size_t>(of.key_dim * of.value_dim), 8);
   }
 
-  // Rows [first, first + count), with all pointers to where these buffers' copies begin.
+  // The work for rows [first, first + count); the pointers are the starts of the buffers' copies.
   DeltaWork work(float* out, const float* in, const float* gate, const float* log, const float* bias, float* states, int first,
                  int count) const {
     const int64_t keys = int64_t{test.key_heads} * test.key_dim;
@@ -154,7 +154,7 @@ void follows_the_delta_rule(const std::string& set, int threads) {
   }
 }
 
-// The rule in double precision stays near.
+// The result is near that of the rule in double precision.
 void delta_rule_is_close() {
   const DeltaCase test{1, 1, 16, 8};
   const DeltaInputs inputs(test);

@@ -178,7 +178,7 @@ float reference_of_half(uint16_t half) {
 uint16_t reference_to_half(float x) {
   const uint16_t sign = std::signbit(x) ? 0x8000 : 0;
   if (std::isnan(x)) return sign | 0x7e00;
-  // The greatest half not above |x|, then the nearer of it and the next, the even one on a tie.
+  // Finds the greatest half not above |x|, then takes the nearer of it and the next, or the even one on a tie.
   const double magnitude = std::fabs(double{x});
   uint16_t below = 0;
   for (uint16_t step = 0x4000; step != 0; step >>= 1) {

@@ -1,5 +1,5 @@
-// The one arithmetic of arithmetic.h written down as plainly as possible, one value at a time: what every kernel must equal to the
-// bit. It shares no code with the backends.
+// The one arithmetic of arithmetic.h in the simplest form, one value at a time. Every kernel must equal it to the bit. It shares no
+// code with the backends.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -9,7 +9,7 @@
 namespace odmoe::test {
 
 float reference_fold(const std::vector<float>& partial);
-// K of the two vectors must agree.
+// The two vectors must have the same size.
 float reference_dot(const std::vector<float>& x, const std::vector<float>& w);
 float reference_sum(const std::vector<float>& x);
 float reference_exp(float x);
@@ -19,7 +19,7 @@ float reference_silu(float x);
 float reference_tanh(float x);
 float reference_softplus(float x);
 float reference_limited(float x, float limit);
-// Biases added before.
+// The inputs already have their biases.
 float reference_glu(float gate, float up, const GluShape& shape);
 
 float reference_of_half(uint16_t half);
@@ -27,9 +27,9 @@ uint16_t reference_to_half(float x);
 uint16_t reference_to_bf16(float x);
 float reference_of_bf16(uint16_t bits);
 
-// What a row of weights becomes in a format: the values that enter the dot, and the factor of the finished dot.
+// A row of weights in a format: the values of the dot, and the factor of the finished dot.
 struct StoredRow {
-  std::vector<float> values;  // padded with what padding is worth
+  std::vector<float> values;  // with the values of padding behind them
   float scale = 1.0f;
 };
 StoredRow reference_store(WeightFormat format, const std::vector<float>& row);

@@ -40,7 +40,7 @@ std::vector<float> router_scores(const std::vector<float>& logits, RouterScore s
   return scores;
 }
 
-// Which experts the best groups hold.
+// The experts of the best groups.
 std::vector<bool> open_experts(const std::vector<float>& choice, const RouterShape& shape) {
   const size_t groups = static_cast<size_t>(shape.groups);
   const size_t size = choice.size() / groups;

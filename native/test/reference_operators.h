@@ -1,4 +1,4 @@
-// Whole operators of the one arithmetic, written down as plainly as those of reference_arithmetic.h.
+// Complete operators of the one arithmetic, in the same simple form as reference_arithmetic.h.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -22,10 +22,10 @@ struct Choice {
 Choice reference_router(const std::vector<float>& logits, int k, const RouterShape& shape, const std::vector<float>& choice_bias,
                         const std::vector<float>& expert_scale);
 
-// Element j of row i of what CombineWork says; host and device memory are the same.
+// Element j of row i of CombineWork's result; host and device memory are the same.
 float reference_combined(const CombineWork& work, int i, int j);
 
-// As Backend::convolve and Backend::delta_rule of one work; host and device memory are the same.
+// Like Backend::convolve and Backend::delta_rule for one work; host and device memory are the same.
 void reference_convolve(const ConvolutionWork& work);
 void reference_delta_rule(const DeltaWork& work);
 

@@ -1,4 +1,4 @@
-// The router against the one arithmetic: scores, groups, ties, sparsemixer, logits that are no numbers.
+// The router against the one arithmetic: scores, groups, ties, sparsemixer, logits that are NaN or infinite.
 #include <cmath>
 #include <limits>
 #include <set>
@@ -72,7 +72,7 @@ std::vector<RouterCase> router_cases() {
   return cases;
 }
 
-// Rows of random logits, of ties, of logits far apart, and with what is no number.
+// Rows of random logits, with ties, with logits far apart, and with NaN and infinities.
 std::vector<float> router_logits(int n, int experts) {
   auto logits = random_values(static_cast<size_t>(n * experts), 8, 3.0f);
   const auto row = [&](int i) { return logits.begin() + i * experts; };
@@ -139,7 +139,7 @@ void brings_along_and_refuses(const std::string& set) {
   check_refused(ErrorCode::model_unsupported, [&] { backend->router(work); });
 }
 
-// A case worked out by hand: the second weight counts no expert that is too far from the second logit, nor the first one.
+// A case computed by hand: the second weight leaves out the first expert, and experts too far from the second logit.
 void sparsemixer_by_hand() {
   RouterShape shape;
   shape.score = RouterScore::sparsemixer;

@@ -1,4 +1,4 @@
-// Several reads in flight: whatever order they end in and whatever goes wrong, experts are the same to the bit.
+// Several reads in flight: experts are the same to the bit, for any order of ends and any faults.
 #include <fcntl.h>
 #include <unistd.h>
 #if defined(__linux__)
@@ -27,14 +27,14 @@ namespace {
 constexpr ExpertShape kShape{.hidden_size = 160, .glu = {.intermediate_size = 224}, .format = WeightFormat::bf16};
 constexpr int kSlots = 3;
 
-// What a drawn storage does with the read whose turn it is.
+// The function with which a randomized storage answers the next read.
 using Answer = std::function<int64_t(const QueuedRead&)>;
 
 int64_t read_whole(const QueuedRead& read) {
   return ::pread(read.descriptor, read.out, read.bytes, static_cast<off_t>(read.offset));
 }
 
-// Ends reads in an order of its own, when it is allowed to, with answers of its own.
+// Ends reads in a random order, when the test allows it, with its own results.
 class DrawnQueue : public StorageQueue {
  public:
   DrawnQueue(uint32_t seed, Answer answer, int64_t allowed = INT64_MAX)
@@ -67,7 +67,7 @@ class DrawnQueue : public StorageQueue {
     changed_.notify_all();
   }
 
-  // Of the test: waits until all that may end has ended, and something that may not is in flight. False: `over` came first.
+  // For the test: waits until all allowed reads have ended and another one is in flight. False: `over` came first.
   bool is_stuck(const std::function<bool()>& over) {
     std::unique_lock lock(mutex_);
     while (allowed_ > 0 || reads_.empty()) {
@@ -132,7 +132,7 @@ struct Loading {
   ExpertMatrices expected;
   std::vector<ExpertMatrices> matrices;
   std::vector<AwaitedLoad> loads;
-  std::unique_ptr<ExpertLoader> loader;  // before what it writes to
+  std::unique_ptr<ExpertLoader> loader;  // destroyed before the memory to which it writes
 };
 
 std::function<void(LoaderOptions&)> depth_of(int depth) {
@@ -152,7 +152,8 @@ void equals_serial_whatever_storage_does() {
       if (drawn > 3) return read_now(read);
       QueuedRead part = read;
       part.bytes = 1 + (*random)() % read.bytes;
-      // Past the page cache in sectors. A device whose sectors are larger refuses some, and the file is then read through the cache.
+      // Direct reads end at sectors. A device with larger sectors refuses some of them, and the file is then read through the page
+      // cache.
       if (read.direct) part.bytes = std::min(read.bytes, (part.bytes + 511) / 512 * 512);
       return read_now(part);
     };
@@ -170,7 +171,7 @@ void equals_serial_whatever_storage_does() {
   }
 }
 
-// A thread that is stuck cannot be joined: where the condition does not come true in time, the program ends.
+// A stuck thread cannot be joined: if the condition does not become true in time, the program ends.
 template <typename Condition>
 void yield_until(Condition holds, const char* what) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
@@ -284,7 +285,7 @@ void ends_while_loading(WantedStorageWay way) {
   }
 }
 
-// Experts of several goes each, by every way, past the page cache and through it; also where the file ends within a block.
+// Experts of several steps each, by every way, past the page cache and through it; also with a file that ends within a block.
 void loads_the_same_by_every_way() {
   const ExpertShape shape{.hidden_size = 1024, .glu = {.intermediate_size = 1792}, .format = WeightFormat::bf16};
   for (const bool aligned : {true, false}) {
@@ -346,7 +347,7 @@ void loses_no_wake() {
       for (int i = 1; i <= kWakes; i++) {
         told = i;
         queue->wake();
-        // Now and then the waiting thread is let fall asleep.
+        // Sometimes the waiting thread gets time to fall asleep.
         if (i % 8 == 0) yield_until([&] { return seen >= i; }, "a wake was lost");
       }
       yield_until([&] { return seen >= kWakes; }, "the last wake was lost");

@@ -30,7 +30,7 @@ MatrixSize size_of(const ExpertShape& shape, size_t tensor) {
 
 int64_t width_of(const ExpertShape& shape) { return shape.format == WeightFormat::fp32 ? 4 : 2; }
 
-// Which planes are cut into shards and coded, and how.
+// The codec of each plane: some planes are cut into shards and coded.
 CodecKind codec_of(const StoredForm& form, int plane) {
   if (plane == 0) return form.codec;
   return plane == 2 && form.split == Split::fp16_e5_lo8_s1m2 ? CodecKind::packed3 : CodecKind::raw;

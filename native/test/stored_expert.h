@@ -1,4 +1,4 @@
-// Experts in files, as a pack holds them, and loads to wait for: what the loader's tests and benchmark share.
+// Shared code of the loader's tests and benchmark: experts in files, as in a pack, and loads with a wait.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace odmoe::test {
 
-// Removed with all that is in it.
+// The destructor removes it with all its files.
 class TestDirectory {
  public:
   TestDirectory();
@@ -28,14 +28,14 @@ class TestDirectory {
 
 struct StoredForm {
   Split split = Split::bf16_e8_sm8;
-  CodecKind codec = CodecKind::raw;  // of plane 0
+  CodecKind codec = CodecKind::raw;  // the codec of plane 0
   int level = 1;
   int shards = 1;
   bool aligned = true;  // chunks begin at multiples of 4096
-  int block_rows = 0;   // 0: as a pack has them
+  int block_rows = 0;   // 0: as in a pack
 };
 
-// Values of an expert: gate, up, down, row-major; of a quantized split its planes one behind the other.
+// Values of an expert: gate, up, down, row-major; for a quantized split its planes one behind the other.
 struct ExpertValues {
   ExpertShape shape;
   std::vector<std::vector<uint8_t>> bytes;
@@ -43,7 +43,7 @@ struct ExpertValues {
 
 // Random bits, with every 16-bit pattern among them where there is room.
 ExpertValues random_bits(const ExpertShape& shape, uint32_t seed);
-// BF16 weights as trained ones are distributed.
+// BF16 weights with the distribution of trained ones.
 ExpertValues gaussian_weights(const ExpertShape& shape, uint32_t seed);
 
 // Every code of a quantized split, and usual scales.
@@ -53,21 +53,21 @@ ExpertValues quantized_weights(const ExpertShape& shape, Split split, uint32_t s
 ExpertSource store_expert(const std::string& path, const ExpertValues& values, const StoredForm& form);
 uint64_t stored_bytes(const ExpertSource& source);
 
-// Options for a loader of these experts; staging as small as it can be.
+// Options for a loader of these experts, with the smallest possible staging.
 LoaderOptions options_for(const std::vector<ExpertSource>& experts);
 
-// The same matrices without the loader.
+// The same matrices, written without the loader.
 ExpertMatrices expected_matrices(const std::shared_ptr<Backend>& backend, const ExpertValues& values, Split split);
 void check_same_matrices(const ExpertMatrices& actual, const ExpertMatrices& expected, const std::string& what);
 
-// One load's end.
+// Waits for the end of one load.
 class AwaitedLoad : public LoadListener {
  public:
   void settled(const LoadOutcome& outcome, std::exception_ptr error) noexcept override;
-  // Throws what the load failed with.
+  // Throws the error of the load.
   LoadOutcome wait();
   bool is_settled();
-  // Its turn among all loads that have settled; a later one has a larger number.
+  // Its number among all settled loads; a later load has a larger number.
   int turn();
   void reuse();
 

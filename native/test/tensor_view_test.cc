@@ -1,4 +1,5 @@
-// Tensors that are views of stored matrices: what is read is what a plain loop over the view's definition gives; nonsense is refused.
+// Tensors that are views of stored matrices: the values read equal those of a simple loop over the view's definition; invalid views
+// are refused.
 #include <algorithm>
 #include <cstring>
 #include <fstream>
@@ -17,7 +18,7 @@ int64_t between(std::mt19937& random, int64_t least, int64_t most) {
   return std::uniform_int_distribution<int64_t>(least, most)(random);
 }
 
-// Planes of random values, none of which is no number; of FP8 a row of scales for so many rows.
+// Planes of random values without NaN; FP8 has a row of scales for every `scale_rows` rows.
 std::vector<std::vector<uint8_t>> random_planes(std::mt19937& random, Split split, int64_t rows, int64_t columns,
                                                 int64_t scale_rows) {
   std::vector<std::vector<uint8_t>> planes;
@@ -70,7 +71,7 @@ struct ViewedFile {
   }
 };
 
-// Every plane in a few chunks somewhere in the file, with checksums or without.
+// Writes every plane in a few chunks somewhere in the file, with checksums or without.
 ViewedFile write_matrix(std::mt19937& random, const std::string& path, Split split, int64_t rows, int64_t columns, bool checksums) {
   ViewedFile file;
   file.view.stored_rows = rows;
@@ -203,7 +204,7 @@ void reads_what_the_view_says(Split split, bool decoded) {
   }
 }
 
-// Sizes of any kind: what is read is in bounds or refused; a sanitizer build sees the rest.
+// Sizes of any kind: reads are in bounds or refused; a sanitizer build finds other errors.
 void refuses_what_is_no_view() {
   const TestDirectory directory;
   std::mt19937 random(5);
@@ -255,11 +256,11 @@ void refuses_wrong_bytes() {
   source.chunks.pop_back();
   refused(ErrorCode::model_corrupt, source);
   source = whole(file, Split::none_bf16);
-  refused(ErrorCode::internal, source);  // no way from the one to the other
+  refused(ErrorCode::internal, source);  // there is no conversion between the two
   source = whole(file, Split::none_fp32);
   source.chunks[0].codec = CodecKind::zstd;
   refused(ErrorCode::internal, source);
-  // A file that ends early has no memory taken for what it says that it has.
+  // For a file that ends early, no memory is taken for the declared size.
   source = whole(file, Split::none_fp32);
   source.chunks = {
       {0, directory.path("matrix"), 0, uint64_t{INT32_MAX} * 4, uint64_t{INT32_MAX} * 4, CodecKind::raw, std::nullopt}};
@@ -268,7 +269,7 @@ void refuses_wrong_bytes() {
   refused(ErrorCode::model_corrupt, source);
 }
 
-// The bytes of a plane, changed; with a view and without.
+// Changes the bytes of a plane; with a view and without.
 void refuses_weights_that_are_none(Split split, int plane, int64_t at, std::vector<uint8_t> bytes, uint8_t last_code,
                                    bool accepted) {
   const TestDirectory directory;

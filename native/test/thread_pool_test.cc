@@ -1,4 +1,4 @@
-// The thread pool: every task exactly once, whatever the number of threads, and sleeping workers wake up.
+// The thread pool runs every task exactly once, with any number of threads, and sleeping workers wake up.
 #include "../src/backends/cpu/thread_pool.h"
 
 #include <atomic>
@@ -23,12 +23,12 @@ void runs_every_task_once(int threads) {
     });
     for (const std::atomic<int>& count : runs) check(count.load() == 1, "a task ran " + std::to_string(count.load()) + " times");
     check(thread_in_range.load(), "thread index");
-    // Long enough, now and then, for the workers to fall asleep.
+    // Sometimes long enough for the workers to fall asleep.
     if (round % 50 == 49) std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
 }
 
-// Workers that finish late while the next, larger run begins: none may take its tasks with a ticket of the run before.
+// Workers finish late while the next, larger run begins: none may take its tasks with a ticket of the previous run.
 void runs_follow_closely(int threads) {
   cpu::ThreadPool pool(threads);
   std::vector<std::atomic<int>> runs(8);
@@ -44,8 +44,8 @@ void runs_follow_closely(int threads) {
   }
 }
 
-// More threads than cores and gaps of all lengths between runs: threads look in vain, sleep, and are woken; no run may hang, and what
-// the tasks of one run write the next one reads.
+// More threads than cores and gaps of all lengths between runs: threads spin in vain, sleep, and are woken; no run may hang, and
+// the tasks of a run see the writes of the previous run.
 void crowded_pools(int pools, int threads) {
   std::vector<std::thread> callers;
   std::atomic<int> wrong{0};

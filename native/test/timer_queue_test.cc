@@ -1,4 +1,4 @@
-// Waits for points in time: in order, never early, bounded, forgotten with their queue.
+// Waits for points in time end in order and never early; their number is bounded, and they end with their queue.
 #include "odmoe/timer_queue.h"
 
 #include <future>

@@ -1,4 +1,4 @@
-// Writing weights: every split into every format, bits kept, pieces of rows, embedding lookup.
+// Writes weights: every split into every format, preserved bits, pieces of rows, embedding lookup.
 #include <cmath>
 #include <cstring>
 #include <thread>
@@ -23,7 +23,7 @@ struct Planes {
   }
 };
 
-// Cuts values (given as the bits of their type) as docs/pack-format.md says.
+// Cuts values (given as the bits of their type) as docs/pack-format.md defines.
 Planes cut(const std::vector<uint32_t>& values, Split split) {
   Planes planes;
   planes.bytes.resize(3);
@@ -54,7 +54,7 @@ Planes cut(const std::vector<uint32_t>& values, Split split) {
         put(2, (v >> 15 & 1) << 2 | (v >> 8 & 3), 1);
         break;
       case Split::mxfp4:
-      case Split::fp8: break;  // no value is shipped so by itself
+      case Split::fp8: break;  // values of this split share scales
     }
   }
   return planes;
@@ -89,7 +89,7 @@ std::vector<float> read_all(Backend& backend, const Matrix& matrix) {
   return out.read();
 }
 
-// Every 16-bit pattern (and a spread of 32-bit ones), written in pieces, is read back as the format rounds it.
+// Every 16-bit pattern (and a sample of 32-bit ones), written in pieces, is read back with the format's rounding.
 void converts(const std::string& set) {
   auto backend = open_backend(set);
   const int64_t columns = 257;
@@ -133,7 +133,7 @@ void keeps_bits(const std::string& set) {
   check(std::memcmp(same.data(), words.data(), words.size() * 4) == 0, "fp32 patterns");
 }
 
-// The storage's bytes do not depend on the pieces, the split of the same values, the instruction set, or what was there before.
+// The storage's bytes do not depend on the pieces, the split of the same values, the instruction set, or old contents.
 void stores_the_same_bytes(const std::string& set) {
   auto plain = open_backend("scalar");
   auto backend = open_backend(set);
@@ -174,7 +174,7 @@ void refuses_wrong_rows(const std::string& set) {
   check_refused(ErrorCode::internal, [&] { backend->embed(out.data(), shipped.matrix, &inside, 1); });
 }
 
-// A row that is looked up is what products are made with: a product with a unit vector gives one of its columns.
+// A looked-up row has the values that products use: a product with a unit vector gives one of its columns.
 void looks_up_quantized_rows(const std::string& set) {
   auto backend = open_backend(set);
   constexpr int64_t kRows = 21;

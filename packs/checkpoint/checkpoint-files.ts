@@ -21,8 +21,8 @@ export interface CheckpointFiles {
 }
 
 /**
- * Reads the headers of a checkpoint's safetensors files: model.safetensors, or the shards of model.safetensors.index.json; others must
- * not be there. `gone`: what is known of files, by name, that are not there any more.
+ * Reads the headers of a checkpoint's safetensors files: model.safetensors, or the shards of model.safetensors.index.json; other such files are
+ * refused. `gone`: recorded headers of deleted files, by name.
  * @throws MODEL_NOT_FOUND, MODEL_CORRUPT, MODEL_UNSUPPORTED, STORAGE_FAILED
  */
 export async function readCheckpointFiles(

@@ -17,13 +17,13 @@ import { foreignDtype, foreignInstead, foreignShape } from './stored-forms.js';
 
 /** A tensor that the model needs, found and checked. */
 export interface ModelTensor {
-  /** Of the checkpoint's tensor that it is, or is a part of. */
+  /** Name of the checkpoint's tensor that it is, or of which it is a part. */
   name: string;
   place: TensorPlace;
   source: TensorSource;
 }
 
-/** Finds the tensors of a model among those of a checkpoint, and remembers which of those it has used. */
+/** Finds the tensors of a model among those of a checkpoint, and records which of those it has used. */
 export class TensorFinder {
   readonly used = new Set<string>();
 
@@ -75,7 +75,7 @@ export class TensorFinder {
     return tensor;
   }
 
-  /** Of a tensor that is not there under its name: it may be there in another form. */
+  /** The error for a tensor that is missing under its name. The tensor may be stored in another form. */
   private missing(name: string, dimensions: readonly number[]): OdmoeError {
     const foreign = foreignInstead(name, this.found, this.directory);
     if (foreign !== null) return foreign;
@@ -89,20 +89,20 @@ export class TensorFinder {
     );
   }
 
-  /** Weights as E4M3, and a scale for each block of 128 x 128 of the stored matrix. */
+  /** FP8 weights as E4M3, with a scale for each block of 128 x 128 of the stored matrix. */
   private fp8Source(expected: ExpectedTensor, weights: CheckpointTensor, size: MatrixSize): TensorSource {
     const matrix = matrixOf(expected.dimensions);
     const blocks = [matrix.rows, matrix.columns].map((length) => Math.ceil(length / FP8_BLOCK_COLUMNS));
     const scales = this.take(`${expected.name}_scale_inv`, blocks);
     if (scales.dtype !== 'F32') throw foreignDtype(scales, ['F32']);
-    // A transposed matrix does not keep blocks of columns within a row: its values are made FP32.
+    // In a transposed matrix, the blocks of columns are no longer within a row, so its values are converted to FP32.
     const split = expected.slice?.transposed === true ? 'none-fp32' : 'fp8';
     const stored = { storedSplit: 'fp8', scaleBlockRows: FP8_BLOCK_COLUMNS } as const;
     const chunks = [chunkOf(weights, 0), chunkOf(scales, 1)];
     return { ...size, split, chunks, view: viewOf(expected, stored) };
   }
 
-  /** Codes of 4 bits in NAME_blocks, and a scale for every 32 of them in NAME_scales. */
+  /** MXFP4 weights: codes of 4 bits in NAME_blocks, and a scale for every 32 of them in NAME_scales. */
   private mxfp4Source(expected: ExpectedTensor, size: MatrixSize): TensorSource {
     const { name, dimensions } = expected;
     const blockCount = (dimensions.at(-1) ?? 0) / MXFP4_BLOCK_COLUMNS;
@@ -159,7 +159,7 @@ function viewOf(expected: ExpectedTensor, stored: Pick<TensorView, 'storedSplit'
   return { storedRows: rows, storedColumns: columns, ...stored, ...(expected.slice ?? whole) };
 }
 
-/** Rows and columns of a stored tensor: its last dimension is the columns, a vector is one row. */
+/** Rows and columns of a stored tensor. Its last dimension gives the columns; a vector is one row. */
 function matrixOf(dimensions: readonly number[]): MatrixSize {
   const rows = dimensions.slice(0, -1).reduce((product, size) => product * size, 1);
   return { rows, columns: dimensions.at(-1) ?? 1 };

@@ -16,20 +16,20 @@ import { refuseForeignWeights } from './weight-files.js';
 import type { DenseRole } from '../../shared/model/dense-roles.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 
-/** A Hugging Face checkpoint, opened and checked; no weight has been read but biases of experts. */
+/** A Hugging Face checkpoint, opened and checked. No weights have been read except the biases of experts. */
 export interface Checkpoint extends ModelSource {
   readonly kind: 'checkpoint';
   readonly family: string;
   readonly files: readonly SafetensorsFile[];
-  /** In the order of a forward pass: dense tensors, then experts by layer. */
+  /** Tensors in the order of a forward pass: dense tensors, then experts by layer. */
   readonly tensors: readonly ModelTensor[];
-  /** Names of tensors that are there and not needed for text, sorted. */
+  /** Names of tensors that are present and not needed for text, sorted. */
   readonly leftOut: readonly string[];
-  /** Of an expert layer. */
+  /** Biases of an expert layer. */
   expertBiases(layer: number): StoredBiases;
 }
 
-/** Where the biases of an expert layer's experts lie; in no file: they have none. */
+/** Places of the biases of an expert layer's experts; no paths: there are no biases. */
 export interface StoredBiases {
   paths: ReadonlySet<string>;
   storedBytes: number;
@@ -38,12 +38,12 @@ export interface StoredBiases {
 const NO_BIASES: StoredBiases = { paths: new Set(), storedBytes: 0 };
 
 export interface OpenOptions extends ReadOptions {
-  /** What is known of weight files, by name, that are not there any more: what lies in them is not asked for. */
+  /** Recorded headers of deleted weight files, by name. Their tensors are not read. */
   gone: ReadonlyMap<string, SafetensorsFile>;
 }
 
 /**
- * Opens a Hugging Face checkpoint: config.json and the headers of its safetensors files, every tensor checked against the shape.
+ * Opens a Hugging Face checkpoint: reads config.json and the headers of its safetensors files, and checks every tensor against the shape.
  * @throws MODEL_NOT_FOUND, MODEL_CORRUPT, MODEL_UNSUPPORTED, STORAGE_FAILED
  */
 export async function openCheckpoint(directory: string, options?: Partial<OpenOptions>): Promise<Checkpoint> {
@@ -58,7 +58,7 @@ export async function openCheckpoint(directory: string, options?: Partial<OpenOp
   const config = chooseLayout(read, found.tensors, absolute);
   const guessing = guessingTensors(config, found.tensors);
   const finder = new TensorFinder(found.tensors, config, absolute);
-  // One by one: a config that lies may ask for more tensors than memory could list.
+  // One at a time: a wrong config may require more tensors than memory could list.
   const tensors: ModelTensor[] = [];
   for (const expected of expectedTensors(config)) tensors.push(finder.find(expected));
   const table = new SourceTable(config.shape, config.tiedEmbeddings, absolute);
@@ -95,7 +95,7 @@ export async function openCheckpoint(directory: string, options?: Partial<OpenOp
   };
 }
 
-/** The directory's name; for a snapshot in Hugging Face's download cache, the repository's. */
+/** The directory's name; for a snapshot in Hugging Face's download cache, the name of the repository. */
 export function checkpointName(absolute: string): string {
   const snapshots = dirname(absolute);
   const repository = basename(dirname(snapshots));
@@ -105,7 +105,7 @@ export function checkpointName(absolute: string): string {
   return basename(absolute) || 'model';
 }
 
-/** A head beside tied embeddings must be the embeddings. What is gone was there when it was compared. */
+/** With tied embeddings, an LM head must equal the embeddings. A deleted file was compared when it still existed. */
 async function checkTiedHead(
   { tiedEmbeddings, layout }: ModelConfig,
   { tensors }: CheckpointFiles,
@@ -117,7 +117,7 @@ async function checkTiedHead(
   if (![head, embedding].some(({ path }) => gone.has(basename(path)))) await refuseOtherHead(head, embedding);
 }
 
-/** Names of the tensors that are left out; one that is neither needed nor known is an error. */
+/** Names of the tensors that are left out; a tensor that is neither needed nor known is an error. */
 function checkUnused(
   family: ModelFamily,
   config: ModelConfig,
@@ -137,14 +137,14 @@ function checkUnused(
 }
 
 /**
- * Which tensors belong to layers that only guess tokens ahead, and are left out. Config.json must say how many there are, and each must have
- * what such a layer has: a layer behind the last one that is like any other is a sign of a wrong num_hidden_layers.
+ * The tensors of layers that only guess tokens ahead; these are left out. Config.json must give the number of such layers, and each must have
+ * the tensors of such a layer: an ordinary layer behind the last one shows that num_hidden_layers is wrong.
  * @throws MODEL_UNSUPPORTED
  */
 function guessingTensors(config: ModelConfig, found: CheckpointTensors): ReadonlySet<string> {
   const { layout, otherLayouts, shape } = config;
   const { guessing } = layout;
-  // Their experts may be stored in a form of their own.
+  // The experts of these layers may be stored in another form than those of the model.
   const forms = [layout, ...otherLayouts].map((form) => form.guessing);
   const layers = shape.layers.length;
   const checked = new Set<number>();
@@ -173,7 +173,7 @@ function guessingTensors(config: ModelConfig, found: CheckpointTensors): Readonl
   return leftOut;
 }
 
-/** The tensors of an opened model by what they are for. */
+/** The tensors of an opened model by their roles and places. */
 class SourceTable {
   private readonly denseTensors = new Map<string, TensorSource>();
   private readonly expertTensors = new Map<string, Partial<Record<ExpertPart, TensorSource>>>();
@@ -194,7 +194,7 @@ class SourceTable {
     this.expertTensors.set(key, { ...this.expertTensors.get(key), [place.part]: source });
   }
 
-  /** Of an expert whose bias vectors are there, one behind another. */
+  /** `biases`: the expert's bias vectors, one behind another. */
   addBiases(layer: number, expert: number, biases: Float32Array): void {
     this.expertBiases.set(`${layer} ${expert}`, biases);
   }
@@ -225,8 +225,7 @@ class SourceTable {
 const PIECE_BYTES = 4 * 1024 * 1024;
 
 /**
- * Refuses an LM head beside tied embeddings that is another matrix than the embeddings: one of the two would count for nothing.
- * Stops at the first bytes that differ.
+ * Refuses an LM head that differs from tied embeddings, because one of the two would be ignored. Stops at the first bytes that differ.
  * @throws MODEL_CORRUPT, STORAGE_FAILED
  */
 async function refuseOtherHead(head: CheckpointTensor, embedding: CheckpointTensor): Promise<void> {

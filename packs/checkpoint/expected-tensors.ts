@@ -2,7 +2,7 @@ import { densePlaces } from '../../shared/model/dense-roles.js';
 import { EXPERT_PARTS, type ExpectedTensor, type ModelConfig } from '../model-config/model-family.js';
 import { expertLayerNumbers } from '../../shared/model/model-shape.js';
 
-/** Every tensor that a checkpoint with this config.json must have, in the order of a forward pass: dense ones, then experts by layer. */
+/** Every tensor that a checkpoint with this config.json must have, in the order of a forward pass: dense tensors, then experts by layer. */
 export function* expectedTensors({ shape, tiedEmbeddings, layout }: ModelConfig): Generator<ExpectedTensor> {
   for (const place of densePlaces(shape, tiedEmbeddings)) {
     yield { ...layout.dense(place), place: { kind: 'dense', ...place } };
@@ -16,7 +16,7 @@ export function* expectedTensors({ shape, tiedEmbeddings, layout }: ModelConfig)
   }
 }
 
-/** Biases of the experts, where the model's experts have some. */
+/** Biases of the experts, if the model's experts have any. */
 export function* expectedBiases({ shape, layout }: ModelConfig): Generator<ExpectedTensor> {
   if (layout.expertBias === null) return;
   for (const [layer, number] of expertLayerNumbers(shape).entries()) {

@@ -10,20 +10,17 @@ import type { TensorFinder } from './checkpoint-tensors.js';
 import { expectedBiases } from './expected-tensors.js';
 
 export interface ExpertBiases {
-  /** Of expert layers. */
+  /** Number among the expert layers. */
   layer: number;
   expert: number;
-  /** intermediateSize for gate, as many for up, hiddenSize for down; null: a file that they lie in is gone. */
+  /** intermediateSize for gate, as many for up, hiddenSize for down; null: a file with some of them is deleted. */
   biases: Float32Array | null;
-  /** Files that they lie in, and the bytes that they take there. */
+  /** Files that hold the biases, and their bytes there. */
   paths: ReadonlySet<string>;
   storedBytes: number;
 }
 
-/**
- * Reads the biases of all experts, where they have some: they are small, and are handed on as values. `gone`: files
- * that are not there any more.
- */
+/** Reads the biases of all experts, if they have any. They are small, and are passed on as values. `gone`: true for deleted files. */
 export async function* readCheckpointBiases(
   config: ModelConfig,
   finder: TensorFinder,
@@ -47,7 +44,7 @@ export async function* readCheckpointBiases(
   }
 }
 
-/** The values of vectors, one behind another. */
+/** The values of several vectors, one behind another. */
 async function readVectors(sources: readonly TensorSource[], files: Map<string, FileHandle>): Promise<Float32Array> {
   const values = new Float32Array(sources.reduce((sum, { columns }) => sum + columns, 0));
   let at = 0;
@@ -58,7 +55,7 @@ async function readVectors(sources: readonly TensorSource[], files: Map<string, 
   return values;
 }
 
-/** The values of a vector: all of a stored one, or every so many of one row. */
+/** The values of a vector: all values of a stored one, or every `stepColumns`-th value of one row. */
 async function readVector(source: TensorSource, files: Map<string, FileHandle>): Promise<Float32Array> {
   const chunk = requirePresent(source.chunks[0], 'a vector of a checkpoint lies somewhere.');
   const view = source.view ?? { storedColumns: source.columns, firstRow: 0, firstColumn: 0, stepColumns: 1 };
@@ -91,7 +88,7 @@ function valueAt(bytes: Buffer, at: number, split: PlainSplit): number {
   return single.getFloat32(0);
 }
 
-/** The value of FP16 bits. */
+/** Value of an FP16 number, from its bits. */
 function halfValue(bits: number): number {
   const sign = bits >= 0x8000 ? -1 : 1;
   const exponent = (bits >> 10) & 0x1f;

@@ -26,7 +26,7 @@ import { CHECKPOINT_FILE_ERRORS } from './safetensors-file.js';
 import { refuseUnreadKeys } from '../model-config/unread-keys.js';
 import { readQuantization } from './quantization-config.js';
 
-/** Every architecture that can be read. A new one is added here, and nowhere else. */
+/** Every family that can be read. A new one is added here, and nowhere else. */
 export const MODEL_FAMILIES: readonly ModelFamily[] = [
   mixtral,
   qwen2Moe,
@@ -48,7 +48,7 @@ export const MODEL_FAMILIES: readonly ModelFamily[] = [
   lfm2Moe,
 ];
 
-/** Architectures and model types that are known, and why they cannot be run. */
+/** Known architectures and model types that cannot be run, with the reasons. */
 const CAPACITY =
   'its experts have a capacity and drop tokens by what else is in the batch, so that no answer could be the same in every batch';
 const REFUSED: Readonly<Record<string, string>> = {
@@ -58,9 +58,9 @@ const REFUSED: Readonly<Record<string, string>> = {
 
 const CONFIG_LIMIT_BYTES = 16 * 1024 * 1024;
 
-/** How a config.json is to be read. */
+/** Options for reading a config.json. */
 export interface ReadOptions {
-  /** Of ropes that change with the length (longrope) take the long factors, not the short ones. */
+  /** True: ropes that change with the length (longrope) use the long factors, not the short ones. */
   longContext: boolean;
 }
 
@@ -72,7 +72,7 @@ const tokenId = z.int().min(0);
 const generationSchema = z.looseObject({ eos_token_id: z.union([tokenId, z.array(tokenId)]).nullish() });
 
 /**
- * What config.json says, read by the family that knows its architecture.
+ * Reads the contents of config.json by the family of its architecture.
  * @throws MODEL_CORRUPT, MODEL_UNSUPPORTED
  */
 export function parseModelConfig(
@@ -119,7 +119,7 @@ function findFamily(architectures: readonly string[], modelType: string | null, 
 }
 
 /**
- * Reads config.json, and the end-of-sequence tokens that generation_config.json adds where it exists.
+ * Reads config.json, and the end-of-sequence tokens that generation_config.json adds if it exists.
  * @throws MODEL_NOT_FOUND, MODEL_CORRUPT, MODEL_UNSUPPORTED, STORAGE_FAILED
  */
 export async function readModelConfig(
@@ -134,10 +134,10 @@ export async function readModelConfig(
   return { family, config: { ...config, eosTokenIds } };
 }
 
-/** Texts, and numbers that Python writes where JSON has none for them. */
+/** Matches strings, and number words that Python writes and JSON does not have. */
 const PYTHON_NUMBERS = /"(?:[^"\\]|\\.)*"|-?Infinity|NaN/g;
 
-/** A config.json, in which Python may have written Infinity and NaN: these are larger than any number, and none. */
+/** Reads a config.json in which Python may have written Infinity and NaN. Infinity becomes 1e999, which parses as infinite; NaN becomes a string. */
 async function readConfigFile(path: string): Promise<unknown> {
   const bytes = await readBoundedFile(path, CONFIG_LIMIT_BYTES, CHECKPOINT_FILE_ERRORS);
   const text = new TextDecoder('latin1').decode(bytes);

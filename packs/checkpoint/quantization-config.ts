@@ -2,10 +2,10 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { type ConfigReader, type Quantization, shortJson } from '../model-config/config-reader.js';
 import type { ModelFamily } from '../model-config/model-family.js';
 
-/** Keys under which programs say that they have quantized a model. */
+/** Keys under which programs record that they have quantized a model. */
 const KEYS = ['quantization_config', 'compression_config', 'quantization', 'quant_config'] as const;
 
-/** What the methods are called that some programs quantize with, and are not read. */
+/** Names of the quantization methods of other programs, whose forms cannot be read. */
 const METHODS: Readonly<Record<string, string>> = {
   gptq: 'GPTQ',
   awq: 'AWQ',
@@ -25,7 +25,7 @@ const FP8_BLOCKS = JSON.stringify([128, 128]);
 const WHAT_TO_DO = 'use the original checkpoint, as its makers ship it';
 
 /**
- * How the weights of a checkpoint are quantized: read are the forms in which its makers ship them.
+ * The quantization of a checkpoint's weights. Only the forms in which its makers ship them can be read.
  * @throws MODEL_UNSUPPORTED, MODEL_CORRUPT
  */
 export function readQuantization(whole: ConfigReader, family: ModelFamily): Quantization {
@@ -65,7 +65,7 @@ function readForm(config: ConfigReader, key: string, family: ModelFamily): Quant
   return found;
 }
 
-/** Who quantized it, or how, in words. */
+/** The program or the method of the quantization, in words. */
 function nameOf(config: ConfigReader, method: string | null): string {
   if (method === null) return config.has('group_size') && config.has('bits') ? ' (MLX)' : '';
   const forms = ['quant_algo', 'format', 'quant_type'].flatMap((key) => config.textOr(null, key) ?? []);

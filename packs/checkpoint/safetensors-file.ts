@@ -62,8 +62,8 @@ async function readHeader(handle: FileHandle, path: string): Promise<Safetensors
 }
 
 /**
- * Bytes [offsetBytes, offsetBytes + sizeBytes) of an open file.
- * @throws MODEL_CORRUPT when the file ends before them: it was cut while in use
+ * Reads bytes [offsetBytes, offsetBytes + sizeBytes) of an open file.
+ * @throws MODEL_CORRUPT if the file ends before them: it was truncated while in use
  */
 export async function readExactly(
   handle: FileHandle,

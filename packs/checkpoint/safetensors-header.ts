@@ -3,7 +3,7 @@ import { LFS_HEADER_BYTES, lfsPointer } from '../../shared/base/files/read-file.
 
 /** Bytes before the header: its length, little-endian. */
 export const HEADER_LENGTH_BYTES = 8;
-/** The bound of the safetensors format on a header. */
+/** The safetensors format's bound on a header. */
 export const SAFETENSORS_HEADER_LIMIT_BYTES = 100_000_000;
 
 const BITS_PER_VALUE: Readonly<Record<string, number>> = {
@@ -33,7 +33,7 @@ export interface SafetensorsTensor {
   name: string;
   dtype: string;
   shape: readonly number[];
-  /** From the start of the file. */
+  /** Offset from the start of the file. */
   offsetBytes: number;
   sizeBytes: number;
 }
@@ -59,9 +59,9 @@ export function checkHeaderLength(headerBytes: bigint, fileBytes: number, file: 
 }
 
 /**
- * Parses and checks a safetensors header: every tensor's type, shape and place, and that the places cover the data without
- * hole or overlap, exactly to the end of the file.
- * @param header the bytes after the length field, as many as it says
+ * Parses and checks a safetensors header: every tensor's type, shape and place. The places must cover the data without hole or overlap, exactly
+ * to the end of the file.
+ * @param header the bytes after the length field; their number must be the length in that field
  * @throws MODEL_CORRUPT
  */
 export function parseSafetensorsHeader(
@@ -150,8 +150,8 @@ function checkCoverage(tensors: SafetensorsTensor[], dataStart: number, fileByte
 }
 
 /**
- * The first key that an object in the JSON text holds twice, or null. JSON.parse keeps the last of two equal keys and says
- * nothing, so a header naming one tensor twice would hide the first. `text` must already have been parsed without error.
+ * The first key that an object in the JSON text holds twice, or null. JSON.parse returns the last of two equal keys without an error, so a
+ * header that names one tensor twice would hide the first. `text` must already have been parsed without error.
  */
 export function findDuplicateKey(text: string): string | null {
   const open: (Set<string> | null)[] = [];

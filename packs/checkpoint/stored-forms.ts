@@ -8,7 +8,7 @@ export type CheckpointTensors = ReadonlyMap<string, CheckpointTensor>;
 
 const WHAT_TO_DO = 'use the original checkpoint, as its makers ship it';
 
-/** Tensors by which quantized forms are known that are not read. The first that is found names the form. */
+/** Tensors that identify quantized forms which cannot be read. The first match names the form. */
 const FOREIGN_FORMS: readonly { names: RegExp; form: string }[] = [
   { names: /\.(weight_scale_2|weight_global_scale|input_global_scale)$/, form: 'NVFP4 (codes of 4 bits, two scales)' },
   { names: /\.weight_packed$/, form: 'compressed-tensors (packed codes)' },
@@ -31,7 +31,7 @@ const FOREIGN_FORMS: readonly { names: RegExp; form: string }[] = [
 ];
 
 /**
- * Refuses a checkpoint that was quantized in a way that is not read, by the tensors that such forms have.
+ * Refuses a checkpoint in a quantized form that cannot be read, if it has tensors of such a form.
  * @throws MODEL_UNSUPPORTED
  */
 export function refuseForeignForms(found: CheckpointTensors, directory: string): void {
@@ -48,8 +48,8 @@ export function refuseForeignForms(found: CheckpointTensors, directory: string):
 }
 
 /**
- * The config with the layout in which the experts of its checkpoint are stored: the one whose first expert is there.
- * @throws MODEL_UNSUPPORTED when they are stored in none that the family reads
+ * The config with the layout in which the checkpoint's experts are stored: the layout whose first expert is present.
+ * @throws MODEL_UNSUPPORTED if none of the family's layouts fits
  */
 export function chooseLayout(config: ModelConfig, found: CheckpointTensors, directory: string): ModelConfig {
   const [layer = 0] = expertLayerNumbers(config.shape);
@@ -74,12 +74,12 @@ export function chooseLayout(config: ModelConfig, found: CheckpointTensors, dire
   );
 }
 
-/** Experts that all rows pass are none of these, nor are routers. */
+/** Shared experts and routers are not parts of experts. */
 function isExpertPart(name: string): boolean {
   return !/shared_expert|\.(gate|router|expert_bias)\.|correction_bias|\.experts\.bias$/.test(name);
 }
 
-/** What a tensor is whose type is not the one that was expected. */
+/** The error for a tensor whose type is not the expected one. */
 export function foreignDtype(tensor: CheckpointTensor, supported: readonly string[]): OdmoeError {
   const { path, name, dtype } = tensor;
   return new OdmoeError(
@@ -93,7 +93,7 @@ function formOf(dtype: string): string {
   return ' (quantized in a form that config.json does not say, or that is not read)';
 }
 
-/** A stored tensor of as many values in another order, or of scales for other blocks: a form that is not read. */
+/** The error for a tensor with as many values in another order, or with scales for other blocks: such a form cannot be read. */
 export function foreignShape(tensor: CheckpointTensor, expected: readonly number[]): OdmoeError | null {
   const { path, name, shape } = tensor;
   const say = (form: string): OdmoeError =>
@@ -108,7 +108,10 @@ export function foreignShape(tensor: CheckpointTensor, expected: readonly number
   return null;
 }
 
-/** What stands in the place of a tensor that is not there, in a form that is not read or that config.json does not say; null: nothing. */
+/**
+ * The error for a missing tensor that is present in another form, which cannot be read or which config.json does not mention; null: there is
+ * none.
+ */
 export function foreignInstead(name: string, found: CheckpointTensors, directory: string): OdmoeError | null {
   const say = (form: string): OdmoeError => new OdmoeError('MODEL_UNSUPPORTED', `${directory}: ${form}; ${WHAT_TO_DO}`);
   if (found.has(`${name}_blocks`)) {

@@ -9,9 +9,9 @@ export const INDEX_FILE = 'model.safetensors.index.json';
 
 const SAFETENSORS = /\.safetensors$/;
 const INDEX = /\.safetensors\.index(\.[^.]+)?\.json$/;
-/** The same weights again, as Mistral's own program wants them. */
+/** A second copy of the weights, for Mistral's own program. */
 const CONSOLIDATED = /^consolidated([.-][^/]*)?\.safetensors(\.index\.json)?$/;
-/** Files of weights that are not read. */
+/** Files of weights that cannot be read. */
 const OTHER_WEIGHTS: readonly { names: RegExp; form: string }[] = [
   { names: /\.gguf$/i, form: 'GGUF' },
   { names: /\.(bin|pt|pth|ckpt)$/i, form: "PyTorch's own files" },
@@ -20,7 +20,7 @@ const OTHER_WEIGHTS: readonly { names: RegExp; form: string }[] = [
 const NAMED_FILES = 5;
 
 /**
- * What stands in a directory.
+ * Names of the files in a directory.
  * @throws MODEL_NOT_FOUND, STORAGE_FAILED
  */
 export async function listFiles(directory: string): Promise<string[]> {
@@ -31,8 +31,8 @@ export async function listFiles(directory: string): Promise<string[]> {
 }
 
 /**
- * Refuses files of weights that nobody names (of safetensors; others are not looked at, as transformers does): which of two models in one
- * directory counts cannot be known. `used`: those that are read.
+ * Refuses safetensors files of weights that no index names, because it would be unclear which of two models in one directory is meant. Files of
+ * other formats are ignored, as transformers does. `used`: the files that are read.
  * @throws MODEL_UNSUPPORTED
  */
 export function refuseStrayFiles(directory: string, present: readonly string[], used: ReadonlySet<string>): void {
@@ -56,7 +56,7 @@ export function refuseStrayFiles(directory: string, present: readonly string[], 
   );
 }
 
-/** Why a directory has no weights that can be read. */
+/** The reason why a directory has no weights that can be read, as an error. */
 export function withoutWeights(directory: string, present: readonly string[]): OdmoeError {
   const shards = present.filter((name) => SAFETENSORS.test(name));
   if (shards.length > 0) {
@@ -74,7 +74,7 @@ export function withoutWeights(directory: string, present: readonly string[]): O
 }
 
 /**
- * Refuses a model, a file or a directory, that is no checkpoint of Hugging Face's but has weights of another form.
+ * Refuses a model, a file or a directory, that is not a Hugging Face checkpoint but has weights in another form.
  * @throws MODEL_UNSUPPORTED, STORAGE_FAILED
  */
 export async function refuseForeignWeights(path: string): Promise<void> {

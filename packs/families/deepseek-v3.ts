@@ -5,7 +5,7 @@ import { readGuessingLayers, readSparseBehindDense } from '../model-config/layer
 import type { ModelFamily } from '../model-config/model-family.js';
 import { alwaysNames, DECODER_NAMES, expertForms } from '../model-config/tensor-names.js';
 
-/** DeepSeek-V3 and R1: latent attention, sigmoid router with a bias for the choice, FP8 weights as shipped. */
+/** DeepSeek-V3 and R1: latent attention, a sigmoid router with a bias for the choice, FP8 weights as shipped. */
 export const deepseekV3: ModelFamily = {
   name: 'deepseek_v3',
   architectures: ['DeepseekV3ForCausalLM'],

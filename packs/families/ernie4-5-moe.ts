@@ -13,7 +13,7 @@ import type { ModelFamily } from '../model-config/model-family.js';
 import { readRope } from '../model-config/rope-config.js';
 import { alwaysNames, DECODER_NAMES, expertForms } from '../model-config/tensor-names.js';
 
-/** ERNIE-4.5-MoE: softmax router with a bias for the choice, dense layers at both ends, neighbours rotate. */
+/** ERNIE-4.5-MoE: softmax router with a bias for the choice, dense layers at both ends, rotation of neighbouring dimensions. */
 export const ernie45Moe: ModelFamily = {
   name: 'ernie4_5_moe',
   architectures: ['Ernie4_5_MoeForCausalLM'],

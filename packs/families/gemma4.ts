@@ -5,7 +5,7 @@ import type { ModelFamily } from '../model-config/model-family.js';
 import type { GluShape } from '../../shared/model/model-shape.js';
 import { DECODER_NAMES, fusedExpertNames } from '../model-config/tensor-names.js';
 
-/** Gemma-4 with experts, its text: a dense network beside the experts, each with norms of its own; two kinds of attention. */
+/** The text part of Gemma-4 with experts: a dense network beside the experts, each with its own norms; two kinds of attention. */
 export const gemma4: ModelFamily = {
   name: 'gemma4',
   architectures: ['Gemma4ForConditionalGeneration', 'Gemma4ForCausalLM'],

@@ -12,7 +12,7 @@ import { readRope } from '../model-config/rope-config.js';
 import { readBiasedRouter } from '../model-config/biased-router.js';
 import { alwaysNames, DECODER_NAMES, expertForms } from '../model-config/tensor-names.js';
 
-/** GLM-4.5 and GLM-4.5-Air: a part of each head is rotated, sigmoid router with a bias for the choice. */
+/** GLM-4.5 and GLM-4.5-Air: only a part of each head is rotated; sigmoid router with a bias for the choice. */
 export const glm4Moe: ModelFamily = {
   name: 'glm4_moe',
   architectures: ['Glm4MoeForCausalLM'],

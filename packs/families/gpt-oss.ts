@@ -13,7 +13,7 @@ import type { GluShape } from '../../shared/model/model-shape.js';
 import { readRope } from '../model-config/rope-config.js';
 import { DECODER_NAMES } from '../model-config/tensor-names.js';
 
-/** gpt-oss 20b and 120b: sinks, biases everywhere, windows on every other layer, experts in MXFP4 as shipped. */
+/** gpt-oss 20b and 120b: sinks, biases everywhere, sliding windows on every other layer, experts in MXFP4 as shipped. */
 export const gptOss: ModelFamily = {
   name: 'gpt_oss',
   architectures: ['GptOssForCausalLM'],
@@ -64,5 +64,5 @@ export const gptOss: ModelFamily = {
   },
 };
 
-/** Where config.json says nothing of the rope. */
+/** Parameters of the rope if config.json has none. */
 const YARN = { rope_type: 'yarn', factor: 32, truncate: false, original_max_position_embeddings: 4096 };

@@ -11,7 +11,7 @@ import type { ModelFamily } from '../model-config/model-family.js';
 import { readRope } from '../model-config/rope-config.js';
 import { DECODER_NAMES, fusedExpertNames } from '../model-config/tensor-names.js';
 
-/** Granite-MoE: multipliers of embeddings, residual branches, scores and logits. */
+/** Granite-MoE: factors of embeddings, residual branches, scores and logits. */
 export const graniteMoe: ModelFamily = {
   name: 'granitemoe',
   architectures: ['GraniteMoeForCausalLM'],

@@ -15,7 +15,7 @@ import { alwaysNames, DECODER_NAMES, expertNames } from '../model-config/tensor-
 
 const LATENT_KEYS = ['kv_lora_rank', 'q_lora_rank', 'qk_nope_head_dim', 'qk_rope_head_dim', 'v_head_dim'];
 
-/** Hunyuan-A13B: query and key norms behind the rotation, shared experts without a gate. */
+/** Hunyuan-A13B: query and key norms after the rotation, shared experts without a gate. */
 export const hunyuanMoe: ModelFamily = {
   name: 'hunyuan_v1_moe',
   architectures: ['HunYuanMoEV1ForCausalLM'],
@@ -75,7 +75,7 @@ export const hunyuanMoe: ModelFamily = {
   },
 };
 
-/** A number, or a list of one for each layer; all experts of a model have one size here, so that they must be the same. */
+/** Reads a number, or a list of one number for each layer. All experts of a model have one size here, so all numbers must be equal. */
 function readEqual<T extends number | null>(config: ConfigReader, key: string, fallback: T): number | T {
   if (!config.isList(key)) return config.countOr(fallback, key);
   const [first, ...rest] = config.numbersOr([], key);
@@ -85,7 +85,7 @@ function readEqual<T extends number | null>(config: ConfigReader, key: string, f
   return first;
 }
 
-/** The same, which may stand under another name too. */
+/** As readEqual, for a number that may also have another key. */
 function readEqualOr(config: ConfigReader, key: string, otherName: string): number {
   const number = readEqual(config, key, null);
   if (number === null) return config.size(key, otherName);

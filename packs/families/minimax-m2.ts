@@ -5,12 +5,12 @@ import type { ModelFamily } from '../model-config/model-family.js';
 import { readRope } from '../model-config/rope-config.js';
 import { DECODER_NAMES, expertNames, NUMBERED } from '../model-config/tensor-names.js';
 
-/** By what inputs and outputs of a block could be multiplied. */
+/** Keys of factors for the inputs and outputs of a block. */
 const RESIDUAL_SCALES = ['linear_attention', 'full_attention', 'mlp'].flatMap((block) =>
   ['alpha', 'beta'].map((scale) => `layernorm_${block}_${scale}`),
 );
 
-/** MiniMax-M2: query and key norms over all heads at once, sigmoid router with a bias for the choice. */
+/** MiniMax-M2: query and key norms over all heads at once, a sigmoid router with a bias for the choice. */
 export const minimaxM2: ModelFamily = {
   name: 'minimax_m2',
   architectures: ['MiniMaxM2ForCausalLM'],

@@ -19,7 +19,7 @@ const SHIPPED = {
   expert: expertNames('block_sparse_moe.experts', NUMBERED),
 };
 
-/** As transformers 5 keeps it in memory. */
+/** Tensor names of the form that transformers 5 saves: fused experts. */
 function fusedUnder(folder: string): TensorNames {
   return {
     ...DECODER_NAMES,

@@ -12,7 +12,7 @@ import type { ModelFamily } from '../model-config/model-family.js';
 import { readRope } from '../model-config/rope-config.js';
 import { DECODER_NAMES, expertNames, NUMBERED } from '../model-config/tensor-names.js';
 
-/** Phi-3.5-MoE: LayerNorm, biases, and two experts chosen one after the other. */
+/** Phi-3.5-MoE: LayerNorm, biases, and a router that chooses two experts one after the other. */
 export const phimoe: ModelFamily = {
   name: 'phimoe',
   architectures: ['PhimoeForCausalLM', 'PhiMoEForCausalLM'],

@@ -13,7 +13,7 @@ import type { ModelFamily } from '../model-config/model-family.js';
 import { readRope } from '../model-config/rope-config.js';
 import { alwaysNames, DECODER_NAMES, expertForms } from '../model-config/tensor-names.js';
 
-/** Qwen1.5-MoE and Qwen2-MoE: a shared expert with a gate of its own beside the others. */
+/** Qwen1.5-MoE and Qwen2-MoE: a shared expert with a gate beside the others. */
 export const qwen2Moe: ModelFamily = {
   name: 'qwen2_moe',
   architectures: ['Qwen2MoeForCausalLM'],
@@ -46,7 +46,7 @@ export const qwen2Moe: ModelFamily = {
   },
 };
 
-/** Window of each layer: of every second one of the first few, where windows are used. */
+/** Window of each layer. If windows are used, every second one of the first `max_window_layers` layers has one. */
 function readWindows(config: ConfigReader): number[] {
   const used = config.flagOr(false, 'use_sliding_window');
   const last = config.countOr(28, 'max_window_layers');

@@ -4,7 +4,7 @@ import type { ModelFamily } from '../model-config/model-family.js';
 import { readRope } from '../model-config/rope-config.js';
 import { alwaysNames, DECODER_NAMES, expertForms, zeroCentred } from '../model-config/tensor-names.js';
 
-/** Qwen3.5-MoE and Qwen3.6-MoE, their text: Qwen3-Next with projections of their own and fused experts. */
+/** The text part of Qwen3.5-MoE and Qwen3.6-MoE: as Qwen3-Next, with separate projections and fused experts. */
 export const qwen35Moe: ModelFamily = {
   name: 'qwen3_5_moe',
   architectures: ['Qwen3_5MoeForConditionalGeneration', 'Qwen3_5MoeForCausalLM'],

@@ -13,14 +13,14 @@ import type { ModelFamily } from '../model-config/model-family.js';
 import { readRope } from '../model-config/rope-config.js';
 import { DECODER_NAMES, expertForms } from '../model-config/tensor-names.js';
 
-/** Every layer has the window, where other models of the makers have it in the first layers or the last ones only. */
+/** Refuses windows on some layers only. In this family every layer has the window; related models have it in their first or last layers only. */
 function refuseFewWindows(config: ConfigReader): void {
   const layers = config.size('num_hidden_layers');
   const windows = config.countOr(layers, 'max_window_layers');
   if (windows < layers) throw config.unsupported('max_window_layers', windows, `num_hidden_layers, which is ${layers}`);
 }
 
-/** Qwen3-MoE: query and key norms, experts in every so many layers. */
+/** Qwen3-MoE: query and key norms, experts in one of every few layers. */
 export const qwen3Moe: ModelFamily = {
   name: 'qwen3_moe',
   architectures: ['Qwen3MoeForCausalLM'],

@@ -8,10 +8,10 @@ import { writeFailure } from '../../shared/base/files/storage-error.js';
 
 export type Crc32c = (bytes: Uint8Array, seed: number) => number;
 
-/** The peer's bytes are not those that the manifest names. */
+/** The peer's bytes differ from those that the manifest describes. */
 export class DamagedBytesError extends PeerFailure {}
 
-/** How far one expert has come; a later attempt, at another peer, goes on from there. */
+/** Progress of one expert; a later attempt, at another peer, continues from there. */
 export interface DownloadState {
   /** Leading chunks that are written and had the right checksum. */
   chunksDone: number;
@@ -26,15 +26,15 @@ export interface DownloadOptions {
   state: DownloadState;
   crc32c: Crc32c;
   runtime: Runtime;
-  /** Resolves when this download may take its next piece: others may go first. */
+  /** Resolves when this download may take its next piece; other downloads may go first. */
   turn(): Promise<void>;
   onReceived(bytes: number): void;
   signal: AbortSignal;
 }
 
 /**
- * Fetches the chunks of an expert that are missing from one peer and writes each where it belongs, piece by piece; bytes between
- * chunks are not written. Resolves when all chunks are written and had the right checksum; they are not synced.
+ * Fetches the missing chunks of an expert from one peer and writes each to its place, piece by piece. Bytes between chunks are not written.
+ * Resolves when all chunks are written and had the right checksum; they are not synced.
  * @throws DamagedBytesError (PACK_CORRUPT), PeerFailure, STORAGE_FULL, STORAGE_FAILED, CANCELLED
  */
 export async function downloadExpert(options: DownloadOptions): Promise<void> {

@@ -11,29 +11,29 @@ import { PeerFailure } from './peer-failure.js';
 import type { PartialPack } from './partial-pack.js';
 import { onAbort } from '../../shared/base/runtime/living.js';
 
-/** Experts fetched at a time, and how many more when a load waits for them. */
+/** Most experts that are fetched at a time, and how many more if a load waits for them. */
 export const MAX_FETCHES = 4;
 export const MAX_URGENT_FETCHES = 4;
-/** A load waits so long without anything coming before it fails: less than main waits for an execute. */
+/** Longest wait of a load in which nothing arrives, before it fails: less than main waits for an execute. */
 export const AWAIT_LIMIT_MS = 20_000;
-/** How often peers are asked anew, and what failed is tried anew. */
+/** Interval at which peers are asked again, and failed fetches are repeated. */
 const TICK_MS = 500;
-/** Pause after the disk refused. */
+/** Pause after a failure of the disk. */
 const STORAGE_PAUSE_MS = 5000;
-/** A disk that goes on refusing is logged again after so long. */
+/** A disk that still fails is logged again after this time. */
 const STORAGE_LOG_AGAIN_MS = 10 * 60_000;
-/** So long after anything came it is not said that nothing comes. */
+/** A problem is reported only after this time without arrivals. */
 const PROBLEM_AFTER_MS = 3000;
 
 export interface FetchProgress {
-  /** Of the experts needed, and of those among them that are on the disk. */
+  /** Bytes of all needed experts, and of those among them that are on the disk. */
   neededBytes: number;
   heldBytes: number;
-  /** From peers, since the start. */
+  /** Bytes from peers since the start. */
   receivedBytes: number;
-  /** Every expert needed is on the disk. */
+  /** Every needed expert is on the disk. */
   ready: boolean;
-  /** Why nothing is fetched; empty: nothing is in the way. */
+  /** The reason why nothing is fetched; empty: there is no problem. */
   problem: string;
 }
 
@@ -41,11 +41,11 @@ export interface ExpertFetcherOptions {
   partial: PartialPack;
   peers: PackPeers;
   crc32c: Crc32c;
-  /** Throws STORAGE_FULL when the disk of the directory has not so much room. */
+  /** Throws STORAGE_FULL if the directory's disk has less free space. */
   requireRoom?: (directory: string, bytes: number) => Promise<void>;
   runtime: Runtime;
   log: Logger;
-  /** An expert has come, or the directory has become a whole pack. */
+  /** Called when an expert has been fetched, or the directory has become a whole pack. */
   onFetched(): void;
 }
 
@@ -54,20 +54,20 @@ interface Waiter {
   reject(error: OdmoeError): void;
 }
 
-/** One expert that is wanted and not here. */
+/** One expert that is needed and missing. */
 interface Task extends ExpertPlace {
   state: DownloadState;
   running: boolean;
-  /** Loads that wait for it: it goes first. */
+  /** Loads that wait for the expert; if there are any, it is fetched first. */
   waiters: Set<Waiter>;
-  /** Runs while loads wait and nothing comes. */
+  /** Runs while loads wait and nothing arrives. */
   silence: Timer | null;
 }
 
 /**
- * Fetches the experts that a worker needs into its partial pack: those that a load waits for first, the others in their order; several
- * at a time, from whoever has them. What fails is tried again, at another peer where there is one. When every expert of the pack has
- * come it fetches the other files, too, and the directory becomes a pack like any other.
+ * Fetches the experts that a worker needs into its partial pack: those for which a load waits first, the others in their order; several at a
+ * time, from any peer that has them. A failed fetch is repeated, at another peer if there is one. When every expert of the pack has been
+ * fetched, it fetches the other files, too, and the directory becomes an ordinary pack.
  */
 export class ExpertFetcher {
   private readonly options: ExpertFetcherOptions;
@@ -82,7 +82,7 @@ export class ExpertFetcher {
   private ownReceivedBytes = 0;
   private movedMs: number;
   private storage: { error: OdmoeError; untilMs: number } | null = null;
-  /** What was last logged of the disk. */
+  /** The disk failure that was logged last. */
   private storageTold: { error: OdmoeError; atMs: number } | null = null;
 
   constructor(options: ExpertFetcherOptions) {
@@ -109,7 +109,7 @@ export class ExpertFetcher {
     };
   }
 
-  /** Replaces what is fetched when nothing is waited for. */
+  /** Replaces the list of experts to fetch while no load waits. */
   need(places: readonly ExpertPlace[]): void {
     this.needed = places;
     const wanted = new Set(places.map((place) => this.key(place)));
@@ -120,7 +120,7 @@ export class ExpertFetcher {
     this.pump();
   }
 
-  /** Null when the expert is here. Rejects with CANCELLED when the signal aborts, else with why it does not come. */
+  /** Null if the expert is on the disk. Rejects with CANCELLED if the signal aborts, else with the reason why the expert does not arrive. */
   awaitExpert(layer: number, expert: number, signal: AbortSignal): Promise<void> | null {
     if (this.ownPartial.held.has(layer, expert)) return null;
     const task = this.task({ layer, expert });
@@ -155,7 +155,7 @@ export class ExpertFetcher {
     return arrival;
   }
 
-  /** What is on the disk of the expert is wrong: it is fetched again. @throws LockHeldError, STORAGE_FULL, STORAGE_FAILED */
+  /** The expert's bytes on the disk are wrong: it is fetched again. @throws LockHeldError, STORAGE_FULL, STORAGE_FAILED */
   async forget(layer: number, expert: number): Promise<void> {
     this.completion.postpone(this.options.runtime.nowMs());
     await this.ownPartial.forget(layer, expert);
@@ -163,7 +163,7 @@ export class ExpertFetcher {
     this.pump();
   }
 
-  /** Nothing is under way any more; what came is kept. */
+  /** Resolves when no fetch is in progress any more. Fetched experts stay on the disk. */
   async close(): Promise<void> {
     this.stop.abort();
     this.timer?.cancel();
@@ -175,7 +175,7 @@ export class ExpertFetcher {
     await this.ownPartial.close();
   }
 
-  /** Somebody may have what is missing. */
+  /** The peers have changed: one of them may have missing experts. */
   peersChanged(): void {
     this.pump();
   }
@@ -193,13 +193,13 @@ export class ExpertFetcher {
       waiters: new Set<Waiter>(),
       silence: null,
     };
-    // Nothing was to come until now.
+    // No arrival was expected until now, so the time without arrivals begins now.
     if (this.tasks.size === 0) this.movedMs = this.options.runtime.nowMs();
     this.tasks.set(key, task);
     return task;
   }
 
-  /** Starts what can be started, and comes back later for the rest. */
+  /** Starts the fetches that can start, and sets a timer for the rest. */
   private pump(): void {
     if (this.stop.signal.aborted) return;
     const nowMs = this.options.runtime.nowMs();
@@ -309,14 +309,14 @@ export class ExpertFetcher {
     } else if (error instanceof PeerFailure) {
       peers.failed(peer, error);
     } else {
-      // What was written before may not have reached the disk.
+      // Bytes written earlier may not have reached the disk.
       task.state.chunksDone = 0;
       this.storageFailed(error);
       for (const { waiters } of this.tasks.values()) for (const waiter of waiters) waiter.reject(error);
     }
   }
 
-  /** One line and one problem for a disk that is full, though each expert fails with words of its own. */
+  /** Logs one line and reports one problem for a full disk, though each expert fails with a different message. */
   private storageFailed(error: OdmoeError): void {
     const nowMs = this.options.runtime.nowMs();
     const told = this.storageTold;
@@ -327,7 +327,7 @@ export class ExpertFetcher {
     this.storage = { error: this.storageTold?.error ?? error, untilMs: nowMs + STORAGE_PAUSE_MS };
   }
 
-  /** While a load waits for another expert that is coming, this one pauses. */
+  /** Waits while loads need other experts whose fetches are running. */
   private async turn(task: Task): Promise<void> {
     while (!isUrgent(task) && this.urgentRunning() > 0 && !this.stop.signal.aborted) {
       await new Promise<void>((resolve) => this.calm.push(resolve));
@@ -342,13 +342,13 @@ export class ExpertFetcher {
     return [...this.tasks.values()].filter((task) => task.running && isUrgent(task)).length;
   }
 
-  /** Something has come: whoever waits waits on. */
+  /** Something has arrived: the waits of all loads begin anew. */
   private moved(): void {
     this.movedMs = this.options.runtime.nowMs();
     for (const task of this.tasks.values()) if (isUrgent(task)) this.awaitBytes(task);
   }
 
-  /** Loads do not wait for ever for what does not come. */
+  /** Limits the time that loads wait without arrivals. */
   private awaitBytes(task: Task): void {
     this.endSilence(task);
     task.silence = waitForPeer(this.options.runtime, AWAIT_LIMIT_MS, () => {

@@ -7,7 +7,7 @@ import { FETCH_JOURNAL_FILE, FETCHED_JOURNAL_FILE } from '../format/pack-layout.
 import { writeFailure } from '../../shared/base/files/storage-error.js';
 import { syncDirectory } from '../packing/pack-file.js';
 
-/** What the journal is of; the manifest beside it must be that one. */
+/** Identifies the pack of the journal. The manifest beside it must have this digest. */
 const headSchema = z.strictObject({ format: z.literal('odmoe-fetching'), pack_digest: z.string() });
 const recordSchema = z.strictObject({
   layer: z.int().min(0),
@@ -21,8 +21,8 @@ export interface FetchedExpert {
 }
 
 /**
- * The journal of a pack that is being fetched: a line with the pack's digest, then a line for each expert whose chunks are on the
- * disk and had the right checksums; `lost` takes back what an earlier line says. A last line cut short by a crash is as if never written.
+ * The journal of a pack that is being fetched: a line with the pack's digest, then a line for each expert whose chunks are on the disk and had
+ * the right checksums. A line with `lost` revokes an earlier one. A last line cut short by a crash is ignored.
  */
 export class FetchJournal {
   private readonly path: string;
@@ -33,7 +33,7 @@ export class FetchJournal {
     this.finishedPath = join(directory, FETCHED_JOURNAL_FILE);
   }
 
-  /** Null when there is none, or none that says of which pack it is. */
+  /** Null if there is no journal, or if it does not name its pack. */
   async read(): Promise<{ packDigest: string; fetched: FetchedExpert[] } | null> {
     const [first, ...rest] = await this.readLines();
     const head = headSchema.safeParse(parseLine(first));
@@ -49,7 +49,7 @@ export class FetchJournal {
     return { packDigest: head.data.pack_digest, fetched: [...fetched.values()] };
   }
 
-  /** Begins a journal in place of any other. @throws STORAGE_FULL, STORAGE_FAILED */
+  /** Begins a new journal and replaces any other. @throws STORAGE_FULL, STORAGE_FAILED */
   async begin(directory: string, packDigest: string): Promise<void> {
     const head = { format: 'odmoe-fetching', pack_digest: packDigest };
     try {
@@ -65,24 +65,24 @@ export class FetchJournal {
     await this.append({ layer, expert });
   }
 
-  /** The expert is not on the disk any more. @throws STORAGE_FULL, STORAGE_FAILED */
+  /** Records that the expert is not on the disk any more. @throws STORAGE_FULL, STORAGE_FAILED */
   async forget({ layer, expert }: FetchedExpert): Promise<void> {
     await this.append({ layer, expert, lost: true });
   }
 
-  /** The fetch is over: the journal is kept under another name. */
+  /** The fetch is over: the journal gets another name. */
   async finish(): Promise<void> {
     await rename(this.path, this.finishedPath);
   }
 
-  /** The fetch goes on after all. */
+  /** The fetch goes on again: the journal gets its name back. */
   async reopen(): Promise<void> {
     if (await fileExists(this.finishedPath)) await rename(this.finishedPath, this.path);
   }
 
   private async append(record: z.infer<typeof recordSchema>): Promise<void> {
     try {
-      // The newline in front closes a line that a crash may have cut short.
+      // The newline at the begin ends a line that a crash may have cut short.
       await appendFile(this.path, `\n${JSON.stringify(record)}\n`, { flush: true });
     } catch (thrown) {
       throw writeFailure(thrown, this.path, null);

@@ -4,8 +4,8 @@ import { MANIFEST_LIMIT_BYTES } from '../format/open-pack.js';
 import type { PackSource } from '../../shared/transport/transport.js';
 
 /**
- * The bytes of the manifest of that digest, from a peer that holds the pack.
- * @throws PACK_CORRUPT when the peer sends another manifest, NODE_REFUSED when it holds another pack, what the source rejects with
+ * Fetches the bytes of the manifest with this digest from a peer that holds the pack.
+ * @throws PACK_CORRUPT if the peer sends another manifest, NODE_REFUSED if it holds another pack, and the errors of the source
  */
 export async function fetchManifest(
   source: Pick<PackSource, 'manifest'>,

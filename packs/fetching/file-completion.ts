@@ -14,10 +14,10 @@ import type { PackPeers } from './pack-peers.js';
 import type { PartialPack } from './partial-pack.js';
 import { openCounted } from '../../shared/base/files/counted-file.js';
 
-/** Pause after a failure, and after damage, which seldom comes alone: nobody waits for these files. */
+/** Pause after a failure, and after damage, which is often followed by more. No load waits for these files. */
 const RETRY_MS = 10_000;
 
-/** Fetches the files beside the experts once every expert is here, and makes the directory an ordinary pack. */
+/** Once every expert is on the disk, fetches the other files and makes the directory an ordinary pack. */
 export class FileCompletion {
   private dueMs = 0;
 
@@ -29,7 +29,7 @@ export class FileCompletion {
     private readonly runtime: Runtime,
   ) {}
 
-  /** Every expert is here, and the pack is not whole. */
+  /** True if every expert is on the disk, but the pack is not whole. */
   get isPending(): boolean {
     return this.partial.held.isComplete && !this.partial.isWhole;
   }
@@ -38,12 +38,12 @@ export class FileCompletion {
     return this.isPending && nowMs >= this.dueMs;
   }
 
-  /** Something of the pack has turned out damaged. */
+  /** Delays the completion, because a part of the pack is damaged. */
   postpone(nowMs: number): void {
     this.dueMs = nowMs + RETRY_MS;
   }
 
-  /** True when the pack is whole now. Never rejects: what fails is tried again later. */
+  /** Returns true if the pack is whole now. Never rejects: a failed attempt is repeated later. */
   async run(signal: AbortSignal, nowMs: number): Promise<boolean> {
     this.dueMs = nowMs + RETRY_MS;
     try {
@@ -59,7 +59,7 @@ export class FileCompletion {
     }
   }
 
-  /** The pack is whole, whatever of the fetch stays beside it. */
+  /** The pack is whole even if files of the fetch remain. */
   private async cleanUp(): Promise<void> {
     try {
       await this.partial.cleanUp();
@@ -98,7 +98,7 @@ export class FileCompletion {
     }
   }
 
-  /** Never writes more than the manifest names, whatever the peer sends. */
+  /** Never writes more bytes than the manifest gives, whatever the peer sends. */
   private async write(source: PackSource, file: ManifestFile, path: string, signal: AbortSignal): Promise<void> {
     const { name, size_bytes, sha256 } = file;
     const request = { packDigest: this.partial.pack.packDigest, file: name, offsetBytes: 0, lengthBytes: size_bytes };
@@ -106,7 +106,7 @@ export class FileCompletion {
     const handle = await this.runtime.outside(() => openCounted(path, 'w'));
     let received = 0;
     try {
-      // Nothing can be read of an empty file.
+      // An empty file has no bytes to request.
       for await (const piece of size_bytes === 0 ? [] : fromPeer(source.read(request, signal))) {
         received += piece.length;
         if (received > size_bytes) {

@@ -8,22 +8,22 @@ import { PACK_SOURCES_LIMIT } from '../../shared/wire/limits.js';
 import type { PackSource } from '../../shared/transport/transport.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 
-/** Experts that are fetched from one peer at a time. */
+/** Most experts that are fetched from one peer at a time. */
 export const MAX_STREAMS_PER_PEER = 4;
-/** How long a peer may take to say what it holds. */
+/** Longest time for a peer's description of what it holds. */
 const DESCRIBE_TIMEOUT_MS = 3000;
-/** A peer that does not hold everything is asked again what it has by now. */
+/** A peer that does not hold everything is asked again after this time. */
 const DESCRIBE_AGAIN_MS = 1000;
-/** Pauses after failures of a peer: the first, doubled at each further one, up to the last. */
+/** Pauses after failures of a peer: the first, doubled at each further failure, and the longest. */
 const FIRST_PAUSE_MS = 500;
 const LAST_PAUSE_MS = 10_000;
-/** Pause of a peer that has nothing against us. */
+/** Pause after a temporary refusal. */
 const BUSY_PAUSE_MS = 300;
-/** It has all its readers; a read paused for so long that the peer ended it. */
+/** Temporary refusals: the peer serves its most readers, or a read paused for so long that the peer ended it. */
 const TEMPORARY: ReadonlySet<ErrorCode> = new Set(['QUEUE_FULL', 'TIMEOUT']);
-/** A peer that sent wrong bytes for an expert is not asked for that one again for so long. */
+/** A peer that sent wrong bytes for an expert is not asked for that expert again for this time. */
 const DAMAGED_PAUSE_MS = 30_000;
-/** A peer that sent wrong bytes so often in a row is not asked for anything for as long as a damaged expert. */
+/** A peer that sent wrong bytes this often in a row is not asked for anything for DAMAGED_PAUSE_MS. */
 const DAMAGES_LIMIT = 3;
 
 export interface PackPeersOptions {
@@ -33,7 +33,7 @@ export interface PackPeersOptions {
   connect(address: string): PackSource;
   runtime: Runtime;
   log: Logger;
-  /** Somebody has told what it holds. */
+  /** Called when a peer has described what it holds. */
   onDescribed(): void;
 }
 
@@ -47,18 +47,18 @@ export class PackPeer {
   pausedUntilMs = 0;
   failures = 0;
   damages = 0;
-  /** Experts that came with wrong bytes, and until when they are not asked for again. */
+  /** Experts for which the peer sent wrong bytes, and the time until which they are not requested again. */
   readonly damagedExperts = new Map<number, { error: OdmoeError; untilMs: number }>();
   problem: OdmoeError | null = null;
 
   constructor(
     readonly address: string,
-    /** Main's addresses, from 0: the later ones stand in where the earlier ones do not answer. null: it is not main. */
+    /** Rank of this address among main's, from 0: a later one is used if the earlier ones do not answer. null: the peer is not main. */
     public mainRank: number | null,
   ) {}
 }
 
-/** The daemons that may hold what this one lacks: who has what, who is busy, who has failed. */
+/** The daemons that may hold experts that this one lacks: what each holds, how busy it is, and whether it has failed. */
 export class PackPeers {
   private readonly options: PackPeersOptions;
   private readonly peers = new Map<string, PackPeer>();
@@ -70,8 +70,8 @@ export class PackPeers {
   }
 
   /**
-   * Replaces whom to ask. Main is asked last among equals: it has other things to do; and at one of its addresses at a time, the first that
-   * answers.
+   * Replaces the addresses of the peers. Main is asked last among equals, because it has other work. Only one of main's addresses is used at a
+   * time: the first that answers.
    */
   setAddresses(mainAddresses: readonly string[], others: readonly string[]): void {
     const wanted = new Map<string, number | null>();
@@ -90,7 +90,7 @@ export class PackPeers {
     this.refresh();
   }
 
-  /** Asks those whose answer is missing or may have changed. */
+  /** Asks the peers whose description is missing or may have changed. */
   refresh(): void {
     const nowMs = this.options.runtime.nowMs();
     for (const peer of this.peers.values()) {
@@ -102,7 +102,7 @@ export class PackPeers {
     }
   }
 
-  /** Whom to ask for an expert: of those that have it, the one with the least to do; null: nobody at present. */
+  /** The peer to ask for an expert: of those that hold it, the least busy one; null: none at present. */
   choose(layer: number, expert: number): PackPeer | null {
     const nowMs = this.options.runtime.nowMs();
     const place = layer * this.options.experts + expert;
@@ -112,7 +112,7 @@ export class PackPeers {
     );
   }
 
-  /** Whom to ask for a file that is not one of experts. */
+  /** The peer to ask for a file that does not hold experts. */
   chooseWhole(): PackPeer | null {
     return this.best((peer) => peer.whole, this.options.runtime.nowMs());
   }
@@ -123,7 +123,7 @@ export class PackPeers {
     peer.problem = null;
   }
 
-  /** The peer did not give what it was asked for; it is left alone for a while. */
+  /** Records that a request to the peer failed; the peer is not asked for a while. */
   failed(peer: PackPeer, error: OdmoeError): void {
     const nowMs = this.options.runtime.nowMs();
     peer.problem = error;
@@ -133,14 +133,14 @@ export class PackPeers {
     }
     peer.pausedUntilMs = nowMs + Math.min(LAST_PAUSE_MS, timesPowerOfTwo(FIRST_PAUSE_MS, peer.failures));
     peer.failures += 1;
-    // A broken connection, and what the peer had before it broke, are of no more use.
+    // A broken connection is useless, and so is the peer's description from before.
     peer.source?.close();
     peer.source = null;
     peer.held = null;
     if (peer.failures === 1) this.options.log.info('a peer gives no experts', { peer: peer.address, error });
   }
 
-  /** The peer sent other bytes than the manifest names. */
+  /** Records that the peer's bytes differ from those in the manifest. */
   damaged(peer: PackPeer, layer: number, expert: number, error: OdmoeError): void {
     const untilMs = this.options.runtime.nowMs() + DAMAGED_PAUSE_MS;
     peer.damages += 1;
@@ -150,7 +150,7 @@ export class PackPeers {
     this.options.log.warn('a peer sent a damaged expert', { peer: peer.address, layer, expert, error, advice });
   }
 
-  /** Why nobody gives that expert, for people. */
+  /** The reason why no peer gives that expert, as text for people. */
   problem({ layer, expert }: ExpertPlace): string {
     if (this.peers.size === 0) return 'no daemon is known that could be asked for experts';
     const place = layer * this.options.experts + expert;
@@ -211,7 +211,7 @@ export class PackPeers {
   }
 }
 
-/** Streams first, then whether it is main. */
+/** Load of a peer: streams count first; main counts as busier among equals. */
 function load({ streams, mainRank }: PackPeer): number {
   return 2 * streams + (mainRank === null ? 0 : 1);
 }

@@ -9,7 +9,7 @@ import { PACK_PIECE_BYTES } from '../../shared/wire/limits.js';
 import type { PackDescription, PackPiece, ReadManifestRequest, ReadPackRequest } from '../../shared/wire/messages.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 
-/** Readers that a daemon serves at a time; each costs it an open file and a few pieces of PACK_PIECE_BYTES. */
+/** Most readers that a daemon serves at a time. Each costs an open file and a few pieces of PACK_PIECE_BYTES. */
 export const MAX_PACK_READERS = 16;
 
 const READ_ERRORS: FileErrors = {
@@ -19,8 +19,8 @@ const READ_ERRORS: FileErrors = {
 };
 
 /**
- * Gives peers pieces of the pack that a daemon holds, straight from its files and at the reader's pace. `held`: the experts that
- * are here of a pack that is still being fetched; null: the pack is whole.
+ * Serves pieces of the daemon's pack to peers, straight from its files and at the reader's pace. `held`: the experts on the disk of a pack that
+ * is still being fetched; null: the pack is whole.
  */
 export class PackServer {
   private readonly pack: Pack;
@@ -52,7 +52,7 @@ export class PackServer {
     };
   }
 
-  /** Ends when the file does: its reader knows its digest. @throws NODE_REFUSED, QUEUE_FULL, STORAGE_FAILED */
+  /** Sends the manifest to the end of its file; the reader checks it by its digest. @throws NODE_REFUSED, QUEUE_FULL, STORAGE_FAILED */
   async *manifest(
     { packDigest }: ReadManifestRequest,
     signal: AbortSignal,
@@ -61,7 +61,7 @@ export class PackServer {
     yield* this.pieces(this.held() === null ? MANIFEST_FILE : FETCH_MANIFEST_FILE, 0, null, signal);
   }
 
-  /** @throws NODE_REFUSED, PROTOCOL_VIOLATION (no such stretch), PACK_INCOMPLETE (not here), QUEUE_FULL, STORAGE_FAILED */
+  /** @throws NODE_REFUSED, PROTOCOL_VIOLATION (no such bytes in the pack), PACK_INCOMPLETE (not on this disk), QUEUE_FULL, STORAGE_FAILED */
   async *read(request: ReadPackRequest, signal: AbortSignal): AsyncGenerator<PackPiece, void, undefined> {
     const { packDigest, file, offsetBytes, lengthBytes } = request;
     this.requireSamePack(packDigest);
@@ -70,7 +70,7 @@ export class PackServer {
     yield* this.pieces(file, offsetBytes, lengthBytes, signal);
   }
 
-  /** `lengthBytes` null: to the file's end. The bytes of a piece hold until the next one is asked for. */
+  /** `lengthBytes` null: to the file's end. The bytes of a piece are valid until the next one is requested. */
   private async *pieces(
     file: string,
     startBytes: number,
@@ -88,7 +88,7 @@ export class PackServer {
     try {
       const handle = await this.runtime.outside(() => openFile(path));
       try {
-        // One buffer a reader: a piece is copied into its message before the next one is read.
+        // One buffer for each reader: a piece is copied into its message before the next one is read.
         const buffer = Buffer.allocUnsafe(PACK_PIECE_BYTES);
         const end = lengthBytes === null ? Infinity : startBytes + lengthBytes;
         for (let offset = startBytes; offset < end && !signal.aborted;) {
@@ -119,7 +119,7 @@ export class PackServer {
     );
   }
 
-  /** A name is looked up, never joined to a path before. */
+  /** The file's name is looked up in a table before it is joined to a path. */
   private requireStretch(file: string, offsetBytes: number, lengthBytes: number): void {
     const size = this.sizes.get(file);
     if (size === undefined) {

@@ -23,10 +23,10 @@ import { syncDirectory } from '../packing/pack-file.js';
 import { FetchJournal } from './fetch-journal.js';
 import { openCounted } from '../../shared/base/files/counted-file.js';
 
-/** What a directory may become the place of: nothing stands there, an unfinished fetch does, or something else. */
+/** State of a directory for a fetch: empty or absent, with an unfinished fetch, or with something else. */
 export type FetchPlace = 'new' | 'begun' | 'other';
 
-/** @throws MODEL_NOT_FOUND where a file stands there; STORAGE_FAILED when the directory cannot be read */
+/** @throws MODEL_NOT_FOUND if the path is a file; STORAGE_FAILED if the directory cannot be read */
 export async function fetchPlace(directory: string): Promise<FetchPlace> {
   if (await fileExists(join(directory, MANIFEST_FILE))) return 'other';
   let names: string[];
@@ -45,15 +45,15 @@ export async function fetchPlace(directory: string): Promise<FetchPlace> {
   return foreign.length === 0 ? 'new' : 'other';
 }
 
-/** Whether a whole pack is one that a worker fetched. */
+/** True if a worker fetched the whole pack in the directory. */
 export async function wasFetched(directory: string): Promise<boolean> {
   const names = [FETCHED_JOURNAL_FILE, FETCH_JOURNAL_FILE].map((name) => fileExists(join(directory, name)));
   return (await Promise.all(names)).includes(true);
 }
 
 /**
- * Makes a pack that a worker had fetched as a whole one of which something is to be fetched again; false when it was not fetched, and
- * stays as it is. @throws LockHeldError, STORAGE_FAILED
+ * Prepares a whole pack that a worker fetched for fetching parts of it again. Returns false, and changes nothing, if the pack was not fetched.
+ * @throws LockHeldError, STORAGE_FAILED
  */
 export async function reopenFetch(directory: string): Promise<boolean> {
   if (!(await wasFetched(directory))) return false;
@@ -67,14 +67,14 @@ export async function reopenFetch(directory: string): Promise<boolean> {
 }
 
 /**
- * A directory into which a worker fetches the experts that it needs: the manifest, expert files of full size with holes where
- * experts are missing, and a journal of those that are there. It is this process's alone until it is closed or whole.
+ * A directory into which a worker fetches the experts that it needs. It holds the manifest, expert files of full size with holes for missing
+ * experts, and a journal of the experts that are present. Only this process may use it until it is closed or whole.
  */
 export class PartialPack {
   readonly held: HeldExperts;
   readonly extents: readonly ExpertExtent[];
   private whole = false;
-  /** Settles when all that was begun of what changes journal and manifest is done: one at a time. */
+  /** Settles when all changes of journal and manifest that were begun are done. They run one at a time. */
   private changes: Promise<void> = Promise.resolve();
 
   private constructor(
@@ -89,7 +89,7 @@ export class PartialPack {
   }
 
   /**
-   * Goes on with a fetch that was begun; null when its journal and manifest are of no use, and it must be begun anew.
+   * Continues a fetch. Returns null if its journal and manifest are useless and the fetch must begin anew.
    * @throws LockHeldError, MODEL_UNSUPPORTED (another format version), STORAGE_FAILED
    */
   static async resume(directory: string, runtime: Runtime): Promise<PartialPack | null> {
@@ -117,7 +117,7 @@ export class PartialPack {
   }
 
   /**
-   * Begins a fetch of the pack that the manifest describes; its digest has been compared already.
+   * Begins a fetch of the pack that the manifest describes. The caller has checked the manifest's digest.
    * @throws LockHeldError, PACK_CORRUPT, MODEL_UNSUPPORTED, STORAGE_FULL, STORAGE_FAILED
    */
   static async begin(directory: string, manifest: Uint8Array, runtime: Runtime): Promise<PartialPack> {
@@ -132,7 +132,7 @@ export class PartialPack {
     try {
       if (await fileExists(join(directory, MANIFEST_FILE))) throw wholeMeanwhile(directory);
       const journal = new FetchJournal(directory);
-      // What a fetch of no use left behind would stay between the chunks.
+      // Bytes of an earlier, useless fetch would stay between the chunks.
       for (const { name } of pack.manifest.files) await rm(join(directory, name), { force: true });
       await writeFile(path + PARTIAL_SUFFIX, manifest, { flush: true });
       await rename(path + PARTIAL_SUFFIX, path);
@@ -144,7 +144,7 @@ export class PartialPack {
     }
   }
 
-  /** A pack that a worker had fetched and has just opened: whole, until something of it turns out damaged. */
+  /** A pack that a worker fetched and has just opened. It counts as whole until a part of it proves damaged. */
   static ofWhole(pack: Pack, runtime: Runtime): PartialPack {
     const partial = new PartialPack(pack, new FetchJournal(pack.directory), null, runtime);
     for (const { layer, expert } of partial.extents) partial.held.add(layer, expert);
@@ -152,7 +152,7 @@ export class PartialPack {
     return partial;
   }
 
-  /** Every file of the pack is here: it is a pack like any other. */
+  /** True if every file of the pack is on the disk: it is an ordinary pack. */
   get isWhole(): boolean {
     return this.whole;
   }
@@ -163,7 +163,7 @@ export class PartialPack {
     return extent;
   }
 
-  /** The file that an expert goes into, of full size; to be closed by the caller. @throws STORAGE_FULL, STORAGE_FAILED */
+  /** Opens the file of an expert, with its full size; the caller closes it. @throws STORAGE_FULL, STORAGE_FAILED */
   openExpertFile(name: string): Promise<FileHandle> {
     return this.runtime.outside(() => this.openSized(name));
   }
@@ -172,7 +172,7 @@ export class PartialPack {
     const path = join(this.pack.directory, name);
     let handle: FileHandle | null = null;
     try {
-      // What other experts have put into the file stays.
+      // The file is not truncated, because it may already hold other experts.
       handle = await openCounted(path, constants.O_RDWR | constants.O_CREAT);
       const sizeBytes = this.fileEntry(name).size_bytes;
       if ((await handle.stat()).size !== sizeBytes) await handle.truncate(sizeBytes);
@@ -183,7 +183,7 @@ export class PartialPack {
     }
   }
 
-  /** Every chunk of the expert is on the disk and had the right checksum. @throws STORAGE_FULL, STORAGE_FAILED */
+  /** Records that every chunk of the expert is on the disk and had the right checksum. @throws STORAGE_FULL, STORAGE_FAILED */
   record(layer: number, expert: number): Promise<void> {
     return this.change(async () => {
       await this.journal.record({ layer, expert });
@@ -192,7 +192,7 @@ export class PartialPack {
   }
 
   /**
-   * What is on the disk of the expert is wrong: it counts as not fetched. A pack that has become whole is no more.
+   * The expert's bytes on the disk are wrong: it counts as not fetched. A whole pack is then no longer whole.
    * @throws LockHeldError, STORAGE_FULL, STORAGE_FAILED
    */
   forget(layer: number, expert: number): Promise<void> {
@@ -207,7 +207,7 @@ export class PartialPack {
     });
   }
 
-  /** The files beside those with experts that are not here yet. */
+  /** Missing files that hold no experts. */
   missingFiles(): Promise<ManifestFile[]> {
     return this.runtime.outside(() => this.findMissingFiles());
   }
@@ -222,7 +222,7 @@ export class PartialPack {
     return missing;
   }
 
-  /** Makes it an ordinary pack: every expert and every file is here. @throws STORAGE_FULL, STORAGE_FAILED */
+  /** Makes the directory an ordinary pack. Every expert and every file must be on the disk. @throws STORAGE_FULL, STORAGE_FAILED */
   promote(): Promise<void> {
     return this.change(() => this.becomeWhole());
   }
@@ -240,17 +240,17 @@ export class PartialPack {
     this.whole = true;
   }
 
-  /** Puts away what the fetch needed of a pack that is whole; what stays does no harm. @throws STORAGE_FAILED */
+  /** Removes files of the fetch from a whole pack; files that remain do no harm. @throws STORAGE_FAILED */
   cleanUp(): Promise<void> {
     return this.change(() => this.putAway());
   }
 
   private async putAway(): Promise<void> {
     const { directory } = this.pack;
-    // Something may have turned out damaged meanwhile.
+    // A part of the pack may have proved damaged in the meantime.
     if (!this.whole) return;
     try {
-      // The journal stays until the manifest's new name is on the disk: a crash may undo the renaming.
+      // The journal stays until the manifest's new name is on the disk, because a crash may undo the renaming.
       await syncDirectory(directory);
       await this.journal.finish();
     } catch (thrown) {
@@ -282,7 +282,10 @@ export class PartialPack {
     return entry;
   }
 
-  /** Experts that a file is too short for are not there, whatever the journal says; nor later, when it has its size again. */
+  /**
+   * Takes over the experts of the journal. If a file is too short for an expert, the expert does not count as present, now or after the file has
+   * its full size again.
+   */
   private async take(fetched: readonly { layer: number; expert: number }[]): Promise<void> {
     const { expertLayers, experts } = this.pack.shape;
     const sizes = new Map<string, number>();
@@ -297,7 +300,7 @@ export class PartialPack {
   }
 }
 
-/** Null when the bytes of the manifest are those of none. */
+/** Null if the bytes are not a valid manifest. */
 async function begunPack(directory: string, path: string): Promise<Pack | null> {
   try {
     return packOfManifest(directory, await readBoundedFile(path, MANIFEST_LIMIT_BYTES, MANIFEST_ERRORS), path);
@@ -307,7 +310,7 @@ async function begunPack(directory: string, path: string): Promise<Pack | null> 
   }
 }
 
-/** The journal first: with it beside the manifest the directory is still a whole pack. */
+/** The journal is renamed first: a directory with both journal and manifest still counts as a whole pack. */
 async function demote(directory: string, journal: FetchJournal): Promise<void> {
   try {
     await journal.reopen();
@@ -345,7 +348,7 @@ function acquireFetchLock(directory: string): Promise<ProcessLock> {
   return acquireProcessLock(join(directory, FETCH_LOCK_FILE), messages);
 }
 
-/** Another worker has fetched all of the pack since one looked: it can be opened now. */
+/** Another worker has completed the pack since the directory was examined: it can be opened now. */
 export class BecameWholeError extends OdmoeError {}
 
 function wholeMeanwhile(directory: string): BecameWholeError {

@@ -1,20 +1,20 @@
 import { EXPERT_PARTS } from '../model-config/model-family.js';
 import type { Manifest, ManifestExpert, ManifestStretch } from './manifest.js';
 
-/** A chunk's (or the biases') stored bytes in its file. */
+/** The stored bytes of a chunk, or of the biases, in their file. */
 export interface ChunkExtent {
   offsetBytes: number;
   storedBytes: number;
   crc32c: number;
 }
 
-/** Where one expert lies: its chunks in the order of the file, where no other expert lies between them. */
+/** The place of one expert: its chunks in the order of the file. No other expert lies between them. */
 export interface ExpertExtent {
   layer: number;
   expert: number;
   file: string;
   chunks: readonly ChunkExtent[];
-  /** From the first chunk's first byte to the last one's end. */
+  /** Offset of the first chunk, and of the end of the last one. */
   offsetBytes: number;
   endBytes: number;
   /** Stored bytes of all chunks. */

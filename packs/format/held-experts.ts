@@ -1,4 +1,4 @@
-/** Which experts of a pack are on a disk: one bit each. */
+/** The experts of a pack that are on a disk, one bit each. */
 export class HeldExperts {
   private constructor(
     readonly layers: number,
@@ -19,7 +19,7 @@ export class HeldExperts {
     return held;
   }
 
-  /** From the bits of a PackDescription, which have the length that layers and experts ask for. */
+  /** From the bits of a PackDescription. Their length must match layers and experts. */
   static fromBits(layers: number, experts: number, bits: Uint8Array): HeldExperts {
     const held = HeldExperts.none(layers, experts);
     for (let place = 0; place < layers * experts; place += 1) {
@@ -51,7 +51,7 @@ export class HeldExperts {
     this.count -= 1;
   }
 
-  /** A copy: expert e of layer l is bit l * experts + e, the lowest of a byte first. */
+  /** A copy of the bits: expert e of layer l is bit l * experts + e, the lowest bit of a byte first. */
   toBits(): Uint8Array {
     return Uint8Array.from(this.bits);
   }

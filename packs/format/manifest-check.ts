@@ -26,22 +26,22 @@ import {
   shardRanges,
 } from './pack-layout.js';
 
-/** A stretch of a pack's file that carries a checksum. */
+/** Bytes in a pack's file with one checksum. */
 export interface PackExtent {
   file: string;
-  /** For people: "layer 3 expert 1 gate, plane 0". */
+  /** A name for people: "layer 3 expert 1 gate, plane 0". */
   label: string;
   offsetBytes: number;
   storedBytes: number;
   crc32c: number;
 }
 
-/** For people: "layer 3 expert 1 gate". */
+/** A name for people: "layer 3 expert 1 gate". */
 export function matrixLabel(expert: ManifestExpert, part: ExpertPart): string {
   return `layer ${expert.layer} expert ${expert.expert} ${part}`;
 }
 
-/** Every checksummed stretch of a pack, by file and offset. */
+/** All bytes of a pack that have checksums, by file and offset. */
 export function packExtents(manifest: Pick<Manifest, 'dense' | 'experts'>): PackExtent[] {
   const extents: PackExtent[] = manifest.dense.flatMap((tensor) =>
     tensor.planes.map((stretch, plane) => extentOf(DENSE_FILE, `${denseLabel(tensor)}, plane ${plane}`, stretch)),
@@ -63,12 +63,12 @@ function extentOf(file: string, label: string, stretch: ManifestStretch): PackEx
   return { file, label, offsetBytes, storedBytes, crc32c };
 }
 
-/** For people: "query of layer 3". */
+/** A name for people: "query of layer 3". */
 function denseLabel({ role, layer }: DensePlace): string {
   return `${role} of layer ${layer}`;
 }
 
-/** Everything about a well-formed manifest that contradicts itself; empty for a good one. */
+/** All contradictions in a well-formed manifest; empty if there are none. */
 export function manifestProblems(manifest: Manifest): string[] {
   const { shape, shipped_format: shippedFormat } = manifest.model;
   const impossible = shapeProblem(shape);
@@ -182,7 +182,7 @@ function expertTensorProblem(
   return null;
 }
 
-/** A plane must be cut as docs/pack-format.md says, and each chunk stored by its codec or raw. */
+/** The error in a plane; null: none. A plane must be cut as docs/pack-format.md says, and each chunk must be stored by its codec or raw. */
 function planeProblem(
   tensor: ManifestExpertTensor,
   plane: number,

@@ -15,14 +15,14 @@ const sha256 = z.string().regex(/^[0-9a-f]{64}$/, 'expected 64 lower-case hexade
 const crc32c = z.int().min(0).max(0xffffffff);
 const fileName = z.string().refine(isPackFileName, 'expected the name of a file of a pack');
 
-/** Longest name of a model: it travels in a DNS record of at most 255 bytes. */
+/** Longest name of a model. It must fit into a DNS record of at most 255 bytes. */
 export const MODEL_NAME_LIMIT = 100;
 
 export function isModelName(name: string): boolean {
   return name.length >= 1 && name.length <= MODEL_NAME_LIMIT && !/\p{Control}/u.test(name);
 }
 
-/** The whole description of the model, with the keys of files. */
+/** The whole description of the model, with keys in snake case. */
 const shapeSchema = z.preprocess(camelCaseKeys, modelShapeSchema);
 
 /** Codecs of exponents. */
@@ -56,7 +56,7 @@ const denseTensorSchema = z.strictObject({
   split: z.enum(['none-bf16', 'none-fp16', 'none-fp32', 'mxfp4', 'fp8']),
   rows: positive,
   columns: positive,
-  /** One a plane: values, or codes and then scales. */
+  /** One entry for each plane: values, or codes and then scales. */
   planes: z.array(stretchSchema).min(1).max(2),
 });
 
@@ -67,7 +67,7 @@ const expertSchema = z.strictObject({
   gate: expertTensorSchema,
   up: expertTensorSchema,
   down: expertTensorSchema,
-  /** FP32: of gate, up and down, one after another. */
+  /** FP32 biases of gate, up and down, one after another. */
   biases: stretchSchema.nullable(),
 });
 
@@ -97,7 +97,7 @@ export const manifestSchema = z.strictObject({
   experts: z.array(expertSchema),
 });
 
-/** Decides, before anything else is looked at, whether the file is a manifest of a version that can be read. */
+/** Checked first: it decides whether the file is a manifest of a version that can be read. */
 export const manifestHeadSchema = z.looseObject({ format: z.unknown(), format_version: z.unknown() });
 
 export type Manifest = z.infer<typeof manifestSchema>;
@@ -108,7 +108,7 @@ export type ManifestStretch = z.infer<typeof stretchSchema>;
 export type ManifestExpert = z.infer<typeof expertSchema>;
 export type ManifestFile = z.infer<typeof fileSchema>;
 
-/** Schemas of what a packing journal records for a finished file. */
+/** Schemas of the records of finished files in a packing journal. */
 export const finishedFileSchema = z.strictObject({
   file: fileSchema,
   dense: z.array(denseTensorSchema),
@@ -122,10 +122,10 @@ export function tensorName(place: DensePlace | { layer: number; expert: number; 
   return DENSE_ROLES[place.role].startsWith('layer') ? `layers.${place.layer}.${place.role}` : place.role;
 }
 
-/** The one serialization, so that equal manifests are equal bytes (the pack digest is theirs). */
+/** The only serialization, so that equal manifests have equal bytes. The pack digest is computed from them. */
 export function serializeManifest(manifest: Manifest): string {
   const { model } = manifest;
-  // Parsing puts the keys of a shape in their order.
+  // Parsing puts the keys of a shape in their fixed order.
   const shape = snakeCaseKeys(modelShapeSchema.parse(model.shape));
   return `${JSON.stringify({ ...manifest, model: { ...model, shape } })}\n`;
 }

@@ -35,9 +35,9 @@ import {
 import { closeSync, openSync, readSync } from 'node:fs';
 import { crc32c } from '../../native/index.js';
 
-/** No manifest is larger. */
+/** Most bytes of a manifest. */
 export const MANIFEST_LIMIT_BYTES = 512 * 1024 * 1024;
-/** Contradictions named in one message. */
+/** Most contradictions in one message. */
 const PROBLEMS_NAMED = 20;
 
 const MANIFEST_ERRORS: FileErrors = {
@@ -46,14 +46,14 @@ const MANIFEST_ERRORS: FileErrors = {
   remedy: 'copy the pack again, or make it again with "odmoe pack"',
 };
 
-/** An opened pack. Its weights have not been read; every file has the size that the manifest gives. */
+/** An opened pack. Its weights have not been read, but every file has the size that the manifest gives. */
 export interface Pack extends ModelSource {
   readonly kind: 'pack';
   readonly packDigest: string;
   readonly manifest: Manifest;
 }
 
-/** Whether the directory holds a pack, whole or not. */
+/** True if the directory holds a pack, whole or not. */
 export async function isPackDirectory(directory: string): Promise<boolean> {
   for (const name of [MANIFEST_FILE, JOURNAL_FILE, FETCH_JOURNAL_FILE]) {
     if (await fileExists(join(directory, name))) return true;
@@ -62,7 +62,7 @@ export async function isPackDirectory(directory: string): Promise<boolean> {
 }
 
 /**
- * Opens a pack: its manifest, checked in itself and against the sizes of the files.
+ * Opens a pack: checks its manifest for contradictions and against the sizes of the files.
  * @throws MODEL_NOT_FOUND, PACK_INCOMPLETE, PACK_CORRUPT, MODEL_UNSUPPORTED (another format version), STORAGE_FAILED
  */
 export async function openPack(directory: string): Promise<Pack> {
@@ -77,7 +77,7 @@ export async function openPack(directory: string): Promise<Pack> {
   return pack;
 }
 
-/** The pack that the bytes of a manifest describe; its files are not looked at. `path`: where the bytes are from. @throws as parseManifest */
+/** The pack that the bytes of a manifest describe; its files are not examined. `path`: source of the bytes. @throws as parseManifest */
 export function packOfManifest(directory: string, bytes: Uint8Array, path: string): Pack {
   const manifest = parseManifest(parseJson(bytes, path, MANIFEST_ERRORS), path);
   return packOf(directory, manifest, createHash('sha256').update(bytes).digest('hex'));
@@ -99,7 +99,7 @@ async function requireNotBegun(directory: string): Promise<void> {
   }
 }
 
-/** Validates manifest.json in itself. @throws PACK_CORRUPT, MODEL_UNSUPPORTED */
+/** Parses manifest.json and checks it for contradictions. @throws PACK_CORRUPT, MODEL_UNSUPPORTED */
 export function parseManifest(value: unknown, path: string): Manifest {
   const corrupt = (problem: string): OdmoeError =>
     new OdmoeError('PACK_CORRUPT', `${path}: ${problem}; ${MANIFEST_ERRORS.remedy}`);
@@ -184,7 +184,7 @@ function expertSource(entry: ManifestExpert, path: string, shape: ModelShape): E
     gate: expertTensorSource(entry.gate, path),
     up: expertTensorSource(entry.up, path),
     down: expertTensorSource(entry.down, path),
-    // Read when asked for: the expert may not have been fetched yet.
+    // Read at the first use, because the expert may not have been fetched yet.
     get biases() {
       if (biases !== null) read ??= readPackBiases(path, biases, shape);
       return read;
@@ -227,8 +227,8 @@ const BIAS_FILE_ERRORS: FileErrors = {
 };
 
 /**
- * The biases of one expert, some ten KB: intermediateSize for gate, as many for up, hiddenSize for down. At once, because whoever tells
- * slots where an expert lies does so in one step.
+ * The biases of one expert, some ten KB: intermediateSize for gate, as many for up, hiddenSize for down. The read is synchronous, because the
+ * code that gives an expert's place to slots does so in one step.
  * @throws PACK_CORRUPT (cut file, wrong checksum), STORAGE_FAILED
  */
 function readPackBiases(path: string, stretch: ManifestStretch, shape: ModelShape): Float32Array {

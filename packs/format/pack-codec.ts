@@ -1,4 +1,4 @@
-/** The codecs that a pack can be made with, and their levels (docs/pack-format.md, "Codecs"). Pure. */
+/** The codecs for making a pack, and their levels (docs/pack-format.md, "Codecs"). Pure. */
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ChunkCodec } from '../../shared/model/tensor-source.js';
 
@@ -9,13 +9,13 @@ export type PackCodec = (typeof PACK_CODECS)[number];
 export interface LevelRange {
   lowest: number;
   highest: number;
-  /** Taken where none is asked for. */
+  /** Default level. */
   usual: number;
 }
 
 /**
- * Levels by codec; null where a codec has none. Exponents hardly repeat in sequences: zstd's level 1, which looks for none that is
- * chance, makes them as small as level 19 does, a hundred times as fast.
+ * Levels by codec; null if a codec has none. Exponents hardly repeat in sequences. zstd's level 1, which does not search for accidental
+ * repetitions, makes them as small as level 19 does, a hundred times as fast.
  */
 export const CODEC_LEVELS: Readonly<Record<PackCodec, LevelRange | null>> = {
   raw: null,
@@ -25,13 +25,13 @@ export const CODEC_LEVELS: Readonly<Record<PackCodec, LevelRange | null>> = {
   huffman: null,
 };
 
-/** Codecs whose bytes depend on odmoe alone; those of the others depend on the version of a library too. */
+/** Codecs whose bytes depend on odmoe alone; the bytes of the others also depend on the version of a library. */
 export const REPRODUCIBLE_CODECS: ReadonlySet<PackCodec> = new Set(['raw', 'fixed4', 'huffman']);
 
-/** How a pack's exponents are stored. */
+/** Codec and level of a pack's exponents. */
 export interface CodecSetting {
   codec: PackCodec;
-  /** Null where the codec has none. */
+  /** Null if the codec has no levels. */
   level: number | null;
 }
 
@@ -39,7 +39,7 @@ export function isPackCodec(name: string): name is PackCodec {
   return (PACK_CODECS as readonly string[]).includes(name);
 }
 
-/** What is wrong with the level of a setting; null when nothing is. */
+/** The error in the level of a setting; null: none. */
 export function levelProblem({ codec, level }: CodecSetting): string | null {
   const range = CODEC_LEVELS[codec];
   if (range === null) return level === null ? null : `the codec ${codec} has no levels`;
@@ -47,7 +47,7 @@ export function levelProblem({ codec, level }: CodecSetting): string | null {
   return `expected a level of ${codec} from ${range.lowest} to ${range.highest}`;
 }
 
-/** The setting of a codec's name and a level; `level` null: the usual one. @throws USAGE */
+/** The setting for a codec's name and a level; `level` null: the default. @throws USAGE */
 export function codecSetting(codec: string, level: number | null): CodecSetting {
   if (!isPackCodec(codec)) {
     throw new OdmoeError('USAGE', `codec ${JSON.stringify(codec)} is not known; known: ${PACK_CODECS.join(', ')}`);

@@ -1,4 +1,4 @@
-/** Names, alignment and the cutting of tensors into chunks: docs/pack-format.md in code. Pure. */
+/** Names, alignment and the cutting of tensors into chunks, as docs/pack-format.md describes them. Pure. */
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { ChunkCodec, Split } from '../../shared/model/tensor-source.js';
 import { isQuantizedSplit, planeRowBytes } from '../../shared/model/weight-dtype.js';
@@ -8,20 +8,20 @@ export const PACK_FORMAT_VERSION = 3;
 
 export const MANIFEST_FILE = 'manifest.json';
 export const DENSE_FILE = 'dense.safetensors';
-/** Finished files of a pack that is being made; absent from a whole pack. */
+/** Journal of the finished files of a pack in the making; absent from a whole pack. */
 export const JOURNAL_FILE = 'packing.jsonl';
-/** Held by the process that is packing. */
+/** Lock of the process that makes the pack. */
 export const LOCK_FILE = 'packing.lock';
-/** Of a pack of which a worker fetches what it needs: experts that are here, the manifest to be, and who writes. */
+/** Files of a pack that a worker fetches in part: the journal of the experts on the disk, the future manifest, and the writer's lock. */
 export const FETCH_JOURNAL_FILE = 'fetching.jsonl';
 export const FETCH_MANIFEST_FILE = 'fetching-manifest.json';
 export const FETCH_LOCK_FILE = 'fetching.lock';
-/** The journal of a fetch that is over: a worker may fetch again what is damaged. */
+/** The journal of a completed fetch: a worker may fetch damaged parts again. */
 export const FETCHED_JOURNAL_FILE = 'fetched.jsonl';
-/** Ends the name of a file that is being written. */
+/** End of the name of a file that is being written. */
 export const PARTIAL_SUFFIX = '.partial';
 
-/** Files of a checkpoint that go into its pack as they are, where they exist. config.json always does. */
+/** Files of a checkpoint that are copied into its pack unchanged, if they exist. config.json always does. */
 export const COPIED_FILES: readonly string[] = [
   'config.json',
   'generation_config.json',
@@ -30,25 +30,25 @@ export const COPIED_FILES: readonly string[] = [
   'chat_template.jinja',
 ];
 
-/** Every chunk begins at a multiple of it, so that it can be read past the page cache (direct I/O). */
+/** Every chunk begins at a multiple of this, so that direct I/O can read it. */
 export const CHUNK_ALIGNMENT_BYTES = 4096;
 
 /** Largest number of shards of a coded plane. */
 export const SHARDS_LIMIT = 64;
 
-/** Of the experts of an expert layer. */
+/** Name of the file with the experts of an expert layer. */
 export function expertFileName(layer: number): string {
   return `experts-${String(layer).padStart(5, '0')}.bin`;
 }
 
 const EXPERT_FILE_PATTERN = /^experts-\d{5}\.bin$/;
 
-/** Whether a pack may hold a file of this name; nothing else may be named in a manifest. */
+/** True if a pack may hold a file of this name; a manifest must not name any other. */
 export function isPackFileName(name: string): boolean {
   return name === DENSE_FILE || COPIED_FILES.includes(name) || EXPERT_FILE_PATTERN.test(name);
 }
 
-/** Whether a directory entry is a pack's, or left by making one. */
+/** True if a directory entry belongs to a pack, or was left by making one. */
 export function isPackEntry(name: string): boolean {
   if (name === MANIFEST_FILE || name === JOURNAL_FILE || name === LOCK_FILE) return true;
   if (name.startsWith(`${LOCK_FILE}.`)) return true;
@@ -60,7 +60,7 @@ export function alignUp(offsetBytes: number): number {
   return Math.ceil(offsetBytes / CHUNK_ALIGNMENT_BYTES) * CHUNK_ALIGNMENT_BYTES;
 }
 
-/** Rows [firstRow, firstRow + rows) of a matrix: what one shard of a coded plane holds. */
+/** Rows [firstRow, firstRow + rows) of a matrix: the rows of one shard of a coded plane. */
 export interface ShardRange {
   firstRow: number;
   rows: number;
@@ -75,16 +75,16 @@ export function shardRanges(rows: number, shards: number): ShardRange[] {
   });
 }
 
-/** Plain bytes of a coded block, about: large enough for a good ratio, small enough for a core's cache. */
+/** Approximate plain bytes of a coded block: large enough for a good ratio, small enough for a core's cache. */
 const BLOCK_BYTES = 128 * 1024;
-/** Devices keep rows in groups; a block of whole groups can be put in its place by itself. */
+/** Devices store rows in groups. A block of whole groups can be placed without its neighbours. */
 const BLOCK_ROW_MULTIPLE = 16;
-/** Plain bytes that no block exceeds. */
+/** Most plain bytes of a block. */
 const BLOCK_LIMIT_BYTES = 16 * 1024 * 1024;
 
 /**
- * Rows of one block of a coded chunk of a plane with one byte a value: a multiple of 16 near 128 KiB, or as many as the tensor has.
- * Whoever cuts a raw chunk into blocks cuts it likewise.
+ * Rows of one block of a coded chunk, for a plane with one byte a value: a multiple of 16 near 128 KiB, or all rows of the tensor. Code that
+ * cuts a raw chunk into blocks must use the same rows.
  */
 export function blockRows(rows: number, columns: number): number {
   const groups = Math.max(1, Math.round(BLOCK_BYTES / columns / BLOCK_ROW_MULTIPLE));
@@ -93,8 +93,8 @@ export function blockRows(rows: number, columns: number): number {
 }
 
 /**
- * Codec of the shards that a plane is cut into, in a pack with this codec of exponents; null for a plane that is one raw chunk.
- * Exponents are always cut, so that a raw pack too is loaded shard by shard. Quantized values have no exponents.
+ * Codec of a plane's shards, in a pack with this codec of exponents; null for a plane that is one raw chunk. Exponents are always cut, so that a
+ * raw pack is also loaded shard by shard. Quantized values have no exponents.
  */
 export function shardCodec(split: Split, plane: number, codec: ChunkCodec): ChunkCodec | null {
   if (isQuantizedSplit(split)) return null;
@@ -114,7 +114,7 @@ export interface RawPlane {
   plainBytes: number;
 }
 
-/** Where the raw planes of a matrix go, one after another from `beginBytes`, and where the next thing may begin. */
+/** Places the raw planes of a matrix one after another from `beginBytes`. Also gives the offset at which the next data may begin. */
 export function placeRawPlanes(
   split: Split,
   rows: number,
@@ -133,7 +133,7 @@ export function placeRawPlanes(
   return { rawPlanes, endBytes: offsetBytes };
 }
 
-/** Bytes of an expert's biases; 0: the model's experts have none. */
+/** Bytes of an expert's biases; 0: the model's experts have no biases. */
 export function expertBiasBytes({ expert, hiddenSize }: Pick<ModelShape, 'expert' | 'hiddenSize'>): number {
   return expert.bias ? 4 * (2 * expert.intermediateSize + hiddenSize) : 0;
 }

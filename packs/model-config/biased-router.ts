@@ -2,14 +2,14 @@ import type { ConfigReader } from './config-reader.js';
 import { routerOf } from './decoder-config.js';
 import type { RouterShape } from '../../shared/model/model-shape.js';
 
-/** What transformers takes where config.json says nothing. */
+/** Values that transformers uses if config.json has none. */
 interface RouterDefaults {
   groups: number;
   groupsKept: number;
   scale: number;
 }
 
-/** DeepSeek-V3's router, which GLM has too: sigmoid scores, a bias for the choice only, groups by the sum of their two best. */
+/** The router of DeepSeek-V3 and GLM: sigmoid scores, a bias for the choice only, groups scored by the sum of their two best experts. */
 export function readBiasedRouter(
   config: ConfigReader,
   own: Partial<RouterShape> = {},

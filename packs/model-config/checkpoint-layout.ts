@@ -16,7 +16,7 @@ import {
 } from './model-family.js';
 import type { LayerShape, ModelShape } from '../../shared/model/model-shape.js';
 
-/** A tensor under its name, or a part of one; what is left out is that of the whole tensor. Names of layers begin behind "layers.N.". */
+/** A tensor by its name, or a part of one. Fields that are left out are those of the whole tensor. Names in a layer begin behind "layers.N.". */
 export type NamedTensor = string | NamedPart;
 
 export interface NamedPart {
@@ -26,34 +26,34 @@ export interface NamedPart {
   slice?: Partial<TensorSlice>;
 }
 
-/** What names depend on. */
+/** The layer and the model on which a name may depend. */
 export interface NamedLayer {
   layer: LayerShape;
   shape: ModelShape;
 }
 
-/** Where the name depends on the layer, a function of it. */
+/** A tensor of a layer, or a function of the layer if the name depends on it. */
 export type LayerTensor = NamedTensor | ((context: NamedLayer) => NamedTensor);
 
-/** How a family names its tensors. */
+/** The names of a family's tensors. */
 export interface TensorNames {
-  /** Before every name of the text model but the head's: "model.". */
+  /** Prefix of every name of the text model, except the head's: "model.". */
   prefix: string;
   model: { embedding: string; finalNorm: NamedTensor; finalNormBias?: string; lmHead: string; lmHeadBias?: string };
-  /** Of roles that a layer may have. */
+  /** Tensors by role. A layer has only some of the roles. */
   layer: Partial<Record<DenseRole, LayerTensor>>;
   expert(part: ExpertPart, expert: number, context: NamedLayer): NamedTensor;
   expertBias?: (part: ExpertPart, expert: number, context: NamedLayer) => NamedTensor;
   /** Names of tensors that are not needed for text. */
   leftOut?: readonly RegExp[];
-  /** So many layers behind the last one only guess tokens ahead. */
+  /** Layers behind the last one that only guess tokens ahead. */
   guessingLayers?: number;
 }
 
-/** Tables that are computed anyway. */
+/** Tables that our code computes itself. */
 const COMPUTED = /\.rotary_emb\.(inv_freq|cos_cached|sin_cached)$/;
 
-/** Where the tensors of a model stand, by a family's names. */
+/** The places of a model's tensors, by a family's names. */
 export function checkpointLayout(shape: ModelShape, names: TensorNames, tiedEmbeddings: boolean): CheckpointLayout {
   const inLayer = (layer: number): string => `${names.prefix}layers.${layer}.`;
   const layerShape = (layer: number): LayerShape =>
@@ -80,7 +80,7 @@ export function checkpointLayout(shape: ModelShape, names: TensorNames, tiedEmbe
   };
 }
 
-/** What a layer that guesses tokens ahead has beside the tensors of any layer. */
+/** Tensors of a layer that guesses tokens ahead, in addition to those of any layer. */
 const GUESSING_MARKS = ['eh_proj.weight', 'enorm.weight', 'hnorm.weight'] as const;
 const GUESSING_PARTS: readonly string[] = [
   ...GUESSING_MARKS,
@@ -106,7 +106,7 @@ function guessingLayers(shape: ModelShape, names: TensorNames): GuessingLayers {
   };
 }
 
-/** Names within their layer of what the layers of a model have; of experts those of the first one. */
+/** Names, within their layer, of the tensors that a model's layers have. Of the experts, only the first is included. */
 function layerParts(shape: ModelShape, names: TensorNames): string[] {
   const roles = [...densePlaces(shape, true)].filter(({ role }) => names.layer[role] !== undefined);
   const dense = roles.map((place) => denseTensor(place, shape, names).name.slice(`${names.prefix}layers.`.length));
@@ -172,7 +172,7 @@ function stored(named: NamedTensor, before: string, ofModel: readonly number[]):
   };
 }
 
-/** Number of the layer that a tensor belongs to; -1: none. */
+/** Number of the layer to which a tensor belongs; -1: none. */
 function layerOf(name: string, prefix: string): number {
   const start = `${prefix}layers.`;
   const number = name.startsWith(start) ? /^\d+(?=\.)/.exec(name.slice(start.length)) : null;

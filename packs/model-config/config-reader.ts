@@ -2,14 +2,14 @@ import { isDeepStrictEqual } from 'node:util';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { SIZE_LIMIT } from '../../shared/model/model-shape.js';
 
-/** How weights are quantized as shipped. */
+/** Quantization of the weights as shipped. */
 export type Quantization = 'none' | 'fp8' | 'mxfp4';
 
-/** What is known of a config.json before its family reads it. */
+/** Facts about a config.json that are known before its family reads it. */
 export interface ConfigContext {
-  /** Of the file, for messages. */
+  /** Path of the file, for messages. */
   path: string;
-  /** Of ropes that change with the length (longrope) take the long factors, not the short ones. */
+  /** True: a rope that changes with the length (longrope) uses its long factors, not its short ones. */
   longContext: boolean;
   quantization: Quantization;
 }
@@ -17,17 +17,17 @@ export interface ConfigContext {
 /** One object of config.json, or a part of one. */
 interface ConfigObject {
   values: Readonly<Record<string, unknown>>;
-  /** Of its keys, in messages: "text_config."; null: no file has it. */
+  /** Prefix of its keys in messages: "text_config."; null: the values are not from a file. */
   prefix: string | null;
-  /** Others may give other values for its keys, and count more. */
+  /** Other objects may give other values for its keys; theirs are used. */
   isFallback: boolean;
 }
 
-/** Which values of a config.json somebody has read. The others must be explained (unread-keys.ts). */
+/** Records the values of a config.json that were read. All others must be explained (unread-keys.ts). */
 export class ConfigUsage {
-  /** Of values, with those that they stand in: "text_config.hidden_size". */
+  /** Paths of values that were read: "text_config.hidden_size". */
   readonly read = new Set<string>();
-  /** Of objects whose values are read one by one. */
+  /** Paths of objects whose values are read one by one. */
   readonly entered = new Set<string>();
 }
 
@@ -38,8 +38,8 @@ interface Found {
 }
 
 /**
- * The values of config.json, each checked as it is read. A value that is null counts as left out. Several keys: older and newer names of
- * one value, which may stand in several objects; those that are there must agree. Errors name the file, the key and the value.
+ * The values of config.json, each checked as it is read. A null value counts as absent. Several keys: older and newer names of one value, which
+ * may be in several objects; all that are present must agree. Errors name the file, the key and the value.
  */
 export class ConfigReader {
   private readonly objects: readonly ConfigObject[];
@@ -48,7 +48,7 @@ export class ConfigReader {
     values: Readonly<Record<string, unknown>>,
     readonly context: ConfigContext,
     readonly usage = new ConfigUsage(),
-    /** The first counts most. */
+    /** Objects in order of priority, the highest first. */
     objects?: readonly ConfigObject[],
   ) {
     this.objects = objects ?? [{ values, prefix: '', isFallback: false }];
@@ -58,7 +58,7 @@ export class ConfigReader {
     return this.find(keys) !== null;
   }
 
-  /** The key is there, and its value is null: transformers takes this for "none", where a key that is left out has a default. */
+  /** True if the key is present with the value null: transformers then uses no value, while an absent key has a default. */
   isNull(key: string): boolean {
     const holder = this.objects.find(({ values }) => Object.hasOwn(values, key));
     return holder !== undefined && holder.values[key] === null;
@@ -82,7 +82,7 @@ export class ConfigReader {
     return this.whole(fallback, 0, keys);
   }
 
-  /** null is refused where the number has a default: transformers would compute with null. */
+  /** If the number has a default, null is refused, because transformers would compute with null. */
   numberOr<T extends number | null>(fallback: T, ...keys: string[]): number | T {
     const found = this.find(keys);
     if (found === null) {
@@ -100,7 +100,7 @@ export class ConfigReader {
     return value;
   }
 
-  /** null is refused where the flag is on by default: transformers takes it for false. */
+  /** If the flag is on by default, null is refused, because transformers takes null for false. */
   flagOr(fallback: boolean, ...keys: string[]): boolean {
     const found = this.find(keys);
     if (found === null) {
@@ -141,7 +141,7 @@ export class ConfigReader {
     });
   }
 
-  /** One whole number, or a list of them; all that several objects have. */
+  /** One whole number, or a list of them, joined from all objects. */
   tokenIds(key: string): number[] {
     const ids = this.objects.flatMap(({ values, prefix }) => {
       const found = this.withObjects([{ values, prefix, isFallback: false }]).find([key]);
@@ -155,7 +155,7 @@ export class ConfigReader {
     return [...new Set(ids)];
   }
 
-  /** Keys of objects inside this one. */
+  /** Keys whose values are objects. */
   objectKeys(): string[] {
     const [first] = this.objects;
     return Object.entries(first?.values ?? {}).flatMap(([key, value]) => (isObject(value) ? [key] : []));
@@ -176,18 +176,18 @@ export class ConfigReader {
     return this.withObjects([{ values: found.value, prefix: `${found.prefix}${key}.`, isFallback: false }]);
   }
 
-  /** Values of this reader and those of another one, which must agree where both have a key. */
+  /** A reader of the values of this reader and another one. If both have a key, the values must agree. */
   beside(other: ConfigReader | null): ConfigReader {
     return other === null ? this : this.withObjects([...other.objects, ...this.objects]);
   }
 
-  /** Values of this reader, and under the same keys those of another one, which count more. */
+  /** A reader of the values of this reader and another one. If both have a key, the other one's value is used. */
   overlaid(other: ConfigReader | null): ConfigReader {
     if (other === null) return this;
     return this.withObjects([...other.objects, ...this.objects.map((object) => ({ ...object, isFallback: true }))]);
   }
 
-  /** Only these keys of this reader. */
+  /** A reader of only these keys. */
   picked(...keys: string[]): ConfigReader {
     return this.withObjects(
       this.objects.map((object) => ({
@@ -197,28 +197,28 @@ export class ConfigReader {
     );
   }
 
-  /** Values for keys that are left out. */
+  /** A reader with values for absent keys. */
   withFallbacks(fallbacks: Readonly<Record<string, unknown>>): ConfigReader {
     return this.withObjects([...this.objects, { values: fallbacks, prefix: null, isFallback: true }]);
   }
 
-  /** Keys that change nothing here, because of what other keys say. */
+  /** Marks keys that have no effect because of the values of other keys. */
   idle(...keys: string[]): void {
     for (const key of keys) for (const { prefix } of this.objects) this.usage.read.add(`${prefix ?? ''}${key}`);
   }
 
-  /** Refuses a key that repeats what others say, and says something else. */
+  /** Refuses a key that repeats other values if it contradicts them. */
   repeats(key: string, expected: number): void {
     const found = this.find([key]);
     if (found !== null && found.value !== expected) throw this.unsupported(key, found.value, String(expected));
   }
 
-  /** Refuses null, which would switch off what cannot be switched off. */
+  /** Refuses null, which would switch off a feature that cannot be switched off. */
   notNull(key: string): void {
     if (this.isNull(key)) throw this.unsupported(key, null, 'a value, or none at all');
   }
 
-  /** Refuses a value that is computed in no other way. `fallback` stands for a key that is left out. */
+  /** Refuses a value other than the supported ones. `fallback` is the value of an absent key. */
   only<T extends string | number | boolean>(key: string, allowed: readonly T[], fallback: T): T {
     const found = this.find([key]);
     const value = found === null ? fallback : found.value;

@@ -15,13 +15,13 @@ import {
   shapeProblem,
 } from '../../shared/model/model-shape.js';
 
-/** What transformers takes for sizes of attention that are left out; null: what follows from the other ones. */
+/** Sizes of attention that transformers uses if they are absent; null: the size follows from the others. */
 interface AttentionDefaults {
   keyValueHeads?: number | null;
   headDim?: number | null;
 }
 
-/** Attention as most families have it; `own` says what a family has otherwise. */
+/** Reads attention in its usual form. `own`: fields in which a family differs. */
 export function readAttention(
   config: ConfigReader,
   own: Partial<AttentionMixer> = {},
@@ -51,7 +51,7 @@ export function readAttention(
   };
 }
 
-/** null in config.json: as many as there are heads. */
+/** null in config.json: as many key-value heads as heads. */
 function readKeyValueHeads(config: ConfigReader, heads: number, fallback: number | null): number {
   const key = 'num_key_value_heads';
   return config.sizeOr(config.isNull(key) ? heads : (fallback ?? heads), key);
@@ -84,19 +84,19 @@ export function rotateNeighbours(rope: number): RotaryShape {
   return { rope, pairing: 'neighbours', offset: 0 };
 }
 
-/** A SwiGLU, which is what most families have; of the size that the first of the keys gives, times `factor`. */
+/** Reads a SwiGLU, which most families have. Its size is the value of the first key that is present, times `factor`. */
 export function readSwiglu(config: ConfigReader, keys: readonly string[], factor = 1): GluShape {
   config.only('hidden_act', ['silu', 'swish'], 'silu');
   const intermediateSize = config.size(...keys) * factor;
   return { intermediateSize, activation: 'sigmoid', alpha: 1, limit: 0, upOffset: 0, bias: false };
 }
 
-/** Part of a layer that every row passes: a SwiGLU as large as so many of the size that a key gives; null: of none. */
+/** Reads the always part of a layer: a SwiGLU of `copies` times the size that a key gives; null if `copies` is 0. */
 export function readAlways(config: ConfigReader, key: string, copies = 1): LayerShape['always'] {
   return copies === 0 ? null : { glu: readSwiglu(config, [key], copies), gated: false };
 }
 
-/** Softmax over all experts, of which the best are taken as they are; `own` says what a family has otherwise. */
+/** A router with softmax over all experts and without renormalization. `own`: fields in which a family differs. */
 export function routerOf(own: Partial<RouterShape>): RouterShape {
   return {
     score: 'softmax',
@@ -132,8 +132,8 @@ export function layerOf(mixer: MixerShape, own: Partial<LayerShape>): LayerShape
 }
 
 /**
- * Layers of one mixer: experts beside so many shared ones where `sparse` says so, a dense network elsewhere. Keys: moe_intermediate_size,
- * intermediate_size.
+ * Reads layers with one mixer. A layer marked in `sparse` has experts and `shared` shared experts; any other has a dense network. Keys:
+ * moe_intermediate_size, intermediate_size.
  */
 export function readSharedOrDense(
   config: ConfigReader,
@@ -145,12 +145,12 @@ export function readSharedOrDense(
   return sparse.map((hasExperts) => layerOf(mixer, hasExperts ? { routed, always: beside } : { always: dense }));
 }
 
-/** What a family gives of a shape; the rest is read or has the usual value. */
+/** Parts of a shape that a family gives; the rest is read or has the usual value. */
 export type DecoderParts = Pick<ModelShape, 'layers' | 'expert'> & { ropes: readonly ReadRope[] } & Partial<
     Omit<ModelShape, 'ropes'>
   >;
 
-/** The shape of a decoder; what is impossible is refused. */
+/** Reads the shape of a decoder; an impossible one is refused. */
 export function readDecoder(config: ConfigReader, { ropes, ...parts }: DecoderParts): ModelShape {
   const shape: ModelShape = {
     vocabSize: config.size('vocab_size'),
@@ -178,7 +178,7 @@ export function readDecoder(config: ConfigReader, { ropes, ...parts }: DecoderPa
   return shape;
 }
 
-/** Experts of a layer, by the names that families give them. */
+/** Number of experts of a layer, under any of the families' keys. */
 function readExperts(config: ConfigReader): number {
   return config.size('num_experts', 'num_local_experts', 'n_routed_experts', 'moe_num_experts');
 }
@@ -187,14 +187,14 @@ function readExpertsPerToken(config: ConfigReader): number {
   return config.size('num_experts_per_tok', 'experts_per_token', 'moe_k', 'top_k_experts');
 }
 
-/** What transformers takes where config.json says nothing. */
+/** Values that transformers uses if config.json has none. */
 interface ModelDefaults {
   tied?: boolean;
   /** Token that ends an answer; null: none. */
   eos: number | null;
 }
 
-/** What config.json says, of a shape and the names of its tensors; several names: of the forms in which its experts may be stored. */
+/** The contents of config.json, from a shape and the names of its tensors. Several names: one for each form in which the experts may be stored. */
 export function modelConfig(
   config: ConfigReader,
   shape: ModelShape,

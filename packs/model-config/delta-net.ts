@@ -5,11 +5,11 @@ import { readLayerKinds } from './layer-kinds.js';
 import { type AttentionMixer, deltaChannels, type DeltaMixer } from '../../shared/model/model-shape.js';
 import { convolutionNames, everyRows, zeroCentred } from './tensor-names.js';
 
-/** What Qwen3-Next and Qwen3.5 are made of: gated delta nets, and now and then attention whose output is gated. */
+/** The mixers of Qwen3-Next and Qwen3.5: gated delta nets, and in some layers attention with a gated output. */
 export interface DeltaHybrid {
   delta: DeltaMixer;
   attention: AttentionMixer;
-  /** Which layers have attention. */
+  /** True for each layer with attention. */
   attentionLayers: boolean[];
 }
 
@@ -44,7 +44,10 @@ export function readDeltaHybrid(config: ConfigReader): DeltaHybrid {
   };
 }
 
-/** Names of both mixers; norms but the gated one are stored as what is added to 1. The query projection has, head by head, query and gate. */
+/**
+ * Tensor names of both mixers. All norms but the gated one are stored as the difference from 1. The query projection holds, head by head, query
+ * and gate.
+ */
 export function deltaHybridNames({ delta, attention }: DeltaHybrid, hiddenSize: number): TensorNames['layer'] {
   const { heads, headDim } = attention;
   const ofHeads = (first: number): NamedPart =>
@@ -68,7 +71,7 @@ export function deltaHybridNames({ delta, attention }: DeltaHybrid, hiddenSize: 
   };
 }
 
-/** Projections in two tensors, key head by key head: [q | k | v of its value heads | z of them] and [b | a]. */
+/** Names of projections in two tensors, key head by key head: [q | k | v of its value heads | z of them] and [b | a]. */
 export function groupedDeltaNames(delta: DeltaMixer, hiddenSize: number): TensorNames['layer'] {
   const { keyHeads, keyDim, valueHeads, valueDim } = delta;
   const perKey = valueHeads / keyHeads;
@@ -92,7 +95,7 @@ export function groupedDeltaNames(delta: DeltaMixer, hiddenSize: number): Tensor
   };
 }
 
-/** Projections of their own; queries, keys and values one below another. */
+/** Names of separate projections; queries, keys and values are in one tensor, one below another. */
 export function separateDeltaNames(delta: DeltaMixer, hiddenSize: number): TensorNames['layer'] {
   const keys = delta.keyHeads * delta.keyDim;
   const values = delta.valueHeads * delta.valueDim;

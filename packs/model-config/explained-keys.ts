@@ -1,13 +1,13 @@
-/** Why a key of config.json that nobody reads changes no answer. */
+/** The reason why a key of config.json that no code reads changes no answer. */
 export interface ExplainedKey {
   why: string;
-  /** Only these values change nothing. */
+  /** The reason holds for these values only. */
   only?: readonly unknown[];
-  /** Only a list of nothing but this changes nothing. */
+  /** The reason holds only for a list in which every item has this value. */
   all?: unknown;
-  /** Any value where the key beside it has this value. */
+  /** The reason holds for any value if another key of the same object has this value. */
   when?: readonly [key: string, value: unknown];
-  /** No value where this key beside it is true. */
+  /** The reason does not hold if this key of the same object is true. */
   unless?: string;
 }
 
@@ -28,7 +28,7 @@ const OFF = 'this value switches off what is not computed here';
 const NEUTRAL = 'this value changes nothing';
 const USUAL = 'this value says what is computed anyway';
 
-/** Keys of any family; where a family reads one, what is said here does not count. */
+/** Keys of any family. If a family reads one of them, the explanation is not used. */
 export const EXPLAINED_KEYS: ExplainedKeys = {
   ...each('architectures model_type transformers_version _name_or_path name_or_path _commit_hash auto_map', {
     why: DESCRIBES,
@@ -132,7 +132,7 @@ export const EXPLAINED_KEYS: ExplainedKeys = {
   position_embedding_type: { why: USUAL, only: ['rope'] },
 };
 
-/** The same by what keys are called. */
+/** Explanations by patterns of key names. */
 export const EXPLAINED_PATTERNS: readonly { pattern: RegExp; why: string }[] = [
   { pattern: /^(unsloth_|transformers\.js_)/, why: DESCRIBES },
   { pattern: /dropout|_pdrop$|dropout_prob$/, why: TRAINING },

@@ -4,19 +4,19 @@ import { readLayerKinds } from './layer-kinds.js';
 import type { AttentionMixer } from '../../shared/model/model-shape.js';
 import { type ReadRope, readRope } from './rope-config.js';
 
-/** Layers that look back through a window, and global ones that see all: with heads, ropes and values of their own. */
+/** Layers with a sliding window, and global layers that see all positions. Global layers have their own heads, ropes and values. */
 export interface GlobalLayers {
   mixers: AttentionMixer[];
-  /** Of layers with a window, of global layers. */
+  /** Two ropes: that of the layers with a window, then that of the global layers. */
   ropes: ReadRope[];
 }
 
 const HEAD_DIM = 256;
 const GLOBAL_HEAD_DIM = 512;
-/** The rope of global layers where config.json says nothing of ropes. */
+/** The rope of global layers if config.json has no ropes. */
 const PROPORTIONAL = { rope_type: 'proportional', partial_rotary_factor: 0.25 };
 
-/** Every sixth layer is global where no list says so; the last one always is. */
+/** Reads the layers. Without a list, every sixth layer is global; the last one always is. */
 export function readGlobalLayers(config: ConfigReader): GlobalLayers {
   const kinds = readLayerKinds(config, ['sliding_attention', 'full_attention'], (layer) =>
     (layer + 1) % 6 === 0 ? 'full_attention' : 'sliding_attention',
@@ -32,7 +32,7 @@ export function readGlobalLayers(config: ConfigReader): GlobalLayers {
   return { mixers, ropes };
 }
 
-/** The size of heads of all layers of a kind, which have one rope. */
+/** The head size of all layers of a kind. They share one rope, so their sizes must be equal. */
 function headDimOf(config: ConfigReader, mixers: readonly AttentionMixer[], global: boolean): number {
   const sizes = new Set(mixers.filter(({ window }) => (window === 0) === global).map(({ headDim }) => headDim));
   const [headDim = HEAD_DIM] = sizes;
@@ -45,12 +45,12 @@ function readWindow(config: ConfigReader): number {
   return config.sizeOr(512, 'sliding_window');
 }
 
-/** Sizes of global layers stand under keys of their own, or (newer) in per_layer_config. */
+/** Sizes of global layers are in separate keys, or (newer) in per_layer_config. */
 function readMixer(config: ConfigReader, global: boolean, layer: number): AttentionMixer {
   const bias = config.flagOr(false, 'attention_bias');
   const keysAreValues = global && config.flagOr(false, 'attention_k_eq_v');
   const perLayer = config.within('per_layer_config');
-  // transformers pads the numbers of layers with zeros.
+  // transformers pads the layer numbers with zeros.
   const key = perLayer?.objectKeys().find((number) => Number(number) === layer) ?? null;
   const newer = config.overlaid(key === null ? null : (perLayer?.within(key) ?? null));
   const keyValueHeads = newer.sizeOr(4, 'num_key_value_heads');

@@ -2,7 +2,7 @@ import type { NamedPart, TensorNames } from './checkpoint-layout.js';
 import type { ExpertPart } from './model-family.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 
-/** Names of the fused tensors of a layer's experts, of which every second column (or row) is the gate's and the rest the up matrix's. */
+/** Names of the fused tensors of a layer's experts. Every second column (or row) belongs to the gate, the others to the up matrix. */
 export interface InterleavedNames {
   gateUp: string;
   down: string;
@@ -14,7 +14,7 @@ interface Place {
   shape: ModelShape;
 }
 
-/** As values, [experts, inputs, outputs]; as MXFP4, [experts, outputs, inputs]. */
+/** Names for values, [experts, inputs, outputs], or for MXFP4, [experts, outputs, inputs]. */
 export function interleavedExpertNames(names: InterleavedNames, encoding: 'values' | 'mxfp4'): TensorNames['expert'] {
   return (part, expert, { shape }) =>
     encoding === 'mxfp4' ? rowsOf(names, { part, expert, shape }) : columnsOf(names, { part, expert, shape });
@@ -43,7 +43,7 @@ function rowsOf(names: InterleavedNames, { part, expert, shape }: Place): NamedP
   return { name: names.gateUp, dimensions, encoding, slice: { firstRow, blockRows: 1, stepRows: 2 } };
 }
 
-/** Their biases, [experts, outputs]. */
+/** Names of the biases, [experts, outputs]. */
 export function interleavedBiasNames(names: InterleavedNames): NonNullable<TensorNames['expertBias']> {
   return (part, expert, { shape: { experts, hiddenSize, expert: glu } }) => {
     const row = { firstRow: expert, blockRows: 1, stepRows: 1 };

@@ -5,10 +5,10 @@ import type { LatentMixer } from '../../shared/model/model-shape.js';
 import { type ReadRope, readRope } from './rope-config.js';
 import { everyRows } from './tensor-names.js';
 
-/** Of the norms of latents, whatever the model's other norms have. */
+/** Epsilon of the latents' norms, independent of the model's other norms. */
 const LATENT_NORM_EPSILON = Math.fround(1e-6);
 
-/** Latent attention as DeepSeek has it, and its rope. `queryRank`: where config.json says nothing; null there: full queries. */
+/** Reads latent attention in DeepSeek's form, and its rope. `queryRank`: used if config.json has none; null in config.json means full queries. */
 export function readLatentAttention(
   config: ConfigReader,
   queryRank: number,
@@ -19,7 +19,7 @@ export function readLatentAttention(
   const ropeSize = config.size('qk_rope_head_dim');
   const heads = config.size('num_attention_heads');
   config.repeats('qk_head_dim', nopeSize + ropeSize);
-  // There is one latent for all heads, and its sizes are those above.
+  // All heads share one latent, whose sizes are those above.
   config.idle('head_dim', 'num_key_value_heads');
   const rope = readRope(config, { theta, headDim: ropeSize });
   const scoreScale = Math.fround(inverseRoot(nopeSize + ropeSize) * rope.mscaleAllDim * rope.mscaleAllDim);
@@ -38,7 +38,7 @@ export function readLatentAttention(
   return { mixer, rope };
 }
 
-/** Names of its tensors: kv_b_proj has, head by head, W_UK and below it W_UV. */
+/** Names of the tensors of latent attention. kv_b_proj holds, head by head, W_UK and below it W_UV. */
 export function latentNames(mixer: LatentMixer): TensorNames['layer'] {
   const { heads, queryRank, latentSize, nopeSize, valueSize } = mixer;
   const step = nopeSize + valueSize;

@@ -1,6 +1,6 @@
 import type { ConfigReader } from './config-reader.js';
 
-/** More layers than this are a lie; for each of them something is allocated. */
+/** Most layers. A larger number in a file is an error; memory is allocated for each layer. */
 const MOST_LAYERS = 9999;
 
 /** Number of layers. */
@@ -11,24 +11,24 @@ function readLayerCount(config: ConfigReader): number {
   return layers;
 }
 
-/** Something of each layer, from its number. */
+/** Makes one value for each layer, from its number. */
 export function forLayers<T>(config: ConfigReader, make: (layer: number) => T): T[] {
   return Array.from({ length: readLayerCount(config) }, (_, layer) => make(layer));
 }
 
-/** Older names of kinds of layers. */
+/** Older names of layer kinds. */
 const OLDER_KINDS: Readonly<Record<string, string>> = { attention: 'full_attention' };
 
 interface LayerKeys {
-  /** Of the list. */
+  /** Key of the list. */
   list: string;
-  /** Of the rule: where they are there, rule and list must agree. */
+  /** Keys of the rule. If they are present, rule and list must agree. */
   rule: readonly string[];
 }
 
 /**
- * What kind of mixer each layer has: layer_types, or what a rule says where config.json has no such list. Kinds that are not among those
- * of the family are refused.
+ * The kind of mixer of each layer: from layer_types, or from a rule if config.json has no such list. Kinds that the family does not have are
+ * refused.
  */
 export function readLayerKinds<T extends string>(
   config: ConfigReader,
@@ -55,7 +55,7 @@ export function readLayerKinds<T extends string>(
   });
 }
 
-/** Which layers have experts, where a list or the family's rule says so. */
+/** True for each layer with experts, by a list or by the family's rule. */
 export function readSparseLayers(
   config: ConfigReader,
   rule: (layer: number) => boolean,
@@ -68,7 +68,7 @@ export function readSparseLayers(
   return kinds.map((kind) => kind === 'sparse');
 }
 
-/** Numbers of some layers; one that the model does not have is a sign that it has another number of layers. */
+/** Reads numbers of layers. A number beyond the last layer is refused: it shows that the model has another number of layers. */
 export function readLayerNumbers(config: ConfigReader, key: string): ReadonlySet<number> {
   const numbers = config.numbersOr([], key);
   const layers = readLayerCount(config);
@@ -77,7 +77,7 @@ export function readLayerNumbers(config: ConfigReader, key: string): ReadonlySet
   return new Set(numbers);
 }
 
-/** Qwen's rule: every so many layers has experts, but for some. */
+/** Qwen's rule: every `decoder_sparse_step`-th layer has experts, except those in `mlp_only_layers`. */
 export function readSparseSteps(config: ConfigReader): boolean[] {
   const step = config.sizeOr(1, 'decoder_sparse_step');
   const dense = readLayerNumbers(config, 'mlp_only_layers');
@@ -85,12 +85,12 @@ export function readSparseSteps(config: ConfigReader): boolean[] {
   return readSparseLayers(config, (layer) => (layer + 1) % step === 0 && !dense.has(layer), keys);
 }
 
-/** How many layers behind the last one only guess tokens ahead. */
+/** Number of layers behind the last one that only guess tokens ahead. */
 export function readGuessingLayers(config: ConfigReader): number {
   return config.countOr(0, 'num_nextn_predict_layers', 'num_mtp_layers');
 }
 
-/** DeepSeek's rule: the first layers are dense, then every so many has experts. */
+/** DeepSeek's rule: the first layers are dense; after them every `moe_layer_freq`-th layer has experts. */
 export function readSparseBehindDense(config: ConfigReader, fallback = 0): boolean[] {
   const keys = ['first_k_dense_replace', 'num_dense_layers', 'moe_layer_num_skipped'];
   const dense = config.countOr(fallback, ...keys);

@@ -8,76 +8,76 @@ import type { TensorView } from '../../shared/model/tensor-source.js';
 export type ExpertPart = 'gate' | 'up' | 'down';
 export const EXPERT_PARTS: readonly ExpertPart[] = ['gate', 'up', 'down'];
 
-/** What a tensor is for. `layer` of a dense place counts all layers, that of an expert expert layers. */
+/** The role and place of a tensor. `layer` of a dense place counts all layers; that of an expert counts expert layers. */
 export type TensorPlace =
   ({ kind: 'dense' } & DensePlace) | { kind: 'expert'; part: ExpertPart; layer: number; expert: number };
 
-/** What a view takes of a stored matrix (TensorView says what the members mean). */
+/** The part of a stored matrix that a view takes (TensorView explains the fields). */
 export type TensorSlice = Pick<
   TensorView,
   'firstRow' | 'blockRows' | 'stepRows' | 'firstColumn' | 'stepColumns' | 'transposed' | 'multiply' | 'add'
 >;
 
-/** Where a checkpoint has what is needed. */
+/** A needed tensor's place in a checkpoint. */
 export interface StoredTensor {
   name: string;
-  /** Of the stored tensor. MXFP4: of its values; they stand in NAME_blocks and NAME_scales. */
+  /** Dimensions of the stored tensor. For MXFP4, those of its values, which are stored in NAME_blocks and NAME_scales. */
   dimensions: readonly number[];
   encoding: 'values' | 'mxfp4';
-  /** null: all of it, as it is. */
+  /** null: the whole tensor, unchanged. */
   slice: TensorSlice | null;
 }
 
-/** A tensor that a checkpoint must hold, or be able to give. */
+/** A tensor that a checkpoint must hold, directly or as part of another. */
 export interface ExpectedTensor extends StoredTensor {
   place: TensorPlace;
 }
 
-/** Where the tensors of a checkpoint with a certain config.json stand. */
+/** Places of the tensors in a checkpoint with a certain config.json. */
 export interface CheckpointLayout {
   dense(place: DensePlace): StoredTensor;
-  /** Layers of experts and of their biases count all layers. */
+  /** `layer` counts all layers, also in expertBias. */
   expert(part: ExpertPart, layer: number, expert: number): StoredTensor;
   /** null: experts have no biases. */
   expertBias: ((part: ExpertPart, layer: number, expert: number) => StoredTensor) | null;
-  /** Tensors that may be there and are not needed for text: other towers, tables that are computed anyway. */
+  /** True for tensors that may be present and are not needed for text: other towers, tables that our code computes. */
   isLeftOut(name: string): boolean;
   /** Layers behind the last one that only guess tokens ahead. */
   guessing: GuessingLayers;
 }
 
 export interface GuessingLayers {
-  /** Number of the layer that a tensor belongs to, where the model has no such layer; null: it belongs to none. */
+  /** Number of the guessing layer to which a tensor belongs; null: it belongs to none. */
   layerBehindLast(name: string): number | null;
-  /** How many there are, as config.json says. */
+  /** Number of such layers in config.json. */
   count: number;
-  /** Name of a tensor within its layer, if such a layer may have it. */
+  /** `name`: a tensor's name within its layer. True if a guessing layer may have it. */
   isPart(name: string): boolean;
-  /** Names of tensors that every such layer has, and no other one. */
+  /** Names of tensors that every guessing layer has, and no other layer. */
   marks(layer: number): readonly string[];
 }
 
-/** What config.json says. */
+/** The contents of config.json. */
 export interface ModelConfig {
   shape: ModelShape;
   tiedEmbeddings: boolean;
   eosTokenIds: readonly number[];
-  /** What ends an answer where no file of the checkpoint says anything. */
+  /** End-of-sequence tokens if no file of the checkpoint has any. */
   usualEosTokenIds: readonly number[];
   quantization: Quantization;
   layout: CheckpointLayout;
-  /** Other forms in which the experts may be stored. */
+  /** Layouts of other forms in which the experts may be stored. */
   otherLayouts: readonly CheckpointLayout[];
 }
 
-/** How the checkpoints of one architecture are written: its config.json and the names of its tensors. */
+/** Reads the checkpoints of one architecture: their config.json and the names of their tensors. */
 export interface ModelFamily {
   readonly name: string;
-  /** Members of config.json's `architectures` that it reads. */
+  /** Values of config.json's `architectures` that the family reads. */
   readonly architectures: readonly string[];
-  /** Quantized forms in which its checkpoints are shipped; none where left out. */
+  /** Quantized forms in which its checkpoints are shipped; absent: none. */
   readonly quantizations?: readonly Quantization[];
-  /** Keys of config.json that it does not read, and why they change nothing here. */
+  /** Keys of config.json that it does not read, with the reasons why they change nothing here. */
   readonly explained?: ExplainedKeys;
   /** @throws MODEL_CORRUPT, MODEL_UNSUPPORTED */
   readConfig(config: ConfigReader): ModelConfig;

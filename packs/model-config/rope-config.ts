@@ -3,34 +3,34 @@ import type { ConfigReader } from './config-reader.js';
 import type { RopeShape } from '../../shared/model/model-shape.js';
 import { ropeShape, type RopeScaling, yarnMscale, type YarnScaling } from './rope-frequencies.js';
 
-/** What a family says of its ropes. */
+/** A family's defaults for its ropes. */
 export interface RopeDefaults {
-  /** Where config.json gives no rope_theta; null: it must. */
+  /** rope_theta if config.json has none; null: config.json must have it. */
   theta: number | null;
   /** Dimensions of a head that could be rotated. */
   headDim: number;
-  /** What share of them is, where config.json does not say. */
+  /** Share of the dimensions that is rotated if config.json gives none. */
   partialFactor?: number;
-  /** How many are, where config.json gives no share; null: all. */
+  /** Number of rotated dimensions if config.json gives no share; null: all. */
   rotaryDim?: number | null;
-  /** The rope's parameters where config.json has none. */
+  /** The rope's parameters if config.json has none. */
   parameters?: Readonly<Record<string, unknown>>;
 }
 
 export interface ReadRope {
   rope: RopeShape;
-  /** Positions that its frequencies are made for. */
+  /** Most positions for which the frequencies are made. */
   maxPositions: number;
-  /** By what latent attention multiplies its scores: YaRN's mscale_all_dim. */
+  /** Factor of latent attention's scores: YaRN's mscale_all_dim. */
   mscaleAllDim: number;
 }
 
-/** A rope of more pairs than this is a lie. */
+/** Most dimensions of a rope. A larger number in a file is an error. */
 const MOST_DIMENSIONS = 2048;
 
 /**
- * The rope of a model: older files have rope_theta, rope_scaling and partial_rotary_factor, newer ones rope_parameters, which has ropes by
- * kind of layer inside where the family has several (`kind`).
+ * Reads the rope of a model. Older files have rope_theta, rope_scaling and partial_rotary_factor. Newer ones have rope_parameters, with one rope
+ * inside for each kind of layer if the family has several (`kind`).
  */
 export function readRope(config: ConfigReader, defaults: RopeDefaults, kind: string | null = null): ReadRope {
   const parameters = readParameters(config, defaults, kind);
@@ -53,7 +53,7 @@ export function readRope(config: ConfigReader, defaults: RopeDefaults, kind: str
   return { rope, maxPositions: Math.min(maxPositions, lastPosition), mscaleAllDim };
 }
 
-/** What of a rope may stand beside the other keys of a model. */
+/** Keys of a rope that may stand beside the model's other keys. */
 const KEYS_BESIDE = ['rope_theta', 'partial_rotary_factor', 'original_max_position_embeddings'] as const;
 
 function readParameters(config: ConfigReader, defaults: RopeDefaults, kind: string | null): ConfigReader {
@@ -63,7 +63,7 @@ function readParameters(config: ConfigReader, defaults: RopeDefaults, kind: stri
   const beside = config.picked(...KEYS_BESIDE);
   if (older === null && newer === null) return beside.withFallbacks(defaults.parameters ?? {});
   if (kind === null) {
-    // Ropes by kind of layer, of which a family with one rope would take none.
+    // Ropes by kind of layer are refused here, because a family with one rope would read none of them.
     for (const parameters of [older, newer])
       parameters?.noObjects('one rope for all layers, whose keys stand in no object of their own');
     return beside.beside(older).beside(newer);
@@ -73,10 +73,10 @@ function readParameters(config: ConfigReader, defaults: RopeDefaults, kind: stri
   return beside.beside(ofKind);
 }
 
-/** Other names of types. */
+/** Other names of the same types. */
 const SAME_TYPES: Readonly<Record<string, string>> = { mrope: 'default', su: 'longrope' };
 
-/** Some files have its older and its newer name. */
+/** Reads the type. Some files have both its older and its newer key. */
 function readType(parameters: ConfigReader): string {
   const [newer, older] = (['rope_type', 'type'] as const).map((key) => {
     const type = parameters.textOr(null, key);
@@ -121,7 +121,7 @@ interface RopeContext {
   maxPositions: number;
 }
 
-/** `lastPosition`: the context ends there, as other frequencies count beyond. */
+/** `lastPosition`: the context ends there, because other frequencies hold beyond it. */
 interface ReadScaling {
   scaling: RopeScaling;
   lastPosition: number;
@@ -155,18 +155,21 @@ function readScaling(type: string, parameters: ConfigReader, context: RopeContex
   }
 }
 
-/** A number without which a rope of this type would be another one. */
+/** Reads a number that this type of rope needs. */
 function requireNumber(parameters: ConfigReader, type: string, key: string): number {
   const number = parameters.positiveOr(null, key);
   if (number === null) throw parameters.corrupt(`a rope of type ${type} needs ${key}, which is missing`);
   return number;
 }
 
-/** With alpha the frequencies are fixed. Without it they change beyond the length that the model was made for, where the context ends. */
+/**
+ * Dynamic scaling. With alpha the frequencies are fixed. Without it they change beyond the length for which the model was made, so the context
+ * ends there.
+ */
 function readDynamic(parameters: ConfigReader, { dimensions, maxPositions }: RopeContext): ReadScaling {
   const alpha = parameters.numberOr(null, 'alpha') ?? 0;
   if (alpha > 0 && dimensions > 2) {
-    // Files that say them for YaRN's sake; here they count for nothing.
+    // Some files have these keys for YaRN; here they must have no effect.
     for (const key of ['mscale', 'mscale_all_dim']) parameters.only(key, [0, 1], 1);
     return { scaling: { type: 'alpha', alpha }, lastPosition: Infinity };
   }
@@ -194,7 +197,7 @@ function readLlama3(parameters: ConfigReader, { maxPositions }: RopeContext): Ro
 
 function readYarn(parameters: ConfigReader, { maxPositions }: RopeContext): YarnScaling {
   const originalPositions = parameters.sizeOr(maxPositions, 'original_max_position_embeddings');
-  // null: by how much the context is longer. A factor that is left out might be anything.
+  // null means the ratio of the context to the original length. An absent factor could be any number, so it is refused.
   const factor = parameters.isNull('factor')
     ? maxPositions / originalPositions
     : requireNumber(parameters, 'yarn', 'factor');
@@ -213,7 +216,7 @@ function readYarn(parameters: ConfigReader, { maxPositions }: RopeContext): Yarn
   return { type: 'yarn', factor, originalPositions, ...yarn };
 }
 
-/** One set of factors is fixed, because keys in a cache cannot be rotated again: the short ones, unless a long context is asked for. */
+/** One set of factors is used throughout, because keys in a cache cannot be rotated again: the short factors, unless a long context is requested. */
 function readLongRope(parameters: ConfigReader, { dimensions, maxPositions }: RopeContext): ReadScaling {
   const original = parameters.sizeOr(null, 'original_max_position_embeddings');
   const { longContext } = parameters.context;

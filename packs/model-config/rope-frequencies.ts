@@ -1,21 +1,24 @@
 import { exponential, logarithm, power } from '../../shared/base/arithmetic/elementary.js';
 import type { RopeShape } from '../../shared/model/model-shape.js';
 
-/** YaRN (Peng et al.): slow pairs are interpolated, fast ones are kept, with a ramp between. */
+/** YaRN (Peng et al.): slow pairs are interpolated, fast ones stay unchanged, with a ramp between. */
 export interface YarnScaling {
   type: 'yarn';
   factor: number;
-  /** Pairs that turn more often than this within the original length are kept, those that turn less often than betaSlow interpolated. */
+  /**
+   * Pairs that turn more often than betaFast within the original length stay unchanged; pairs that turn less often than betaSlow are
+   * interpolated.
+   */
   betaFast: number;
   betaSlow: number;
   originalPositions: number;
   /** The ramp's bounds are whole dimensions. */
   truncate: boolean;
-  /** Of cosine and sine. */
+  /** Factor of cosine and sine. */
   scale: number;
 }
 
-/** Llama 3: as YaRN, but the ramp goes by the wave's length. */
+/** Llama 3: as YaRN, but the ramp depends on the wavelength. */
 export interface Llama3Scaling {
   type: 'llama3';
   factor: number;
@@ -24,7 +27,7 @@ export interface Llama3Scaling {
   originalPositions: number;
 }
 
-/** How the frequencies theta^(-2 i / dimensions) are changed. */
+/** Changes of the frequencies theta^(-2 i / dimensions). */
 export type RopeScaling =
   | { type: 'default' }
   | { type: 'linear'; factor: number }
@@ -34,12 +37,12 @@ export type RopeScaling =
   | Llama3Scaling
   /** A divisor for each pair. */
   | { type: 'longrope'; factors: readonly number[]; scale: number }
-  /** Only so many pairs are rotated. */
+  /** Only `pairs` pairs are rotated. */
   | { type: 'proportional'; pairs: number; factor: number };
 
 /**
- * Frequencies of a rope of so many dimensions (an even number), in FP32 and the same on every machine: doubles, own exponential and
- * logarithm, rounded once at the end.
+ * Frequencies of a rope of `dimensions` dimensions (an even number), in FP32. They are the same on every machine: computed in doubles with our
+ * own exponential and logarithm, and rounded once at the end.
  */
 export function ropeShape(theta: number, dimensions: number, scaling: RopeScaling): RopeShape {
   const frequencies = scaledFrequencies(theta, dimensions, scaling).map(Math.fround);
@@ -47,7 +50,7 @@ export function ropeShape(theta: number, dimensions: number, scaling: RopeScalin
   return { frequencies, scale: Math.fround(scale) };
 }
 
-/** By how much YaRN scales attention for a context that is `factor` times as long. */
+/** Factor by which YaRN scales attention for a context that is `factor` times as long. */
 export function yarnMscale(factor: number, mscale: number): number {
   return factor <= 1 ? 1 : 0.1 * mscale * logarithm(factor) + 1;
 }
@@ -78,7 +81,7 @@ function plainFrequencies(theta: number, dimensions: number): number[] {
 }
 
 function yarnFrequencies(plain: readonly number[], theta: number, dimensions: number, yarn: YarnScaling): number[] {
-  /** The dimension whose pair turns so often within the original length. */
+  /** The dimension whose pair turns `turns` times within the original length. */
   const dimensionOf = (turns: number): number =>
     (dimensions * logarithm(yarn.originalPositions / (turns * 2 * Math.PI))) / (2 * logarithm(theta));
   const [fast, slow] = [dimensionOf(yarn.betaFast), dimensionOf(yarn.betaSlow)];

@@ -1,7 +1,7 @@
 import type { LayerTensor, NamedPart, NamedTensor, TensorNames } from './checkpoint-layout.js';
 import type { ExpertPart } from './model-family.js';
 
-/** The names that most families give to what they have. */
+/** The names that most families use. */
 export const DECODER_NAMES = {
   prefix: 'model.',
   model: { embedding: 'embed_tokens.weight', finalNorm: 'norm.weight', lmHead: 'lm_head.weight' },
@@ -32,7 +32,7 @@ const PROJECTIONS: PartNames = { gate: 'gate_proj', up: 'up_proj', down: 'down_p
 /** Mixtral's names. */
 export const NUMBERED: PartNames = { gate: 'w1', up: 'w3', down: 'w2' };
 
-/** Experts that have three matrices of their own: FOLDER.7.gate_proj.weight. */
+/** Experts with three separate matrices: FOLDER.7.gate_proj.weight. */
 export function expertNames(folder: string, parts = PROJECTIONS): TensorNames['expert'] {
   return (part, expert) => `${folder}.${expert}.${parts[part]}.weight`;
 }
@@ -51,8 +51,8 @@ export function fusedExpertNames(gateUp: string, down: string): TensorNames['exp
 }
 
 /**
- * The forms in which experts of a layer are stored: three matrices each, as most are shipped, or two tensors for all, as transformers 5
- * keeps them. The first is the one in which the family is shipped.
+ * The forms in which experts of a layer are stored: three matrices each, as most are shipped, or two tensors for all, as transformers 5 saves
+ * them. The first form is the one in which the family is shipped.
  */
 export function expertForms<T extends Omit<TensorNames, 'expert'>>(
   names: T,
@@ -64,7 +64,7 @@ export function expertForms<T extends Omit<TensorNames, 'expert'>>(
   return shipped === 'separate' ? [separate, fused] : [fused, separate];
 }
 
-/** Names of an always part: in a dense layer `dense`, beside experts `shared`. */
+/** Names of an always part: `dense` in a dense layer, `shared` beside experts. */
 export function alwaysNames(dense: string, shared: string, parts = PROJECTIONS): TensorNames['layer'] {
   const name =
     (part: ExpertPart): LayerTensor =>
@@ -73,7 +73,7 @@ export function alwaysNames(dense: string, shared: string, parts = PROJECTIONS):
   return { alwaysGate: name('gate'), alwaysUp: name('up'), alwaysDown: name('down') };
 }
 
-/** A norm that is stored as what is added to 1. */
+/** A norm that is stored as the difference from 1. */
 export function zeroCentred(name: string): NamedTensor {
   return { name, slice: { add: 1 } };
 }
@@ -83,7 +83,7 @@ export function convolutionNames(name: string, channels: number, taps: number): 
   return { name, dimensions: [channels, 1, taps], slice: { transposed: true } };
 }
 
-/** Rows of a stored matrix that come again and again: `rows` of every `step`, from `first` on. */
+/** Regularly repeated rows of a stored matrix: `count` rows of every `step`, from `first` on. */
 export function everyRows(
   name: string,
   dimensions: readonly [number, number],

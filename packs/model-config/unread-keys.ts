@@ -3,7 +3,7 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { type ConfigUsage, isObject, shortJson } from './config-reader.js';
 import { EXPLAINED_KEYS, EXPLAINED_PATTERNS, type ExplainedKeys, ROPE_KEYS } from './explained-keys.js';
 
-/** Objects of config.json whose keys mean something of their own. */
+/** Objects of config.json that describe ropes; their keys are explained separately. */
 const ROPES: ReadonlySet<string> = new Set(['rope_scaling', 'rope_parameters']);
 /** Most keys that a message names. */
 const NAMED_KEYS = 5;
@@ -11,8 +11,8 @@ const NAMED_KEYS = 5;
 type ConfigValues = Readonly<Record<string, unknown>>;
 
 /**
- * Refuses a config.json that says something which nobody has read and nothing explains: it might change what the model answers. A value
- * that is null says nothing. `own`: what the family explains.
+ * Refuses a config.json with a value that no code has read and no entry explains, because it might change the model's answers. Null values are
+ * ignored. `own`: the family's explanations.
  * @throws MODEL_UNSUPPORTED
  */
 export function refuseUnreadKeys(

@@ -1,12 +1,12 @@
-/** Which codec loads an expert fastest on a machine: `odmoe pack --codec auto`. Pure. */
+/** Finds the codec that loads an expert fastest on a machine: `odmoe pack --codec auto`. Pure. */
 import { type CodecSetting, REPRODUCIBLE_CODECS } from '../format/pack-codec.js';
 
-/** What a codec did with a sample of a model on one core. Bytes are those of the weights as shipped. */
+/** Speed and ratio of a codec for a sample of a model on one core. Bytes are those of the weights as shipped. */
 export interface CodecMeasurement extends CodecSetting {
-  /** Stored bytes of experts over shipped bytes. */
+  /** Stored bytes of experts divided by shipped bytes. */
   ratio: number;
   encodeBytesPerS: number;
-  /** Down to values put together from their planes. */
+  /** Includes joining the values from their planes. */
   decodeBytesPerS: number;
 }
 
@@ -15,36 +15,36 @@ export interface LoadingMachine {
   decompressionThreads: number;
 }
 
-/** A measurement with what it means for loading one expert. */
+/** A measurement, with the resulting times to load one expert. */
 export interface LoadEstimate extends CodecMeasurement {
   readMs: number;
   decompressMs: number;
-  /** Reading and decompressing overlap: the longer of the two. */
+  /** Reading and decompressing overlap, so this is the longer of the two. */
   loadMs: number;
 }
 
 export interface CodecChoice {
   chosen: LoadEstimate;
-  /** All that were measured, in the order given. */
+  /** Estimates of all measured codecs, in the given order. */
   estimates: LoadEstimate[];
   reason: string;
 }
 
-/** Loads that differ by less count as equally fast: measurements are not better than that. */
+/** Load times that differ by less count as equal: measurements are no more accurate. */
 const LOAD_TOLERANCE = 0.03;
-/** Ratios that differ by less count as equally small. */
+/** Ratios that differ by less count as equal. */
 const RATIO_TOLERANCE = 0.02;
 
-/** Threads that a loader with this many cores decompresses on, unless it is told otherwise: half of them, 8 at most. */
+/** Default decompression threads of a loader with this many cores: half of them, at most 8. */
 export function usualDecompressionThreads(cores: number): number {
   return Math.max(1, Math.min(8, Math.floor(cores / 2)));
 }
 
 /**
- * Takes the codec with the fastest load; of equally fast ones the smallest; of equally small ones one that gives the same pack on every
- * machine, and else the one that packs fastest.
+ * Chooses the codec with the fastest load. Among equally fast ones it takes the smallest; among equally small ones, one that gives the same pack
+ * on every machine, and else the one that packs fastest.
  * @param measurements at least one
- * @param expertBytes of one expert as shipped
+ * @param expertBytes bytes of one expert as shipped
  */
 export function chooseCodec(
   measurements: readonly CodecMeasurement[],

@@ -9,7 +9,7 @@ import type { PackingContext } from './packing-context.js';
 
 type DenseSplit = ManifestDenseTensor['split'];
 
-/** A tensor of the file, and where each of its planes goes. */
+/** A tensor of the file, with the places of its planes. */
 interface PlacedTensor {
   place: DensePlace;
   source: TensorSource;
@@ -17,7 +17,7 @@ interface PlacedTensor {
   planes: { offsetBytes: number; sizeBytes: number }[];
 }
 
-/** What the planes are called in safetensors; mxfp4's codes are two in a byte. */
+/** Types of the planes in safetensors; one byte holds two codes of mxfp4. */
 const PLANE_DTYPES: Readonly<Record<DenseSplit, readonly string[]>> = {
   'none-bf16': ['BF16'],
   'none-fp16': ['F16'],
@@ -26,19 +26,19 @@ const PLANE_DTYPES: Readonly<Record<DenseSplit, readonly string[]>> = {
   fp8: ['F8_E4M3', 'F32'],
 };
 
-/** Bytes that the values of a plane are aligned to. */
+/** Alignment in bytes of the values of a plane. */
 function alignmentBytes(split: DenseSplit, plane: number): number {
   const dtype = PLANE_DTYPES[split][plane];
   if (dtype === 'F32') return 4;
   return dtype === 'BF16' || dtype === 'F16' ? 2 : 1;
 }
 
-/** Dense tensors are stored plain or as codes and scales, never split. */
+/** Dense tensors are stored as plain values or as codes and scales; their bytes are never cut into planes. */
 function isDenseSplit(split: Split): split is DenseSplit {
   return split in PLANE_DTYPES;
 }
 
-/** Header of dense.safetensors (padded with spaces to the chunk alignment), and where each tensor goes. */
+/** Header of dense.safetensors (padded with spaces to the chunk alignment), and the place of each tensor. */
 export function denseLayout(model: ModelSource): { header: Uint8Array; placed: PlacedTensor[]; sizeBytes: number } {
   const placed = [...densePlaces(model.shape, model.tiedEmbeddings)].map((place): PlacedTensor => {
     const source = model.dense(place.role, place.layer);
@@ -50,7 +50,7 @@ export function denseLayout(model: ModelSource): { header: Uint8Array; placed: P
     }));
     return { place, source, split, planes };
   });
-  // Wider values first, so that every plane is aligned to its values without holes, which the format forbids.
+  // Wider values come first. So every plane is aligned to its values without holes, which the format forbids.
   const ordered = placed
     .flatMap((tensor) => tensor.planes.map((stretch, plane) => ({ tensor, stretch, plane })))
     .sort((a, b) => alignmentBytes(b.tensor.split, b.plane) - alignmentBytes(a.tensor.split, a.plane));
@@ -79,7 +79,7 @@ function planeShape({ source: { rows, columns }, split }: PlacedTensor, plane: n
   return [rows, (planeRowBytes(split, columns)[plane] ?? 0) / width];
 }
 
-/** Writes dense.safetensors: every tensor but the experts'. */
+/** Writes dense.safetensors: all tensors except the experts'. */
 export async function writeDenseFile(
   model: ModelSource,
   file: PackFile,
@@ -109,7 +109,7 @@ export async function writeDenseFile(
   return { dense: entries, experts: [] };
 }
 
-/** A plane of what was read or split. */
+/** One plane of those that were read or split. */
 export function planeOf(planes: readonly Uint8Array[], plane: number): Uint8Array {
   const bytes = planes[plane];
   if (bytes === undefined) throw new RangeError(`plane ${plane} of ${planes.length}`);

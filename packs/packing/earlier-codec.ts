@@ -10,8 +10,8 @@ import { PackingJournal } from './packing-journal.js';
 import { sourceIdentity } from './source-identity.js';
 
 /**
- * The codec of the pack that the directory holds already, or of the one that was begun there from this checkpoint: measuring again
- * might choose another, and begin again what is half done. Null where there is neither.
+ * The codec of the pack that the directory already holds, or of the one that was begun there from this checkpoint. A new measurement might
+ * choose another codec, and half the work would begin again. Null if there is no such pack.
  */
 export async function earlierCodec(checkpoint: Checkpoint, outputDirectory: string): Promise<CodecSetting | null> {
   if (!(await isPackDirectory(outputDirectory))) return null;
@@ -27,7 +27,7 @@ async function codecOfPack(directory: string): Promise<CodecSetting | null> {
     const { manifest } = await openPack(directory);
     return { codec: manifest.codec, level: manifest.codec_level };
   } catch (thrown) {
-    // Packing into it says what is wrong with the pack, and what to do.
+    // Packing into the directory reports the error in the pack, and the remedy.
     if (thrown instanceof OdmoeError) return null;
     throw thrown;
   }

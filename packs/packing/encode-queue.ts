@@ -1,9 +1,9 @@
 import type { ChunkCodec } from '../../shared/model/tensor-source.js';
 
-/** Plain bytes on their way through the encoders, at most (one shard may exceed it alone). */
+/** Most plain bytes in the queue (one shard alone may exceed it). */
 const QUEUED_PLAIN_BYTES = 256 * 1024 * 1024;
 
-/** A chunk as it is to be stored. */
+/** A chunk in its stored form. */
 export interface EncodedChunk {
   codec: ChunkCodec;
   stored: Uint8Array;
@@ -16,8 +16,8 @@ interface QueuedChunk {
 }
 
 /**
- * Chunks that are being encoded side by side and are written in the order in which they were added. Bounded in number and in bytes:
- * ask for room before making a chunk.
+ * Encodes chunks side by side and writes them in the order in which they were added. Their number and bytes are bounded: call makeRoom before
+ * making a chunk.
  */
 export class EncodeQueue {
   private readonly queued: QueuedChunk[] = [];
@@ -25,7 +25,7 @@ export class EncodeQueue {
 
   constructor(private readonly chunksAtOnce: number) {}
 
-  /** Waits, and writes what is done, until so many chunks of so many plain bytes together may be added, or nothing else is there. */
+  /** Waits, and writes finished chunks, until this many chunks with this many plain bytes together fit, or the queue is empty. */
   async makeRoom(chunks: number, plainBytes: number): Promise<void> {
     const isFull = (): boolean =>
       this.queued.length + chunks > this.chunksAtOnce || this.queuedBytes + plainBytes > QUEUED_PLAIN_BYTES;
@@ -33,7 +33,7 @@ export class EncodeQueue {
   }
 
   add(plainBytes: number, encoded: Promise<EncodedChunk>, write: QueuedChunk['write']): void {
-    // Whoever takes the chunk sees its failure; until then nobody waits for it.
+    // The code that writes the chunk gets its failure. Until then no code waits for it, so this catch is needed.
     encoded.catch(() => undefined);
     this.queued.push({ plainBytes, encoded, write });
     this.queuedBytes += plainBytes;
@@ -43,7 +43,7 @@ export class EncodeQueue {
     while (this.queued.length > 0) await this.writeOldest();
   }
 
-  /** After a failure: nothing more is written, and no encoder is at work any more when it returns. */
+  /** Call this after a failure: nothing more is written, and no encoder is running any more when it returns. */
   async abandon(): Promise<void> {
     const { queued } = this;
     await Promise.allSettled(queued.map(async ({ encoded }) => encoded));

@@ -25,7 +25,7 @@ import type { PackingContext } from './packing-context.js';
 import type { TensorPiece, TensorPieces } from './source-reader.js';
 import { ValuesChecksum } from './values-checksum.js';
 
-/** Writes experts-LAYER.bin: the experts in order, of each its raw planes, then its shards, then its biases. */
+/** Writes experts-LAYER.bin: the experts in order; for each its raw planes, then its shards, then its biases. */
 export async function writeExpertFile(
   model: ModelSource,
   layer: number,
@@ -54,11 +54,11 @@ interface MatrixInWork {
 }
 
 /**
- * Streams one expert into its chunks. Raw planes go to places known from the start; the shards of all three matrices go through the
- * encoders side by side and follow in order.
+ * Writes one expert's chunks as its values are read. The places of raw planes are known from the start. The shards of all three matrices are
+ * encoded side by side and follow in order.
  */
 class ExpertWriter {
-  /** Where the next expert may begin, once write() is done. */
+  /** Offset at which the next expert may begin, after write() is done. */
   endBytes: number;
   private readonly matrices: Readonly<Record<ExpertPart, MatrixInWork>>;
   private readonly queue: EncodeQueue;
@@ -145,7 +145,7 @@ class ExpertWriter {
     for (const [index, { plane }] of shards.entries()) this.encode(matrix, plane, planeOf(plain, index));
   }
 
-  /** Writes the raw planes of some rows, and gives the bytes of all. */
+  /** Writes the raw planes of some rows, and returns the bytes of all planes. */
   private async takePiece(matrix: MatrixInWork, piece: TensorPiece): Promise<Uint8Array[]> {
     const { source, split, checksum, rawChunks } = matrix;
     const { tools } = this.context;
@@ -179,7 +179,7 @@ class ExpertWriter {
   }
 }
 
-/** A shard that its codec does not make smaller is stored raw. */
+/** A shard is stored raw if its codec does not make it smaller. */
 async function encodeShard(
   codec: ChunkCodec,
   plain: Uint8Array,
@@ -192,7 +192,7 @@ async function encodeShard(
   return stored.length < plain.length ? { codec, stored } : { codec: 'raw', stored: plain };
 }
 
-/** Biases as a pack holds them. */
+/** Biases as a pack stores them. */
 export function biasBytes({ buffer, byteOffset, byteLength }: Float32Array): Uint8Array {
   return new Uint8Array(buffer, byteOffset, byteLength);
 }
@@ -203,7 +203,7 @@ function manifestEntry({ source, split, checksum, shardChunks, rawChunks }: Matr
     columns: source.columns,
     split,
     source_crc32c: checksum.all,
-    // Sorting keeps the shards of a plane in order.
+    // Sorting leaves the shards of a plane in order.
     chunks: [...shardChunks, ...rawChunks].sort((a, b) => a.plane - b.plane),
   };
 }

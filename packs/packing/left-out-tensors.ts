@@ -1,13 +1,13 @@
 import type { Checkpoint } from '../checkpoint/checkpoint.js';
 
-/** Tensors of a checkpoint that the model does not need and whose names differ in numbers alone (`*`). */
+/** Tensors of a checkpoint that the model does not need and whose names differ only in numbers (`*`). */
 export interface LeftOutTensors {
   name: string;
   tensors: number;
   sizeBytes: number;
 }
 
-/** What a model does not need of its checkpoint, sorted by name: of a layer that is left out there may be a thousand tensors. */
+/** Tensors of its checkpoint that a model does not need, grouped and sorted by name: one layer that is left out may have a thousand tensors. */
 export function leftOutTensors({ files, leftOut }: Pick<Checkpoint, 'files' | 'leftOut'>): LeftOutTensors[] {
   const tensors = new Map(files.flatMap((file) => [...file.tensors]));
   const groups = new Map<string, LeftOutTensors>();

@@ -30,10 +30,10 @@ import { ValuesChecksum } from './values-checksum.js';
 import { requireUndamaged, verifyPack } from './verify-pack.js';
 
 /**
- * Packing into a directory that holds a whole pack: done already if it is the pack of this checkpoint, which is found out by reading
- * the weights of both; never overwritten if it is another. `consumed`: weight files of the checkpoint that went when this pack was made
- * of them, by name; what is left cannot tell then.
- * @throws USAGE when it is another, PACK_CORRUPT when it is damaged
+ * Handles packing into a directory that holds a whole pack. If that pack is of this checkpoint, packing is already done; this is checked by
+ * reading the weights of both. Another pack is never overwritten. `consumed`: weight files of the checkpoint that were deleted while this pack
+ * was made, by name; the remaining files are then not enough for a comparison.
+ * @throws USAGE if it is another pack, PACK_CORRUPT if it is damaged
  */
 export async function matchWholePack(
   checkpoint: Checkpoint,
@@ -70,7 +70,10 @@ export async function matchWholePack(
   };
 }
 
-/** Reports reading the pack as one half of the work, in bytes of the checkpoint; reading the checkpoint is the other. @throws CANCELLED */
+/**
+ * Reports the reading of the pack as one half of the work, in bytes of the checkpoint; reading the checkpoint is the other half. @throws
+ * CANCELLED
+ */
 function halfOfProgress(checkpoint: Checkpoint, context: PackingContext): (done: number, total: number) => void {
   const halfBytes = modelBytes(checkpoint) / 2;
   let reportedBytes = 0;

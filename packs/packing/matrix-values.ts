@@ -3,16 +3,16 @@ import type { ManifestChunk, ManifestExpertTensor } from '../format/manifest.js'
 import { blockRows, shardedPlanes, shardRanges } from '../format/pack-layout.js';
 import type { ByteTools } from './packing-context.js';
 
-/** Values put together at a time, about. */
+/** Approximate number of values that are joined at a time. */
 const PIECE_VALUES = 2 * 1024 * 1024;
 
-/** Bytes of the file that a matrix lies in. */
+/** Reads bytes of the file that holds a matrix. */
 export type ReadBytes = (offsetBytes: number, sizeBytes: number) => Promise<Uint8Array>;
 
 /**
- * The values of a matrix of a pack as they were packed, row-major, piece by piece; of quantized ones all codes and then all scales. Holds
+ * The values of a pack's matrix as they were packed, row-major, piece by piece; for quantized values all codes and then all scales. Memory holds
  * the decoded chunks of one shard.
- * @throws PACK_CORRUPT when a chunk is not what its codec writes; what `read` throws
+ * @throws PACK_CORRUPT if a chunk is not valid for its codec; the errors of `read`
  */
 export async function* matrixValues(
   matrix: ManifestExpertTensor,

@@ -18,20 +18,20 @@ import { planeOf } from './dense-file.js';
 import { expertBytes } from './model-bytes.js';
 import { type OpenTensor, SourceReader } from './source-reader.js';
 
-/** Expert matrices that are sampled, spread over the layers, and values of each, at most. */
+/** Number of expert matrices in the sample, spread over the layers, and most values of each. */
 const SAMPLED_MATRICES = 4;
 const SAMPLED_VALUES = 1024 * 1024;
 const MEASURE_DECODE_MS = 60;
 const MEASURE_READS_MS = 800;
 const MEASURE_READS_BYTES = 512 * 1024 * 1024;
 
-/** Every codec at its usual level, and zstd at one that takes pains. */
+/** Every codec at its default level, and zstd also at a high one. */
 export const MEASURED_SETTINGS: readonly CodecSetting[] = [
   ...PACK_CODECS.map((codec) => codecSetting(codec, null)),
   codecSetting('zstd', 19),
 ];
 
-/** What measuring takes of the native addon. */
+/** Functions of the native addon that measuring uses. */
 export interface MeasuringTools extends Pick<ByteTools, 'splitPlanes' | 'joinPlanes'> {
   openTensor: OpenTensor;
   measureCodec(
@@ -46,14 +46,14 @@ export interface MeasuringTools extends Pick<ByteTools, 'splitPlanes' | 'joinPla
 
 export interface MeasuredChoice extends CodecChoice {
   machine: LoadingMachine;
-  /** Whether storage was measured past the page cache; otherwise its speed may be that of memory. */
+  /** True if the reads went past the page cache; otherwise the speed may be that of memory. */
   storageDirect: boolean;
-  /** Of one expert as shipped. */
+  /** Bytes of one expert as shipped. */
   expertBytes: number;
   sampledBytes: number;
 }
 
-/** Rows of an expert's matrix, for measuring: planes 0 and 1 of its split put together as BF16, which is what measuring takes. */
+/** Rows of an expert's matrix, for measuring: planes 0 and 1 of its split, joined as BF16 values, because measuring works on BF16. */
 interface Sample {
   format: ExactFormat;
   columns: number;
@@ -62,8 +62,8 @@ interface Sample {
 }
 
 /**
- * Measures every codec on a sample of the checkpoint's experts, and the speed of the storage that the checkpoint lies on, and chooses.
- * Takes some seconds and some ten MiB. @throws CANCELLED, MODEL_CORRUPT, STORAGE_FAILED
+ * Measures every codec on a sample of the checkpoint's experts, and the speed of the checkpoint's storage, and chooses a codec. Takes some
+ * seconds and some ten MiB. @throws CANCELLED, MODEL_CORRUPT, STORAGE_FAILED
  */
 export async function measureAndChoose(
   checkpoint: Checkpoint,
@@ -96,7 +96,7 @@ export async function measureAndChoose(
   };
 }
 
-/** `count` items evenly spread, of differing places among their neighbours: experts come as gate, up, down. */
+/** `count` evenly spread items. Neighbouring picks are shifted by one, because experts come as gate, up, down, and so all three parts occur. */
 export function spread<Item>(items: readonly Item[], count: number): Item[] {
   const places = Array.from(
     { length: count },
@@ -105,7 +105,7 @@ export function spread<Item>(items: readonly Item[], count: number): Item[] {
   return [...new Set(places)].flatMap((place) => items[place] ?? []);
 }
 
-/** Matrices of experts spread over the model, of differing parts. */
+/** Matrices of experts, spread over the model, with different parts. */
 function sampledMatrices(checkpoint: Checkpoint): TensorSource[] {
   const { expertLayers, experts } = checkpoint.shape;
   const parts = EXPERT_PARTS.length;
@@ -159,7 +159,7 @@ async function measureSetting(
   return { ...setting, ratio, encodeBytesPerS: sourceBytes / encodeS, decodeBytesPerS: sourceBytes / decodeS };
 }
 
-/** Ratio of values of a format, from that of their planes 0 and 1 as BF16: what further planes take is known. */
+/** Ratio of a format's values, from the ratio of their planes 0 and 1 as BF16. The size of the other planes is known. */
 export function shippedRatio(format: ExactFormat, codec: ChunkCodec, standInRatio: number): number {
   if (codec === 'raw') return 1;
   if (format === 'fp32') return (2 * standInRatio + 2) / 4;

@@ -3,13 +3,13 @@ import { EXPERT_PARTS } from '../model-config/model-family.js';
 import type { ExpertSource, ModelSource, TensorSource } from '../../shared/model/tensor-source.js';
 import { rowBytes } from '../../shared/model/weight-dtype.js';
 
-/** Sizes of what a pack is made from: tensors as their views give them. */
+/** Sizes of the source of a pack. Tensors count as their views give them. */
 
 export function tensorBytes({ rows, columns, split }: TensorSource): number {
   return rows * rowBytes(split, columns);
 }
 
-/** Without its biases. */
+/** Bytes of an expert without its biases. */
 export function expertBytes(expert: ExpertSource): number {
   return EXPERT_PARTS.reduce((sum, part) => sum + tensorBytes(expert[part]), 0);
 }

@@ -23,7 +23,7 @@ export const NATIVE_MEASURING_TOOLS: MeasuringTools = {
   measureReads,
 };
 
-/** Packing on this machine: the native addon, its disk, all its cores. */
+/** The tools for packing on this machine: the native addon, its disk, all its cores. */
 export const NATIVE_PACKING_TOOLS: PackingTools = {
   ...NATIVE_BYTE_TOOLS,
   openFile: openOnDisk,

@@ -44,32 +44,31 @@ import { systemErrorCode } from '../../shared/base/errors/system-failure.js';
 
 export interface PackOptions {
   codec: CodecSetting;
-  /** Chunks that each coded plane is cut into. */
+  /** Number of chunks of each coded plane. */
   shards: number;
-  /** Name that the pack records; null: the checkpoint's. */
+  /** Name in the pack; null: the checkpoint's. */
   name: string | null;
-  /** What to do with a whole pack in the output directory that turns out to be damaged; 'refuse' leaves it to its owner. */
+  /** Treatment of a damaged whole pack in the output directory; 'refuse' leaves it unchanged. */
   onDamagedPack: 'refuse' | 'replace';
-  /** Of ropes that change with the length take the long factors. */
+  /** True: ropes that change with the length use the long factors. */
   longContext?: boolean;
-  /** Deletes each weight file of the checkpoint when all that is made from it is verified. */
+  /** Deletes each weight file of the checkpoint once everything made from it is verified. */
   consume?: boolean;
   onProgress?: (doneBytes: number, totalBytes: number) => void;
   signal?: AbortSignal;
 }
 
 /**
- * A third less to read than raw, at a speed that a core or two keep up with a disk, and bytes that depend on odmoe alone, so that
- * machines may each pack their own copy.
+ * A third less to read than raw; a core or two decode as fast as a disk reads; and the bytes depend on odmoe alone, so that each machine may
+ * make the same pack by itself.
  */
 export const DEFAULT_CODEC: CodecSetting = { codec: 'huffman', level: null };
 export const DEFAULT_SHARDS = 4;
 
 /**
- * Packs a Hugging Face checkpoint (docs/pack-format.md), piece by piece: memory does not grow with the model. An interrupted run is
- * continued by the next one with the same arguments; until the end the directory does not open as a pack.
- * @throws USAGE, MODEL_NOT_FOUND, MODEL_CORRUPT, MODEL_UNSUPPORTED, STORAGE_FULL, STORAGE_FAILED, CANCELLED,
- *   LockHeldError
+ * Packs a Hugging Face checkpoint (docs/pack-format.md), piece by piece: memory does not grow with the model. An interrupted run is continued by
+ * the next one with the same arguments; until the end the directory does not open as a pack.
+ * @throws USAGE, MODEL_NOT_FOUND, MODEL_CORRUPT, MODEL_UNSUPPORTED, STORAGE_FULL, STORAGE_FAILED, CANCELLED, LockHeldError
  */
 export async function packCheckpoint(
   checkpointDirectory: string,
@@ -86,7 +85,7 @@ export async function packCheckpoint(
     );
   }
   const checkpoint = await openSource(checkpointDirectory, outputDirectory, longContext);
-  // Quantized experts have no exponents to be coded.
+  // Quantized experts have no exponents to code.
   const { codec, level } = isQuantizedSplit(checkpoint.shippedFormat) ? codecSetting('raw', null) : wanted;
   const directory = await prepareOutputDirectory(checkpoint.directory, outputDirectory);
   const lock = await acquirePackingLock(directory);
@@ -122,7 +121,7 @@ export async function packCheckpoint(
   }
 }
 
-/** @throws USAGE unless codec, shards and name are such as a pack can have */
+/** @throws USAGE unless codec, shards and name are valid for a pack */
 function checkedCodec(options: PackOptions): CodecSetting {
   const wanted = codecSetting(options.codec.codec, options.codec.level);
   if (!Number.isInteger(options.shards) || options.shards < 1 || options.shards > SHARDS_LIMIT) {
@@ -137,12 +136,12 @@ function checkedCodec(options: PackOptions): CodecSetting {
   return wanted;
 }
 
-/** A directory may have a name that a pack cannot record. */
+/** Turns a directory's name into one that a pack can record. */
 function recordedName(name: string): string {
   return name.replaceAll(/\p{Control}/gu, '_').slice(0, MODEL_NAME_LIMIT);
 }
 
-/** Null when there is no whole pack in the output directory, or none that is to be kept. */
+/** Null if there is no whole pack in the output directory, or if it must be replaced. */
 async function wholePackOutcome(
   checkpoint: Checkpoint,
   plan: PackingPlan,
@@ -170,7 +169,7 @@ async function wholePackOutcome(
   }
 }
 
-/** The whole pack has just been compared with what the manifest says. */
+/** Deletes the remaining weight files. The whole pack has just been compared with its manifest. */
 async function finishConsuming(
   checkpoint: Checkpoint,
   journal: PackingJournal,
@@ -248,7 +247,7 @@ async function writePack(
   };
 }
 
-/** What is not finished must still have what it is made from. */
+/** Requires that the weight files of every unfinished file still exist. */
 function requireSources(planned: readonly PlannedFile[], journal: PackingJournal, directory: string): void {
   for (const { name, sourcePaths } of planned) {
     if (journal.finished.has(name)) continue;
@@ -267,7 +266,7 @@ async function openJournal(directory: string, plan: PackingPlan): Promise<Packin
     const journal = await PackingJournal.resume(directory, plan);
     if (journal !== null) return journal;
     await requireNothingConsumed(directory);
-    // The journal goes first: from here to the end the directory says that it is unfinished.
+    // The new journal is written first: from here to the end it marks the directory as unfinished.
     const begun = await PackingJournal.begin(directory, plan);
     await clearUnfinished(directory, new Set([JOURNAL_FILE]));
     return begun;
@@ -276,7 +275,7 @@ async function openJournal(directory: string, plan: PackingPlan): Promise<Packin
   }
 }
 
-/** What would be begun anew may be all that is left of a checkpoint. */
+/** Refuses to begin anew if weight files were deleted: the unfinished pack may be all that is left of a checkpoint. */
 async function requireNothingConsumed(directory: string): Promise<void> {
   const [shard] = await PackingJournal.consumedIn(directory);
   const plan = await PackingJournal.planIn(directory);
@@ -290,7 +289,7 @@ async function requireNothingConsumed(directory: string): Promise<void> {
   );
 }
 
-/** The checkpoint, with what is known of weight files that an earlier run deleted. @throws as openCheckpoint */
+/** Opens the checkpoint, with the recorded headers of weight files that an earlier run deleted. @throws as openCheckpoint */
 async function openSource(directory: string, outputDirectory: string, longContext: boolean): Promise<Checkpoint> {
   try {
     return await openCheckpoint(directory, { longContext, gone: await goneFiles(directory, outputDirectory) });
@@ -305,7 +304,10 @@ async function openSource(directory: string, outputDirectory: string, longContex
   }
 }
 
-/** Weight files of the checkpoint that an earlier run deleted. One in whose place another file stands is not: that one is to be packed, or kept. */
+/**
+ * Weight files of the checkpoint that an earlier run deleted. A deleted file is left out if another file now has its name: that one must be
+ * packed, or kept.
+ */
 async function goneFiles(
   checkpointDirectory: string,
   outputDirectory: string,
@@ -363,7 +365,7 @@ function manifestOf(checkpoint: Checkpoint, plan: PackingPlan, finished: readonl
   };
 }
 
-/** Writes manifest.json, which makes the directory a pack, and gives its SHA-256. */
+/** Writes manifest.json, which makes the directory a pack, and returns its SHA-256. */
 async function writeManifest(directory: string, manifest: Manifest): Promise<string> {
   const path = join(directory, MANIFEST_FILE);
   const text = serializeManifest(manifest);
@@ -378,10 +380,10 @@ async function writeManifest(directory: string, manifest: Manifest): Promise<str
   return createHash('sha256').update(text).digest('hex');
 }
 
-/** Foreign files named in one message. */
+/** Most foreign files that one message names. */
 const FOREIGN_NAMED = 3;
 
-/** Creates the directory, or checks that what is in it was left by packing. @throws USAGE, STORAGE_FULL, STORAGE_FAILED */
+/** Creates the directory, or checks that packing left everything in it. @throws USAGE, STORAGE_FULL, STORAGE_FAILED */
 async function prepareOutputDirectory(checkpointDirectory: string, outputDirectory: string): Promise<string> {
   try {
     await makeDirectories(outputDirectory);
@@ -402,7 +404,7 @@ async function prepareOutputDirectory(checkpointDirectory: string, outputDirecto
   return absolute;
 }
 
-/** Why a directory with these entries must not be packed into; null when it may. Pure. */
+/** The reason why packing into a directory with these entries is refused; null: it is allowed. Pure. */
 function foreignProblem(names: readonly string[]): string | null {
   const foreign = names.filter((name) => !isPackEntry(name));
   if (foreign.length > 0) {
@@ -415,7 +417,7 @@ function foreignProblem(names: readonly string[]): string | null {
   return null;
 }
 
-/** Removes what an unfinished pack left, except the files to keep and the lock. */
+/** Removes the files of an unfinished pack, except the files in `keep` and the lock. */
 async function clearUnfinished(directory: string, keep: ReadonlySet<string>): Promise<void> {
   for (const name of await readdir(directory)) {
     if (isPackEntry(name) && !keep.has(name) && !name.startsWith(LOCK_FILE)) await rm(join(directory, name));
@@ -423,7 +425,7 @@ async function clearUnfinished(directory: string, keep: ReadonlySet<string>): Pr
 }
 
 /**
- * The right to write to an output directory; one process has it at a time.
+ * Takes the lock for writing to an output directory; one process holds it at a time.
  * @throws LockHeldError (STORAGE_FAILED) while another process is packing into it
  */
 export async function acquirePackingLock(directory: string): Promise<ProcessLock> {

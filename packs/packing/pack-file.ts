@@ -6,7 +6,7 @@ import type { ManifestFile } from '../format/manifest.js';
 import { PARTIAL_SUFFIX } from '../format/pack-layout.js';
 import { openCounted } from '../../shared/base/files/counted-file.js';
 
-/** What packing needs of an open file. */
+/** The functions of an open file that packing uses. */
 export interface WritableFile {
   write(bytes: Uint8Array, offset: number, length: number, position: number): Promise<{ bytesWritten: number }>;
   read(bytes: Uint8Array, offset: number, length: number, position: number): Promise<{ bytesRead: number }>;
@@ -15,7 +15,7 @@ export interface WritableFile {
   close(): Promise<void>;
 }
 
-/** Opens a new, empty file for writing and reading back; handed in, so that a test can make writes fail. */
+/** Opens a new, empty file for writing and reading back. It is a parameter so that a test can make writes fail. */
 export type OpenFile = (path: string) => Promise<WritableFile>;
 
 export const openOnDisk: OpenFile = (path) => openCounted(path, 'w+');
@@ -23,8 +23,8 @@ export const openOnDisk: OpenFile = (path) => openCounted(path, 'w+');
 const READ_BACK_BYTES = 1024 * 1024;
 
 /**
- * A file of a pack on its way: written as NAME.partial at any offset, its SHA-256 taken in order by reading back what is complete
- * (it has just been written, so it comes from memory), then synced and renamed to NAME.
+ * A file of a pack in the making. It is written as NAME.partial, at any offset. Its SHA-256 is computed in order by reading back complete bytes
+ * (they were just written, so they come from memory). Then the file is synced and renamed to NAME.
  */
 export class PackFile {
   private readonly hash = createHash('sha256');
@@ -49,7 +49,7 @@ export class PackFile {
     }
   }
 
-  /** Everything before endBytes has its final content; what was never written there is zeros. */
+  /** Everything before endBytes has its final content; bytes that were never written there are zeros. */
   async completeThrough(endBytes: number): Promise<void> {
     await this.file.truncate(endBytes);
     while (this.hashedBytes < endBytes) {
@@ -67,7 +67,7 @@ export class PackFile {
     }
   }
 
-  /** Puts the file on the disk under its name. */
+  /** Syncs the file and gives it its final name. */
   async finish(): Promise<ManifestFile> {
     await this.file.sync();
     await this.file.close();
@@ -77,14 +77,14 @@ export class PackFile {
     return { name: this.name, size_bytes: this.hashedBytes, sha256: this.hash.digest('hex') };
   }
 
-  /** Drops the unfinished file. */
+  /** Deletes the unfinished file. */
   async abandon(): Promise<void> {
     await this.file.close();
     await rm(join(this.directory, this.name + PARTIAL_SUFFIX), { force: true });
   }
 }
 
-/** Makes renames in the directory last through a power cut. */
+/** Makes renames in the directory survive a power cut. */
 export async function syncDirectory(directory: string): Promise<void> {
   const handle = await openCounted(directory, 'r');
   try {

@@ -1,7 +1,7 @@
 import type { CodecSetting } from '../format/pack-codec.js';
 import type { LeftOutTensors } from './left-out-tensors.js';
 
-/** What packing has done. */
+/** The result of packing. */
 export interface PackOutcome {
   directory: string;
   name: string;
@@ -13,10 +13,10 @@ export interface PackOutcome {
   sourceBytes: number;
   packBytes: number;
   files: number;
-  /** Files that an earlier, interrupted run had finished. */
+  /** Number of files that an earlier, interrupted run had finished. */
   resumedFiles: number;
-  /** Weight files of the checkpoint that were deleted. */
+  /** Number of weight files of the checkpoint that were deleted. */
   consumedShards: number;
-  /** The directory already held the whole pack of this checkpoint. */
+  /** True if the directory already held the whole pack of this checkpoint. */
   alreadyWhole: boolean;
 }

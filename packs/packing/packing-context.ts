@@ -3,7 +3,7 @@ import type { CodecSetting } from '../format/pack-codec.js';
 import type { OpenFile } from './pack-file.js';
 import type { OpenTensor, SourceReader } from './source-reader.js';
 
-/** What making and checking packs takes of the native addon. */
+/** Functions of the native addon for making and checking packs. */
 export interface ByteTools {
   splitPlanes(values: Uint8Array, split: Split): Uint8Array[];
   joinPlanes(planes: Uint8Array[], split: Split): Uint8Array;
@@ -12,21 +12,21 @@ export interface ByteTools {
   decodeChunk(codec: ChunkCodec, stored: Uint8Array, plainBytes: number, blockBytes: number): Promise<Uint8Array>;
 }
 
-/** What packing takes from outside. */
+/** Functions and limits that packing gets from outside. */
 export interface PackingTools extends ByteTools {
   openFile: OpenFile;
   openTensor: OpenTensor;
-  /** Chunks that are encoded side by side; the bytes of the pack do not depend on it. */
+  /** Most chunks that are encoded side by side; the bytes of the pack do not depend on it. */
   encodesAtOnce: number;
 }
 
-/** What writing any one file of a pack needs. */
+/** Everything that writing any one file of a pack needs. */
 export interface PackingContext {
   outputDirectory: string;
   codec: CodecSetting;
   shards: number;
   tools: PackingTools;
   reader: SourceReader;
-  /** Source bytes that have been dealt with since the last call. */
+  /** Reports source bytes that were processed since the last call. */
   onBytes(bytes: number): void;
 }

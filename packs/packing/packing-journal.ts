@@ -6,7 +6,7 @@ import { codecLevelSchema, codecSchema, finishedFileSchema, type FinishedFile } 
 import { JOURNAL_FILE } from '../format/pack-layout.js';
 import { syncDirectory } from './pack-file.js';
 
-/** What a pack is made of and with; a journal of anything else is of no use. */
+/** The source and the settings of a pack. A journal with another plan is useless. */
 export const packingPlanSchema = z.strictObject({
   format: z.literal('odmoe-packing'),
   odmoe_version: z.string(),
@@ -15,17 +15,17 @@ export const packingPlanSchema = z.strictObject({
   codec_level: codecLevelSchema,
   shards: z.int(),
   long_context: z.boolean(),
-  /** Of the checkpoint's files: their names, sizes, times of change, headers. */
+  /** Identity of the checkpoint's files: their names, sizes, times of change, headers. */
   source_identity: z.string(),
 });
 export type PackingPlan = z.infer<typeof packingPlanSchema>;
 
-/** A weight file of the checkpoint that is deleted, or about to be: all that was needed of it is in verified files of the pack. */
+/** A weight file of the checkpoint that is deleted, or about to be: everything needed of it is in verified files of the pack. */
 const consumedShardSchema = z.strictObject({
   name: z.string().min(1),
   size_bytes: z.int().min(0),
   modified_ms: z.number(),
-  /** Its safetensors header: where its tensors lay. */
+  /** Its safetensors header, with the places of its tensors. */
   header: z.string(),
 });
 export type ConsumedShard = z.infer<typeof consumedShardSchema>;
@@ -37,14 +37,13 @@ const recordSchema = z.union([
 ]);
 
 /**
- * The journal of a pack that is being made: a line with the plan, then a line for each file that is finished, each that has been read
- * back and found right, and each weight file of the checkpoint that goes.
- * A last line cut short by a crash is as if never written.
+ * The journal of a pack in the making: a line with the plan, then a line for each finished file, for each file that was read back and found
+ * correct, and for each weight file of the checkpoint that is deleted. A last line cut short by a crash is ignored.
  */
 export class PackingJournal {
   private readonly path: string;
 
-  /** By the names of files. */
+  /** Finished, verified and deleted files, by name. */
   readonly finished = new Map<string, FinishedFile>();
   readonly verified = new Set<string>();
   readonly consumed = new Map<string, ConsumedShard>();
@@ -53,7 +52,7 @@ export class PackingJournal {
     this.path = join(directory, JOURNAL_FILE);
   }
 
-  /** Opens the journal if it is of the same plan; files that do not have their recorded size count as unfinished. */
+  /** Opens the journal if it has the same plan. Files without their recorded size count as unfinished. */
   static async resume(directory: string, plan: PackingPlan): Promise<PackingJournal | null> {
     const lines = await readLines(join(directory, JOURNAL_FILE));
     const found = packingPlanSchema.safeParse(parseLine(lines[0]));
@@ -68,29 +67,29 @@ export class PackingJournal {
     return journal;
   }
 
-  /** Weight files that are gone of the checkpoint from which a pack in the directory is made. */
+  /** Deleted weight files of the checkpoint from which a pack in the directory is made. */
   static async consumedIn(directory: string): Promise<ConsumedShard[]> {
     const journal = new PackingJournal(directory);
     for (const line of (await readLines(journal.path)).slice(1)) journal.take(parseLine(line));
     return [...journal.consumed.values()];
   }
 
-  /** What an unfinished pack in the directory is made with; null where there is none. */
+  /** The plan of an unfinished pack in the directory; null if there is none. */
   static async planIn(directory: string): Promise<PackingPlan | null> {
     const [line] = await readLines(join(directory, JOURNAL_FILE));
     return packingPlanSchema.safeParse(parseLine(line)).data ?? null;
   }
 
-  /** Begins a journal in place of any other. */
+  /** Begins a new journal and replaces any other. */
   static async begin(directory: string, plan: PackingPlan): Promise<PackingJournal> {
     await writeFile(join(directory, JOURNAL_FILE), `${JSON.stringify(plan)}\n`, { flush: true });
     await syncDirectory(directory);
     return new PackingJournal(directory);
   }
 
-  /** On the disk when it returns. */
+  /** The record is on the disk when this resolves. */
   async record(record: z.infer<typeof recordSchema>): Promise<void> {
-    // The newline in front closes a line that a crash may have cut short.
+    // The newline at the begin ends a line that a crash may have cut short.
     await appendFile(this.path, `\n${JSON.stringify(record)}\n`, { flush: true });
     this.take(record);
   }
@@ -104,7 +103,7 @@ export class PackingJournal {
       this.consumed.set(record.consumed.name, record.consumed);
     } else {
       this.finished.set(record.file.name, record);
-      // It has been written again.
+      // The file has been written again, so it is no longer verified.
       this.verified.delete(record.file.name);
     }
   }

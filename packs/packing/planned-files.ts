@@ -25,14 +25,14 @@ import { denseBytes, layerExpertBytes } from './model-bytes.js';
 import type { PackFile } from './pack-file.js';
 import type { PackingContext } from './packing-context.js';
 
-/** A file that a pack will have. */
+/** A file of the future pack. */
 export interface PlannedFile {
   name: string;
-  /** Bytes of weights that it is made from, for progress. */
+  /** Bytes of the weights from which it is made, for progress. */
   sourceBytes: number;
-  /** Weight files of the checkpoint that it is made from. */
+  /** Weight files of the checkpoint from which it is made. */
   sourcePaths: ReadonlySet<string>;
-  /** What it will take on the disk. */
+  /** Expected bytes on the disk. */
   expectedBytes: number;
   write(file: PackFile): Promise<Omit<FinishedFile, 'file'>>;
 }
@@ -100,8 +100,8 @@ async function planCopy(name: string, path: string, context: PackingContext): Pr
 }
 
 /**
- * Stored bytes of a plain byte of a plane, about: trained weights have some 2.6 bits of information in an exponent. For the check of
- * free space, which should refuse only what cannot fit.
+ * Approximate stored bytes for one plain byte of a plane: exponents of trained weights have some 2.6 bits of information. It is used for the
+ * check of free space, which should refuse only packs that cannot fit.
  */
 const EXPECTED_RATIO: Readonly<Record<ChunkCodec, number>> = {
   raw: 1,

@@ -13,7 +13,7 @@ import type { ConsumedShard, PackingJournal } from './packing-journal.js';
 import type { PlannedFile } from './planned-files.js';
 import { damageError, type PackDamage, verifyFinishedFile } from './verify-pack.js';
 
-/** A weight file of the checkpoint, and what of the pack is made from it. */
+/** A weight file of the checkpoint, and the files of the pack that are made from it. */
 export interface SourceShard {
   file: SafetensorsFile;
   /** Names of files of the pack. */
@@ -28,8 +28,8 @@ export function sourceShards(files: readonly SafetensorsFile[], planned: readonl
 }
 
 /**
- * Bytes that packing takes of the disk at the most beyond what is there, when a shard goes as soon as all that is made from it is
- * finished; `gone`: names of shards that went before. Pure.
+ * Most additional bytes on the disk that packing needs if a shard is deleted as soon as everything made from it is finished. `gone`: names of
+ * shards that were deleted before. Pure.
  */
 export function peakBytes(
   planned: readonly Pick<PlannedFile, 'name' | 'expectedBytes'>[],
@@ -54,8 +54,8 @@ export function peakBytes(
 }
 
 /**
- * Deletes the weight files of a checkpoint while a pack is made of it: each when every file of the pack that is made from it is whole on
- * the disk, has been read back and found right, and the journal says so.
+ * Deletes the weight files of a checkpoint while a pack is made from it. A weight file is deleted once every file of the pack that is made from
+ * it is whole on the disk, has been read back and found correct, and the journal records this.
  */
 export class ShardConsumer {
   constructor(
@@ -65,14 +65,14 @@ export class ShardConsumer {
     private readonly tools: ByteTools,
   ) {}
 
-  /** Finishes what an earlier run had written down. */
+  /** Deletes the files whose deletion an earlier run had recorded. */
   async resume(): Promise<void> {
     for (const { file } of this.shards) {
       if (this.journal.consumed.has(basename(file.path))) await remove(file.path);
     }
   }
 
-  /** A file of the pack is finished. @throws STORAGE_FAILED, also when it does not read back as it was written */
+  /** Call this when a file of the pack is finished. @throws STORAGE_FAILED, also if the file does not read back as it was written */
   async finished(file: FinishedFile): Promise<void> {
     const { name } = file.file;
     if (!this.journal.verified.has(name)) {
@@ -93,7 +93,7 @@ export class ShardConsumer {
     );
   }
 
-  /** The whole pack is finished: what nothing was made from goes too. */
+  /** The whole pack is finished: weight files from which nothing was made are deleted, too. */
   async finishedAll(): Promise<void> {
     await this.consume(() => true);
   }
@@ -136,7 +136,7 @@ async function readHeaderText(path: string): Promise<Buffer> {
   }
 }
 
-/** Whether another file stands at the place of one that was deleted: the same one may, where its deletion was cut short. */
+/** True if another file has the name of a deleted one. If the deletion was cut short, the same file may still be there. */
 export async function isAnotherFile(shard: ConsumedShard, path: string): Promise<boolean> {
   const found = await fileState(path);
   return found !== null && (found.size !== shard.size_bytes || found.mtimeMs !== shard.modified_ms);
@@ -151,7 +151,7 @@ async function fileState(path: string): Promise<{ size: number; mtimeMs: number 
   }
 }
 
-/** What a weight file was, from what the journal says of it. @throws MODEL_CORRUPT */
+/** The data of a deleted weight file, from the journal. @throws MODEL_CORRUPT */
 export function goneFile(shard: ConsumedShard, path: string): SafetensorsFile {
   const header = new TextEncoder().encode(shard.header);
   return {
@@ -163,7 +163,7 @@ export function goneFile(shard: ConsumedShard, path: string): SafetensorsFile {
   };
 }
 
-/** Deletes a file; of a link, as download caches have them, what it points at too. */
+/** Deletes a file. For a link, as in download caches, its target is deleted, too. */
 async function remove(path: string): Promise<void> {
   try {
     if (!(await fileExists(path))) return;

@@ -11,8 +11,8 @@ import type { ExactFormat, Split } from '../../shared/model/tensor-source.js';
 import { exactFormatOf } from '../../shared/model/weight-dtype.js';
 
 /**
- * Tells checkpoints on this machine apart without reading their weights: SHA-256 over the name, size, time of change and header
- * of each weight file and the content of the small ones. For caches and journals; never part of a pack.
+ * Distinguishes checkpoints on this machine without reading their weights: SHA-256 over the name, size, time of change and header of each weight
+ * file and the content of the small ones. For caches and journals; never part of a pack.
  */
 export async function sourceIdentity(checkpoint: Checkpoint): Promise<string> {
   const hash = createHash('sha256');
@@ -34,11 +34,11 @@ export function sha256Hex(bytes: Uint8Array): string {
   return createHash('sha256').update(bytes).digest('hex');
 }
 
-/** A tensor in the fingerprint of what a pack was made from. */
+/** A tensor in the fingerprint of a pack's source. */
 export interface FingerprintedTensor {
   name: string;
   format: ExactFormat;
-  /** CRC-32Cs of the values as they were packed: of dense tensors one a plane, of an expert's matrix one, of its biases one. */
+  /** CRC-32Cs of the values as they were packed: one a plane for dense tensors, one for an expert's matrix, one for its biases. */
   crc32c: readonly number[];
 }
 
@@ -55,7 +55,7 @@ export function fingerprintedMatrix(
   return { name: tensorName({ layer, expert, part }), format: exactFormatOf(split), crc32c: [crc32c] };
 }
 
-/** Of an expert's three biases, which are packed as FP32. */
+/** The fingerprint entry of an expert's three biases, which are packed as FP32. */
 export function fingerprintedBiases(
   { layer, expert }: { layer: number; expert: number },
   crc32c: number,
@@ -81,8 +81,8 @@ export function packedTensors({ dense, experts }: Pick<Manifest, 'dense' | 'expe
 }
 
 /**
- * SHA-256 over the names, formats and checksums of all tensors: the same for one model however its files are cut.
- * Shapes are in the manifest beside it.
+ * SHA-256 over the names, formats and checksums of all tensors. It is the same for one model, however its files are cut. The manifest holds the
+ * shapes separately.
  */
 export function sourceFingerprint(tensors: readonly FingerprintedTensor[]): string {
   const lines = tensors.map(({ name, format, crc32c }) => `${name} ${format} ${crc32c.join(' ')}\n`);

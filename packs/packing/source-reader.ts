@@ -5,7 +5,7 @@ import { CHECKPOINT_FILE_ERRORS, readInto } from '../checkpoint/safetensors-file
 import type { TensorSource } from '../../shared/model/tensor-source.js';
 import { rowBytes } from '../../shared/model/weight-dtype.js';
 
-/** Bytes read, split and written at a time; packing holds a small multiple of it, whatever the size of the model. */
+/** Bytes that are read, split and written at a time. Packing uses a small multiple of this memory, whatever the size of the model. */
 export const PIECE_BYTES = 8 * 1024 * 1024;
 
 export type OpenTensor = (source: TensorSource) => TensorRows;
@@ -17,7 +17,7 @@ export interface TensorPiece {
   planes: Uint8Array[];
 }
 
-/** A tensor that is being read in pieces of about PIECE_BYTES. */
+/** Reads a tensor in pieces of about PIECE_BYTES. */
 export class TensorPieces {
   private firstRow = 0;
   private readonly pieceRows: number;
@@ -46,14 +46,14 @@ export class TensorPieces {
   }
 }
 
-/** Reads the tensors and files of a checkpoint piece by piece, until a signal says that nobody wants them any more. */
+/** Reads the tensors and files of a checkpoint piece by piece, until a signal cancels it. */
 export class SourceReader {
   constructor(
     private readonly openTensor: OpenTensor,
     private readonly signal: AbortSignal | null,
   ) {}
 
-  /** A tensor to be read stretch by stretch; to be disposed of by the caller. @throws as rows */
+  /** Opens a tensor for reading some rows at a time; the caller disposes of it. @throws as rows */
   open(source: TensorSource): TensorPieces {
     this.assertWanted();
     return new TensorPieces(source, this.openTensor(source), () => this.assertWanted());
@@ -69,7 +69,7 @@ export class SourceReader {
     }
   }
 
-  /** Yields the bytes of a small file in order; a piece is valid until the next is asked for. @throws as rows */
+  /** Yields the bytes of a small file in order; a piece is valid until the next one is requested. @throws as rows */
   async *fileBytes(path: string, sizeBytes: number): AsyncGenerator<Uint8Array> {
     const piece = new Uint8Array(Math.min(sizeBytes, PIECE_BYTES));
     try {
@@ -89,7 +89,7 @@ export class SourceReader {
     }
   }
 
-  /** @throws CANCELLED once the signal says so */
+  /** @throws CANCELLED if the signal has aborted */
   assertWanted(): void {
     if (this.signal?.aborted !== true) return;
     throw new OdmoeError(

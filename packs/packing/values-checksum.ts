@@ -1,17 +1,17 @@
 import type { ByteTools } from './packing-context.js';
 
 /**
- * CRC-32Cs of a tensor's values as they are read: row-major values, or codes and scales apart. Scales are few (32 or 128 values of a row
- * share one) and are kept until the codes are through.
+ * CRC-32Cs of a tensor's values as they are read: row-major values, or codes and scales separately. Scales are few (32 or 128 values of a row
+ * share one), and are stored until all codes have been read.
  */
 export class ValuesChecksum {
-  /** Of each plane. */
+  /** Checksum of each plane. */
   readonly planes: number[] = [];
   private readonly scales: Uint8Array[] = [];
 
   constructor(private readonly tools: Pick<ByteTools, 'crc32c'>) {}
 
-  /** Rows in order: the bytes of one plane, or of two. */
+  /** Adds rows in order: the bytes of one plane, or of two. */
   add(planes: readonly Uint8Array[]): void {
     for (const [plane, bytes] of planes.entries()) {
       this.planes[plane] = this.tools.crc32c(bytes, this.planes[plane] ?? 0);
@@ -19,7 +19,7 @@ export class ValuesChecksum {
     }
   }
 
-  /** Of the values, or of all codes and then all scales. */
+  /** Checksum of the values, or of all codes and then all scales. */
   get all(): number {
     return this.scales.reduce((crc, scales) => this.tools.crc32c(scales, crc), this.planes[0] ?? 0);
   }

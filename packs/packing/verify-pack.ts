@@ -18,23 +18,23 @@ const PACK_FILE_ERRORS: FileErrors = {
   remedy: 'copy the pack again',
 };
 
-/** Damages named in the message of one error; all are in the report. */
+/** Most damages in the message of one error; the report has all. */
 const DAMAGES_NAMED = 20;
 
-/** Something in a pack that is not as the manifest says. */
+/** A difference between a pack and its manifest. */
 export interface PackDamage {
   file: string;
-  /** The chunk or tensor; null: the file as a whole. */
+  /** The chunk or tensor; null: the whole file. */
   place: string | null;
   expected: string;
   found: string;
 }
 
 /**
- * Reads a whole pack and compares every file's size and SHA-256 and every chunk's CRC-32C; then recovers the values of every expert
- * whose chunks are sound and compares their CRC-32C with that of the values that were packed.
+ * Reads a whole pack and compares every file's size and SHA-256 and every chunk's CRC-32C. Then it recovers the values of every expert whose
+ * chunks are undamaged, and compares their CRC-32C with that of the packed values.
  * @returns every damage found, in the order of files
- * @throws STORAGE_FAILED when a file cannot be read
+ * @throws STORAGE_FAILED if a file cannot be read
  */
 export async function verifyPack(
   pack: Pack,
@@ -58,7 +58,7 @@ export async function verifyPack(
   return damages;
 }
 
-/** The same of one file that has just been written. */
+/** As verifyPack, for one file that has just been written. */
 export async function verifyFinishedFile(
   { file, dense, experts }: FinishedFile,
   directory: string,
@@ -70,7 +70,7 @@ export async function verifyFinishedFile(
 interface FileContents {
   file: ManifestFile;
   extents: readonly PackExtent[];
-  /** Among others those that lie in it. */
+  /** A list that includes the experts in this file. */
   experts: readonly ManifestExpert[];
 }
 
@@ -91,7 +91,7 @@ async function verifyFileOf(
   return [...found, ...(await verifyValues(own, path, found, tools, progress))];
 }
 
-/** Recovers the values of a file's experts; matrices of which a chunk is known to be damaged are left out. */
+/** Recovers the values of a file's experts. Matrices with a chunk that is known to be damaged are left out. */
 async function verifyValues(
   experts: readonly ManifestExpert[],
   path: string,
@@ -153,12 +153,12 @@ function checksum(crc: number): string {
   return `crc32c ${crc.toString(16).padStart(8, '0')}`;
 }
 
-/** @throws PACK_CORRUPT naming what is damaged, unless nothing is */
+/** @throws PACK_CORRUPT naming the damaged places, if there are any */
 export function requireUndamaged(pack: Pack, damages: readonly PackDamage[]): void {
   if (damages.length > 0) throw damageError(pack.directory, damages);
 }
 
-/** PACK_CORRUPT that names what is damaged. */
+/** A PACK_CORRUPT error that names the damaged places. */
 export function damageError(directory: string, damages: readonly PackDamage[]): OdmoeError {
   const lines = damages
     .slice(0, DAMAGES_NAMED)
@@ -174,7 +174,7 @@ export function damageError(directory: string, damages: readonly PackDamage[]): 
   );
 }
 
-/** Takes a file's bytes in order. */
+/** Checks a file's bytes, which must come in order. */
 class FileVerifier {
   private readonly hash = createHash('sha256');
   private readonly damages: PackDamage[] = [];

@@ -1,30 +1,29 @@
 /**
- * What a shadow sequence may do next: the alignment of OD-MoE section 3.2, and past the paper drafts and optimistic departure, as
- * pure decisions. Shared by the daemon, the recall benchmark and the simulator; imports nothing.
+ * Decides what a shadow sequence may do next: the alignment of OD-MoE section 3.2 and, beyond the paper, drafts and optimistic departure.
+ * The decisions are pure. The daemon, the recall benchmark and the simulator share them; this file imports nothing.
  *
  * **Tokens.** Iteration n (from 1) runs position promptTokens + n - 1. With token period T > 0 main's token is *due* where
- * (n - 1) mod T = 0; elsewhere, and everywhere with T = 0, shadow goes by its own guess, and a guess that main does not share is no
- * reason to start again.
+ * (n - 1) mod T = 0. At other iterations, and at all of them with T = 0, shadow uses its own guess, and a guess that differs from main's
+ * token is no reason to start again.
  *
- * **Passes.** main runs positions in passes (its own token and drafts after it) and tells of each where it begins, how many rows it
- * has and how many the next should have: a `PassOutlook`. Predictions belong to passes (`passOf`).
+ * **Passes.** Main runs positions in passes (its own token and drafts after it). For each pass it announces the first position, the number
+ * of rows, and the number of rows that the next pass should have: a `PassOutlook`. Predictions belong to passes (`passOf`).
  *
- * **Running ahead.** Past main's last token shadow runs on its own guesses: the drafts of the pass that begins with that token; with
- * `optimistic` through the end of the next pass, too; else, where no token is due, MAX_LEAD_TOKENS. A due token that turns out to
- * be another than the one that was run (`mustRestart`) makes it forget everything from there on and run main's.
+ * **Running ahead.** After main's last token shadow runs on its own guesses: the drafts of the pass that begins with that token; with
+ * `optimistic` through the end of the next pass, too; otherwise, where no token is due, MAX_LEAD_TOKENS. If a due token differs from the
+ * one that was run (`mustRestart`), shadow drops everything from there on and runs main's token.
  *
- * **Keys and values.** With key-value period K > 0 main's rows of all earlier positions are written before iterations with
- * (n - 1) mod K = 0. Positions run past main's last token do not wait for them: rows that come for positions that have been run are
- * written as soon as they are due for whatever runs next. So a position that is run ahead attends to shadow's own rows of the pass
- * that main is in, and to main's rows of all earlier passes: alignment is one pass late, and recall is what it would be at
- * iterations 2 to rows + 1 after an alignment instead of the first. Rows of drafts that main has rejected are overwritten likewise,
- * by those of the pass that runs their positions again.
+ * **Keys and values.** With key-value period K > 0 main's rows of all earlier positions are written before iterations with (n - 1) mod K = 0.
+ * Positions after main's last token do not wait for them: rows for positions that have already run are written as soon as they are due for the next
+ * position that runs. So a position that is run ahead attends to shadow's own rows of main's current pass, and to main's rows of all earlier passes.
+ * Alignment is therefore one pass late, and recall is that of iterations 2 to rows + 1 after an alignment, instead of that of the first. Rows of
+ * drafts that main has rejected are overwritten in the same way, by the rows of the pass that runs their positions again.
  */
 
-/** How many iterations past main's last announced token a shadow may run on tokens of its own where it is not optimistic. */
+/** Number of iterations after main's last announced token that a shadow may run on its own tokens if it is not optimistic. */
 export const MAX_LEAD_TOKENS = 1;
 
-/** In iterations; 0: never. */
+/** Periods in iterations; 0: never. */
 export interface AlignmentPeriods {
   token: number;
   keyValue: number;
@@ -38,26 +37,29 @@ export interface PassRange {
   rows: number;
 }
 
-/** Passes that main has finished and that an outlook still names: shadow may be late by fewer. */
+/** Most finished passes that an outlook still names: shadow must be late by fewer. */
 export const REMEMBERED_RANGES = 16;
 
-/** The pass that main is in, or begins next, as far as it has told. */
+/** The pass that main is in, or begins next, as far as main has announced it. */
 export interface PassOutlook extends PassRange {
-  /** Finished passes, without rejected drafts, the oldest first: from one of several rows on, as others need no name. */
+  /**
+   * Finished passes, without rejected drafts, the oldest first. The list begins with a pass of several rows, as passes of one row before it need no
+   * name.
+   */
   passed: readonly PassRange[];
-  /** False: main has yet to begin it; `rows` are then those that it would like. */
+  /** False: main has not begun the pass yet; `rows` is then the number that it would like. */
   begun: boolean;
-  /** Positions that main wants the pass after it to have. At least 1. */
+  /** Number of positions that main wants in the pass after it. At least 1. */
   nextRows: number;
-  /** Drafts that had proved wrong. */
+  /** Number of drafts that had proved wrong. */
   branch: number;
 }
 
-/** Main's token at a position and what it says of its passes (AlignToken). */
+/** Main's token at a position, with what it announces about its passes (AlignToken). */
 export interface MainToken {
   position: number;
   tokenId: number;
-  /** Of the pass that begins here. 0: none begins now. */
+  /** Rows of the pass that begins here. 0: no pass begins now. */
   rows: number;
   nextRows: number;
   branch: number;
@@ -66,30 +68,30 @@ export interface MainToken {
 }
 
 export interface ShadowProgress {
-  /** Main's tokens by position, as far as main has told. */
+  /** Main's announced tokens by position. */
   mainTokens: readonly number[];
   promptTokens: number;
-  /** Leading positions that are prefilled without predictions: the prompt and, for a shadow that came late, what followed. */
+  /** Leading positions that are prefilled without predictions: the prompt and, for a shadow that connected late, the positions after it. */
   prefillTokens: number;
-  /** Positions in shadow's own KV cache, and so the one that runs next. */
+  /** Number of positions in shadow's own KV cache; this is the position that runs next. */
   nextPosition: number;
   /** Shadow's own guess for nextPosition; null when it was not computed. */
   ownToken: number | null;
   maxPositions: number;
   outlook: PassOutlook;
-  /** Runs ahead through the next pass. */
+  /** True: shadow runs ahead through the next pass. */
   optimistic: boolean;
 }
 
 export type AlignmentStep =
   | { kind: 'prefill'; position: number; tokenIds: number[] }
-  /** One iteration, or several that main has already passed, whose tokens are all main's. */
+  /** One iteration, or several that main has already passed; the tokens of several are all main's. */
   | { kind: 'iterate'; position: number; tokenIds: number[]; tokenFrom: 'main' | 'shadow' }
   | { kind: 'wait'; reason: 'token' | 'keyValues' | 'lead' | 'prefix' }
   /** No position is left. */
   | { kind: 'full' };
 
-/** What a sequence runs in a pass. */
+/** A step that a sequence runs in a pass. */
 export type RunnableStep = Extract<AlignmentStep, { kind: 'prefill' | 'iterate' }>;
 
 /** Iteration number of a position, from 1. */
@@ -106,9 +108,8 @@ export function takesMainToken(position: number, promptTokens: number, periods: 
 }
 
 /**
- * Main's rows of positions below the result belong in the cache before `position` runs: that of the last aligned
- * iteration up to it. In the prompt all rows so far may be taken over at once, so that those of a long one need not be kept
- * until it is through. 0: none.
+ * Main's rows of positions below the result must be in the cache before `position` runs. The result is the position of the last aligned iteration up
+ * to it. In the prompt, all rows so far may be written at once, so that those of a long prompt need not be stored until its end. 0: none.
  */
 export function keyValuesDueBelow(position: number, promptTokens: number, periods: AlignmentPeriods): number {
   if (periods.keyValue === 0) return 0;
@@ -116,15 +117,15 @@ export function keyValuesDueBelow(position: number, promptTokens: number, period
   return position - ((position - promptTokens) % periods.keyValue);
 }
 
-/** Before main has told a token: the pass after the prefill is one row. */
+/** The outlook before main has announced a token: the pass after the prefill has one row. */
 export function firstOutlook(prefillTokens: number): PassOutlook {
   return { begin: prefillTokens, rows: 1, passed: [], begun: false, nextRows: 1, branch: 0 };
 }
 
 /**
- * What main's announcement says of its passes. With rows a pass begins. Without: a position inside the pass that main is in was a
- * draft that proved right; any other is the first of a pass that main begins when it has the drafts it waits for, and so is a
- * draft's position where the branch says that it proved wrong.
+ * The outlook after an announcement of main. With rows, a pass begins. Without rows, a position inside main's current pass was a draft that proved
+ * right. Any other position is the first of a pass that main begins when it has the drafts it waits for. So is a draft's position if the branch says
+ * that the draft proved wrong.
  */
 export function outlookAfter(outlook: PassOutlook, announced: MainToken): PassOutlook {
   const { position: begin, rows, branch } = announced;
@@ -139,14 +140,14 @@ export function outlookAfter(outlook: PassOutlook, announced: MainToken): PassOu
 function passedBy({ begin, rows, begun, passed }: PassOutlook, position: number): readonly PassRange[] {
   const ran = Math.min(rows, position - begin);
   if (!begun || ran < 1) return passed;
-  // Passes of one row count: else those of several rows would be remembered the longer, the rarer they are.
+  // Passes of one row count, too: otherwise passes of several rows would be remembered the longer, the rarer they are.
   const latest = [...passed, { begin, rows: ran }].slice(-REMEMBERED_RANGES);
   const first = latest.findIndex((pass) => pass.rows > 1);
   return first < 0 ? [] : latest.slice(first);
 }
 
 /**
- * The pass that a position belongs to, up to one past those planned. One that is remembered no more, or not planned yet, is taken as a
+ * The pass that a position belongs to, up to the one after those planned. A pass that is not remembered any more, or not planned yet, is taken as a
  * pass of one row.
  */
 export function passOf({ begin, rows, nextRows, passed }: PassOutlook, position: number): PassRange {
@@ -165,8 +166,8 @@ export function oldestPosition({ passed, begin }: PassOutlook): number {
 }
 
 /**
- * Whether shadow has to forget what it ran from `position` on, because main's token there is due and another one was run.
- * `ranTokens`: by position, with those of a pass that runs now.
+ * True if shadow has to drop what it ran from `position` on, because main's token there is due and another one was run. `ranTokens`: by position,
+ * including those of the running pass.
  */
 export function mustRestart(
   { position, tokenId }: { position: number; tokenId: number },
@@ -179,7 +180,7 @@ export function mustRestart(
   );
 }
 
-/** Whether shadow guesses the token of a position, having run the one before: where it may have to go on from its guess, or main drafts. */
+/** True if shadow guesses the token of a position after it has run the one before: it may have to go on from its guess, or main drafts. */
 export function needsGuess(
   position: number,
   progress: Omit<ShadowProgress, 'nextPosition' | 'ownToken' | 'mainTokens'>,
@@ -192,8 +193,8 @@ export function needsGuess(
 }
 
 /**
- * Main sends the rows of earlier positions before the token of a position, on one ordered stream; so once the token is
- * here all the rows are.
+ * Main sends the rows of earlier positions before the token of a position, on one ordered stream. So once the token is here, all these rows are here,
+ * too.
  */
 export function nextStep(progress: ShadowProgress, periods: AlignmentPeriods, maxRows: number): AlignmentStep {
   const { mainTokens, promptTokens, prefillTokens, nextPosition: position, ownToken } = progress;
@@ -211,7 +212,7 @@ export function nextStep(progress: ShadowProgress, periods: AlignmentPeriods, ma
   return { kind: 'iterate', position, tokenIds: mainTokens.slice(position, end), tokenFrom: 'main' };
 }
 
-/** A position whose token main has not told. */
+/** The step at a position whose token main has not announced. */
 function ahead(progress: ShadowProgress, periods: AlignmentPeriods, announced: number): AlignmentStep {
   const { promptTokens, nextPosition: position, ownToken } = progress;
   if (ownToken === null) return { kind: 'wait', reason: 'token' };
@@ -224,13 +225,13 @@ function ahead(progress: ShadowProgress, periods: AlignmentPeriods, announced: n
   return { kind: 'iterate', position, tokenIds: [ownToken], tokenFrom: 'shadow' };
 }
 
-/** The position before which guesses are run whatever is due: drafts, and with optimism the next pass. */
+/** The position before which guesses are run whatever is due: drafts, and with `optimistic` the next pass. */
 function endOfGuesses({ outlook, optimistic }: ShadowProgress, announced: number): number {
   if (announced < outlook.begin) return outlook.begin;
   return outlook.begin + outlook.rows + (optimistic ? outlook.nextRows : 0);
 }
 
-/** How many positions one pass runs: those that main has passed, so that a shadow that fell behind catches up; else one. */
+/** Number of positions that one pass runs: those that main has passed, so that a shadow that fell behind catches up; otherwise one. */
 function passedRows(progress: ShadowProgress, periods: AlignmentPeriods, announced: number, maxRows: number): number {
   const { nextPosition, promptTokens } = progress;
   let rows = 1;

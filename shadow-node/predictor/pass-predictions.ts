@@ -1,51 +1,51 @@
 import { passOf, type PassOutlook, type PassRange } from './alignment.js';
 
-/** The experts of one layer that the positions of a pass activate, as far as they have been run. */
+/** The experts of one layer that the positions of a pass activate, for the positions that have run so far. */
 export interface PassPrediction {
   /** First position of the pass. */
   position: number;
-  /** Positions that the pass has, or is to have. */
+  /** Number of positions that the pass has, or is to have. */
   rows: number;
   layer: number;
   /** In order of first appearance: by position, then by the router's rank. */
   experts: number[];
-  /** Takes the place of what was told before of this pass and layer. */
+  /** True: replaces the earlier prediction of this pass and layer. */
   again: boolean;
-  /** What shadow's own pass had taken when it chose the last of them. */
+  /** Time that shadow's own pass had taken when it chose the last of them. */
   runUs: number;
 }
 
-/** What a router has chosen for a position. */
+/** A router's choice for a position. */
 interface Choice {
   experts: readonly number[];
   runUs: number;
 }
 
 /**
- * What a sequence's routers have chosen, by position and layer, put together for the passes of main. A pass's set grows from
- * position to position; where main begins a pass with fewer positions than planned, those left over go to the next one.
+ * The choices of a sequence's routers, by position and layer, combined for the passes of main. A pass's set grows from position to position. If main
+ * begins a pass with fewer positions than planned, the remaining ones go to the next pass.
  */
 export class PassPredictions {
-  /** position -> layer. Bounded by dropBelow: what main has run is forgotten. */
+  /** position -> layer. Bounded by dropBelow: positions that main has run are forgotten. */
   private readonly chosen = new Map<number, Choice[]>();
-  /** First position of a pass -> layer -> set that was told last. */
+  /** First position of a pass -> layer -> set that was sent last. */
   private readonly told = new Map<number, number[][]>();
 
   constructor(private readonly layers: number) {}
 
-  /** Positions that are remembered, and passes that were told of. */
+  /** Number of positions that are remembered, and of passes whose sets were sent. */
   get openCount(): number {
     return this.chosen.size + this.told.size;
   }
 
-  /** `runUs`: what the pass had taken by then. */
+  /** `runUs`: time that the pass had taken by then. */
   add(position: number, layer: number, experts: readonly number[], runUs: number): void {
     const layers = this.chosen.get(position) ?? [];
     layers[layer] = { experts, runUs };
     this.chosen.set(position, layers);
   }
 
-  /** What is to be told now of a pass and layer; null when that is known already, or nothing is. */
+  /** The prediction to send now for a pass and layer; null when it was sent already, or there is none. */
   news({ begin, rows }: PassRange, layer: number): PassPrediction | null {
     const set = new Set<number>();
     let runUs = 0;
@@ -66,7 +66,7 @@ export class PassPredictions {
     return { position: begin, rows, layer, experts: [...experts], again: before !== undefined, runUs };
   }
 
-  /** Main has told of other passes: what is to be told of those that positions have moved to. By pass, then by layer. */
+  /** Main's passes have changed: returns the predictions to send for passes that positions have moved to. By pass, then by layer. */
   regroup(before: PassOutlook, after: PassOutlook): PassPrediction[] {
     const moved = new Map<number, PassRange>();
     for (const position of this.chosen.keys()) {

@@ -9,23 +9,23 @@ import type { PassPrediction } from './pass-predictions.js';
 import { runPass, type ShadowStep } from './run-pass.js';
 import { ShadowSequence, type AlignmentCounts, type Draft } from './shadow-sequence.js';
 
-/** Sequences that main may have open at once. */
+/** Most sequences that main may have open at once. */
 export const MAX_SHADOW_SEQUENCES = 256;
 
 /**
- * Main tells the tokens of a pass of several sequences one after another. The first ones wait for the others so long at most, and no longer
- * than this share of what the last pass took: what comes later waits for the pass to end.
+ * Main sends the tokens of a joint pass one after another. The first ones wait for the others at most for this time, and at most for this share of
+ * the last pass's time. Tokens that come later wait for the pass to end.
  */
 export const GATHER_LIMIT_MS = 5;
 const GATHER_SHARE = 0.5;
 
 export interface PredictorEvents {
-  /** `late`: main is past the pass, so that only its count of recall can use the prediction. */
+  /** `late`: main is past the pass, so that the prediction can only be used for its count of recall. */
   onPrediction(sequence: number, prediction: PassPrediction, late: boolean): void;
   onDraft(sequence: number, draft: Draft): void;
-  /** A token was guessed wrong: what was predicted and drafted from `position` on is void. */
+  /** A token was guessed wrong: predictions and drafts from `position` on are void. */
   onRestart(sequence: number, position: number): void;
-  /** Of a sequence that begins as another one: how many positions it has of it. */
+  /** For a sequence that begins as another one: the number of positions that shadow has of that one. */
   onPrefixKept(sequence: number, positions: number): void;
   /** The sequence has been dropped. */
   onFailure(sequence: number, error: OdmoeError): void;
@@ -36,18 +36,18 @@ export interface PredictorCounts {
   alignedTokens: number;
   alignedRows: number;
   droppedRows: number;
-  /** What sequences hold that have ended, reckoned by their positions. */
+  /** Bytes of retained sequences, estimated from their positions. */
   prefixBytes: number;
 }
 
-/** A sequence of the pass that runs. */
+/** A sequence of the running pass, with its step. */
 interface Runner extends ShadowStep {
   readonly id: number;
 }
 
 /**
- * Runs the shadow model for main's sequences, one pass at a time, which holds rows of all that can go on (plan-pass.ts); they take turns,
- * first come first served. What main tells is taken in at once and acted on between passes.
+ * Runs the shadow model for main's sequences, one pass at a time. A pass holds rows of all sequences that can go on (planShadowPass); they take turns
+ * in the order in which they came. Main's messages are taken in at once and acted on between passes.
  */
 export class Predictor {
   private readonly sequences = new Map<number, ShadowSequence>();
@@ -55,16 +55,16 @@ export class Predictor {
   private turns: number[] = [];
   private running: readonly Runner[] = [];
   private bulkWasLeftOut = false;
-  /** Those of a pass that has failed: each has its next one for itself, so that the failure is of one alone. */
+  /** Sequences of a pass that has failed: each gets its next pass for itself, so that a failure concerns one sequence alone. */
   private readonly alone = new Set<number>();
   private readonly kept: RetainedSequences;
-  /** They have ended while a pass runs on them, and are kept after it. */
+  /** Sequences that have ended while a pass runs on them. They are retained after it. */
   private readonly leaving = new Set<ShadowSequence>();
   private loop: Promise<void> | null = null;
   private lastPassMs = 0;
-  /** Something has come while a pass waits for tokens. */
+  /** Called when something has come while a pass waits for tokens. */
   private onHeard: (() => void) | null = null;
-  /** A pass has waited for their tokens in vain. */
+  /** Sequences whose tokens did not come while a pass waited for them. */
   private readonly missed = new Set<number>();
   private stopped = false;
   private readonly ended: AlignmentCounts = {
@@ -74,7 +74,7 @@ export class Predictor {
     predictedPositions: 0,
   };
 
-  /** maxRows: rows of the pass. */
+  /** `maxRows`: rows of the pass. */
   constructor(
     private readonly model: Model,
     private readonly pass: Pass,
@@ -106,7 +106,7 @@ export class Predictor {
     return Math.floor((this.model.sequenceBytes * kept) / (kept + open));
   }
 
-  /** Sequences, their turns, and passes under way; positions and drafts that are remembered for the sequences. */
+  /** Number of sequences, their turns, and running passes; and of positions and drafts that are remembered for the sequences. */
   get openCounts(): Record<string, number> {
     let [positions, drafts] = [0, 0];
     for (const { openCounts } of this.sequences.values()) {
@@ -122,7 +122,7 @@ export class Predictor {
     };
   }
 
-  /** Sequences that have ended, and that others may go on from. */
+  /** Number of ended sequences that others may go on from. */
   get keptCount(): number {
     return this.kept.size;
   }
@@ -141,7 +141,7 @@ export class Predictor {
     this.wake();
   }
 
-  /** A token of a sequence that is not open (dropped after a failure, say) is of no use and ignored. */
+  /** A token of a sequence that is not open (dropped after a failure, for example) is ignored. */
   announceToken(token: AlignToken): void {
     this.sequences.get(token.sequence)?.announceToken(token);
     this.missed.delete(token.sequence);
@@ -153,12 +153,12 @@ export class Predictor {
     this.wake();
   }
 
-  /** The sequence is over. What it has run is kept for others that begin alike. */
+  /** The sequence has ended. Its rows are retained for others that begin alike. */
   end(id: number): void {
     this.close(id, !this.kept.keepsNothing);
   }
 
-  /** Ends every sequence, and keeps nothing. */
+  /** Ends every sequence, and retains nothing. */
   clear(): void {
     for (const id of [...this.sequences.keys()]) this.close(id, false);
     this.leaving.clear();
@@ -169,7 +169,7 @@ export class Predictor {
   async stop(): Promise<void> {
     this.stopped = true;
     this.clear();
-    // Where a pass has failed, its sequence has been told; here it only must be over.
+    // If a pass has failed, the failure of its sequence has been reported; here the loop only has to be over.
     await this.loop?.catch(() => undefined);
   }
 
@@ -187,18 +187,18 @@ export class Predictor {
     sequence.cancel();
   }
 
-  /** No pass runs on it. */
+  /** Retains or disposes the sequence, on which no pass runs. */
   private leave(id: number, sequence: ShadowSequence, isKept: boolean): void {
     if (!isKept || sequence.ran.tokenIds.length === 0) return sequence.dispose();
     try {
       this.kept.add(id, sequence.handOver());
     } catch {
-      // Main's last rows could not be written: what is without them is worth no more trouble.
+      // Main's last rows could not be written: a sequence without them is not worth retaining.
       sequence.dispose();
     }
   }
 
-  /** One that has ended says nothing more, though its pass may still run. */
+  /** A sequence that has ended sends no more events, though its pass may still run. */
   private createSequence(begin: BeginSequence): ShadowSequence {
     const id = begin.sequence;
     const open = () => this.sequences.get(id) === sequence;
@@ -239,11 +239,11 @@ export class Predictor {
       if (runners.length === 0) break;
       await this.runTogether(runners);
     }
-    // In the same turn of the event loop as the last look for work, so that no wake is lost.
+    // This runs in the same turn of the event loop as the last search for work, so that no wake is lost.
     this.loop = null;
   }
 
-  /** Waits for the tokens of a pass of main's of which some have come. */
+  /** Waits for the remaining tokens of a pass of main, if some have come. */
   private async gather(): Promise<void> {
     const endMs = this.runtime.nowMs() + Math.min(GATHER_LIMIT_MS, this.lastPassMs * GATHER_SHARE);
     for (let late = this.lateJoiners(); late.length > 0; late = this.lateJoiners()) {
@@ -253,7 +253,7 @@ export class Predictor {
     }
   }
 
-  /** Sequences that main runs together with one that could run now, and whose tokens have yet to come. */
+  /** Sequences whose tokens have not come yet, and that main runs together with one that could run now. */
   private lateJoiners(): number[] {
     const joint = [...this.sequences].filter(([, sequence]) => sequence.isJoint);
     const steps = joint.map(([id, sequence]) => ({ id, step: sequence.nextStep(this.maxRows) }));
@@ -288,7 +288,7 @@ export class Predictor {
     this.events.onPrefixKept(id, sequence.takePrefix(ran));
   }
 
-  /** What the next pass runs; its sequences move to the end of the turns. Nothing: all of them wait. */
+  /** The steps that the next pass runs; its sequences move to the end of the turns. Empty: all sequences wait. */
   private takeTurns(): Runner[] {
     const ready: Runner[] = [];
     for (const id of [...this.turns]) {
@@ -296,7 +296,7 @@ export class Predictor {
       const step = sequence?.nextStep(this.maxRows);
       if (sequence === undefined || step === undefined) continue;
       if (step.kind === 'prefill' || step.kind === 'iterate') ready.push({ id, sequence, step });
-      // While it waits for the token the rows that came before it can be written already.
+      // While it waits for the token, the rows that came before it can already be written.
       else this.guard(id, () => sequence.writeDueRows());
     }
     const runners = this.choose(ready);
@@ -336,7 +336,7 @@ export class Predictor {
     for (const { member } of failed) this.alone.add(member.id);
   }
 
-  /** What needs the memory is tried again: one sequence less holds some. */
+  /** Frees memory by dropping one sequence; the failed step is then tried again. */
   private makeRoom(error: OdmoeError): void {
     if (this.kept.dropOldest()) return;
     const youngest = [...this.sequences.keys()].at(-1);
@@ -387,15 +387,15 @@ function addCounts(sum: AlignmentCounts, { counts }: ShadowSequence): void {
 }
 
 /**
- * Which rows the next pass of the shadow holds, of which sequences: a pure decision. An iteration of one row runs ahead of main, or beside
- * it, and main waits for what it foretells: it is *urgent*. Pieces of a prefill, and positions that main has passed and that are caught
- * up with at once, are *bulk*: many rows, which nobody waits for as they run.
+ * A pure decision: which rows of which sequences the next pass of the shadow holds. An iteration of one row runs ahead of main, or beside it, and
+ * main waits for its prediction: it is *urgent*. Chunks of a prefill, and positions that main has passed and that are run together to catch up, are
+ * *bulk*: many rows, for which main does not wait.
  *
- * All urgent rows go into one pass. Bulk goes with them only where the pass before had to leave it out. So an iteration waits for no
- * more rows of bulk than a pass has: those of the pass that runs as its token comes, or those of its own pass, never both.
+ * All urgent rows go into one pass. Bulk goes with them only if the pass before had to leave it out. So an iteration waits for no more rows of bulk
+ * than one pass has: those of the pass that runs when its token comes, or those of its own pass, never both.
  */
 
-/** What a sequence could run now. */
+/** The rows that a sequence could run now. */
 export interface WantedRows {
   kind: 'prefill' | 'iterate';
   /** At least 1. */
@@ -405,14 +405,14 @@ export interface WantedRows {
 interface PassPlan {
   /** Rows for each sequence; 0: it waits for a later pass. */
   rows: number[];
-  /** There was bulk, and none of it is in the pass. */
+  /** There was bulk, and the pass has none of it. */
   leavesBulkOut: boolean;
 }
 
-/** Of the rows of a pass this share is bulk's where it was left out before, however many iterations there are. */
+/** Share of a pass's rows that bulk gets if it was left out before, however many iterations there are. */
 const BULK_SHARE = 1 / 8;
 
-/** `wanted`: of the sequences that can run, in the order of their turns. `bulkWasLeftOut`: by the pass before. */
+/** `wanted`: steps of the sequences that can run, in the order of their turns. `bulkWasLeftOut`: the pass before left it out. */
 export function planShadowPass(wanted: readonly WantedRows[], maxRows: number, bulkWasLeftOut: boolean): PassPlan {
   const isUrgent = ({ kind, rows }: WantedRows): boolean => kind === 'iterate' && rows === 1;
   const hasBulk = !wanted.every(isUrgent);

@@ -1,23 +1,23 @@
 import type { Model, Sequence } from '../../native/index.js';
 
-/** How much is kept of sequences that have ended. */
+/** Limits for sequences that have ended and are retained. */
 export interface RetainedLimits {
-  /** 0: nothing is kept. */
+  /** Most retained sequences; 0: nothing is retained. */
   sequences: number;
-  /** Of all sequences of the model, those that are open included. */
+  /** Most bytes of all sequences of the model, including open ones. */
   bytes: number;
 }
 
 export const NOTHING_KEPT: RetainedLimits = { sequences: 0, bytes: 0 };
 
-/** Sequences that are kept, where memory admits so many. */
+/** Most sequences that are retained, if memory admits so many. */
 export const KEPT_SEQUENCES_LIMIT = 64;
-/** Of what the device's budget leaves beside the weights. */
+/** Share of the budget beside the weights that they may take. */
 const KEPT_SHARE = 0.5;
-/** Where the device has no budget. */
+/** Most bytes if the device has no budget. */
 const KEPT_BYTES_WITHOUT_BUDGET = 1024 * 1024 * 1024;
 
-/** `budgetBytes`: 0, there is none. `usedBytes`: before there is any sequence. */
+/** `budgetBytes`: 0 if there is none. `usedBytes`: bytes in use before there is any sequence. */
 export function retainedLimitsFor({
   budgetBytes,
   usedBytes,
@@ -30,16 +30,16 @@ export function retainedLimitsFor({
   return { sequences: KEPT_SEQUENCES_LIMIT, bytes };
 }
 
-/** What a sequence has run, and of which others may go on. */
+/** The positions that a sequence has run, from which others may go on. */
 export interface RanSequence {
   readonly cache: Sequence;
-  /** By position. */
+  /** Tokens by position. */
   readonly tokenIds: readonly number[];
-  /** Main's rows have been written at all positions below, in layers that are no recurrences. */
+  /** Main's rows have been written at all positions below this one, in layers that are no recurrences. */
   readonly alignedBelow: number;
 }
 
-/** A sequence that is to begin as another one has. */
+/** A sequence that is to begin with positions of another one. */
 export interface WantedPrefix {
   readonly tokenIds: readonly number[];
   readonly prefixPositions: number;
@@ -47,8 +47,8 @@ export interface WantedPrefix {
 }
 
 /**
- * At how many positions of a sequence another one can begin; 0: at none. At least the last of its tokens is left to run. Where main's rows
- * are aligned, positions that have none are run again and get theirs then, as far as the sequence can be cut back.
+ * Number of positions of a sequence with which another one can begin; 0: none. At least the last of its tokens is left to run. If main's rows are
+ * aligned, positions without them are run again and get these rows then, as far as the sequence can be cut back.
  */
 export function prefixPositions(ran: RanSequence, wanted: WantedPrefix): number {
   const bound = Math.min(wanted.prefixPositions, wanted.tokenIds.length - 1, ran.tokenIds.length);
@@ -80,7 +80,7 @@ export class RetainedSequences {
     return this.limits.sequences === 0;
   }
 
-  /** It is disposed of when it is kept no more. */
+  /** Retains a sequence, which is disposed when it is dropped. */
   add(id: number, ran: RanSequence): void {
     this.kept.get(id)?.cache.dispose();
     this.kept.delete(id);
@@ -88,7 +88,7 @@ export class RetainedSequences {
     this.dropExcess();
   }
 
-  /** Null: it is not kept. */
+  /** Null: it is not retained. */
   use(id: number): RanSequence | null {
     const ran = this.kept.get(id);
     if (ran === undefined) return null;
@@ -97,13 +97,13 @@ export class RetainedSequences {
     return ran;
   }
 
-  /** Drops what is beyond the limits, as open sequences grow, too. */
+  /** Drops sequences that are beyond the limits, which happens also because open sequences grow. */
   dropExcess(): void {
     while (this.kept.size > this.limits.sequences) this.dropOldest();
     while (this.kept.size > 0 && this.model.sequenceBytes > this.limits.bytes) this.dropOldest();
   }
 
-  /** False: nothing is kept. */
+  /** Returns false if nothing is retained. */
   dropOldest(): boolean {
     for (const [id, { cache }] of this.kept) {
       this.kept.delete(id);

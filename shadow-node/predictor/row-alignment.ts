@@ -3,28 +3,28 @@ import { isRecurrent, type ModelShape } from '../../shared/model/model-shape.js'
 import type { AlignRows } from '../../shared/wire/messages.js';
 import { cutRows, RowInbox, type CacheRows } from './row-inbox.js';
 
-/** Main's rows on their way into a sequence's cache, and how far they have come there. */
+/** Main's rows on their way into a sequence's cache, and the positions up to which they have been written there. */
 export class RowAlignment {
   private readonly inbox = new RowInbox();
-  /** By layer. */
+  /** Position below which main's rows have been written, by layer. */
   private readonly writtenBelow: number[];
 
   constructor(private readonly shape: ModelShape) {
     this.writtenBelow = shape.layers.map(() => 0);
   }
 
-  /** Main's rows have been written at all positions below, in layers that are no recurrences: of those only the latest rows are. */
+  /** Main's rows have been written at all positions below this one, in layers that are no recurrences: in recurrences only the latest rows are. */
   get alignedBelow(): number {
     const attended = this.writtenBelow.filter((_, layer) => !this.isRecurrent(layer));
     return attended.length === 0 ? Infinity : Math.min(...attended);
   }
 
-  /** False: there is no room for them. */
+  /** Returns false if there is no room for them. */
   add(rows: AlignRows): boolean {
     return this.inbox.add(rows);
   }
 
-  /** Writes what has come of positions below `below`. Returns how many rows of the last layer that were. What fails is tried again. */
+  /** Writes the rows that have come for positions below `below`. Returns the number of rows of the last layer. Rows that fail are tried again. */
   write(cache: Sequence, below: number): number {
     const taken = this.inbox.takeBelow(below);
     let rowsOfLastLayer = 0;
@@ -40,13 +40,13 @@ export class RowAlignment {
     return rowsOfLastLayer;
   }
 
-  /** Rows that wait, of positions from `position` on, were of other tokens than main's. */
+  /** Waiting rows of positions from `position` on belong to other tokens than main's. */
   dropFrom(position: number): void {
     this.inbox.dropFrom(position);
     this.cutBack(position);
   }
 
-  /** What was written from `position` on is void. */
+  /** Rows that were written from `position` on are void. */
   cutBack(position: number): void {
     this.writtenBelow.forEach((below, layer) => (this.writtenBelow[layer] = Math.min(below, position)));
   }
@@ -56,7 +56,7 @@ export class RowAlignment {
     this.writtenBelow.fill(alignedBelow);
   }
 
-  /** What of the rows the cache takes: of a recurrence only the latest; older ones have gone into a state that nobody takes apart. */
+  /** Writes the rows that the cache takes: of a recurrence only the latest, since older ones have gone into a state that cannot be taken apart. */
   private writeRows(cache: Sequence, given: CacheRows): number {
     const { layer } = given;
     const tooOld = this.isRecurrent(layer) ? Math.max(0, cache.oldestPosition - given.position) : 0;

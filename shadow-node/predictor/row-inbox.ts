@@ -1,9 +1,9 @@
 import type { AlignRows } from '../../shared/wire/messages.js';
 
-/** Bytes of main's rows that a sequence keeps until the iteration that writes them; rows beyond it are let go. */
+/** Bytes of main's rows that a sequence stores until the iteration that writes them; rows beyond this limit are dropped. */
 export const ROW_INBOX_LIMIT_BYTES = 256 * 1024 * 1024;
 
-/** Rows of one layer's cache for a stretch of positions: F32 little-endian, as many values each as the layer keeps of a position. */
+/** Rows of one layer's cache for a range of positions: F32 little-endian, with as many values each as the layer's cache has for a position. */
 export interface CacheRows {
   layer: number;
   position: number;
@@ -22,7 +22,7 @@ export class RowInbox {
     return this.bytes;
   }
 
-  /** False when there is no room: the rows are not kept, which costs accuracy only. */
+  /** Returns false if there is no room: the rows are dropped, which costs accuracy only. */
   add(rows: AlignRows): boolean {
     const size = rows.values.byteLength;
     if (this.bytes + size > this.limitBytes) return false;
@@ -32,7 +32,7 @@ export class RowInbox {
     return true;
   }
 
-  /** Removes and returns the rows of positions below `position`, oldest first; a stretch across it is cut. */
+  /** Removes and returns the rows of positions below `position`, oldest first; a range across it is cut. */
   takeBelow(position: number): CacheRows[] {
     const taken: CacheRows[] = [];
     const kept: CacheRows[] = [];
@@ -45,12 +45,12 @@ export class RowInbox {
     return taken;
   }
 
-  /** Rows that were taken, and not written after all. */
+  /** Puts back rows that were taken and could not be written. */
   putBack(rows: readonly CacheRows[]): void {
     this.keep([...rows, ...this.waiting]);
   }
 
-  /** Lets go of the rows of positions from `position` on; a stretch across it is cut. */
+  /** Drops the rows of positions from `position` on; a range across it is cut. */
   dropFrom(position: number): void {
     const kept: CacheRows[] = [];
     for (const rows of this.waiting) {
@@ -66,7 +66,7 @@ export class RowInbox {
   }
 }
 
-/** Rows [from, to) of a stretch. */
+/** Rows [from, to) of a range. */
 export function cutRows(rows: CacheRows, from: number, to: number): CacheRows {
   if (from === 0 && to === rows.rows) return rows;
   const rowBytes = rows.values.byteLength / rows.rows;

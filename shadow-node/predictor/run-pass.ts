@@ -10,22 +10,22 @@ export interface ShadowStep {
   readonly step: RunnableStep;
 }
 
-/** What came of a pass for those of its sequences for which it went wrong. */
+/** The failure of one sequence of a pass. */
 export interface PassFailure<Member extends ShadowStep> {
   readonly member: Member;
   readonly error: OdmoeError;
 }
 
-/** A member with rows in the pass: those from `firstRow` on. */
+/** A member of the pass, whose rows begin at `firstRow`. */
 interface Seat<Member> {
   readonly member: Member;
   readonly firstRow: number;
 }
 
 /**
- * Runs the steps of one or more sequences in one pass. Predictions come as each layer's router decides; a prefill gives none. Sequences
- * for which nothing is to come of the pass any more (ShadowSequence.cancel) let it run out, unless no other is in it. Returns the
- * failures: of the device, then of all; or of one sequence. Whoever has failed is as long as before the pass.
+ * Runs the steps of one or more sequences in one pass. Predictions come as each layer's router decides; a prefill gives none. If a sequence is
+ * cancelled (ShadowSequence.cancel), the pass still runs to its end, unless all its sequences are. Returns the failures: of all sequences if the
+ * device failed, or of one sequence. A sequence that has failed is as long as before the pass.
  */
 export async function runPass<Member extends ShadowStep>(
   pass: Pass,
@@ -67,7 +67,7 @@ class PassRun<Member extends ShadowStep> {
     return [...this.failures].map(([member, error]) => ({ member, error }));
   }
 
-  /** False: it was cancelled. */
+  /** Returns false if the pass was cancelled. */
   private async runLayers(): Promise<boolean> {
     const { pass, seats } = this;
     this.startedMs = this.runtime.nowMs();
@@ -78,7 +78,7 @@ class PassRun<Member extends ShadowStep> {
       Int32Array.from(steps.flatMap(({ position, tokenIds }) => tokenIds.map((_, row) => position + row))),
       Int32Array.from(steps.flatMap(({ tokenIds }) => tokenIds)),
     );
-    // main may have spoken meanwhile, and cancel() ends a forward only.
+    // A message of main may have come meanwhile, and cancel() ends a forward only.
     if (this.isIdle) return false;
     const iterates = steps.some(({ kind }) => kind === 'iterate');
     try {
@@ -105,7 +105,7 @@ class PassRun<Member extends ShadowStep> {
     }
   }
 
-  /** Lets those sequences guess their next token that have to. */
+  /** Guesses the next token of those sequences that need one. */
   private async guess(): Promise<void> {
     const guessing: Seat<Member>[] = [];
     for (const seat of this.seats) {
@@ -128,7 +128,7 @@ class PassRun<Member extends ShadowStep> {
     }
   }
 
-  /** Nothing is to come of the pass for anybody. */
+  /** True if the pass is of use for none of its sequences. */
   private get isIdle(): boolean {
     return this.seats.every(({ member }) => member.sequence.isCancelled);
   }
@@ -137,7 +137,7 @@ class PassRun<Member extends ShadowStep> {
     if (this.forwarding && this.isIdle) this.pass.cancel();
   }
 
-  /** What fails here concerns that sequence alone: nothing is to come of the pass for it. False: it failed. */
+  /** Runs the action. A failure concerns this sequence alone, for which the pass is then of no use. Returns false if it failed. */
   private guard(member: Member, action: () => void): boolean {
     try {
       action();

@@ -3,7 +3,7 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { cacheRowFloats, type ModelShape } from '../../shared/model/model-shape.js';
 import type { AlignRows, BeginSequence } from '../../shared/wire/messages.js';
 
-/** What the decoder cannot know: whether what main sends fits the model. These throw PROTOCOL_VIOLATION. */
+/** Checks that the decoder cannot make: whether main's messages fit the model. They throw PROTOCOL_VIOLATION. */
 export function checkStart(
   start: Pick<BeginSequence, 'tokenIds' | 'promptTokens' | 'maxPositions' | 'prefixPositions'>,
   shape: ModelShape,
@@ -25,7 +25,7 @@ export function checkStart(
   );
 }
 
-/** Positions are announced in order; the last one once more where its pass begins only then, with the same token. */
+/** Positions are announced in order. The last one may be announced once more, with the same token, if its pass begins only then. */
 export function checkToken(
   { position, tokenId }: { position: number; tokenId: number },
   known: { mainTokens: readonly number[]; prefillTokens: number; maxPositions: number; shape: ModelShape },

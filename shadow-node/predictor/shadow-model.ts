@@ -3,15 +3,15 @@ import { type Device, type Model } from '../../native/index.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
 
-/** Rows of one pass of the shadow: of a piece of a prefill, and of positions caught up with at once. */
+/** Most rows of one pass of the shadow: of a chunk of a prefill, or of positions that are run together to catch up. */
 export const SHADOW_PASS_ROWS = 128;
 
 export type ShadowPrecision = NodeSettings['shadow']['precision'];
 
 /**
- * Loads the whole model, quantized as it is loaded: attention projections and experts in `precision`; routers, embedding and LM head as
- * shipped, because routers are what is emulated, or in `precision`, too (`quantized` all, as OD-MoE section 3.2 has it); norms as FP32.
- * @throws DEVICE_OUT_OF_MEMORY when the device's budget does not hold it, and what reading the model throws
+ * Loads the whole model, which is quantized during the load: attention projections and experts in `precision`. Routers, embedding and LM head stay as
+ * shipped, because routers are what is emulated; or they are in `precision`, too (`quantized` all, as in OD-MoE section 3.2). Norms are FP32.
+ * @throws DEVICE_OUT_OF_MEMORY when the device's budget does not hold it, and the errors of reading the model
  */
 export async function loadShadowModel(
   device: Device,

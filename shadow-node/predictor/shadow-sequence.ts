@@ -33,45 +33,45 @@ import { checkAlignedRows, checkStart, checkToken } from './sequence-checks.js';
 
 export type SequenceStart = Omit<BeginSequence, 'epoch' | 'sequence'>;
 
-/** A guess at main's token, and the pass that it is meant for. */
+/** A guess of main's token, and the pass that it is meant for. */
 export type Draft = Omit<DraftToken, 'epoch' | 'sequence'>;
 
 export interface SequenceEvents {
-  /** `late`: main is past the pass, so that only its count of recall can use the prediction. */
+  /** `late`: main is past the pass, so that the prediction can only be used for its count of recall. */
   onPrediction(prediction: PassPrediction, late: boolean): void;
   onDraft?(draft: Draft): void;
-  /** What was predicted and drafted of passes and positions from `position` on is void. */
+  /** Predictions and drafts of passes and positions from `position` on are void. */
   onRestart?(position: number): void;
-  /** It can go on no more. */
+  /** The sequence cannot go on. */
   onFailure?(error: OdmoeError): void;
 }
 
-/** What a sequence has taken over from main so far, and how many positions it has predicted. */
+/** Counts of what a sequence has taken over from main so far, and of positions that it has predicted. */
 export interface AlignmentCounts {
-  /** Main's tokens where they were due, whether taken from main or guessed rightly. */
+  /** Main's due tokens, whether they were taken from main or guessed right. */
   tokens: number;
-  /** Of the last layer. */
+  /** Main's rows that were written into the last layer's cache. */
   cacheRows: number;
   droppedRows: number;
   predictedPositions: number;
 }
 
-/** The sequence's rows in a pass under way; once `cancelled` nothing comes of them any more. */
+/** The sequence's rows in a running pass; once `cancelled`, their results are not used. */
 interface RunningStep {
   readonly step: RunnableStep;
-  /** As the pass begins. */
+  /** The branch when the pass began. */
   readonly branch: number;
   readonly onCancel: () => void;
   cancelled: boolean;
 }
 
-/** One answer that main is decoding, as the shadow model lives it (run-pass.ts runs it). Knows nothing of the network. */
+/** Shadow's copy of one answer that main is decoding (run-pass.ts runs it). It does not use the network. */
 export class ShadowSequence {
   readonly counts: AlignmentCounts = { tokens: 0, cacheRows: 0, droppedRows: 0, predictedPositions: 0 };
   private readonly shape: ModelShape;
   private sequence: Sequence;
   private readonly periods: AlignmentPeriods;
-  /** null: its output format is being compiled, and nothing is guessed so long. */
+  /** null: its output format is still being compiled, and no token is guessed until then. */
   private sampler: TokenSampler | null = null;
   private readonly over = new AbortController();
   private readonly rows: RowAlignment;
@@ -79,12 +79,12 @@ export class ShadowSequence {
   private readonly mainTokens: number[];
   /** Leading positions that are run without predictions. */
   private prefillTokens: number;
-  /** By position, with those of a pass that runs now. */
+  /** Tokens by position, including those of the running pass. */
   private readonly ranTokens: number[] = [];
-  /** Guesses told to main, by position. */
+  /** Guesses that were sent to main, by position. */
   private readonly drafts = new Map<number, Draft>();
   private ownToken: number | null = null;
-  /** Nobody has said yet how much it can begin with of the sequence that its start names. */
+  /** True until it is known with how many positions of the named prefix sequence it can begin. */
   private awaitsPrefix: boolean;
   private outlook: PassOutlook;
   private joint = false;
@@ -92,7 +92,7 @@ export class ShadowSequence {
   private disposed = false;
 
   /**
-   * Throws PROTOCOL_VIOLATION when the start does not fit the model, REQUEST_INVALID when its sampling makes no sense, or wants a format
+   * Throws PROTOCOL_VIOLATION when the start does not fit the model. Throws REQUEST_INVALID when its sampling settings are invalid, or name a format
    * that the model cannot have.
    */
   constructor(
@@ -115,35 +115,35 @@ export class ShadowSequence {
     this.sequence = model.createSequence();
   }
 
-  /** For passes. */
+  /** The cache that passes use. */
   get cache(): Sequence {
     return this.sequence;
   }
 
-  /** Main runs it together with others, as far as it has told. */
+  /** True if main's latest announcement says that it runs the sequence together with others. */
   get isJoint(): boolean {
     return this.joint;
   }
 
-  /** The sequence that this one begins as; null: it knows how much it has of it, or begins as none. */
+  /** The sequence that this one begins with; null: it knows how many positions it has of that one, or begins with none. */
   get awaitedPrefix(): number | null {
     return this.awaitsPrefix ? (this.start.prefixSequence ?? 0) : null;
   }
 
-  /** What others may go on from. Not while a pass of this sequence runs. */
+  /** The positions that others may go on from. Not while a pass of this sequence runs. */
   get ran(): RanSequence {
     const { sequence: cache, ranTokens: tokenIds } = this;
     return { cache, tokenIds, alignedBelow: this.rows.alignedBelow };
   }
 
-  /** Positions whose choices are remembered, and drafts: bounded however long the answer is. */
+  /** Number of positions whose choices are remembered, and of drafts. Both are bounded, however long the answer is. */
   get openCounts(): { positions: number; drafts: number } {
     return { positions: this.predictions.openCount, drafts: this.drafts.size };
   }
 
   /**
-   * Main's token and what it says of its passes. A pass that runs on a wrong guess is cancelled. PROTOCOL_VIOLATION when it
-   * leaves a gap or is no token of the model.
+   * Takes main's token, with what it announces about its passes. A pass that runs on a wrong guess is cancelled. Throws PROTOCOL_VIOLATION when the
+   * token leaves a gap or is no token of the model.
    */
   announceToken(announced: MainToken): void {
     const { position, tokenId } = announced;
@@ -164,7 +164,7 @@ export class ShadowSequence {
     this.regroup(before, position);
   }
 
-  /** Rows of main's cache; kept until they are due, let go when the sequence never aligns them. */
+  /** Takes rows of main's cache. They are stored until they are due, or dropped when the sequence never aligns them. */
   addRows(rows: AlignRows): void {
     checkAlignedRows(rows, this.shape, this.start.maxPositions);
     if (this.periods.keyValue === 0) return;
@@ -183,7 +183,7 @@ export class ShadowSequence {
     this.writeRows(Math.min(keyValuesDueBelow(next, this.start.promptTokens, this.periods), next));
   }
 
-  /** Begins with what `source` has run of the same tokens, as far as that can be. Returns how many positions. Not while a pass runs on it. */
+  /** Begins with the positions of `source` that have the same tokens, as far as possible. Returns their number. Not while a pass runs on it. */
   takePrefix(source: RanSequence | null): number {
     this.awaitsPrefix = false;
     const { tokenIds, alignKvPeriod, prefixPositions: most = 0 } = this.start;
@@ -197,7 +197,7 @@ export class ShadowSequence {
     return positions;
   }
 
-  /** The sequence is over: what others may go on from, with all of main's rows that have come. Its cache is the caller's from now on. */
+  /** The sequence has ended: returns it for others to go on from, with all of main's rows that have come. The caller owns its cache from now on. */
   handOver(): RanSequence {
     this.writeRows(this.ranTokens.length);
     this.disposed = true;
@@ -205,7 +205,7 @@ export class ShadowSequence {
     return this.ran;
   }
 
-  /** A pass is about to run the step. `onCancel` is told when nothing is to come of it any more. */
+  /** A pass is about to run the step. `onCancel` is called when the results are not needed any more. */
   beginStep(step: RunnableStep, onCancel: () => void): void {
     this.writeDueRows();
     this.running = { step, branch: this.outlook.branch, onCancel, cancelled: false };
@@ -213,7 +213,7 @@ export class ShadowSequence {
     this.ranTokens.push(...step.tokenIds);
   }
 
-  /** A layer's router has chosen for the step's rows, expertsPerToken each. `runUs`: what the pass had taken by then. */
+  /** A layer's router has chosen for the step's rows, expertsPerToken each. `runUs`: time that the pass had taken by then. */
   takeChoice(layer: number, experts: Int32Array, runUs: number): void {
     if (this.running === null || this.running.cancelled || this.running.step.kind === 'prefill') return;
     const { position: first, tokenIds } = this.running.step;
@@ -228,7 +228,7 @@ export class ShadowSequence {
     }
   }
 
-  /** The pass has come through all layers. True: the logits of the step's last row are wanted. */
+  /** The pass has run all layers. Returns true if the logits of the step's last row are wanted. */
   endLayers(): boolean {
     if (this.running === null || this.running.cancelled) return false;
     const { step } = this.running;
@@ -237,8 +237,8 @@ export class ShadowSequence {
   }
 
   /**
-   * Guesses the next token from the logits of the step's last row. `takenUs`: what the pass has taken. A token of a format takes its time: main
-   * is heard meanwhile, and may cancel.
+   * Guesses the next token from the logits of the step's last row. `takenUs`: time that the pass has taken. A token of a format takes time to choose:
+   * messages of main are taken in meanwhile, and may cancel.
    */
   async takeLogits(logits: Float32Array, takenUs: number, runtime: Pick<Runtime, 'nextTurn'>): Promise<void> {
     const { running, sampler } = this;
@@ -251,7 +251,7 @@ export class ShadowSequence {
     if (step.kind === 'iterate') this.tellDraft(step.position + rows, branch, takenUs / rows);
   }
 
-  /** The pass is over. Unless it has completed, and something was to come of it, the sequence is as long as it was before. */
+  /** The pass has ended. Unless it has completed and was not cancelled, the sequence gets the length that it had before. */
   endStep(completed: boolean): void {
     const { running } = this;
     this.running = null;
@@ -261,14 +261,14 @@ export class ShadowSequence {
     this.truncate();
   }
 
-  /** Nothing is to come of what a pass runs of the sequence. */
+  /** Cancels the sequence's part of the running pass: its results are not used. */
   cancel(): void {
     if (this.running === null || this.running.cancelled) return;
     this.running.cancelled = true;
     this.running.onCancel();
   }
 
-  /** Nothing is to come of the pass that runs, or none runs. */
+  /** True if the sequence's part of the running pass is cancelled, or no pass runs. */
   get isCancelled(): boolean {
     return this.running?.cancelled !== false;
   }
@@ -309,7 +309,7 @@ export class ShadowSequence {
     if (prediction !== null) this.events.onPrediction(prediction, prediction.position < this.outlook.begin);
   }
 
-  /** Of positions that main knows the token of there is nothing to draft. */
+  /** Sends no draft for a position whose token main already knows. */
   private tellDraft(position: number, branch: number, runUs: number): void {
     if (this.ownToken === null || position < this.mainTokens.length) return;
     const passPosition = passOf(this.outlook, position).begin;
@@ -318,7 +318,7 @@ export class ShadowSequence {
     this.events.onDraft?.(draft);
   }
 
-  /** Tells of predictions and drafts again that belong to other passes than main had been told. */
+  /** Sends predictions and drafts again that now belong to other passes than those that main was sent. */
   private regroup(before: PassOutlook, announcedPosition: number): void {
     this.predictions.dropBelow(oldestPosition(this.outlook));
     for (const news of this.predictions.regroup(before, this.outlook)) this.tell(news);
@@ -335,7 +335,7 @@ export class ShadowSequence {
     }
   }
 
-  /** Another token than main's was run, or runs, at `position`: forgets everything from there on. */
+  /** Another token than main's was run, or runs, at `position`: drops everything from there on. */
   private restart(position: number): void {
     this.ranTokens.length = position;
     this.ownToken = null;
@@ -348,8 +348,8 @@ export class ShadowSequence {
   }
 
   /**
-   * The cache forgets what ranTokens does not hold. Where a recurrence cannot be cut back so far, shadow runs all positions anew, those
-   * before the cut without predictions.
+   * Cuts the cache back to the positions of ranTokens. If a recurrence cannot be cut back so far, shadow runs all positions anew, those before the
+   * cut without predictions.
    */
   private truncate(): void {
     const length = this.ranTokens.length;

@@ -5,18 +5,18 @@ import type { Placement, WorkerKept } from '../../shared/wire/messages.js';
 import { RecentMap } from '../../shared/base/runtime/recent-map.js';
 import type { PassPrediction } from '../predictor/pass-predictions.js';
 
-/** How main wants a sequence's experts dealt (BeginSequence). */
+/** Main's settings for the dealing of a sequence's experts (BeginSequence). */
 export interface SequenceDealing {
   spread: boolean;
   optimistic: boolean;
 }
 
-/** Passes whose place in the dealer's order is remembered, over all sequences. */
+/** Most passes whose place in the dealer's order is remembered, over all sequences. */
 const MAX_PASSES = 64 * REMEMBERED_PASSES;
 
 /**
- * Deals the experts that shadow predicts to all workers of one placement. All sequences share the workers, so their passes are
- * counted together, in the order in which shadow comes to predict them.
+ * Deals the experts that shadow predicts to all workers of one placement. All sequences share the workers, so their passes are counted together, in
+ * the order in which shadow begins to predict them.
  */
 export class PredictionDealer {
   private readonly dealer: ExpertDealer;
@@ -25,7 +25,7 @@ export class PredictionDealer {
   /** "sequence position" -> index of the pass. */
   private readonly passes = new RecentMap<string, { sequence: number; position: number; index: number }>(MAX_PASSES);
   private nextPass = 0;
-  /** Of each layer, by the worker's place. */
+  /** For each layer: the experts that a worker caches, by the worker's place. */
   private readonly kept: Map<number, ReadonlySet<number>>[];
 
   constructor(private readonly placement: Placement) {
@@ -36,14 +36,14 @@ export class PredictionDealer {
     this.firstLayer = new Map([...firstLayerWorkers(placement)].map(([expert, id]) => [expert, placeOf(id)]));
   }
 
-  /** Passes that are remembered, and experts that workers are taken to hold for them. */
+  /** Number of remembered passes, and of experts that workers are assumed to hold for them. */
   get openCount(): number {
     return this.passes.size + this.dealer.openCount;
   }
 
   /**
-   * Places in the placement's list of workers, one for each of the prediction's experts; empty: the layer's group has them. Where
-   * main has workers load the first layer's experts ahead, those stay with whom main told.
+   * Places in the placement's list of workers, one for each of the prediction's experts; empty: the layer's group has them. If main has workers load
+   * experts of the first layer ahead, these stay with the workers that main chose.
    */
   deal(sequence: number, { spread, optimistic }: SequenceDealing, prediction: PassPrediction): number[] {
     if (!spread) return [];
@@ -61,13 +61,13 @@ export class PredictionDealer {
     );
   }
 
-  /** Workers keep these experts of layers, and no others of them. What names no worker or layer of the placement is passed over. */
+  /** Workers cache these experts of layers, and no others there. Reports that name no worker or layer of the placement are ignored. */
   noteKept(news: readonly WorkerKept[]): void {
     for (const { worker, layer, experts } of news)
       if (worker < this.placement.workers.length) this.kept[layer]?.set(worker, new Set(experts));
   }
 
-  /** The sequence's passes from `position` on are not run after all. */
+  /** Forgets the sequence's passes from `position` on, which are not run after all. */
   forget(sequence: number, position: number): void {
     const { layers } = this.placement;
     for (const [key, pass] of this.passes) {

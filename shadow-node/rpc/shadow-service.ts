@@ -38,28 +38,28 @@ export interface ShadowServiceOptions {
   workers: WorkerLinks;
   runtime: Runtime;
   log: Logger;
-  /** The device does nothing any more; main has been told. */
+  /** The device does not work any more; main has been notified. */
   onDeviceLost?: (error: OdmoeError) => void;
 }
 
-/** Who is told of a sequence's predictions. */
+/** The receivers of a sequence's predictions. */
 interface SequenceTelling extends SequenceDealing {
-  /** Main runs it with others', and tells the workers itself. */
+  /** Main runs it together with other sequences, and announces its experts to the workers itself. */
   joint: boolean;
-  /** Workers have been told of passes below this position. */
+  /** Predictions for passes below this position have been sent to workers. */
   toldBelow: number;
 }
 
-/** Serves one main at a time: takes its sequences, tells it and the workers what will be activated. */
+/** Serves one main at a time: runs its sequences, and sends the predicted experts to it and to the workers. */
 export class ShadowService implements PredictorEvents {
   readonly predictor: Predictor;
   private main: { stream: MainStream; identity: NodeIdentity; statusTimer: Timer } | null = null;
   private placement: Placement | null = null;
-  /** Of the placement. */
+  /** The dealer of the current placement. */
   private dealer: PredictionDealer | null = null;
-  /** Of the sequences that main has open. */
+  /** The receivers of the predictions of each sequence that main has open. */
   private readonly tellings = new Map<number, SequenceTelling>();
-  /** Of the placements that any main has announced. */
+  /** Highest epoch of the placements that any main has published. */
   private highestEpoch = 0;
   private stopped = false;
   private readonly greeting: PeerGreeting;
@@ -79,12 +79,12 @@ export class ShadowService implements PredictorEvents {
     return this.main !== null;
   }
 
-  /** What main's sequences hold here. */
+  /** Counts of what main's sequences hold here. */
   get openCounts(): Record<string, number> {
     return { ...this.predictor.openCounts, tellings: this.tellings.size, dealtPasses: this.dealer?.openCount ?? 0 };
   }
 
-  /** Takes a stream that somebody opened to this daemon. */
+  /** Takes a stream that a node has opened to this daemon. */
   accept(stream: MainStream): void {
     if (this.stopped) {
       stream.close(new OdmoeError('SHADOW_LOST', 'the shadow is stopping'));
@@ -110,7 +110,7 @@ export class ShadowService implements PredictorEvents {
     const { position, rows, layer, experts, runUs } = prediction;
     const telling = this.tellings.get(sequence);
     const mainAnnounces = telling?.joint === true;
-    // What main is past nobody loads any more.
+    // No worker loads experts for a pass that main is past.
     const isTold = !late && !mainAnnounces;
     const workers = isTold && telling !== undefined ? this.deal(sequence, telling, prediction) : [];
     const place = { ...passOfSequence(sequence, position, rows), layer };
@@ -132,7 +132,7 @@ export class ShadowService implements PredictorEvents {
     const { epoch, workers } = this.placement ?? { epoch: 0, workers: [] };
     const restart = { epoch, sequence, position };
     const telling = this.tellings.get(sequence);
-    // Where main tells the workers they know of shadow only what came before that.
+    // If main announces to the workers, they know only shadow's earlier predictions.
     const isTold = telling?.joint !== true || position < telling.toldBelow;
     if (isTold) for (const { id } of workers) this.options.workers.send(id, { kind: 'restart', restart });
     if (telling !== undefined) telling.toldBelow = Math.min(telling.toldBelow, position);
@@ -164,7 +164,7 @@ export class ShadowService implements PredictorEvents {
     }
     const peer = request.hello;
     if (!this.greeting.admits(stream, peer)) return;
-    // The same main again: its old stream is dead, we have only not noticed yet.
+    // This is the same main again: its old stream is dead, but its end has not been noticed yet.
     this.main?.stream.close(new OdmoeError('PROTOCOL_VIOLATION', `main ${peer.id} has opened a newer stream`));
     stream.takeTensors();
     this.greeting.welcome(stream, { partialPack: false, highestEpoch: toldEpoch(this.highestEpoch) });
@@ -225,7 +225,7 @@ export class ShadowService implements PredictorEvents {
   }
 
   private takePlacement(placement: Placement): void {
-    // A main that has just come does not go above what no main gives: whatever it announces first holds (Roster.goAbove).
+    // A main that has just connected does not go above an epoch that no main gives: its first placement is taken (Roster.goAbove).
     const beginsAnew = this.placement === null && this.highestEpoch > PEER_EPOCH_LIMIT;
     if (!beginsAnew && !this.isCurrent({ ...placement, sequence: 0 })) return;
     const { shape } = this.options;
@@ -261,7 +261,7 @@ export class ShadowService implements PredictorEvents {
     this.predictor.announceToken(token);
   }
 
-  /** False, and main is told, when the message belongs to an older placement. */
+  /** Returns false, and notifies main, when the message belongs to an older placement. */
   private isCurrent(message: { epoch: number; sequence: number }): boolean {
     const current = this.highestEpoch;
     if (message.epoch >= current) return true;
@@ -279,7 +279,10 @@ export class ShadowService implements PredictorEvents {
     this.dealer?.forget(sequence, 0);
   }
 
-  /** Each worker is told its own. `again`: of a group also those with none, whose experts of before others may have now. */
+  /**
+   * Sends each worker its own experts. `again`: workers of the group that have none now get the message, too, because others may have their earlier
+   * experts now.
+   */
   private tellWorkers(placement: Placement, predict: Predict, again: boolean): void {
     const { layer, workers = [] } = predict;
     const group = groupForLayer(placement, layer);
@@ -295,7 +298,7 @@ export class ShadowService implements PredictorEvents {
     this.main?.stream.send({ kind: 'status', status: this.options.status(this.placement?.epoch ?? 0) });
   }
 
-  /** `sequence` stands as the request that the error answers. */
+  /** `sequence` is sent as the id of the request that the error answers. */
   private answerError(error: OdmoeError, sequence: number, epoch: number): void {
     const { code, message } = error;
     this.main?.stream.send({ kind: 'error', error: { code, message, requestId: sequence, epoch } });

@@ -4,7 +4,7 @@ import type { NodeIdentity, NodeStatus } from '../../shared/wire/messages.js';
 import type { PredictorCounts } from '../predictor/predictor.js';
 import type { WorkerLinkCounts } from './worker-links.js';
 
-/** The shadow's line of `odmoe status`; what only workers have is 0. */
+/** The shadow's status for `odmoe status`; fields that only workers have are 0. */
 export function shadowStatus(input: {
   identity: NodeIdentity;
   epoch: number;

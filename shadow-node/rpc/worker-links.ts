@@ -19,20 +19,20 @@ export interface WorkerLinksOptions {
 
 export interface WorkerLinkCounts {
   sent: number;
-  /** For want of a connection, or of a worker that takes them. */
+  /** Messages dropped because there was no connection, or the worker's backlog was too long. */
   dropped: number;
-  /** Answered with STALE_EPOCH. */
+  /** Messages that were answered with STALE_EPOCH. */
   stale: number;
 }
 
-/** Shadow's streams to the workers of the current placement. One that cannot be reached is tried again while it is placed. */
+/** Shadow's streams to the workers of the current placement. A worker that cannot be reached is tried again as long as it is placed. */
 export class WorkerLinks {
   readonly counts: WorkerLinkCounts = { sent: 0, dropped: 0, stale: 0 };
   private readonly links = new Map<string, PredictedWorker>();
 
   constructor(private readonly options: WorkerLinksOptions) {}
 
-  /** Opens streams to workers that are new (or back), closes those to workers that have gone or moved. */
+  /** Opens streams to workers that are new (or back), closes those to workers that have left or moved. */
   place(workers: readonly PlacedWorker[]): void {
     const addresses = new Map(workers.map(({ id, address }) => [id, address]));
     for (const [id, link] of this.links) {
@@ -47,7 +47,7 @@ export class WorkerLinks {
     }
   }
 
-  /** Drops the message, and counts it, when the worker cannot be told now. */
+  /** Drops the message, and counts it, when it cannot be sent to the worker now. */
   send(workerId: string, message: PredictedMessage): void {
     const link = this.links.get(workerId);
     if (link?.send(message) === true) this.counts.sent += 1;
@@ -55,16 +55,16 @@ export class WorkerLinks {
   }
 }
 
-/** What shadow sends to workers. */
+/** The messages that shadow sends to workers. */
 type PredictedMessage = Extract<WorkerRequest, { kind: 'predict' | 'restart' }>;
 
-/** One worker that shadow tells what to load. */
+/** One worker to which shadow sends predictions. */
 class PredictedWorker {
   private stream: PeerStream<WorkerRequest, WorkerReply> | null = null;
   private welcome = false;
   private timer: Timer | null = null;
   private closed = false;
-  /** So that a worker that stays away is logged once, not at every attempt. */
+  /** A worker that stays away is logged once, not at every attempt. */
   private reported = false;
 
   constructor(
@@ -83,7 +83,7 @@ class PredictedWorker {
     return true;
   }
 
-  /** Main reaches the worker: there is no reason to wait any longer. */
+  /** Main reaches the worker, so there is no reason to wait any longer. */
   retryNow(): void {
     if (this.stream !== null || this.closed) return;
     this.clearTimer();

@@ -5,14 +5,14 @@ import type { OutputFormat } from '../wire/messages.js';
 /** Schema of any JSON object. */
 export const ANY_OBJECT = '{"type":"object"}';
 
-/** The field of the API, for errors. */
+/** Name of the API's field, for errors. */
 const FIELD = 'response_format';
 
 /**
- * The JSON text of a `response_format` of OpenAI's API as an output format; null: any text. It is {"type":"text"}, {"type":"json_object"} or
- * {"type":"json_schema","json_schema":{"schema":{...}}}; `name`, `description` and `strict` beside the schema change nothing, as an
- * answer always follows it. The schema stays the text that it is. Throws REQUEST_INVALID; whether the schema can be followed is for whoever
- * makes a constraint of it.
+ * Converts the JSON text of a `response_format` of OpenAI's API to an output format; null: any text. It is {"type":"text"},
+ * {"type":"json_object"} or {"type":"json_schema","json_schema":{"schema":{...}}}. `name`, `description` and `strict` beside the schema change
+ * nothing, because an answer always follows the schema. The schema stays unchanged text. Throws REQUEST_INVALID. The code that makes a
+ * constraint of the schema checks that it can be followed.
  */
 export function outputFormatOf(given: string): OutputFormat | null {
   const format = membersOf(given, FIELD);
@@ -32,7 +32,7 @@ export function outputFormatOf(given: string): OutputFormat | null {
   }
 }
 
-/** An answer that is JSON after a schema (a JSON text). */
+/** The format of an answer that is JSON and follows a schema (a JSON text). */
 export function jsonFormat(jsonSchema: string): OutputFormat {
   return { alternatives: [{ parts: [{ kind: 'jsonSchema', jsonSchema }] }] };
 }

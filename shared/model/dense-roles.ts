@@ -2,8 +2,8 @@ import type { AttentionMixer, DeltaMixer, LatentMixer, LayerShape, MixerShape, M
 import { deltaChannels } from './model-shape.js';
 
 /**
- * What the tensors are for that main holds: the one table of roles. native/include/odmoe/dense_roles.h has them in the same order; a
- * test compares the two. `model`: one for the whole model, else one a layer. Vectors are kept as FP32; matrices as the device wants.
+ * The one table of the roles of main's tensors. native/include/odmoe/dense_roles.h has them in the same order; a test compares the two. `model`:
+ * one tensor for the whole model; `layer`: one tensor a layer. Vectors are stored as FP32; matrices in the format that the device needs.
  */
 export const DENSE_ROLES = {
   embedding: 'model matrix',
@@ -70,7 +70,7 @@ export const DENSE_ROLES = {
 } as const;
 export type DenseRole = keyof typeof DENSE_ROLES;
 
-/** A role's tensor in a model; `layer` (of all layers) is 0 for roles of the whole model. */
+/** The tensor of a role in a model. `layer` counts all layers; it is 0 for roles of the whole model. */
 export interface DensePlace {
   role: DenseRole;
   layer: number;
@@ -80,7 +80,7 @@ export function isVectorRole(role: DenseRole): boolean {
   return DENSE_ROLES[role].endsWith('vector');
 }
 
-/** Every dense tensor of a model, in the order of a forward pass; no lmHead with tied embeddings. */
+/** Every dense tensor of a model, in the order of a forward pass; no lmHead if the embeddings are tied. */
 export function* densePlaces(shape: ModelShape, tiedEmbeddings: boolean): Generator<DensePlace> {
   yield { role: 'embedding', layer: 0 };
   for (const [layer, layerShape] of shape.layers.entries()) {
@@ -150,7 +150,7 @@ function* alwaysRoles({ always, alwaysOutputNorm }: LayerShape): Generator<Dense
   if (alwaysOutputNorm) yield 'alwaysOutputNorm';
 }
 
-/** Rows and columns of a dense tensor; a vector has one row. The role is one that the layer has. */
+/** Rows and columns of a dense tensor; a vector has one row. The layer must have the role. */
 export function denseDimensions({ role, layer }: DensePlace, shape: ModelShape): { rows: number; columns: number } {
   const [rows, columns] = DENSE_ROLES[role].startsWith('model')
     ? modelDimensions(role, shape)

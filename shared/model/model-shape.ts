@@ -1,35 +1,35 @@
 import { z } from 'zod';
 
 /**
- * A model as data: what every daemon, planner and backend computes with. A family (packs/families) makes it from a checkpoint's
- * config.json; after that nobody asks for a family. Sizes are in elements. native/include/odmoe/model_shape.h has the same in C++.
+ * A model as data, for every daemon, planner and backend. A family (packs/families) makes it from a checkpoint's config.json; after that no code
+ * depends on the family. Sizes are in elements. native/include/odmoe/model_shape.h has the same in C++.
  */
 
-/** A tensor of more values than this could not be addressed; sizes beyond it are lies. */
+/** Largest size. A tensor of more values could not be addressed, so a larger size in a file is an error. */
 export const SIZE_LIMIT = 2 ** 31 - 1;
 const size = z.int().min(1).max(SIZE_LIMIT);
 const count = z.int().min(0).max(SIZE_LIMIT);
-/** Numbers that operators compute with are FP32 on every device. */
+/** Operators compute with FP32 numbers on every device. */
 const float = z.number().refine((value) => Math.fround(value) === value, 'expected a number that FP32 holds');
 const notNegative = float.refine((value) => value >= 0, 'expected a number of at least 0');
 const positiveFloat = float.refine((value) => value > 0, 'expected a number above 0');
 
 /**
- * A gated linear unit: down(act(gate x) * up x), with g = min(gate x, limit), u = clamp(up x, -limit, limit) where there is a limit:
- * sigmoid: g * sigmoid(alpha g) * (u + upOffset) (SwiGLU: alpha 1, offset 0); tanh: GELU's tanh form of g, times u.
+ * A gated linear unit: down(act(gate x) * up x). If there is a limit, g = min(gate x, limit) and u = clamp(up x, -limit, limit). sigmoid: g *
+ * sigmoid(alpha g) * (u + upOffset) (SwiGLU: alpha 1, offset 0); tanh: GELU's tanh form of g, times u.
  */
 export const gluSchema = z.strictObject({
   intermediateSize: size,
   activation: z.enum(['sigmoid', 'tanh']),
   alpha: float,
-  /** 0: none. */
+  /** 0: no limit. */
   limit: notNegative,
   upOffset: float,
-  /** gate, up and down have a bias each. */
+  /** gate, up and down each have a bias. */
   bias: z.boolean(),
 });
 
-/** Where a head is rotated: from dimension `offset` on, as many as its rope has frequencies, twice. */
+/** The rotated dimensions of a head: they begin at dimension `offset`, and there are twice as many as the rope has frequencies. */
 const rotarySchema = z.strictObject({
   /** Index into ModelShape.ropes. */
   rope: count,
@@ -43,28 +43,28 @@ const attentionSchema = z.strictObject({
   heads: size,
   keyValueHeads: size,
   headDim: size,
-  /** Of query, key and value. */
+  /** Query, key and value have biases. */
   bias: z.boolean(),
   outputBias: z.boolean(),
   /** RMS norms of query and key: each head, or all heads at once. */
   queryKeyNorm: z.enum(['none', 'head', 'all']),
-  /** They come behind the rotation, not before it. */
+  /** The norms run after the rotation, not before it. */
   normAfterRotation: z.boolean(),
   /** RMS norm of each head of the values, without a weight. */
   valueNorm: z.boolean(),
-  /** Of the norms above. */
+  /** Epsilon of the norms above. */
   normEpsilon: positiveFloat,
-  /** Query, key and value are limited to +- this before anything else; behind the norms of all heads. 0: they are not. */
+  /** Query, key and value are limited to +- this before anything else, but after a norm of all heads. 0: no limit. */
   clip: notNegative,
   /** There is no value projection: values are the keys before norm and rotation. */
   keysAreValues: z.boolean(),
-  /** What attention gives is multiplied by sigmoid(outputGate x) before the output projection. */
+  /** The output of attention is multiplied by sigmoid(outputGate x) before the output projection. */
   outputGate: z.boolean(),
-  /** One logit a head joins the softmax's denominator. */
+  /** Each head has one more logit in the denominator of its softmax. */
   sinks: z.boolean(),
-  /** Position p sees (p - window, p]; 0: all before it. */
+  /** Position p sees (p - window, p]; 0: all positions up to p. */
   window: count,
-  /** Scores are multiplied by it. */
+  /** Factor of the scores. */
   scoreScale: positiveFloat,
   /** null: not rotated. */
   rotary: rotarySchema.nullable(),
@@ -77,13 +77,13 @@ const attentionSchema = z.strictObject({
 const latentSchema = z.strictObject({
   kind: z.literal('latent'),
   heads: size,
-  /** Rank of the queries' low-rank form; 0: they have none. */
+  /** Rank of the queries' low-rank form; 0: they are not low-rank. */
   queryRank: count,
   latentSize: size,
   nopeSize: size,
   ropeSize: size,
   valueSize: size,
-  /** Of the latents' norms. */
+  /** Epsilon of the latents' norms. */
   normEpsilon: positiveFloat,
   scoreScale: positiveFloat,
   /** `offset` counts within the rotated part, and is 0. */
@@ -97,9 +97,9 @@ const deltaSchema = z.strictObject({
   valueHeads: size,
   keyDim: size,
   valueDim: size,
-  /** Of the causal convolution. */
+  /** Taps of the causal convolution. */
   taps: size.max(64),
-  /** Of the gated norm. */
+  /** Epsilon of the gated norm. */
   normEpsilon: positiveFloat,
 });
 
@@ -108,38 +108,38 @@ const convolutionSchema = z.strictObject({ kind: z.literal('convolution'), taps:
 
 const mixerSchema = z.discriminatedUnion('kind', [attentionSchema, latentSchema, deltaSchema, convolutionSchema]);
 
-/** How a row's experts are chosen and weighed; experts and experts per token are the model's. */
+/** The rule by which a row's experts are chosen and weighed. Numbers of experts and of experts per token are fields of the model. */
 const routerSchema = z.strictObject({
-  /** sparsemixer: Phi-3.5-MoE's, two experts one after the other. */
+  /** sparsemixer: the rule of Phi-3.5-MoE, which chooses two experts one after the other. */
   score: z.enum(['softmax', 'sigmoid', 'sparsemixer']),
   /** The linear map has a bias. */
   bias: z.boolean(),
   /** A bias is added to the scores for the choice only. */
   choiceBias: z.boolean(),
-  /** Experts of the best `groupsKept` groups can be chosen. 1: no groups. */
+  /** Only experts of the best `groupsKept` groups can be chosen. 1: no groups. */
   groups: size,
   groupsKept: size,
-  /** What makes a group good: its best expert, or the sum of its best two. */
+  /** The score of a group: that of its best expert, or the sum of its best two. */
   groupScore: z.enum(['best', 'best-two']),
   /** Weights are divided by max(sum + sumEpsilon, sumFloor). */
   normalize: z.boolean(),
   sumEpsilon: notNegative,
   sumFloor: notNegative,
-  /** Weights are multiplied by it in the end. */
+  /** Factor of the weights, applied last. */
   scale: positiveFloat,
-  /** ... and by a number of each expert's own. */
+  /** The weights are also multiplied by one number for each expert. */
   expertScale: z.boolean(),
-  /** Of sparsemixer. */
+  /** Jitter of sparsemixer. */
   jitter: notNegative,
 });
 
 /**
- * h += scale * mixer(mixerNorm(h)); then h += scale * (routed(feedForwardNorm(h)) + always(feedForwardNorm(h))). The flags name norms
- * and weights that a layer has besides.
+ * h += scale * mixer(mixerNorm(h)); then h += scale * (routed(feedForwardNorm(h)) + always(feedForwardNorm(h))). The flags name norms and
+ * weights that some layers have in addition.
  */
 const layerSchema = z.strictObject({
   mixer: mixerSchema,
-  /** RMS norm of what the mixer gives. */
+  /** RMS norm of the mixer's output. */
   mixerOutputNorm: z.boolean(),
   /** A GLU that every row passes; `gated`: its output is multiplied by sigmoid(alwaysWeight x). */
   always: z.strictObject({ glu: gluSchema, gated: z.boolean() }).nullable(),
@@ -147,7 +147,7 @@ const layerSchema = z.strictObject({
   /** Experts take routedNorm(h), the router takes routerNorm(h), in place of feedForwardNorm(h). */
   routedNorm: z.boolean(),
   routerNorm: z.boolean(),
-  /** RMS norms of what `always` gives, of the routed experts' weighted sum, and of the sum of both. */
+  /** RMS norms of the output of `always`, of the routed experts' weighted sum, and of the sum of both. */
   alwaysOutputNorm: z.boolean(),
   routedOutputNorm: z.boolean(),
   feedForwardOutputNorm: z.boolean(),
@@ -158,7 +158,7 @@ const layerSchema = z.strictObject({
 const ropeSchema = z.strictObject({
   /** Angles per position, FP32, one for each pair; 0: a pair that is not rotated. */
   frequencies: z.array(float).min(1).max(1024),
-  /** Cosine and sine are multiplied by it. */
+  /** Factor of cosine and sine. */
   scale: positiveFloat,
 });
 
@@ -170,15 +170,15 @@ export const modelShapeSchema = z.strictObject({
   norm: z.enum(['rms', 'layer']),
   normEpsilon: positiveFloat,
   embeddingScale: float,
-  /** What a mixer or a feed-forward part gives is multiplied by it before it is added. */
+  /** Factor of the output of a mixer or a feed-forward part, before it is added. */
   residualScale: float,
   lmHeadBias: z.boolean(),
-  /** Logits are divided by it, then cap * tanh(logit / cap) where the cap is not 0. */
+  /** Logits are divided by it. If the cap is not 0, cap * tanh(logit / cap) follows. */
   logitDivisor: positiveFloat,
   logitCap: notNegative,
   ropes: z.array(ropeSchema),
   layers: z.array(layerSchema).min(1).max(99_999),
-  /** Layers that have a routed part: the only ones that placement, packs, planner and recall count, from 0 on. */
+  /** Number of layers with a routed part. Placement, packs, planner and recall count only these, from 0 on. */
   expertLayers: size,
   experts: size,
   expertsPerToken: size,
@@ -196,12 +196,12 @@ export type RotaryShape = z.infer<typeof rotarySchema>;
 export type RopeShape = z.infer<typeof ropeSchema>;
 export type GluShape = z.infer<typeof gluSchema>;
 
-/** Numbers of the layers that have a routed part, rising: entry e is the layer of expert layer e. */
+/** Numbers of the layers with a routed part, rising: entry e is the layer of expert layer e. */
 export function expertLayerNumbers(shape: ModelShape): number[] {
   return [...shape.layers.keys()].filter((layer) => shape.layers[layer]?.routed !== null);
 }
 
-/** FP32 values that a layer keeps of a position: what alignment sends, and all of a cache but for the states of recurrences. */
+/** FP32 values of one cache row of a layer. Alignment sends them. A cache holds nothing else but the states of recurrences. */
 export function cacheRowFloats(mixer: MixerShape, hiddenSize: number): number {
   switch (mixer.kind) {
     case 'attention':
@@ -215,20 +215,20 @@ export function cacheRowFloats(mixer: MixerShape, hiddenSize: number): number {
   }
 }
 
-/** Channels of a delta net's convolution: all queries, then keys, then values. */
+/** Channels of a delta net's convolution: those of all queries, then of all keys, then of all values. */
 export function deltaChannels({ keyHeads, valueHeads, keyDim, valueDim }: DeltaMixer): number {
   return 2 * keyHeads * keyDim + valueHeads * valueDim;
 }
 
-/** Whether a layer of this kind keeps a state that goes on from position to position, and so can be cut back only a little. */
+/** True if a layer of this kind keeps a state that each position changes. Such a state can be cut back only by a few positions. */
 export function isRecurrent(mixer: MixerShape): boolean {
   return mixer.kind === 'delta' || mixer.kind === 'convolution';
 }
 
-/** Of a model with recurrent layers: positions before the last pass that can be taken back (native/addon.d.ts, Sequence.oldestPosition). */
+/** Most positions before the last pass that can be taken back in a model with recurrent layers (native/addon.d.ts, Sequence.oldestPosition). */
 export const TAKEN_BACK_POSITIONS = 32;
 
-/** What makes a shape impossible, in words for an error message; null for a sound one. */
+/** The reason why a shape is impossible, as a phrase for an error message; null if it is possible. */
 export function shapeProblem(shape: ModelShape): string | null {
   if (shape.expertsPerToken > shape.experts) {
     return `${shape.expertsPerToken} experts per token are more than the ${shape.experts} experts of a layer`;

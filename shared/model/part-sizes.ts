@@ -1,7 +1,7 @@
 import type { ChunkLocation, ExpertSource, ModelSource, TensorSource } from './tensor-source.js';
 import { planeRowBytes } from './weight-dtype.js';
 
-/** Bytes that an expert loader needs room for, the largest over all experts; as native/addon.d.ts says of LoaderOptions. */
+/** Bytes that an expert loader needs for each part: the most that any expert needs. native/addon.d.ts describes the fields in LoaderOptions. */
 export interface PartSizes {
   expertExponentBytes: number;
   expertSignMantissaBytes: number;
@@ -9,7 +9,7 @@ export interface PartSizes {
   shardSignMantissaBytes: number;
 }
 
-/** Direct I/O reads from and to multiples of it. */
+/** Offsets and lengths of direct I/O are multiples of this. */
 const READ_ALIGNMENT_BYTES = 4096;
 
 /** Sizes for a loader of these experts. */
@@ -46,13 +46,13 @@ export function* allExperts(source: ModelSource): Generator<ExpertSource> {
   }
 }
 
-/** Bytes that a tensor takes where it lies: of a view its share of the stored matrix. */
+/** Stored bytes of a tensor; for a view, its share of the stored matrix. */
 export function storedBytes({ rows, columns, view, chunks }: TensorSource): number {
   const bytes = chunks.reduce((sum, chunk) => sum + chunk.storedBytes, 0);
   return view === null ? bytes : Math.round((bytes * rows * columns) / (view.storedRows * view.storedColumns));
 }
 
-/** The chunks of a tensor; of a view the stretches of them from its first row to its last one. */
+/** The chunks of a tensor; for a view, the parts of them from its first row to its last one. */
 function chunksRead({ rows, view, chunks }: TensorSource): ChunkLocation[] {
   if (view === null) return chunks;
   const takenColumns = Math.ceil((view.storedColumns - view.firstColumn) / view.stepColumns);

@@ -1,21 +1,21 @@
-/** Where weights lie and what they are for: the vocabulary that checkpoints, packs and the native addon share. */
+/** Locations and roles of weights: the types that checkpoints, packs and the native addon share. */
 import type { DenseRole } from './dense-roles.js';
 import type { ModelShape } from './model-shape.js';
 
 /**
- * Forms in which a device keeps weights. `fixed4` holds BF16 values exactly in about 0.77 of their size: exponents as codes of 4 bits
- * (docs/architecture.md); a matrix that it cannot hold is kept in its exact form instead. `mxfp4` and `fp8` hold values that are shipped
- * so: codes of 4 bits with a power of two for every 32 columns; E4M3 with an FP32 scale for every 128 columns of a row.
+ * Formats of weights on a device. `fixed4` holds BF16 values exactly in about 0.77 of their size: exponents become codes of 4 bits
+ * (docs/architecture.md). A matrix that fixed4 cannot hold stays in its exact format instead. `mxfp4` and `fp8` hold values of models that are
+ * shipped in these formats: codes of 4 bits with a power of two for every 32 columns; E4M3 with an FP32 scale for every 128 columns of a row.
  */
 export type WeightFormat = 'bf16' | 'fp16' | 'fp32' | 'int8' | 'nf4' | 'fixed4' | 'mxfp4' | 'fp8';
 
-/** Those that keep values exactly as they are shipped. */
+/** Formats that store the values exactly as they are shipped. */
 export type ExactFormat = Extract<WeightFormat, 'bf16' | 'fp16' | 'fp32' | 'mxfp4' | 'fp8'>;
 
 /**
- * How values are cut into byte planes (docs/pack-format.md); `none-*`: plain row-major values in plane 0. Quantized ones have their codes
- * in plane 0 and their scales in plane 1, of each row: mxfp4 columns / 2 bytes (the lower column in the low half) and columns / 32 bytes
- * (E8M0), fp8 `columns` bytes (E4M3) and an FP32 for every 128 columns.
+ * The way in which values are cut into byte planes (docs/pack-format.md). `none-*`: plain row-major values in plane 0. Quantized values have
+ * their codes in plane 0 and their scales in plane 1. Bytes of each row: mxfp4 columns / 2 (the lower column in the low half) and columns / 32
+ * (E8M0); fp8 `columns` (E4M3) and an FP32 for every 128 columns.
  */
 export type Split =
   | 'none-bf16'
@@ -28,10 +28,10 @@ export type Split =
   | 'mxfp4'
   | 'fp8';
 
-/** How a chunk's bytes are stored (docs/pack-format.md, "Codecs"). */
+/** Codec of a chunk's stored bytes (docs/pack-format.md, "Codecs"). */
 export type ChunkCodec = 'raw' | 'zstd' | 'lz4hc' | 'fixed4' | 'huffman' | 'packed3';
 
-/** Where a stretch of bytes of one plane lies. The chunks of a plane follow one another in the plane. */
+/** Location of some bytes of one plane. The chunks of a plane follow one another in the plane. */
 export interface ChunkLocation {
   plane: number;
   path: string;
@@ -39,22 +39,25 @@ export interface ChunkLocation {
   storedBytes: number;
   plainBytes: number;
   codec: ChunkCodec;
-  /** CRC-32C of the stored bytes, checked on reading; null: not checked. */
+  /** CRC-32C of the stored bytes, checked at each read; null: not checked. */
   crc32c: number | null;
 }
 
 /**
- * A tensor as a view of a stored matrix (of a checkpoint; what has more than two dimensions counts as a matrix of its last one's
- * columns). Block b has the stored rows [firstRow + b * stepRows, + blockRows) and of these the columns firstColumn, firstColumn +
- * stepColumns and so on. The blocks stand one below another; `transposed`: each is transposed by itself first.
+ * A tensor as a view of a stored matrix of a checkpoint. A stored tensor of more than two dimensions counts as a matrix; its last dimension
+ * gives the columns. Block b has the stored rows [firstRow + b * stepRows, + blockRows) and of these the columns firstColumn, firstColumn +
+ * stepColumns and so on. The blocks stand one below another; `transposed`: each block is transposed first.
  */
 export interface TensorView {
-  /** The chunks hold this matrix. */
+  /** Size of the matrix in the chunks. */
   storedRows: number;
   storedColumns: number;
-  /** Another split than the tensor's: the values are made FP32 (fp8: value times scale, rounded once), and the tensor is none-fp32. */
+  /**
+   * Split of the stored matrix. If it differs from the tensor's, the values are converted to FP32 (fp8: value times scale, rounded once), and
+   * the tensor is none-fp32.
+   */
   storedSplit: Split;
-  /** Of fp8 scales: one row of them stands for so many stored rows. */
+  /** Stored rows for which one row of fp8 scales stands. */
   scaleBlockRows: number;
   firstRow: number;
   blockRows: number;
@@ -62,12 +65,12 @@ export interface TensorView {
   firstColumn: number;
   stepColumns: number;
   transposed: boolean;
-  /** Each value becomes fp32(fp32(value * multiply) + add): zero-centred norms. 1 and 0 for all that is not none-fp32. */
+  /** Each value becomes fp32(fp32(value * multiply) + add), for zero-centred norms. They are 1 and 0 for every tensor that is not none-fp32. */
   multiply: number;
   add: number;
 }
 
-/** A tensor outside the device: rows x columns values, row-major within each plane. A vector has rows = 1. */
+/** A tensor outside the device: rows x columns values, row-major within each plane. A vector has one row. */
 export interface TensorSource {
   rows: number;
   columns: number;
@@ -82,7 +85,7 @@ export interface ExpertSource {
   gate: TensorSource;
   up: TensorSource;
   down: TensorSource;
-  /** null: the model's experts have none. */
+  /** null: the model's experts have no biases. */
   biases: Float32Array | null;
 }
 
@@ -90,16 +93,16 @@ export interface ExpertSource {
 export interface ModelSource {
   readonly kind: 'checkpoint' | 'pack';
   readonly directory: string;
-  /** For people and for the handshake: the directory's or the pack's recorded name. */
+  /** Name for people and for the handshake: that of the directory, or the one recorded in the pack. */
   readonly name: string;
   readonly shape: ModelShape;
-  /** Format that keeps the experts' shipped values exactly. */
+  /** Format that stores the experts' shipped values exactly. */
   readonly shippedFormat: ExactFormat;
-  /** From config.json and generation_config.json; any of them ends an answer. */
+  /** Tokens from config.json and generation_config.json; any of them ends an answer. */
   readonly eosTokenIds: readonly number[];
   /** SHA-256 of the pack's manifest, hexadecimal; null for a checkpoint. */
   readonly packDigest: string | null;
-  /** LM head shares the embedding: there is no lmHead tensor. */
+  /** The LM head shares the embedding: there is no lmHead tensor. */
   readonly tiedEmbeddings: boolean;
   /** `layer` counts all layers. */
   dense(role: DenseRole, layer: number): TensorSource;

@@ -17,7 +17,7 @@ export const EXACT_FORMAT = { BF16: 'bf16', F16: 'fp16', F32: 'fp32' } as const 
 export const MXFP4_BLOCK_COLUMNS = 32;
 export const FP8_BLOCK_COLUMNS = 128;
 
-/** Bytes of one value in each plane of a split that cuts every value alike. */
+/** Bytes of one value in each plane, for splits that cut every value alike. */
 const VALUE_PLANE_BYTES: Readonly<Record<Exclude<Split, QuantizedSplit>, readonly number[]>> = {
   'none-bf16': [2],
   'none-fp16': [2],
@@ -35,14 +35,14 @@ export function isQuantizedSplit(split: Split | ExactFormat): split is Quantized
   return split === 'mxfp4' || split === 'fp8';
 }
 
-/** Bytes of a row of so many values in each plane of a split; of mxfp4 the columns are a multiple of 32. */
+/** Bytes of a row of `columns` values in each plane of a split. For mxfp4, `columns` is a multiple of 32. */
 export function planeRowBytes(split: Split, columns: number): number[] {
   if (split === 'mxfp4') return [columns / 2, columns / MXFP4_BLOCK_COLUMNS];
   if (split === 'fp8') return [columns, 4 * Math.ceil(columns / FP8_BLOCK_COLUMNS)];
   return VALUE_PLANE_BYTES[split].map((bytes) => bytes * columns);
 }
 
-/** Bytes of a row of so many values in all planes of a split. */
+/** Bytes of a row of `columns` values in all planes of a split. */
 export function rowBytes(split: Split, columns: number): number {
   return planeRowBytes(split, columns).reduce((sum, bytes) => sum + bytes, 0);
 }
@@ -59,12 +59,12 @@ const SPLIT_FORMAT: Readonly<Record<Split, ExactFormat>> = {
   fp8: 'fp8',
 };
 
-/** Device format that keeps the values of a tensor with this split exactly. */
+/** Device format that stores the values of a tensor with this split exactly. */
 export function exactFormatOf(split: Split): ExactFormat {
   return SPLIT_FORMAT[split];
 }
 
-/** Format that keeps every one of the tensors exactly: theirs if they agree, else FP32, which holds the values of all. */
+/** Format that stores every one of the tensors exactly: their common format if they agree, else FP32, which can hold the values of all. */
 export function shippedFormatOf(tensors: Iterable<{ split: Split }>): ExactFormat {
   const formats = new Set<ExactFormat>();
   for (const { split } of tensors) formats.add(exactFormatOf(split));
@@ -72,7 +72,7 @@ export function shippedFormatOf(tensors: Iterable<{ split: Split }>): ExactForma
   return formats.size === 1 && only !== undefined ? only : 'fp32';
 }
 
-/** Values as a safetensors file holds them. */
+/** The split of values as a safetensors file holds them. */
 export function plainSplit(dtype: WeightDtype): `none-${(typeof EXACT_FORMAT)[WeightDtype]}` {
   return `none-${EXACT_FORMAT[dtype]}`;
 }
@@ -81,8 +81,8 @@ export function plainSplit(dtype: WeightDtype): `none-${(typeof EXACT_FORMAT)[We
 export type PlaneSplit = Exclude<Split, `none-${string}`>;
 
 /**
- * How the expert files of a pack with this codec of exponents cut values. The five exponent bits of FP16 are set apart only where a
- * codec gains by it: apart they take a byte and a half for what is one byte.
+ * The split of values in the expert files of a pack with this codec of exponents. The five exponent bits of FP16 get a separate plane only if a
+ * codec gains by it: separate planes take a byte and a half for what would be one byte.
  */
 export function planeSplit(format: ExactFormat, codec: ChunkCodec): PlaneSplit {
   switch (format) {

@@ -1,11 +1,11 @@
-/** The pools that keep something, in the order of the hierarchy F, C, S, E (ZipMoE section 3.4). */
+/** The pools that cache something, in the order of the hierarchy F, C, S, E (ZipMoE section 3.4). */
 export const POOLS = ['full', 'compressed', 'signMantissa', 'exponent'] as const;
 export type Pool = (typeof POOLS)[number];
 
-/** Experts that each pool holds. */
+/** Most experts in each pool. */
 export type PoolCapacities = Readonly<Record<Pool, number>>;
 
-/** How a worker chooses the experts that its cache holds. */
+/** The rule by which a worker chooses the experts in its cache. */
 export const CACHE_POLICIES = ['planned', 'lru', 'fifo', 'marking', 'popularity', 'residency'] as const;
 export type CachePolicy = (typeof CACHE_POLICIES)[number];
 

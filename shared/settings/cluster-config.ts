@@ -1,4 +1,4 @@
-/** What cluster.yaml may hold: the schema, its defaults, and the types that follow from it. */
+/** The contents of cluster.yaml: the schema, its defaults, and the types that follow from it. */
 import { CACHE_POLICIES } from './cache-policies.js';
 import { z } from 'zod';
 import {
@@ -14,7 +14,7 @@ import { HTTP_ADDRESS_ERROR, parseHttpAddress } from './http-address.js';
 import { EXPERT_STORAGES, RESIDENTS } from './node-settings.js';
 
 export const DEFAULT_CLUSTER = 'odmoe';
-/** Where nothing else is said; under emulation the profile says it. */
+/** Budget of a worker if no setting gives one. Under emulation the profile gives it. */
 export const WORKER_BUDGET_DEFAULT_BYTES = 1024 ** 3;
 
 export const MILLISECONDS_LIMIT = 3_600_000;
@@ -83,12 +83,12 @@ export const LOG_FORMATS = ['text', 'json'] as const;
 export const PROVIDERS = ['mdns', 'static'] as const;
 export const PREDICTION_SOURCES = ['sep', 'router-ahead', 'random', 'off'] as const;
 export const SPREADS = ['group', 'all'] as const;
-/** Who runs main's experts: workers of the LAN, main's own process, or both. */
+/** The place where main's experts run: workers of the LAN, main's own process, or both. */
 export const EXPERTS = ['workers', 'local', 'both'] as const;
 export const HOMES = ['group', 'strict'] as const;
-/** Most workers that keep the same expert. */
+/** Most workers that store the same expert. */
 export const REPLICAS_LIMIT = 2;
-/** Expert layers that a router can be asked ahead: what is further off says nothing. */
+/** Most expert layers that router-ahead looks ahead. A router further ahead predicts nothing useful. */
 export const LAYERS_AHEAD_LIMIT = 8;
 const LAYERS_AHEAD_ERROR = `a whole number from 1 to ${LAYERS_AHEAD_LIMIT}`;
 const layersAhead = z
@@ -129,13 +129,13 @@ const deviceName = z
   .string({ error: DEVICE_NAME_ERROR })
   .refine((value): value is DeviceName => isDeviceName(value), { error: DEVICE_NAME_ERROR });
 const arithmetic = choice(ARITHMETICS);
-/** Of every role: what its nodes run on that do not say it themselves. */
+/** Settings of each role. They apply to its nodes that do not set them. */
 const roleDevice = { device: deviceName.default('auto'), arithmetic: arithmetic.default('exact') };
 
 const alignPeriod = wholeNumber(0, 1_000_000);
 const port = wholeNumber(1, 65_535);
 const threads = wholeNumber(0, THREADS_LIMIT);
-/** Reads that the addon has in flight at a time, at most. */
+/** Most reads that the addon has in flight at a time. */
 const READ_DEPTH_LIMIT = 16;
 const READ_DEPTH_ERROR = `expected auto or a whole number from 1 to ${READ_DEPTH_LIMIT}`;
 const SLOTS_ERROR = 'auto or a whole number from 1 to 1024';
@@ -274,7 +274,7 @@ export const clusterConfigSchema = z.strictObject({
     .prefault({}),
 });
 
-/** cluster.yaml as parsed and checked; `directory` is where relative model paths start. */
+/** cluster.yaml, parsed and checked. Relative model paths start at `directory`. */
 export type ClusterConfig = Omit<z.infer<typeof clusterConfigSchema>, 'nodes'> & {
   readonly path: string | null;
   readonly nodes: readonly ConfiguredNode[];
@@ -282,7 +282,7 @@ export type ClusterConfig = Omit<z.infer<typeof clusterConfigSchema>, 'nodes'> &
 
 export type NodeEntry = z.infer<typeof nodeSchema>;
 
-/** A node of the list with its address filled in. */
+/** A node of the list, with its address filled in. */
 export type ConfiguredNode = NodeEntry & {
   readonly address: { host: string; port: number };
   readonly hostGiven: boolean;
@@ -294,7 +294,7 @@ export function defaultPort(role: NodeEntry['role']): number {
   return DEFAULT_PORTS[role];
 }
 
-/** Gives each node its address: the default port of its role, or for a further worker of a host the next one that is free. */
+/** Gives each node its address. The port is the default of its role; a further worker on a host gets the next free port. */
 export function addressNodes(entries: readonly NodeEntry[]): ConfiguredNode[] {
   const taken = new Set(entries.map((entry) => `${entry.host ?? 'localhost'}:${entry.port ?? ''}`));
   return entries.map((entry) => {

@@ -1,7 +1,7 @@
 import { poolsOf } from './cache-policies.js';
 import type { ClusterConfig } from './cluster-config.js';
 
-/** Something that each value alone does not show: where, and what is wrong with it. */
+/** An error that no single value shows: its place and its description. */
 export interface Contradiction {
   path: (string | number)[];
   message: string;
@@ -88,7 +88,7 @@ function oversizedValues({ main, batching, drafting }: ClusterConfig): Contradic
   return [{ path: ['main', 'mini_batch_rows'], message }];
 }
 
-/** Values that another one makes mean nothing. */
+/** Values that have no effect because of another value. */
 function uselessSettings({ placement, prediction, batching, main, nodes }: ClusterConfig): Contradiction[] {
   const useless: Contradiction[] = [];
   const refused = nodes.findIndex(({ role }) => role === 'worker');

@@ -1,6 +1,6 @@
 import { InvalidArgumentError } from 'commander';
 
-/** Which device a node is to run on, as cluster.yaml and --device name it. */
+/** The name of a node's device, as cluster.yaml and --device give it. */
 export type DeviceName = 'auto' | 'cpu' | 'cuda' | `cuda:${number}`;
 
 export const DEVICE_NAME_ERROR = 'auto, cpu, cuda or cuda:N (the N-th device, from 0)';
@@ -17,7 +17,7 @@ export function deviceFlag(text: string): DeviceName {
   throw new InvalidArgumentError(`Give ${DEVICE_NAME_ERROR}.`);
 }
 
-/** The kind of device, and of CUDA which one; null: the first that can be used. */
+/** The kind of device, and the number of a CUDA device; null: the first that can be used. */
 export function deviceNamed(name: DeviceName): { backend: 'auto' | 'cpu' | 'cuda'; device: number | null } {
   if (name === 'auto' || name === 'cpu' || name === 'cuda') return { backend: name, device: null };
   return { backend: 'cuda', device: Number(name.slice('cuda:'.length)) };

@@ -1,4 +1,4 @@
-/** Where main's door listens when nobody says otherwise. */
+/** Default address of main's HTTP API. */
 export const DEFAULT_HTTP_ADDRESS = { host: '127.0.0.1', port: 7680 } as const;
 
 export const HTTP_ADDRESS_ERROR = 'HOST:PORT, as in 127.0.0.1:7680 (port 0: any free one), or off';
@@ -7,12 +7,12 @@ const HTTP_ADDRESS_PATTERN = /^(?:\[([0-9a-fA-F:.]+)\]|([A-Za-z0-9][A-Za-z0-9._-
 const HIGHEST_PORT = 65_535;
 
 export interface HttpAddress {
-  /** Without brackets. */
+  /** Host name or IP address, without brackets. */
   host: string;
   port: number;
 }
 
-/** What main.http and --http say; null: neither an address nor "off". */
+/** Parses main.http and --http; null: the text is neither an address nor "off". */
 export function parseHttpAddress(value: string): HttpAddress | 'off' | null {
   if (value === 'off') return 'off';
   const match = HTTP_ADDRESS_PATTERN.exec(value);

@@ -7,9 +7,9 @@ import { addressNodes, clusterConfigSchema, type ClusterConfig } from './cluster
 import { findContradictions } from './config-contradictions.js';
 import { nearestKey } from '../base/text/nearest-key.js';
 
-/** More than this many faults are not told at once. */
+/** Most faults that one message shows. */
 const FAULTS_SHOWN_LIMIT = 20;
-/** Characters of a wrong key that are shown. */
+/** Most characters of a wrong key that are shown. */
 const KEY_SHOWN_LIMIT = 80;
 
 type Path = readonly (string | number)[];
@@ -17,11 +17,11 @@ type Path = readonly (string | number)[];
 interface Fault {
   path: Path;
   message: string;
-  /** The fault is the key itself, not its value. */
+  /** The fault is in the key itself, not in its value. */
   atKey: boolean;
 }
 
-/** Reads and checks cluster.yaml. Throws CONFIG_INVALID naming file, line, column, key and what is expected. */
+/** Reads and checks cluster.yaml. Throws CONFIG_INVALID with file, line, column, key and the expected value. */
 export function loadClusterConfig(path: string): ClusterConfig {
   let source: string;
   try {
@@ -33,7 +33,7 @@ export function loadClusterConfig(path: string): ClusterConfig {
   return parseClusterConfig(source, path);
 }
 
-/** As loadClusterConfig, from text. An empty document is a configuration of defaults. */
+/** As loadClusterConfig, from text. An empty document gives the defaults. */
 export function parseClusterConfig(source: string, path: string): ClusterConfig {
   const lines = new LineCounter();
   const document = parseDocument(source, { lineCounter: lines, prettyErrors: false, uniqueKeys: true });
@@ -53,12 +53,12 @@ export function parseClusterConfig(source: string, path: string): ClusterConfig 
   return config;
 }
 
-/** What holds when no file is given. */
+/** The configuration if no file is given. */
 export function defaultClusterConfig(): ClusterConfig {
   return { ...clusterConfigSchema.parse({}), path: null, nodes: [] };
 }
 
-/** What the parser found, with what to do where it does not say. */
+/** The message of a syntax fault. It includes a remedy where the parser gives none. */
 function describeSyntax({ code, message, pos }: YAMLParseError, source: string): string {
   if (code !== 'DUPLICATE_KEY') return message;
   const key = /^[^:\n]*/.exec(source.slice(pos[0]))?.[0].trim() ?? '';
@@ -67,7 +67,7 @@ function describeSyntax({ code, message, pos }: YAMLParseError, source: string):
 
 function plain(document: Document, path: string): unknown {
   try {
-    // Aliases are bounded, so that a small file cannot grow into a large one.
+    // Aliases are bounded, so that a small file cannot expand into a large value.
     return document.toJS({ maxAliasCount: 100 }) ?? {};
   } catch (thrown) {
     const { message } = toOdmoeError(thrown);
@@ -75,7 +75,7 @@ function plain(document: Document, path: string): unknown {
   }
 }
 
-/** A section of which every line is commented out reads as null; it means its defaults. */
+/** A section in which every line is commented out is read as null; it stands for its defaults. */
 function withoutEmptySections(root: unknown): unknown {
   if (typeof root !== 'object' || root === null || Array.isArray(root)) return root;
   return Object.fromEntries(Object.entries(root).filter(([, value]) => value !== null));
@@ -100,7 +100,7 @@ function expectation(issue: z.core.$ZodIssue, path: Path): string {
   return `expected ${issue.message}`;
 }
 
-/** Keys that the schema has at a path; the schema's own shape, so that the two cannot differ. */
+/** Keys that the schema has at a path. They are read from the schema itself, so the two cannot differ. */
 function knownKeys(path: Path): string[] {
   let schema: unknown = clusterConfigSchema;
   for (const step of path) schema = typeof step === 'number' ? elementOf(schema) : shapeOf(schema)[step];
@@ -116,7 +116,7 @@ function elementOf(schema: unknown): unknown {
   return (unwrapped(schema) as { element?: unknown }).element;
 }
 
-/** Takes off default() and prefault(). */
+/** Removes the wrappers default() and prefault(). */
 function unwrapped(schema: unknown): object {
   let current = schema as { unwrap?: () => unknown; element?: unknown };
   while (typeof current.unwrap === 'function' && current.element === undefined) {
@@ -133,7 +133,7 @@ function tell(fault: Fault, document: Document, lines: LineCounter, file: string
   return `${place(file, lines, offsetOf(fault, document))}: ${name === '' ? '' : `${name}: `}${fault.message}`;
 }
 
-/** Where the fault stands in the text; for a key that is missing, where the mapping begins that should have it. */
+/** Position of the fault in the text. For a missing key: the begin of the mapping that should have it. */
 function offsetOf(fault: Fault, document: Document): number {
   for (let length = fault.path.length; length >= 0; length -= 1) {
     const path = fault.path.slice(0, length);

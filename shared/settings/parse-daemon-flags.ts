@@ -41,13 +41,13 @@ import { MAX_ACTIVE_SEQUENCES, PASS_ROWS_LIMIT, THREADS_LIMIT } from './setting-
 
 const HIGHEST_PORT = 65_535;
 
-/** What a daemon was asked to do: run, or only to explain itself. */
+/** The request in a daemon's arguments: to run, or only to print its help. */
 export type DaemonRequest =
   { kind: 'run'; settings: NodeSettings; exitWithParent: boolean } | { kind: 'help'; text: string };
 
 /**
- * Reads a daemon's arguments (without the interpreter and script) and the configuration they name. Throws USAGE for a wrong
- * flag, CONFIG_INVALID for what does not hold together.
+ * Reads a daemon's arguments (without the interpreter and script) and the configuration that they name. Throws USAGE for a wrong flag,
+ * CONFIG_INVALID for settings that contradict one another.
  */
 export function parseDaemonFlags(role: RoleSetting, argv: readonly string[]): DaemonRequest {
   let help = '';
@@ -83,7 +83,7 @@ export function parseDaemonFlags(role: RoleSetting, argv: readonly string[]): Da
     ...(memoryBudget === undefined ? {} : { memoryBudgetBytes: memoryBudget }),
     ...(executeTimeout === undefined ? {} : { executeTimeoutMs: executeTimeout }),
     ...(cache === undefined ? {} : { cacheBytes: cache }),
-    // Commander says true where such a flag is absent, which leaves the choice to the configuration.
+    // Commander gives true if such a flag is absent. The configuration then decides.
     ...(streamKv === false ? { streamKv } : {}),
     ...(prefillOverlap === false ? { prefillOverlap } : {}),
     ...(reusePrefixes === false ? { reusePrefixes } : {}),
@@ -96,7 +96,7 @@ export function parseDaemonFlags(role: RoleSetting, argv: readonly string[]): Da
   };
 }
 
-/** Flags under the names commander gives them. */
+/** Flags under the names that commander gives them. */
 type ParsedFlags = Omit<
   DaemonFlags,
   | 'interfaceAddress'
@@ -264,7 +264,7 @@ function addMainFlags(command: Command): void {
     );
 }
 
-/** How many answers main makes at a time, and what they may take. */
+/** Flags for the number of answers that main makes at a time, and for their memory. */
 function addContextFlags(command: Command): void {
   command
     .option(
@@ -300,7 +300,7 @@ function homesOption(description: string): Option {
   return new Option('--homes <whose>', description).choices(HOMES);
 }
 
-/** What is loaded and kept of experts. `whose`: before each description. */
+/** Flags for loading and caching of experts. `whose`: text before each description. */
 function addLoadingFlags(command: Command, whose: string): void {
   const rest =
     whose === '' ? '; 0: none (default)' : '; 0 (default): with a budget what answers leave of it, else none';

@@ -9,7 +9,7 @@ import { deviceNamed, type DeviceName } from './device-name.js';
 import { DEFAULT_HTTP_ADDRESS, type HttpAddress } from './http-address.js';
 import type { ExpertStorage, HttpSettings, KnownPeer, NodeSettings, Resident, RoleSetting } from './node-settings.js';
 
-/** What flags say; what is absent is the configuration's or the default's to say. */
+/** Values of the flags. For an absent flag, the configuration or the default decides. */
 export interface DaemonFlags extends LoadingFlags {
   cluster?: string;
   id?: string;
@@ -57,12 +57,12 @@ export interface DaemonFlags extends LoadingFlags {
   logFormat?: NodeSettings['log']['format'];
 }
 
-/** Which machine this is. Handed in, so that resolving is pure. */
+/** Facts about this machine. The caller passes them in, so that resolving is pure. */
 export interface ThisHost {
   hostname: string;
   addresses: readonly string[];
   processId: number;
-  /** Where programs keep their state. */
+  /** Directory in which programs keep their state. */
   stateHome: string;
 }
 
@@ -71,12 +71,12 @@ export function thisHost(): ThisHost {
   return { hostname: hostname(), addresses, processId: process.pid, stateHome: stateHome() };
 }
 
-/** The nodes that `odmoe up` starts here: those whose host is this machine's name or one of its addresses. */
+/** The nodes that `odmoe up` starts here: their host is this machine's name or one of its addresses. */
 export function nodesOfThisHost(config: ClusterConfig, host: ThisHost = thisHost()): ConfiguredNode[] {
   return config.nodes.filter((node) => isThisHost(node.address.host, host));
 }
 
-/** Whether a name or an address is this machine's. */
+/** True if a name or an address is this machine's. */
 export function isThisHost(name: string, host: ThisHost): boolean {
   const wanted = name.toLowerCase();
   const own = host.hostname.toLowerCase();
@@ -85,8 +85,8 @@ export function isThisHost(name: string, host: ThisHost): boolean {
 }
 
 /**
- * What one daemon runs with: defaults, then cluster.yaml, then the node's own entry in it, then flags. Throws CONFIG_INVALID
- * when the node cannot be told from the configuration, or is main or shadow and has no model.
+ * The settings of one daemon: defaults, then cluster.yaml, then the node's own entry in it, then flags. Throws CONFIG_INVALID if the
+ * configuration does not identify the node, or if main or shadow has no model.
  */
 export function resolveNodeSettings(
   role: RoleSetting,
@@ -143,7 +143,7 @@ function tuning(role: RoleSetting, config: ClusterConfig, entry: ConfiguredNode 
   const budgetBytes = role === 'worker' ? workerBudgetBytes : 0;
   const memoryBudgetBytes = flags.memoryBudgetBytes ?? entry?.memory_budget ?? budgetBytes;
   const homes = flags.homes ?? config.placement.homes;
-  // An expert that has one worker of its own stays there if it fits.
+  // An expert with strict homes stays on its worker if it fits into the memory there.
   const keepsExperts = homes === 'strict' && config.worker.pools === undefined;
   const worker = workerTuning(config, entry, flags, keepsExperts ? memoryBudgetBytes : 0);
   const device = deviceNamed(flags.device ?? entry?.device ?? config[role].device);
@@ -244,7 +244,7 @@ function draftingSettings(config: ClusterConfig, flags: DaemonFlags): NodeSettin
   return { optimistic, rows };
 }
 
-/** A key file that a flag names is relative to where the command runs; one of cluster.yaml, to that file. */
+/** The path of a key file in a flag is relative to the working directory; one in cluster.yaml is relative to that file. */
 function httpSettings(config: ClusterConfig, flags: DaemonFlags): HttpSettings | null {
   const { main } = config;
   const given = flags.http ?? main.http;
@@ -259,7 +259,7 @@ function httpSettings(config: ClusterConfig, flags: DaemonFlags): HttpSettings |
   };
 }
 
-/** Where relative paths of the configuration start. */
+/** The directory at which relative paths of the configuration start. */
 function directoryOf({ path }: ClusterConfig): string {
   return path === null ? '.' : dirname(path);
 }
@@ -272,7 +272,7 @@ function emulationSettings(config: ClusterConfig, flags: DaemonFlags): NodeSetti
   return { profilePath: resolve(directoryOf(config), configured.profile), expertStorage };
 }
 
-/** `residentBytes`: of the cache where nothing is said of one. */
+/** `residentBytes`: size of the cache if no setting gives one. */
 function workerTuning(
   config: ClusterConfig,
   entry: ConfiguredNode | null,
@@ -315,7 +315,7 @@ function workerTuning(
   };
 }
 
-/** The node's own entry: by --id, else the only one of the role on this host; null when the configuration lists none. */
+/** The node's own entry: by --id, else the only one of the role on this host; null if the configuration lists no nodes. */
 function findEntry(
   role: RoleSetting,
   config: ClusterConfig,
@@ -362,7 +362,7 @@ function defaultId(role: RoleSetting, listenPort: number, host: ThisHost): strin
   return `worker-${name}-${listenPort === 0 ? `p${host.processId}` : listenPort}`;
 }
 
-/** Under mDNS every interface; under static discovery what the node's address asks for, and this machine only by default. */
+/** Under mDNS: every interface. Under static discovery: the interface that the node's address needs; by default this machine only. */
 function defaultListenHost(provider: NodeSettings['discovery']['provider'], entry: ConfiguredNode | null): string {
   if (provider === 'mdns') return '0.0.0.0';
   const configured = entry?.address.host ?? 'localhost';
@@ -375,7 +375,7 @@ function advertisedHost(entry: ConfiguredNode | null): string | null {
   return entry.address.host;
 }
 
-/** Under mDNS only those listed with a host: an address that nobody wrote is not to be dialled. */
+/** Under mDNS, only nodes that are listed with a host: an address that the user did not write must not be dialled. */
 function knownPeers(
   config: ClusterConfig,
   ownId: string,
@@ -400,9 +400,9 @@ function invalid(config: ClusterConfig, message: string): OdmoeError {
   return new OdmoeError('CONFIG_INVALID', config.path === null ? message : `${config.path}: ${message}`);
 }
 
-/** What main's flags and configuration may ask of its own worker (main.experts: local or both). */
+/** Flags and settings of main that concern its own worker (main.experts: local or both). */
 
-/** Flags of what loads and keeps experts: a worker, or main's own. */
+/** Flags for loading and caching of experts, on a worker or on main's own worker. */
 interface LoadingFlags {
   slots?: number | 'auto';
   cacheBytes?: number;
@@ -414,7 +414,7 @@ interface LoadingFlags {
 
 type MainFlags = LoadingFlags & { experts?: NodeSettings['main']['experts'] };
 
-/** As users write them. */
+/** The flags as users write them. */
 const OWN_WORKER_FLAGS = {
   slots: '--slots',
   cacheBytes: '--cache',
@@ -424,7 +424,7 @@ const OWN_WORKER_FLAGS = {
   directIo: '--direct-io',
 } as const satisfies Record<keyof LoadingFlags, string>;
 
-/** Why main's own worker cannot be as it is asked for, and what to do; null: it can. `hasBudget`: main has a memory budget. Pure. */
+/** The reason why main's own worker cannot have the requested settings, with a remedy; null: it can. `hasBudget`: main has a memory budget. Pure. */
 function ownWorkerContradiction(config: ClusterConfig, flags: MainFlags, hasBudget: boolean): string | null {
   if ((flags.experts ?? config.main.experts) === 'workers') {
     const names = Object.keys(OWN_WORKER_FLAGS) as (keyof typeof OWN_WORKER_FLAGS)[];

@@ -5,7 +5,7 @@ export function wholeNumberFlag(least: number, most: number): (value: string) =>
   return (value) => wholeNumber(value, least, most, 'a whole number');
 }
 
-/** As wholeNumberFlag, of a value that may also be the word auto. */
+/** As wholeNumberFlag, for a value that may also be the word auto. */
 export function wholeNumberOrAutoFlag(least: number, most: number): (value: string) => number | 'auto' {
   return (value) => (value === 'auto' ? value : wholeNumber(value, least, most, 'auto or a whole number'));
 }

@@ -1,4 +1,4 @@
-/** Single calls: who is there, joining, status, and a generation. */
+/** Single calls: identity, counts, join, status, and a generation. */
 import { Metadata } from '@grpc/grpc-js';
 import { OdmoeError } from '../base/errors/odmoe-error.js';
 import { waitForPeer } from '../base/runtime/peer-wait.js';
@@ -33,10 +33,13 @@ const mainCheck = (): StreamKeepalive => ({
   bound: new SilenceBound(MAIN_CHECK.keepaliveTimeoutMs),
 });
 
-/** Replies held for a slow reader before the sender is made to wait. */
+/** Most replies held for a slow reader before the sender must wait. */
 const ANSWER_REPLIES_LIMIT = 256;
 
-/** Who answers at the address. TIMEOUT when nobody does in time, NO_MAIN when the connection fails, CANCELLED when the signal aborts. */
+/**
+ * The identity of the daemon at the address. TIMEOUT if no daemon answers in time, NO_MAIN if the connection fails, CANCELLED if the signal
+ * aborts.
+ */
 export function identifyPeer(
   runtime: Runtime,
   address: string,
@@ -46,7 +49,7 @@ export function identifyPeer(
   return callOnce(runtime, address, NODE_IDENTIFY, {}, timeoutMs, { isMain: false, signal });
 }
 
-/** Asks the daemon at the address what it has open. Rejects as identifyPeer does. */
+/** Asks the daemon at the address for the counts of the things that it has open. Rejects as identifyPeer does. */
 export function fetchCounts(runtime: Runtime, address: string, timeoutMs: number): Promise<CountsReply> {
   return callOnce(runtime, address, NODE_COUNTS, {}, timeoutMs, { isMain: false });
 }
@@ -60,7 +63,7 @@ export function joinMain(
   return callOnce(runtime, address, CLUSTER_JOIN, { identity }, timeoutMs);
 }
 
-/** `address`: main's, which it may not know itself. */
+/** `address`: main's address, which main itself may not know. */
 export async function fetchStatus(runtime: Runtime, address: string, timeoutMs: number): Promise<StatusReply> {
   const status = await callOnce(runtime, address, CLUSTER_STATUS, {}, timeoutMs);
   const nodes = status.nodes.map((node) =>
@@ -89,7 +92,10 @@ async function callOnce<Request, Reply>(
   }
 }
 
-/** One call over a channel that stands; rejects with what grpc-js gives, with TIMEOUT, or CANCELLED. `peer`: who is at its other end. */
+/**
+ * One call over an existing channel. Rejects with the error of grpc-js, with TIMEOUT or with CANCELLED. `peer`: the name of the other end, for
+ * messages.
+ */
 export async function callOver<Request, Reply>(
   runtime: Runtime,
   { client }: Channel,
@@ -101,7 +107,7 @@ export async function callOver<Request, Reply>(
 ): Promise<Reply> {
   if (signal?.aborted === true) throw cancelledCall(peer);
   const bytes = await new Promise<Buffer>((resolve, reject) => {
-    // Not a deadline of grpc-js, which would be over as soon as this process goes on after a standstill.
+    // A deadline of grpc-js would be over at once when this process goes on after a standstill.
     const silence = waitForPeer(runtime, timeoutMs, () => {
       reject(notInTime(peer));
       call.cancel();
@@ -121,8 +127,8 @@ export async function callOver<Request, Reply>(
 }
 
 /**
- * Asks main for an answer. Ends after `finished`. Throws OdmoeError with main's code, NO_MAIN when the connection fails,
- * CANCELLED when the signal aborts. Leaving the loop early cancels the request at main.
+ * Asks main for an answer. Ends after `finished`. Throws OdmoeError with main's code, NO_MAIN if the connection fails, CANCELLED if the signal
+ * aborts. A caller that leaves the loop early cancels the request at main.
  */
 export async function* generate(
   runtime: Runtime,

@@ -6,7 +6,7 @@ import {
   MESSAGE_SIZE_LIMIT_BYTES,
 } from '../wire/limits.js';
 
-/** `receiveLimitBytes`: grpc-js gathers a message up to here before anybody looks at it. */
+/** `receiveLimitBytes`: largest message that is received. grpc-js collects a message of up to this size before our code sees it. */
 function messageSizes(receiveLimitBytes: number): ChannelOptions {
   return {
     'grpc.max_send_message_length': MESSAGE_SIZE_LIMIT_BYTES,
@@ -15,9 +15,9 @@ function messageSizes(receiveLimitBytes: number): ChannelOptions {
 }
 
 /**
- * Options of a channel to a peer. One connection a channel (local subchannel pool), nothing retried behind our back, no
- * look-ups beside the address. `windowBytes`: what a peer may have on the way to us before it waits. Whether the peer is still there is asked by a PeerKeepalive, or the
- * call ends by a waitForPeer.
+ * Options of a channel to a peer: one connection a channel (local subchannel pool), no hidden retries, no look-ups other than the address.
+ * `windowBytes`: bytes that a peer may have on the way to us before it must wait. No option checks that the peer still runs: a PeerKeepalive
+ * does that, or a waitForPeer ends the call.
  */
 export function clientChannelOptions(windowBytes: number, receiveLimitBytes: number): ChannelOptions {
   return {
@@ -32,8 +32,8 @@ export function clientChannelOptions(windowBytes: number, receiveLimitBytes: num
 }
 
 /**
- * A server frees what belongs to a client that is gone. It is in no hurry: a client may be busy, and whoever opened a stream notices within
- * a second that its other end is gone.
+ * A server frees the resources of a client that is gone. It waits long for that, because a client may be busy. An opener of a stream notices
+ * within a second that the other end is gone.
  */
 export function serverOptions(receiveLimitBytes: number): ChannelOptions {
   return {

@@ -8,13 +8,13 @@ import { living } from '../base/runtime/living.js';
 
 export interface Channel {
   readonly client: Client;
-  /** Calls that still run may end in order; what holds a socket after CLOSE_GRACE_MS loses it. */
+  /** Running calls may end in order. A socket that is still open after CLOSE_GRACE_MS is destroyed. */
   close(): void;
 }
 
 /**
- * A channel of its own to one peer. grpc-js never gives up a connection whose peer accepts it and then says nothing (a
- * stopped process does), not even when the client is closed; redialling would pile them up. So the sockets are kept here.
+ * A separate channel to one peer. grpc-js never gives up a connection whose peer accepts it and then sends nothing (a stopped process does so),
+ * not even when the client is closed. Each redial would add one more. So the channel records its sockets here.
  */
 export function openChannel(
   address: string,
@@ -37,7 +37,7 @@ export function openChannel(
 
 type SecureConnector = ReturnType<ChannelCredentials['_createSecureConnector']>;
 
-/** Passes everything on to other credentials and remembers the sockets that go by. */
+/** Passes everything on to other credentials and records the sockets that are connected. */
 class SocketKeepingCredentials extends ChannelCredentials {
   private readonly sockets = new Set<Socket>();
   private grace: Timer | null = null;
@@ -47,7 +47,7 @@ class SocketKeepingCredentials extends ChannelCredentials {
     super();
   }
 
-  /** No more calls begin: sockets that are still open after the grace time are destroyed, and so are those that come then. */
+  /** Ends the channel for new calls. Sockets that are still open after the grace time are destroyed, and so are sockets that connect after it. */
   close(runtime: Runtime): void {
     this.grace ??= runtime.after(CLOSE_GRACE_MS, () => this.destroySockets());
     this.grace.unref();
@@ -89,7 +89,7 @@ class SocketKeepingCredentials extends ChannelCredentials {
       this.sockets.delete(socket);
       if (this.grace !== null && this.sockets.size === 0) this.destroySockets();
     });
-    // The connection came about after all, when nobody wanted it any more.
+    // The connection came after the channel was destroyed, so no code needs it.
     if (this.destroyed) socket.destroy();
   }
 }

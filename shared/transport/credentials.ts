@@ -1,7 +1,7 @@
 import { ChannelCredentials, ServerCredentials } from '@grpc/grpc-js';
 import { isIP } from 'node:net';
 
-/** The one door through which channel security enters. Plaintext for now: see `unprotectedWarning`. */
+/** The only door through which channel security enters. Plaintext for now: see `unprotectedWarning`. */
 export function channelCredentials(): ChannelCredentials {
   return ChannelCredentials.createInsecure();
 }
@@ -10,7 +10,7 @@ export function serverCredentials(): ServerCredentials {
   return ServerCredentials.createInsecure();
 }
 
-/** Whether only this machine can reach the host: 127.0.0.0/8, ::1 (also IPv4-mapped) and "localhost". */
+/** True if only this machine can reach the host: 127.0.0.0/8, ::1 (also IPv4-mapped) and "localhost". */
 export function isLoopbackHost(host: string): boolean {
   const bare = host.replace(/^\[(.*)\]$/, '$1').toLowerCase();
   if (bare === 'localhost' || bare === '::1') return true;
@@ -18,7 +18,7 @@ export function isLoopbackHost(host: string): boolean {
   return isIP(mapped) === 4 && mapped.startsWith('127.');
 }
 
-/** The line a daemon logs when it listens where others can reach it; null when only this machine can. */
+/** The line that a daemon logs if it listens where other machines can reach it; null if only this machine can. */
 export function unprotectedWarning(host: string): string | null {
   if (isLoopbackHost(host)) return null;
   return 'the cluster is not yet protected: anyone who reaches this port can use it and read what passes; keep it on a trusted network';

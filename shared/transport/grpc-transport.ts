@@ -26,7 +26,7 @@ import type { PackSource, RpcServer, RpcServerOptions, Transport } from './trans
 export class GrpcTransport implements Transport {
   private readonly bounds = new SilenceBounds();
 
-  /** `pace`: of the streams between daemons, under emulation. */
+  /** `pace`: the emulated pace of the streams between daemons; null: no emulation. */
   constructor(
     private readonly runtime: Runtime,
     private readonly pace: StreamPace | null = null,

@@ -5,7 +5,7 @@ import { MESSAGE_SIZE_LIMIT_BYTES, PLAIN_RECEIVE_LIMIT_BYTES } from '../wire/lim
 import type { PeerMessage } from './stream-pace.js';
 import { type MessageDuplex, MessagePeerStream, type PeerStream } from './peer-stream.js';
 
-/** Sees each message as it is sent and as it arrives, in either direction. */
+/** Called for each message when it is sent and when it arrives, in either direction. */
 export type MessageWatch = (way: 'sent' | 'arrived', to: 'opener' | 'server', message: PeerMessage) => void;
 
 /** Both ends of a stream within one process. */
@@ -20,14 +20,14 @@ export interface InProcessOptions {
   readonly onOver: () => void;
 }
 
-/** Bytes of a message, or the last word of a side. */
+/** The bytes of a message, or the end of a side. */
 type Item =
   | { readonly kind: 'message'; readonly bytes: Buffer; readonly written: () => void }
   | { readonly kind: 'end'; readonly then: () => void };
 
 /**
- * One direction of a stream within a process: what is written arrives in the next turn of the event loop, in order. What waits for a
- * listener is not written yet, so that the stream's bound (STREAM_BACKLOG_LIMIT_BYTES) holds here, too.
+ * One direction of a stream within a process: bytes that are written arrive in the next turn of the event loop, in order. Bytes that wait for a
+ * listener do not count as written yet, so the stream's bound (STREAM_BACKLOG_LIMIT_BYTES) holds here, too.
  */
 class Pipe {
   private readonly items: Item[] = [];
@@ -56,7 +56,7 @@ class Pipe {
   }
 
   private deliver(): void {
-    // What is written meanwhile comes in a turn of its own.
+    // Items that are written during the delivery arrive in a later turn.
     const due = this.items.splice(0);
     const isEnding = due.some(({ kind }) => kind === 'end');
     if (this.handler === null && !isEnding) {
@@ -73,7 +73,7 @@ class Pipe {
   }
 }
 
-/** What a side writes to and hears from. */
+/** One side of the stream: it writes to one pipe and reads from the other. */
 function duplexOf(outgoing: Pipe, incoming: Pipe): MessageDuplex {
   return {
     readableEnded: false,
@@ -83,8 +83,8 @@ function duplexOf(outgoing: Pipe, incoming: Pipe): MessageDuplex {
 }
 
 /**
- * A stream between two parts of one process: the codecs, checks and bounds of a stream between machines, without sockets. `watch`: null:
- * nobody listens in. `onOver`: the served end has closed.
+ * A stream between two parts of one process: it has the codecs, checks and bounds of a stream between machines, but no sockets. `watch`: sees
+ * the messages; null: nothing does. `onOver`: called when the served end has closed.
  */
 export function openInProcess<Request extends PeerMessage, Reply extends PeerMessage>(
   { request, reply }: Pick<RpcMethod<Request, Reply>, 'request' | 'reply'>,

@@ -6,27 +6,27 @@ import type { WorkerReply, WorkerRequest } from '../wire/messages.js';
 import type { PeerStream } from './peer-stream.js';
 import type { RpcServer, RpcServerOptions, Transport } from './transport.js';
 
-/** Where a caller of the same process comes from. */
+/** Host of a caller in the same process. */
 const OWN_HOST = '127.0.0.1';
 
 /**
- * A worker and a main in one process reach each other through this, without sockets. The main reaches the worker under `address`; whoever
- * else is to reach it comes by the main's own server (serveWorker).
+ * Connects a worker and a main in one process without sockets. Main reaches the worker under `address`. Other peers reach the worker through
+ * main's server (serveWorker).
  */
 export class InProcessTransport {
-  /** "host:port" under which the worker is known to others; empty: not known yet. */
+  /** "host:port" under which other nodes know the worker; empty: not known yet. */
   address = '';
   private serving: RpcServerOptions | null = null;
   private readonly streams = new Set<PeerStream<WorkerReply, WorkerRequest>>();
 
-  /** `watch`: sees every message between the two; null: nobody does. */
+  /** `watch`: sees every message between the two; null: nothing does. */
   constructor(
     private readonly runtime: Runtime,
     private readonly outer: Transport,
     private readonly watch: MessageWatch | null = null,
   ) {}
 
-  /** Main's: reaches the worker here, and everybody else by the outer transport. */
+  /** Main's transport: it reaches the worker in this process, and all other nodes by the outer transport. */
   get ofMain(): Transport {
     return withMethods(this.outer, {
       openWorkerStream: (address, network, receiveLimitBytes) =>
@@ -41,12 +41,12 @@ export class InProcessTransport {
     });
   }
 
-  /** The worker's: what it serves is reached in this process; what it asks of others goes by the outer transport. */
+  /** The worker's transport: its service is reached in this process; its calls to other nodes go by the outer transport. */
   get ofWorker(): Transport {
     return withMethods(this.outer, { serve: async (options) => this.serve(options) });
   }
 
-  /** A stream to the worker that has come by main's server: shadow's. */
+  /** Serves a stream to the worker that arrived at main's server; shadow opens such streams. */
   serveWorker(stream: PeerStream<WorkerReply, WorkerRequest>, peerHost: string): void {
     if (this.serving?.worker === undefined) {
       stream.close(notServing());
@@ -79,7 +79,7 @@ export class InProcessTransport {
       stop: async () => {
         this.serving = null;
         for (const stream of [...this.streams]) stream.close();
-        // Last words arrive in the next turn: nothing is under way after it.
+        // The last messages arrive in the next turn; nothing is on the way after it.
         await new Promise<void>((resolve) => {
           this.runtime.nextTurn(resolve);
         });

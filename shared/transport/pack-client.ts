@@ -12,7 +12,7 @@ import { fromServiceError } from './rpc-errors.js';
 import type { PackSource } from './transport.js';
 import { onAbort } from '../base/runtime/living.js';
 
-/** What it means that the connection broke: the peer may be any daemon. */
+/** The error code of a broken connection. The peer may be any daemon. */
 const LOST: ErrorCode = 'WORKER_LOST';
 
 const raw = (bytes: Buffer): Buffer => bytes;

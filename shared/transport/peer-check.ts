@@ -1,8 +1,8 @@
 import type { NodeIdentity, Refusal } from '../wire/messages.js';
 
 /**
- * Whether two daemons may work together: null when they may, else why not, naming both sides' values and what to do.
- * An empty model name or digest (a daemon that has not opened its model, a checkpoint without a digest) matches only itself.
+ * Checks that two daemons may work together. Returns null if they may, else the reason, with both sides' values and the remedy. An empty model
+ * name or digest (a daemon that has not opened its model, a checkpoint without a digest) matches only an empty one.
  */
 export function checkPeer(own: NodeIdentity, peer: NodeIdentity): Refusal | null {
   const difference = firstDifference(own, peer);

@@ -20,7 +20,7 @@ import { carrierOf, type PeerMessage, type StreamPace } from './stream-pace.js';
 import { fromServiceError } from './rpc-errors.js';
 
 /**
- * `address` is "host:port". `receiveLimitBytes`: the largest reply. A failure to connect comes through onClose as WORKER_LOST, within
+ * `address` is "host:port". `receiveLimitBytes`: the largest reply. A failure to connect is reported to onClose as WORKER_LOST within
  * CONNECT_TIMEOUT_MS.
  */
 export function openWorkerStream(
@@ -80,7 +80,7 @@ function openStream<Out extends PeerMessage, In extends PeerMessage>(
     cancelForce();
     watch.stop();
     channel.close();
-    // Messages that arrived before the status are still to be delivered.
+    // Messages that arrived before the status must be delivered first.
     const end = (): void => {
       carrier.afterDelivery(() => stream.ended(error));
     };
@@ -99,7 +99,7 @@ function openStream<Out extends PeerMessage, In extends PeerMessage>(
   return stream;
 }
 
-/** How our side of a call ends. What the peer does not end after the grace time is cut off. */
+/** The ways in which our side of a call ends. If the peer has not ended the call after the grace time, the call is cancelled. */
 function endingOf(
   call: RawStream,
   runtime: Runtime,
@@ -114,7 +114,7 @@ function endingOf(
   return { ending: { finish, fail: cancel }, cancelForce: () => forceTimer?.cancel() };
 }
 
-/** Begins to ask whether the peer is there once the connection stands. */
+/** Starts the keepalive once the connection stands. */
 function awaitConnection(runtime: Runtime, { client }: Channel, keepalive: PeerKeepalive, onSilent: () => void): Timer {
   const silence = waitForPeer(runtime, CONNECT_TIMEOUT_MS, onSilent);
   client.waitForReady(Infinity, (error) => {

@@ -7,17 +7,17 @@ import type { NodeIdentity, Refusal, Welcome } from '../wire/messages.js';
 import { checkPeer } from './peer-check.js';
 import { RefusalLog } from './refusal-log.js';
 
-/** What a greeting asks of a stream that a peer has opened. */
+/** The functions of a peer's stream that a greeting uses. */
 export interface GreetedStream {
   send(reply: { kind: 'refusal'; refusal: Refusal } | { kind: 'welcome'; welcome: Welcome }): unknown;
   close(error?: OdmoeError): void;
 }
 
-/** The door of a shadow or a worker: a peer says hello in time and belongs here, or its stream is ended. */
+/** Greets peers of a shadow or a worker. The stream of a peer ends if its hello is late or if the peer does not belong to this cluster. */
 export class PeerGreeting {
   private readonly refusals: RefusalLog;
 
-  /** `refuse`: why this daemon takes no such peer, whatever it is compatible with; null: it does. */
+  /** `refuse`: the reason why this daemon refuses a peer that is otherwise compatible; null: it accepts the peer. */
   constructor(
     private readonly identity: () => NodeIdentity,
     private readonly refuse: (peer: NodeIdentity) => Refusal | null,
@@ -27,7 +27,7 @@ export class PeerGreeting {
     this.refusals = new RefusalLog(log);
   }
 
-  /** The stream has come. Returns what is to be called when the peer has said hello, and when the stream is gone. */
+  /** Begins to wait for the peer's hello. Returns a function to call when the hello has come, and when the stream is gone. */
   awaitHello(stream: GreetedStream): () => void {
     const timer = waitForPeer(this.runtime, HANDSHAKE_TIMEOUT_MS, () => {
       stream.close(new OdmoeError('TIMEOUT', `no hello came within ${HANDSHAKE_TIMEOUT_MS} ms`));
@@ -37,7 +37,7 @@ export class PeerGreeting {
     };
   }
 
-  /** Whether the peer belongs here; one that does not is told why, and its stream is ended. */
+  /** True if the peer is accepted. A refused peer gets the reason, and its stream ends. */
   admits(stream: GreetedStream, peer: NodeIdentity): boolean {
     const refusal = checkPeer(this.identity(), peer) ?? this.refuse(peer);
     if (refusal === null) {

@@ -8,18 +8,18 @@ import type { StreamKeepalive } from './silence-bound.js';
 
 export interface KeepaliveOptions extends StreamKeepalive {
   runtime: Runtime;
-  /** Resolves when the peer has answered, with how long it has lately stood still at a time; rejects when the connection does not stand. */
+  /** Asks the peer. Resolves with the length of the peer's longest recent standstill; rejects if there is no connection. */
   ask(): Promise<number>;
-  /** The peer has answered, so long after it was asked. */
+  /** Called when the peer has answered. `roundTripMs`: time from question to answer. */
   onAnswer?(roundTripMs: number): void;
-  /** The peer has not answered for so long. Called once. */
+  /** Called once, when the peer has not answered for `silentMs`. */
   onSilent(silentMs: number): void;
 }
 
 /**
- * Asks a peer again and again whether it is there: a connection alone never tells that the process at its other end has been stopped, or
- * that a cable was pulled. An answer that came while this process stood still is still to be read (waitForPeer). HTTP/2's own ping, in
- * grpc-js, would call the peer dead then.
+ * Asks a peer at intervals for a sign of life. A connection alone does not show that the process at its other end was stopped, or that a cable
+ * was pulled. An answer that arrived during a standstill of this process must still be read (waitForPeer). The HTTP/2 ping of grpc-js would
+ * count the peer as dead in that case.
  */
 export class PeerKeepalive {
   private timer: Timer | null = null;
@@ -27,7 +27,7 @@ export class PeerKeepalive {
 
   constructor(private readonly options: KeepaliveOptions) {}
 
-  /** The connection stands. Does nothing after stop(). */
+  /** Call this when the connection stands. Does nothing after stop(). */
   start(): void {
     if (!this.stopped) this.wait();
   }
@@ -63,18 +63,18 @@ export class PeerKeepalive {
         this.options.onAnswer?.(roundTripMs);
         this.wait();
       },
-      // The stream over the same connection tells what happened to it, or the time runs out.
+      // The stream over the same connection reports the failure, or the time limit ends the wait.
       () => undefined,
     );
   }
 }
 
-/** What a failed call tells of a peer that did answer it: it serves no such call, or could not. */
+/** Status codes of failed calls that a peer did answer: it does not serve the call, or it could not. */
 const ANSWERED: ReadonlySet<number> = new Set([status.UNIMPLEMENTED, status.INTERNAL, status.INVALID_ARGUMENT]);
 
 const raw = (bytes: Buffer): Buffer => bytes;
 
-/** Asks the daemon at the other end of the channel who it is. */
+/** Asks the daemon at the other end of the channel for its identity. Resolves with the peer's longest recent standstill in ms. */
 function askPeer({ client }: Channel): Promise<number> {
   return new Promise<number>((resolve, reject) => {
     let stallMs = 0;
@@ -88,13 +88,13 @@ function askPeer({ client }: Channel): Promise<number> {
   });
 }
 
-/** What a peer says of its own standstills; 0 where it says nothing that can be read. */
+/** The peer's longest recent standstill in ms, from its metadata; 0 if there is no readable value. */
 export function stallOf(metadata: Metadata): number {
   const [text] = metadata.get(STALL_METADATA);
   return typeof text === 'string' && /^\d{1,9}$/.test(text) ? Number(text) : 0;
 }
 
-/** As PeerKeepalive, of the daemon at the other end of a channel. */
+/** A PeerKeepalive for the daemon at the other end of a channel. */
 export function watchPeer(
   runtime: Runtime,
   channel: Channel,

@@ -4,56 +4,57 @@ import { MESSAGE_SIZE_LIMIT_BYTES, STREAM_BACKLOG_LIMIT_BYTES } from '../wire/li
 
 /** One side of a bidirectional stream, server or client. */
 export interface PeerStream<Out, In> {
-  /** Never throws; after the stream's end it does nothing. Over STREAM_BACKLOG_LIMIT_BYTES unsent the stream is closed. */
+  /** Never throws; does nothing after the stream's end. The stream closes if more than STREAM_BACKLOG_LIMIT_BYTES are unsent. */
   send(message: Out): void;
   /** Bytes given to send() that have not left for the network yet. */
   readonly backlogBytes: number;
-  /** Of messages so far, without what carries them. */
+  /** Bytes of all messages so far, without the framing around them. */
   readonly sentBytes: number;
   readonly receivedBytes: number;
-  /** How long the peer takes to answer the keepalive, on a mean in which the latest weighs most; 0: it has answered none. */
+  /** Round trip of the keepalive, as a mean in which the latest values count most; 0: no question has been answered. */
   readonly roundTripMs: number;
-  /** Messages wait until a handler is set. What the handler throws closes the stream. */
+  /** Messages wait until a handler is set. An error that the handler throws closes the stream. */
   onMessage(handler: (message: In) => void): void;
-  /** Called exactly once, whichever side or fault ends the stream; null: an orderly end. Also when set after the end. */
+  /** Called exactly once, whichever side or fault ends the stream; null: an orderly end. A handler that is set after the end is called, too. */
   onClose(handler: (error: OdmoeError | null) => void): void;
   /**
-   * The peer that has opened the stream is known as one that sends tensors: messages of up to MESSAGE_SIZE_LIMIT_BYTES are taken from now on.
-   * Before this call a message over PLAIN_RECEIVE_LIMIT_BYTES ends the stream while it comes, so that strangers fill no memory.
+   * Call this once the peer that opened the stream is known as a sender of tensors: from then on messages of up to MESSAGE_SIZE_LIMIT_BYTES are
+   * received. Before this call a message over PLAIN_RECEIVE_LIMIT_BYTES ends the stream while it arrives, so that strangers cannot fill the
+   * memory.
    */
   takeTensors(): void;
-  /** Without error: what was sent still goes out, then the stream ends. With one: the peer is told its code and message. */
+  /** Without an error: messages already sent still go out, then the stream ends. With an error: the peer gets its code and message. */
   close(error?: OdmoeError): void;
 }
 
-/** What carries the bytes of messages between two nodes, in order: a stream of grpc-js, or one in memory. */
+/** Carries the bytes of messages between two nodes, in order: a stream of grpc-js, or one in memory. */
 export interface MessageDuplex {
   /** `written` is called when the bytes have left for the network. */
   write(bytes: Buffer, written: () => void): unknown;
-  /** Bytes wait until somebody listens. */
+  /** Bytes wait until a handler is set. */
   on(event: 'data', handler: (bytes: Buffer) => void): unknown;
-  /** Whether all that came has been handed over, and nothing more will come. */
+  /** True if all bytes that arrived have been handed over and no more will come. */
   readonly readableEnded: boolean;
 }
 
-/** What differs between the two sides of a stream. */
+/** The parts in which the two sides of a stream differ. */
 export interface StreamSide {
-  /** Largest message that comes, as long as takeTensors was not called. */
+  /** Largest message that is received before takeTensors is called. */
   readonly receiveLimitBytes: number;
-  /** Tells the carrier of the bytes to let larger messages through, too. */
+  /** Makes the carrier of the bytes accept larger messages, too. */
   takeTensors(): void;
-  /** Ends our side in order; what was written goes out first. */
+  /** Ends our side in order; bytes already written go out first. */
   finish(): void;
-  /** Ends the stream at once, telling the peer why where the side can. */
+  /** Ends the stream at once. The peer gets the reason if this side can send it. */
   fail(error: OdmoeError): void;
 }
 
-/** Of the latest round trip in their mean. */
+/** Weight of the latest round trip in the mean. */
 const ROUND_TRIP_WEIGHT = 1 / 4;
 
 /**
- * A PeerStream over what carries its bytes. Encoding is done here so that the size of what waits is known, decoding so that garbage ends
- * one stream and nothing else.
+ * A PeerStream over a carrier of bytes. It encodes messages here so that the size of the unsent ones is known. It decodes here so that invalid
+ * bytes end only this stream.
  */
 export class MessagePeerStream<Out, In> implements PeerStream<Out, In> {
   sentBytes = 0;
@@ -99,7 +100,7 @@ export class MessagePeerStream<Out, In> implements PeerStream<Out, In> {
     });
   }
 
-  /** The peer has answered a question of the keepalive. */
+  /** Records that the peer has answered a question of the keepalive. */
   answeredIn(roundTripMs: number): void {
     const isFirst = this.roundTripMs === 0;
     this.roundTripMs += (roundTripMs - this.roundTripMs) * (isFirst ? 1 : ROUND_TRIP_WEIGHT);
@@ -138,19 +139,19 @@ export class MessagePeerStream<Out, In> implements PeerStream<Out, In> {
     this.ended(error ?? null);
   }
 
-  /** Reports an end that came from the peer or the network, when all that came before it has been delivered. */
+  /** Reports an end that came from the peer or the network. Call it after everything that arrived before has been delivered. */
   ended(error: OdmoeError | null): void {
     if (this.closed !== null) return;
     this.closed = { error };
     this.notifyClosed(error);
   }
 
-  /** The peer sends nothing more: our side is ended in order, too. */
+  /** The peer has ended its side: our side ends in order, too. */
   endedByPeer(): void {
     this.close();
   }
 
-  /** Whether messages that have arrived still wait to be handled. */
+  /** True if messages may have arrived that are not handled yet. */
   get delivering(): boolean {
     return this.closed === null && this.messageHandler !== null && !this.duplex.readableEnded;
   }
@@ -177,7 +178,7 @@ export class MessagePeerStream<Out, In> implements PeerStream<Out, In> {
     return null;
   }
 
-  /** What the decoder or the handler throws closes the stream. */
+  /** An error of the decoder or the handler closes the stream. */
   private deliver(bytes: Buffer): void {
     if (this.closed !== null) return;
     this.receivedBytes += bytes.length;

@@ -1,15 +1,15 @@
 import { assertInvariant } from '../base/errors/assert-invariant.js';
 import type { RawServerStream } from './server-handlers.js';
 
-/** Fields in which grpc-js keeps the largest message of a call: as it came, and decompressed. */
+/** Fields in which grpc-js stores the largest message of a call: as received, and decompressed. */
 interface ReceivingCall {
   maxReceiveMessageSize?: unknown;
   decoder?: { maxReadMessageLength?: unknown };
 }
 
 /**
- * The call takes messages of up to so many bytes from now on. grpc-js has one limit for all calls of a server. That one is small; a call whose
- * maker we know gets a larger one. grpc-js has no function for that, so its own fields are set.
+ * Lets the call receive messages of up to this many bytes from now on. grpc-js has one limit for all calls of a server. That limit is small; a
+ * call from a known peer gets a larger one. grpc-js has no function for that, so this sets its private fields.
  */
 export function raiseReceiveLimit(call: RawServerStream, bytes: number): void {
   const { call: receiving } = call as unknown as { call?: ReceivingCall };

@@ -2,10 +2,10 @@ import type { Logger } from '../base/log/logger.js';
 import { RecentMap } from '../base/runtime/recent-map.js';
 import type { NodeIdentity, Refusal } from '../wire/messages.js';
 
-/** Refusals remembered; of more, those that came least recently are forgotten, and would be logged again. */
+/** Most refusals that are remembered. The least recent ones are forgotten, and would be logged again. */
 export const MAX_REMEMBERED_REFUSALS = 256;
 
-/** Logs why peers are refused: once a peer and reason, however often it comes back with the same. */
+/** Logs the reasons why peers are refused. Each pair of peer and reason is logged once, however often the peer comes back. */
 export class RefusalLog {
   private readonly logged = new RecentMap<string, NodeIdentity['id']>(MAX_REMEMBERED_REFUSALS);
 
@@ -18,7 +18,7 @@ export class RefusalLog {
     this.log.warn('refused a peer', { peer: peer.id, code: refusal.code, reason: refusal.message });
   }
 
-  /** The peer is welcome now: a later refusal is news. */
+  /** Forgets the refusals of a peer that is welcome now, so that a later refusal is logged again. */
   welcomed(peer: NodeIdentity): void {
     for (const [key, id] of this.logged) if (id === peer.id) this.logged.delete(key);
   }

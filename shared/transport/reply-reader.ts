@@ -6,9 +6,9 @@ import type { Runtime } from '../base/runtime/runtime.js';
 import { fromServiceError } from './rpc-errors.js';
 
 /**
- * The call's messages in order, all of them even when an error follows; then the error is thrown. `heldLimit`: messages held for a
- * slow reader before the sender is made to wait. `idleLimitMs`: the longest wait for a next message, after which the call is cancelled and
- * fails with the lost code; the reader's own pauses do not count.
+ * The call's messages in order. If an error follows, all messages before it are delivered first; then the error is thrown. `heldLimit`: messages
+ * held for a slow reader before the sender must wait. `idleLimitMs`: the longest wait for a next message; after it the call is cancelled and
+ * fails with the lost code. The reader's own pauses do not count.
  */
 export async function* readReplies(
   call: ClientReadableStream<Buffer>,
@@ -40,7 +40,7 @@ export async function* readReplies(
       if (call.isPaused() && arrived.length < heldLimit / 2) call.resume();
       yield next;
     } else if (ended) {
-      // Lets an 'error' that grpc-js emits beside 'end' arrive first.
+      // grpc-js may emit 'error' beside 'end'; this lets that error arrive first.
       await new Promise<void>((resolve) => runtime.nextTurn(resolve));
       if (error !== null) throw error as OdmoeError;
       return;
@@ -54,7 +54,7 @@ export async function* readReplies(
   }
 }
 
-/** False when the limit passes first; no limit: Infinity. */
+/** False if the limit passes first; Infinity: no limit. */
 function arrives(listen: (resolve: () => void) => void, runtime: Runtime, limitMs: number): Promise<boolean> {
   return new Promise((resolve) => {
     const timer = Number.isFinite(limitMs) ? waitForPeer(runtime, limitMs, () => resolve(false)) : null;

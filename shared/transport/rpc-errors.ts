@@ -5,25 +5,25 @@ import type { ErrorCode } from '../base/errors/registry.js';
 /** Trailing metadata that carries an OdmoeError's code across RPC. */
 export const ERROR_CODE_METADATA = 'odmoe-code';
 
-/** Metadata of an answer to Node.Identify: how long, in ms, that process has lately stood still at a time. May be left out. */
+/** Metadata of a reply to Node.Identify: the longest recent standstill of that process in ms. It may be absent. */
 export const STALL_METADATA = 'odmoe-stall-ms';
 
-/** Longest message sent as a gRPC status: trailers have a size limit of their own. */
+/** Longest message of a gRPC status. Trailers have a size limit of their own. */
 const STATUS_MESSAGE_LIMIT = 2000;
 
-/** What a handler gives grpc-js so that the caller gets the same OdmoeError. */
+/** The error that a handler gives to grpc-js, so that the caller gets the same OdmoeError. */
 export function toServiceError(thrown: unknown): ServiceError {
   const error = toOdmoeError(thrown);
   const metadata = new Metadata();
   metadata.set(ERROR_CODE_METADATA, error.code);
-  // Through bytes and back: a lone surrogate (the cut may leave one) would make grpc-js throw while it sends the status.
+  // The text is converted to bytes and back: a lone surrogate (the cut may leave one) would make grpc-js throw while it sends the status.
   const details = Buffer.from(error.message.slice(0, STATUS_MESSAGE_LIMIT)).toString();
   return Object.assign(new Error(details), { code: status[error.kind.grpcStatus], details, metadata });
 }
 
 /**
- * What the other side meant; `lostCode` names what it means that the connection failed, `peer` whom it was to. `isMain`: it was to a main, and
- * the advice is about one.
+ * The OdmoeError that the other side sent. `lostCode`: the code for a failed connection. `peer`: the name of the other side. `isMain`: the call
+ * went to a main, and the advice is about a main.
  */
 export function fromServiceError(
   thrown: unknown,
@@ -45,12 +45,12 @@ export function fromServiceError(
   return new OdmoeError(lostCode, `${failure}${advice}`, cause);
 }
 
-/** Whoever asked the peer no longer waits. */
+/** The error for a caller that no longer waits for the peer. */
 export function cancelledCall(peer: string, cause: { cause?: unknown } = {}): OdmoeError {
   return new OdmoeError('CANCELLED', `the call to ${peer} was cancelled`, cause);
 }
 
-/** Node.Identify or Node.Counts of the address has failed. */
+/** The error for a failed Node.Identify or Node.Counts of the address. */
 export function noDaemonAnswers(address: string, thrown: unknown): OdmoeError {
   const { message } = toOdmoeError(thrown);
   return new OdmoeError('TIMEOUT', `no daemon answers at ${address} (${message}); start it, or correct the address`, {
@@ -58,13 +58,13 @@ export function noDaemonAnswers(address: string, thrown: unknown): OdmoeError {
   });
 }
 
-/** A peer that was asked has said nothing for as long as it may take. */
+/** The error for a peer that has not answered within its time limit. */
 export function notInTime(peer: string, cause: { cause?: unknown } = {}): OdmoeError {
   const message = `${peer} has not answered in time: it may be busy, stopped or not reachable from here`;
   return new OdmoeError('TIMEOUT', message, cause);
 }
 
-/** What the system said, without what grpc-js wraps around it. */
+/** The system's message, without the text that grpc-js puts around it. */
 function plainDetails(details: string): string {
   return details
     .replace(/^No connection established\. Last error: (?:Error: )?/, '')

@@ -46,15 +46,15 @@ import type { RpcServer, RpcServerOptions } from './transport.js';
 import { living } from '../base/runtime/living.js';
 
 /**
- * A daemon's server: what the options name, and always Node.Identify and grpc.health.v1.Health. Throws PORT_UNAVAILABLE.
- * Logs one warning when others than this machine can reach it.
+ * A daemon's server. It serves the services in the options, and always Node.Identify and grpc.health.v1.Health. Throws PORT_UNAVAILABLE. Logs
+ * one warning if other machines can reach it.
  */
 export async function startRpcServer(
   runtime: Runtime,
   options: RpcServerOptions,
   pace: StreamPace | null,
 ): Promise<RpcServer> {
-  // What goes wrong comes to us as errors; grpc-js would print it past our log.
+  // Our code gets every fault as an error; grpc-js would also print it, past our log.
   setLogVerbosity(logVerbosity.NONE);
   const server = new Server(serverOptions(PLAIN_RECEIVE_LIMIT_BYTES));
   const openStreams = new Set<PeerStream<never, unknown>>();
@@ -125,7 +125,7 @@ function stallMetadata(stalls: StallMeter): Metadata {
 }
 
 const NOTHING_EVERYDAY: ReadonlySet<ErrorCode> = new Set();
-/** A reader that hears that a node is busy, or has not got an expert, asks another one. */
+/** Everyday errors: a reader that gets QUEUE_FULL or PACK_INCOMPLETE from a node asks another one. */
 const EVERYDAY_OF_PACK: ReadonlySet<ErrorCode> = new Set(['QUEUE_FULL', 'PACK_INCOMPLETE']);
 
 function addPackService(
@@ -157,7 +157,7 @@ interface MethodBinding {
 
 const raw = (bytes: Buffer): Buffer => bytes;
 
-/** Registers one method as a service of its own; messages stay bytes, so that decoding faults are ours to answer. */
+/** Registers one method as a separate service. Messages stay bytes, so that our code answers decoding faults. */
 function addMethod<Request, Reply>(server: Server, method: RpcMethod<Request, Reply>, binding: MethodBinding): void {
   const definition = {
     path: method.path,
@@ -212,7 +212,7 @@ function serveStreams<Request extends PeerMessage, Reply extends PeerMessage>(
     };
     call.on('cancelled', gone);
     call.on('end', () => {
-      // A reset of the stream, too, first looks like an orderly end.
+      // A reset of the stream also looks like an orderly end at first.
       runtime.nextTurn(() => {
         if (call.cancelled) gone();
         else carrier.afterDelivery(() => stream.endedByPeer());
@@ -226,7 +226,7 @@ function serveStreams<Request extends PeerMessage, Reply extends PeerMessage>(
   };
 }
 
-/** Ends the reply side; what a peer has not taken after the grace time is dropped. */
+/** Ends the reply side. Replies that the peer has not read after the grace time are dropped. */
 function endInTime(call: ServerDuplexStream<Buffer, Buffer>, runtime: Runtime): void {
   call.end();
   const timer = runtime.after(CLOSE_GRACE_MS, () => {
@@ -254,7 +254,7 @@ async function bind(server: Server, options: RpcServerOptions): Promise<number> 
   });
 }
 
-/** grpc-js does not say why it could not bind; a plain listener does. */
+/** grpc-js does not give the reason why it could not bind; a plain listener does. */
 async function explainBindFailure(host: string, port: number): Promise<string> {
   const probe = createServer();
   const code = await new Promise<string>((resolve) => {

@@ -1,4 +1,4 @@
-/** Handlers of single calls for grpc-js: decode, run, encode, and every fault answered as an OdmoeError. */
+/** Handlers of single calls for grpc-js: they decode, run and encode, and report every fault as an OdmoeError. */
 import type { Metadata, ServerDuplexStream, ServerUnaryCall, ServerWritableStream, sendUnaryData } from '@grpc/grpc-js';
 import { OdmoeError, toOdmoeError } from '../base/errors/odmoe-error.js';
 import type { ErrorCode } from '../base/errors/registry.js';
@@ -37,11 +37,11 @@ export function answerOnce<Request, Reply>(
 
 export interface StreamingLimits {
   runtime: Runtime;
-  /** A client that takes no reply for so long is given up. */
+  /** A client that reads no reply for this long is given up. */
   slowReaderLimitMs: number;
-  /** Replies that wait for the client before the next one is made. */
+  /** Most replies that wait for the client before the next one is made. */
   repliesHeld: number;
-  /** Errors that are nothing to warn of here. */
+  /** Errors for which this method logs no warning. */
   everyday: ReadonlySet<ErrorCode>;
 }
 
@@ -83,7 +83,7 @@ export function answerStreaming<Request, Reply>(
   };
 }
 
-/** Resolves when a reply has been taken or the client is gone. Throws TIMEOUT after limitMs without either. */
+/** Resolves when a reply has been read or the client is gone. Throws TIMEOUT if neither happens within limitMs. */
 async function withinLimit(
   taken: Promise<void>,
   signal: AbortSignal,
@@ -110,7 +110,7 @@ async function withinLimit(
 
 const NONE: ReadonlySet<ErrorCode> = new Set();
 
-/** A defect of ours is an error; what the caller did wrong is a warning. */
+/** Logs a defect of ours as an error, and a fault of the caller as a warning. */
 function logFault(
   log: Logger,
   method: string,

@@ -1,26 +1,23 @@
 import { RecentMap } from '../base/runtime/recent-map.js';
 
-/**
- * The most that a peer is ever waited for, where the settings ask for less. A machine whose processes stand still for longer is of no use to
- * an answer.
- */
+/** Longest wait for a peer, unless the settings ask for more. A machine whose processes stand still for longer is useless for an answer. */
 export const SILENCE_CEILING_MS = 5000;
-/** Peers whose pace is remembered between connections; of more, those that were met least recently are forgotten. */
+/** Most peers whose pace is remembered between connections. Beyond it, the peers that were met least recently are forgotten. */
 export const REMEMBERED_PEERS_LIMIT = 1024;
 
-/** Of the latest sample in the mean of round trips and in their mean deviation, and how many deviations are waited for: as TCP does it. */
+/** Weights of the latest sample in the mean of round trips and in their mean deviation, and the number of deviations in the wait: as in TCP. */
 const ROUND_TRIP_WEIGHT = 1 / 8;
 const DEVIATION_WEIGHT = 1 / 4;
 const DEVIATIONS = 4;
-/** A peer that has taken so long once may take so many times that. */
+/** A peer that took a certain time once may take this many times as long. */
 const LATEST_FACTOR = 2;
-/** How much of what was learnt is left after each answer: half of it after ten seconds of two answers each. */
+/** Factor of the learnt time after each answer. With two answers a second, half of the learnt time is left after about ten seconds. */
 const KEPT = 31 / 32;
 
 /**
- * How long a peer may owe the answer to a question of the keepalive. On a quiet link it is the floor, which the settings give. Where answers
- * come late or unevenly, where this process itself is woken late (its machine is busy, and the peer's may be the same one) or the peer says
- * that it is, it rises with them, up to SILENCE_CEILING_MS, and comes down again when all is quiet.
+ * The longest time that a peer may take to answer a question of the keepalive. On a quiet link it is the floor from the settings. It rises, up
+ * to SILENCE_CEILING_MS, if answers come late or unevenly, if this process itself is woken late (its machine is busy, and the peer may run on
+ * the same one), or if the peer reports that it is woken late. It falls again when all is quiet.
  */
 export class SilenceBound {
   private roundTripMs = 0;
@@ -37,14 +34,14 @@ export class SilenceBound {
     return Math.min(this.ceilingMs, Math.max(this.floorMs, this.learntMs));
   }
 
-  /** `latenessMs`: how late this process was woken to ask, or how long the peer has lately stood still, whichever is more. */
+  /** `latenessMs`: the delay with which this process was woken to ask, or the peer's longest recent standstill, whichever is longer. */
   answered(roundTripMs: number, latenessMs: number): void {
     this.follow(roundTripMs);
     const likelyMs = this.roundTripMs + DEVIATIONS * this.deviationMs;
     this.learn(Math.max(likelyMs, LATEST_FACTOR * roundTripMs) + LATEST_FACTOR * latenessMs);
   }
 
-  /** The peer has not answered in time. If it is there after all, it has longer for its next answers. */
+  /** Records that the peer has not answered in time. If it still runs, it gets longer for its next answers. */
   silent(): void {
     this.learn(LATEST_FACTOR * this.limitMs);
   }
@@ -66,21 +63,21 @@ export class SilenceBound {
   }
 }
 
-/** What the settings say of asking a peer. */
+/** Times from the settings for the keepalive. */
 interface KeepaliveTimes {
-  /** Between an answer and the next question. */
+  /** From an answer to the next question. */
   keepaliveIntervalMs: number;
-  /** For an answer, on a quiet link. */
+  /** Time for an answer, on a quiet link. */
   keepaliveTimeoutMs: number;
 }
 
-/** How the peer at the other end of a connection is asked. */
+/** Keepalive times for the peer at the other end of a connection. */
 export interface StreamKeepalive extends Pick<KeepaliveTimes, 'keepaliveIntervalMs'> {
-  /** How long it has for an answer; learns from each. */
+  /** Time that the peer has for an answer. The bound learns from each answer. */
   bound: SilenceBound;
 }
 
-/** What a process has learnt of its peers: it outlasts a connection, so that a busy peer is not lost again and again. */
+/** The learnt bounds of all peers of a process. They outlast connections, so that a busy peer is not lost again and again. */
 export class SilenceBounds {
   private readonly bounds = new RecentMap<string, { floorMs: number; bound: SilenceBound }>(REMEMBERED_PEERS_LIMIT);
 
@@ -88,7 +85,7 @@ export class SilenceBounds {
     return { keepaliveIntervalMs, bound: this.of(address, keepaliveTimeoutMs) };
   }
 
-  /** `address`: the peer's; `floorMs`: what it has on a quiet link. */
+  /** `address`: the peer's; `floorMs`: its time for an answer on a quiet link. */
   of(address: string, floorMs: number): SilenceBound {
     const known = this.bounds.get(address);
     if (known?.floorMs === floorMs) return known.bound;

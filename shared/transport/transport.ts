@@ -1,4 +1,4 @@
-/** How nodes reach one another: implemented by gRPC (grpc-transport.ts) and, in one process, by the simulator's network. */
+/** Communication between nodes: implemented by gRPC (grpc-transport.ts) and, in one process, by the simulator's network. */
 import type { NodeSettings } from '../settings/node-settings.js';
 import type { Logger } from '../base/log/logger.js';
 import type {
@@ -19,13 +19,13 @@ import type {
 } from '../wire/messages.js';
 import type { PeerStream } from './peer-stream.js';
 
-/** What a node serves, opens and asks. Addresses are "host:port". */
+/** The services, streams and calls of a node. Addresses are "host:port". */
 export interface Transport {
-  /** What the options name, and always Node.Identify. Throws PORT_UNAVAILABLE. */
+  /** Serves the services in the options, and always Node.Identify. Throws PORT_UNAVAILABLE. */
   serve(options: RpcServerOptions): Promise<RpcServer>;
   /**
-   * `receiveLimitBytes`: the largest reply that is taken; one with tensors if left out. A failure to connect comes through onClose as WORKER_LOST, within
-   * CONNECT_TIMEOUT_MS.
+   * `receiveLimitBytes`: the largest reply that is received; the default admits tensors. A failure to connect is reported to onClose as
+   * WORKER_LOST within CONNECT_TIMEOUT_MS.
    */
   openWorkerStream(
     address: string,
@@ -34,17 +34,20 @@ export interface Transport {
   ): PeerStream<WorkerRequest, WorkerReply>;
   /** As openWorkerStream, with SHADOW_LOST. */
   openShadowStream(address: string, network: NodeSettings['network']): PeerStream<ShadowRequest, ShadowReply>;
-  /** `idleLimitMs`: the longest wait for a next piece; PIECE_IDLE_LIMIT_MS if left out. */
+  /** `idleLimitMs`: the longest wait for a next piece; default PIECE_IDLE_LIMIT_MS. */
   openPackSource(address: string, idleLimitMs?: number): PackSource;
-  /** Who answers at the address. Rejects with TIMEOUT when nobody does in time, NO_MAIN when the connection fails, CANCELLED when the signal aborts. */
+  /**
+   * The identity of the daemon at the address. Rejects with TIMEOUT if no daemon answers in time, NO_MAIN if the connection fails, CANCELLED if
+   * the signal aborts.
+   */
   identifyPeer(address: string, timeoutMs: number, signal?: AbortSignal): Promise<NodeIdentity>;
-  /** Asks the daemon at the address what it has open. Rejects as identifyPeer does. */
+  /** Asks the daemon at the address for the counts of the things that it has open. Rejects as identifyPeer does. */
   fetchCounts(address: string, timeoutMs: number): Promise<CountsReply>;
   joinMain(address: string, identity: NodeIdentity, timeoutMs: number): Promise<JoinReply>;
   fetchStatus(address: string, timeoutMs: number): Promise<StatusReply>;
   /**
-   * Asks main for an answer. Ends after `finished`. Throws OdmoeError with main's code, NO_MAIN when the connection fails,
-   * CANCELLED when the signal aborts. Leaving the loop early cancels the request at main.
+   * Asks main for an answer. Ends after `finished`. Throws OdmoeError with main's code, NO_MAIN if the connection fails, CANCELLED if the signal
+   * aborts. A caller that leaves the loop early cancels the request at main.
    */
   generate(
     address: string,
@@ -55,50 +58,50 @@ export interface Transport {
 
 export interface RpcServerOptions {
   host: string;
-  /** 0: any free one. */
+  /** 0: any free port. */
   port: number;
   network: NodeSettings['network'];
   log: Logger;
   identity: () => NodeIdentity;
-  /** Counts what the daemon's process has open; left out: the daemon does not tell. */
+  /** Counts the things that the daemon's process has open; absent: the daemon does not report counts. */
   counts?: () => CountsReply;
-  /** `peerHost` is the address that the peer came from. */
+  /** `peerHost`: address from which the peer connected. */
   worker?: (stream: PeerStream<WorkerReply, WorkerRequest>, peerHost: string) => void;
   shadow?: (stream: PeerStream<ShadowReply, ShadowRequest>) => void;
   cluster?: {
-    /** `peerHost` is the address that the caller came from. */
+    /** `peerHost`: address from which the caller connected. */
     join(identity: NodeIdentity, peerHost: string): Promise<JoinReply>;
     status(): Promise<StatusReply>;
   };
   /** `signal` aborts when the client goes away. */
   inference?: (request: GenerateRequest, signal: AbortSignal) => AsyncIterable<GenerateReply>;
-  /** What this daemon holds of its pack; each signal aborts when the reader goes away. */
+  /** The parts of the pack that this daemon holds. Each signal aborts when the reader goes away. */
   pack?: {
     describe(): PackDescription;
     manifest(request: ReadManifestRequest, signal: AbortSignal): AsyncIterable<PackPiece>;
     read(request: ReadPackRequest, signal: AbortSignal): AsyncIterable<PackPiece>;
   };
-  /** How long a client may leave replies untaken; default SLOW_READER_LIMIT_MS. */
+  /** Longest time that a client may leave replies unread; default SLOW_READER_LIMIT_MS. */
   slowReaderLimitMs?: number;
 }
 
 export interface RpcServer {
-  /** "host:port" it listens on. */
+  /** "host:port" at which the server listens. */
   readonly address: string;
   readonly port: number;
-  /** Tells who asks for its health that it takes no new requests; everything is served on. */
+  /** Reports in health checks that the daemon takes no new requests. All calls are still served. */
   tellLeaving(): void;
   /** Ends open streams in order, waits CLOSE_GRACE_MS, then forces. Idempotent. */
   stop(): Promise<void>;
 }
 
 /**
- * Whom pieces of a pack can be asked for. Rejects with the peer's code, or WORKER_LOST when the connection fails, after which it
- * is of no more use, or when nothing comes for the idle limit.
+ * A daemon from which pieces of a pack can be read. Calls reject with the peer's code; with WORKER_LOST if the connection fails (the source is
+ * then useless); and if no piece comes within the idle limit.
  */
 export interface PackSource {
   describe(timeoutMs: number): Promise<PackDescription>;
-  /** The pieces come at the pace of the loop over them; leaving it ends the call. */
+  /** The pieces come at the pace of the loop over them. A caller that leaves the loop ends the call. */
   read(request: ReadPackRequest, signal: AbortSignal): AsyncIterable<Uint8Array>;
   manifest(packDigest: string, signal: AbortSignal): AsyncIterable<Uint8Array>;
   close(): void;

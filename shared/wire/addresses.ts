@@ -18,23 +18,23 @@ export function parseAddress(address: string): { host: string; port: number } {
 
 const WILDCARD_HOSTS: ReadonlySet<string> = new Set(['', '0.0.0.0', '::', '[::]']);
 
-/** Whether the host stands for every interface of a machine, so that nobody can dial it. */
+/** True if the host stands for every interface of a machine, so that it cannot be dialled. */
 export function isWildcardHost(host: string): boolean {
   return WILDCARD_HOSTS.has(host);
 }
 
-/** The host of an address that may have an empty one (":7600"); an IPv6 host without its brackets. */
+/** The host of an address, which may be empty (":7600"); an IPv6 host comes without its brackets. */
 export function hostOf(address: string): string {
   return address.slice(0, Math.max(0, address.lastIndexOf(':'))).replace(/^\[(.*)\]$/, '$1');
 }
 
-/** Where to dial a peer that says `address` of itself and came from `peerHost`. */
+/** The address at which to dial a peer that connected from `peerHost` and reported `address` as its own. */
 export function dialAddress(address: string, peerHost: string): string {
   const port = Number(address.slice(address.lastIndexOf(':') + 1));
   return isWildcardHost(hostOf(address)) ? formatAddress(peerHost, port) : address;
 }
 
-/** Whether it is "host:port" or "[v6]:port". */
+/** True if the text is "host:port" or "[v6]:port". */
 export function isAddress(address: string): boolean {
   try {
     parseAddress(address);

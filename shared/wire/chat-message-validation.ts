@@ -1,9 +1,9 @@
 import { OdmoeError } from '../base/errors/odmoe-error.js';
 import type { ChatMessage, ToolCall } from './messages.js';
 
-/** Roles that chat templates know. A template may take fewer of them. */
+/** Roles that chat templates know. A template may accept fewer. */
 const MESSAGE_ROLES: readonly string[] = ['system', 'developer', 'user', 'assistant', 'tool'];
-/** A wrong role or name is shown up to here. */
+/** Most characters of a wrong role or name that are shown. */
 const SHOWN_LIMIT = 40;
 
 /** Most messages of one chat. */
@@ -13,7 +13,7 @@ export const TOOL_CALLS_LIMIT = 128;
 export const TOOL_CALL_NAME_LENGTH_LIMIT = 256;
 export const TOOL_ARGUMENTS_LENGTH_LIMIT = 1024 * 1024;
 
-/** What holds for the messages of any chat. What a template makes of them is its own to say. @throws REQUEST_INVALID naming the field */
+/** Rules for the messages of any chat. A template may have further rules. @throws REQUEST_INVALID naming the field */
 export function requireMessages(messages: readonly ChatMessage[]): void {
   if (messages.length > MESSAGES_LIMIT) {
     throw invalid('messages', `${messages.length} messages were given; at most ${MESSAGES_LIMIT} are taken`);
@@ -45,7 +45,7 @@ function requireMessage(
   for (const [index, call] of toolCalls.entries()) requireCall(call, `${at}.tool_calls[${index}]`);
 }
 
-/** A client tells an answer's calls back as they came: arguments that were cut, or are no JSON, are for the template. */
+/** A client sends an answer's calls back unchanged. Their arguments may be cut or invalid JSON, so only the template judges them. */
 function requireCall(call: ToolCall, at: string): void {
   if (call.name === '') throw invalid(`${at}.name`, `${at} has no name; give the function that was called`);
   requireShort(`${at}.name`, call.name, TOOL_CALL_NAME_LENGTH_LIMIT);

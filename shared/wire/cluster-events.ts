@@ -1,7 +1,7 @@
 /**
- * What `GET /cluster/events` tells (server-sent events; docs/http.md): one JSON object an event, its `type` as the event's name too. All
- * members are there in every event of a type. Ids are those of the nodes; times are milliseconds, and times with "At" count from main's
- * start. Nothing of prompts, answers or keys is told.
+ * The events of `GET /cluster/events` (server-sent events; docs/http.md): one JSON object an event, with its `type` as the event's name, too.
+ * Every event of a type has all its members. Ids are those of the nodes. Times are milliseconds; times with "At" count from main's start. Events
+ * hold nothing of prompts, answers or keys.
  */
 export type ClusterEvent =
   | { type: 'cluster'; cluster: ClusterData }
@@ -12,7 +12,7 @@ export type ClusterEvent =
 
 export type NodeRole = 'main' | 'shadow' | 'worker';
 
-/** At once, then every second, and as soon as a node comes or goes. */
+/** Sent at once, then every second, and as soon as a node comes or goes. */
 export interface ClusterData {
   atMs: number;
   name: string;
@@ -27,34 +27,34 @@ export interface ClusterData {
   groupReason: string;
   activeRequests: number;
   queuedRequests: number;
-  /** What is wrong, and what to do about it. */
+  /** Problems of the cluster, with their remedies. */
   problems: ProblemView[];
-  /** The command that joins another box as a worker. */
+  /** The command that joins another machine as a worker. */
   joinCommand: string;
-  /** Main has a loopback address: no other box can join. */
+  /** Main has a loopback address, so no other machine can join. */
   isThisMachineOnly: boolean;
 }
 
 export interface ProblemView {
-  /** Empty: of no node in particular. */
+  /** Id of the node; empty: the problem concerns no single node. */
   node: string;
   /** A code of docs/errors.md. */
   code: string;
   message: string;
-  /** What to do about it. */
+  /** The remedy. */
   advice: string;
 }
 
 export interface NodeView {
   id: string;
   role: NodeRole;
-  /** 'lost': it was there, and is so no longer. 'fetching': its experts are not all on its disk. */
+  /** 'lost': the node was there and is gone. 'fetching': some of its experts are not on its disk yet. */
   state: 'up' | 'fetching' | 'lost';
-  /** A worker in main's own process: its memory is a part of main's. */
+  /** True for a worker in main's own process: its memory is a part of main's. */
   isOnMain: boolean;
-  /** Why it was lost; empty: it was not. */
+  /** The reason for the loss; empty: the node is not lost. */
   reason: string;
-  /** Of a worker; null: a spare, or no worker. */
+  /** Group of a worker; null: a spare, or not a worker. */
   group: number | null;
   device: string;
   deviceReason: string;
@@ -62,25 +62,25 @@ export interface NodeView {
   address: string;
   uptimeMs: number;
   memory: MemoryView;
-  /** Of main with this node; null: main itself, or lost. */
-  /** `roundTripMs`: of the keepalive's questions; 0: none was answered yet. */
+  /** The link from main to this node; null for main itself, and for a lost node. */
+  /** `roundTripMs`: round trip of the keepalive; 0: no question has been answered yet. */
   link: { roundTripMs: number; sentBytes: number; receivedBytes: number } | null;
-  /** Workers: what main waits for it, on the mean of the last passes; null: it has run nothing. */
+  /** For workers: main's waits for this worker, as the mean of the last passes; null: it has run nothing. */
   waits: { waitMs: number; stallMs: number; executeMs: number; otherMs: number; lastShare: number } | null;
-  /** Workers: where the time of main's messages goes that load nothing, of the last ones; null: there were none. */
+  /** For workers: the stages of main's latest messages that needed no load; null: there were none. */
   hops: { median: HopView; p99: HopView } | null;
-  /** Workers; null: no worker. */
+  /** For workers; null: not a worker. */
   slots: { count: number; inUse: number } | null;
   loads: number;
   reloads: number;
   loadMsMean: number;
   executeMsMean: number;
   storageReadBytes: number;
-  /** Null: it fetches nothing. */
+  /** Null: the node fetches nothing. */
   fetch: { heldBytes: number; neededBytes: number; receivedBytes: number; problem: string } | null;
 }
 
-/** Stages of a hop main -> worker -> main; they add up to its round trip in the mean, not in medians. */
+/** Stages of a hop main -> worker -> main. Their means add up to the mean round trip; their medians do not. */
 export interface HopView {
   roundTripMs: number;
   transitMs: number;
@@ -90,54 +90,54 @@ export interface HopView {
   replyMs: number;
 }
 
-/** Of a node's device. */
+/** Memory of a node's device. */
 export interface MemoryView {
-  /** Taken by the driver before anything was allocated. */
+  /** Memory that the driver took before anything was allocated. */
   contextBytes: number;
   weightBytes: number;
-  /** Keys, values and states of sequences. */
+  /** Keys, values and states of all sequences. */
   keyValueBytes: number;
-  /** Of these: of prefixes that no request uses at present. */
+  /** The part of keyValueBytes that belongs to prefixes which no request uses at present. */
   prefixBytes: number;
   slotBytes: number;
   cacheBytes: number;
-  /** Scratch of passes, staging, and what is kept for reuse. */
+  /** Scratch memory of passes, staging, and memory that is retained for reuse. */
   otherBytes: number;
   usedBytes: number;
   highWaterBytes: number;
   /** 0: no limit. */
   budgetBytes: number;
-  /** Of the process, on the host. */
+  /** Host memory of the process. */
   residentBytes: number;
 }
 
-/** One second. At once those of the last ten minutes, then one by one. */
+/** The figures of one second. The last ten minutes are sent at once, then one sample at a time. */
 export interface FigureSample {
   atMs: number;
   tokensPerS: number;
-  /** Of answers whose first token came in this second, on the mean; null: none did. */
+  /** Mean TTFT of the answers whose first token came in this second; null: there were none. */
   ttftMs: number | null;
-  /** Experts that had been predicted, of those that were activated; null: none were predicted for. */
+  /** Share of the activated experts that had been predicted; null: no predictions were made. */
   recall: number | null;
   reloadsPerS: number;
-  /** Drafts that proved right, of those that were run; null: none was. */
+  /** Share of the drafts in passes that proved right; null: there were no drafts. */
   draftsRight: number | null;
   loadsPerS: number;
   loadBytesPerS: number;
   activeRequests: number;
   queuedRequests: number;
-  /** Passes, and rows of them, so that rows a pass can be told. */
+  /** Passes, and their rows; from both follow the rows of a pass. */
   passes: number;
   rows: number;
 }
 
-/** OD-MoE equation 2 over all answers since main's start: entry n is of iteration n + 1. Every five seconds. */
+/** OD-MoE equation 2 over all answers since main's start: entry n is of iteration n + 1. Sent every five seconds. */
 export interface RecallView {
   correct: number[];
   activated: number[];
 }
 
-/** How often rows chose each expert, the latest counting most: expertLayers x experts, row by row. Every five seconds. */
+/** Numbers of rows that chose each expert, the latest counting most: expertLayers x experts, row by row. Sent every five seconds. */
 export interface ExpertHeat {
   expertLayers: number;
   experts: number;
@@ -145,11 +145,11 @@ export interface ExpertHeat {
 }
 
 /**
- * One pass of main's, its times relative to its begin on main's clock. Workers tell how long things took, and main when their messages
- * went and came; so no clocks need to agree. The last ones at once, then as they come, at most PASS_EVENTS_PER_S.
+ * One pass of main's. Its times are relative to its begin on main's clock. Workers report durations, and main records when its messages leave
+ * and arrive, so the clocks need not agree. The last passes are sent at once, then each as it comes, at most PASS_EVENTS_PER_S.
  */
 export interface PassTrace {
-  /** Rises by one from pass to pass: some may be left out. */
+  /** Rises by one from pass to pass. Some passes may be left out. */
   number: number;
   atMs: number;
   members: { sequence: number; position: number; rows: number; kind: 'decode' | 'prompt' }[];
@@ -160,7 +160,7 @@ export interface PassTrace {
 
 export interface LayerTrace {
   layer: number;
-  /** Main begins with attention; its router has chosen; all outputs are there; they are summed. */
+  /** Main begins with attention; its router has chosen; all outputs have arrived; they are summed. */
   beginMs: number;
   routedMs: number;
   answeredMs: number;
@@ -172,35 +172,35 @@ export interface ExpertTrace {
   expert: number;
   worker: string;
   rows: number;
-  /** How the expert was foretold when the router chose. 'announced': all of the layer were told to load. 'unpredicted': nobody predicts. */
+  /** State of the prediction when the router chose. 'announced': all experts of the layer were announced. 'unpredicted': no predictions are made. */
   foretold: 'predicted' | 'late' | 'missed' | 'announced' | 'unpredicted';
-  /** Loaded after the router's choice, or sent again. */
+  /** Loaded after the router's choice, or requested again. */
   reloaded: boolean;
-  /** Main's message goes; it reaches the worker (reckoned as half of what the way and back took). */
+  /** Main's message leaves; it reaches the worker (estimated as half of the time there and back). */
   sentMs: number;
   arrivedMs: number;
-  /** Of the load that brought it. Null: it was there from an earlier pass. */
+  /** Times of the expert's load. Null: an earlier pass had loaded it. */
   loadBeginMs: number | null;
   loadEndMs: number | null;
   executeBeginMs: number;
   executeEndMs: number;
-  /** The result reaches main. */
+  /** Time at which the result reaches main. */
   receivedMs: number;
 }
 
-/** A prediction of shadow's, as it reached main; negative: before the pass began. */
+/** One prediction of shadow, as it reached main. A negative time is before the begin of the pass. */
 export interface PredictionTrace {
   sequence: number;
   layer: number;
   receivedMs: number;
-  /** What shadow's own pass had taken by then. */
+  /** Time that shadow's own pass had taken by then. */
   runMs: number;
   experts: number[];
 }
 
-/** Most passes a second that are told; of passes with very many experts fewer are. */
+/** Most passes a second that are sent. If passes have very many experts, fewer are sent. */
 export const PASS_EVENTS_PER_S = 5;
-/** Passes that whoever begins to listen is told at once. */
+/** Passes that a new listener gets at once. */
 export const PASSES_KEPT = 32;
-/** Seconds of figures that whoever begins to listen is told at once. */
+/** Seconds of figures that a new listener gets at once. */
 export const FIGURES_KEPT_S = 600;

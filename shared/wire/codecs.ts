@@ -1,4 +1,4 @@
-/** Every message of the wire as bytes and back: proto/odmoe/v1 loaded once, decoded messages checked. */
+/** Codecs of every message of the wire: proto/odmoe/v1 is loaded once, and decoded messages are checked. */
 import { loadSync, type ServiceDefinition } from '@grpc/proto-loader';
 import { join } from 'node:path';
 import { packageRoot } from '../base/files/package-root.js';
@@ -26,13 +26,13 @@ import { type CheckOptions, checkWire, PEER_CHECK } from './wire-check.js';
 import { ASKED_MESSAGES_LIMIT, bytesLimitOf } from './wire-limits.js';
 import { outlineOf } from './wire-outline.js';
 
-/** `decode` throws OdmoeError: PROTOCOL_VIOLATION, or REQUEST_INVALID for what a user asked. */
+/** `decode` throws OdmoeError: PROTOCOL_VIOLATION, or REQUEST_INVALID for a user's request. */
 export interface MessageCodec<T> {
   encode(message: T): Buffer;
   decode(bytes: Buffer): T;
 }
 
-/** One method of a service: where it is and what it carries. */
+/** One method of a service: its path and its messages. */
 export interface RpcMethod<Request, Reply> {
   readonly path: string;
   readonly request: MessageCodec<Request>;
@@ -67,7 +67,7 @@ export const PACK_DESCRIBE = rpcMethod<Nothing, PackDescription>('Pack', 'Descri
 export const PACK_MANIFEST = rpcMethod<ReadManifestRequest, PackPiece>('Pack', 'Manifest');
 export const PACK_READ = rpcMethod<ReadPackRequest, PackPiece>('Pack', 'Read');
 
-/** The two messages that every layer costs have encoders and decoders of their own; the rest of the stream has the general ones. */
+/** Execute and its result, which every layer sends, have special encoders and decoders; all other messages of the stream have the general ones. */
 function workerServe(): RpcMethod<WorkerRequest, WorkerReply> {
   const { path, request, reply } = rpcMethod<WorkerRequest, WorkerReply>('Worker', 'Serve', {
     decodeRequest: (bytes) => {
@@ -93,7 +93,7 @@ function workerServe(): RpcMethod<WorkerRequest, WorkerReply> {
   };
 }
 
-/** What a client asks costs more than its decoding. A client that asks for too much hears so before it has sent it. */
+/** A client's request costs more than its decoding. So a request over the limits is refused while it is still bytes. */
 function inferenceGenerate(): RpcMethod<GenerateRequest, GenerateReply> {
   const check: CheckOptions = { code: 'REQUEST_INVALID', innerMessages: ASKED_MESSAGES_LIMIT };
   const { path, request, reply } = rpcMethod<GenerateRequest, GenerateReply>('Inference', 'Generate', { check });
@@ -115,11 +115,11 @@ function inferenceGenerate(): RpcMethod<GenerateRequest, GenerateReply> {
   };
 }
 
-/** Decoders for messages that come most; null: the message is of another form. */
+/** Quick decoders for the most frequent messages. They return null if the message has another form. */
 interface MethodOptions<Request, Reply> {
   decodeRequest?: (bytes: Buffer) => Request | null;
   decodeReply?: (bytes: Buffer) => Reply | null;
-  /** Of requests. */
+  /** Limits of requests. */
   check?: CheckOptions;
 }
 
@@ -142,13 +142,13 @@ function rpcMethod<Request extends object, Reply extends object>(
 }
 
 interface GeneralCodec {
-  /** What proto-loader tells of the message. */
+  /** Description of the message by proto-loader. */
   type: object;
   encode(message: object): Buffer;
   decode(bytes: Buffer): object;
 }
 
-/** Bytes are counted before they are decoded, and values are checked before anybody sees them. */
+/** The limits are checked on the bytes before decoding. The values are checked before any other code sees them. */
 function codecOf<T extends object>(
   general: GeneralCodec,
   quick: (bytes: Buffer) => T | null = () => null,

@@ -5,7 +5,7 @@ import { requireMessages } from './chat-message-validation.js';
 import { requireSampling } from './sampling-validation.js';
 import { templateValues } from './template-arguments.js';
 
-/** The highest is uint32 of the wire; what the context does not hold is cut off (`resolveGeneration`). */
+/** The highest is the greatest uint32 of the wire. `resolveGeneration` lowers the value to what the context can hold. */
 export const MAX_TOKENS_RANGE: NumberRange = { least: 0, most: 2 ** 32 - 1, whole: true, zeroIsOff: false };
 export const LOGPROBS_RANGE: NumberRange = { least: 0, most: 1024, whole: true, zeroIsOff: false };
 
@@ -14,9 +14,9 @@ export const STOP_STRINGS_LIMIT = 64;
 export const STOP_STRING_LENGTH_LIMIT = 1024;
 
 /**
- * What holds for any model: exactly one form of prompt, numbers in their ranges. Every request passes here once, where it comes in
- * (from the wire, or into the single-process engine); whether it fits the model is `resolveGeneration`'s to say. Throws
- * REQUEST_INVALID naming the field.
+ * Checks the rules that hold for any model: exactly one form of prompt, numbers in their ranges. Every request is checked here once, where it
+ * comes in (from the wire, or into the single-process engine). `resolveGeneration` checks that it fits the model. Throws REQUEST_INVALID naming
+ * the field.
  */
 export function validateGenerateRequest(request: GenerateRequest): GenerateRequest {
   requireOnePrompt(request);
@@ -68,7 +68,7 @@ function requireStopStrings(stop: readonly string[]): void {
   }
 }
 
-/** Options that contradict one another. */
+/** Refuses options that contradict one another. */
 function requirePossible({ sampling, messages, ignoreEos, logprobs, ...request }: GenerateRequest): void {
   if (ignoreEos && (sampling?.outputFormat ?? null) !== null) {
     throw invalid('ignore_eos', 'an answer with an output format ends where the format does; leave ignore_eos out');

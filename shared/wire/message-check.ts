@@ -1,7 +1,7 @@
 /**
- * What holds for every decoded message, whichever it is: it follows from the .proto files and from the tables of numbers, texts and rules.
- * A message within another is there unless the .proto file calls it optional; of a oneof, a member is set; numbers are within their bounds;
- * texts are short, and no terminal acts on them. What is optional and absent becomes null.
+ * Checks that hold for every decoded message. They follow from the .proto files and from the tables of numbers, texts and rules. An inner
+ * message is present unless the .proto file calls it optional; one member of a oneof is set; numbers are within their bounds; texts are short,
+ * and hold nothing that a terminal would obey. Absent optional fields become null.
  */
 import type { PackageDefinition } from '@grpc/proto-loader';
 import { OdmoeError } from '../base/errors/odmoe-error.js';
@@ -14,13 +14,16 @@ import { type DescribedField, describedFields, oneofsOf } from './wire-outline.j
 type Fields = Record<string, unknown>;
 type Check = (message: Fields) => void;
 
-/** Of errors that a peer tells of: they are cleaned where they are shown. */
+/** Names of the messages that report errors. Their texts are cleaned where they are shown. */
 const MESSAGES_OF_ERRORS: readonly string[] = ['Refusal', 'StreamError', 'ExpertFailure'];
 
-/** What a terminal acts on. */
+/** Characters that a terminal obeys. */
 const CONTROL_CHARACTER = /\p{Cc}/u;
 
-/** Throws PROTOCOL_VIOLATION; `code` where a oneof of the message holds nothing. Rules of a message may have codes of their own. */
+/**
+ * The check of one kind of message. It throws PROTOCOL_VIOLATION, or `code` if a oneof of the message is empty. Rules of a message may have
+ * other codes.
+ */
 export function messageCheckOf(
   definitions: PackageDefinition,
   message: string,
@@ -35,11 +38,11 @@ class MessageChecks {
   constructor(
     private readonly definitions: PackageDefinition,
     private readonly code: ErrorCode,
-    /** Who asks main cleans the texts of the answer. */
+    /** True for messages of users: the client that asks main cleans the texts of the answer. */
     private readonly areTextsFree: boolean,
   ) {}
 
-  /** null: any values will do. */
+  /** null: all values are allowed. */
   of(message: string): Check | null {
     const fields = describedFields(this.definitions, message);
     const oneofs = oneofsOf(this.definitions, message);
@@ -81,7 +84,7 @@ class MessageChecks {
     return value === null ? [] : [(decoded) => value(decoded[name])];
   }
 
-  /** Of one value of the field. */
+  /** The check of one value of the field. */
   private valueCheck(message: string, field: DescribedField): ((value: unknown) => void) | null {
     const { name, type, label } = field;
     if (type === 'TYPE_STRING') return this.areTextsFree ? null : textCheck(message, name);
@@ -99,7 +102,7 @@ class MessageChecks {
   }
 }
 
-/** The decoder leaves out what is absent, and marks what is there (`_seed: 'seed'`). */
+/** The decoder leaves out absent fields, and marks present ones (`_seed: 'seed'`). */
 function checkOptional(decoded: Fields, name: string, check: ((value: unknown) => void) | null): void {
   const mark = `_${name}`;
   if (mark in decoded) delete decoded[mark];

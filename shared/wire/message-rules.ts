@@ -1,6 +1,6 @@
 /**
- * What a received message of one kind must hold before a handler sees it, beside what message-check.ts holds all messages to. Each rule throws
- * PROTOCOL_VIOLATION; that of a user's request REQUEST_INVALID.
+ * Rules for single kinds of received messages. message-check.ts applies them, in addition to its general checks, before a handler sees the
+ * message. Each rule throws PROTOCOL_VIOLATION; the rule of a user's request throws REQUEST_INVALID.
  */
 import { OdmoeError } from '../base/errors/odmoe-error.js';
 import { isAddress } from './addresses.js';
@@ -24,7 +24,7 @@ import type {
   TensorType,
 } from './messages.js';
 
-/** By the message's name in the .proto files; it is applied wherever the message stands, after what is within it. */
+/** Rules by the message's name in the .proto files. A rule is applied wherever the message occurs, after the rules of its inner messages. */
 export const MESSAGE_RULES: Readonly<Record<string, (message: never) => unknown>> = {
   NodeIdentity: validateIdentity,
   Placement: validatePlacement,
@@ -51,7 +51,7 @@ const VALUE_BYTES: Record<TensorType, number> = {
   TENSOR_TYPE_BF16: 2,
 };
 
-/** Characters of a wrong id that an error shows. */
+/** Most characters of a wrong id that an error shows. */
 const ID_SHOWN_LIMIT = 100;
 
 function validateIdentity({ id, role }: NodeIdentity): void {
@@ -67,7 +67,7 @@ function validatePredict(predict: Predict): void {
   throw violation(`a predict deals ${experts.length} experts to ${workers.length} workers`);
 }
 
-/** At least one row. Returns the number of rows. */
+/** Requires at least one row. Returns the number of rows. */
 function validatePassLayer(name: string, { rows }: PassLayer): number {
   let count = 0;
   for (const run of rows) {
@@ -153,7 +153,7 @@ function validateBegin({ promptTokens, tokenIds }: BeginSequence): void {
   throw violation(`begin says that ${promptTokens} of ${tokenIds.length} tokens are the prompt`);
 }
 
-/** As many bits as the message says that there are experts. */
+/** The bits must cover exactly the experts that the message names. */
 function validatePackDescription({ layers, experts, heldExperts }: PackDescription): void {
   const bytes = Math.ceil((layers * experts) / 8);
   if (layers >= 1 && experts >= 1 && heldExperts.length === bytes && bytes <= MESSAGE_SIZE_LIMIT_BYTES) return;
@@ -162,7 +162,7 @@ function validatePackDescription({ layers, experts, heldExperts }: PackDescripti
   );
 }
 
-/** Whether the pack has such a file and it is so long is its holder's to say. */
+/** The holder of the pack checks that the file exists and is long enough. */
 function validateReadPackRequest({ offsetBytes, lengthBytes }: ReadPackRequest): void {
   if (Number.isSafeInteger(offsetBytes) && Number.isSafeInteger(lengthBytes) && lengthBytes >= 1) return;
   throw violation(`${lengthBytes} bytes from byte ${offsetBytes} of a file of a pack cannot be read`);

@@ -1,7 +1,8 @@
 /**
- * The messages of proto/odmoe/v1 as codecs give them and take them. Their fields and comments are generated from the .proto files
- * (scripts/generate-messages.mjs); `Message` makes a value of each: lists and bytes that nobody writes to, null for what is optional and absent,
- * and a union for a oneof, whose `kind` names the member that is set. A type that differs from the generated one says where.
+ * The messages of proto/odmoe/v1 as codecs return and accept them. Their fields and comments are generated from the .proto files
+ * (scripts/generate-messages.mjs). `Message` turns each into a value type: lists and bytes are read-only, absent optional fields are null, and a
+ * oneof becomes a union whose `kind` names the member that is set. A type that differs from the generated one has a comment about the
+ * difference.
  */
 import type * as Generated from './generated/messages.js';
 
@@ -22,14 +23,14 @@ type Fields<T> = {
     : Message<NonNullable<T[Name]>>;
 };
 
-/** `Ours`: members that are ours rather than as they are generated. */
+/** `Ours`: members whose types are ours rather than the generated ones. */
 type OneOf<T extends { kind?: string }, Ours extends Partial<Record<NonNullable<T['kind']>, object>> = object> = {
   [Name in NonNullable<T['kind']>]: { kind: Name } & {
     [Own in Name]: Own extends keyof Ours ? Ours[Own] : Message<NonNullable<T[Own & keyof T]>>;
   };
 }[NonNullable<T['kind']>];
 
-/** What may be left out where the message is made; a decoder gives it. */
+/** Makes these fields optional for code that makes the message; a decoder always sets them. */
 type LeftOut<T, Names extends keyof T> = Omit<T, Names> & Partial<Pick<T, Names>>;
 
 export type RoleName = Generated.Role;
@@ -97,7 +98,7 @@ export type ReadPackRequest = Message<Generated.ReadPackRequest>;
 export type Refusal = Message<Generated.Refusal>;
 export type Release = Message<Generated.Release>;
 export type RowRun = Message<Generated.RowRun>;
-/** How a request says that tokens are to be chosen. What is left out is off; a seed that is left out is main's to choose. */
+/** A request's sampling options. An absent option is off; main chooses an absent seed. */
 export type SamplingMessage = LeftOut<
   Message<Generated.SamplingOptions>,
   'seed' | 'presencePenalty' | 'frequencyPenalty' | 'logitBias' | 'outputFormat'
@@ -124,12 +125,12 @@ export type WorkerWait = Message<Generated.WorkerWait>;
 
 /** One layer of a pass, for some of the pass's rows. */
 export type PassLayer = Pick<Execute, 'pass' | 'rows' | 'layer'>;
-/** When a worker did what it did with an expert, on its own clock. */
+/** Times of a worker's work on an expert, on the worker's clock. */
 export type ExpertTimes = Pick<
   ExpertResult,
   'loadUs' | 'loadedBeforeUs' | 'begunUs' | 'answeredUs' | 'calledUs' | 'endedUs'
 >;
-/** Nothing was done. */
+/** The times when no work was done. */
 export const NO_TIMES: ExpertTimes = {
   loadUs: 0,
   loadedBeforeUs: 0,

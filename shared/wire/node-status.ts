@@ -1,10 +1,10 @@
 import { hostOf, isWildcardHost } from './addresses.js';
 import type { NodeIdentity, NodeStatus } from './messages.js';
 
-/** How often shadow and workers tell main their status, beside the moments that call for it. */
+/** Interval at which shadow and workers send main their status. Some events send it in between. */
 export const STATUS_INTERVAL_MS = 1000;
 
-/** What is known of a daemon that has told nothing of itself yet. */
+/** Status of a daemon that has not reported yet. */
 export function emptyNodeStatus(identity: NodeIdentity): NodeStatus {
   return {
     identity,
@@ -49,13 +49,13 @@ export function emptyNodeStatus(identity: NodeIdentity): NodeStatus {
   };
 }
 
-/** With the address that the daemon was reached at, where it cannot know its own. */
+/** The status with the address at which the daemon was dialled, if the daemon cannot know its address. */
 export function atDialledAddress(status: NodeStatus, dialled: string): NodeStatus {
   const { identity } = status;
   return isWildcardHost(hostOf(identity.address)) ? { ...status, identity: { ...identity, address: dialled } } : status;
 }
 
-/** What a device tells of itself, as far as a status has it. */
+/** Values of a device that a status contains. */
 export interface StatusDevice {
   usedBytes: number;
   highWaterBytes: number;
@@ -65,13 +65,13 @@ export interface StatusDevice {
   driverUsedBytes: number | null;
 }
 
-/** What a process tells of itself. */
+/** Values of a process that a status contains. */
 export interface ProcessFigures {
   uptimeMs: number;
   memoryBytes: number;
 }
 
-/** This process's status as far as every role has it; what only one role counts is 0. */
+/** This process's status, with the fields that every role has. Counts of single roles are 0. */
 export function ownNodeStatus(
   identity: NodeIdentity,
   { uptimeMs, memoryBytes }: ProcessFigures,

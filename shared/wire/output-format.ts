@@ -1,15 +1,15 @@
 import { OdmoeError } from '../base/errors/odmoe-error.js';
 import type { OutputFormat, OutputPart } from './messages.js';
 
-/** The field of a request that a wrong format is in. */
+/** The request field that an error about the format names. */
 export const FORMAT_FIELD = 'sampling.output_format';
 
 /** Most alternatives, and most parts of all alternatives together, of one output format. */
 export const ALTERNATIVES_LIMIT = 1024;
 export const PARTS_LIMIT = 1024;
-/** Longest text that another may not hold, in characters. */
+/** Longest `without`, in characters. */
 export const WITHOUT_LIMIT = 64;
-/** Longest literal or until, in UTF-16 units; all of a format together may have as many as a schema has bytes. */
+/** Longest literal or until, in UTF-16 units, and most units in all texts of a format: as many as the bytes of a schema. */
 export const PART_TEXT_LIMIT = 16 * 1024;
 export const FORMAT_TEXT_LIMIT = 1024 * 1024;
 
@@ -34,7 +34,7 @@ function requirePart(part: OutputPart): void {
   }
   if (part.kind === 'until' && text === '') throw formatInvalid('until of the output format is empty; give a text');
   if (part.kind === 'schemaText') requireWithout(part.schemaText.without);
-  // A lone surrogate has no bytes that a token could have.
+  // A lone surrogate has no UTF-8 bytes, so no token can produce it.
   if (/\p{Cs}/u.test(text)) throw formatInvalid(`a part (${part.kind}) of the output format has half a character`);
 }
 
@@ -44,7 +44,7 @@ function requireWithout(without: string): void {
   throw formatInvalid(`without of the output format must have 1 to ${WITHOUT_LIMIT} whole characters`);
 }
 
-/** The text that a part gives, whatever its kind. */
+/** The text of a part, whatever its kind. */
 export function partText(part: OutputPart): string {
   switch (part.kind) {
     case 'literal':

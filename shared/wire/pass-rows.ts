@@ -1,4 +1,4 @@
-/** Which rows of a pass a message is about: runs of positions that follow one another, so that a prefill of 128 rows takes a few bytes. */
+/** The rows of a pass that a message concerns, as runs of consecutive positions: a prefill of 128 rows takes only a few bytes. */
 import { requirePresent } from '../base/errors/assert-invariant.js';
 import type { PassRow, RowRun } from './messages.js';
 
@@ -6,7 +6,7 @@ export function rowCount(runs: readonly RowRun[]): number {
   return runs.reduce((sum, { rows }) => sum + rows, 0);
 }
 
-/** A pass is known by its first row: no two passes at work at a time run rows of one sequence. There is a run. */
+/** The first row identifies the pass: two passes in progress never run rows of one sequence. `rows` must not be empty. */
 export function passOfRuns(rows: readonly RowRun[]): { pass: PassRow; rows: readonly RowRun[] } {
   const { sequence, position } = requirePresent(rows[0], 'a pass has rows.');
   return { pass: { sequence, position }, rows };
@@ -21,7 +21,7 @@ export function passOfSequence(
   return passOfRuns([{ sequence, position, rows }]);
 }
 
-/** Some of the rows, by rising index. */
+/** The rows at these indexes, which must rise. */
 export function selectRows(runs: readonly RowRun[], indexes: readonly number[]): RowRun[] {
   const selected: RowRun[] = [];
   let run = 0;
@@ -47,7 +47,7 @@ function append(runs: RowRun[], sequence: number, position: number): void {
   else runs.push({ sequence, position, rows: 1 });
 }
 
-/** The rows but those of the sequence at positions in [from, end). */
+/** The rows without those of the sequence at positions in [from, end). */
 export function rowsOutside(
   runs: readonly RowRun[],
   { sequence, from, end }: { sequence: number; from: number; end: number },

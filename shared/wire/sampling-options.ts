@@ -1,6 +1,6 @@
 import type { LogitBias, OutputFormat, SamplingMessage } from './messages.js';
 
-/** How a token is chosen. Nothing is left to a default. */
+/** Options for the choice of a token. Every option is set. */
 export interface SamplingOptions {
   /** 0: greedy. */
   temperature: number;
@@ -14,9 +14,9 @@ export interface SamplingOptions {
   repetitionPenalty: number;
   /** Whole number from 0 to 2^53 - 1. */
   seed: number;
-  /** Taken off the logits of tokens that the answer has, once; 0: off. */
+  /** Taken off the logit of each token that the answer contains, once; 0: off. */
   presencePenalty: number;
-  /** The same for each time that the answer has them. */
+  /** Taken off the same logits, once for each occurrence. */
   frequencyPenalty: number;
   logitBias: readonly LogitBias[];
   /** null: any text. */
@@ -29,10 +29,7 @@ export const LOGIT_BIAS_LIMIT = 1024;
 
 export const MAX_SEED = Number.MAX_SAFE_INTEGER;
 
-/**
- * A validated request's sampling (null: none given, which is greedy) made whole. `chooseSeed` is asked when the request names no
- * seed.
- */
+/** Completes a validated request's sampling (null: none given, which is greedy). `chooseSeed` is called if the request names no seed. */
 export function resolveSampling(message: SamplingMessage | null, chooseSeed: () => number): SamplingOptions {
   const given: SamplingMessage = message ?? { temperature: 0, topK: 0, topP: 0, minP: 0, repetitionPenalty: 0 };
   return {
@@ -54,16 +51,16 @@ export interface NumberRange {
   least: number;
   most: number;
   whole: boolean;
-  /** 0 is allowed too, and switches the field off, where it is not within the range. */
+  /** 0 is allowed in addition, and switches the field off, even if it is not within the range. */
   zeroIsOff: boolean;
 }
 
 export const TEMPERATURE_RANGE: NumberRange = { least: 0, most: 1000, whole: false, zeroIsOff: false };
 export const TOP_K_RANGE: NumberRange = { least: 0, most: 2 ** 31 - 1, whole: true, zeroIsOff: false };
 export const PROBABILITY_RANGE: NumberRange = { least: 0, most: 1, whole: false, zeroIsOff: false };
-/** Wider than anybody uses, and so narrow that no logit that a model gives becomes infinite by it. */
+/** Wider than any practical value, and so narrow that no logit of a model becomes infinite. */
 export const REPETITION_PENALTY_RANGE: NumberRange = { least: 0.001, most: 1000, whole: false, zeroIsOff: true };
-/** OpenAI's API takes -2 to 2. */
+/** OpenAI's API accepts -2 to 2. */
 export const ANSWER_PENALTY_RANGE: NumberRange = { least: -100, most: 100, whole: false, zeroIsOff: false };
 export const LOGIT_BIAS_RANGE: NumberRange = { least: NEVER_CHOSEN_BIAS, most: 100, whole: false, zeroIsOff: false };
 export const SEED_RANGE: NumberRange = { least: 0, most: MAX_SEED, whole: true, zeroIsOff: false };

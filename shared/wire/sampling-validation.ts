@@ -16,8 +16,9 @@ import {
 import type { LogitBias, SamplingMessage } from './messages.js';
 
 /**
- * Sampling as a client or main tells it, whatever the model: numbers in their ranges (0 turns top_k, top_p, min_p and the penalties off),
- * one bias a token, a format within bounds (whether some text has it is found out where it is compiled). Throws REQUEST_INVALID naming the field.
+ * Checks the sampling of a client or of main, for any model: numbers in their ranges (0 turns top_k, top_p, min_p and the penalties off), one
+ * bias a token, a format within bounds (the compiler of the format finds out whether any text can match it). Throws REQUEST_INVALID naming the
+ * field.
  */
 export function requireSampling({ seed, logitBias = [], outputFormat = null, ...sampling }: SamplingMessage): void {
   requireRange('temperature', sampling.temperature, TEMPERATURE_RANGE);

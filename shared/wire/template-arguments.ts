@@ -6,9 +6,9 @@ import type { TemplateArgument } from './messages.js';
 export const TEMPLATE_ARGUMENTS_LIMIT = 32;
 export const TEMPLATE_ARGUMENT_BYTES_LIMIT = 1024 * 1024;
 
-/** Names of Jinja variables. */
+/** Valid names of Jinja variables. */
 const NAME = /^[A-Za-z_][A-Za-z0-9_]{0,63}$/;
-/** What a template gets from elsewhere. */
+/** Names that a template gets from other sources, so requests may not set them. */
 const TAKEN: ReadonlySet<string> = new Set([
   'messages',
   'add_generation_prompt',
@@ -17,7 +17,7 @@ const TAKEN: ReadonlySet<string> = new Set([
   'strftime_now',
 ]);
 const NAME_SHOWN_LIMIT = 40;
-/** Of a request. */
+/** The field of the request, for errors. */
 const FIELD = 'template_arguments';
 
 /** The values by name, for a chat template. @throws REQUEST_INVALID naming the argument */

@@ -1,6 +1,6 @@
 /**
- * Encoders and decoders of the two messages that every layer's experts cost: WorkerRequest.execute and WorkerReply.result. Same
- * bytes as protobufjs understands, without its intermediate objects: a fifth of a hop's cost.
+ * Encoders and decoders of the two messages that every layer sends: WorkerRequest.execute and WorkerReply.result. The bytes are those of
+ * protobufjs, but its intermediate objects, a fifth of a hop's cost, are not made.
  */
 import { OdmoeError } from '../base/errors/odmoe-error.js';
 import type {
@@ -52,10 +52,10 @@ const EXPERT_RESULT = {
   endedUs: 13,
 } as const;
 const FAILURE = { code: 1, message: 2 } as const;
-/** Of PassRow and RowRun. */
+/** Field numbers of PassRow and RowRun. */
 const ROW = { sequence: 1, position: 2, rows: 3 } as const;
 
-/** WorkerRequest{execute} as it goes over the wire. Numbers must be non-negative safe integers (INTERNAL otherwise). */
+/** The wire bytes of WorkerRequest{execute}. Numbers must be non-negative safe integers (INTERNAL otherwise). */
 export function encodeExecuteRequest(execute: Execute): Buffer {
   const { pass } = execute;
   const message = new MessageWriter()
@@ -76,7 +76,7 @@ export function encodeExecuteRequest(execute: Execute): Buffer {
   return new MessageWriter().message(REQUEST_EXECUTE, message).encode();
 }
 
-/** WorkerReply{result} as it goes over the wire. Numbers must be non-negative safe integers (INTERNAL otherwise). */
+/** The wire bytes of WorkerReply{result}. Numbers must be non-negative safe integers (INTERNAL otherwise). */
 export function encodeResultReply(result: ExecuteResult): Buffer {
   const message = new MessageWriter()
     .varint(RESULT.requestId, result.requestId)
@@ -115,8 +115,8 @@ function expertResult(result: ExpertResult): MessageWriter {
 }
 
 /**
- * The Execute of a WorkerRequest that holds nothing else; null when the message is of another form, which the general
- * decoder then takes. `hidden` is a view into `bytes`, possibly at an odd offset.
+ * The Execute of a WorkerRequest that holds nothing else. Returns null if the message has another form; the general decoder then decodes it.
+ * `hidden` is a view into `bytes`, possibly at an odd offset.
  */
 export function decodeExecuteRequest(bytes: Buffer): Execute | null {
   const reader = onlyMember(bytes, delimited(REQUEST_EXECUTE));
@@ -193,7 +193,7 @@ function readExpertRows(reader: FieldReader): ExpertRows {
   return asked;
 }
 
-/** The ExecuteResult of a WorkerReply that holds nothing else; null when the message is of another form. */
+/** The ExecuteResult of a WorkerReply that holds nothing else; null if the message has another form. */
 export function decodeResultReply(bytes: Buffer): ExecuteResult | null {
   const reader = onlyMember(bytes, delimited(REPLY_RESULT));
   if (reader === null) return null;
@@ -286,7 +286,7 @@ function delimited(field: number): number {
   return tagOf(field, WIRE_LENGTH_DELIMITED);
 }
 
-/** A reader of the message's one member when it starts with `tag` and fills the message; else null. */
+/** A reader of the message's only member if the message starts with `tag` and the member fills it; else null. */
 function onlyMember(bytes: Buffer, tag: number): FieldReader | null {
   if (bytes[0] !== tag) return null;
   const outer = new FieldReader(bytes, 1, bytes.length);

@@ -1,8 +1,8 @@
 /**
- * Looks over the bytes of a message before it is decoded, in one pass that builds nothing. What holds more than the table of wire-limits.ts
- * allows is refused while it is still bytes. Texts must be UTF-8 and whole: protobufjs puts U+FFFD in place of wrong bytes, and reads a text
- * that is cut short as a shorter one. And every field must come as what it is: protobufjs would take another wire type for its own, and read
- * on at another place than this pass, so that it could meet what was not counted here.
+ * Checks the bytes of a message before it is decoded, in one pass that builds nothing. A message that exceeds the table of wire-limits.ts is
+ * refused while it is still bytes. Texts must be valid, complete UTF-8: protobufjs would put U+FFFD in place of wrong bytes, and read a
+ * truncated text as a shorter one. Every field must have its wire type: protobufjs would accept another type, continue at another offset than
+ * this pass, and could meet elements that were not counted here.
  */
 import { isUtf8 } from 'node:buffer';
 import { OdmoeError } from '../base/errors/odmoe-error.js';
@@ -11,29 +11,29 @@ import { WIRE_FIXED32, WIRE_FIXED64, WIRE_LENGTH_DELIMITED, WIRE_VARINT } from '
 import { bytesLimitOf, INNER_MESSAGES_LIMIT, INNER_VALUES_LIMIT, SPARE_FIELDS_LIMIT } from './wire-limits.js';
 import type { MessageOutline, OutlinedField } from './wire-outline.js';
 
-/** Messages within one another, and lists of one message, as far as odmoe.v1 has them. */
+/** Most levels of nested messages, and most lists of one message, in odmoe.v1. */
 const DEPTH = 16;
 const LISTS = 16;
-/** Bytes of a varint of 32 bits, and of a negative one; between the two decoders do not agree. */
+/** Bytes of a varint of 32 bits, and of a negative one. For lengths between the two, decoders differ. */
 const VARINT32_BYTES = 5;
 const VARINT_BYTES = 10;
 
 export interface CheckOptions {
-  /** Of what is more than a limit. What is no message at all is PROTOCOL_VIOLATION always. */
+  /** Code of an error about an exceeded limit. Bytes that are not a valid message are always PROTOCOL_VIOLATION. */
   code: ErrorCode;
-  /** Most messages within the message. */
+  /** Most inner messages of the message. */
   innerMessages: number;
 }
 
-/** Of messages of peers. */
+/** Options for messages of peers. */
 export const PEER_CHECK: CheckOptions = { code: 'PROTOCOL_VIOLATION', innerMessages: INNER_MESSAGES_LIMIT };
 
-/** Throws PROTOCOL_VIOLATION, or `options.code` where it is too much of something. */
+/** Throws PROTOCOL_VIOLATION, or `options.code` if a limit is exceeded. */
 export function checkWire(bytes: Buffer, outline: MessageOutline, options = PEER_CHECK): void {
   new WireWalk(bytes, outline, options).run();
 }
 
-/** Elements of each list so far, of each message that is open. A walk calls nobody, so that all of them use it. */
+/** Elements so far of each list, for each open message. A walk calls no other code, so all walks share this array. */
 const counts = new Uint32Array(DEPTH * LISTS);
 
 function countAt(depth: number, place: number): number {
@@ -42,11 +42,11 @@ function countAt(depth: number, place: number): number {
 
 class WireWalk {
   private at = 0;
-  /** The fields whose messages are open, by their depth. */
+  /** The fields of the open messages, by depth. */
   private readonly open: OutlinedField[] = [];
   private innerMessages = 0;
   private innerValues = 0;
-  /** Of messages that may be long. */
+  /** Bytes so far of messages that may be long. */
   private longBytes = 0;
 
   constructor(
@@ -189,7 +189,7 @@ class WireWalk {
     if (this.at > end) throw truncated();
   }
 
-  /** A tag or a length: more than 32 bits are none. */
+  /** Reads a tag or a length. More than 32 bits are invalid. */
   private varint32(end: number): number {
     let value = 0;
     for (let shift = 0; shift < 35; shift += 7) {

@@ -1,5 +1,5 @@
 /**
- * The part of protobuf's encoding that the hot messages use: varints, length-delimited fields, skipping of the unknown.
+ * The part of protobuf's encoding that the hot messages use: varints, length-delimited fields, skipping of unknown fields.
  * https://protobuf.dev/programming-guides/encoding/
  */
 import { timesPowerOfTwo } from '../base/arithmetic/elementary.js';
@@ -40,8 +40,8 @@ export function tagOf(field: number, wireType: number): number {
 type FieldContent = number | Uint8Array | readonly number[] | MessageWriter;
 
 /**
- * The fields of one message, gathered before they are written, so that the lengths of nested messages are known and big fields are copied
- * once. What proto3 leaves out (0, false, nothing) is left out. Field numbers are below 16.
+ * The fields of one message, collected before they are written, so that the lengths of nested messages are known and big fields are copied once.
+ * Default values of proto3 (0, false, empty) are left out. Field numbers are below 16.
  */
 export class MessageWriter {
   private readonly fields: { tag: number; content: FieldContent; contentBytes: number }[] = [];
@@ -51,7 +51,7 @@ export class MessageWriter {
     return this.length;
   }
 
-  /** Throws INTERNAL for what is no whole number from 0 to 2^53. */
+  /** Throws INTERNAL if the value is not a whole number from 0 to 2^53. */
   varint(field: number, value: number): this {
     requireWhole(field, value);
     if (value === 0) return this;
@@ -80,7 +80,7 @@ export class MessageWriter {
     return this.delimited(field, values, contentBytes);
   }
 
-  /** A nested message; it is there, also when it is empty. */
+  /** A nested message. It is written even if it is empty. */
   message(field: number, content: MessageWriter): this {
     return this.delimited(field, content, content.byteLength);
   }
@@ -97,7 +97,7 @@ export class MessageWriter {
     return this;
   }
 
-  /** Returns the offset behind it. */
+  /** Returns the offset behind the message. */
   private writeTo(target: Buffer, start: number): number {
     let offset = start;
     for (const { tag, content, contentBytes } of this.fields) {
@@ -122,7 +122,7 @@ function requireWhole(field: number, value: number): void {
   throw new OdmoeError('INTERNAL', `field ${field} of a message is ${value}: it takes whole numbers from 0`);
 }
 
-/** Walks over the fields of one message. Throws PROTOCOL_VIOLATION when the bytes end early or make no sense. */
+/** Reads the fields of one message in order. Throws PROTOCOL_VIOLATION if the bytes end early or are invalid. */
 export class FieldReader {
   constructor(
     private readonly bytes: Buffer,
@@ -140,7 +140,7 @@ export class FieldReader {
     return this.offset;
   }
 
-  /** A varint as a number; 64-bit values above 2^53 lose low bits, as with proto-loader's `longs: Number`. */
+  /** Reads a varint as a number; 64-bit values above 2^53 lose low bits, as with proto-loader's `longs: Number`. */
   varint(): number {
     let low = 0;
     let high = 0;
@@ -160,7 +160,7 @@ export class FieldReader {
     return this.varint() % TWO_TO_32;
   }
 
-  /** A view of the field's bytes, at whatever offset they came. */
+  /** A view of the field's bytes, at any offset. */
   lengthDelimited(): Buffer {
     const length = this.varint();
     const start = this.offset;
@@ -169,7 +169,7 @@ export class FieldReader {
     return this.bytes.subarray(start, this.offset);
   }
 
-  /** The fields of a nested message. */
+  /** A reader of the fields of a nested message. */
   message(): FieldReader {
     const length = this.varint();
     const start = this.offset;

@@ -1,7 +1,7 @@
 /**
- * How much a message of proto/odmoe/v1 may hold. Its bytes are counted against this table before anything is built of them (wire-check.ts):
- * a list of empty messages takes two bytes an element on the wire, and a hundred times as many once it is decoded. A list of the wire
- * that the table does not name is a mistake, and stops the start.
+ * Limits on the contents of messages of proto/odmoe/v1. The bytes of a message are checked against this table before anything is built from them
+ * (wire-check.ts): on the wire a list of empty messages takes two bytes an element, but a hundred times as many once it is decoded. A list of
+ * the wire that is missing in the table is a mistake, and stops the start.
  */
 import { ALTERNATIVES_LIMIT, PARTS_LIMIT } from './output-format.js';
 import { LOGIT_BIAS_LIMIT } from './sampling-options.js';
@@ -18,9 +18,9 @@ import {
 } from './limits.js';
 import { TEMPLATE_ARGUMENTS_LIMIT } from './template-arguments.js';
 
-/** Tokens of a sequence, and iterations of an answer. */
+/** Most tokens of a sequence, and most iterations of an answer. */
 const TOKENS_LIMIT = 2 ** 22;
-/** Daemons of a cluster, and layers and experts of a model, as far as messages name them. */
+/** Most daemons of a cluster, layers of a model and experts of a model in messages. */
 const NODES_LIMIT = 4096;
 const LAYERS_LIMIT = 4096;
 const EXPERTS_LIMIT = 16_384;
@@ -70,7 +70,7 @@ export const LIST_LIMITS: Readonly<Record<string, number>> = {
   'KeptExperts.experts': EXPERTS_LIMIT,
 };
 
-/** Messages that may have more bytes than PLAIN_MESSAGE_LIMIT_BYTES: they carry tensors, or a number for each token or daemon. */
+/** Messages that may be longer than PLAIN_MESSAGE_LIMIT_BYTES: they carry tensors, or a number for each token or daemon. */
 export const LONG_MESSAGES: Readonly<Record<string, number>> = {
   Execute: MESSAGE_SIZE_LIMIT_BYTES,
   ExecuteResult: MESSAGE_SIZE_LIMIT_BYTES,
@@ -82,15 +82,15 @@ export const LONG_MESSAGES: Readonly<Record<string, number>> = {
   StatusReply: 8 * MEGABYTE_BYTES,
 };
 
-/** Most elements of all lists of one message together: messages within it, and numbers and texts. */
+/** Most elements of all lists of one message together: inner messages, and numbers and texts. */
 export const INNER_MESSAGES_LIMIT = 131_072;
 export const INNER_VALUES_LIMIT = 4 * 1024 * 1024;
-/** What a client asks, which costs more: its messages are checked, and go through a chat template. */
+/** Most inner messages of a client's request. They cost more: they are checked and go through a chat template. */
 export const ASKED_MESSAGES_LIMIT = 32_768;
-/** Fields that may come beside those that a message has and its lists: a later version's, or one told again. */
+/** Most fields beyond a message's known fields and lists: fields of a later version, or repeated ones. */
 export const SPARE_FIELDS_LIMIT = 64;
 
-/** Most bytes of a message of that name. */
+/** Most bytes of a message with that name. */
 export function bytesLimitOf(message: string): number {
   return LONG_MESSAGES[message] ?? PLAIN_MESSAGE_LIMIT_BYTES;
 }

@@ -1,20 +1,20 @@
-/** What the numbers of messages between daemons may be. A test holds the tables against the .proto files: no number is without a bound. */
+/** Bounds of the numbers in messages between daemons. A test compares the tables with the .proto files: every number has a bound. */
 import { EPOCH_LIMIT } from './epochs.js';
 
-/** A mean or a duration in milliseconds: more than eleven days are no duration. */
+/** Greatest mean or duration in milliseconds; it is more than eleven days. */
 const DURATION_MS = 1e9;
-/** Of a daemon since its start: 139 years. */
+/** Greatest uptime of a daemon: 139 years. */
 const UPTIME_MS = 2 ** 42;
-/** What happens once or more in a pass: one in a microsecond takes nine years. */
+/** Greatest count of events that happen in passes: one event a microsecond reaches it in nine years. */
 const COUNT = 2 ** 48;
-/** Bytes that were moved since a start, or that there are: an exbibyte. */
+/** Most bytes that were moved since a start, or that exist: an exbibyte. */
 const BYTES = 2 ** 60;
-/** Experts that a machine has slots for, or holds. */
+/** Most experts for which a machine has slots, or that it holds. */
 const EXPERTS = 2 ** 26;
-/** Numbers that are given back as they came. */
+/** Greatest number that is sent back unchanged. */
 const ECHO = Number.MAX_SAFE_INTEGER;
 
-/** The greatest value that a field may have, checked when the message is decoded: 0 is the least, and NaN is none. */
+/** The greatest value of each field, checked when the message is decoded. The least value is 0; NaN is refused. */
 export const NUMBER_BOUNDS = {
   StreamError: { requestId: ECHO, epoch: EPOCH_LIMIT },
   NodeStatus: {
@@ -83,7 +83,7 @@ export const NUMBER_BOUNDS = {
 
 export type BoundedMessage = keyof typeof NUMBER_BOUNDS;
 
-/** Fields whose values mean something to whoever takes them only, who checks them there; and numbers of 32 bits that nothing is added to. */
+/** Fields that only their receiver can judge, and which it checks; and numbers of 32 bits to which nothing is added. */
 export const CHECKED_ELSEWHERE: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   NodeIdentity: { protocolVersion: 'peer-check.ts: the same number or none' },
   Welcome: {
@@ -156,7 +156,10 @@ export const CHECKED_ELSEWHERE: Readonly<Record<string, Readonly<Record<string, 
   ReadPackRequest: { offsetBytes: 'message-rules.ts', lengthBytes: 'message-rules.ts' },
 };
 
-/** Messages between main and whoever asks it: requests are checked by generate-validation.ts, answers and figures are shown. Their texts, too. */
+/**
+ * Messages between main and its clients. generate-validation.ts checks the numbers of requests; those of answers and figures are only shown. The
+ * same holds for the texts.
+ */
 export const MESSAGES_OF_USERS: readonly string[] = [
   'GenerateRequest',
   'SamplingOptions',

@@ -1,4 +1,4 @@
-/** What the walk over a message's bytes must know of it: its fields by their numbers, as proto-loader has read them. */
+/** The description of a message for the walk over its bytes: its fields by their numbers, as proto-loader has read them. */
 import type { PackageDefinition } from '@grpc/proto-loader';
 import { OdmoeError } from '../base/errors/odmoe-error.js';
 import { LIST_LIMITS, LONG_MESSAGES } from './wire-limits.js';
@@ -7,29 +7,29 @@ import { WIRE_FIXED32, WIRE_FIXED64, WIRE_LENGTH_DELIMITED, WIRE_VARINT } from '
 export interface OutlinedField {
   readonly name: string;
   readonly kind: 'text' | 'bytes' | 'message' | 'number';
-  /** As which it comes; numbers of a list may come packed, too. */
+  /** Wire type of the field. Numbers of a list may also come packed. */
   readonly wireType: number;
   /** A varint of 64 bits. */
   readonly isLong: boolean;
-  /** Most elements of a list; null: it is none. */
+  /** Most elements of the list; null: the field is not a list. */
   readonly limit: number | null;
-  /** Its place among the lists of its message; 0 where it is none. */
+  /** Place among the lists of its message; 0 if it is not a list. */
   readonly place: number;
-  /** Of a field that holds a message. */
+  /** Outline of the inner message; null: the field holds no message. */
   readonly inner: MessageOutline | null;
 }
 
 export interface MessageOutline {
   readonly message: string;
-  /** By their numbers. */
+  /** Fields by their numbers. */
   readonly fields: readonly (OutlinedField | undefined)[];
   readonly fieldCount: number;
   readonly lists: number;
-  /** More bytes than others may have; null: it is as the others. */
+  /** Most bytes of the message if it may be long; null: the usual limit. */
   readonly bytesLimit: number | null;
 }
 
-/** What proto-loader tells of a field. */
+/** Description of a field by proto-loader. */
 export interface DescribedField {
   name: string;
   number: number;
@@ -38,7 +38,7 @@ export interface DescribedField {
   label: string;
 }
 
-/** Outlines of a message and of all within it. No message of odmoe.v1 holds one of its own kind. */
+/** Outlines of a message and of all messages within it. No message of odmoe.v1 contains itself. */
 export function outlineOf(definitions: PackageDefinition, message: string): MessageOutline {
   const fields: (OutlinedField | undefined)[] = [];
   const described = describedFields(definitions, message);

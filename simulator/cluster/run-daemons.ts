@@ -4,9 +4,9 @@ import type { Finished, GenerateRequest } from '../../shared/wire/messages.js';
 import type { SimulatedAnswer, SimulatedCluster } from './simulated-cluster.js';
 import type { NodeWorld } from './simulated-node.js';
 
-/** Virtual time in which daemons that have started find one another. */
+/** Virtual time in which started daemons find one another. */
 const SETTLE_MS = 1_000;
-/** Virtual time after which a daemon that has not started never will. */
+/** Virtual time after which a daemon that has not started counts as failed. */
 const START_LIMIT_MS = 600_000;
 
 /** A daemon of a cluster without faults. */
@@ -15,12 +15,12 @@ export interface PlannedDaemon {
   world: NodeWorld;
 }
 
-/** An answer that came to its end. */
+/** An answer that has ended successfully. */
 export interface FinishedAnswer extends SimulatedAnswer {
   finished: Finished;
 }
 
-/** Starts main last, so that it finds everybody at its first try. @throws why a daemon could not be started */
+/** Starts main last, so that it finds all other daemons at its first try. @throws the error of a daemon that could not be started */
 export async function startDaemons(cluster: SimulatedCluster, daemons: readonly PlannedDaemon[]): Promise<void> {
   const { clock } = cluster;
   const nodes = daemons.map(({ settings, world }) => cluster.add(settings, world));
@@ -36,7 +36,7 @@ export async function startDaemons(cluster: SimulatedCluster, daemons: readonly 
   await clock.run(() => false, { untilMs: clock.nowMs + SETTLE_MS });
 }
 
-/** Resolves when everything is closed and disposed of. */
+/** Resolves when all daemons are closed and disposed of. */
 export async function stopDaemons({ clock, nodes }: SimulatedCluster): Promise<void> {
   let over = false;
   const stopped = Promise.all([...nodes.values()].map((node) => node.stop())).then(() => (over = true));
@@ -44,15 +44,15 @@ export async function stopDaemons({ clock, nodes }: SimulatedCluster): Promise<v
   await stopped;
 }
 
-/** How many answers are asked for, and how many of them at a time. */
+/** The number of answers to ask for, and how many of them run at the same time. */
 export interface AnswerPlan {
   total: number;
   atOnce: number;
-  /** Nobody wants them any more. */
+  /** Aborts when the answers are no longer wanted. */
   signal?: AbortSignal;
 }
 
-/** Asks for answers and waits for all of them. @throws what one of them failed of; CANCELLED */
+/** Asks for answers and waits for all of them. @throws the error of a failed answer; CANCELLED */
 export async function answerAll(
   cluster: SimulatedCluster,
   { total, atOnce, signal }: AnswerPlan,

@@ -11,40 +11,41 @@ import { History } from '../network/history.js';
 import { SimulatedNode, type NodeWorld } from './simulated-node.js';
 
 export interface SimulationOptions {
-  /** `now`: of the virtual clock. */
+  /** `now`: time of the virtual clock. */
   links: (now: () => number) => LinkModel;
   seed: number;
-  /** Events that are kept as lines. */
+  /** Number of events that the history keeps as lines. */
   keepLines?: number;
-  /** How long clients wait for a main that says nothing; as long as the daemons' own client if left out. */
+  /** Time that clients wait for a silent main; if left out, the same as for the daemons' client. */
   clientPatienceMs?: number;
 }
 
-/** How a client takes its answer. */
+/** The behaviour of a client that reads its answer. */
 export interface Reader {
-  /** How long it takes over each token before it reads on. */
+  /** Time that the client spends on each token before it reads the next one. */
   readMs?: number;
   onToken?: (answer: SimulatedAnswer) => void;
 }
 
-/** What a client of the cluster got. */
+/** The results that a client of the cluster got. */
 export interface SimulatedAnswer {
   promptTokenIds: number[];
-  /** Of each token of the prompt, where they were asked for. */
+  /** For each token of the prompt, if the request asks for them. */
   promptLogprobs: PromptToken[];
   tokens: TokenReply[];
   finished: Finished | null;
-  /** Why it failed; null: it did not, or is under way. */
+  /** The reason of a failure; null: it did not fail, or is still under way. */
   error: OdmoeError | null;
   askedMs: number;
-  /** When it was over; null: it is under way. */
+  /** Time when it ended; null: it is under way. */
   overMs: number | null;
   /** The client goes away. */
   cancel(): void;
 }
 
 /**
- * A cluster in one process: the daemons' own code on a virtual clock and an in-memory network. Nothing happens unless `clock.run` is called.
+ * A cluster in one process: the real code of the daemons on a virtual clock and an in-memory network. Events happen only while `clock.run`
+ * runs.
  */
 export class SimulatedCluster {
   readonly clock = new VirtualClock();
@@ -62,7 +63,7 @@ export class SimulatedCluster {
     this.client = { runtime, transport: memoryTransport(this.network, CLIENT_HOST, runtime, options.clientPatienceMs) };
   }
 
-  /** Timers and works that clients have open. */
+  /** Timers and outside work that clients have open. */
   get clientOpen(): VirtualRuntime['openCounts'] {
     return this.client.runtime.openCounts;
   }
@@ -79,7 +80,7 @@ export class SimulatedCluster {
     return node;
   }
 
-  /** A client asks the node; the answer comes as the clock runs. */
+  /** A client sends a request to the node; the answer comes while the clock runs. */
   ask(address: string, request: GenerateRequest, reader: Reader = {}): SimulatedAnswer {
     const gone = new AbortController();
     const answer: SimulatedAnswer = {
@@ -125,5 +126,5 @@ export class SimulatedCluster {
   }
 }
 
-/** Where those who ask are. */
+/** Host of the clients. */
 export const CLIENT_HOST = 'client';

@@ -22,27 +22,27 @@ import type { MemoryNetwork } from '../network/memory-network.js';
 
 export type PackDoor = NonNullable<RpcServerOptions['pack']>;
 
-/** What a simulated process runs on, beside clock and network. */
+/** The environment of a simulated process, beside clock and network. */
 export interface NodeWorld {
   /** The devices of one start of the process. */
   devices(runtime: VirtualRuntime): Devices;
   openPack(directory: string | null, runtime: VirtualRuntime): Promise<Pack>;
-  /** The door by which peers read the node's pack; left out: as it is. */
+  /** Wraps the service by which peers read the node's pack; left out: it is not wrapped. */
   packDoor?: (door: PackDoor) => PackDoor;
   dataDirectory: string;
   log: Logger;
-  /** Draws of the process follow from it, from the process's id and from how often it has been started. */
+  /** Seed for the random numbers of the process, with the process's id and the number of its starts. */
   seed: number;
 }
 
 const START = { main: startMain, shadow: startShadow, worker: startWorker };
 
-/** One daemon of a simulated cluster, which may be killed, stopped, started again. Its host keeps its name. */
+/** One daemon of a simulated cluster, which can be killed, stopped and started again. Its host keeps its name. */
 export class SimulatedNode {
   runtime: VirtualRuntime;
-  /** Why it does not run: it could not be started, or has given up. Null: it runs, or was stopped from outside. */
+  /** The reason why it does not run: it could not start, or has given up. Null: it runs, or was stopped from outside. */
   failure: OdmoeError | null = null;
-  /** Names of things that the process had begun and not ended when its latest stop said that all was closed. */
+  /** Names of living things that had not ended when the latest stop reported that all was closed. */
   leftAtStop: readonly string[] = [];
   private node: RunningNode | null = null;
   private starting: Promise<void> = Promise.resolve();
@@ -60,12 +60,12 @@ export class SimulatedNode {
     if (role === 'main' && main.experts !== 'workers') network.setOwnWorker(id, ownWorkerId(id));
   }
 
-  /** Also the name of its host. */
+  /** The id of the node, which is also the name of its host. */
   get id(): string {
     return this.settings.id;
   }
 
-  /** Where others reach it. */
+  /** The address by which others reach it. */
   get address(): string {
     return `${this.id}:${this.settings.listenPort}`;
   }
@@ -74,41 +74,41 @@ export class SimulatedNode {
     return !this.runtime.isDead;
   }
 
-  /** It has come up, and nobody has stopped it since. */
+  /** True if it has started and nobody has stopped it since. */
   get isReady(): boolean {
     return this.node !== null && this.isAlive;
   }
 
-  /** What it holds for requests, by name (RunningNode); null while it does not run. */
+  /** Numbers of resources held for requests, by name (RunningNode); null while it does not run. */
   openCounts(): Readonly<Record<string, number>> | null {
     return this.isReady ? (this.node?.openCounts() ?? null) : null;
   }
 
-  /** Objects that lead to all its collections; none while it does not run. */
+  /** Objects that lead to all its collections; empty while it does not run. */
   parts(): readonly object[] {
     return this.isReady ? (this.node?.parts() ?? []) : [];
   }
 
-  /** Native sequences that no request uses, and that are kept for later ones. */
+  /** Native sequences that no request uses and that are retained for later prompts. */
   keptSequences(): number {
     return this.isReady ? (this.node?.keptSequences?.() ?? 0) : 0;
   }
 
-  /** Of a main: its metrics in Prometheus' text format. */
+  /** Main only: its metrics in Prometheus' text format. */
   async metrics(): Promise<string> {
     return (await this.node?.metrics?.()) ?? '';
   }
 
-  /** Of a main that runs: what GET /cluster/events tells, from now on. */
+  /** A running main only: the events of GET /cluster/events from now on. */
   events(wantsPasses: boolean): ReturnType<NonNullable<RunningNode['events']>> | null {
     return this.node?.events?.(wantsPasses) ?? null;
   }
 
-  /** Begins to start; how that ends shows in isReady and failure. `wallSkewMs`: its machine's wall clock less the first one's. */
+  /** Begins to start; isReady and failure show the result. `wallSkewMs`: its machine's wall clock minus that of the first machine. */
   start(wallSkewMs = 0): void {
     const { seed, log } = this.world;
     this.starts += 1;
-    // No two processes draw the same: their boot ids would be equal.
+    // Every process has a different seed: otherwise their boot ids would be equal.
     const ownSeed = new SeededRandom(seed).fork(`${this.id} ${this.starts}`).int(MOST_SEEDS);
     const runtime = new VirtualRuntime(this.clock, ownSeed, WALL_ZERO_MS + wallSkewMs);
     this.runtime = runtime;
@@ -135,7 +135,7 @@ export class SimulatedNode {
       );
   }
 
-  /** As SIGTERM: what is under way ends first. Resolves when everything is closed. */
+  /** Like SIGTERM: work under way ends first. Resolves when everything is closed. */
   async stop(): Promise<void> {
     const { runtime } = this;
     await this.starting;
@@ -150,33 +150,33 @@ export class SimulatedNode {
     this.kill();
   }
 
-  /** Goes on in an event of the process, whose registry then has what follows. */
+  /** Continues in an event of the process, so that its registry records the things that begin there. */
   private inEventOf(runtime: VirtualRuntime): Promise<void> {
     return new Promise((resolve) => {
       this.clock.schedule(this.clock.nowMs, () => runtime.within(resolve));
     });
   }
 
-  /** As SIGKILL. */
+  /** Like SIGKILL. */
   kill(): void {
     this.runtime.kill();
     this.node = null;
     this.network.processGone(this.runtime);
   }
 
-  /** As SIGSTOP. */
+  /** Like SIGSTOP. */
   pause(): void {
     this.runtime.pause();
     this.network.processPaused(this.id);
   }
 
-  /** As SIGCONT. */
+  /** Like SIGCONT. */
   resume(): void {
     this.runtime.resume();
     this.network.processPaused(this.id);
   }
 
-  /** Messages within the process are told as those between processes are, under the id of main's own worker. */
+  /** Reports messages within main's process like those between processes, under the id of main's own worker. */
   private watchOwnWorker(way: 'sent' | 'arrived', to: 'opener' | 'server', message: PeerMessage): void {
     const own = ownWorkerId(this.id);
     const [from, at] = to === 'server' ? [this.id, own] : [own, this.id];
@@ -215,7 +215,7 @@ export class SimulatedNode {
   }
 }
 
-/** Real work opens files whenever the system is ready: it may seem to be another process that does. */
+/** Real work opens files at a time that the system decides, so a file may be recorded for a wrong process. */
 const OWN_KINDS = LIVING_KINDS.filter((kind) => kind !== 'file');
 
 const MOST_SEEDS = 2 ** 48;

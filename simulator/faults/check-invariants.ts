@@ -7,7 +7,7 @@ import { holdsAllSequences } from './draw-budget.js';
 import type { ReferenceAnswer } from './reference-answers.js';
 import { MAIN, type FaultKind, type Scenario } from './scenario.js';
 
-/** What a request may fail with, whatever happens to the cluster. */
+/** Errors that a request may fail with when any fault happens to the cluster. */
 const OF_ANY_FAULT: ReadonlySet<ErrorCode> = new Set([
   'NO_MAIN',
   'NO_WORKERS',
@@ -16,17 +16,17 @@ const OF_ANY_FAULT: ReadonlySet<ErrorCode> = new Set([
   'CANCELLED',
   'TIMEOUT',
 ]);
-/** What it may fail with because of one fault. */
+/** Further errors that a request may fail with because of one kind of fault. */
 const OF_FAULT: Partial<Record<FaultKind, readonly ErrorCode[]>> = {
   failingReads: ['STORAGE_FAILED'],
   flippedBits: ['PACK_CORRUPT'],
   deviceLost: ['DEVICE_LOST'],
   memoryRefused: ['DEVICE_OUT_OF_MEMORY'],
-  // Where no other worker is there that could run the same.
+  // Allowed because there may be no other worker that can run the same expert.
   falseValues: ['OUTPUT_NOT_FINITE'],
 };
 
-/** An answer equals the engine's, or fails with a code that something has given reason for. */
+/** An answer must equal the engine's, or fail with a code that a fault explains. */
 export function checkAnswer(
   answer: SimulatedAnswer,
   reference: ReferenceAnswer,
@@ -39,7 +39,7 @@ export function checkAnswer(
   if (wrong !== null) return [{ invariant: 'answers equal the engine', detail: `${place}: ${wrong}` }];
   if (answer.error === null) return answer.finished === null ? [] : checkFinished(answer, reference, place);
   const { code, message } = answer.error;
-  // The budget does not hold as many requests as main takes on at a time.
+  // The budget does not hold as many requests as main runs at the same time.
   if (code === 'DEVICE_OUT_OF_MEMORY' && main !== undefined && !holdsAllSequences(scenario.model, main.settings))
     return [];
   const allowed = OF_ANY_FAULT.has(code) || scenario.faults.some(({ kind }) => OF_FAULT[kind]?.includes(code) === true);
@@ -51,7 +51,7 @@ export function checkAnswer(
   return allowed ? [] : [{ invariant: 'failures have a reason', detail: `${place} failed: ${code}: ${message}` }];
 }
 
-/** Nothing has happened but that main was told to stop, and an answer that it was making was not brought to its end. */
+/** True if the only fault was a stop of main, and main did not finish an answer that was under way. */
 function isCutByStop({ error, tokens, overMs }: SimulatedAnswer, { faults, nodes }: Scenario): boolean {
   const [first] = faults;
   const graceMs = nodes[0]?.settings.main.stopGraceMs ?? 0;
@@ -74,7 +74,7 @@ function checkFinished(
   return differences.map((detail) => ({ invariant: 'answers equal the engine', detail: `${place}: ${detail}` }));
 }
 
-/** Of the prompt's log-probabilities that are there; null: all are the engine's, to the bit. */
+/** The first difference in the prompt's log-probabilities; null: all equal the engine's to the bit. */
 function wrongPrompt({ promptLogprobs, finished }: SimulatedAnswer, reference: ReferenceAnswer): string | null {
   const expected = reference.promptLogprobs;
   const place = promptLogprobs.findIndex((token, index) => !isDeepStrictEqual(token, expected[index]));
@@ -86,7 +86,7 @@ function wrongPrompt({ promptLogprobs, finished }: SimulatedAnswer, reference: R
   return `log-probabilities of ${promptLogprobs.length} prompt tokens, not of ${expected.length}`;
 }
 
-/** Of the tokens that are there; null: all are the engine's, to the bit. */
+/** The first difference in the tokens; null: all equal the engine's to the bit. */
 function firstDifference(tokens: readonly TokenReply[], reference: readonly TokenReply[]): string | null {
   for (const [index, token] of tokens.entries()) {
     const expected = reference[index];

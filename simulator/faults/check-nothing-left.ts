@@ -6,15 +6,15 @@ import { HANDLE_KINDS } from './device-handles.js';
 import type { ScenarioWorld } from './scenario-world.js';
 import type { Scenario } from './scenario.js';
 
-/** Timers that all nodes have when nobody asks for anything: what runs for requests has ended, what remains belongs to the daemons. */
+/** Timers of all nodes at rest: those for requests have ended, so the remaining ones belong to the daemons. */
 export type IdleTimers = ReadonlyMap<string, number>;
 
-/** Without requests: what each node's timers are at rest, to be compared with what they are after further requests. */
+/** Call without requests: each node's timers at rest, for comparison after further requests. */
 export function idleTimers(cluster: SimulatedCluster): IdleTimers {
   return new Map([...cluster.nodes.values()].map(({ id, runtime }) => [id, runtime.openCounts.timers]));
 }
 
-/** Nobody has asked for anything for a while: nobody holds anything for a request, and no timer is left of one. */
+/** After a time without requests: no node may hold resources or timers for a request. */
 export function checkQuiet(
   cluster: SimulatedCluster,
   world: ScenarioWorld,
@@ -37,7 +37,7 @@ export function checkQuiet(
   return left.map((detail) => ({ invariant: 'nothing is left', detail: `without requests: ${detail}` }));
 }
 
-/** All nodes have been stopped in order: they have given everything back. */
+/** After all nodes have been stopped in order: they must have given all resources back. */
 export function checkStopped(
   cluster: SimulatedCluster,
   world: ScenarioWorld,
@@ -65,7 +65,7 @@ function clientsLeft(cluster: SimulatedCluster): string[] {
   return timers + works > 0 ? [`clients have ${timers} timers and ${works} works`] : [];
 }
 
-/** A peer that talks nonsense may have told of placements that never come; how much of that waits is bounded. */
+/** A peer that sends nonsense may have sent predictions for placements that never come; their number is bounded. */
 function mayStay(name: string, { faults }: Scenario): boolean {
   return (
     (name === 'earlyPredictions' || name === 'ownWorker.earlyPredictions') &&
@@ -73,7 +73,7 @@ function mayStay(name: string, { faults }: Scenario): boolean {
   );
 }
 
-/** A pause of a dial, or a join, may have begun meanwhile. */
+/** A pause before a dial, or a join, may have begun meanwhile. */
 function timersAllowed({ id }: SimulatedNode, before: IdleTimers): number {
   return (before.get(id) ?? 0) + TIMERS_OF_OTHERS;
 }

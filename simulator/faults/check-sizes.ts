@@ -15,7 +15,7 @@ import { MemoryNetwork } from '../network/memory-network.js';
 import { SideDuplex } from '../network/memory-streams.js';
 import type { Violation } from './accounts/violation.js';
 
-/** How many entries each node's collections have, by place; of nodes that run. */
+/** Number of entries of each collection, by place, for each running node. */
 export type NodeSizes = ReadonlyMap<string, ReadonlyMap<string, number>>;
 
 export function sizesAtRest(cluster: SimulatedCluster): NodeSizes {
@@ -23,7 +23,7 @@ export function sizesAtRest(cluster: SimulatedCluster): NodeSizes {
   return new Map(running.map((node) => [node.id, collectionSizes(node.parts(), isOutside)]));
 }
 
-/** Two states of rest: no collection has grown by the requests in between, but for those that have a bound, which they keep. */
+/** Compares two rests: the requests between them must not have made a collection grow, unless it has a bound and stays within it. */
 export function checkSizes(before: NodeSizes, after: NodeSizes): Violation[] {
   const grown: string[] = [];
   for (const [id, sizes] of after) {
@@ -37,24 +37,24 @@ export function checkSizes(before: NodeSizes, after: NodeSizes): Violation[] {
   return grown.map((detail) => ({ invariant: 'nothing grows with requests', detail }));
 }
 
-/** The world around the processes. */
+/** Classes of the world outside of the processes. */
 const OUTSIDE = [VirtualClock, VirtualRuntime, MemoryNetwork, ChannelSide, SideDuplex];
 
-/** Simulated devices stand behind proxies. */
+/** Simulated devices are proxies. */
 function isOutside(value: object): boolean {
   return types.isProxy(value) || OUTSIDE.some((outside) => value instanceof outside);
 }
 
-/** The largest of the simulated models, and the most workers that a main has had in one scenario. */
+/** Limits of the largest simulated model, and the most workers of a main in one scenario. */
 const LAYERS = 4;
 const EXPERTS = 8;
 const WORKERS = 16;
 const PLACES = LAYERS * EXPERTS;
-/** Layers and experts under which a dealer remembers what it has dealt. */
+/** Numbers of layers and experts under which a dealer remembers the experts that it has dealt. */
 const DEALT_ORDINALS = REMEMBERED_PASSES * LAYERS + WORKERS + 1;
 const LINES_OF_LOG = 64;
 
-/** Entries that a place may reach, whatever is asked; what its entries hold is theirs (`[]`), unless it stands here. */
+/** Most entries of a place, for any requests. Collections inside an entry (`[]`) count separately, unless they are listed here. */
 const MAY_GROW: Readonly<Record<string, number>> = {
   // One entry for each layer, expert or worker.
   'ActivationCounts.ownLayers': LAYERS,
@@ -76,7 +76,7 @@ const MAY_GROW: Readonly<Record<string, number>> = {
   'LayerWaits.idle': WORKERS,
   'LayerWaits.workers': WORKERS,
   'SlotSchedule.actions': PLACES,
-  // The last passes, and what was measured of each size.
+  // The last passes, and the measured times of each size.
   'DraftCostMeter.passes': PASSES_KEPT,
   'PassRecorder.kept': PASSES_KEPT,
   'PassTimes.sizes': PASSES_KEPT,
@@ -93,7 +93,7 @@ const MAY_GROW: Readonly<Record<string, number>> = {
   'RetainedSequences.kept': KEPT_SEQUENCES_LIMIT,
   'PrefixIndex.sequences': KEPT_PREFIXES_LIMIT,
   'RowProvenance.firstPositions': KEPT_PREFIXES_LIMIT * WORKERS,
-  // Clients, and formats that they ask for.
+  // Clients, and the formats that they ask for.
   'ClientShares.rows': 1,
   'ClientShares.waiting': 1,
   'TokenVocabulary.compiled': COMPILED_FORMATS_LIMIT,
@@ -104,9 +104,9 @@ const MAY_GROW: Readonly<Record<string, number>> = {
   'Buckets.buckets': LINES_OF_LOG,
 };
 
-/** Automata of output formats grow with the texts that were seen; what bounds them is the number of formats. */
+/** Automata of output formats grow with the texts that were read; the number of formats is their bound. */
 const PARTS_OF_FORMATS = /^(TextAutomaton\.|TokenVocabulary\.masks\[\])/;
-/** The model's own lists, which never change: they have the name of whoever is met first that holds the model. */
+/** The model's own lists, which never change. Their name begins with the first holder of the model that was visited. */
 const PARTS_OF_MODEL = /\.shape\./;
 
 function mostOf(name: string): number {

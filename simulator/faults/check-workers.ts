@@ -9,7 +9,7 @@ import { WorkerAccount } from './accounts/worker-account.js';
 /** Latest status of each node, by host. */
 export type Statuses = ReadonlyMap<string, NodeStatus>;
 
-/** Without requests: each worker's own figures are what its device has done. */
+/** Call without requests: each worker must report exactly the loads and bytes of its device. */
 export function checkLoads(scenario: Scenario, world: ScenarioWorld, statuses: Statuses): Violation[] {
   const problems: string[] = [];
   for (const { id, host, keepsExperts } of workersOf(scenario)) {
@@ -27,7 +27,7 @@ export function checkLoads(scenario: Scenario, world: ScenarioWorld, statuses: S
   return problems.map((detail) => ({ invariant: 'accounts add up', detail }));
 }
 
-/** Where nothing went wrong: reloads, executions and late predictions are what the messages make them. */
+/** In a time without faults, reloads, executions and late predictions must follow from the messages. */
 export function checkWorkers(
   scenario: Scenario,
   events: readonly Recorded[],
@@ -50,7 +50,7 @@ export function checkWorkers(
   return problems.map((detail) => ({ invariant: 'accounts add up', detail }));
 }
 
-/** A scenario's worker, on its own host or in main's process (main.experts). */
+/** A worker of a scenario, on its own host or in main's process (main.experts). */
 interface ScenarioWorker {
   id: string;
   host: string;
@@ -62,12 +62,12 @@ function workersOf({ nodes }: Scenario): ScenarioWorker[] {
     const keepsExperts = worker.pools !== null;
     if (role === 'worker') return [{ id, host: id, keepsExperts }];
     if (role !== 'main' || main.experts === 'workers') return [];
-    // On a device with a budget it keeps experts in what answers leave.
+    // On a device with a budget it caches experts in the memory that answers leave.
     return [{ id: ownWorkerId(id), host: id, keepsExperts: keepsExperts || device.memoryBudgetBytes > 0 }];
   });
 }
 
-/** Another placement, or a fault, makes a worker forget what it was told. */
+/** True if the message means that a worker forgets its announcements: a new placement or a fault. */
 function isTrouble(kind: string): boolean {
   return kind === 'error' || kind === 'placement' || kind === 'welcome';
 }

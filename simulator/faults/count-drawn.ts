@@ -12,12 +12,12 @@ import {
   type ScenarioRequest,
 } from './scenario.js';
 
-/** How often each value was drawn, by what it is a value of. Values that were never drawn are there, with 0. */
+/** The number of times that each value was drawn, by its kind. Values that were never drawn are listed with 0. */
 export type DrawnCounts = Record<string, Record<string, number>>;
 
 const YES_NO = ['no', 'yes'] as const;
 
-/** Everything that scenarios should draw, in scenarios of at least a few hundred seeds. */
+/** All values that scenarios should draw, over at least a few hundred seeds. */
 const DRAWABLE: Record<string, readonly (string | number)[]> = {
   themes: THEMES,
   models: SCENARIO_MODELS,
@@ -88,14 +88,14 @@ const DRAWABLE: Record<string, readonly (string | number)[]> = {
   ],
 };
 
-/** Tokens and positions of the tiny models: more are refused. */
+/** Tokens and positions of the tiny models; requests beyond them are refused. */
 const VOCABULARY = 1024;
 const MAX_PROMPT = 640;
 
-/** A prompt of so many tokens or words is long for a tiny model. */
+/** A prompt of this many tokens or words is long for a tiny model. */
 const LONG_PROMPT = 20;
 
-/** Of a request that leaves it to the model. */
+/** Sampling of a request that leaves the choice to the model. */
 const NO_SAMPLING: SamplingMessage = { temperature: -1, topK: 0, topP: 0, minP: 0, repetitionPenalty: 0 };
 
 /** Pure. */
@@ -113,7 +113,7 @@ export function countDrawn(scenarios: Iterable<Scenario>): DrawnCounts {
   return counts;
 }
 
-/** What was never drawn, as "faults: kill". */
+/** The values that were never drawn, in the form "faults: kill". */
 export function neverDrawn(counts: DrawnCounts): string[] {
   return Object.entries(counts).flatMap(([name, ofName]) =>
     Object.entries(ofName).flatMap(([value, count]) => (count === 0 ? [`${name}: ${value}`] : [])),

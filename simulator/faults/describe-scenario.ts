@@ -1,7 +1,7 @@
 import type { GenerateRequest, SamplingMessage } from '../../shared/wire/messages.js';
 import type { Fault, Scenario, ScenarioNode, ScenarioRequest } from './scenario.js';
 
-/** A scenario in lines that a person can read. */
+/** Describes a scenario in lines for people. */
 export function describeScenario(scenario: Scenario): string[] {
   const { seed, theme, model, nodes, link, pace, requests, faults, calmMs } = scenario;
   return [
@@ -14,7 +14,7 @@ export function describeScenario(scenario: Scenario): string[] {
   ];
 }
 
-/** What main's settings say for all. */
+/** The settings that main decides for all nodes. */
 function describeShared({ settings }: ScenarioNode): string {
   const { align, batching, drafting, placement, prediction } = settings;
   const ofPasses = { batching: batching.enabled, maxRows: batching.maxRows, maxDelayMs: batching.maxDelayMs };
@@ -69,7 +69,7 @@ function samplingOf({ sampling, stop, logprobs, ignoreEos, ...more }: GenerateRe
   return `${drawn}${stops}${told}${shown}${ignoreEos ? ', past the end' : ''}`;
 }
 
-/** Greedily nothing but what changes logits matters. */
+/** Greedy sampling only mentions options that change logits. */
 function choiceOf({ logitBias = [], outputFormat = null, ...sampling }: SamplingMessage): string {
   const { repetitionPenalty, presencePenalty = 0, frequencyPenalty = 0 } = sampling;
   const penalties = { repetitionPenalty, presencePenalty, frequencyPenalty };

@@ -1,4 +1,4 @@
-/** What a process holds of its devices. */
+/** Kinds of device handles that a process can hold. */
 export const HANDLE_KINDS = ['devices', 'models', 'sequences', 'passes', 'slots'] as const;
 type HandleKind = (typeof HANDLE_KINDS)[number];
 export type HandleCounts = Record<HandleKind, number>;
@@ -7,7 +7,7 @@ export function noHandles(): HandleCounts {
   return { devices: 0, models: 0, sequences: 0, passes: 0, slots: 0 };
 }
 
-/** The handle with some of its methods replaced, counted until it is disposed of. */
+/** The handle with some of its methods replaced; it is counted until it is disposed of. */
 export function counted<Handle extends { dispose(): void }>(
   handle: Handle,
   handles: HandleCounts,

@@ -6,8 +6,8 @@ import type { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import type { ScenarioModel } from './scenario.js';
 
 /**
- * What a device holds counts as so many bytes, those of a tiny model: real ones are taken and given back by threads, whose order is not
- * the same on every run.
+ * Bytes of the objects on a device, for a tiny model. Real bytes are not counted, because threads allocate and free them in an order that
+ * differs from run to run.
  */
 export const DEVICE_BYTES: DeviceBytes = {
   outerBytes: 140_000,
@@ -21,7 +21,7 @@ export const DEVICE_BYTES: DeviceBytes = {
   stateBytes: 0,
 };
 
-/** Layers, and all their experts. */
+/** Numbers of layers, and of experts in all layers together. */
 const SHAPES: Readonly<Record<ScenarioModel, { layers: number; experts: number }>> = {
   'four-experts': { layers: 2, experts: 8 },
   'six-experts': { layers: 3, experts: 18 },
@@ -34,9 +34,9 @@ const SHAPES: Readonly<Record<ScenarioModel, { layers: number; experts: number }
   'dense-ends': { layers: 4, experts: 12 },
 };
 
-/** Keys and values are taken in blocks of so many positions. */
+/** Keys and values are allocated in blocks of this many positions. */
 export const BLOCK_POSITIONS = 256;
-/** Of models whose sequences have several blocks, and of the others. */
+/** Context of models whose sequences have several blocks, and of the other models. */
 const LONG_CONTEXT_POSITIONS = 640;
 const CONTEXT_POSITIONS = 160;
 export const MODELS_OF_LONG_CONTEXTS = ['four-experts', 'delta-nets'] as const satisfies readonly ScenarioModel[];
@@ -45,8 +45,9 @@ const LONG_CONTEXTS: ReadonlySet<ScenarioModel> = new Set<ScenarioModel>(MODELS_
 type BudgetedSettings = Pick<NodeSettings, 'main' | 'worker'>;
 
 /**
- * Device memory of a node in bytes; 0: no limit. A tight budget holds what the node needs to start and to answer one request at a time,
- * a loose one all that its settings may ever ask for. What experts of main's own worker take beyond a slot goes when rows need it. `mayNotFit`: it may be too little for the node to start.
+ * Device memory of a node in bytes; 0: no limit. A tight budget holds what the node needs to start and to answer one request at a time, a loose
+ * one all that its settings may ever ask for. The experts of main's own worker beyond one slot give way when rows need memory. `mayNotFit`: the
+ * budget may be too small for the node to start.
  */
 export function drawBudget(
   random: SeededRandom,
@@ -62,18 +63,18 @@ export function drawBudget(
   return leastBytes(role, model, settings) + random.int(2) * DEVICE_BYTES.slotBytes;
 }
 
-/** Whether a node can start on its budget. */
+/** True if the node can start on its budget. */
 export function holdsNode(model: ScenarioModel, settings: NodeSettings): boolean {
   const { memoryBudgetBytes } = settings.device;
   return memoryBudgetBytes === 0 || memoryBudgetBytes >= leastBytes(settings.role, model, settings);
 }
 
-/** Whether main's budget holds every sequence that it may have at a time. */
+/** True if main's budget holds all sequences that it may have at the same time. */
 export function holdsAllSequences(model: ScenarioModel, settings: NodeSettings): boolean {
   return ['none', 'holdsAll'].includes(budgetKind(model, settings));
 }
 
-/** For how much of what a node may ask for its budget has room. */
+/** The share of the node's possible needs that its budget holds. */
 export function budgetKind(
   model: ScenarioModel,
   settings: NodeSettings,
@@ -85,7 +86,7 @@ export function budgetKind(
 }
 
 function leastBytes(role: RoleSetting, model: ScenarioModel, { main, worker }: BudgetedSettings): number {
-  // Pools that are asked for come beside all slots.
+  // Pools that the settings list come in addition to all slots.
   const slots = worker.pools === null ? 1 : drawnSlots(worker);
   if (role === 'worker') return slotsBytes(slots) + poolBytes(worker.pools);
   return modelBytes(role, model) + sequenceBytes(model) + (hasOwnWorker(role, main) ? slotsBytes(1) : 0);
@@ -105,7 +106,7 @@ function slotsBytes(slots: number): number {
   return DEVICE_BYTES.slotSharedBytes + slots * DEVICE_BYTES.slotBytes;
 }
 
-/** A scenario's workers say how many slots they have. */
+/** The workers of a scenario have a fixed number of slots. */
 function drawnSlots({ slots }: NodeSettings['worker']): number {
   assertInvariant(slots !== 'auto', 'the slots of a scenario are a number.');
   return slots;
@@ -122,18 +123,18 @@ export function contextPositions(model: ScenarioModel): number {
   return LONG_CONTEXTS.has(model) ? LONG_CONTEXT_POSITIONS : CONTEXT_POSITIONS;
 }
 
-/** Memory for rows: so much that every request that the model can answer can be the only one, or some blocks more. */
+/** Memory for rows: enough for any single request that the model can answer, or some blocks more. */
 export function drawContextMemory(random: SeededRandom, model: ScenarioModel): number | 'auto' {
   const blocks = random.pick(['auto', 0, 0, 1, 2] as const);
   return blocks === 'auto' ? 'auto' : contextMemoryOf(model, blocks);
 }
 
-/** Memory for the rows of the longest sequence, and for so many blocks beside it. */
+/** Memory for the rows of the longest sequence and this many more blocks. */
 export function contextMemoryOf(model: ScenarioModel, moreBlocks: number): number {
   return sequenceBytes(model) + moreBlocks * blockBytes(model);
 }
 
-/** Of a sequence as long as can be. */
+/** Bytes of the longest possible sequence. */
 function sequenceBytes(model: ScenarioModel): number {
   return Math.ceil(contextPositions(model) / BLOCK_POSITIONS) * blockBytes(model);
 }

@@ -3,10 +3,10 @@ import { jsonFormat } from '../../shared/language/response-format.js';
 import type { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 
 export const VOCABULARY = 1024;
-/** First ids are special tokens. */
+/** The ids below are special tokens. */
 const FIRST_TOKEN = 3;
 const WORDS = ['the', ' fox', ' and', ' a', ' story', ' about', ' two', '.', ' 17', ' is', '\n', 'é'];
-/** Plain JSON, schemas of each kind of value, one text of several, and a call after free text. */
+/** Plain JSON, schemas for each kind of value, one of several texts, and a call after free text. */
 const FORMATS: readonly OutputFormat[] = [
   jsonFormat('{"type":"object"}'),
   jsonFormat(
@@ -58,7 +58,7 @@ export function drawRequest(random: SeededRandom): GenerateRequest {
   return random.chance(0.04) ? spoiled(random, request) : request;
 }
 
-/** A request that is refused: because of a token that the model has not, or of more positions than it has. */
+/** A request that is refused: it has a token that the model does not have, or more positions than the model has. */
 function spoiled(random: SeededRandom, request: GenerateRequest): GenerateRequest {
   const promptTokenIds = random.chance(0.5)
     ? [3, VOCABULARY + random.int(9)]
@@ -91,7 +91,7 @@ function drawValidRequest(random: SeededRandom): GenerateRequest {
   };
 }
 
-/** Penalties over the answer, biases, and what is told and shown of prompt and answer. */
+/** Adds penalties over the answer, biases, and options for what is reported and shown of prompt and answer. */
 function withMore(random: SeededRandom, request: GenerateRequest): GenerateRequest {
   const { sampling, logprobs } = request;
   const biases = random.chance(0.15) ? drawLogitBias(random) : [];
@@ -109,24 +109,24 @@ function withMore(random: SeededRandom, request: GenerateRequest): GenerateReque
   };
 }
 
-/** Answers that follow a format end where it does. */
+/** An answer with a format ends when the format does, so the request must not ignore the end token. */
 function withFormat(random: SeededRandom, request: GenerateRequest): GenerateRequest {
   if (request.sampling === null || !random.chance(0.15)) return request;
   return { ...request, ignoreEos: false, sampling: { ...request.sampling, outputFormat: random.pick(FORMATS) } };
 }
 
-/** Of the most frequent tokens some are never chosen, and some others nearly always; special tokens are among both. */
+/** Some of the most frequent tokens are never chosen, some others nearly always; both sets contain special tokens. */
 function drawLogitBias(random: SeededRandom): LogitBias[] {
   const tokenIds = new Set(Array.from({ length: 1 + random.int(5) }, () => random.int(VOCABULARY)));
   return [...tokenIds].map((tokenId) => ({ tokenId, bias: random.pick([-100, -100, -3.5, 4, 9]) }));
 }
 
-/** Plain tokens, none of them special. */
+/** Normal tokens, without special ones. */
 export function drawTokens(random: SeededRandom, length: number): number[] {
   return Array.from({ length }, () => FIRST_TOKEN + random.int(VOCABULARY - FIRST_TOKEN));
 }
 
-/** A talk of one or more turns. */
+/** A conversation of one or more turns. */
 function drawMessages(random: SeededRandom): GenerateRequest['messages'] {
   const turns = random.pick([1, 3]);
   return Array.from({ length: turns }, (_, turn) => ({

@@ -11,16 +11,16 @@ import {
   type SharedBeginning,
 } from './scenario.js';
 
-/** Lengths of prompts that others begin with; rows of fewer than 16 tokens are not used again. */
+/** Lengths of prompts that other prompts begin with; rows of fewer than 16 tokens are not used again. */
 const SHARED_LENGTHS = [18, 33, 60, 90];
-/** Tokens that a prompt has more than the one that it begins with. */
+/** Tokens that such a prompt has in addition to its beginning. */
 const MORE_LENGTHS = [1, 5, 20];
-/** Below a block's end, so that answers go beyond it. */
+/** Tokens below the end of a block, so that answers go beyond it. */
 const BEFORE_BLOCK_END = 8;
-/** A pass of fewer rows takes too many passes for a prompt of a whole block. */
+/** With fewer rows per pass, a prompt of a whole block takes too many passes. */
 const ROWS_FOR_LONG_PROMPTS = 3;
 
-/** One by one, or at once; some of them begin alike. */
+/** Requests come one by one, or all at once; some of their prompts begin alike. */
 export function drawRequests(
   random: SeededRandom,
   nodes: readonly ScenarioNode[],
@@ -48,7 +48,7 @@ export function drawRequests(
   return requests;
 }
 
-/** Prompts of about a block's length where passes have rows for them, and the model has positions for them. */
+/** Draws a prompt of about a block's length if passes have enough rows for it and the model enough positions. */
 function drawBeginning(random: SeededRandom, nodes: readonly ScenarioNode[], model: ScenarioModel): number[] {
   const settings = nodes[0]?.settings;
   const rows = settings === undefined ? 0 : Math.min(settings.batching.maxRows, settings.main.prefillRows);
@@ -76,12 +76,12 @@ function withBeginning(
   return { ...drawn, begins, request: withPrompt(drawn.request, prompt) };
 }
 
-/** Sequences may have several blocks of memory. */
+/** True if sequences may have several blocks of memory. */
 function hasBlocks(model: ScenarioModel): boolean {
   return contextPositions(model) > BLOCK_POSITIONS;
 }
 
-/** A turn that another one may follow: it stands for itself. */
+/** True if a next turn may follow the request: its beginning was drawn, and it has no earlier turn. */
 function isTurn(begins: SharedBeginning | null): boolean {
   return begins !== null && begins !== 'nextTurn';
 }

@@ -14,12 +14,12 @@ import {
   type ScenarioNode,
 } from './scenario.js';
 
-/** Longest that a fault lasts. */
+/** Longest duration of a fault. */
 const LONGEST_FAULT_MS = 2500;
-/** How long a process stands still that is stopped for longer than any bound of its own, or of others who wait for it. */
+/** Durations of stops that are longer than any time limit of the process, or of others that wait for it. */
 const LONG_STOPS_MS = [8000, 35_000, 70_000, 200_000] as const;
 
-/** What a seed decides. Pure. */
+/** Draws the scenario of a seed. Pure. */
 export function drawScenario(seed: number): Scenario {
   const random = new SeededRandom(seed);
   const theme = drawTheme(random.fork('theme'));
@@ -60,7 +60,7 @@ function drawFault(random: SeededRandom, kind: FaultKind, nodes: readonly Scenar
   const ids = nodes.map(({ settings }) => settings.id);
   const others = ids.filter((id) => id !== MAIN);
   const hasOwnWorker = nodes.some(({ settings }) => settings.role === 'main' && settings.main.experts !== 'workers');
-  // main is hit less often: most of what runs ends with it.
+  // Main gets fewer faults: most work ends with it.
   const node = random.chance(0.15) ? MAIN : random.pick(others);
   const peer = random.pick(ids.filter((id) => id !== node));
   const forMs = random.chance(0.5) ? 1 + random.int(400) : random.int(LONGEST_FAULT_MS);
@@ -74,10 +74,13 @@ function drawFault(random: SeededRandom, kind: FaultKind, nodes: readonly Scenar
   };
 }
 
-/** Of scenarios. */
+/** Share of scenarios with a long stop. */
 const LONG_STOPS = 0.15;
 
-/** A laptop's lid, a paused virtual machine, a swap storm: mostly main's, at times a worker's or a shadow's, at times everybody's at once. */
+/**
+ * A long stop, as from a laptop's lid, a paused virtual machine or heavy swapping: mostly of main, sometimes of a worker or a shadow,
+ * sometimes of all nodes at once.
+ */
 function longStop(random: SeededRandom, nodes: readonly ScenarioNode[]): Fault[] {
   const ids = nodes.map(({ settings }) => settings.id);
   const whose = random.pick(['main', 'main', 'one', 'all'] as const);
@@ -86,7 +89,7 @@ function longStop(random: SeededRandom, nodes: readonly ScenarioNode[]): Fault[]
   return stopped.map((node) => ({ kind: 'stopAndContinue', atMs, forMs, node, peer: '', seed: 0 }));
 }
 
-/** main is started again on a machine whose clock has been set, perhaps back. */
+/** Main starts again on a machine whose clock has been changed, perhaps back. */
 function jumpAndRestart(random: SeededRandom, jump: Fault): Fault[] {
   const restart = { ...jump, kind: 'restart' as const, atMs: jump.atMs + random.int(300), forMs: 1 + random.int(400) };
   return [jump, restart].map((fault) => ({ ...fault, node: MAIN }));
@@ -101,10 +104,10 @@ const OF_WORKERS: ReadonlySet<FaultKind> = new Set([
   'falseValues',
 ]);
 
-/** A peer that has given wrong bytes is not asked again for longer than a scenario lasts. */
+/** A peer that has given wrong bytes is avoided for longer than a scenario lasts. */
 const GIVES_WRONG_BYTES: ReadonlySet<FaultKind> = new Set(['flippedBits', 'wrongPieces', 'falseHoldings']);
 
-/** Some faults are of one role only. */
+/** Chooses the node of a fault: some faults are possible for one role only. */
 function nodeFor(
   kind: FaultKind,
   drawn: string,
@@ -112,10 +115,10 @@ function nodeFor(
   random: SeededRandom,
 ): string {
   const workers = others.filter((id) => id.startsWith('w'));
-  // Main's own pack stays as it is: others fetch from it.
+  // Main's own pack is not damaged: others fetch from it.
   const readers = !GIVES_WRONG_BYTES.has(kind) && hasOwnWorker ? [...workers, MAIN] : workers;
   if (OF_WORKERS.has(kind)) return random.pick(readers);
-  // A main that ends in order has answers to end.
+  // A stop in order is most interesting at main, which has answers to finish.
   if (kind === 'leave' && random.chance(0.3)) return MAIN;
   return kind === 'secondMain' ? MAIN : drawn;
 }

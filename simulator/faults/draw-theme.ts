@@ -5,7 +5,7 @@ import { drawRequest, drawTokens } from './draw-request.js';
 import type { WantedNodes } from './draw-world.js';
 import { MAIN, type Fault, type FaultKind, type Scenario, type ScenarioRequest, type Theme } from './scenario.js';
 
-/** Most scenarios have none. */
+/** Most scenarios have no theme. */
 const DRAWN_THEMES: readonly Theme[] = [
   'none',
   'none',
@@ -21,7 +21,7 @@ const DRAWN_THEMES: readonly Theme[] = [
 ];
 
 const ANY_NODES: WantedNodes = { leastWorkers: 1, leastShadows: 0, fetches: 0.15 };
-/** Themes that need other nodes than usual. */
+/** Themes that need more nodes or other nodes than usual. */
 const NODES_OF: Partial<Record<Theme, WantedNodes>> = {
   manyFetches: { leastWorkers: 3, leastShadows: 0, fetches: 0.8 },
   endingMembers: { leastWorkers: 2, leastShadows: 1, fetches: 0.1 },
@@ -36,7 +36,7 @@ export function nodesWanted(theme: Theme): WantedNodes {
   return NODES_OF[theme] ?? ANY_NODES;
 }
 
-/** The scenario with what its theme needs to come about. Pure. */
+/** Changes the scenario so that the case of its theme happens. Pure. */
 export function withTheme(random: SeededRandom, scenario: Scenario): Scenario {
   switch (scenario.theme) {
     case 'none':
@@ -52,14 +52,14 @@ export function withTheme(random: SeededRandom, scenario: Scenario): Scenario {
   }
 }
 
-/** So slow that what comes at any time mostly comes while a pass runs. */
+/** A pace so slow that most events come while a pass runs. */
 const SLOW_PACE = { denseMs: 1, expertMs: 0.5, lmHeadMs: 0.5, loadMs: 0.5 };
-/** Tokens that its answer may have while the prompts of the others run. */
+/** Tokens that the oldest answer may add while the prompts of the others run. */
 const OLDEST_TO_BLOCK_END = 12;
 
 /**
- * Prompts that all but fill a block each, and answers that go beyond it: main's memory holds them all until they do. The oldest one comes to
- * the end of its block last, when those behind it have taken the rest.
+ * Draws prompts that nearly fill a block each, and answers that go beyond it: main's memory holds them all until then. The oldest answer
+ * reaches the end of its block last, after the others have taken the rest of the memory.
  */
 function withShortMemory(random: SeededRandom, scenario: Scenario): Scenario {
   const contextMemoryBytes = contextMemoryOf(scenario.model, 0);
@@ -108,7 +108,7 @@ const FAULTS_OF_FETCHES: readonly FaultKind[] = [
   'changeAddress',
 ];
 
-/** Workers that fetch at the same time, from main and from each other, while those come, go and lie. */
+/** Workers fetch at the same time from main and from each other, while nodes start, stop and give false pieces. */
 function withManyFetches(random: SeededRandom, scenario: Scenario): Scenario {
   const workers = idsOf(scenario, 'worker');
   const faults = Array.from({ length: 2 + random.int(4) }, (): Fault => {
@@ -122,7 +122,7 @@ function withManyFetches(random: SeededRandom, scenario: Scenario): Scenario {
   return { ...scenario, faults, link: { ...scenario.link, bytesPerMs: random.pick([300, 1000, 5000]) } };
 }
 
-/** Answers that share passes, of which some are cancelled while these run, and some fail. */
+/** Answers share passes; some are cancelled while the passes run, and some fail. */
 function withEndingMembers(random: SeededRandom, scenario: Scenario): Scenario {
   const atMs = 300 + random.int(100);
   const requests = Array.from({ length: 5 + random.int(3) }, () => {
@@ -130,7 +130,7 @@ function withEndingMembers(random: SeededRandom, scenario: Scenario): Scenario {
     return { ...drawn, cancelAfterMs: random.chance(0.4) ? 20 + random.int(250) : null };
   });
   const workers = idsOf(scenario, 'worker');
-  // Main tells the workers what shadow predicts for a joint pass, and releases it where the pass fails.
+  // Main announces the experts that shadow predicts for a joint pass, and releases them if the pass fails.
   const isPredicted = random.chance(0.7);
   const kinds: readonly FaultKind[] = ['memoryRefused', 'falseValues', 'failingReads', 'restart'];
   const faults = Array.from({ length: 2 + random.int(3) }, (_, index): Fault => {
@@ -165,7 +165,7 @@ function withEndingMembers(random: SeededRandom, scenario: Scenario): Scenario {
   };
 }
 
-/** A shadow that is slow, stands still or hears late, and comes back, while long answers are made. */
+/** A shadow is slow, stopped or gets messages late, and recovers, while long answers run. */
 function withShadowBehind(random: SeededRandom, scenario: Scenario): Scenario {
   const requests = Array.from({ length: 1 + random.int(3) }, () => {
     const times = { atMs: 150 + random.int(400), maxTokens: 14 + random.int(14) };
@@ -190,7 +190,7 @@ function withShadowBehind(random: SeededRandom, scenario: Scenario): Scenario {
   };
 }
 
-/** Runs to its end, whatever it says. */
+/** A request that runs until it has all its tokens, even after an end token. */
 function requestFor(
   random: SeededRandom,
   promptTokenIds: number[],
@@ -202,7 +202,7 @@ function requestFor(
   return { atMs, request, begins: null, follows: null, cancelAfterMs: null, readMs: 0 };
 }
 
-/** All nodes are there when the requests come. */
+/** Changes the settings; all nodes start before the requests come. */
 function withSettings({ nodes }: Scenario, change: (settings: NodeSettings) => NodeSettings): Scenario['nodes'] {
   return nodes.map((node) => ({ ...node, startMs: 0, settings: change(node.settings) }));
 }

@@ -7,11 +7,11 @@ import { drawBudget, drawContextMemory } from './draw-budget.js';
 import { MAIN, type DrawnLink, type DrawnPace, type ScenarioModel, type ScenarioNode } from './scenario.js';
 
 export const MAX_WORKERS = 8;
-/** Who runs main's experts; mostly workers of the LAN. */
+/** Values of main.experts; mostly workers of the LAN. */
 const EXPERTS_OF_MAIN = ['workers', 'workers', 'workers', 'local', 'both', 'both'] as const;
-/** How main keeps its own weights; auto is as shipped on devices that are emulated. */
+/** Weight forms of main's weights; on emulated devices auto means as shipped. */
 const RESIDENTS_OF_MAIN = [null, 'auto', 'fixed4'] as const;
-/** Where main listens. */
+/** The port on which main listens. */
 const PORT = 7600;
 const SHORT_MS = { keepaliveIntervalMs: 300, keepaliveTimeoutMs: 200, executeTimeoutMs: 4000, reconnectDelayMs: 100 };
 
@@ -33,17 +33,17 @@ export function drawPace(random: SeededRandom): DrawnPace {
   };
 }
 
-/** What all daemons of a cluster share. */
+/** Settings that all daemons of a cluster share. */
 type Shared = Pick<NodeSettings, 'align' | 'batching' | 'drafting' | 'placement' | 'prediction' | 'network'>;
 
-/** The least nodes of a cluster, and how likely a worker fetches its experts. */
+/** Fewest nodes of a cluster, and the probability that a worker fetches its experts. */
 export interface WantedNodes {
   leastWorkers: number;
   leastShadows: number;
   fetches: number;
 }
 
-/** main, 1 to 8 workers, and mostly a shadow; some are started later than others. */
+/** Main, 1 to 8 workers, and mostly a shadow; some start later than others. */
 export function drawNodes(random: SeededRandom, model: ScenarioModel, wanted: WantedNodes): ScenarioNode[] {
   const shared = drawShared(random.fork('shared'));
   const discovery = random.pick(['mdns', 'main', 'configured'] as const);
@@ -66,7 +66,7 @@ export function drawNodes(random: SeededRandom, model: ScenarioModel, wanted: Wa
       settings: {
         ...settings,
         modelPath: model,
-        // What main's own worker keeps beside answers.
+        // Changes what main's own worker caches beside answers.
         worker: replans ? { ...settings.worker, cachePolicy: 'residency' } : settings.worker,
         device: { ...settings.device, memoryBudgetBytes },
         mainAddress: role !== 'main' && (discovery === 'main' || fetches) ? `${MAIN}:${PORT}` : null,
@@ -108,7 +108,7 @@ function drawShared(random: SeededRandom): Shared {
   };
 }
 
-/** A pass has at least the rows of a token and its drafts. */
+/** A pass has at least room for a token and its drafts. */
 function drawBatching(random: SeededRandom, draftRows: number | 'auto'): Shared['batching'] {
   const maxRows = Math.max(random.pick([1, 2, 5, 16, 64, 512]), draftRows === 'auto' ? 1 : draftRows);
   return { enabled: random.chance(0.75), maxRows, maxDelayMs: random.pick(['auto', 'auto', 0, 2, 50] as const) };
@@ -168,13 +168,13 @@ function drawSettings(
   };
 }
 
-/** Of experts of a few KiB: none, room for a few, or all of them. */
+/** Host memory for experts of a few KiB: none, room for a few, or all of them. */
 function drawHostMemory(random: SeededRandom): number | 'auto' {
   if (random.chance(0.6)) return 0;
   return random.chance(0.5) ? 'auto' : 16_384 * (1 + random.int(20));
 }
 
-/** Pools are written down where there is a cache: a plan would rest on measured times. */
+/** With a cache the pools are set: a plan would depend on measured times. */
 function drawWorker(
   random: SeededRandom,
 ): Pick<NodeSettings['worker'], 'slots' | 'cacheBytes' | 'cachePolicy' | 'replanPasses' | 'pools'> {

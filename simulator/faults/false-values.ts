@@ -1,14 +1,14 @@
-/** What a device gives in place of an expert's values. Changes the bytes: FP32, little-endian. */
+/** Replaces the bytes of an expert's output by false values: FP32, little-endian. */
 export type Falsify = (output: Uint8Array) => void;
 
 const FLOAT_BYTES = 4;
-/** One use of an expert in so many is false. */
+/** One of this many uses of an expert gives false values. */
 const ONE_IN = 3;
 const NOT_NUMBERS = [0x7fc00000, 0xffc00000, 0x7f800000, 0xff800000, 0x7f800001] as const;
 
 /**
- * A device that gives NaN, infinities, or noise with a NaN in it, for some experts and rows. Which they are, and what they become, follows
- * from the true values and the seed.
+ * A device that gives NaN, infinities, or noise with a NaN in it, for some experts and rows. The choice of outputs and their false values
+ * follow from the true values and the seed.
  */
 export function falseValues(seed: number): Falsify {
   return (output) => {
@@ -17,7 +17,7 @@ export function falseValues(seed: number): Falsify {
     if (drawn % ONE_IN !== 0) return;
     const count = output.byteLength / FLOAT_BYTES;
     const pattern = NOT_NUMBERS[drawn % NOT_NUMBERS.length] ?? NOT_NUMBERS[0];
-    // A part of them is noise, too.
+    // Half of the false outputs also contain noise.
     if (drawn % 2 === 0) for (let place = 0; place < output.byteLength; place += 7) output[place] = drawn & 0xff;
     values.setUint32((drawn % count) * FLOAT_BYTES, pattern, true);
   };

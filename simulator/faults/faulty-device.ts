@@ -8,7 +8,7 @@ import type { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.j
 import type { Falsify } from './false-values.js';
 import { counted, noHandles, withMethods, type HandleCounts } from './device-handles.js';
 
-/** Whatever the machine has that the simulation runs on. */
+/** Reported instead of the CUDA devices of the real machine. */
 const NO_CUDA: CudaStatus = {
   built: false,
   library: '',
@@ -20,43 +20,43 @@ const NO_CUDA: CudaStatus = {
   devices: [],
 };
 
-/** What is wrong with a node's devices at present, and what was seen of them. Outlives a restart of the node. */
+/** The present faults of a node's devices, and the observations on them. It survives a restart of the node. */
 export class DeviceFaults {
-  /** The device does nothing any more. */
+  /** The device no longer works. */
   lost = false;
-  /** So many of the next requests for memory are refused. */
+  /** Number of further requests for memory that are refused. */
   refusals = 0;
   /** Reads of the pack fail. */
   readsFail = false;
-  /** A load takes so many times as long, and so does everything that the processor of the device does. */
+  /** Factor for the time of a load, and factor for the time of all operations of the device's processor. */
   readSlowness = 1;
   slowness = 1;
-  /** It gives other values than it should; null: it does not. */
+  /** Replaces outputs by false values; null: outputs are right. */
   falsify: Falsify | null = null;
-  /** What should never be, seen on the device. */
+  /** Broken invariants that were seen on the device. */
   readonly violations: string[] = [];
   /** Real work under way on its devices. */
   private readonly working = new Set<Promise<unknown>>();
-  /** Of the latest start of the process. */
+  /** Handles of the latest start of the process. */
   handles: HandleCounts = noHandles();
-  /** Of the latest start of the process: experts that were loaded, and bytes read for them and for loads that failed to be kept. */
+  /** Counts since the latest start of the process: experts that were loaded, and bytes read for them and for loads that ended without their expert. */
   loaded = { loads: 0, readBytes: 0 };
-  /** Of main: who hears what its passes run. */
+  /** Main only: receives the rows and choices of its passes. */
   passTap: PassTap | null = null;
-  /** Passes that had rows of several sequences. */
+  /** Number of passes with rows of several sequences. */
   sharedPasses = 0;
-  /** Operations of these passes that failed. */
+  /** Number of failed operations of these passes. */
   brokenSharedPasses = 0;
   private passesBegun = 0;
-  /** Devices and what was made on them, in the order of making. */
+  /** Devices and the handles made on them, in the order of creation. */
   private readonly opened = new Set<Disposable>();
   private readonly sequenceNumbers = new WeakMap<Sequence, number>();
   private sequencesCreated = 0;
 
-  /** `told`: the error that a daemon gets to see when a real load fails. */
+  /** `told`: converts the error of a failed real load to the error that a daemon gets. */
   constructor(private readonly told: (thrown: unknown) => OdmoeError) {}
 
-  /** The devices of one start of the process. `pace`: what operations take, on a device with that budget. */
+  /** The devices of one start of the process. `pace`: the times of operations on a device with that budget. */
   devices(runtime: VirtualRuntime, pace: (budgetBytes: number) => DevicePace): Devices {
     const handles = (this.handles = noHandles());
     this.sequencesCreated = 0;
@@ -73,14 +73,14 @@ export class DeviceFaults {
     };
   }
 
-  /** Devices of processes that were killed go when their real work has ended. */
+  /** Disposes of the devices of killed processes after their real work has ended. */
   async disposeAll(): Promise<void> {
     while (this.working.size > 0) await Promise.allSettled(this.working);
     for (const handle of [...this.opened].reverse()) handle.dispose();
     this.opened.clear();
   }
 
-  /** Notes real work, below the pace. */
+  /** Records real work, below the paced device. */
   private watched(device: Device, runtime: VirtualRuntime): Device {
     const work = <Result>(begun: Promise<Result>): Promise<Result> => this.work(begun, runtime);
     return withMethods(device, {
@@ -89,7 +89,7 @@ export class DeviceFaults {
     });
   }
 
-  /** Whoever is killed disposes of nothing: it is done for him in the end. */
+  /** Records the handle, because a killed process disposes of nothing: disposeAll does it in the end. */
   private held<Handle extends Disposable>(handle: Handle): Handle {
     this.opened.add(handle);
     const dispose = (): void => {
@@ -112,7 +112,7 @@ export class DeviceFaults {
 
   private wrapDevice(device: Device, handles: HandleCounts): Device {
     return counted(device, handles, 'devices', {
-      // What differs from machine to machine is not told to anybody.
+      // Hides values that differ from machine to machine.
       info: () => ({ ...device.info(), instructionSet: 'simulated', threads: 1 }),
       createModel: (shape) => {
         this.requireSound();
@@ -133,7 +133,7 @@ export class DeviceFaults {
 
   private wrapModel(model: Model, device: Device, handles: HandleCounts): Model {
     return counted(model, handles, 'models', {
-      // Takes no memory: rows do.
+      // A sequence takes no memory at first, only for its rows.
       createSequence: () => {
         this.requireSound();
         return this.wrapSequence(model.createSequence(), handles);
@@ -285,7 +285,7 @@ function watchedPass(pass: Pass, work: Watch): Pass {
     attend: (...args) => work(pass.attend(...args)),
     chooseAhead: (...args) => work(pass.chooseAhead(...args)),
     combine: (...args) => work(pass.combine(...args)),
-    // How long they take is the machine's, which no history may depend on.
+    // Left out, because their time depends on the real machine and no history may depend on that.
     attendHere: undefined,
     combineHere: undefined,
     forward: (...args) => work(pass.forward(...args)),
@@ -297,7 +297,7 @@ function watchedSlots(slots: ExpertSlots, work: Watch): ExpertSlots {
   return withMethods(slots, {
     load: (...args) => work(slots.load(...args)),
     execute: (...args) => work(slots.execute(...args)),
-    // How long it takes is the machine's, which no history may depend on.
+    // Left out, because its time depends on the real machine and no history may depend on that.
     executeHere: undefined,
     hold: (...args) => work(slots.hold(...args)),
     pack: (...args) => work(slots.pack(...args)),
@@ -308,7 +308,7 @@ function lostError(): OdmoeError {
   return new OdmoeError('DEVICE_LOST', 'the device has failed (simulated)');
 }
 
-/** The router's choice, row by row. */
+/** The router's choice, by row. */
 function byRow({ experts }: RouterChoice, rows: number): number[][] {
   const perRow = experts.length / rows;
   return Array.from({ length: rows }, (_, row) => [...experts.subarray(row * perRow, (row + 1) * perRow)]);

@@ -1,25 +1,25 @@
 import type { SimulatedNode } from '../cluster/simulated-node.js';
 import { countersOf } from './accounts/main-counters.js';
 
-/** Counts of things that were seen from outside of a cluster. */
+/** Counts of events that were seen from outside of a cluster. */
 export interface Seen {
-  /** Passes of main that had rows of several sequences. */
+  /** Passes of main with rows of several sequences. */
   sharedPasses: number;
-  /** Operations of these that failed. */
+  /** Failed operations of these passes. */
   brokenSharedPasses: number;
-  /** Answers that were cancelled behind their first token. */
+  /** Answers that were cancelled after their first token. */
   cancelledAnswers: number;
-  /** False pieces of packs, and false words about what a node holds of one. */
+  /** False pieces of packs, and false reports about the parts of a pack that a node has. */
   falsePieces: number;
-  /** From peers, in packs that are fetched. */
+  /** Bytes from peers, for packs that are fetched. */
   fetchedBytes: number;
 }
 
-/** Counts of things that the nodes of a cluster have done. */
+/** Counts of events of a cluster and its nodes. */
 export interface Happened extends Seen {
   passes: number;
   preemptions: number;
-  /** Tokens of prompts that were not run. */
+  /** Tokens of prompts that did not have to run. */
   cachedTokens: number;
   droppedPrefixes: number;
 }
@@ -44,7 +44,7 @@ const METRICS = {
 } as const;
 const HAPPENED = Object.keys(NOTHING_HAPPENED) as (keyof Happened)[];
 
-/** By main's metrics since it was started, nothing where it does not run; and by what was seen. */
+/** Counts from main's metrics since its start (0 if it does not run) and from the given observations. */
 export async function happenedAt(main: SimulatedNode | undefined, seen: Seen): Promise<Happened> {
   const counters = await countersOf(main);
   const told = (metric: string): number => counters.get(metric) ?? 0;
@@ -57,7 +57,7 @@ export async function happenedAt(main: SimulatedNode | undefined, seen: Seen): P
   };
 }
 
-/** Adds to `sum`. */
+/** Adds `more` to `sum`. */
 export function addHappened(sum: Happened, more: Happened): void {
   for (const name of HAPPENED) sum[name] += more[name];
 }

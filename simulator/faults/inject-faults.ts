@@ -8,17 +8,17 @@ import { RoguePeer } from './rogue-peer.js';
 import { MAIN, type Fault, type Scenario } from './scenario.js';
 import type { ScenarioWorld } from './scenario-world.js';
 
-/** Id of the main that should not be there. */
+/** Id of the second main, which a correct cluster does not have. */
 export const SECOND_MAIN = 'main2';
-/** A link or a device that is slow takes so many times as long. */
+/** A slow link or device takes this many times as long. */
 const SLOWNESS = 40;
-/** How far a wall clock jumps, either way. */
+/** Size of a wall clock's jump, in either direction. */
 const JUMP_MS = 3_600_000;
 
-/** Makes a scenario's faults happen on the virtual clock, and everything sound again when they are over. */
+/** Runs a scenario's faults on the virtual clock, and repairs everything when they are over. */
 export class FaultInjector {
   private readonly undo = new Map<Fault, () => void>();
-  /** By how much the wall clocks of machines have jumped: it outlasts a restart. */
+  /** Total jump of each machine's wall clock: it survives a restart. */
   private readonly jumpsMs = new Map<string, number>();
 
   constructor(
@@ -46,7 +46,7 @@ export class FaultInjector {
     });
   }
 
-  /** Whatever was killed, has left or has given up is started again. */
+  /** Starts all nodes again that were killed, have left or have given up. */
   private calm(): void {
     this.cluster.history.add('calm');
     for (const node of this.cluster.nodes.values()) {
@@ -56,7 +56,7 @@ export class FaultInjector {
     }
   }
 
-  /** Returns what ends the fault. */
+  /** Begins a fault. Returns a function that ends it. */
   private begin(fault: Fault): () => void {
     switch (fault.kind) {
       case 'kill':
@@ -68,7 +68,7 @@ export class FaultInjector {
       case 'leave':
         return this.leave(fault.node);
       case 'join':
-        // It has not been started before (runScenario).
+        // The node has not been started before (runScenario).
         this.start(fault.node);
         return () => undefined;
       case 'stopAndContinue':
@@ -179,8 +179,8 @@ export class FaultInjector {
   }
 
   /**
-   * Bits of the node's own copy of the pack, which nobody is reading. They are as they were when the fault is over; those of a fetched pack stay,
-   * as the node may have fetched them again.
+   * Flips bits of the node's separate copy of the pack while nobody reads it. They are restored when the fault is over. Bits of a fetched pack
+   * stay flipped, because the node may have fetched the experts again.
    */
   private flipBits(node: string, random: SeededRandom): () => void {
     const fetches = this.world.fetches(node);
@@ -209,7 +209,7 @@ export class FaultInjector {
     return faults;
   }
 
-  /** In order: main ends the answers under way first, which may take longer than the fault does. */
+  /** Stops the node in order: main ends its answers under way first, which may take longer than the fault. */
   private leave(id: string): () => void {
     const left = this.cluster.node(id).stop();
     return () => {
@@ -217,7 +217,7 @@ export class FaultInjector {
     };
   }
 
-  /** A lease has run out: the host has another address, and the old one again when the fault is over. */
+  /** The host's lease has run out: it gets a new address, and the old one again when the fault is over. */
   private changeAddress(id: string): () => void {
     const { network } = this.cluster;
     network.move(id, `${id}-moved`);
@@ -233,7 +233,7 @@ export class FaultInjector {
     this.cluster.node(id).kill();
   }
 
-  /** The system removes the locks of a process that is dead; here all processes are one. */
+  /** Starts the node after removing its locks: the real system removes the locks of a dead process, but here all nodes are in one process. */
   private start(id: string): void {
     const node = this.cluster.node(id);
     if (node.isAlive) return;
@@ -243,7 +243,7 @@ export class FaultInjector {
   }
 }
 
-/** Files of experts in the directory and below it, in a fixed order. */
+/** Files of experts in the directory and its subdirectories, in a fixed order. */
 function expertFiles(directory: string): string[] {
   if (!existsSync(directory)) return [];
   return readdirSync(directory, { recursive: true, encoding: 'utf8' })
@@ -259,7 +259,7 @@ function removeLocks(directory: string): void {
   }
 }
 
-/** `at`: from 0 to 1 of the file. */
+/** `at`: place in the file, from 0 to 1. */
 function flipByte(path: string, at: number): void {
   const file = openSync(path, 'r+');
   try {

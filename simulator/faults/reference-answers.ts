@@ -9,22 +9,22 @@ import { WallRuntime } from '../../shared/base/runtime/wall-runtime.js';
 import { modelDirectory } from './scenario-world.js';
 import type { ScenarioModel } from './scenario.js';
 
-/** Answers that are kept: those of a scenario and of the smaller ones that are tried in its place. */
+/** Answers that are remembered: those of a scenario, and of the smaller scenarios that shrinking tries. */
 const MOST_KNOWN = 256;
 
-/** What the single-process engine makes of a request. */
+/** The answer of the single-process engine to a request. */
 export interface ReferenceAnswer {
   promptTokenIds: readonly number[];
   promptLogprobs: readonly PromptToken[];
   tokens: readonly TokenReply[];
   text: string;
   finishReason: string;
-  /** Why it refuses the request; null: it does not. */
+  /** The code with which the engine refuses the request; null: it does not refuse it. */
   refusal: ErrorCode | null;
 }
 
 /**
- * What all scenarios share, opened as it is needed: the kept packs, and single-process engines, which every cluster must equal to the bit.
+ * Packs and single-process engines that all scenarios share, opened when needed. Every cluster must equal the engine's answers to the bit.
  */
 export class ReferenceAnswers {
   private readonly packs = new Map<ScenarioModel, Promise<Pack>>();
@@ -42,7 +42,7 @@ export class ReferenceAnswers {
     return answer;
   }
 
-  /** The kept pack of a model, which nobody changes. */
+  /** The fixture pack of a model, which nobody changes. */
   pack(model: ScenarioModel): Promise<Pack> {
     let pack = this.packs.get(model);
     if (pack === undefined) this.packs.set(model, (pack = openServedPack(modelDirectory(model))));

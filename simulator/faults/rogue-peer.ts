@@ -18,14 +18,14 @@ import type { Fault } from './scenario.js';
 const ROGUE = 'rogue';
 const SILENCE_MS = 1000;
 const MESSAGES = 12;
-/** Epochs and ids of sequences: the last ones that are taken, and such as are not. */
+/** Epochs and ids of sequences at the limit: the last valid ones, and invalid ones. */
 const NEAR_LIMITS = [PEER_EPOCH_LIMIT, PEER_EPOCH_LIMIT + 1, EPOCH_LIMIT, EPOCH_LIMIT + 1, 2 ** 53 - 1] as const;
 const LARGEST_POSITION = 2 ** 32 - 1;
 const PATHS = [NODE_IDENTIFY, SHADOW_SERVE, WORKER_SERVE, CLUSTER_JOIN, INFERENCE_GENERATE, PACK_READ].map(
   ({ path }) => path,
 );
 
-/** A process that says what no daemon says: bytes that are no messages, a hello that is not its own, predictions of nothing. */
+/** A process that sends what no daemon sends: bytes that are not messages, a hello with a wrong identity, predictions without meaning. */
 export class RoguePeer {
   private readonly random: SeededRandom;
   private readonly runtime: VirtualRuntime;
@@ -38,7 +38,7 @@ export class RoguePeer {
     this.runtime = new VirtualRuntime(cluster.clock, fault.seed);
   }
 
-  /** Returns what ends it. */
+  /** Begins to send. Returns a function that ends it. */
   begin(): () => void {
     const { fault, random } = this;
     for (let connection = 0; connection < 3; connection++) {
@@ -90,7 +90,7 @@ export class RoguePeer {
     return { kind: 'predict', predict: { ...place, experts } };
   }
 
-  /** As a shadow of the cluster, or as something that does not belong to it. */
+  /** The identity of a shadow of the cluster, or of a node that does not belong to it. */
   private identity(): NodeIdentity {
     const { random } = this;
     return {

@@ -38,9 +38,9 @@ import { REMEMBERED_RANGES } from '../../shadow-node/predictor/alignment.js';
 import { HANDLE_KINDS } from './device-handles.js';
 import type { MessageTap } from '../network/channel.js';
 
-/** Nodes tell their status each second. */
+/** Longest age of a status: nodes send their status every second. */
 const STATUS_LIMIT_MS = 2000;
-/** A worker that gave wrong or no values may be set aside for longer than a scenario lasts, or lacks what it fetches. */
+/** A worker that gave wrong values or none may be set aside for longer than a scenario lasts, or may lack experts that it fetches. */
 const MAY_BE_SET_ASIDE: ReadonlySet<FaultKind> = new Set([
   'failingReads',
   'flippedBits',
@@ -49,7 +49,7 @@ const MAY_BE_SET_ASIDE: ReadonlySet<FaultKind> = new Set([
   'memoryRefused',
 ]);
 
-/** Notes when main last heard of the status of each node, and whom it has placed last. */
+/** Records when main last got the status of each node, and the workers of its latest placement. */
 export class HeardNodes {
   private readonly heardMs = new Map<string, number>();
   private placed: ReadonlySet<string> = new Set();
@@ -71,7 +71,7 @@ export class HeardNodes {
   }
 }
 
-/** Long after the last fault main is connected to every node that runs, and has placed every worker that nothing speaks against. */
+/** Long after the last fault, main must be connected to every running node, and must have placed every worker unless there is a reason against it. */
 export function checkUsedNodes(cluster: SimulatedCluster, scenario: Scenario, heard: HeardNodes): Violation[] {
   const isLocal = scenario.nodes[0]?.settings.main.experts === 'local';
   const problems = scenario.nodes.flatMap(({ settings: { id, role }, fetches }) => {
@@ -87,21 +87,21 @@ function maySetAside({ faults }: Scenario, id: string): boolean {
   return faults.some(({ kind, node }) => MAY_BE_SET_ASIDE.has(kind) && (node === id || ownWorkerId(node) === id));
 }
 
-/** Passes of an answer that shadow may have to know of: those that main has finished and still names, the one it is in, and what is ahead. */
+/** Number of passes of an answer that shadow may have to remember: finished passes that main still names, the current one, and those ahead. */
 const KNOWN_PASSES = REMEMBERED_RANGES + 3;
-/** The deepest of the tiny models. */
+/** Layers of the deepest tiny model. */
 const MOST_LAYERS = 4;
-/** What is remembered of positions and passes apart from the rows of the passes that are known. */
+/** Number of other remembered positions and passes, beside the rows of the known passes. */
 const OTHERS = 4;
-/** Before the names of what main's own worker holds. */
+/** Prefix of the count names of main's own worker. */
 const OF_OWN_WORKER = 'ownWorker.';
 
-/** What a node may remember of one answer in the making, however long that is. */
+/** Most entries that a node may remember for one answer under way, however long the answer is. */
 function bounds({ nodes }: Scenario): Readonly<Record<string, number>> {
   const rows = nodes[0]?.settings.drafting.rows ?? 1;
   const mostRows = rows === 'auto' ? MAX_DRAFT_ROWS : rows;
   return {
-    // Positions and the passes that they belong to.
+    // Positions, and the passes that they belong to.
     positions: 2 * KNOWN_PASSES * mostRows + OTHERS,
     drafts: 2 * mostRows + OTHERS,
     keptDrafts: 2 * mostRows + OTHERS,
@@ -109,7 +109,7 @@ function bounds({ nodes }: Scenario): Readonly<Record<string, number>> {
   };
 }
 
-/** While answers are made: what grows with an answer and should not. `main` holds the sequences, others some of them. */
+/** Checks, while answers run, the counts that must not grow with the length of an answer. `main` holds all sequences, other nodes some of them. */
 function checkBounds(cluster: SimulatedCluster, scenario: Scenario): string[] {
   const allowed = bounds(scenario);
   const sequences = Math.max(1, cluster.nodes.get(MAIN)?.openCounts()?.['sequences'] ?? 1);
@@ -126,28 +126,28 @@ function checkBounds(cluster: SimulatedCluster, scenario: Scenario): string[] {
   return problems;
 }
 
-/** After the last fault: how long until every request that was asked must be over. */
+/** Longest time after the last fault until every request must have ended. */
 export const ANSWER_BOUND_MS = 90_000;
-/** And how long until the cluster must answer every request. */
+/** Time after the last fault from which the cluster must answer every request. */
 export const RECOVERY_MS = 10_000;
-/** How long a stopped cluster may take to give everything back. */
+/** Longest time for a stopped cluster to give all resources back. */
 const STOP_BOUND_MS = 10_000;
-/** What nobody needs is gone after so long without requests. */
+/** Time without requests after which unneeded resources must be gone. */
 const QUIET_MS = 6000;
-/** More events than this are a circle. */
+/** More events than this mean an endless loop. */
 const EVENT_LIMIT = 3_000_000;
 const PROBES = 2;
 
 export interface ScenarioOutcome {
   violations: Violation[];
-  /** Hash of all that happened. */
+  /** Hash of the history. */
   history: string;
   lines: readonly string[];
   events: number;
   happened: Happened;
 }
 
-/** Runs a scenario to its end and holds what happened against what must always be so. `operations`: where what nodes do is written down. */
+/** Runs a scenario to its end and checks the invariants. `operations`: log for the operations of the nodes. */
 export async function runScenario(
   scenario: Scenario,
   references: ReferenceAnswers,
@@ -164,7 +164,7 @@ export async function runScenario(
     },
     seed: scenario.seed,
     keepLines,
-    // As clients over HTTP, or as the daemons' own.
+    // Wait like HTTP clients, or like the daemons' client.
     ...(isPatient ? { clientPatienceMs: Infinity } : {}),
   });
   const { shape } = await references.pack(scenario.model);
@@ -196,12 +196,12 @@ class ScenarioRun {
   private readonly heard: HeardNodes;
   private readonly fetches: FetchWatch;
   private readonly rests: HeldAtRest[] = [];
-  /** At the first rest. */
+  /** Sizes at the first rest. */
   private firstSizes: NodeSizes | null = null;
-  /** How many of the answers have been held against what was recorded. */
+  /** Number of answers that have been checked against the record. */
   private accounted = 0;
   private readonly recorder = new Recorder(MAIN);
-  /** Main's, when the record began. */
+  /** Main's counters when the record began. */
   private countersBefore: MainCounters = new Map();
 
   constructor(
@@ -274,7 +274,7 @@ class ScenarioRun {
     this.checkLogs();
   }
 
-  /** A worker that has let an execute run out of time is left alone for a while; main says so when it looks for it again. */
+  /** Waits for recovery. After an execute has timed out, main avoids the worker for some time, so the wait is longer; the log shows timeouts. */
   private async recover(): Promise<void> {
     const { clock } = this.cluster;
     await this.until(() => false, Math.max(this.scenario.calmMs + RECOVERY_MS, clock.nowMs));
@@ -307,7 +307,7 @@ class ScenarioRun {
     }
   }
 
-  /** Once all faults are over, every request is answered. */
+  /** Asks requests after all faults are over: every one must be answered. */
   private askProbes(): void {
     const random = new SeededRandom(this.scenario.seed).fork('probes');
     for (let probe = 0; probe < PROBES; probe++) {
@@ -322,7 +322,7 @@ class ScenarioRun {
     this.firstSizes ??= sizesAtRest(this.cluster);
   }
 
-  /** Once is enough: what has grown beyond its bound goes on growing. */
+  /** Reports only the first growth: a count beyond its bound continues to grow. */
   private readonly onToken = (): void => {
     const [grown] = this.hasGrown ? [] : checkBounds(this.cluster, this.scenario);
     if (grown === undefined) return;
@@ -339,7 +339,7 @@ class ScenarioRun {
     return open.map(({ answer }) => `asked at ${answer.askedMs} ms, ${answer.tokens.length} tokens so far`).join('; ');
   }
 
-  /** Of the answers since the record began. */
+  /** Checks the answers since the record began. */
   private async checkAccounts(placement: Placement | null): Promise<void> {
     const [main] = this.scenario.nodes;
     if (main === undefined) return;
@@ -358,7 +358,7 @@ class ScenarioRun {
     for (const detail of checkLinkBytes(await countersOf(main), carried)) this.violate('accounts add up', detail);
   }
 
-  /** `before`: what nodes told of themselves when the record began. */
+  /** `before`: statuses of the nodes when the record began. */
   private checkWorkers(before: Statuses): void {
     const { events, statuses } = this.recorder;
     this.violations.push(...checkLoads(this.scenario, this.world, statuses));
@@ -386,7 +386,7 @@ class ScenarioRun {
     }
   }
 
-  /** Nobody goes away, nothing is full, everybody is there from the beginning. */
+  /** True if no client goes away, no queue is full, and all nodes run from the beginning. */
   private isUndisturbed(): boolean {
     const { requests, nodes } = this.scenario;
     const { maxActiveSequences, maxQueuedRequests } = nodes[0]?.settings.main ?? {
@@ -418,7 +418,7 @@ class ScenarioRun {
     this.violations.push(...checkStopped(this.cluster, this.world, runtimes));
   }
 
-  /** Everything that belongs to the cluster runs. */
+  /** Checks that all nodes of the cluster run. */
   private checkNodes(): void {
     for (const node of this.cluster.nodes.values()) {
       if (node.id === SECOND_MAIN || node.isReady) continue;
@@ -428,7 +428,7 @@ class ScenarioRun {
     }
   }
 
-  /** No worker is set aside that gave what it should. */
+  /** Checks that main does not set aside a worker that gave right values. */
   private checkTrust(): void {
     const liars = new Set(
       this.scenario.faults.flatMap(({ kind, node }) => (kind === 'falseValues' ? [node, ownWorkerId(node)] : [])),
@@ -466,7 +466,7 @@ class ScenarioRun {
   }
 }
 
-/** Each with the turns before its own prompt, which the engine answers. */
+/** Completes the requests: a next turn gets the earlier turn and the engine's answer to it before its own prompt. */
 function requestsOf(
   { model, requests }: Scenario,
   references: ReferenceAnswers,
@@ -482,7 +482,7 @@ function requestsOf(
   );
 }
 
-/** The main whose own worker has this id. */
+/** The main that runs the own worker with this id. */
 function mainOf({ nodes }: SimulatedCluster, id: string): SimulatedNode | undefined {
   return [...nodes.values()].find((node) => ownWorkerId(node.id) === id);
 }
@@ -491,10 +491,10 @@ function codeOf(error: unknown): unknown {
   return error instanceof Error && 'code' in error ? error.code : null;
 }
 
-/** What somebody says that has given a peer up for its silence. */
+/** Log reasons of a node that gave up a peer because of its silence. */
 const JUDGED = /no answer to an execute|(?:has|did) not answer|no (?:welcome|connection|hello)\b.* within/;
 
-/** Where nothing happens but that one node stands still, that node blames nobody: the others were there all the time. */
+/** If the only fault is that one node was stopped, that node must blame no other node, because all others were running. */
 export function checkBlame({ faults }: Pick<Scenario, 'faults'>, logged: readonly LoggedLine[]): Violation[] {
   const [stopped, ...others] = new Set(faults.map(({ node }) => node));
   if (stopped === undefined || others.length > 0 || faults.some(({ kind }) => kind !== 'stopAndContinue')) return [];
@@ -505,7 +505,7 @@ export function checkBlame({ faults }: Pick<Scenario, 'faults'>, logged: readonl
   });
 }
 
-/** Counts of all that a cluster holds while nobody asks for anything, by node and name. */
+/** Counts of everything that a cluster holds at rest, by node and name. */
 type HeldAtRest = ReadonlyMap<string, number>;
 
 function heldAtRest(cluster: SimulatedCluster, world: ScenarioWorld): HeldAtRest {
@@ -518,7 +518,7 @@ function heldAtRest(cluster: SimulatedCluster, world: ScenarioWorld): HeldAtRest
     for (const [name, count] of Object.entries(runtime.openCounts)) note(name, count);
     const handles = world.devices.get(id)?.handles;
     for (const kind of HANDLE_KINDS) {
-      // Those that are kept for later requests have a bound of their own.
+      // Retained sequences are left out, because they have a separate bound.
       const kept = kind === 'sequences' ? node.keptSequences() : 0;
       note(`native ${kind}`, (handles?.[kind] ?? 0) - kept);
     }
@@ -529,7 +529,7 @@ function heldAtRest(cluster: SimulatedCluster, world: ScenarioWorld): HeldAtRest
   return held;
 }
 
-/** However much has been answered meanwhile, a cluster at rest holds no more than it held at rest before. */
+/** At each later rest a cluster must hold no more than at the first one, however many requests it has answered meanwhile. */
 export function checkRests(rests: readonly HeldAtRest[]): Violation[] {
   const [first, ...later] = rests;
   if (first === undefined) return [];

@@ -20,7 +20,7 @@ import type { Scenario, ScenarioModel, ScenarioNode } from './scenario.js';
 import { HeldExperts } from '../../packs/format/held-experts.js';
 import type { PackPiece } from '../../shared/wire/messages.js';
 
-/** Where the kept pack of a model is. */
+/** Directory of the fixture pack of a model. */
 export function modelDirectory(model: ScenarioModel): string {
   return join(packageRoot(), 'test', 'fixtures', 'packs', model);
 }
@@ -33,7 +33,7 @@ export interface LoggedLine {
   fields: Record<string, unknown>;
 }
 
-/** What the nodes of one scenario run on: their disks and devices. Dispose of it when all is over. */
+/** The disks and devices of the nodes of one scenario. Dispose of it at the end. */
 export class ScenarioWorld {
   readonly devices = new Map<string, DeviceFaults>();
   readonly pieces = new Map<string, PieceFaults>();
@@ -41,7 +41,7 @@ export class ScenarioWorld {
   private readonly directory = mkdtempSync(join(quickDirectory(), 'odmoe-faults-'));
   private readonly ownPacks = new Set<string>();
 
-  /** `openKept`: opens a pack that nobody changes. */
+  /** `openKept`: opens a fixture pack, which nobody changes. */
   constructor(
     private readonly scenario: Scenario,
     private readonly openKept: (model: ScenarioModel) => Promise<Pack>,
@@ -51,12 +51,12 @@ export class ScenarioWorld {
     for (const id of new Set(damaged)) if (!this.fetches(id)) this.copyPack(id);
   }
 
-  /** Files of the pack that this node alone reads. */
+  /** Directory of the pack that this node reads; a node whose pack is damaged has its own copy. */
   packDirectory(id: string): string {
     return this.ownPacks.has(id) ? join(this.directory, id, 'pack') : modelDirectory(this.scenario.model);
   }
 
-  /** The node has no pack of its own at first. */
+  /** True if the node has no pack at first and fetches it. */
   fetches(id: string): boolean {
     return this.scenario.nodes.some(({ settings, fetches }) => settings.id === id && fetches);
   }
@@ -65,7 +65,7 @@ export class ScenarioWorld {
     return join(this.directory, id, 'data');
   }
 
-  /** The settings of the node with the places on its disk. */
+  /** The node's settings with the directories on its disk. */
   settingsOf({ settings, fetches }: ScenarioNode): NodeSettings {
     const { id } = settings;
     const modelPath = fetches ? null : this.packDirectory(id);
@@ -115,7 +115,7 @@ export class ScenarioWorld {
     return { ...devices, open: (request) => recordingDevice(devices.open(request), { node, nowMs, log }) };
   }
 
-  /** The error without the names of this machine's directories: it may be told to a peer, whose history is the same on all machines. */
+  /** The error without directory names of this machine: peers may get it, and the history must be the same on all machines. */
   private placeless(thrown: unknown): OdmoeError {
     const { code, message } = toOdmoeError(thrown);
     return new OdmoeError(code, message.replaceAll(this.directory, '/node').replaceAll(packageRoot(), '/odmoe'));
@@ -131,7 +131,7 @@ export class ScenarioWorld {
       lmHead: new SlowedOperator(lmHeadMs, faults),
       exponentShare: 0.4,
       recoverMs: 0,
-      // Read anew at each load.
+      // Computed again at each load.
       get loadMs() {
         return (loadMs + (faults.readSlowness > 1 ? 1 : 0)) * faults.readSlowness;
       },
@@ -149,7 +149,7 @@ export class ScenarioWorld {
   }
 }
 
-/** Memory where there is a file system in memory: what nodes write is gone with the scenario anyway, and nobody waits for a disk. */
+/** A file system in memory if there is one: the files of nodes are not needed after the scenario, and writing is faster than to a disk. */
 function quickDirectory(): string {
   try {
     accessSync(MEMORY_FILES, constants.W_OK);
@@ -162,10 +162,10 @@ function quickDirectory(): string {
 const MEMORY_FILES = '/dev/shm';
 
 const NO_TIME: OperatorTime = { overheadMs: 0, weightsMs: 0, rowMs: 0 };
-/** On a slow device what takes no time takes some. */
+/** On a slow device, operations without time take this long. */
 const SLOWED_MS = 0.1;
 
-/** The time of an operation is read anew at each one, as its device may have become slow. */
+/** The time of an operation is computed again each time, because its device may have become slow. */
 class SlowedOperator implements OperatorTime {
   readonly weightsMs = 0;
 
@@ -188,18 +188,18 @@ class SlowedLayer extends SlowedOperator implements LayerTime {
   readonly context = null;
 }
 
-/** A node gives peers false pieces of its pack, or says that it has what it has not. Outlives a restart of the node. */
+/** Faults of a node's pack service: it gives peers false pieces, or claims to have parts that it does not have. They survive a restart of the node. */
 export class PieceFaults {
-  /** Streams of pieces end early. */
+  /** True if streams of pieces end early. */
   areShort = false;
-  /** One bit of each piece is flipped. */
+  /** True if one bit of each piece is flipped. */
   areWrong = false;
-  /** The node says that it has the whole pack. */
+  /** True if the node claims to have the whole pack. */
   claimsAll = false;
-  /** How often a peer has been told something false. */
+  /** Number of false pieces and claims that peers have got. */
   told = 0;
 
-  /** The door of the node to its pack, with the present faults at each call. */
+  /** Wraps the node's pack service; each call applies the present faults. */
   door(real: PackDoor): PackDoor {
     return {
       describe: () => this.describe(real),

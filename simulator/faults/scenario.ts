@@ -1,14 +1,14 @@
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { GenerateRequest } from '../../shared/wire/messages.js';
 
-/** Tiny packs of test/fixtures/packs: kept, so that what a library makes of a chunk is the same everywhere. */
+/** Tiny packs of test/fixtures/packs. They are stored, so that their chunks are the same everywhere and do not depend on a library's version. */
 export const SCENARIO_MODELS = [
   ...(['four-experts', 'six-experts', 'one-of-three', 'three-of-five'] as const),
   ...(['delta-nets', 'latent-attention', 'mxfp4-experts', 'short-convolutions', 'dense-ends'] as const),
 ] as const;
 export type ScenarioModel = (typeof SCENARIO_MODELS)[number];
 
-/** What may happen to a cluster. */
+/** Faults that may happen to a cluster. */
 export const FAULT_KINDS = [
   'kill',
   'restart',
@@ -37,7 +37,7 @@ export const FAULT_KINDS = [
 ] as const;
 export type FaultKind = (typeof FAULT_KINDS)[number];
 
-/** Cases for which much must come together, so that plain chance hardly draws them: a scenario of a theme is made for its case. */
+/** Special cases that need several conditions at once and that random drawing rarely produces: a scenario with a theme is made for its case. */
 export const THEMES = ['none', 'shortMemory', 'manyFetches', 'endingMembers', 'shadowBehind'] as const;
 export type Theme = (typeof THEMES)[number];
 
@@ -48,7 +48,7 @@ export interface DrawnLink {
   bytesPerMs: number;
 }
 
-/** What operations of all devices take; all 0: no time at all. */
+/** Times of operations on all devices; all 0: operations take no time. */
 export interface DrawnPace {
   denseMs: number;
   expertMs: number;
@@ -56,21 +56,21 @@ export interface DrawnPace {
   loadMs: number;
 }
 
-/** One fault: from a time on, for a while, at a node or between two. */
+/** One fault: from a certain time, for some time, at one node or between two. */
 export interface Fault {
   kind: FaultKind;
   atMs: number;
-  /** How long it lasts; what was killed or has left comes back when it is over. */
+  /** Its duration; a node that was killed or has left starts again at its end. */
   forMs: number;
-  /** Id of the node that it happens to. */
+  /** Id of the affected node. */
   node: string;
-  /** Of faults of links: the other end. */
+  /** For faults of links: the node at the other end. */
   peer: string;
-  /** What the fault draws of its own. */
+  /** Seed for the fault's random choices. */
   seed: number;
 }
 
-/** How a request's prompt begins as an earlier one does. */
+/** Relations between the beginnings of a prompt and an earlier one. */
 export const SHARED_BEGINNINGS = ['same', 'longer', 'shorter', 'nextTurn'] as const;
 export type SharedBeginning = (typeof SHARED_BEGINNINGS)[number];
 
@@ -78,27 +78,27 @@ export type SharedBeginning = (typeof SHARED_BEGINNINGS)[number];
 export interface ScenarioRequest {
   atMs: number;
   request: GenerateRequest;
-  /** What its prompt has in common with an earlier one's; null: nothing is drawn to be. */
+  /** The relation of its prompt to an earlier one; null: no relation was drawn. */
   begins: SharedBeginning | null;
-  /** The next turn of a conversation: this one's prompt and answer stand before its own prompt. Null: nothing does. */
+  /** The earlier turn of a conversation: its prompt and answer come before the prompt of this request. Null: there is none. */
   follows: GenerateRequest | null;
-  /** The client goes away so long after it has asked; null: it waits for the answer. */
+  /** Time after which the client goes away; null: it waits for the answer. */
   cancelAfterMs: number | null;
-  /** How long it takes over each token before it reads on. */
+  /** Time that the client spends on each token before it reads the next one. */
   readMs: number;
 }
 
 export interface ScenarioNode {
   settings: NodeSettings;
-  /** When it is started. */
+  /** Time when it starts. */
   startMs: number;
-  /** Its machine's wall clock less the first one's. */
+  /** Its machine's wall clock minus that of the first machine. */
   wallSkewMs: number;
-  /** It fetches its experts from main. */
+  /** True if it fetches its experts from main. */
   fetches: boolean;
 }
 
-/** Everything that a seed decides about one simulated cluster. Plain data: what makes it smaller can be tried. */
+/** Everything that a seed decides about one simulated cluster. Plain data, so that smaller scenarios can be tried. */
 export interface Scenario {
   seed: number;
   theme: Theme;
@@ -108,12 +108,12 @@ export interface Scenario {
   pace: DrawnPace;
   requests: ScenarioRequest[];
   faults: Fault[];
-  /** Nobody has asked for anything for a while then: what is held is compared. */
+  /** Times at which there has been no request for some time: the counts of held resources are compared. */
   restsMs: readonly number[];
-  /** All faults are over by then, and everything that belongs to the cluster runs again. */
+  /** Time when all faults are over and all nodes of the cluster run again. */
   calmMs: number;
 }
 
 export const MAIN = 'main';
-/** Requests and faults begin within so long. */
+/** Requests and faults begin within this time. */
 export const BUSY_MS = 1500;

@@ -3,8 +3,8 @@ import type { SamplingMessage } from '../../shared/wire/messages.js';
 import { BUSY_MS, MAIN, type Scenario, type ScenarioNode, type ScenarioRequest } from './scenario.js';
 
 /**
- * The smallest scenario found that still breaks: with fewer faults, requests and nodes, and with plainer settings. `breaks` runs one;
- * it is asked `tries` times at most.
+ * The smallest scenario found that still breaks: with fewer faults, requests and nodes, and with simpler settings. `breaks` runs a scenario; it
+ * is called `tries` times at most.
  */
 export async function shrinkScenario(
   scenario: Scenario,
@@ -16,7 +16,7 @@ export async function shrinkScenario(
   for (let shrunk = true; shrunk;) {
     shrunk = false;
     for (const step of STEPS) {
-      // After a success the same step has other places to be tried at.
+      // After a success the same step may work at other places.
       for (let place = 0; ; place++) {
         const smaller = step(smallest, place);
         if (smaller === null) break;
@@ -31,7 +31,7 @@ export async function shrinkScenario(
   return smallest;
 }
 
-/** One way to make a scenario smaller, at one of its places. Null: there is no such place. */
+/** One way to make a scenario smaller, at one of its places. Null: the place does not exist. */
 type Step = (scenario: Scenario, place: number) => Scenario | null;
 
 const PLAIN: readonly ((settings: NodeSettings) => NodeSettings)[] = [
@@ -92,7 +92,7 @@ const STEPS: readonly Step[] = [
     changed(scenario, place, PLAIN_REQUESTS, (plain) => ({ ...scenario, requests: scenario.requests.map(plain) })),
 ];
 
-/** The `place`-th of the changes that change something. */
+/** Applies the change with index `place`, counting only those that have an effect. */
 function changed<Plain>(
   scenario: Scenario,
   place: number,
@@ -112,7 +112,7 @@ function withSampling(drawn: ScenarioRequest, changes: Partial<SamplingMessage>)
   return withRequest(drawn, { sampling: sampling === null ? null : { ...sampling, ...changes } });
 }
 
-/** Not main, and not the last worker. */
+/** Removes a node other than main and the last worker. */
 function withoutNode(scenario: Scenario, place: number): Scenario | null {
   const { nodes } = scenario;
   const workers = nodes.filter(({ settings }) => settings.role === 'worker').length;

@@ -6,45 +6,45 @@ import type { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.j
 import type { StallMeter } from '../../shared/base/runtime/stall-meter.js';
 import type { LinkModel } from './link-model.js';
 
-/** What goes over a channel, in order each way. */
+/** A frame on a channel; frames of one direction arrive in order. */
 export type ChannelFrame =
   | { kind: 'open'; path: string; bytes: Buffer }
   | { kind: 'accepted' }
   | { kind: 'message'; bytes: Buffer }
   /** The reader has taken a reply. */
   | { kind: 'credit' }
-  /** Whether the process at the other end answers. */
+  /** Asks whether the process at the other end answers. */
   | { kind: 'ping' }
   | { kind: 'pong'; stallMs: number }
   | { kind: 'end' }
   | { kind: 'failed'; code: ErrorCode; text: string }
   | { kind: 'cancel' };
 
-/** What a process has of the network: its host's name, its runtime, and how it notices that a peer is gone. */
+/** A process on the network: its host's name, its runtime, and its way to notice that a peer is gone. */
 export interface ChannelOwner {
   readonly host: string;
   readonly runtime: VirtualRuntime;
-  /** Time after which a peer that answers nothing counts as gone; Infinity: whoever uses the connection asks by pings. */
+  /** Time after which a silent peer counts as gone; Infinity: the user of the connection sends pings. */
   readonly silenceLimitMs: number;
-  /** Of a process that serves: how long it has lately stood still. */
+  /** For a process that serves: measures its recent standstills. */
   readonly stalls?: StallMeter;
 }
 
-/** Sees each message as it is given to the network and as it arrives, with the nodes that it goes from and to. */
+/** Receives each message when it is sent and when it arrives, with the ids of both nodes. */
 export type MessageTap = (way: 'sent' | 'arrived', from: string, to: string, message: PeerMessage) => void;
 
-/** Bytes of messages of a stream. */
+/** Message bytes of one stream. */
 export interface CarriedBytes {
   sent: number;
   arrived: number;
 }
 
-/** What a side asks of the network that it is part of. */
+/** The services that a side needs of its network. */
 export interface ChannelNetwork {
   readonly clock: VirtualClock;
   readonly links: LinkModel;
   tap: MessageTap | null;
-  /** The most that one side has had under way, and the most replies that have waited for a reader. */
+  /** Largest number of bytes that one side had under way, and largest number of replies that waited for a reader. */
   mostBacklogBytes: number;
   mostUnread: number;
   carries(from: string, to: string): boolean;
@@ -55,12 +55,12 @@ export interface ChannelNetwork {
   noteWelcome(side: ChannelSide): void;
 }
 
-/** Bytes on the way to a peer before what is written waits to leave. */
+/** With this many bytes on the way to a peer, further frames wait before they leave. */
 const WINDOW_BYTES = 1024 * 1024;
-/** Of a frame beside what it carries. */
+/** Bytes of a frame beside its contents. */
 const FRAME_BYTES = 32;
 
-/** Messages of a side that may be sent again. */
+/** Number of sent messages that a side remembers, because it may repeat them. */
 const REMEMBERED_FRAMES = 16;
 
 interface FrameUnderWay {
@@ -70,17 +70,17 @@ interface FrameUnderWay {
   written: (() => void) | null;
   /** Null: it does not move, because the link is cut. */
   arrival: ScheduledEvent | null;
-  /** It has reached the peer's process, which may have been stopped. */
+  /** It has reached the peer's process, which may be stopped. */
   landed: boolean;
 }
 
-/** One end of a connection between two processes: a stream, or a call. */
+/** One end of a connection between two processes, for a stream or a call. */
 export class ChannelSide {
   peer: ChannelSide | null = null;
   onFrame: (frame: ChannelFrame) => void = () => undefined;
-  /** The peer's process has answered a ping. */
+  /** Called when the peer's process has answered a ping. */
   onPong: (stallMs: number) => void = () => undefined;
-  /** The connection is gone, and nobody has said why. Called at most once, and not after close(). */
+  /** Called when the connection is lost without a reason from the peer; at most once, and not after close(). */
   onLost: (reason: string) => void = () => undefined;
   private readonly underWay: FrameUnderWay[] = [];
   private bytesUnderWay = 0;
@@ -89,9 +89,9 @@ export class ChannelSide {
   private severed = false;
   private gone = false;
   private readonly sentBefore: { frame: ChannelFrame; message: PeerMessage | null }[] = [];
-  /** Since when the peer would have answered no ping; null: it would. */
+  /** Time since which the peer would not have answered a ping; null: it would answer. */
   silentSinceMs: number | null = null;
-  /** Who says what is said here: mostly hosts have one node, which has the host's name. */
+  /** Ids of both nodes; most hosts have one node with the host's name. */
   readonly names: { own: string; peer: string };
   readonly carried: CarriedBytes = { sent: 0, arrived: 0 };
 
@@ -112,12 +112,12 @@ export class ChannelSide {
     return this.severed;
   }
 
-  /** Nobody is at this end any more, and nothing of it is under way. */
+  /** True if no process is at this end any more and nothing of it is under way. */
   get isGone(): boolean {
     return this.gone;
   }
 
-  /** Closed, and all that was sent has arrived. */
+  /** True if it is closed and everything that was sent has arrived. */
   get isOver(): boolean {
     return !this.open && this.underWay.length === 0;
   }
@@ -135,7 +135,7 @@ export class ChannelSide {
     if (this.network.carries(this.owner.host, this.peerHost) && !this.severed) this.launch(entry);
   }
 
-  /** This side says, or is told, a message of so many bytes: for whoever listens to all of them. */
+  /** This side sends or gets a message of this many bytes: reports it to the network's tap. */
   tell(way: 'sent' | 'arrived', message: PeerMessage, bytes: number): void {
     this.carried[way] += bytes;
     if (way === 'arrived' && message.kind === 'welcome') this.network.noteWelcome(this);
@@ -144,12 +144,12 @@ export class ChannelSide {
     this.network.tap?.(way, from, to, message);
   }
 
-  /** So many replies have come that nobody has taken. */
+  /** Records that this many replies have come and have not been taken. */
   noteUnread(replies: number): void {
     this.network.mostUnread = Math.max(this.network.mostUnread, replies);
   }
 
-  /** Sends something again that was sent under an older placement; nothing where there is no such thing. */
+  /** Sends a message again that was sent under an older placement; does nothing if there is none. */
   repeat(random: SeededRandom): void {
     const latest = Math.max(...this.sentBefore.map(({ message }) => epochOf(message)));
     const stale = this.sentBefore.filter(({ message }) => epochOf(message) > 0 && epochOf(message) < latest);
@@ -158,25 +158,25 @@ export class ChannelSide {
     this.send(frame, message);
   }
 
-  /** Something was said here under an older placement than the latest. */
+  /** True if a message was sent here under a placement older than the latest. */
   get hasStale(): boolean {
     const epochs = this.sentBefore.map(({ message }) => epochOf(message)).filter((epoch) => epoch > 0);
     return epochs.some((epoch) => epoch < Math.max(...epochs));
   }
 
-  /** The link carries again: what waited sets off. */
+  /** The link carries messages again: waiting frames leave. */
   relaunch(): void {
     if (this.severed) return;
     for (const entry of this.underWay) if (entry.arrival === null && !entry.landed) this.launch(entry);
   }
 
-  /** One of the two ends has another address now: nothing arrives any more, and nobody says so. */
+  /** One of the two ends has a new address: nothing arrives any more, and neither process is notified. */
   sever(): void {
     this.severed = true;
     this.halt();
   }
 
-  /** The link carries nothing any more: what is under way waits. */
+  /** The link carries nothing any more: frames under way wait. */
   halt(): void {
     for (const entry of this.underWay) {
       if (entry.landed) continue;
@@ -185,14 +185,14 @@ export class ChannelSide {
     }
   }
 
-  /** Nothing more is sent or heard here. What is under way still arrives. */
+  /** Nothing more is sent or received here. Frames under way still arrive. */
   close(): void {
     if (!this.open) return;
     this.open = false;
     if (this.isOver) this.network.sideOver(this);
   }
 
-  /** Everything is over at once: what is under way never arrives. */
+  /** Ends everything at once: frames under way never arrive. */
   destroy(): void {
     this.halt();
     this.underWay.length = 0;
@@ -201,7 +201,7 @@ export class ChannelSide {
     this.network.sideOver(this);
   }
 
-  /** The connection broke: told to this process, if it still cares. */
+  /** The connection broke: notifies this process, if the side is still open. */
   lose(reason: string): void {
     if (!this.open) return;
     this.send({ kind: 'cancel' });
@@ -209,7 +209,7 @@ export class ChannelSide {
     this.onLost(reason);
   }
 
-  /** The first messages and the latest ones. */
+  /** Remembers the first messages and the latest ones. */
   private remember(frame: ChannelFrame, message: PeerMessage | null): void {
     this.sentBefore.push({ frame, message });
     if (this.sentBefore.length > REMEMBERED_FRAMES) this.sentBefore.splice(REMEMBERED_FRAMES / 2, 1);
@@ -265,7 +265,7 @@ export class ChannelSide {
   }
 }
 
-/** Of the placement that a message belongs to; 0: of none. */
+/** Epoch of the placement that a message belongs to; 0: none. */
 function epochOf(message: PeerMessage | null): number {
   if (message?.kind === 'placement') return message.placement.epoch;
   if (message?.kind === 'predict') return message.predict.epoch;

@@ -1,15 +1,15 @@
 import { createHash } from 'node:crypto';
 
 /**
- * What has happened in a simulated cluster: messages as they arrive, faults, what answers said. Kept as a hash that is the same for the
- * same history, and, where somebody wants to read it, as lines.
+ * The events of a simulated cluster: messages when they arrive, faults, results of answers. It computes a hash that is the same for equal
+ * histories, and can also store lines for people.
  */
 export class History {
   readonly lines: string[] = [];
   private readonly hash = createHash('sha256');
   private events = 0;
 
-  /** `keepLines`: of the last `keepLines` events, for people. */
+  /** `keepLines`: number of latest events that are stored as lines. */
   constructor(
     private readonly now: () => number,
     private readonly keepLines = 0,
@@ -19,7 +19,7 @@ export class History {
     return this.events;
   }
 
-  /** `bytes`: what was in the message, hashed and not kept. */
+  /** `bytes`: contents of the message; they are hashed and not stored. */
   add(event: string, bytes: Uint8Array | null = null): void {
     this.events += 1;
     const line = `${this.now().toFixed(6)} ${event}`;
@@ -30,7 +30,7 @@ export class History {
     if (this.lines.length > this.keepLines) this.lines.shift();
   }
 
-  /** Of all that has happened so far; hexadecimal. */
+  /** Hash of all events so far; hexadecimal. */
   digest(): string {
     return this.hash.copy().digest('hex');
   }

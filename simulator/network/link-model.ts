@@ -3,13 +3,13 @@ import { messageBytes, type MessageProfile } from '../../engine/emulation/messag
 import type { PeerMessage } from '../../shared/transport/stream-pace.js';
 import type { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 
-/** How long what goes from one host to another is under way. Asked in the order of sending. */
+/** Computes the time of a message from one host to another. It is called in the order of sending. */
 export interface LinkModel {
-  /** When it arrives, if nothing is in the way. `message`: of a stream between daemons; null: of a call. */
+  /** Time of arrival on an undisturbed link. `message`: a message of a stream between daemons; null: a call. */
   arrivalMs(from: string, to: string, message: PeerMessage | null, bytes: number, nowMs: number): number;
 }
 
-/** Latency, bandwidth and chance. */
+/** Links with latency, bandwidth and random jitter. */
 export class DrawnLinks implements LinkModel {
   constructor(
     private readonly random: SeededRandom,
@@ -22,7 +22,7 @@ export class DrawnLinks implements LinkModel {
   }
 }
 
-/** The network of a device profile: a card a host. Calls, which the profile says nothing of, take half a round trip. */
+/** The network of a device profile, with one card per host. Calls, which a profile does not describe, take half a round trip. */
 export class ProfiledLinks implements LinkModel {
   private readonly cards = new Map<string, EmulatedNetworkCard>();
 

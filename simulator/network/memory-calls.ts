@@ -9,7 +9,7 @@ import { onAbort } from '../../shared/base/runtime/living.js';
 
 export interface CallLimits {
   timeoutMs: number;
-  /** What it means that the connection breaks; NO_MAIN if left out. */
+  /** Error code when the connection breaks; NO_MAIN if left out. */
   lostCode?: ErrorCode;
   signal?: AbortSignal | undefined;
 }
@@ -53,7 +53,7 @@ export async function callOnce<Request, Reply>(
   });
 }
 
-/** Answers a call with what `run` gives. */
+/** Answers a call with the result of `run`. */
 export function answerOnce<Request, Reply>(
   side: ChannelSide,
   method: RpcMethod<Request, Reply>,
@@ -74,13 +74,13 @@ export function answerOnce<Request, Reply>(
 }
 
 export interface ReplyLimits {
-  /** Replies that the client has not taken before the next one is made. */
+  /** Most replies that may wait for the client before the next one is made. */
   repliesHeld: number;
-  /** A client that takes none for so long is given up. */
+  /** A client that takes no reply for this long is given up. */
   slowReaderLimitMs: number;
 }
 
-/** One request, many replies at the client's pace. The signal aborts when the client goes away. */
+/** One request with many replies, at the client's pace. The signal aborts when the client goes away. */
 export function answerStreaming<Request, Reply>(
   side: ChannelSide,
   method: RpcMethod<Request, Reply>,
@@ -136,7 +136,7 @@ export function answerStreaming<Request, Reply>(
   );
 }
 
-/** The replies in order, all of them even when an error follows; leaving the loop cancels the call. */
+/** The replies in order, all of them even if an error follows; leaving the loop cancels the call. */
 export async function* readReplies<Request, Reply>(
   side: ChannelSide,
   method: RpcMethod<Request, Reply>,

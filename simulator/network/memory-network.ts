@@ -15,37 +15,37 @@ import {
 import type { LinkModel } from './link-model.js';
 import { PackSources } from './pack-sources.js';
 
-/** Takes the connections that come to a port. */
+/** Accepts the connections to a port. */
 export interface Listener extends ChannelOwner {
-  /** `peerHost`: the host that they come from. */
+  /** `peerHost`: host that opened the connection. */
   accept(side: ChannelSide, path: string, bytes: Buffer, peerHost: string): void;
 }
 
 /** The state of a link in one direction. */
 interface LinkFault {
   cut: boolean;
-  /** Times everything takes. */
+  /** Factor for all times. */
   slowness: number;
 }
 
-/** Who has no address any more is looked for here. */
+/** Target for connections to an address that no host has any more. */
 const NOWHERE = 'nowhere';
-/** After so long a connection is over whose other end has another address. */
+/** Time after which a connection ends if its other end has a new address. */
 const SEVERED_SILENCE_MS = 10_000;
 const SOUND: LinkFault = { cut: false, slowness: 1 };
-/** Until an announcement has gone round, and how often everybody is asked for theirs: one that was lost is heard then. */
+/** Time until all hosts have got an advertisement, and interval at which all are asked for theirs, so that a lost one is repeated. */
 const ANNOUNCEMENT_MS = 10;
 const ASK_INTERVAL_MS = 5000;
 
-/** A peer that announces itself, and who listens. */
+/** An advertised peer, and its host. */
 interface Announcement {
   peer: DiscoveredPeer;
   host: string;
 }
 
 /**
- * The network of a simulated cluster: hosts by name, each with a process at a time, links that may be slow or cut in either direction,
- * connections that notice after a while that nobody answers, and announcements that everybody hears.
+ * The network of a simulated cluster: named hosts with one process at a time each, links that may be slow or cut in either direction,
+ * connections that notice after some time that the peer does not answer, and advertisements that all hosts receive.
  */
 export class MemoryNetwork implements ChannelNetwork {
   private readonly listeners = new Map<string, Listener>();
@@ -54,16 +54,16 @@ export class MemoryNetwork implements ChannelNetwork {
   private readonly announcements = new Map<string, Announcement>();
   private readonly watchers = new Map<object, (announcement: Announcement) => void>();
   private nextPort = 40_000;
-  /** Of hosts that have another address than their name. */
+  /** Addresses of hosts whose address differs from their name. */
   private readonly addresses = new Map<string, string>();
   private readonly ownWorkers = new Map<string, string>();
-  /** Hears of every message between peers as it is sent and as it arrives, with the nodes that it goes from and to. */
+  /** Receives every message between peers when it is sent and when it arrives, with the ids of both nodes. */
   tap: MessageTap | null = null;
-  /** The most replies that waited for a reader, and the most bytes that one side of a connection had under way. */
+  /** Largest number of replies that waited for a reader, and largest number of bytes that one side of a connection had under way. */
   mostUnread = 0;
   mostBacklogBytes = 0;
   readonly packSources = new PackSources();
-  /** Streams whose opener has been welcomed, whether they are over or not. */
+  /** Streams whose opener has got a welcome, both open and ended ones. */
   private readonly welcomed = new Set<ChannelSide>();
 
   constructor(
@@ -72,17 +72,17 @@ export class MemoryNetwork implements ChannelNetwork {
     private readonly history: History | null = null,
   ) {}
 
-  /** Connections of a host's process that are not over. */
+  /** Number of connections of a host's process that have not ended. */
   openSides(host: string): number {
     return [...this.sides].filter(({ owner, isOpen }) => isOpen && owner.host === host).length;
   }
 
-  /** The worker at a host is not the host's own node, but runs in its process (main.experts). */
+  /** The worker at this host runs in the process of the host's node (main.experts) and has this id. */
   setOwnWorker(host: string, id: string): void {
     this.ownWorkers.set(host, id);
   }
 
-  /** Id of whoever serves as a worker at a host. */
+  /** Id of the worker at a host. */
   workerAt(host: string): string {
     return this.ownWorkers.get(host) ?? host;
   }
@@ -91,7 +91,7 @@ export class MemoryNetwork implements ChannelNetwork {
     this.welcomed.add(side);
   }
 
-  /** Bytes of messages on the streams that a process has opened, by the node at their other end. */
+  /** Message bytes on the streams that a process has opened, by the node at the other end. */
   carriedBytes(runtime: VirtualRuntime): Map<string, CarriedBytes> {
     const byPeer = new Map<string, CarriedBytes>();
     for (const { owner, names, carried } of this.welcomed) {
@@ -102,7 +102,7 @@ export class MemoryNetwork implements ChannelNetwork {
     return byPeer;
   }
 
-  /** Returns the port; null: it is taken. */
+  /** Returns the port; null: it is in use. */
   listen(host: string, port: number, listener: Listener): number | null {
     const chosen = port === 0 ? this.nextPort++ : port;
     const key = `${host}:${chosen}`;
@@ -115,7 +115,7 @@ export class MemoryNetwork implements ChannelNetwork {
     this.listeners.delete(`${host}:${port}`);
   }
 
-  /** A connection to an address; `open` is the first thing that is said. */
+  /** Opens a connection to an address; `open` is its first frame. */
   connect(owner: ChannelOwner, address: string, open: { path: string; bytes: Buffer }): ChannelSide {
     const colon = address.lastIndexOf(':');
     const host = this.hostAt(address.slice(0, colon));
@@ -126,12 +126,12 @@ export class MemoryNetwork implements ChannelNetwork {
     return side;
   }
 
-  /** By what a host is reached: its name, or what it has moved to. */
+  /** The address of a host: its name, or the address that it has moved to. */
   addressOf(host: string): string {
     return this.addresses.get(host) ?? host;
   }
 
-  /** The host has another address from now on (its name: the first one again). Connections by the old one say nothing any more. */
+  /** The host has a new address from now on (its name: the first one again). Connections by the old address carry nothing any more. */
   move(host: string, address: string): void {
     if (address === host) this.addresses.delete(host);
     else this.addresses.set(host, address);
@@ -157,7 +157,7 @@ export class MemoryNetwork implements ChannelNetwork {
     return this.fault(from, to).slowness;
   }
 
-  /** From one host to another only; both directions are two calls. */
+  /** Changes one direction of a link; for both directions call it twice. */
   setLink(from: string, to: string, changes: Partial<LinkFault>): void {
     this.faults.set(`${from}>${to}`, { ...this.fault(from, to), ...changes });
     for (const side of [...this.sides]) {
@@ -169,18 +169,21 @@ export class MemoryNetwork implements ChannelNetwork {
     }
   }
 
-  /** The process of the host has been stopped (SIGSTOP), or goes on: its peers notice. */
+  /** The process of the host was stopped (SIGSTOP) or continues: its peers check their connections. */
   processPaused(host: string): void {
     for (const side of [...this.sides]) if (side.peerHost === host) this.check(side);
   }
 
-  /** Somebody says to the host what was said to it under an older placement. What holds comes once: connections repeat nothing. */
+  /**
+   * Sends a message to the host again that was sent under an older placement. Messages of the current placement are not repeated, because
+   * real connections repeat nothing.
+   */
   replay(host: string, random: SeededRandom): void {
     const stale = [...this.sides].filter((side) => side.isOpen && side.peerHost === host && side.hasStale);
     if (stale.length > 0) random.pick(stale).repeat(random);
   }
 
-  /** The process of the host is gone: its ports are closed, its peers hear of it, unless the link is cut. */
+  /** The process is gone: its ports are closed, and its peers notice unless the link is cut. */
   processGone(runtime: VirtualRuntime): void {
     for (const [key, listener] of [...this.listeners]) {
       if (listener.runtime === runtime) this.listeners.delete(key);
@@ -193,7 +196,7 @@ export class MemoryNetwork implements ChannelNetwork {
     }
   }
 
-  /** First word of a connection: somebody listens there, or nobody does. */
+  /** The first frame of a connection: it is accepted if a process listens there, otherwise refused. */
   deliverOpen(side: ChannelSide, frame: ChannelFrame): void {
     const listener = this.listeners.get(side.label);
     if (frame.kind !== 'open' || !side.isOpen) return;
@@ -232,7 +235,7 @@ export class MemoryNetwork implements ChannelNetwork {
     };
   }
 
-  /** `onPeer` is told of everybody that is announced, now and later. */
+  /** `onPeer` is called with every advertised peer, now and later. */
   watchAnnouncements(
     { host, runtime }: Pick<ChannelOwner, 'host' | 'runtime'>,
     settings: Pick<NodeSettings, 'cluster' | 'id'>,
@@ -261,7 +264,7 @@ export class MemoryNetwork implements ChannelNetwork {
     return this.faults.get(`${from}>${to}`) ?? SOUND;
   }
 
-  /** The other end has closed the connection without a word. */
+  /** The other end has closed the connection without a message. */
   private resetSoon(side: ChannelSide, reason = 'the connection was reset'): void {
     const { owner, peerHost } = side;
     const nowMs = this.clock.nowMs;
@@ -273,7 +276,7 @@ export class MemoryNetwork implements ChannelNetwork {
     });
   }
 
-  /** Something has changed that the side notices: at once where the peer is gone, after a while where nobody answers its pings. */
+  /** The side checks a change: it reacts at once if the peer is gone, and after some time if the peer does not answer. */
   private check(side: ChannelSide): void {
     if (!side.isOpen) return;
     if (this.answers(side)) {
@@ -281,7 +284,7 @@ export class MemoryNetwork implements ChannelNetwork {
       if (side.peer?.isGone === true) this.resetSoon(side);
       return;
     }
-    // Whoever is patient with a process that stands still is not with an address that is nobody's.
+    // A process may wait long for a stopped process, but not for an address that no host has.
     const limitMs = side.isSevered
       ? Math.min(side.owner.silenceLimitMs, SEVERED_SILENCE_MS)
       : side.owner.silenceLimitMs;
@@ -296,7 +299,7 @@ export class MemoryNetwork implements ChannelNetwork {
     });
   }
 
-  /** Of connections without pings of their own: whether one would be answered now. A host whose process is gone says so itself. */
+  /** For connections without pings: true if a ping would be answered now. A host whose process is gone reports that itself. */
   private answers({ owner, peer, peerHost, isSevered }: ChannelSide): boolean {
     if (isSevered) return false;
     const carries = this.carries(owner.host, peerHost) && this.carries(peerHost, owner.host);

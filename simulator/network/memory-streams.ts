@@ -15,12 +15,12 @@ import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
 import type { ScheduledEvent } from '../../shared/base/runtime/virtual-clock.js';
 import type { ChannelSide } from './channel.js';
 
-/** Bytes of messages over a side; they wait until somebody listens. */
+/** Message bytes over a side; they wait until a handler is set. */
 export class SideDuplex implements MessageDuplex {
   readonly readableEnded = false;
   private handler: ((bytes: Buffer) => void) | null = null;
   private readonly early: Buffer[] = [];
-  /** The message whose bytes are written next, for the model of the links. */
+  /** The message whose bytes are written next; the link model needs it. */
   outgoing: PeerMessage | null = null;
 
   constructor(private readonly side: ChannelSide) {}
@@ -40,7 +40,7 @@ export class SideDuplex implements MessageDuplex {
   }
 }
 
-/** A stream of this process to a peer. `lostCode`: what it means that the connection breaks. */
+/** A stream of this process to a peer. `lostCode`: error code when the connection breaks. */
 export function openMemoryStream<Out extends PeerMessage, In extends PeerMessage>(
   side: ChannelSide,
   method: RpcMethod<Out, In>,
@@ -94,7 +94,7 @@ export function openMemoryStream<Out extends PeerMessage, In extends PeerMessage
   return stream;
 }
 
-/** Asks by pings over the side whether the process at its other end is there. */
+/** Sends pings over the side to find out whether the process at its other end is there. */
 function keepaliveOf(
   side: ChannelSide,
   times: StreamKeepalive,
@@ -113,7 +113,7 @@ function keepaliveOf(
   });
 }
 
-/** A stream that a peer has opened to this process. `onOver`: it has ended. */
+/** A stream that a peer has opened to this process. `onOver`: called when it has ended. */
 export function acceptMemoryStream<Out extends PeerMessage, In extends PeerMessage>(
   side: ChannelSide,
   method: RpcMethod<In, Out>,

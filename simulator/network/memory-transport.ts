@@ -36,16 +36,16 @@ import { answerOnce, answerStreaming, callOnce, type CallLimits, readReplies } f
 import type { MemoryNetwork } from './memory-network.js';
 import { acceptMemoryStream, openMemoryStream } from './memory-streams.js';
 
-/** How often a server that stops looks whether those who were answered have heard the end. */
+/** Interval at which a stopping server checks whether its clients have got the end of their answers. */
 const SERVING_POLL_MS = 1;
 
-/** How long a client waits for a main that answers nothing, and a server for a client. */
+/** Time that a client waits for a silent main, and time that a server waits for a silent client. */
 const CLIENT_SILENCE_MS = MAIN_CHECK.keepaliveIntervalMs + MAIN_CHECK.keepaliveTimeoutMs;
 const SERVER_SILENCE_MS = CLIENT_CHECK_INTERVAL_MS + CLIENT_CHECK_TIMEOUT_MS;
 
 /**
- * What the process on `host` has of the network. Everything goes through the codecs of the wire. `patienceMs`: how long it waits, as a
- * client, for a main that says nothing.
+ * The transport of the process on `host`. All messages go through the codecs of the wire. `patienceMs`: time that it waits, as a client, for a
+ * silent main.
  */
 export function memoryTransport(
   network: MemoryNetwork,
@@ -120,7 +120,7 @@ async function* answerOf(
   if (!finished) throw new OdmoeError('NO_MAIN', `main at ${address} ended the answer before it was finished`);
 }
 
-/** What a simulated process hears of others. */
+/** Discovery for a simulated process. */
 export function memoryDiscovery(
   network: MemoryNetwork,
   host: string,

@@ -1,11 +1,11 @@
 import type { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 
-/** Counts the packs of peers that processes have open, and knows when something of one came last. */
+/** Counts the pack sources that processes have open, and remembers when the last pack piece came. */
 export class PackSources {
   private readonly open = new WeakMap<VirtualRuntime, number>();
   private readonly lastMs = new WeakMap<VirtualRuntime, number>();
 
-  /** A process may ask a peer for pieces from now on, until it calls what is returned. */
+  /** A process may ask a peer for pieces from now on, until it calls the returned function. */
   opened(runtime: VirtualRuntime): () => void {
     let isOpen = true;
     this.open.set(runtime, this.openOf(runtime) + 1);
@@ -19,7 +19,7 @@ export class PackSources {
     return this.open.get(runtime) ?? 0;
   }
 
-  /** The pieces; it is noted when they end. */
+  /** Passes the pieces on and records the time when they end. */
   async *noted(
     runtime: VirtualRuntime,
     pieces: AsyncIterable<Uint8Array>,
@@ -31,7 +31,7 @@ export class PackSources {
     }
   }
 
-  /** By the process's clock; -Infinity: nothing came. */
+  /** Time by the process's clock; -Infinity: nothing came. */
   lastMsOf(runtime: VirtualRuntime): number {
     return this.lastMs.get(runtime) ?? -Infinity;
   }

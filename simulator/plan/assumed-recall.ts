@@ -1,27 +1,27 @@
 import { power } from '../../shared/base/arithmetic/elementary.js';
 
-/** What alignment periods are assumed to cost in recall where only a synthetic trace says anything of it. */
+/** Assumptions about the recall with longer alignment periods, for plans with a synthetic trace only. */
 export interface RecallModel {
-  /** With tokens, keys and values aligned at every iteration. */
+  /** Recall when tokens, keys and values are aligned at every iteration. */
   alignedRecall: number;
-  /** Probability that shadow's own token is main's. */
+  /** Probability that shadow's token equals main's. */
   acceptance: number;
-  /** Share of its recall that shadow keeps with every iteration on keys and values of its own. */
+  /** Share of its recall that shadow keeps per iteration on its own keys and values. */
   keyValueDecay: number;
   experts: number;
   expertsPerToken: number;
 }
 
-/** Share of recall kept an iteration on keys and values of shadow's own; assumed, after figure 3 of OD-MoE (INT8). */
+/** Share of recall that remains per iteration on shadow's own keys and values; assumed, after figure 3 of OD-MoE (INT8). */
 export const KEY_VALUE_DECAY = 0.998;
 
-/** Iterations of the answers that a plan is made for, as in figure 8 of OD-MoE. */
+/** Iterations of the answers for which a plan is made, as in figure 8 of OD-MoE. */
 export const PLANNED_ITERATIONS = 256;
 
 /**
- * Mean recall of an answer of `iterations` iterations with alignment periods (0: never). An iteration that is a iterations behind the
- * last aligned token is still on main's text with the probability acceptance^a, and keeps keyValueDecay^b of what b iterations on keys
- * and values of its own leave; else predictions are as good as chance (k of E). Both ages run from 0 to the period.
+ * Mean recall of an answer of `iterations` iterations with alignment periods (0: never). An iteration that is a iterations after the last
+ * aligned token still follows main's text with probability acceptance^a. After b iterations on its own keys and values, shadow keeps
+ * keyValueDecay^b of its recall. Otherwise predictions are as good as chance (k of E). Both ages run from 0 to the period.
  */
 export function assumedRecall(
   { alignedRecall, acceptance, keyValueDecay, experts, expertsPerToken }: RecallModel,

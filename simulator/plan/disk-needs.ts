@@ -5,9 +5,9 @@ import type { ExpertStorage } from '../../shared/settings/node-settings.js';
 
 /** Bytes of a pack, or of the part of it that a node needs on its disk. */
 export interface DiskNeeds {
-  /** Main and shadow: all of it. */
+  /** Bytes for main and shadow: the whole pack. */
   wholePackBytes: number;
-  /** A worker: all experts, or its own (`placement.homes: strict`). */
+  /** Bytes for a worker: all experts, or those of its strict homes (`placement.homes: strict`). */
   workerBytes: number;
 }
 

@@ -1,21 +1,21 @@
 import { operatorMs } from '../../engine/emulation/device-profile.js';
 import { denseMs, type ClusterTimes } from '../simulate/cluster-set-up.js';
 
-/** OD-MoE equation 1 for a cluster: how long a load may take before main waits for it, and how long it takes. */
+/** OD-MoE equation 1 for a cluster: the longest load time for which main does not wait, and the real load time. */
 export interface LoadTiming {
   groups: number;
-  /** t^M: all of main between two expert layers (their mean), and the way of its hidden state to the group. */
+  /** t^M: main's time between two expert layers (the mean), and the transfer of its hidden state to the group. */
   mainMs: number;
-  /** t^W: an expert, and the way of the outputs back. */
+  /** t^W: time of an expert, and the transfer of the outputs back. */
   workerMs: number;
   /** t^maxload = groups * t^M + (groups - 1) * t^W. */
   maxLoadMs: number;
-  /** Of the slowest worker. */
+  /** Load time of the slowest worker. */
   loadMs: number;
   ioBound: boolean;
 }
 
-/** One position a pass, one expert a worker and layer, and predictions that are right and there in time. */
+/** Assumes one position per pass, one expert per worker and layer, and right predictions in time. */
 export function loadTiming(times: ClusterTimes, groups: number, expertsPerToken: number): LoadTiming {
   const { network, model } = times;
   const messageBytes = model.shape.hiddenSize * Float32Array.BYTES_PER_ELEMENT + network.messageOverheadBytes;

@@ -6,23 +6,23 @@ import type { DeviceProfile } from '../../engine/emulation/device-profile.js';
 import { readModelConfig } from '../../packs/checkpoint/model-config.js';
 import { clusterTimes, type ClusterTimes } from '../simulate/cluster-set-up.js';
 
-/** Some worker boxes of one kind; null: as the profile's. */
+/** A number of equal worker boxes; null: as in the profile. */
 export interface WorkerBoxes {
   count: number;
   linkBytesPerS: number | null;
   memoryBytes: number | null;
 }
 
-/** What a plan changes of a profile; null: nothing. */
+/** The changes of a plan to a profile; null: no change. */
 export interface ProfileOverrides {
   modelDirectory: string | null;
-  /** Name of a model whose sizes come with odmoe. */
+  /** Name of a model whose sizes are part of odmoe. */
   modelProfile: string | null;
   networkBytesPerS: number | null;
   roundTripMs: number | null;
 }
 
-/** The profile with another model's sizes and another network. Throws what reading config.json throws, and USAGE for an unknown name. */
+/** The profile with another model's sizes and another network. Throws the errors of reading config.json, and USAGE for an unknown name. */
 export async function overrideProfile(profile: DeviceProfile, overrides: ProfileOverrides): Promise<DeviceProfile> {
   const { modelDirectory, modelProfile, networkBytesPerS, roundTripMs } = overrides;
   const network = {
@@ -38,7 +38,7 @@ export async function overrideProfile(profile: DeviceProfile, overrides: Profile
   return { ...profile, network, model };
 }
 
-/** Times of a cluster whose workers are these boxes, the first kind first. */
+/** Times of a cluster with these boxes as workers, the first kind first. */
 export function boxTimes(profile: DeviceProfile, boxes: readonly WorkerBoxes[], storage: ExpertStorage): ClusterTimes {
   const workers = boxes.flatMap(({ count, ...box }) => {
     const times = nodeTimes(profileOfBox(profile, box), 'worker', storage);

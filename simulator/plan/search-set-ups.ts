@@ -3,7 +3,7 @@ import { usableDraftRows } from '../../shared/decisions/placement/draft-rows.js'
 import { DEFAULT_SET_UP, type ClusterSetUp } from '../simulate/cluster-set-up.js';
 import type { SimulationResult } from '../simulate/simulation-result.js';
 
-/** In iterations; 0: never. */
+/** Alignment periods in iterations; 0: never. */
 export const PERIODS: readonly number[] = [1, 2, 4, 8, 16, 0];
 export const DRAFT_ROWS: readonly (number | 'auto')[] = [1, 2, 3, 4, 6, 8, 'auto'];
 
@@ -15,28 +15,28 @@ export interface Candidate {
 export interface SearchOptions {
   asked: Pick<ClusterSetUp, 'workers' | 'slots' | 'cacheBytes' | 'prediction'>;
   expertsPerToken: number;
-  /** Alignment periods that may be tried. */
+  /** Alignment periods to try. */
   periods: readonly { token: number; keyValue: number }[];
   /** Simulates a set-up. */
   measure: (setUp: ClusterSetUp) => Promise<SimulationResult>;
-  /** A set-up has been tried; `best`: of all so far. */
+  /** Called when a set-up has been tried; `best`: the best of all so far. */
   onTried?: (tried: number, best: Candidate) => void;
 }
 
 export interface SearchOutcome {
   /** The daemons' defaults with these workers. */
   plain: Candidate;
-  /** Of the paper's mechanisms alone: its grouping and its periods chosen. */
+  /** The best with only the paper's mechanisms: the choice of grouping and periods. */
   grouped: Candidate;
   best: Candidate;
-  /** Everything that was tried, in order. */
+  /** All candidates that were tried, in order. */
   tried: Candidate[];
 }
 
 /**
- * Looks for the set-up that decodes fastest, one choice after the other, each with the best of those before: grouping or homes, alignment
- * periods, then drafts, optimistic departure and who gets experts, then the period of keys and
- * values again. Of equals the earlier.
+ * Searches for the set-up that decodes fastest. It makes one choice after the other, each starting from the best so far: grouping or homes,
+ * alignment periods, then drafts, optimistic passes and the spread of experts, then the period of keys and values again. Among equals it takes
+ * the earlier one.
  */
 export async function searchSetUps(options: SearchOptions): Promise<SearchOutcome> {
   const tried: Candidate[] = [];
@@ -77,19 +77,19 @@ export function tokensPerS({ result }: Candidate): number {
   return result.decodeTokensPerS;
 }
 
-/** Group sizes from one worker to twice top-k, but not larger than the cluster. */
+/** Group sizes from one worker to twice top-k, but at most the size of the cluster. */
 function groupings(setUp: ClusterSetUp, { asked: { workers }, expertsPerToken }: SearchOptions): ClusterSetUp[] {
   const most = Math.min(workers, 2 * expertsPerToken);
   const sizes = Array.from({ length: most }, (_, index) => index + 1);
   return sizes.map((groupSize) => ({ ...setUp, placement: { ...setUp.placement, groupSize } }));
 }
 
-/** Each expert kept by one worker: of use where workers keep any. */
+/** Strict homes, where one worker caches each expert: only useful with a cache. */
 function ownHomes(setUp: ClusterSetUp): ClusterSetUp[] {
   return setUp.cacheBytes === 0 ? [] : [{ ...setUp, placement: { ...setUp.placement, homes: 'strict' } }];
 }
 
-/** What the daemons would do as it is said: no drafts that shadow cannot make, and drafts for experts given to all workers. */
+/** Only draft settings that the daemons would not change: no drafts that shadow cannot make. Drafts are tried with both spreads of experts. */
 function draftings(setUp: ClusterSetUp): ClusterSetUp[] {
   const { prediction, align } = setUp;
   const usable = DRAFT_ROWS.filter((rows) => usableDraftRows(rows, prediction.source, align.tokenPeriod) === rows);

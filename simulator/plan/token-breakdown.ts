@@ -3,13 +3,13 @@ import { denseMs, type ClusterSetUp, type ClusterTimes } from '../simulate/clust
 import type { PassTime } from '../simulate/cluster-timing.js';
 import type { Candidate } from './search-set-ups.js';
 
-/** Where the time of a token goes, in milliseconds. */
+/** The parts of a token's time, in milliseconds. */
 export interface TokenBreakdown {
   mainMs: number;
   expertsMs: number;
   waitsForLoadsMs: number;
   waitsForDraftsMs: number;
-  /** Messages, and whatever else. */
+  /** Time of messages and everything else. */
   networkMs: number;
 }
 
@@ -20,7 +20,7 @@ export function tokenBreakdown(times: ClusterTimes, { setUp, result }: Candidate
   const tokens = Math.max(1, result.tokensPerPass * timing.passes.length);
   const passes = timing.passes.length / tokens;
   const { expertLayers, expertsPerToken } = times.model.shape;
-  // Experts of one worker are executed in turn; that they are spread evenly is the best case.
+  // The experts of one worker run one after the other; an even spread over workers is assumed, which is the best case.
   const inTurn = Math.ceil(expertsPerToken / layerWorkers(setUp, expertsPerToken));
   const mainMs = timing.passes.reduce((sum, pass) => sum + passMs(times, pass), 0) / tokens;
   const expertsMs = passes * expertLayers * inTurn * operatorMs(times.worker.expert, 1);
@@ -30,19 +30,19 @@ export function tokenBreakdown(times: ClusterTimes, { setUp, result }: Candidate
   return { mainMs, expertsMs, waitsForLoadsMs, waitsForDraftsMs, networkMs };
 }
 
-/** Workers that share a layer's experts. */
+/** Number of workers that share a layer's experts. */
 function layerWorkers({ workers, placement }: ClusterSetUp, expertsPerToken: number): number {
   if (placement.homes === 'strict' || placement.spread === 'all') return workers;
   return Math.min(workers, placement.groupSize === 'auto' ? expertsPerToken : placement.groupSize);
 }
 
-/** Main's own time of a pass. */
+/** Main's computing time of a pass. */
 function passMs({ main, model }: ClusterTimes, { position, rows }: PassTime): number {
   const positions = Int32Array.from({ length: rows }, (_, row) => position + row);
   return denseMs(main, model.shape.expertLayers, positions) + operatorMs(main.lmHead, rows);
 }
 
-/** What takes the most of a token's time. */
+/** The largest part of a token's time. */
 export function boundBy({ mainMs, expertsMs, ...waits }: TokenBreakdown): BoundBy {
   const parts: [BoundBy, number][] = [
     ['main', mainMs],

@@ -3,7 +3,7 @@ import type { DeviceProfile } from '../../engine/emulation/device-profile.js';
 import type { ClusterTimes } from '../simulate/cluster-set-up.js';
 import type { WorkerBoxes } from './planned-profile.js';
 
-/** Slots of a worker where nobody has said how many: as the daemon would have them, as far as the smallest box holds them; one at least. */
+/** Number of slots of a worker when it is not set: as many as the daemon would choose, limited to what the smallest box holds; at least one. */
 export function plannedSlots(
   times: ClusterTimes,
   boxes: readonly WorkerBoxes[],
@@ -15,7 +15,7 @@ export function plannedSlots(
   return Math.max(1, Math.min(wanted, held));
 }
 
-/** What the smallest box has left beside its slots: it keeps experts there. 0 where that holds no expert. */
+/** Memory of the smallest box beside its slots, for its cache. 0 if it does not hold one expert. */
 export function spareBytes(
   times: ClusterTimes,
   boxes: readonly WorkerBoxes[],

@@ -9,31 +9,31 @@ import {
 } from '../../engine/emulation/device-profile.js';
 import type { MessageProfile } from '../../engine/emulation/message-bytes.js';
 
-/** The devices and the network of a simulated cluster, as a profile has them or as a plan changes them. */
+/** The devices and the network of a simulated cluster, from a profile or with the changes of a plan. */
 export interface ClusterTimes extends MessageProfile {
   main: EmulatedDevice;
-  /** Null: there is no shadow. */
+  /** Null: the cluster has no shadow. */
   shadow: EmulatedDevice | null;
   worker: EmulatedDevice;
-  /** One for each worker in turn, where they are not all alike. */
+  /** One device per worker, if they are not all alike. */
   workers?: readonly EmulatedDevice[];
 }
 
-/** How a simulated cluster is set up: the daemons' own settings, of one or of all of them. */
+/** The settings of a simulated cluster: the daemons' settings, of one daemon or of all. */
 export interface ClusterSetUp extends Pick<NodeSettings, 'align' | 'drafting' | 'prediction' | 'placement'> {
   workers: number;
   slots: number;
-  /** What each worker keeps of experts between their uses; 0: nothing. */
+  /** Bytes of each worker's cache; 0: no cache. */
   cacheBytes: number;
   prefillRows: number;
   miniBatchRows: number;
-  /** In prefill a layer's experts load while the layer before runs. */
+  /** True if a layer's experts load in prefill while the layer before runs. */
   prefillOverlap: boolean;
 }
 
 /**
- * The daemons' defaults on eight workers. The paper's set-up differs: it sends keys and values at the end of an iteration and does not
- * overlap prefill (bench/paper/set-up.ts).
+ * The daemons' defaults on eight workers. The paper's set-up differs: it sends keys and values at the end of an iteration, and loads do not
+ * overlap in prefill (bench/paper/set-up.ts).
  */
 export const DEFAULT_SET_UP: ClusterSetUp = {
   workers: 8,
@@ -48,7 +48,7 @@ export const DEFAULT_SET_UP: ClusterSetUp = {
   placement: { groupSize: 'auto', spread: 'group', homes: 'group', replicas: 1 },
 };
 
-/** Times of a profile's nodes with experts kept in the form given. */
+/** Times of a profile's nodes, with experts stored in the given format. */
 export function clusterTimes(profile: DeviceProfile, expertStorage: ExpertStorage): ClusterTimes {
   return {
     main: nodeTimes(profile, 'main', expertStorage),
@@ -59,7 +59,7 @@ export function clusterTimes(profile: DeviceProfile, expertStorage: ExpertStorag
   };
 }
 
-/** Time of a token on the profile's machine that holds the whole model: the fully cached row of OD-MoE table 2. Null: there is none. */
+/** Time of a token on the profile's machine that holds the whole model: the fully cached row of OD-MoE table 2. Null: the profile has no such machine. */
 export function cachedTokenMs(profile: DeviceProfile): number | null {
   if (profile.devices.cached === null) return null;
   const times = nodeTimes(profile, 'cached', 'fp32');
@@ -68,14 +68,14 @@ export function cachedTokenMs(profile: DeviceProfile): number | null {
   return denseMs(times, expertLayers, Int32Array.of(0)) + experts + operatorMs(times.lmHead, 1);
 }
 
-/** All layers of main for rows at these positions, without experts and LM head. */
+/** Time of all layers of main for rows at these positions, without experts and LM head. */
 export function denseMs(times: EmulatedDevice, expertLayers: number, positions: Int32Array): number {
   let totalMs = behindMs(times, positions);
   for (let layer = 0; layer < expertLayers; layer += 1) totalMs += attendMs(times, layer, positions);
   return totalMs;
 }
 
-/** In the order in which a placement has them. */
+/** Ids of the workers, in the order of the placement. */
 export function workerIds(workers: number): string[] {
   const width = String(workers).length;
   return Array.from({ length: workers }, (_, index) => `worker-${String(index + 1).padStart(width, '0')}`);

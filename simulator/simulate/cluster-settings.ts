@@ -4,12 +4,13 @@ import { resolveNodeSettings } from '../../shared/settings/resolve-node-settings
 import type { KnownPeer, NodeSettings, RoleSetting } from '../../shared/settings/node-settings.js';
 import { MAIN, SHADOW, workerIds, type ClusterSetUp } from './cluster-set-up.js';
 
-/** Nothing of this machine enters a simulated cluster's settings. */
+/** A simulated cluster's settings must not depend on this machine. */
 const NO_HOST = { hostname: 'simulated', addresses: [], processId: 0, stateHome: '' };
 
 /**
- * Settings of all daemons of a simulated cluster, workers and shadow before main: the defaults, and what the set-up says. Each node has a host of
- * its own, named as the node. `directory`: where all of them find the pack and keep their state. `requests`: that run at once.
+ * Settings of all daemons of a simulated cluster, workers and shadow before main: the defaults with the changes of the set-up. Each node has
+ * its own host with the node's name. `directory`: place of the pack and of the state of all nodes. `requests`: number of requests that run at
+ * the same time.
  */
 export function clusterSettings(setUp: ClusterSetUp, directory: string, requests: number): NodeSettings[] {
   const workers = workerIds(setUp.workers);
@@ -41,7 +42,7 @@ function roleSettings(role: RoleSetting, setUp: ClusterSetUp, directory: string,
     prediction,
     placement,
     stateDirectory: directory,
-    // What a device holds is reported; whether it fits is for the reader to see.
+    // No budget: the memory of a device is reported, and the reader decides whether it fits.
     device: { ...defaults.device, backend: 'cpu', memoryBudgetBytes: 0 },
     main: {
       ...defaults.main,

@@ -7,7 +7,7 @@ import type { TimedPass } from '../timing/recording-device.js';
 import type { ClusterTrace } from '../trace/cluster-trace.js';
 import { SHADOW, type ClusterTimes } from './cluster-set-up.js';
 
-/** When a pass of main began and when its logits were there. */
+/** Time when a pass of main began, and time when its logits were there. */
 export interface PassTime {
   position: number;
   rows: number;
@@ -15,21 +15,21 @@ export interface PassTime {
   endMs: number;
 }
 
-/** The layer that a sequence is at, and the longest that one of its experts has waited for a load. */
+/** The current layer of a sequence, and the longest time that one of its experts has waited for a load. */
 interface LayerStall {
   position: number;
   layer: number;
   stallUs: number;
 }
 
-/** What the daemons do not count of themselves, from their messages and from main's passes. Of passes and waits only decoding counts. */
+/** Measures values that the daemons do not count, from their messages and from main's passes. Only passes and waits of decoding count. */
 export class ClusterTiming {
   readonly log = new OperationLog();
   readonly passes: PassTime[] = [];
-  /** Time main waited for a load, by layer, and how often it did. */
+  /** Time that main waited for loads, by layer, and number of these waits. */
   readonly stallMs: number[];
   readonly stalls: number[];
-  /** Time main waited for drafts before it began passes. Of one request at a time. */
+  /** Time that main waited for drafts before it began passes. For one request at a time. */
   draftWaitMs = 0;
   restarts = 0;
   messages = 0;
@@ -39,11 +39,12 @@ export class ClusterTiming {
   private readonly asked = new Map<string, Execute>();
   private readonly layerStalls = new Map<number, LayerStall>();
   private readonly toldPositions = new Map<string, number>();
-  /** Sequence ids of main rise from this one on, in the order of requests. */
+  /** Main's sequence ids start here and rise in the order of the requests. */
   private firstSequence: number | null = null;
 
   /**
-   * `promptOf`: the prompt that a request asks. `diagramPosition`: around which operations are kept, of the first prompt; null: none are.
+   * `promptOf`: the prompt of a request. `diagramPosition`: operations of the first prompt are stored around this position; null: none are
+   * stored.
    */
   constructor(
     private readonly trace: ClusterTrace,
@@ -56,7 +57,7 @@ export class ClusterTiming {
     this.stalls = new Array<number>(trace.layers).fill(0);
   }
 
-  /** Main's passes, whose first token says which prompt it is. */
+  /** Called for main's passes; a pass's first token tells its prompt. */
   onPass(pass: TimedPass, what: 'begins' | 'ends'): void {
     const nowMs = this.nowMs();
     const { position, rows, tokenId: prompt } = pass;
@@ -77,7 +78,7 @@ export class ClusterTiming {
     this.passes.push({ position, rows, beginMs, endMs: nowMs });
   }
 
-  /** For which position a worker was told of an expert last. */
+  /** The position for which the expert was last announced to the worker. */
   positionOf(node: string, layer: number, expert: number): number {
     return this.toldPositions.get(`${node} ${layer} ${expert}`) ?? -1;
   }
@@ -95,7 +96,7 @@ export class ClusterTiming {
     }
   }
 
-  /** All requests are over. */
+  /** Call when all requests have ended. */
   end(): void {
     for (const stall of this.layerStalls.values()) this.count(stall);
     this.layerStalls.clear();

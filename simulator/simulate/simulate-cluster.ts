@@ -18,17 +18,17 @@ import { tracedWorld } from './traced-world.js';
 
 const SEED = 1;
 export interface SimulationRequest {
-  /** Of each answer; fewer where the trace has no more. */
+  /** Tokens of each answer; fewer if the trace has no more. */
   tokens: number;
-  /** Requests at a time; 1 if left out. */
+  /** Requests that run at the same time; 1 if left out. */
   requests?: number;
-  /** Operations are kept around this position of the first prompt; null or left out: none are. */
+  /** Operations are stored around this position of the first prompt; null or left out: none are stored. */
   diagramPosition?: number | null;
 }
 
 /**
- * Runs the trace's prompts through a cluster of the daemons themselves on a virtual clock, so many requests at a time, each for `tokens` tokens or as
- * many as the trace has. Prompts are asked again where there are fewer than requests. Deterministic. Throws what a daemon failed of.
+ * Runs the trace's prompts through a cluster of the real daemons on a virtual clock. `requests` run at the same time, each for `tokens` tokens
+ * or as many as the trace has. If there are fewer prompts than requests, prompts are used again. Deterministic. Throws the error of a daemon.
  */
 export async function simulateCluster(
   times: ClusterTimes,
@@ -64,7 +64,7 @@ export async function simulateCluster(
   });
 }
 
-/** The traced model's experts are of no size: groups are as large as the daemons would have them for the profiled model. */
+/** The placement with the group size that the daemons would choose for the profiled model, because the traced model's experts have no size. */
 export function placementOf(
   { model: { shape, quantization } }: ClusterTimes,
   setUp: ClusterSetUp,
@@ -75,7 +75,7 @@ export function placementOf(
   return { ...placement, groupSize: chooseGroupSize(workers, shape.expertsPerToken, costs).size };
 }
 
-/** With a directory that daemons take for a whole pack's, and that is removed afterwards. */
+/** Calls `run` with a directory that daemons accept as a whole pack, and removes it afterwards. */
 export async function inTraceDirectory<Result>(run: (directory: string) => Promise<Result>): Promise<Result> {
   const directory = await mkdtemp(join(tmpdir(), 'odmoe-simulate-'));
   try {

@@ -4,58 +4,58 @@ import type { Finished, NodeStatus, RoleName, Timing } from '../../shared/wire/m
 import type { CacheStatus } from '../../shared/wire/messages.js';
 import type { ClusterTiming } from './cluster-timing.js';
 
-/** When an answer's tokens were there, from the request's arrival on. */
+/** Times when an answer's tokens were there, from the request's arrival. */
 export interface SimulatedTimes {
   ttftMs: number;
   lastTokenMs: number;
   tokens: number;
 }
 
-/** Device memory: what the fullest node of a role has held. */
+/** Device memory of the fullest node of each role. */
 export interface MemoryUse {
   main: number;
-  /** Null: there is no shadow. */
+  /** Null: the cluster has no shadow. */
   shadow: number | null;
   worker: number;
-  /** Of all nodes. */
+  /** Total of all nodes. */
   total: number;
 }
 
 export interface SimulationResult {
   answers: SimulatedTimes[];
   ttftMs: number;
-  /** Mean time of a token after the first; 0 where no answer has one. */
+  /** Mean time of a token after the first; 0 if no answer has such a token. */
   tpotMs: number;
   decodeTokensPerS: number;
-  /** Of all answers together, while at least one was asked for. */
+  /** Tokens per second of all answers together, over the time in which at least one request ran. */
   outputTokensPerS: number;
-  /** Of shadow (OD-MoE equation 3); null where none predicts. */
+  /** Recall of shadow (OD-MoE equation 3); null if no shadow predicts. */
   recall: number | null;
-  /** Of drafts that main checked; null where there were none. */
+  /** Share of accepted drafts among those that main checked; null if there were no drafts. */
   acceptance: number | null;
   rowsPerPass: number;
   tokensPerPass: number;
-  /** Activated experts that were loaded without anybody having been told, or loaded again. */
+  /** Activated experts that were loaded without an announcement, or loaded again. */
   reloads: number;
   loads: number;
   evictions: number;
   executions: number;
-  /** Uses of the workers' caches, for executions and for predictions that were wrong; null: no worker has a cache. */
+  /** Uses of the workers' caches, for executions and for wrong predictions; null: no worker has a cache. */
   cache: CacheUses | null;
   memoryBytes: MemoryUse;
   timing: ClusterTiming;
-  /** Of the virtual clock. */
+  /** Events of the virtual clock. */
   events: number;
 }
 
-/** How often an expert was there whole, in part or compressed, or not at all. */
+/** Number of uses whose expert was in memory whole, in part or compressed, or not at all. */
 export interface CacheUses {
   full: number;
   partial: number;
   misses: number;
 }
 
-/** What the daemons say of all answers, and what was recorded. */
+/** Combines the reports of the daemons about all answers with the recorded timing. */
 export function summarize(
   answers: readonly FinishedAnswer[],
   timing: ClusterTiming,
@@ -107,7 +107,7 @@ function timingOf({ timing }: Finished): Timing {
   return timing;
 }
 
-/** Requests that ran at once share their time. */
+/** Requests that ran at the same time share their time. */
 function outputTokensPerS(answers: readonly FinishedAnswer[], times: readonly SimulatedTimes[]): number {
   let [busyMs, freeMs] = [0, 0];
   answers.forEach(({ askedMs }, index) => {
@@ -142,7 +142,7 @@ function memoryUse(nodes: readonly NodeStatus[]): MemoryUse {
   };
 }
 
-/** The cluster was not what it was meant to be. */
+/** Throws if a worker did not take part. */
 function requireWhole(statuses: readonly NodeStatus[], workers: number): void {
   const placed = statuses.filter(({ slots }) => slots > 0).length;
   if (placed === workers) return;

@@ -26,7 +26,7 @@ export const NO_CUDA: CudaStatus = {
   devices: [],
 };
 
-/** What simulated daemons log is of no use to those who want their times. */
+/** A logger that drops everything: a simulation for times does not need the daemons' logs. */
 export const SILENT: Logger = {
   error: () => undefined,
   warn: () => undefined,
@@ -34,7 +34,7 @@ export const SILENT: Logger = {
   debug: () => undefined,
 };
 
-/** What the daemons of a traced cluster have in common. */
+/** Data that the daemons of a traced cluster share. */
 export interface TracedCluster {
   times: ClusterTimes;
   setUp: ClusterSetUp;
@@ -44,7 +44,7 @@ export interface TracedCluster {
   directory: string;
 }
 
-/** What a daemon of a traced cluster runs on: the profile's device with the trace in place of arithmetic. `index`: of a worker. */
+/** The environment of a daemon of a traced cluster: the profile's device, with the trace in place of arithmetic. `index`: number of a worker. */
 export function tracedWorld(cluster: TracedCluster, { role, id }: NodeSettings, index: number): NodeWorld {
   const { times, timing } = cluster;
   const emulated = role === 'worker' ? (times.workers?.[index] ?? times.worker) : times[role];
@@ -75,7 +75,7 @@ function paced(model: TraceModel | null, emulated: EmulatedDevice, runtime: Virt
   return pacedDevice(new TraceDevice(model), pace, runtime);
 }
 
-/** Where shadow does not get every token of main, the trace's predictions are those of its own text. */
+/** The trace model of a role. If shadow does not get every token of main, the trace has predictions for shadow's own text. */
 function modelOf({ trace, setUp }: TracedCluster, role: NodeSettings['role']): TraceModel | null {
   if (role === 'worker') return null;
   if (role === 'main') return mainModel(trace);

@@ -1,23 +1,23 @@
-/** What a node was busy with; the letters are those of OD-MoE figures 2, 4 and 5. A message is on its way to the node. */
+/** Kinds of operations; the letters are those of OD-MoE figures 2, 4 and 5. A message belongs to the node that receives it. */
 export type OperationKind = 'M' | 'S' | 'EL' | 'EC' | 'head' | 'message' | 'fault';
 
-/** A stretch of a node's time. */
+/** One operation of a node, with its begin and end. */
 export interface Operation {
   node: string;
   kind: OperationKind;
-  /** What it was, for people. */
+  /** Description for people. */
   label: string;
-  /** First position of the pass that it belongs to; -1: unknown, or of none. */
+  /** First position of its pass; -1: unknown, or no pass. */
   position: number;
-  /** -1: of none. */
+  /** -1: no layer. */
   layer: number;
   fromMs: number;
   toMs: number;
-  /** It was given up before it was done. */
+  /** True if it was cancelled before its end. */
   givenUp: boolean;
 }
 
-/** Keeps operations for a timing diagram; what has ended while it is switched off is let go. */
+/** Stores operations for a timing diagram; operations that end while it is switched off are dropped. */
 export class OperationLog {
   readonly operations: Operation[] = [];
 

@@ -14,18 +14,18 @@ import type {
 import type { ExpertSource } from '../../shared/model/tensor-source.js';
 import type { OperationKind, OperationLog } from './operation-log.js';
 
-/** Whose device is recorded. */
+/** The node whose device is recorded. */
 export interface RecordedNode {
   readonly node: string;
   readonly nowMs: () => number;
   readonly log: OperationLog;
-  /** A pass begins, or its logits are there. */
+  /** Called when a pass begins, and when its logits are there. */
   readonly onPass?: (pass: TimedPass, what: 'begins' | 'ends') => void;
-  /** The position for which the node was last told of an expert; -1: it was not. */
+  /** The position for which the expert was last announced to the node; -1: it was not announced. */
   readonly positionOf?: (layer: number, expert: number) => number;
 }
 
-/** A pass as it was begun. */
+/** A pass, with the data from its begin. */
 export interface TimedPass {
   position: number;
   rows: number;
@@ -33,8 +33,8 @@ export interface TimedPass {
 }
 
 /**
- * Writes down what a device is busy with. Operations of a device's processor follow one another, and so do loads on its link: one that waits
- * for another begins when that one ends.
+ * Records the operations of a device. Operations of the device's processor run one after the other, and so do loads on its link: if one waits
+ * for another, its recorded begin is the other one's end.
  */
 export function recordingDevice(device: Device, recorded: RecordedNode): Device {
   const lanes = new Lanes(recorded);
@@ -48,7 +48,7 @@ export function recordingDevice(device: Device, recorded: RecordedNode): Device 
   };
 }
 
-/** What is told of an operation. */
+/** The recorded description of an operation. */
 interface Told {
   kind: OperationKind;
   label: string;
@@ -66,7 +66,7 @@ class Lanes {
     return this.recorded.nowMs();
   }
 
-  /** The operation that was asked for at that time has ended, or was given up. */
+  /** The operation that was requested at askedMs has ended or was cancelled. */
   ended(lane: 'processor' | 'link', askedMs: number, told: Told, givenUp = false, toMs = this.nowMs): void {
     const { node, log } = this.recorded;
     log.add({ ...told, node, givenUp, fromMs: Math.max(askedMs, this.freeMs[lane]), toMs });
@@ -121,7 +121,7 @@ class RecordingPass implements Pass {
     return this.pass.combine(layer, outputs, weights);
   }
 
-  /** A layer lasts until the next one's attention begins, which takes as long as the first one's. */
+  /** A layer lasts until the attention of the next one begins; all attention takes as long as that of the first layer. */
   async forward(onRouter: ((layer: number, choice: RouterChoice) => void) | null): Promise<void> {
     const { lanes } = this;
     const askedMs = lanes.nowMs;
@@ -169,11 +169,11 @@ class RecordingPass implements Pass {
   }
 }
 
-/** Whoever has registered the expert has not said which it is. */
+/** The place of an expert whose registration did not name it. */
 const UNTOLD: ExpertPlace = { layer: -1, expert: -1 };
 
 function recordingSlots(slots: ExpertSlots, lanes: Lanes): ExpertSlots {
-  /** By the number of each expert; by slot what it holds or loads. */
+  /** Places of experts by number, and contents of slots. */
   const places = new Map<number, ExpertPlace>();
   const contents = new Map<number, ExpertPlace>();
   const told = (kind: OperationKind, slot: number): Told => {

@@ -3,10 +3,10 @@ import type { PeerMessage } from '../../shared/transport/stream-pace.js';
 import type { LinkModel } from '../network/link-model.js';
 import type { OperationLog } from './operation-log.js';
 
-/** Who hears of the messages between daemons. */
+/** Receives the messages between daemons. */
 export type MessageListener = (from: string, to: string, message: PeerMessage) => void;
 
-/** A network that writes down which messages were on it, and when. */
+/** A network that records its messages and their times. */
 export class RecordingLinks implements LinkModel {
   constructor(
     private readonly links: LinkModel,
@@ -33,7 +33,7 @@ function told(
   return { kind: 'message', label, position, layer, givenUp: false };
 }
 
-/** Which position and layer a message is about; -1: none. */
+/** Position and layer of a message; -1: none. */
 function placeOf(message: PeerMessage): { position: number; layer: number } {
   if (message.kind === 'predict') return ofPass(message.predict);
   if (message.kind === 'announce') return ofPass(message.announce);

@@ -1,12 +1,12 @@
 import { escaped, line, round, svgFile, text, ticks } from '../../shared/base/text/svg-drawing.js';
 import type { Operation, OperationKind } from './operation-log.js';
 
-/** What a diagram shows: operations between two times, lane by lane. */
+/** The part of a log that a diagram shows: operations between two times, by lane. */
 export interface DiagramWindow {
   title: string;
   beginMs: number;
   endMs: number;
-  /** First and last position of the pass whose diagram it is: what belongs to others is pale. Null: nothing is. */
+  /** First and last position of the pass of the diagram: operations of other passes are pale. Null: none are pale. */
   positions: { first: number; last: number } | null;
 }
 
@@ -17,13 +17,13 @@ const STRIP_WIDTH = 1500;
 const MARGIN = { right: 16, top: 8, bottom: 34 };
 const HEADER_HEIGHT = 34;
 const LEGEND_HEIGHT = 30;
-/** The narrowest bar that has room for its name. */
+/** Smallest width of a bar that shows its name. */
 const NAMED_BAR_PIXELS = 30;
 const MOST_STRIPS = 8;
-/** Workers' lanes; further workers are left out and said so. */
+/** Most lanes; further workers are left out, and the diagram states that. */
 const MOST_LANES = 40;
 
-/** Told apart by those who do not see all colours alike, too (Okabe and Ito). */
+/** Colours that colour-blind readers can tell apart, too (Okabe and Ito). */
 const COLOURS: Record<OperationKind, string> = {
   M: '#56b4e9',
   S: '#e69f00',
@@ -44,8 +44,8 @@ const LEGEND: readonly [OperationKind, string][] = [
 ];
 
 /**
- * The timing diagram of a pass as SVG text, after OD-MoE figure 2: a lane a node, bars by what it does, each named with its layer
- * (from 1); time runs on from strip to strip.
+ * The timing diagram of a pass as SVG text, after OD-MoE figure 2: one lane per node, bars for its operations, each named with its layer (from
+ * 1). Time continues from strip to strip.
  */
 export function timingDiagram(
   operations: readonly Operation[],
@@ -68,7 +68,7 @@ export function timingDiagram(
   return svgFile([header, ...drawn, { width, height: LEGEND_HEIGHT, body: legendSvg() }]);
 }
 
-/** So that the shorter of main's and the workers' bars have room for their names, within a bounded number of strips. */
+/** Duration of a strip: short enough that main's and the workers' bars have room for their names, within the limit on strips. */
 function stripDuration(operations: readonly Operation[], { beginMs, endMs }: DiagramWindow): number {
   const medians = (['M', 'EC'] as const).map((kind) => {
     const lengths = operations
@@ -99,7 +99,7 @@ function stripSvg(
   const bottom = MARGIN.top + lanes.length * LANE_HEIGHT;
   const body = operations
     .filter((operation) => operation.toMs > strip.beginMs && operation.fromMs < endMs && lanes.includes(operation.node))
-    // Thin marks lie on top of bars.
+    // Messages are thin and must lie above the bars.
     .sort((left, right) => Number(left.kind === 'message') - Number(right.kind === 'message'))
     .map((operation) => operationSvg(operation, toX, MARGIN.top + lanes.indexOf(operation.node) * LANE_HEIGHT, window));
   const names = lanes.map((lane, index) => {
@@ -159,7 +159,7 @@ function nameSvg({ kind, layer, label }: Operation, x: number, y: number): strin
   return `<text x="${x}" y="${y}" text-anchor="middle" font-size="11">${escaped(letters)}${below}</text>`;
 }
 
-/** What a browser shows under the pointer. */
+/** The hint that a browser shows under the pointer. */
 function hint({ label, fromMs, toMs, givenUp }: Operation): string {
   return `<title>${escaped(label)}: ${round(toMs - fromMs)} ms${givenUp ? ', given up' : ''}</title>`;
 }

@@ -1,18 +1,18 @@
-/** What the models of a simulated cluster say: which experts are activated, what shadow predicts, which tokens it guesses. */
+/** The behaviour of a simulated cluster's models: activated experts, shadow's predictions, and its guessed tokens. */
 export interface ClusterTrace {
-  /** Expert layers: the only ones that a trace knows. */
+  /** Number of expert layers: a trace knows only these. */
   readonly layers: number;
   readonly experts: number;
   readonly expertsPerToken: number;
   readonly prompts: number;
   promptTokens(prompt: number): number;
-  /** Positions that decoding runs at most. */
+  /** Most positions that decoding runs. */
   iterations(prompt: number): number;
   /** The choice of main's router: `expertsPerToken` experts by rank. Positions count from the prompt's first token. */
   activated(place: TracePlace): readonly number[];
-  /** The choice of shadow's router, of positions from the prompt's end on. */
+  /** The choice of shadow's router, for positions from the prompt's end on. */
   predicted(place: TracePlace): readonly number[];
-  /** Shadow's own guess at the token of this position, made behind main's earlier tokens, is main's token. */
+  /** True if shadow's guess for the token at this position, made after main's earlier tokens, is main's token. */
   guessedRight(prompt: number, position: number): boolean;
 }
 
@@ -20,6 +20,6 @@ export interface TracePlace {
   prompt: number;
   position: number;
   layer: number;
-  /** The tokens up to and with this position are main's; else one of them is a wrong draft. */
+  /** True if all tokens up to and including this position are main's; otherwise one of them is a wrong draft. */
   onPath: boolean;
 }

@@ -15,19 +15,19 @@ export interface SyntheticTraceSetting {
   seed: number;
 }
 
-/** Streams of random numbers of one seed. */
+/** Number of random streams of one seed. */
 const STREAMS = 4;
 const ACTIVATED_STREAM = 0;
 const PREDICTED_STREAM = 1;
 const GUESSED_STREAM = 2;
 /** Numbers that one layer of one position may take from its stream. */
 const DRAWS_PER_LAYER = 256;
-/** A wrong draft takes the numbers of a prompt that does not exist. */
+/** A wrong draft uses the numbers of a prompt that does not exist. */
 const OFF_PATH_PROMPT_OFFSET = 1 << 20;
 
 /**
- * A trace made from random numbers as they are asked for: experts uniform without replacement, each predicted with the
- * probability `recall`, tokens guessed with the probability `acceptance`. Holds nothing; the same place always gives the same.
+ * A trace that is made from random numbers on demand: experts are uniform without replacement, each is predicted with probability `recall`,
+ * tokens are guessed with probability `acceptance`. It stores nothing; the same place always gives the same result.
  */
 export class SyntheticTrace implements ClusterTrace {
   readonly layers: number;
@@ -64,7 +64,7 @@ export class SyntheticTrace implements ClusterTrace {
     const taken = [...activated];
     return kept.flatMap((expert) => {
       if (expert !== null) return [expert];
-      // With every expert activated there is no wrong one.
+      // If every expert is activated, no wrong one exists.
       if (taken.length >= this.experts) return [];
       const wrong = this.another(taken, random);
       taken.push(wrong);
@@ -77,7 +77,7 @@ export class SyntheticTrace implements ClusterTrace {
     return counterRandom(this.setting.seed * STREAMS + GUESSED_STREAM, index) < this.setting.acceptance;
   }
 
-  /** An expert that is not among those taken, each as likely as any other. */
+  /** A random expert that is not in `taken`; all others are equally likely. */
   private another(taken: readonly number[], random: () => number): number {
     let left = Math.floor(random() * (this.experts - taken.length));
     for (let expert = 0; expert < this.experts; expert += 1) {

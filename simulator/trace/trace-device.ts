@@ -22,8 +22,8 @@ import { TraceSequence } from './trace-sequence.js';
 const NO_WEIGHTS: ResidentWeights = { kinds: [], fellBack: 0 };
 
 /**
- * A device without arithmetic: a trace says what its models choose, loads and experts are done at once, outputs are zero. Time and memory are
- * those of the paced device around it (engine/devices). `model` null: a worker's, which runs no model.
+ * A device without arithmetic: a trace gives the choices of its models, loads and experts finish at once, outputs are zero. The paced device
+ * around it (engine/devices) adds time and memory. `model` null: for a worker, which runs no model.
  */
 export class TraceDevice implements Device {
   constructor(private readonly model: TraceModel | null) {}
@@ -70,7 +70,7 @@ export class TraceDevice implements Device {
   }
 }
 
-/** Slots that hold nothing. */
+/** Slots without contents. */
 class TraceSlots implements ExpertSlots {
   readonly slotBytes = 0;
   readonly storageReads = ONE_READ_AT_A_TIME;
@@ -97,7 +97,7 @@ class TraceSlots implements ExpertSlots {
   }
 
   cancel(): void {
-    // A load is over before anybody could.
+    // A load ends at once, so there is nothing to cancel.
   }
 
   letGo(): void {
@@ -105,15 +105,15 @@ class TraceSlots implements ExpertSlots {
   }
 
   take(): void {
-    // As letGo.
+    // As in letGo.
   }
 
   prioritize(): void {
-    // As cancel.
+    // As in cancel.
   }
 
   reorder(): void {
-    // As cancel.
+    // As in cancel.
   }
 
   async execute(_slot: number, _rows: number, _hidden: Uint8Array, output: Uint8Array): Promise<{ executeMs: number }> {
@@ -126,7 +126,7 @@ class TraceSlots implements ExpertSlots {
   }
 
   cancelHold(): void {
-    // There is none.
+    // No hold is ever under way.
   }
 
   dropHeld(): void {
@@ -138,7 +138,7 @@ class TraceSlots implements ExpertSlots {
   }
 
   cancelPack(): void {
-    // As cancel.
+    // As in cancel.
   }
 
   dispose(): void {

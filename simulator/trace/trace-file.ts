@@ -4,9 +4,9 @@ import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.j
 import type { ClusterTrace, TracePlace } from './cluster-trace.js';
 import { SyntheticTrace } from './synthetic-trace.js';
 
-/** A file beyond this is no trace of ours. */
+/** A larger file is not a trace of this project. */
 const TRACE_LIMIT_BYTES = 512 * 1024 ** 2;
-/** Experts of layers that the trace says nothing of (wrong drafts) are drawn with this seed. */
+/** Seed for the experts of rows that the trace does not have (wrong drafts). */
 const OFF_PATH_SEED = 1;
 
 const count = z.int().min(1).max(65_536);
@@ -34,7 +34,7 @@ const traceSchema = z.strictObject({
 export type TraceDocument = z.infer<typeof traceSchema>;
 export type TracePrompt = z.infer<typeof promptSchema>;
 
-/** Reads and checks a trace. Throws USAGE naming the file and what is wrong. */
+/** Reads and checks a trace. Throws USAGE, which names the file and the fault. */
 export function readTrace(path: string): TraceDocument {
   let text: string;
   try {
@@ -91,9 +91,9 @@ function invalid(path: string, problem: string, cause: unknown): OdmoeError {
 }
 
 /**
- * A recorded trace, for a model of as many experts and any number of layers: with another number than was recorded, layer l takes
- * what the layer at the same depth did. Wrong drafts, which no trace has, activate random experts that shadow predicts as well as the
- * rest.
+ * A recorded trace, for a model with the same number of experts and any number of layers: if the numbers of layers differ, layer l takes the
+ * recorded layer at the same relative depth. A trace has no wrong drafts, so they activate random experts, which shadow predicts as well as the
+ * others.
  */
 export class RecordedTrace implements ClusterTrace {
   readonly experts: number;
@@ -154,7 +154,7 @@ export class RecordedTrace implements ClusterTrace {
   }
 }
 
-/** OD-MoE equation 3. */
+/** Recall by OD-MoE equation 3. */
 export function recordedRecall({ prompts }: TraceDocument): number {
   let activatedCount = 0;
   let correct = 0;

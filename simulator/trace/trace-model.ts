@@ -3,14 +3,13 @@ import { plainGlu, plainShape } from '../../engine/emulation/plain-shape.js';
 import { isRecurrent, type LayerShape, type ModelShape } from '../../shared/model/model-shape.js';
 import type { ClusterTrace } from './cluster-trace.js';
 
-/** A convolution of a recurrence looks back by one position at least. */
+/** A convolution of a recurrence looks back at least one position. */
 const FEWEST_TAPS = 2;
 
 /**
- * The shape of a traced model. Its layers are of the profiled model's kinds (with experts or without, recurrent or not), because
- * alignment and drafts depend on them; everything that only sizes bytes is as small as it can be, because time and memory come from the
- * profile.
- * @throws INTERNAL where the profiled model has another number of expert layers than the trace
+ * The shape of a traced model. Its layers have the kinds of the profiled model's layers (with experts or without, recurrent or not), because
+ * alignment and drafts depend on them. Sizes that only change bytes are as small as possible, because time and memory come from the profile.
+ * @throws INTERNAL when the profiled model and the trace have different numbers of expert layers
  */
 export function traceShape(
   { layers, experts, expertsPerToken, prompts }: ClusterTrace,
@@ -43,12 +42,12 @@ function tracedLayer({ mixer, routed }: LayerShape, like: LayerShape): LayerShap
   };
 }
 
-/** Main's token at every position of a prompt and its answer: the prompt's own number. */
+/** Main's token at every position of a prompt and its answer: the number of the prompt. */
 export function mainToken(prompt: number): number {
   return prompt;
 }
 
-/** What shadow says where its guess is not main's token. */
+/** The token that shadow guesses when its guess is wrong. */
 export function wrongToken({ prompts }: Pick<ClusterTrace, 'prompts'>): number {
   return prompts;
 }
@@ -58,25 +57,25 @@ export function tracePromptIds(trace: ClusterTrace, prompt: number): number[] {
   return new Array<number>(trace.promptTokens(prompt)).fill(mainToken(prompt));
 }
 
-/** A position of a sequence, and what is known of the tokens up to it. */
+/** A position of a sequence, with a mark for its tokens. */
 export interface TracedRow {
   prompt: number;
   position: number;
-  /** The tokens up to and with this position are main's. */
+  /** True if all tokens up to and including this position are main's. */
   onPath: boolean;
 }
 
-/** What a model answers with in place of arithmetic. Pure. */
+/** The answers of a model in place of arithmetic. Pure. */
 export interface TraceModel {
   /** Experts by rank. */
   experts(row: TracedRow, layer: number): readonly number[];
-  /** What main's router of the layer chooses on an earlier layer's hidden state. */
+  /** The choice of main's router for this layer when it gets an earlier layer's hidden state. */
   ahead(row: TracedRow, layer: number): readonly number[];
   /** The token after this position. */
   nextToken(row: TracedRow): number;
 }
 
-/** Main's model: the experts that the trace says are activated, those that it says are predicted, and main's tokens. */
+/** Main's model: the trace's activated and predicted experts, and main's tokens. */
 export function mainModel(trace: ClusterTrace): TraceModel {
   return {
     experts: (row, layer) => known(trace, row, layer, trace.activated({ ...row, layer, onPath: isTraced(trace, row) })),
@@ -86,9 +85,9 @@ export function mainModel(trace: ClusterTrace): TraceModel {
 }
 
 /**
- * Shadow's model: the experts that the trace says it predicts. `guesses`: 'traced': its own tokens are right or wrong as the trace says, and
- * all wrong behind a wrong one. 'right': where main's tokens do not come at every iteration, a trace holds what shadow predicts on its
- * own text, so that its own tokens stand for main's.
+ * Shadow's model: the trace's predicted experts. `guesses`: 'traced': shadow's tokens are right or wrong as in the trace, and all wrong after a
+ * wrong one. 'right': if main's tokens do not come at every iteration, the trace has predictions for shadow's own text, so shadow's tokens
+ * count as main's.
  */
 export function shadowModel(trace: ClusterTrace, guesses: 'traced' | 'right'): TraceModel {
   return {
@@ -101,14 +100,14 @@ export function shadowModel(trace: ClusterTrace, guesses: 'traced' | 'right'): T
   };
 }
 
-/** A trace has no predictions of the prompt. */
+/** A trace has no predictions for the prompt, so there the activated experts are returned. */
 function predictedExperts(trace: ClusterTrace, row: TracedRow, layer: number): readonly number[] {
   const place = { ...row, layer, onPath: isTraced(trace, row) };
   const isPrompt = row.position < trace.promptTokens(row.prompt);
   return known(trace, row, layer, isPrompt ? trace.activated(place) : trace.predicted(place));
 }
 
-/** Shadow may run one position further than main: the trace says nothing of it, as of wrong drafts. */
+/** Shadow may run one position further than main: the trace has no data for it, as for wrong drafts. */
 function isTraced(trace: ClusterTrace, { prompt, position, onPath }: TracedRow): boolean {
   return onPath && position < trace.promptTokens(prompt) + trace.iterations(prompt);
 }

@@ -5,13 +5,13 @@ import { STORAGE_FORMS, type StorageForm } from '../../engine/emulation/device-p
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { ExpertSource, TensorSource } from '../../shared/model/tensor-source.js';
 
-/** Nothing has to be read to fill a traced model's weights. */
+/** Filling a traced model's weights requires no read. */
 const NO_TENSOR: TensorSource = { rows: 1, columns: 1, split: 'none-bf16', chunks: [], view: null };
-/** Weights of one matrix of an expert. A cache's plan asks how its parts compare; the bytes themselves are the profile's. */
+/** Weights of one matrix of an expert. A cache's plan uses only the ratio of its parts; the real bytes come from the profile. */
 const MATRIX_WEIGHTS = 4096;
 const DIGEST_DIGITS = 64;
 
-/** Stands for the pack of a model of which only a trace is known: a name and a shape, and no file. `form`: of its experts. */
+/** Stands for the pack of a model of which only a trace is known: it has a name and a shape, but no file. `form`: storage form of its experts. */
 export function tracePack(name: string, shape: ModelShape, form: StorageForm = STORAGE_FORMS.bf16): Pack {
   const matrix = matrixOf(form);
   const expert: ExpertSource = { gate: matrix, up: matrix, down: matrix, biases: null };
@@ -51,7 +51,7 @@ export function tracePack(name: string, shape: ModelShape, form: StorageForm = S
   };
 }
 
-/** Exponents, and signs and mantissas. */
+/** A matrix with one chunk of exponents and one of signs and mantissas. */
 function matrixOf({ exponentBytes, storedBytes }: StorageForm): TensorSource {
   const parts = [exponentBytes, storedBytes - exponentBytes].map((bytes) => Math.ceil(bytes * MATRIX_WEIGHTS));
   return {

@@ -4,11 +4,11 @@ import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { TracedRow, TraceModel } from './trace-model.js';
 import { TraceSequence } from './trace-sequence.js';
 
-/** A pass that takes routers' choices and tokens from a trace. It computes nothing: hidden states stay as they are. */
+/** A pass that takes routers' choices and tokens from a trace. It computes nothing: hidden states do not change. */
 export class TracePass implements Pass {
   private sequences: TraceSequence[] = [];
   private rows: TracedRow[] = [];
-  /** Of each row, its place in `sequences`. */
+  /** For each row, the index of its sequence in `sequences`. */
   private rowSequence: Int32Array = new Int32Array(0);
 
   constructor(
@@ -37,7 +37,7 @@ export class TracePass implements Pass {
   }
 
   async combine(): Promise<void> {
-    // Outputs of experts are all zero.
+    // All outputs of experts are zero.
   }
 
   async forward(onRouter: ((layer: number, choice: RouterChoice) => void) | null): Promise<void> {
@@ -50,7 +50,7 @@ export class TracePass implements Pass {
     this.ran();
   }
 
-  /** The next token has 1, all others 0. */
+  /** The logit of the next token is 1, all others are 0. */
   async logits(rows: Int32Array): Promise<Float32Array> {
     const { vocabSize } = this.shape;
     const logits = new Float32Array(rows.length * vocabSize);
@@ -61,7 +61,7 @@ export class TracePass implements Pass {
   }
 
   cancel(): void {
-    // A forward is over before anybody could.
+    // A forward ends at once, so there is nothing to cancel.
   }
 
   dispose(): void {

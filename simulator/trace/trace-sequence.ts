@@ -5,11 +5,11 @@ import { mainToken, type TracedRow } from './trace-model.js';
 
 const FLOAT_BYTES = 4;
 
-/** What a traced model remembers of a sequence: how long it is, whose prompt it answers, and from where on its tokens are not main's. */
+/** The state of a sequence of a traced model: its length, its prompt, and the first position whose token is not main's. */
 export class TraceSequence implements Sequence {
   private readonly recurrent: boolean;
   private positions = 0;
-  /** Where the last pass began. */
+  /** First position of the last pass. */
   private passStart = 0;
   private prompt = 0;
   private wrongFrom = Infinity;
@@ -22,12 +22,12 @@ export class TraceSequence implements Sequence {
     return this.positions;
   }
 
-  /** Of a recurrent model the last pass can be taken back, and some positions before it. */
+  /** A recurrent model can take back the last pass and some positions before it. */
   get oldestPosition(): number {
     return this.recurrent ? Math.max(0, this.passStart - TAKEN_BACK_POSITIONS) : 0;
   }
 
-  /** All zero. */
+  /** All values are zero. */
   readRows(layer: number, _position: number, rows: number): Uint8Array {
     const ofLayer = this.shape.layers[layer];
     if (ofLayer === undefined) throw new OdmoeError('INTERNAL', `layer ${layer} of a traced model`);
@@ -35,7 +35,7 @@ export class TraceSequence implements Sequence {
   }
 
   writeRows(): void {
-    // The trace knows already what aligned rows lead to.
+    // The trace already includes the effect of aligned rows.
   }
 
   truncate(length: number): void {
@@ -66,7 +66,7 @@ export class TraceSequence implements Sequence {
     this.truncate(0);
   }
 
-  /** A pass is to run this token; positions rise. */
+  /** A pass will run this token; positions rise. */
   take(position: number, tokenId: number): TracedRow {
     if (position === 0) this.prompt = tokenId;
     if (position <= this.wrongFrom) this.wrongFrom = tokenId === mainToken(this.prompt) ? Infinity : position;

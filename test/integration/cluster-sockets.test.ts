@@ -7,7 +7,7 @@ import { openReference } from './harness/test-models.js';
 const TINY_VOCABULARY = 300;
 const PROMPT = [1, 17, 250, 3, 88];
 
-describe('a cluster on real sockets answers as the single-process engine does, to the bit', () => {
+describe('a cluster on real sockets answers as the single-process engine does, to the bit,', () => {
   let cluster: TestCluster | null = null;
 
   afterEach(async function () {
@@ -52,7 +52,7 @@ describe('a cluster on real sockets answers as the single-process engine does, t
       return own;
     };
     const shipped = await weightsAs(null, 0);
-    // Of what BF16 takes at the least, it holds fixed4 and rows beside it.
+    // The memory that BF16 needs at least has room for fixed4, and for rows in addition.
     const fixed4 = await weightsAs('fixed4', shipped.deviceMemoryHighWaterBytes);
     assert.deepEqual([shipped.weightFormat, fixed4.weightFormat], ['bf16', 'fixed4']);
     const ratio = fixed4.weightBytes / shipped.weightBytes;

@@ -13,7 +13,7 @@ const PROGRAM = fileURLToPath(new URL('harness/logits-on-cuda.js', import.meta.u
   function () {
     this.timeout(300_000);
 
-    it('give the logits of the processor, to the bit, also behind positions that were taken back and in forks', async () => {
+    it('give the logits of the processor, to the bit, also after a truncation and in forks', async () => {
       const device = openTestDevice();
       const expected = await logitDigests(device);
       device.dispose();

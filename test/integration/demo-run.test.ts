@@ -13,7 +13,7 @@ function assertNearlyAllPredicted(sep: NonNullable<DemoJson['sep']>): void {
   assert.ok(recall > 0.9, `recall ${recall} up to iteration ${last}`);
 }
 
-/** Of the demo model. */
+/** Expert layers and experts of the demo model. */
 const LAYERS = 8;
 const EXPERTS_PER_LAYER = 8;
 

@@ -9,7 +9,7 @@ const REQUEST = requestFor([1, 17, 250, 3, 88, 120, 9], { maxTokens: 120, logpro
 describe('a worker that fails in the middle of an answer', () => {
   const clusters = answeringClusters('tiny', REQUEST);
 
-  it('killed (SIGKILL): the answer goes on, and a new worker of that name is used', async () => {
+  it('is replaced after SIGKILL: the answer goes on, and a new worker of that name is used', async () => {
     const running = await clusters.start('tiny', 3, true);
     const answer = await running.ask(REQUEST, (count) => {
       if (count === 10) running.daemon('worker-1').signal('SIGKILL');

@@ -61,7 +61,7 @@ describe('one arithmetic: the logits are the same to the bit', () => {
   }
 });
 
-describe('the type a checkpoint is shipped in', () => {
+describe('the stored type of a checkpoint changes no bit:', () => {
   let directory: string;
   beforeEach(async () => {
     directory = await mkdtemp(join(tmpdir(), 'odmoe-dtype-'));

@@ -18,7 +18,7 @@ interface FamilyReference {
   token_ids: number[];
   logprobs: number[];
   first_logits: number[];
-  /** By layer that has experts, then position; left out where transformers does not tell. */
+  /** By expert layer, then position; absent if transformers does not report them. */
   experts?: number[][][];
 }
 
@@ -41,7 +41,7 @@ function sortedExperts(layers: readonly number[][][]): number[][][] {
 const names = readdirSync(fixtures).filter((name) => existsSync(join(fixtures, name, 'reference.json')));
 
 describe("every family's fixture in the single-process engine", () => {
-  it('is there', () => {
+  it('exists', () => {
     assert.ok(names.length >= 19, names.join(', '));
   });
 

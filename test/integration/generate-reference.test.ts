@@ -162,7 +162,7 @@ describe('the demo model in the single-process engine', () => {
     });
   }
 
-  it('tells the recall of the decode stage, and the memory of model and shadow', async () => {
+  it('reports the recall of the decode stage, and the memory of model and shadow', async () => {
     const { tokens, finished } = await answer({ text: 'Tell me a story about a fox.', ignoreEos: true });
     const { expertLayers, expertsPerToken } = engine.source.shape;
     assert.equal(finished.sep?.activated, (tokens.length - 1) * expertLayers * expertsPerToken);
@@ -192,7 +192,7 @@ describe('the demo model in the single-process engine', () => {
     assert.equal(engine.device.info().usedBytes, before);
   });
 
-  it('is cancelled by its signal', async () => {
+  it('can be cancelled by its signal', async () => {
     const controller = new AbortController();
     await assert.rejects(
       async () => {

@@ -91,12 +91,12 @@ describe('weights resident as fixed4', () => {
     });
   }
 
-  it('give the tokens and log-probabilities of the demo model', async () => {
+  it('give the same tokens and log-probabilities of the demo model', async () => {
     const text = 'Tell me a story about a fox.';
     assert.deepEqual(await tokensOf('fixed4', text), await tokensOf(null, text));
   });
 
-  it('are taken by resident auto where they are faster, and the tokens stay', async () => {
+  it('are used by resident auto where they are faster, and change no token', async () => {
     const text = 'What is 17 plus 25?';
     assert.deepEqual(await tokensOf('auto', text), await tokensOf(null, text));
     assert.deepEqual([0.9, 1.04, 1.05, 1.3].map(fasterResident), ['bf16', 'bf16', 'fixed4', 'fixed4']);

@@ -81,7 +81,7 @@ describe('the demo model answers by JSON schemas at temperature 2', () => {
     });
   }
 
-  it('the same for the same seed', async () => {
+  it('that are the same for the same seed', async () => {
     const [schema = {}] = SCHEMAS;
     assert.deepEqual(await answer(schema, 9), await answer(schema, 9));
   });

@@ -51,7 +51,7 @@ async function answer(directory: string, prompt: readonly number[]): Promise<num
   }
 }
 
-describe('experts in another form than the one in which a family is shipped', () => {
+describe('experts stored in another form', () => {
   for (const { fixture, form, rewrite } of REWRITTEN) {
     it(`answer with the tokens of transformers, from the checkpoint and from a pack: ${fixture}, ${form}`, async () => {
       const { prompt_token_ids: prompt, token_ids: expected } = firstReference(fixture);

@@ -26,7 +26,7 @@ async function* neverYields(signal: AbortSignal): AsyncGenerator<string, void, u
   yield await never(signal);
 }
 
-describe('answers of the HTTP door', () => {
+describe('HTTP answers that are', () => {
   let door: TestDoor | null = null;
   let signal: AbortSignal | null = null;
   let begun = 0;
@@ -82,7 +82,7 @@ describe('answers of the HTTP door', () => {
   }
 
   describe('streamed', () => {
-    it('come piece by piece, as they are framed', async () => {
+    it('arrive piece by piece, as they are framed', async () => {
       const address = await open({
         stream: async function* () {
           yield 'a\n';
@@ -97,12 +97,12 @@ describe('answers of the HTTP door', () => {
       assert.equal(await answer.text(), 'a\nb\n');
     });
 
-    it('without a piece are empty', async () => {
+    it('are empty without a piece', async () => {
       const answer = await post(await open({}), '/stream');
       assert.deepEqual([answer.status, await answer.text()], [200, '']);
     });
 
-    it('that fail before their first piece have the status of the error', async () => {
+    it('have the status of the error where they fail before their first piece', async () => {
       const address = await open({
         stream: async function* () {
           throw new OdmoeError('QUEUE_FULL', 'later');
@@ -114,7 +114,7 @@ describe('answers of the HTTP door', () => {
       assert.equal(((await answer.json()) as { error: { code: string } }).error.code, 'queue_full');
     });
 
-    it('that fail later end with the dialect’s event', async () => {
+    it('end with the dialect’s event where they fail later', async () => {
       const address = await open({
         stream: async function* () {
           yield 'a\n';
@@ -124,7 +124,7 @@ describe('answers of the HTTP door', () => {
       assert.equal(await (await post(address, '/stream')).text(), 'a\nfailed WORKER_LOST\n');
     });
 
-    it('are kept alive while nothing comes, and say how far they are', async () => {
+    it('are kept alive while nothing arrives, and report their progress', async () => {
       const { open: goOn, opened } = gate();
       let prefill: (done: number, all: number) => void = () => undefined;
       const address = await open(
@@ -154,7 +154,7 @@ describe('answers of the HTTP door', () => {
       client.kill();
     });
 
-    it('are kept alive by signs, not by empty pieces, which nobody sees', async () => {
+    it('are kept alive by comments or pings, not by empty pieces, which nobody sees', async () => {
       let isOver = false;
       const address = await open(
         {
@@ -195,7 +195,7 @@ describe('answers of the HTTP door', () => {
       }
     }
 
-    it('end, all of a connection, when their client resets it', async () => {
+    it('end for all of a connection, when their client resets it', async () => {
       const address = await open({ stream: (given) => neverYields(given) });
       const client = await RawClient.connect(address);
       for (let request = 0; request < 12; request++) client.request('/stream', '{}');
@@ -221,7 +221,7 @@ describe('answers of the HTTP door', () => {
       await leftBehind();
     });
 
-    it('are made no faster than they are taken, and a reader that takes nothing is given up', async () => {
+    it('are made no faster than they are read, and a reader that takes nothing is given up', async () => {
       let made = 0;
       const piece = 'x'.repeat(64 * 1024);
       const address = await open(
@@ -243,7 +243,7 @@ describe('answers of the HTTP door', () => {
       client.kill();
     });
 
-    it('go on for a reader that is slow, and do not wait for one that has stopped', async () => {
+    it('continue for a slow reader, and do not wait for one that has stopped', async () => {
       const total = 24;
       const address = await open({
         stream: async function* () {
@@ -276,7 +276,7 @@ describe('answers of the HTTP door', () => {
       client.socket.end();
     });
 
-    it('under way end with the dialect’s error when the door closes, and idle connections at once', async () => {
+    it('end with the dialect’s error when the server closes, and idle connections close at once', async () => {
       const stop = gate();
       const address = await open({
         stream: async function* () {
@@ -302,14 +302,14 @@ describe('answers of the HTTP door', () => {
     });
   });
 
-  describe('at once', () => {
-    it('come whole', async () => {
+  describe('sent at once', () => {
+    it('arrive whole', async () => {
       const answer = await post(await open({ body: async () => ({ a: 'ä' }) }), '/body');
       assert.equal(answer.headers.get('content-length'), '10');
       assert.deepEqual(await answer.json(), { a: 'ä' });
     });
 
-    it('that fail have the status of the error', async () => {
+    it('have the status of the error where they fail', async () => {
       const failing: BodyMaker = () => Promise.reject(new OdmoeError('PROMPT_TOO_LONG', 'long', { field: 'messages' }));
       const answer = await post(await open({ body: failing }), '/body');
       assert.equal(answer.status, 400);
@@ -322,7 +322,7 @@ describe('answers of the HTTP door', () => {
       });
     });
 
-    it('that take long send their headers, newlines, and then the body', async () => {
+    it('send their headers, newlines, and then the body where they take long', async () => {
       const { open: goOn, opened } = gate();
       const address = await open({ body: () => opened.then(() => ({ a: 1 })) }, { limits: SOON });
       const answer = await post(address, '/body');
@@ -338,7 +338,7 @@ describe('answers of the HTTP door', () => {
       assert.deepEqual(JSON.parse(text), { a: 1 });
     });
 
-    it('that fail after their headers break the connection: nobody takes the error for an answer', async () => {
+    it('break the connection where they fail after the headers: nobody takes the error for an answer', async () => {
       const { open: goOn, opened } = gate();
       const failing: BodyMaker = () => opened.then(() => Promise.reject(new OdmoeError('WORKER_LOST', 'gone')));
       const answer = await post(await open({ body: failing }, { limits: SOON }), '/body');
@@ -359,7 +359,7 @@ describe('answers of the HTTP door', () => {
       });
     }
 
-    it('that nobody takes are given up', async () => {
+    it('are given up where nobody reads them', async () => {
       const address = await open(
         { body: async () => ({ text: 'x'.repeat(64 * MEBIBYTE) }) },
         { bounds: { silenceMs: 200 } },

@@ -3,7 +3,7 @@ import { HttpCluster } from './harness/http-cluster.js';
 
 const KEY = 'a-key-of-the-test-1';
 
-describe('the HTTP door', function () {
+describe('the HTTP server', function () {
   this.timeout(60_000);
   let door: HttpCluster;
 
@@ -13,19 +13,19 @@ describe('the HTTP door', function () {
 
   after(() => door.stop());
 
-  it('says that it is well, to everybody', async () => {
+  it('reports its health to everybody', async () => {
     const answer = await door.fetch('/health');
     assert.equal(answer.status, 200);
     assert.deepEqual(await answer.json(), { status: 'ok' });
     assert.match(answer.headers.get('x-request-id') ?? '', /^[\w.-]+$/);
   });
 
-  it('is told by the status of the cluster', async () => {
+  it('appears in the status of the cluster', async () => {
     const { httpAddress } = await door.cluster.status();
     assert.equal(`http://${httpAddress}`, door.url);
   });
 
-  it('lets nobody in without a key', async () => {
+  it('refuses requests without a key', async () => {
     const answer = await door.fetch('/v1/nothing');
     assert.equal(answer.status, 401);
     const { error } = (await answer.json()) as { error: { code: string; type: string } };
@@ -43,7 +43,7 @@ describe('the HTTP door', function () {
     });
   }
 
-  it('names the methods that a path has', async () => {
+  it('names the allowed methods of a path', async () => {
     const answer = await door.fetch('/health', {}, { headers: { 'x-api-key': KEY } });
     assert.equal(answer.status, 405);
     assert.equal(answer.headers.get('allow'), 'GET, HEAD');

@@ -14,7 +14,7 @@ interface ToldError {
 
 const codeOf = async (answer: Response): Promise<string> => ((await answer.json()) as ToldError).error.code;
 
-describe('what the HTTP door takes', () => {
+describe('the HTTP server checks', () => {
   let door: TestDoor | null = null;
 
   afterEach(async () => {
@@ -37,7 +37,7 @@ describe('what the HTTP door takes', () => {
     return door.address;
   }
 
-  /** What is answered to a request, byte by byte; waits for the end of the connection or of the body. */
+  /** Sends a request as raw text. Waits for the end of the answer's body or of the connection. */
   async function ask(address: string, text: string): Promise<RawClient> {
     const client = await RawClient.connect(address);
     client.send(text);
@@ -49,8 +49,8 @@ describe('what the HTTP door takes', () => {
   const post = (address: string, body: string | Uint8Array, headers: Record<string, string> = {}): Promise<Response> =>
     fetch(`http://${address}/echo`, { method: 'POST', body, headers });
 
-  describe('hosts and origins', () => {
-    it('refuses names that are not its own', async () => {
+  describe('hosts and origins:', () => {
+    it('it refuses host names that are not its own', async () => {
       const address = await open({ http: { hosts: ['chat.example.org'] } });
       for (const [host, status] of [
         ['evil.example', 403],
@@ -64,7 +64,7 @@ describe('what the HTTP door takes', () => {
       }
     });
 
-    it('needs one host, but for HTTP/1.0', async () => {
+    it('it requires one host, except from HTTP/1.0', async () => {
       const address = await open();
       const none = await ask(address, 'GET /health HTTP/1.1\r\n\r\n');
       assert.match(none.received, /^HTTP\/1\.1 400 [^]*request_invalid/);
@@ -74,7 +74,7 @@ describe('what the HTTP door takes', () => {
       assert.match(old.received, /^HTTP\/1\.1 200 /);
     });
 
-    it('lets pages ask that are listed or its own, and no others', async () => {
+    it('it admits listed pages and its own, and no others', async () => {
       const address = await open({ http: { origins: ['https://chat.example.org'] } });
       for (const [origin, status] of [
         ['https://chat.example.org', 200],
@@ -90,7 +90,7 @@ describe('what the HTTP door takes', () => {
       assert.deepEqual([seen.status, seen.headers.get('access-control-allow-origin')], [200, null]);
     });
 
-    it('warns when it starts where any page may ask without a key', async () => {
+    it('it warns at the start where any page may ask without a key', async () => {
       for (const [origins, keys, warnings] of [
         [['*'], [], 1],
         [['*'], [KEY], 0],
@@ -102,7 +102,7 @@ describe('what the HTTP door takes', () => {
       }
     });
 
-    it('answers a browser that asks first, without a key', async () => {
+    it('it answers a preflight request of a browser without a key', async () => {
       const address = await open({ http: { origins: ['https://chat.example.org'] }, keys: [KEY] });
       const preflight = (origin: string): Promise<Response> =>
         fetch(`http://${address}/echo`, {
@@ -121,8 +121,8 @@ describe('what the HTTP door takes', () => {
     });
   });
 
-  describe('keys', () => {
-    it('opens to one of its keys, not to one that is wrong by a character, and /health to all', async () => {
+  describe('API keys:', () => {
+    it('it admits its keys, refuses one that differs by a character, and opens /health to all', async () => {
       const address = await open({ keys: ['another-key-2', KEY] });
       for (const [key, status] of [
         [KEY, 200],
@@ -141,14 +141,14 @@ describe('what the HTTP door takes', () => {
       assert.equal((await fetch(`http://${address}/health`)).status, 200);
     });
 
-    it('takes any key where it has none', async () => {
+    it('it takes any key where it has none', async () => {
       const address = await open();
       assert.equal((await post(address, '{}', { authorization: 'Bearer anything' })).status, 200);
     });
   });
 
-  describe('bodies', () => {
-    it('takes JSON under any name', async () => {
+  describe('bodies:', () => {
+    it('it takes JSON under any content type', async () => {
       const address = await open();
       for (const type of ['application/json', 'application/x-www-form-urlencoded', 'text/plain', 'a/b; charset=x']) {
         const answer = await post(address, '{"a":1}', { 'content-type': type });
@@ -158,13 +158,13 @@ describe('what the HTTP door takes', () => {
       assert.match(client.received, /\{"body":\{"a":1\}\}$/);
     });
 
-    it('comes whatever else the client expects', async () => {
+    it('it reads a body whatever else the client expects', async () => {
       const headers = 'host: localhost\r\nexpect: something\r\ncontent-length: 2';
       const client = await ask(await open(), `POST /echo HTTP/1.1\r\n${headers}\r\n\r\n{}`);
       assert.match(client.received, /^HTTP\/1\.1 200 [^]*\r\nx-request-id: \S[^]*\{"body":\{\}\}$/);
     });
 
-    it('says what is wrong with one', async () => {
+    it('it explains an invalid body', async () => {
       const address = await open();
       const packed = await post(address, '{}', { 'content-encoding': 'gzip' });
       assert.match(((await packed.json()) as ToldError).error.message, /compressed/);
@@ -174,7 +174,7 @@ describe('what the HTTP door takes', () => {
       assert.match(error.message, /line 1, column 7/);
     });
 
-    it('refuses one of 100 MB, told of or not, and goes on', async () => {
+    it('it refuses a body of 100 MB, declared or not, and goes on', async () => {
       const address = await open();
       const body = new Uint8Array(100 * MEBIBYTE).fill(0x20);
       const told = await post(address, body);
@@ -197,8 +197,8 @@ describe('what the HTTP door takes', () => {
     });
   });
 
-  describe('requests', () => {
-    it('knows the paths and methods that it has', async () => {
+  describe('requests:', () => {
+    it('it knows its paths and methods', async () => {
       const address = await open();
       const unknown = await fetch(`http://${address}/nothing`);
       assert.deepEqual([unknown.status, await codeOf(unknown)], [404, 'route_unknown']);
@@ -213,7 +213,7 @@ describe('what the HTTP door takes', () => {
       assert.match(nonsense.headers.get('x-request-id') ?? '', /\S/);
     });
 
-    it('keeps the client’s id of a request', async () => {
+    it('it keeps the client’s id of a request', async () => {
       const address = await open();
       const named = await fetch(`http://${address}/nothing`, { headers: { 'x-request-id': 'mine-1' } });
       assert.equal(named.headers.get('x-request-id'), 'mine-1');
@@ -253,10 +253,10 @@ describe('what the HTTP door takes', () => {
     }
   });
 
-  describe('its address', () => {
+  describe('its address:', () => {
     const portOf = (address: string): number => Number(address.slice(address.lastIndexOf(':') + 1));
 
-    it('gives way where only the default is taken, and is an error where it was asked for', async () => {
+    it('a used port is replaced where it is the default, and is an error where a user set it', async () => {
       const port = portOf(await open());
       const other = await openTestDoor(() => undefined, { http: { port, isAddressGiven: false } });
       assert.notEqual(portOf(other.address), port);
@@ -266,21 +266,21 @@ describe('what the HTTP door takes', () => {
       await assert.rejects(taken, { code: 'PORT_UNAVAILABLE', message: /in use.*--http/ });
     });
 
-    it('is one of this machine', async () => {
+    it('it must be an address of this machine', async () => {
       const elsewhere = openTestDoor(() => undefined, { http: { host: '192.0.2.1', isAddressGiven: false } });
       await assert.rejects(elsewhere, { code: 'PORT_UNAVAILABLE', message: /no such address/ });
     });
   });
 
-  describe('health', () => {
-    it('says why nobody is served, to everybody', async () => {
+  describe('health:', () => {
+    it('it reports to everybody why nobody is served', async () => {
       const address = await open({ keys: [KEY], trouble: () => new OdmoeError('DEVICE_LOST', 'the device is lost') });
       const answer = await fetch(`http://${address}/health`);
       assert.equal(answer.status, 503);
       assert.match(((await answer.json()) as ToldError).error.message, /the device is lost/);
     });
 
-    it('a door of a main that is to end closes each connection behind its answer, or its refusal', async () => {
+    it('a stopping server closes each connection after its answer, or its refusal', async () => {
       let trouble: OdmoeError | null = null;
       const address = await open({ trouble: () => trouble });
       const connectionOf = async (path: string): Promise<string | undefined> => {
@@ -294,8 +294,8 @@ describe('what the HTTP door takes', () => {
     });
   });
 
-  describe('connections', () => {
-    it('2,000 half-open ones take nothing from others, and go', async function () {
+  describe('connections:', () => {
+    it('2,000 half-open ones take nothing from others, and are closed', async function () {
       this.timeout(60_000);
       const address = await open({ bounds: { headersMs: 6000, checkMs: 100 } });
       const port = Number(address.split(':')[1]);
@@ -312,7 +312,7 @@ describe('what the HTTP door takes', () => {
       for (const socket of half) socket.destroy();
     });
 
-    it('that cannot be taken are told once a minute, with how many they were', async () => {
+    it('those that cannot be accepted are logged once a minute, with their number', async () => {
       let nowMs = 1000;
       await open({ runtime: runtimeAt(() => nowMs) });
       const told = (): (string | undefined)[] =>
@@ -327,7 +327,7 @@ describe('what the HTTP door takes', () => {
       assert.deepEqual(told(), ['1', '6']);
     });
 
-    it('beyond the bound are refused', async () => {
+    it('those beyond the bound are refused', async () => {
       const address = await open({ bounds: { connections: 5 } });
       const clients = await Promise.all(Array.from({ length: 12 }, () => RawClient.connect(address)));
       await waitUntil('seven are closed', () => clients.filter(({ ended }) => ended).length === 7);

@@ -16,11 +16,11 @@ describe('GET /metrics', function () {
 
   after(() => door.stop());
 
-  it('needs a key, as everything but /health', async () => {
+  it('requires a key, as everything but /health does', async () => {
     assert.equal((await door.fetch('/metrics')).status, 401);
   });
 
-  it("is Prometheus' text of what HTTP clients have asked for", async () => {
+  it('returns Prometheus text about the requests of HTTP clients', async () => {
     const body = { messages: [{ role: 'user', content: 'Once' }], max_tokens: 5 };
     const answer = await door.fetch('/v1/chat/completions', body, { headers: HEADERS });
     assert.equal(answer.status, 200);
@@ -52,7 +52,7 @@ describe('the log of HTTP requests', function () {
     fields: Record<string, unknown>;
   }
 
-  /** The one line of the request's end, which comes when its connection has heard of it. */
+  /** The one log line of the request's end. It comes when the connection has reported the end. */
   async function endOf(request: string): Promise<LogLine> {
     const lines = (): string[] =>
       door.cluster.log.matching('HTTP request ended').filter((line) => line.includes(request));
@@ -71,7 +71,7 @@ describe('the log of HTTP requests', function () {
   const chat = (id: string, body: object, headers: Record<string, string> = {}): Promise<Response> =>
     door.fetch('/v1/chat/completions', body, { headers: { ...HEADERS, 'x-request-id': id, ...headers } });
 
-  it('has one line of an answer, with its trace, its tokens and no text', async () => {
+  it('has one line for an answer, with its trace, its tokens and no text', async () => {
     const messages = [{ role: 'user', content: 'A secret about Rumpelstiltskin' }];
     const traceparent = `00-${TRACE}-${SPAN}-01`;
     const answer = await chat('request-1', { messages, max_tokens: 5 }, { traceparent });
@@ -95,7 +95,7 @@ describe('the log of HTTP requests', function () {
     assert.deepEqual(door.cluster.log.matching(KEY), []);
   });
 
-  it('counts the tokens of all answers of a request, streamed too', async () => {
+  it('counts the tokens of all answers of a request, streamed ones too', async () => {
     const messages = [{ role: 'user', content: 'Once' }];
     const answer = await chat('request-2', { messages, max_tokens: 4, n: 2, stream: true, ignore_eos: true });
     assert.equal(answer.status, 200);
@@ -112,7 +112,7 @@ describe('the log of HTTP requests', function () {
     assert.deepEqual([fields['prompt_tokens'], fields['tokens']], [usage.prompt_tokens, usage.completion_tokens]);
   });
 
-  it('names the code of a request that was refused, a trace that is malformed not at all', async () => {
+  it('names the code of a refused request, and never a malformed trace', async () => {
     const answer = await chat('request-3', { messages: 7 }, { traceparent: `00-${TRACE}-${SPAN}` });
     assert.equal(answer.status, 400);
     const { fields } = await endOf('request-3');
@@ -123,13 +123,13 @@ describe('the log of HTTP requests', function () {
     assert.deepEqual([end.fields['status'], end.fields['code']], [401, 'UNAUTHORIZED']);
   });
 
-  it('names paths that are not served by nothing of theirs', async () => {
+  it('never quotes unknown paths', async () => {
     await door.fetch('/v1/a-secret', undefined, { headers: { ...HEADERS, 'x-request-id': 'request-5' } });
     const { fields } = await endOf('request-5');
     assert.deepEqual([fields['route'], fields['code']], ['none', 'ROUTE_UNKNOWN']);
   });
 
-  it('says that a client went away', async () => {
+  it('records that a client left', async () => {
     const gone = new AbortController();
     const messages = [{ role: 'user', content: 'Once' }];
     const answer = await door.fetch(
@@ -143,7 +143,7 @@ describe('the log of HTTP requests', function () {
     assert.equal(fields['code'], 'CANCELLED');
   });
 
-  it('is quiet of what machines ask again and again', async () => {
+  it('omits regular requests of machines', async () => {
     for (const path of ['/health', '/metrics']) {
       await door.fetch(path, undefined, { headers: { ...HEADERS, 'x-request-id': `poll-${path.slice(1)}` } });
       assert.equal((await endOf(`poll-${path.slice(1)}`)).level, 'debug');

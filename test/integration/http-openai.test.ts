@@ -93,7 +93,7 @@ describe("OpenAI's client", function () {
     assert.match((answer as { system_fingerprint?: string }).system_fingerprint ?? '', /^odmoe-.+-[0-9a-f]{12}-exact$/);
   });
 
-  it('gets the same answer streamed, with usage where it asks for it', async () => {
+  it('gets the same answer streamed, with usage on request', async () => {
     const sampling = { temperature: 1.3, top_p: 0.95, seed: 11, presence_penalty: 0.5, frequency_penalty: 0.2 };
     const question = { model: 'demo', messages: MESSAGES, max_tokens: 40, logprobs: true, ...sampling };
     const whole = await client.chat.completions.create(question);
@@ -126,7 +126,7 @@ describe("OpenAI's client", function () {
     assert.ok(chunks.slice(0, -1).every((chunk) => chunk.usage === undefined));
   });
 
-  it('gathers a stream into an answer by its own helper', async () => {
+  it('collects a stream into an answer by its own helper', async () => {
     const question = { model: 'demo', messages: MESSAGES, max_tokens: 20 };
     const gathered = await client.chat.completions.stream(question).finalChatCompletion();
     const whole = await client.chat.completions.create(question);
@@ -134,7 +134,7 @@ describe("OpenAI's client", function () {
     assert.equal(gathered.choices[0]?.finish_reason, 'length');
   });
 
-  it('gets n answers, of which each is the one that its seed has alone', async () => {
+  it('gets n answers, each equal to the one of its seed alone', async () => {
     const question = { model: 'demo', messages: MESSAGES, max_tokens: 15, temperature: 2 };
     const together = await client.chat.completions.create({ ...question, n: 3, seed: 5 });
     assert.deepEqual(
@@ -155,7 +155,7 @@ describe("OpenAI's client", function () {
     assert.deepEqual(streamed, texts);
   });
 
-  it('stops before a stop text, and keeps tokens away by their bias', async () => {
+  it('stops before a stop text, and excludes tokens by their bias', async () => {
     const free = await reference({ messages: MESSAGES, maxTokens: 30 });
     const stop = free.finished.text.slice(8, 11);
     const stopped = await client.chat.completions.create({
@@ -198,7 +198,7 @@ describe("OpenAI's client", function () {
     assert.equal(nothing.usage?.completion_tokens, 0);
   });
 
-  it('goes on with the last message', async () => {
+  it('continues the last message', async () => {
     const begun = [...MESSAGES, { role: 'assistant' as const, content: 'Once upon a time there was' }];
     const answer = await client.chat.completions.create({
       model: 'demo',
@@ -255,7 +255,7 @@ describe("OpenAI's client", function () {
     assert.deepEqual(usage, whole.usage);
   });
 
-  it('leaves nothing behind when it goes away in mid-stream', async () => {
+  it('leaves no resources behind when it leaves in mid-stream', async () => {
     const before = await door.cluster.status();
     const stream = await client.chat.completions.create({
       model: 'demo',
@@ -274,7 +274,7 @@ describe("OpenAI's client", function () {
     assert.ok(tokens - before.tokens < 1000, 'an answer that nobody waits for went on');
   });
 
-  it('speaks the responses API, which keeps nothing here', async () => {
+  it('uses the responses API, which stores nothing here', async () => {
     const expected = await reference({ messages: MESSAGES, maxTokens: 10, logprobs: 2 });
     const answer = await client.responses.create({
       model: 'demo',
@@ -311,7 +311,7 @@ describe("OpenAI's client", function () {
     await assert.rejects(kept, { status: 400, param: 'store' });
   });
 
-  it('is told which field is wrong', async () => {
+  it('gets the name of the wrong field', async () => {
     const create = (members: object): Promise<unknown> =>
       client.chat.completions.create({
         model: 'demo',

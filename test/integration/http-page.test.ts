@@ -27,7 +27,7 @@ async function eventsUntil(answer: Response, isLast: (event: ClusterEvent) => bo
   return assert.fail(`the stream has ended after ${events.map(({ type }) => type).join(' ')}`);
 }
 
-describe('the page', function () {
+describe('the web page', function () {
   this.timeout(60_000);
   let door: HttpCluster;
 
@@ -47,7 +47,7 @@ describe('the page', function () {
     return `odmoe_session=${COOKIE.exec(set)?.[1] ?? assert.fail(set)}`;
   };
 
-  it('is what a browser gets at /, and nobody else; its policy names no other origin', async () => {
+  it('is served to a browser at /, and to no other client; its policy names no other origin', async () => {
     const headers = { accept: 'text/html,application/xhtml+xml,*/*;q=0.8' };
     const page = await door.fetch('/', undefined, { headers });
     assert.equal(page.status, 200);
@@ -72,7 +72,7 @@ describe('the page', function () {
     assert.equal((await door.fetch('/assets/..%2fpackage.json')).status, 404);
   });
 
-  it('is opened once by a key; a wrong one opens nothing', async () => {
+  it('logs in once by a key; a wrong one opens nothing', async () => {
     assert.equal((await door.fetch('/cluster/events')).status, 401);
     assert.equal((await logIn('another-key')).status, 401);
     for (const body of [7, { no: 'key' }]) assert.equal((await logIn(body)).status, 400);
@@ -83,7 +83,7 @@ describe('the page', function () {
     assert.equal((await door.fetch('/v1/models', undefined, { headers: { cookie: strange } })).status, 401);
   });
 
-  it('changes something by its cookie only from its own origin', async () => {
+  it('changes state by its cookie only from its own origin', async () => {
     const cookie = await cookieOf();
     const ask = async (headers: Record<string, string>): Promise<number> => {
       const answer = await door.fetch('/v1/completions', REQUEST, { headers: { cookie, ...headers } });
@@ -105,7 +105,7 @@ describe('the page', function () {
     assert.equal((await door.fetch('/v1/models', undefined, { headers: { cookie } })).status, 401);
   });
 
-  it('is told which values passes may have, where it asks for another one', async () => {
+  it('gets the allowed values for passes, where it requests another one', async () => {
     for (const query of ['passes=maybe', 'passes=', 'passes=on&passes=off']) {
       const answer = await door.fetch(`/cluster/events?${query}`, undefined, { headers: { 'x-api-key': KEY } });
       assert.equal(answer.status, 400, query);
@@ -115,7 +115,7 @@ describe('the page', function () {
     }
   });
 
-  it('is told the cluster, figures and what follows, until it leaves', async () => {
+  it('gets the cluster, figures and later events, until it leaves', async () => {
     const stop = new AbortController();
     const headers = { 'x-api-key': KEY };
     const answer = await door.fetch('/cluster/events', undefined, { headers, signal: stop.signal });

@@ -13,7 +13,7 @@ const PHONE = { width: 390, height: 844 };
 const DESK = { width: 1440, height: 900 };
 const VIEWS = ['cluster', 'token', 'time', 'chat'];
 
-describe('the page in a browser, of a cluster that is made up', function () {
+describe('the page in a browser, with invented cluster data,', function () {
   this.timeout(60_000);
   let server: Server;
   let browser: TestBrowser;
@@ -68,7 +68,7 @@ describe('the page in a browser, of a cluster that is made up', function () {
     });
   }
 
-  it('a token: pauses, steps, compares and zooms', async () => {
+  it('in the token view: pauses, steps, compares and zooms', async () => {
     await show('token');
     const numbers = samplePasses().map(({ number }) => number);
     const last = numbers.at(-1) ?? 0;
@@ -88,7 +88,7 @@ describe('the page in a browser, of a cluster that is made up', function () {
     assert.match((await heading.textContent()) ?? '', new RegExp(`^Pass ${last}:`));
   });
 
-  it('a token: tells of a bar that the pointer is over, and of the next one by a key', async () => {
+  it('in the token view: explains a bar under the pointer, and the next one by a key', async () => {
     await show('token');
     const told = page.locator('.timing-told');
     await page.locator('rect[data-bar]').first().hover();
@@ -99,7 +99,7 @@ describe('the page in a browser, of a cluster that is made up', function () {
     await told.filter({ hasText: 'layer 0: main waits for 4 experts' }).waitFor();
   });
 
-  it('a token: saves an SVG that is XML, and a trace with events', async () => {
+  it('in the token view: saves an SVG that is valid XML, and a trace with events', async () => {
     await show('token');
     const saved = async (button: string): Promise<string> => {
       const download = page.waitForEvent('download');
@@ -114,7 +114,7 @@ describe('the page in a browser, of a cluster that is made up', function () {
     assert.ok(trace.traceEvents.filter(({ ph }) => ph === 'X').length > 100);
   });
 
-  it("chat: streams an answer, whose markup stays text, and tells tokens' alternatives", async () => {
+  it("in the chat: streams an answer, whose markup stays text, and shows tokens' alternatives", async () => {
     await show('chat');
     await page.getByLabel('Your question').fill('A story?');
     await page.keyboard.press('Enter');
@@ -130,7 +130,7 @@ describe('the page in a browser, of a cluster that is made up', function () {
     assert.match((await answer.locator('.answer-foot').textContent()) ?? '', /21 tokens.*180 of them reused.*seed \d+/);
   });
 
-  it('chat: copies the request as a command, and asks again from a question in other words', async () => {
+  it('in the chat: copies the request as a command, and asks again with an edited question', async () => {
     await page.getByRole('button', { name: 'Copy as curl' }).click();
     await page.getByRole('button', { name: 'Copied' }).waitFor();
     const command = await page.evaluate<string>('navigator.clipboard.readText()');
@@ -143,7 +143,7 @@ describe('the page in a browser, of a cluster that is made up', function () {
     assert.deepEqual(await page.locator('.turn-question .turn-text').allTextContents(), ["Another's story?"]);
   });
 
-  it('chat: stops when it is told to, and goes on while another view is shown', async () => {
+  it('in the chat: stops on request, and continues while another view is shown', async () => {
     const ask = async (): Promise<void> => {
       await page.getByLabel('Your question').fill('Once more?');
       await page.keyboard.press('Enter');

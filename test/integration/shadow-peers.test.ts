@@ -15,7 +15,7 @@ const LAYERS = 8;
 const SHAPE = { expertLayers: LAYERS, experts: 8, expertsPerToken: 2 };
 const PROMPT = [0, 2, 14, 435, 407];
 
-describe('shadow and its peers', () => {
+describe('shadow with its peers', () => {
   const log = new TestLog();
   let settings: NodeSettings;
   let shadow: RunningNode;
@@ -26,7 +26,7 @@ describe('shadow and its peers', () => {
     settings = testSettings('shadow', await packOf('demo'), { network: { reconnectDelayMs: 20 } });
   });
 
-  // A shadow remembers the newest epoch that any main has told it: each test has its own.
+  // Each test has its own shadow, because a shadow remembers the newest epoch that any main has sent it.
   beforeEach(async () => {
     shadow = await startShadow(settings, ENVIRONMENT, log.logger('shadow'));
   });
@@ -44,7 +44,7 @@ describe('shadow and its peers', () => {
     return main;
   }
 
-  /** The shadow may still be serving the main of the test before. */
+  /** Tries until the shadow welcomes this main, because the shadow may still serve the main of the test before. */
   async function connectAsOnlyMain(): Promise<ScriptedMain> {
     let main = await connect();
     await waitUntil('the shadow takes this main', async () => {
@@ -95,7 +95,7 @@ describe('shadow and its peers', () => {
     await main.waitForPosition(99, PROMPT.length, LAYERS);
   }
 
-  it('refuses a main of another cluster, pack or protocol, and says what differs on both sides', async () => {
+  it('refuses a main of another cluster, pack or protocol, and both sides log the difference', async () => {
     for (const [changes, named] of [
       [{ cluster: 'elsewhere' }, 'elsewhere'],
       [{ packDigest: 'f00d' }, 'f00d'],
@@ -128,7 +128,7 @@ describe('shadow and its peers', () => {
     await assertServes(again);
   });
 
-  it('closes a stream that does not begin with hello or leaves a gap, and serves the next', async () => {
+  it('closes a stream that does not begin with hello or has a gap, and serves the next', async () => {
     const rude = await connect();
     rude.send({ kind: 'end', end: { sequence: 1 } });
     await waitUntil('the stream is closed', () => rude.closed !== null);
@@ -143,7 +143,7 @@ describe('shadow and its peers', () => {
     await assertServes(await connectAsOnlyMain());
   });
 
-  it('answers a sequence that does not fit the model, and goes on', async () => {
+  it('answers a sequence that does not fit the model with an error, and goes on', async () => {
     const main = await connectAsOnlyMain();
     begin(main, { tokenIds: [1, 2, 60_000], promptTokens: 3 });
     await waitUntil('the error arrives', () => main.errors.length > 0);
@@ -153,7 +153,7 @@ describe('shadow and its peers', () => {
     await assertServes(main);
   });
 
-  it('answers what belongs to an older placement and does not act on it', async () => {
+  it('answers messages of an older placement and does not act on them', async () => {
     const main = await connectAsOnlyMain();
     const worker = await startWorker('worker-1');
     main.send({ kind: 'placement', placement: placementOf([worker], SHAPE, 5) });
@@ -174,7 +174,7 @@ describe('shadow and its peers', () => {
     assert.ok(main.predictions.every(({ epoch }) => epoch === 5));
   });
 
-  it('a worker’s answer that a prediction was stale is counted and changes nothing', async () => {
+  it('counts a worker’s answer that a prediction was stale, and changes nothing', async () => {
     const main = await connectAsOnlyMain();
     const worker = await startWorker('worker-1');
     worker.staleAnswers = true;
@@ -189,7 +189,7 @@ describe('shadow and its peers', () => {
     await assertServes(main);
   });
 
-  it('uses a new placement at once, and leaves workers that have gone', async () => {
+  it('uses a new placement at once, and disconnects from workers that have gone', async () => {
     const main = await connectAsOnlyMain();
     const [first, second] = [await startWorker('worker-1'), await startWorker('worker-2')];
     main.send({ kind: 'placement', placement: placementOf([first], SHAPE, 1) });
@@ -203,7 +203,7 @@ describe('shadow and its peers', () => {
     assert.ok(second.predictions.every(({ epoch, experts }) => epoch === 2 && experts.length === 2));
   });
 
-  it('predicts for main while a worker is away, and tells the worker when it is back', async () => {
+  it('predicts for main while a worker is away, and informs the worker when it is back', async () => {
     const main = await connectAsOnlyMain();
     const worker = await startWorker('worker-1');
     const { port } = parseAddress(worker.address);
@@ -223,7 +223,7 @@ describe('shadow and its peers', () => {
     });
   });
 
-  it('when main is lost leaves the workers and serves the next main', async () => {
+  it('disconnects from the workers of a lost main and serves the next main', async () => {
     const worker = await startWorker('worker-1');
     const lost = await connectAsOnlyMain();
     lost.send({ kind: 'placement', placement: placementOf([worker], SHAPE, 9) });
@@ -231,7 +231,7 @@ describe('shadow and its peers', () => {
     await waitUntil('the worker is connected', () => worker.openStreams === 1);
     lost.stream.close();
     await waitUntil('the worker is left', () => worker.openStreams === 0);
-    // A new main goes on from the newest epoch that its peers have seen.
+    // A new main continues from the newest epoch that its peers have seen.
     const next = await connectAsOnlyMain();
     next.send({ kind: 'placement', placement: placementOf([worker], SHAPE, 10) });
     begin(next, { sequence: 2, epoch: 10 });
@@ -240,7 +240,7 @@ describe('shadow and its peers', () => {
     assert.equal(next.errors.length, 0);
   });
 
-  it('makes itself known to main, again and again while main is away, and stops on request', async () => {
+  it('advertises itself to main, repeatedly while main is away, and stops on request', async () => {
     let joins = 0;
     const identity = (await connect()).identity;
     const listen = { host: '127.0.0.1', network: settings.network, log: log.logger('main'), identity: () => identity };

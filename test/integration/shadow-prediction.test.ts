@@ -109,7 +109,7 @@ describe('shadow predictions', () => {
     }
   }
 
-  it('are those of the quantized model on main’s tokens, and reach main whole and each worker for its part', async () => {
+  it('equal those of the quantized model on main’s tokens, and reach main and, in parts, each worker', async () => {
     const expected = await local.start(promptIds);
     begin();
     for (const tokenId of tokenIds) {
@@ -154,7 +154,7 @@ describe('shadow predictions', () => {
     });
   }
 
-  it('follow main’s keys and values at the iterations that the period names', async () => {
+  it('follow main’s keys and values at the iterations of the period', async () => {
     const period = 2;
     const expected = await local.start(promptIds);
     const unaligned = await local.start(promptIds);
@@ -193,7 +193,7 @@ describe('shadow predictions', () => {
     await unaligned.end();
   });
 
-  it('reach main for positions that it has passed as well', async () => {
+  it('reach main for passed positions as well', async () => {
     const expected = await local.start(promptIds);
     // All announced at once: the shadow starts behind, and catches up.
     begin();
@@ -205,7 +205,7 @@ describe('shadow predictions', () => {
     await expected.end();
   });
 
-  it('go on after a shadow came late: what followed the prompt is prefilled too', async () => {
+  it('continue after a shadow joined late: the tokens after the prompt are prefilled too', async () => {
     const expected = await local.start([...promptIds, ...tokenIds.slice(0, 5)]);
     begin({ tokenIds: [...promptIds, ...tokenIds.slice(0, 5)] });
     for (const tokenId of tokenIds.slice(5)) {
@@ -256,7 +256,7 @@ describe('shadow predictions', () => {
     await secondExpected.end();
   });
 
-  it('are counted in the status, with the rows and tokens aligned', async () => {
+  it('are counted in the status, with the aligned rows and tokens', async () => {
     begin({ alignKvPeriod: 1 });
     const rowBytes = rowBytesOf(local.shape);
     for (let layer = 0; layer < local.shape.expertLayers; layer += 1) {
@@ -290,7 +290,7 @@ function unlikelyRows(layer: number, position: number, rows: number, rowBytes: n
   return new Uint8Array(values.buffer);
 }
 
-/** Of a position in any of the fixture's layers. */
+/** Bytes of the cache row of one position, which are the same in all of the fixture's layers. */
 function rowBytesOf({ layers, hiddenSize }: ModelShape): number {
   const [first] = layers;
   assert.ok(first !== undefined);

@@ -31,7 +31,7 @@ function options(changes: Partial<RecallOptions>): RecallOptions {
   };
 }
 
-describe('recall of quantized shadows on the demo model', () => {
+describe('the recall of quantized shadows on the demo model', () => {
   let report: RecallReport;
   const progress: [number, number][] = [];
 
@@ -45,13 +45,13 @@ describe('recall of quantized shadows on the demo model', () => {
     return found.metrics.recall;
   }
 
-  it('aligned at every iteration is near that of the model card', () => {
+  it('is near that of the model card when aligned at every iteration', () => {
     assert.ok(recallOf('fp16', 1) > 0.9995, `fp16 ${recallOf('fp16', 1)}`);
     assert.ok(recallOf('int8', 1) > 0.99, `int8 ${recallOf('int8', 1)}`);
     assert.ok(recallOf('nf4', 1) > 0.95, `nf4 ${recallOf('nf4', 1)}`);
   });
 
-  it('falls without alignment, the coarser the weights the further', () => {
+  it('falls without alignment, more so for coarser weights', () => {
     assert.ok(recallOf('nf4', 0) < recallOf('nf4', 1) - 0.1, `nf4 ${recallOf('nf4', 0)}`);
     assert.ok(recallOf('int8', 0) <= recallOf('int8', 1));
     assert.ok(recallOf('nf4', 1) < recallOf('int8', 1));
@@ -68,7 +68,7 @@ describe('recall of quantized shadows on the demo model', () => {
     assert.deepEqual(progress.at(-1), [36, 36]);
   });
 
-  it('ends answers where the model ends them, where that is asked for', async () => {
+  it("is measured to the model's own end of answers on request", async () => {
     const setUps = chooseSetUps({ figure: null, precisions: ['int8'], alignments: [{ token: 1, keyValue: 1 }] });
     // A sum: the third prompt.
     const stopped = await measureRecall(
@@ -88,7 +88,7 @@ describe('recall of quantized shadows on the demo model', () => {
     assert.ok((first.results[0]?.metrics.recall ?? 0) > 0.985);
   });
 
-  it('has prompts that differ and leave room for the answer', async () => {
+  it('is measured with different prompts that leave room for the answer', async () => {
     assert.ok(MOST_PROMPTS >= 96);
     const prompts = demoPrompts(MOST_PROMPTS);
     assert.equal(new Set(prompts).size, MOST_PROMPTS);

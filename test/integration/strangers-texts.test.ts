@@ -16,7 +16,7 @@ import { packOf } from './harness/test-models.js';
 const HOSTILE = 'x\u001b]0;owned\u0007\u009b2J\u202ey';
 const SILENT: Logger = { error: () => undefined, warn: () => undefined, info: () => undefined, debug: () => undefined };
 const NETWORK = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 1000, reconnectDelayMs: 100 };
-/** What a node says of itself is refused where it holds such characters; what main tells of others is not. */
+/** An identity without such characters. A node's own identity is refused if it has them; in main's report of other nodes they are accepted. */
 const IDENTITY: NodeIdentity = {
   id: 'main',
   role: 'ROLE_MAIN',
@@ -99,7 +99,7 @@ describe('texts of strangers', function () {
     await rm(directory, { recursive: true, force: true });
   });
 
-  it('reach no terminal as commands, by whichever command they are told', async () => {
+  it('reach no terminal as control codes, whichever command prints them', async () => {
     const told = await Promise.all(
       [['status'], ['top'], ['doctor', '--timeout', '500'], ['prompt', 'hello']].map(
         async ([command = '', ...rest]) => ({
@@ -114,14 +114,14 @@ describe('texts of strangers', function () {
     }
   });
 
-  it('are whole in JSON, which holds none of their characters as they are', async () => {
+  it('are complete in JSON, which escapes their control characters', async () => {
     const ended = await odmoe('status', '--json', '--main', main);
     assertClean(ended, 'status --json');
     const { problems } = JSON.parse(ended.stdout) as { problems: { message: string }[] };
     assert.equal(problems[0]?.message, HOSTILE);
   });
 
-  it('that stand in the manifest of a pack are shown by inspect', async () => {
+  it('are cleaned by inspect when they come from the manifest of a pack', async () => {
     const pack = join(directory, 'pack');
     await cp(await packOf('demo'), pack, { recursive: true });
     const path = join(pack, 'manifest.json');

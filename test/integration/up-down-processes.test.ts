@@ -14,7 +14,7 @@ import { stateDirectory, stateHome } from '../../shared/base/files/state-directo
 const KEEPS_RUNNING = 'console.log("ready"); setInterval(() => undefined, 1000)';
 const IGNORES_SIGTERM = `process.on("SIGTERM", () => undefined); ${KEEPS_RUNNING}`;
 
-describe('up and down: the processes of a host', () => {
+describe('up and down: the record of processes', () => {
   let directory: string;
   const children: ChildProcess[] = [];
 
@@ -46,7 +46,7 @@ describe('up and down: the processes of a host', () => {
     commandLine: record.command_line,
   });
 
-  it('stops a process that it recorded, and forgets it', async () => {
+  it('lets odmoe stop a process, and then forgets it', async () => {
     const record = await startRecorded('worker-1', KEEPS_RUNNING);
     assert.deepEqual([...(await read()).values()], [record]);
     assert.equal((await stopInBackground(directory, record)).kind, 'stopped');
@@ -54,13 +54,13 @@ describe('up and down: the processes of a host', () => {
     assert.deepEqual(await readdir(directory), []);
   });
 
-  it('kills a process that does not stop', async () => {
+  it('lets odmoe kill a process that does not stop', async () => {
     const record = await startRecorded('worker-1', IGNORES_SIGTERM);
     assert.equal((await stopInBackground(directory, record, 100)).kind, 'killed');
     assert.equal(await isRunning(identity(record)), false);
   });
 
-  it('sends nothing to a process that only has the recorded number', async () => {
+  it('protects a process that only has the recorded number', async () => {
     const record = await startRecorded('worker-1', KEEPS_RUNNING);
     for (const other of [
       { ...record, started_at: 'another time' },
@@ -73,7 +73,7 @@ describe('up and down: the processes of a host', () => {
     }
   });
 
-  it('counts a process that has ended as not running, even before its parent has looked', async () => {
+  it('counts an ended process as not running, even before its parent has looked', async () => {
     const record = await startRecorded('worker-1', KEEPS_RUNNING);
     const child = children[0];
     assert.ok(child !== undefined);
@@ -92,11 +92,11 @@ describe('up and down: the processes of a host', () => {
     assert.deepEqual(unreadable, [join(directory, 'worker-9.pid')]);
   });
 
-  it('a cluster that was never up has no records', async () => {
+  it('is empty for a cluster that was never up', async () => {
     assert.equal((await readRecords(join(directory, 'none'), () => undefined)).size, 0);
   });
 
-  it('leaves the record of another process alone', async () => {
+  it('keeps the entry of another process', async () => {
     const record = await startRecorded('worker-1', KEEPS_RUNNING);
     await removeRecord(directory, 'worker-1', record.pid + 1);
     assert.equal((await read()).size, 1);
@@ -104,7 +104,7 @@ describe('up and down: the processes of a host', () => {
     assert.equal((await read()).size, 0);
   });
 
-  it('one command at a time works on a host’s daemons; another waits, or names the process in its way', async () => {
+  it('lets one command at a time work on a host’s daemons; another waits, or names that process', async () => {
     const order: string[] = [];
     let end: () => void = () => undefined;
     const ended = new Promise<void>((resolve) => (end = resolve));
@@ -134,7 +134,7 @@ describe('up and down: the processes of a host', () => {
     assert.deepEqual(await readdir(directory), []);
   });
 
-  it('keeps its state where the XDG specification says', () => {
+  it('is stored where the XDG specification says', () => {
     assert.equal(stateDirectory('home', stateHome({ XDG_STATE_HOME: '/var/state' })), '/var/state/odmoe/home');
     const fallback = stateDirectory('home', stateHome({ XDG_STATE_HOME: 'relative' }));
     assert.ok(fallback.endsWith('/.local/state/odmoe/home'), fallback);

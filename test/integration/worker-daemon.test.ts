@@ -9,7 +9,7 @@ import { MAX_ROWS, WorkerSetting, hiddenStates, placement } from './worker-test-
 
 const TESTBED = join(packageRoot(), 'bench/profiles/rtx3090-testbed.yaml');
 
-describe('worker daemon: serving experts', () => {
+describe('worker daemon: the service of experts', () => {
   const setting = new WorkerSetting();
 
   it('runs a predicted expert from its slot, evicts it, and equals the same expert of the checkpoint to the bit', async () => {
@@ -49,7 +49,7 @@ describe('worker daemon: serving experts', () => {
     assert.deepEqual([status.reloads, status.loads, status.slotsInUse], [32, 32, 0]);
   });
 
-  it('gets over mispredictions: the slots held by wrong predictions are given to what main asks for', async () => {
+  it('survives mispredictions: the slots of wrong predictions go to the experts that main requests', async () => {
     const node = await setting.start({ slots: 2 });
     const main = await setting.connectMain(node);
     const shadow = await setting.connectShadow(node);
@@ -70,7 +70,7 @@ describe('worker daemon: serving experts', () => {
     assert.equal((await main.status('a status')).reloads, 1);
   });
 
-  it('runs a prefill: mini-batches in order, the next layer expected meanwhile, same bits as one row at a time', async () => {
+  it('runs a prefill: mini-batches in order, the next layer announced, same bits as row by row', async () => {
     const main = await setting.connectMain(await setting.start({ slots: 2, main: { miniBatchRows: 8 } }));
     const { hiddenSize } = setting.shape;
     main.predict({ position: 40, layer: 0, experts: [0, 3, 5] });
@@ -107,7 +107,7 @@ describe('worker daemon: serving experts', () => {
     assert.deepEqual([status.staleMessages, status.executions], [1, 1]);
   });
 
-  it('answers what it cannot run and keeps the stream', async () => {
+  it('answers impossible requests with an error and keeps the stream', async () => {
     const main = await setting.connectMain(await setting.start());
     const { hiddenSize } = setting.shape;
     const hidden = hiddenStates(1, hiddenSize);
@@ -122,7 +122,7 @@ describe('worker daemon: serving experts', () => {
     await main.result({ layer: 0, expert: 0, hiddenSize, hidden });
   });
 
-  it('answers each of many random requests with the right bits, whatever was predicted and released around them', async () => {
+  it('answers each of many random requests with the right bits, whatever was predicted and released meanwhile', async () => {
     const seed = Math.floor(Math.random() * 2 ** 31);
     const random = randomNumbers(seed);
     const { hiddenSize, expertLayers: layers, experts } = setting.shape;
@@ -161,7 +161,7 @@ describe('worker daemon: serving experts', () => {
     }
   });
 
-  it('answers a corrupt chunk with PACK_CORRUPT and serves the experts that are whole', async () => {
+  it('answers a corrupt chunk with PACK_CORRUPT and serves undamaged experts', async () => {
     const parent = mkdtempSync(join(tmpdir(), 'odmoe-worker-'));
     try {
       const copy = join(parent, 'pack');
@@ -182,7 +182,7 @@ describe('worker daemon: serving experts', () => {
     }
   });
 
-  it('keeps within its memory budget, with as many slots as that holds', async () => {
+  it('stays within its memory budget, with as many slots as that holds', async () => {
     const roomy = await setting.connectMain(await setting.start({ slots: 4 }));
     const { deviceMemoryUsedBytes, slotBytes } = await roomy.status('a status');
     await roomy.close();

@@ -8,10 +8,10 @@ import { waitUntil } from './harness/wait-until.js';
 import { CHECKPOINT, MAX_ROWS, WorkerSetting, hiddenStates } from './worker-test-setting.js';
 import { startRpcServer } from '../wall.js';
 
-describe('worker daemon: its start and its peers', () => {
+describe('worker daemon: the connections to its peers', () => {
   const setting = new WorkerSetting();
 
-  it('survives garbage on its port and serves on', async () => {
+  it('survive garbage on its port', async () => {
     const node = await setting.start();
     const { host, port } = parseAddress(node.address);
     const socket = connectSocket(port, host);
@@ -33,7 +33,7 @@ describe('worker daemon: its start and its peers', () => {
     await main.result({ layer: 0, expert: 0, hiddenSize, hidden: hiddenStates(1, hiddenSize) });
   });
 
-  it('refuses a peer with another pack, on both sides with the reason, and a second main', async () => {
+  it('are refused for another pack, with the reason on both sides, and for a second main', async () => {
     const node = await setting.start();
     const stranger = await setting.connect(node, { packDigest: 'ffff' });
     assert.match(stranger.refusal ?? '', /pack digest is "ffff"/);
@@ -44,7 +44,7 @@ describe('worker daemon: its start and its peers', () => {
     await waitUntil('the refused streams have ended', () => stranger.closed !== null && second.closed !== null);
   });
 
-  it('survives main vanishing while it loads and executes, and serves the next one from free slots', async () => {
+  it('may break while it loads and executes, and the next main gets free slots', async () => {
     const node = await setting.start({ slots: 2 });
     const { hiddenSize } = setting.shape;
     const hidden = hiddenStates(MAX_ROWS, hiddenSize);
@@ -61,7 +61,7 @@ describe('worker daemon: its start and its peers', () => {
     assert.deepEqual(Buffer.from(result.output), await setting.reference.run(2, 3, hidden));
   });
 
-  it('does not start when the budget does not hold one expert, or on a checkpoint, and says what to do', async () => {
+  it('do not begin when the budget holds no expert, or on a checkpoint, and the error says why', async () => {
     await assert.rejects(setting.start({ device: { memoryBudgetBytes: 1000 } }), {
       code: 'DEVICE_OUT_OF_MEMORY',
       message: /1000 left/,
@@ -70,7 +70,7 @@ describe('worker daemon: its start and its peers', () => {
     await assert.rejects(setting.start({}, join(CHECKPOINT, 'nothing')), { code: 'MODEL_NOT_FOUND' });
   });
 
-  it('knocks at the main it was given until main opens its stream, and again when that is lost', async () => {
+  it('begin with repeated joins to the given main until it opens its stream, and again after a loss', async () => {
     const knocks: string[] = [];
     const main = await startRpcServer({
       host: '127.0.0.1',
@@ -102,7 +102,7 @@ describe('worker daemon: its start and its peers', () => {
     }
   });
 
-  it('logs once why main refuses it', async () => {
+  it('are logged once where main refuses them', async () => {
     let knocks = 0;
     const main = await startRpcServer({
       host: '127.0.0.1',

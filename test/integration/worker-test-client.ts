@@ -17,12 +17,12 @@ import { identifyPeer, openWorkerStream } from '../wall.js';
 
 export type Outcome = { result: ExecuteResult } | { error: StreamError };
 
-/** A peer of a worker, as main or as shadow, on a real stream. */
+/** A test client that is a worker's main or shadow, over a real stream. */
 export class WorkerTestClient {
   readonly statuses: NodeStatus[] = [];
   readonly errors: StreamError[] = [];
   welcome: NodeIdentity | null = null;
-  /** Of the placement that it announced last, or else the newest that the worker has seen. */
+  /** Epoch of the placement that this client published last; before that, the newest epoch that the worker has seen. */
   epoch = 0;
   refusal: string | null = null;
   closed: { error: OdmoeError | null } | null = null;
@@ -41,7 +41,7 @@ export class WorkerTestClient {
     this.send({ kind: 'hello', hello: own });
   }
 
-  /** Says hello as someone who fits the worker, but for the changes, and waits for the answer. */
+  /** Says hello with an identity that fits the worker, except for `changes`, and waits for the answer. */
   static async connect(
     address: string,
     network: NodeSettings['network'],
@@ -75,7 +75,7 @@ export class WorkerTestClient {
     this.send(this.own.role === 'ROLE_MAIN' ? { kind: 'announce', announce: predict } : { kind: 'predict', predict });
   }
 
-  /** One expert on all of the hidden states. */
+  /** Asks the worker to run one expert on all of the hidden states. */
   execute(request: PlainExecute & { hiddenSize: number; hidden: Uint8Array }): Promise<Outcome> {
     const requestId = ++this.lastRequestId;
     const rows = request.hidden.length / (request.hiddenSize * 4);
@@ -94,7 +94,7 @@ export class WorkerTestClient {
     return { ...expert, epoch: outcome.result.epoch };
   }
 
-  /** Why the request, or its one expert, was not run. */
+  /** The reason why the worker did not run the request or its one expert. */
   async error(request: Parameters<WorkerTestClient['execute']>[0]): Promise<StreamError> {
     const outcome = await this.execute(request);
     if ('error' in outcome) return outcome.error;
@@ -103,7 +103,7 @@ export class WorkerTestClient {
     return { ...failure, requestId, epoch };
   }
 
-  /** A status that holds the condition. */
+  /** Waits for a new status that fulfils the condition. */
   async status(what: string, condition: (status: NodeStatus) => boolean = () => true): Promise<NodeStatus> {
     this.statuses.length = 0;
     let found: NodeStatus | undefined;
@@ -114,7 +114,7 @@ export class WorkerTestClient {
     return found as NodeStatus;
   }
 
-  /** Ends the stream in order, or (`abruptly`) as when the process is killed. */
+  /** Ends the stream in order. With `abruptly` it ends as if the client's process were killed. */
   async close(abruptly: OdmoeError | undefined = undefined): Promise<void> {
     this.stream.close(abruptly);
     await waitUntil('the stream has ended', () => this.closed !== null);

@@ -33,7 +33,7 @@ export function hiddenStates(rows: number, hiddenSize: number, seed = 1): Uint8A
   return new Uint8Array(values.buffer);
 }
 
-/** The experts of the checkpoint, not of the pack, run on a device of our own: what a worker must equal to the bit. */
+/** Runs the experts of the checkpoint (not of the pack) on a separate device. A worker's outputs must equal these to the bit. */
 export class ReferenceExperts {
   private constructor(
     readonly source: ModelSource,
@@ -71,7 +71,7 @@ export class WorkerSetting {
   private readonly clients: WorkerTestClient[] = [];
   private ownReference: ReferenceExperts | null = null;
 
-  /** Called in a describe block. */
+  /** Call this in a describe: it registers hooks. */
   constructor() {
     before(async () => {
       this.pack = await packOf('tiny');
@@ -114,7 +114,7 @@ export class WorkerSetting {
     return this.connect(node, { id: 'shadow', role: 'ROLE_SHADOW' });
   }
 
-  /** A main that has announced a placement newer than any before it: epoch 1 where it is the first. */
+  /** Connects a main and publishes a placement that is newer than all before it. The first one has epoch 1. */
   async connectMain(node: RunningNode): Promise<WorkerTestClient> {
     const main = await this.connect(node);
     main.place(placement(main.epoch + 1));

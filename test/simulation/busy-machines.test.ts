@@ -4,11 +4,11 @@ import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { stopVirtualCluster, VirtualCluster } from './virtual-cluster.js';
 
 const NETWORK: Partial<NodeSettings['network']> = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700 };
-/** What the documents promise of a quiet network. */
+/** Time in which main notices a lost node in a quiet network, as the documents promise. */
 const NOTICED_MS = 1200;
 const SEEDS = [1, 2, 3, 4, 5];
 
-describe('a worker whose machine is busy', () => {
+describe('a worker on a busy machine', () => {
   let cluster: VirtualCluster | null = null;
 
   afterEach(async function () {
@@ -21,7 +21,7 @@ describe('a worker whose machine is busy', () => {
     return (cluster = await VirtualCluster.start(plan));
   }
 
-  /** The worker's event loop stands still again and again, each time for about so long. */
+  /** Stops the worker's event loop again and again for `stallMs` each, until `forMs` have passed. */
   async function busy(
     running: VirtualCluster,
     random: SeededRandom,
@@ -41,7 +41,7 @@ describe('a worker whose machine is busy', () => {
     it(`is not lost while its event loop is late by 1 to 2 s, where it had become busy before (seed ${seed})`, async () => {
       const random = new SeededRandom(seed);
       const running = await begin();
-      // A machine becomes busy: its processes wait for their turn, ever longer.
+      // The machine becomes busy: its event loop is late by longer and longer times.
       await busy(running, random, 5000, () => 50 + random.int(450));
       await busy(running, random, 5000, () => 200 + random.int(700));
       assert.deepEqual(running.log.matching('worker lost'), []);
@@ -50,7 +50,7 @@ describe('a worker whose machine is busy', () => {
     });
   }
 
-  it('is lost once or twice where it becomes busy all at once, not again and again', async () => {
+  it('is lost once or twice where it becomes suddenly busy, and not again and again', async () => {
     const random = new SeededRandom(7);
     const running = await begin();
     await busy(running, random, 120_000, () => 1000 + random.int(1000));
@@ -59,7 +59,7 @@ describe('a worker whose machine is busy', () => {
     await running.waitForRoster(2, 0);
   });
 
-  it('is noticed as fast as ever when it is cut off from a quiet network', async () => {
+  it('is found lost as fast as usual when it is cut off from a quiet network', async () => {
     const running = await begin();
     await running.sleep(20_000);
     const { network } = running.simulated;
@@ -75,7 +75,7 @@ describe('a worker whose machine is busy', () => {
     await running.waitForRoster(2, 0);
   });
 
-  it('is noticed at once when it is killed, however busy it was', async () => {
+  it('is found lost at once when it is killed, however busy it was', async () => {
     const random = new SeededRandom(8);
     const running = await begin();
     await busy(running, random, 10_000, () => 100 + random.int(400));

@@ -9,7 +9,7 @@ import { VirtualCluster, stopVirtualCluster } from './virtual-cluster.js';
 
 const REQUEST = requestFor([1, 17, 250, 3, 88, 120, 9], { maxTokens: 40, logprobs: 5 });
 
-describe('a daemon whose host gets another address in the middle of an answer', () => {
+describe("when a daemon's host changes its address in the middle of an answer,", () => {
   let cluster: VirtualCluster;
   let expected: CollectedAnswer;
 
@@ -62,7 +62,7 @@ describe('a daemon whose host gets another address in the middle of an answer', 
     });
   }
 
-  it('a shadow that announces itself predicts again', async () => {
+  it('a shadow that advertises itself predicts again', async () => {
     cluster = await VirtualCluster.start({ workers: 1, main: { provider: 'mdns' } });
     await cluster.addShadow('shadow', { precision: 'int8', provider: 'mdns', mainAddress: null });
     await cluster.waitForRoster(1, 1);
@@ -94,7 +94,7 @@ describe('a worker without the pack that was given the address of main', () => {
 
   const addWorker = (): Promise<void> => cluster.addWorker('worker-0', { provider: 'mdns', packDirectory: directory });
 
-  /** `meanwhile`: while the worker waits for the manifest. */
+  /** Starts the worker, and runs `meanwhile` while the worker waits for the manifest. */
   async function startWhile(meanwhile: () => void | Promise<void>): Promise<void> {
     const { network } = cluster.simulated;
     network.setLink('main', 'worker-0', { slowness: 3000 });
@@ -107,10 +107,10 @@ describe('a worker without the pack that was given the address of main', () => {
     assert.ok(cluster.log.matching('main does not give its manifest').length > 0);
   }
 
-  it('gets the manifest from where main is now', () =>
+  it("gets the manifest from main's current address", () =>
     startWhile(() => cluster.simulated.network.move('main', 'main-new')));
 
-  it('gets it from no other main that is announced', async () => {
+  it('gets the manifest from no other advertised main', async () => {
     await cluster.add('main', 'other', { provider: 'mdns' });
     await startWhile(async () => {
       cluster.node('main').kill();
@@ -120,7 +120,7 @@ describe('a worker without the pack that was given the address of main', () => {
     });
   });
 
-  it('gets experts from where main is now', async () => {
+  it("gets experts from main's current address", async () => {
     const isWhole = (): boolean => readdirSync(directory).includes('manifest.json');
     await addWorker();
     assert.ok(!isWhole());

@@ -3,12 +3,12 @@ import type { ClusterEvent, NodeView, PassTrace } from '../../shared/wire/cluste
 import { requestFor } from '../integration/harness/answers.js';
 import { stopVirtualCluster, VirtualCluster } from './virtual-cluster.js';
 
-/** A node that was killed is to be seen as lost so soon. */
+/** Time limit in which a killed node must be shown as lost. */
 const LOST_LIMIT_MS = 2000;
-/** Of the clusters' links, each way. */
+/** Latency of the clusters' links in each direction. */
 const LATENCY_MS = 0.1;
 
-/** What a page would be told, by the feed that also serves it. */
+/** Collects the events of the feed that also serves the page. */
 class Listener {
   readonly events: ClusterEvent[] = [];
   private readonly queue: { next(): Promise<ClusterEvent | null>; end(): void };
@@ -21,7 +21,7 @@ class Listener {
     void this.listen();
   }
 
-  /** Virtual time passes until there is such an event behind the first `after`. */
+  /** Waits in virtual time for such an event. The first `after` events are ignored. */
   async until<Type extends ClusterEvent['type']>(
     type: Type,
     isWanted: (event: Extract<ClusterEvent, { type: Type }>) => boolean = () => true,
@@ -50,7 +50,7 @@ class Listener {
 const nodeOf = (event: { cluster: { nodes: NodeView[] } }, id: string): NodeView =>
   event.cluster.nodes.find((node) => node.id === id) ?? assert.fail(`no ${id}`);
 
-describe('what a simulated cluster tells of itself', function () {
+describe('the events of a simulated cluster', function () {
   this.timeout(30_000);
   let cluster: VirtualCluster | null = null;
 
@@ -59,7 +59,7 @@ describe('what a simulated cluster tells of itself', function () {
     cluster = null;
   });
 
-  it('shows within 2 s that a worker was killed, and why, until it is back', async () => {
+  it('show within 2 s that a worker was killed, and the reason, until it is back', async () => {
     cluster = await VirtualCluster.start({ workers: 2 });
     const listener = new Listener(cluster);
     const first = await listener.until('cluster');
@@ -93,7 +93,7 @@ describe('what a simulated cluster tells of itself', function () {
     listener.end();
   });
 
-  it('traces passes: what each worker did lies between the message and the answer, on the clock of main', async () => {
+  it("trace passes: a worker's work lies between the message and the answer, on the clock of main", async () => {
     cluster = await VirtualCluster.start({ workers: 2, shadow: 'fp16' });
     await cluster.ask(requestFor([1, 2, 3, 4], { maxTokens: 8 }));
     const listener = new Listener(cluster);
@@ -133,7 +133,7 @@ describe('what a simulated cluster tells of itself', function () {
     listener.end();
   });
 
-  it('leaves passes out where they are not wanted, and ends when main stops', async () => {
+  it('leave passes out where they are not wanted, and end when main stops', async () => {
     cluster = await VirtualCluster.start({ workers: 1 });
     const listener = new Listener(cluster, false);
     await cluster.ask(requestFor([1, 2, 3, 4], { maxTokens: 3 }));

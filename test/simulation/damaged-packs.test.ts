@@ -34,7 +34,7 @@ describe('simulated workers whose copy of the pack is damaged', () => {
     cluster = null;
   });
 
-  it('cost no answer', async () => {
+  it('cause no failed answer', async () => {
     cluster = await VirtualCluster.start({
       workers: 3,
       shadow: 'int8',
@@ -45,7 +45,7 @@ describe('simulated workers whose copy of the pack is damaged', () => {
     assert.ok(cluster.log.matching('is damaged and is fetched again').length > 0, 'the damaged worker was asked');
   });
 
-  it('keep what they have cached of it whole', async () => {
+  it('keep undamaged experts in their cache', async () => {
     const own = mkdtempSync(join(tmpdir(), 'odmoe-damaged-later-'));
     try {
       cpSync(await packOf('tiny'), own, { recursive: true });
@@ -68,7 +68,7 @@ describe('simulated workers whose copy of the pack is damaged', () => {
     }
   });
 
-  it('fetch what is damaged from main, and leave the pack that they were given as it is', async () => {
+  it('fetch damaged experts from main, and leave their given pack unchanged', async () => {
     const before = digestOf(damaged);
     cluster = await VirtualCluster.start({ workers: 2, worker: () => ({ packDirectory: damaged }) });
     const expected = await collect(reference.generate(REQUEST, new AbortController().signal));
@@ -97,7 +97,7 @@ describe('simulated workers whose copy of the pack is damaged', () => {
   });
 });
 
-/** One wrong bit in every 4 KiB, so that each expert of each layer is hit. */
+/** One wrong bit in every 4 KiB, so that each expert of each layer is damaged. */
 function damageExperts(directory: string): void {
   for (const name of readdirSync(directory).filter((file) => file.startsWith('experts-'))) {
     const bytes = readFileSync(join(directory, name));
@@ -106,7 +106,7 @@ function damageExperts(directory: string): void {
   }
 }
 
-/** Of all files of a directory. */
+/** The digest of the names and contents of all files of a directory. */
 function digestOf(directory: string): string {
   const hash = createHash('sha256');
   for (const name of readdirSync(directory).sort()) hash.update(name).update(readFileSync(join(directory, name)));

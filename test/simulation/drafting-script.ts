@@ -1,21 +1,21 @@
 import type { AlignToken, BeginSequence } from '../../shared/wire/messages.js';
 import type { ShadowScript, ShadowStream } from './scripted-shadow.js';
 
-/** The token that a draft of a position has, given the right one. */
+/** Chooses the token of a draft from its position and the right token. */
 export type Guess = (position: number, right: number) => number;
 
 export interface DraftingScript {
   optimistic: boolean;
-  /** Tokens of the answer that main is to give. */
+  /** Tokens of the answer that main must give. */
   answer: (begin: BeginSequence) => readonly number[];
   guess: Guess;
-  /** What main has told is added here. */
+  /** The script adds each AlignToken from main here. */
   heard: AlignToken[];
 }
 
 /**
- * A shadow that knows the answers and drafts a pass's positions: those of the next pass as soon as one begins when it is optimistic,
- * else those behind a token that begins none yet.
+ * A shadow that knows the answers and drafts the positions of passes. An optimistic one drafts for the next pass as soon as a pass begins.
+ * Otherwise it drafts the positions behind a token that begins no pass yet (`rows` 0).
  */
 export function draftingScript({ optimistic, answer, guess, heard }: DraftingScript): ShadowScript {
   let promptTokens = 0;

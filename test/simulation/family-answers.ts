@@ -8,7 +8,7 @@ import { familyFixtures, openReference } from '../integration/harness/test-model
 import type { SettingsChanges } from '../integration/harness/test-settings.js';
 import { VirtualCluster, stopVirtualCluster } from './virtual-cluster.js';
 
-/** Long enough that a recurrence cannot be cut back to its beginning, and for several passes of prefill. */
+/** Long enough for several passes of prefill, and long enough that a recurrence cannot be cut back to its beginning. */
 const PROMPT_TOKENS = 75;
 const TOKENS = 16;
 const KILLED_AT = 4;
@@ -26,7 +26,7 @@ const replaceShadow: Disturbance = async (cluster, token) => {
   if (token === BACK_AT) await cluster.startAgain('shadow');
 };
 
-/** Workers that take turns with the instruction sets of this machine. */
+/** Settings by which the workers use the instruction sets of this machine in turn. */
 const mixed = (index: number): SettingsChanges => ({
   device: { instructionSet: SETS[index % SETS.length] ?? 'scalar' },
 });
@@ -54,12 +54,12 @@ const PLANS: [what: string, plan: ClusterPlan, disturb: Disturbance | null][] = 
   ],
 ];
 
-/** npm test has one plan of each family, so that all plans have their turn; npm run test:long has the others. */
+/** npm test runs one plan for each family, and every plan for some family. npm run test:long runs the others. */
 export function isQuick(family: number, plan: number): boolean {
   return family % PLANS.length === plan;
 }
 
-/** In a describe: a test of each family with each of the plans that is chosen for it. Both are told by their places in their lists. */
+/** Call this in a describe: it adds a test of each family with each chosen plan. Family and plan are given by their indexes in the lists. */
 export function familiesAnswer(isChosen: (family: number, plan: number) => boolean): void {
   let cluster: VirtualCluster | null = null;
 

@@ -4,10 +4,10 @@ import { isRecurrent } from '../../shared/model/model-shape.js';
 import { familyFixtures, packOf } from '../integration/harness/test-models.js';
 import { familiesAnswer, isQuick } from './family-answers.js';
 
-describe('a cluster with a model of each family answers as one process does, to the bit', () => {
+describe('a cluster with a model of each family answers as one process does, to the bit:', () => {
   familiesAnswer(isQuick);
 
-  it('has families with recurrences, latent attention and layers without experts', async () => {
+  it('the families include recurrences, latent attention and layers without experts', async () => {
     const kinds = new Set<string>();
     for (const model of familyFixtures()) {
       const { layers, expertLayers } = (await openPack(await packOf(model))).shape;

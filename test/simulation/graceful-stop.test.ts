@@ -13,7 +13,7 @@ describe('a main that is stopped in the middle of answers', () => {
     await stopVirtualCluster(this, cluster);
   });
 
-  /** Asks for one answer that runs and one that waits behind it, and stops main when the first has some tokens. */
+  /** Asks for one answer that runs and for one that waits in the queue, and stops main when the first has some tokens. */
   async function stopAmid(
     stopGraceMs: number,
   ): Promise<{ running: Promise<CollectedAnswer>; queued: Promise<CollectedAnswer> }> {
@@ -34,7 +34,7 @@ describe('a main that is stopped in the middle of answers', () => {
     return { running, queued };
   }
 
-  it('ends those that it has taken, queued ones too, to the bit, refuses others meanwhile, and is gone then', async () => {
+  it('finishes accepted answers, queued ones too, to the bit, refuses others meanwhile, and then exits', async () => {
     const { running, queued } = await stopAmid(30_000);
     let isGone = false;
     const gone = cluster.stopNode('main').then(() => (isGone = true));
@@ -54,7 +54,7 @@ describe('a main that is stopped in the middle of answers', () => {
     await gone;
   });
 
-  it('ends them in words when they take longer than main.stop_grace_ms', async () => {
+  it('ends answers with an error when they take longer than main.stop_grace_ms', async () => {
     const { running, queued } = await stopAmid(5);
     const gone = cluster.stopNode('main');
     const why = { code: 'NO_MAIN', message: /not finished within the 5 ms of main\.stop_grace_ms/ };

@@ -14,7 +14,7 @@ describe('a main that is lost in the middle of answers', () => {
     await stopVirtualCluster(this, cluster);
   });
 
-  it('is told to the client; the others drop all that they held for it, and serve the next main', async () => {
+  it('is reported to the client; the other nodes drop its data, and serve the next main', async () => {
     cluster = await VirtualCluster.start({ workers: 2, shadow: 'int8', main: { drafting: { rows: 4 } } });
     const memoryOf = async (): Promise<number[]> =>
       (await cluster.status()).nodes

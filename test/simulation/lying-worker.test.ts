@@ -8,26 +8,26 @@ import { stopVirtualCluster, VirtualCluster } from './virtual-cluster.js';
 
 const PROMPT = Array.from({ length: 40 }, (_, index) => 1 + ((index * 37) % 250));
 const REQUEST = requestFor(PROMPT, { maxTokens: 16, logprobs: 5 });
-/** Goes on from the rows of the first. */
+/** Continues from the rows of REQUEST. */
 const NEXT = requestFor([...PROMPT, 7, 9, 11], { maxTokens: 8, logprobs: 5 });
 const NAN = 0x7fc00000;
 const INFINITY = 0x7f800000;
 const LIAR = 'worker-0';
 const HONEST = 'worker-1';
 
-/** The first value becomes this. */
+/** Replaces the first value by these bits. */
 const giving =
   (bits: number): Falsify =>
   (output) => {
     new DataView(output.buffer, output.byteOffset).setUint32(0, bits, true);
   };
 
-/** A wrong number, which nobody can tell from a right one. */
+/** A wrong finite number, which main cannot distinguish from a right one. */
 const wrongNumbers: Falsify = (output) => {
   output[1] = (output[1] ?? 0) ^ 0xff;
 };
 
-describe('a simulated worker that gives values which are no numbers', () => {
+describe('a simulated worker that sends non-finite values', () => {
   let reference: LocalEngine;
   let expected: CollectedAnswer;
   let expectedNext: CollectedAnswer;
@@ -73,7 +73,7 @@ describe('a simulated worker that gives values which are no numbers', () => {
     }
   }
 
-  it('in the middle of an answer: its rows are computed anew, and the answer goes on to the bit', async () => {
+  it('in the middle of an answer: its rows are computed again, and the answer goes on to the bit', async () => {
     cluster = await VirtualCluster.start({
       workers: 3,
       shadow: 'int8',
@@ -92,7 +92,7 @@ describe('a simulated worker that gives values which are no numbers', () => {
     assert.equal(begins, 2, 'shadow, which had rows of these, is told of the sequence anew');
   });
 
-  it('after wrong numbers in the same pass: nothing of that pass has been given out, and the answer is right', async () => {
+  it('after wrong numbers in the same pass: no output of that pass was given out, and the answer is right', async () => {
     const request = { ...REQUEST, promptLogprobs: true };
     const right = await collect(reference.generate(request, new AbortController().signal));
     cluster = await VirtualCluster.start({ workers: 2 });
@@ -102,7 +102,7 @@ describe('a simulated worker that gives values which are no numbers', () => {
     await assertSetAside([LIAR], 1);
   });
 
-  it('after an answer goes on from rows in which it gave wrong numbers: that it took no part itself does not count', async () => {
+  it('after wrong numbers in an earlier answer: an answer that continues its rows ends with a code', async () => {
     cluster = await VirtualCluster.start({ workers: 2 });
     cluster.deviceOf(LIAR).falsify = wrongNumbers;
     await cluster.ask(REQUEST);
@@ -117,7 +117,7 @@ describe('a simulated worker that gives values which are no numbers', () => {
     await assertSetAside([LIAR], 1);
   });
 
-  it('after wrong numbers in an answer that goes on: the answer ends with a code, and nothing of it is kept', async () => {
+  it('after wrong numbers in a continuing answer: the answer ends with a code, and its rows are dropped', async () => {
     cluster = await VirtualCluster.start({ workers: 2 });
     cluster.deviceOf(LIAR).falsify = wrongNumbers;
     const asking = cluster.ask(REQUEST, undefined, (count) => {
@@ -128,7 +128,7 @@ describe('a simulated worker that gives values which are no numbers', () => {
     assertSameAnswer(await cluster.ask(REQUEST), expected);
   });
 
-  it('after an answer with wrong numbers: what it took part in is dropped, the next answers are right', async () => {
+  it('after an answer with wrong numbers: its rows are dropped, and the next answers are right', async () => {
     cluster = await VirtualCluster.start({ workers: 2 });
     cluster.deviceOf(LIAR).falsify = wrongNumbers;
     const first = await cluster.ask(REQUEST);
@@ -142,7 +142,7 @@ describe('a simulated worker that gives values which are no numbers', () => {
     assertSameAnswer(await cluster.ask(NEXT), expectedNext);
   });
 
-  it('that is started again is asked again', async () => {
+  it('gets work again after a restart', async () => {
     cluster = await VirtualCluster.start({ workers: 2 });
     cluster.deviceOf(LIAR).falsify = giving(NAN);
     await cluster.ask(REQUEST);
@@ -155,7 +155,7 @@ describe('a simulated worker that gives values which are no numbers', () => {
     assertSameAnswer(await cluster.ask(REQUEST), expected);
   });
 
-  it('beside another one that does, too: both are set aside by a third', async () => {
+  it('beside another such worker: both are set aside by a third', async () => {
     cluster = await VirtualCluster.start({ workers: 3 });
     cluster.deviceOf(LIAR).falsify = giving(NAN);
     cluster.deviceOf(HONEST).falsify = giving(INFINITY);
@@ -163,7 +163,7 @@ describe('a simulated worker that gives values which are no numbers', () => {
     await assertSetAside([LIAR, HONEST], 1);
   });
 
-  it('and is the only one: nobody is blamed, the error says so, and nothing is kept', async () => {
+  it('as the only worker: no worker is blamed, the error says so, and no rows are stored', async () => {
     cluster = await VirtualCluster.start({ workers: 1 });
     cluster.deviceOf(LIAR).falsify = giving(NAN);
     await assert.rejects(cluster.ask(REQUEST), { code: 'OUTPUT_NOT_FINITE', message: /no other worker/ });
@@ -172,7 +172,7 @@ describe('a simulated worker that gives values which are no numbers', () => {
     assertSameAnswer(await cluster.ask(REQUEST), expected);
   });
 
-  it('and another one other such values: nobody can say who is right, and nobody is blamed', async () => {
+  it('beside another with different values: nobody can say who is right, and no worker is blamed', async () => {
     cluster = await VirtualCluster.start({ workers: 2 });
     cluster.deviceOf(LIAR).falsify = giving(NAN);
     cluster.deviceOf(HONEST).falsify = giving(INFINITY);
@@ -192,7 +192,7 @@ describe('a simulated worker that gives values which are no numbers', () => {
     });
   }
 
-  it('beside main’s own worker, which is asked, too', async () => {
+  it('beside main’s own worker, which is asked for a second opinion, too', async () => {
     cluster = await VirtualCluster.start({ workers: 0, main: { main: { experts: 'both' } } });
     await cluster.addWorker(LIAR);
     await cluster.waitForRoster(2, 0);

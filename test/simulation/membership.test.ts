@@ -4,7 +4,7 @@ import { requestFor } from '../integration/harness/answers.js';
 import { VIRTUAL_LIMIT_MS, VirtualCluster, stopVirtualCluster } from './virtual-cluster.js';
 import { packOf } from '../integration/harness/test-models.js';
 
-describe('membership of a simulated cluster', () => {
+describe('the membership of a simulated cluster', () => {
   let cluster: VirtualCluster | null = null;
 
   afterEach(async function () {
@@ -20,7 +20,7 @@ describe('membership of a simulated cluster', () => {
     return (await running.status()).problems;
   }
 
-  it('takes workers in and lets them go, each time under a newer epoch', async () => {
+  it('adds workers and removes them, each time under a newer epoch', async () => {
     cluster = await VirtualCluster.start({ workers: 2 });
     const first = (await cluster.status()).placement?.epoch ?? 0;
     await cluster.addWorker('worker-2');
@@ -33,7 +33,7 @@ describe('membership of a simulated cluster', () => {
     assert.equal((await cluster.ask(requestFor([1, 2]))).tokens.length, 12);
   });
 
-  it('uses a worker that comes in the middle of an answer', async () => {
+  it('uses a worker that joins in the middle of an answer', async () => {
     cluster = await VirtualCluster.start({ workers: 1, shadow: 'int8' });
     const running = cluster;
     const request = requestFor([1, 2, 3], { maxTokens: 40 });
@@ -52,7 +52,7 @@ describe('membership of a simulated cluster', () => {
     });
   });
 
-  it('dials the peers of its configuration, and tells which do not answer', async () => {
+  it('dials the configured peers, and reports silent ones', async () => {
     const peers = [
       { role: 'worker' as const, id: 'w', address: 'w:7600' },
       { role: 'worker' as const, id: 'absent', address: 'absent:7600' },
@@ -65,7 +65,7 @@ describe('membership of a simulated cluster', () => {
     });
   });
 
-  it('refuses a worker of another model or cluster, and both say why', async () => {
+  it('refuses a worker of another model or cluster, and both log the reason', async () => {
     const running = (cluster = await VirtualCluster.start({ workers: 1 }));
     await running.addWorker('other-model', { packDirectory: await packOf('demo') });
     await running.addWorker('foreign', { cluster: 'elsewhere' });
@@ -82,7 +82,7 @@ describe('membership of a simulated cluster', () => {
     assert.equal((await running.status()).placement?.workers.length, 1);
   });
 
-  it('takes up no address that cannot be dialled', async () => {
+  it('stores no address that cannot be dialled', async () => {
     cluster = await VirtualCluster.start({ workers: 1 });
     const { placement, nodes } = await cluster.status();
     const identity = nodes.find((node) => node.identity.id === placement?.workers[0]?.id)?.identity;
@@ -96,7 +96,7 @@ describe('membership of a simulated cluster', () => {
     assert.deepEqual((await cluster.status()).problems, []);
   });
 
-  it('keeps a second shadow standing by and uses it when the first is gone', async () => {
+  it('keeps a second shadow as standby and uses it when the first is gone', async () => {
     cluster = await VirtualCluster.start({ workers: 2, shadow: 'int8' });
     await cluster.addShadow('second');
     await cluster.waitForRoster(2, 2);

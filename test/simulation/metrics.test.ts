@@ -7,7 +7,7 @@ import { stopVirtualCluster, VirtualCluster } from './virtual-cluster.js';
 
 const WORKERS = 3;
 
-describe("a simulated cluster's metrics", () => {
+describe('the metrics of a simulated cluster', () => {
   let cluster: VirtualCluster;
   let families: Map<string, MetricFamily>;
 
@@ -30,7 +30,7 @@ describe("a simulated cluster's metrics", () => {
     await stopVirtualCluster(this, cluster);
   });
 
-  it('are the sums of what answers told at their ends, their times exactly', async () => {
+  it('are the exact sums of the totals and times in finished answers', async () => {
     const prompts = [[1, 2, 3], [4, 5], [6], [7, 8, 9, 10]];
     const answers = await Promise.all(
       prompts.map((prompt) => cluster.ask(requestFor(prompt, { maxTokens: 6 + prompt.length }))),
@@ -92,7 +92,7 @@ describe("a simulated cluster's metrics", () => {
     }
   });
 
-  it('name how requests failed', async () => {
+  it('name the codes of failed requests', async () => {
     await assert.rejects(cluster.ask(requestFor([99_999])), { code: 'REQUEST_INVALID' });
     const gone = new AbortController();
     const left = cluster.ask(requestFor([1, 2, 3], { maxTokens: 40 }), gone.signal, (count) => {
@@ -114,7 +114,7 @@ describe("a simulated cluster's metrics", () => {
     assert.deepEqual([value('odmoe_requests_active'), value('odmoe_requests_queued')], [0, 0]);
   });
 
-  it('tell what decode waits for, and what goes over each link', async () => {
+  it('show decode waits, and the bytes of each link', async () => {
     await cluster.ask(requestFor([1, 2, 3], { maxTokens: 12 }));
     await scrape();
     const { layerWaits, workerWaits, links, placement } = await cluster.status();
@@ -139,7 +139,7 @@ describe("a simulated cluster's metrics", () => {
     }
   });
 
-  it('tell what memory is of', async () => {
+  it('show the uses of memory', async () => {
     await scrape();
     for (const { identity, deviceMemoryUsedBytes: used } of (await cluster.status()).nodes) {
       const of = (kind: string): number => value('odmoe_device_memory_bytes', { node: identity.id, kind });
@@ -155,7 +155,7 @@ describe("a simulated cluster's metrics", () => {
     }
   });
 
-  it('go on counting where a worker is killed and comes back', async () => {
+  it('continue to count where a worker is killed and comes back', async () => {
     await cluster.ask(requestFor([1, 2, 3], { maxTokens: 12 }));
     await scrape();
     const of = (name: string): number => value(name, { node: 'worker-1' });

@@ -10,10 +10,10 @@ import { stopVirtualCluster, VIRTUAL_LIMIT_MS, VirtualCluster } from './virtual-
 
 const REQUEST = requestFor([1, 17, 250, 3, 88, 120, 9], { maxTokens: 8, logprobs: 5 });
 const { network } = testSettings('main', '');
-/** A main that is killed is known to be gone by then. */
+/** Time after which its peers know that a killed main is gone. */
 const MAIN_GONE_MS = 2000;
 
-describe('a simulated peer that names an epoch which no main gives', () => {
+describe('a simulated peer that names an impossible epoch', () => {
   let reference: LocalEngine;
   let expected: CollectedAnswer;
   let cluster: VirtualCluster;
@@ -31,7 +31,7 @@ describe('a simulated peer that names an epoch which no main gives', () => {
     await stopVirtualCluster(this, cluster);
   });
 
-  /** As one of the cluster, of that role. */
+  /** The identity of a node of this role that belongs to the cluster. */
   async function identityOf(role: NodeIdentity['role'], id: string): Promise<NodeIdentity> {
     const main = (await cluster.status()).nodes[0]?.identity ?? assert.fail('main tells of itself');
     return { ...main, role, id, bootId: `${id} boot`, address: '', protocolVersion: PROTOCOL_VERSION };
@@ -44,7 +44,7 @@ describe('a simulated peer that names an epoch which no main gives', () => {
     assert.ok(placement !== null && placement.epoch < PEER_EPOCH_LIMIT, `${placement?.epoch} can be gone above`);
   }
 
-  it('as a worker in its welcome: main goes on as without it, also after a restart', async () => {
+  it('as a worker in its welcome: main continues as without it, also after a restart', async () => {
     cluster = await VirtualCluster.start({ workers: 1 });
     const { transport } = cluster.host('rogue');
     const identity = await identityOf('ROLE_WORKER', 'rogue');
@@ -103,7 +103,7 @@ describe('a simulated peer that names an epoch which no main gives', () => {
     });
   }
 
-  /** Says hello to the daemon as its main, once that one is known to be gone, announces the placement, and leaves. */
+  /** Waits until the daemon knows that its main is gone, then says hello as a main, publishes the placement, and closes the stream. */
   async function announce(hello: NodeIdentity, placement: Placement, id: string): Promise<void> {
     const { transport } = cluster.host(`false main of ${id}`);
     const { address } = cluster.node(id);

@@ -7,20 +7,20 @@ import { openReference } from '../integration/harness/test-models.js';
 
 const TINY_CONTEXT = 512;
 const ROUNDS = 24;
-/** What nobody needs is gone after so long without requests, and told in a status. */
+/** Time without requests after which nodes have released all that no request needs, and have reported it in a status. */
 const QUIET_MS = 6000;
 
 const sampled = (seed: number): Partial<GenerateRequest> => ({
   sampling: { temperature: 1, topK: 40, topP: 0, minP: 0, repetitionPenalty: 0, seed },
 });
 
-describe('a simulated cluster and its requests', () => {
+describe('a simulated cluster with requests', () => {
   let reference: LocalEngine;
   let cluster: VirtualCluster;
 
   before(async () => {
     reference = await openReference('tiny');
-    // Nothing is kept for later requests, so that what is left of one shows.
+    // Main retains no rows for later requests, so that the test sees all that a request leaves behind.
     const main = { maxActiveSequences: 2, maxQueuedRequests: 2, reusePrefixes: false };
     cluster = await VirtualCluster.start({ workers: 3, shadow: 'int8', main: { main } });
   });
@@ -38,7 +38,7 @@ describe('a simulated cluster and its requests', () => {
     });
   });
 
-  it('answers several at once as it answers each alone', async () => {
+  it('answers several at once exactly as it answers each alone', async () => {
     const requests = [3, 50, 120, 299].map((token, index) =>
       requestFor([1, token, index + 2, 9], { maxTokens: 20, logprobs: 5, ...sampled(index) }),
     );
@@ -52,7 +52,7 @@ describe('a simulated cluster and its requests', () => {
     assert.equal(new Set(answers.map(({ tokens }) => tokens.map(({ tokenId }) => tokenId).join())).size, 4);
   });
 
-  it('turns away what exceeds the queue, and serves those in it', async () => {
+  it('refuses requests beyond the queue, and serves queued ones', async () => {
     const request = requestFor([1, 2, 3], { maxTokens: 30 });
     const outcomes = await Promise.allSettled(Array.from({ length: 7 }, () => cluster.ask(request)));
     const refused = outcomes.filter((outcome) => outcome.status === 'rejected');
@@ -60,7 +60,7 @@ describe('a simulated cluster and its requests', () => {
     for (const { reason } of refused) assert.equal((reason as { code?: string }).code, 'QUEUE_FULL');
   });
 
-  it('tells the seed it chose, which gives the same answer again', async () => {
+  it('reports its chosen seed, which gives the same answer again', async () => {
     const sampling = { temperature: 1, topK: 0, topP: 0, minP: 0, repetitionPenalty: 0 };
     const first = await cluster.ask(requestFor([1, 9, 8], { sampling }));
     const again = await cluster.ask(requestFor([1, 9, 8], sampled(0)));
@@ -69,7 +69,7 @@ describe('a simulated cluster and its requests', () => {
     assert.equal(again.started.seed, 0);
   });
 
-  it('frees everything when a client goes away in the middle of an answer', async () => {
+  it('frees all resources when a client leaves in the middle of an answer', async () => {
     const gone = new AbortController();
     const asking = cluster.ask(requestFor([1, 2, 3, 4], { maxTokens: 40 }), gone.signal, (count) => {
       if (count === 5) gone.abort();
@@ -81,7 +81,7 @@ describe('a simulated cluster and its requests', () => {
     assertSameAnswer(await cluster.ask(request), expected);
   });
 
-  it('forgets a request whose client goes away while it waits', async () => {
+  it('forgets a request whose client leaves while it waits', async () => {
     const long = [1, 2].map((token) => cluster.ask(requestFor([1, token], { maxTokens: 30 })));
     await cluster.waitUntil('two are active', async () => (await cluster.status()).activeSequences === 2);
     const gone = new AbortController();
@@ -93,7 +93,7 @@ describe('a simulated cluster and its requests', () => {
     await Promise.all(long);
   });
 
-  it('gives device memory back when answers end, whether they finish or are cancelled', async () => {
+  it('releases device memory when answers end, whether they finish or are cancelled', async () => {
     const used = async (): Promise<number[]> =>
       (await cluster.status()).nodes.map(({ deviceMemoryUsedBytes }) => deviceMemoryUsedBytes);
     const sequencesOf = (id: string): number => cluster.deviceOf(id).handles.sequences;
@@ -135,14 +135,14 @@ describe('a simulated cluster and its requests', () => {
     });
   }
 
-  it('ends an answer where the context does, however many tokens were asked for', async () => {
+  it('ends an answer at the end of the context, however many tokens were requested', async () => {
     const promptTokenIds = new Array<number>(TINY_CONTEXT - 3).fill(5);
     const answer = await cluster.ask(requestFor(promptTokenIds, { maxTokens: 2 ** 32 - 1, ignoreEos: true }));
     assert.equal(answer.tokens.length, 3);
     assert.equal(answer.finished.finishReason, 'length');
   });
 
-  it('reports times, nodes and how much it had to load again', async () => {
+  it('reports times, nodes and reloads', async () => {
     const { finished } = await cluster.ask(requestFor([1, 2, 3], { maxTokens: 10 }));
     const { timing, sep, nodes, reloads } = finished;
     assert.ok(timing !== null && sep !== null);

@@ -11,7 +11,7 @@ import { plainPrediction, restartAt } from '../unit/wire-messages.js';
 const LAYERS = 4;
 const REQUEST = requestFor([1, 17, 250, 3, 88, 120, 9], { maxTokens: 20, logprobs: 300 });
 
-describe('a simulated shadow that does not behave', () => {
+describe('a misbehaving simulated shadow', () => {
   let reference: LocalEngine;
   let expected: CollectedAnswer;
   let cluster: VirtualCluster;
@@ -47,7 +47,7 @@ describe('a simulated shadow that does not behave', () => {
     });
   };
 
-  it('predicts the same wrong experts again and again: the answer is as without it', async () => {
+  it('repeats the same wrong experts: the answer is as without it', async () => {
     await startRogue((stream, token) => {
       for (let layer = 0; layer < LAYERS; layer++) predict(stream, token, layer, [6, 7], 1);
     });
@@ -56,7 +56,7 @@ describe('a simulated shadow that does not behave', () => {
     assert.ok(answer.finished.sep !== null && answer.finished.sep.recall < 0.9);
   });
 
-  it('predicts too late, too far ahead, and for sequences that are not there: the answer is as without it', async () => {
+  it('predicts too late, too far ahead, and for unknown sequences: the answer is as without it', async () => {
     await startRogue((stream, token) => {
       predict(stream, token, 0, [1, 2], -1);
       predict(stream, token, 0, [1, 2], -5);
@@ -82,7 +82,7 @@ describe('a simulated shadow that does not behave', () => {
     });
   }
 
-  it('starts again where it never was: the answer is as without it', async () => {
+  it('restarts at impossible positions: the answer is as without it', async () => {
     await startRogue((stream, { epoch, sequence, position }) => {
       for (const from of [position, 0, position + 1_000_000]) {
         stream.send({ kind: 'restart', restart: restartAt({ epoch, sequence, position: from }) });
@@ -92,7 +92,7 @@ describe('a simulated shadow that does not behave', () => {
     assertSameAnswer(await cluster.ask(REQUEST), expected);
   });
 
-  it('drafts a token that the model has not: it is dropped, and the answer is as without it', async () => {
+  it('drafts an unknown token: it is dropped, and the answer is as without it', async () => {
     await startRogue((stream, { epoch, sequence, position, branch }) => {
       const draft = { epoch, sequence, position: position + 1, tokenId: 300, branch, passPosition: position, runUs: 1 };
       stream.send({ kind: 'draft', draft });
@@ -101,7 +101,7 @@ describe('a simulated shadow that does not behave', () => {
     await cluster.waitUntil('the loss is logged', () => cluster.log.matching('drafted token 300').length > 0);
   });
 
-  it('has prefixes that nobody asked about, of sequences that are there and not: the answer is as without it', async () => {
+  it('claims unrequested prefixes, of known and unknown sequences: the answer is as without it', async () => {
     await startRogue((stream, { sequence }) => {
       for (const of of [sequence, 12345]) {
         stream.send({ kind: 'prefixKept', prefixKept: { sequence: of, positions: 1_000_000 } });

@@ -20,7 +20,7 @@ const errorReply = (execute: Execute, code: string): WorkerReply => ({
   error: { code, message: 'scripted', requestId: execute.requestId, epoch: execute.epoch },
 });
 
-/** What a rogue does with an execute. */
+/** The ways in which a rogue answers an execute. */
 const MANNERS: Record<string, (stream: RogueStream, execute: Execute) => void> = {
   'never answers': () => undefined,
   'always says that the epoch is old': (stream, execute) => {
@@ -42,7 +42,7 @@ const MANNERS: Record<string, (stream: RogueStream, execute: Execute) => void> =
   },
 };
 
-describe('a simulated worker that does not behave', () => {
+describe('a misbehaving simulated worker', () => {
   let reference: LocalEngine;
   let expected: CollectedAnswer;
   let cluster: VirtualCluster | null = null;
@@ -119,7 +119,7 @@ describe('a simulated worker that does not behave', () => {
     });
   }
 
-  it('that hangs is left alone, and status says so', async () => {
+  it('is left alone where it hangs, and status shows it', async () => {
     const network = { executeTimeoutMs: EXECUTE_TIMEOUT_MS };
     const running = (cluster = await VirtualCluster.start({ workers: 1, main: { network } }));
     await startRogue(running, () => undefined);

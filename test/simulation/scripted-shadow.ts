@@ -14,14 +14,14 @@ import { VIRTUAL_LIMIT_MS, type VirtualCluster } from './virtual-cluster.js';
 
 export type ShadowStream = PeerStream<ShadowReply, ShadowRequest>;
 
-/** What a scripted shadow does about main's messages; nothing where it is not said. */
+/** Reactions of a scripted shadow to main's messages. It ignores a message that has no handler. */
 export interface ShadowScript {
   onBegin?(stream: ShadowStream, begin: BeginSequence): void;
   onToken?(stream: ShadowStream, token: AlignToken): void;
   onRows?(rows: AlignRows): void;
 }
 
-/** A shadow that does what the test says, welcome in a cluster of `workers` workers. The caller stops it. */
+/** Adds a scripted shadow to a cluster of `workers` workers, and resolves when main has welcomed it. The caller stops it. */
 export async function joinScriptedShadow(
   cluster: VirtualCluster,
   workers: number,

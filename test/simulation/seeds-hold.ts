@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { availableParallelism } from 'node:os';
 import { happenedIn, runSeeds } from '../../bench/faults/run-seeds.js';
 
-/** Runs seeds on all cores: none breaks an invariant, and together they have met what seeds are there for. */
+/** Runs seeds on all cores. No seed may break an invariant, and each event of `happenedIn` must happen in at least one of them. */
 export async function assertSeedsHold(from: number, count: number): Promise<void> {
   const outcomes = await runSeeds({ from, count, processes: availableParallelism() });
   assert.equal(outcomes.length, count);

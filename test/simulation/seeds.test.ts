@@ -3,17 +3,17 @@ import { countDrawn, neverDrawn } from '../../simulator/faults/count-drawn.js';
 import { drawScenario } from '../../simulator/faults/draw-scenario.js';
 import { assertSeedsHold } from './seeds-hold.js';
 
-/** `npm run test:long` runs more. */
+/** First seed and number of seeds. `npm run test:long` runs more. */
 const [FROM, SEEDS] = [0, 20];
-/** Scenarios that are drawn, and not run. */
+/** Number of scenarios that are drawn and do not run. */
 const DRAWN = 250;
-/** On a machine that is busy with other tests. */
+/** Time limit on a machine that is busy with other tests. */
 const LIMIT_MS = 600_000;
 
-describe('clusters whose settings, requests and faults a seed draws', () => {
+describe('clusters with random settings, requests and faults', () => {
   it(`break no invariant (${SEEDS} seeds)`, () => assertSeedsHold(FROM, SEEDS)).timeout(LIMIT_MS);
 
-  it('draw everything that there is to be drawn', () => {
+  it('cover every possible choice at least once', () => {
     const scenarios = Array.from({ length: DRAWN }, (_, seed) => drawScenario(seed));
     assert.deepEqual(neverDrawn(countDrawn(scenarios)), []);
   });

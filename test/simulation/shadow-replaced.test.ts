@@ -34,7 +34,7 @@ describe('a shadow that is lost in the middle of an answer', () => {
     for (const server of scripted.splice(0)) await server.stop();
   });
 
-  it('is missed; a new one is aligned and predicts in the same answer', async () => {
+  it('is reported; a new one is aligned and predicts in the same answer', async () => {
     cluster = await VirtualCluster.start({ workers: WORKERS, shadow: 'fp16' });
     const answer = await cluster.ask(REQUEST, undefined, async (count) => {
       if (count === 10) cluster.node('shadow').kill();
@@ -47,7 +47,7 @@ describe('a shadow that is lost in the middle of an answer', () => {
     assert.ok(sum(correct.slice(without)) > 0, `predicted after it was back: ${correct.join()}`);
   });
 
-  it('leaves nothing to the next: that gets all keys and values from position 0, without a gap', async () => {
+  it('leaves nothing to the next one, which gets all keys and values from position 0, without a gap', async () => {
     cluster = await VirtualCluster.start({ workers: WORKERS });
     const first: AlignRows[] = [];
     const second: AlignRows[] = [];

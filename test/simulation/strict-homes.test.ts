@@ -11,12 +11,12 @@ import { VirtualCluster, stopVirtualCluster } from './virtual-cluster.js';
 
 const REQUEST = requestFor([1, 17, 250, 3, 88, 120, 9, 33, 60], { maxTokens: 24, logprobs: 300 });
 const WORKERS = 4;
-/** Of the model: 4 layers of 8 experts. */
+/** Experts of the model: 4 layers of 8 experts. */
 const EXPERTS = 32;
-/** Holds every expert that is a worker's own, beside the slots. */
+/** Settings of a worker whose cache has room for all its own experts. */
 const RESIDENT = { device: { memoryBudgetBytes: 4 * 1024 * 1024 }, worker: { cacheBytes: 4 * 1024 * 1024 } };
 
-describe('a simulated cluster whose experts have workers of their own', () => {
+describe('a simulated cluster with strict homes of experts', () => {
   let reference: LocalEngine;
   let expected: CollectedAnswer;
   let parent: string;
@@ -63,7 +63,7 @@ describe('a simulated cluster whose experts have workers of their own', () => {
     });
   }
 
-  it('loads each expert once, where it stays', async () => {
+  it('loads each expert once, at its home', async () => {
     cluster = await VirtualCluster.start({
       workers: WORKERS,
       shadow: 'int8',
@@ -75,7 +75,7 @@ describe('a simulated cluster whose experts have workers of their own', () => {
     assert.ok(loads > 0 && loads <= EXPERTS, `${loads} loads of ${EXPERTS} experts`);
   });
 
-  it('fetches only what is a worker’s own, and after a loss what has become its own', async () => {
+  it('fetches only a worker’s own experts, and after a loss its new ones', async () => {
     const running = (cluster = await VirtualCluster.start({
       workers: WORKERS,
       main: { homes: 'strict' },

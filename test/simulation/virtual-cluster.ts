@@ -27,12 +27,12 @@ import { testSettings, type SettingsChanges } from '../integration/harness/test-
 
 const PORT = 7600;
 const MAIN_ADDRESS = `main:${PORT}`;
-/** Of the virtual clock. */
+/** Times are on the virtual clock. */
 const POLL_MS = 5;
 export const VIRTUAL_LIMIT_MS = 60_000;
-/** What is under way when an answer ends has ended after so long. */
+/** Time after the end of an answer in which all work that is still under way ends. */
 const SETTLE_MS = 200;
-/** More events than these are a circle. */
+/** Most events of one wait. More of them mean an endless loop. */
 const EVENT_LIMIT = 3_000_000;
 const SEED = 1;
 const LINK = { latencyMs: 0.1, jitterMs: 0, bytesPerMs: 100_000 };
@@ -48,12 +48,12 @@ const timesOf = (layerMs: number): DevicePace['times'] => ({
   recoverMs: 0,
 });
 const TIMES = timesOf(0.3);
-/** It has all experts in its memory and is ahead of main. */
+/** Times of shadow. It has all experts in its memory and is ahead of main. */
 const SHADOW_TIMES = timesOf(0.03);
 
 /**
- * A whole cluster on a virtual clock and an in-memory network: the daemons' own code and real arithmetic. Virtual time passes only while a
- * test waits for one of the promises that this class returns.
+ * A whole cluster on a virtual clock and an in-memory network. It runs the daemons' own code and real arithmetic. Virtual time passes only
+ * while a test waits for one of the promises that this class returns.
  */
 export class VirtualCluster {
   readonly log = new TestLog();
@@ -95,7 +95,7 @@ export class VirtualCluster {
     }
   }
 
-  /** Who else is in this network: a client, or a peer that a test scripts. */
+  /** Adds another host to this network: a client, or a peer that a test scripts. */
   host(name: string, patienceMs?: number): { runtime: VirtualRuntime; transport: Transport } {
     const runtime = new VirtualRuntime(this.simulated.clock, SEED);
     return { runtime, transport: memoryTransport(this.simulated.network, name, runtime, patienceMs) };
@@ -109,7 +109,7 @@ export class VirtualCluster {
     return this.add('shadow', id, { mainAddress: MAIN_ADDRESS, ...changes });
   }
 
-  /** Resolves when the daemon has come up; rejects with the reason why it does not. */
+  /** Starts a daemon. Resolves when the daemon is ready, and rejects with the reason if it fails to start. */
   async add(role: RoleSetting, id: string, changes: SettingsChanges = {}): Promise<void> {
     const stateDirectory = join(this.directory, id, 'state');
     const settings = testSettings(role, this.packDirectory, { stateDirectory, ...changes, id });
@@ -117,7 +117,7 @@ export class VirtualCluster {
     await this.startAgain(node.id);
   }
 
-  /** A node that was killed or stopped. */
+  /** Starts a node that was killed or stopped. */
   async startAgain(id: string): Promise<void> {
     const node = this.node(id);
     node.start();
@@ -131,12 +131,12 @@ export class VirtualCluster {
     return this.simulated.node(id);
   }
 
-  /** What the node has open on its devices and what is wrong with them. */
+  /** The open handles of the node's devices, and the faults of these devices. */
   deviceOf(id: string): DeviceFaults {
     return this.devices.get(id) ?? assert.fail(`no devices of ${id}`);
   }
 
-  /** In order, as SIGTERM. */
+  /** Stops the node in order, as SIGTERM does. */
   async stopNode(id: string): Promise<void> {
     await this.passing(this.node(id).stop());
     this.simulated.nodes.delete(id);
@@ -162,7 +162,7 @@ export class VirtualCluster {
     return this.passing(collect(this.client.transport.generate(MAIN_ADDRESS, request, signal), onToken));
   }
 
-  /** As a client over HTTP: it waits for as long as its connection stands, however long main says nothing. */
+  /** Asks as an HTTP client does: it waits as long as its connection is open, even if main sends nothing for a long time. */
   patiently(request: GenerateRequest, onToken?: (count: number) => void): Promise<CollectedAnswer> {
     const { transport } = this.host('patient-client', Infinity);
     return this.passing(collect(transport.generate(MAIN_ADDRESS, request), onToken));
@@ -172,7 +172,7 @@ export class VirtualCluster {
     return this.simulated.clock.nowMs;
   }
 
-  /** Polls as virtual time passes; rejects, naming it, when the condition never holds. */
+  /** Polls the condition in virtual time. Rejects with an error that names the condition if it does not hold in time. */
   async waitUntil(what: string, condition: () => boolean | Promise<boolean>): Promise<void> {
     const { clock } = this.simulated;
     const deadlineMs = clock.nowMs + VIRTUAL_LIMIT_MS;
@@ -186,7 +186,7 @@ export class VirtualCluster {
     return this.passing(this.client.runtime.sleep(virtualMs));
   }
 
-  /** Lets virtual time pass until the promise has settled. Several may be waited for at a time. */
+  /** Lets virtual time pass until the promise has settled. It may be called for several promises at the same time. */
   passing<Result>(promise: Promise<Result>): Promise<Result> {
     this.waiting += 1;
     const settles = promise.finally(() => {
@@ -198,7 +198,7 @@ export class VirtualCluster {
     return Promise.race([settles, this.failed]);
   }
 
-  /** Stops everything, shadow and workers after main, when what is under way has ended. Nobody leaves anything behind. Idempotent. */
+  /** Stops main, then the other nodes, after work under way has ended. Fails if a node leaves anything open. Idempotent. */
   async stop(): Promise<void> {
     try {
       await this.sleep(SETTLE_MS);
@@ -259,7 +259,7 @@ export class VirtualCluster {
   }
 }
 
-/** For afterEach: what was logged helps only when the test has failed. */
+/** Stops the cluster; call this in afterEach. The log is printed if the test has failed. */
 export async function stopVirtualCluster(context: Context, cluster: VirtualCluster | null): Promise<void> {
   if (context.currentTest?.state === 'failed') cluster?.log.print();
   await cluster?.stop();

@@ -22,7 +22,7 @@ const identity = (id: string, role: NodeIdentity['role'], address: string): Node
 });
 
 describe('the address that a daemon advertises', () => {
-  it('names a host that can be dialled, or none', () => {
+  it('names a host that peers can dial, or names none', () => {
     for (const [advertiseHost, listenHost, expected] of [
       ['box1', '0.0.0.0', 'box1:7600'],
       [null, '192.168.1.20', '192.168.1.20:7600'],
@@ -35,7 +35,7 @@ describe('the address that a daemon advertises', () => {
     }
   });
 
-  it('is completed in the status by where main dialled the peer', () => {
+  it('takes the host by which main dialled the peer, in the status', () => {
     const link = (id: string, advertised: string, address: string, told: boolean) => {
       const own = identity(id, 'ROLE_WORKER', advertised);
       return { id, identity: own, address, status: told ? emptyNodeStatus(own) : null };
@@ -75,7 +75,7 @@ describe('the address that a daemon advertises', () => {
     );
   });
 
-  it('of main is completed by where it was asked for its status', async () => {
+  it('takes the host at which main was asked for its status, where main advertises none', async () => {
     const own = identity('main', 'ROLE_MAIN', ':7600');
     const nothing = {
       placement: null,

@@ -31,18 +31,18 @@ const TOOLS: ChatTool[] = [
 
 export interface Form {
   name: string;
-  /** What of its template it is known by. */
+  /** Text of a chat template by which the form is recognized. */
   sign: string;
   special?: string[];
   promptEnd?: string;
-  /** Answers with what is in them. */
+  /** Answers, each with the parts that it contains. */
   answers: [text: string, whole: Partial<Whole>][];
 }
 
 const oslo = (args: string): Whole['calls'][number] => ({ name: 'weather', arguments: args });
 const now = (): Whole['calls'][number] => ({ name: 'now', arguments: '{}' });
 
-/** Models' ways to write answers. */
+/** The forms in which models write answers. */
 export const FORMS: Form[] = [
   {
     name: 'Hermes',
@@ -346,7 +346,7 @@ function styleOf({ sign, special = [] }: Form): ChatStyle {
   return detectStyle(sign, new Set(special));
 }
 
-/** The answer that comes in these parts, taken apart. `forced`: it must be calls. */
+/** Parses an answer that comes in these parts. `forced`: the answer must be calls. */
 export function read(form: Form, parts: readonly string[], forced = false): Whole {
   const parser = createAnswerParser({
     style: styleOf(form),

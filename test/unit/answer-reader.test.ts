@@ -7,7 +7,7 @@ import type { GenerateReply } from '../../shared/wire/messages.js';
 const style = detectStyle('<tool_call>', new Set());
 const tools = [{ name: 'weather', description: '', parameters: {} }];
 
-/** Why an answer with this text ends, as clients are told. */
+/** The finish reason that clients get for an answer with this text. */
 function reasonOf(text: string, finishReason: string): string | undefined {
   const createParser = (promptEnd: string): ReturnType<typeof createAnswerParser> =>
     createAnswerParser({
@@ -43,13 +43,13 @@ describe('the reason why an answer ended', () => {
   const cut = '<tool_call>{"name": "weather", "arguments": {"city": "Os';
   const whole = `${cut}lo"}}</tool_call>`;
 
-  it('is a call where the model has ended with whole ones', () => {
+  it('is a tool call where the model ended with whole calls', () => {
     assert.equal(reasonOf(whole, 'stop'), 'tool_calls');
     assert.equal(reasonOf(`${whole}So.`, 'stop'), 'tool_calls');
     assert.equal(reasonOf('So.', 'stop'), 'stop');
   });
 
-  it('is none where a text to stop at, or the length, has cut the last call', () => {
+  it('is no tool call where a stop string or the length has cut the last call', () => {
     assert.equal(reasonOf(cut, 'stop'), 'stop');
     assert.equal(reasonOf(whole + cut, 'stop'), 'stop');
     assert.equal(reasonOf(cut, 'length'), 'length');

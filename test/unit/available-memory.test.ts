@@ -4,15 +4,15 @@ import { availableMemoryBytes, leftInGroup, ownGroups } from '../../shared/base/
 const MB = 1024 ** 2;
 const STAT = `anon ${300 * MB}\nfile ${150 * MB}\nactive_file ${100 * MB}\ninactive_file ${40 * MB}\n`;
 
-describe('memory that a process could take', () => {
-  it('is what its control group leaves, whose file pages make room', () => {
+describe('the memory available to a process', () => {
+  it('is the rest of its control group, which counts file pages as free', () => {
     const group = { max: `${1000 * MB}\n`, current: `${460 * MB}\n`, stat: STAT };
     assert.equal(leftInGroup(group, 'v2'), 680 * MB);
     assert.equal(leftInGroup({ ...group, max: 'max\n' }, 'v2'), Infinity);
     assert.equal(leftInGroup({ ...group, max: `${100 * MB}` }, 'v2'), 0);
   });
 
-  it('looks at the group and at all around it', () => {
+  it('is bounded by its own control group and by all groups around it', () => {
     const folders = (text: string): string[] => ownGroups(text).map(({ folder, version }) => `${version} ${folder}`);
     assert.deepEqual(folders('1:cpu:/x\n0::/system.slice/odmoe.service\n'), [
       'v2 /sys/fs/cgroup/system.slice/odmoe.service',
@@ -23,7 +23,7 @@ describe('memory that a process could take', () => {
     assert.deepEqual(folders('3:cpu,cpuacct:/x\n'), []);
   });
 
-  it('knows groups of version 1, alone or beside the others', () => {
+  it('is read from control groups of version 1, alone or beside version 2', () => {
     const folders = (text: string): string[] => ownGroups(text).map(({ folder, version }) => `${version} ${folder}`);
     assert.deepEqual(folders('4:memory:/old\n'), ['v1 /sys/fs/cgroup/memory/old', 'v1 /sys/fs/cgroup/memory']);
     assert.deepEqual(folders('4:hugetlb,memory:/\n0::/\n'), ['v2 /sys/fs/cgroup', 'v1 /sys/fs/cgroup/memory']);
@@ -46,7 +46,7 @@ describe('memory that a process could take', () => {
     );
   });
 
-  it('is the least of what groups and the system leave', () => {
+  it('is the smallest of the limits of its groups and of the system', () => {
     const files: Record<string, string> = {
       '/proc/self/cgroup': '0::/a/b\n',
       '/sys/fs/cgroup/a/memory.max': `${500 * MB}`,

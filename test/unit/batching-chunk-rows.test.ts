@@ -17,8 +17,8 @@ function measured(...passes: [rows: number, ms: number][]): { rows: number; ms: 
   return times.measured();
 }
 
-describe('batching: what a pass takes by its rows', () => {
-  it('is the median of passes of about that size, and a straight line between and behind them', () => {
+describe('batching: the estimated time of a pass by its rows', () => {
+  it('is the median of passes of about that size, with a straight line between and beyond them', () => {
     const times = measured([1, 15], [1, 900], [1, 14], [9, 31], [1, 15]);
     assert.equal(expectedPassMs(times, 1), 15);
     assert.equal(expectedPassMs(times, 5), 23);
@@ -26,13 +26,13 @@ describe('batching: what a pass takes by its rows', () => {
     assert.equal(expectedPassMs(measured(), 3), null);
   });
 
-  it('follows a change of a size within as many passes as are kept', () => {
+  it('follows a change of the measured time within as many passes as are remembered', () => {
     const slow = Array.from({ length: 8 }, (): [number, number] => [1, 300]);
     const quick = Array.from({ length: 5 }, (): [number, number] => [1, 30]);
     assert.equal(expectedPassMs(measured(...slow, ...quick), 1), 30);
   });
 
-  it('is never more than in proportion to the rows of a smaller size', () => {
+  it('is never more than in proportion to the measured time of fewer rows', () => {
     assert.equal(expectedPassMs(measured([1, 30], [10, 5000]), 10), 300);
   });
 
@@ -49,15 +49,15 @@ describe('batching: what a pass takes by its rows', () => {
   });
 });
 
-describe('batching: rows of prompts beside answers', () => {
-  it('are the least where nothing was measured, and in any case', () => {
+describe('batching: the number of prompt rows beside answers', () => {
+  it('is the least where nothing was measured, and never less than that', () => {
     assert.equal(chunkRowsFor([], 4, { maxDelayMs: 'auto', limit: LIMIT }), LEAST_CHUNK_ROWS);
     const steep = measured([1, 10], [9, 500]);
     assert.equal(chunkRowsFor(steep, 1, { maxDelayMs: 5, limit: LIMIT }), LEAST_CHUNK_ROWS);
     assert.equal(chunkRowsFor(steep, 1, { maxDelayMs: 5, limit: 3 }), 3);
   });
 
-  it('are as many as the delay allows', () => {
+  it('is as large as the delay allows', () => {
     const times = measured([1, 10], [101, 60]);
     assert.equal(chunkRowsFor(times, 1, { maxDelayMs: 10, limit: LIMIT }), 20);
     assert.equal(chunkRowsFor(times, 1, { maxDelayMs: 'auto', limit: LIMIT }), 60);
@@ -66,7 +66,7 @@ describe('batching: rows of prompts beside answers', () => {
     assert.equal(chunkRowsFor(slow, 1, { maxDelayMs: 'auto', limit: LIMIT }), 25);
   });
 
-  it('make a short pass at most four times as long under auto, a long one at most a quarter longer', () => {
+  it('makes a short pass at most four times as long under auto, a long one at most a quarter longer', () => {
     for (const [aloneMs, longestMs] of [
       [10, 40],
       [50, 200],
@@ -78,7 +78,7 @@ describe('batching: rows of prompts beside answers', () => {
   });
 });
 
-/** Of a stream of one answer beside a long prompt: rows of the chunks, and what the passes take. */
+/** Rows of the chunks and times of the passes, while one answer streams beside a long prompt. */
 function beside(sizer: ChunkSizer, passes: number, passMs: (rows: number) => number): { rows: number; ms: number }[] {
   return Array.from({ length: passes }, () => {
     const rows = sizer.rows(1);
@@ -88,7 +88,7 @@ function beside(sizer: ChunkSizer, passes: number, passMs: (rows: number) => num
   });
 }
 
-describe('batching: chunks as passes teach', () => {
+describe('batching: prompt chunks', () => {
   const quick = (rows: number): number => 30 + (rows - 1) / 2;
   let sizer: ChunkSizer;
 
@@ -108,10 +108,10 @@ describe('batching: chunks as passes teach', () => {
     assert.ok(rows >= 1900, `${rows} rows in 30 passes`);
   });
 
-  it('find back to their bound where passes without them have become quicker', () => {
+  it('grow to their bound again when passes without them have become quicker', () => {
     alone(...Array.from({ length: 8 }, () => 200));
     const passes = beside(sizer, 200, quick);
-    // Each sixteenth pass is of the answer alone; after five of them the median is what it takes now.
+    // Each sixteenth pass has rows of the answer alone. After five such passes the median is the present time of such a pass.
     assert.ok(passes.slice(96).every(({ ms }) => ms <= 4 * 30));
     assert.equal(passes.filter(({ rows }) => rows === 0).length, 12);
   });
@@ -125,7 +125,7 @@ describe('batching: chunks as passes teach', () => {
     assert.equal(beside(sizer, 3, quick).at(-1)?.rows, before);
   });
 
-  it('have a pass without them only where an answer is ready', () => {
+  it('are left out of a pass only where an answer is ready', () => {
     alone(30);
     beside(sizer, 15, quick);
     assert.equal(sizer.rows(1), 0);

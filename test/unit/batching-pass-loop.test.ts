@@ -15,7 +15,7 @@ import { onVirtualClock } from './virtual-run.js';
 const PASS_MS = 10;
 const ROOM: SequenceRoom = { prepare: (rows) => [...rows] };
 
-/** A sequence whose rows are counted, nothing else. */
+/** A sequence that only counts its rows. */
 class CountedMember {
   readonly tokenIds: number[] = [];
   readonly abort = new AbortController();
@@ -25,7 +25,7 @@ class CountedMember {
   readonly sequence = { truncate: (length: number) => (this.written = length) };
   readonly provenance = new RowProvenance();
   isTainted = false;
-  /** How many rows were given back when they were computed anew. */
+  /** Number of written rows at each time that the sequence was computed again. */
   readonly anew: number[] = [];
 
   constructor(
@@ -58,15 +58,15 @@ class CountedMember {
   }
 }
 
-/** Passes as the loop ran them: for each its members' ids and rows. */
+/** Records the passes that the loop ran: for each pass the ids and rows of its members. */
 class TestLoop {
   readonly passes: string[] = [];
-  /** What each pass has said, as it ran, that comes behind it: position and rows; null: nothing is certain. */
+  /** The rows that each pass expected behind it while it ran, as "position:rows"; null: they were not certain. */
   readonly followed: (string | null)[] = [];
   readonly loop: PassLoop;
-  /** What a row adds to a pass. */
+  /** Time that a row adds to a pass. */
   rowMs = 0;
-  /** What a pass of these members fails with. */
+  /** Error with which a pass of these members fails; null: it does not fail. */
   failure: (ids: readonly number[]) => ErrorCode | null = () => null;
 
   constructor(
@@ -91,7 +91,7 @@ class TestLoop {
     });
   }
 
-  /** The prompt, then so many tokens, each sampled after `sampleMs`. */
+  /** Runs the prompt, then this number of tokens. Sampling of each takes `sampleMs`. */
   async answer(member: CountedMember, tokens: number, sampleMs = 0): Promise<void> {
     this.loop.join(member.member);
     try {
@@ -126,7 +126,7 @@ class TestLoop {
     this.followed.push(behind ?? null);
     const code = this.failure(rows.map(({ member }) => member.id));
     if (code !== null) {
-      // The last layer's attention has written them before its experts fail.
+      // The last layer's attention wrote these rows before its experts failed.
       for (const { member, position, tokenIds } of rows)
         (member as unknown as CountedMember).written = position + tokenIds.length;
       throw new OdmoeError(code, 'a pass of the test');
@@ -151,7 +151,7 @@ function withLoop(
   });
 }
 
-/** Memory for one member at a time: whoever has it keeps it to its end. */
+/** Memory for one member at a time. A member that has it keeps it until it ends. */
 function roomForOne(): SequenceRoom {
   let holder: CountedMember | null = null;
   return {
@@ -182,7 +182,7 @@ describe('batching: the loop of passes', () => {
       ));
   }
 
-  it('runs who asks at one time in one pass, and waits until all are back', () =>
+  it('runs members that ask at the same time in one pass, and waits until all have returned', () =>
     withLoop(async (test) => {
       const [first, second] = [new CountedMember(1, 3), new CountedMember(2, 3)];
       await Promise.all([test.answer(first, 4), test.answer(second, 3)]);
@@ -191,7 +191,7 @@ describe('batching: the loop of passes', () => {
       assert.deepEqual([waiting, counts], [0, { passes: 4, rows: 11, preemptions: 0 }]);
     }));
 
-  it('takes who comes meanwhile into the next pass, and runs a prompt on between the tokens of others', () =>
+  it('takes members that arrive meanwhile into the next pass, and runs a prompt between the tokens of others', () =>
     withLoop(async (test, runtime) => {
       test.rowMs = 4 * PASS_MS;
       const late = runtime.sleep(15 * PASS_MS).then(() => test.answer(new CountedMember(2, 20), 1));
@@ -199,20 +199,20 @@ describe('batching: the loop of passes', () => {
       assert.deepEqual(test.passes, ['1:3', '1:1', '1:1 2:8', '1:1 2:8', '1:1 2:4', '1:1']);
     }));
 
-  it('waits a little for who is late, and not again until it has been in time', () =>
+  it('waits a little for a late member, and not again until that member has been in time', () =>
     withLoop(async (test, runtime) => {
       const begunMs = runtime.nowMs();
       const slow = 3 * PASS_MS;
       await Promise.all([test.answer(new CountedMember(1, 1), 9), test.answer(new CountedMember(2, 1), 3, slow)]);
       assert.equal(test.passes.filter((pass) => pass.startsWith('1:1')).length, 9);
-      // Passes 2 and 3 of the slow one are shared; only the first pass of the quick one behind their common one waited.
+      // Passes 2 and 3 of the slow member are shared. Of the quick member, only the first pass after their common pass waited.
       assert.equal(test.passes.filter((pass) => pass === '1:1 2:1').length, 3);
       const passesMs = test.passes.length * PASS_MS;
       const waitedMs = runtime.nowMs() - begunMs - passesMs;
       assert.ok(waitedMs > 0 && waitedMs <= RETURN_LEAST_MS + 0.01, `${waitedMs} ms`);
     }));
 
-  it("runs a pass again member by member when it fails, so that nobody's answer ends for another one's rows", () =>
+  it("runs a failed pass again member by member, so that no answer ends for another one's rows", () =>
     withLoop(async (test) => {
       test.failure = (ids) => (ids.includes(2) ? 'PACK_CORRUPT' : null);
       const [first, second] = [test.answer(new CountedMember(1, 3), 2), test.answer(new CountedMember(2, 3), 2)];
@@ -221,7 +221,7 @@ describe('batching: the loop of passes', () => {
       assert.deepEqual(test.passes, ['1:3 2:3', '1:3', '2:3', '1:1']);
     }));
 
-  it('runs nobody again who has gone meanwhile, and a pass of one member never again', () =>
+  it('does not run a member that has gone again, nor a pass of one member', () =>
     withLoop(async (test, runtime) => {
       test.failure = (ids) => (ids.length > 1 || ids.includes(3) ? 'PACK_CORRUPT' : null);
       const gone = new CountedMember(2, 3);
@@ -250,7 +250,7 @@ describe('batching: the loop of passes', () => {
       }));
   }
 
-  it('ends running its members one by one where no pass at all would do', () =>
+  it('stops running the members one by one where no pass at all would succeed', () =>
     withLoop(async (test) => {
       test.failure = (ids) => (ids.length > 1 ? 'PACK_CORRUPT' : 'NO_WORKERS');
       const answers = [1, 2, 3].map((id) => test.answer(new CountedMember(id, 3), 2));
@@ -277,7 +277,7 @@ describe('batching: the loop of passes', () => {
     });
   }
 
-  it('tells who leaves at once, though a pass still works on it, and is left when the pass has ended', () =>
+  it('tells a leaving member at once, though a pass still works on it, and drops it after the pass', () =>
     withLoop(async (test, runtime) => {
       const gone = new CountedMember(1, 3);
       let failedMs = 0;
@@ -306,7 +306,7 @@ describe('batching: the loop of passes', () => {
           const [before, idle] = [test.followed.length, new CountedMember(4, 3)];
           test.loop.join(idle.member);
           await test.answer(new CountedMember(5, 40), 1);
-          // Who is here may want rows of its own by then.
+          // The idle member may want rows of its own by then.
           assert.deepEqual(test.followed.slice(before), joint ? [null, null, null] : ['16:16', '32:8', null]);
           await test.loop.leave(idle.member);
         },
@@ -314,7 +314,7 @@ describe('batching: the loop of passes', () => {
       ));
   }
 
-  it('counts who has given its memory back', () =>
+  it('counts the members that have given their memory back', () =>
     withLoop(async (test) => {
       for (const preemptions of [1, 2]) {
         test.loop.countPreemption();
@@ -322,7 +322,7 @@ describe('batching: the loop of passes', () => {
       }
     }));
 
-  it('lets no client with many prompts hold up one with one', () =>
+  it('lets no client with many prompts delay a client with one', () =>
     withLoop(async (test, runtime) => {
       const ended: string[] = [];
       const answers = Array.from({ length: 10 }, (_, index) =>
@@ -334,13 +334,13 @@ describe('batching: the loop of passes', () => {
       assert.ok(ended.indexOf('one') <= 1, ended.join());
     }));
 
-  it('runs passes of one sequence side by side where they are not to be joint, and one chunk of a prompt at a time', () =>
+  it('runs single passes side by side, and one chunk of a prompt at a time', () =>
     withLoop(
       async (test, runtime) => {
         const begunMs = runtime.nowMs();
         await Promise.all([1, 2].map((id) => test.answer(new CountedMember(id, 20), 3)));
         const chunks = test.passes.slice(0, 4).map((pass) => pass.split(':')[1]);
-        // The second prompt begins when the first has ended, whose answer goes on.
+        // The second prompt begins when the first prompt has ended and its answer continues.
         assert.deepEqual(chunks, ['16', '4', '1', '16']);
         assert.ok(test.passes.every((pass) => !pass.includes(' ')));
         assert.ok(runtime.nowMs() - begunMs < 7 * PASS_MS, 'eight passes take less than one after another');
@@ -362,7 +362,7 @@ describe('batching: the loop of passes', () => {
       { joint: false, passes },
     );
     passes.dispose();
-    // A warning comes in a turn of its own.
+    // A warning comes in a separate turn.
     await new Promise((resolve) => setImmediate(resolve));
     abort.abort();
     await assert.rejects(

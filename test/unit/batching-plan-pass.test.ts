@@ -9,7 +9,7 @@ function member(changes: Partial<ReadyMember> = {}): ReadyMember {
   return { client: '', written: 0, end: 1, decodeFrom: 0, lastPass: 0, ...changes };
 }
 
-/** An answer whose next token, with drafts behind it, is to run. */
+/** An answer whose next token is due, with drafts behind it. */
 function answer(rows = 1, lastPass = 0): ReadyMember {
   return member({ written: 10, end: 10 + rows, decodeFrom: 10, lastPass });
 }
@@ -34,16 +34,16 @@ describe('batching: the rows of a pass', () => {
     assert.deepEqual(rowsOf(ready, { maxRows: 20, chunkRows: 64 }), [15, 1, 4]);
   });
 
-  it('are cut at drafts before tokens, and what is left is dealt one by one', () => {
+  it('lose drafts before tokens where they are too many, and the rest is dealt one by one', () => {
     assert.deepEqual(rowsOf([answer(4), answer(1), answer(4)], { maxRows: 5, chunkRows: 8 }), [2, 1, 2]);
     assert.deepEqual(rowsOf([answer(4), answer(4)], { maxRows: 2, chunkRows: 8 }), [1, 1]);
   });
 
-  it('go round where there are more answers than rows', () => {
+  it('are taken in turns where there are more answers than rows', () => {
     assert.deepEqual(rowsOf([answer(1, 3), answer(1, 1), answer(1, 2)], { maxRows: 2, chunkRows: 8 }), [0, 1, 1]);
   });
 
-  it('leave some for prompts, however many answers and drafts there are', () => {
+  it('include some for prompts, however many answers and drafts there are', () => {
     const answers = Array.from({ length: 32 }, () => answer(4));
     const rows = rowsOf([...answers, prompt(100)], { maxRows: 32, chunkRows: LEAST_CHUNK_ROWS });
     assert.equal(rows.at(-1), LEAST_CHUNK_ROWS);
@@ -51,13 +51,13 @@ describe('batching: the rows of a pass', () => {
     assert.deepEqual(rowsOf([answer(1, 4), prompt(9, '', 5)], { maxRows: 1, chunkRows: 8 }), [1, 0]);
   });
 
-  it('are of the first prompt of the client that has had the fewest, and of the next one where room is left', () => {
+  it('come from the first prompt of the least served client, then from the next where there is room', () => {
     const ready = [prompt(100, 'a'), prompt(5, 'b'), prompt(7, 'b')];
     assert.deepEqual(rowsOf(ready, { maxRows: 64, chunkRows: 20 }, new Map([['a', 50]])), [8, 5, 7]);
     assert.deepEqual(rowsOf(ready, { maxRows: 64, chunkRows: 20 }, new Map([['b', 50]])), [20, 0, 0]);
   });
 
-  it('are within the budget, each at most once, at least one, and of an answer no draft without its token', () => {
+  it('stay within the budget, each at most once, at least one, and no draft without its token', () => {
     const ready = fc.array(
       fc
         .record({
@@ -84,7 +84,7 @@ describe('batching: the rows of a pass', () => {
     );
   });
 
-  it('come to everybody, whoever else asks without end', () => {
+  it('reach every client, however many requests others send', () => {
     const waiting = fc.array(
       fc.record({ client: fc.constantFrom('a', 'b', 'c'), rows: fc.integer({ min: 1, max: 30 }) }),
       {
@@ -102,7 +102,7 @@ describe('batching: the rows of a pass', () => {
   });
 });
 
-/** Prompts that are not run after many passes beside answers without end and a client that always has another prompt. */
+/** Prompts that have not run after many passes, while answers never end and one client always sends another prompt. */
 function unfinishedAfter(
   prompts: readonly { client: string; rows: number }[],
   answers: number,
@@ -133,8 +133,8 @@ function unfinishedAfter(
   return ready.filter(({ isGreedy }) => !isGreedy);
 }
 
-describe("batching: clients' shares of the rows for prompts", () => {
-  it('hold nothing against who was served while nobody else waited, nor save anything up', () => {
+describe("batching: a client's share of the rows for prompts", () => {
+  it('is neither reduced nor saved up by service while nobody else waited', () => {
     const shares = new ClientShares();
     shares.enter(['a']);
     shares.took('a', 1000);
@@ -145,7 +145,7 @@ describe("batching: clients' shares of the rows for prompts", () => {
     assert.equal(shares.enter(['a', 'b', 'c']).get('c'), 1000);
   });
 
-  it('are forgotten of clients that wait no more, once others have had as much', () => {
+  it('is forgotten when the client waits no more and others have had as much', () => {
     const shares = new ClientShares();
     for (let client = 0; client < 100; client++) {
       shares.enter([`c${client}`, 'steady']);

@@ -3,8 +3,8 @@ import { IDLE_LIMIT_MS, processorMsOf, SEED_LIMIT_MS, SeedWatch } from '../../be
 
 const BEGUN = { processorMs: 5_000, wallMs: 1_000 };
 
-describe('the limit of a seed', () => {
-  it('counts time of the processor: a machine that is busy with other work makes no failure', () => {
+describe('the time limit of one bench seed', () => {
+  it('counts processor time: a busy machine causes no failure', () => {
     const watch = new SeedWatch(BEGUN);
     for (let wallMs = 1_000; wallMs < 20 * SEED_LIMIT_MS; wallMs += 5_000) {
       const processorMs = BEGUN.processorMs + (wallMs - BEGUN.wallMs) / 25;
@@ -12,7 +12,7 @@ describe('the limit of a seed', () => {
     }
   });
 
-  it('ends one that computes for ever', () => {
+  it('ends a seed that computes for ever', () => {
     const watch = new SeedWatch(BEGUN);
     const usedMs = SEED_LIMIT_MS;
     assert.equal(watch.judge({ processorMs: BEGUN.processorMs + usedMs, wallMs: 1_000 + usedMs }), null);
@@ -20,7 +20,7 @@ describe('the limit of a seed', () => {
     assert.match(watch.judge(more) ?? '', /180 s of the processor/);
   });
 
-  it('ends one that waits for ever, although it uses no processor', () => {
+  it('ends a seed that waits for ever, although it uses no processor', () => {
     const watch = new SeedWatch(BEGUN);
     assert.equal(watch.judge({ processorMs: 5_000, wallMs: 1_000 + IDLE_LIMIT_MS }), null);
     assert.match(watch.judge({ processorMs: 5_100, wallMs: 1_001 + IDLE_LIMIT_MS }) ?? '', /nothing for 180 s/);

@@ -24,7 +24,7 @@ import { ConversationShaper } from '../../shared/language/tokenizer/conversation
 import { MAX_FOLLOWED_SEQUENCES, MainProgress } from '../../worker-node/loader/main-progress.js';
 import { identity, SILENT } from './membership-setting.js';
 
-describe('a map of what was used last', () => {
+describe('a map of the most recently used entries', () => {
   interface Step {
     kind: 'get' | 'set' | 'of' | 'has' | 'delete';
     key: number;
@@ -39,7 +39,7 @@ describe('a map of what was used last', () => {
     { maxLength: 40 },
   );
 
-  it('has what a plain list has, whose last ones are kept', () => {
+  it('holds the same entries as a plain list of the most recent ones', () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 5 }), steps, (limit, all) => {
         const map = new RecentMap<number, number>(limit);
@@ -74,14 +74,14 @@ describe('a map of what was used last', () => {
   });
 });
 
-/** Something that remembers what it is asked for by numbers. */
+/** A memory of values that are asked for by numbers. */
 interface Memory {
   use(key: number): void;
-  /** May be a use. */
+  /** The call may count as a use of the value. */
   remembers(key: number): boolean;
 }
 
-/** Finds out whether `make` was asked to make the value. */
+/** True if `make` was called to make the value. */
 function isMade(ask: (make: () => never) => unknown): boolean {
   try {
     ask(() => {
@@ -135,7 +135,7 @@ function shapesMemory(): Memory {
 }
 
 const MASKS = 64;
-/** So many tokens that there is room for MASKS masks. */
+/** Number of tokens for which the memory has room for MASKS masks. */
 const VOCABULARY_SIZE = MASKS_LIMIT_BYTES / MASKS;
 const tokens = { tokenBytes: (id: number) => Buffer.from(id === 0 ? 'a' : ''), isSpecial: () => false };
 
@@ -164,7 +164,7 @@ let formats = 0;
 
 function grammarsMemory(): Memory {
   formats += 1;
-  // Grammars are kept by the process, whoever has asked for them.
+  // The process remembers grammars for all requests together.
   const prefix = `format ${formats} `;
   const known = new Map<number, unknown>();
   const compile = (key: number): unknown =>
@@ -254,7 +254,7 @@ const MEMORIES: [what: string, limit: number, make: () => Memory][] = [
   ['workers that are not believed', MAX_DISTRUSTED, liesMemory],
 ];
 
-describe('what is remembered up to a bound', () => {
+describe('bounded collections', () => {
   for (const [what, limit, make] of MEMORIES) {
     it(`are ${what}: one that is used is kept, the one that was not used for longest is forgotten`, () => {
       const memory = make();
@@ -274,7 +274,7 @@ describe('what is remembered up to a bound', () => {
   }
 });
 
-describe('addresses with fair shares', () => {
+describe('peer addresses with fair shares', () => {
   const LIMITS = { all: 6, ofHost: 4 };
   interface Step {
     kind: 'set' | 'delete' | 'takeOne';
@@ -286,7 +286,7 @@ describe('addresses with fair shares', () => {
     { maxLength: 40 },
   );
 
-  it('keep within both bounds, and who has the most gives its oldest away', () => {
+  it('stay within both bounds, and the source with the most addresses loses its oldest', () => {
     fc.assert(
       fc.property(steps, (all) => {
         const addresses = new FairAddresses<string>(LIMITS);

@@ -10,14 +10,14 @@ const GREEDY: TerminalChatSettings = {
 
 const usage = (message: RegExp) => ({ code: 'USAGE', message });
 
-describe('a line of a conversation', () => {
+describe('a line typed in a conversation', () => {
   it('is a message unless it begins with a slash', () => {
     assert.deepEqual(parseChatLine('  hello there '), { kind: 'message', text: 'hello there' });
     assert.deepEqual(parseChatLine(' /etc/hosts?'), { kind: 'message', text: '/etc/hosts?' });
     assert.deepEqual(parseChatLine(''), { kind: 'message', text: '' });
   });
 
-  it('is a command with what stands behind it', () => {
+  it('is a command with arguments when it begins with a slash', () => {
     assert.deepEqual(parseChatLine('/set top_p  0.9'), { kind: 'set', key: 'top_p', value: '0.9' });
     assert.deepEqual(parseChatLine('/set'), { kind: 'set', key: null, value: '' });
     assert.deepEqual(parseChatLine('/system Be brief.\nBe kind.'), { kind: 'system', text: 'Be brief.\nBe kind.' });
@@ -31,7 +31,7 @@ describe('a line of a conversation', () => {
     }
   });
 
-  it('is refused where there is no such command, with the one that was meant', () => {
+  it('is refused when the command is unknown, and the message suggests the nearest command', () => {
     assert.throws(() => parseChatLine('/sytem Be brief.'), usage(/no command \/sytem; did you mean \/system\?/));
     assert.throws(() => parseChatLine('/etc/passwd is what?'), usage(/put a space before it/));
     assert.throws(() => parseChatLine('/'), usage(/no command/));
@@ -83,7 +83,7 @@ describe('the settings of a conversation', () => {
     assert.equal(settingLines(back).filter((line) => line.includes('off')).length, given.length);
   });
 
-  it('say which values they take, and which settings there are', () => {
+  it('list their allowed values, and all settings', () => {
     assert.throws(() => changeSetting(GREEDY, 'temperature', 'warm'), usage(/number from 0 to 1000, or off; "warm"/));
     assert.throws(() => changeSetting(GREEDY, 'temperature', '-1'), usage(/temperature/));
     assert.throws(() => changeSetting(GREEDY, 'max_tokens', '0'), usage(/from 1 to/));
@@ -95,7 +95,7 @@ describe('the settings of a conversation', () => {
   });
 });
 
-describe('lines of one message', () => {
+describe('typed lines of a message', () => {
   function collect(...lines: string[]): unknown[] {
     const collecting = new MessageLines();
     return lines.map((line) => collecting.add(line));
@@ -110,7 +110,7 @@ describe('lines of one message', () => {
     ]);
   });
 
-  it('stand between quotes, as they are', () => {
+  it('are taken as they are between triple quotes', () => {
     assert.deepEqual(collect('"""', '/clear \\', '', '  two', '"""').at(-1), {
       text: '/clear \\\n\n  two',
       isVerbatim: true,
@@ -119,7 +119,7 @@ describe('lines of one message', () => {
     assert.deepEqual(collect('"""/one line"""').at(-1), { text: '/one line', isVerbatim: true });
   });
 
-  it('that were pasted are a message by themselves, or a part of the one that is being written', () => {
+  it('become one message when pasted, or a part of the message being written', () => {
     const collecting = new MessageLines();
     assert.deepEqual(collecting.addPaste('/a\nb\\\n'), { text: '/a\nb\\', isVerbatim: true });
     assert.equal(collecting.isOpen, false);
@@ -128,7 +128,7 @@ describe('lines of one message', () => {
     assert.deepEqual(collecting.add('"""'), { text: 'c\nd', isVerbatim: true });
   });
 
-  it('end where no more come, and are dropped on demand', () => {
+  it('end when no more lines come, and can be dropped on demand', () => {
     const collecting = new MessageLines();
     assert.equal(collecting.end(), null);
     collecting.add('"""one');
@@ -139,7 +139,7 @@ describe('lines of one message', () => {
     assert.deepEqual(collecting.add('three'), { text: 'three', isVerbatim: false });
   });
 
-  it('have a bound, behind which a new message begins', () => {
+  it('have a bound, and a line beyond it begins a new message', () => {
     const collecting = new MessageLines();
     collecting.add('"""');
     const line = 'x'.repeat(1024 * 1024);

@@ -31,7 +31,7 @@ function talk(system: string | null, ...texts: string[]): TerminalConversation {
   return conversation;
 }
 
-describe('a conversation', () => {
+describe('a chat conversation', () => {
   it('is sent whole, with the question last', () => {
     assert.deepEqual(allMessages(talk('Be brief.', 'a', 'b', 'c')), [
       { role: 'system', content: 'Be brief.' },
@@ -46,13 +46,13 @@ describe('a conversation', () => {
     assert.deepEqual(asked(talk(null, 'a', 'b', 'c'), 'd'), talk(null, 'a', 'b', 'd'));
   });
 
-  it('asks the last question again', () => {
+  it('sends the last question again on demand', () => {
     assert.deepEqual(reopened(talk('s', 'a', 'b', 'c', 'd')), talk('s', 'a', 'b', 'c'));
     assert.deepEqual(reopened(talk('s', 'a', 'b', 'c')), talk('s', 'a', 'b', 'c'));
     assert.equal(reopened(talk('s')), null);
   });
 
-  it('drops its last turn, and not what waits for room', () => {
+  it('drops its last complete turn, and keeps an unanswered question', () => {
     assert.deepEqual(undone(talk('s', 'a', 'b', 'c', 'd')), talk('s', 'a', 'b'));
     assert.deepEqual(undone(talk(null, 'a', 'b', 'c')), talk(null, 'c'));
     assert.equal(undone(talk('s', 'a')), null);
@@ -63,7 +63,7 @@ describe('a conversation', () => {
   });
 });
 
-describe('a file of a conversation', () => {
+describe('a conversation file', () => {
   let directory = '';
 
   beforeEach(async () => {
@@ -90,7 +90,7 @@ describe('a file of a conversation', () => {
     assert.deepEqual(parseConversation(JSON.stringify({ model: 'm', messages }), 'f'), talk('s', 'a', 'b'));
   });
 
-  it('may hold later words of the system, of which none is lost', () => {
+  it('may hold later system messages, and loses none of them', () => {
     const message = (role: string, content: string): ChatMessage => ({ role, content });
     const [first, question, answer, later] = [
       message('system', 's'),
@@ -108,7 +108,7 @@ describe('a file of a conversation', () => {
     assert.deepEqual(read(first, question, later), reopened(between));
   });
 
-  it('is refused with what is wrong', () => {
+  it('is refused with a message that says what is wrong', () => {
     const wrong: [string, RegExp][] = [
       ['hello', /f holds no conversation: line 1 is not JSON/],
       ['{"role":"user","content":"a"}\n{"role":"user"', /line 2 is not JSON/],
@@ -119,7 +119,7 @@ describe('a file of a conversation', () => {
     for (const [text, message] of wrong) assert.throws(() => parseConversation(text, 'f'), { code: 'USAGE', message });
   });
 
-  it('is written whole, for its user alone, and over no other file', async () => {
+  it('is written whole, readable by its user alone, and never over another file', async () => {
     const path = join(directory, 'talk.jsonl');
     await writeConversation(path, talk('s', 'a', 'b'), false);
     assert.equal((await stat(path)).mode & 0o777, 0o600);
@@ -132,14 +132,14 @@ describe('a file of a conversation', () => {
     await assert.rejects(readConversation(join(directory, 'none')), { code: 'USAGE', message: /no such file/ });
   });
 
-  it('is named as in a shell', () => {
+  it('expands its name as a shell does', () => {
     assert.equal(conversationPath('~/a b.jsonl', '/home/x'), '/home/x/a b.jsonl');
     assert.equal(conversationPath('/a/../b'), '/b');
     assert.equal(conversationPath('c'), join(process.cwd(), 'c'));
   });
 });
 
-describe('the lines that were typed', () => {
+describe('the history of typed lines', () => {
   let directory = '';
 
   beforeEach(async () => {
@@ -148,14 +148,14 @@ describe('the lines that were typed', () => {
 
   afterEach(() => rm(directory, { recursive: true }));
 
-  it('are kept up to a number, the latest ones, without repetitions and without what is long', () => {
+  it('holds a bounded number of the latest lines, without repetitions or very long lines', () => {
     const many = Array.from({ length: HISTORY_LINES_LIMIT + 5 }, (_, index) => `line ${index}`);
     const merged = mergeHistory(many, ['new', 'new', ' ', 'x'.repeat(5000)]);
     assert.equal(merged.length, HISTORY_LINES_LIMIT);
     assert.deepEqual(merged.slice(-2), [many.at(-1), 'new']);
   });
 
-  it('are in a file that only the user can read, those of two conversations together', async () => {
+  it('is in a file that only the user can read, and merges two conversations', async () => {
     const path = join(directory, 'odmoe', 'chat-history');
     const problems: string[] = [];
     const [one, two] = [0, 1].map(() => new LineHistory(path, (problem) => problems.push(problem)));
@@ -170,7 +170,7 @@ describe('the lines that were typed', () => {
     assert.deepEqual(problems, []);
   });
 
-  it('are not kept where they cannot be, which is told', async () => {
+  it('is not saved where the file cannot be written, and a message says so', async () => {
     await writeFile(join(directory, 'odmoe'), '');
     const problems: string[] = [];
     const history = new LineHistory(join(directory, 'odmoe', 'chat-history'), (problem) => problems.push(problem));

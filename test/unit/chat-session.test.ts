@@ -28,7 +28,7 @@ const FINISHED: Finished = {
   cachedTokens: 0,
 };
 
-/** What a model does with a request: pieces of its answer, an error, or an interruption by a signal. */
+/** One step of a scripted model: a piece of its answer, an error, or an interruption by a signal. */
 type Step = string | { error: ErrorCode } | { signal: NodeJS.Signals };
 
 /** A conversation with a scripted model and a scripted user. */
@@ -93,7 +93,7 @@ function scriptedLines(inputs: readonly (string | TypedInput)[]): LineInput {
 }
 
 describe('a conversation on the terminal', () => {
-  it('sends each message with all that was said, and the settings of the moment', async () => {
+  it('sends each message with all earlier ones and the current settings', async () => {
     const chat = new ScriptedChat(
       [['he', 'llo'], ['fine']],
       ['/system Be brief.', 'hi', '', '/set temperature 0.5', '/set max_tokens 9', 'how are you?', '/exit', 'more'],
@@ -108,7 +108,7 @@ describe('a conversation on the terminal', () => {
     assert.deepEqual(chat.kept.slice(0, 2), ['/system Be brief.', 'hi']);
   });
 
-  it('keeps what came of an answer that was stopped', async () => {
+  it('keeps the text of an answer that was stopped', async () => {
     const chat = new ScriptedChat([['one ', 'two', { signal: 'SIGINT' }], ['ok']], ['count', 'go on']);
     await chat.session.run();
     assert.deepEqual(chat.messages(1), ['user: count', 'assistant: one two', 'user: go on']);
@@ -136,7 +136,7 @@ describe('a conversation on the terminal', () => {
     assert.equal(chat.requests.length, 1);
   });
 
-  it('tells what to do after a turn that failed, and goes on', async () => {
+  it('prints what to do after a turn that failed, and goes on', async () => {
     const chat = new ScriptedChat(
       [['half', { error: 'NO_WORKERS' }], ['b'], [{ error: 'PROMPT_TOO_LONG' }], ['d']],
       ['a', '/retry', 'c', '/undo', '/retry'],
@@ -149,14 +149,14 @@ describe('a conversation on the terminal', () => {
     assert.match(said, /\[PROMPT_TOO_LONG\]\nThe conversation has become too long.*\/undo.*\/clear/);
   });
 
-  it('asks again, and stays as it was where that fails', async () => {
+  it('asks again on demand, and stays unchanged where that fails', async () => {
     const chat = new ScriptedChat([['b'], [{ error: 'NO_WORKERS' }], ['d']], ['a', '/retry', 'c']);
     await chat.session.run();
     assert.deepEqual(chat.messages(1), ['user: a']);
     assert.deepEqual(chat.messages(2), ['user: a', 'assistant: b', 'user: c']);
   });
 
-  it('tells of mistakes, of Ctrl-C with nothing to stop, and drops what was begun', async () => {
+  it('reports mistakes and a Ctrl-C with nothing to stop, and drops unfinished lines', async () => {
     const interrupt = (hadText: boolean): TypedInput => ({ kind: 'interrupt', hadText });
     const chat = new ScriptedChat(
       [['ok']],
@@ -179,7 +179,7 @@ describe('a conversation on the terminal', () => {
     assert.deepEqual(chat.kept, ['/clear', 'second line', '']);
   });
 
-  it('is saved and loaded', async () => {
+  it('can be saved and loaded', async () => {
     const directory = await mkdtemp(join(tmpdir(), 'odmoe-chat-'));
     try {
       const path = join(directory, 'talk.jsonl');
@@ -197,7 +197,7 @@ describe('a conversation on the terminal', () => {
     }
   });
 
-  it('says when the context is full, and only then', () => {
+  it('reports a full context, and only then', () => {
     const token = { tokenId: 1, text: 'a', logprob: 0, top: [] };
     const result = (finishReason: string) => ({
       started: { promptTokenIds: [1], seed: 1 },

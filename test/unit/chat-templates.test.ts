@@ -89,15 +89,15 @@ function render(template: string, turns: readonly Turn[], values: Record<string,
   return chatTemplateFrom(config, template, '/model')?.render(messages, { values, wallMs: NOON }) ?? '';
 }
 
-describe('chat templates in the manner of model families', () => {
-  it('think unless they are told not to', () => {
+describe('chat templates of model families', () => {
+  it('let the model think unless thinking is switched off', () => {
     const hello: Turn[] = [['user', 'Hi']];
     assert.equal(render(TURNS, hello), '<user>Hi</user>\n<assistant>');
     assert.equal(render(TURNS, hello, { enable_thinking: true }), '<user>Hi</user>\n<assistant>');
     assert.equal(render(TURNS, hello, { enable_thinking: false }), '<user>Hi</user>\n<assistant><think></think>');
   });
 
-  it('leave out what was thought before earlier answers', () => {
+  it('leave out the reasoning of earlier answers', () => {
     const turns: Turn[] = [
       ['system', 'Be brief.'],
       ['user', '1 + 1?'],
@@ -118,7 +118,7 @@ describe('chat templates in the manner of model families', () => {
     );
   });
 
-  it('name the day of the clock that they are given, and an effort', () => {
+  it('name the date of the given clock, and an effort', () => {
     const head = '[system]Today: 2031-05-09\nEffort: ';
     assert.equal(render(CHANNELS, [['user', ' Hi ']]), `${head}medium[end][user]Hi[end][assistant]`);
     assert.equal(
@@ -134,7 +134,7 @@ describe('chat templates in the manner of model families', () => {
     );
   });
 
-  it('have a user before an assistant that begins, where the template wants one', () => {
+  it('put a user message before a leading assistant message, where the template needs one', () => {
     const turns: Turn[] = [
       ['assistant', 'b'],
       ['user', 'c'],
@@ -142,7 +142,7 @@ describe('chat templates in the manner of model families', () => {
     assert.equal(render(ALTERNATING, turns), '<bos><user></><model>b</><user>c</><model>');
   });
 
-  it('refuse what the template refuses in any shape', () => {
+  it('give a refusal for messages that the template refuses in any shape', () => {
     const turns: Turn[] = [
       ['system', 'S'],
       ['user', ' a'],
@@ -161,7 +161,7 @@ describe('chat templates in the manner of model families', () => {
 describe('the variables of a chat template', () => {
   const argument = (name: string, value: string): { name: string; value: string } => ({ name, value });
 
-  it('are any JSON', () => {
+  it('can hold any JSON value', () => {
     fc.assert(
       fc.property(fc.jsonValue({ maxDepth: 4 }), (value) => {
         const text = JSON.stringify(value);
@@ -171,7 +171,7 @@ describe('the variables of a chat template', () => {
     );
   });
 
-  it('are refused by name where they cannot be', () => {
+  it('are refused by name where a value is not allowed', () => {
     const wrong: [{ name: string; value: string }[], RegExp][] = [
       [[argument('enable-thinking', '1')], /"enable-thinking" is not the name of a variable/],
       [[argument('', '1')], /"" is not the name/],
@@ -190,7 +190,7 @@ describe('the variables of a chat template', () => {
     }
   });
 
-  it('may be nested as deep as they like, and are refused then', () => {
+  it('are refused when they are nested too deeply', () => {
     const deep = '['.repeat(100_000) + ']'.repeat(100_000);
     const turns: Turn[] = [['user', 'Hi']];
     try {
@@ -201,8 +201,8 @@ describe('the variables of a chat template', () => {
   });
 });
 
-describe('strftime', () => {
-  it('writes what Python writes, and leaves alone what it does not know', () => {
+describe('strftime for chat templates', () => {
+  it('writes the same text as Python, and leaves unknown directives alone', () => {
     const formats: [string, string][] = [
       ['%Y-%m-%d', '2031-05-09'],
       ['%d %b %Y', '09 May 2031'],

@@ -16,7 +16,7 @@ async function open(fixture: string, rewrite: Rewrite, change: Config = {}): Pro
   return found;
 }
 
-/** A form that is not read is named, and nobody is sent to download it again. */
+/** The error must name the unreadable form, and must not advise the user to download the checkpoint again. */
 async function refuses(fixture: string, rewrite: Rewrite, message: RegExp, change: Config = {}): Promise<void> {
   await assert.rejects(open(fixture, rewrite, change), (thrown: unknown) => {
     assert.ok(thrown instanceof OdmoeError, String(thrown));
@@ -94,14 +94,14 @@ const FORMS: readonly { form: string; message: RegExp; rewrite: Rewrite }[] = [
   { form: 'ExLlama', message: /ExLlama/, rewrite: quantized({ trellis: F16(6, 4, 4), suh: F16(64), svh: F16(96) }) },
 ];
 
-describe('a checkpoint that somebody has quantized', () => {
+describe('a checkpoint that was quantized by a third party', () => {
   for (const { form, message, rewrite } of FORMS) {
     it(`is refused by the tensors that show it, where config.json says nothing: ${form}`, async () => {
       await refuses('mixtral', rewrite, message);
     });
   }
 
-  it('is refused by what config.json says, with the name of the method', async () => {
+  it('is refused by the quantization that config.json names, with the name of the method', async () => {
     const same: Rewrite = (tensors) => [...tensors];
     const methods: [quantization: Config, message: RegExp][] = [
       [{ quant_method: 'gptq', bits: 4 }, /GPTQ.*quant_method is "gptq"/],
@@ -127,7 +127,7 @@ describe('a checkpoint that somebody has quantized', () => {
     await refuses('qwen35moe', same, /AWQ/, inner);
   });
 
-  it('is refused where FP8 has other scales than one for each block of 128 x 128', async () => {
+  it('is refused where FP8 scales are not one for each block of 128 x 128', async () => {
     const same: Rewrite = (tensors) => [...tensors];
     const fp8 = { quant_method: 'fp8', fmt: 'e4m3' };
     const changes: [quantization: Config, message: RegExp][] = [
@@ -165,7 +165,7 @@ describe('a checkpoint that somebody has quantized', () => {
     await refuses('deepseekv3-fp8', same, /dtype F8_E4M3/, { quantization_config: undefined });
   });
 
-  it('is refused where MXFP4 stands and is not said, or is said and does not stand there', async () => {
+  it('is refused where MXFP4 is present and not declared, or declared and not present', async () => {
     const same: Rewrite = (tensors) => [...tensors];
     await refuses('gptoss-mxfp4', same, /stored as MXFP4, and config\.json has no/, { quantization_config: undefined });
     const said = { quantization_config: { quant_method: 'mxfp4' } };
@@ -173,7 +173,7 @@ describe('a checkpoint that somebody has quantized', () => {
   });
 });
 
-describe('experts that stand in another form', () => {
+describe('expert tensors stored in another form', () => {
   for (const { fixture, form, rewrite } of REWRITTEN) {
     it(`are read with the same tensors left out: ${fixture}, ${form}`, async () => {
       const others = async (form: Rewrite): Promise<string[]> =>
@@ -182,7 +182,7 @@ describe('experts that stand in another form', () => {
     });
   }
 
-  it('are refused by the name of what stands there, where the family does not read it', async () => {
+  it('are refused by name where the family does not read that form', async () => {
     await refuses('gemma4moe', (tensors) => separateExperts(tensors, 'experts'), /experts\.0\.\w+\.weight of shape/);
     const renamed =
       (from: RegExp, to: string): Rewrite =>

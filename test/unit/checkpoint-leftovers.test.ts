@@ -41,7 +41,7 @@ async function openFixture(
   return found;
 }
 
-describe('layers behind the last one', () => {
+describe('extra layers behind the last layer', () => {
   const MARKS = ['eh_proj', 'enorm', 'hnorm'] as const;
   const FAMILIES = [
     { fixture: 'deepseekv3', layers: 4 },
@@ -98,7 +98,7 @@ describe('layers behind the last one', () => {
   });
 });
 
-describe('an LM head beside tied embeddings', () => {
+describe('an LM head tensor beside tied embeddings', () => {
   const config = { ...TINY_CONFIG, tie_word_embeddings: true };
   const embedding = (tensors: readonly TinyTensor[]): TinyTensor => {
     const found = tensors.find(({ name }) => name === 'model.embed_tokens.weight');
@@ -111,7 +111,7 @@ describe('an LM head beside tied embeddings', () => {
     data,
   });
 
-  it('is refused when one byte differs, its first or its last, from the checkpoint and when packing', async () => {
+  it('is refused when its first or last byte differs, on opening and on packing', async () => {
     const tensors = tinyTensors(config);
     const same = embedding(tensors);
     for (const at of [0, same.data.length - 1]) {
@@ -142,7 +142,7 @@ describe('an LM head beside tied embeddings', () => {
     });
   });
 
-  it('is asked for where embeddings are not tied, in words that say so', async () => {
+  it('is required where embeddings are not tied, and the error says so', async () => {
     for (const tie_word_embeddings of [false, undefined]) {
       await withTemporaryDirectory(async (directory) => {
         await writeTinyCheckpoint(directory, tinyTensors(config), { config: { ...config, tie_word_embeddings } });
@@ -152,7 +152,7 @@ describe('an LM head beside tied embeddings', () => {
   });
 });
 
-describe('files of weights that nobody names', () => {
+describe('weight files that no index names', () => {
   const shard = (number: number): string => `model-0000${number}-of-00002.safetensors`;
 
   it('are refused beside those of an index, and beside model.safetensors', async () => {
@@ -189,7 +189,7 @@ describe('files of weights that nobody names', () => {
     });
   });
 
-  it('may be one file that the index names, the same weights for another program, or in another form', async () => {
+  it('may be one file that the index names, the same weights for another program, or another form', async () => {
     await withTemporaryDirectory(async (directory) => {
       await writeTinyCheckpoint(directory);
       const weight_map = Object.fromEntries(tinyTensors().map(({ name }) => [name, 'model.safetensors']));
@@ -205,7 +205,7 @@ describe('files of weights that nobody names', () => {
     });
   });
 
-  it('are named where there are no others: GGUF and PyTorch', async () => {
+  it('are named in the error where no others exist: GGUF and PyTorch', async () => {
     await withTemporaryDirectory(async (directory) => {
       await writeTinyCheckpoint(directory);
       await rm(join(directory, 'model.safetensors'));
@@ -227,8 +227,8 @@ describe('files of weights that nobody names', () => {
   });
 });
 
-describe('numbers that Python writes into config.json', () => {
-  it('are read: Infinity and NaN are no broken file, and texts stay as they are', async () => {
+describe('non-finite numbers that Python writes into config.json', () => {
+  it('are read: Infinity and NaN do not break the file, and texts stay unchanged', async () => {
     await withTemporaryDirectory(async (directory) => {
       await writeTinyCheckpoint(directory);
       const text = JSON.stringify({ ...TINY_CONFIG, _name_or_path: 'NaN "Infinity\\' });

@@ -4,8 +4,8 @@ import { defaultWords, withReadableDefault, createProgram } from '../../cli/clie
 
 const list = (text: string): string[] => text.split(',');
 
-describe('defaults in --help', () => {
-  it('read as they are typed', () => {
+describe('default values in --help', () => {
+  it('are printed as a user types them', () => {
     assert.equal(defaultWords(['zstd', 'raw']), 'zstd,raw');
     assert.equal(defaultWords([0.1, 2]), '0.1,2');
     assert.equal(defaultWords('huffman'), 'huffman');
@@ -13,7 +13,7 @@ describe('defaults in --help', () => {
     for (const nothing of [[], [null], '', undefined, null, { a: 1 }]) assert.equal(defaultWords(nothing), null);
   });
 
-  it('are said once, in every command of a program', () => {
+  it('are printed once, in every command of a program', () => {
     const program = createProgram('odmoe test');
     const command = program
       .command('measure')
@@ -28,7 +28,7 @@ describe('defaults in --help', () => {
     assert.match(help, /the prompt \(default: Tell me\)/);
   });
 
-  it('stay what they are for the command itself', () => {
+  it('do not change the values that the command uses', () => {
     const option = new Option('--codec <list>', 'codecs').default(['zstd']);
     assert.equal(withReadableDefault(option).defaultValueDescription, 'zstd');
     assert.equal(option.defaultValueDescription, undefined);

@@ -48,7 +48,7 @@ describe('the flags of generate, prompt and demo', () => {
     });
   });
 
-  it('are all carried over', () => {
+  it('are all copied into the request', () => {
     const sampling = '--temperature 0.5 --top-k 40 --top-p 0.9 --min-p 0.05 --repetition-penalty 1.1 --seed 9';
     const more = '--presence-penalty -0.5 --frequency-penalty 1.5 --logit-bias 5=-100 --logit-bias 0=2.5';
     const shown = '--response-format json_object --prompt-logprobs --show-special-tokens';
@@ -83,7 +83,7 @@ describe('the flags of generate, prompt and demo', () => {
     });
   });
 
-  it('take variables of the chat template as JSON, or else as texts', () => {
+  it('take variables of the chat template as JSON, or else as text', () => {
     const given = ['enable_thinking=false', 'reasoning_effort=high', 'tools=[{"name":"f"}]', 'note=a=b', 'empty='];
     const { templateArguments } = parse('hello', ...given.flatMap((argument) => ['--template-arg', argument]));
     assert.deepEqual(templateArguments, [
@@ -96,7 +96,7 @@ describe('the flags of generate, prompt and demo', () => {
     assert.throws(() => parse('hello', '--template-arg', 'enable_thinking'), { message: /KEY=VALUE/ });
   });
 
-  it('take the form of the answer as a name, a JSON schema, or the OpenAI API’s response_format', () => {
+  it('take the answer format as a name, a JSON schema, or the OpenAI API’s response_format', () => {
     const formatOf = (given: string) => parse('hello', '--response-format', given).sampling?.outputFormat;
     const schema = '{"type":"object","properties":{"a":{"type":"integer"}}}';
     assert.equal(formatOf('text'), null);
@@ -124,7 +124,7 @@ describe('the flags of generate, prompt and demo', () => {
     assert.equal(parse('hello', '--repetition-penalty', '0.001').sampling?.repetitionPenalty, 0.001);
   });
 
-  it('say which values they take', () => {
+  it('list the values that they take in errors', () => {
     const ranges: [string, string, RegExp][] = [
       ['--max-tokens', '-1', /whole number from 0 to 4294967295/],
       ['--seed', '9007199254740992', /whole number from 0 to 9007199254740991/],

@@ -23,13 +23,13 @@ const drafted = (drafts: GenerationResult['finished']['drafts']): GenerationResu
   finished: { ...ANSWER.finished, drafts },
 });
 
-describe('an answer on the terminal', () => {
-  it('tells of drafts, proposed and accepted, where there were to be any', () => {
+describe('an answer printed on the terminal', () => {
+  it('reports proposed and accepted drafts where drafting was on', () => {
     assert.deepEqual(generationJson(drafted({ proposed: 9, accepted: 7 }))['drafts'], { proposed: 9, accepted: 7 });
     assert.match(generationSummary(drafted({ proposed: 9, accepted: 7 })), /7 of 9 drafts accepted/);
   });
 
-  it('has the log-probabilities of the prompt in its JSON where they were asked for', () => {
+  it('includes the log-probabilities of the prompt in its JSON where they were requested', () => {
     assert.ok(!('prompt_logprobs' in generationJson(ANSWER)));
     const top = [{ tokenId: 9, logprob: -0.5 }];
     const promptLogprobs = [
@@ -42,7 +42,7 @@ describe('an answer on the terminal', () => {
     ]);
   });
 
-  it('tells how much of the prompt was not run', () => {
+  it('reports how much of the prompt was reused', () => {
     const cached = { ...ANSWER, finished: { ...ANSWER.finished, cachedTokens: 1 } };
     assert.equal(generationJson(cached)['cached_tokens'], 1);
     assert.match(generationSummary(cached), /1 of 2 prompt tokens were there/);
@@ -50,7 +50,7 @@ describe('an answer on the terminal', () => {
     assert.doesNotMatch(generationSummary(ANSWER), /prompt tokens/);
   });
 
-  it('has null for drafts in its JSON, and not a word for people, where there were to be none', () => {
+  it('has null for drafts in its JSON, and no text for people, where drafting was off', () => {
     assert.equal(generationJson(ANSWER)['drafts'], null);
     assert.doesNotMatch(generationSummary(ANSWER), /draft/);
   });

@@ -68,8 +68,8 @@ const STATUS: StatusReply = {
   links: [],
 };
 
-describe('the status of a cluster', () => {
-  it('marks the worker in main’s own process, whose memory main’s row has', () => {
+describe('the printed status of a cluster', () => {
+  it('marks the worker in main’s own process, whose memory is in main’s row', () => {
     const row = (ownWorkerId: string): string =>
       statusLines({ ...STATUS, ownWorkerId }, null).find((line) => line.startsWith('w2')) ?? '';
     assert.match(row(''), /^w2 +worker +10\.0\.0\.1:7000 .*150 MB/);
@@ -79,7 +79,7 @@ describe('the status of a cluster', () => {
     assert.equal(statusJson(STATUS)['own_worker_id'], null);
   });
 
-  it("says what main's weights take and in which form, where main tells it", () => {
+  it("shows the size and the form of main's weights where main reports them", () => {
     assert.doesNotMatch(statusLines(STATUS, null).join('\n'), /weights:/);
     const [main, ...others] = STATUS.nodes;
     assert.ok(main !== undefined);
@@ -87,7 +87,7 @@ describe('the status of a cluster', () => {
     assert.ok(statusLines({ ...STATUS, nodes: [told, ...others] }, null).includes('weights: main 3.00 MB as fixed4'));
   });
 
-  it('says what rows of sequences take, where there are any', () => {
+  it('shows the memory of sequence rows, where there are any', () => {
     assert.doesNotMatch(statusLines(STATUS, null).join('\n'), /rows of sequences/);
     const [main, ...others] = STATUS.nodes;
     const nodes = [...(main === undefined ? [] : [{ ...main, keyValueBytes: 3e6, prefixBytes: 1e6 }]), ...others];
@@ -97,7 +97,7 @@ describe('the status of a cluster', () => {
     );
   });
 
-  it('shows what nodes run on, and why, where one runs on a GPU', () => {
+  it('shows the device of each node, and the reason, where one runs on a GPU', () => {
     assert.ok(!statusLines(STATUS, null).some((line) => line.includes('GPU')));
     const onGpu = node('ROLE_WORKER', 'w3', {
       deviceName: 'NVIDIA GeForce RTX 3090',
@@ -115,7 +115,7 @@ describe('the status of a cluster', () => {
     );
   });
 
-  it('shows how far workers are that fetch their experts, and what hinders them', () => {
+  it('shows the progress of workers that fetch their experts, and their problems', () => {
     const fetching = (id: string, fetchHeldBytes: number, fetchProblem = ''): NodeStatus =>
       node('ROLE_WORKER', id, { fetchNeededBytes: 8e9, fetchHeldBytes, fetchProblem });
     const nodes = [...STATUS.nodes, fetching('w4', 2e9), fetching('w5', 1e9, 'the disk is full'), fetching('w6', 8e9)];
@@ -144,7 +144,7 @@ describe('the status of a cluster', () => {
     assert.doesNotMatch(text, /tokens\/s/);
   });
 
-  it('shows what a worker caches, and nothing of those that do not', () => {
+  it('shows the cache of each worker that has one', () => {
     const counts = { full: 0, compressed: 0, signMantissa: 0, exponent: 0 };
     const cache = {
       policy: 'planned',
@@ -168,7 +168,7 @@ describe('the status of a cluster', () => {
     assert.ok(!statusLines(STATUS, null).some((line) => line.startsWith('cache ')));
   });
 
-  it('shows rates since an earlier look; a worker that was started since has counted from zero', () => {
+  it('shows rates since an earlier look; a restarted worker counts from zero', () => {
     const earlier: StatusReply = {
       ...STATUS,
       tokens: 100,
@@ -190,7 +190,7 @@ describe('the status of a cluster', () => {
     assert.match(statusLines(empty, null).join('\n'), /no worker is connected/);
   });
 
-  it('says where HTTP clients are served, if anywhere', () => {
+  it('shows the address that HTTP clients use, if there is one', () => {
     assert.ok(statusLines(STATUS, null).includes('HTTP clients, and the page: http://127.0.0.1:7680'));
     assert.doesNotMatch(statusLines({ ...STATUS, httpAddress: '' }, null).join('\n'), /HTTP/);
   });
@@ -216,8 +216,8 @@ describe('the status of a cluster', () => {
   });
 });
 
-describe('tables and units', () => {
-  it('align columns', () => {
+describe('printed tables and units', () => {
+  it('align their columns', () => {
     const columns = [
       { title: 'a', align: 'left' as const },
       { title: 'bb', align: 'right' as const },
@@ -231,7 +231,7 @@ describe('tables and units', () => {
     );
   });
 
-  it('are written for people', () => {
+  it('are readable for people', () => {
     assert.deepEqual([0, 999, 1000, 13_944_336, 999_600, 1e18].map(formatBytes), [
       '0 B',
       '999 B',

@@ -21,12 +21,12 @@ const worker = (id: string, lastShare: number, costMs: number): WorkerWait => ({
   costMs,
 });
 
-describe('what decode waits for, in the terminal', () => {
-  it('is not shown before anything was decoded', () => {
+describe('the view of decode waits in the terminal', () => {
+  it('is not shown before any token was decoded', () => {
     assert.deepEqual(waitLines({ layerWaits: [], workerWaits: [] }), []);
   });
 
-  it('names each layer, what of it is waiting for loads, and the slowest worker with what it costs', () => {
+  it('names each layer, its share of waiting for loads, and the slowest worker with its cost', () => {
     const layerWaits = [layer(0, 4, 2, 'w2'), layer(1, 2, 0, 'w1')];
     const lines = waitLines({ layerWaits, workerWaits: [worker('w1', 0.25, 0.1), worker('w2', 0.75, 1.25)] });
     assert.equal(lines[1], 'a pass waits 6.0 ms for experts, 2.0 ms of it for loads (#)');
@@ -36,7 +36,7 @@ describe('what decode waits for, in the terminal', () => {
     assert.match(lines.join('\n'), /^w2 +3\.00 +1\.00 +1\.50 +0\.50 +75 % +1\.25$/m);
   });
 
-  it('names the worker that costs most, and of equal ones the one that is waited for longest', () => {
+  it('names the worker that costs most, and among equal ones the one with the longest wait', () => {
     const lineOf = (...workerWaits: WorkerWait[]): string | undefined =>
       waitLines({ layerWaits: [layer(0, 4)], workerWaits }).find((line) => line.startsWith('slowest'));
     const [quick, slow] = [worker('w1', 0.5, 0.1), worker('w2', 0.5, 4)];
@@ -58,7 +58,7 @@ describe('what decode waits for, in the terminal', () => {
     assert.match(lines.join('\n'), /^ {2}88 to 93 /m);
   });
 
-  it('stands behind the head of the status', () => {
+  it('follows the header of the status', () => {
     const status: StatusReply = {
       nodes: [],
       placement: null,
@@ -80,7 +80,7 @@ describe('what decode waits for, in the terminal', () => {
     assert.match(lines.slice(0, 4).join('\n'), /^cluster .*\n.*7680\n\na pass waits 4\.0 ms/);
   });
 
-  it('draws nothing where nothing is waited for', () => {
+  it('draws nothing where decode waits for nothing', () => {
     const lines = waitLines({ layerWaits: [layer(0, 0)], workerWaits: [] });
     assert.equal(lines[2], '  layer 0       0.00 ms');
     assert.equal(lines.length, 3);

@@ -38,7 +38,7 @@ async function predicted(): Promise<Closing> {
   sequence.predictions.decide(position, 0, [0, 1]);
   return main.closing(sequence, () => {
     sequence.predictions.arrive(plainPrediction({ sequence: 7, position, layer: 0, experts: [0, 1] }));
-    // What it waits for then.
+    // After the prediction it waits for this status.
     setImmediate(() => main.tellStatus());
   });
 }
@@ -50,7 +50,7 @@ async function counted(): Promise<Closing> {
   return { close: () => sequence.end(), letGo: () => main.tellStatus() };
 }
 
-/** A runner whose end is held back; its loop has come to the step that `last` leads to. */
+/** A runner whose end is held back. Its loop has reached the step that `last` leads to. */
 function tokens(last: (steps: ReturnType<typeof generateTokens>) => Promise<unknown>, signal = never): Closing {
   const work = new HeldWork();
   const runner: SequenceRunner = {
@@ -79,7 +79,7 @@ async function readOn(replies: AsyncIterable<unknown>): Promise<void> {
   for await (const reply of replies) assert.ok(reply !== undefined);
 }
 
-/** A request of a service of main's. */
+/** A request to one of main's services. */
 function request({ engine }: HeldMain): { service: InferenceService; replies: AsyncGenerator<GenerateReply> } {
   const service = new InferenceService({
     engine,
@@ -112,7 +112,7 @@ async function served(close: (service: InferenceService) => Promise<unknown>): P
   return { close: () => close(service), letGo: () => (main.work.letGo(), answer), holds };
 }
 
-/** A client reads no further behind the first token. */
+/** A client that stops reading after the first token. */
 async function left(): Promise<Closing> {
   const main = new HeldMain({ hasShadow: true });
   const { service, replies } = request(main);
@@ -141,7 +141,7 @@ class LateThread extends EventEmitter implements QueueThread<string, string> {
   }
 }
 
-/** A lane whose thread has been asked something, and has so long for it. */
+/** A lane whose thread has a question to answer within this time. */
 function laneClosing(limitMs: number): { closing: Closing; work: HeldWork } {
   const work = new HeldWork();
   const lane = new ThreadQueue<string, string>({
@@ -157,14 +157,14 @@ function laneClosing(limitMs: number): { closing: Closing; work: HeldWork } {
   return { closing: { close: () => lane.close(), letGo: () => work.letGo() }, work };
 }
 
-/** A thread that was given up, because its answer came too late, takes its time to end. */
+/** A thread whose answer came too late was abandoned, and it ends slowly. */
 async function lateThread(): Promise<Closing> {
   const { closing, work } = laneClosing(1);
   await waitUntil('the thread is given up', () => work.underWay > 0);
   return closing;
 }
 
-describe('an answer that ends waits for', () => {
+describe('closing an answer waits for', () => {
   itWaitsForWork({
     'the pass that works on it, before its rows go': inPass,
     "shadow's last predictions, before its rows go": predicted,
@@ -187,6 +187,6 @@ describe('an answer that ends waits for', () => {
   });
 });
 
-describe('a lane of work in threads that closes waits for', () => {
+describe('closing a lane of work in threads waits for', () => {
   itWaitsForWork({ 'its thread': () => laneClosing(60_000).closing, 'a thread that it has given up': lateThread });
 });

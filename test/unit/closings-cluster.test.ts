@@ -65,7 +65,7 @@ function membershipOn(transport: OpenTransport): Membership {
   return membership;
 }
 
-/** A stream that says it has ended when the test lets it. */
+/** A stream whose end is reported when the test allows it. */
 class LateStream<Out, In> extends MemoryStream<Out, In> {
   constructor(private readonly work: HeldWork) {
     super();
@@ -76,7 +76,7 @@ class LateStream<Out, In> extends MemoryStream<Out, In> {
   }
 }
 
-/** Main has said hello to a worker. `leave`: what comes before main stops. */
+/** Main has said hello to a worker. `leave` runs before main stops. */
 async function greeting(leave: (membership: Membership) => void): Promise<Closing> {
   const work = new HeldWork();
   const stream = new LateStream<WorkerRequest, WorkerReply>(work);
@@ -90,7 +90,7 @@ async function greeting(leave: (membership: Membership) => void): Promise<Closin
   return { close: () => membership.stop(), letGo: () => work.letGo() };
 }
 
-/** Main asks who answers at an address. */
+/** Main asks an address for the identity of its daemon. */
 async function identifying(): Promise<Closing> {
   const work = new HeldWork();
   work.holdNext();
@@ -137,7 +137,7 @@ async function predicting(): Promise<Closing> {
   main.arrive({ kind: 'begin', begin: begin(5) });
   await turns();
   assert.equal(model.passes.length, 1);
-  // A pass that is cancelled ends where it looks, and not before.
+  // A cancelled pass ends at its next check for cancellation, not earlier.
   const resume = model.resume.bind(model);
   model.resume = nothing;
   const letGo = (): void => {
@@ -149,7 +149,7 @@ async function predicting(): Promise<Closing> {
   return { close: () => service.stop(), letGo, holds: () => (model.disposed.length > 0 ? [] : ['rows']) };
 }
 
-/** Multicast whose goodbyes, and sockets, end when the test lets them. */
+/** Multicast whose goodbyes and sockets end when the test allows it. */
 class LateBonjour extends bonjourService.Bonjour {
   static readonly goodbyes = new HeldWork();
   static readonly sockets = new HeldWork();
@@ -174,7 +174,7 @@ class LateBonjour extends bonjourService.Bonjour {
   }
 }
 
-/** A daemon that is announced, and listens, by mDNS. `held`: what ends late. */
+/** A daemon that advertises itself and listens by mDNS. `held`: the parts that end late. */
 async function multicast(
   kind: 'advertise' | 'watchPeers',
   held: 'goodbyes' | 'sockets',
@@ -190,7 +190,7 @@ async function multicast(
   const interfaces = new InterfaceWatch(polled, () =>
     addresses.map((address) => ({ name: 'lo', address, internal: false })),
   );
-  // Nobody waits for ever for a goodbye; here nobody is late.
+  // A stop has a time limit for goodbyes. In this test none is late.
   const timeless = Object.assign(new WallRuntime(), { after: () => ({ cancel: nothing, unref: nothing }) });
   const discovery = multicastDiscovery(timeless, interfaces);
   const settings = testSettings('main', '/nowhere', { provider: 'mdns' });
@@ -289,7 +289,7 @@ async function askedByHttp(): Promise<Closing> {
   return { close: () => door.close(), letGo };
 }
 
-describe('a part of the cluster that stops waits for', () => {
+describe('stopping a part of the cluster waits for', () => {
   const { Bonjour } = bonjourService;
   before(() => void Object.assign(bonjourService, { Bonjour: LateBonjour }));
   after(() => void Object.assign(bonjourService, { Bonjour }));
@@ -310,5 +310,5 @@ describe('a part of the cluster that stops waits for', () => {
   });
 
   // Not by itWaitsForWork: the caller's own socket takes a moment to close.
-  it('a call that it has yet to answer', async () => assertWaits(await calling()));
+  it('a call that is not yet answered', async () => assertWaits(await calling()));
 });

@@ -16,13 +16,13 @@ import { silentLog } from './worker-test-slots.js';
 
 const START = { main: startMain, shadow: startShadow, worker: startWorker };
 
-/** Parts of a daemon's surroundings that take their time to end. */
+/** Parts of a daemon's environment that end slowly. */
 type Part = 'device' | 'server' | 'announcement' | 'search' | 'join' | 'prompts' | 'formats' | 'ownWorker';
 
 /** Ends the part, now or later. */
 type EndPart = <Result>(part: Part, end: () => Result | Promise<Result>) => Promise<Result>;
 
-/** What is around a daemon of which `ending` ends the parts, and of which `broken` cannot be begun. `open`: its devices and parts that live. */
+/** An environment whose parts end by `ending`, and whose part `broken` fails to begin. `open`: names of the devices and parts that live. */
 function surroundings(ending: EndPart, broken: Part | null): { environment: NodeEnvironment; open: () => string[] } {
   const open: string[] = [];
   const begin = (name: string): (() => void) => {
@@ -86,7 +86,7 @@ async function settingsOf(role: keyof typeof START, part: Part): Promise<NodeSet
   });
 }
 
-/** A daemon that is stopped while the part is slow to end. Its device goes at the end. */
+/** A daemon that is stopped while the part ends slowly. Its device ends last. */
 async function stopping(role: keyof typeof START, late: Part): Promise<Closing> {
   const work = new HeldWork();
   const ending: EndPart = async (part, end) => (part === late ? work.whenLetGo(end) : end());
@@ -98,7 +98,7 @@ async function stopping(role: keyof typeof START, late: Part): Promise<Closing> 
   return { close: () => node.stop(), letGo: () => work.letGo(), holds };
 }
 
-describe('a daemon that stops waits, before its device goes, for', () => {
+describe('stopping a daemon, before its device is released, waits for', () => {
   const PARTS = {
     main: ['server', 'announcement', 'search', 'prompts', 'formats', 'ownWorker'],
     shadow: ['server', 'announcement', 'join', 'formats'],
@@ -110,7 +110,7 @@ describe('a daemon that stops waits, before its device goes, for', () => {
   }
 });
 
-describe('a daemon that cannot start gives everything back where it fails to begin', () => {
+describe('a daemon that fails to start releases everything: failure in', () => {
   const PARTS = {
     main: ['device', 'server', 'announcement', 'search', 'ownWorker'],
     shadow: ['device', 'server', 'announcement'],

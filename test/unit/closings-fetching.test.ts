@@ -24,7 +24,7 @@ type FetcherWork = (fetcher: ExpertFetcher, partial: PartialPack) => void;
 
 const MAIN = '192.0.2.1:7600';
 
-describe('fetching that closes waits for', () => {
+describe('closing the fetching waits for', () => {
   const setting = new FetchSetting();
   let pack: Pack;
   let work: HeldWork;
@@ -35,7 +35,7 @@ describe('fetching that closes waits for', () => {
     closed = [];
   });
 
-  /** A peer of this process that holds the whole pack, and whose answers are held back, also when it is closed. */
+  /** A peer in this process that has the whole pack. Its answers are held back, also after it is closed. */
   function peer(address: string): PackSource {
     const share = new PackServer(pack, RUNTIME);
     const bytesOf = async function* (pieces: ReturnType<PackServer['read']>): AsyncGenerator<Uint8Array> {
@@ -58,13 +58,13 @@ describe('fetching that closes waits for', () => {
   const beginPartial = (runtime = RUNTIME): Promise<PartialPack> =>
     PartialPack.begin(setting.directory, readFileSync(join(pack.directory, MANIFEST_FILE)), runtime);
 
-  /** Nobody else may fetch into the directory while this one does. */
+  /** No other fetcher may use the directory at the same time. */
   const lock = (directory = setting.directory): string[] =>
     existsSync(join(directory, FETCH_LOCK_FILE)) ? ['the lock of the directory'] : [];
 
   /**
-   * A fetcher in a directory of its own that does what `begin` begins. Its work with files and with main passes `after` times, and is then held
-   * back. Null: it has ended before.
+   * A fetcher in a separate directory that runs the work of `begin`. Its first `after` works with files and with main pass; the next one is
+   * held back. Null: the fetcher ended before that.
    */
   async function fetching(
     begin: FetcherWork,
@@ -93,7 +93,7 @@ describe('fetching that closes waits for', () => {
     return null;
   }
 
-  /** The fetch is closed at each step of what `begin` begins. */
+  /** Closes the fetch at each step of the work of `begin`. */
   async function closeAtEachStep(
     ...[begin, hasEnded]: [FetcherWork, (partial: PartialPack) => boolean]
   ): Promise<void> {
@@ -112,7 +112,7 @@ describe('fetching that closes waits for', () => {
     const asked = peers();
     work.holdNext({ works: 2 });
     asked.setAddresses([MAIN], ['192.0.2.2:7600']);
-    // Who is to be asked no more still owes an answer.
+    // The peer that is removed here has not answered yet.
     asked.setAddresses([MAIN], []);
     assert.deepEqual([work.underWay, closed], [2, ['192.0.2.2:7600']]);
     const letGo = (): void => {
@@ -141,7 +141,7 @@ describe('fetching that closes waits for', () => {
     return { close: () => fetch.close(), letGo: () => work.letGo(), holds: lock };
   }
 
-  /** `opened`: the directory for what is mended is there when the work is held back. */
+  /** `opened`: the directory for mended experts exists when the work is held back. */
   async function mending(opened: boolean): Promise<Closing> {
     const mending = new PackMending(pack, settings(), environment(), SILENT);
     const forgetting = (): Promise<void> => mending.forget(0, 0);
@@ -188,7 +188,7 @@ describe('fetching that closes waits for', () => {
       ({ isWhole }) => isWhole,
     ));
 
-  it('each step of noting that an expert is wrong', () =>
+  it('each step of recording that an expert is wrong', () =>
     closeAtEachStep(
       (fetcher, { held }) => {
         held.add(0, 0);

@@ -19,7 +19,7 @@ import { settle, silentLog, TestSlots, testSource } from './worker-test-slots.js
 const DIGEST = '0'.repeat(64);
 const { experts: EXPERTS } = testSource.shape;
 
-/** Slots whose work, once it is cancelled, still ends when the test says so. */
+/** Slots whose cancelled work ends only when the test says so. */
 class LateSlots extends TestSlots {
   override readonly cancelsEndLate = true;
   private disposed = false;
@@ -39,7 +39,7 @@ class LateSlots extends TestSlots {
   }
 }
 
-/** All that the host has may be held. */
+/** Settings by which host memory has room for all experts. */
 const hostMemoryOptions = (): HostMemoryOptions => ({
   setting: 4096 * EXPERTS,
   source: testSource,
@@ -156,12 +156,12 @@ const slotsOf = (slots: TestSlots): ConstructorParameters<typeof ExpertService>[
   packs: false,
 });
 
-describe('a worker that closes waits for', () => {
+describe('closing a worker waits for', () => {
   let directory: string;
   beforeEach(() => (directory = mkdtempSync(join(tmpdir(), 'odmoe-closing-'))));
   afterEach(() => rmSync(directory, { recursive: true, force: true }));
 
-  /** `begin`: what writes is under way. */
+  /** `begin` begins the work that writes. */
   async function recording(begin: (record: ActivationRecord) => void): Promise<Closing> {
     const work = new HeldWork();
     const path = join(directory, 'counts.json');

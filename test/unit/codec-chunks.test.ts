@@ -24,7 +24,7 @@ const planes = fc.record({
   blockBytes: fc.integer({ min: 1, max: 6000 }),
 });
 
-/** Value v half as often as v - 1, down from 127: what exponents look like. */
+/** Value v occurs half as often as v - 1, down from 127. Exponents of weights have such a distribution. */
 function skewed(drawn: number[]): Uint8Array {
   return Uint8Array.from(drawn, (number) => 127 - Math.floor(30 - Math.log2(number + 1)));
 }
@@ -41,7 +41,7 @@ function assertSameBytes(actual: Uint8Array, expected: Uint8Array): void {
   assert.equal(Buffer.compare(actual, expected), 0);
 }
 
-describe('chunk codecs', () => {
+describe('chunk codecs:', () => {
   for (const codec of CODECS) {
     it(`${codec} gives back every plane`, async () => {
       const property = fc.asyncProperty(planes, async ({ bytes, blockBytes }) => {
@@ -86,7 +86,7 @@ describe('chunk codecs', () => {
     });
   }
 
-  it('keep all 65,536 patterns of BF16', async () => {
+  it('the codecs keep all 65,536 patterns of BF16', async () => {
     const patterns = new Uint8Array(Uint16Array.from({ length: 65536 }, (_, index) => index).buffer);
     const [exponents] = splitPlanes(patterns, 'bf16-e8-sm8');
     assert.ok(exponents !== undefined);
@@ -95,7 +95,7 @@ describe('chunk codecs', () => {
     }
   });
 
-  it('work on several chunks at a time', async () => {
+  it('the codecs work on several chunks at a time', async () => {
     const chunks = Array.from({ length: 40 }, (_, index) =>
       skewed(Array.from({ length: 3000 }, (_, i) => (i * index) % 999)),
     );
@@ -104,7 +104,7 @@ describe('chunk codecs', () => {
     plain.forEach((bytes, index) => assertSameBytes(bytes, chunks[index] ?? new Uint8Array(0)));
   });
 
-  it('refuse what they cannot take', async () => {
+  it('the codecs refuse invalid input', async () => {
     const bytes = Uint8Array.of(1, 2, 8);
     await assert.rejects(encodeChunk('packed3', 0, bytes, 3), refusal('INTERNAL', /3 bits/));
     await assert.rejects(encodeChunk('zstd', 0, bytes, 3), refusal('INTERNAL', /levels from 1 to 22/));
@@ -116,7 +116,7 @@ describe('chunk codecs', () => {
     await assert.rejects(decodeChunk('fixed4', bytes, 3, 3), refusal('PACK_CORRUPT', /ends within its header/));
   });
 
-  it('are measured on a tensor', async () => {
+  it('the codecs are measured on a tensor', async () => {
     const values = new Uint8Array(1 << 20);
     new GaussianFiller('BF16', 0.02).fill(values, new RandomBits(1, 1));
     for (const [codec, ratio] of [

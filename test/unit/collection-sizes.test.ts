@@ -16,7 +16,7 @@ class Outer {
   }
 }
 
-describe('sizes of all collections that an object leads to', () => {
+describe('the sizes of all collections that are reachable from an object', () => {
   it('are summed by class and field, through lists, maps and plain objects, once for each object', () => {
     assert.deepEqual(Object.fromEntries(collectionSizes([new Outer()])), {
       'Outer.list': 2,
@@ -31,13 +31,13 @@ describe('sizes of all collections that an object leads to', () => {
     assert.equal(collectionSizes([keyed]).get('.held[].list'), 3);
   });
 
-  it('are all of them, or none: more objects than can be looked at are a fault', () => {
+  it('are complete, or an error: too many objects make it fail', () => {
     const lists = { held: [[], []] };
     assert.equal(collectionSizes([lists], () => false, 4).get('.held[]'), 0);
     assert.throws(() => collectionSizes([lists], () => false, 3), { code: 'INTERNAL' });
   });
 
-  it('leave out what is outside', () => {
+  it('leave out objects that the caller marks as outside', () => {
     const sizes = collectionSizes([new Outer()], (value) => value instanceof Inner);
     assert.deepEqual([...sizes.keys()].sort(), ['Outer.list', 'Outer.plain.deep']);
   });

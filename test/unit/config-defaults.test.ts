@@ -9,16 +9,16 @@ import type { ModelConfig } from '../../packs/model-config/model-family.js';
 type Config = Record<string, unknown>;
 
 interface Defaults {
-  /** Version. */
+  /** Version of transformers. */
   transformers: string;
-  /** What `Config().to_dict()` gives of the class in the file named, by family. */
+  /** The result of `Config().to_dict()`, by family. `source`: the file of the class. */
   families: Record<string, { source: string; config: Config }>;
 }
 
 const path = join(packageRoot(), 'test', 'fixtures', 'config-defaults', 'transformers-5.18.0.json');
 const DEFAULTS = JSON.parse(readFileSync(path, 'utf8')) as Defaults;
 
-/** What a model of a family must say, since transformers' own defaults make no model with experts. */
+/** Keys that a model of a family must have, because transformers' defaults alone make no model with experts. */
 const NEEDED: Readonly<Record<string, Config>> = {
   hunyuan_v1_moe: { num_experts: 8, moe_topk: 2 },
   // 4096 is not a multiple of 96.
@@ -47,7 +47,7 @@ function without(config: Config, ...keys: string[]): Config {
   return Object.fromEntries(Object.entries(config).filter(([key]) => !keys.includes(key)));
 }
 
-/** What is read where a key is left out; null: it is refused, by its name. */
+/** The result of a read without the key; null: the config is refused with an error that names the key. */
 function readWithout(config: Config, key: string): unknown {
   try {
     return read(without(config, key));
@@ -58,11 +58,11 @@ function readWithout(config: Config, key: string): unknown {
   }
 }
 
-/** Keys of one value in two places: without one of them the other counts. */
+/** Keys that give one value in two places. If one is left out, the other counts. */
 const SAID_TWICE: readonly string[] = ['architectures', 'model_type'];
 
 describe(`what config.json leaves out, beside transformers ${DEFAULTS.transformers}`, () => {
-  it('has every family', () => {
+  it('exists for every family', () => {
     assert.deepEqual(Object.keys(DEFAULTS.families).sort(), MODEL_FAMILIES.map(({ name }) => name).sort());
   });
 

@@ -52,15 +52,15 @@ describe('cluster.yaml at the root', () => {
     const parsed = parseClusterConfig(shown, 'c.yaml');
     const { path, nodes, ...expected } = defaultClusterConfig();
     assert.deepEqual([path, nodes], [null, []]);
-    // Settled later, as emulation has another.
+    // This default is set later, because emulation has another one.
     expected.worker.memory_budget = WORKER_BUDGET_DEFAULT_BYTES;
-    // And this with homes of experts.
+    // This one is set later, because strict homes have another one.
     expected.worker.cache = 0;
-    // And this where main has a worker of its own.
+    // This one is set later, because a main with its own worker has another one.
     expected.worker.cache_policy = 'planned';
-    // The default gives way to another port where it is taken, which an address that is asked for does not.
+    // If the port is taken, the default changes to another port. A configured address does not change.
     expected.main.http = DEFAULT_HTTP_ADDRESS;
-    // As shipped is the default, whichever form that is.
+    // The default is the form in which the model is shipped.
     expected.main.resident = 'auto';
     expected.worker.resident = 'auto';
     // There is no default file.
@@ -83,7 +83,7 @@ describe('cluster.yaml at the root', () => {
 });
 
 describe('a configuration file', () => {
-  it('may be empty, or have sections of which all is commented out', () => {
+  it('may be empty, or have sections that are all commented out', () => {
     const expected = { ...defaultClusterConfig(), path: null };
     for (const source of ['', '# nothing\n', 'align:\n  # token: 1\nlog:\n', '{}']) {
       assert.deepEqual({ ...parseClusterConfig(source, 'c.yaml'), path: null }, expected);
@@ -192,18 +192,18 @@ describe('a configuration file', () => {
     });
   }
 
-  it('may have mini-batches as large as a pass', () => {
+  it('may set mini-batches as large as a pass', () => {
     assert.deepEqual(faultsOf('main: {prefill_rows: 8, mini_batch_rows: 8}'), []);
   });
 
-  it('that cannot be read is named', () => {
+  it('is named in the error when it cannot be read', () => {
     assert.throws(() => loadClusterConfig('/nowhere/cluster.yaml'), {
       code: 'CONFIG_INVALID',
       message: /\/nowhere\/cluster\.yaml.*ENOENT/,
     });
   });
 
-  it('never leads to anything but a configuration or CONFIG_INVALID', () => {
+  it('always gives a configuration or CONFIG_INVALID', () => {
     const line = fc.constantFrom(
       'cluster: a',
       'nodes:',
@@ -222,13 +222,13 @@ describe('a configuration file', () => {
   });
 });
 
-describe("a cache policy for main's own worker", () => {
+describe("the cache policy of main's own worker", () => {
   const HOST = { hostname: 'box', addresses: [], processId: 1, stateHome: '/state' };
   const policyOf = (flags: DaemonFlags, text = '') =>
     resolveNodeSettings('main', parseClusterConfig(text, 'c.yaml'), { model: 'p', experts: 'local', ...flags }, HOST)
       .worker.cachePolicy;
 
-  it('is not the plan for memory that stays, where answers take memory', () => {
+  it('is not the plan for fixed memory, where answers take memory', () => {
     const budget = { memoryBudgetBytes: 2 ** 30 };
     const refused = { code: 'CONFIG_INVALID', message: /planned divides memory that stays.*leave the policy out/ };
     assert.throws(() => policyOf({ ...budget, cachePolicy: 'planned' }), refused);
@@ -239,12 +239,12 @@ describe("a cache policy for main's own worker", () => {
   });
 });
 
-describe("flags for main's own worker", () => {
+describe("command-line flags for main's own worker", () => {
   const HOST = { hostname: 'box', addresses: [], processId: 1, stateHome: '/state' };
   const workerOf = (flags: DaemonFlags) =>
     resolveNodeSettings('main', parseClusterConfig('', 'c.yaml'), { model: 'p', ...flags }, HOST).worker;
 
-  it('count where it has one, and are refused where it has none', () => {
+  it('take effect where main has one, and are refused where it has none', () => {
     const flags: DaemonFlags = { slots: 3, cacheBytes: 0, hostMemory: 'auto', decompressionThreads: 2, directIo: true };
     for (const experts of ['local', 'both'] as const) {
       const { slots, cacheBytes, hostMemory, decompressionThreads, directIo } = workerOf({ ...flags, experts });
@@ -255,7 +255,7 @@ describe("flags for main's own worker", () => {
   });
 });
 
-describe('sizes', () => {
+describe('sizes in a configuration', () => {
   it('are read with their unit', () => {
     const sizes: [string | number, number | null][] = [
       ['1 GiB', 2 ** 30],
@@ -273,17 +273,17 @@ describe('sizes', () => {
   });
 });
 
-describe('how main keeps its own weights', () => {
+describe("the form of main's own weights", () => {
   const residentOf = (source: string, flags: DaemonFlags = {}) =>
     resolveNodeSettings('main', parseClusterConfig(source, 'c.yaml'), { model: 'p', ...flags }).main.resident;
 
-  it('is said by the flag, then by cluster.yaml, and is else as shipped', () => {
+  it('comes from the flag, then from cluster.yaml, and is otherwise as shipped', () => {
     assert.equal(residentOf('main: {resident: fixed4}'), 'fixed4');
     assert.equal(residentOf('main: {resident: fixed4}', { resident: 'auto' }), 'auto');
     assert.equal(residentOf(''), null);
   });
 
-  it('is no form that rounds', () => {
+  it('is never a form that rounds', () => {
     assert.match(faultsOf('main: {resident: int8}').join(), /one of auto, bf16, fixed4/);
   });
 });

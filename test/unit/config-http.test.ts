@@ -12,7 +12,7 @@ function httpOf(source: string, flags: DaemonFlags = {}): HttpSettings | null {
   return resolveNodeSettings('main', config, flags, HOST).main.http;
 }
 
-describe('where HTTP clients are served', () => {
+describe('the address that serves HTTP clients', () => {
   for (const [text, expected] of [
     ['off', 'off'],
     ['127.0.0.1:7680', { host: '127.0.0.1', port: 7680 }],
@@ -33,7 +33,7 @@ describe('where HTTP clients are served', () => {
     it(`is read of ${JSON.stringify(text)}`, () => assert.deepEqual(parseHttpAddress(text), expected));
   }
 
-  it('is an address of this machine alone when nobody says anything', () => {
+  it('is a loopback address when nobody sets one', () => {
     assert.deepEqual(httpOf(''), {
       host: '127.0.0.1',
       port: 7680,
@@ -65,7 +65,7 @@ describe('where HTTP clients are served', () => {
     assert.equal(httpOf('main: {http: off}', { http: { host: '127.0.0.1', port: 1 } })?.port, 1);
   });
 
-  it('asked for by its default is an address that was asked for', () => {
+  it('counts as set when a user sets the default value', () => {
     assert.equal(httpOf('main: {http: "127.0.0.1:7680"}')?.isAddressGiven, true);
   });
 
@@ -80,7 +80,7 @@ describe('where HTTP clients are served', () => {
     it(`is not ${what}`, () => assert.throws(() => httpOf(source), { code: 'CONFIG_INVALID', message }));
   }
 
-  it('is said to main by flags, and to nobody else', () => {
+  it('can be set by flags of main, and of no other command', () => {
     const main = parseDaemonFlags('main', ['--model', '/p', '--http', '0.0.0.0:8080', '--api-keys', '/keys']);
     assert.ok(main.kind === 'run');
     const { http } = main.settings.main;

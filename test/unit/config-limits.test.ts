@@ -9,7 +9,7 @@ function taken(source: string): void {
   parseClusterConfig(source, 'c.yaml');
 }
 
-/** `key`: the one that the error must name. */
+/** `key`: the key that the error must name. */
 function refused(source: string, key: string): void {
   assert.throws(
     () => parseClusterConfig(source, 'c.yaml'),
@@ -18,7 +18,7 @@ function refused(source: string, key: string): void {
   );
 }
 
-/** Whole numbers from the first to the second; `beside`: what else must be set for them to mean something. */
+/** Whole numbers from the first to the second. `beside`: other settings without which they have no meaning. */
 const RANGES: [key: string, least: number, most: number, beside?: string][] = [
   ['align.token', 0, 1_000_000],
   ['align.kv', 0, 1_000_000],
@@ -66,7 +66,7 @@ const ALL = [
   ...NESTED.map(([key, least, most, source]) => ({ key, least, most, source })),
 ];
 
-describe('the numbers of cluster.yaml', () => {
+describe('the number in cluster.yaml', () => {
   for (const { key, least, most, source } of ALL) {
     it(`${key} is a whole number from ${least} to ${most}`, () => {
       const name = key.split('.').at(-1) ?? key;
@@ -95,7 +95,7 @@ const FLAGS: [role: RoleSetting, flag: string, least: number, most: number, besi
   ['main', '--execute-timeout', 1, HOUR_MS],
 ];
 
-describe('the numbers of flags', () => {
+describe('the number of the flag', () => {
   for (const [role, flag, least, most, beside = []] of FLAGS) {
     it(`${flag} is a whole number from ${least} to ${most}`, () => {
       const parse = (value: number): unknown =>
@@ -108,7 +108,7 @@ describe('the numbers of flags', () => {
   }
 });
 
-describe('settings that others make meaningless', () => {
+describe('settings that other settings make meaningless', () => {
   const pairs: [what: string, fitting: string[], contradicting: [source: string, key: string][]][] = [
     [
       'drafts that fit into no pass',

@@ -30,8 +30,8 @@ function settle(role: RoleSetting, flags: Parameters<typeof resolveNodeSettings>
   return resolveNodeSettings(role, parseClusterConfig(source, '/etc/odmoe/cluster.yaml'), flags, HOST);
 }
 
-describe('settings of a daemon', () => {
-  it('come from defaults when nothing else speaks', () => {
+describe('the settings of a daemon', () => {
+  it('come from defaults when nothing else sets them', () => {
     const settings = settle('worker', { model: '/packs/demo' }, '');
     assert.deepEqual(settings, {
       role: 'worker',
@@ -164,7 +164,7 @@ describe('settings of a daemon', () => {
     assert.equal(settle('worker', { id: 'stranger', model: '/p' }).id, 'stranger');
   });
 
-  it('let a worker whose experts are its own keep them, as far as its memory goes, unless a cache says how much', () => {
+  it('make a worker with its own experts keep them within its memory, unless a cache size is set', () => {
     const own =
       'placement: {homes: strict}\nworker: {memory_budget: 3 MiB}\nnodes: [{id: a, role: worker, cache: 1 MiB}]';
     assert.equal(settle('worker', { model: 'p', id: 'b' }, own).worker.cacheBytes, 3 * 2 ** 20);
@@ -172,7 +172,7 @@ describe('settings of a daemon', () => {
     assert.equal(settle('worker', { model: 'p', cacheBytes: 0 }, own).worker.cacheBytes, 0);
   });
 
-  it('say what a worker caches: of all workers, of one, and by flags', () => {
+  it('cover the cache of all workers, of one, and by flags', () => {
     const cached = `worker: {cache: 1 MiB, cache_policy: lru, decompression_threads: 3, direct_io: true, read_depth: 6,
   host_memory: 8 MiB}
 nodes: [{id: a, role: worker}, {id: b, role: worker, cache: 2 MiB}]`;
@@ -201,13 +201,13 @@ nodes: [{id: a, role: worker}, {id: b, role: worker, cache: 2 MiB}]`;
     });
   });
 
-  it("say who runs main's experts: the file, and a flag before it", () => {
+  it("choose the node that runs main's experts by the file, and by a flag that overrides it", () => {
     assert.equal(settle('main', { model: 'p' }, '').main.experts, 'workers');
     assert.equal(settle('main', { model: 'p' }, 'main: {experts: both}').main.experts, 'both');
     assert.equal(settle('main', { model: 'p', experts: 'local' }, 'main: {experts: both}').main.experts, 'local');
   });
 
-  it('say how drafts, predictions and alignment go: by the file, and by flags before it', () => {
+  it('set drafts, predictions and alignment by the file, and by flags that override it', () => {
     const source = `align: {token: 2, stream_kv: false}
 drafting: {optimistic: true, rows: auto}
 placement: {spread: all, homes: strict, replicas: 2}
@@ -236,7 +236,7 @@ nodes: []`;
     });
   });
 
-  it('say which hardware is emulated; a profile of the file stands beside it', () => {
+  it('set the emulated hardware; a profile file is relative to the configuration', () => {
     const source = 'emulation: {profile: profiles/lab.yaml, expert_storage: fixed4}';
     const expected = { profilePath: '/etc/odmoe/profiles/lab.yaml', expertStorage: 'fixed4' };
     assert.deepEqual(settle('worker', { model: 'p' }, source).emulation, expected);
@@ -271,19 +271,19 @@ nodes: []`;
     assert.equal(settle('main', { model: 'p' }, source).device.backend, 'auto');
   });
 
-  it('leave the model of a worker open where none is given: it fetches one', () => {
+  it('need no model for a worker: it fetches one', () => {
     assert.equal(settle('worker', {}, '').modelPath, null);
     assert.equal(settle('worker', {}, 'model: /packs/demo').modelPath, '/packs/demo');
   });
 
-  it('are refused when the node cannot be told, has another role or no model', () => {
+  it('are refused when the node is ambiguous, has another role or has no model', () => {
     assert.throws(() => settle('worker', { id: 'm' }), { code: 'CONFIG_INVALID', message: /"m" is a main/ });
     const two = 'nodes: [{id: a, role: worker}, {id: b, role: worker}]';
     assert.throws(() => settle('worker', { model: 'p' }, two), { code: 'CONFIG_INVALID', message: /a, b.*--id/ });
     assert.throws(() => settle('main', {}, ''), { code: 'CONFIG_INVALID', message: /no model.*--model/ });
   });
 
-  it('under mDNS know only peers whose host is written down', () => {
+  it('know only peers whose host is configured, under mDNS', () => {
     const source = 'nodes: [{id: m, role: main}, {id: w, role: worker, host: 10.0.0.9}, {id: s, role: shadow}]';
     const settings = settle('shadow', { model: 'p' }, source);
     assert.deepEqual(settings.discovery.peers, [{ role: 'worker', id: 'w', address: '10.0.0.9:7602' }]);
@@ -291,8 +291,8 @@ nodes: []`;
   });
 });
 
-describe('nodesOfThisHost', () => {
-  it('takes those whose host is a name or an address of this machine', () => {
+describe('nodesOfThisHost of a configuration', () => {
+  it('returns the nodes whose host is a name or an address of this machine', () => {
     const ids = nodesOfThisHost(parseClusterConfig(STATIC, 'c.yaml'), HOST).map(({ id }) => id);
     assert.deepEqual(ids, ['m', 'w1']);
     const hosts = ['localhost', '127.0.0.1', 'BOX1', 'box1.lan', 'box1.local', '192.168.1.21', 'box10'];
@@ -305,8 +305,8 @@ describe('nodesOfThisHost', () => {
   });
 });
 
-describe('flags of a daemon', () => {
-  it('tell a worker that its experts are its own', () => {
+describe('the flags of a daemon', () => {
+  it('make a worker own its experts', () => {
     const argv = ['--model', '/p', '--homes', 'strict', '--memory-budget', '3 MiB'];
     const request = parseDaemonFlags('worker', argv);
     assert.ok(request.kind === 'run');
@@ -314,7 +314,7 @@ describe('flags of a daemon', () => {
     assert.deepEqual([placement.homes, worker.cacheBytes], ['strict', 3 * 2 ** 20]);
   });
 
-  it('are read, by role', () => {
+  it('are read for each role', () => {
     const request = parseDaemonFlags('worker', [
       '--model',
       '/p',
@@ -462,7 +462,7 @@ describe('flags of a daemon', () => {
     }
   });
 
-  it('are explained by --help, those of other roles left out', () => {
+  it('are explained by --help, without those of other roles', () => {
     const help = parseDaemonFlags('worker', ['--help']);
     assert.ok(help.kind === 'help');
     assert.match(help.text, /Usage: odmoe worker/);

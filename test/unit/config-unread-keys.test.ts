@@ -35,7 +35,7 @@ function refuses(config: Config, code: ErrorCode, message: RegExp): void {
   );
 }
 
-/** The objects of a config.json that hold keys of the model, as paths. */
+/** Paths of the objects in a config.json that have keys of the model. */
 function objectsOf(config: Config): string[][] {
   const inner = ['text_config', 'rope_scaling', 'rope_parameters', 'quantization_config'];
   const isObject = (value: unknown): value is Config => typeof value === 'object' && value !== null;
@@ -53,7 +53,7 @@ function withKey(config: Config, path: readonly string[], key: string, value: un
   return { ...config, [first]: withKey(config[first] as Config, rest, key, value) };
 }
 
-describe('keys of config.json that nobody reads', () => {
+describe('unread keys of config.json', () => {
   for (const name of NAMES) {
     it(`are refused by name, in whatever object they stand: ${name}`, () => {
       const config = configOf(name);
@@ -65,7 +65,7 @@ describe('keys of config.json that nobody reads', () => {
           (path, key, value) => {
             const named = new RegExp(`${[...path, key].join('\\.')} is `);
             refuses(withKey(config, path, key, value), 'MODEL_UNSUPPORTED', named);
-            // null says nothing.
+            // A key with the value null has no effect.
             assert.deepEqual(parse(withKey(config, path, key, null)), parse(config));
           },
         ),
@@ -74,7 +74,7 @@ describe('keys of config.json that nobody reads', () => {
     });
   }
 
-  it('are read where published files have them and they change nothing', () => {
+  it('are accepted where published files have them and they change nothing', () => {
     for (const { fixture, keys } of PUBLISHED_KEYS) {
       const config = configOf(fixture);
       const text = config.text_config as Config | undefined;
@@ -83,11 +83,11 @@ describe('keys of config.json that nobody reads', () => {
     }
   });
 
-  it('have a reason each where they are explained', () => {
+  it('each have a reason where they are explained', () => {
     for (const [key, { why }] of Object.entries(EXPLAINED_KEYS)) assert.ok(why.length > 10, key);
   });
 
-  it('are explained at some values only where others would change an answer', () => {
+  it('are explained for certain values only where other values would change an answer', () => {
     const wrong: [fixture: string, change: Config][] = [
       ['mixtral', { attention_bias: true }],
       ['mixtral', { use_sliding_window: true, sliding_window: 4 }],
@@ -118,7 +118,7 @@ describe('keys of config.json that nobody reads', () => {
     }
   });
 
-  it('are no keys that are null where transformers takes null for another value than it takes for none', () => {
+  it('do not include null keys where transformers treats null unlike a missing key', () => {
     const nulls: [fixture: string, key: string][] = [
       ['granitemoe', 'logits_scaling'],
       ['granitemoe', 'residual_multiplier'],
@@ -163,7 +163,7 @@ describe('keys of config.json that nobody reads', () => {
     assert.deepEqual(parse({ ...configOf('mixtral'), rope_parameters }), parse(configOf('mixtral')));
   });
 
-  it('are refused in the outer object where an inner one is the model', () => {
+  it('are refused in the outer object where an inner object is the model', () => {
     for (const change of [{ rope_theta: 5 }, { num_experts: 4 }, { hidden_act: 'relu' }, { attention_bias: true }]) {
       for (const fixture of ['qwen35moe', 'gemma4moe']) {
         const [key = ''] = Object.keys(change);
@@ -173,7 +173,7 @@ describe('keys of config.json that nobody reads', () => {
     }
   });
 
-  it('are refused where layers are named that the model does not have', () => {
+  it('are refused where they name layers that the model does not have', () => {
     refuses({ ...configOf('qwen3moe'), mlp_only_layers: [4] }, 'MODEL_CORRUPT', /mlp_only_layers has layer 4/);
     refuses({ ...configOf('minimaxm2'), attn_type_list: [1, 1, 1] }, 'MODEL_CORRUPT', /attn_type_list has 3 entries/);
     const text = configOf('gemma4moe').text_config as Config;
@@ -188,7 +188,7 @@ describe('keys of config.json that nobody reads', () => {
   });
 });
 
-describe('values of config.json that are said twice', () => {
+describe('duplicate values of config.json', () => {
   it('must agree, under two names or in two objects', () => {
     const cases: [fixture: string, change: Config, message: RegExp][] = [
       ['mixtral', { num_experts: 4 }, /num_experts is 4 and num_local_experts is 8/],

@@ -17,7 +17,7 @@ import { RANDOM_SHAPES } from './random-model-shapes.js';
 
 const PASS_ROWS = 64;
 
-/** A request whose answer is known. */
+/** A request with a known answer. */
 class Member implements BatchMember {
   readonly client = '';
   readonly counters = new RequestCounters();
@@ -71,7 +71,7 @@ class Member implements BatchMember {
 }
 
 function nothing(): void {
-  // Nobody follows.
+  // This test does not listen to the calls.
 }
 
 const nobody = (): boolean => false;
@@ -88,8 +88,8 @@ async function run(pass: Pass, { member, position, tokenIds }: MemberRows): Prom
   return pass.logits(Int32Array.of(tokenIds.length - 1));
 }
 
-describe('room for sequences of which one is idle', () => {
-  it('is taken from it only where nobody could run for long without a break', () => {
+describe('memory for sequences while one is idle', () => {
+  it('is taken from the idle one only where nobody could otherwise run for long', () => {
     let nowMs = 0;
     const blocksOf = (positions: number): number => Math.ceil(positions / CACHE_BLOCK_POSITIONS);
     const member = (id: number, written: number): BatchMember => {
@@ -134,7 +134,7 @@ describe('room for sequences of which one is idle', () => {
   });
 });
 
-/** Prompts that begin alike: blocks of one of two tokens. */
+/** Prompts with common beginnings: each block repeats one of two tokens. */
 const prompts = fc.array(
   fc
     .record({
@@ -190,7 +190,7 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
       return { member, shared: shared?.positions ?? 0 };
     };
 
-    it('is refused where not even one block fits, and says what to do', () => {
+    it('is refused where not even one block fits, and the error says what to do', () => {
       const parts = { device, model, runtime: RUNTIME, devices: { cudaStatus } };
       const create = (contextMemoryBytes: number): ContextRoom =>
         createContextRoom({ main: { contextMemoryBytes, reusePrefixes: true } }, parts, [
@@ -204,7 +204,7 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
       );
     });
 
-    it('is the smaller one of the size that was set and of what the budget leaves, and names that one', () => {
+    it('is the smaller of the set size and the rest of the budget, and the error names that one', () => {
       const blockBytes = bytesOf(Math.min(CACHE_BLOCK_POSITIONS, shape.maxPositions));
       const spareBytes = device.info().usedBytes + 64 * blockBytes;
       const budgeted = Object.create(device, {
@@ -224,7 +224,7 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
       assert.throws(() => small.requireFits(tooMany), { message: /raise main\.context_memory/ });
     });
 
-    it('gives each the logits that it would have alone, within the limit', async () => {
+    it('gives each sequence the logits that it would have alone, within the limit', async () => {
       await fc.assert(
         fc.asyncProperty(prompts, fc.integer({ min: 0, max: 600 }), async (drawn, sparePositions) => {
           const longest = Math.max(...drawn.map(({ length }) => length));
@@ -261,7 +261,7 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
       );
     });
 
-    it('uses rows again: of what has ended, and of what runs', async () => {
+    it('is reused: rows of ended sequences and of running ones', async () => {
       const room = roomOf(bytesOf(640) * 6);
       const tokenIds = Array.from({ length: 600 }, (_, i) => (i * 7) % 50);
       const { member } = begin(room, 1, tokenIds);
@@ -274,7 +274,7 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
       assert.equal(begin(room, 2, turn).shared, 600);
       room.leave(member, member.tokenIds, true);
       assert.equal(begin(room, 3, turn).shared, 600);
-      // Further back only where it can be cut, or at the end of a block that went by.
+      // A shorter prefix can be shared only if the rows can be cut there, or at the end of an earlier block.
       const other = begin(room, 4, [...tokenIds.slice(0, 400), 5, 5]);
       assert.equal(other.shared, recurrent(shape) ? 256 : 400);
       assert.equal(begin(room, 5, tokenIds.slice(0, 10)).shared, 0);
@@ -284,7 +284,7 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
       room.dispose();
     });
 
-    it('drops what a worker took part in that lied, and keeps neither that nor rows of an answer that failed', async () => {
+    it('drops the rows that a lying worker touched, and keeps no rows of an answer that failed', async () => {
       const room = roomOf(bytesOf(640) * 8);
       const tokenIds = Array.from({ length: 300 }, (_, i) => (i * 7) % 50);
       const prompts = { liar: tokenIds, honest: tokenIds.map((id) => id + 1), failed: tokenIds.map((id) => id + 2) };
@@ -321,7 +321,7 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
       room.dispose();
     });
 
-    it('refuses what can never fit', () => {
+    it('is refused to a sequence that can never fit', () => {
       const room = roomOf(bytesOf(600));
       room.requireFits(600);
       assert.throws(() => room.requireFits(2000), { code: 'DEVICE_OUT_OF_MEMORY' });
@@ -329,7 +329,7 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
       assert.ok(bytesOf(room.mostPositions + CACHE_BLOCK_POSITIONS) > bytesOf(600), 'no block more would fit');
     });
 
-    it('admits what fits beside what the others hold, and are going to', async () => {
+    it('admits a sequence that fits beside the present and future rows of the others', async () => {
       const room = roomOf(model.sequenceBytes + bytesOf(600));
       assert.ok(room.admits(300), 'alone');
       const tokenIds = Array.from({ length: 500 }, (_, i) => i % 40);

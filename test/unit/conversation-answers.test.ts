@@ -17,7 +17,7 @@ for (const form of FORMS) {
       });
     }
 
-    it('tell no marker of calls as content where the length cuts them behind whole arguments', () => {
+    it('report no call marker as content where the length cuts them behind whole arguments', () => {
       const called = form.answers.filter(([, { calls = [] }]) => calls.some((call) => isJson(call.arguments)));
       for (const [text, { calls = [], content = '' }] of called) {
         const end = text.search(/<\/answer>|<\|eom_id\|>|$/);
@@ -30,7 +30,7 @@ for (const form of FORMS) {
       }
     });
 
-    it('have no content where they must be calls, wherever they are cut', () => {
+    it('have no content where calls are required, wherever they are cut', () => {
       for (const [text] of form.answers) {
         for (let cut = 0; cut <= text.length; cut++) {
           const part = text.slice(0, cut);
@@ -39,7 +39,7 @@ for (const form of FORMS) {
       }
     });
 
-    it('are the same however they are cut, whatever they hold', () => {
+    it('parse to the same result however they are cut, whatever they hold', () => {
       const bits = form.answers.flatMap(([text]) => text.split(/(?=[<\[{\n"])/));
       const texts = fc.array(fc.oneof(fc.constantFrom(...bits), fc.string({ maxLength: 4 })), { maxLength: 12 });
       fc.assert(
@@ -55,8 +55,8 @@ for (const form of FORMS) {
   });
 }
 
-describe('a call that was cut before its arguments', () => {
-  it('has none, not even empty ones: what was to come is not known', () => {
+describe('a tool call that was cut before its arguments', () => {
+  it('has no arguments, not even empty ones: the arguments are unknown', () => {
     const hermes = FORMS.find(({ answers }) => answers.some(([text]) => text.startsWith('<tool_call>\n{"name"')));
     assert.ok(hermes !== undefined);
     for (const text of ['<tool_call>\n{"name": "now"', '<tool_call>\n{"name": "now", "arguments": ']) {

@@ -27,7 +27,7 @@ const TOOLS: ChatTool[] = [
   { name: 'now', description: '', parameters: {} },
 ];
 const [weather] = TOOLS;
-/** Its arguments may be a text, or something else. */
+/** A tool whose argument may be a text or another value. */
 const EITHER: ChatTool = {
   name: 'either',
   description: '',
@@ -120,7 +120,7 @@ function drawnText(format: OutputFormat, seed: number): string {
 
 for (const { name, style, syntax } of ALL) {
   describe(`forced calls in the form of ${name}`, () => {
-    it('are read as the call that they are, whichever of the alternatives', () => {
+    it('parse to the intended call, whichever alternative the model takes', () => {
       assert.ok(weather !== undefined);
       const forms = callForms(style, syntax, [weather]);
       assert.ok(forms.length > 0);
@@ -149,7 +149,7 @@ for (const { name, style, syntax } of ALL) {
       );
     });
 
-    it('keep texts and numbers apart where an argument may be either', () => {
+    it('distinguish texts and numbers where an argument may be either', () => {
       const given = { maybe: 'a "b"', mixed: 2, text: '2', named: 'null', any: 'true', none: null };
       const forms = callForms(style, syntax, [EITHER]);
       for (const { parts } of forms) {
@@ -163,7 +163,7 @@ for (const { name, style, syntax } of ALL) {
       }
     });
 
-    it('have keys of any letters', () => {
+    it('allow keys of any letters', () => {
       const given = { größe: { '': 1, 'a b': [2] }, 'zwei Wörter': 'x', '🦊': 3 };
       const properties = { größe: {}, 'zwei Wörter': { type: ['string', 'null'] }, '🦊': { type: 'integer' } };
       const tool = { name: 'keys', description: '', parameters: { properties, required: Object.keys(given) } };
@@ -183,7 +183,7 @@ for (const { name, style, syntax } of ALL) {
       for (const call of written) assert.deepEqual(callsOf(style, call, [tool])[0]?.arguments, given, call);
     });
 
-    it('are calls whatever the model draws', () => {
+    it('are valid calls whatever the model draws', () => {
       for (let seed = 0; seed < 6; seed++) {
         const text = drawnText({ alternatives: callForms(style, syntax, TOOLS.slice(0, 1)) }, seed);
         const [call, ...more] = callsOf(style, text);
@@ -193,7 +193,7 @@ for (const { name, style, syntax } of ALL) {
       }
     });
 
-    it('have the digits that a client wrote into the schema, also of integers that no double is', () => {
+    it('have the digits that a client wrote into the schema, also integers that no double can hold', () => {
       const large = '12345678901234567891';
       const body = `{"parameters": {"type": "object", "properties": {"id": {"$ref": "#/$defs/id"}},
         "required": ["id"], "$defs": {"id": {"const": ${large}}}}}`;
@@ -204,7 +204,7 @@ for (const { name, style, syntax } of ALL) {
       assert.equal(callsOf(style, text, [tool]).length, 1);
     });
 
-    it('have texts that their schema takes, and that end nowhere else than they are read to end', () => {
+    it('have texts that match their schema, and end only where the parser ends them', () => {
       const types = {
         unit: { type: 'string', enum: ['celsius', 'kelvin'] },
         code: { type: 'string', pattern: '^[A-Z]{2}[0-9]+$', maxLength: 5 },
@@ -229,7 +229,7 @@ for (const { name, style, syntax } of ALL) {
       }
     });
 
-    it('may hold what ends values in the strings of JSON', () => {
+    it('may hold end markers in the strings of JSON', () => {
       const end = syntax.body.kind === 'keyed' ? syntax.body.value.end : '</parameter>';
       const given = { maybe: `a ${end}\n${end}`, mixed: end, text: end, named: end, any: { [end]: [end] }, none: null };
       const [form] = callForms(style, syntax, [EITHER]);
@@ -243,13 +243,13 @@ for (const { name, style, syntax } of ALL) {
       assert.deepEqual(callsOf(style, text, [EITHER])[0]?.arguments, given, text);
     });
 
-    it('may be of each function', () => {
+    it('can call each function', () => {
       const texts = callForms(style, syntax, TOOLS).map(textOf);
       const names = texts.flatMap((text) => callsOf(style, text).map((call) => call.name));
       assert.deepEqual(new Set(names), new Set(['weather', 'now']));
     });
 
-    it('are written into prompts as they are read', () => {
+    it('are written into prompts in the form in which they are parsed', () => {
       if (style.harmony) return;
       const args = { ...ARGUMENTS, city: 'Oslo "x"' };
       const text = writeCall(syntax, 'weather', JSON.stringify(args));
@@ -259,11 +259,11 @@ for (const { name, style, syntax } of ALL) {
   });
 }
 
-describe('forced formats', () => {
+describe('the format of a forced call', () => {
   const thinker = detectStyle('<think></think>', new Set());
   const forms = jsonForms(thinker, '{}');
 
-  it('let a model think first', () => {
+  it('lets a model think first', () => {
     const until: OutputPart = { kind: 'until', until: '</think>' };
     const json: OutputPart = { kind: 'jsonSchema', jsonSchema: '{}' };
     const gap: OutputPart = { kind: 'literal', literal: '\n\n' };
@@ -277,20 +277,20 @@ describe('forced formats', () => {
     assert.deepEqual(afterThinking(PLAIN, 'free', forms).alternatives, forms);
   });
 
-  it('are in a channel of their own where a model has channels', () => {
+  it('uses a channel of its own where a model has channels', () => {
     const [thought, direct] = jsonForms(HARMONY, '{}');
     assert.deepEqual(direct?.parts[0], { kind: 'literal', literal: '<|channel|>final<|message|>' });
     assert.deepEqual(thought?.parts[1], { kind: 'until', until: '<|end|>' });
   });
 
-  it('have two alternatives where many arguments may be left out', () => {
+  it('has two alternatives where many arguments may be left out', () => {
     const properties = Object.fromEntries(Array.from({ length: 9 }, (_, index) => [`a${index}`, { type: 'integer' }]));
     const tool = { name: 'f', description: '', parameters: { type: 'object', properties, required: ['a3'] } };
     const counts = callForms(PLAIN, syntaxes.GLM, [tool]).map(({ parts }) => parts.length);
     assert.deepEqual(counts, [3, 19]);
   });
 
-  it('have fewer alternatives the more functions there are', () => {
+  it('has fewer alternatives the more functions there are', () => {
     const properties = { a: { type: 'integer' }, b: { type: 'integer' }, c: { type: 'integer' } };
     const tools = Array.from({ length: 40 }, (_, index) => ({
       ...TOOLS[1],
@@ -303,7 +303,7 @@ describe('forced formats', () => {
     assert.equal(callForms(PLAIN, syntaxes.HERMES, tools).length, 40);
   });
 
-  it('can be made for as many functions as there may be, each with its schema compiled once', () => {
+  it('can be built for the most functions allowed, with each schema compiled once', () => {
     const properties = Object.fromEntries(Array.from({ length: 90 }, (_, index) => [`a${index}`, { type: 'string' }]));
     const tools = Array.from({ length: TOOLS_LIMIT }, (_, index) => ({
       name: `f${index}`,

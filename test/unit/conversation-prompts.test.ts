@@ -7,7 +7,7 @@ import { templateValues } from '../../shared/wire/template-arguments.js';
 import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 import { templateTokenizer } from './template-tokenizer.js';
 
-/** Turns without anything else. */
+/** Writes turns only. */
 const BARE = `{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}`;
 
 /** Tools, calls with arguments as an object, reasoning that can be switched off. */
@@ -24,7 +24,7 @@ const FULL = `
 {%- if enable_thinking is defined and not enable_thinking %}{{- '<think>\\n\\n</think>\\n\\n' }}{% endif %}
 {%- endif %}`;
 
-/** Calls with arguments as text, only where there is no content; no word of tools. */
+/** Writes calls with arguments as text, only if there is no content. It does not write tools. */
 const TEXTUAL = `
 {%- for m in messages %}
 {{- '<' + m.role + '>' }}
@@ -105,7 +105,7 @@ function counted(source: string): { tokenizer: Tokenizer; rendered: () => number
 }
 
 describe('prompts of conversations with tools', () => {
-  it("are the template's where it takes tools", () => {
+  it('come from the template where it supports tools', () => {
     const { prompt } = prepared(FULL, { messages: OSLO, tools: TOOLS });
     assert.equal(
       prompt,
@@ -114,7 +114,7 @@ describe('prompts of conversations with tools', () => {
     );
   });
 
-  it('have no tools where none may be called', () => {
+  it('contain no tools where no call is allowed', () => {
     const { prompt, chat: made } = prepared(FULL, { tools: TOOLS, toolChoice: 'none' });
     assert.equal(prompt, '<user>Hello</><assistant>');
     const parser = made.createParser(prompt);
@@ -122,7 +122,7 @@ describe('prompts of conversations with tools', () => {
     assert.deepEqual([...parser.push(text), ...parser.finish()], [{ kind: 'content', text }]);
   });
 
-  it('describe the tools in a message where the template takes none', () => {
+  it('describe the tools in a message where the template has no support for tools', () => {
     const { prompt } = prepared(BARE, { messages: OSLO, tools: TOOLS });
     assert.match(prompt, /^<system>.*"name":"weather".*<tool_call>\n\{"name": "NAME", "arguments": /s);
     assert.match(
@@ -136,7 +136,7 @@ describe('prompts of conversations with tools', () => {
     );
   });
 
-  it('describe them to the user where the template takes no system message', () => {
+  it('describe the tools to the user where the template takes no system message', () => {
     const noSystem = `{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}{% endfor %}${BARE}`;
     assert.match(prepared(noSystem, { tools: TOOLS }).prompt, /^<user>These functions.*\n\nHello<\/><assistant>$/s);
   });
@@ -148,19 +148,19 @@ describe('prompts of conversations with tools', () => {
     assert.equal(rendered(), 1);
   });
 
-  it('give arguments as text, and no content, to a template that wants them so, and show the model its own form', () => {
+  it('give arguments as text, and no content, to a template that needs it, and show the model its own form', () => {
     const { prompt } = prepared(TEXTUAL, { messages: OSLO, tools: TOOLS });
     assert.match(prompt, /<｜tool▁call▁begin｜>weather<｜tool▁sep｜>\{"city":"Oslo"\}<\/>/);
     assert.match(prompt, /^<system>.*<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>NAME<｜tool▁sep｜>\{"KEY": "VALUE"\}/s);
   });
 
-  it('have ids of nine letters where the template takes no others, and an id is always the same one', () => {
+  it('have call ids of nine letters where the template needs them, and each id is stable', () => {
     const nine = `{% for m in messages %}{% if m.tool_call_id is defined and m.tool_call_id | length != 9 %}{{ raise_exception('nine!') }}{% endif %}{% for c in m.tool_calls or [] %}[TOOL_CALLS]{{ c.function.name }}{{ c.function.arguments | tojson }}({{ c.id }}){% endfor %}{{ m.content }}{{ '=' + m.tool_call_id if m.tool_call_id }}{% endfor %}{% if tools %}{{ tools | tojson }}{% endif %}`;
     const { prompt } = prepared(nine, { messages: OSLO, tools: TOOLS });
     assert.match(prompt, /\(([0-9a-f]{9})\)rain=\1/);
   });
 
-  it('try the template out once for what a model can do and for its prompts', () => {
+  it("test the template once for the model's abilities and for its prompts", () => {
     const { tokenizer, rendered } = counted(FULL);
     chatAbilities(tokenizer);
     const once = rendered();
@@ -170,13 +170,13 @@ describe('prompts of conversations with tools', () => {
     assert.equal(rendered(), once);
   });
 
-  it('tell what the model can do', () => {
+  it('report the abilities of the model', () => {
     assert.deepEqual(chatAbilities(templateTokenizer(FULL)), { tools: 'native', thinking: true });
     assert.deepEqual(chatAbilities(templateTokenizer(BARE)), { tools: 'fallback', thinking: false });
   });
 });
 
-describe('calls that are forced', () => {
+describe('forced tool calls', () => {
   const literals = (members: Partial<ChatRequest>, source = FULL): string[] =>
     (prepared(source, members).chat.outputFormat?.alternatives ?? []).map(({ parts }) =>
       parts.map((part) => (part.kind === 'literal' ? part.literal : `[${part.kind}]`)).join(''),
@@ -184,7 +184,7 @@ describe('calls that are forced', () => {
   const two = [...TOOLS, { name: 'now', description: '', parameters: {} }];
   const call = (name: string): string => `<tool_call>\n{"name": "${name}", "arguments": [jsonSchema]}\n</tool_call>`;
 
-  it('are of any function, or of the one that is named, with reasoning before them', () => {
+  it('may be of any function, or of the named one, after reasoning', () => {
     const off = { tools: two, thinking: false };
     assert.deepEqual(literals({ ...off, toolChoice: 'required' }), [call('weather'), call('now')]);
     assert.deepEqual(literals({ ...off, toolChoice: { name: 'now' } }), [call('now')]);
@@ -196,7 +196,7 @@ describe('calls that are forced', () => {
     assert.deepEqual(literals({ tools: two }), []);
   });
 
-  it('stand beside JSON where either may come', () => {
+  it('are an alternative to JSON where either may come', () => {
     assert.deepEqual(literals({ tools: TOOLS, thinking: false, responseFormat: { kind: 'json_object' } }), [
       '[jsonSchema]',
       call('weather'),
@@ -206,7 +206,7 @@ describe('calls that are forced', () => {
     assert.deepEqual(outputFormat, { alternatives: [{ parts: [{ kind: 'jsonSchema', jsonSchema: schema }] }] });
   });
 
-  it('are one where only one may be made', () => {
+  it('are limited to one where only one may be made', () => {
     const { chat: made } = prepared(FULL, { tools: TOOLS, parallelToolCalls: false });
     const parser = made.createParser('');
     const one = '<tool_call>{"name": "weather", "arguments": {}}</tool_call>';
@@ -219,19 +219,19 @@ describe('calls that are forced', () => {
   });
 });
 
-describe('an answer that must be a call', () => {
+describe('an answer that must be a tool call', () => {
   const pieces = (text: string, members: Partial<ChatRequest>): string[] => {
     const parser = prepared(FULL, { tools: TOOLS, ...members }).chat.createParser('');
     return [...parser.push(text), ...parser.finish()].map(({ kind }) => kind);
   };
 
-  it('has no content where its begin is cut off', () => {
+  it('has no content where its beginning is cut off', () => {
     assert.deepEqual(pieces('<tool_ca', { toolChoice: 'auto' }), ['content']);
     assert.deepEqual(pieces('<tool_ca', { toolChoice: 'required' }), []);
     assert.deepEqual(pieces('<tool_ca', { toolChoice: { name: 'weather' } }), []);
   });
 
-  it('has calls with ids of its own among the answers to one prompt', () => {
+  it('has calls with distinct ids among the answers to one prompt', () => {
     const { chat: made } = prepared(FULL, { tools: TOOLS });
     const ids = [undefined, 0, 1].map((answer) => {
       const [piece] = made.createParser('', answer).push('<tool_call>{"name": "weather", "arguments": {}}</tool_call>');
@@ -243,7 +243,7 @@ describe('an answer that must be a call', () => {
   });
 });
 
-describe('reasoning', () => {
+describe('reasoning in a conversation', () => {
   it('is switched by the variable that the template has', () => {
     assert.match(prepared(FULL, { thinking: false }).prompt, /<think>\n\n<\/think>\n\n$/);
     assert.match(prepared(FULL, { thinking: true }).prompt, /<assistant>$/);
@@ -254,13 +254,13 @@ describe('reasoning', () => {
     assert.deepEqual(effort.chat.request.templateArguments, [{ name: 'reasoning_effort', value: '"low"' }]);
   });
 
-  it('cannot be had of a model that has none, nor be left out by one that always thinks', () => {
+  it('is refused for a model without it, and cannot be switched off for a model that always thinks', () => {
     assert.equal(prepared(BARE, { thinking: false }).prompt, '<user>Hello</><assistant>');
     refused(BARE, { thinking: true }, 'thinking', /has none/);
     refused(ALWAYS, { thinking: false }, 'thinking', /always thinks/);
   });
 
-  it('begins where the prompt has opened it, and not where a user has written of it', () => {
+  it('begins where the prompt has opened it, and not where a user wrote about it', () => {
     const pieces = (source: string, members: Partial<ChatRequest>): string[] => {
       const { prompt, chat: made } = prepared(source, members);
       return made
@@ -277,7 +277,7 @@ describe('reasoning', () => {
   });
 });
 
-describe('an answer that goes on with the last message', () => {
+describe('an answer that continues the last message', () => {
   const begun = (content: string): Partial<ChatRequest> => ({
     messages: [
       { role: 'user', content: 'Count.' },
@@ -303,7 +303,7 @@ describe('an answer that goes on with the last message', () => {
     );
   });
 
-  it('needs a message to go on with, and nothing that forbids it', () => {
+  it('needs a last message, and no other field that forbids it', () => {
     refused(FULL, { continueLast: true }, 'messages[0]', /an assistant's message only/);
     refused(FULL, begun(''), 'messages[1]', /must have a content/);
     refused(FULL, { ...begun('a'), responseFormat: { kind: 'json_object' } }, 'response_format', /whole answer/);
@@ -311,8 +311,8 @@ describe('an answer that goes on with the last message', () => {
   });
 });
 
-describe('a conversation', () => {
-  it('is refused with the field that is wrong', () => {
+describe('a conversation in a request', () => {
+  it('is refused with the name of the wrong field', () => {
     const tool = (name: string): ChatRequest['tools'][number] => ({ name, description: '', parameters: {} });
     refused(BARE, { tools: [tool('a b')] }, 'tools[0]', /must be 1 to 64/);
     for (const name of ['a:b', '', 'x'.repeat(65)])

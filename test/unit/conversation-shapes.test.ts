@@ -35,13 +35,13 @@ const DEEPSEEK_TURNS = `
   {%- elif m.role == 'tool' -%}<tool>{{ m.content }}{%- endif -%}
 {%- endfor -%}${END}`;
 
-/** The last system message stands at the top (DeepSeek-V2.5 and R1). */
+/** The last system message is written at the top (DeepSeek-V2.5 and R1). */
 const LAST_SYSTEM = `
 {%- set ns = namespace(system='') -%}
 {%- for m in messages -%}{%- if m.role == 'system' -%}{%- set ns.system = m.content -%}{%- endif -%}{%- endfor -%}
 {{ ns.system }}${DEEPSEEK_TURNS}`;
 
-/** All system messages stand at the top (DeepSeek-V3). */
+/** All system messages are written at the top (DeepSeek-V3). */
 const ALL_SYSTEMS = LAST_SYSTEM.replace('ns.system = m.content', "ns.system = ns.system ~ m.content ~ ' '");
 
 /** A system message must be the first, and a user must have asked (Qwen3.5). */
@@ -65,7 +65,7 @@ const TURNS = `
   {%- else -%}{{ raise_exception('only user and assistant roles are supported') }}{%- endif -%}
 {%- endfor -%}`;
 
-/** And no system message (Gemma). */
+/** As above, but without a system message (Gemma). */
 const NO_SYSTEM = `
 {%- if messages[0].role == 'system' -%}{{ raise_exception('System role not supported') }}{%- endif -%}
 {%- for m in messages -%}
@@ -73,7 +73,7 @@ const NO_SYSTEM = `
   <turn>{{ 'model' if m.role == 'assistant' else m.role }}: {{ m.content | trim }}</turn>
 {%- endfor -%}${END}`;
 
-/** Whoever is no user is taken for the assistant. */
+/** The template writes every role other than user as the assistant. */
 const USERS_AND_OTHERS = `
 {%- for m in messages -%}
   {%- if m.role == 'user' -%}[INST]{{ m.content }}[/INST]{%- else -%}{{ m.content }}</s>{%- endif -%}
@@ -101,7 +101,7 @@ const TURNS_AND_CALLS = `
 /** Any message is written with its role (ChatML, Granite). */
 const ANY_ROLE = `{%- for m in messages -%}<{{ m.role }}>{{ m.content }}${CALLS}{%- endfor -%}${END}`;
 
-/** One call in a message, whose words are then left out (Llama 3.1). */
+/** A message has at most one call, and its content is left out if it has a call (Llama 3.1). */
 const ONE_CALL = `
 {%- for m in messages -%}
   {%- if m.tool_calls -%}
@@ -122,9 +122,9 @@ const TEMPLATES: Readonly<Record<string, string>> = {
   Granite: ANY_ROLE,
   'Llama 3.1': ONE_CALL,
 };
-/** Whose templates know no calls and results. */
+/** Families whose templates have no calls and results. */
 const WITHOUT_CALLS: ReadonlySet<string> = new Set(['Mixtral', 'Gemma', 'Vicuna']);
-/** Roles whose words a template would give to another role. */
+/** Roles whose content a template would write under another role. */
 const UNKNOWN_ROLES: Readonly<Record<string, readonly string[]>> = {
   Gemma: ['system', 'developer'],
   Vicuna: ['system', 'developer', 'tool'],
@@ -177,7 +177,7 @@ function requireWords(prompt: string, messages: readonly ChatMessage[], what: st
   for (const { content } of messages) assert.equal(count(prompt, content), 1, `${content} in ${what}: ${prompt}`);
 }
 
-/** What the template itself makes of the messages; null: it refuses them. */
+/** The prompt that the template itself makes of the messages; null: it refuses them. */
 function nativePrompt(source: string, messages: readonly ChatMessage[]): string | null {
   const shown = messages.map(({ role, content, toolCalls, toolCallId, name }) => ({
     role: role === 'developer' && !source.includes('developer') ? 'system' : role,
@@ -255,7 +255,7 @@ describe('a conversation of any shape', () => {
     });
   }
 
-  it('is put together with as few changes as the template needs', () => {
+  it('is merged with as few changes as the template needs', () => {
     const cases: [string, string, string][] = [
       ['gpt-oss', 'ddu', '<start><developer>w0.\n\nw1.<user>w2.<assistant>'],
       ['gpt-oss', 'sus', '<start><developer>w0.<user>w1.<user>w2.<assistant>'],
@@ -277,14 +277,14 @@ describe('a conversation of any shape', () => {
     }
   });
 
-  it('has the system said after the results of a call, not between the two', () => {
+  it('has the system message after the results of a call, not between the call and its results', () => {
     assert.equal(
       render(SYSTEM_FIRST, conversation('ucst')),
       '<user>w0.<assistant>w1.<call>look{"a": "c1n0."}<tool>w3.<user>w2.<assistant>',
     );
   });
 
-  it('goes on with its last message, whatever its shape', () => {
+  it('continues its last message, whatever its shape', () => {
     for (const [family, source] of Object.entries(TEMPLATES)) {
       for (const shape of ['ua', 'sua', 'ssusa', 'uaa', 'a']) {
         const messages = conversation(shape);
@@ -303,7 +303,7 @@ describe('a conversation of any shape', () => {
     }
   });
 
-  it('is tried out when its shape is new, and not again while its turns go on', () => {
+  it('is tested when its shape is new, and not again while its turns go on', () => {
     const shaper = new ConversationShaper();
     let tried = 0;
     const write = (messages: readonly ChatMessage[]): string => {
@@ -325,8 +325,8 @@ describe('a conversation of any shape', () => {
   });
 });
 
-describe('the conversations that clients send always', () => {
-  /** With tools, which are told in a system message of ours where the template takes none. */
+describe('conversations that clients commonly send', () => {
+  /** If the template accepts no tools, our own system message describes them. */
   it('lose no word over HTTP, with tools and without', () => {
     const tools = [{ name: 'look', description: 'Looks.', parameters: { type: 'object', properties: {} } }];
     for (const [family, source] of Object.entries(TEMPLATES)) {

@@ -12,7 +12,7 @@ it('is wrong, too', () => { throw new Error('nor nine'); });
 it.skip('is left out', () => {});
 `;
 
-/** What scripts/run-mocha.mjs reads, and .ci/run tells at the end. */
+/** The counts that scripts/run-mocha.mjs reads and .ci/run prints at its end. */
 interface Counts {
   passed: number;
   failed: number;
@@ -20,11 +20,11 @@ interface Counts {
   failures: string[];
 }
 
-describe('the reporter of tests', () => {
+describe('the test reporter', () => {
   const directory = mkdtempSync(join(tmpdir(), 'odmoe-reporter-'));
   after(() => rmSync(directory, { recursive: true, force: true }));
 
-  it('counts what passed, failed and was skipped, and says what failed', function () {
+  it('counts passed, failed and skipped tests, and names the failed ones', function () {
     this.timeout(30_000);
     const [file, counts] = [join(directory, 'sample.cjs'), join(directory, 'counts.json')];
     writeFileSync(file, FILE);

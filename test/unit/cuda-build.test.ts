@@ -10,7 +10,7 @@ import { packageRoot } from '../../shared/base/files/package-root.js';
 
 const library = join(packageRoot(), 'build', 'Release', 'libodmoe_cuda.so');
 
-/** Why the build has left the CUDA part out, in its own words; empty: it has not. */
+/** The build's own reason for leaving out the CUDA part; empty: it is built. */
 function absence(): string {
   const cache = readFileSync(join(packageRoot(), 'build', 'CMakeCache.txt'), 'utf8');
   const words = /^ODMOE_CUDA_ABSENCE:INTERNAL=(.*)$/m.exec(cache)?.[1];
@@ -18,7 +18,7 @@ function absence(): string {
   return words;
 }
 
-/** What the addon says of CUDA, in a process of its own; `changes`: to its environment. */
+/** The addon's CUDA status in a separate process. `changes`: changes to the process's environment. */
 function statusOf(changes: Record<string, string>): CudaStatus {
   const addon = pathToFileURL(join(packageRoot(), 'dist', 'native', 'index.js')).href;
   const script = `import(${JSON.stringify(addon)}).then((native) => console.log(JSON.stringify(native.cudaStatus())))`;
@@ -28,15 +28,15 @@ function statusOf(changes: Record<string, string>): CudaStatus {
   return JSON.parse(stdout) as CudaStatus;
 }
 
-describe('the CUDA part of the build', () => {
-  it('stands beside the addon where nvcc is, and opens without a driver', function () {
+describe('the CUDA library of the build', () => {
+  it('exists beside the addon where nvcc exists, and opens without a driver', function () {
     const why = absence();
     if (why !== '') {
       assert.ok(!existsSync(library), `${library} is there, though it was left out: ${why}`);
       return this.skip();
     }
     assert.ok(existsSync(library), `${library} is missing`);
-    // The driver of a machine that has one is told to show no device.
+    // The environment hides all devices, in case the machine has a driver.
     const cuda = statusOf({ CUDA_VISIBLE_DEVICES: '' });
     assert.ok(cuda.built);
     assert.equal(cuda.library, library);
@@ -50,7 +50,7 @@ describe('the CUDA part of the build', () => {
     assert.deepEqual(cuda.devices, []);
   });
 
-  it('is missed in words where it was left out', () => {
+  it('is reported as missing where it was not built', () => {
     const absent = join(packageRoot(), 'build', 'Release', 'no-such-library.so');
     const cuda = statusOf({ ODMOE_CUDA_LIBRARY: absent });
     assert.equal(cuda.built, false);
@@ -58,7 +58,7 @@ describe('the CUDA part of the build', () => {
     assert.match(cuda.reason ?? '', /ODMOE_CUDA_LIBRARY names .*no-such-library\.so, which is not there/);
   });
 
-  it('is told from a file that is cut off, and does not end the process', async () => {
+  it('is distinguished from a truncated file, which does not end the process', async () => {
     const directory = await mkdtemp(join(tmpdir(), 'odmoe-cuda-'));
     try {
       const whole = await readFile(join(packageRoot(), 'build', 'Release', 'odmoe.node'));

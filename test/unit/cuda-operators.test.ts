@@ -11,10 +11,10 @@ import { assertOperatorsEqual, LONG_GROUPS, RUN_LIMIT_MS, runOnDevice } from './
   function () {
     this.timeout(RUN_LIMIT_MS + 10_000);
 
-    it("equal the scalar processor's to the bit, and keep the orders of memory", () =>
+    it("equal the scalar processor's to the bit, and keep the order of memory", () =>
       assertOperatorsEqual({ seed: 1, spareBytes: 0 }, { leftOut: LONG_GROUPS }));
 
-    it('run on a device that itself does what it should', async () => {
+    it('run on a device that passes its own checks', async () => {
       const { stdout, stderr, status } = await runOnDevice('odmoe_simulated_cuda_tests', {});
       assert.equal(status, 0, `${stdout}\n${stderr}`);
       assert.match(stdout, /simulated CUDA: [1-9]\d* cases, 0 failed/);

@@ -10,11 +10,11 @@ export const RUN_LIMIT_MS = 600_000;
 interface Run {
   stdout: string;
   stderr: string;
-  /** Null: ended by a signal. */
+  /** Exit status; null: a signal ended the program. */
   status: number | null;
 }
 
-/** They take two thirds of the time of all: npm test leaves them to test/long/unit/cuda-operators.test.ts. */
+/** These groups take two thirds of the time of all. npm test leaves them out; test/long/unit/cuda-operators.test.ts runs them. */
 export const LONG_GROUPS: readonly string[] = ['attention', 'expert_slots'];
 
 /** Runs a program of the build on a simulated device. */
@@ -33,7 +33,7 @@ export async function runOnDevice(
   }
 }
 
-/** Runs the C++ tests of the CUDA backend (native/test/cuda): these groups, or all but those left out. */
+/** Runs the C++ tests of the CUDA backend (native/test/cuda): either these groups, or all groups except the ones left out. */
 export async function assertOperatorsEqual(
   device: SimulatedDevice,
   groups: readonly string[] | { leftOut: readonly string[] },

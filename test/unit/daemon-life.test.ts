@@ -46,7 +46,7 @@ const STARTS = {
     return { address: '127.0.0.1:1', stop: async () => { process.stdout.write('stopped\\n'); } };`,
 } as const;
 
-describe("a daemon's process", function () {
+describe('the process of a daemon', function () {
   this.timeout(20_000);
   let children: ChildProcess[] = [];
 
@@ -63,7 +63,7 @@ describe("a daemon's process", function () {
       import { requireWanted, runDaemon } from ${JSON.stringify(DAEMON_MODULE)};
       import { OdmoeError } from ${JSON.stringify(ERRORS_MODULE)};
       await runDaemon('worker', async (settings, log, giveUp, abandoned) => { ${STARTS[kind]} }, { requireAddon: () => undefined, exitWithParent: () => process.stdout.write('bound to parent\\n') });`;
-    // With -e there is no script path; the daemon's arguments start where they would behind one.
+    // With -e there is no script path, but the daemon's arguments begin at the same index as behind a script path.
     const child = spawn(process.execPath, ['--input-type=module', '-e', source, 'script', ...args], { stdio: 'pipe' });
     children.push(child);
     let out = '';
@@ -84,7 +84,7 @@ describe("a daemon's process", function () {
 
   const model = ['--model', '/packs/demo', '--id', 'w1'];
 
-  it('serves on where nobody reads what it prints', async () => {
+  it('serves on where nobody reads its output', async () => {
     const daemon = start('good', model);
     daemon.child.stdout?.destroy();
     while (!daemon.errors().includes('standard output cannot be written')) {
@@ -97,7 +97,7 @@ describe("a daemon's process", function () {
     assert.doesNotMatch(daemon.errors(), /a defect/);
   });
 
-  it('says where it listens, and stops cleanly on SIGTERM and on SIGINT', async () => {
+  it('prints its address, and stops cleanly on SIGTERM and on SIGINT', async () => {
     for (const signal of ['SIGTERM', 'SIGINT'] as const) {
       const daemon = start('good', model);
       await ready(daemon);
@@ -108,7 +108,7 @@ describe("a daemon's process", function () {
     }
   });
 
-  it('says where it serves HTTP clients, in the same piece', async () => {
+  it('prints the address for HTTP clients in the same write', async () => {
     const daemon = start('serving', model);
     await ready(daemon);
     assert.equal(
@@ -146,7 +146,7 @@ describe("a daemon's process", function () {
     }
   });
 
-  it('lets what is under way end before it stops, until standard input ends or a second signal comes', async () => {
+  it('lets running work end before it stops, until standard input ends or a second signal comes', async () => {
     const asked = async (): Promise<ReturnType<typeof start>> => {
       const daemon = start('drains', [...model, '--exit-with-parent']);
       await ready(daemon);
@@ -208,14 +208,14 @@ describe("a daemon's process", function () {
     assert.match(help.output(), /Usage: odmoe worker/);
   });
 
-  it('stops and ends with the status of the error that a node gives up with', async () => {
+  it('stops and exits with the status of the error that made the node give up', async () => {
     const daemon = start('lost', model);
     assert.equal(await ended(daemon), 3);
     assert.match(daemon.errors(), /odmoe worker: the device is gone \[DEVICE_LOST\]/);
     assert.match(daemon.output(), /stopped/);
   });
 
-  it('logs a defect, stops and ends with status 1', async () => {
+  it('logs an internal error, stops and ends with status 1', async () => {
     const daemon = start('crashing', model);
     assert.equal(await ended(daemon), 1);
     assert.match(daemon.errors(), /a defect ends the daemon.*later defect/);

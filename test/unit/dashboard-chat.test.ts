@@ -46,7 +46,7 @@ function chunk(content: string, more: object = {}): StreamEvent {
   return { kind: 'data', text: JSON.stringify({ system_fingerprint: 'odmoe-1', choices: [choice] }) };
 }
 
-describe("the reader of an answer's stream", () => {
+describe("the reader of an answer's event stream", () => {
   const STREAM =
     ': keep-alive\n\ndata: {"a":1}\n\nevent: x\r\ndata:two\r\ndata: lines\r\n\r\ndata: é🦊\r\rdata: [DONE]\n\n';
   const EVENTS = [
@@ -70,14 +70,14 @@ describe("the reader of an answer's stream", () => {
     );
   });
 
-  it('refuses a line without end', () => {
+  it('refuses an endless line', () => {
     const reader = new EventStreamReader();
     assert.throws(() => reader.take(`data: ${'x'.repeat(5_000_000)}`), /too long/);
   });
 });
 
-describe('an answer, event by event', () => {
-  it('gathers text, tokens, usage and how it ended', () => {
+describe('an answer read event by event', () => {
+  it('collects text, tokens, usage and the finish reason', () => {
     const usage = { prompt_tokens: 9, completion_tokens: 3, prompt_tokens_details: { cached_tokens: 5 } };
     const events: StreamEvent[] = [
       { kind: 'comment', text: 'progress {"phase":"prefill","prompt_tokens_done":4,"prompt_tokens":9}' },
@@ -108,20 +108,20 @@ describe('an answer, event by event', () => {
     );
   });
 
-  it('keeps thoughts apart', () => {
+  it('keeps reasoning apart', () => {
     const thought = { kind: 'data', text: '{"choices":[{"delta":{"reasoning_content":"hm"}}]}' } as const;
     const answer = withStreamEvent(withStreamEvent(WAITING, thought, 1), chunk('Yes'), 2);
     assert.deepEqual([answer.reasoning, answer.text], ['hm', 'Yes']);
   });
 
-  it('fails with the message of an error in mid-stream, and stays failed', () => {
+  it('fails with the message of a mid-stream error, and stays failed', () => {
     const error = { kind: 'data', text: '{"error":{"message":"no worker is left"}}' } as const;
     const failed = withStreamEvent(withStreamEvent(WAITING, error, 1), { kind: 'data', text: '[DONE]' }, 2);
     assert.deepEqual([failed.state, failed.error], ['failed', 'no worker is left']);
     assert.equal(withEnd(failed, false), failed);
   });
 
-  it('that breaks off says so; one that was stopped is no failure', () => {
+  it('reports a broken stream; an answer that the user stopped is no failure', () => {
     const half = withStreamEvent(WAITING, chunk('A'), 1);
     assert.match(withEnd(half, false).error, /broke/);
     const network = failureWords(new TypeError('network error'));
@@ -129,20 +129,20 @@ describe('an answer, event by event', () => {
     assert.deepEqual([withEnd(half, true).state, withEnd(half, true).text], ['stopped', 'A']);
   });
 
-  it('with text that no token tells is drawn as text', () => {
+  it('shows text that no token carries as plain text', () => {
     const answer = withStreamEvent(WAITING, chunk('A', { logprobs: null }), 1);
     assert.ok(!areTokensWhole(answer));
   });
 });
 
-describe('a conversation', () => {
+describe('a conversation of the page', () => {
   const said = changeAnswer(ask(EMPTY_PAGE_CONVERSATION, 'One?', WITH_SEED), 2, (answer) => ({
     ...answer,
     state: 'done',
     text: '1',
   }));
 
-  it('sends all that was said, with the settings', () => {
+  it('sends all earlier messages, with the settings', () => {
     const asked = ask(said, 'Two?', { ...WITH_SEED, system: 'Be brief.' });
     const body = requestBody(asked, answerOf(asked));
     assert.deepEqual(body, {
@@ -165,7 +165,7 @@ describe('a conversation', () => {
     assert.equal((requestBody(bounded, answerOf(bounded)) as { max_tokens?: number }).max_tokens, 9);
   });
 
-  it('asked again from a question forgets what came after it', () => {
+  it('forgets the messages after a question that is asked again', () => {
     const again = askAgain(ask(said, 'Two?', WITH_SEED), 1, 'Uno?', { ...WITH_SEED, seed: 9 });
     assert.deepEqual(
       again.turns.map((turn) => (turn.kind === 'question' ? turn.text : turn.state)),
@@ -176,7 +176,7 @@ describe('a conversation', () => {
     assert.equal(askAgain(said, 99, 'x', WITH_SEED), said);
   });
 
-  it('has one running answer, the last', () => {
+  it('has at most one running answer, the last', () => {
     assert.equal(runningAnswer(said), null);
     const running = ask(said, 'Two?', WITH_SEED);
     assert.equal(runningAnswer(running)?.id, 4);
@@ -184,8 +184,8 @@ describe('a conversation', () => {
   });
 });
 
-describe('the curl command', () => {
-  it('gives sh the very body, whatever was said', () => {
+describe('the curl command of the page', () => {
+  it('gives sh the exact body, whatever the messages hold', () => {
     fc.assert(
       fc.property(fc.string({ unit: 'binary', maxLength: 40 }), (text) => {
         const body = { messages: [{ role: 'user', content: text }] };
@@ -202,27 +202,27 @@ describe('the curl command', () => {
     );
   });
 
-  it('has no key where main wants none', () => {
+  it('has no key where main needs none', () => {
     assert.doesNotMatch(curlCommand('http://127.0.0.1:7680/', {}, false), /Authorization/);
   });
 
-  it('quotes what would end a quote', () => {
+  it('quotes characters that would end a quote', () => {
     assert.equal(quoted(`it's $(rm) \`x\``), `'it'\\''s $(rm) \`x\`'`);
   });
 });
 
-describe('words of the chat', () => {
-  it('shade what was unlikely', () => {
+describe('texts and settings of the chat', () => {
+  it('shade words that were unlikely', () => {
     const shades = [0, -0.2, -1, -2, -5].map((logprob) => shadeOf({ text: 'x', logprob, alternatives: [] }));
     assert.deepEqual(shades, [0, 1, 2, 3, 4]);
   });
 
-  it('tell probabilities and blanks', () => {
+  it('show probabilities and blanks', () => {
     assert.deepEqual([1, 0.97, 0.05, 0.0004, 0].map(percent), ['100 %', '97 %', '5.0 %', '0.04 %', '<0.01 %']);
     assert.equal(visibleText(' a\n'), '␣a⏎');
   });
 
-  it('take numbers within their ranges alone', () => {
+  it('accept numbers within their ranges only', () => {
     assert.equal(settingNumber('', 'seed'), null);
     assert.equal(settingNumber(' 12 ', 'seed'), 12);
     assert.equal(settingNumber('0.5', 'temperature'), 0.5);
@@ -230,7 +230,7 @@ describe('words of the chat', () => {
     assert.equal(settingNumber('2.5', 'temperature'), undefined);
   });
 
-  it('name the setting that is wrong, and what it needs', () => {
+  it('name the wrong setting, and its allowed values', () => {
     const problem = (change: object): string => settingsProblem({ ...DEFAULT_SETTINGS, ...change });
     assert.equal(problem({}), '');
     assert.equal(problem({ maxTokens: '12', seed: '' }), '');
@@ -252,7 +252,7 @@ describe("the place of a token's popover", () => {
     assert.deepEqual(place(370, 700), { left: 150, top: null, bottom: 104 });
   });
 
-  it('is below where there is room nowhere', () => {
+  it('is below the token where there is no room anywhere', () => {
     assert.deepEqual(popoverPlace({ left: 30, right: 50, top: 120, bottom: 140 }, { ...box, bottom: 150 }, size, 200), {
       left: 20,
       top: 44,

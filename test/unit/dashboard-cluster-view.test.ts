@@ -33,8 +33,8 @@ const NOTHING: MemoryView = {
   residentBytes: 0,
 };
 
-describe('the bar of a memory', () => {
-  it('has its parts in order, side by side, within its length, as long as their bytes say', () => {
+describe('the memory bar of a node', () => {
+  it('has its parts in order, side by side, within its length, in proportion to their bytes', () => {
     fc.assert(
       fc.property(memories, (memory) => {
         const { parts, scaleBytes, highWater } = memoryBar(memory);
@@ -54,7 +54,7 @@ describe('the bar of a memory', () => {
     );
   });
 
-  it('is as long as the budget, and is not full where there is none', () => {
+  it('is as long as the budget, and is not full without a budget', () => {
     const memory = { ...NOTHING, weightBytes: 60, cacheBytes: 20, usedBytes: 80, highWaterBytes: 90 };
     assert.deepEqual(memoryBar({ ...memory, budgetBytes: 100 }), {
       parts: [
@@ -67,16 +67,16 @@ describe('the bar of a memory', () => {
     assert.ok(memoryBar(memory).scaleBytes > 90);
   });
 
-  it('of nothing is empty', () => {
+  it('is empty for no memory', () => {
     assert.deepEqual(memoryBar(NOTHING), { parts: [], scaleBytes: 0, highWater: 0 });
   });
 });
 
-describe('nodes in sections', () => {
+describe('node sections on the page', () => {
   const titlesAndNodes = (cluster: Parameters<typeof nodeSections>[0]): [string, string[]][] =>
     nodeSections(cluster).map(({ title, nodes }) => [title, nodes.map(({ id }) => id)]);
 
-  it('are main and shadow, groups, and those without a group by what they do', () => {
+  it('are main and shadow, then groups, then the nodes without a group by role', () => {
     const cluster = sampleCluster(0);
     assert.deepEqual(titlesAndNodes(cluster), [
       ['Main and shadow', ['desk', 'tower']],
@@ -99,7 +99,7 @@ describe('nodes in sections', () => {
     assert.deepEqual(titlesAndNodes(sampleClusterAlone()), [['Main and shadow', ['desk']]]);
   });
 
-  it('are each there once, whatever the groups', () => {
+  it('each appear once, whatever the groups', () => {
     const cluster = sampleCluster(0);
     const ids = cluster.nodes.filter(({ role }) => role === 'worker').map(({ id }) => id);
     fc.assert(
@@ -111,7 +111,7 @@ describe('nodes in sections', () => {
     );
   });
 
-  it('of a group say its layers', () => {
+  it('name the layers of each group', () => {
     assert.deepEqual(layersOfGroup(1, 3, 8), [1, 4, 7]);
     const [, first] = nodeSections({ ...sampleCluster(0), expertLayers: 5 });
     assert.equal(first?.note, 'Experts of layers 0, 2, 4');

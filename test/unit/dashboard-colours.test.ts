@@ -3,13 +3,13 @@ import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
 const path = fileURLToPath(new URL('../../../dashboard/style/colours.css', import.meta.url));
-/** By name, for light and dark. */
+/** Colours by name, for light and dark. */
 const COLOURS = new Map(
   [...readFileSync(path, 'utf8').matchAll(/--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)/g)].map(
     ([, name = '', light = '', dark = '']) => [name, { light, dark }] as const,
   ),
 );
-/** What is written, and what it is written on. */
+/** Colours of texts, each with the colours of its backgrounds. */
 const TEXTS: [string, string[]][] = [
   ['text', ['ground', 'surface', 'surface-sunk', 'accent-soft', 'warn-soft', 'bad-soft']],
   ['text-quiet', ['ground', 'surface', 'surface-sunk', 'accent-soft', 'bad-soft']],
@@ -19,7 +19,7 @@ const TEXTS: [string, string[]][] = [
   ['warn', ['surface', 'warn-soft']],
   ['bad', ['ground', 'surface', 'bad-soft']],
 ];
-/** Of texts, as WCAG 2 has it for level AA. */
+/** Least contrast of texts for level AA of WCAG 2. */
 const LEAST_CONTRAST = 4.5;
 
 function luminance(colour: string): number {
@@ -40,8 +40,8 @@ function colour(name: string, theme: 'light' | 'dark'): string {
   return found[theme];
 }
 
-describe('colours of the page', () => {
-  it('are measured as WCAG says', () => {
+describe('the colours of the page', () => {
+  it('are measured as WCAG defines contrast', () => {
     assert.equal(contrast('#000000', '#ffffff'), 21);
     assert.ok(Math.abs(contrast('#777777', '#ffffff') - 4.48) < 0.01);
   });

@@ -4,7 +4,7 @@ import { pathToFileURL } from 'node:url';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import { sampleCluster } from '../dashboard/sample-cluster.js';
 
-/** What a browser has of its own, as far as the feed uses it. */
+/** Stand-ins for the parts of a browser that the feed uses. */
 class BrowserParts {
   readonly sources: SampleSource[] = [];
   readonly asked: string[] = [];
@@ -25,7 +25,7 @@ class BrowserParts {
     return Promise.resolve({ status: 200 });
   };
 
-  /** Lets the time pass, and what was asked be answered. */
+  /** Lets the time pass and requests be answered. */
   async pass(ms: number): Promise<void> {
     this.nowMs += ms;
     for (const [timer, { callback, dueMs }] of [...this.timers]) {
@@ -54,7 +54,7 @@ class SampleSource {
   }
 }
 
-describe('the feed of the page', () => {
+describe('the event feed of the page', () => {
   const parts = new BrowserParts();
   const { fetch } = globalThis;
 
@@ -73,7 +73,7 @@ describe('the feed of the page', () => {
     for (const name of ['window', 'EventSource']) Reflect.deleteProperty(globalThis, name);
   });
 
-  it('takes main for lost where nothing comes of it for ten seconds though the connection stands, and asks again', async () => {
+  it('considers main lost after ten silent seconds though the connection stands, and asks again', async () => {
     const path = pathToFileURL(join(packageRoot(), 'dist', 'dashboard', 'feed', 'event-feed.js'));
     const { startFeed } = (await import(path.href)) as { startFeed: () => void };
     startFeed();

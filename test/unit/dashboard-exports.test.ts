@@ -20,7 +20,7 @@ describe('the Chrome trace of a pass', () => {
     assert.equal(traceEvents.filter(({ ph }) => ph === 'X').length, bars);
   });
 
-  it('tells microseconds from the earliest on, with the layer and the fate', () => {
+  it('counts microseconds from the earliest event, with the layer and the fate', () => {
     for (const { ts, dur } of traceEvents) assert.ok(Number.isInteger(ts) && ts >= 0 && (dur ?? 0) >= 0);
     const load = traceEvents.find(({ cat }) => cat === 'load');
     assert.equal(typeof load?.args.foretold, 'string');
@@ -31,7 +31,7 @@ describe('the Chrome trace of a pass', () => {
     assert.ok(Math.abs(longest - (timeline.endMs - timeline.beginMs) * 1000) <= 1);
   });
 
-  it('holds no two events of one thread that overlap', () => {
+  it('has no two overlapping events of one thread', () => {
     const threads = traceEvents.filter(({ ph }) => ph === 'X');
     for (const event of threads) {
       const others = threads.filter((other) => other !== event && other.pid === event.pid && other.tid === event.tid);
@@ -44,7 +44,7 @@ describe('the Chrome trace of a pass', () => {
 });
 
 describe('the SVG of a pass', () => {
-  it('stands by itself: title, legend, times; nothing of elsewhere', () => {
+  it('is complete by itself: title, legend, times; no outside reference', () => {
     const pass = samplePass();
     const svg = timelineSvg([{ title: passTitle(pass), timeline: timelineOf(pass, []) }], 40);
     for (const words of [
@@ -62,7 +62,7 @@ describe('the SVG of a pass', () => {
     for (const name of used) assert.ok(svg.includes(`<pattern id="${name ?? ''}"`), name);
   });
 
-  it('escapes names, and holds two passes on one axis', () => {
+  it('escapes names, and shows two passes on one axis', () => {
     const pass = samplePass({ layers: 1 });
     const timeline = timelineOf(pass, ['<b>&"']);
     const svg = timelineSvg(
@@ -76,7 +76,7 @@ describe('the SVG of a pass', () => {
     assert.ok(svg.includes('first &lt;1&gt;') && svg.includes('second'));
   });
 
-  it('is as wide as the zoom says, within what programs can show', () => {
+  it('is as wide as the zoom, within the limit of viewers', () => {
     const timeline = timelineOf(samplePass(), []);
     const widthOf = (pixelsPerMs: number): number =>
       Number(/width="(\d+)/.exec(timelineSvg([{ title: '', timeline }], pixelsPerMs))?.[1]);
@@ -85,22 +85,22 @@ describe('the SVG of a pass', () => {
   });
 });
 
-describe('the choice of passes', () => {
+describe('the choice of displayed passes', () => {
   const passes = [1, 2, 5].map((number) => samplePass({ number, layers: 1 }));
   const later = [...passes, samplePass({ number: 6, layers: 1 })];
 
-  it('is live at first: the newest', () => {
+  it('is live at first: the newest pass', () => {
     assert.equal(shownPasses(LIVE, []).shown, null);
     assert.equal(shownPasses(LIVE, passes).shown?.number, 5);
     assert.equal(shownPasses(LIVE, later).shown?.number, 6);
   });
 
-  it('stays where it was paused, whatever comes', () => {
+  it('stays at the paused pass, whatever arrives', () => {
     assert.equal(shownPasses(pause(passes), later).shown?.number, 5);
     assert.equal(pause([]), LIVE);
   });
 
-  it('steps back and forth, over numbers that are missing, and stops at the ends', () => {
+  it('steps back and forth over missing numbers, and stops at the ends', () => {
     const back = step(LIVE, passes, -1);
     assert.equal(shownPasses(back, later).shown?.number, 2);
     assert.equal(shownPasses(step(back, later, -5), later).shown?.number, 1);
@@ -109,14 +109,14 @@ describe('the choice of passes', () => {
     assert.equal(step(LIVE, [], 1), LIVE);
   });
 
-  it('compares two, and shows any', () => {
+  it('compares two passes, and shows any pass', () => {
     const both = compare(LIVE, passes, 1);
     assert.deepEqual([shownPasses(both, later).shown?.number, shownPasses(both, later).compared?.number], [5, 1]);
     assert.equal(shownPasses(compare(both, later, null), later).compared, null);
     assert.equal(shownPasses(show(both, later, 2), later).shown?.number, 2);
   });
 
-  it('says which tokens a pass was of', () => {
+  it('names the tokens of a pass', () => {
     const [member] = passes[0]?.members ?? [];
     assert.ok(member !== undefined);
     const members = [{ ...member, kind: 'prompt' as const, rows: 8 }, ...Array.from({ length: 4 }, () => member)];

@@ -8,8 +8,8 @@ import {
   formatShare,
 } from '../../dashboard/format/quantities.js';
 
-describe('quantities of the page', () => {
-  it('set thousands apart', () => {
+describe('the quantities on the page', () => {
+  it('separate thousands', () => {
     assert.deepEqual([0, 999, 1000, 1_234_567].map(formatCount), ['0', '999', '1\u202f000', '1\u202f234\u202f567']);
   });
 
@@ -25,11 +25,11 @@ describe('quantities of the page', () => {
     ]);
   });
 
-  it('are seconds from a thousand milliseconds on', () => {
+  it('are in seconds from a thousand milliseconds on', () => {
     assert.deepEqual([0.416, 999.4, 999.6, 1234].map(formatMilliseconds), ['0.42 ms', '999 ms', '1 s', '1.23 s']);
   });
 
-  it('are whole per cents where that says enough', () => {
+  it('are whole per cents where that is precise enough', () => {
     assert.deepEqual([0, 0.0416, 0.381, 0.9644, 0.99999, 1].map(formatShare), [
       '0 %',
       '4.2 %',
@@ -40,7 +40,7 @@ describe('quantities of the page', () => {
     ]);
   });
 
-  it('never say all where something is missing', () => {
+  it('never show 100% where something is missing', () => {
     fc.assert(
       fc.property(
         fc.double({ min: 0, max: 1, maxExcluded: true, noNaN: true }),

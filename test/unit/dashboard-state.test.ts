@@ -19,8 +19,8 @@ function pass(number: number, experts = 0): PassTrace {
 
 const told = (events: readonly ClusterEvent[]) => events.reduce(withEvent, withOpenConnection(EMPTY_STATE));
 
-describe('what the page knows', () => {
-  it('is what main told last', () => {
+describe('the state of the page', () => {
+  it('is the latest report of main', () => {
     const state = told([
       { type: 'cluster', cluster: sampleCluster(0) },
       { type: 'recall', recall: sampleRecall() },
@@ -32,7 +32,7 @@ describe('what the page knows', () => {
     assert.deepEqual([state.recall, state.heat], [sampleRecall(), sampleHeat()]);
   });
 
-  it('holds ten minutes of figures, the latest', () => {
+  it('holds the last ten minutes of figures', () => {
     const state = told([
       { type: 'figures', samples: sampleHistory(0) },
       { type: 'figures', samples: [sampleFigures(1)] },
@@ -41,7 +41,7 @@ describe('what the page knows', () => {
     assert.deepEqual(state.samples.at(-1), sampleFigures(1));
   });
 
-  it('holds the latest passes, and no more', () => {
+  it('holds a bounded number of the latest passes', () => {
     const numbers = Array.from({ length: PASSES_HELD + 3 }, (_, number) => number);
     const state = told(numbers.map((number) => ({ type: 'pass', pass: pass(number) })));
     assert.deepEqual(
@@ -60,7 +60,7 @@ describe('what the page knows', () => {
     assert.deepEqual(numbers([half, half, 2 * EXPERTS_HELD]), [2]);
   });
 
-  it('begins anew with a new connection, where the cluster stays to be looked at', () => {
+  it('starts again with a new connection, and the cluster stays visible', () => {
     const before = told([
       { type: 'cluster', cluster: sampleCluster(0) },
       { type: 'figures', samples: sampleHistory(0) },
@@ -71,7 +71,7 @@ describe('what the page knows', () => {
   });
 });
 
-describe('pauses before asking again', () => {
+describe('the pauses before the page asks again', () => {
   it('grow up to a bound', () => {
     assert.deepEqual([1, 2, 3, 9, 40].map(pauseBeforeAttempt), [500, 1000, 2000, 15_000, 15_000]);
   });

@@ -12,7 +12,7 @@ import { cellAt, cellBeside, heatStrengths, shareOf } from '../../dashboard/time
 import { recallByPosition } from '../../dashboard/time-view/recall-positions.js';
 import { sampleFigures, sampleHeat, sampleHistory } from '../dashboard/sample-figures.js';
 
-describe('figures over time', () => {
+describe('the figures over time on the page', () => {
   it('count seconds back from the latest', () => {
     const samples = sampleHistory(0).slice(-3);
     assert.deepEqual(secondsAgo(samples), [-2, -1, 0]);
@@ -21,7 +21,7 @@ describe('figures over time', () => {
     assert.equal(shownSeconds([]), 60);
   });
 
-  it('tell rows a pass, and nothing of a second without a pass', () => {
+  it('show rows per pass, and nothing for a second without a pass', () => {
     const sample = sampleFigures(0);
     const values = figureValues(
       [
@@ -35,12 +35,12 @@ describe('figures over time', () => {
     assert.equal(latestOf([null]), null);
   });
 
-  it('are means of what was measured', () => {
+  it('are means of the measured values', () => {
     assert.deepEqual(smoothed([1, 3, null, 5, 8], 3), [1, 2, null, 4, 6.5]);
     assert.deepEqual(smoothed([1, null, 4], 1), [1, null, 4]);
   });
 
-  it('keep within what was measured', () => {
+  it('stay within the measured values', () => {
     const values = fc.array(fc.option(fc.nat({ max: 100 })), { minLength: 1 });
     fc.assert(
       fc.property(values, fc.integer({ min: 1, max: 9 }), (measured, width) => {
@@ -57,20 +57,20 @@ describe('figures over time', () => {
     );
   });
 
-  it('say how long ago', () => {
+  it('show their age', () => {
     assert.deepEqual([0, -30, -120, -331].map(formatSecondsAgo), ['now', '−30 s', '−2 min', '−5 min 31 s']);
   });
 });
 
-describe('recall by position', () => {
-  it('is the share of each position', () => {
+describe('recall by token position', () => {
+  it('is shown as the share of each position', () => {
     assert.deepEqual(recallByPosition({ correct: [3, 0, 4], activated: [4, 0, 4] }), {
       positions: [1, 2, 3],
       recalls: [0.75, null, 1],
     });
   });
 
-  it('of a long answer puts neighbours together, and weighs them by what was activated', () => {
+  it('of a long answer merges neighbours, weighted by their activated experts', () => {
     const activated = Array.from({ length: 256 }, (_, index) => (index % 2 === 0 ? 6 : 2));
     const correct = activated.map((count) => (count === 6 ? 6 : 0));
     const { positions, recalls } = recallByPosition({ correct, activated });
@@ -83,24 +83,24 @@ describe('recall by position', () => {
 describe('the heat map of experts', () => {
   const heat = { expertLayers: 2, experts: 4, counts: [0, 1, 4, 5, 0, 0, 0, 0] };
 
-  it('draws what is chosen more stronger, an even share half strong, and what is never chosen not at all', () => {
+  it('draws more used experts stronger, an even share half strong, and unused experts not at all', () => {
     assert.deepEqual(heatStrengths({ expertLayers: 2, experts: 2, counts: [1, 1, 0, 0] }), [0.5, 0.5, 0, 0]);
     const [never = 1, seldom = 0, often = 0, most = 0] = heatStrengths(heat);
     assert.equal(never, 0);
     assert.ok(seldom > 0 && seldom < 0.5 && often > 0.5 && most > often && most < 1);
   });
 
-  it('weighs each layer by itself: a layer with more rows is not stronger', () => {
+  it('scales each layer by itself: a layer with more rows is not stronger', () => {
     const strengths = heatStrengths({ expertLayers: 2, experts: 2, counts: [1, 3, 100, 300] });
     assert.deepEqual(strengths.slice(0, 2), strengths.slice(2));
   });
 
-  it('says the share of its layer', () => {
+  it('shows the share of an expert within its layer', () => {
     assert.equal(shareOf(heat, { layer: 0, expert: 3 }), 0.5);
     assert.equal(shareOf(heat, { layer: 1, expert: 3 }), 0);
   });
 
-  it('finds the cell at every point, and its middle leads back', () => {
+  it('finds the cell at every point, and the middle of a cell maps back to it', () => {
     const large = sampleHeat();
     fc.assert(
       fc.property(fc.nat({ max: large.expertLayers - 1 }), fc.nat({ max: large.experts - 1 }), (layer, expert) => {
@@ -112,7 +112,7 @@ describe('the heat map of experts', () => {
     assert.equal(cellAt(heat, 0.5, -0.1), null);
   });
 
-  it('is walked by arrow keys, which stop at its edge', () => {
+  it('moves with the arrow keys, which stop at its edge', () => {
     assert.deepEqual(cellBeside(heat, { layer: 0, expert: 0 }, 'ArrowRight'), { layer: 0, expert: 1 });
     assert.deepEqual(cellBeside(heat, { layer: 0, expert: 0 }, 'ArrowUp'), { layer: 0, expert: 0 });
     assert.deepEqual(cellBeside(heat, { layer: 1, expert: 3 }, 'ArrowDown'), { layer: 1, expert: 3 });

@@ -12,7 +12,7 @@ function bars(kind: Bar['kind'], pass = samplePass()): Bar[] {
   return timelineOf(pass, []).lanes.flatMap((lane) => lane.bars.filter((bar) => bar.kind === kind));
 }
 
-describe("a pass's timeline", () => {
+describe('the timeline of a pass', () => {
   it('has lanes of main, shadow and each worker, the named ones first and in their order', () => {
     const { lanes } = timelineOf(samplePass({ workers: 3, expertsPerLayer: 3 }), ['worker-2', 'idle']);
     assert.deepEqual(
@@ -22,19 +22,19 @@ describe("a pass's timeline", () => {
     assert.deepEqual(lanes[3]?.bars, []);
   });
 
-  it('without predictions has no lane of shadow', () => {
+  it('has no lane of shadow without predictions', () => {
     const { lanes } = timelineOf({ ...samplePass(), predictions: [] }, []);
     assert.ok(lanes.every(({ role }) => role !== 'shadow'));
   });
 
-  it('tells attention, waiting and sum of each layer, and the head', () => {
+  it('shows attention, waiting and sum of each layer, and the LM head', () => {
     const pass = samplePass();
     for (const kind of ['attention', 'wait', 'sum'] as const) assert.equal(bars(kind).length, pass.layers.length);
     const [head] = bars('head');
     assert.deepEqual([head?.fromMs, head?.toMs], [pass.layers.at(-1)?.endMs, pass.durationMs]);
   });
 
-  it("draws loads with their fate, and a worker's waiting for them", () => {
+  it('draws loads with their fate, and the time that a worker waits for them', () => {
     const pass = samplePass({ expertsPerLayer: 1, workers: 1, layers: 5 });
     const experts = pass.layers.flatMap((layer) => layer.experts);
     const byBegin = [...experts].sort((left, right) => (left.loadBeginMs ?? 0) - (right.loadBeginMs ?? 0));
@@ -47,7 +47,7 @@ describe("a pass's timeline", () => {
     assert.equal(bars('stall', pass).length, waited.length);
   });
 
-  it('says an expert that was there already, and draws no load of it', () => {
+  it('marks an expert that was already loaded, and draws no load of it', () => {
     const pass = samplePass({ layers: 1, expertsPerLayer: 1 });
     const [expert] = pass.layers[0]?.experts ?? [];
     assert.ok(expert !== undefined);
@@ -56,7 +56,7 @@ describe("a pass's timeline", () => {
     assert.match(bars('execute', pass)[0]?.text ?? '', /earlier pass/);
   });
 
-  it('cuts off what shadow did longer ago than the pass took', () => {
+  it('cuts off the work of shadow that is older than the length of the pass', () => {
     const pass = samplePass();
     const [prediction] = pass.predictions;
     assert.ok(prediction !== undefined);
@@ -66,7 +66,7 @@ describe("a pass's timeline", () => {
     assert.equal(endMs, pass.durationMs);
   });
 
-  it('makes one bar of what shadow computed for several sequences at once', () => {
+  it('draws one bar for a computation of shadow for several sequences', () => {
     const pass = samplePass({ layers: 3 });
     pass.predictions.push(...pass.predictions.map((one) => ({ ...one, sequence: 9, experts: [15] })));
     assert.equal(bars('shadow', pass).length, 3);
@@ -74,7 +74,7 @@ describe("a pass's timeline", () => {
     assert.match(marks[0]?.text ?? '', /layer 0: experts .*15/);
   });
 
-  it('keeps bars of one row of a worker apart, whatever is loaded at a time', () => {
+  it('separates the bars in one row of a worker, whatever is loaded at a time', () => {
     const plans = fc.record({
       layers: fc.integer({ min: 1, max: 8 }),
       workers: fc.integer({ min: 1, max: 4 }),
@@ -98,8 +98,8 @@ describe("a pass's timeline", () => {
   });
 });
 
-describe("a timeline's drawing", () => {
-  it('tells every fate apart by more than colour, and every paint has a name of its own', () => {
+describe('the drawing of a timeline', () => {
+  it('distinguishes every fate by more than colour, and every paint has its own name', () => {
     const fates = (['predicted', 'late', 'missed', 'announced'] as const).map((foretold) =>
       paintOf({ kind: 'load', foretold }),
     );
@@ -107,7 +107,7 @@ describe("a timeline's drawing", () => {
     assert.equal(new Set(PAINTS.map(({ name }) => name)).size, PAINTS.length);
   });
 
-  it('draws what can be seen alone, and every bar where there is room', () => {
+  it('draws only visible bars, and every bar where there is room', () => {
     const timeline = timelineOf(samplePass({ layers: 32, workers: 8, expertsPerLayer: 8 }), []);
     const scale = { beginMs: timeline.beginMs, pixelsPerMs: 200 };
     const count = timeline.lanes.reduce((sum, lane) => sum + lane.bars.length, 0);
@@ -118,7 +118,7 @@ describe("a timeline's drawing", () => {
     assert.ok(seen.ticks.length >= 3 && seen.ticks.length <= 8);
   });
 
-  it('joins what is too narrow to be told apart, so that a long pass stays small', () => {
+  it('merges bars that are too narrow to distinguish, so that a long pass stays small', () => {
     const pass = samplePass({ layers: 100, workers: 1, expertsPerLayer: 16, loadMs: 0.05 });
     const timeline = timelineOf(pass, []);
     const scale = { beginMs: timeline.beginMs, pixelsPerMs: 300 / (timeline.endMs - timeline.beginMs) };
@@ -134,7 +134,7 @@ describe("a timeline's drawing", () => {
   });
 });
 
-describe("a pass's figures", () => {
+describe('the figures of a pass', () => {
   it('divide the wait into stall, execution and the rest, and sum up', () => {
     const figures = passFigures(samplePass());
     for (const layer of figures.layers) {
@@ -147,7 +147,7 @@ describe("a pass's figures", () => {
     assert.ok(Math.abs(total.attentionMs + total.waitMs + total.sumMs + headMs + 0.25 - durationMs) < 1e-9);
   });
 
-  it('know the stall of the worker that was waited for', () => {
+  it('include the stall of the worker that main waited for', () => {
     const pass = samplePass({ layers: 1, expertsPerLayer: 1, number: 4, loadMs: 5 });
     assert.equal(pass.layers[0]?.experts[0]?.foretold, 'missed');
     const { stallMs, executeMs, otherMs } = passFigures(pass).total;
@@ -157,7 +157,7 @@ describe("a pass's figures", () => {
     );
   });
 
-  it('tell loads, reloads and recall', () => {
+  it('show loads, reloads and recall', () => {
     const figures = passFigures(samplePass({ layers: 5, expertsPerLayer: 1, number: 0 }));
     assert.deepEqual([figures.loads, figures.reloads, figures.recall], [5, 1, 0.6]);
     const unpredicted = samplePass({ layers: 1 });
@@ -165,7 +165,7 @@ describe("a pass's figures", () => {
     assert.equal(passFigures(unpredicted).recall, null);
   });
 
-  it('of two passes differ layer by layer and in all', () => {
+  it('show the difference of two passes for each layer and in total', () => {
     const [fast, slow] = [samplePass({ loadMs: 1 }), samplePass({ loadMs: 6 })].map(passFigures);
     assert.ok(fast !== undefined && slow !== undefined);
     const [all, ...layers] = figureDifferences(fast, slow);

@@ -65,8 +65,8 @@ const DAEMONS = [
   { role: 'worker', id: 'worker-2' },
 ] as const;
 
-describe('demo orchestration', () => {
-  it('reads a daemon’s address from its one line, and nothing else that is printed', () => {
+describe('demo orchestration:', () => {
+  it('the reader of a daemon’s address takes its one line, and ignores other output', () => {
     assert.equal(listeningAddress('odmoe worker worker-3 listening on 127.0.0.1:40001\n'), '127.0.0.1:40001');
     assert.equal(listeningAddress('odmoe main m listening on [::1]:7600\nmore\n'), '[::1]:7600');
     const ready = 'odmoe main m listening on [::1]:7600\nodmoe main m serves HTTP at http://127.0.0.1:7680\n';
@@ -81,7 +81,7 @@ describe('demo orchestration', () => {
     assert.deepEqual(missingNodes(status(everyone, ['worker-1', 'worker-2']), DAEMONS), []);
   });
 
-  it('names who is missing, and why where main knows', () => {
+  it('the wait names the missing daemons, and the reason where main knows it', () => {
     const refused = { address: '127.0.0.1:5', id: 'worker-2', code: 'NODE_REFUSED', message: 'another pack' };
     const missing = missingNodes(status(['main', 'worker-1', 'worker-2'], ['worker-1'], [refused]), DAEMONS);
     assert.deepEqual(missing, ['shadow has not joined', 'worker-2 has not joined (another pack)']);
@@ -135,7 +135,7 @@ describe('a demo that serves HTTP clients', () => {
     assert.throws(() => servingAt('', 'demo', false), { code: 'INTERNAL' });
   });
 
-  it('prints a command whose words a shell leaves as they are', () => {
+  it('prints a command that a shell does not alter', () => {
     const line = curlLine(servingAt('127.0.0.1:1', `it's "a" $model`, true));
     const printed = execFileSync('sh', ['-c', line.replace(/^curl/, 'printf "%s\\n"')], { encoding: 'utf8' });
     const words = printed.trim().split('\n');

@@ -13,7 +13,7 @@ const FIXTURES = join(packageRoot(), 'test', 'fixtures');
 const FAMILIES = readdirSync(FIXTURES).filter((name) => existsSync(join(FIXTURES, name, 'config.json')));
 const SLOT_BYTES = 1;
 
-describe('what a model is described with', () => {
+describe('the description of a model', () => {
   for (const family of FAMILIES) {
     it(`counts each stored byte once: ${family}`, async () => {
       const checkpoint = await openCheckpoint(join(FIXTURES, family));

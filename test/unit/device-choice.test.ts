@@ -39,14 +39,14 @@ describe('the device that a node runs on', () => {
     return [options.backend, options.device, reason];
   };
 
-  it('is under auto the first GPU that can be used, else the processor, and the reason is told', () => {
+  it('is under auto the first usable GPU, else the processor, and the reason is reported', () => {
     assert.deepEqual(chosen({}, cuda([gpu(0, true)])), ['cuda', 0, 'the first GPU that can be used']);
     assert.deepEqual(chosen({}, cuda([gpu(0, false), gpu(1, true)])), ['cuda', 1, 'the first GPU that can be used']);
     assert.deepEqual(chosen({}, cuda([gpu(0, false)])), ['cpu', 0, 'CUDA is not used: nothing there']);
     assert.deepEqual(chosen({}, cuda([])), ['cpu', 0, 'CUDA is not used: nothing there']);
   });
 
-  it('is the one that was asked for, whether or not it can be used: opening it says why not', () => {
+  it('is the requested one, usable or not: opening it reports the problem', () => {
     assert.deepEqual(chosen({ backend: 'cpu' }, null), ['cpu', 0, 'as configured']);
     assert.deepEqual(chosen({ backend: 'cuda' }, cuda([gpu(0, false), gpu(1, true)])), ['cuda', 1, 'as configured']);
     assert.deepEqual(chosen({ backend: 'cuda' }, cuda([gpu(0, false)])), ['cuda', 0, 'as configured']);
@@ -60,7 +60,7 @@ describe('the device that a node runs on', () => {
     }
   });
 
-  it('keeps what else was wished for', () => {
+  it('has the other settings as requested', () => {
     const { options } = chooseDevice({ ...WISH, arithmetic: 'fast' }, cuda([gpu(0, true)]), false);
     assert.deepEqual(options, {
       backend: 'cuda',
@@ -73,14 +73,14 @@ describe('the device that a node runs on', () => {
     assert.equal(chooseDevice(WISH, cuda([]), false).options.arithmetic, 'exact');
   });
 
-  it('needs no look at the driver where nothing depends on it', () => {
+  it('is chosen without a look at the driver where nothing depends on it', () => {
     assert.equal(dependsOnCuda(WISH, false), true);
     assert.equal(dependsOnCuda({ ...WISH, backend: 'cuda' }, false), true);
     assert.equal(dependsOnCuda({ ...WISH, backend: 'cpu' }, false), false);
     assert.equal(dependsOnCuda(WISH, true), false);
   });
 
-  it('is the processor after all where a GPU that auto took cannot be opened', () => {
+  it('is the processor where the GPU that auto chose cannot be opened', () => {
     const choice = chooseDevice(WISH, cuda([gpu(0, true)]), false);
     const small = new OdmoeError('DEVICE_OUT_OF_MEMORY', 'the budget does not hold the context');
     const other = afterRefusal(WISH, choice, small, false);
@@ -89,7 +89,7 @@ describe('the device that a node runs on', () => {
     assert.equal(afterRefusal({ ...WISH, backend: 'cuda' }, choice, small, false), null);
     assert.equal(afterRefusal(WISH, choice, new OdmoeError('INTERNAL', 'a defect'), false), null);
     assert.equal(afterRefusal(WISH, chooseDevice(WISH, cuda([]), false), small, false), null);
-    // What is put on it: only memory is a reason to do without.
+    // True: the failure came while the node filled the GPU. Only a lack of memory is then a reason to use the processor.
     assert.equal(afterRefusal(WISH, choice, small, true)?.options.backend, 'cpu');
     assert.equal(afterRefusal(WISH, choice, new OdmoeError('DEVICE_LOST', 'gone'), true), null);
   });

@@ -30,8 +30,8 @@ function loop(mainAddress: string, isServed: () => boolean = () => false) {
   return { joining: new JoinLoop({ runtime: RUNTIME, transport: TRANSPORT, ...options }), warnings };
 }
 
-describe('joining a main', () => {
-  it('says once that main does not answer, and asks on', async () => {
+describe('a peer that joins main', () => {
+  it('reports once that main does not answer, and keeps asking', async () => {
     let looks = 0;
     const { joining, warnings } = loop('127.0.0.1:1', () => {
       looks += 1;
@@ -42,7 +42,7 @@ describe('joining a main', () => {
     assert.deepEqual(warnings, ['main does not answer']);
   });
 
-  it('asks only while no stream of main stands', async () => {
+  it('asks only while main has no stream open to it', async () => {
     let joins = 0;
     let looks = 0;
     let served = true;
@@ -73,7 +73,7 @@ describe('joining a main', () => {
     await main.stop();
   });
 
-  it('asks never again once it is stopped during an attempt', async () => {
+  it('does not ask again after it is stopped during an attempt', async () => {
     const sockets: Socket[] = [];
     const mute = createServer((socket) => sockets.push(socket));
     await new Promise<void>((resolve) => mute.listen(0, '127.0.0.1', resolve));
@@ -92,7 +92,7 @@ describe('joining a main', () => {
     mute.close();
   });
 
-  it('ends before its daemon must have stopped, also where main takes the connection and says nothing', async () => {
+  it('ends before its daemon must have stopped, also where main accepts the connection and stays silent', async () => {
     const sockets: Socket[] = [];
     const mute = createServer((socket) => sockets.push(socket));
     await new Promise<void>((resolve) => mute.listen(0, '127.0.0.1', resolve));

@@ -58,8 +58,8 @@ function identity(id: string, cluster: string, change: Partial<NodeIdentity> = {
   };
 }
 
-describe('the TXT record', () => {
-  it('comes back as it was, empty values too', () => {
+describe('the TXT record of an advertisement', () => {
+  it('decodes to the values that were encoded, empty values too', () => {
     for (const change of [{}, { modelName: '', packDigest: '' }, { role: 'ROLE_WORKER' as const }]) {
       const said = identity('n1', 'lab', change);
       assert.deepEqual(decodeTxt(encodeTxt(said), '10.0.0.1:7600'), {
@@ -75,7 +75,7 @@ describe('the TXT record', () => {
     }
   });
 
-  it('of another program or a broken one is malformed, with the reason', () => {
+  it('is malformed when another program wrote it or it is damaged, and the reason is given', () => {
     const good = encodeTxt(identity('n1', 'lab'));
     const broken: unknown[] = [
       undefined,
@@ -95,8 +95,8 @@ describe('the TXT record', () => {
   });
 });
 
-describe('discovery under static addresses', () => {
-  it('announces nothing and reports nobody', async () => {
+describe('discovery with static addresses', () => {
+  it('advertises nothing and reports no peers', async () => {
     const own = settings('a', 'lab', 'static');
     const advertising = await DISCOVERY.advertise(own, identity('a', 'lab'), SILENT);
     const watching = await DISCOVERY.watchPeers(own, () => assert.fail('nobody is to be found'), SILENT);
@@ -104,8 +104,8 @@ describe('discovery under static addresses', () => {
   });
 });
 
-describe('what is heard by multicast', () => {
-  it('is remembered up to a bound, however many strangers announce themselves, and who lives is found among them', () => {
+describe('the records of multicast discovery', () => {
+  it('are bounded, however many strangers advertise themselves, and a living peer is found among them', () => {
     const socket = new EventEmitter();
     const announce = (id: string, port: number): void => {
       const name = `lab-${id}._odmoe._tcp.local`;
@@ -172,7 +172,7 @@ describe('discovery by multicast on the loopback interface', function () {
     }
   }
 
-  it('finds those of the same cluster, whoever starts first, and neither itself nor other clusters', async () => {
+  it('finds nodes of the same cluster, whoever starts first, and neither itself nor other clusters', async () => {
     const heard: DiscoveredPeer[] = [];
     running.push(await DISCOVERY.advertise(settings('early', cluster), identity('early', cluster), SILENT));
     running.push(await DISCOVERY.watchPeers(settings('me', cluster), (peer) => heard.push(peer), SILENT));
@@ -188,7 +188,7 @@ describe('discovery by multicast on the loopback interface', function () {
     assert.equal(heard[0]?.packDigest, 'd'.repeat(64));
   });
 
-  it('tells again of a node that lives and has not changed', async () => {
+  it('repeats the report of a node that is alive and unchanged', async () => {
     let heard = 0;
     running.push(await DISCOVERY.advertise(settings('n', cluster), identity('n', cluster), SILENT));
     const multicast = new Multicast((error) => assert.fail(String(error)));
@@ -227,7 +227,7 @@ describe('discovery by multicast on the loopback interface', function () {
     );
   });
 
-  it('reports a node again when it has started anew', async () => {
+  it('reports a node again when it has restarted', async () => {
     const boots: string[] = [];
     running.push(await DISCOVERY.watchPeers(settings('me', cluster), (peer) => boots.push(peer.bootId), SILENT));
     const first = await DISCOVERY.advertise(settings('n', cluster), identity('n', cluster), SILENT);

@@ -55,15 +55,15 @@ function cudaWith(changes: Partial<CudaStatus>): CudaStatus {
 
 const CANDIDATE = { address: '10.0.0.1:7602', expectedId: null, heardOnly: false };
 
-describe('doctor', () => {
-  it('judges the version of Node', () => {
+describe('odmoe doctor:', () => {
+  it('the check of Node judges its version', () => {
     assert.equal(checkNodeVersion('20.17.0', '20.17').status, 'ok');
     assert.equal(checkNodeVersion('22.1.0', '20.17').status, 'ok');
     assert.equal(checkNodeVersion('20.9.0', '20.17').status, 'fail');
     assert.equal(checkNodeVersion('18.20.0', '20.17').status, 'fail');
   });
 
-  it("judges memory against what this host's nodes may take", () => {
+  it("the check of memory compares it with the budgets of this host's nodes", () => {
     const config = parseClusterConfig(
       'nodes: [{id: a, role: worker, memory_budget: 4 GiB}, {id: b, role: worker}, {id: c, role: worker, host: 192.0.2.77}]',
       'c.yaml',
@@ -76,12 +76,12 @@ describe('doctor', () => {
     assert.match(short.found, /5 GiB/);
   });
 
-  it('judges the clock', () => {
+  it('the check of the clock judges its offset', () => {
     assert.equal(checkClock(new Date('1970-01-02')).status, 'warn');
     assert.equal(checkClock(new Date('2031-05-05')).status, 'ok');
   });
 
-  it('says what there is of CUDA, and warns only where a GPU is there and cannot be used', () => {
+  it('the check of CUDA reports what exists, and warns only about a GPU that cannot be used', () => {
     const used = checkCuda(cudaWith({}));
     assert.equal(used.status, 'ok');
     for (const fact of [
@@ -122,7 +122,7 @@ describe('doctor', () => {
     assert.match(foreign.advice, /npm run build/);
   });
 
-  it('gives programs the same of CUDA, in snake_case', () => {
+  it('the JSON output has the same CUDA facts, in snake_case', () => {
     const json = cudaJson(cudaWith({})) as Record<string, unknown>;
     assert.deepEqual(Object.keys(json).sort(), [
       'architectures',
@@ -138,7 +138,7 @@ describe('doctor', () => {
     assert.deepEqual((json['devices'] as { memory_bytes: number }[])[0]?.memory_bytes, GPU.memoryBytes);
   });
 
-  it('says what each node of a cluster runs on, and why', () => {
+  it('the check of nodes shows the device of each node, and the reason', () => {
     const device = 'cuda sm_86, 82 multiprocessors';
     const status = { ...emptyNodeStatus({ ...WORKER, device }), deviceName: GPU.name, deviceReason: 'as configured' };
     const { name, status: verdict, found } = deviceCheck(status);
@@ -146,14 +146,14 @@ describe('doctor', () => {
     assert.equal(found, `${device} (${GPU.name}): as configured`);
   });
 
-  it('tells a free port from one that another has', () => {
+  it('the check of ports distinguishes a free port from a used one', () => {
     assert.equal(portCheck(1, null, { kind: 'refused' }).status, 'ok');
     assert.equal(portCheck(1, 'w', { kind: 'odmoe', identity: WORKER }).status, 'ok');
     assert.equal(portCheck(1, 'x', { kind: 'odmoe', identity: WORKER }).status, 'fail');
     assert.equal(portCheck(1, null, { kind: 'stranger', reason: '' }).status, 'fail');
   });
 
-  it('says why a peer cannot be used', () => {
+  it('the check of peers explains why a peer cannot be used', () => {
     const check = (identity: NodeIdentity, cluster: string | null, expectedId: string | null = null) =>
       peerCheck({ ...CANDIDATE, expectedId }, { kind: 'odmoe', identity }, cluster, MAIN);
     assert.equal(check(WORKER, 'lab').status, 'ok');
@@ -172,7 +172,7 @@ describe('doctor', () => {
     }
   });
 
-  it('says why a peer does not answer; one that is only heard of is no failure', () => {
+  it('the check of peers explains a silent peer; one known by hearsay is no failure', () => {
     const silent = peerCheck(CANDIDATE, { kind: 'silent' }, null, null);
     assert.equal(silent.status, 'fail');
     assert.match(silent.advice, /firewall/);
@@ -180,7 +180,7 @@ describe('doctor', () => {
     assert.equal(peerCheck({ ...CANDIDATE, heardOnly: true }, { kind: 'refused' }, null, null).status, 'warn');
   });
 
-  it('tells odmoe from a stranger and from nobody', async function () {
+  it('the check of peers distinguishes odmoe from another program and from a closed port', async function () {
     this.timeout(10_000);
     const quiet = () => undefined;
     const network = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700, executeTimeoutMs: 1, reconnectDelayMs: 1 };
@@ -204,8 +204,8 @@ describe('doctor', () => {
   });
 });
 
-describe('odmoe doctor', () => {
-  it('ends with status 3 when a check fails, and says which', () => {
+describe('the odmoe doctor command', () => {
+  it('exits with status 3 when a check fails, and names the check', () => {
     const odmoe = join(packageRoot(), 'bin', 'odmoe');
     const args = ['doctor', '--config', '/nowhere/cluster.yaml', '--main', '127.0.0.1:1', '--timeout', '100', '--json'];
     const { status, stdout } = spawnSync(process.execPath, [odmoe, ...args], { encoding: 'utf8' });
@@ -215,7 +215,7 @@ describe('odmoe doctor', () => {
   });
 });
 
-describe('statistics of hops', () => {
+describe('hop statistics', () => {
   it('are the median and the 99th percentile', () => {
     const durations = Array.from({ length: 200 }, (_, index) => 200 - index);
     assert.deepEqual(summarizeHops(durations), { medianUs: 100, p99Us: 198, roundTrips: 200 });

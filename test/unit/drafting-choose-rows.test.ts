@@ -40,8 +40,8 @@ const costs = fc.record({
   expertsPerToken: fc.integer({ min: 1, max: 8 }),
 });
 
-describe('drafting: how many rows a pass has', () => {
-  it('is from 1 to the limit', () => {
+describe('drafting: the number of rows of a pass', () => {
+  it('is between 1 and the limit', () => {
     fc.assert(
       fc.property(costs, fc.integer({ min: 1, max: MAX_DRAFT_ROWS }), (some, limit) => {
         const rows = chooseDraftRows(some, limit);
@@ -70,7 +70,7 @@ describe('drafting: how many rows a pass has', () => {
     );
   });
 
-  it('is the best of all that are allowed', () => {
+  it('is the best of all allowed numbers', () => {
     fc.assert(
       fc.property(costs, fc.integer({ min: 1, max: MAX_DRAFT_ROWS }), (some, other) => {
         const rate = (rows: number): number => expectedTokens(some.acceptance, rows) / passMs(some, rows);
@@ -85,7 +85,7 @@ describe('drafting: how many rows a pass has', () => {
     assert.equal(chooseDraftRows({ ...TESTBED, shadowTokenMs: 1000 }), 1);
   });
 
-  it('follows from what loads and from what computes', () => {
+  it('depends on loads and on computation', () => {
     const one = { ...TESTBED, layerRowMs: 0, slots: 8, shadowTokenMs: 0 };
     assert.equal(passMs({ ...one, loadMs: 0 }, 4), 32 * 8);
     assert.equal(passMs({ ...one, loadMs: 80, workers: 2 }, 1), 32 * 80);
@@ -98,7 +98,7 @@ describe('drafting: how many rows a pass has', () => {
     assert.equal(passMs({ ...one, loadMs: 80, layerWorkers: 2, slots: 1, layers: 1 }, 2), 20 + 1.5 * 40);
   });
 
-  it('counts distinct experts and tokens', () => {
+  it('depends on the counts of distinct experts and tokens', () => {
     assert.equal(distinctExperts(8, 2, 1), 2);
     assert.equal(distinctExperts(8, 2, 2), 3.5);
     assert.ok(distinctExperts(8, 2, 16) < 8);

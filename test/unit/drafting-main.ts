@@ -5,22 +5,22 @@ export interface DraftingMainOptions {
   promptTokens: number;
   maxPositions: number;
   optimistic: boolean;
-  /** Positions that it wants a pass to have. */
+  /** Number of positions that main wants in a pass. */
   rows: number;
-  /** Its token at a position. */
+  /** Main's token at a position. */
   token: (position: number) => number;
 }
 
 /** Main as shadow sees it: passes, verified drafts, branches. Every call of next() is main's next message. */
 export class DraftingMain {
-  /** By first position; rows without those rejected. */
+  /** Passes by first position, with their rows, without rejected rows. */
   readonly passes: { begin: number; rows: number }[] = [];
   private pass: { begin: number; tokens: number[] } | null = null;
   private waiting = false;
   private branch = 0;
   private readonly drafts = new Map<number, Draft>();
 
-  /** Positions whose token has been told. */
+  /** Positions whose token main has sent. */
   told: number;
 
   constructor(private readonly options: DraftingMainOptions) {

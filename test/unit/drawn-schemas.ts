@@ -24,7 +24,7 @@ const BOUNDS = [
   -1e300, -1e16, -1000, -12.5, -1, -0.001, 0, 1e-7, 0.1, 0.5, 1, 7, 99.99, 120, 1000, 123456789, 1e15, 1e21,
 ];
 
-/** A schema of all keywords, nested some deep. It may contradict itself. */
+/** A nested schema with any keywords. It may contradict itself. */
 export function drawSchema(random: SeededRandom): DrawnSchema {
   return new SchemaDrawer(random).root();
 }
@@ -130,7 +130,7 @@ class SchemaDrawer {
     return this.random.pick(items);
   }
 
-  /** True once in so many times. */
+  /** True once in this number of times on average. */
   private chance(times: number): boolean {
     return this.random.int(times) === 0;
   }

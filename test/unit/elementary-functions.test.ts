@@ -5,8 +5,8 @@ import { exponential, logarithm, power } from '../../shared/base/arithmetic/elem
 const isNear = (actual: number, expected: number, relative: number): boolean =>
   actual === expected || Math.abs(actual - expected) <= relative * Math.abs(expected);
 
-describe('elementary functions of decisions', () => {
-  it('are close to the true ones', () => {
+describe('the elementary functions for decisions', () => {
+  it('are close to the exact functions', () => {
     fc.assert(
       fc.property(fc.double({ min: -700, max: 700, noNaN: true }), (x) => {
         assert.ok(isNear(exponential(x), Math.exp(x), 1e-14), `exp(${x}) = ${exponential(x)}`);
@@ -28,7 +28,7 @@ describe('elementary functions of decisions', () => {
     );
   });
 
-  it('have the limits of the true ones', () => {
+  it('have the limits of the exact functions', () => {
     assert.deepEqual([exponential(0), exponential(-Infinity), exponential(Infinity)], [1, 0, Infinity]);
     assert.deepEqual([exponential(-800), exponential(800), exponential(NaN)], [0, Infinity, NaN]);
     assert.deepEqual([logarithm(1), logarithm(0), logarithm(Infinity), logarithm(-1)], [0, -Infinity, Infinity, NaN]);

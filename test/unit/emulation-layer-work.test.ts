@@ -35,8 +35,8 @@ function workOf(mixer: MixerShape) {
   return work;
 }
 
-describe('work of a layer', () => {
-  it('counts the matrices of attention and router, and keys and values of the context', () => {
+describe('the emulated work of a layer', () => {
+  it('includes the matrices of attention and router, and keys and values of the context', () => {
     const [work] = layersWork(PLAIN);
     const attention = HIDDEN * (2 * 4 * 16 + 2 * 2 * 16);
     assert.equal(work?.weights, attention + ROUTER_WEIGHTS);
@@ -45,12 +45,12 @@ describe('work of a layer', () => {
     assert.deepEqual(work.context, { positionBytes: 2 * 2 * 16 * 4, rowPositionFlop: 4 * 4 * 16, window: 0 });
   });
 
-  it('counts the part that every row passes, and no router where there are no experts', () => {
+  it('includes the part that every row passes, and no router where there are no experts', () => {
     const [dense, routed] = layersWork(shapeOf(denseLayer, plainLayer));
     assert.equal(dense?.weights, (routed?.weights ?? 0) - ROUTER_WEIGHTS + 3 * HIDDEN * 48 + HIDDEN);
   });
 
-  it('counts the latent form: a row of the cache has latent and rotated part', () => {
+  it('includes the latent form: a cache row has a latent and a rotated part', () => {
     const rotary = { rope: 0, pairing: 'neighbours', offset: 0 } as const;
     const work = workOf({
       kind: 'latent',
@@ -70,7 +70,7 @@ describe('work of a layer', () => {
     assert.deepEqual(work.context, { positionBytes: 40 * 4, rowPositionFlop: 2 * 4 * (40 + 32), window: 0 });
   });
 
-  it('counts the state of a delta net and of a convolution, which look back by no attention', () => {
+  it('includes the state of a delta net and of a convolution, which have no attention over the context', () => {
     const delta: DeltaMixer = {
       kind: 'delta',
       keyHeads: 2,
@@ -93,8 +93,8 @@ describe('work of a layer', () => {
   });
 });
 
-describe('time of the layers of main', () => {
-  it('goes to the expert layer that they come before; those behind the last one are apart', () => {
+describe("the emulated time of main's layers", () => {
+  it('is counted for the expert layer that follows; layers behind the last one are separate', () => {
     const profile = loadDeviceProfile(profileFile('rtx3090-testbed'));
     const shape = shapeOf(denseLayer, plainLayer, denseLayer, denseLayer, plainLayer, denseLayer);
     const times = nodeTimes({ ...profile, model: { ...profile.model, shape } }, 'main', 'fp32');
@@ -112,7 +112,7 @@ describe('time of the layers of main', () => {
     assert.equal(attendMs(times, 2, positions), first);
   });
 
-  it('reads what is kept of a sequence once for all rows, and multiplies each row by it; a window bounds both', () => {
+  it('reads the cache rows of a sequence once for all rows, and a window bounds reads and products', () => {
     const layer = (window: number, rowPositionMs: number): LayerTime => ({
       overheadMs: 1,
       weightsMs: 2,

@@ -17,7 +17,7 @@ interface Sent {
   atMs: number;
 }
 
-/** Nodes that send each other messages, each heard of by the receiver as soon as it was given to the sender's card. */
+/** Nodes that send each other messages. The receiver knows of each message as soon as the sender's card has it. */
 function carry(network: ProfiledNetwork, messages: readonly Sent[], lateMs = 0) {
   const cards = [0, 1, 2].map(() => new EmulatedNetworkCard(network));
   let nowMs = 0;
@@ -49,7 +49,7 @@ describe('an emulated network card', () => {
     near(message?.receivedMs ?? NaN, 15);
   });
 
-  it('sends one message after the other, and gives each receiver its own', () => {
+  it('sends one message after the other, and gives each message to its receiver', () => {
     const carried = carry(NETWORK, [
       { from: 0, to: 1, bytes: 4000, atMs: 0 },
       { from: 0, to: 2, bytes: 4000, atMs: 0 },
@@ -67,7 +67,7 @@ describe('an emulated network card', () => {
     near(carried[1]?.receivedMs ?? NaN, 9);
   });
 
-  it('half duplex: sends while nothing comes in, and waits while something does', () => {
+  it('with half duplex sends while nothing arrives, and waits while something does', () => {
     const half = new EmulatedNetworkCard(NETWORK);
     near(half.receiveEnd(4000, 20, 0), 21);
     near(half.sendEnd(5000, 1), 6);
@@ -77,7 +77,7 @@ describe('an emulated network card', () => {
     near(full.sendEnd(5000, 15), 20);
   });
 
-  it('never is faster than its bandwidth, and keeps the order of each stream', () => {
+  it('is never faster than its bandwidth, and keeps the order of each stream', () => {
     fc.assert(
       fc.property(messages, duplexes, (sent, duplex) => {
         const carried = carry({ ...NETWORK, duplex }, sent);
@@ -91,7 +91,7 @@ describe('an emulated network card', () => {
     );
   });
 
-  it('half duplex: carries one message at a time', () => {
+  it('with half duplex carries one message at a time', () => {
     fc.assert(
       fc.property(messages, (sent) => {
         const carried = carry(NETWORK, sent);
@@ -112,7 +112,7 @@ describe('an emulated network card', () => {
     );
   });
 
-  it('gives the same times however late the receiver hears of a message', () => {
+  it('gives the same times however late the receiver handles a message', () => {
     fc.assert(
       fc.property(fc.array(fc.integer({ min: 0, max: 3000 }), { maxLength: 20 }), (sizes) => {
         const sent = sizes.map((bytes) => ({ from: 0, to: 1, bytes, atMs: 1 }));

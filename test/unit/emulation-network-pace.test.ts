@@ -40,7 +40,7 @@ const NO_ENDING = {
 };
 
 describe('a stream on an emulated network', () => {
-  it('hands each message over when the cards have carried it, in order', async () => {
+  it('delivers each message when the cards have carried it, in order', async () => {
     const clock = new VirtualClock();
     const runtime = new VirtualRuntime(clock, 1);
     const [sender, receiver] = [new NetworkPace(PROFILE, runtime), new NetworkPace(PROFILE, runtime)];
@@ -70,7 +70,7 @@ describe('a stream on an emulated network', () => {
     assert.equal(empty, true);
   });
 
-  it('ends when what comes carries no time of sending', () => {
+  it('ends when a message has no time of sending', () => {
     const runtime = new VirtualRuntime(new VirtualClock(), 1);
     const { near, far } = wire();
     const { request, reply } = WORKER_SERVE;
@@ -84,7 +84,7 @@ describe('a stream on an emulated network', () => {
     assert.deepEqual(ends, ['PROTOCOL_VIOLATION']);
   });
 
-  it('counts each hidden state that a message carries once, as the profiled model has them', () => {
+  it('counts each hidden state of a message once, in the size of the profiled model', () => {
     const { messageOverheadBytes: overhead } = PROFILE.network;
     const execute = plainExecute({ layer: 0, expert: 1, rows: 3 });
     const experts = [1, 2].map((expert) => ({ expert, rows: [], last: true }));

@@ -14,7 +14,7 @@ function near(actual: number, expected: number, tolerance: number): void {
   assert.ok(Math.abs(actual - expected) <= tolerance, `${actual} is not within ${tolerance} of ${expected}`);
 }
 
-describe('device profiles', () => {
+describe('a device profile', () => {
   it('gives the published layer, expert and cache sizes of Mixtral-8x7B in FP32', () => {
     const profile = loadDeviceProfile(TESTBED);
     const main = nodeTimes(profile, 'main', 'fp32');
@@ -35,7 +35,7 @@ describe('device profiles', () => {
     assert.equal(profile.devices.main.memoryBytes, 24e9);
   });
 
-  it('counts a whole model in the memory that the paper reports', () => {
+  it('counts the memory of a whole model as the paper reports it', () => {
     const profile = loadDeviceProfile(TESTBED);
     const total = (role: 'cached' | 'shadow') => {
       const times = nodeTimes(profile, role, 'fp32');
@@ -47,7 +47,7 @@ describe('device profiles', () => {
     near((main.outerBytes + 32 * main.denseLayerBytes) / 1e9, 7, 0.2);
   });
 
-  it('loads as many bytes as the storage form has, and executes what stands in the slot', () => {
+  it('loads the bytes of the storage form, and executes the form in the slot', () => {
     const profile = loadDeviceProfile(TESTBED);
     const { linkBytesPerS, linkLatencyMs, weightBytesPerS } = profile.devices.worker;
     const parameters = 3 * 4096 * 14336;
@@ -62,7 +62,7 @@ describe('device profiles', () => {
     assert.equal(nodeTimes(profile, 'main', 'fixed4').expertBytes, nodeTimes(profile, 'main', 'fp32').expertBytes);
   });
 
-  it('waits for the recovery of packed experts where that is slower than the link', () => {
+  it('waits for the recovery of packed experts where recovery is slower than the link', () => {
     const profile = loadDeviceProfile(TESTBED);
     profile.devices.worker.recoverBytesPerS = 10e9;
     const parameters = 3 * 4096 * 14336;
@@ -71,7 +71,7 @@ describe('device profiles', () => {
     near(nodeTimes(profile, 'worker', 'bf16').loadMs, linkLatencyMs + (parameters * 2 * 1000) / linkBytesPerS, 1e-6);
   });
 
-  it('has two slots of packed experts in the memory of one in FP32', () => {
+  it('fits two slots of packed experts into the memory of one in FP32', () => {
     const profile = loadDeviceProfile(TESTBED);
     const room = profile.devices.worker.memoryBytes;
     const used = (storage: 'fp32' | 'fixed4', slots: number) => {
@@ -83,7 +83,7 @@ describe('device profiles', () => {
     assert.ok(used('fixed4', 2) <= room);
   });
 
-  it('differs for RTX 3080 workers in the workers only', () => {
+  it('with RTX 3080 workers differs in the workers only', () => {
     const { devices, ...rest } = loadDeviceProfile(TESTBED);
     const { devices: other, ...otherRest } = loadDeviceProfile(join(PROFILES, 'rtx3080-workers.yaml'));
     assert.deepEqual({ ...otherRest, name: rest.name }, rest);
@@ -91,7 +91,7 @@ describe('device profiles', () => {
     near(other.worker.weightBytesPerS / devices.worker.weightBytesPerS, 760 / 936, 0.001);
   });
 
-  it('names file, key and what is wanted', () => {
+  it('names file, key and the expected value in its errors', () => {
     const source = readFileSync(TESTBED, 'utf8');
     const faults: [string, string, RegExp][] = [
       ['memory_bytes: 24 GB', 'memory_bytes: much', /p\.yaml: devices\.main\.memory_bytes: expected a size such as/],

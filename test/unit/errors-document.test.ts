@@ -10,7 +10,7 @@ import { fromServiceError, toServiceError } from '../../shared/transport/rpc-err
 const documented = readFileSync(join(packageRoot(), 'docs', 'errors.md'), 'utf8');
 const codes = Object.keys(ERROR_KINDS) as ErrorCode[];
 
-describe('docs/errors.md', () => {
+describe('the error table docs/errors.md', () => {
   it('has one row for each code of the registry, with its mappings, in its order', () => {
     const rows = [...documented.matchAll(/^\| *`(\w+)` *\| *(\d) *\| *(\w+) *\| *(\d+) *\| *(.*?) *\|$/gm)];
     const told = rows.map(([, code, exitStatus, grpcStatus, httpStatus, meaning]) => ({
@@ -26,7 +26,7 @@ describe('docs/errors.md', () => {
     );
   });
 
-  it('says for each code what to do', () => {
+  it('gives an action for each code', () => {
     const advised = [...documented.matchAll(/^- `(\w+)`: \S/gm)].map(([, code]) => code);
     assert.deepEqual(advised, codes);
   });
@@ -43,7 +43,7 @@ describe('OdmoeError', () => {
     }
   });
 
-  it('is made of anything thrown, as INTERNAL unless it is one already', () => {
+  it('converts any thrown value, as INTERNAL unless it is one already', () => {
     const own = new OdmoeError('TIMEOUT', 'late');
     assert.equal(toOdmoeError(own), own);
     const cause = new TypeError('x is not a function');
@@ -52,7 +52,7 @@ describe('OdmoeError', () => {
     assert.equal(toOdmoeError('text').message, 'text');
   });
 
-  it('knows its codes from other words', () => {
+  it('distinguishes its codes from other words', () => {
     assert.equal(isErrorCode('NO_MAIN'), true);
     for (const word of ['toString', 'NO_SUCH', '', null, 3]) assert.equal(isErrorCode(word), false);
   });

@@ -58,7 +58,7 @@ function status(changes: Partial<StatusReply> = {}): StatusReply {
 const view = (changes: Partial<StatusReply> = {}) =>
   clusterView(SERVED, { atMs: 5, status: status(changes), lost: [] });
 
-describe('the view of a cluster', () => {
+describe("the page's view of a cluster", () => {
   it('has each node with its group, link and waits', () => {
     const workerWaits = [
       { worker: 'a', executes: 9, waitMs: 4, stallMs: 1, executeMs: 2, otherMs: 1, lastShare: 0.5, costMs: 3 },
@@ -70,7 +70,7 @@ describe('the view of a cluster', () => {
     assert.deepEqual(worker.waits, { waitMs: 4, stallMs: 1, executeMs: 2, otherMs: 1, lastShare: 0.5 });
   });
 
-  it('has memory by kind, of which nothing is counted twice', () => {
+  it('has memory by kind, and counts nothing twice', () => {
     const memory = { deviceMemoryUsedBytes: 100, deviceContextBytes: 5, slots: 3, slotBytes: 10 };
     const [main, worker] = view({
       nodes: [
@@ -83,7 +83,7 @@ describe('the view of a cluster', () => {
     assert.deepEqual([worker?.memory.slotBytes, worker?.memory.otherBytes, worker?.memory.usedBytes], [30, 65, 100]);
   });
 
-  it('says who fetches, how far that is, and what hinders it', () => {
+  it('names the fetching workers, their progress and their problems', () => {
     const fetching = { fetchNeededBytes: 2048, fetchHeldBytes: 1024, fetchReceivedBytes: 7, fetchProblem: 'no disk' };
     const { nodes, problems } = view({ nodes: [node('main', 'ROLE_MAIN'), node('a', 'ROLE_WORKER', fetching)] });
     assert.equal(nodes[1]?.state, 'fetching');
@@ -94,7 +94,7 @@ describe('the view of a cluster', () => {
     assert.equal(view().nodes[1]?.fetch, null);
   });
 
-  it('names what is wrong and what to do: no workers, peers that do not answer, a node that is lost', () => {
+  it('names problems and actions: no workers, peers that do not answer, a node that is lost', () => {
     const silent = (id: string) => ({ address: `${id}:1`, id, code: 'TIMEOUT', message: 'no daemon answers' });
     const lost = [
       { identity: identity('b'), address: 'b:1', status: null, reason: 'it was silent', wasUsed: true, lostMs: 0 },
@@ -117,13 +117,13 @@ describe('the command that joins another box', () => {
   const command = (address: string, strictHomes = false, cluster = 'home'): string =>
     joinCommand({ address, cluster }, { strictHomes, machineAddress: '192.168.1.10' });
 
-  it('names an address by which that box reaches main', () => {
+  it('names an address of main that the other box can reach', () => {
     assert.equal(command('10.0.0.5:7600'), 'odmoe worker --main 10.0.0.5:7600 --cluster home');
     assert.equal(command(':7600'), 'odmoe worker --main 192.168.1.10:7600 --cluster home');
     assert.equal(command('[fe80::1]:7600'), "odmoe worker --main '[fe80::1]:7600' --cluster home");
   });
 
-  it('is of this box where no other one reaches main, and keeps what strict homes need', () => {
+  it('is for the same box where no other can reach main, and keeps the flags for strict homes', () => {
     assert.equal(command('127.0.0.1:7600'), 'odmoe worker --main 127.0.0.1:7600 --cluster home --port 0');
     assert.ok(!view().isThisMachineOnly);
     const main = node('main', 'ROLE_MAIN');
@@ -134,8 +134,8 @@ describe('the command that joins another box', () => {
   });
 });
 
-describe('nodes that were lost', () => {
-  it('are told of until they are back, or for ten minutes, and no more than some of them', () => {
+describe('the list of lost nodes', () => {
+  it('keeps nodes until they are back, or for ten minutes, and is bounded', () => {
     const clock = { ms: 0 };
     const nodes = new LostNodes(() => clock.ms);
     const lose = (id: string, wasUsed = false): void =>

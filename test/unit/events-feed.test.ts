@@ -35,8 +35,8 @@ const NOTHING: FigureCounts = {
   rows: 0,
 };
 
-describe('events that a listener has not taken', () => {
-  it('are the newest of each state, and come in an order that makes sense', async () => {
+describe('pending events of a slow listener', () => {
+  it('are the newest of each kind, and arrive in a consistent order', async () => {
     const queue = new ListenerQueue(true, () => undefined);
     for (const event of [pass(1), cluster('old'), figures(), pass(2), cluster('new')]) queue.put(event);
     const taken = [await queue.next(), await queue.next(), await queue.next(), await queue.next()];
@@ -46,7 +46,7 @@ describe('events that a listener has not taken', () => {
     assert.deepEqual(await next, cluster('later'));
   });
 
-  it('lose passes first; who takes nothing for long is given up', async () => {
+  it('drop passes first; a listener that takes nothing for long is disconnected', async () => {
     let ended = 0;
     const queue = new ListenerQueue(true, () => (ended += 1));
     for (let number = 0; number < PASSES_KEPT + 3; number++) queue.put(pass(number));
@@ -60,7 +60,7 @@ describe('events that a listener has not taken', () => {
     assert.equal(ended, 1);
   });
 
-  it('are no passes where those are not wanted', async () => {
+  it('include no passes where the listener does not want them', async () => {
     const queue = new ListenerQueue(false, () => undefined);
     queue.put(pass(1));
     queue.put(cluster('c'));
@@ -71,8 +71,8 @@ describe('events that a listener has not taken', () => {
   });
 });
 
-describe('figures', () => {
-  it('are of one second: rates, means and shares of what came since the sample before', () => {
+describe('the sampled figures of the page', () => {
+  it('cover one second: rates, means and shares since the sample before', () => {
     const meter = new Figures();
     const peers = new Map([['w', { loads: 100, storageReadBytes: 1000 }]]);
     meter.sample(1000, { ...NOTHING, peers });
@@ -108,7 +108,7 @@ describe('figures', () => {
     assert.deepEqual([quiet.ttftMs, quiet.recall, quiet.draftsRight, quiet.tokensPerS], [null, null, null, 0]);
   });
 
-  it('are kept for ten minutes', () => {
+  it('are remembered for ten minutes', () => {
     const meter = new Figures();
     for (let second = 1; second <= FIGURES_KEPT_S + 5; second++) meter.sample(second * 1000, NOTHING);
     assert.equal(meter.kept.length, FIGURES_KEPT_S);
@@ -116,7 +116,7 @@ describe('figures', () => {
   });
 });
 
-describe('what answers have cost together', () => {
+describe('the total cost of answers', () => {
   const source = (correct: number[], activated: number[], reloads: number) => ({
     cost: () => ({
       activations: { inTime: 3, late: 1, missed: 2, unpredicted: 9 },
@@ -135,7 +135,7 @@ describe('what answers have cost together', () => {
     }),
   });
 
-  it('counts those that run as well as those that have ended, each once', () => {
+  it('counts running answers and ended ones, each once', () => {
     const totals = new AnswerTotals();
     const [ended, running] = [source([1, 2], [2, 2], 5), source([1], [3], 2)];
     totals.begun(ended);
@@ -160,7 +160,7 @@ describe('the heat of experts', () => {
   });
 });
 
-describe('the feed of the cluster', () => {
+describe('the feed of cluster events', () => {
   const clock = new VirtualClock();
   const runtime = new VirtualRuntime(clock, 1);
   const asked = { views: 0 };
@@ -184,7 +184,7 @@ describe('the feed of the cluster', () => {
     return types;
   };
 
-  it('begins with all that is so, tells what follows, and makes no view that nobody sees', async () => {
+  it('begins with the whole state, sends each change, and builds no view that nobody sees', async () => {
     const feed = new ClusterFeed(sources, runtime, runtime.nowMs());
     feed.start();
     await wait(3050);
@@ -206,7 +206,7 @@ describe('the feed of the cluster', () => {
     assert.equal(runtime.openCounts.timers, 0);
   });
 
-  it('tells at most five passes a second, and only where they are wanted', async () => {
+  it('sends at most five passes a second, and only where they are wanted', async () => {
     const feed = new ClusterFeed(sources, runtime, runtime.nowMs());
     assert.equal(feed.wantsPass, false);
     feed.listen(false);

@@ -55,8 +55,8 @@ function outcome(expert: number, result: Partial<ExpertResult>, resent = false, 
 
 const told = (expert: number, foretold: 'predicted' | 'missed') => ({ expert, rows: 1, foretold, workerIds: ['w'] });
 
-describe('traces of passes', () => {
-  it('place what a worker tells on the clock of main: half of the way each', () => {
+describe('the traces of passes', () => {
+  it("place a worker's times on the clock of main, with half of the round trip each way", () => {
     const { clock, recorder, traces } = setting();
     clock.ms = 1500;
     const pass = recorder.begin(rowsAt(3));
@@ -66,7 +66,7 @@ describe('traces of passes', () => {
     pass.routed(0, [told(4, 'predicted'), told(5, 'missed')]);
     pass.sent(0, 'w', [4, 5]);
     clock.ms = 1512;
-    // It was loaded 3 ms before the message came, which was 2 ms under way.
+    // The load ended 3 ms before the message came, and the message took 2 ms.
     const early = { loadUs: 1000, loadedBeforeUs: 3000, begunUs: 500, executeUs: 2000, answeredUs: 6000 };
     pass.received(0, outcome(4, early));
     clock.ms = 1522;
@@ -116,7 +116,7 @@ describe('traces of passes', () => {
     ]);
   });
 
-  it('know a prediction that came after the router has chosen, and those that came before the pass began', () => {
+  it("distinguish a prediction after the router's choice from one before the pass began", () => {
     const { clock, recorder, traces } = setting();
     const predict = (position: number, layer: number, experts: number[]): void =>
       recorder.predictionArrived({ ...plainPrediction({ sequence: SEQUENCE, position, layer, experts }), runUs: 1500 });
@@ -145,7 +145,7 @@ describe('traces of passes', () => {
     );
   });
 
-  it('tell of what was sent again, and put the results of mini-batches together', () => {
+  it('record repeated sends, and merge the results of mini-batches', () => {
     const { clock, recorder, traces, heat } = setting();
     const pass = recorder.begin(rowsAt(0, 4, 4));
     pass.layerBegun(0);
@@ -167,7 +167,7 @@ describe('traces of passes', () => {
     assert.deepEqual(heat, [[0, 1, 4]]);
   });
 
-  it('keep no failed pass, no more than some passes, and not all of a huge one', () => {
+  it('store no failed pass, a bounded number of passes, and only a part of a huge one', () => {
     const { recorder, traces } = setting();
     recorder.begin(rowsAt(0)).ended(true);
     for (let pass = 0; pass <= PASSES_KEPT; pass++) recorder.begin(rowsAt(pass, 3)).ended(false);
@@ -184,7 +184,7 @@ describe('traces of passes', () => {
     assert.equal(traces.at(-1)?.layers[0]?.experts.length, MAX_RESULTS_OF_PASS);
   });
 
-  it('have times in their order, whatever a worker tells', () => {
+  it('have ordered times, whatever a worker reports', () => {
     const us = fc.nat({ max: 100_000 });
     const times = fc.record({
       loadUs: us,
@@ -216,8 +216,8 @@ describe('traces of passes', () => {
   });
 });
 
-describe('predictions that wait for their pass', () => {
-  it('are bounded: those of the sequence that came first go', () => {
+describe('predictions that are stored until their pass begins', () => {
+  it('are bounded: those of the oldest sequence are dropped', () => {
     const arrivals = new PredictionArrivals();
     const arrival = (sequence: number): void =>
       arrivals.add({ sequence, position: 0, layer: 0, receivedMs: 0, runUs: 0, experts: [] });

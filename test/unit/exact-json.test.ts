@@ -11,8 +11,8 @@ import { isJson } from '../../shared/base/json/is-json.js';
 import { JsonText, jsonWithTexts } from '../../http-api/delivery/json-text.js';
 import { plainJson } from './plain-json.js';
 
-describe('JSON that is read with nothing lost', () => {
-  it('is what JSON.parse makes of it, but for numbers and order', () => {
+describe('the lossless JSON reader', () => {
+  it('gives the result of JSON.parse, except for numbers and order', () => {
     fc.assert(
       fc.property(fc.jsonValue({ maxDepth: 5 }), fc.constantFrom(0, 1, '\t'), (value, indent) => {
         const text = JSON.stringify(value, null, indent);
@@ -21,7 +21,7 @@ describe('JSON that is read with nothing lost', () => {
     );
   });
 
-  it('is refused where JSON.parse refuses it', () => {
+  it('refuses the texts that JSON.parse refuses', () => {
     const pieces = [
       '{',
       '}',
@@ -52,7 +52,7 @@ describe('JSON that is read with nothing lost', () => {
     );
   });
 
-  it('has numbers as Python has them', () => {
+  it('gives numbers as Python has them', () => {
     const numbers: [string, ExactJson][] = [
       ['12345678901234567890', 12345678901234567890n],
       ['-9007199254740993', -9007199254740993n],
@@ -67,13 +67,13 @@ describe('JSON that is read with nothing lost', () => {
     assert.throws(() => readExactJson('1'.repeat(5000)), /5000 digits/);
   });
 
-  it('has members in the order in which they were written, the last of equal ones in the place of the first', () => {
+  it('gives members in written order, and the last of equal names at the place of the first', () => {
     const value = readExactJson('{"10": 1, "2": 2, "a": 3, "10": 4, "__proto__": 5}');
     assert.ok(value instanceof Map);
     assert.deepEqual([...value], [['10', 4], ['2', 2], ['a', 3], ['__proto__', 5]]); // prettier-ignore
   });
 
-  it('tells the texts of members as they were written', () => {
+  it('gives the texts of members as they were written', () => {
     const members = jsonMembers(' {"b": 1.0 , "1": {"x" : [1e3]}, "b": "\\u0041"} ');
     assert.deepEqual(
       members?.map(({ key, text }) => [key, text]),
@@ -84,13 +84,13 @@ describe('JSON that is read with nothing lost', () => {
     );
   });
 
-  it('is refused where lists stand within one another without end', () => {
+  it('refuses lists that are nested without end', () => {
     assert.throws(() => readExactJson('['.repeat(100_000) + ']'.repeat(100_000)), /more than 512 lists/);
   });
 });
 
-describe('JSON with texts in it', () => {
-  it('is that of JSON.stringify where there are none', () => {
+describe('JSON with embedded texts', () => {
+  it('equals the output of JSON.stringify where there are no texts', () => {
     fc.assert(
       fc.property(fc.jsonValue({ maxDepth: 4 }), (value) => {
         const given = { value, list: [undefined, value], left: undefined };
@@ -104,7 +104,7 @@ describe('JSON with texts in it', () => {
     assert.equal(jsonWithTexts({ tokens: ids }), '{"tokens":[1,2.5,0]}');
   });
 
-  it('has them as they are, in one line', () => {
+  it('contains the texts unchanged, in one line', () => {
     const text = new JsonText('{"10": 1.0,\r\n "2": 12345678901234567890}');
     assert.equal(jsonWithTexts([{ input: text }]), '[{"input":{"10": 1.0,  "2": 12345678901234567890}}]');
   });

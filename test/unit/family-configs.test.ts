@@ -49,7 +49,7 @@ function refuses(name: string, change: Config, code: ErrorCode, message: RegExp)
   );
 }
 
-/** As transformers 5 writes it. */
+/** The config as transformers 5 writes it. */
 function newer(config: Config): Config {
   const { rope_theta, rope_scaling, partial_rotary_factor, torch_dtype, num_experts, ...rest } = config;
   if (rope_theta === undefined) return config;
@@ -58,7 +58,7 @@ function newer(config: Config): Config {
   return { ...rest, dtype: torch_dtype, rope_parameters, num_local_experts: num_experts ?? rest.num_local_experts };
 }
 
-/** As published files have it. */
+/** The config as published files have it. */
 function older(config: Config): Config {
   const { rope_parameters, dtype, num_local_experts, ...rest } = config;
   if (rope_parameters === undefined || num_local_experts === undefined) return config;
@@ -93,7 +93,7 @@ const NAMES = [
   'lfm2moe',
 ];
 
-describe('config.json of the families', () => {
+describe('config.json of each family', () => {
   for (const name of NAMES) {
     it(`is read alike in its older and its newer form: ${name}`, () => {
       const config = configOf(name);
@@ -104,7 +104,7 @@ describe('config.json of the families', () => {
     });
   }
 
-  it('Qwen2-MoE: biases, shared experts, dense layers and windows as the keys say', () => {
+  it('reads Qwen2-MoE: biases, shared experts, dense layers and windows as the keys say', () => {
     const shape = shapeOf('qwen2moe', {
       qkv_bias: false,
       mlp_only_layers: [1],
@@ -130,7 +130,7 @@ describe('config.json of the families', () => {
     refuses('qwen2moe', { num_hidden_layers: 1e9 }, 'MODEL_CORRUPT', /num_hidden_layers is 1000000000/);
   });
 
-  it('Phi-3.5-MoE: LayerNorm, biases, window, and two experts one after the other', () => {
+  it('reads Phi-3.5-MoE: LayerNorm, biases, window, and two experts one after the other', () => {
     const shape = shapeOf('phimoe', { attention_bias: false, lm_head_bias: false, sliding_window: null });
     assert.deepEqual([shape.norm, shape.lmHeadBias, shape.maxPositions], ['layer', false, 512]);
     const { bias, outputBias, window } = attentionOf(shape, 0);
@@ -141,14 +141,14 @@ describe('config.json of the families', () => {
     refuses('phimoe', { num_experts_per_tok: 3 }, 'MODEL_CORRUPT', /sparsemixer chooses 2 experts, not 3/);
   });
 
-  it('Granite-MoE: its multipliers', () => {
+  it('reads Granite-MoE: its multipliers', () => {
     const { embeddingScale, residualScale, logitDivisor } = shapeOf('granitemoe', { residual_multiplier: 0.22 });
     assert.deepEqual([embeddingScale, residualScale, logitDivisor], [12, Math.fround(0.22), 0.5]);
     assert.equal(attentionOf(shapeOf('granitemoe', { attention_multiplier: 0.0078125 }), 0).scoreScale, 0.0078125);
     refuses('granitemoe', { logits_scaling: 0 }, 'MODEL_CORRUPT', /logits_scaling is 0/);
   });
 
-  it('GLM-4.5: rotated share, norms and shared experts as the keys say, more dense layers, groups', () => {
+  it('reads GLM-4.5: rotated share, norms and shared experts by the keys, more dense layers, groups', () => {
     const shape = shapeOf('glm45', {
       use_qk_norm: false,
       n_shared_experts: 2,
@@ -173,14 +173,14 @@ describe('config.json of the families', () => {
     );
   });
 
-  it('MiniMax-M2: rotated dimensions, and no linear attention', () => {
+  it('reads MiniMax-M2: rotated dimensions, and no linear attention', () => {
     assert.equal(shapeOf('minimaxm2', { rotary_dim: 20 }).ropes[0]?.frequencies.length, 10);
     refuses('minimaxm2', { attn_type_list: [1, 0, 1, 1] }, 'MODEL_UNSUPPORTED', /attn_type_list is 0/);
     refuses('minimaxm2', { shared_intermediate_size: 8 }, 'MODEL_UNSUPPORTED', /shared_intermediate_size is 8/);
     refuses('minimaxm2', { scoring_func: 'softmax' }, 'MODEL_UNSUPPORTED', /scoring_func is "softmax"/);
   });
 
-  it('gpt-oss: windows by layer, the limit of its GLU, biases, its own rope where nothing is said', () => {
+  it('reads gpt-oss: windows by layer, the limit of its GLU, biases, its own rope by default', () => {
     const shape = shapeOf('gptoss', { layer_types: null, swiglu_limit: 5, attention_bias: false, sliding_window: 32 });
     assert.deepEqual(
       shape.layers.map((_, layer) => attentionOf(shape, layer).window),
@@ -196,7 +196,7 @@ describe('config.json of the families', () => {
     refuses('gptoss', { quantization_config }, 'MODEL_UNSUPPORTED', /quant_method is "awq", supported is mxfp4/);
   });
 
-  it('DeepSeek-V2: queries of low rank or not, groups, shared experts', () => {
+  it('reads DeepSeek-V2: queries of low rank or not, groups, shared experts', () => {
     const shape = shapeOf('deepseekv2', { n_shared_experts: 3, first_k_dense_replace: 2, moe_layer_freq: 1 });
     assert.deepEqual(sparseLayers(shape), [2, 3]);
     assert.equal(shape.layers[2]?.always?.glu.intermediateSize, 144);
@@ -208,7 +208,7 @@ describe('config.json of the families', () => {
     refuses('deepseekv2-yarn', { n_group: null }, 'MODEL_CORRUPT', /n_group is missing/);
   });
 
-  it('DeepSeek-V3: pairs, scales, and FP8 in the one form in which it is shipped', () => {
+  it('reads DeepSeek-V3: pairs, scales, and FP8 in the one form in which it is shipped', () => {
     const [layer] = shapeOf('deepseekv3', { rope_interleave: false }).layers;
     assert.ok(layer?.mixer.kind === 'latent' && layer.mixer.rotary.pairing === 'halves');
     const { routed } = shapeOf('deepseekv3', { norm_topk_prob: false, routed_scaling_factor: 1.5 }).layers[1] ?? {};
@@ -222,7 +222,7 @@ describe('config.json of the families', () => {
     refuses('mixtral', { quantization_config: fp8 }, 'MODEL_UNSUPPORTED', /supported is none for mixtral/);
   });
 
-  it('Qwen3-Next and 3.5: which layers have attention, and sizes of the delta net', () => {
+  it('reads Qwen3-Next and 3.5: which layers have attention, and sizes of the delta net', () => {
     const shape = shapeOf('qwen3next', { full_attention_interval: 2, linear_value_head_dim: 20, mlp_only_layers: [3] });
     assert.equal(shape.layers.map(({ mixer }) => mixer.kind.charAt(0)).join(''), 'dadadada');
     assert.deepEqual(sparseLayers(shape), [0, 1, 2, 4, 5, 6, 7]);
@@ -236,7 +236,7 @@ describe('config.json of the families', () => {
     refuses('qwen3next', { attention_bias: true }, 'MODEL_UNSUPPORTED', /attention_bias is true/);
   });
 
-  it('Gemma-4: global layers by their keys, or layer by layer as transformers 5 writes them', () => {
+  it('reads Gemma-4: global layers by their keys, or layer by layer as transformers 5 writes them', () => {
     const text = configOf('gemma4moe').text_config as Config;
     const { global_head_dim, num_global_key_value_heads, ...rest } = text;
     const ofGlobal = { head_dim: global_head_dim, num_key_value_heads: num_global_key_value_heads };
@@ -266,7 +266,7 @@ describe('config.json of the families', () => {
     }
   });
 
-  it('ERNIE-4.5-MoE: which layers have experts, and how many are shared', () => {
+  it('reads ERNIE-4.5-MoE: which layers have experts, and how many are shared', () => {
     const change = { moe_layer_start_index: 0, moe_layer_end_index: -1, moe_layer_interval: 2 };
     assert.deepEqual(sparseLayers(shapeOf('ernie45moe', change)), [1, 3]);
     assert.equal(shapeOf('ernie45moe', { moe_num_shared_experts: 0 }).layers[1]?.always, null);
@@ -274,7 +274,7 @@ describe('config.json of the families', () => {
     refuses('ernie45moe', { moe_layer_start_index: 9 }, 'MODEL_CORRUPT', /no layer of the model has experts/);
   });
 
-  it('LFM2-MoE: layers by list or by the numbers of those with attention, and no expert bias where it is switched off', () => {
+  it('reads LFM2-MoE: attention layers by list or by number, and no expert bias where it is off', () => {
     const { layers } = shapeOf('lfm2moe', { layer_types: null, full_attn_idxs: [2, 4], conv_L_cache: 4 });
     assert.equal(layers.map(({ mixer }) => mixer.kind.charAt(0)).join(''), 'ccacac');
     assert.deepEqual(layers[0]?.mixer, { kind: 'convolution', taps: 4 });
@@ -282,14 +282,14 @@ describe('config.json of the families', () => {
     refuses('lfm2moe', { conv_bias: true }, 'MODEL_UNSUPPORTED', /conv_bias is true/);
   });
 
-  it('Switch Transformers are refused, and why', () => {
+  it('refuses Switch Transformers, and gives the reason', () => {
     const architectures = ['SwitchTransformersForConditionalGeneration'];
     refuses('mixtral', { architectures }, 'MODEL_UNSUPPORTED', /capacity.*drop tokens/);
     refuses('mixtral', { architectures: null, model_type: 'switch_transformers' }, 'MODEL_UNSUPPORTED', /capacity/);
   });
 });
 
-describe('families without a fixture', () => {
+describe('the config.json of families without a fixture', () => {
   const base = {
     hidden_size: 32,
     intermediate_size: 40,
@@ -304,7 +304,7 @@ describe('families without a fixture', () => {
   const names = (config: Config): Set<string> =>
     new Set([...expectedTensors(parseModelConfig(config, 'config.json').config)].map(({ name }) => name));
 
-  it('OLMoE: norms over all heads at once, clipped or not', () => {
+  it('reads OLMoE: norms over all heads at once, clipped or not', () => {
     const config = { ...base, architectures: ['OlmoeForCausalLM'], clip_qkv: 8, norm_topk_prob: false };
     const { shape } = parseModelConfig(config, 'config.json').config;
     const { queryKeyNorm, clip, bias } = attentionOf(shape, 0);
@@ -314,7 +314,7 @@ describe('families without a fixture', () => {
     assert.ok(names(config).has('model.layers.0.self_attn.q_norm.weight'));
   });
 
-  it('Hunyuan-A13B: norms behind the rotation, lists by layer that agree, alpha', () => {
+  it('reads Hunyuan-A13B: norms behind the rotation, lists by layer that agree, alpha', () => {
     const config = {
       ...base,
       architectures: ['HunYuanMoEV1ForCausalLM'],
@@ -346,7 +346,7 @@ describe('families without a fixture', () => {
     assert.throws(() => parseModelConfig({ ...config, use_cla: true }, 'c'), /use_cla is true/);
   });
 
-  it("GLM-4.7-Flash: DeepSeek's attention, dense layers by list", () => {
+  it("reads GLM-4.7-Flash: DeepSeek's attention, dense layers by list", () => {
     const config = {
       ...base,
       architectures: ['Glm4MoeLiteForCausalLM'],

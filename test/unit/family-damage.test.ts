@@ -23,7 +23,7 @@ async function tensorsOf(name: string): Promise<TinyTensor[]> {
 
 type Change = (tensor: TinyTensor) => TinyTensor[];
 
-/** Opens a fixture some of whose tensors were changed. */
+/** Opens a fixture in which some tensors were changed. */
 async function openChanged(name: string, target: RegExp, change: Change): Promise<void> {
   const config = JSON.parse(readFileSync(fixtureFile(name, 'config.json'), 'utf8')) as Record<string, unknown>;
   const tensors = await tensorsOf(name);
@@ -46,7 +46,7 @@ async function refuses(name: string, target: RegExp, change: Change, code: Error
 
 const without: Change = () => [];
 
-/** Another shape of as many values. */
+/** A change to another shape with the same number of values. */
 function shaped(shape: readonly number[]): Change {
   return (tensor) => [{ ...tensor, shape }];
 }
@@ -59,8 +59,8 @@ function named(name: string): Change {
   return (tensor) => [tensor, { ...tensor, name }];
 }
 
-describe("a family's checkpoint that is not whole", () => {
-  it('FP8 weights need their scales, of the right number and type', async () => {
+describe('an incomplete checkpoint of a family', () => {
+  it('is refused where FP8 weights lack scales of the right number and type', async () => {
     const scales = /layers\.1\.mlp\.experts\.0\.down_proj\.weight_scale_inv/;
     await refuses('deepseekv3-fp8', scales, without, 'MODEL_CORRUPT', /weight_scale_inv of shape \[2, 1\] is missing/);
     await refuses('deepseekv3-fp8', scales, shaped([1, 2]), 'MODEL_UNSUPPORTED', /\[1, 2\].*FP8 for other blocks/);
@@ -72,13 +72,13 @@ describe("a family's checkpoint that is not whole", () => {
     await refuses('deepseekv3-fp8', scales, extra, 'MODEL_UNSUPPORTED', /gate\.weight_scale_inv.*has no place/);
   });
 
-  it('FP8 weights are refused where config.json says nothing of them', async () => {
+  it('is refused where FP8 weights are not declared in config.json', async () => {
     const weight = /layers\.1\.mlp\.experts\.0\.down_proj\.weight$/;
     const bytes: Change = (tensor) => [{ ...tensor, dtype: 'F8_E4M3', data: tensor.data.subarray(0, 64 * 32) }];
     await refuses('deepseekv3', weight, bytes, 'MODEL_UNSUPPORTED', /dtype F8_E4M3, supported are BF16, F16, F32/);
   });
 
-  it('MXFP4 blocks need their scales', async () => {
+  it('is refused where MXFP4 blocks lack their scales', async () => {
     const scales = /layers\.1\.mlp\.experts\.down_proj_scales/;
     await refuses(
       'gptoss-mxfp4',
@@ -95,14 +95,14 @@ describe("a family's checkpoint that is not whole", () => {
     await refuses('gptoss-mxfp4', bias, without, 'MODEL_CORRUPT', /gate_up_proj_bias of shape \[8, 128\] is missing/);
   });
 
-  it('fused experts must be as large as config.json says', async () => {
+  it('is refused where fused experts are not as large as config.json says', async () => {
     const fused = /layers\.2\.experts\.gate_up_proj$/;
     const sideways = /\[12, 64, 40\].*stand transposed.*\[12, 40, 64\]/;
     await refuses('gemma4moe', fused, shaped([12, 64, 40]), 'MODEL_UNSUPPORTED', sideways);
     await refuses('gemma4moe', fused, shaped([24, 20, 64]), 'MODEL_CORRUPT', /\[24, 20, 64\], expected \[12, 40, 64\]/);
   });
 
-  it('tensors that only other towers need are left out, unknown ones are refused', async () => {
+  it('may have tensors of other towers, which are left out, but no unknown ones', async () => {
     const norm = /language_model\.norm\.weight/;
     await openChanged('gemma4moe', norm, named('model.vision_tower.something.new'));
     await refuses('gemma4moe', norm, named('model.hearing.weight'), 'MODEL_UNSUPPORTED', /model\.hearing\.weight/);

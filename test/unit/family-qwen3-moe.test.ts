@@ -40,13 +40,13 @@ function shapeOf(change: Record<string, unknown>): ModelShape {
   return parseModelConfig({ ...OLD_STYLE, ...change }, 'config.json').config.shape;
 }
 
-describe('Qwen3-MoE', () => {
-  it('reads the published form and that of transformers 5 alike', async () => {
+describe('Qwen3-MoE config.json', () => {
+  it('has the same meaning in the published form and in that of transformers 5', async () => {
     const { shape } = await openCheckpoint(join(packageRoot(), 'test', 'fixtures', 'qwen3moe'));
     assert.deepEqual(shapeOf({ rms_norm_eps: 1e-5 }), shape);
   });
 
-  it('has query and key norms of each head, heads of their own size, and experts that are renormalized or not', () => {
+  it('sets query and key norms of each head, head size, and whether experts are renormalized', () => {
     const [layer] = shapeOf({}).layers;
     assert.ok(layer?.mixer.kind === 'attention');
     assert.deepEqual([layer.mixer.queryKeyNorm, layer.mixer.headDim, layer.mixer.bias], ['head', 24, false]);
@@ -54,7 +54,7 @@ describe('Qwen3-MoE', () => {
     assert.equal(shapeOf({ norm_topk_prob: false }).layers[0]?.routed?.normalize, false);
   });
 
-  it('has experts in every so many layers, but in none that is named', () => {
+  it('puts experts into every n-th layer, except for the listed layers', () => {
     assert.deepEqual(expertLayerNumbers(shapeOf({ num_hidden_layers: 7, decoder_sparse_step: 3 })), [2, 5]);
     const some = shapeOf({ mlp_only_layers: [0, 2] });
     assert.deepEqual(expertLayerNumbers(some), [1, 3]);
@@ -62,7 +62,7 @@ describe('Qwen3-MoE', () => {
     assert.equal(some.expert.intermediateSize, 48);
   });
 
-  it('takes windows and biases where they are switched on', () => {
+  it('switches windows and biases on', () => {
     const { mixer } = shapeOf({ use_sliding_window: true, sliding_window: 32, attention_bias: true }).layers[0] ?? {};
     assert.ok(mixer?.kind === 'attention');
     assert.deepEqual([mixer.window, mixer.bias, mixer.outputBias], [32, true, true]);

@@ -6,7 +6,7 @@ function member(id: string, state: Partial<FetchingMember> = {}): FetchingMember
 }
 const ids = (members: readonly FetchingMember[]): string[] => members.map(({ id }) => id);
 
-describe('main: workers that fetch come into the placement', () => {
+describe('main: fetching workers come into the placement', () => {
   it('together, when all are ready', () => {
     const ready = member('a', { ready: true });
     assert.deepEqual(ids(admitted([ready, member('b')])), []);
@@ -17,7 +17,7 @@ describe('main: workers that fetch come into the placement', () => {
     assert.ok(!isWaiting([member('a'), member('b')]));
   });
 
-  it('without those that are late or cannot go on, until those are ready', () => {
+  it('without late or blocked ones, which follow when they are ready', () => {
     const members = [member('a', { ready: true }), member('b', { late: true }), member('c', { troubled: true })];
     assert.deepEqual(ids(cohort(members)), ['a']);
     assert.deepEqual(ids(admitted(members)), ['a']);

@@ -54,7 +54,7 @@ describe('downloading an expert from a peer', () => {
     });
   }
 
-  it('takes all of it, in whatever pieces it comes', async () => {
+  it('takes all of it, in pieces of any size', async () => {
     for (const pieces of [[25], [7, 7, 7, 4], new Array<number>(25).fill(1)]) {
       state = { chunksDone: 0 };
       await download(pieces);
@@ -62,7 +62,7 @@ describe('downloading an expert from a peer', () => {
     }
   });
 
-  it('fails when the peer ends early, wherever that is, and goes on there at the next one', async () => {
+  it('fails when the peer ends early anywhere, and continues there at the next peer', async () => {
     for (let sent = 0; sent < 25; sent += 1) {
       state = { chunksDone: 0 };
       await assert.rejects(
@@ -78,7 +78,7 @@ describe('downloading an expert from a peer', () => {
     assert.equal(state.chunksDone, 2);
   });
 
-  it('fails when the peer sends more than was asked for, and writes none of that', async () => {
+  it('fails when the peer sends too much, and writes none of the excess', async () => {
     await assert.rejects(download([25, 1]), /more bytes/);
     assert.deepEqual(
       written.filter(([position, length]) => position + length > EXTENT.endBytes),

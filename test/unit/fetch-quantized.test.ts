@@ -15,7 +15,7 @@ import { openPackSource, RUNTIME } from '../wall.js';
 import { FetchSetting, SILENT } from './fetch-test-pack.js';
 import { pack, refusal } from './tiny-pack.js';
 
-describe('fetching a pack whose experts are quantized and have biases', function () {
+describe('fetching a pack of quantized experts with biases', function () {
   this.timeout(60_000);
   const setting = new FetchSetting();
   let original: Pack;
@@ -55,7 +55,7 @@ describe('fetching a pack whose experts are quantized and have biases', function
     return PartialPack.begin(setting.directory, manifest, RUNTIME);
   }
 
-  it('brings an expert with its biases, and no other', async () => {
+  it('fetches an expert with its biases, and no other', async () => {
     await makePack();
     const partial = await begin();
     const fetcher = await fetcherInto(partial);
@@ -64,12 +64,12 @@ describe('fetching a pack whose experts are quantized and have biases', function
     const [found, expected] = [partial.pack.expert(2, 5), original.expert(2, 5)];
     assert.ok((expected.biases?.length ?? 0) > 0);
     assert.deepEqual(found.biases, expected.biases);
-    // Where nothing has come there is a hole or no file, and nobody takes it for biases.
+    // Experts that have not come are a hole in a file, or have no file. They must not be read as biases.
     assert.throws(() => partial.pack.expert(2, 4).biases, refusal('PACK_CORRUPT', /biases of an expert at byte/));
     assert.throws(() => partial.pack.expert(0, 0).biases, refusal('PACK_CORRUPT', /no such file/));
   });
 
-  it('becomes whole, and brings damaged biases again', async () => {
+  it('completes the pack, and fetches damaged biases again', async () => {
     await makePack();
     const partial = await begin();
     const fetcher = await fetcherInto(partial);

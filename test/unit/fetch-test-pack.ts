@@ -37,14 +37,14 @@ export function testPack(): Promise<Pack> {
 
 export type PackService = NonNullable<RpcServerOptions['pack']>;
 
-/** Daemons that serve packs, and directories, for the tests of one describe block; all are gone after each test. */
+/** Servers of packs, and directories, for the tests of one describe. They end after each test. */
 export class FetchSetting {
   parent = '';
-  /** What uses directories and servers, to be closed before they are gone. */
+  /** Users of the directories and servers. They are closed before these end. */
   readonly users: { close(): Promise<void> }[] = [];
   private readonly servers: RpcServer[] = [];
 
-  /** Called in a describe block. */
+  /** Call this in a describe: it registers hooks. */
   constructor() {
     beforeEach(() => {
       this.parent = mkdtempSync(join(tmpdir(), 'odmoe-fetch-'));
@@ -60,7 +60,7 @@ export class FetchSetting {
     return join(this.parent, 'worker');
   }
 
-  /** Address of a daemon that serves what the service does; the whole pack by default. */
+  /** Starts a server of this pack service and returns its address. */
   async serve(pack: PackService, options: Partial<RpcServerOptions> = {}): Promise<string> {
     const fixed = { host: '127.0.0.1', port: 0, network: NETWORK, log: SILENT, identity: () => IDENTITY };
     const server = await startRpcServer({ ...fixed, ...options, pack });
@@ -86,7 +86,7 @@ export class FetchSetting {
   }
 }
 
-/** Resolves when whoever reads has gone. */
+/** Resolves when the reader has left. */
 function aborted(signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     if (signal.aborted) resolve();

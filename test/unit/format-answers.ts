@@ -16,7 +16,7 @@ export interface AnsweringVocabulary {
 /** Special tokens of `smallVocabulary`, behind its end token. */
 export const SMALL_SPECIAL = ['<tool>', '<|say|>'];
 
-/** Tokens that reach over the signs of JSON, and over parts of characters. */
+/** Tokens that contain several signs of JSON, or parts of characters. */
 const LONG_TOKENS = [
   '{"',
   '"}',
@@ -73,7 +73,7 @@ export function textOfAnswer(answer: readonly number[], { texts }: AnsweringVoca
   return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
 }
 
-/** Ids that the mask leaves. */
+/** Ids that the mask allows. */
 export function idsOf(mask: Uint8Array): number[] {
   return [...mask.keys()].filter((id) => mask[id] === 1);
 }
@@ -81,7 +81,7 @@ export function idsOf(mask: Uint8Array): number[] {
 /** An answer of random tokens that the format allows, and how it ended. */
 export interface RandomAnswer {
   tokenIds: number[];
-  /** By itself, by an end token, or because the room was used up. */
+  /** The answer ended by itself, by an end token, or because the room was used up. */
   end: 'closed' | 'end token' | 'room';
 }
 

@@ -62,11 +62,11 @@ describe('resolving a generation request', () => {
     assert.deepEqual((await resolve({ text: 'What is 17 plus 25?', raw: true })).promptIds, templated.slice(3, -4));
   });
 
-  it('takes ids as they are, without a tokenizer too', async () => {
+  it('takes token ids as they are, without a tokenizer too', async () => {
     assert.deepEqual((await resolve({ promptTokenIds: [3, 0, 1023] }, false)).promptIds, [3, 0, 1023]);
   });
 
-  it('makes the options whole', async () => {
+  it('fills in missing options', async () => {
     const { options } = await resolve({ text: 'a', logprobs: 5, stop: ['.'] });
     assert.equal(options.sampling.seed, 77);
     assert.equal(options.sampling.temperature, 0);
@@ -74,7 +74,7 @@ describe('resolving a generation request', () => {
     assert.equal(options.logprobs, 5);
   });
 
-  it('refuses no prompt and more than one', async () => {
+  it('refuses a request with no prompt or with more than one', async () => {
     await refused('REQUEST_INVALID', /none of them/, {});
     await refused('REQUEST_INVALID', /more than one/, { text: 'a', promptTokenIds: [1] });
   });
@@ -108,7 +108,7 @@ describe('resolving a generation request', () => {
     );
   });
 
-  it('takes the messages of a chat, each with a role that is known and a content', async () => {
+  it('takes the messages of a chat, each with a known role and a content', async () => {
     for (const role of ['root', '', 'User']) {
       const messages = [
         { role: 'user', content: 'a' },
@@ -145,7 +145,7 @@ describe('resolving a generation request', () => {
     }
   });
 
-  it('refuses a prompt by its bytes before it makes tokens of it', async () => {
+  it('refuses a prompt by its bytes before it is tokenized', async () => {
     const untouched = (): number[] => assert.fail('the text was made into tokens');
     const known = { ...tokenizer, encode: untouched, encodeRendered: untouched };
     const prompts = new InlinePromptEncoder(known, { wallMs: () => 0 });
@@ -173,7 +173,7 @@ describe('resolving a generation request', () => {
     await refused('REQUEST_INVALID', /stop strings/, { promptTokenIds: [5], stop: ['.'] }, false);
   });
 
-  it('names the field that is wrong as the wire does', async () => {
+  it('names the wrong field as the wire does', async () => {
     const sampling = { temperature: 0, topK: 0, topP: 0, minP: 0, repetitionPenalty: 0 };
     const messages = [{ role: 'user', content: 'a' }];
     const outputFormat = { alternatives: [{ parts: [{ kind: 'literal' as const, literal: 'a' }] }] };
@@ -208,7 +208,7 @@ describe('resolving a generation request', () => {
     }
   });
 
-  it('needs no room for an answer of no token', async () => {
+  it('needs no room for an answer without tokens', async () => {
     const promptTokenIds = new Array<number>(64).fill(5);
     assert.equal((await resolve({ promptTokenIds, maxTokens: 0 })).options.maxTokens, 0);
     await refused('PROMPT_TOO_LONG', /64 tokens.*answer needs one/, { promptTokenIds, maxTokens: 1 });
@@ -218,7 +218,7 @@ describe('resolving a generation request', () => {
     });
   });
 
-  it('bounds what is told of a prompt', async () => {
+  it('limits the log-probabilities of a prompt', async () => {
     const limits = { ...LIMITS, vocabSize: 200_000, maxPositions: 200_000 };
     const known = { tokenizer: null, prompts: new InlinePromptEncoder(null, { wallMs: () => 0 }), formats: NO_FORMATS };
     const ask = (promptTokens: number, logprobs: number) =>
@@ -232,7 +232,7 @@ describe('resolving a generation request', () => {
   });
 });
 
-describe('the times of an answer', () => {
+describe('the measured times of an answer', () => {
   it('are those of DESIGN: TTFT from arrival, TPOT over the later tokens', () => {
     let nowMs = 1000;
     const timing = new GenerationTiming(() => nowMs);
@@ -253,7 +253,7 @@ describe('the times of an answer', () => {
     });
   });
 
-  it('of one token or none have no rate', () => {
+  it('have no rate for one token or none', () => {
     const timing = new GenerationTiming(() => 5);
     assert.equal(timing.result().ttftMs, 0);
     timing.token();
@@ -262,8 +262,8 @@ describe('the times of an answer', () => {
   });
 });
 
-describe('recall', () => {
-  it('is correct over activated experts, per iteration and in all (OD-MoE eq. 2 and 3)', () => {
+describe('recall of predictions', () => {
+  it('is the correct part of activated experts, per iteration and in total (OD-MoE eq. 2 and 3)', () => {
     const recall = new ExpertRecall();
     recall.add(0, 2, 2);
     recall.add(0, 2, 1);

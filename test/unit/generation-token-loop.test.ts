@@ -21,7 +21,7 @@ import { scriptedConstraint } from './scripted-constraint.js';
 const VOCABULARY = 1024;
 const EOS = 1;
 
-/** A sequence that wants to say the given tokens, one after another, and records what it is asked. */
+/** A sequence whose most likely tokens are the given ones, one after another. It records the calls. */
 class ScriptedRunner implements SequenceRunner {
   readonly calls: string[] = [];
   private next = 0;
@@ -113,14 +113,14 @@ describe('the token loop', () => {
     assert.equal(runner.calls.length, 4);
   });
 
-  it('runs the prompt alone where no token is wanted', async () => {
+  it('runs the prompt alone where no token is requested', async () => {
     const runner = new ScriptedRunner([50]);
     const { tokens, outcome } = await collect(runner, { maxTokens: 0 }, null);
     assert.deepEqual(runner.calls, ['prefill 7,8', 'end']);
     assert.deepEqual([tokens, outcome.finishReason, outcome.text], [[], 'length', '']);
   });
 
-  it('tells of the prompt in pieces before the first token, where that is wanted', async () => {
+  it('reports progress of the prompt in pieces before the first token, on request', async () => {
     const promptIds = Array.from({ length: 150 }, (_, index) => (index % 3 === 0 ? index : 999));
     const options = { ...OPTIONS, maxTokens: 1, logprobs: 1, promptLogprobs: true };
     const { signal } = new AbortController();
@@ -149,7 +149,7 @@ describe('the token loop', () => {
     }
   });
 
-  it('ends with "stop" where the output format has nothing more to take', async () => {
+  it('ends with "stop" where the output format allows nothing more', async () => {
     const constraint = scriptedConstraint(
       () => null,
       (answer) => answer.length === 2,
@@ -162,7 +162,7 @@ describe('the token loop', () => {
     }
   });
 
-  it('lets others have their turn while the tokens of the output format are worked out, and hears a cancel then', async () => {
+  it('yields to others while the tokens of the output format are computed, and can be cancelled then', async () => {
     const controller = new AbortController();
     const constraint = scriptedConstraint(() => null);
     let turns = 0;
@@ -185,7 +185,7 @@ describe('the token loop', () => {
     assert.deepEqual(told, [50, 51]);
   });
 
-  it('shows special tokens by their names where that is wanted, but for the one that ends the answer', async () => {
+  it('shows special tokens by their names on request, except the one that ends the answer', async () => {
     const [fox = 0] = tokenizer.encode('fox');
     const script = [2, fox, 3, fox, EOS];
     const named = (id: number) => Buffer.from(tokenizer.tokenBytes(id)).toString();
@@ -202,7 +202,7 @@ describe('the token loop', () => {
     assert.equal((await collect(new ScriptedRunner(script), {}, tokenizer)).outcome.text, tokenizer.decode(script));
   });
 
-  it('goes on after the end-of-sequence token when told to', async () => {
+  it('continues after the end-of-sequence token on request', async () => {
     const { outcome } = await collect(new ScriptedRunner([EOS, 50, EOS]), { maxTokens: 4, ignoreEos: true }, tokenizer);
     assert.deepEqual(outcome.tokenIds, [EOS, 50, EOS, EOS]);
     assert.equal(outcome.finishReason, 'length');
@@ -219,7 +219,7 @@ describe('the token loop', () => {
     );
   });
 
-  it('shows the same text piece by piece as in the end, whatever the tokens', async () => {
+  it('shows the same text piece by piece as at the end, whatever the tokens', async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(fc.integer({ min: 2, max: VOCABULARY - 1 }), { maxLength: 40 }), async (script) => {
         const { tokens, outcome } = await collect(new ScriptedRunner(script), {}, tokenizer);
@@ -244,7 +244,7 @@ describe('the token loop', () => {
     }
   });
 
-  it('with several stop strings cuts before the first', async () => {
+  it('cuts before the first of several stop strings', async () => {
     const script = tokenizer.encode('one two three');
     const { outcome } = await collect(new ScriptedRunner(script), { stop: ['three', 'two', 'wo t'] }, tokenizer);
     assert.equal(outcome.text, 'one ');
@@ -261,7 +261,7 @@ describe('the token loop', () => {
     }
   });
 
-  it('gives back what looked like the start of a stop string but was not', async () => {
+  it('releases text that looked like the start of a stop string but was not', async () => {
     const text = 'a fox and a fog';
     const { outcome } = await collect(
       new ScriptedRunner(tokenizer.encode(text)),
@@ -326,7 +326,7 @@ describe('the token loop', () => {
     }
   });
 
-  it('tells the sequence of an error, ends it, and passes the error on', async () => {
+  it('reports an error to the sequence, ends it, and passes the error on', async () => {
     const runner = new ScriptedRunner([50, 51], () => {
       throw new OdmoeError('NO_WORKERS', 'all gone');
     });

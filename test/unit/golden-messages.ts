@@ -11,7 +11,7 @@ import * as codecs from '../../shared/wire/codecs.js';
 export type JsonValue = null | boolean | number | string | JsonValue[] | { [name: string]: JsonValue };
 
 export interface GoldenMessage {
-  /** Its name in the .proto files. */
+  /** Name of the message in the .proto files. */
   message: string;
   json: JsonValue;
   base64: string;
@@ -19,7 +19,7 @@ export interface GoldenMessage {
 
 export const GOLDEN_SERVICES = ['worker', 'shadow', 'node', 'cluster', 'inference', 'pack'] as const;
 
-/** What goes over the wire by itself, by its name in the .proto files. */
+/** Codecs of the messages that are sent by themselves, by their names in the .proto files. */
 const CODECS_BY_MESSAGE = {
   WorkerRequest: codecs.WORKER_SERVE.request,
   WorkerReply: codecs.WORKER_SERVE.reply,
@@ -52,7 +52,7 @@ export function codecOf(message: string): codecs.MessageCodec<unknown> {
 
 const wireFolder = join(packageRoot(), 'test', 'fixtures', 'wire');
 
-/** Oldest first. */
+/** Releases with recorded messages, oldest first. */
 export function recordedReleases(): string[] {
   const folders = readdirSync(wireFolder, { withFileTypes: true }).filter((entry) => entry.isDirectory());
   return folders.map(({ name }) => name).sort((one, other) => minorOf(one) - minorOf(other));
@@ -85,7 +85,7 @@ export function recordRelease(release: string): void {
   }
 }
 
-/** What a codec takes. */
+/** The value that a codec encodes, from JSON. */
 export function fromJson(json: JsonValue): unknown {
   if (Array.isArray(json)) return json.map(fromJson);
   if (json === null || typeof json !== 'object') return json;
@@ -93,7 +93,7 @@ export function fromJson(json: JsonValue): unknown {
   return Object.fromEntries(Object.entries(json).map(([name, value]) => [name, fromJson(value)]));
 }
 
-/** What a codec gave. */
+/** The JSON of a value that a codec decoded. */
 export function toJson(value: unknown): JsonValue {
   if (value instanceof Uint8Array) return { hex: Buffer.from(value).toString('hex') };
   if (Array.isArray(value)) return value.map(toJson);

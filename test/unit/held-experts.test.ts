@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { HeldExperts } from '../../packs/format/held-experts.js';
 
-describe('which experts are held', () => {
-  it('comes back from its bits as it was', () => {
+describe('the set of held experts', () => {
+  it('decodes from its bits unchanged', () => {
     const sizes = fc.tuple(fc.integer({ min: 1, max: 7 }), fc.integer({ min: 1, max: 11 }));
     fc.assert(
       fc.property(sizes, fc.array(fc.nat(76)), ([layers, experts], places) => {
@@ -21,7 +21,7 @@ describe('which experts are held', () => {
     );
   });
 
-  it('holds no more what was removed, once', () => {
+  it('drops a removed expert, once', () => {
     const held = HeldExperts.all(2, 3);
     held.remove(1, 2);
     held.remove(1, 2);
@@ -30,7 +30,7 @@ describe('which experts are held', () => {
     assert.ok(held.isComplete);
   });
 
-  it('is complete when it is all, whatever stands in the bits behind', () => {
+  it('is complete when it has all experts, whatever the spare bits are', () => {
     assert.ok(HeldExperts.all(3, 5).isComplete);
     assert.ok(HeldExperts.fromBits(1, 3, Uint8Array.of(0b1111_1111)).isComplete);
     assert.ok(!HeldExperts.fromBits(1, 3, Uint8Array.of(0b1111_1011)).isComplete);

@@ -23,25 +23,25 @@ import { SHAPE, ScriptedModel } from './scripted-shadow-model.js';
 import { silentLog } from './worker-test-slots.js';
 
 export const PROMPT = [1, 2, 3];
-/** Of the sequence. */
+/** Id of the sequence. */
 const SEQUENCE = 7;
 export const SAMPLING = resolveSampling(null, () => 0);
 const never = new AbortController().signal;
 const nothing = (): void => undefined;
 
-/** Waits of it end by what happens, and never by their time. */
+/** A runtime without timers: waits end by events, never by time. */
 const TIMELESS = Object.assign(new WallRuntime(), { after: (): Timer => ({ cancel: nothing, unref: nothing }) });
 
-/** A main, with a shadow or without, whose passes are held back. */
+/** A main whose passes are held back, with or without a shadow. */
 export class HeldMain {
   readonly work = new HeldWork();
   readonly model = new ScriptedModel();
   readonly engine: ClusterEngine;
-  /** That have begun. */
+  /** Passes that have begun. */
   passes = 0;
   private readonly link: ShadowLink;
 
-  /** `draftRows`: of a pass that verifies drafts. */
+  /** `draftRows`: rows of a pass that verifies drafts. */
   constructor({ hasShadow, draftRows = 1 }: { hasShadow: boolean; draftRows?: number }) {
     const settings = testSettings('main', '/nowhere', { drafting: { rows: draftRows, optimistic: true } });
     const { align, drafting, prediction } = settings;
@@ -105,12 +105,12 @@ export class HeldMain {
     this.engine.predictionPost.draft(draft, this.link);
   }
 
-  /** Shadow's. */
+  /** Gives main a status of shadow. */
   tellStatus(): void {
     this.link.receive({ kind: 'status', status: { identity: IDENTITY, epoch: 1 } as NodeStatus });
   }
 
-  /** Its end frees the memory of its rows. */
+  /** The end of the sequence frees the memory of its rows. */
   closing(sequence: ClusterSequence, letGo: () => void): Closing {
     const holds = (): string[] => (this.model.disposed.length > 0 ? [] : ['rows']);
     return { close: () => sequence.end(), letGo, holds };

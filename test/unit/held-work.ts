@@ -4,18 +4,18 @@ import { living } from '../../shared/base/runtime/living.js';
 import { WallRuntime } from '../../shared/base/runtime/wall-runtime.js';
 import { livingBeyond } from '../left-behind.js';
 
-/** Work of a part under test, of which some does not end until the test lets it go. */
+/** Work of a part under test. Held work ends only when the test lets it go. */
 export class HeldWork {
   private readonly waiting: (() => void)[] = [];
   private passing = Infinity;
   private held = 0;
 
-  /** Works that have begun and wait to be let go. */
+  /** Number of works that have begun and are held. */
   get underWay(): number {
     return this.waiting.length;
   }
 
-  /** `works`: so many of those that begin from now on are held back. `after`: so many that begin before them are not. */
+  /** From now on the first `after` works pass, and the next `works` are held. */
   holdNext({ works = 1, after = 0 } = {}): void {
     [this.passing, this.held] = [after, works];
   }
@@ -25,7 +25,7 @@ export class HeldWork {
     for (const end of this.waiting.splice(0)) end();
   }
 
-  /** Does `work` now, or when it is let go. */
+  /** Runs `work` now, or when the test lets it go. */
   async whenLetGo<Result>(work: () => Result | Promise<Result>): Promise<Result> {
     if (this.passing > 0) this.passing -= 1;
     else if (this.held > 0) {
@@ -48,11 +48,11 @@ export interface Closing {
   readonly close: () => Promise<unknown>;
   /** Lets the work end. */
   readonly letGo: () => unknown;
-  /** What the part gives up when it closes, and not before its work has ended. Left out: nothing. */
+  /** Things that the part must release by its close, and only after its work has ended. Absent: none. */
   readonly holds?: () => readonly string[];
 }
 
-/** Fails where a close resolves, or gives something up, while work is under way, and where a further close does harm. */
+/** Fails if a close resolves or releases something while work is under way, or if a later close fails. */
 export async function assertWaits({ close, letGo, holds = () => [] }: Closing): Promise<void> {
   const resolved: string[] = [];
   const closeAs = async (name: string): Promise<void> => {
@@ -73,13 +73,13 @@ export async function assertWaits({ close, letGo, holds = () => [] }: Closing): 
   await closeAs('a close after the end');
 }
 
-/** A test for each part: its close waits for its work, and nothing that the part has begun is left then. */
+/** Adds a test for each part: its close waits for its work, and leaves nothing behind. */
 export function itWaitsForWork(parts: Readonly<Record<string, () => Closing | Promise<Closing>>>): void {
   for (const [work, open] of Object.entries(parts))
     it(work, () => leavesNothing(async () => assertWaits(await open())));
 }
 
-/** Fails where `run` leaves behind what it has begun, be it a timer that soon ends by itself. */
+/** Fails if `run` leaves anything behind that it began, even a timer that soon ends by itself. */
 export async function leavesNothing<Result>(run: () => Promise<Result>): Promise<Result> {
   const before = living().names();
   const result = await run();
@@ -87,7 +87,7 @@ export async function leavesNothing<Result>(run: () => Promise<Result>): Promise
   return result;
 }
 
-/** Enough of the event loop's turns, and of its threads for files, for whatever waits for nothing to end. */
+/** Waits for many turns of the event loop and some file reads. Work that waits for nothing else has ended after them. */
 export async function turns(): Promise<void> {
   for (let turn = 0; turn < 20; turn += 1) await new Promise((resolve) => setImmediate(resolve));
   for (let read = 0; read < 5; read += 1) await stat('.');

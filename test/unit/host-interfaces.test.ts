@@ -16,8 +16,8 @@ const ETH: HostAddress = { name: 'eth0', address: '192.0.2.7', internal: false }
 const MOVED: HostAddress = { ...ETH, address: '192.0.2.9' };
 const WLAN: HostAddress = { name: 'wlan0', address: '198.51.100.4', internal: false };
 
-describe("a host's addresses", () => {
-  it('differ by those that have come and gone, whatever their order', () => {
+describe('the addresses of a host', () => {
+  it('are compared by those added and removed, whatever their order', () => {
     assert.deepEqual(compareAddresses([LO, ETH], [MOVED, LO]), { come: [MOVED], gone: [ETH] });
     assert.deepEqual(compareAddresses([LO, ETH], [ETH, LO]), { come: [], gone: [] });
     assert.deepEqual(compareAddresses([LO], [LO, WLAN]), { come: [WLAN], gone: [] });
@@ -31,7 +31,7 @@ describe("a host's addresses", () => {
     );
   });
 
-  it('are spoken through: all networks, the one that was given, or where its interface has moved to', () => {
+  it('used for multicast are those of all networks, the given one, or the new one of its interface', () => {
     for (const [all, given, followed, addresses] of [
       [[LO, ETH, WLAN], null, null, [ETH.address, WLAN.address]],
       [[LO], null, null, [LO.address]],
@@ -48,7 +48,7 @@ describe("a host's addresses", () => {
     assert.equal(spokenAddresses([LO, ETH], ETH.address, null).followed, 'eth0');
   });
 
-  it('are a problem where others cannot reach the daemon, which is told what to do', () => {
+  it('are reported as a problem where others cannot reach the daemon, with an action', () => {
     const mdns = { provider: 'mdns' as const, interfaceAddress: null, peers: [] };
     const given = { ...mdns, interfaceAddress: ETH.address };
     const still = { ...mdns, provider: 'static' as const };
@@ -69,7 +69,7 @@ describe("a host's addresses", () => {
     }
   });
 
-  it('are looked at while somebody wants to hear of changes, and no longer', async () => {
+  it('are watched only while a listener wants to hear of changes', async () => {
     const clock = new VirtualClock();
     const runtime = new VirtualRuntime(clock, 1);
     let addresses: HostAddress[] | null = [LO];

@@ -9,7 +9,7 @@ describe('the lock of a cluster on a host', () => {
   before(() => (parent = mkdtempSync(join(tmpdir(), 'odmoe-host-lock-'))));
   after(() => rmSync(parent, { recursive: true }));
 
-  it('is had while the work runs and given back at its end, also where it fails', async () => {
+  it('is held while the work runs, and released at its end, also where it fails', async () => {
     const directory = join(parent, 'run');
     const inside = (): readonly string[] => readdirSync(directory);
     const nobodyElse = (reason: string): void => assert.fail(reason);

@@ -8,7 +8,7 @@ import { isServedHost, servedHosts } from '../../http-api/access/host-check.js';
 import { isAdmittedOrigin, preflightHeaders } from '../../http-api/access/admit-request.js';
 import { requireKeysForOthers } from '../../http-api/start-door.js';
 
-describe('hosts that HTTP requests name', () => {
+describe('hosts that HTTP requests name:', () => {
   const hosts = servedHosts('Box.lan', ['Chat.Example.org', 'full.example.org.']);
   for (const header of [
     'localhost',
@@ -58,14 +58,14 @@ describe('hosts that HTTP requests name', () => {
 describe('API keys', () => {
   const keys = new ApiKeys(['first-key-1', 'second-key-2']);
 
-  it('admit who brings one of them, and nobody else', () => {
+  it('admit a client that sends one of them, and no other client', () => {
     for (const key of ['first-key-1', 'second-key-2']) assert.equal(keys.admits(key), true);
     for (const key of ['first-key-2', 'first-key-', 'first-key-11', 'First-key-1', '', null]) {
       assert.equal(keys.admits(key), false, `${key}`);
     }
   });
 
-  it('that are none admit everybody', () => {
+  it('admit every client when there are none', () => {
     for (const key of ['any', '', null]) assert.equal(new ApiKeys([]).admits(key), true);
   });
 
@@ -81,7 +81,7 @@ describe('API keys', () => {
     it(`come by ${JSON.stringify(headers)}`, () => assert.equal(keyOf(headers), key));
   }
 
-  describe('of a file', () => {
+  describe('from a file', () => {
     const directory = mkdtempSync(join(tmpdir(), 'odmoe-keys-'));
     const path = join(directory, 'keys');
     const warnings: string[] = [];
@@ -94,7 +94,7 @@ describe('API keys', () => {
       chmodSync(path, mode);
     };
 
-    it('are one a line; blank lines and comments say nothing', async () => {
+    it('stand one on a line; blank lines and comments are ignored', async () => {
       write('# who may ask\n\nfirst-key-1\r\n  second-key-2  \n   # old\n#third-key-3\n');
       const read = await readApiKeys(path, { ODMOE_API_KEYS: 'fourth-key-4, fifth-key-5,' }, log);
       assert.equal(read.count, 4);
@@ -103,7 +103,7 @@ describe('API keys', () => {
       assert.deepEqual(warnings, []);
     });
 
-    it('are warned of where everybody can read them', async () => {
+    it('cause a warning where every user can read them', async () => {
       write('first-key-1\n', 0o644);
       assert.equal((await readApiKeys(path, {}, log)).count, 1);
       assert.equal(warnings.length, 1);
@@ -129,7 +129,7 @@ describe('API keys', () => {
       });
     }
 
-    it('that is not there are refused with its name', async () => {
+    it("are refused with the file's name where it does not exist", async () => {
       const missing = join(directory, 'missing');
       await assert.rejects(readApiKeys(missing, {}, log), { code: 'CONFIG_INVALID', message: /missing/ });
       await assert.rejects(readApiKeys(directory, {}, log), { code: 'CONFIG_INVALID', message: /no regular file/ });
@@ -137,7 +137,7 @@ describe('API keys', () => {
     });
   });
 
-  it('are needed where others can reach the door', () => {
+  it('are required where other machines can reach the server', () => {
     const settings = { port: 7680, isAddressGiven: true, hosts: [], origins: [], apiKeysPath: null };
     const none = new ApiKeys([]);
     for (const host of ['127.0.0.1', 'localhost', '::1', '127.8.8.8'])
@@ -152,7 +152,7 @@ describe('API keys', () => {
   });
 });
 
-describe('origins of web pages', () => {
+describe('origins of web pages:', () => {
   const listed = ['https://chat.example.org', 'app://obsidian.md'];
   for (const [origin, host, admitted] of [
     ['https://chat.example.org', 'localhost:7680', true],
@@ -168,9 +168,9 @@ describe('origins of web pages', () => {
     it(`${origin} at ${host}: ${admitted}`, () => assert.equal(isAdmittedOrigin(origin, host, listed), admitted));
   }
 
-  it('are all admitted by "*"', () => assert.equal(isAdmittedOrigin('null', 'localhost', ['*']), true));
+  it('"*" admits all origins', () => assert.equal(isAdmittedOrigin('null', 'localhost', ['*']), true));
 
-  it('are told the headers that they asked for, where those are names', () => {
+  it('an origin gets the allowed headers that it asked for, where those are names', () => {
     const asked = 'authorization, x-stainless-os';
     assert.equal(preflightHeaders(asked)['access-control-allow-headers'], asked);
     assert.equal(
@@ -180,7 +180,7 @@ describe('origins of web pages', () => {
   });
 });
 
-describe('sessions of browsers', () => {
+describe('browser sessions', () => {
   const clock = { ms: 0, ids: 0 };
   const runtime = { nowMs: () => clock.ms, randomId: () => `token-${(clock.ids += 1)}` };
   const keys = new ApiKeys(['first-key-1', 'second-key-2']);
@@ -188,7 +188,7 @@ describe('sessions of browsers', () => {
   const begin = (key = 'first-key-1'): string => sessions.begin(key) ?? assert.fail('the key is right');
   const admits = (token: string | null | undefined): boolean => sessions.clientOf(token ?? null) !== null;
 
-  it('begin with a right key alone, and end when they are ended or old', () => {
+  it('begin with a correct key alone, and end on request or by age', () => {
     assert.equal(sessions.begin('third-key-3'), null);
     const [first, second] = [begin(), begin()];
     for (const token of [first, second]) assert.equal(admits(token), true);
@@ -200,7 +200,7 @@ describe('sessions of browsers', () => {
     assert.equal(admits(second), false);
   });
 
-  it('are of whose key they began with, so that main is shared by keys as it is without cookies', () => {
+  it('belong to their first key, so that main is shared by keys as it is without cookies', () => {
     const [first, second] = [begin(), begin('second-key-2')];
     assert.equal(sessions.clientOf(first), keys.clientOf('first-key-1'));
     assert.equal(sessions.clientOf(second), keys.clientOf('second-key-2'));

@@ -17,7 +17,7 @@ import type { GenerateReply } from '../../shared/wire/messages.js';
 
 const ASKED = { model: 'm', max_tokens: 8, messages: [{ role: 'user', content: 'hi' }] };
 
-/** The chat that a request with these changes makes. */
+/** The chat of a request with these changes. */
 function chat(changes: object, template: string | null = null): ReturnType<typeof anthropicChat> {
   return anthropicChat(readMessagesBody({ ...ASKED, ...changes }), template);
 }
@@ -50,7 +50,7 @@ describe("Anthropic's messages become a conversation", () => {
     assert.equal(chat({ system: 'One.' }).messages[0]?.content, 'One.');
   });
 
-  it('with calls of tools, their results and thoughts', () => {
+  it('with calls of tools, their results and reasoning', () => {
     const messages = [
       { role: 'user', content: [{ type: 'text', text: 'Weather?' }] },
       {
@@ -83,7 +83,7 @@ describe("Anthropic's messages become a conversation", () => {
     ]);
   });
 
-  it('with messages of one role that follow one another as one turn', () => {
+  it('with successive messages of one role merged into one turn', () => {
     const messages = [
       { role: 'user', content: 'One.' },
       { role: 'user', content: 'Two.' },
@@ -125,8 +125,8 @@ describe("Anthropic's messages become a conversation", () => {
   });
 });
 
-describe("fields of Anthropic's requests", () => {
-  it('that are wrong are named', () => {
+describe("the fields of Anthropic's requests", () => {
+  it('are named where they are wrong', () => {
     refused({ max_tokens: undefined }, 'max_tokens');
     refused({ messages: [] }, 'messages');
     refused(
@@ -162,7 +162,7 @@ describe("fields of Anthropic's requests", () => {
     refused({ stop_sequences: [''] }, 'stop_sequences[0]');
   });
 
-  it('that change no answer are taken, and so are neutral values', () => {
+  it('are accepted where they change no answer, as are neutral values', () => {
     const body = {
       ...ASKED,
       metadata: { user_id: 'u' },
@@ -235,8 +235,8 @@ function piecesOf(parts: typeof said extends fc.Arbitrary<infer Parts> ? Parts :
   });
 }
 
-describe("events of Anthropic's streams", () => {
-  it('make the same blocks as the answer that is not streamed, whatever is said', () => {
+describe("the events of Anthropic's streams", () => {
+  it('have the same blocks as the answer that is not streamed, whatever its content', () => {
     fc.assert(
       fc.property(said, (parts) => {
         const pieces = piecesOf(parts);
@@ -248,7 +248,7 @@ describe("events of Anthropic's streams", () => {
     );
   });
 
-  it('give arguments that the end has cut off no value', () => {
+  it('give no value to arguments that the end has cut off', () => {
     const blocks = answerBlocks([
       { kind: 'toolCall', index: 0, id: 'c', name: 'f' },
       { kind: 'toolArguments', index: 0, text: '{"a": "b' },
@@ -323,7 +323,7 @@ describe("Anthropic's answers", () => {
     });
   });
 
-  it('say why they ended', () => {
+  it('give the reason why they ended', () => {
     const ends = [
       [{ finishReason: 'stop' }, 'end_turn', null],
       [{ finishReason: 'length' }, 'max_tokens', null],
@@ -340,14 +340,14 @@ describe("Anthropic's answers", () => {
   });
 });
 
-describe("Anthropic's signs of life", () => {
+describe("the keep-alive events of Anthropic's streams", () => {
   it('are pings', () => {
     assert.equal(ANTHROPIC.keepAlive(), 'event: ping\ndata: {"type":"ping"}\n\n');
   });
 });
 
 describe("Anthropic's errors", () => {
-  it('have one of its types, with the id of the request', () => {
+  it("have one of Anthropic's types, with the id of the request", () => {
     const types = new Set(
       (Object.keys(ERROR_KINDS) as ErrorCode[]).map((code) => {
         const body = ANTHROPIC.errorBody(new OdmoeError(code, 'why'), 'r1');

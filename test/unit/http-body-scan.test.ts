@@ -5,7 +5,7 @@ import { BODY_LIMITS, BODY_PLACES, type BodyLimits } from '../../http-api/reques
 import { BodyScan } from '../../http-api/requests/body-scan.js';
 import { BodyReader, SMALL_BODY_BYTES } from '../../http-api/requests/read-body.js';
 
-/** What is kept of a body that comes in pieces of these lengths, over and over. */
+/** The part of a body that the scan keeps. The body comes in pieces of these lengths, repeated to its end. */
 function kept(text: string, lengths: readonly number[] = [], limits: BodyLimits = BODY_LIMITS): string {
   const scan = new BodyScan(limits);
   const bytes = Buffer.from(text);
@@ -40,8 +40,8 @@ function depthOf(value: unknown): number {
   return 1 + Math.max(0, ...Object.values(value).map(depthOf));
 }
 
-describe('what a body holds is counted while it comes', () => {
-  it('wherever its pieces begin and end, and nothing of it is lost', () => {
+describe('the content of a body is counted while it arrives:', () => {
+  it('in pieces of any size, and nothing is lost', () => {
     fc.assert(
       fc.property(fc.json({ maxDepth: 5 }), lengths, (text, pieces) => {
         fc.pre(!text.includes('__proto__'));
@@ -57,7 +57,7 @@ describe('what a body holds is counted while it comes', () => {
     );
   });
 
-  it('and any bytes are taken or refused in words', () => {
+  it('any bytes are accepted, or refused with a message', () => {
     fc.assert(
       fc.property(
         fc.string({ unit: fc.constantFrom(...'{}[]",:\\ a1_'.split('')), maxLength: 40 }),
@@ -83,7 +83,7 @@ describe('what a body holds is counted while it comes', () => {
         });
         if (entries >= BODY_LIMITS.tokenIds) return;
         assert.throws(() => kept(bodyWith(path, list(entries + 1))), { field });
-        // Not only its end says so: the rest is not waited for.
+        // The error comes before the end of the body, without a wait for the rest.
         assert.throws(() => kept(bodyWith(path, list(entries + 1)).slice(0, -3)), { field });
       });
     }
@@ -103,7 +103,7 @@ describe('what a body holds is counted while it comes', () => {
     }
   }
 
-  it('names the entry of a list within a list, and finds names that are written as escapes', () => {
+  it('the error names the entry of a nested list, and escaped names are recognized', () => {
     const calls = `{"tool_calls": [${'{},'.repeat(128)}{}]}`;
     const body = `{"a": [1], "\\u006dessages": [{"content": []}, {"content": "x"}, ${calls}]}`;
     assert.throws(() => kept(body, [3]), {
@@ -112,7 +112,7 @@ describe('what a body holds is counted while it comes', () => {
     });
   });
 
-  it('counts all values together, and token ids apart from them', () => {
+  it('all values are counted together, and token ids apart from them', () => {
     const many = '0,'.repeat(BODY_LIMITS.values);
     assert.throws(() => kept(`{"x": [${many}0]}`, [65_536]), { code: 'REQUEST_TOO_LARGE', message: /131072 values/ });
     assert.equal(kept(`{"prompt": [${many}0]}`, [65_536]).length, many.length + 15);
@@ -121,7 +121,7 @@ describe('what a body holds is counted while it comes', () => {
     assert.throws(() => kept('[],'.repeat(BODY_LIMITS.values)), { code: 'REQUEST_TOO_LARGE' });
   });
 
-  it('keeps only the begin of a picture, whole characters and escapes, and everything else', () => {
+  it('only the beginning of a picture is stored, with whole characters and escapes, and all else is stored', () => {
     const pictures = Object.entries(BODY_PLACES).flatMap(([path, { isPicture }]) => (isPicture === true ? [path] : []));
     const data = fc.string({ unit: fc.constantFrom('A', '/', '\\', '"', 'é', '€', '\n', '+'), maxLength: 200 });
     fc.assert(
@@ -145,8 +145,8 @@ describe('what a body holds is counted while it comes', () => {
   });
 });
 
-describe('a body that holds too much', () => {
-  it('is refused before it has come whole, and what still comes is dropped', async () => {
+describe('a body that exceeds a limit', () => {
+  it('is refused before it has fully arrived, and the rest is dropped', async () => {
     let asked = 0;
     const payload = new Readable({
       read() {
@@ -160,7 +160,7 @@ describe('a body that holds too much', () => {
     await new Promise((resolve) => payload.once('end', resolve));
   });
 
-  it('of more bytes than the limit is refused, told of beforehand or not', async () => {
+  it('is refused for its bytes, with a declared length or without', async () => {
     const refused = { code: 'REQUEST_TOO_LARGE', message: /more than 10 bytes/ };
     await assert.rejects(
       new BodyReader().read(Readable.from([Buffer.from('{"a":')]), { 'content-length': '11' }, 10),
@@ -175,14 +175,14 @@ describe('a body that holds too much', () => {
     });
   });
 
-  it('that breaks off is answered, and waits for nothing', async () => {
+  it('is answered where it breaks off, and nothing waits for it', async () => {
     const payload = new Readable({ read: () => undefined });
     const read = new BodyReader().read(payload, {}, 10);
     payload.destroy();
     await assert.rejects(read, { code: 'REQUEST_INVALID', message: /did not come whole/ });
   });
 
-  it('together with others is asked to come again, but small ones always come through', async () => {
+  it('together with others is asked to retry, while small bodies always pass', async () => {
     const reader = new BodyReader(SMALL_BODY_BYTES);
     const opened = (): Readable => new Readable({ read: () => undefined });
     const text = (bytes: number): Buffer => Buffer.from(`"${'x'.repeat(bytes - 2)}"`);

@@ -7,7 +7,7 @@ import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
 import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import { TestLog } from '../integration/harness/test-log.js';
 
-/** A response that takes nothing. */
+/** A response that accepts no bytes. */
 class BlockedResponse extends EventEmitter {
   writableFinished = false;
   ends = 0;
@@ -18,10 +18,10 @@ class BlockedResponse extends EventEmitter {
   };
 }
 
-describe('the line to a client', () => {
+describe('the connection to a client', () => {
   const runtime = new VirtualRuntime(new VirtualClock(), 1);
 
-  it('waits no more for a client that goes while the end of its answer waits for it', async () => {
+  it('does not wait for a client that leaves while the end of its answer is pending', async () => {
     const raw = new BlockedResponse();
     const socket = new EventEmitter();
     const request = { raw: { socket }, account: null } as unknown as FastifyRequest;

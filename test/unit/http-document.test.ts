@@ -12,7 +12,7 @@ import { RESPONSE_FIELDS } from '../../http-api/openai/response-fields.js';
 import { DETOKENIZE_TABLE, TOKENIZE_TABLE } from '../../http-api/tokens/token-routes.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 
-/** The table below each of these headings of docs/http.md is the code's. */
+/** Headings of docs/http.md, each with the code's field table that the table below it must equal. */
 const TABLES: Readonly<Record<string, FieldTable<z.ZodRawShape>>> = {
   '`POST /v1/chat/completions`': CHAT_FIELDS,
   '`POST /v1/completions`': COMPLETION_FIELDS,
@@ -27,7 +27,7 @@ const TABLES: Readonly<Record<string, FieldTable<z.ZodRawShape>>> = {
   '`POST /detokenize`': DETOKENIZE_TABLE,
 };
 
-/** What a table's rows are to say of each field. */
+/** The rows that the document's table must have for these fields. */
 function rowsOf({ done, ignored, neutral, refused }: FieldTable<z.ZodRawShape>): string[][] {
   const values = (taken: readonly unknown[]): string => taken.map((value) => `\`${JSON.stringify(value)}\``).join(', ');
   return [
@@ -50,7 +50,7 @@ function documentedRows(document: string, heading: string): string[][] {
   });
 }
 
-describe('docs/http.md', () => {
+describe('the HTTP document docs/http.md', () => {
   const document = readFileSync(join(packageRoot(), 'docs', 'http.md'), 'utf8');
 
   for (const [heading, table] of Object.entries(TABLES)) {

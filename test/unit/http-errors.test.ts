@@ -5,7 +5,7 @@ import { ERROR_KINDS, type ErrorCode } from '../../shared/base/errors/registry.j
 
 const CODES = Object.keys(ERROR_KINDS) as ErrorCode[];
 
-describe('errors that HTTP clients are told', () => {
+describe('the errors that HTTP clients see:', () => {
   for (const code of CODES) {
     it(`${code} has a status of 400 or more, a type, and says at most one thing about asking again`, () => {
       const error = new OdmoeError(code, 'what');
@@ -20,7 +20,7 @@ describe('errors that HTTP clients are told', () => {
     });
   }
 
-  it('may be worth another try only where waiting, or a part that comes back, can help', () => {
+  it('a retry is suggested only where waiting, or a part that comes back, can help', () => {
     assert.equal(errorHeaders(new OdmoeError('UNAUTHORIZED', ''))['www-authenticate'], 'Bearer');
     const worthwhile = CODES.filter((code) => !('x-should-retry' in errorHeaders(new OdmoeError(code, ''))));
     assert.deepEqual(worthwhile.sort(), [

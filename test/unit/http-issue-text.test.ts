@@ -20,7 +20,7 @@ const read = fieldReader({
   refused: {},
 });
 
-describe('what requests are told of a wrong field', () => {
+describe('the message for a wrong field:', () => {
   for (const [body, message] of [
     [{}, 'text: it is missing; it must be a text'],
     [{ text: 5 }, 'text: it must be a text'],

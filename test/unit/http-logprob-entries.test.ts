@@ -8,7 +8,7 @@ import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 
 const END = 1;
 
-describe('entries of log-probabilities', () => {
+describe('log-probability entries', () => {
   let tokenizer: Tokenizer;
   let letter: number;
   let name: string;
@@ -47,7 +47,7 @@ describe('entries of log-probabilities', () => {
     for (const { top_logprobs: top } of entries) assert.deepEqual(top, listed);
   });
 
-  it('of text completions name it so, too', () => {
+  it('of text completions name a special token, too', () => {
     assert.deepEqual(new CompletionLogprobList(1, tokenizer).entriesOf(answer()), {
       tokens: ['f', ''],
       token_logprobs: [-1, -0.5],

@@ -22,7 +22,7 @@ function refused(act: () => unknown, field: string, says = /./): void {
 }
 
 describe("Ollama's options", () => {
-  it('say how tokens are chosen, and how many', () => {
+  it('set how tokens are chosen, and how many', () => {
     const { sampling, stop, maxTokens, positions } = answerOptions({
       temperature: 0.5,
       top_k: 40,
@@ -51,7 +51,7 @@ describe("Ollama's options", () => {
     assert.deepEqual([stop, maxTokens, positions], [['x'], 5, 64]);
   });
 
-  it('that are left out mean what they mean for odmoe prompt', () => {
+  it('have the defaults of odmoe prompt where they are left out', () => {
     const { sampling, stop, maxTokens, positions } = answerOptions(undefined);
     assert.equal(sampling.temperature, 0);
     assert.equal(sampling.seed, undefined);
@@ -60,7 +60,7 @@ describe("Ollama's options", () => {
     assert.equal(answerOptions({ seed: -1 }).sampling.seed, undefined, 'main draws a seed');
   });
 
-  it('that change no answer are taken, and so are neutral values', () => {
+  it('are accepted where they change no answer, as are neutral values', () => {
     answerOptions({
       num_gpu: 99,
       num_thread: 8,
@@ -79,7 +79,7 @@ describe("Ollama's options", () => {
     });
   });
 
-  it('that would change an answer, or that nobody knows, are named', () => {
+  it('are named where they would change an answer, or are unknown', () => {
     refused(() => answerOptions({ mirostat: 2 }), 'options.mirostat');
     refused(() => answerOptions({ typical_p: 0.5 }), 'options.typical_p');
     refused(() => answerOptions({ whatever: 1 }), 'options.whatever', /not known/);
@@ -94,7 +94,7 @@ describe("Ollama's options", () => {
 const weather = { type: 'function', function: { name: 'weather', description: 'd', parameters: { type: 'object' } } };
 
 describe("Ollama's requests become a conversation", () => {
-  it('in which results belong to calls by name and order', () => {
+  it('with results that belong to calls by name and order', () => {
     const called = (name: string): object => ({ function: { name, arguments: { city: 'Rome' } } });
     const { messages, tools, continueLast } = ollamaChat(
       readChatBody({
@@ -135,7 +135,7 @@ describe("Ollama's requests become a conversation", () => {
     assert.equal(continueLast, false);
   });
 
-  it('that goes on with a last message of the assistant', () => {
+  it('that continues a last message of the assistant', () => {
     const messages = [
       { role: 'user', content: 'Count.' },
       { role: 'assistant', content: 'One, ' },
@@ -143,7 +143,7 @@ describe("Ollama's requests become a conversation", () => {
     assert.equal(ollamaChat(readChatBody({ model: 'm', messages }), null).continueLast, true);
   });
 
-  it('with what the answer must be, and whether the model thinks', () => {
+  it('with the format of the answer, and with thinking or without', () => {
     const asked = (changes: object, template: string | null = null): ReturnType<typeof promptChat> =>
       promptChat(readGenerateBody({ model: 'm', prompt: 'p', system: 's', ...changes }), template);
     assert.deepEqual(asked({}).messages, [
@@ -164,7 +164,7 @@ describe("Ollama's requests become a conversation", () => {
     refused(() => asked({ think: 'low' }, '{{ messages }}'), 'think', /degrees/);
   });
 
-  it('unless they hold what is not done', () => {
+  it('unless they use unsupported fields', () => {
     refused(
       () => readChatBody({ model: 'm', messages: [{ role: 'user', content: '', images: ['x'] }] }),
       'messages[0].images',
@@ -182,7 +182,7 @@ describe("Ollama's requests become a conversation", () => {
 });
 
 describe("Ollama's answers", () => {
-  it('tell a call when it is whole, with its arguments as an object', () => {
+  it('send a call when it is whole, with its arguments as an object', () => {
     const maker = new PartMaker();
     const first = maker.of([
       { kind: 'content', text: 'I ' },
@@ -201,7 +201,7 @@ describe("Ollama's answers", () => {
     ]);
   });
 
-  it('tell times in nanoseconds, which are never 0: clients divide by them', () => {
+  it('give times in nanoseconds, which are never 0: clients divide by them', () => {
     const times = { askedMs: 10, begunMs: 20, firstTokenMs: 50, endedMs: 50 };
     assert.deepEqual(figuresOf('stop', times, { prompt: 4, answer: 1 }), {
       done_reason: 'stop',
@@ -214,7 +214,7 @@ describe("Ollama's answers", () => {
     });
   });
 
-  it('to a raw prompt have no other parts than content, and a format where one is asked for', () => {
+  it('to a raw prompt have only content, and a format where one is requested', () => {
     assert.deepEqual(plainAnswer(null).createParser('').push('<think>'), [{ kind: 'content', text: '<think>' }]);
     assert.equal(plainAnswer(null).outputFormat, null);
     const schema = '{"type":"string"}';
@@ -238,8 +238,8 @@ const MODEL: ServedModel = {
   packBytes: 9,
 };
 
-describe("Ollama's signs of life", () => {
-  it('are pieces without text, each a line of its own', () => {
+describe("the keep-alive pieces of Ollama's streams", () => {
+  it('have no text, and each is a line of its own', () => {
     const runtime = { wallMs: () => 0 };
     const lineOf = (endpoint: 'chat' | 'generate'): string =>
       ollamaDialect(endpoint, { model: MODEL, runtime }).keepAlive();
@@ -251,8 +251,8 @@ describe("Ollama's signs of life", () => {
   });
 });
 
-describe("the model that Ollama's clients see", () => {
-  it('has a name with a tag, and is found with and without it', () => {
+describe("the model name for Ollama's clients", () => {
+  it('has a tag, and is found with and without it', () => {
     assert.equal(taggedName('a'), 'a:latest');
     assert.equal(taggedName('a:7b'), 'a:7b');
     requireTaggedModel('storyteller', 'storyteller');

@@ -26,12 +26,12 @@ const END: Finished = {
   cachedTokens: 0,
 };
 
-/** Answers whose text is content. */
+/** A parser that takes all text as content. */
 function plainParser(): AnswerParser {
   return { push: (text) => (text === '' ? [] : [{ kind: 'content', text }]), finish: () => [], lastCallWhole: false };
 }
 
-/** A parser that finds, push by push, what it is told. */
+/** A parser that returns the given deltas, one list for each push. */
 function scripted(pushes: AnswerDelta[][]): () => AnswerParser {
   return () => {
     let at = 0;
@@ -73,7 +73,7 @@ interface Chunk {
   usage?: object;
 }
 
-describe("OpenAI's answers, made of replies", () => {
+describe("OpenAI's answers", () => {
   let tokenizer: Tokenizer;
   let options: ChatAnswersOptions;
   before(async () => {
@@ -88,7 +88,7 @@ describe("OpenAI's answers, made of replies", () => {
     };
   });
 
-  /** What main tells of an answer with these tokens. */
+  /** Main's replies for an answer with these tokens. */
   function repliesOf(tokenIds: readonly number[], finishReason = 'stop'): GenerateReply[] {
     const answer = new AnswerText(tokenizer, { stop: [], showSpecialTokens: false });
     const tokens = tokenIds.map((tokenId, index): GenerateReply => {
@@ -135,7 +135,7 @@ describe("OpenAI's answers, made of replies", () => {
     });
   });
 
-  it('carry log-probabilities with the text that they are of, and lose none', () => {
+  it('carry log-probabilities with their own text, and lose none', () => {
     const ids = [...tokenizer.encode('é🦊 fox'), 1];
     const chunks = chunksOf(repliesOf(ids), { logprobs: true, topLogprobs: 1 });
     let content = '';
@@ -154,7 +154,7 @@ describe("OpenAI's answers, made of replies", () => {
     assert.ok(entries.every(({ top_logprobs: top }) => top.length === 1));
   });
 
-  it('tell reasoning and calls by themselves', () => {
+  it('send reasoning and calls in fields of their own', () => {
     const ids = tokenizer.encode('a b c d e f').slice(0, SCRIPT.length);
     const chunks = chunksOf(repliesOf(ids), { createParser: scripted(SCRIPT), logprobs: true });
     assert.deepEqual(
@@ -179,7 +179,7 @@ describe("OpenAI's answers, made of replies", () => {
     });
   });
 
-  it('are the same at once', () => {
+  it('have the same content streamed and at once', () => {
     const body = new ChatBody(HEAD, { ...options, createParser: scripted(SCRIPT), count: 2 });
     for (const reply of repliesOf([4, 5, 6, 7, 8, 9], 'length')) {
       body.take(1, reply);
@@ -207,7 +207,7 @@ describe("OpenAI's answers, made of replies", () => {
     assert.deepEqual((usage as { prompt_tokens: number; completion_tokens: number }).completion_tokens, 12);
   });
 
-  describe('text completions', () => {
+  describe('as text completions', () => {
     const text = 'Öl im';
 
     /** The text's tokens as prompt, with log-probabilities -1, -2 and so on, and one token as answer. */
@@ -243,7 +243,7 @@ describe("OpenAI's answers, made of replies", () => {
       );
     });
 
-    it('always list the token itself, under the text that stands for it', () => {
+    it('always list the chosen token itself, under its text', () => {
       const prompt = { text: null, tokenIds: tokenizer.encode(text) };
       const stream = new CompletionStream(HEAD, { tokenizer, prompts: [prompt], count: 1, echo: false, logprobs: 0 });
       const chunks = echoReplies().flatMap((reply) => stream.take(0, reply)) as {
@@ -255,7 +255,7 @@ describe("OpenAI's answers, made of replies", () => {
     });
   });
 
-  describe('typed events', () => {
+  describe('as typed events', () => {
     const members = { model: 'demo' };
 
     function eventsOf(
@@ -267,7 +267,7 @@ describe("OpenAI's answers, made of replies", () => {
       return replies.flatMap((reply) => answer.take(reply));
     }
 
-    it('number themselves, and open and close each item', () => {
+    it('are numbered, and open and close each item', () => {
       const events = eventsOf(scripted(SCRIPT), repliesOf([4, 5, 6, 7, 8, 9]));
       assert.deepEqual(
         events.map((event) => event.sequence_number),
@@ -331,7 +331,7 @@ describe("OpenAI's answers, made of replies", () => {
       ]);
     });
 
-    it('say that an answer was cut, and have a message where there is no text', () => {
+    it('mark a cut answer, and have a message where there is no text', () => {
       const events = eventsOf(plainParser, repliesOf([1], 'length'));
       const last = events.at(-1);
       assert.equal(last?.type, 'response.incomplete');
@@ -353,7 +353,7 @@ describe("OpenAI's answers, made of replies", () => {
     });
   });
 
-  it('keep a line alive by comments, and tell of the progress where it is asked for', () => {
+  it('keep a connection alive by comments, and report progress on request', () => {
     const progress = { phase: 'prefill', doneTokens: 3, promptTokens: 9 } as const;
     assert.equal(keepAliveComment(progress, { return_progress: false }), ': keep-alive\n\n');
     assert.equal(
@@ -363,7 +363,7 @@ describe("OpenAI's answers, made of replies", () => {
   });
 });
 
-describe('answers that are made together', () => {
+describe('several answers of one request', () => {
   const signal = new AbortController().signal;
 
   async function* counting(
@@ -384,7 +384,7 @@ describe('answers that are made together', () => {
     }
   }
 
-  it('come interleaved, each in its order', async () => {
+  it('arrive interleaved, each in its order', async () => {
     const log: string[] = [];
     const names = Array.from({ length: 20 }, (_, index) => `a${index}.`);
     const sources = names.map((name) => (ended: AbortSignal) => counting(ended, log, name));

@@ -36,7 +36,7 @@ const response = (members: object): (() => unknown) => {
   return () => responseChatFrom(readResponseFields({ input: 'Hello', ...members }), null);
 };
 
-describe("fields of OpenAI's requests", () => {
+describe("the reader of OpenAI's requests", () => {
   const endpoints: [string, FieldTable<z.ZodRawShape>, (members: object) => () => unknown][] = [
     ['chat completions', CHAT_FIELDS, chat],
     ['completions', COMPLETION_FIELDS, completion],
@@ -60,7 +60,7 @@ describe("fields of OpenAI's requests", () => {
         assert.equal(refusedField(read(Object.fromEntries([...nulls, ...others, ...ignored]) as object)), null);
       });
 
-      it('takes the values that change nothing, and no others', () => {
+      it('takes the neutral values of unsupported fields, and no others', () => {
         for (const [field, values] of Object.entries(table.neutral)) {
           for (const value of values) assert.equal(refusedField(read({ [field]: value })), null, field);
           assert.equal(refusedField(read({ [field]: 'something else' })), field);
@@ -68,7 +68,7 @@ describe("fields of OpenAI's requests", () => {
         for (const field of Object.keys(table.refused)) assert.equal(refusedField(read({ [field]: 'any' })), field);
       });
 
-      it('refuses by a named field whatever else comes', () => {
+      it('refuses any other input by a named field', () => {
         const names = [...Object.keys(table.done), ...Object.keys(table.neutral), ...table.ignored];
         const bodies = fc.dictionary(fc.constantFrom(...names), fc.jsonValue({ maxDepth: 3 }), { maxKeys: 4 });
         fc.assert(
@@ -91,7 +91,7 @@ describe("fields of OpenAI's requests", () => {
         );
       });
 
-      it('names each field in one list, and says something of each that is done', () => {
+      it('lists each field once, and documents each supported field', () => {
         const names = [
           ...Object.keys(table.done),
           ...table.ignored,
@@ -106,7 +106,7 @@ describe("fields of OpenAI's requests", () => {
     });
   }
 
-  it('names the place of what is wrong', () => {
+  it('names the place of an error', () => {
     const wrong: [object, string][] = [
       [{ messages: [] }, 'messages'],
       [{ messages: 'Hello' }, 'messages'],
@@ -162,7 +162,7 @@ describe("fields of OpenAI's requests", () => {
     }
   });
 
-  it('makes a conversation of messages', () => {
+  it('turns messages into a conversation', () => {
     const call = { id: 'c1', type: 'function', function: { name: 'add', arguments: '{"a":1}' } };
     const fields = readChatFields({
       messages: [
@@ -191,7 +191,7 @@ describe("fields of OpenAI's requests", () => {
     assert.equal(request.thinking, false);
   });
 
-  it("takes other servers' fields at the values by which they do nothing", () => {
+  it("takes other servers' fields at neutral values", () => {
     const other = { dry_multiplier: 0, n_predict: -1, echo: false, best_of: 1, id_slot: -1, xtc_probability: 0 };
     const read = readChatFields({ messages: [USER], ...other, max_tokens: -1, seed: -1 });
     assert.deepEqual([read.max_tokens, read.seed], [ALL_ROOM, undefined]);
@@ -213,7 +213,7 @@ describe("fields of OpenAI's requests", () => {
     assert.throws(() => formatOf({ schema, json_schema: { schema } }), { code: 'REQUEST_INVALID' });
   });
 
-  it('needs a content where no call can stand in its place', () => {
+  it('requires a content where no call can stand in its place', () => {
     for (const given of [{ role: 'user', content: null }, { role: 'user' }, { role: 'system', content: null }]) {
       assert.throws(() => chatRequestFrom(readChatFields({ messages: [USER, given] }), null), {
         code: 'REQUEST_INVALID',
@@ -239,13 +239,13 @@ describe("fields of OpenAI's requests", () => {
     );
   });
 
-  it('gives the effort of reasoning to a template that takes it', () => {
+  it('passes the effort of reasoning to a template that takes it', () => {
     const fields = readChatFields({ messages: [USER], reasoning_effort: 'high' });
     const { templateArguments } = chatRequestFrom(fields, 'Reasoning: {{ reasoning_effort }}');
     assert.deepEqual(templateArguments, [{ name: 'reasoning_effort', value: '"high"' }]);
   });
 
-  it('makes one message of what an assistant thought, said and called', () => {
+  it("makes one message of an assistant's reasoning, text and calls", () => {
     const fields = readResponseFields({
       instructions: 'Be brief.',
       input: [
@@ -277,7 +277,7 @@ describe("fields of OpenAI's requests", () => {
     ]);
   });
 
-  it('tells the four forms of a prompt apart', () => {
+  it('distinguishes the four forms of a prompt', () => {
     const forms: [unknown, object[]][] = [
       ['a', [{ text: 'a', tokenIds: null }]],
       [
@@ -299,7 +299,7 @@ describe("fields of OpenAI's requests", () => {
     for (const [prompt, expected] of forms) assert.deepEqual(promptsFrom(readCompletionFields({ prompt })), expected);
   });
 
-  it('samples as odmoe prompt does where nothing is said', () => {
+  it('samples as odmoe prompt does by default', () => {
     const fields = readChatFields({ messages: [USER] });
     assert.deepEqual(samplingOfFields(fields, undefined), {
       temperature: 0,
@@ -319,7 +319,7 @@ describe("fields of OpenAI's requests", () => {
     assert.equal(samplingOfFields(readChatFields({ messages: [USER], top_k: -1 }), 1).topK, 0);
   });
 
-  it("tells of a request's error by the client's own field", () => {
+  it("reports an error under the client's own field name", () => {
     const names = { text: 'prompt', output_format: 'response_format' };
     const told = (field: string): unknown => {
       const error = errorForClient(new OdmoeError('REQUEST_INVALID', 'wrong', { field }), names);
@@ -333,7 +333,7 @@ describe("fields of OpenAI's requests", () => {
     assert.equal(errorForClient(other, names), other);
   });
 
-  it('takes formats as other servers do, too', () => {
+  it('takes formats in the form of other servers, too', () => {
     const schema = { const: 1 };
     for (const format of [
       { type: 'json_schema', json_schema: { schema } },
@@ -344,7 +344,7 @@ describe("fields of OpenAI's requests", () => {
     }
   });
 
-  it('counts seeds up from the one that was given, or drawn', () => {
+  it('counts seeds up from the given or the drawn one', () => {
     const runtime = { randomInt: () => 40 };
     assert.deepEqual(answerSeeds(undefined, 1, runtime), [undefined]);
     assert.deepEqual(answerSeeds(7, 3, runtime), [7, 8, 9]);
@@ -353,7 +353,7 @@ describe("fields of OpenAI's requests", () => {
   });
 });
 
-describe('tools of chats and responses', () => {
+describe('tools in chats and responses', () => {
   const parameters = { type: 'object' };
   const inChat = (names: string[]): ChatRequest => {
     const tools = names.map((name) => ({ type: 'function', function: { name, parameters } }));
@@ -364,7 +364,7 @@ describe('tools of chats and responses', () => {
     return responseChatFrom(readResponseFields({ input: 'Hello', tools }), null);
   };
 
-  it('have the bound and the names that hold for any client', () => {
+  it('have the same bound and the same names for every client', () => {
     const many = Array.from({ length: 129 }, (_, index) => `f${index}`);
     for (const read of [inChat, inResponse]) {
       checkChat(read(many.slice(1)));

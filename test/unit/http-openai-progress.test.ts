@@ -17,7 +17,7 @@ const request = (text: string): GenerateRequest => ({
   logprobs: 0,
 });
 
-/** What is told of answers to these texts, each of which waits, and is done in two steps. */
+/** Calls of the watch for answers to these texts. Each answer waits in the queue, then runs its prompt in two steps. */
 async function toldOf(texts: readonly string[], answersPerPrompt: number): Promise<unknown[]> {
   const told: unknown[] = [];
   const watch: GenerationWatch = {
@@ -42,7 +42,7 @@ async function toldOf(texts: readonly string[], answersPerPrompt: number): Promi
 }
 
 describe('the progress of several answers', () => {
-  it('is that of all prompts, each counted once', async () => {
+  it('covers all prompts, each counted once', async () => {
     const told = await toldOf(['four', 'four', 'eleven char', 'eleven char'], 2);
     const steps = told.filter((one) => Array.isArray(one));
     assert.deepEqual(steps, [

@@ -41,7 +41,7 @@ function spansOfAnswer(
   return { content: answer.text, spans: found, tokens };
 }
 
-describe('which token brought which part of a text', () => {
+describe('the match of tokens to parts of a text', () => {
   let tokenizer: Tokenizer;
   before(async () => {
     tokenizer = await loadTokenizer(join(packageRoot(), 'models', 'demo'));
@@ -91,7 +91,7 @@ describe('which token brought which part of a text', () => {
     );
   });
 
-  it('knows that decoders drop the first space', () => {
+  it('handles decoders that drop the first space', () => {
     const spans = new TokenSpans<number>();
     spans.add(1, Buffer.from(' Once'));
     const first = spans.push('Once');
@@ -105,7 +105,7 @@ describe('which token brought which part of a text', () => {
     );
   });
 
-  it('lists no token whose text went elsewhere', () => {
+  it('lists no token whose text went to another field', () => {
     const spans = new TokenSpans<number>();
     for (const [token, bytes] of ['<think>', 'so', '</think>'].entries()) spans.add(token, Buffer.from(bytes));
     assert.deepEqual(spans.skip(), []);
@@ -121,7 +121,7 @@ describe('which token brought which part of a text', () => {
     );
   });
 
-  it('lists no token without bytes before what went elsewhere', () => {
+  it('lists no token without bytes before text of another field', () => {
     const spans = new TokenSpans<number>();
     spans.add(0, new Uint8Array());
     assert.deepEqual(spans.push(''), []);
@@ -141,7 +141,7 @@ describe('which token brought which part of a text', () => {
     );
   });
 
-  it('gives text that comes late to the last token that may have brought it', () => {
+  it('gives late text to the last token that may have brought it', () => {
     const spans = new TokenSpans<number>();
     spans.add(1, Buffer.from('thought</think>Yes'));
     assert.deepEqual(spans.skip(), []);

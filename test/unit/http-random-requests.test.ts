@@ -7,7 +7,7 @@ import { readChatBody, readGenerateBody } from '../../http-api/ollama/request-fi
 import { readDetokenizeBody, readTokenizeBody } from '../../http-api/tokens/token-routes.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 
-/** A value that holds what clients send, in places where it may not belong. */
+/** A value with names and values that clients send, also in places where they are not valid. */
 function drawn(names: readonly string[], values: readonly unknown[]): fc.Arbitrary<unknown> {
   const { tree } = fc.letrec((tie) => ({
     tree: fc.oneof({ maxDepth: 5 }, tie('leaf'), tie('list'), tie('object'), tie('object')),
@@ -18,7 +18,7 @@ function drawn(names: readonly string[], values: readonly unknown[]): fc.Arbitra
   return tree;
 }
 
-/** What is wrong is said of a named field, and is never a defect of ours. */
+/** A refusal must name a field, and must never be an internal error. */
 function takenOrRefused(act: () => unknown): void {
   try {
     act();
@@ -29,10 +29,10 @@ function takenOrRefused(act: () => unknown): void {
   }
 }
 
-describe('random requests are taken or refused by their fields', () => {
+describe('random requests are accepted, or refused by a field name:', () => {
   const runs = { numRuns: 2000 };
 
-  it("of Anthropic's clients", () => {
+  it("requests of Anthropic's clients", () => {
     const names = [
       'role',
       'content',
@@ -68,7 +68,7 @@ describe('random requests are taken or refused by their fields', () => {
     );
   });
 
-  it("of Ollama's clients", () => {
+  it("requests of Ollama's clients", () => {
     const names = [
       'role',
       'content',
@@ -122,7 +122,7 @@ describe('random requests are taken or refused by their fields', () => {
     );
   });
 
-  it('for tokens and texts', () => {
+  it('requests for tokens and texts', () => {
     const changes = fc.dictionary(fc.constantFrom('content', 'tokens', 'add_special', 'with_pieces'), fc.jsonValue());
     fc.assert(
       fc.property(changes, (changed) => {

@@ -12,38 +12,38 @@ import { isJson } from '../../shared/base/json/is-json.js';
 
 const parse = (text: string): unknown => parseBody(Buffer.concat(new BodyScan(BODY_LIMITS).take(Buffer.from(text))));
 
-describe('the account of an HTTP request', () => {
+describe('the log record of an HTTP request', () => {
   const accountOf = (...codes: ErrorCode[]): RequestRecord => {
     const account = new RequestRecord({ headers: {} }, 0);
     for (const code of codes) account.failed(code);
     return account;
   };
 
-  it('ends with its first failure: later ones follow from it', () => {
+  it('ends with the first failure, since later ones follow from it', () => {
     assert.equal(accountOf('DEVICE_LOST', 'CANCELLED').codeAtEnd(true), 'DEVICE_LOST');
     assert.equal(accountOf('CANCELLED', 'DEVICE_LOST').codeAtEnd(false), 'CANCELLED');
   });
 
-  it('ends well where all of the answer has left, and as cancelled where its client went before', () => {
+  it('ends as success where the whole answer was sent, and as cancelled where its client left before', () => {
     assert.equal(accountOf().codeAtEnd(true), 'ok');
     assert.equal(accountOf().codeAtEnd(false), 'CANCELLED');
   });
 });
 
-describe('bodies of HTTP requests', () => {
-  it('are JSON, whatever their sender calls it; an empty one is none', () => {
+describe('the bodies of HTTP requests', () => {
+  it('are JSON, whatever their declared type is; an empty body is no JSON', () => {
     assert.deepEqual(parse('{"a": [1, "ä"]}'), { a: [1, 'ä'] });
     assert.equal(parse(' \r\n'), undefined);
     assert.equal(parse(''), undefined);
   });
 
-  it('are not taken compressed', () => {
+  it('are refused when they are compressed', () => {
     assert.throws(() => requirePlain('gzip'), { code: 'REQUEST_INVALID', message: /compressed/ });
     requirePlain('Identity');
     requirePlain(undefined);
   });
 
-  it('with a byte-order mark are taken, too', () => {
+  it('may begin with a byte-order mark', () => {
     assert.deepEqual(parseBody(Buffer.from([0xef, 0xbb, 0xbf, 0x7b, 0x7d])), {});
   });
 
@@ -69,7 +69,7 @@ describe('bodies of HTTP requests', () => {
     });
   }
 
-  it('are held to be JSON exactly where the parser takes them', () => {
+  it('are valid JSON exactly where the parser accepts them', () => {
     const characters = fc.constantFrom(...'{}[]",:\\ \n01.-+eEtrue falsn/u00a\u0007ä'.split(''));
     const texts = fc.oneof(
       fc.string({ unit: characters, maxLength: 12 }),
@@ -83,21 +83,21 @@ describe('bodies of HTTP requests', () => {
       fc.property(texts, (text) => {
         const at = findJsonFault(text);
         assert.equal(at === null, isJson(text));
-        // What stands before a fault can be continued to something that is JSON; so it is no fault of its own.
+        // The text before a fault can be continued to valid JSON, so it has no fault itself.
         if (at !== null) assert.ok(at >= 0 && at <= text.length);
       }),
       { numRuns: 3000 },
     );
   });
 
-  it('of megabytes do not overflow anything', () => {
+  it('of megabytes overflow no stack', () => {
     const long = `{"a": "${'x\\n'.repeat(1_000_000)}"`;
     assert.throws(() => parse(long), { code: 'REQUEST_INVALID', message: /too early/ });
     assert.throws(() => parse('['.repeat(1_000_000)), { code: 'REQUEST_INVALID', message: /within one another/ });
     assert.equal(findJsonFault('['.repeat(1_000_000)), 1_000_000);
   });
 
-  it('may be 128 lists deep, brackets of texts not counted', () => {
+  it('may be 128 lists deep, and brackets in strings do not count', () => {
     const nested = (depth: number): string => '['.repeat(depth) + ']'.repeat(depth);
     assert.ok(Array.isArray(parse(nested(128))));
     assert.throws(() => parse(nested(129)), { code: 'REQUEST_INVALID' });
@@ -114,19 +114,19 @@ describe('bodies of HTTP requests', () => {
     });
   });
 
-  it('that are not UTF-8 are refused', () => {
+  it('are refused where they are not UTF-8', () => {
     assert.throws(() => parseBody(Buffer.from([0x22, 0xff, 0x22])), { code: 'REQUEST_INVALID', message: /UTF-8/ });
     assert.throws(() => parseBody(Buffer.from([0x22, 0xed, 0xa0, 0x80, 0x22])), { code: 'REQUEST_INVALID' });
   });
 
-  it('have places that are told from one on', () => {
+  it('have error positions that count from one', () => {
     assert.equal(describePlace('ab\ncd', 0), 'line 1, column 1');
     assert.equal(describePlace('ab\ncd', 3), 'line 2, column 1');
     assert.equal(describePlace('ab\ncd', 5), 'line 2, column 3');
   });
 });
 
-describe('ids of HTTP requests', () => {
+describe('the ids of HTTP requests', () => {
   const make = (): string => 'made';
   for (const id of ['a', 'req_1.2-3', 'x'.repeat(128)]) {
     it(`are the client's where they are sane: ${id.slice(0, 20)}`, () => assert.equal(requestIdOf(id, make), id));
@@ -136,7 +136,7 @@ describe('ids of HTTP requests', () => {
   }
 });
 
-describe('methods of a path', () => {
+describe('the methods of an HTTP path:', () => {
   const routes = [
     { method: 'GET', path: '/v1/models' },
     { method: 'GET', path: '/v1/models/:model' },

@@ -8,7 +8,7 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { loadTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js';
 import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 
-describe('tokens and texts', () => {
+describe('the endpoints for tokens and texts', () => {
   let tokenizer: Tokenizer;
   before(async () => {
     tokenizer = await loadTokenizer(join(packageRoot(), 'models', 'demo'));
@@ -27,7 +27,7 @@ describe('tokens and texts', () => {
     );
   });
 
-  it('have pieces that make the text; a part of a character is told as bytes', () => {
+  it('return pieces that make the text; a part of a character is given as bytes', () => {
     const text = 'A fox 🦊<|end|>';
     const pieces = tokenizer.encodeRendered(text).map((id) => pieceOf(id, tokenizer));
     const bytes = pieces.map((piece) => (typeof piece === 'string' ? Buffer.from(piece) : Buffer.from(piece)));
@@ -38,7 +38,7 @@ describe('tokens and texts', () => {
     );
   });
 
-  it('come with fields that are checked', () => {
+  it('check their fields', () => {
     const refused = (act: () => unknown, field: string): void =>
       assert.throws(act, (error) => error instanceof OdmoeError && error.field === field);
     refused(() => readTokenizeBody({}), 'content');

@@ -6,8 +6,8 @@ const TRACE = '4bf92f3577b34da6a3ce929d0e0e4736';
 const SPAN = '00f067aa0ba902b7';
 const VALID = `00-${TRACE}-${SPAN}-01`;
 
-describe('the header traceparent', () => {
-  it('names trace and span', () => {
+describe('the HTTP header traceparent', () => {
+  it('gives the ids of trace and span', () => {
     assert.deepEqual(parseTraceparent(VALID), { traceId: TRACE, spanId: SPAN });
     assert.deepEqual(parseTraceparent(`cc-${TRACE}-${SPAN}-00`), { traceId: TRACE, spanId: SPAN });
     assert.deepEqual(parseTraceparent(`cc-${TRACE}-${SPAN}-00-what-comes-later`), { traceId: TRACE, spanId: SPAN });
@@ -33,7 +33,7 @@ describe('the header traceparent', () => {
     });
   }
 
-  it('is never anything but hexadecimal digits of the right length', () => {
+  it('gives nothing but hexadecimal digits of the right length', () => {
     const hex = (length: number): fc.Arbitrary<string> =>
       fc.stringMatching(new RegExp(`^[0-9a-fA-F]{${length - 1},${length}}$`));
     const header = fc.tuple(hex(2), hex(32), hex(16), hex(2)).map((parts) => parts.join('-'));

@@ -14,15 +14,15 @@ import { writtenJson } from '../../http-api/requests/written-json.js';
 import { jsonWithTexts } from '../../http-api/delivery/json-text.js';
 import { templateTokenizer } from './template-tokenizer.js';
 
-/** What JSON.parse and JSON.stringify would change: digits, points, exponents, order, keys that are there twice. */
+/** A text that JSON.parse and JSON.stringify would change: digits, points, exponents, order, keys that occur twice. */
 const WRITTEN = '{"id":12345678901234567890,"10":1,"2":[1.0,1e3,-0],"a":{"enum":[0.10]},"10":2}';
 
 function parsed(text: string): unknown {
   return parseBody(Buffer.from(text));
 }
 
-describe('objects of requests that are put into prompts', () => {
-  it('are found with the text that their client wrote, without its spaces', () => {
+describe('objects of requests that go into prompts', () => {
+  it('keep the text that their client wrote, without its spaces', () => {
     const value = fc.jsonValue({ maxDepth: 3 }).map((given) => JSON.stringify(given, null, 1));
     const key = fc.constantFrom('input', 'arguments', 'x', 'input_schema', '"', '\\', '');
     fc.assert(
@@ -40,7 +40,7 @@ describe('objects of requests that are put into prompts', () => {
     );
   });
 
-  it('are the schemas of answers, in every dialect', () => {
+  it('include the schemas of answers, in every dialect', () => {
     const message = '"model": "m", "messages": [{"role": "user", "content": "Hi"}]';
     const schemas = [
       chatRequestFrom(
@@ -72,11 +72,11 @@ describe('objects of requests that are put into prompts', () => {
     for (const format of schemas) assert.deepEqual(format, { kind: 'json_schema', schema: WRITTEN });
   });
 
-  it('are as JSON.stringify has them where no client wrote them', () => {
+  it('are written by JSON.stringify where no client wrote them', () => {
     assert.equal(writtenJson({ a: [1, ' b '] }), '{"a":[1," b "]}');
   });
 
-  it("are Anthropic's inputs and schemas", () => {
+  it("include Anthropic's inputs and schemas", () => {
     const body = parsed(`{"model": "m", "max_tokens": 1,
       "tools": [{"name": "f", "input_schema": ${WRITTEN}}],
       "messages": [{"role": "user", "content": "Hi"},
@@ -87,7 +87,7 @@ describe('objects of requests that are put into prompts', () => {
     assert.equal(writtenJson(tools[0]?.parameters ?? {}), WRITTEN);
   });
 
-  it("are Ollama's arguments and parameters", () => {
+  it("include Ollama's arguments and parameters", () => {
     const body =
       parsed(`{"model": "m", "tools": [{"type": "function", "function": {"name": "f", "parameters": ${WRITTEN}}}],
       "messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": ${WRITTEN}}}]}]}`);
@@ -96,7 +96,7 @@ describe('objects of requests that are put into prompts', () => {
     assert.equal(writtenJson(tools[0]?.parameters ?? {}), WRITTEN);
   });
 
-  it("are OpenAI's parameters and variables of the template, in the prompt with all their digits and in their order", () => {
+  it("include OpenAI's parameters and template variables, in the prompt with all digits and in order", () => {
     const body =
       parsed(`{"model": "m", "messages": [{"role": "user", "content": "Hi"}], "chat_template_kwargs": {"v": ${WRITTEN}, "n": 1.0},
       "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": ${WRITTEN}}}}]}`);
@@ -114,18 +114,18 @@ describe('objects of requests that are put into prompts', () => {
   });
 });
 
-describe('arguments that a model wrote', () => {
+describe('the arguments of calls that a model wrote', () => {
   const pieces: AnswerDelta[] = [
     { kind: 'toolCall', index: 0, id: 'c', name: 'f' },
     { kind: 'toolArguments', index: 0, text: WRITTEN.slice(0, 20) },
     { kind: 'toolArguments', index: 0, text: WRITTEN.slice(20) },
   ];
 
-  it("reach Anthropic's clients as they are", () => {
+  it("reach Anthropic's clients unchanged", () => {
     assert.equal(jsonWithTexts(answerBlocks(pieces)), `[{"type":"tool_use","id":"c","name":"f","input":${WRITTEN}}]`);
   });
 
-  it("reach Ollama's clients as they are", () => {
+  it("reach Ollama's clients unchanged", () => {
     const maker = new PartMaker();
     const { toolCalls } = joinedParts([...maker.of(pieces), ...maker.finish()]);
     assert.equal(jsonWithTexts(toolCalls), `[{"id":"c","function":{"index":0,"name":"f","arguments":${WRITTEN}}}]`);

@@ -44,9 +44,9 @@ const SHARED_MAY_IMPORT: Record<string, readonly string[]> = {
 };
 /** Lines of shared that at most one room outside of it reaches: such code belongs to that room. */
 const LINES_OF_ONE_ROOM_LIMIT = 300;
-/** The native door knows the shared vocabulary and the errors, nothing else of shared. */
+/** The native door may import the shared model types and the errors, and nothing else of shared. */
 const NATIVE_MAY_IMPORT_OF_SHARED = ['shared/model', 'shared/base/errors'];
-/** The page knows what main tells it, how an SVG and a size are written, and nothing else of shared. */
+/** The page may import main's events, the writing of an SVG and of a size, and nothing else of shared. */
 const DASHBOARD_MAY_IMPORT_OF_SHARED = [
   'shared/wire/cluster-events.js',
   'shared/base/text/svg-drawing.js',
@@ -81,7 +81,7 @@ function includesOf(path: string): string[] {
   return [...text.matchAll(/^\s*#\s*include\s+["<]([^">]+)[">]/gm)].map((match) => match[1] ?? '');
 }
 
-describe('imports run one way', () => {
+describe('the import rules:', () => {
   for (const [room, allowed] of Object.entries(MAY_IMPORT)) {
     it(`${room} imports only ${allowed.join(', ')}`, () => {
       const files = filesBelow(room, SOURCE);
@@ -95,7 +95,7 @@ describe('imports run one way', () => {
     });
   }
 
-  it('shared is made of rooms, each of which imports only the rooms of shared below it', () => {
+  it('each folder of shared imports only the folders below it', () => {
     const folders = readdirSync(join(packageRoot, 'shared')).sort();
     assert.deepEqual(folders, Object.keys(SHARED_MAY_IMPORT).sort());
     const wrong = Object.entries(SHARED_MAY_IMPORT).flatMap(([room, allowed]) =>
@@ -117,7 +117,7 @@ describe('imports run one way', () => {
     assert.deepEqual(wrong, []);
   });
 
-  it('shared holds little that at most one room reaches', () => {
+  it('shared has few files that at most one room uses', () => {
     const reachedBy = new Map<string, Set<string>>();
     const reach = (room: string, target: string): void => {
       const file = withSourceEnding(target);
@@ -170,7 +170,7 @@ describe('imports run one way', () => {
   });
 });
 
-describe('circles', () => {
+describe('circular imports', () => {
   /** Circles of a graph: sets of nodes of which each is reached from each (Tarjan). */
   function circlesOf(graph: ReadonlyMap<string, ReadonlySet<string>>): string[][] {
     const indexes = new Map<string, number>();
@@ -214,15 +214,15 @@ describe('circles', () => {
     return graph;
   }
 
-  it('are not there between folders', () => {
+  it('do not exist between folders', () => {
     assert.deepEqual(circlesOf(graphOf(dirname)), []);
   });
 
-  it('are not there between files', () => {
+  it('do not exist between files', () => {
     assert.deepEqual(circlesOf(graphOf((path) => path)), []);
   });
 
-  it('would be found', () => {
+  it('would be found by this test', () => {
     const graph = new Map([
       ['a', new Set(['b'])],
       ['b', new Set(['c', 'd'])],
@@ -232,8 +232,8 @@ describe('circles', () => {
   });
 });
 
-describe('barrels', () => {
-  it('are not there: an import names the file that defines what it takes; native/index.ts is a door, and the only one', () => {
+describe('barrel files do not exist:', () => {
+  it('an import names the defining file; native/index.ts is the only exception', () => {
     const indexes = Object.keys(MAY_IMPORT).flatMap((room) => filesBelow(room, /(^|\/)index\.ts$/));
     const barrels = indexes.filter((file) => {
       const text = readFileSync(join(packageRoot, file), 'utf8').replace(/\/\*[\s\S]*?\*\/|\/\/.*/g, '');
@@ -243,7 +243,7 @@ describe('barrels', () => {
   });
 });
 
-describe('C++ includes run one way', () => {
+describe('the rules of C++ includes:', () => {
   const sources = filesBelow('native/src', /\.(cc|h|cu|cuh|inc)$/);
 
   it('only the binding includes napi.h', () => {
@@ -283,8 +283,8 @@ describe('C++ includes run one way', () => {
   });
 });
 
-describe('names say something', () => {
-  it('no file or folder is called after a junk drawer', () => {
+describe('the names of files and folders', () => {
+  it('are never vague words such as utils', () => {
     const rooms = [...Object.keys(MAY_IMPORT), 'scripts', 'test', 'docs', 'proto'];
     const wrong = rooms.flatMap((room) => filesBelow(room, /./)).filter((path) => BANNED_NAMES.test(path));
     assert.deepEqual(wrong, []);
@@ -292,7 +292,7 @@ describe('names say something', () => {
 });
 
 describe('clocks, timers and chance', () => {
-  /** The real ones, and the turn of the real event loop that a virtual clock waits for. */
+  /** Files that may use the real clock and timers. The virtual clock waits for a turn of the real event loop. */
   const SOURCES = ['shared/base/runtime/wall-runtime.ts', 'shared/base/runtime/virtual-clock.ts'];
   const ROOMS = [
     'shared',

@@ -71,7 +71,7 @@ describe('the transport between a main and a worker of one process', () => {
     assert.deepEqual(said, ['sent server end', 'sent server end', 'arrived server end', 'arrived server end']);
   });
 
-  it('counts what nobody has listened for as unsent, and gives it to who listens later', async () => {
+  it('counts messages without a listener as unsent, and delivers them to a later listener', async () => {
     const { opened, other } = open();
     opened.send(END);
     await pass();
@@ -82,7 +82,7 @@ describe('the transport between a main and a worker of one process', () => {
     assert.deepEqual([got, opened.backlogBytes], [['end'], 0]);
   });
 
-  it('tells the opener the code with which the worker closes, behind what was said before', async () => {
+  it("gives the opener the worker's closing code, behind earlier messages", async () => {
     const { opened, other, ended } = open();
     const order: string[] = [];
     opened.onMessage(({ kind }) => void order.push(kind));
@@ -94,7 +94,7 @@ describe('the transport between a main and a worker of one process', () => {
     assert.deepEqual(ended, []);
   });
 
-  it('ends what a handler throws over, and nothing else', async () => {
+  it('ends a stream whose handler throws, and nothing else', async () => {
     const first = open();
     const second = open();
     first.other.onMessage(() => assert.fail('a defect'));

@@ -7,7 +7,7 @@ function load(changes: Partial<LinkLoad> = {}): LinkLoad {
   return { partMs: { exponents: 3, signMantissa: 9 }, recoverMs: 0, urgent: false, order: null, ...changes };
 }
 
-/** Names of the loads, and when they end, as long as nothing else happens. */
+/** Names of the loads, each with its end time, if nothing else happens. */
 function ends(schedule: LinkSchedule, names: ReadonlyMap<LinkLoad, string>): [string, number][] {
   const told: [string, number][] = [];
   for (let next = schedule.next(); next !== null; next = schedule.next()) {
@@ -19,8 +19,8 @@ function ends(schedule: LinkSchedule, names: ReadonlyMap<LinkLoad, string>): [st
 
 const blockOf = (block: number): ExpertOrder => [0, 1, 2].map((position) => ({ block, position })) as ExpertOrder;
 
-describe('link schedule', () => {
-  it('serves one load after the other in the order asked for', () => {
+describe('the schedule of a link', () => {
+  it('serves one load after the other in the requested order', () => {
     const [first, second, schedule] = [load(), load(), new LinkSchedule()];
     schedule.begin(first, 100);
     schedule.begin(second, 101);
@@ -35,7 +35,7 @@ describe('link schedule', () => {
     assert.equal(schedule.size, 0);
   });
 
-  it('lets an urgent load go first when what is being read has been read', () => {
+  it('lets an urgent load go first when the current read has ended', () => {
     const [first, urgent, schedule] = [load({ partMs: { exponents: 6, signMantissa: 6 } }), load(), new LinkSchedule()];
     schedule.begin(first, 0);
     schedule.begin(urgent, 1);
@@ -51,7 +51,7 @@ describe('link schedule', () => {
     ]);
   });
 
-  it('frees the link at once when a load is given up', () => {
+  it('frees the link at once when a load is cancelled', () => {
     const [first, second, schedule] = [load(), load(), new LinkSchedule()];
     schedule.begin(first, 0);
     schedule.begin(second, 0);
@@ -59,7 +59,7 @@ describe('link schedule', () => {
     assert.deepEqual(ends(schedule, new Map([[second, 'second']])), [['second', 17]]);
   });
 
-  it('reads nothing of what entries hold, and takes the time of recovering nevertheless', () => {
+  it('reads no part that cache entries hold, and still takes the time of recovering', () => {
     const [kept, half, schedule] = [
       load({ partMs: { exponents: 0, signMantissa: 0 }, recoverMs: 3 }),
       load({ partMs: { exponents: 0, signMantissa: 8 }, recoverMs: 3 }),
@@ -88,7 +88,7 @@ describe('link schedule', () => {
       ['kept 0', 24],
       ['kept 1', 28],
       ['kept 2', 32],
-      // Its own comes behind theirs: 4 times 4 ms, though it has been read after 10.
+      // Its decompression comes behind theirs, 4 times 4 ms, although its read ends after 10 ms.
       ['read', 36],
     ]);
     const later = load({ partMs: nothing, recoverMs: 4 });
@@ -96,7 +96,7 @@ describe('link schedule', () => {
     assert.deepEqual(ends(schedule, new Map([[later, 'later']])), [['later', 54]]);
   });
 
-  it('makes no load wait for recovering that reading takes longer than', () => {
+  it('delays no load for recovering that takes less time than reading', () => {
     const loads = [0, 1, 2].map((index) => load({ recoverMs: 12, urgent: index === 2 }));
     const schedule = new LinkSchedule();
     loads.forEach((each, index) => schedule.begin(each, index));
@@ -111,7 +111,7 @@ describe('link schedule', () => {
     );
   });
 
-  it('goes by blocks, in which exponents come first', () => {
+  it('follows blocks, in which exponents come first', () => {
     const [later, left, right, schedule] = [load(), load(), load(), new LinkSchedule()];
     for (const each of [later, left, right]) schedule.begin(each, 0);
     schedule.change(later, { order: blockOf(2) }, 0);
@@ -131,7 +131,7 @@ describe('link schedule', () => {
     assert.equal(told[2]?.[1], 36);
   });
 
-  it('never stands idle while something is to be read, and forgets none', () => {
+  it('is never idle while a read is due, and forgets no load', () => {
     const loads = fc.array(
       fc.record({
         gapMs: fc.integer({ min: 0, max: 20 }),

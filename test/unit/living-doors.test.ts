@@ -3,7 +3,7 @@ import { sourcesOf } from './product-sources.js';
 
 const ROOMS = ['shared', 'packs', 'engine', 'http-api', 'main-node', 'shadow-node', 'worker-node', 'cli', 'simulator'];
 
-/** Code that begins something which has to end, and the only files that may: they count it until it has ended (shared/base/runtime/living.ts). */
+/** Code that begins a living thing, and the only files that may have this code. They count the thing until it ends (shared/base/runtime/living.ts). */
 const DOORS: readonly { code: RegExp; files: readonly string[]; instead: string }[] = [
   {
     code: /\.addEventListener\(/,
@@ -37,7 +37,7 @@ const DOORS: readonly { code: RegExp; files: readonly string[]; instead: string 
   },
 ];
 
-describe('what has to end', () => {
+describe('each object that must end', () => {
   for (const { code, files, instead } of DOORS) {
     it(`is begun by ${code.source} in ${files.join(', ')} alone`, () => {
       const beginners = sourcesOf(ROOMS).filter(({ text }) => code.test(text));

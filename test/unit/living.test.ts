@@ -11,7 +11,7 @@ import { openCounted } from '../../shared/base/files/counted-file.js';
 
 const nobodyCalls = (): void => assert.fail('called');
 
-describe('the registry of what a process has begun', () => {
+describe('the registry of open resources in a process', () => {
   let registry = new Living();
 
   beforeEach(() => {
@@ -23,7 +23,7 @@ describe('the registry of what a process has begun', () => {
     liveIn(null);
   });
 
-  it('names what has not ended, by kind, and forgets it once', () => {
+  it('names what has not ended, by kind, and removes it once', () => {
     const endFirst = registry.begin('channel', 'host-a:1');
     registry.begin('thread', 'the thread of prompts');
     assert.deepEqual(registry.names(), ['channel: host-a:1', 'thread: the thread of prompts']);
@@ -33,13 +33,13 @@ describe('the registry of what a process has begun', () => {
     assert.deepEqual([registry.count('channel'), registry.counts().thread], [0, 1]);
   });
 
-  it('tells two things of one name apart', () => {
+  it('distinguishes two entries with one name', () => {
     const ends = [registry.begin('channel', 'host-a:1'), registry.begin('channel', 'host-a:1')];
     ends[0]?.();
     assert.equal(registry.count('channel'), 1);
   });
 
-  it('forgets a listener of a signal when the signal aborts, and when the listener leaves', () => {
+  it('removes a listener of a signal when the signal aborts, and when the listener leaves', () => {
     const abort = new AbortController();
     let heard = 0;
     onAbort(abort.signal, () => (heard += 1));
@@ -57,7 +57,7 @@ describe('the registry of what a process has begun', () => {
     leave();
   });
 
-  it('knows listeners of emitters until they leave', () => {
+  it('holds listeners of emitters until they leave', () => {
     const emitter = new EventEmitter();
     const heard: string[] = [];
     const leave = onEvent(emitter, 'news', (news: string) => heard.push(news));
@@ -69,7 +69,7 @@ describe('the registry of what a process has begun', () => {
     assert.deepEqual([heard, registry.names(), emitter.listenerCount('news')], [['first', 'second'], [], 0]);
   });
 
-  it('knows an open file until it is closed, by its path', async () => {
+  it('holds an open file by its path until it is closed', async () => {
     const path = join(tmpdir(), `odmoe-living-${process.pid}`);
     const file = await openCounted(path, 'w');
     assert.deepEqual(registry.names(), [`file: ${path}`]);
@@ -78,7 +78,7 @@ describe('the registry of what a process has begun', () => {
     assert.deepEqual(registry.names(), []);
   });
 
-  it('knows timers and turns of a real process until they have happened or are cancelled', async () => {
+  it('holds timers and turns of a real process until they have run or are cancelled', async () => {
     const runtime = new WallRuntime();
     await new Promise<void>((resolve) => {
       runtime.after(0, resolve);
@@ -93,7 +93,7 @@ describe('the registry of what a process has begun', () => {
 });
 
 describe('a wait for a timer or an abort', () => {
-  it('leaves neither behind, whichever happens', async () => {
+  it('leaves neither behind, whichever comes first', async () => {
     const registry = new Living();
     liveIn(registry);
     try {
@@ -113,7 +113,7 @@ describe('a wait for a timer or an abort', () => {
 });
 
 describe('a simulated process', () => {
-  it('has a registry of its own, and what follows from its events begins in it', async () => {
+  it('has its own registry, which also holds what its events begin', async () => {
     const clock = new VirtualClock();
     const [one, other] = [new VirtualRuntime(clock, 1), new VirtualRuntime(clock, 2)];
     const abort = new AbortController();

@@ -5,7 +5,7 @@ import { packOf } from '../integration/harness/test-models.js';
 import { ENVIRONMENT } from '../wall.js';
 
 describe('the single-process engine', () => {
-  it('gives back the model where its shadow does not load', async () => {
+  it('releases the model where its shadow does not load', async () => {
     let opened = 0;
     let open = 0;
     const devices: typeof ENVIRONMENT.devices = {

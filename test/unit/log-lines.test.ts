@@ -22,8 +22,8 @@ async function linesOf(
   return Buffer.concat(chunks).toString().split('\n').slice(0, -1);
 }
 
-describe('log lines', () => {
-  it('are one an event, as text, whatever the data hold', async () => {
+describe('the lines of a log', () => {
+  it('stand one for each event, as text, whatever the data hold', async () => {
     const lines = await linesOf({ level: 'info', format: 'text' }, (log) => {
       log.info('peer found', { address: '10.0.0.1:7602', name: 'two words', count: 3, text: 'line\nbreak "quoted"' });
       log.warn('first\nsecond', { error: new OdmoeError('TIMEOUT', 'late') });
@@ -36,7 +36,7 @@ describe('log lines', () => {
     assert.match(lines[1] ?? '', /warn {2}worker w1: first second error="TIMEOUT: late"$/);
   });
 
-  it("are one JSON object an event, in which fields cannot take the place of the line's own", async () => {
+  it("are one JSON object for each event, and fields cannot replace the line's own members", async () => {
     const [line] = await linesOf({ level: 'info', format: 'json' }, (log) => {
       log.error('broke', { id: 'forged', level: 'forged', event: 'forged', size: 12n, list: [1, 2] });
     });
@@ -45,7 +45,7 @@ describe('log lines', () => {
     assert.deepEqual(rest, { level: 'error', role: 'worker', id: 'w1', event: 'broke', size: '12', list: [1, 2] });
   });
 
-  it('below the level are not written', async () => {
+  it('are not written below the level', async () => {
     const write = (log: ReturnType<typeof createLogger>): void => {
       log.debug('d');
       log.info('i');
@@ -62,7 +62,7 @@ describe('log lines', () => {
     }
   });
 
-  it('survive values that JSON cannot hold, and cut what is too long', async () => {
+  it('survive values that JSON cannot hold, and are cut where too long', async () => {
     const circular: { self?: unknown } = {};
     circular.self = circular;
     const [line] = await linesOf({ level: 'info', format: 'json' }, (log) => {

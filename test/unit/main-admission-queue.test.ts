@@ -4,7 +4,7 @@ import { AdmissionQueue, admissionOrder } from '../../main-node/rpc/admission-qu
 const never = new AbortController().signal;
 
 describe('main: the admission queue', () => {
-  it('admits in the order of arrival as places get free', async () => {
+  it('admits requests in the order of arrival as places become free', async () => {
     const queue = new AdmissionQueue(1, 8);
     const admitted: number[] = [];
     await queue.enter('', never);
@@ -19,7 +19,7 @@ describe('main: the admission queue', () => {
     assert.deepEqual([queue.active, queue.queued], [0, 0]);
   });
 
-  it('admits as far as memory has room, nobody overtaking, and one in any case', async () => {
+  it('admits as far as memory has room, without overtaking, and always admits one', async () => {
     let free = 100;
     const queue = new AdmissionQueue(8, 8, (promptTokens) => promptTokens <= free);
     const admitted: number[] = [];
@@ -37,7 +37,7 @@ describe('main: the admission queue', () => {
     assert.deepEqual(admitted, [0, 1, 2, 3, 4]);
   });
 
-  it('refuses what exceeds the bound with QUEUE_FULL', async () => {
+  it('refuses requests beyond the bound with QUEUE_FULL', async () => {
     const queue = new AdmissionQueue(1, 1);
     await queue.enter('', never);
     const waiting = queue.enter('', never);
@@ -46,7 +46,7 @@ describe('main: the admission queue', () => {
     await waiting;
   });
 
-  it('lets an abort of a request that runs disturb nobody who waits', async () => {
+  it('keeps waiting requests when a running one is aborted', async () => {
     const queue = new AdmissionQueue(1, 8);
     await queue.enter('', never);
     const first = new AbortController();
@@ -61,7 +61,7 @@ describe('main: the admission queue', () => {
     assert.deepEqual([queue.active, queue.queued], [1, 0]);
   });
 
-  it('takes as many as may wait and not one more', async () => {
+  it('holds as many requests as may wait and not one more', async () => {
     const queue = new AdmissionQueue(2, 2);
     await Promise.all([queue.enter('', never), queue.enter('', never)]);
     const waits = [queue.enter('', never), queue.enter('', never)];
@@ -85,7 +85,7 @@ describe('main: the admission queue', () => {
     await assert.rejects(queue.enter('', gone.signal), { code: 'CANCELLED' });
   });
 
-  it('lets those behind a request in when it gives up that memory had no room for, and tells them where they are', async () => {
+  it('lets waiting requests in when a large one before them is cancelled, and reports their places', async () => {
     const queue = new AdmissionQueue(8, 8, (promptTokens) => promptTokens <= 100);
     const admitted: number[] = [];
     const places: number[] = [];
@@ -104,7 +104,7 @@ describe('main: the admission queue', () => {
     assert.deepEqual([queue.active, queue.queued], [3, 0]);
   });
 
-  it('admits next whose client has the fewest running, and tells places by that', async () => {
+  it('admits the client with the fewest running requests next, and reports places in that order', async () => {
     const queue = new AdmissionQueue(2, 8);
     const admitted: string[] = [];
     const places: number[] = [];
@@ -128,7 +128,7 @@ describe('main: the admission queue', () => {
     assert.deepEqual(admitted, ['one 2', 'many 0', 'many 1']);
   });
 
-  it('orders equals by their arrival', () => {
+  it('orders equal clients by their arrival', () => {
     const waiting = ['a', 'a', 'b', 'c', 'b'].map((client, id) => ({ client, id }));
     const ids = (running: [string, number][]): number[] =>
       admissionOrder(waiting, new Map(running)).map(({ id }) => id);

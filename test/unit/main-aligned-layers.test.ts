@@ -27,17 +27,17 @@ const DELTA: MixerShape = {
 };
 const CONVOLUTION: MixerShape = { kind: 'convolution', taps: 3 };
 
-describe('main: layers that alignment knows', () => {
+describe('main: layers in the alignment', () => {
   const withExperts = plainLayer();
   const dense: LayerShape = { ...withExperts, routed: null };
 
-  it('are written with the first expert layer at or behind them, or at the end', () => {
+  it('belong to the first expert layer at or behind them, or to the end', () => {
     const layers = [dense, withExperts, withExperts, dense, dense, withExperts, dense];
     const { writtenBy } = alignedLayers(plainShape({ expertLayers: 3, layers }));
     assert.deepEqual(writtenBy, [[0, 1], [2], [3, 4, 5], [6]]);
   });
 
-  it('have rows as large as what their mixers keep, and are recurrent or not', () => {
+  it('have rows of the size that their mixers store, and a mark for recurrence', () => {
     const layers = [LATENT, DELTA, CONVOLUTION].map((mixer) => ({ ...withExperts, mixer }));
     const aligned = alignedLayers(plainShape({ expertLayers: 3, layers, hiddenSize: 8 }));
     assert.deepEqual(aligned.layers, [

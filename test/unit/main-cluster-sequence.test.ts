@@ -5,7 +5,7 @@ import { HeldMain, PROMPT } from './held-main.js';
 const LIAR = 'w0';
 
 describe('a sequence of the cluster', () => {
-  it('stays as it is where no empty sequence can be made in place of the one that it gives back', async () => {
+  it('stays unchanged where no empty sequence can be made to replace it', async () => {
     const main = new HeldMain({ hasShadow: false });
     const sequence = main.sequence();
     await sequence.prefill(PROMPT);
@@ -19,7 +19,7 @@ describe('a sequence of the cluster', () => {
     await sequence.end();
   });
 
-  it('gives out nothing more of a pass that it has run, once its rows are to be computed anew', async () => {
+  it('gives out no logits of a finished pass once its rows must be computed again', async () => {
     const [main, client] = [new HeldMain({ hasShadow: true, draftRows: 3 }), new AbortController()];
     const sequence = main.sequence(client.signal);
     await sequence.prefill(PROMPT);

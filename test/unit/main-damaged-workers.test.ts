@@ -53,7 +53,7 @@ describe('main: workers whose pack is damaged', () => {
     for (let time = 0; time < times; time += 1) roster.workerDamaged(link, 'a checksum fails');
   };
 
-  it('leave the placement after so many answers, and status says so', () => {
+  it('leave the placement after a number of answers that report damage, and status shows it', () => {
     answer(damaged, MAX_DAMAGE_ANSWERS - 1);
     assert.deepEqual([placedIds(roster), roster.problems()], [['damaged', 'whole'], []]);
     answer(damaged, 1);
@@ -64,7 +64,7 @@ describe('main: workers whose pack is damaged', () => {
     assert.equal(roster.connectedWorkers().length, 2, 'it is connected all the same');
   });
 
-  it('come back when they say that nothing is damaged any more', async () => {
+  it('come back when they report that no damage is left', async () => {
     answer(damaged, MAX_DAMAGE_ANSWERS);
     tell(roster, damaged, 2);
     assert.deepEqual(placedIds(roster), ['whole']);
@@ -73,14 +73,14 @@ describe('main: workers whose pack is damaged', () => {
     assert.deepEqual([placedIds(roster), roster.problems()], [['damaged', 'whole'], []]);
   });
 
-  it('are counted anew when what they lacked has been loaded', () => {
+  it('start at zero again when the damaged experts could be loaded', () => {
     answer(damaged, MAX_DAMAGE_ANSWERS - 1);
     tell(roster, damaged, 0);
     answer(damaged, MAX_DAMAGE_ANSWERS - 1);
     assert.deepEqual(placedIds(roster), ['damaged', 'whole']);
   });
 
-  it('stay where there is no other: an error that says why is better than no worker', () => {
+  it('stay where no other worker exists: an error with a reason is better than no worker', () => {
     roster.removeWorker(whole, 'test');
     answer(damaged, MAX_DAMAGE_ANSWERS);
     assert.deepEqual(placedIds(roster), ['damaged']);

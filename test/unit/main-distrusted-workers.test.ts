@@ -33,7 +33,7 @@ class TestWorker {
   }
 }
 
-describe('main: workers that are not believed', () => {
+describe('main: distrusted workers', () => {
   let roster: Roster;
   const told: string[] = [];
   const honest = new TestWorker('honest');
@@ -57,7 +57,7 @@ describe('main: workers that are not believed', () => {
 
   afterEach(() => roster.stop());
 
-  it('leave the placement, which is told with why, and stay connected', () => {
+  it('leave the placement, with a reason in the log, and stay connected', () => {
     roster.distrust(liar.link, WHY);
     assert.deepEqual([placedIds(), told], [['honest'], ['liar, placed: honest']]);
     const [problem] = roster.problems();
@@ -68,13 +68,13 @@ describe('main: workers that are not believed', () => {
     assert.equal(told.length, 1, 'once is enough');
   });
 
-  it('leave it also where they are the last: no answer is better than a wrong one', () => {
+  it('leave the placement also where they are the last: no answer is better than a wrong one', () => {
     roster.removeWorker(honest.link, 'test');
     roster.distrust(liar.link, WHY);
     assert.equal(roster.placement, null);
   });
 
-  it('have what they owe taken from them, and what they answer later is not taken', async () => {
+  it('lose their pending work, and later answers of theirs are ignored', async () => {
     const work = {
       pass: { sequence: 1, position: 0 },
       rows: [{ sequence: 1, position: 0, rows: 1 }],
@@ -110,14 +110,14 @@ describe('main: workers that are not believed', () => {
     assert.deepEqual([taken, liar.link.outstanding], [0, 0]);
   });
 
-  it('are told of the end of sequences, as they may hold something for them', () => {
+  it('receive the end of sequences, as they may hold data of them', () => {
     roster.distrust(liar.link, WHY);
     roster.endSequence(7);
     for (const { stream } of [honest, liar])
       assert.ok(stream.sent.some((message) => message.kind === 'end' && message.end.sequence === 7));
   });
 
-  it('are not placed when they come back as they were, and are when they were started again', async () => {
+  it('are not placed when they reconnect, and are placed after a restart', async () => {
     roster.distrust(liar.link, WHY);
     roster.removeWorker(liar.link, 'test');
     assert.deepEqual(problemIds(), ['liar'], 'also while it is away');

@@ -13,8 +13,8 @@ const draft = (position: number, tokenId: number, changes: Partial<DraftToken> =
   ...changes,
 });
 
-describe('main: the book of drafts', () => {
-  it('has the drafts behind a position, without a gap, as many as are wanted', () => {
+describe('main: the draft book', () => {
+  it('has as many consecutive drafts behind a position as are wanted', () => {
     const book = new DraftBook();
     for (const position of [11, 12, 14]) assert.equal(book.arrive(draft(position, position * 10), 10), true);
     assert.deepEqual(book.following(10, 8), { tokenIds: [110, 120], complete: false });
@@ -24,17 +24,17 @@ describe('main: the book of drafts', () => {
     assert.deepEqual(book.following(10, 8).tokenIds, [110, 120, 130, 140]);
   });
 
-  it('leaves drafts that shadow means for a later pass to that pass', () => {
+  it('leaves drafts that shadow made for a later pass to that pass', () => {
     const book = new DraftBook();
     book.arrive(draft(11, 1), 10);
     book.arrive(draft(12, 2, { passPosition: 12 }), 10);
     book.arrive(draft(13, 3, { passPosition: 12 }), 10);
     assert.deepEqual(book.following(10, 8), { tokenIds: [1], complete: true });
-    // Main began with fewer rows: what was meant for the pass before serves this one.
+    // Main began the pass before with fewer rows, so a draft that was meant for that pass is used for this one.
     assert.deepEqual(book.following(12, 8), { tokenIds: [3], complete: false });
   });
 
-  it('settles each position once and forgets what stands on a wrong draft', () => {
+  it('settles each position once and drops the drafts behind a wrong one', () => {
     const book = new DraftBook();
     for (const position of [11, 12, 13]) book.arrive(draft(position, position), 10);
     assert.equal(book.settle(10, 5), 'none');
@@ -46,7 +46,7 @@ describe('main: the book of drafts', () => {
     assert.deepEqual(book.following(12, 8).tokenIds, []);
   });
 
-  it('does not listen to an older branch, nor to the past, nor without bound', () => {
+  it('ignores an older branch and past positions, and is bounded', () => {
     const book = new DraftBook();
     book.provedWrong();
     assert.equal(book.arrive(draft(11, 1), 10), false);
@@ -56,7 +56,7 @@ describe('main: the book of drafts', () => {
     assert.equal(book.arrive(draft(9 + MAX_KEPT_DRAFTS, 1, { branch: 1 }), 10), true);
   });
 
-  it('drops what shadow takes back, and takes what it sends instead', () => {
+  it('drops drafts that shadow takes back, and takes the new ones', () => {
     const book = new DraftBook();
     for (const position of [11, 12, 13]) book.arrive(draft(position, position), 10);
     book.restart(12);

@@ -23,14 +23,14 @@ function close(actual: number | undefined, expected: number): void {
   assert.ok(Math.abs((actual ?? NaN) - expected) < 1e-6 * Math.max(1, expected), `${actual} is not ${expected}`);
 }
 
-describe('main: what drafts cost', () => {
+describe('main: the estimated cost of drafts', () => {
   it('is unknown, and a pass has one row, until one has been measured', () => {
     const meter = new DraftCostMeter();
     assert.equal(meter.costs(CLUSTER), null);
     assert.equal(meter.rows(CLUSTER), 1);
   });
 
-  it('is a line through the layers of passes with different rows', () => {
+  it('is a fitted line through the layers of passes with different rows', () => {
     const meter = new DraftCostMeter();
     for (const rows of [1, 4, 2, 1]) meter.passed(rows, 4, 4 * (10 + 2 * (rows - 1)));
     const costs = meter.costs(CLUSTER);
@@ -38,7 +38,7 @@ describe('main: what drafts cost', () => {
     close(costs?.layerRowMs, 2);
   });
 
-  it('is never a gain from more rows, nor free of the first', () => {
+  it('is never negative for more rows, nor zero for the first', () => {
     const falling = new DraftCostMeter();
     falling.passed(1, 4, 80);
     falling.passed(4, 4, 40);
@@ -77,7 +77,7 @@ describe('main: what drafts cost', () => {
     assert.equal(meter.rows(CLUSTER), 1);
   });
 
-  it('tries drafts again after a while without any', () => {
+  it('makes main try drafts again after a while without any', () => {
     const meter = new DraftCostMeter();
     for (let count = 0; count < 10 * ACCEPTANCE_WINDOW; count++) meter.drafted(false);
     meter.passed(1, 4, 40);
@@ -86,7 +86,7 @@ describe('main: what drafts cost', () => {
     assert.ok(meter.rows(CLUSTER) > 1);
   });
 
-  it('believes no position of shadow that is longer than the limit, and forgets a shadow that is replaced', () => {
+  it('ignores positions of shadow beyond the limit, and forgets a replaced shadow', () => {
     const meter = new DraftCostMeter();
     meter.shadowRan(2 ** 32 - 1);
     assert.equal(meter.shadowTokenMs, SHADOW_TOKEN_LIMIT_MS);

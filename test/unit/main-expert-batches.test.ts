@@ -38,7 +38,7 @@ function workersFor({ experts, workers }: Case, expert: number): string[] {
   return (ids.length === 0 ? [expert % workers] : ids).map((worker) => `worker-${worker}`);
 }
 
-/** Of a layer all of whose experts have been announced to their workers. */
+/** The plan of a layer whose experts have all been announced to their workers. */
 function plan(input: Case): LayerPlan {
   const ids = [...Array(input.workers).keys()].map((worker) => ({ id: `worker-${worker}`, address: '', slots: 1 }));
   const shape = { layers: 1, experts: input.experts, expertsPerToken: input.k };
@@ -72,7 +72,7 @@ describe('main: mini-batches', () => {
     );
   });
 
-  it('are no larger than one message, however many rows are wanted', () => {
+  it('are no larger than one message, however many rows are set', () => {
     assert.equal(miniBatchRowsFor(32, 4096), 32);
     const hiddenSize = 4096;
     const rows = miniBatchRowsFor(16_384, hiddenSize);
@@ -82,7 +82,7 @@ describe('main: mini-batches', () => {
     const bytes = WORKER_SERVE.request.encode({ kind: 'execute', execute });
     assert.ok(bytes.length <= MESSAGE_SIZE_LIMIT_BYTES);
     assert.ok(bytes.length + 16 * hiddenSize * 4 > MESSAGE_SIZE_LIMIT_BYTES);
-    // Rows that stand apart need a run each.
+    // Each row that has no neighbour needs a run of its own.
     const runs = Array.from({ length: rows }, (_, row) => ({
       sequence: 2 ** 50,
       position: 2 ** 30 + 2 * row,
@@ -92,7 +92,7 @@ describe('main: mini-batches', () => {
     assert.ok(apart.length <= MESSAGE_SIZE_LIMIT_BYTES);
   });
 
-  it('can begin with one row a worker, which leaves out no row, doubles none and ends no expert too early', () => {
+  it('can begin with one row for each worker, which loses no row, doubles none and ends no expert too early', () => {
     fc.assert(
       fc.property(cases, (input) => {
         const { batches } = plan(input);
@@ -112,7 +112,7 @@ describe('main: mini-batches', () => {
     );
   });
 
-  it('go to each worker in order, several experts in one message, with no more rows than a mini-batch', () => {
+  it('go to each worker in order, several experts in one message, with the rows of one mini-batch at most', () => {
     fc.assert(
       fc.property(cases, (input) => {
         const { batches } = plan(input);
@@ -138,7 +138,7 @@ describe('main: mini-batches', () => {
     );
   });
 
-  it('mark the last batch of each worker and expert, and name the workers an expert gives nothing', () => {
+  it('mark the last batch of each worker and expert, and name the workers without work for an expert', () => {
     fc.assert(
       fc.property(cases, (input) => {
         const { batches, releases } = plan(input);

@@ -34,7 +34,7 @@ type Answer = ErrorCode | 'NaN' | 'Infinity' | null;
 const NOT_NUMBERS: Readonly<Record<'NaN' | 'Infinity', number>> = { NaN: 0x7fc00000, Infinity: 0x7f800000 };
 
 /**
- * A cluster whose workers answer for each expert by script: a code to fail with, values that are no numbers, or null to do the work.
+ * A cluster whose workers answer for each expert by script: an error code, values that are no numbers, or null for the right output.
  */
 class ScriptedCluster implements PlacedWorkers {
   readonly log: { workerId: string; epoch: number; last: boolean; experts: number[] }[] = [];
@@ -44,7 +44,7 @@ class ScriptedCluster implements PlacedWorkers {
   private epoch = 1;
   placement: Placement | null = null;
   graceMs: number[] = [];
-  /** "worker: why" of each that was not believed. */
+  /** "worker: reason" of each distrusted worker. */
   readonly distrusted: string[] = [];
 
   constructor(
@@ -139,7 +139,7 @@ class ScriptedCluster implements PlacedWorkers {
 }
 
 const dispatcher = (cluster: PlacedWorkers) => new ExpertDispatcher(cluster, GRACE_MS, SILENT);
-/** Runs the share; "expert worker" of each outcome, with "again" where it was resent. */
+/** Runs the share and returns "expert worker" of each outcome, with "again" if it was sent again. */
 async function outcomes(cluster: PlacedWorkers, wanted: WorkerShare, signal = never): Promise<string[]> {
   const taken: string[] = [];
   const take = ({ task, workerId, result, resent }: ExpertOutcome): void => {
@@ -170,21 +170,21 @@ describe('main: the expert dispatcher', () => {
     ]);
   });
 
-  it('sends on only what has not been answered, shared among those that are left', async () => {
+  it('sends on only unanswered work, shared among the remaining workers', async () => {
     const cluster = new ScriptedCluster(['a', 'b', 'c'], (id, _, expert) =>
       id === 'b' && expert > 3 ? 'WORKER_LOST' : null,
     );
     assert.deepEqual(await outcomes(cluster, share('b', [3, 5, 7])), ['3 b', '5 a again', '7 c again']);
   });
 
-  it('sends on an expert that fails while the others of its share go on', async () => {
+  it('sends on an expert that fails while the others of its share continue', async () => {
     const cluster = new ScriptedCluster(['a', 'b'], (id, _, expert) =>
       id === 'b' && expert === 5 ? 'PACK_CORRUPT' : null,
     );
     assert.deepEqual(await outcomes(cluster, share('b', [3, 5, 7])), ['3 b', '5 a again', '7 b']);
   });
 
-  it('logs a failure that comes back once for each worker and expert', async () => {
+  it('logs a repeated failure once for each worker and expert', async () => {
     const cluster = new ScriptedCluster(['a', 'b'], (id) => (id === 'b' ? 'PACK_CORRUPT' : null));
     const log = new TestLog();
     const dispatching = new ExpertDispatcher(cluster, GRACE_MS, log.logger('main'));
@@ -194,19 +194,19 @@ describe('main: the expert dispatcher', () => {
     assert.equal(log.matching('warn expert is sent again').length, 2);
   });
 
-  it('goes to another worker at once when the one asked for has left', async () => {
+  it('goes to another worker at once when the requested one has left', async () => {
     const cluster = new ScriptedCluster(['a'], () => null);
     assert.deepEqual(await outcomes(cluster, share('gone')), ['3 a again']);
   });
 
-  it('asks a worker that answers with an error no more, and fails with that error when all do and nobody comes', async () => {
+  it('stops asking a worker that answers with an error, and fails with it when all do and no new one joins', async () => {
     const cluster = new ScriptedCluster(['a', 'b', 'c'], () => 'PACK_CORRUPT');
     await assert.rejects(outcomes(cluster, share('b')), { code: 'PACK_CORRUPT' });
     assert.deepEqual(cluster.log.map(({ workerId }) => workerId).sort(), ['a', 'b', 'c']);
     assert.deepEqual(cluster.graceMs, [GRACE_MS]);
   });
 
-  it('waits for a worker that comes back when all that is left cannot do the work', async () => {
+  it('waits for a worker to return when the remaining ones cannot do the work', async () => {
     const cluster = new ScriptedCluster(['a', 'damaged'], (id, attempt) => {
       if (id === 'damaged') return 'PACK_CORRUPT';
       return attempt === 1 ? 'WORKER_LOST' : null;
@@ -219,13 +219,13 @@ describe('main: the expert dispatcher', () => {
     );
   });
 
-  it('asks a worker that has come back anew, though it failed before', async () => {
+  it('asks a worker again after it has reconnected, though it failed before', async () => {
     const cluster = new ScriptedCluster(['a'], (_, attempt) => (attempt === 1 ? 'PACK_CORRUPT' : null));
     setTimeout(() => cluster.join('a'), GRACE_MS / 2);
     assert.deepEqual(await outcomes(cluster, share('a')), ['3 a again']);
   });
 
-  it('repeats under the current epoch when a newer placement overtook the work', async () => {
+  it('repeats work under the current epoch when a newer placement overtook it', async () => {
     const cluster = new ScriptedCluster(['a'], (_, attempt) => (attempt < 3 ? 'STALE_EPOCH' : null));
     await outcomes(cluster, share('a'));
     assert.deepEqual(
@@ -234,24 +234,24 @@ describe('main: the expert dispatcher', () => {
     );
   });
 
-  it('fails with NO_WORKERS when the last one is lost and none comes', async () => {
+  it('fails with NO_WORKERS when the last one is lost and none joins', async () => {
     const cluster = new ScriptedCluster(['a', 'b'], () => 'WORKER_LOST');
     await assert.rejects(outcomes(cluster, share('a')), { code: 'NO_WORKERS' });
   });
 
-  it('gives up work that no number of attempts gets done', async () => {
+  it('gives up work that fails after all attempts', async () => {
     const cluster = new ScriptedCluster(['a'], () => 'STALE_EPOCH');
     await assert.rejects(outcomes(cluster, share('a')), { code: 'STALE_EPOCH' });
     assert.equal(cluster.log.length, MAX_ATTEMPTS);
   });
 
-  it('does not send for a request that is cancelled', async () => {
+  it('sends nothing for a cancelled request', async () => {
     const cluster = new ScriptedCluster(['a'], () => null);
     await assert.rejects(outcomes(cluster, share('a'), AbortSignal.abort()), { code: 'CANCELLED' });
     assert.deepEqual(cluster.log, []);
   });
 
-  /** What each worker gives, in the order in which they are asked; and what comes of it. */
+  /** Cases: the answer of each worker, in the order in which the workers are asked, and the expected outcome. */
   const lies: readonly {
     what: string;
     answers: Record<string, Answer>;
@@ -322,7 +322,7 @@ describe('main: the expert dispatcher', () => {
     });
   }
 
-  it('what else a worker gave beside values that are no numbers is taken as it comes', async () => {
+  it('takes other outputs of a worker that sent non-finite values as they come', async () => {
     const cluster = new ScriptedCluster(['a', 'b'], (id, _, expert) => (id === 'b' && expert === 5 ? 'NaN' : null));
     assert.deepEqual(await outcomes(cluster, share('b', [3, 5])), ['3 b', '5 a again']);
     assert.deepEqual(cluster.sent.at(-1)?.experts, [{ expert: 5, rows: [], last: true }], 'the same rows again');

@@ -30,8 +30,8 @@ function placementOf(workers: number, epoch = 1): Placement {
 const predicted = (position: number, layer: number, experts: number[], workers: number[]): Predict =>
   plainPrediction({ sequence: 7, position, layer, experts, workers });
 
-describe('main: experts that a pass activates', () => {
-  it('come once each, with every row and rank that chose them', () => {
+describe('main: the experts that a pass activates', () => {
+  it('are listed once each, with every row and rank that chose them', () => {
     const k = 2;
     const rowsOf = fc.array(fc.uniqueArray(fc.nat(7), { minLength: k, maxLength: k }), { minLength: 1, maxLength: 16 });
     fc.assert(
@@ -50,8 +50,8 @@ describe('main: experts that a pass activates', () => {
   });
 });
 
-describe('main: who a prediction has told', () => {
-  it('is nobody under another placement, or where it names workers that are not there', () => {
+describe('main: the workers that received a prediction', () => {
+  it('are none under another placement, or where the prediction names unknown workers', () => {
     const placement = placementOf(4);
     assert.deepEqual(
       announcedByPrediction(placement, predicted(3, 0, [1, 2], [3, 0])),
@@ -70,8 +70,8 @@ describe('main: who a prediction has told', () => {
   });
 });
 
-describe('main: the first layer ahead', () => {
-  it('tells workers one expert each, once nothing of the token is left for them', () => {
+describe('main: the announced first layer of the next token', () => {
+  it('gives each worker one expert, when the worker has no more work for the current token', () => {
     const targets = new ToldWorkers(placementOf(4));
     const ahead = new FirstLayerAhead(7, 20, targets);
     ahead.afterRouter(10, null);
@@ -93,7 +93,7 @@ describe('main: the first layer ahead', () => {
     );
   });
 
-  it('counts for its own token and placement only, once, and not behind the last token', () => {
+  it('counts only for its own token and placement, once, and not behind the last token', () => {
     const targets = new ToldWorkers(placementOf(2));
     const ahead = new FirstLayerAhead(7, 11, targets);
     ahead.afterRouter(10, []);
@@ -137,7 +137,7 @@ describe('main: the first layer ahead', () => {
 describe('main: random prefetch', () => {
   const shape = { layers: LAYERS, experts: EXPERTS };
 
-  it('chooses distinct experts, always the same for a place, and all of them about as often', () => {
+  it('chooses distinct experts, always the same for a position, and all of them about equally often', () => {
     const counts = new Array<number>(EXPERTS).fill(0);
     for (let position = 0; position < 500; position++) {
       for (let layer = 0; layer < LAYERS; layer++) {
@@ -154,7 +154,7 @@ describe('main: random prefetch', () => {
 
   const random = { source: 'random', layersAhead: 1 } as const;
 
-  it('tells each group its next layer, into the next token, and not behind the last', async () => {
+  it('announces the next layer to each group, into the next token, and not behind the last', async () => {
     const cluster = new PassCluster({ workers: 6, experts: EXPERTS, layers: LAYERS, engine: { prediction: random } });
     const member = memberOf(7, { promptTokens: 10, layers: LAYERS, lastPosition: 11 });
     const places = (): string[] => {
@@ -167,7 +167,7 @@ describe('main: random prefetch', () => {
     assert.deepEqual(places(), ['11/3']);
   });
 
-  it('tells nothing of layers that a pass has decided before it failed: nobody would release it', async () => {
+  it('announces nothing for layers that a pass decided before it failed: nobody would release it', async () => {
     let fails = true;
     const cluster = new PassCluster({
       experts: EXPERTS,
@@ -189,7 +189,7 @@ describe('main: random prefetch', () => {
     );
   });
 
-  it('tells workers what it tells main, alone and with rows of another sequence', async () => {
+  it('announces to workers what it records at main, alone and with rows of another sequence', async () => {
     for (const together of [false, true]) {
       const heard: Predict[] = [];
       const cluster = new PassCluster({ experts: EXPERTS, layers: LAYERS, engine: { prediction: random } });
@@ -221,7 +221,7 @@ describe('main: random prefetch', () => {
 });
 
 describe('main: routers ahead', () => {
-  it('asks each router but the first once, so many layers ahead', () => {
+  it('asks each router but the first once, a fixed number of layers ahead', () => {
     const askedBy = (layersAhead: number): number[][] =>
       Array.from({ length: 4 }, (_, layer) => layersAskedAt(layer, 4, layersAhead));
     assert.deepEqual(askedBy(1), [[1], [2], [3], []]);
@@ -229,7 +229,7 @@ describe('main: routers ahead', () => {
     assert.deepEqual(askedBy(8), [[1, 2, 3], [], [], []]);
   });
 
-  it('tells workers once what that router would choose for all rows, and each sequence what is its own', async () => {
+  it('announces once the choice for all rows to workers, and its own choice to each sequence', async () => {
     const router = (token: number, layer: number): number[] => [layer, 4 + token];
     const prediction = { source: 'router-ahead', layersAhead: 2 } as const;
     const cluster = new PassCluster({ experts: EXPERTS, layers: LAYERS, router, engine: { prediction } });

@@ -55,7 +55,7 @@ describe('main: a worker that answers with errors only', () => {
     for (let time = 0; time < times; time += 1) roster.workerFailed(link, 'INTERNAL', 'no');
   };
 
-  it('is left alone for a while, which status tells, and tried again; each time for longer', async () => {
+  it('gets no work for a growing time, is shown in status, and is then tried again', async () => {
     const [liar] = (await join('liar', 'w1')) as [WorkerLink, WorkerLink];
     fail(liar, MAX_FAILURES_IN_A_ROW - 1);
     assert.deepEqual(placed(), ['liar', 'w1']);
@@ -76,7 +76,7 @@ describe('main: a worker that answers with errors only', () => {
     roster.removeWorker(liar, 'it has gone');
   });
 
-  it('stays where it has run an expert between, where it is the last, and where the errors are no fault of its own', async () => {
+  it('keeps its work where it has succeeded between, is the last one, or is not at fault', async () => {
     const [mixed] = (await join('mixed', 'w1')) as [WorkerLink, WorkerLink];
     for (let time = 0; time < 3; time += 1) {
       fail(mixed, MAX_FAILURES_IN_A_ROW - 1);
@@ -89,7 +89,7 @@ describe('main: a worker that answers with errors only', () => {
     assert.deepEqual(placed(), ['mixed']);
   });
 
-  it('is given up where its errors answer nothing, but for those of executes that nobody waits for any more', async () => {
+  it('is given up where its errors match no request, except for requests that were cancelled', async () => {
     const link = linkOf('liar');
     const error = { requestId: 999, epoch: 1, code: 'INTERNAL', message: 'no' };
     const gone = new AbortController();

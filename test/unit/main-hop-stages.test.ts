@@ -29,8 +29,8 @@ function hopOf(
   return hop;
 }
 
-describe('main: the stages of a hop', () => {
-  it('are those of all experts of a message together', () => {
+describe('main: the time stages of a hop', () => {
+  it('cover all experts of a message together', () => {
     const told = hopOf(
       { calledUs: 100, endedUs: 600, answeredUs: 950, executeUs: 300 },
       { calledUs: 120, endedUs: 900, answeredUs: 950, executeUs: 350 },
@@ -49,7 +49,7 @@ describe('main: the stages of a hop', () => {
     });
   });
 
-  it('are not known where an expert of the message tells nothing, or none has come', () => {
+  it('are unknown where an expert of the message reports no times, or none has arrived', () => {
     assert.equal(hopStages(1, hopOf()), null);
     const told = { calledUs: 10, endedUs: 60, answeredUs: 95, executeUs: 30 };
     const silent = { calledUs: 0, endedUs: 0, answeredUs: 95, executeUs: 30 };
@@ -57,7 +57,7 @@ describe('main: the stages of a hop', () => {
     assert.equal(hopStages(1, hopOf(silent, told)), null);
   });
 
-  it('add up to the round trip where that is the longest, and are never below nothing', () => {
+  it('add up to the round trip where that is the longest, and are never negative', () => {
     const us = fc.nat(100_000);
     fc.assert(
       fc.property(us, us, us, us, us, (calledUs, onDeviceUs, replyUs, networkUs, executeUs) => {
@@ -73,7 +73,7 @@ describe('main: the stages of a hop', () => {
     );
   });
 
-  it('are told as medians and 99th percentiles of the last hops, of workers that are connected', () => {
+  it('are reported as medians and 99th percentiles of the latest hops of connected workers', () => {
     const windows = new LatestHops();
     for (let index = 0; index < 100; index++) windows.add('old', stages(1000));
     for (let index = 1; index <= HOPS_KEPT; index++) windows.add('old', stages(index));
@@ -88,7 +88,7 @@ describe('main: the stages of a hop', () => {
     assert.equal(windows.told(new Set(['old']))[0]?.hops, HOPS_KEPT + 101);
   });
 
-  it('are shown in microseconds, a line a worker', () => {
+  it('are shown in microseconds, on one line for each worker', () => {
     assert.deepEqual(hopLines({ workerHops: [] }), []);
     const lines = hopLines({ workerHops: [{ worker: 'w', hops: 1, median: stages(1), p99: stages(2) }] });
     assert.deepEqual(

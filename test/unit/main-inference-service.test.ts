@@ -49,7 +49,7 @@ function serviceWith(
   });
 }
 
-describe('main: the service that answers requests', () => {
+describe('main: the inference service', () => {
   it('has stopped when everything that ran has ended, not before', async () => {
     const { service, reject } = waitingService();
     const client = new AbortController();
@@ -65,7 +65,7 @@ describe('main: the service that answers requests', () => {
     await assert.rejects(service.generate(REQUEST, client.signal).next(), { code: 'NO_MAIN' });
   });
 
-  it('lets the requests that it has taken end, with all their answers, and refuses others meanwhile', async () => {
+  it('finishes the requests that it has accepted, with all answers, and refuses new ones meanwhile', async () => {
     const { service, reject } = waitingService();
     const [client, other] = [new AbortController(), new AbortController()];
     const first = service.generate(REQUEST, client.signal).next();
@@ -85,7 +85,7 @@ describe('main: the service that answers requests', () => {
     await assert.rejects(service.generate(REQUEST, other.signal).next(), { code: 'NO_MAIN' });
   });
 
-  it('waits for nobody once it is to end at once', async () => {
+  it('does not wait for requests when it must stop at once', async () => {
     const { service, reject } = waitingService();
     const answer = service.generate(REQUEST, new AbortController().signal).next();
     const told = assert.rejects(answer, { code: 'NO_MAIN', message: /the answer was ended/ });
@@ -98,7 +98,7 @@ describe('main: the service that answers requests', () => {
     await Promise.all([told, stopping]);
   });
 
-  it("tells everybody whose answer ends by main's lost device that this is why, and who asks later, too", async () => {
+  it('reports the lost device of main to every running request, and to later ones', async () => {
     const rejects: ((error: Error) => void)[] = [];
     const lost: string[] = [];
     const service = serviceWith(
@@ -123,7 +123,7 @@ describe('main: the service that answers requests', () => {
     assert.deepEqual(lost, ['DEVICE_LOST'], 'main is told once');
   });
 
-  it('counts only requests whose prompt could be made into tokens', async () => {
+  it('counts only requests whose prompt could be tokenized', async () => {
     const { service, reject } = waitingService();
     const answer = service.generate(REQUEST, new AbortController().signal).next();
     reject(new Error('no tokens'));

@@ -30,7 +30,7 @@ describe('main: dealing the predicted experts of joint passes', () => {
     held,
   });
 
-  it('each worker has a layer off between two loads, over the ends of passes too, where there are twice as many', () => {
+  it('gives each worker a free layer between two loads, also across passes, where workers are twice as many', () => {
     const placement = placementOf(8);
     const dealer = new JointDealer(() => false);
     let before: string[] = [];
@@ -48,7 +48,7 @@ describe('main: dealing the predicted experts of joint passes', () => {
     }
   });
 
-  it('experts that join go beside those that workers have been told of, evenly, whoever told them', () => {
+  it('places joining experts evenly beside the experts that workers already expect', () => {
     fc.assert(
       fc.property(
         fc.uniqueArray(fc.nat(EXPERTS - 1), { maxLength: 4 }),
@@ -69,7 +69,7 @@ describe('main: dealing the predicted experts of joint passes', () => {
     );
   });
 
-  it('are not dealt where a worker keeps experts, an expert has workers of its own, or the layer a group', () => {
+  it('deals nothing where a worker caches experts, experts have homes, or a layer has a group', () => {
     const placement = placementOf(4);
     const keeper = new JointDealer((id) => id === 'w2');
     const dealer = new JointDealer(() => false);
@@ -80,7 +80,7 @@ describe('main: dealing the predicted experts of joint passes', () => {
     assert.equal(dealer.openCount, 0);
   });
 
-  it('forgets what was dealt under another placement, and for a pass that is not run', () => {
+  it('forgets the experts dealt under another placement, and those of a pass that is not run', () => {
     const dealer = new JointDealer(() => false);
     const placement = placementOf(4);
     const pass = dealer.beginPass();

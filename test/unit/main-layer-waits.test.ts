@@ -30,13 +30,13 @@ const layersOf = (waits: LayerWaits): LayerWait[] => waits.told(['a', 'b', 'c'].
 const workersOf = (waits: LayerWaits, ...ids: string[]): WorkerWait[] =>
   waits.told(ids.map((id) => ({ id }))).workerWaits;
 
-describe('main: what decode waits for', () => {
-  it('is nothing before a layer was waited for', () => {
+describe('main: the record of decode waits', () => {
+  it('is empty before a layer was waited for', () => {
     const waits = new LayerWaits(2);
     assert.deepEqual([layersOf(waits), workersOf(waits, 'a')], [[], []]);
   });
 
-  it('is, for a layer, the time to the last result and the longest stall', () => {
+  it('has, for a layer, the time to the last result and the longest stall', () => {
     const waits = new LayerWaits(3);
     race(
       waits,
@@ -51,7 +51,7 @@ describe('main: what decode waits for', () => {
     assert.deepEqual(layersOf(waits), [{ layer: 1, passes: 1, waitMs: 9, stallMs: 3, slowestWorker: 'b' }]);
   });
 
-  it('is, for a worker, the time to its own last result, and who waited for it alone', () => {
+  it('has, for a worker, the time to its own last result, and the waits for it alone', () => {
     const waits = new LayerWaits(1);
     race(waits, 0, [
       ['a', 4, 1, 1],
@@ -81,7 +81,7 @@ describe('main: what decode waits for', () => {
     });
   });
 
-  it('blames nobody where one worker does all of a layer', () => {
+  it('blames no worker where one worker does all of a layer', () => {
     const waits = new LayerWaits(1);
     race(waits, 0, [['a', 5]]);
     assert.equal(layersOf(waits)[0]?.slowestWorker, '');
@@ -113,7 +113,7 @@ describe('main: what decode waits for', () => {
     );
   });
 
-  it('counts the wait, and no worker, where work was sent again', () => {
+  it('counts the wait, but for no worker, where work was sent again', () => {
     const waits = new LayerWaits(1);
     const running = waits.begin(0, 0);
     running.disturbed = true;
@@ -154,7 +154,7 @@ describe('main: what decode waits for', () => {
     );
   });
 
-  it('names the worker that costs most where two are the last equally often', () => {
+  it('names the worker that costs most where two are last equally often', () => {
     const waits = new LayerWaits(1);
     for (let pass = 0; pass < 101; pass++) {
       const [a, b] = pass % 2 === 0 ? [2, 1] : [1, 9];
@@ -171,7 +171,7 @@ describe('main: what decode waits for', () => {
     }
   });
 
-  it('names no worker as the slowest of a layer that has left', () => {
+  it('never names a worker that has left as the slowest of a layer', () => {
     const waits = new LayerWaits(1);
     race(waits, 0, [
       ['a', 1],

@@ -11,9 +11,9 @@ import { identity, membershipOf, ScriptedWorkers, type TestMembership } from './
 import { onVirtualClock } from './virtual-run.js';
 import { plainExecute, plainResult } from './wire-messages.js';
 
-/** Longer than main takes for anything that it does at once, and shorter than any of its pauses. */
+/** Longer than anything that main does at once, and shorter than any pause between attempts. */
 const MOMENT_MS = 2;
-/** By then pauses between attempts are as long as they become. */
+/** Time after which pauses between attempts have their greatest length. */
 const LONG_MS = 10 * MAX_RECONNECT_DELAY_MS;
 const A_LITTLE_MS = 50;
 const A = '10.0.0.1:1';
@@ -27,7 +27,7 @@ interface Setting extends TestMembership {
   passes: (ms: number) => Promise<void>;
   /** Addresses with a problem. */
   failing: () => string[];
-  /** Ids of connected workers, each with where main has dialled it. */
+  /** Ids of connected workers, each with the address that main dialled. */
   connected: () => string[];
   discover: (id: string, address: string) => void;
 }
@@ -56,8 +56,8 @@ function withWorkers(
   });
 }
 
-describe('main: a worker that it does not get on with', () => {
-  it('is left alone for a minute where it lets an execute run out of time, and is used again then', () =>
+describe('main: a failing worker', () => {
+  it('is left alone for a minute after an execute times out, and is then used again', () =>
     withWorkers(async ({ roster, membership, workers, passes, connected, failing }) => {
       workers.at.set(A, identity('w'));
       membership.addConfigured([{ role: 'worker', id: 'w', address: A }]);
@@ -73,7 +73,7 @@ describe('main: a worker that it does not get on with', () => {
       assert.deepEqual([connected(), failing(), workers.opened.length], [[`w ${A}`], [], 2]);
     }));
 
-  it('is used at once where it was started again', () =>
+  it('is used at once after a restart', () =>
     withWorkers(async ({ roster, membership, workers, passes, connected }) => {
       workers.at.set(A, identity('w'));
       membership.addConfigured([{ role: 'worker', id: 'w', address: A }]);
@@ -103,7 +103,7 @@ describe('main: a worker that it does not get on with', () => {
       assert.deepEqual(connected(), [`w ${A}`], 'a connection that stood has made the pauses short');
     }));
 
-  it('is kept however often it fails, where it succeeds in between', () =>
+  it('stays in use however often it fails, where it succeeds in between', () =>
     withWorkers(async ({ roster, workers, membership, passes }) => {
       workers.at.set(A, identity('a'));
       workers.at.set(B, identity('b'));
@@ -130,8 +130,8 @@ describe('main: a worker that it does not get on with', () => {
     }));
 });
 
-describe('main: a worker that has several addresses', () => {
-  it('gets one stream, and the next one where it is found when that breaks', () =>
+describe('main: a worker with several addresses', () => {
+  it('gets one stream, and the next address is dialled when that breaks', () =>
     withWorkers(async ({ membership, workers, passes, connected }) => {
       for (const address of [A, B]) workers.at.set(address, identity('w'));
       membership.addConfigured([A, B].map((address) => ({ role: 'worker', id: 'w', address })));
@@ -144,7 +144,7 @@ describe('main: a worker that has several addresses', () => {
       assert.deepEqual(connected(), [`w ${used === A ? B : A}`], 'main waits until it dials the other address anyway');
     }));
 
-  it('is dialled at its new one alone where it was found, and at both where one was configured', () =>
+  it('is dialled at its new address alone where it was discovered, and at both where one was configured', () =>
     withWorkers(async ({ membership, workers, passes, connected, failing, discover }) => {
       membership.addConfigured([{ role: 'worker', id: 'w', address: A }]);
       discover('v', C);
@@ -158,7 +158,7 @@ describe('main: a worker that has several addresses', () => {
       assert.deepEqual(failing().sort(), [A, '10.0.0.4:1']);
     }));
 
-  it('stays a problem where two daemons have one id', () =>
+  it('stays a problem where two daemons have the same id', () =>
     withWorkers(async ({ workers, passes, connected, failing, discover }) => {
       workers.at.set(A, identity('w'));
       workers.at.set(B, { ...identity('w'), bootId: 'of another daemon' });
@@ -173,7 +173,7 @@ describe('main: a worker that has several addresses', () => {
       assert.deepEqual(connected(), [`w ${B}`], 'it takes the place that is free');
     }));
 
-  it("is moved with main's own host: the stream is opened anew, and the old address is not dialled any more", () =>
+  it("gets a new stream when main's own host moves, and its old address is not dialled again", () =>
     withWorkers(async ({ membership, workers, passes, connected }) => {
       for (const address of [A, B]) workers.at.set(address, identity('own'));
       workers.at.set(C, identity('other'));
@@ -199,8 +199,8 @@ describe('main: a worker that has several addresses', () => {
     }));
 });
 
-describe('main: when it dials a worker', () => {
-  it('is at once where the worker announces itself again, however long it was silent', () =>
+describe('main: the dialling of a worker', () => {
+  it('happens at once when the worker advertises itself again, however long it was silent', () =>
     withWorkers(async ({ membership, workers, passes, connected, discover }) => {
       discover('w', A);
       membership.addConfigured([{ role: 'worker', id: 'v', address: B }]);
@@ -216,7 +216,7 @@ describe('main: when it dials a worker', () => {
       assert.deepEqual(connected().sort(), [`v ${B}`, `w ${A}`]);
     }));
 
-  it('is soon again where the worker announces itself and is not there yet', () =>
+  it('happens again soon when the worker advertises itself and is not reachable yet', () =>
     withWorkers(async ({ workers, passes, connected, discover }) => {
       discover('w', A);
       await passes(LONG_MS);
@@ -227,7 +227,7 @@ describe('main: when it dials a worker', () => {
       assert.deepEqual(connected(), [`w ${A}`]);
     }));
 
-  it('is never where it is of another cluster, a main, or not wanted', () =>
+  it('never happens for a node of another cluster, a main, or an unwanted node', () =>
     withWorkers(
       async ({ membership, workers, passes }) => {
         membership.addDiscovered({ ...identity('w'), role: 'worker', address: A, cluster: 'another' });
@@ -247,7 +247,7 @@ describe('main: when it dials a worker', () => {
       }),
     ));
 
-  it('is no more where it has joined and then not answered for a minute', () =>
+  it('stops when the worker has joined and then not answered for a minute', () =>
     withWorkers(async ({ membership, workers, passes, failing }) => {
       assert.equal(membership.join(identity('w', 'ROLE_WORKER', A), '10.0.0.1').kind, 'welcome');
       await passes(FORGET_JOINED_AFTER_MS - LONG_MS);
@@ -259,7 +259,7 @@ describe('main: when it dials a worker', () => {
       assert.equal(workers.asked.length, asked);
     }));
 
-  it('is no more where main is stopped', () =>
+  it('stops when main is stopped', () =>
     withWorkers(async ({ membership, workers, passes, discover }) => {
       discover('w', A);
       await passes(A_LITTLE_MS);
@@ -272,8 +272,8 @@ describe('main: when it dials a worker', () => {
     }));
 });
 
-describe('main: the end of membership', () => {
-  it('opens no stream to a worker that has said who it is just before', () =>
+describe('main: stopping the membership', () => {
+  it('opens no stream to a worker that has just named itself', () =>
     withWorkers(async ({ membership, workers, discover }) => {
       workers.at.set(A, identity('w'));
       discover('w', A);
@@ -283,7 +283,7 @@ describe('main: the end of membership', () => {
 });
 
 describe('main: problems with workers', () => {
-  it('end with what they are of', () =>
+  it('end with their cause', () =>
     withWorkers(async ({ membership, workers, failing }) => {
       const stranger = { ...identity('w', 'ROLE_WORKER', A), cluster: 'another' };
       assert.equal(membership.join(stranger, '10.0.0.1').kind, 'refusal');
@@ -293,7 +293,7 @@ describe('main: problems with workers', () => {
       assert.deepEqual(failing(), [], 'it is refused no more');
     }));
 
-  it('are counted from the last time that the worker was there: one that has failed for less long stays', () =>
+  it('age from the last contact with the worker: a more recent failure stays in the list', () =>
     withWorkers(
       async ({ membership, workers, passes, failing, discover }) => {
         discover('a', A);
@@ -319,7 +319,7 @@ describe('main: problems with workers', () => {
       { maxKnownAddresses: 2 },
     ));
 
-  it('of one that was welcome outlast those of any number of strangers of its host', () =>
+  it('last longer for a known worker than for any number of strangers on its host', () =>
     withWorkers(async ({ workers, passes, connected, discover }) => {
       const address = '10.0.0.9:7602';
       workers.at.set(address, identity('w'));
@@ -337,8 +337,8 @@ describe('main: problems with workers', () => {
     }));
 });
 
-describe('main: what a welcome says', () => {
-  it('of placements of an earlier main makes the next ones newer', () =>
+describe('main: an epoch in a welcome', () => {
+  it('from a placement of an earlier main makes the next placements newer', () =>
     withWorkers(async ({ roster, workers, passes, discover }) => {
       workers.at.set(A, identity('w'));
       workers.highestEpoch = 5000;

@@ -24,7 +24,7 @@ import { memoryTransport } from '../../simulator/network/memory-transport.js';
 import { RUNTIME, TRANSPORT, runtimeAt } from '../wall.js';
 import { identity, membershipOf, SILENT } from './membership-setting.js';
 
-/** Addresses at which nobody answers. */
+/** Addresses at which no daemon answers. */
 async function deadAddresses(count: number): Promise<string[]> {
   const servers = Array.from({ length: count }, () => createServer().listen(0, '127.0.0.1'));
   await Promise.all(servers.map((server) => once(server, 'listening')));
@@ -33,7 +33,7 @@ async function deadAddresses(count: number): Promise<string[]> {
   return ports.map((port) => `127.0.0.1:${port}`);
 }
 
-/** Of what the tests do not ask for. */
+/** A transport whose calls fail, because these tests must not use it. */
 function silentTransport(): Transport {
   const never = (): never => assert.fail('nobody is to be asked');
   return {
@@ -49,7 +49,7 @@ function silentTransport(): Transport {
   };
 }
 
-describe('main: the addresses that it knows', () => {
+describe('main: the known addresses', () => {
   let nowMs: number;
   let roster: Roster;
   let membership: Membership;
@@ -72,7 +72,7 @@ describe('main: the addresses that it knows', () => {
   };
   const failing = (): string[] => membership.problems().map(({ address }) => address);
 
-  it('are forgotten when nobody has answered for an hour at one that was discovered, not at a configured one', async () => {
+  it('are forgotten after an hour without an answer where they were discovered, not where configured', async () => {
     const clock = new VirtualClock();
     const runtime = new VirtualRuntime(clock, 1);
     const links = new DrawnLinks(new SeededRandom(1), { latencyMs: 1, jitterMs: 0, bytesPerMs: 1000 });
@@ -92,7 +92,7 @@ describe('main: the addresses that it knows', () => {
     assert.deepEqual(failing(), [configured]);
   });
 
-  it('make room for a new one where one that was discovered has failed for longest', async () => {
+  it('make room for a new one by dropping the discovered one that has failed for longest', async () => {
     create({ maxKnownAddresses: 3 });
     const [configured = '', old = '', newer = '', last = ''] = await deadAddresses(4);
     membership.addConfigured([{ role: 'worker', id: 'w0', address: configured }]);
@@ -121,7 +121,7 @@ describe('main: the addresses that it knows', () => {
     assert.deepEqual(failing(), [other]);
   });
 
-  it('of 100,000 strangers are bounded, all and those of one host, few of them are dialled, and a worker is found among them', async () => {
+  it('of 100,000 strangers are bounded in total and per host, few are dialled, and a worker is found among them', async () => {
     const dialled: string[] = [];
     const greeted: string[] = [];
     create({
@@ -153,7 +153,7 @@ describe('main: the addresses that it knows', () => {
     assert.ok(strangers.size <= 3 * NEW_STRANGERS_OF_HOST.burst + 10, `${strangers.size} strangers were dialled`);
   });
 
-  it('of a second daemon with an id that is taken is told to it, so that its log says why it is not used', async () => {
+  it('of a second daemon with a used id lead to a refusal, so that its log gives the reason', async () => {
     create();
     const first = identity('w');
     const stream = new MemoryStream<WorkerRequest, WorkerReply>();
@@ -168,7 +168,7 @@ describe('main: the addresses that it knows', () => {
     await membership.stop();
   });
 
-  it('of a peer that was refused are forgotten when it does not ask any more', () => {
+  it('of a refused peer are forgotten when it stops asking', () => {
     create();
     const stranger = { ...identity('w1', 'ROLE_WORKER', '10.0.0.5:7601'), cluster: 'another' };
     assert.equal(membership.join(stranger, '10.0.0.5').kind, 'refusal');

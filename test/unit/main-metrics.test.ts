@@ -9,7 +9,7 @@ async function scrape(metrics: MainMetrics, of = metricFigures()): Promise<Retur
 }
 
 describe("main's metrics", () => {
-  it('are what a scraper takes, named as is the custom, from the first scrape on', async () => {
+  it('have the names and the format that a scraper expects, from the first scrape on', async () => {
     const metrics = new MainMetrics();
     checkConventions(await scrape(metrics));
     metrics.requests.admitted(7, 100);
@@ -72,7 +72,7 @@ describe("main's metrics", () => {
     );
   });
 
-  it('tell what status knows', async () => {
+  it('include the facts of status', async () => {
     const families = await scrape(new MainMetrics());
     const value = (name: string, labels?: Record<string, string>): number => valueOf(families, name, labels);
     const build = { version: '1.2.3', protocol: '9', model: 'storyteller', pack: 'abc', arithmetic: 'exact' };
@@ -110,7 +110,7 @@ describe("main's metrics", () => {
     assert.equal(value('odmoe_node_uptime_seconds', { node: 'main' }), 2.5);
   });
 
-  it('forget nodes that have left, and count anew nothing of what they counted', async () => {
+  it('forget nodes that have left, and never restart a count', async () => {
     const metrics = new MainMetrics();
     await metrics.text(metricFigures());
     const families = await scrape(metrics, metricFigures([MAIN_STATUS]));
@@ -119,7 +119,7 @@ describe("main's metrics", () => {
     assert.equal(valueOf(await scrape(metrics), 'odmoe_expert_loads_total'), 30);
   });
 
-  it('have labels that a cluster bounds, and none of an expert or a text', async () => {
+  it('have a bounded number of labels, and none of an expert or a text', async () => {
     const metrics = new MainMetrics();
     metrics.httpRequestEnded('/v1/models/:id', 'ok');
     const labels = [...(await scrape(metrics)).values()].flatMap(({ samples }) =>

@@ -20,7 +20,7 @@ function poolOf(count: number) {
   return { pool, events };
 }
 
-/** A use of the pool that holds its pass until it is let go. */
+/** A use of the pool that holds its pass until the test releases it. */
 function hold(pool: ReusablePasses, signal = new AbortController().signal) {
   let letGo: (failure?: Error) => void = () => undefined;
   let slot: ReusablePass | null = null;
@@ -36,7 +36,7 @@ function hold(pool: ReusablePasses, signal = new AbortController().signal) {
 const turn = () => new Promise((resolve) => setImmediate(resolve));
 
 describe('main: the pool of passes', () => {
-  it('gives a pass to one taker at a time, and the same one again', async () => {
+  it('gives a pass to one user at a time, and the same one again', async () => {
     const { pool, events } = poolOf(1);
     const first = hold(pool);
     const second = hold(pool);
@@ -52,7 +52,7 @@ describe('main: the pool of passes', () => {
     assert.deepEqual(events, ['created']);
   });
 
-  it('throws a pass away that saw an error, and makes another', async () => {
+  it('discards a pass that saw an error, and creates another', async () => {
     const { pool, events } = poolOf(1);
     const failing = hold(pool);
     await turn();
@@ -62,7 +62,7 @@ describe('main: the pool of passes', () => {
     assert.deepEqual(events, ['created', 'disposed', 'created']);
   });
 
-  it('frees a pass that is in use when the pool is disposed of as soon as it is given back', async () => {
+  it('frees a pass in use when the disposed pool gets it back', async () => {
     const { pool, events } = poolOf(2);
     const [idle, used] = [hold(pool), hold(pool)];
     await turn();
@@ -75,7 +75,7 @@ describe('main: the pool of passes', () => {
     assert.deepEqual(events, ['created', 'created', 'disposed', 'disposed']);
   });
 
-  it('lets a taker go that is cancelled while it waits, before any pass is free', async () => {
+  it('drops a user that is cancelled while it waits, before any pass is free', async () => {
     const { pool } = poolOf(1);
     const first = hold(pool);
     const cancelled = new AbortController();
@@ -87,8 +87,8 @@ describe('main: the pool of passes', () => {
     await first.done;
   });
 
-  it('passes on the turn of a taker that is cancelled when its turn has just come', async () => {
-    // The turn comes some microtasks after the pass is let go; the cancellation is tried before, between and after.
+  it('passes on the turn of a user that is cancelled when its turn has just come', async () => {
+    // The next turn comes some microtasks after the release of the pass. The cancellation is tried before, between and after them.
     for (let microtasks = 0; microtasks < 8; microtasks++) {
       const { pool } = poolOf(1);
       const first = hold(pool);

@@ -50,7 +50,7 @@ describe('main: greeting a peer', () => {
     assert.deepEqual(ends, [null]);
   });
 
-  it('hands over what came together with the welcome', async () => {
+  it('passes on messages that arrived together with the welcome', async () => {
     const stream = new MemoryStream<WorkerRequest, WorkerReply>();
     const received: WorkerReply[] = [];
     const { served } = greet(stream, received);
@@ -67,7 +67,7 @@ describe('main: greeting a peer', () => {
     );
   });
 
-  it('rejects with the reason of a refusal', async () => {
+  it('fails with the reason of a refusal', async () => {
     const stream = new MemoryStream<WorkerRequest, WorkerReply>();
     const { served, ends } = greet(stream);
     stream.arrive({ kind: 'refusal', refusal: { code: 'NODE_REFUSED', message: 'another pack' } });
@@ -76,7 +76,7 @@ describe('main: greeting a peer', () => {
     assert.equal(stream.closedWith?.code, 'NODE_REFUSED');
   });
 
-  it('refuses a peer that does not belong, though it said welcome', async () => {
+  it('refuses a peer that does not belong to the cluster, though it said welcome', async () => {
     const stream = new MemoryStream<WorkerRequest, WorkerReply>();
     const { served } = greet(stream);
     stream.arrive({
@@ -87,7 +87,7 @@ describe('main: greeting a peer', () => {
     assert.equal(stream.closedWith?.code, 'NODE_REFUSED');
   });
 
-  it('rejects an answer that is no welcome, and a stream that ends first', async () => {
+  it('fails for an answer that is no welcome, and for a stream that ends first', async () => {
     const talkative = new MemoryStream<WorkerRequest, WorkerReply>();
     const first = greet(talkative);
     talkative.arrive({ kind: 'error', error: { code: 'INTERNAL', message: 'x', requestId: 0, epoch: 0 } });
@@ -126,7 +126,7 @@ describe('main: dialling a peer', () => {
     assert.deepEqual(events, ['attempt', 'TIMEOUT', 'attempt', 'attempt']);
   });
 
-  it('pauses longer after each failure, up to a bound, and from the beginning when the peer shows itself', async () => {
+  it('pauses longer after each failure, up to a bound, and starts again when the peer advertises itself', async () => {
     const clock = new VirtualClock();
     const attempts: number[] = [];
     const dial = new PeerDial({
@@ -178,7 +178,7 @@ describe('main: dialling a peer', () => {
 });
 
 describe('main: the address of a peer that joins', () => {
-  it('is its own, with the host it came from where it cannot know one', () => {
+  it('is the advertised one, with the host of the connection where the peer cannot know its own', () => {
     assert.equal(dialAddress('10.0.0.5:7601', '10.0.0.9'), '10.0.0.5:7601');
     assert.equal(dialAddress('0.0.0.0:7601', '10.0.0.9'), '10.0.0.9:7601');
     assert.equal(dialAddress(':7601', '10.0.0.9'), '10.0.0.9:7601');

@@ -20,8 +20,8 @@ function peer(bootId: string, counters: Partial<NodeStatus> | null, sentBytes = 
   return { id: 'w', status, traffic: { sentBytes, receivedBytes, roundTripMs: 0.5 } };
 }
 
-describe('main: what it counts of a peer', () => {
-  it('is added up over the starts of its daemon, and over connections to one start counted once', () => {
+describe('main: the totals of a peer', () => {
+  it('add up over the starts of its daemon, and count connections to one start once', () => {
     const totals = new PeerTotals();
     const loads = (link: CountedPeer): number | undefined => totals.counts(link)?.loads;
     assert.equal(totals.counts(peer('first', null)), null);
@@ -34,7 +34,7 @@ describe('main: what it counts of a peer', () => {
     assert.equal(loads(peer('third', { loads: 1 })), 14, 'a start whose end nobody saw');
   });
 
-  it('has the uses of a cache', () => {
+  it('include the uses of a cache', () => {
     const pools = { full: 1, compressed: 2, signMantissa: 3, exponent: 4 };
     const cache = { policy: 'lru', bytes: 1, capacities: pools, kept: pools, hits: pools, misses: 7, packed: 0 };
     const totals = new PeerTotals();
@@ -43,7 +43,7 @@ describe('main: what it counts of a peer', () => {
     assert.deepEqual([counts?.cacheWholeHits, counts?.cachePartHits, counts?.cacheMisses], [2, 18, 14]);
   });
 
-  it('is the bytes of all connections', () => {
+  it('include the bytes of all connections', () => {
     const totals = new PeerTotals();
     totals.ended(peer('first', null, 10, 20));
     totals.ended(peer('first', null, 1, 2));

@@ -90,7 +90,7 @@ const newRoster = (log: Logger = SILENT, runtime: Runtime = RUNTIME, observer?: 
   new Roster({ expertLayers: 4, experts: 8, expertsPerToken: 2 }, GROUPING, 100, runtime, log, observer);
 
 describe('main: the roster', () => {
-  it('makes one placement of workers that come together, and tells them and the shadow', async () => {
+  it('makes one placement for workers that come together, and sends it to them and to shadow', async () => {
     const roster = newRoster();
     const [a, b, s] = [worker('a'), worker('b'), shadow('s')];
     roster.addShadow(s.link);
@@ -117,7 +117,7 @@ describe('main: the roster', () => {
     roster.stop();
   });
 
-  it('goes on above what a peer has seen of a main before it', async () => {
+  it('continues above the epochs that a peer has seen of an earlier main', async () => {
     const roster = newRoster();
     const [a, s] = [worker('a'), shadow('s')];
     roster.goAbove(500, 'a');
@@ -131,7 +131,7 @@ describe('main: the roster', () => {
     roster.stop();
   });
 
-  it('passes over an epoch that no main begins at, and goes above the greatest that one may', async () => {
+  it('ignores an epoch too great for any main, and continues above the greatest valid one', async () => {
     const roster = newRoster();
     const a = worker('a');
     for (const poison of [PEER_EPOCH_LIMIT + 1, 2 ** 53 - 2, 2 ** 60, Infinity, NaN]) roster.goAbove(poison, 'a');
@@ -144,7 +144,7 @@ describe('main: the roster', () => {
     roster.stop();
   });
 
-  it('announces no older placement after a newer one when a stream breaks under the announcement', async () => {
+  it('announces no older placement after a newer one when a stream breaks during the announcement', async () => {
     const roster = newRoster();
     const [a, b] = [worker('a'), worker('b')];
     a.stream.send = () => roster.removeWorker(a.link, 'broke');
@@ -156,7 +156,7 @@ describe('main: the roster', () => {
     roster.stop();
   });
 
-  it('waits for a worker as long as it is told to, then fails with NO_WORKERS', async () => {
+  it('waits for a worker for the given time, then fails with NO_WORKERS', async () => {
     const roster = newRoster();
     await assert.rejects(roster.waitForPlacement(5, never), { code: 'NO_WORKERS' });
     const waiting = roster.waitForPlacement(5000, never);
@@ -173,7 +173,7 @@ describe('main: the roster', () => {
     await assert.rejects(waiting, { code: 'CANCELLED' });
   });
 
-  it('waits until all have told their status anew, are gone, or the limit is over', async () => {
+  it('waits until all have sent their status again, are gone, or the limit is over', async () => {
     const roster = newRoster();
     const [a, b] = [worker('a'), worker('b')];
     roster.addWorker(a.link);
@@ -190,7 +190,7 @@ describe('main: the roster', () => {
     roster.stop();
   });
 
-  it('uses one shadow, and the one that stands by when that is lost', async () => {
+  it('uses one shadow, and the standby when that is lost', async () => {
     const roster = newRoster();
     const [first, second, a] = [shadow('s1'), shadow('s2'), worker('a')];
     roster.addShadow(first.link);
@@ -205,7 +205,7 @@ describe('main: the roster', () => {
     roster.stop();
   });
 
-  it('goes on with the shadow in use when one that stands by is lost', async () => {
+  it('keeps the shadow in use when a standby is lost', async () => {
     const roster = newRoster();
     const [first, second] = [shadow('s1'), shadow('s2')];
     roster.addShadow(first.link);
@@ -217,7 +217,7 @@ describe('main: the roster', () => {
     roster.stop();
   });
 
-  it('says of who is lost whether it had a part in the cluster', async () => {
+  it('records of a lost node whether it had a part in the cluster', async () => {
     const lost: string[] = [];
     const roster = newRoster(SILENT, RUNTIME, {
       changed: () => undefined,
@@ -236,7 +236,7 @@ describe('main: the roster', () => {
     roster.stop();
   });
 
-  it('counts the bytes of all connections to a daemon, those that have ended too', () => {
+  it('counts the bytes of all connections to a daemon, ended ones too', () => {
     const roster = newRoster();
     const bytes = (): number[][] => roster.links().map((link) => [link.sentBytes, link.receivedBytes]);
     for (const connection of [1, 2, 3]) {
@@ -256,7 +256,7 @@ describe('main: the roster', () => {
     roster.stop();
   });
 
-  it('tells the end of a sequence to every worker that may hold something of it, once', async () => {
+  it('reports the end of a sequence once to every worker that may hold data of it', async () => {
     const roster = newRoster();
     const members = ['damaged', 'failing', 'lying', 'placed'].map((id) => worker(id));
     const [damaged, failing, lying] = members;
@@ -279,7 +279,7 @@ describe('main: the roster', () => {
   });
 });
 
-describe('main: workers that fetch their experts', () => {
+describe('main: fetching workers', () => {
   let roster: Roster;
 
   beforeEach(() => {
@@ -307,7 +307,7 @@ describe('main: workers that fetch their experts', () => {
   const ready = (member: Fetching): void => tell(member, { fetchReadyFor: latest(member).number });
   const placedIds = (): string[] | undefined => roster.placement?.workers.map(({ id }) => id);
 
-  it('are connected and not placed before they have what they need, and then at once', async () => {
+  it('are connected and not placed before they have the needed experts, and then placed at once', async () => {
     const [whole, fresh] = [worker('a'), fetching('b')];
     roster.addWorker(whole.link);
     roster.addWorker(fresh.link);
@@ -332,7 +332,7 @@ describe('main: workers that fetch their experts', () => {
     assert.equal(prospects(whole).length, 0, 'a worker with the whole pack is told of a prospect');
   });
 
-  it('are told of all that they may fetch from, whoever comes and goes', async () => {
+  it('learn all sources that they may fetch from, whoever comes and goes', async () => {
     const [a, b, whole] = [fetching('a'), fetching('b'), worker('whole')];
     roster.addWorker(a.link);
     assert.deepEqual(latest(a).sources, []);
@@ -355,7 +355,7 @@ describe('main: workers that fetch their experts', () => {
     assert.deepEqual(latest(a).sources, ['s2:1', 'whole:1']);
   });
 
-  it('come together, each told what all of them will be', async () => {
+  it('come together, and each learns the future placement of all', async () => {
     const members = ['a', 'b', 'c', 'd'].map(fetching);
     for (const { link } of members) roster.addWorker(link);
     const groups = [{ workerIds: ['a', 'b'] }, { workerIds: ['c', 'd'] }];
@@ -374,7 +374,7 @@ describe('main: workers that fetch their experts', () => {
     );
   });
 
-  it('do not wait for one that cannot go on or is gone', async () => {
+  it('do not wait for a blocked or lost one', async () => {
     const [a, b, c] = [fetching('a'), fetching('b'), fetching('c')];
     for (const { link } of [a, b, c]) roster.addWorker(link);
     tell(b, { fetchProblem: 'the disk is full' });
@@ -391,7 +391,7 @@ describe('main: workers that fetch their experts', () => {
     assert.deepEqual(placedIds(), ['a', 'b']);
   });
 
-  it('do not wait for ever for one that is slow', async () => {
+  it('do not wait for ever for a slow one', async () => {
     await onVirtualClock(async (runtime) => {
       roster = newRoster(SILENT, runtime);
       const [fast, slow] = [fetching('a'), fetching('b')];
@@ -408,7 +408,7 @@ describe('main: workers that fetch their experts', () => {
     });
   });
 
-  it('are named, with how far they are, when nobody else is there', async () => {
+  it('are named in the error, with their progress, when no other worker exists', async () => {
     const fresh = fetching('a');
     roster.addWorker(fresh.link);
     tell(fresh, { fetchNeededBytes: 4096, fetchHeldBytes: 1024, fetchProblem: 'the disk is full' });
@@ -418,7 +418,7 @@ describe('main: workers that fetch their experts', () => {
     });
   });
 
-  it('are told of what to come when a worker is lost, and what they have stays theirs', async () => {
+  it('get new experts to fetch when a worker is lost, and keep the fetched ones', async () => {
     const [a, b] = [fetching('a'), fetching('b')];
     for (const { link } of [a, b]) roster.addWorker(link);
     ready(a);
@@ -432,7 +432,7 @@ describe('main: workers that fetch their experts', () => {
   });
 });
 
-describe('main: where shadow is told that the workers are', () => {
+describe('main: the worker addresses that shadow receives', () => {
   async function announced(shadowAddress: string): Promise<{ addresses: string[]; unreachable: unknown[] }> {
     const unreachable: unknown[] = [];
     const roster = newRoster({
@@ -457,20 +457,20 @@ describe('main: where shadow is told that the workers are', () => {
 
   const ADDRESSES = ['192.0.2.5:7601', '127.0.0.1:7602', '192.0.2.6:7601', '[fe80::1]:7603'];
 
-  it('is not the loopback address that main dialled, where the worker has named a better one', async () => {
+  it('are not the loopback address that main dialled, where the worker advertises a better one', async () => {
     assert.deepEqual(await announced('127.0.0.1:7700'), { addresses: ADDRESSES, unreachable: [] });
   });
 
-  it('is where main dialled the worker when that names no address', () => {
+  it('are those that main dialled when the worker advertises none', () => {
     const own = { ...identity('w'), address: 'somewhere:far' };
     assert.equal(placedAddress({ address: '127.0.0.1:7601', identity: own }), '127.0.0.1:7601');
   });
 
-  it('is warned of once where a shadow on another machine cannot reach it', async () => {
+  it('cause one warning where a shadow on another machine cannot reach them', async () => {
     assert.deepEqual(await announced('192.0.2.9:7700'), { addresses: ADDRESSES, unreachable: ['b'] });
   });
 
-  it('is not warned of when main knows a shadow of its own machine by an outer address', () => {
+  it('cause no warning when main knows a shadow of its own machine by an outer address', () => {
     const host = { hostname: 'box', addresses: ['192.0.2.9'], processId: 1, stateHome: '/state' };
     assert.equal(isBeyondShadow('192.0.2.9:7700', '127.0.0.1:7602', host), false);
     assert.equal(isBeyondShadow('192.0.2.8:7700', '127.0.0.1:7602', host), true);
@@ -488,7 +488,7 @@ describe('main: the first epoch', () => {
     }
   });
 
-  it('names workers that keep nothing where experts are theirs alone', () => {
+  it('names workers that cache nothing where experts have strict homes', () => {
     const shape = { expertLayers: 4, experts: 8, expertsPerToken: 2 };
     const strict = new Roster(shape, { ...GROUPING, homes: 1 }, 100, RUNTIME, SILENT);
     const { link: keeps } = worker('keeps');

@@ -3,8 +3,8 @@ import fc from 'fast-check';
 import { GivenLogits } from '../../main-node/decode/cluster-sequence.js';
 import { RowProvenance } from '../../main-node/pass/row-provenance.js';
 
-describe('main: which workers took part in rows', () => {
-  it('names of the first so many positions those that ran any of them', () => {
+describe('main: the workers that took part in rows', () => {
+  it('are, for the first n positions, those that ran any of them', () => {
     const uses = fc.array(fc.tuple(fc.constantFrom('a', 'b', 'c', 'd'), fc.nat(40)), { maxLength: 60 });
     fc.assert(
       fc.property(uses, fc.nat(41), (taken, positions) => {
@@ -23,10 +23,10 @@ describe('main: which workers took part in rows', () => {
   });
 });
 
-describe('main: logits that were given out', () => {
+describe('main: the logits that were given out', () => {
   const logits = (value: number): Float32Array => Float32Array.of(1, value, 3);
 
-  it('are compared with what comes again once they are to be, from the first to the last', () => {
+  it('are compared with the recomputed ones when this is due, from the first to the last', () => {
     const given = new GivenLogits();
     for (const position of [7, 8, 9]) given.note(position, logits(position));
     assert.equal(given.dueFrom, null);
@@ -51,7 +51,7 @@ describe('main: logits that were given out', () => {
     assert.equal(given.dueFrom, 0);
   });
 
-  it('are not to be compared where none were given', () => {
+  it('need no comparison where none were given out', () => {
     const given = new GivenLogits();
     given.compareAll();
     assert.equal(given.dueFrom, null);

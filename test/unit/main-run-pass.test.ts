@@ -5,12 +5,12 @@ import { answerRows, memberOf, PassCluster, promptRows } from './pass-cluster.js
 import { plainPrediction } from './wire-messages.js';
 import type { Predict } from '../../shared/wire/messages.js';
 
-/** A prediction that shadow has told main alone. */
+/** A prediction that shadow has sent to main alone. */
 function untold(sequence: number, position: number, layer: number, experts: number[]): Predict {
   return { ...plainPrediction({ sequence, position, layer, experts }), mainAnnounces: true };
 }
 
-/** So many rows are expected to use 15 of 16 experts; one row less, 7 of 8. */
+/** This number of rows is expected to use 15 of 16 experts. One row less is expected to use 7 of 8. */
 const NEARLY_ALL_ROWS = 4;
 
 describe('main: passes of prompts', () => {
@@ -24,7 +24,7 @@ describe('main: passes of prompts', () => {
     return { cluster, workers: cluster.workers, member };
   }
 
-  it('announce each layer as they execute it, that of the pass that follows too, and nothing behind the last', async () => {
+  it('announce each layer as they execute it, those of the next pass too, and nothing behind the last', async () => {
     const { workers, member } = await prefill(9, true);
     const announced = workers.predictions.map(([, { pass, rows, layer }]) => JSON.stringify([pass, rows, layer]));
     assert.deepEqual(
@@ -42,21 +42,21 @@ describe('main: passes of prompts', () => {
     );
   });
 
-  it('release what was announced and no row asks for, at the worker that was told', async () => {
+  it('release announced experts that no row needs, at the workers that received them', async () => {
     const { workers } = await prefill(4, true);
     const unused = workers.toldOf.filter((expert) => !workers.asked.includes(expert)).sort();
     assert.ok(unused.length > 0);
     assert.deepEqual([...workers.releasedExperts].sort(), unused);
   });
 
-  it('announce what rows use, and that before it is asked for, where they are not expected to use nearly all experts', async () => {
+  it('announce experts before their use, unless the pass is expected to use nearly all experts', async () => {
     const { workers } = await prefill(6, true, NEARLY_ALL_ROWS - 1);
     assert.ok(workers.asked.length > 0);
     assert.deepEqual([...workers.toldOf].sort(), [...new Set(workers.asked)].sort());
     assert.deepEqual([workers.releases, workers.untold], [[], []]);
   });
 
-  it('say with the last message for an expert that it is the last', async () => {
+  it('mark the last message for an expert', async () => {
     for (const overlap of [true, false]) {
       const { workers } = await prefill(3, overlap);
       const messages = workers.works.flatMap(([id, { layer, experts }]) =>
@@ -69,12 +69,12 @@ describe('main: passes of prompts', () => {
     }
   });
 
-  it('announce nothing without overlap', async () => {
+  it('announce nothing when overlap is off', async () => {
     const { workers } = await prefill(7, false);
     assert.deepEqual([workers.predictions, workers.releases], [[], []]);
   });
 
-  it('go on from what was told ahead for them, and release it where another pass comes', async () => {
+  it('use the layers announced ahead for them, and release those where another pass comes', async () => {
     for (const comes of [true, false]) {
       const cluster = new PassCluster();
       const [member, other] = [memberOf(7), memberOf(8)];
@@ -133,7 +133,7 @@ describe('main: passes of several sequences', () => {
     for (const fed of [true, false]) assert.deepEqual(await cost(8, fed), await cost(1, fed));
   });
 
-  it('are announced where nobody predicts and nearly all experts will be used', async () => {
+  it('announce experts where nobody predicts and nearly all experts will be used', async () => {
     const run = async (fed: boolean): Promise<PassCluster> => {
       const cluster = new PassCluster({ experts: 8, router: (token) => [token % 8, (token + 1) % 8] });
       await cluster.run(Array.from({ length: 8 }, (_, index) => answerRows(memberOf(7 + index, { fed }), 10, [index])));
@@ -159,7 +159,7 @@ describe('main: passes of several sequences', () => {
     );
   });
 
-  it('run out with the rows of a sequence whose client has gone, and end when nobody is left', async () => {
+  it('finish with the rows of a client that has gone, and end when no client is left', async () => {
     const leavers = [new AbortController(), new AbortController()];
     let abort = 1;
     const cluster = new PassCluster({
@@ -174,7 +174,7 @@ describe('main: passes of several sequences', () => {
     await assert.rejects(cluster.run(rows), { code: 'CANCELLED' });
   });
 
-  it('release what was told ahead where they fail', async () => {
+  it('release the experts announced ahead where they fail', async () => {
     const cluster = new PassCluster({
       onAttend: (layer) => {
         if (layer === 1) throw new Error('the device gives no memory');
@@ -187,7 +187,7 @@ describe('main: passes of several sequences', () => {
     assert.equal(cluster.workers.toldOf.length, 1);
   });
 
-  it('tell workers once of what they were told of the first layer ahead, and release it where it is not chosen', async () => {
+  it('announce the first layer ahead to workers once, and release it where it is not chosen', async () => {
     const cluster = new PassCluster({ experts: 8, engine: { firstLayerAhead: true } });
     const member = memberOf(7);
     await cluster.run([answerRows(member, 10, [1])]);
@@ -202,7 +202,7 @@ describe('main: passes of several sequences', () => {
     assert.deepEqual(releasedExperts.map((text) => text.slice(3)).sort(), ['11/0 2', '11/0 3', '11/0 5']);
   });
 
-  it('release what workers were told of the first layer ahead where the next pass is a joint one', async () => {
+  it('release the announced first layer where the next pass is a joint one', async () => {
     const cluster = new PassCluster({ experts: 8, engine: { firstLayerAhead: true } });
     const [member, other] = [memberOf(7), memberOf(8)];
     await cluster.run([answerRows(member, 10, [1])]);
@@ -212,7 +212,7 @@ describe('main: passes of several sequences', () => {
     assert.deepEqual(cluster.workers.releasedExperts.filter((text) => text.includes(' 11/0 ')).sort(), told.sort());
   });
 
-  it('count what was predicted for the rows of the answer alone, sequence by sequence', async () => {
+  it('count predictions for the rows of the answer alone, sequence by sequence', async () => {
     const cluster = new PassCluster({ experts: 8, router: (token) => [token, 7] });
     const again = memberOf(7, { promptTokens: 8 });
     const other = memberOf(8);
@@ -236,7 +236,7 @@ describe('main: passes of several sequences', () => {
     assert.deepEqual(passes(), [2, 2]);
   });
 
-  it('are seen by an observer, which is told how each expert was foretold', async () => {
+  it('inform an observer, with the way in which each expert was predicted', async () => {
     const seen: string[] = [];
     const observer: PassObserver = {
       begin: (rows) => {

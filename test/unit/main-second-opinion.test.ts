@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { judge, sameValues, type Verdict } from '../../main-node/pass/second-opinion.js';
 import { allFinite } from '../../native/index.js';
 
-/** FP32 values by their bits, at an address that is none of a number. */
+/** FP32 values by their bits, at an address that is not aligned. */
 function valuesOf(bits: readonly number[]): Uint8Array {
   const bytes = new Uint8Array(1 + 4 * bits.length).subarray(1);
   const view = new DataView(bytes.buffer, bytes.byteOffset);
@@ -18,7 +18,7 @@ const OTHER_NAN = 0xffc00001;
 const INFINITY = 0x7f800000;
 const MINUS_INFINITY = 0xff800000;
 
-describe('main: what another worker says of values that are no numbers', () => {
+describe('main: a second opinion on non-finite values', () => {
   const cases: readonly [what: string, opinions: readonly (readonly number[])[], verdict: Verdict][] = [
     ['nobody but the first has been asked', [[NAN]], 'open'],
     ['the second gives numbers: the first has lied', [[NAN], [ONE]], 'believed'],
@@ -65,7 +65,7 @@ describe('main: what another worker says of values that are no numbers', () => {
     { maxLength: 9 },
   );
 
-  it('tells whether all values are finite as JavaScript does, at any address', () => {
+  it('checks for finite values as JavaScript does, at any address', () => {
     fc.assert(
       fc.property(anyBits, (bits) => {
         const bytes = valuesOf(bits);
@@ -76,7 +76,7 @@ describe('main: what another worker says of values that are no numbers', () => {
     );
   });
 
-  it('values are the same as themselves, and as others only where these differ in the bits of a NaN', () => {
+  it('considers values equal to themselves, and to others that differ only in the bits of a NaN', () => {
     fc.assert(
       fc.property(anyBits, anyBits, (left, right) => {
         const [one, other] = [valuesOf(left), valuesOf(right)];

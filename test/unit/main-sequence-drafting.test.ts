@@ -36,7 +36,7 @@ function draftingWith(rows: number | 'auto', optimistic = true, lastPosition = 1
   );
 }
 
-describe('main: how long a pass waits for drafts', () => {
+describe('main: the wait of a pass for drafts', () => {
   const waiting = {
     wantedRows: 4,
     readyRows: 2,
@@ -47,13 +47,13 @@ describe('main: how long a pass waits for drafts', () => {
     silentMs: 0,
   };
 
-  it('is not at all when it has what it wants, or nothing is to be expected', () => {
+  it('is zero when enough drafts are there, or none can be expected', () => {
     assert.equal(draftWaitMs({ ...waiting, readyRows: 4 }), null);
     assert.equal(draftWaitMs({ ...waiting, complete: true }), null);
     assert.equal(draftWaitMs({ ...waiting, shadowFollows: false }), null);
   });
 
-  it('is bounded in all, and by how long shadow has been silent', () => {
+  it('is bounded in total, and by the silence of shadow', () => {
     assert.equal(draftWaitMs(waiting), DRAFT_RECHECK_MS);
     assert.equal(draftWaitMs({ ...waiting, silentMs: DRAFT_SILENCE_LIMIT_MS - 1 }), 1);
     assert.equal(draftWaitMs({ ...waiting, silentMs: DRAFT_SILENCE_LIMIT_MS }), null);
@@ -65,8 +65,8 @@ describe('main: how long a pass waits for drafts', () => {
   });
 });
 
-describe('main: verified drafts of a sequence', () => {
-  it('gives none of the logits that it has kept, and no draft, once they are not to be relied upon', () => {
+describe('main: the drafting of a sequence', () => {
+  it('gives out no stored logits, and no draft, once they are not reliable', () => {
     const drafting = draftingWith(4);
     drafting.settle(10, 1);
     drafting.passed({ position: 10, tokenIds: [1, 2], logits: logitsOf([1, 2]) });
@@ -76,7 +76,7 @@ describe('main: verified drafts of a sequence', () => {
     assert.equal(drafting.settle(11, 2), null, 'the row is run anew');
   });
 
-  it('keeps the logits of every row and gives them for tokens that prove right', () => {
+  it('stores the logits of every row and gives them out for tokens that prove right', () => {
     const drafting = draftingWith(4);
     assert.equal(drafting.settle(10, 1), null);
     drafting.passed({ position: 10, tokenIds: [1, 2, 3], logits: logitsOf([1, 2, 3]) });
@@ -87,7 +87,7 @@ describe('main: verified drafts of a sequence', () => {
     assert.equal(drafting.branch, 0);
   });
 
-  it('gives none from the first wrong one on, even where a later one would fit', () => {
+  it('gives out no logits from the first wrong draft on, even where a later one would fit', () => {
     const drafting = draftingWith(4);
     drafting.settle(10, 1);
     drafting.passed({ position: 10, tokenIds: [1, 2, 3], logits: logitsOf([1, 2, 3]) });
@@ -110,7 +110,7 @@ describe('main: verified drafts of a sequence', () => {
     assert.equal(drafting.branch, 2);
   });
 
-  it('asks for no more rows than tokens are left, and for one without drafting', () => {
+  it('requests at most one row per remaining token, and one row without drafting', () => {
     assert.equal(draftingWith(4).rowsAt(10), 4);
     assert.equal(draftingWith('auto').rowsAt(10), 3);
     assert.equal(draftingWith(1).rowsAt(10), 1);
@@ -118,7 +118,7 @@ describe('main: verified drafts of a sequence', () => {
     assert.equal(draftingWith(4, true, 12).rowsAt(13), 1);
   });
 
-  it('waits for the drafts of a pass until they are there', async () => {
+  it('waits for the drafts of a pass until they arrive', async () => {
     const drafting = draftingWith(3, false);
     drafting.settle(10, 1);
     let over = false;
@@ -131,7 +131,7 @@ describe('main: verified drafts of a sequence', () => {
     assert.deepEqual(drafting.following(10, 3).tokenIds, [2, 3]);
   });
 
-  it('waits no longer for a shadow that is gone, for drafts of a later pass, or when the request is cancelled', async () => {
+  it('stops waiting for a lost shadow, for drafts of a later pass, or for a cancelled request', async () => {
     const drafting = draftingWith(3, false);
     drafting.settle(10, 1);
     const never = new AbortController().signal;
@@ -145,7 +145,7 @@ describe('main: verified drafts of a sequence', () => {
     await cancelled;
   });
 
-  it('stops waiting for a shadow that never drafts, tries once more when it does, and again after many passes', async () => {
+  it('stops waiting for a shadow that never drafts, tries once when it does, and again after many passes', async () => {
     let nowMs = 0;
     const options = { rows: 4, optimistic: false, promptTokens: PROMPT_TOKENS, lastPosition: 100 };
     const drafting = new SequenceDrafting(
@@ -171,7 +171,7 @@ describe('main: verified drafts of a sequence', () => {
     assert.equal(drafting.rowsAt(60), 4);
   });
 
-  it('counts only drafts that the waiting pass can use: others neither lengthen a wait nor make it heard', async () => {
+  it('counts only drafts that the waiting pass can use: others neither lengthen nor end its wait', async () => {
     let nowMs = 0;
     const options = { rows: 4, optimistic: false, promptTokens: PROMPT_TOKENS, lastPosition: 100 };
     const drafting = new SequenceDrafting(
@@ -196,7 +196,7 @@ describe('main: verified drafts of a sequence', () => {
     assert.equal(drafting.rowsAt(10), 1);
   });
 
-  it('waits for the drafts behind one that came, and is silent no more', async () => {
+  it('waits for the drafts behind one that arrived, and forgets the earlier silence', async () => {
     let nowMs = 0;
     const options = { rows: 3, optimistic: false, promptTokens: PROMPT_TOKENS, lastPosition: 100 };
     const drafting = new SequenceDrafting(
@@ -217,7 +217,7 @@ describe('main: verified drafts of a sequence', () => {
     }
   });
 
-  it('is woken where shadow is lost', async () => {
+  it('stops the wait where shadow is lost', async () => {
     const drafting = draftingWith(3, false);
     drafting.settle(10, 1);
     let follows = true;
@@ -228,7 +228,7 @@ describe('main: verified drafts of a sequence', () => {
     assert.equal(first, 'woken');
   });
 
-  it('measures shadow by drafts that it takes, each position once', () => {
+  it('measures shadow by accepted drafts, each position once', () => {
     const meter = new DraftCostMeter();
     const options = { rows: 4, optimistic: true, promptTokens: PROMPT_TOKENS, lastPosition: 100 };
     const drafting = new SequenceDrafting(

@@ -25,7 +25,7 @@ const NO_DRAFTS = { arrive: () => undefined, restart: () => undefined, shadowLos
 const FED = { id: 's', alive: true, backlogBytes: 0, send: () => undefined };
 
 describe('main: predictions of a sequence', () => {
-  it('that never come leave a bounded number of choices behind, the newest', () => {
+  it('leave a bounded number of stored choices behind when they never arrive, the newest', () => {
     const predictions = new SequencePredictions(PROMPT_TOKENS, 1, RUNTIME);
     const last = PROMPT_TOKENS + MAX_REMEMBERED_CHOICES;
     for (let position = PROMPT_TOKENS; position <= last; position++) predictions.decide(position, 0, [1]);
@@ -34,7 +34,7 @@ describe('main: predictions of a sequence', () => {
     assert.equal(predictions.metrics().late, 1, 'of the first one nothing is remembered');
   });
 
-  it('are handed out at their layer and counted per OD-MoE equations 2 and 3', () => {
+  it('are given out at their layer and counted per OD-MoE equations 2 and 3', () => {
     const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS, RUNTIME);
     assert.equal(predictions.arrive(predicted(10, 0, [1, 2])), 'kept');
     assert.equal(predictions.arrive(predicted(10, 1, [3, 4])), 'kept');
@@ -52,7 +52,7 @@ describe('main: predictions of a sequence', () => {
     });
   });
 
-  it('count by content when they come late, once', () => {
+  it('count by content when they arrive late, once', () => {
     const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS, RUNTIME);
     assert.equal(predictions.decide(10, 0, [1, 2]), null);
     assert.equal(predictions.arrive(predicted(10, 0, [2, 3])), 'late');
@@ -69,7 +69,7 @@ describe('main: predictions of a sequence', () => {
     assert.equal(predictions.metrics().predictedCorrectly, 2);
   });
 
-  it('are waited for at the end until the last layer decided is predicted, or the limit', async () => {
+  it('are awaited at the end until the last decided layer is predicted, or until the limit', async () => {
     const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS, RUNTIME);
     predictions.decide(10, 0, [1, 2]);
     predictions.decide(10, 1, [3, 4]);
@@ -86,7 +86,7 @@ describe('main: predictions of a sequence', () => {
     await predictions.waitUntilCaughtUp(1);
   });
 
-  it('are of passes, whatever positions these begin at, and those of passes that never began are forgotten', () => {
+  it('belong to passes that begin at any position, and those of passes that never began are forgotten', () => {
     const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS, RUNTIME);
     predictions.arrive(predicted(10, 0, [1, 2]));
     predictions.arrive(predicted(12, 0, [1, 2]));
@@ -102,7 +102,7 @@ describe('main: predictions of a sequence', () => {
     assert.equal(predictions.metrics().late, 1, 'a pass that never began was not predicted late');
   });
 
-  it('are void from where shadow starts again', () => {
+  it('are void from the position where shadow starts again', () => {
     const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS, RUNTIME);
     for (const position of [10, 11, 12]) predictions.arrive(predicted(position, 0, [1, 2]));
     predictions.restart(11);
@@ -110,7 +110,7 @@ describe('main: predictions of a sequence', () => {
     assert.equal(predictions.decide(11, 0, [1, 2]), null);
   });
 
-  it('are told for the layers behind one, once the last is there', () => {
+  it('are announced for the layers behind one, once the last has arrived', () => {
     const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS, RUNTIME);
     predictions.arrive(predicted(10, 0, [1, 2]));
     assert.equal(predictions.upcoming(10, 0), null);
@@ -122,7 +122,7 @@ describe('main: predictions of a sequence', () => {
     assert.deepEqual(predictions.upcoming(10, 1), []);
   });
 
-  it('are not kept for the prompt, nor without bound', () => {
+  it('are not stored for the prompt, and are bounded', () => {
     const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS, RUNTIME);
     assert.equal(predictions.arrive(predicted(PROMPT_TOKENS - 1, 0, [1])), 'ignored');
     for (let index = 0; index < MAX_KEPT_PREDICTIONS; index++) {
@@ -132,7 +132,7 @@ describe('main: predictions of a sequence', () => {
   });
 });
 
-describe('main: the prediction post', () => {
+describe('main: the receiver of predictions', () => {
   const placement = planPlacement({
     epoch: 1,
     workers: ['a', 'b', 'c', 'd'].map((id) => ({ id, address: '', slots: 1 })),
@@ -147,7 +147,7 @@ describe('main: the prediction post', () => {
     return { post: new PredictionPost(told, new AnnouncedPasses()), releases: told.releases, told };
   }
 
-  it('releases a late prediction at the workers that were told of it', () => {
+  it('releases a late prediction at the workers that received it', () => {
     const { post, releases } = postWithReleases();
     const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS, RUNTIME);
     post.open(7, { predictions, feed: NO_FEED, drafts: NO_DRAFTS });
@@ -164,7 +164,7 @@ describe('main: the prediction post', () => {
     );
   });
 
-  it('releases nothing of an older epoch, and nothing that is in time', () => {
+  it('releases nothing of an older epoch, and nothing that arrives in time', () => {
     const { post, releases } = postWithReleases();
     const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS, RUNTIME);
     post.open(7, { predictions, feed: NO_FEED, drafts: NO_DRAFTS });
@@ -174,7 +174,7 @@ describe('main: the prediction post', () => {
     assert.deepEqual(releases, []);
   });
 
-  it('releases a late prediction at the workers that it names, and nothing where it names none that is there', () => {
+  it('releases a late prediction at the workers that it names, and nothing where it names unknown workers', () => {
     const { post, releases } = postWithReleases();
     const predictions = new SequencePredictions(PROMPT_TOKENS, LAYERS, RUNTIME);
     post.open(7, { predictions, feed: NO_FEED, drafts: NO_DRAFTS });
@@ -190,7 +190,7 @@ describe('main: the prediction post', () => {
     );
   });
 
-  it('takes drafts, predictions and restarts only from the shadow that is fed; what another has told workers is released', () => {
+  it('takes messages only from the shadow that main feeds, and releases predictions from another one', () => {
     const { post, releases } = postWithReleases();
     const heard: string[] = [];
     const other = { ...FED };
@@ -232,7 +232,7 @@ describe('main: the prediction post', () => {
     assert.equal(releases.length, 2);
   });
 
-  it('tells every worker when a sequence has ended', () => {
+  it('informs every worker when a sequence has ended', () => {
     const { post, told } = postWithReleases();
     post.open(7, {
       predictions: new SequencePredictions(PROMPT_TOKENS, LAYERS, RUNTIME),

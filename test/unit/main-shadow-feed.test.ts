@@ -100,8 +100,8 @@ function passOver(feed: AlignmentSender, written: number): void {
   feed.allWritten(written);
 }
 
-describe('main: what shadow is fed', () => {
-  it('begins with the prompt, then gets its rows and every token', () => {
+describe('main: the shadow feed', () => {
+  it('begins with the prompt, then sends its rows and every token', () => {
     const shadow = new RecordingShadow('s');
     const feed = feedFor({ current: shadow }, 1, 1);
     feed.followShadow(PROMPT, 0);
@@ -122,7 +122,7 @@ describe('main: what shadow is fed', () => {
     assert.deepEqual([begin.begin.optimistic, begin.begin.spread, begin.begin.sampling], [true, false, SAMPLING]);
   });
 
-  it('hears with a token what workers keep, once', () => {
+  it('sends the cached experts of workers with a token, once', () => {
     const shadow = new RecordingShadow('s');
     const kept = { worker: 1, layer: 2, experts: [0, 7] };
     const news = [[kept], [], [kept]];
@@ -134,7 +134,7 @@ describe('main: what shadow is fed', () => {
     assert.deepEqual(news, []);
   });
 
-  it('gets the rows of several iterations together when the period says so', () => {
+  it('sends the rows of several iterations together at the set period', () => {
     const shadow = new RecordingShadow('s');
     const feed = feedFor({ current: shadow }, 4, 2);
     feed.followShadow(PROMPT, 0);
@@ -145,7 +145,7 @@ describe('main: what shadow is fed', () => {
     );
   });
 
-  it('gets the rows of passes of several positions by the same periods', () => {
+  it('sends the rows of passes of several positions at the same periods', () => {
     const shadow = new RecordingShadow('s');
     const feed = feedFor({ current: shadow }, 1, 2);
     feed.followShadow(PROMPT, 0);
@@ -156,7 +156,7 @@ describe('main: what shadow is fed', () => {
     );
   });
 
-  it('gets rows once more that were of drafts which proved wrong', () => {
+  it('sends the rows of drafts that proved wrong once more', () => {
     const shadow = new RecordingShadow('s');
     const feed = feedFor({ current: shadow }, 1, 1);
     feed.followShadow(PROMPT, 0);
@@ -171,7 +171,7 @@ describe('main: what shadow is fed', () => {
     );
   });
 
-  it('gets the rows of an iteration at its end where they are not to be streamed, those of the prompt at once', () => {
+  it('sends the rows of an iteration at its end without streaming, those of the prompt at once', () => {
     const shadow = new RecordingShadow('s');
     const feed = feedFor({ current: shadow }, 1, 1, false);
     feed.followShadow(PROMPT, 0);
@@ -183,7 +183,7 @@ describe('main: what shadow is fed', () => {
     assert.deepEqual(shadow.rows().slice(2), ['0:3-5', '1:3-5']);
   });
 
-  it('gets no rows without key-value alignment', () => {
+  it('sends no rows without key-value alignment', () => {
     const shadow = new RecordingShadow('s');
     const feed = feedFor({ current: shadow }, 0, 0);
     feed.followShadow(PROMPT, 0);
@@ -191,7 +191,7 @@ describe('main: what shadow is fed', () => {
     assert.deepEqual(shadow.rows(), []);
   });
 
-  it('tells a shadow that comes in the middle all that was so far', () => {
+  it('sends the whole past to a shadow that joins in the middle', () => {
     const shadow: { current: RecordingShadow | null } = { current: null };
     const feed = feedFor(shadow, 1, 1);
     feed.followShadow(PROMPT, 0);
@@ -210,7 +210,7 @@ describe('main: what shadow is fed', () => {
     assert.equal(feed.tookPart, true);
   });
 
-  it('gets of a layer with a recurrence the rows that are still there', () => {
+  it('sends the rows of a recurrent layer that still exist', () => {
     const shadow: { current: RecordingShadow | null } = { current: null };
     const layers = { ...PLAIN_LAYERS, layers: [false, true].map((recurrent) => ({ rowBytes: ROW_BYTES, recurrent })) };
     const feed = feedFor(shadow, 1, 1, true, layers, { oldestPosition: 4 });
@@ -224,7 +224,7 @@ describe('main: what shadow is fed', () => {
     assert.deepEqual(shadow.current.rows().slice(2), ['0:3-4'], 'none is older than the oldest');
   });
 
-  it('gets the rows of layers without experts with those of the expert layer behind them, and the last ones at the end', () => {
+  it('sends rows of layers without experts with the next expert layer, and the last ones at the end', () => {
     const shadow = new RecordingShadow('s');
     const layers = {
       layers: [0, 1, 2, 3].map(() => ({ rowBytes: ROW_BYTES, recurrent: false })),
@@ -240,7 +240,7 @@ describe('main: what shadow is fed', () => {
     assert.deepEqual(shadow.rows().slice(3), ['3:0-3']);
   });
 
-  it('names what another sequence had of it, and sends the rows behind what shadow has', () => {
+  it('names the prefix of another sequence, and sends the rows that shadow lacks', () => {
     const shadow = new RecordingShadow('s');
     const current = { current: shadow };
     const feed = feedFor(current, 1, 1);
@@ -266,7 +266,7 @@ describe('main: what shadow is fed', () => {
     assert.deepEqual(current.current.rows(), ['0:0-5', '1:0-5'], 'one that comes later has nothing of it');
   });
 
-  it('names nothing at a shadow that comes when the sequence has begun', () => {
+  it('names no prefix to a shadow that joins when the sequence has begun', () => {
     const shadow: { current: RecordingShadow | null } = { current: null };
     const feed = feedFor(shadow, 1, 1);
     feed.beginsAs({ sequence: 4, positions: 2 });
@@ -277,7 +277,7 @@ describe('main: what shadow is fed', () => {
     assert.deepEqual(shadow.current.rows(), ['0:0-4', '1:0-4']);
   });
 
-  it('sends nothing again where main computes rows again, and nothing that is not there yet', () => {
+  it('repeats no rows that main computes again, and sends no row too early', () => {
     const shadow = new RecordingShadow('s');
     const feed = feedFor({ current: shadow }, 1, 1);
     feed.followShadow(PROMPT, 0);
@@ -292,7 +292,7 @@ describe('main: what shadow is fed', () => {
     assert.deepEqual(shadow.rows().slice(4), ['0:5-7', '1:5-7']);
   });
 
-  it('a shadow that says it has more of a prefix than it was asked about, or was not asked, is dropped, or not heard', () => {
+  it('drops or ignores a shadow that claims more of a prefix than the question named', () => {
     const stream = new MemoryStream<ShadowRequest, ShadowReply>();
     const post = new PredictionPost(
       { placement: null, worker: () => null, endSequence: () => undefined },
@@ -357,7 +357,7 @@ describe('main: what shadow is fed', () => {
     assert.equal(feed.fed, true);
   });
 
-  it('goes on without a shadow that is lost', () => {
+  it('sends nothing more to a lost shadow, and the answer goes on', () => {
     const shadow = new RecordingShadow('s');
     const feed = feedFor({ current: shadow }, 1, 1);
     feed.followShadow(PROMPT, 0);
@@ -369,7 +369,7 @@ describe('main: what shadow is fed', () => {
     assert.equal(shadow.sent.length, sent);
   });
 
-  it('hears of it when shadow says that it has dropped the sequence, or is lost, and a pass that waits is woken', () => {
+  it('learns of a lost shadow or a dropped sequence, and wakes a pass that waits', () => {
     const post = new PredictionPost(
       { placement: null, worker: () => null, endSequence: () => undefined },
       new AnnouncedPasses(),

@@ -12,7 +12,7 @@ const LAYERS = 3;
 const ROW = { rows: 1, awaitsMessages: false };
 const BYTES = new Uint8Array();
 
-/** A pass whose calls take a time, and say where they ran. */
+/** A pass whose calls take a set time and record where they ran. */
 class TimedPass implements Pick<Pass, 'attend' | 'attendHere' | 'combine' | 'combineHere'> {
   readonly calls: string[] = [];
   nowMs = 0;
@@ -60,7 +60,7 @@ describe('main: short operators', () => {
     operators = new ShortOperators(LAYERS, () => pass.nowMs);
   });
 
-  it('run on the thread of the event loop once some have been seen', async () => {
+  it('run on the thread of the event loop once some have been measured', async () => {
     await learn();
     assert.equal((await attend()).experts[0], 1, 'what was chosen there is what is given');
     await combine();
@@ -68,7 +68,7 @@ describe('main: short operators', () => {
     assert.deepEqual(pass.calls, ['attend here', 'combine here', 'combine here']);
   });
 
-  it('do not where the device is at something else, many rows are run, or messages are awaited', async () => {
+  it('run elsewhere where the device is busy, many rows are run, or messages are awaited', async () => {
     await learn();
     await attend({ rows: SHORT_PASS_ROWS + 1, awaitsMessages: false });
     await combine(0, SHORT_PASS_ROWS + 1);
@@ -79,7 +79,7 @@ describe('main: short operators', () => {
     assert.deepEqual(pass.calls, ['attend', 'combine', 'attend', 'attend', 'combine']);
   });
 
-  it('do not on a device that cannot', async () => {
+  it('run elsewhere on a device that does not support it', async () => {
     const { calls } = pass;
     const plain = { attend: () => pass.attend(), combine: () => pass.combine() };
     for (let call = 0; call <= CALLS_OF_FORECAST; call++) {
@@ -89,7 +89,7 @@ describe('main: short operators', () => {
     assert.ok(!calls.some((call) => call.endsWith('here')));
   });
 
-  it('what is behind the last layer says nothing of the others', async () => {
+  it('behind the last layer say nothing about the time of the others', async () => {
     await learn();
     pass.takesMs = SHORT_CALL_MS * 2;
     for (let call = 0; call < CALLS_OF_FORECAST; call++) await combine(LAYERS - 1);
@@ -99,7 +99,7 @@ describe('main: short operators', () => {
     assert.deepEqual(pass.calls, ['combine', 'combine here']);
   });
 
-  it('throw what went wrong', async () => {
+  it('throw the error that occurred', async () => {
     await learn();
     pass.fault = new Error('no');
     await assert.rejects(attend(), /no/);
@@ -107,7 +107,7 @@ describe('main: short operators', () => {
     assert.deepEqual(pass.calls, ['attend here', 'combine here']);
   });
 
-  it('are never called there while the last ones all took longer', async () => {
+  it('never run on the event loop while the latest ones all took longer', async () => {
     const times = fc.array(fc.double({ min: 0, max: 4 * SHORT_CALL_MS, noNaN: true }), { maxLength: 60 });
     await fc.assert(
       fc.asyncProperty(times, async (durationsMs) => {

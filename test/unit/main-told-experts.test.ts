@@ -36,7 +36,7 @@ const untold = (sequence: number, position: number, layer: number, experts: numb
   mainAnnounces: true,
 });
 
-describe('placement: experts that join those that workers have been told of', () => {
+describe('placement: experts added beside already announced ones', () => {
   const situations = fc.record({
     placement: fc
       .tuple(fc.integer({ min: 1, max: 11 }), fc.integer({ min: 0, max: 2 }), fc.integer({ min: 1, max: 4 }))
@@ -47,7 +47,7 @@ describe('placement: experts that join those that workers have been told of', ()
     more: fc.uniqueArray(fc.nat(LAST)),
   });
 
-  it('go to one worker each, by the sets alone, and to nobody in whose hands they are', () => {
+  it('go to one worker each, decided by the sets alone, and not to workers that have them', () => {
     fc.assert(
       fc.property(situations, ({ placement, layer, needed, first, more }) => {
         const takers = takersOf(placement, layer, needed);
@@ -80,7 +80,7 @@ describe('placement: experts that join those that workers have been told of', ()
             if (isStrict) assert.ok(homesOf(placement, layer, expert).includes(worker));
             else assert.ok(workers.includes(worker));
             const [home] = workersForPrefillExpert(placement, layer, expert);
-            // Those that came before may be elsewhere: their home had no room then.
+            // An expert may be at another worker only if its home has its full share.
             if (isWide && worker !== home) assert.equal(loads.get(home ?? ''), share);
           }
         }
@@ -88,7 +88,7 @@ describe('placement: experts that join those that workers have been told of', ()
     );
   });
 
-  it('of all are where prefill has them', () => {
+  it('are placed as in prefill where all experts are added', () => {
     fc.assert(
       fc.property(situations, ({ placement, layer }) => {
         if (placement.homes > 0) return;
@@ -101,7 +101,7 @@ describe('placement: experts that join those that workers have been told of', ()
   });
 });
 
-describe('main: what it tells workers for a pass of several sequences', () => {
+describe('main: the announcer of a pass of several sequences', () => {
   function toldOf(workers: ToldWorkers, changes: Partial<AnnouncedPass> = {}): Announcements {
     const rows = [7, 8].map((sequence) => ({ sequence, position: 10, rows: 1 }));
     return new Announcements(
@@ -120,7 +120,7 @@ describe('main: what it tells workers for a pass of several sequences', () => {
   }
   const wish = (sequence: number, experts: number[]) => ({ experts, run: { sequence, position: 10, rows: 1 } });
 
-  it('names each expert once, under the name of the pass, with the rows that want it', () => {
+  it('names each expert once, under the name of the pass, with the rows that need it', () => {
     const workers = new ToldWorkers(placementOf(4));
     const pass = toldOf(workers);
     pass.tell(1, [wish(7, [1, 2]), wish(8, [2, 3])]);
@@ -146,7 +146,7 @@ describe('main: what it tells workers for a pass of several sequences', () => {
     assert.equal(workers.predictions.length, 4, 'the router has chosen');
   });
 
-  it('leaves to shadow what that has told, and says who is asked where both name a worker', () => {
+  it('leaves out experts that shadow announced, and chooses the worker where both name one', () => {
     const workers = new ToldWorkers(placementOf(4));
     const others = [announcedByPrediction(placementOf(4), told(8, 10, 0, [1, 2], [3, 2])), null];
     const pass = toldOf(workers, { toldByOthers: () => others });
@@ -189,7 +189,7 @@ describe('main: what it tells workers for a pass of several sequences', () => {
     });
   }
 
-  it('forgets what was told under another placement', () => {
+  it('forgets its announcements under another placement', () => {
     const workers = new ToldWorkers(placementOf(4));
     const pass = toldOf(workers);
     pass.tell(0, [wish(7, [1])]);
@@ -199,7 +199,7 @@ describe('main: what it tells workers for a pass of several sequences', () => {
     assert.equal(workers.predictions.at(-1)?.[1].epoch, 2);
   });
 
-  it('announces what is left of a layer, each expert once', () => {
+  it('announces the rest of a layer, each expert once', () => {
     const workers = new ToldWorkers(placementOf(4));
     const pass = toldOf(workers);
     pass.tell(0, [wish(7, [1, 5])]);
@@ -213,7 +213,7 @@ describe('main: what it tells workers for a pass of several sequences', () => {
   });
 });
 
-describe('main: predictions that workers are not told of', () => {
+describe('main: predictions for a pass of several sequences', () => {
   const FED = { id: 's', alive: true, backlogBytes: 0, send: () => undefined };
 
   function fixture(onAttend: (layer: number, post: PredictionPost) => void) {
@@ -238,7 +238,7 @@ describe('main: predictions that workers are not told of', () => {
     return { cluster, members, post, run };
   }
 
-  it('are told when their pass begins, or when they come; those that are late, and of other passes, are not', async () => {
+  it('are announced when their pass begins, or on arrival; late and foreign ones are not', async () => {
     const { cluster, members, post, run } = fixture((layer, ownPost) => {
       if (layer !== 1) return;
       ownPost.arrive(untold(8, 10, 0, [3, 4]), FED);
@@ -269,7 +269,7 @@ describe('main: predictions that workers are not told of', () => {
     );
   });
 
-  it('that prove wrong are released, one message a worker; what shadow told of a row alone, too', async () => {
+  it('are released where they prove wrong, one message a worker, also those of shadow for one row', async () => {
     const { cluster, post, run } = fixture(() => undefined);
     post.arrive(untold(7, 10, 0, [1, 5, 6]), FED);
     post.arrive(untold(8, 10, 0, [5, 7]), FED);
@@ -282,7 +282,7 @@ describe('main: predictions that workers are not told of', () => {
     assert.ok(asked.includes('w0 10/1 3'), 'it runs where shadow had told of it');
   });
 
-  it('are void from where shadow starts again; what has been told is released if it is not chosen', async () => {
+  it('are void from where shadow starts again, and announced ones are released if they are not chosen', async () => {
     const { cluster, post, run } = fixture((layer, ownPost) => {
       if (layer !== 0) return;
       ownPost.restart(restartAt({ sequence: 8, position: 10 }), FED);
@@ -294,7 +294,7 @@ describe('main: predictions that workers are not told of', () => {
     assert.equal(cluster.workers.untold.filter((text) => text.includes('/3 ')).length, 2, 'experts 1 and 2');
   });
 
-  it('are told nobody of prompts and rows that are computed again', async () => {
+  it('are never announced for prompts and for rows that are computed again', async () => {
     const { cluster, members, post } = fixture(() => undefined);
     const [one, other] = members;
     assert.ok(one !== undefined && other !== undefined);

@@ -69,7 +69,7 @@ const result = (requestId: number, changes: Parameters<typeof plainResult>[0]['e
     expert: { expert: 1, output: output(requestId), ...changes },
   }),
 });
-/** Runs the work; what has come of it so far, by expert. */
+/** Runs the work and returns the results that came so far, by expert. */
 function run(
   link: WorkerLink,
   wanted = work(1),
@@ -88,7 +88,7 @@ function requestIds(stream: MemoryStream<WorkerRequest, WorkerReply>): number[] 
 }
 
 describe('main: the link to a worker', () => {
-  it('brings each answer to the execute it belongs to, in whatever order they come', async () => {
+  it('matches each answer to its execute, in any order', async () => {
     const { stream, link } = openLink();
     const [first, second] = [run(link), run(link)];
     assert.equal(link.outstanding, 2);
@@ -148,7 +148,7 @@ describe('main: the link to a worker', () => {
     });
   }
 
-  it('waits no more for what nobody wants, and drops what still comes', async () => {
+  it('drops the answers to cancelled requests', async () => {
     const { stream, link } = openLink();
     const gone = new AbortController();
     const { done, results } = run(link, work(2), gone.signal);
@@ -163,7 +163,7 @@ describe('main: the link to a worker', () => {
     await assert.rejects(kept.done, { code: 'STORAGE_FAILED' });
   });
 
-  it('fails an execute with the code that the worker answers', async () => {
+  it("fails an execute with the code in the worker's answer", async () => {
     const { stream, link } = openLink();
     const failing = run(link).done;
     const [requestId] = requestIds(stream) as [number];
@@ -196,13 +196,13 @@ describe('main: the link to a worker', () => {
     await assert.rejects(run(link).done, { code: 'WORKER_LOST' });
   });
 
-  it('gives a worker up that does not answer in time', async () => {
+  it('gives up a worker that does not answer in time', async () => {
     const { stream, link } = openLink(5);
     await assert.rejects(run(link).done, { code: 'WORKER_LOST', message: /within 5 ms/ });
     assert.equal(stream.closedWith?.code, 'WORKER_LOST');
   });
 
-  it('waits on for a worker that works off what it holds, however long the last answer takes', async () => {
+  it('keeps waiting for a worker that makes progress, however long the last answer takes', async () => {
     await onVirtualClock(async (runtime) => {
       const { stream, link } = openLink(1000, runtime);
       const executes = Array.from({ length: 4 }, () => run(link).done);
@@ -261,7 +261,7 @@ describe('main: the link to a worker', () => {
     });
   }
 
-  it('lets an answer to nothing pass', () => {
+  it('ignores an answer that matches no request', () => {
     const { stream } = openLink();
     stream.arrive(result(77));
     stream.arrive({ kind: 'error', error: { code: 'NO_SUCH_CODE', message: 'x', requestId: 0, epoch: 0 } });

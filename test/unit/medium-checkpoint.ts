@@ -1,7 +1,7 @@
 import type { WeightDtype } from '../../shared/model/weight-dtype.js';
 import { noise, TINY_CONFIG, tinyTensors, type TinyTensor } from './tiny-checkpoint.js';
 
-/** A checkpoint whose expert matrices are large enough that codecs gain on them. */
+/** A checkpoint with expert matrices so large that codecs make them smaller. */
 export const MEDIUM_CONFIG = { ...TINY_CONFIG, hidden_size: 64, intermediate_size: 80, num_local_experts: 2 };
 
 /** Every tensor filled with values spread like trained weights: a normal distribution, rounded toward zero to the type. */
@@ -31,7 +31,7 @@ function normalValues(dtype: WeightDtype, sizeBytes: number, seed: number): Uint
   return bytes;
 }
 
-/** FP16 bits of an FP32 below 65,520, rounded toward zero; what is below FP16's normal numbers becomes a zero. */
+/** FP16 bits of an FP32 below 65,520, rounded toward zero. Values below FP16's normal numbers become zero. */
 function halfOf(bits: number): number {
   const exponent = ((bits >>> 23) & 0xff) - 112;
   const sign = (bits >>> 16) & 0x8000;

@@ -33,7 +33,7 @@ export interface TestMembership {
   membership: Membership;
 }
 
-/** Main's membership with a roster of its own, whose runtime is `rosterRuntime`. */
+/** Main's membership with a new roster. `rosterRuntime` is the roster's runtime. */
 export function membershipOf(
   changes: Pick<MembershipOptions, 'runtime' | 'transport'> & Partial<MembershipOptions>,
   rosterRuntime: Runtime,
@@ -78,15 +78,15 @@ class AnsweredStream extends MemoryStream<WorkerRequest, WorkerReply> {
   }
 }
 
-/** Workers at addresses, as a test says: who answers where, whether it refuses main, and what main has asked. */
+/** Scripted workers: the worker at each address, whether it refuses main, and the calls of main. */
 export class ScriptedWorkers {
-  /** Nobody answers at other addresses. */
+  /** Workers by address. No worker answers at other addresses. */
   readonly at = new Map<string, NodeIdentity>();
   readonly refusing = new Map<string, Refusal>();
-  /** Addresses that were asked who is there. */
+  /** Addresses that main asked for their identity. */
   readonly asked: string[] = [];
   readonly opened: OpenedStream[] = [];
-  /** What welcomes say of placements before this main. */
+  /** The highest epoch that the workers' welcomes report. */
   highestEpoch = 0;
 
   get transport(): Transport {

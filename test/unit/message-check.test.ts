@@ -5,11 +5,11 @@ import { packageRoot } from '../../shared/base/files/package-root.js';
 import { MESSAGES_OF_USERS } from '../../shared/wire/wire-numbers.js';
 import { codecOf, fromJson, type GoldenMessage, goldenMessages, recordedReleases } from './golden-messages.js';
 
-/** The number of shared/wire/limits.ts, written once more: who changes it says so here. */
+/** A copy of the number in shared/wire/limits.ts. A change there must be repeated here. */
 const TEXT_LIMIT = 4096;
-/** Longest message of an error: it is logged, whatever the peer has sent. */
+/** Longest message of an error. It is logged, so it must be short whatever the peer has sent. */
 const ERROR_TEXT_LIMIT = 400;
-/** Their texts are cleaned where they are shown. */
+/** Messages whose texts are cleaned only when they are shown. */
 const MESSAGES_OF_ERRORS = ['Refusal', 'StreamError', 'ExpertFailure'];
 
 const root = new protobuf.Root();
@@ -77,8 +77,8 @@ function isRefused(decode: () => unknown, place: Place, what: string): void {
   );
 }
 
-describe('a message that a peer sent', () => {
-  it('has every message within it that the .proto file does not call optional', () => {
+describe('a message from a peer', () => {
+  it('has every inner message that the .proto file does not call optional', () => {
     const inner = PLACES.filter(({ field }) => field.resolvedType instanceof protobuf.Type && !field.repeated);
     const required = inner.filter(({ field }) => field.partOf === null);
     assert.ok(namesOf(required).length >= 12, namesOf(required).join());
@@ -88,7 +88,7 @@ describe('a message that a peer sent', () => {
     for (const place of optional) place.decodeWith(undefined);
   });
 
-  it('holds something, where it is one of several things', () => {
+  it('has a value, where it is one of several alternatives', () => {
     for (const message of [
       'WorkerRequest',
       'WorkerReply',
@@ -114,7 +114,7 @@ describe('a message that a peer sent', () => {
     for (const place of texts) isRefused(() => place.decodeWith('x'.repeat(TEXT_LIMIT + 1)), place, 'a long text');
   });
 
-  it('has texts that no terminal acts on, but for those of errors', () => {
+  it('has no text with terminal controls, except in errors', () => {
     for (const place of texts) {
       for (const control of ['\u001b', '\n', '\u009b', '\u0000', '\u007f']) {
         const decode = (): unknown => place.decodeWith(`a${control}b`);
@@ -124,7 +124,7 @@ describe('a message that a peer sent', () => {
     }
   });
 
-  it('may tell a user any text, who cleans it', () => {
+  it('may hold any text for a user, who cleans it', () => {
     const told = PLACES.filter(({ root, message, field }) => {
       return root === 'StatusReply' && message === 'NodeStatus' && field.type === 'string';
     });

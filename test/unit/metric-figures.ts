@@ -45,7 +45,7 @@ const WORKER_STATUS = nodeStatus('ROLE_WORKER', WORKER_ID, {
 
 const SHADOW_STATUS = nodeStatus('ROLE_SHADOW', 'shadow', { predictedPositions: 40 });
 
-/** Of a cluster of three, unless told. */
+/** Figures of a cluster with these nodes; by default main, shadow and one worker. */
 export function metricFigures(nodes: NodeStatus[] = [MAIN_STATUS, SHADOW_STATUS, WORKER_STATUS]): ClusterFigures {
   const peers = nodes.filter(({ identity }) => identity.role !== 'ROLE_MAIN');
   return {

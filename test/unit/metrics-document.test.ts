@@ -46,7 +46,7 @@ function shown(): Set<string> {
   return new Set(texts.flatMap((text) => text.match(/odmoe_[a-z_]+/g) ?? []));
 }
 
-describe('docs/metrics.md', () => {
+describe('the metrics document docs/metrics.md', () => {
   it('names every metric with its type and labels, and no other', async () => {
     const told = new Map(
       [...(await exported())].map(([name, { type, samples }]): [string, Documented] => {
@@ -59,7 +59,7 @@ describe('docs/metrics.md', () => {
 });
 
 describe('the Grafana dashboard', () => {
-  it('asks for metrics that there are, and shows all of them', async () => {
+  it('uses existing metrics, and shows all of them', async () => {
     const families = await exported();
     const bases = [...shown()].map((name) => (families.has(name) ? name : name.replace(/_(bucket|sum|count)$/, '')));
     assert.deepEqual(
@@ -76,7 +76,7 @@ describe('the Grafana dashboard', () => {
     }
   });
 
-  it('has panels that do not overlap, each with a number of its own', () => {
+  it('has panels that do not overlap, each with its own number', () => {
     const { panels } = JSON.parse(fileOf('grafana', 'odmoe.json')) as {
       panels: { id: number; title: string; gridPos: { x: number; y: number; w: number; h: number } }[];
     };

@@ -85,7 +85,7 @@ describe('opening a Hugging Face checkpoint', () => {
     assert.equal(fixture.shape.layers.length, 4);
   });
 
-  it('gives a vector as one row, and the exact format of mixed types', async () => {
+  it('reads a vector as one row, and the exact format of mixed types', async () => {
     await withTemporaryDirectory(async (directory) => {
       const mixed = tinyTensors(TINY_CONFIG, ({ name }) => (name.includes('experts.1') ? 'F16' : 'BF16'));
       await writeTinyCheckpoint(directory, mixed);
@@ -107,7 +107,7 @@ describe('opening a Hugging Face checkpoint', () => {
     });
   });
 
-  it("takes the family's usual end-of-sequence token where no file says one, and none where one says null", async () => {
+  it("takes the family's usual end-of-sequence token where no file has the key, and none for null", async () => {
     await withTemporaryDirectory(async (directory) => {
       const silent = { ...TINY_CONFIG, eos_token_id: undefined };
       const ends = async (config: Record<string, unknown>): Promise<readonly number[]> => {
@@ -139,7 +139,7 @@ describe('opening a Hugging Face checkpoint', () => {
     });
   });
 
-  it('says what is missing', async () => {
+  it('names missing files', async () => {
     await withTemporaryDirectory(async (directory) => {
       await refuses(join(directory, 'nowhere'), 'MODEL_NOT_FOUND', /nowhere: no model; give a pack/);
       await refuses(directory, 'MODEL_NOT_FOUND', /no model/);
@@ -151,7 +151,7 @@ describe('opening a Hugging Face checkpoint', () => {
     });
   });
 
-  it('names the pointers of Git LFS that stand in place of files', async () => {
+  it('names pointers of Git LFS in the place of files', async () => {
     const pointer = 'version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n';
     await withTemporaryDirectory(async (directory) => {
       for (const name of ['model.safetensors', 'config.json']) {
@@ -239,7 +239,7 @@ describe('opening a Hugging Face checkpoint', () => {
     });
   });
 
-  it('refuses an index that lies', async () => {
+  it('refuses an index with false entries', async () => {
     const shard = 'model-00001-of-00002.safetensors';
     const lie = async (change: (map: Record<string, string>) => unknown, message: RegExp): Promise<void> => {
       await withTemporaryDirectory(async (directory) => {
@@ -270,8 +270,8 @@ describe('opening a Hugging Face checkpoint', () => {
   });
 });
 
-describe('name of a checkpoint', () => {
-  it('is the directory, or the repository of a download cache', async () => {
+describe('the name of a checkpoint', () => {
+  it('is that of the directory, or of the repository in a download cache', async () => {
     assert.equal(checkpointName('/data/Mixtral-8x7B'), 'Mixtral-8x7B');
     assert.equal(checkpointName('/h/models--mistralai--Mixtral-8x7B/snapshots/ab12'), 'mistralai/Mixtral-8x7B');
     await withTemporaryDirectory(async (directory) => {

@@ -25,14 +25,14 @@ function refuses(change: Record<string, unknown>, code: ErrorCode, message: RegE
   );
 }
 
-describe('config.json of Mixtral', () => {
-  it('reads the older form', () => {
+describe('a Mixtral config.json', () => {
+  it('is read in the older form', () => {
     const change = { rope_theta: 12345, torch_dtype: 'bfloat16' };
     assert.deepEqual(parse(change).shape.ropes, [ropeShape(12345, 4, { type: 'default' })]);
     assert.equal(attention(change).headDim, 4);
   });
 
-  it('reads the newer form', () => {
+  it('is read in the newer form', () => {
     const change = {
       rope_theta: undefined,
       rope_parameters: { rope_theta: 777, rope_type: 'default' },
@@ -43,7 +43,7 @@ describe('config.json of Mixtral', () => {
     assert.equal(attention(change).headDim, 8);
   });
 
-  it('fills in what transformers fills in', () => {
+  it('gets the defaults of transformers', () => {
     const change = { rope_theta: undefined, head_dim: null, num_key_value_heads: null, sliding_window: null };
     const { shape, tiedEmbeddings } = parse(change);
     assert.deepEqual(shape.ropes, [ropeShape(1e6, 4, { type: 'default' })]);
@@ -54,18 +54,18 @@ describe('config.json of Mixtral', () => {
     assert.equal(tiedEmbeddings, false);
   });
 
-  it('reads one end-of-sequence token, several, or none', () => {
+  it('may have one end-of-sequence token, several, or none', () => {
     assert.deepEqual(parse({ eos_token_id: 7 }).eosTokenIds, [7]);
     assert.deepEqual(parse({ eos_token_id: [7, 9] }).eosTokenIds, [7, 9]);
     assert.deepEqual(parse({ eos_token_id: null }).eosTokenIds, []);
   });
 
-  it('takes sliding window and tied embeddings', () => {
+  it('may have a sliding window and tied embeddings', () => {
     assert.equal(attention({ sliding_window: 32 }).window, 32);
     assert.equal(parse({ tie_word_embeddings: true }).tiedEmbeddings, true);
   });
 
-  it('refuses what it cannot compute, naming what it can', () => {
+  it('is refused for unsupported values, and the error names the supported ones', () => {
     refuses({ architectures: ['LlamaForCausalLM'] }, 'MODEL_UNSUPPORTED', /LlamaForCausalLM.*supported: Mixtral/);
     refuses({ architectures: undefined, model_type: 'llama' }, 'MODEL_UNSUPPORTED', /llama/);
     refuses({ architectures: [], model_type: null }, 'MODEL_UNSUPPORTED', /none named/);
@@ -75,11 +75,11 @@ describe('config.json of Mixtral', () => {
     refuses({ quantization_config: { quant_method: 'gptq' } }, 'MODEL_UNSUPPORTED', /quantized/);
   });
 
-  it('falls back on model_type where no architecture is named', () => {
+  it('is recognized by model_type where no architecture is named', () => {
     assert.equal(parse({ architectures: null }).shape.layers.length, 2);
   });
 
-  it('refuses values that are missing, of the wrong type, or contradict one another', () => {
+  it('is refused for values that are missing, of the wrong type, or contradictory', () => {
     refuses({ hidden_size: undefined }, 'MODEL_CORRUPT', /hidden_size/);
     refuses({ num_hidden_layers: '2' }, 'MODEL_CORRUPT', /num_hidden_layers/);
     refuses({ vocab_size: 0 }, 'MODEL_CORRUPT', /vocab_size/);
@@ -93,7 +93,7 @@ describe('config.json of Mixtral', () => {
     refuses({ eos_token_id: -1 }, 'MODEL_CORRUPT', /eos_token_id/);
   });
 
-  it('throws nothing but its own errors on arbitrary JSON', () => {
+  it('causes no errors but our own, whatever JSON it holds', () => {
     const key = fc.constantFrom(...Object.keys(TINY_CONFIG));
     fc.assert(
       fc.property(key, fc.jsonValue(), fc.jsonValue(), (name, value, whole) => {

@@ -13,7 +13,7 @@ import type { TensorSource } from '../../shared/model/tensor-source.js';
 
 const fixtures = join(packageRoot(), 'test', 'fixtures');
 
-/** What kind of layers each fixture has (a attention, l latent, d delta net, c convolution; capital: with experts), and tensors left out. */
+/** Layers of each fixture (a attention, l latent, d delta net, c convolution; capital: with experts), and number of tensors left out. */
 const FIXTURES: Readonly<Record<string, { layers: string; leftOut: number; format?: string }>> = {
   mixtral: { layers: 'AAAA', leftOut: 0 },
   qwen2moe: { layers: 'AAAA', leftOut: 0 },
@@ -52,7 +52,7 @@ function checkView(source: TensorSource, what: string): void {
   assert.equal(source.chunks[0]?.storedBytes, view.storedRows * storedBytes, `${what}: bytes`);
 }
 
-describe('fixtures of families', () => {
+describe('the fixtures of model families:', () => {
   for (const [name, { layers, leftOut, format }] of Object.entries(FIXTURES)) {
     it(`${name} is opened, every view within its tensor`, async () => {
       const checkpoint = await openCheckpoint(join(fixtures, name));
@@ -80,7 +80,7 @@ describe('fixtures of families', () => {
     });
   }
 
-  it('gives experts of gpt-oss their biases, gate and up taken apart', async () => {
+  it('the experts of gpt-oss get their biases, and gate and up are separated', async () => {
     const checkpoint = await openCheckpoint(join(fixtures, 'gptoss'));
     const { biases } = checkpoint.expert(2, 5);
     assert.equal(biases?.length, 64 + 64 + 64);
@@ -90,8 +90,8 @@ describe('fixtures of families', () => {
   });
 });
 
-describe('sizes of parts for the expert loader', () => {
-  it('count the rows of a fused tensor that are read, with the page around them', async () => {
+describe('the sizes of expert parts for the loader', () => {
+  it('include the rows of a fused tensor that are read, with the page around them', async () => {
     const checkpoint = await openCheckpoint(join(fixtures, 'gemma4moe'));
     const { expertExponentBytes, expertSignMantissaBytes } = partSizes(allExperts(checkpoint));
     const expertBytes = 3 * 20 * 64 * 2;
@@ -99,7 +99,7 @@ describe('sizes of parts for the expert loader', () => {
     assert.equal(expertSignMantissaBytes, 0);
   });
 
-  it('count codes and scales apart', async () => {
+  it('count codes and scales separately', async () => {
     const checkpoint = await openCheckpoint(join(fixtures, 'gptoss-mxfp4'));
     const sizes = partSizes(allExperts(checkpoint));
     // Rows of gate and up alternate: both read nearly all of what the two have.
@@ -110,7 +110,7 @@ describe('sizes of parts for the expert loader', () => {
   });
 });
 
-describe('a config.json that lies', () => {
+describe('a config.json with false values', () => {
   const names = Object.keys(FIXTURES);
 
   /** Any key, also of objects inside, gets any value. */

@@ -9,7 +9,7 @@ import type { WeightDtype } from '../../shared/model/weight-dtype.js';
 import { openTestDevice } from './native-test-model.js';
 import { TINY_CONFIG, tinyTensors, withTemporaryDirectory, writeTinyCheckpoint } from './tiny-checkpoint.js';
 
-/** Writes down what is loaded instead of loading it. */
+/** A model that records its loads and loads nothing. */
 class RecordingModel implements Model {
   readonly loads: string[] = [];
 
@@ -56,8 +56,8 @@ async function withSource(
   });
 }
 
-describe('loading weights', () => {
-  it('loads all but the experts: projections as asked for, norms as FP32, the rest as shipped', async () => {
+describe('the loader of weights', () => {
+  it('loads all but the experts: projections as requested, norms as FP32, the rest as shipped', async () => {
     await withSource(
       TINY_CONFIG,
       () => 'BF16',
@@ -86,7 +86,7 @@ describe('loading weights', () => {
     );
   });
 
-  it('keeps the LM head as fixed4 with the projections, or the embedding that stands for it', async () => {
+  it('stores the LM head as fixed4 with the projections, or the embedding that replaces it', async () => {
     const fixed4 = async (config: Readonly<Record<string, unknown>>): Promise<string[]> => {
       let loads: string[] = [];
       await withSource(
@@ -104,7 +104,7 @@ describe('loading weights', () => {
     assert.deepEqual(await fixed4({ ...TINY_CONFIG, tie_word_embeddings: true }), ['embedding', ...projections]);
   });
 
-  it('rounds nothing of a checkpoint of mixed types when its own format is asked for', async () => {
+  it('rounds nothing of a checkpoint of mixed types when its own format is requested', async () => {
     const dtypeOf = ({ name }: ExpectedTensor): WeightDtype => (/gate|q_proj|norm/.test(name) ? 'F32' : 'BF16');
     await withSource(TINY_CONFIG, dtypeOf, async (source, model) => {
       assert.equal(source.shippedFormat, 'bf16');
@@ -125,7 +125,7 @@ describe('loading weights', () => {
     );
   });
 
-  it('loads every expert, reporting progress to the end', async () => {
+  it('loads every expert, and reports progress to the end', async () => {
     await withSource(
       TINY_CONFIG,
       () => 'BF16',
@@ -141,7 +141,7 @@ describe('loading weights', () => {
     );
   });
 
-  it('chooses no form where the device has no room to measure one, or is emulated', async () => {
+  it('chooses no form where the device lacks room to measure one, or is emulated', async () => {
     const device = openTestDevice({ budgetBytes: 1_000_000 });
     assert.deepEqual(await chooseResident(device, 'bf16'), { format: 'bf16', fixed4Speedup: null });
     assert.equal(device.info().usedBytes, 0);
@@ -151,7 +151,7 @@ describe('loading weights', () => {
     device.dispose();
   });
 
-  it('refuses a norm that holds no number, by its role and layer', async () => {
+  it('refuses a norm with a non-finite value, by its role and layer', async () => {
     await withTemporaryDirectory(async (directory) => {
       const tensors = tinyTensors(TINY_CONFIG, () => 'F32').map((tensor) => ({ ...tensor }));
       for (const tensor of tensors) tensor.data = new Uint8Array(tensor.data.length);

@@ -25,7 +25,7 @@ const near = (actual: number, expected: number, share: number, what: string): vo
 };
 
 describe('model profiles', () => {
-  it('have the parameters that their makers publish, in billions', () => {
+  it('have the number of parameters that their makers publish, in billions', () => {
     const published: Record<string, number> = {
       'mixtral-8x7b': 46.7,
       'mixtral-8x22b': 141,
@@ -54,7 +54,7 @@ describe('model profiles', () => {
     }
   });
 
-  it('have experts, loads and messages of the sizes that are known of them', () => {
+  it('have experts, loads and messages of the known sizes', () => {
     // Megabytes of an expert, gigabytes that a token loads, megabytes of its messages with one worker an expert.
     const known: Record<string, [number, number, number]> = {
       'mixtral-8x7b': [352, 22.6, 2.1],
@@ -87,7 +87,7 @@ describe('model profiles', () => {
       model('gpt-oss-20b').shape.layers.map(({ mixer }) => (mixer.kind === 'attention' ? mixer.window : -1)),
     );
     assert.deepEqual([...windows], [128, 0]);
-    // Of one position and layer: the latent row in place of all heads.
+    // Bytes of one position in one layer: the latent row replaces the rows of all heads.
     const [{ mixer } = { mixer: null }] = model('deepseek-v2-lite').shape.layers;
     assert.ok(mixer);
     assert.equal(cacheRowFloats(mixer, 2048) * FLOAT_BYTES, 2304);

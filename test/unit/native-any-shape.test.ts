@@ -184,7 +184,7 @@ async function logitsOf(model: Model, pieces: readonly number[], forked = false)
   return logits;
 }
 
-describe('any shape of a model', () => {
+describe('a model of any shape', () => {
   let device: Device;
   let scalar: Device;
 
@@ -217,7 +217,7 @@ describe('any shape of a model', () => {
     );
   });
 
-  it('is refused where the kernels cannot run it, whatever its numbers say', () => {
+  it('is refused where the kernels cannot run it, whatever its numbers are', () => {
     const [shape] = Object.values(RANDOM_SHAPES);
     assert.ok(shape !== undefined);
     const refuses = (changes: Partial<ModelShape>): void => {
@@ -240,14 +240,14 @@ describe('any shape of a model', () => {
     refuses({ expert: { ...shape.expert, intermediateSize: 2 ** 30 } });
   });
 
-  it('has its roles among those that these tests load', () => {
+  it('has only roles that these tests load', () => {
     const loaded = new Set(
       Object.values(RANDOM_SHAPES).flatMap((shape) => [...densePlaces(shape, false)].map(({ role }) => role)),
     );
     assert.deepEqual([...loaded].sort(), Object.keys(DENSE_ROLES).sort());
   });
 
-  it('has the roles of the one table, which the native core has in the same order', () => {
+  it('has the roles of one table, which the native core has in the same order', () => {
     assert.deepEqual(Object.entries(nativeDenseRoles()), Object.entries(DENSE_ROLES));
   });
 });

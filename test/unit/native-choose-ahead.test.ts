@@ -18,7 +18,7 @@ const TOKENS = (fixtureReference.references[0]?.prompt_token_ids ?? []).slice(0,
 const FLOAT_BYTES = 4;
 const QUERY_SIZE = 4 * 16;
 
-/** The fixture's model, but for layer 1, whose attention gives nothing. */
+/** The fixture's model, but the attention of layer 1 gives zeros. */
 async function loadSilenced(device: Device): Promise<Model> {
   const directory = mkdtempSync(join(tmpdir(), 'odmoe-ahead-'));
   const path = join(directory, 'zeros');
@@ -47,8 +47,8 @@ async function begun(model: Model): Promise<{ pass: Pass; hidden: Uint8Array; ou
   return { pass, hidden, outputs: new Uint8Array(expertsPerToken * hidden.length) };
 }
 
-describe('a router asked ahead', () => {
-  it('chooses what it will choose where nothing comes in between', async () => {
+describe('the early choice of a router', () => {
+  it('equals its later choice where nothing comes in between', async () => {
     const device = openTestDevice({ threads: 1 });
     const model = await loadSilenced(device);
     const { pass, hidden, outputs } = await begun(model);
@@ -62,7 +62,7 @@ describe('a router asked ahead', () => {
     device.dispose();
   });
 
-  it('changes nothing that the pass gives', async () => {
+  it('changes no output of the pass', async () => {
     const device = openTestDevice({ threads: 1 });
     const model = await loadFixture(device, { experts: false });
     const run = async (asks: boolean): Promise<unknown[]> => {
@@ -83,7 +83,7 @@ describe('a router asked ahead', () => {
     device.dispose();
   });
 
-  it('is asked between attend and combine, and of a later layer only; else the pass goes on all the same', async () => {
+  it('works between attend and combine, for a later layer only; otherwise the pass goes on unharmed', async () => {
     const device = openTestDevice({ threads: 1 });
     const model = await loadFixture(device, { experts: false });
     const { pass, hidden, outputs } = await begun(model);

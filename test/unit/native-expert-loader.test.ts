@@ -24,7 +24,7 @@ const EXPERT_SHAPE = { hiddenSize, glu: plainGlu(intermediateSize), format: 'bf1
 const HIDDEN = new Uint8Array(Float32Array.from({ length: hiddenSize }, (_, i) => Math.cos(i)).buffer);
 const CODECS: readonly ChunkCodec[] = ['raw', 'zstd', 'lz4hc', 'fixed4', 'huffman'];
 const SHARDS = 5;
-/** So slow that a load of the fixture's experts lasts some 20 ms. */
+/** A rate at which a load of the fixture's experts takes about 20 ms. */
 const SLOW_BYTES_PER_S = 1e6;
 
 /** The expert in a file of the same name in another directory. */
@@ -36,7 +36,7 @@ function movedTo(folder: string, { gate, up, down }: ExpertSource): ExpertSource
   return { gate: moved(gate), up: moved(up), down: moved(down), biases: null };
 }
 
-describe('native expert loader', () => {
+describe('the native expert loader', () => {
   let directory: string;
   let device: Device;
   let expected: Uint32Array;
@@ -123,7 +123,7 @@ describe('native expert loader', () => {
     rmSync(directory, { recursive: true });
   });
 
-  it('gives the same expert from every codec, read directly too, with any number of threads', async () => {
+  it('gives the same expert from every codec, with direct reads too, with any number of threads', async () => {
     for (const options of [{}, { directIo: true }, { decompressionThreads: 1 }, { decompressionThreads: 5 }]) {
       await withSlots(1, options, async (slots) => {
         for (const codec of CODECS) {
@@ -135,7 +135,7 @@ describe('native expert loader', () => {
     }
   });
 
-  it('leaves parts in entries, and takes them from there when their file has gone', async () => {
+  it('leaves parts in cache entries, and uses them when their file has gone', async () => {
     const source = await store('huffman');
     const gone = { ...source };
     await withSlots(2, { exponentEntries: 2, signMantissaEntries: 1 }, async (slots) => {
@@ -158,7 +158,7 @@ describe('native expert loader', () => {
       for (const outcome of [first, second]) assert.deepEqual([outcome.loaded, outcome.readBytes], [true, 0]);
       assert.deepEqual(await run(slots, 0), expected);
       assert.deepEqual(await run(slots, 1), expected);
-      // As of a pack that has been mended in another directory.
+      // This stands for a pack that was mended in another directory.
       const moved = await slots.load(0, slots.register(movedTo('elsewhere', source)), held);
       assert.deepEqual([moved.loaded, moved.readBytes], [true, 0]);
       await assert.rejects(slots.load(0, slots.register(sourceOf('zstd')), held), {
@@ -171,7 +171,7 @@ describe('native expert loader', () => {
     sources.set('huffman', await store('huffman'));
   });
 
-  it('reports what it read, and where the time went', async () => {
+  it('reports the bytes that it read, and the time of each step', async () => {
     await withSlots(1, { storageBytesPerS: SLOW_BYTES_PER_S }, async (slots) => {
       const source = sourceOf('zstd');
       const outcome = await slots.load(0, slots.register(source), FROM_STORAGE);
@@ -186,7 +186,7 @@ describe('native expert loader', () => {
     });
   });
 
-  it('settles a cancelled load, loads by order, and first what main waits for', async () => {
+  it('settles a cancelled load, loads in order, and starts with the experts that main waits for', async () => {
     await withSlots(4, { storageBytesPerS: SLOW_BYTES_PER_S }, async (slots) => {
       const ended: number[] = [];
       const loads = [0, 1, 2, 3].map(async (slot) => {
@@ -205,7 +205,7 @@ describe('native expert loader', () => {
     });
   });
 
-  it('counts entries among what it takes from the device', async () => {
+  it('counts cache entries in its use of device memory', async () => {
     const options = { exponentEntries: 3, signMantissaEntries: 2 };
     const loader = { ...PLAIN_LOADER, ...partSizes(sources.values()), ...options };
     const bytes = device.expertSlotBytes(EXPERT_SHAPE, 4, loader);
@@ -216,7 +216,7 @@ describe('native expert loader', () => {
     });
   });
 
-  it('refuses requests and options that make no sense', async () => {
+  it('refuses invalid requests and options', async () => {
     await withSlots(1, {}, async (slots) => {
       const load = (request: Partial<LoadRequest>): Promise<unknown> =>
         slots.load(0, slots.register(sourceOf('raw')), { ...FROM_STORAGE, ...request });
@@ -244,8 +244,8 @@ describe('native expert loader', () => {
   });
 });
 
-describe('sizes of the parts of experts', () => {
-  it('are the largest, from and to the boundaries of direct reads, coded chunks apart', () => {
+describe('the sizes of expert parts', () => {
+  it('are the largest ones, at the boundaries of direct reads, with coded chunks apart', () => {
     const chunk = (plane: number, codec: ChunkCodec, offsetBytes: number, storedBytes: number): ChunkLocation => ({
       plane,
       codec,

@@ -72,7 +72,7 @@ function started(model: Model): Branch {
   return { sequence: model.createSequence(), tokens: [], logits: [] };
 }
 
-/** A sequence of its own that is given the same tokens in one pass gives the same logits. */
+/** Fails unless a new sequence gives the same logits for the same tokens in one pass. */
 async function checkAgainstFreshRun(model: Model, { tokens, logits, sequence }: Branch): Promise<void> {
   assert.equal(sequence.length, tokens.length);
   if (tokens.length === 0) return;
@@ -185,7 +185,7 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
       weights.dispose();
     });
 
-    it('go on as sequences of their own, whatever the others do', async () => {
+    it('continue as separate sequences, whatever the others do', async () => {
       await fc.assert(
         fc.asyncProperty(fc.array(step, { minLength: 3, maxLength: 14 }), async (steps) => {
           const forest = new Forest(model, 400);
@@ -201,7 +201,7 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
       );
     });
 
-    it('take no memory before they are written to, and then what was foretold', async () => {
+    it('take no memory before they are written to, and then the predicted amount', async () => {
       const source = started(model);
       await append(model, [{ branch: source, tokens: tokensFrom(1, 270, shape.vocabSize) }]);
       const held = model.sequenceBytes;
@@ -230,7 +230,7 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
       assert.equal(device.info().usedBytes, used - held);
     });
 
-    it('stay as they are where a copy finds no memory', async () => {
+    it('stay unchanged where a copy finds no memory', async () => {
       for (const [written, survivor] of [
         [0, 0],
         [0, 1],
@@ -257,7 +257,7 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
       }
     });
 
-    it('are refused where the sequence is shorter, or no longer knows the position', async () => {
+    it('are refused where the sequence is shorter, or no longer holds the position', async () => {
       const source = started(model);
       await append(model, [{ branch: source, tokens: tokensFrom(1, 150, shape.vocabSize) }]);
       await append(model, [{ branch: source, tokens: tokensFrom(2, 1, shape.vocabSize) }]);
@@ -292,7 +292,7 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
       for (const handle of [pass, source.sequence, between.sequence]) handle.dispose();
     });
 
-    it('keep rows that are written over in another one', async () => {
+    it('keep rows that another one overwrites', async () => {
       const source = started(model);
       await append(model, [{ branch: source, tokens: tokensFrom(1, 60, shape.vocabSize) }]);
       const copy = fork(source, 60);

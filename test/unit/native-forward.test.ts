@@ -66,7 +66,7 @@ async function logitsInPieces(
   return logits;
 }
 
-/** What the call gives once the device's thread has put down its last job, whose promise settles a moment earlier. */
+/** Repeats the call until it gives a result. It gives null until the device's thread is idle, a moment after the last job's promise settles. */
 async function onceIdle<T>(call: () => T | null): Promise<T> {
   for (;;) {
     const given = call();
@@ -114,7 +114,7 @@ async function logitsLayerwise(
   return logits;
 }
 
-describe('native forward pass', () => {
+describe('the native forward pass', () => {
   let device: Device;
   let model: Model;
   let whole: Float32Array;
@@ -184,7 +184,7 @@ describe('native forward pass', () => {
     assert.deepEqual(bits(await logitsLayerwise(device, model, PROMPT)), bits(whole));
   });
 
-  it('is the same to the bit on the calling thread, where calls out of order throw and change nothing', async () => {
+  it('is the same to the bit on the calling thread, where wrongly ordered calls throw and change nothing', async () => {
     assert.deepEqual(bits(await logitsLayerwise(device, model, PROMPT, true)), bits(whole));
     const pass = model.createPass(1);
     const outOfOrder = (): true | null =>
@@ -211,7 +211,7 @@ describe('native forward pass', () => {
     }
   });
 
-  it('keeps several sequences of one pass apart', async () => {
+  it('keeps several sequences of one pass separate', async () => {
     const other = [7, 7, 250, 12, 99];
     const otherAlone = await logitsInPieces(model, other, [other.length]);
     const first = model.createSequence();
@@ -256,7 +256,7 @@ describe('native forward pass', () => {
     assert.ok(int8 > 0 && int8 < nf4 && nf4 < 1, `INT8 ${int8}, NF4 ${nf4}`);
   });
 
-  it('sees no further back than a sliding window', async () => {
+  it('ignores positions beyond a sliding window', async () => {
     const windowed = await loadFixture(device, { experts: true, shape: fixtureShape({ window: 4 }) });
     const logits = await logitsInPieces(windowed, PROMPT, [PROMPT.length]);
     const row = (values: Float32Array, position: number): Uint32Array =>

@@ -60,13 +60,13 @@ describe('native handles', () => {
     device.dispose();
   });
 
-  it('reports the library', () => {
+  it('report the instruction sets of the library', () => {
     const status = nativeStatus();
     assert.equal(status.loaded, true, status.reason ?? '');
     assert.equal(status.instructionSets.at(-1), 'scalar');
   });
 
-  it('accounts for what slots take, to the byte, and gives it back', () => {
+  it('count the memory of slots to the byte, and release it', () => {
     const { slotBytes, sharedBytes } = device.expertSlotBytes(EXPERT_SHAPE, 16, PLAIN_LOADER);
     const slots = device.createExpertSlots(EXPERT_SHAPE, 3, 16, PLAIN_LOADER);
     assert.equal(slots.count, 3);
@@ -78,7 +78,7 @@ describe('native handles', () => {
     assert.equal(device.info().highWaterBytes, 3 * slotBytes + sharedBytes);
   });
 
-  it('gives the memory of a slot back and takes it again, within the budget', async () => {
+  it('release the memory of a slot and take it again, within the budget', async () => {
     const { slotBytes, sharedBytes } = device.expertSlotBytes(EXPERT_SHAPE, 16, PLAIN_LOADER);
     const tight = openTestDevice({ budgetBytes: 2 * slotBytes + sharedBytes });
     const slots = tight.createExpertSlots(EXPERT_SHAPE, 2, 16, PLAIN_LOADER);
@@ -98,7 +98,7 @@ describe('native handles', () => {
     tight.dispose();
   });
 
-  it('refuses slots beyond the budget and leaks nothing', () => {
+  it('refuse slots beyond the budget and leak nothing', () => {
     const { slotBytes, sharedBytes } = device.expertSlotBytes(EXPERT_SHAPE, 16, PLAIN_LOADER);
     const tight = openTestDevice({ budgetBytes: 2 * slotBytes + sharedBytes });
     assert.throws(() => tight.createExpertSlots(EXPERT_SHAPE, 3, 16, PLAIN_LOADER), codeIs('DEVICE_OUT_OF_MEMORY'));
@@ -107,7 +107,7 @@ describe('native handles', () => {
     tight.dispose();
   });
 
-  it('refuses weights and KV blocks beyond the budget and leaks nothing', async () => {
+  it('refuse weights and KV blocks beyond the budget and leak nothing', async () => {
     const roomy = await loadFixture(device, { experts: false });
     const weightBytes = device.info().usedBytes;
     roomy.dispose();
@@ -135,7 +135,7 @@ describe('native handles', () => {
     tight.dispose();
   });
 
-  it('throws after dispose, which may come twice and in any order', async () => {
+  it('throw after dispose, which may be called twice and in any order', async () => {
     const model = await loadFixture(device, { experts: true });
     const sequence = model.createSequence();
     const pass = model.createPass(2);
@@ -152,7 +152,7 @@ describe('native handles', () => {
     await assert.rejects(pass.forward(null), codeIs('INTERNAL'));
   });
 
-  it('finishes calls that run while everything is disposed of', async () => {
+  it('finish calls that run while everything is disposed of', async () => {
     const observer = openTestDevice();
     const model = await loadFixture(observer, { experts: true });
     const sequence = model.createSequence();
@@ -168,7 +168,7 @@ describe('native handles', () => {
     observer.dispose();
   });
 
-  it('takes one call at a time per pass and keeps the order of calls', async () => {
+  it('take one call at a time per pass and keep the order of calls', async () => {
     const model = await loadFixture(device, { experts: true });
     const sequence = model.createSequence();
     const pass = model.createPass(2);
@@ -184,7 +184,7 @@ describe('native handles', () => {
     model.dispose();
   });
 
-  it('delivers every gate decision before it settles, and rejects with what the listener threw', async () => {
+  it("deliver every gate decision before the call settles, and reject with the listener's error", async () => {
     const model = await loadFixture(device, { experts: true });
     const sequence = model.createSequence();
     const pass = model.createPass(1);
@@ -203,7 +203,7 @@ describe('native handles', () => {
     model.dispose();
   });
 
-  it('says which weights are missing', async () => {
+  it('name missing weights', async () => {
     const model = device.createModel(FIXTURE_SHAPE);
     const pass = model.createPass(1);
     await assert.rejects(beginOne(pass, model.createSequence()), /embedding has not been loaded/);
@@ -215,7 +215,7 @@ describe('native handles', () => {
     main.dispose();
   });
 
-  it('refuses arguments of the wrong kind', async () => {
+  it('refuse arguments of the wrong kind', async () => {
     assert.throws(() => openTestDevice({ threads: -1 }), codeIs('INTERNAL'));
     assert.throws(() => openTestDevice({ instructionSet: 'sse9' as 'avx2' }), codeIs('DEVICE_UNAVAILABLE'));
     assert.throws(() => device.createModel(fixtureShape({ headDim: 15 })), codeIs('MODEL_UNSUPPORTED'));
@@ -235,7 +235,7 @@ describe('native handles', () => {
     model.dispose();
   });
 
-  it('cancels a load that waits and leaves the slot empty', async () => {
+  it('cancel a waiting load and leave the slot empty', async () => {
     const slots = device.createExpertSlots(EXPERT_SHAPE, 2, 1, PLAIN_LOADER);
     const queued = Array.from({ length: 2 }, (_, slot) =>
       slots.load(slot, slots.register(expertSource(0, slot)), FROM_STORAGE),
@@ -255,7 +255,7 @@ describe('native handles', () => {
     slots.dispose();
   });
 
-  it('does not load over a slot that executes', async () => {
+  it('do not load over a slot that executes', async () => {
     const slots = device.createExpertSlots(EXPERT_SHAPE, 1, 64, PLAIN_LOADER);
     await slots.load(0, slots.register(expertSource(0, 0)), FROM_STORAGE);
     const hidden = new Uint8Array(64 * hiddenSize * 4);
@@ -267,7 +267,7 @@ describe('native handles', () => {
     slots.dispose();
   });
 
-  it('frees what was never disposed of once it is garbage', async () => {
+  it('free undisposed memory in garbage collection', async () => {
     setFlagsFromString('--expose-gc');
     const collect = runInNewContext('gc') as () => void;
     await (async () => {
@@ -287,12 +287,12 @@ describe('native handles', () => {
     assert.ok(settled(), `${device.info().usedBytes} bytes are still in use`);
   });
 
-  it('measures the machine', async () => {
+  it('measure the machine', async () => {
     const speed = await measureMachine(device, 20);
     assert.ok(speed.readBytesPerS > 0 && speed.fmaFlopPerS > 0);
   });
 
-  it('lets the process end with handles open, and exit in the middle of a call', () => {
+  it('let the process end with handles open, and exit in the middle of a call', () => {
     const open = `import { openDevice, measureMachine } from '${INDEX_URL}';
       const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: 2, budgetBytes: 0 });`;
     assert.deepEqual(runScript(`${open} console.log('open');`), { status: 0, stdout: 'open\n', stderr: '' });
@@ -307,7 +307,7 @@ describe('native handles', () => {
     assert.deepEqual(runScript(giving), { status: 3, stdout: '', stderr: '' });
   });
 
-  it('survives the end of a worker thread in the middle of a call', () => {
+  it('survive the end of a worker thread in the middle of a call', () => {
     const inWorker = `import { parentPort } from 'node:worker_threads';
       import('${INDEX_URL}').then(({ openDevice, measureMachine }) => {
       const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 });

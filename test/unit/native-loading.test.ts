@@ -49,7 +49,7 @@ const codeIs =
   };
 
 describe('native checksums and planes', () => {
-  it('computes CRC-32C, whole and in pieces', () => {
+  it('compute CRC-32C, whole and in pieces', () => {
     assert.equal(crc32c(Buffer.from('123456789'), 0), 0xe3069283);
     assert.equal(crc32c(new Uint8Array(0), 0), 0);
     fc.assert(
@@ -60,7 +60,7 @@ describe('native checksums and planes', () => {
     );
   });
 
-  it('computes CRC-32C of long stretches, wherever they begin', () => {
+  it('compute CRC-32C of long data at any address', () => {
     const bytes = Uint8Array.from({ length: 7000 }, (_, i) => (i * i * 7 + (i >> 3)) & 0xff);
     for (const begin of [0, 1, 7]) {
       for (const length of [1023, 1024, 3071, 3072, 3073, 3080, 6143, 6144, 6500]) {
@@ -72,7 +72,7 @@ describe('native checksums and planes', () => {
     }
   });
 
-  it('cuts values into planes that make the same bytes again, whatever the bit pattern', () => {
+  it('split values into planes that give the same bytes again, whatever the bit pattern', () => {
     const splits: Split[] = ['none-bf16', 'none-fp16', 'none-fp32', 'bf16-e8-sm8', 'fp16-hi8-lo8', 'fp32-e8-sm8-r16'];
     fc.assert(
       fc.property(fc.constantFrom(...splits), fc.uint8Array({ maxLength: 64 }), (split, some) => {
@@ -89,7 +89,7 @@ describe('native checksums and planes', () => {
   });
 });
 
-describe('native loading of experts', () => {
+describe('the native loading of experts', () => {
   let directory: string;
   let device: Device;
   let slots: ExpertSlots;
@@ -103,7 +103,7 @@ describe('native loading of experts', () => {
     return bits(output);
   };
 
-  /** Writes values as chunks of at most `chunkBytes` a plane, all in one file, and says where they lie. */
+  /** Writes values as chunks of at most `chunkBytes` for each plane, all in one file, and returns their places. */
   const store = (name: string, values: Uint8Array, rows: number, split: Split, chunkBytes: number): TensorSource => {
     const path = join(directory, name);
     const pieces: Uint8Array[] = [Buffer.alloc(7)];
@@ -231,7 +231,7 @@ describe('native loading of experts', () => {
     await assert.rejects(slots.load(0, slots.register(foreign), FROM_STORAGE), codeIs('PACK_CORRUPT', 'plane 2'));
   });
 
-  it('says MODEL_CORRUPT where a checkpoint, which has no checksums, is to blame', async () => {
+  it('reports MODEL_CORRUPT where a checkpoint, which has no checksums, is damaged', async () => {
     const checkpoint = expertSource(0, 0);
     const beyond = {
       ...checkpoint.down,
@@ -248,7 +248,7 @@ describe('native loading of experts', () => {
     );
   });
 
-  it('refuses values that are no numbers of bytes when they are registered, and experts that are not', async () => {
+  it('refuses invalid byte counts at registration, and experts that were not registered', async () => {
     const bad = withChunk(storeExpert('bad', 'bf16-e8-sm8', 1000), () => ({ offsetBytes: -1 }));
     assert.throws(() => slots.register(bad), codeIs('INTERNAL', 'chunk.offsetBytes is -1'));
     await assert.rejects(slots.load(0, 1_000_000, FROM_STORAGE), codeIs('INTERNAL', 'has not been registered'));

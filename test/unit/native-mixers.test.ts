@@ -40,7 +40,7 @@ function joined(parts: readonly Float32Array[]): Float32Array {
   return Float32Array.from(parts.flatMap((part) => [...part]));
 }
 
-/** Whatever a pass can be asked for, to the bit like positions [0, LENGTH) at once. */
+/** Every kind of pass must give the same bits as one pass of positions [0, LENGTH). */
 const LENGTH = 150;
 
 for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
@@ -100,7 +100,7 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
       assert.deepEqual(bits(single), bits(whole));
     });
 
-    it('takes positions back, as many as it says, and goes on as if they had never been', async () => {
+    it('removes as many positions as it promises, and continues as if they had never been', async () => {
       await fc.assert(
         fc.asyncProperty(
           fc.array(fc.tuple(fc.integer({ min: 1, max: 50 }), fc.nat(100)), { minLength: 1, maxLength: 10 }),
@@ -126,7 +126,7 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
       );
     });
 
-    it('begins again at any position that it can be cut back to, and at the start', async () => {
+    it('can restart at any position of a valid truncation, and at the start', async () => {
       await withSequence(async (sequence) => {
         await inPieces(model, sequence, [100, 20, 5]);
         const oldest = sequence.oldestPosition;
@@ -145,10 +145,10 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
       });
     });
 
-    it('runs on with copied rows as with its own', async () => {
+    it('continues with copied rows as with its own', async () => {
       await withSequence(async (sequence) => {
         const copy = model.createSequence();
-        // Never more than are kept of recurrences.
+        // Never more rows than a recurrence stores.
         for (const end of [30, 61, 62, 110]) {
           const from = sequence.length;
           await run(model, sequence, from, end);
@@ -170,7 +170,7 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
       });
     });
 
-    it('keeps several sequences of one pass apart, whatever the order of their rows', async () => {
+    it('keeps several sequences of one pass separate, whatever the order of their rows', async () => {
       const first = model.createSequence();
       const second = model.createSequence();
       await run(model, first, 0, 70);
@@ -232,7 +232,7 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
       }
     });
 
-    it('takes back a forward that was cancelled on its way', async () => {
+    it('undoes a forward that was cancelled midway', async () => {
       await withSequence(async (sequence) => {
         await inPieces(model, sequence, [70, 10]);
         const pass = model.createPass(30);
@@ -254,7 +254,7 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
       });
     });
 
-    it('ends with an error where the sequence is cut back while a pass is under way', async () => {
+    it('fails where the sequence is cut back while a pass runs', async () => {
       await withSequence(async (sequence) => {
         await inPieces(model, sequence, [70]);
         const pass = model.createPass(3);
@@ -267,7 +267,7 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
       });
     });
 
-    it('gives back all memory, and takes no more for recurrences however long the sequence is', async () => {
+    it('releases all memory, and takes no more for recurrences however long the sequence is', async () => {
       const before = device.info().usedBytes;
       await withSequence(async (sequence) => {
         await inPieces(model, sequence, new Array<number>(200).fill(1));

@@ -13,7 +13,7 @@ function since(before: OpenHandles): OpenHandles {
   return Object.fromEntries(keys.map((key) => [key, now[key] - before[key]])) as unknown as OpenHandles;
 }
 
-describe('native handles that are open', () => {
+describe('open native handles', () => {
   it('are counted until they are disposed of and their calls have settled', async () => {
     const before = openHandles();
     const device = openTestDevice({ threads: 1 });
@@ -51,7 +51,7 @@ const NOTHING: OpenHandles = {
 };
 
 describe('error codes of the native core', () => {
-  it('are those of the registry', () => {
+  it('equal those of the registry', () => {
     const codes = nativeErrorCodes();
     assert.ok(codes.includes('DEVICE_OUT_OF_MEMORY') && codes.includes('INTERNAL'));
     for (const code of codes) assert.ok(isErrorCode(code), `${code} is not in shared/base/errors/registry.ts`);

@@ -1,5 +1,5 @@
 /**
- * Reports each case of the C++ operator tests (native/test/) as one of mocha's. The program is built together with the addon.
+ * Reports each case of the C++ operator tests (native/test/) as a test of mocha. The program is built together with the addon.
  */
 import { ok } from 'node:assert/strict';
 import { execFile, execFileSync } from 'node:child_process';
@@ -13,9 +13,9 @@ const LIST_LIMIT_MS = 20_000;
 
 const program = join(packageRoot(), 'build', 'Release', 'odmoe_native_tests');
 
-/** Runs all cases; their lines, `pass NAME` or `fail NAME: why`. */
+/** Runs all cases and returns their lines, `pass NAME` or `fail NAME: why`. */
 async function runCases(): Promise<string[]> {
-  // The exit status repeats what the lines say; a crash is seen by the lines that are missing.
+  // The exit status adds nothing to the lines. After a crash some lines are missing.
   const { stdout, stderr } = await promisify(execFile)(program, { timeout: RUN_LIMIT_MS }).catch(
     (error: { stdout?: string; stderr?: string }) => ({ stdout: error.stdout ?? '', stderr: error.stderr ?? '' }),
   );

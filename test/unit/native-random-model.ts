@@ -1,4 +1,4 @@
-/** Models of any shape with random weights, for tests of what must be the same to the bit. */
+/** Models of any shape with random weights, for tests of results that must be the same to the bit. */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

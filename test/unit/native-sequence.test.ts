@@ -11,7 +11,7 @@ const BLOCK_POSITIONS = 256;
 
 const isInternal = (error: unknown): boolean => error instanceof OdmoeError && error.code === 'INTERNAL';
 
-describe('native sequence', () => {
+describe('a native sequence', () => {
   let device: Device;
   let model: Model;
   let sequence: Sequence;
@@ -69,7 +69,7 @@ describe('native sequence', () => {
     await assert.rejects(pass.forward(null), isInternal);
   });
 
-  it('gives back the rows that were written, across blocks', async () => {
+  it('returns the written rows, across blocks', async () => {
     await fill(0, 280);
     const random = (seed: number, rows: number): Uint8Array =>
       new Uint8Array(Float32Array.from({ length: (rows * ROW_BYTES) / 4 }, (_, i) => Math.sin(i * seed)).buffer);
@@ -83,7 +83,7 @@ describe('native sequence', () => {
     );
   });
 
-  it('runs on with copied rows as with its own', async () => {
+  it('continues with copied rows as with its own', async () => {
     await fill(0, 270);
     const copy = model.createSequence();
     for (let layer = 0; layer < layers; layer++) {
@@ -98,7 +98,7 @@ describe('native sequence', () => {
     copy.dispose();
   });
 
-  it('forgets what lies behind a truncation and does the same again', async () => {
+  it('forgets the positions behind a truncation and computes the same again', async () => {
     await fill(0, 20);
     const once = await fill(20, 30);
     sequence.truncate(20);
@@ -126,7 +126,7 @@ describe('native sequence', () => {
     assert.equal(sequence.length, 5);
   });
 
-  it('is not changed under a running pass', async () => {
+  it('cannot be changed under a running pass', async () => {
     await fill(0, 5);
     await begin(positions(5, 200));
     const running = pass.forward(null);
@@ -140,7 +140,7 @@ describe('native sequence', () => {
     sequence.writeRows(0, 0, 1, rows);
   });
 
-  it('keeps rows already written readable while later layers run', async () => {
+  it('keeps written rows readable while later layers run', async () => {
     await begin([0, 1, 2]);
     const hidden = new Uint8Array(3 * hiddenSize * 4);
     await pass.attend(0, hidden);

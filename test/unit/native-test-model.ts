@@ -1,4 +1,4 @@
-/** The Mixtral fixture on a device, read by hand so that these tests need nothing but the native core. */
+/** The Mixtral fixture on a device. The tests read its file themselves, so that they need the native core alone. */
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { openDevice, type Device, type Model } from '../../native/index.js';
@@ -82,7 +82,7 @@ export function sourceOf(name: string): TensorSource {
   };
 }
 
-/** The tensor's bytes as they lie in the file: BF16, row-major. */
+/** The tensor's bytes as in the file: BF16, row-major. */
 export function bytesOf(name: string): Uint8Array {
   const [begin, end] = entry(name).data_offsets;
   return fileBytes.subarray(8 + headerBytes + begin, 8 + headerBytes + end);
@@ -119,7 +119,7 @@ export function expertSource(layer: number, expert: number): ExpertSource {
   };
 }
 
-/** Roles that take the format that is asked for; the others are kept as they are. */
+/** Roles that use the requested format. The others stay as they are. */
 const FORMATTED: readonly DenseRole[] = ['query', 'key', 'value', 'mixerOutput'];
 
 export async function loadFixture(
@@ -143,7 +143,7 @@ export function openTestDevice(options: Partial<Parameters<typeof openDevice>[0]
   return openDevice({ backend: 'cpu', instructionSet: 'auto', threads: 2, budgetBytes: 0, ...options });
 }
 
-/** Bit patterns, so that a comparison tells -0 from 0 and shows what differs. */
+/** Bit patterns, so that a comparison distinguishes -0 from 0 and shows the difference. */
 export function bits(values: Float32Array | Uint8Array): Uint32Array {
   return new Uint32Array(values.slice().buffer);
 }

@@ -3,11 +3,11 @@ import { waitUntil } from '../../native/index.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 
 const nowMs = (): number => Number(process.hrtime.bigint()) / 1e6;
-/** As native's clock counts: in whole nanoseconds, which a number of milliseconds does not hold exactly. */
+/** The native clock counts whole nanoseconds, which a number of milliseconds cannot express exactly. */
 const NANOSECOND_MS = 1e-6;
 const isMisuse = (thrown: unknown): boolean => thrown instanceof OdmoeError && thrown.code === 'INTERNAL';
 
-describe('waitUntil', () => {
+describe('the function waitUntil', () => {
   it('never resolves early, whatever the order', async () => {
     const startMs = nowMs();
     const delaysMs = [7, 3.3, 0.2, 25, -5, 12.75, 3.3, 1, 18, 0];
@@ -20,7 +20,7 @@ describe('waitUntil', () => {
     );
   });
 
-  it('resolves for what has passed and refuses what is no time', async () => {
+  it('resolves at once for a past time and refuses an invalid time', async () => {
     await waitUntil(-1e300);
     await waitUntil(0);
     await assert.rejects(waitUntil(Number.NaN), isMisuse);

@@ -40,7 +40,7 @@ function statesReached(from: AutomatonState): number {
 }
 
 describe('the automaton of an output format', () => {
-  it('holds a bounded number of states, however many texts it has read, and reads on rightly', () => {
+  it('has a bounded number of states, however many texts it has read, and still reads correctly', () => {
     const automaton = anyObject();
     const random = new SeededRandom(1);
     const { start } = automaton;

@@ -71,7 +71,7 @@ function compiled(format: OutputFormat): { grammar: CompiledGrammar; packed: Pac
   return { grammar: { root, shortest }, packed: packGrammar(root, nodes, shortest) };
 }
 
-describe('an output format that is compiled elsewhere', function () {
+describe('an output format compiled elsewhere', function () {
   this.timeout(60_000);
 
   for (const [what, format] of FORMATS) {
@@ -98,7 +98,7 @@ describe('an output format that is compiled elsewhere', function () {
     });
     after(() => compiler.close());
 
-    it('gives the masks that one compiled in place gives, and is kept', async () => {
+    it('gives the same masks as one compiled in place, and is cached', async () => {
       for (const [what, format] of FORMATS) {
         const [here, there] = [null, compiler].map((one) => new OutputFormats(tokenizer, 1024, [0], one));
         const inPlace = await here?.constraintOf(format, never);
@@ -121,7 +121,7 @@ describe('an output format that is compiled elsewhere', function () {
       assert.ok(turns > 20, `${turns} turns of the event loop`);
     });
 
-    it('is refused in the words that it is refused in anywhere', async () => {
+    it('is refused with the same message as elsewhere', async () => {
       const formats = new OutputFormats(tokenizer, 1024, [0], compiler);
       await assert.rejects(async () => formats.constraintOf(formatOf({ type: 'string', pattern: '(' }), never), {
         code: 'REQUEST_INVALID',
@@ -131,7 +131,7 @@ describe('an output format that is compiled elsewhere', function () {
   });
 });
 
-/** A thread that answers when it is told to. */
+/** A thread that answers when the test says so. */
 class ScriptedThread extends EventEmitter implements FormatThread {
   readonly questions: ThreadQuestion<FormatQuestion>[] = [];
   terminated = false;
@@ -154,7 +154,7 @@ class ScriptedThread extends EventEmitter implements FormatThread {
   }
 }
 
-describe('answers that want one output format', () => {
+describe('several answers with one output format', () => {
   let thread: ScriptedThread;
   let compiler: ThreadedFormatCompiler;
   let formats: OutputFormats;
@@ -169,7 +169,7 @@ describe('answers that want one output format', () => {
   const ask = (signal = never, type = 'null'): Promise<unknown> =>
     Promise.resolve(formats.constraintOf(formatOf({ type }), signal));
 
-  it('wait for one compilation, and one that is cancelled takes nothing from the others', async () => {
+  it('wait for one compilation, and a cancelled one takes nothing from the others', async () => {
     const gone = new AbortController();
     const [first, second] = [ask(gone.signal), ask()];
     assert.equal(thread.questions.length, 1);
@@ -179,7 +179,7 @@ describe('answers that want one output format', () => {
     assert.ok((await second) !== null);
   });
 
-  it('begin anew where all that waited have gone', async () => {
+  it('start a new compilation after all earlier waiters were cancelled', async () => {
     const gone = new AbortController();
     const both = [ask(gone.signal), ask(gone.signal)].map((one) => assert.rejects(one, { code: 'CANCELLED' }));
     gone.abort();
@@ -191,7 +191,7 @@ describe('answers that want one output format', () => {
     assert.equal(thread.questions.length, 2);
   });
 
-  it('are not compiled any more where all that waited have gone', async () => {
+  it('stop the compilation when all waiters were cancelled', async () => {
     const gone = new AbortController();
     const [first, second] = [ask(), ask(gone.signal, 'boolean')];
     gone.abort();
@@ -201,7 +201,7 @@ describe('answers that want one output format', () => {
     assert.equal(thread.questions.length, 1, 'the thread is not asked for the second one');
   });
 
-  it('are told when main stops', async () => {
+  it('get an error when main stops', async () => {
     const waiting = assert.rejects(ask(), { code: 'NO_MAIN' });
     await compiler.close();
     await waiting;

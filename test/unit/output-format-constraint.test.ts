@@ -33,7 +33,7 @@ function sequence(...parts: OutputPart[]): OutputFormat {
   return { alternatives: [{ parts }] };
 }
 
-/** Some milliseconds of work. */
+/** Most beginnings of one slice, which are some milliseconds of work. */
 const MOST_BEGINNINGS_A_SLICE = 20_000;
 
 /** Every byte, and all texts of up to four of twelve letters. */
@@ -48,7 +48,7 @@ function largeVocabulary(): AnsweringVocabulary & { vocabulary: TokenVocabulary 
   return { texts: tokens, vocabulary: formatVocabulary(tokens, all.length + 1), endTokenIds: [all.length] };
 }
 
-/** Any text that does not hold the other. */
+/** Any text that does not contain `without`. */
 const textWithout = (without: string): OutputPart => ({
   kind: 'schemaText',
   schemaText: { jsonSchema: '{"type":"string"}', without },
@@ -68,7 +68,7 @@ function allowedAfter(constraint: OutputConstraint, answer: readonly number[], r
 }
 
 describe('output formats', () => {
-  it('take a literal, of plain tokens or with special ones for their names, and then nothing', () => {
+  it('accept a literal, of plain tokens or with special ones for their names, and then nothing', () => {
     const constraint = constraintOf(sequence(literal('<tool>ab')), small);
     const first = allowedAfter(constraint, []);
     assert.ok(first.includes(TOOL) && first.includes(0x3c) && !first.includes(SAY) && !first.includes(END));
@@ -83,7 +83,7 @@ describe('output formats', () => {
     assert.equal(constraint.isClosed([END]), false);
   });
 
-  it('never take a special token for text, in JSON or elsewhere, though its letters may come', () => {
+  it('never accept a special token as text, in JSON or elsewhere, though its letters may come', () => {
     for (const part of [textWithout('#'), jsonFormat('{"type":"string"}')]) {
       const format = 'alternatives' in part ? part : sequence(part);
       const constraint = constraintOf(format, small);
@@ -94,7 +94,7 @@ describe('output formats', () => {
     }
   });
 
-  it('take anything up to a text, special tokens too, and end with it', () => {
+  it('accept anything up to a text, special tokens too, and end with it', () => {
     const constraint = constraintOf(sequence({ kind: 'until', until: 'aab' }, literal('!')), small);
     for (const before of ['', 'x', 'a', 'aa', 'aaa', 'ab', '🦊aé', '"\n']) {
       const answer = bytesOf(`${before}aab`);
@@ -107,7 +107,7 @@ describe('output formats', () => {
     assert.ok(!allowedAfter(constraint, [TOOL]).includes(END));
   });
 
-  it('take text without a character, and one of several alternatives', () => {
+  it('accept text without a character, and one of several alternatives', () => {
     const call = sequence(textWithout('<'), literal('<tool>'), {
       kind: 'jsonSchema',
       jsonSchema: '{"type":"integer","minimum":10,"maximum":12}',
@@ -118,7 +118,7 @@ describe('output formats', () => {
     );
     assert.equal(constraint.isClosed([]), false);
     assert.ok(allowedAfter(constraint, []).includes(END));
-    // The text may go on, so that "none" is whole and not closed.
+    // The text may continue, so "none" is complete and not closed.
     assert.ok(allowedAfter(constraint, bytesOf('none')).includes(END) && !constraint.isClosed(bytesOf('none')));
     assert.ok(!allowedAfter(constraint, bytesOf('nine')).includes(END));
     const number = allowedAfter(constraint, [...bytesOf('né'), TOOL]);
@@ -130,7 +130,7 @@ describe('output formats', () => {
     assert.equal(runAtOnce(constraint.allowed([...bytesOf('a'), TOOL, ...bytesOf('13')], ROOM)), null);
   });
 
-  it('take texts that a schema takes, and that do not hold what ends them', () => {
+  it('accept texts that match a schema and contain no end marker', () => {
     const end = '</a>';
     const cases: [object, string[], string[]][] = [
       [{ type: 'string' }, ['', 'a "b" \\ \n', '<a>', '<</a', 'é🦊'], ['</a>', 'b</a>', '<</a>c']],
@@ -171,7 +171,7 @@ describe('output formats', () => {
     }
   });
 
-  it('may be objects with any of as many properties as there may be', () => {
+  it('may be objects with any of the allowed number of properties', () => {
     const keys = Array.from({ length: PROPERTIES_LIMIT }, (_, index) => `key${index}`);
     for (const additionalProperties of [false, true]) {
       const properties = Object.fromEntries(keys.map((key) => [key, { type: 'integer' }]));
@@ -186,7 +186,7 @@ describe('output formats', () => {
     }
   });
 
-  it('go back by themselves: what is allowed is a function of the answer and the room alone', () => {
+  it('have no hidden state: the allowed tokens depend on the answer and the room alone', () => {
     for (let seed = 0; seed < 25; seed++) {
       const text = JSON.stringify(drawSchema(new SeededRandom(seed)));
       const random = new SeededRandom(seed);
@@ -215,7 +215,7 @@ describe('output formats', () => {
     }
   });
 
-  it('are whole within the least room that a text of them needs, and with any more', () => {
+  it('are complete within the least room that a matching text needs, and with any more', () => {
     const cases: [unknown, string][] = [
       [
         {
@@ -248,7 +248,7 @@ describe('output formats', () => {
           assert.ok(validate(JSON.parse(text)), `${JSON.stringify(schema)} in ${room} tokens: ${text}`);
         }
       }
-      // Where no text fits, the room changes nothing.
+      // If no valid text fits into the room, the room has no effect.
       const constraint = constraintOf(jsonFormat(JSON.stringify(schema)), small);
       const free = allowedAfter(constraint, []);
       assert.deepEqual(allowedAfter(constraint, [], least - 1), free);
@@ -282,7 +282,7 @@ describe('output formats', () => {
     }
   });
 
-  it('never lead where the vocabulary cannot write on', () => {
+  it('never lead where the vocabulary cannot continue', () => {
     const ascii = smallVocabulary([...Array(127).keys()].filter((byte) => byte !== 0x7d));
     const made = constraintOf(jsonFormat('{"type":"array","items":{"type":"string","maxLength":5}}'), ascii);
     for (let seed = 0; seed < 50; seed++) {
@@ -298,7 +298,7 @@ describe('output formats', () => {
     assert.equal(textOfAnswer(answerAtRandom(either, ascii, 9, new SeededRandom(1)).tokenIds, ascii), 'null');
   });
 
-  it('work out the tokens of a large vocabulary in slices, beside one another, and find those that one finds alone', () => {
+  it('compute the tokens of a large vocabulary in parallel slices, with the same result', () => {
     const [large, other] = [largeVocabulary(), largeVocabulary()];
     const { tree } = large.vocabulary;
     const string = jsonFormat('{"type":"string"}');
@@ -324,7 +324,7 @@ describe('output formats', () => {
     }
   });
 
-  it('count the ways of the states that are made as work, too', () => {
+  it('count the transitions of new states as work, too', () => {
     const properties = Object.fromEntries(Array.from({ length: PROPERTIES_LIMIT }, (_, index) => [`p${index}`, {}]));
     const constraint = constraintOf(jsonFormat(JSON.stringify({ type: 'object', properties })), small);
     const yields = [...constraint.allowed(bytesOf('{"p1":1,'), ROOM)].length;

@@ -129,14 +129,14 @@ describe('JSON schemas', () => {
     });
   }
 
-  it('that are no JSON, or too long, are refused', () => {
+  it('are refused where they are no JSON, or too long', () => {
     assert.throws(() => checkOutputFormat(jsonFormat('{')), { code: 'REQUEST_INVALID', message: /no JSON/ });
     assert.throws(() => checkOutputFormat(jsonFormat('1e999')), { message: /too large a number/ });
     const long = JSON.stringify({ description: 'a'.repeat(300_000) });
     assert.throws(() => checkOutputFormat(jsonFormat(long)), { message: /262144 bytes/ });
   });
 
-  it('of nonsense are refused properly, and at once', () => {
+  it('are refused with a proper error, and at once, where they are nonsense', () => {
     const keywords = [
       'type',
       'properties',
@@ -199,7 +199,7 @@ const schemaText = (schema: object, without: string): OutputPart => ({
   schemaText: { jsonSchema: JSON.stringify(schema), without },
 });
 
-describe('parts of output formats', () => {
+describe('the parts of an output format', () => {
   const refused: [string, OutputPart[], RegExp][] = [
     ['an empty until', [{ kind: 'until', until: '' }], /until .* empty/],
     ['an empty text that may not be held', [schemaText({}, '')], /without .* 1 to 64/],

@@ -35,7 +35,7 @@ describe('answers by JSON schemas', () => {
     });
   }
 
-  it('have all digits of integers that no double is', () => {
+  it('have all digits of integers that no double can hold', () => {
     const [below, exact, above] = ['9007199254740992', '9007199254740993', '9007199254740994'];
     const schemas = [
       `{"const":${exact}}`,
@@ -53,7 +53,7 @@ describe('answers by JSON schemas', () => {
     assert.equal(textOfAnswer(tokenIds, small), `{"a":[${exact}]}`);
   });
 
-  it('may go on with a token if, and only if, the mask says so', () => {
+  it('may continue with a token if, and only if, the mask allows it', () => {
     for (let seed = 0; seed < 40; seed++) {
       const made = drawn(seed, small);
       if (made === null) continue;

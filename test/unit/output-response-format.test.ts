@@ -4,7 +4,7 @@ import { jsonFormat, outputFormatOf } from '../../shared/language/response-forma
 describe('response_format of the OpenAI API', () => {
   const schema = { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] };
 
-  it('asks for text, for a JSON object, or for JSON after a schema', () => {
+  it('requests text, a JSON object, or JSON that follows a schema', () => {
     assert.equal(outputFormatOf('{"type":"text"}'), null);
     assert.deepEqual(outputFormatOf('{"type":"json_object"}'), jsonFormat('{"type":"object"}'));
     const described = { name: 'place', description: 'of it', strict: true, schema };
@@ -20,7 +20,7 @@ describe('response_format of the OpenAI API', () => {
     assert.deepEqual(outputFormatOf(given), jsonFormat(written));
   });
 
-  it('is refused, naming the field, where it is something else', () => {
+  it("is refused by the field's name for any other value", () => {
     const wrong: [unknown, string][] = [
       ['json_object', 'response_format'],
       [[], 'response_format'],

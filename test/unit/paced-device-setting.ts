@@ -10,7 +10,7 @@ import { FIXTURE_SHAPE, fixtureReference, loadFixture, openTestDevice } from './
 import { onVirtualClock } from './virtual-run.js';
 
 const { hiddenSize, expert: glu } = FIXTURE_SHAPE;
-/** Main's part of a layer. */
+/** Time of main's part of a layer. */
 export const DENSE_LAYER = { overheadMs: 1, weightsMs: 2, rowMs: 0.75, context: null };
 export const TIMES: DeviceTimes = {
   attendLayers: [[DENSE_LAYER]],
@@ -37,7 +37,7 @@ export const EXPERT_SHAPE = { hiddenSize, glu, format: 'bf16' } as const;
 export const PROMPT = (fixtureReference.references[0]?.prompt_token_ids ?? []).slice(0, 5);
 export const codeIs = (code: ErrorCode) => (thrown: unknown) => thrown instanceof OdmoeError && thrown.code === code;
 
-/** Runs the body with a paced device on a virtual clock; both devices are gone afterwards, and nothing is left to happen. */
+/** Runs the body with a paced device on a virtual clock. Both devices are disposed of afterwards, and no event is left. */
 export async function onPaced(
   body: (device: Device, runtime: VirtualRuntime) => Promise<void>,
   pace: Partial<DevicePace> = {},
@@ -87,7 +87,7 @@ export async function run(model: Model, tokens: readonly number[], nowMs: () => 
   return { gates, forwardMs, logitsMs, logits };
 }
 
-/** All experts of a layer, one after the other, each on its rows. */
+/** Time of all experts of a layer, one after the other, each on its rows. */
 export function expertsMs(chosen: readonly number[]): number {
   const rows = new Map<number, number>();
   chosen.forEach((expert) => rows.set(expert, (rows.get(expert) ?? 0) + 1));

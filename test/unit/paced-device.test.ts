@@ -23,7 +23,7 @@ const { expertLayers: layers, experts, hiddenSize, expertsPerToken } = FIXTURE_S
 const BLOCK_POSITIONS = 256;
 
 describe('a paced device computes', () => {
-  it("the arithmetic's results to the bit, each layer at exactly its time", async () => {
+  it('the same results to the bit, each layer in exactly its time', async () => {
     const expected = await realRun(PROMPT);
     await onPaced(async (device, runtime) => {
       const actual = await run(await loadFixture(device, { experts: true }), PROMPT, () => runtime.nowMs());
@@ -42,7 +42,7 @@ describe('a paced device computes', () => {
     });
   });
 
-  it('one operation after the other, in the order asked for', async () => {
+  it('one operation after the other, in the requested order', async () => {
     await onPaced(async (device, runtime) => {
       const model = await loadFixture(device, { experts: true });
       const passes = [model.createPass(1), model.createPass(1)] as const;
@@ -61,7 +61,7 @@ describe('a paced device computes', () => {
     });
   });
 
-  it('experts in slots like the arithmetic, loads one after the other over one link', async () => {
+  it('experts in slots with the same results, and loads one after the other over one link', async () => {
     const outputs: Uint8Array[] = [];
     const hidden = new Uint8Array(Float32Array.from({ length: 4 * hiddenSize }, (_, i) => Math.sin(i)).buffer);
     const body = async (device: Device, nowMs: () => number): Promise<number[]> => {
@@ -92,7 +92,7 @@ describe('a paced device computes', () => {
     assert.notDeepEqual(first, second);
   });
 
-  it('in no time at all where nothing takes any', async () => {
+  it('in no time at all where the profile sets none', async () => {
     const expected = await realRun(PROMPT);
     await onPaced(async (device, runtime) => {
       const model = await loadFixture(device, { experts: true });
@@ -109,7 +109,7 @@ describe('a paced device holds', () => {
   const modelBytes = 10_000 + layers * (1000 + experts * 300);
   const blockBytes = layers * BLOCK_POSITIONS * 2;
 
-  it('what the profiled model takes there, and gives it back', async () => {
+  it('the memory of the profiled model, and releases it', async () => {
     await onPaced(async (device) => {
       const model = await loadFixture(device, { experts: true });
       assert.equal(device.info().usedBytes, modelBytes);
@@ -155,8 +155,8 @@ describe('a paced device holds', () => {
   });
 });
 
-describe('a forward of a paced device that is cancelled', () => {
-  it('ends at once; the pass begins anew', async () => {
+describe('a cancelled forward of a paced device', () => {
+  it('ends at once, and the pass can begin again', async () => {
     const token = PROMPT.slice(0, 1);
     const expected = await realRun(token);
     await onPaced(async (device, runtime) => {
@@ -191,7 +191,7 @@ describe('a forward of a paced device that is cancelled', () => {
     });
   });
 
-  it('does so while the real one computes, and in a wait of an hour', async () => {
+  it('ends at once while the real device computes, and in a wait of an hour', async () => {
     const slow = { ...TIMES, attendLayers: [[{ overheadMs: 3_600_000, weightsMs: 0, rowMs: 0, context: null }]] };
     await onPaced(
       async (device, runtime) => {
@@ -214,7 +214,7 @@ describe('a forward of a paced device that is cancelled', () => {
     );
   });
 
-  it('rejects with what a listener threw, at its end', async () => {
+  it('rejects at its end with the error of a listener', async () => {
     await onPaced(async (device, runtime) => {
       const model = await loadFixture(device, { experts: true });
       const pass = model.createPass(1);

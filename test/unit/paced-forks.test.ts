@@ -8,7 +8,7 @@ import { RANDOM_SHAPES } from './random-model-shapes.js';
 
 const STATES = 5000;
 const BLOCK_POSITIONS = 256;
-/** Of all layers. */
+/** Bytes of one block in all layers. */
 const BLOCK = FIXTURE_SHAPE.layers.length * BLOCK_POSITIONS * BYTES.cacheRowBytes;
 const MEMORY = { bytes: { ...BYTES, stateBytes: STATES }, budgetBytes: 0 };
 
@@ -34,7 +34,7 @@ describe('forks on a paced device', () => {
   const onModel = (use: (model: Model, device: Device) => Promise<void>, memory = MEMORY): Promise<void> =>
     onPaced(async (device) => use(await loadFixture(device, { experts: true }), device), { memory });
 
-  it('share what the profiled model takes until one of them writes there', async () => {
+  it('share the memory of the profiled model until one of them writes there', async () => {
     await onModel(async (model, device) => {
       const source = model.createSequence();
       const loadedBytes = device.info().usedBytes;
@@ -67,7 +67,7 @@ describe('forks on a paced device', () => {
     });
   });
 
-  it('take what they lack, in a pass of several too, or nothing', async () => {
+  it('take their missing memory, in a pass of several too, or nothing', async () => {
     let loadedBytes = 0;
     await onModel(async (_, device) => {
       loadedBytes = device.info().usedBytes;
@@ -84,14 +84,14 @@ describe('forks on a paced device', () => {
       assert.equal(model.sequenceBytes, one);
       for (const sequence of [source, ...forks]) assert.equal(sequence.bytesToWrite(10, 11), one);
       forks.pop()?.dispose();
-      // Once the one has its copy, the other is alone with what they shared.
+      // When one of two has its own copy, the other one alone has the shared memory.
       await begin(pass, [source, ...forks].map(rowOf));
       assert.equal(model.sequenceBytes, 2 * one);
       assert.equal(device.info().usedBytes, loadedBytes + 2 * one);
     }, memory);
   });
 
-  it('go on as sequences of their own, from any position that was promised', async () => {
+  it('continue as separate sequences, from any promised position', async () => {
     for (const shape of Object.values(RANDOM_SHAPES)) {
       const weights = new RandomWeights(shape);
       await onPaced(async (device) => {

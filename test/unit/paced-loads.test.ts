@@ -28,10 +28,10 @@ describe('a load on a paced device', () => {
       assert.deepEqual(runtime.openCounts, { timers: 0, turns: 0, works: 0 });
     });
 
-  it('that is cancelled settles at once and frees the link, however far the real one is', async () => {
+  it('settles at once when cancelled and frees the link, however far the real load is', async () => {
     await outcomes(async (load, cancel, runtime) => {
       const [first, second] = [load(0), load(1)];
-      // The real load of a tiny expert has long been done.
+      // The real load of a tiny expert ended long before.
       await runtime.sleep(11);
       await runtime.outside(() => new Promise((resolve) => setTimeout(resolve, 20)));
       cancel(0);
@@ -44,7 +44,7 @@ describe('a load on a paced device', () => {
     });
   });
 
-  it('that is cancelled in the moment of its beginning is not loaded either', async () => {
+  it('is not run when it is cancelled at the moment of its beginning', async () => {
     await outcomes(async (load, cancel, runtime) => {
       const first = load(0);
       cancel(0);
@@ -56,7 +56,7 @@ describe('a load on a paced device', () => {
     });
   });
 
-  it('refuses what a slot cannot do', async () => {
+  it('is refused where the slot cannot take it', async () => {
     await onPaced(async (device) => {
       const slots = device.createExpertSlots(EXPERT_SHAPE, 1, 1, PLAIN_LOADER);
       const [hidden, output] = [new Uint8Array(4 * hiddenSize), new Uint8Array(4 * hiddenSize)];
@@ -85,7 +85,7 @@ describe('a load on a paced device', () => {
     });
   });
 
-  it('takes from the link only what it reads', async () => {
+  it('takes time on the link for its read bytes only', async () => {
     await onPaced(async (device, runtime) => {
       const sizes = { expertExponentBytes: 2 ** 16, expertSignMantissaBytes: 2 ** 16 };
       const loader = { ...PLAIN_LOADER, ...sizes, exponentEntries: 1, signMantissaEntries: 1 };

@@ -37,7 +37,7 @@ describe('choosing a codec', () => {
   const choose = (storageGbS: number, threads: number): string =>
     chooseCodec(ALL, 100 * MB, { storageBytesPerS: storageGbS * GB, decompressionThreads: threads }).chosen.codec;
 
-  it('takes what is read soonest where storage is slow, and of equals the one that is the same everywhere', () => {
+  it('takes the codec with the fastest reads on slow storage, and among equals the most portable one', () => {
     assert.equal(choose(0.5, 2), 'huffman');
     const { reason } = chooseCodec(ALL, MB, { storageBytesPerS: 0.5 * GB, decompressionThreads: 2 });
     assert.match(
@@ -52,7 +52,7 @@ describe('choosing a codec', () => {
     assert.match(libraries.reason, /it packs fastest/);
   });
 
-  it('takes what decompresses fast enough where the cores are the bottleneck', () => {
+  it('takes a codec with fast decompression where the cores are the bottleneck', () => {
     assert.equal(choose(5, 1), 'fixed4');
     assert.equal(choose(100, 4), 'raw');
     const { reason } = chooseCodec([HUFFMAN, ZSTD], MB, { storageBytesPerS: 50 * GB, decompressionThreads: 1 });
@@ -64,7 +64,7 @@ describe('choosing a codec', () => {
     assert.deepEqual(estimates, [{ ...HUFFMAN, readMs: 66.7, decompressMs: 12.5, loadMs: 66.7 }]);
   });
 
-  it('never takes one that loads 3 % later than another, or of equals one 2 points larger', () => {
+  it('never takes a codec that loads 3 % later than another, or among equals is 2 points larger', () => {
     const figure = fc.double({ min: 0.01, max: 100, noNaN: true });
     const measurement = fc.record({
       codec: fc.constant('huffman' as const),
@@ -87,20 +87,20 @@ describe('choosing a codec', () => {
     );
   });
 
-  it('counts on as many threads as a loader takes by itself', () => {
+  it('assumes as many threads as a loader takes by default', () => {
     assert.deepEqual([1, 2, 3, 4, 16, 64].map(usualDecompressionThreads), [1, 1, 1, 2, 8, 8]);
   });
 });
 
 describe('measuring codecs on a checkpoint', () => {
-  it('samples matrices spread over the layers, different ones of an expert', () => {
+  it('samples matrices from several layers, and different ones of an expert', () => {
     const places = [...Array(768).keys()];
     assert.deepEqual(spread(places, 4), [96, 289, 482, 675]);
     assert.deepEqual(spread([7], 4), [7]);
     assert.deepEqual(spread([], 4), []);
   });
 
-  it('counts what further planes take', () => {
+  it('counts the bytes of further planes', () => {
     assert.equal(shippedRatio('bf16', 'huffman', 0.67), 0.67);
     assert.equal(shippedRatio('fp16', 'huffman', 0.67), (1.34 + 0.375) / 2);
     assert.equal(shippedRatio('fp32', 'huffman', 0.67), (1.34 + 2) / 4);
@@ -134,7 +134,7 @@ describe('measuring codecs on a checkpoint', () => {
     });
   }
 
-  it('says what it measured, what it chose and why', async () => {
+  it('reports the measurements, the choice and the reason', async () => {
     await withCheckpoint(async (directory) => {
       const tools: MeasuringTools = {
         ...NATIVE_MEASURING_TOOLS,
@@ -173,8 +173,8 @@ describe('measuring codecs on a checkpoint', () => {
   });
 });
 
-describe('the codec of a pack that is there already', () => {
-  it('is taken from a whole pack and from one that was begun from the same checkpoint', async () => {
+describe('the codec of an existing pack', () => {
+  it('is taken from a whole pack and from an unfinished one of the same checkpoint', async () => {
     await withCheckpoint(async (directory, output) => {
       const checkpoint = await openCheckpoint(directory);
       assert.equal(await earlierCodec(checkpoint, output), null);
@@ -186,7 +186,7 @@ describe('the codec of a pack that is there already', () => {
     });
   });
 
-  it('is nothing where another checkpoint was begun, or a pack cannot be read', async () => {
+  it('is unknown where another checkpoint was begun, or a pack cannot be read', async () => {
     await withCheckpoint(async (directory, output) => {
       await assert.rejects(pack(directory, output, { openFile: await failingAt(0.5, directory) }));
       const checkpoint = await openCheckpoint(directory);

@@ -4,8 +4,8 @@ import { CODEC_LEVELS, codecSetting, describeCodec, levelProblem, PACK_CODECS } 
 import { blockRows } from '../../packs/format/pack-layout.js';
 import { refusal } from './tiny-pack.js';
 
-describe("a pack's codec", () => {
-  it('is named, and has the usual level unless another is given', () => {
+describe('the codec option of a pack', () => {
+  it('has a name, and the usual level unless another is given', () => {
     assert.deepEqual(codecSetting('huffman', null), { codec: 'huffman', level: null });
     assert.deepEqual(codecSetting('zstd', null), { codec: 'zstd', level: CODEC_LEVELS.zstd?.usual });
     assert.deepEqual(codecSetting('lz4hc', 12), { codec: 'lz4hc', level: 12 });
@@ -13,13 +13,13 @@ describe("a pack's codec", () => {
     assert.equal(describeCodec({ codec: 'fixed4', level: null }), 'fixed4');
   });
 
-  it('is refused where there is none of the name, and packed3 is none for exponents', () => {
+  it('is refused for an unknown name, and for packed3 on exponents', () => {
     for (const name of ['zip', 'packed3', 'auto', '', '__proto__']) {
       assert.throws(() => codecSetting(name, null), refusal('USAGE', /is not known; known: raw, zstd, lz4hc/));
     }
   });
 
-  it('is refused at a level that it has not got', () => {
+  it('is refused at a level that the codec lacks', () => {
     for (const codec of PACK_CODECS) {
       const range = CODEC_LEVELS[codec];
       if (range === null) {
@@ -36,7 +36,7 @@ describe("a pack's codec", () => {
   });
 });
 
-describe('blocks of a coded chunk', () => {
+describe('the blocks of a coded chunk', () => {
   it('are whole groups of rows near 128 KiB', () => {
     assert.equal(blockRows(14336, 4096), 32);
     assert.equal(blockRows(4096, 14336), 16);

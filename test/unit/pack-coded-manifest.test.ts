@@ -33,7 +33,7 @@ function firstChunk(manifest: Manifest, plane = 0): ManifestChunk {
   return chunk;
 }
 
-describe('manifest of a coded pack', () => {
+describe('the manifest of a coded pack', () => {
   let manifest: Manifest;
   before(async () => {
     await withCodedPack(async (output) => {
@@ -47,7 +47,7 @@ describe('manifest of a coded pack', () => {
     assert.throws(() => parseManifest(manifestFile(copy), 'manifest.json'), refusal('PACK_CORRUPT', message));
   };
 
-  it('names codec and level, and each chunk its own', () => {
+  it('names codec and level of the pack and of each chunk', () => {
     assert.deepEqual([manifest.codec, manifest.codec_level], ['huffman', null]);
     const { chunks, split } = manifest.experts[0]?.gate ?? assert.fail();
     assert.equal(split, 'fp16-e5-lo8-s1m2');
@@ -57,13 +57,13 @@ describe('manifest of a coded pack', () => {
     );
   });
 
-  it('with a level that its codec has not got is refused', () => {
+  it('is refused with a level that its codec lacks', () => {
     refuses((copy) => (copy.codec_level = 3), /codec_level is 3, the codec huffman has no levels/);
     refuses((copy) => Object.assign(copy, { codec: 'zstd' }), /codec_level is null, expected a level of zstd/);
     refuses((copy) => Object.assign(copy, { codec: 'packed3' }), /codec/);
   });
 
-  it('with chunks that its codec and shards do not give is refused', () => {
+  it('is refused with chunks that do not follow from its codec and shards', () => {
     refuses((copy) => (firstChunk(copy).codec = 'fixed4'), /codec fixed4 in plane 0, expected huffman or raw/);
     refuses((copy) => (firstChunk(copy, 2).codec = 'huffman'), /huffman in plane 2, expected packed3 or raw/);
     refuses((copy) => (firstChunk(copy, 1).codec = 'huffman'), /huffman in plane 1, expected raw;/);
@@ -79,7 +79,7 @@ describe('manifest of a coded pack', () => {
 });
 
 describe('verifying a coded pack', () => {
-  /** Changes a stored byte and every checksum of stored bytes with it: only the values give it away. */
+  /** Changes a stored byte, and all checksums of stored bytes to match. Only the values show the change. */
   const forge = async (output: string, offsetInChunk: number): Promise<PackDamage[]> => {
     const { manifest } = await openPack(output);
     const chunk = firstChunk(manifest);
@@ -96,7 +96,7 @@ describe('verifying a coded pack', () => {
     return verifyPack(await openPack(output), TOOLS);
   };
 
-  it('finds wrong values behind right checksums, and chunks that cannot be decoded', async () => {
+  it('finds wrong values behind correct checksums, and chunks that cannot be decoded', async () => {
     await withCodedPack(async (output) => {
       const { stored_bytes: storedBytes } = firstChunk((await openPack(output)).manifest);
       for (const offset of [0, Math.floor(storedBytes * 0.7)]) {
@@ -126,7 +126,7 @@ describe('verifying a coded pack', () => {
     });
   });
 
-  it('is part of finding a whole pack done already', async () => {
+  it('is part of the check for a pack that is already whole', async () => {
     await withCodedPack(async (output, checkpoint) => {
       assert.equal((await pack(checkpoint, output, { codec: HUFFMAN })).alreadyWhole, true);
       const controller = new AbortController();
@@ -155,8 +155,8 @@ describe('verifying a coded pack', () => {
   });
 });
 
-describe('a coded pack that is not finished', () => {
-  it('is begun again with another codec or level, and continued with the same', async () => {
+describe('an unfinished coded pack', () => {
+  it('is started again with another codec or level, and continued with the same', async () => {
     await withCheckpoint(
       async (checkpoint, output) => {
         const interrupt = async (level: number): Promise<void> => {

@@ -23,8 +23,8 @@ async function compressionOf(
   return compression ?? assert.fail();
 }
 
-describe('what a codec made of a pack', () => {
-  it('is told plane by plane, against the bytes that were shipped', async () => {
+describe('the report on the compression of a pack', () => {
+  it('lists each plane, against the bytes of the checkpoint', async () => {
     const tensors = weightTensors('F16');
     const experts = tensors.filter(({ name }) => name.includes('experts'));
     const { shippedBytes, storedBytes, ratio, planes } = await compressionOf(tensors, MEDIUM_CONFIG);
@@ -50,7 +50,7 @@ describe('what a codec made of a pack', () => {
     assert.ok(planes.every((plane) => plane.chunksLeftRaw === 0));
   });
 
-  it('counts padding, and says where it eats the saving', async () => {
+  it('counts padding, and warns where it cancels the saving', async () => {
     const tiny = await compressionOf(tinyTensors(TINY_CONFIG), TINY_CONFIG);
     assert.ok(tiny.diskBytes % 4096 === 0 && tiny.diskBytes >= tiny.storedBytes);
     const sizes = { ratio: 0.75, shippedBytes: 8e6, storedBytes: 6e6, rawDiskBytes: 8.1e6, planes: [] };
@@ -62,7 +62,7 @@ describe('what a codec made of a pack', () => {
     assert.equal(paddingLine({ ...sizes, storedBytes: 8e6, diskBytes: 8.1e6 }), null, 'a raw pack');
   });
 
-  it('tells types apart, and the chunks that the codec did not make smaller', async () => {
+  it('lists each type, and the chunks that the codec did not make smaller', async () => {
     const mixed = tinyTensors(TINY_CONFIG, ({ name }) => (name.includes('w2') ? 'F32' : 'BF16'));
     const { planes } = await compressionOf(mixed, TINY_CONFIG);
     assert.deepEqual(

@@ -46,10 +46,10 @@ describe('packing that consumes its checkpoint', () => {
     });
   });
 
-  it('goes on from wherever it stopped, and deletes nothing that is not in verified files', async () => {
+  it('continues from any interruption, and deletes only data that is in verified files', async () => {
     await withShards(async (checkpoint, output) => {
       const { digest } = await pack(checkpoint, `${output}-kept`);
-      // Checksums are taken of all that is read, written and read back: work stops at one after another.
+      // Every read and write takes a checksum. The work is stopped at one checksum after another.
       let last = 0;
       for (let limit = 7; ; limit += 23) {
         let calls = 0;
@@ -73,7 +73,7 @@ describe('packing that consumes its checkpoint', () => {
     });
   });
 
-  it('finishes a deletion that was written down and not done', async () => {
+  it('finishes a deletion that was recorded and not done', async () => {
     await withShards(async (checkpoint, output) => {
       // Whole seconds, which a copy keeps.
       for (const name of shardsIn(checkpoint)) utimesSync(join(checkpoint, name), 1, 1);
@@ -90,12 +90,12 @@ describe('packing that consumes its checkpoint', () => {
     });
   });
 
-  it('leaves a file alone that has come to the place of a deleted one', async () => {
+  it('leaves a new file in the place of a deleted one alone', async () => {
     await withShards(async (checkpoint, output) => {
       cpSync(checkpoint, `${checkpoint}-copy`, { recursive: true });
       await assert.rejects(pack(checkpoint, output, { consume: true, openFile: await failingAt(0.9, checkpoint) }));
       const [gone = ''] = readdirSync(`${checkpoint}-copy`).filter((name) => !existsSync(join(checkpoint, name)));
-      // Of another checkpoint with the same names: its header is the same.
+      // This stands for a file of another checkpoint with the same names, because its header is the same.
       cpSync(join(`${checkpoint}-copy`, gone), join(checkpoint, gone));
       const left = shardsIn(checkpoint);
       await assert.rejects(
@@ -133,7 +133,7 @@ describe('packing that consumes its checkpoint', () => {
     });
   });
 
-  it('is not begun anew with other options once something is deleted', async () => {
+  it('cannot restart with other options after a deletion', async () => {
     await withShards(async (checkpoint, output) => {
       await assert.rejects(pack(checkpoint, output, { consume: true, openFile: await failingAt(0.9, checkpoint) }));
       const files = readdirSync(output).sort();
@@ -145,7 +145,7 @@ describe('packing that consumes its checkpoint', () => {
     });
   });
 
-  it('says what is lost when a finished file is spoilt whose sources are gone', async () => {
+  it('names the lost data when a finished file is damaged whose sources are gone', async () => {
     await withShards(async (checkpoint, output) => {
       await assert.rejects(pack(checkpoint, output, { consume: true, openFile: await failingAt(0.9, checkpoint) }));
       writeFileSync(join(output, 'dense.safetensors'), 'short');
@@ -156,7 +156,7 @@ describe('packing that consumes its checkpoint', () => {
     });
   });
 
-  it('deletes nothing when what was written does not read back', async () => {
+  it('deletes nothing when the written data does not read back', async () => {
     await withShards(async (checkpoint, output) => {
       const openFile: NonNullable<Parameters<typeof pack>[2]>['openFile'] = async (path) => {
         const { openOnDisk } = await import('../../packs/packing/pack-file.js');
@@ -185,7 +185,7 @@ describe('packing that consumes its checkpoint', () => {
     });
   });
 
-  it('deletes the weights of a checkpoint whose whole pack is there already, once both agree', async () => {
+  it('deletes the weights of a checkpoint that has a whole pack, once both agree', async () => {
     await withShards(async (checkpoint, output) => {
       const { digest } = await pack(checkpoint, output);
       const outcome = await pack(checkpoint, output, { consume: true });
@@ -197,7 +197,7 @@ describe('packing that consumes its checkpoint', () => {
   });
 });
 
-describe('the room that packing needs', () => {
+describe('the disk space that packing needs', () => {
   const shard = (name: string, sizeBytes: number, neededFor: string[]): SourceShard => ({
     file: { path: `/checkpoint/${name}`, sizeBytes, modifiedMs: 0, headerDigest: '', tensors: new Map() },
     neededFor,
@@ -205,12 +205,12 @@ describe('the room that packing needs', () => {
   const planned = ['dense', 'a', 'b', 'c'].map((name) => ({ name, expectedBytes: 100 }));
   const shards = [shard('1', 150, ['dense', 'a']), shard('2', 120, ['a', 'b']), shard('3', 90, ['c'])];
 
-  it('is all of the pack where nothing goes', () => {
+  it('is the size of the pack where nothing is deleted', () => {
     assert.equal(peakBytes(planned, new Set(), [], new Set()), 400);
     assert.equal(peakBytes(planned, new Set(['dense', 'b']), [], new Set()), 200);
   });
 
-  it('is the most at any time where shards go', () => {
+  it('is the largest need at any time where shards are deleted', () => {
     assert.equal(peakBytes(planned, new Set(), shards, new Set()), 200);
     assert.equal(peakBytes(planned, new Set(['dense', 'a']), shards, new Set(['1'])), 100);
   });

@@ -6,7 +6,7 @@ import { tinyTensors, writeTinyCheckpoint } from './tiny-checkpoint.js';
 import { directoryDigests, pack, refusal, withCheckpoint } from './tiny-pack.js';
 
 describe('packing into a directory', () => {
-  it('finds a whole pack of the same checkpoint done already', async () => {
+  it('recognizes an existing whole pack of the same checkpoint', async () => {
     await withCheckpoint(async (checkpoint, output) => {
       const first = await pack(checkpoint, output);
       const before = await directoryDigests(output);
@@ -34,7 +34,7 @@ describe('packing into a directory', () => {
     }, tensors);
   });
 
-  it('leaves a damaged pack to its owner, or replaces it when told to', async () => {
+  it('leaves a damaged pack unchanged, or replaces it on request', async () => {
     await withCheckpoint(async (checkpoint, output) => {
       const { digest } = await pack(checkpoint, output);
       await rm(join(output, 'experts-00001.bin'));
@@ -45,7 +45,7 @@ describe('packing into a directory', () => {
     });
   });
 
-  it('makes the missing directories above, and says where none can be made', async () => {
+  it('creates missing parent directories, and reports where it cannot', async () => {
     await withCheckpoint(async (checkpoint, output) => {
       await pack(checkpoint, join(output, 'above', 'it'));
       await openPack(join(output, 'above', 'it'));
@@ -54,7 +54,7 @@ describe('packing into a directory', () => {
     });
   });
 
-  it('refuses directories that hold anything else, and touches nothing in them', async () => {
+  it('refuses directories with other content, and changes nothing in them', async () => {
     await withCheckpoint(async (checkpoint, output) => {
       await assert.rejects(pack(checkpoint, checkpoint), refusal('USAGE', /is the checkpoint itself/));
       await assert.rejects(pack(checkpoint, `${checkpoint}/../tiny`), refusal('USAGE', /is the checkpoint itself/));
@@ -85,7 +85,7 @@ describe('packing into a directory', () => {
     });
   });
 
-  it('records the name it is given, and refuses impossible ones', async () => {
+  it('records the given name, and refuses impossible ones', async () => {
     await withCheckpoint(async (checkpoint, output) => {
       await assert.rejects(pack(checkpoint, output, { name: '' }), refusal('USAGE', /name "": expected 1 to 100/));
       await assert.rejects(pack(checkpoint, output, { name: 'a\nb' }), refusal('USAGE', /printable/));

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { type EncodedChunk, EncodeQueue } from '../../packs/packing/encode-queue.js';
 
-/** A chunk whose encoder is done when the test says so. */
+/** A chunk whose encoder ends when the test says so. */
 class HeldChunk {
   finish!: () => void;
   fail!: (error: Error) => void;
@@ -16,8 +16,8 @@ class HeldChunk {
   }
 }
 
-describe('the queue of chunks that are being encoded', () => {
-  it('writes in the order of adding, whichever encoder is done first', async () => {
+describe('the queue of chunks to encode', () => {
+  it('writes in the order of adding, whichever encoder finishes first', async () => {
     const queue = new EncodeQueue(3);
     const chunks = [1, 2, 3].map((number) => new HeldChunk(number));
     const written: number[] = [];
@@ -34,7 +34,7 @@ describe('the queue of chunks that are being encoded', () => {
     assert.deepEqual(written, [1, 2, 3]);
   });
 
-  it('has no room for more chunks or bytes than its bounds, but for any one chunk', async () => {
+  it('has no room beyond its bounds for chunks and bytes, except for any single chunk', async () => {
     for (const [chunksAtOnce, plainBytes] of [
       [1, 10],
       [9, 200 * 1024 * 1024],
@@ -52,7 +52,7 @@ describe('the queue of chunks that are being encoded', () => {
     }
   });
 
-  it('gives up at a failure without leaving an encoder at work or a rejection unseen', async () => {
+  it('stops at a failure without leaving an encoder at work or a rejection unseen', async () => {
     const queue = new EncodeQueue(4);
     const [failing, other, third] = [new HeldChunk(1), new HeldChunk(2), new HeldChunk(3)];
     for (const chunk of [failing, other, third]) queue.add(1, chunk.encoded, async () => assert.fail('written'));

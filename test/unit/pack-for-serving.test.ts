@@ -16,7 +16,7 @@ async function withCheckpointAndCache(use: (checkpoint: string, cache: string) =
 }
 
 describe('a pack for serving', () => {
-  it('is the pack itself where one is given', async () => {
+  it('is the given pack itself', async () => {
     await withCheckpointAndCache(async (checkpoint, cache) => {
       const output = join(cache, '..', '..', 'pack');
       await pack(checkpoint, output);
@@ -24,7 +24,7 @@ describe('a pack for serving', () => {
     });
   });
 
-  it('is packed once and found again, with the bytes that odmoe pack gives', async () => {
+  it('is packed once and found again, with the same bytes as from odmoe pack', async () => {
     await withCheckpointAndCache(async (checkpoint, cache) => {
       const calls: number[] = [];
       const first = await packForServing(checkpoint, cache, RUNTIME, (done) => calls.push(done));
@@ -36,7 +36,7 @@ describe('a pack for serving', () => {
     });
   });
 
-  it('is packed anew for a checkpoint that has changed', async () => {
+  it('is packed again for a checkpoint that has changed', async () => {
     await withCheckpointAndCache(async (checkpoint, cache) => {
       const first = await packForServing(checkpoint, cache, RUNTIME);
       const tensors = tinyTensors();
@@ -49,7 +49,7 @@ describe('a pack for serving', () => {
     });
   });
 
-  it('is made once by many that want it at the same time', async () => {
+  it('is packed once for many simultaneous requests', async () => {
     await withCheckpointAndCache(async (checkpoint, cache) => {
       const places = await Promise.all(Array.from({ length: 4 }, () => packForServing(checkpoint, cache, RUNTIME)));
       assert.equal(new Set(places).size, 1);
@@ -58,7 +58,7 @@ describe('a pack for serving', () => {
     });
   });
 
-  it('is not packed to its end when it is cancelled, and then continued', async () => {
+  it('stops when it is cancelled, and is continued later', async () => {
     await withCheckpointAndCache(async (checkpoint, cache) => {
       const caller = new AbortController();
       const cancelled = packForServing(checkpoint, cache, RUNTIME, () => caller.abort(), caller.signal);
@@ -77,7 +77,7 @@ describe('a pack for serving', () => {
     });
   });
 
-  it('is refused where the cache cannot be made, and where there is no model', async () => {
+  it('is refused where the cache directory cannot be made, and where there is no model', async () => {
     await withCheckpointAndCache(async (checkpoint) => {
       const file = join(checkpoint, 'config.json');
       await assert.rejects(

@@ -8,8 +8,8 @@ import { openOnDisk, PackFile, type OpenFile } from '../../packs/packing/pack-fi
 import { withTemporaryDirectory } from './tiny-checkpoint.js';
 import { directoryDigests, failingAt, pack, refusal, withCheckpoint } from './tiny-pack.js';
 
-describe('packing that is interrupted', () => {
-  it('continues with the files that were not finished, to the same bytes', async () => {
+describe('interrupted packing', () => {
+  it('continues with the unfinished files, to the same bytes', async () => {
     await withCheckpoint(async (checkpoint, output) => {
       const reference = await pack(checkpoint, `${output}-whole`);
       const openFile = await failingAt(0.95, checkpoint);
@@ -26,7 +26,7 @@ describe('packing that is interrupted', () => {
     });
   });
 
-  it('does not look whole wherever it stops', async () => {
+  it('never looks complete, wherever it stops', async () => {
     await withCheckpoint(async (checkpoint, output) => {
       const { digest } = await pack(checkpoint, `${output}-whole`);
       for (const share of [0, 0.001, 0.02, 0.3, 0.5, 0.6, 0.8, 0.999]) {
@@ -38,7 +38,7 @@ describe('packing that is interrupted', () => {
     });
   });
 
-  it('stops when asked to and can be continued', async () => {
+  it('stops on request and can be continued', async () => {
     await withCheckpoint(async (checkpoint, output) => {
       const controller = new AbortController();
       let calls = 0;
@@ -53,7 +53,7 @@ describe('packing that is interrupted', () => {
     });
   });
 
-  it('takes up after a kill that left a partial file, a torn journal line and the lock of a dead process', async () => {
+  it("continues after a kill that left a partial file, a torn journal line and a dead process's lock", async () => {
     await withCheckpoint(async (checkpoint, output) => {
       await assert.rejects(pack(checkpoint, output, { openFile: await failingAt(0.5, checkpoint) }));
       await writeFile(join(output, 'experts-00001.bin.partial'), 'half');
@@ -67,7 +67,7 @@ describe('packing that is interrupted', () => {
     });
   });
 
-  it('packs a file again that is gone or has another size', async () => {
+  it('packs a file again that is missing or has another size', async () => {
     await withCheckpoint(async (checkpoint, output) => {
       const { digest } = await pack(checkpoint, `${output}-whole`);
       await assert.rejects(pack(checkpoint, output, { openFile: await failingAt(0.95, checkpoint) }));
@@ -79,7 +79,7 @@ describe('packing that is interrupted', () => {
     });
   });
 
-  it('starts afresh for other options or another checkpoint', async () => {
+  it('starts again for other options or another checkpoint', async () => {
     await withCheckpoint(async (checkpoint, output) => {
       const interrupt = async (): Promise<void> =>
         assert.rejects(pack(checkpoint, output, { openFile: await failingAt(0.7, checkpoint) }));
@@ -92,7 +92,7 @@ describe('packing that is interrupted', () => {
     });
   });
 
-  it('says what a full disk needs, and continues when there is room', async () => {
+  it('reports the space that a full disk lacks, and continues when there is room', async () => {
     await withCheckpoint(async (checkpoint, output) => {
       const full = pack(checkpoint, output, { openFile: await failingAt(0.8, checkpoint, 'ENOSPC') });
       await assert.rejects(
@@ -131,7 +131,7 @@ describe('packing that is interrupted', () => {
 });
 
 describe('a file of a pack', () => {
-  it('is on the disk before it gets its name', async () => {
+  it('is on the disk before it is renamed to its final name', async () => {
     await withTemporaryDirectory(async (directory) => {
       const calls: string[] = [];
       const openFile: OpenFile = async (path) => {

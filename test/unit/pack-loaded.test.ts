@@ -42,7 +42,7 @@ async function outputsOf(source: ModelSource): Promise<Buffer[]> {
   }
 }
 
-describe('experts loaded from a coded pack', () => {
+describe('experts from a coded pack', () => {
   for (const dtype of ['BF16', 'F16', 'F32'] as const) {
     it(`compute what the checkpoint's do, to the bit (${dtype})`, async () => {
       await withCheckpoint(

@@ -11,8 +11,8 @@ import { withTemporaryDirectory } from './tiny-checkpoint.js';
 
 const LOCK = 'packing.lock';
 
-describe('the lock of a directory that is packed into', () => {
-  it('is had by one at a time, and leaves nothing behind', async () => {
+describe('the lock of a directory for packing', () => {
+  it('is held by one process at a time, and leaves nothing behind', async () => {
     await withTemporaryDirectory(async (directory) => {
       const lock = await acquirePackingLock(directory);
       await lock.assertHeld();
@@ -27,7 +27,7 @@ describe('the lock of a directory that is packed into', () => {
     });
   });
 
-  it('goes to exactly one of many that ask at once, whatever was there', async () => {
+  it('goes to exactly one of many simultaneous requests, whatever was there', async () => {
     for (const before of [null, 'not a lock', await lockOfDeadProcess()]) {
       await withTemporaryDirectory(async (directory) => {
         if (before !== null) await writeFile(join(directory, LOCK), before);
@@ -52,8 +52,8 @@ describe('the lock of a directory that is packed into', () => {
     }
   });
 
-  it('of another machine is never taken over', async () => {
-    // A process of that number may run here, or none: neither says anything of the other machine.
+  it('is never taken over from another machine', async () => {
+    // A process with that number on this machine, or its absence, says nothing about the other machine.
     const { pid: deadPid } = JSON.parse(await lockOfDeadProcess()) as { pid: number };
     for (const pid of [process.pid, deadPid]) {
       for (const started of [null, '1']) {
@@ -68,7 +68,7 @@ describe('the lock of a directory that is packed into', () => {
     }
   });
 
-  it('notices that it was taken away, and then leaves the new one alone', async () => {
+  it('notices that another process took it, and then leaves the new lock alone', async () => {
     await withTemporaryDirectory(async (directory) => {
       const lock = await acquirePackingLock(directory);
       await writeFile(join(directory, LOCK), 'somebody else');
@@ -82,7 +82,7 @@ describe('the lock of a directory that is packed into', () => {
   });
 });
 
-/** What a process that has exited left in its lock. */
+/** The content of a lock whose process has exited. */
 async function lockOfDeadProcess(): Promise<string> {
   const child = spawn(process.execPath, ['-e', '']);
   await once(child, 'exit');

@@ -15,7 +15,7 @@ import { manifestFile, pack, refusal, TOOLS } from './tiny-pack.js';
 
 type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 
-describe('manifest of a pack', () => {
+describe('the manifest of a pack', () => {
   let manifest: Manifest;
   before(async () => {
     await withTemporaryDirectory(async (directory) => {
@@ -36,7 +36,7 @@ describe('manifest of a pack', () => {
     assert.deepEqual(parseManifest(JSON.parse(serializeManifest(manifest)), 'manifest.json'), manifest);
   });
 
-  it('of another format or version is refused with what to do', () => {
+  it('is refused with another format or version, and the error says what to do', () => {
     refuses(() => ({ manifest_version: 3, name: 'an extension' }), 'PACK_CORRUPT', /not a manifest of a pack/);
     refuses(() => [], 'PACK_CORRUPT', /not a manifest/);
     refuses(
@@ -46,7 +46,7 @@ describe('manifest of a pack', () => {
     );
   });
 
-  it('with paths that leave the directory is refused', () => {
+  it('is refused with paths that leave the directory', () => {
     for (const name of ['../dense.safetensors', '/etc/passwd', 'a/config.json', 'experts-0.bin', 'manifest.json', '']) {
       refuses(
         (copy) => void copy.files.push({ name, size_bytes: 1, sha256: '0'.repeat(64) }),
@@ -57,7 +57,7 @@ describe('manifest of a pack', () => {
     }
   });
 
-  it('with unknown keys, codecs or splits is refused', () => {
+  it('is refused with unknown keys, codecs or splits', () => {
     refuses((copy) => void Object.assign(copy, { extra: 1 }), 'PACK_CORRUPT', /extra/);
     refuses((copy) => void Object.assign(copy.model.shape, { extra: 1 }), 'PACK_CORRUPT', /extra/);
     refuses((copy) => structuredClone(copy), 'PACK_CORRUPT', /Unrecognized keys: "keyvalueheads"/);
@@ -74,7 +74,7 @@ describe('manifest of a pack', () => {
     );
   });
 
-  it('that contradicts itself is refused, saying where', () => {
+  it('is refused at the place where it contradicts itself', () => {
     refuses((copy) => void copy.model.shape.layers.pop(), 'PACK_CORRUPT', /1 layers have experts, and 2 are said/);
     refuses((copy) => void copy.files.pop(), 'PACK_CORRUPT', /experts-00001\.bin is not listed/);
     refuses((copy) => void (copy.model.shape.hiddenSize = 32), 'PACK_CORRUPT', /is 24 x 16, expected 24 x 32/);
@@ -104,7 +104,7 @@ describe('manifest of a pack', () => {
     refuses((copy) => void (first(first(copy.experts).down.chunks).offset_bytes = 0), 'PACK_CORRUPT', /overlaps/);
   });
 
-  it('changed in any one place is refused by an error of ours, or describes sound extents', () => {
+  it('is refused by an error of ours after any single change, or describes sound extents', () => {
     const written = manifestFile(manifest) as Json;
     const places = pathsOf(written);
     fc.assert(
@@ -132,7 +132,7 @@ describe('manifest of a pack', () => {
   });
 });
 
-describe('cutting a plane into shards', () => {
+describe('the split of a plane into shards', () => {
   it('covers all rows once, evenly', () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 200 }), fc.integer({ min: 1, max: 64 }), (rows, shards) => {
@@ -150,8 +150,8 @@ describe('cutting a plane into shards', () => {
   });
 });
 
-describe('names in a pack', () => {
-  it('are known ones only', () => {
+describe('the names in a pack', () => {
+  it('are limited to known ones', () => {
     for (const name of ['config.json', 'experts-00012.bin', 'dense.safetensors']) assert.ok(isPackFileName(name));
     for (const name of ['manifest.json', 'experts-1.bin', 'experts-00001.bin.partial', 'x', '..'])
       assert.ok(!isPackFileName(name));
@@ -169,7 +169,7 @@ describe('opening and verifying a pack', () => {
     });
   const verify = async (directory: string): Promise<PackDamage[]> => verifyPack(await openPack(directory), TOOLS);
 
-  it('finds nothing wrong with a good one and reads all of it', async () => {
+  it('finds nothing wrong with an undamaged pack and reads all of it', async () => {
     await withPack(async (directory) => {
       const progress: [number, number][] = [];
       const source = await openPack(directory);
@@ -227,7 +227,7 @@ describe('opening and verifying a pack', () => {
     });
   });
 
-  it('refuses files of another size, naming all of them', async () => {
+  it('refuses files of another size, and names all of them', async () => {
     await withPack(async (directory) => {
       await truncate(join(directory, 'experts-00000.bin'), 5000);
       await truncate(join(directory, 'dense.safetensors'), 0);
@@ -245,7 +245,7 @@ function first<Item>(items: Item[]): Item {
   return item;
 }
 
-/** Paths to every value within. */
+/** Paths to all inner values. */
 function pathsOf(value: Json): (string | number)[][] {
   if (typeof value !== 'object' || value === null) return [[]];
   const entries: [string | number, Json][] = Array.isArray(value) ? [...value.entries()] : Object.entries(value);

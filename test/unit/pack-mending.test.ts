@@ -6,10 +6,10 @@ import { testSettings } from '../integration/harness/test-settings.js';
 import { ENVIRONMENT } from '../wall.js';
 import { FetchSetting, SILENT, testPack } from './fetch-test-pack.js';
 
-describe('the directory for experts that are mended', () => {
+describe('the directory for repaired experts', () => {
   const setting = new FetchSetting();
 
-  it('is tried again for the next damaged expert where it could not be made for the first', async () => {
+  it('is created for the next damaged expert where it could not be created for the first', async () => {
     const pack = await testPack();
     const environment = { ...ENVIRONMENT, dataDirectory: setting.parent };
     const mending = new PackMending(pack, testSettings('worker', pack.directory, {}), environment, SILENT);

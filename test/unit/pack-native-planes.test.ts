@@ -49,7 +49,7 @@ describe('native planes and checksums', () => {
     assert.throws(() => joinPlanes([plane(2), plane(2), plane(2)], 'fp32-e8-sm8-r16'), refusal('INTERNAL', /together/));
   });
 
-  it('sum bytes as CRC-32C does, in one go or in parts', () => {
+  it('compute CRC-32C, in one go or in parts', () => {
     assert.equal(crc32c(Buffer.from('123456789'), 0), 0xe3069283);
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 200 }), fc.nat({ max: 200 }), (bytes, cut) => {

@@ -10,7 +10,7 @@ import { SILENT, testPack } from './fetch-test-pack.js';
 
 const [GIVEN, TOLD, OTHER] = ['192.0.2.1:7600', '192.0.2.9:7600', '192.0.2.2:7600'] as const;
 
-describe('main that may be at several addresses', () => {
+describe('a main with several addresses', () => {
   let pack: Pack;
   let peers: PackPeers;
   let answering: Set<string>;
@@ -47,7 +47,7 @@ describe('main that may be at several addresses', () => {
 
   const chosen = (): string | null => peers.choose(0, 0)?.address ?? null;
 
-  it('is asked at the first, and not at another while that has as much to do as it may', async () => {
+  it('is asked at its first address, and at no other while that is fully busy', async () => {
     await know([GIVEN, TOLD], [GIVEN, TOLD]);
     await waitUntil('the first has answered', () => chosen() === GIVEN);
     const main = peers.choose(0, 0);
@@ -56,7 +56,7 @@ describe('main that may be at several addresses', () => {
     assert.deepEqual([chosen(), peers.chooseWhole()], [null, null]);
   });
 
-  it('is asked at the next where the first does not answer, and after all others', async () => {
+  it('is asked at its next address where the first does not answer, and after all others', async () => {
     await know([TOLD, OTHER], [GIVEN, TOLD], [OTHER]);
     await waitUntil('another has answered', () => chosen() === OTHER);
     const other = peers.choose(0, 0);
@@ -66,7 +66,7 @@ describe('main that may be at several addresses', () => {
     assert.equal(peers.chooseWhole()?.address, TOLD);
   });
 
-  it('is asked at the next where the first is lost later', async () => {
+  it('is asked at its next address where the first is lost later', async () => {
     await know([GIVEN, TOLD], [GIVEN, TOLD]);
     await waitUntil('the first has answered', () => chosen() === GIVEN);
     const main = peers.choose(0, 0);

@@ -79,7 +79,7 @@ describe('a pack that peers read from', function () {
     }
   });
 
-  it('gives the manifest that the digest is of, and no other', async () => {
+  it('gives the manifest that matches the digest, and no other', async () => {
     const source = await open(new PackServer(pack, RUNTIME));
     const manifest = await fetchManifest(source, pack.packDigest, never);
     assert.ok(manifest.equals(readFileSync(join(pack.directory, 'manifest.json'))));
@@ -94,7 +94,7 @@ describe('a pack that peers read from', function () {
     await assert.rejects(fetchManifest(changed, pack.packDigest, never), { code: 'PACK_CORRUPT' });
   });
 
-  it('refuses names that the manifest does not list, and stretches beyond a file', async () => {
+  it('refuses names outside the manifest, and ranges beyond a file', async () => {
     const source = await open(new PackServer(pack, RUNTIME));
     const size = pack.manifest.files.find(({ name }) => name === 'experts-00001.bin')?.size_bytes ?? 0;
     const wrong: Partial<ReadPackRequest>[] = [
@@ -114,7 +114,7 @@ describe('a pack that peers read from', function () {
     await assert.rejects(collect(source.read(request({ packDigest: 'x' }), never)), { code: 'NODE_REFUSED' });
   });
 
-  it('tells and gives only the experts that are here of a pack that is being fetched', async () => {
+  it('lists and gives only the present experts of a pack that is being fetched', async () => {
     const { expertLayers: layers, experts } = pack.shape;
     const held = HeldExperts.none(layers, experts);
     held.add(1, 2);
@@ -147,7 +147,7 @@ describe('a pack that peers read from', function () {
     await read();
   });
 
-  it('ends a read that its reader leaves', async () => {
+  it('ends a read whose reader leaves', async () => {
     const share = new PackServer(pack, RUNTIME);
     const source = await open(share);
     for (let round = 0; round < 2 * MAX_PACK_READERS; round += 1) {
@@ -171,7 +171,7 @@ describe('a pack that peers read from', function () {
       },
     };
     const address = await setting.serve(endless);
-    // An HTTP/2 window that is closed from the start: nothing can leave.
+    // The HTTP/2 window is closed from the start, so the server can send nothing.
     const session = connect(`http://${address}`, { settings: { initialWindowSize: 0 } });
     session.on('error', () => undefined);
     const headers = { ':method': 'POST', ':path': PACK_READ.path, 'content-type': 'application/grpc', te: 'trailers' };

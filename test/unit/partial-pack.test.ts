@@ -26,7 +26,7 @@ import { FetchSetting, testPack } from './fetch-test-pack.js';
 
 import { RUNTIME } from '../wall.js';
 
-describe('a pack that is being fetched', () => {
+describe('a partly fetched pack', () => {
   const setting = new FetchSetting();
   let original: Pack;
   let manifest: Buffer;
@@ -52,7 +52,7 @@ describe('a pack that is being fetched', () => {
     return (await PartialPack.resume(setting.directory, RUNTIME)) ?? assert.fail('nothing to go on with');
   }
 
-  it('is what main has, with holes, and goes on where it stopped', async () => {
+  it('has the files of main, with holes, and continues where it stopped', async () => {
     const partial = await begun([0, 1], [3, 7]);
     assert.equal(partial.pack.packDigest, original.packDigest);
     const file = join(setting.directory, 'experts-00003.bin');
@@ -65,7 +65,7 @@ describe('a pack that is being fetched', () => {
     await again.close();
   });
 
-  it('opens as no pack, with a message that says what it is', async () => {
+  it('does not open as a pack, and the message explains that it is partial', async () => {
     await (await begun()).close();
     for (const open of [openServedPack, openModelSource]) {
       await assert.rejects(open(setting.directory), { code: 'PACK_INCOMPLETE', message: /a worker has fetched/ });
@@ -98,7 +98,7 @@ describe('a pack that is being fetched', () => {
     await third.close();
   });
 
-  it('takes no notice of a torn line, of experts that the model has not, and of files that are not there', async () => {
+  it('ignores a torn line, experts that the model lacks, and missing files', async () => {
     await (await begun([0, 1], [2, 2], [1, 4])).close();
     appendFileSync(journal(), '\n{"layer":99,"expert":0}\n\n{"layer":0,"exp');
     truncateSync(join(setting.directory, 'experts-00002.bin'), 100);
@@ -112,7 +112,7 @@ describe('a pack that is being fetched', () => {
     await third.close();
   });
 
-  it('does not take for held what a file was once too short for', async () => {
+  it('does not count an expert as held where a file was once too short', async () => {
     await (await begun([2, 0], [2, 2])).close();
     const path = join(setting.directory, 'experts-00002.bin');
     const again = await resumed();
@@ -143,13 +143,13 @@ describe('a pack that is being fetched', () => {
     await third.close();
   });
 
-  it('is begun anew when its manifest is damaged', async () => {
+  it('is started again when its manifest is damaged', async () => {
     await (await begun([0, 1])).close();
     writeFileSync(join(setting.directory, 'fetching-manifest.json'), manifest.subarray(0, 100));
     assert.equal(await PartialPack.resume(setting.directory, RUNTIME), null);
   });
 
-  describe('and has become whole', () => {
+  describe('that has become whole', () => {
     async function whole(): Promise<PartialPack> {
       const partial = await begun(
         ...original.manifest.experts.map(({ layer, expert }) => [layer, expert] as [number, number]),
@@ -191,7 +191,7 @@ describe('a pack that is being fetched', () => {
       await openServedPack(setting.directory);
     });
 
-    it('is partial with whatever is forgotten while it becomes whole', async () => {
+    it('is partial after any loss while it becomes whole', async () => {
       const partial = await whole();
       await partial.forget(0, 0);
       await partial.record(0, 0);
@@ -211,7 +211,7 @@ describe('a pack that is being fetched', () => {
     });
   });
 
-  it('is begun anew when its journal is of nothing, or of another pack', async () => {
+  it('is started again when its journal is empty, or of another pack', async () => {
     for (const content of ['', 'nonsense\n', '{"format":"odmoe-fetching","pack_digest":"other"}\n']) {
       await (await begun([0, 1])).close();
       writeFileSync(journal(), content);
@@ -227,7 +227,7 @@ describe('a pack that is being fetched', () => {
     }
   });
 
-  it('goes nowhere where something else stands', async () => {
+  it('is not written where other files exist', async () => {
     assert.equal(await fetchPlace(setting.directory), 'new');
     mkdirSync(setting.directory);
     assert.equal(await fetchPlace(setting.directory), 'new');
@@ -237,7 +237,7 @@ describe('a pack that is being fetched', () => {
     await assert.rejects(fetchPlace(join(setting.directory, 'holiday.jpg')), { code: 'MODEL_NOT_FOUND' });
   });
 
-  it('lets the directory go where it cannot be begun or gone on with', async () => {
+  it('releases the directory where it cannot be started or continued', async () => {
     mkdirSync(setting.directory);
     const inTheWay = join(setting.directory, original.manifest.files[0]?.name ?? '');
     mkdirSync(join(inTheWay, 'folder'), { recursive: true });
@@ -249,7 +249,7 @@ describe('a pack that is being fetched', () => {
     await (await begun()).close();
   });
 
-  it('does not call itself whole before it is', async () => {
+  it('is not marked as whole before it is', async () => {
     const partial = await begun();
     await assert.rejects(partial.promote(), { code: 'INTERNAL' });
     assert.deepEqual(

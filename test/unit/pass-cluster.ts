@@ -21,13 +21,13 @@ import { plainShape } from './plain-shape.js';
 import { ToldWorkers } from './told-workers.js';
 import { silentLog } from './worker-test-slots.js';
 
-/** What the router chooses for a token in a layer: expertsPerToken distinct experts. */
+/** Chooses the experts of a token in a layer: expertsPerToken distinct experts. */
 export type Router = (tokenId: number, layer: number) => readonly number[];
 
-/** Experts that a worker has been told of, by pass and layer: it runs whatever it is sent, at once, and says whether that was loaded. */
+/** Workers that run every expert at once when they are asked. They report an expert as loaded if it was announced for the pass and layer. */
 export class RunningWorkers extends ToldWorkers implements PlacedWorkers {
   readonly works: [id: string, work: ExecuteWork][] = [];
-  /** "worker position/layer expert" of what a worker was asked for before it was told of it. */
+  /** "worker position/layer expert" of each expert that a worker was asked for without an announcement. */
   readonly untold: string[] = [];
 
   override worker(id: string): WorkerOrders {
@@ -67,14 +67,14 @@ export class RunningWorkers extends ToldWorkers implements PlacedWorkers {
     return Promise.reject(new Error('no worker has failed'));
   }
 
-  /** "worker position/layer expert" of each expert asked for, as often as it was. */
+  /** "worker position/layer expert" of each request for an expert. */
   get asked(): string[] {
     return this.works.flatMap(([id, { pass, layer, experts }]) =>
       experts.map(({ expert }) => `${id} ${pass.position}/${layer} ${expert}`),
     );
   }
 
-  /** The same of each that was told of, and of each that was released. */
+  /** The same of each announced expert, and of each released one. */
   get toldOf(): string[] {
     return this.predictions.flatMap(([id, { pass, layer, experts }]) =>
       experts.map((expert) => `${id} ${pass.position}/${layer} ${expert}`),
@@ -150,7 +150,7 @@ export class PassCluster {
     return this.runner.run(this.slot, rows, following);
   }
 
-  /** A pass whose router chooses experts 0 and 1 for every row, or what the options say. */
+  /** A pass whose router is that of the options; by default it chooses experts 0 and 1 for every row. */
   private pass(): Pass {
     const router = this.options.router ?? (() => [0, 1]);
     const choose = async (layer: number): Promise<RouterChoice> => {

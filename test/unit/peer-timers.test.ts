@@ -4,8 +4,8 @@ import { sourcesOf } from './product-sources.js';
 const ROOMS = ['shared', 'packs', 'engine', 'http-api', 'main-node', 'shadow-node', 'worker-node', 'cli'];
 
 /**
- * Who uses a plain timer of the runtime, how many, and for what work of its own. A timer that judges somebody else by silence (another
- * machine, process or thread) is a waitForPeer, which knows when this process itself stood still, and does not belong here.
+ * Files that use a plain timer of the runtime, with the number of timers and their purpose. A timer that judges the silence of another
+ * machine, process or thread must be a waitForPeer, which knows when this process itself stood still. Such timers do not belong here.
  */
 const PLAIN_TIMERS: Readonly<Record<string, readonly [number, string]>> = {
   'shared/base/runtime/wall-runtime.ts': [1, 'sleep is made of a timer'],
@@ -63,7 +63,7 @@ const PLAIN_TIMERS: Readonly<Record<string, readonly [number, string]>> = {
   'cli/commands/top.ts': [1, 'when the view is drawn again'],
 };
 
-/** Timers of other makers that end a wait for somebody else: none of them knows whether this process stood still. */
+/** Timers of foreign code that end a wait for another party. None of them knows whether this process stood still. */
 const FOREIGN_LIMITS: Readonly<Record<string, string>> = {
   'http-api/http-server.ts': "node's own limits for slow and silent HTTP connections",
   'shared/transport/channel-options.ts': "grpc-js's keepalive of a server, which is in no hurry",
@@ -74,7 +74,7 @@ const FOREIGN_LIMIT =
   /\bdeadline:|\bsetDeadline\(|\bsocket\.setTimeout\(|AbortSignal\.timeout|keepalive_timeout_ms'|headersTimeout:|client\.waitForReady\((?!Infinity)/;
 
 describe('timers that judge a peer', () => {
-  it('are waits for a peer: plain timers of the runtime are for own work, which is named here', () => {
+  it('use the waits for peers: each plain timer of the runtime is listed in this test', () => {
     const found = sourcesOf(ROOMS)
       .map(({ path, text }) => [path, [...text.matchAll(PLAIN_TIMER)].length] as const)
       .filter(([, count]) => count > 0);
@@ -82,7 +82,7 @@ describe('timers that judge a peer', () => {
     assert.deepEqual(Object.fromEntries(found), Object.fromEntries(named));
   });
 
-  it('are none of other makers but those that are named here', () => {
+  it('use no other source, except for the ones listed in this test', () => {
     const found = sourcesOf(ROOMS).flatMap(({ path, text }) => (FOREIGN_LIMIT.test(text) ? [path] : []));
     assert.deepEqual(found.sort(), Object.keys(FOREIGN_LIMITS).sort());
   });

@@ -14,7 +14,7 @@ import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 
 const LIMIT_MS = 30_000;
 
-/** Lets parts pass; `standstillMs` says for how long this process stands still in each. Returns for how long it ran. */
+/** Lets the parts of the wait pass. `standstillMs` gives the standstill of this process in each part. Returns the time in which it ran. */
 function runFor(time: PeerTime, standstillMs: (part: number) => number): number {
   let ranMs = 0;
   for (let part = 0; time.nextPartMs > 0; part++) {
@@ -27,8 +27,8 @@ function runFor(time: PeerTime, standstillMs: (part: number) => number): number 
   return ranMs;
 }
 
-describe('the time that a peer has', () => {
-  it('is the limit, where this process runs all the time', () => {
+describe('the time limit of a peer', () => {
+  it('is the set limit where this process runs all the time', () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 1_000_000 }), (limitMs) => {
         assert.equal(Math.round(runFor(new PeerTime(limitMs), () => 0)), limitMs);
@@ -36,7 +36,7 @@ describe('the time that a peer has', () => {
     );
   });
 
-  it('is the whole limit behind each standstill of this process, and ends however often it stands still', () => {
+  it('starts again after each standstill of this process, and ends however often it stands still', () => {
     const standstills = fc.array(fc.integer({ min: 0, max: 300_000 }), { maxLength: 100 });
     fc.assert(
       fc.property(fc.integer({ min: 50, max: 100_000 }), standstills, (limitMs, lengths) => {
@@ -59,7 +59,7 @@ describe('the time that a peer has', () => {
     );
   });
 
-  it('is the whole limit again behind a sleep of the machine, which only the wall clock shows', () => {
+  it('starts again after a sleep of the machine, which only the wall clock shows', () => {
     const time = new PeerTime(LIMIT_MS);
     const partMs = time.nextPartMs;
     time.passed(partMs, partMs, partMs + OWN_SLEEP_MS - 1);
@@ -97,7 +97,7 @@ describe('waiting for a peer', () => {
   };
   const wait = (): ReturnType<typeof waitForPeer> => waitForPeer(runtime, LIMIT_MS, (ms) => silences.push(ms));
 
-  it('tells once, at the limit, and leaves nothing behind', async () => {
+  it('calls back once, at the limit, and leaves nothing behind', async () => {
     wait();
     await passes(LIMIT_MS - 1);
     assert.deepEqual(silences, []);
@@ -130,7 +130,7 @@ describe('waiting for a peer', () => {
     });
   }
 
-  it('ends for a peer that is silent, though this process stops again and again', async () => {
+  it('ends for a silent peer, though this process stops again and again', async () => {
     wait();
     for (let stop = 0; stop < 100; stop++) {
       await passes(clock.nowMs + 3000);
@@ -139,14 +139,14 @@ describe('waiting for a peer', () => {
     assert.equal(silences.length, 1);
   });
 
-  it('handles what has arrived at the limit before it judges', async () => {
+  it('handles arrived messages at the limit before it judges the peer', async () => {
     const timer = wait();
     clock.schedule(LIMIT_MS, () => runtime.happen(() => timer.cancel()));
     await passes(10 * LIMIT_MS);
     assert.deepEqual(silences, []);
   });
 
-  it('tells work that looks again and again whether the time has passed, and leaves nothing behind', async () => {
+  it('tells a polling task whether the time has passed, and leaves nothing behind', async () => {
     const looked: boolean[] = [];
     const looking = withPeerDeadline(runtime, LIMIT_MS, async (hasPassed) => {
       for (; !hasPassed(); await runtime.sleep(1000)) looked.push(false);
@@ -160,7 +160,7 @@ describe('waiting for a peer', () => {
     assert.deepEqual(runtime.openCounts, { timers: 0, turns: 0, works: 0 });
   });
 
-  it('lets all who were asked have their time, or ends at once when nobody waits any more', async () => {
+  it('lets all asked peers use their time, or ends at once when nobody waits any more', async () => {
     const over: number[] = [];
     const abort = new AbortController();
     void timeForPeers(runtime, LIMIT_MS).then(() => over.push(clock.nowMs));

@@ -18,7 +18,7 @@ const place = (workers: number, experts = 8): Placement =>
   });
 
 describe('placement: dealing experts to all workers', () => {
-  it('with one row, top-2 and 8 workers is the round robin of groups of 2, pass after pass', () => {
+  it('equals the round robin of groups of 2, for one row, top-2 and 8 workers, pass after pass', () => {
     const dealer = new ExpertDealer(8, 32);
     for (let ordinal = 0; ordinal < 32 * 20; ordinal += 1) {
       const first = (2 * ordinal) % 8;
@@ -26,7 +26,7 @@ describe('placement: dealing experts to all workers', () => {
     }
   });
 
-  it('any whole number of groups is dealt in turn', () => {
+  it('gives experts in turn to any whole number of groups', () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 4 }), fc.integer({ min: 1, max: 12 }), (topK, groups) => {
         const dealer = new ExpertDealer(topK * groups, 7);
@@ -47,7 +47,7 @@ describe('placement: dealing experts to all workers', () => {
     { maxLength: 60 },
   );
 
-  it('an expert keeps its worker as a set grows, and a set is spread as evenly as it goes', () => {
+  it('keeps the worker of an expert as a set grows, and spreads a set as evenly as possible', () => {
     fc.assert(
       fc.property(deals, fc.integer({ min: 1, max: 20 }), (asked, workers) => {
         const dealer = new ExpertDealer(workers, 64);
@@ -71,7 +71,7 @@ describe('placement: dealing experts to all workers', () => {
     );
   });
 
-  it('gives to the worker whose nearest load is farthest, before and after', () => {
+  it('gives an expert to the worker whose nearest load is farthest, before and after', () => {
     const dealer = new ExpertDealer(3, 8);
     assert.deepEqual(dealer.deal(0, [0]), [0]);
     assert.deepEqual(dealer.deal(4, [0]), [1]);
@@ -80,7 +80,7 @@ describe('placement: dealing experts to all workers', () => {
     assert.deepEqual(dealer.deal(6, [5]), [0]);
   });
 
-  it('gives nobody an expert whose nearest load is nearer than another’s, wherever the ordinals go', () => {
+  it('gives no worker an expert whose nearest load is nearer than another’s, wherever the ordinals go', () => {
     fc.assert(
       fc.property(fc.array(fc.nat(60), { maxLength: 60 }), fc.integer({ min: 1, max: 9 }), (ordinals, workers) => {
         const dealer = new ExpertDealer(workers, 64);
@@ -96,7 +96,7 @@ describe('placement: dealing experts to all workers', () => {
     );
   });
 
-  it('what was forgotten counts no more', () => {
+  it('does not count forgotten loads', () => {
     const dealer = new ExpertDealer(4, 8);
     dealer.deal(0, [0, 1]);
     dealer.deal(1, [0, 1]);
@@ -106,20 +106,20 @@ describe('placement: dealing experts to all workers', () => {
     assert.deepEqual(dealer.deal(5, [6, 7]), [0, 1]);
   });
 
-  it('others’ choice stands and counts as a load', () => {
+  it('keeps the choice of others and counts it as a load', () => {
     const dealer = new ExpertDealer(4, 8);
     assert.equal(dealer.give(0, 3, 0), 0);
     assert.equal(dealer.give(0, 3, 2), 0);
     assert.deepEqual(dealer.deal(0, [3, 4]), [0, 1]);
   });
 
-  it('deals to nobody where nobody is', () => {
+  it('deals to nobody where no worker exists', () => {
     assert.deepEqual(new ExpertDealer(0, 8).deal(0, [1, 2]), []);
   });
 });
 
-describe('placement: who was told', () => {
-  it('reads the places of a prediction, else the groups', () => {
+describe('placement: the recipients of a prediction', () => {
+  it('are read from the places of a prediction, else from the groups', () => {
     const placement = place(8);
     const prediction = { layer: 3, experts: [5, 1] };
     assert.deepEqual(
@@ -135,7 +135,7 @@ describe('placement: who was told', () => {
     );
   });
 
-  it('refuses places that are none, or not one for each expert', () => {
+  it('are refused where places are invalid, or not one for each expert', () => {
     const placement = place(2);
     for (const workers of [[0, 2], [0], [0, 1, 1]]) {
       assert.throws(() => assignmentOf(placement, { layer: 0, experts: [4, 5], workers }), {
@@ -144,7 +144,7 @@ describe('placement: who was told', () => {
     }
   });
 
-  it('gives each worker one expert of the first layer, as far as both go', () => {
+  it('get one expert of the first layer each, as far as both go', () => {
     assert.deepEqual(
       [...firstLayerWorkers(place(2, 8))],
       [

@@ -18,7 +18,7 @@ describe('placement: experts by worker', () => {
     assert.deepEqual([...expertsByWorker([])], []);
   });
 
-  it('names those that have none where they are asked for', () => {
+  it('includes workers without experts on request', () => {
     assert.deepEqual(
       [...expertsByWorker([[2, 'c']], ['a', 'c'])],
       [

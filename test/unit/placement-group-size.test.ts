@@ -21,8 +21,8 @@ function layerMs(workers: number, expertsPerToken: number, costs: LayerCosts, si
   return Math.max(runMs, (expertsPerToken * costs.loadMs) / workers);
 }
 
-describe('placement: the size of groups', () => {
-  it('takes no longer than any other', () => {
+describe('placement: the chosen group size', () => {
+  it('gives no more time than any other size', () => {
     const time = fc.double({ min: 0.01, max: 50, noNaN: true });
     const costs = fc.record({ executeMs: time, reachMs: time, loadMs: time });
     fc.assert(
@@ -36,7 +36,7 @@ describe('placement: the size of groups', () => {
     );
   });
 
-  it('is that of a token’s experts where loads decide, and smaller where reaching workers does', () => {
+  it('equals a token’s experts where loads decide, and is smaller where messages to workers do', () => {
     assert.deepEqual([sizeOf(8, 2, MIXTRAL), sizeOf(2, 2, MIXTRAL), sizeOf(1, 2, MIXTRAL)], [2, 2, 1]);
     assert.equal(sizeOf(8, 8, QWEN3_30B), 8);
     assert.equal(sizeOf(3, 8, QWEN3_30B), 3);
@@ -44,7 +44,7 @@ describe('placement: the size of groups', () => {
     assert.equal(sizeOf(8, 8, { executeMs: 0.1, reachMs: 1, loadMs: 0 }), 1);
   });
 
-  it('leaves one group where eight workers serve eight experts a token, and says why', () => {
+  it('makes one group where eight workers serve eight experts a token, and gives the reason', () => {
     const workers = Array.from({ length: 8 }, (_, index) => ({ id: `w${index}`, address: '', slots: 2 }));
     const sizes = { layers: 48, experts: 128, expertsPerToken: 8 };
     const placement = planPlacement({ epoch: 1, workers, ...sizes, groupSize: 'auto', costs: QWEN3_30B });
@@ -56,18 +56,18 @@ describe('placement: the size of groups', () => {
   });
 });
 
-describe('worker: automatic slots', () => {
+describe('worker: the automatic number of slots', () => {
   const MIB = 1024 * 1024;
   const UNKNOWN = { groupSize: 'auto', workers: null } as const;
 
-  it('are enough to load a layer’s experts while another’s are executed', () => {
+  it('is enough to load a layer’s experts while another’s are executed', () => {
     assert.equal(lookAheadSlots(8, 8), 2);
     assert.equal(lookAheadSlots(8, 3), 6);
     assert.equal(automaticSlots(8, UNKNOWN, 10 * MIB), 8);
     assert.equal(automaticSlots(2, UNKNOWN, MIB), 2);
   });
 
-  it('are fewer where experts are large, but as many as a group of that size needs', () => {
+  it('is smaller where experts are large, but as large as a group of that size needs', () => {
     assert.equal(automaticSlots(2, UNKNOWN, 352 * MIB), 2);
     assert.equal(automaticSlots(8, UNKNOWN, 44 * MIB), Math.floor(AUTOMATIC_SLOTS_BYTES / (44 * MIB)));
     assert.equal(automaticSlots(8, { groupSize: 2, workers: null }, 352 * MIB), 8);

@@ -17,7 +17,7 @@ const place = (count: number, expertsPerToken: number, groupSize: number | 'auto
   });
 const sizes = (placement: Placement): number[] => placement.groups.map((group) => group.workerIds.length);
 
-describe('placement: groups', () => {
+describe('placement: the division into groups', () => {
   it('makes groups of top-k where the workers allow it and spreads the rest', () => {
     assert.deepEqual(sizes(place(8, 2)), [2, 2, 2, 2]);
     assert.deepEqual(sizes(place(1, 2)), [1]);
@@ -69,7 +69,7 @@ describe('placement: groups', () => {
 });
 
 describe('placement: prefill', () => {
-  it('shares the experts of every layer evenly over all workers and gives an expert several where there are more', () => {
+  it('shares the experts of every layer evenly over all workers, with several workers each where possible', () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 30 }), fc.nat(40), (count, layer) => {
         const placement = place(count, 2);
@@ -96,13 +96,13 @@ describe('placement: prefill', () => {
     );
   });
 
-  it('has no answer without workers', () => {
+  it('has no result without workers', () => {
     assert.throws(() => workersForPrefillExpert(place(0, 2), 0, 0), { code: 'NO_WORKERS' });
   });
 });
 
-describe('placement: replacement', () => {
-  it('stays in the group while anyone of it is left and takes the least busy', () => {
+describe('placement: the replacement of a lost worker', () => {
+  it('stays in the group while a worker of it is left and takes the least busy', () => {
     const placement = place(8, 4);
     const [first, second, third, fourth] = groupForLayer(placement, 1) as [string, string, string, string];
     const busy = new Map([
@@ -117,7 +117,7 @@ describe('placement: replacement', () => {
     assert.ok(others.includes(chooseReplacement(placement, { layer: 1, expert: 0 }, wholeGroup, busy) as string));
   });
 
-  it('is null exactly when everybody is lost', () => {
+  it('is null exactly when all workers are lost', () => {
     const placement = place(3, 2);
     const all = new Set(placement.workers.map(({ id }) => id));
     assert.equal(chooseReplacement(placement, { layer: 0, expert: 0 }, all, new Map()), null);

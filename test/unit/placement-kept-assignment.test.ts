@@ -26,7 +26,7 @@ function placementOf(workers: number, epoch = 1): Placement {
   });
 }
 
-/** Workers that have told that they keep these experts of each layer. */
+/** Workers that reported these experts of each layer as cached. */
 function keeping(placement: Placement, kept: Readonly<Record<string, readonly number[]>>) {
   const links = new Map(
     placement.workers.map(({ id }) => {
@@ -38,8 +38,8 @@ function keeping(placement: Placement, kept: Readonly<Record<string, readonly nu
   return { placement, worker: (id: string) => links.get(id) ?? null, links };
 }
 
-describe('experts that workers keep', () => {
-  it('go to a worker that keeps them, and to none more than its share and one', () => {
+describe('placement: experts that workers cache', () => {
+  it('go to a worker that caches them, and to none more than its share and one', () => {
     fc.assert(
       fc.property(
         fc.uniqueArray(fc.nat(EXPERTS - 1)),
@@ -59,7 +59,7 @@ describe('experts that workers keep', () => {
     );
   });
 
-  it('are dealt there at every ordinal, as no load that would keep others away', () => {
+  it('are dealt to their workers at every ordinal, and count as no load', () => {
     const dealer = new ExpertDealer(4, LAYERS);
     const keepers = (expert: number): number[] => (expert === 5 ? [2] : []);
     const others = [0, 1, 2, 3].map((ordinal) => {
@@ -72,7 +72,7 @@ describe('experts that workers keep', () => {
     assert.equal(dealer.openCount, 0);
   });
 
-  it('are dealt there by a shadow that main has told, until a worker keeps others', () => {
+  it('are dealt by a shadow that main has informed, until a worker caches others', () => {
     const dealer = new PredictionDealer(placementOf(4));
     const deal = (position: number): number[] =>
       dealer.deal(
@@ -99,7 +99,7 @@ describe('experts that workers keep', () => {
     assert.notEqual(deal(1)[0], 3);
   });
 
-  it('run there when nobody was told of them, or when rows of several sequences want them', () => {
+  it('run at their workers without an announcement, or when rows of several sequences want them', () => {
     const placement = placementOf(4);
     const workers = keeping(placement, { w3: [0], w2: [1, 4] });
     const keepers = keepersOf(workers, placement, 1) ?? assert.fail('workers keep experts');
@@ -115,7 +115,7 @@ describe('experts that workers keep', () => {
     assert.equal(keepersOf(workers, { ...placement, homes: 1 }, 1), null);
   });
 
-  it('are told to each shadow once, what changes again, and all anew under another placement', () => {
+  it('are reported to each shadow once, then changes only, and all again under another placement', () => {
     const workers = keeping(placementOf(2), { w0: [1], w1: [2, 3] });
     const news = new CachedNews<object>(workers);
     const shadow = {};
@@ -128,7 +128,7 @@ describe('experts that workers keep', () => {
     assert.equal(news.takeFor(shadow).length, 2 * LAYERS);
   });
 
-  it('are told in several messages where there are many layers of them', () => {
+  it('are reported in several messages where there are many layers of them', () => {
     const placement = placementOf(1);
     const workers = keeping(placement, {});
     const kept = workers.links.get('w0')?.kept ?? assert.fail('there is one worker');

@@ -48,7 +48,7 @@ describe('placement: assignment of predicted experts', () => {
     );
   });
 
-  it('gives an expert the same worker whatever else is expected, unless that one has its share already', () => {
+  it('gives an expert the same worker whatever else is expected, unless that worker has its share already', () => {
     fc.assert(
       fc.property(situations, expertSets, ({ placement, layer }, experts) => {
         const assignment = assignPredictedExperts(placement, layer, experts);
@@ -64,7 +64,7 @@ describe('placement: assignment of predicted experts', () => {
     );
   });
 
-  it('makes every worker of a group, spares too, home to as many experts', () => {
+  it('makes every worker of a group, spares too, the home of equally many experts', () => {
     for (const placement of [place(5, 2), place(7, 3), place(8, 2), place(1, 2), place(3, 4)]) {
       for (let layer = 0; layer < placement.layers; layer++) {
         const homes = Array.from({ length: EXPERTS }, (_, expert) => homeOf(placement, layer, expert));
@@ -118,18 +118,18 @@ describe('placement: assignment of predicted experts', () => {
     }
   });
 
-  it('has no answer without workers', () => {
+  it('has no result without workers', () => {
     assert.throws(() => assignPredictedExperts(place(0, 2), 0, [1]), { code: 'NO_WORKERS' });
   });
 });
 
-/** Workers that were told to load experts which the router did not choose, once for each such expert. */
+/** For each announced expert that the router did not choose, the worker to which it was announced. */
 function holdersOfOthers(told: ReadonlyMap<number, string>, activated: readonly number[]): string[] {
   return [...told].filter(([expert]) => !activated.includes(expert)).map(([, workerId]) => workerId);
 }
 
 describe('placement: matching of router and prediction', () => {
-  it('runs hits where they load, misses in the group', () => {
+  it('runs correctly predicted experts where they load, and missed ones in the group', () => {
     fc.assert(
       fc.property(situations, expertSets, expertSets, ({ placement, layer }, predicted, activated) => {
         const told = assignPredictedExperts(placement, layer, predicted);
@@ -209,7 +209,7 @@ describe('placement: matching of router and prediction', () => {
     ]);
   });
 
-  it('spread over all workers, takes freed workers first, then those with the least to do, wherever they are', () => {
+  it('with all workers takes freed workers first, then the least busy ones, wherever they are', () => {
     fc.assert(
       fc.property(
         situations,
@@ -237,7 +237,7 @@ describe('placement: matching of router and prediction', () => {
     );
   });
 
-  it('spread over all workers and without a prediction, is even and moves on from layer to layer', () => {
+  it('with all workers and no prediction is even and moves on from layer to layer', () => {
     const placement = place(8, 2);
     const loads = new Map(placement.workers.map(({ id }) => [id, 0]));
     for (let layer = 0; layer < 8; layer++) {

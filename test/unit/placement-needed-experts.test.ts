@@ -16,7 +16,7 @@ const inputs = fc.record({
 }) satisfies fc.Arbitrary<PlacementInput>;
 
 describe('placement: the experts that a worker needs', () => {
-  it('are those that decode or prefill may ask it for, each once, in order', () => {
+  it('are those that decode or prefill may request, each once, in order', () => {
     fc.assert(
       fc.property(inputs, (input) => {
         const placement = planPlacement(input);
@@ -39,7 +39,7 @@ describe('placement: the experts that a worker needs', () => {
     );
   });
 
-  it('of all workers together are all', () => {
+  it('cover all experts for all workers together', () => {
     fc.assert(
       fc.property(inputs, (input) => {
         const placement = planPlacement(input);
@@ -53,7 +53,7 @@ describe('placement: the experts that a worker needs', () => {
     );
   });
 
-  it('are far from all where there are several groups, and none for who is not placed', () => {
+  it('are far fewer than all with several groups, and none for an unplaced worker', () => {
     const workers = Array.from({ length: 8 }, (_, index) => ({ id: `w${index}`, address: '', slots: 1 }));
     const placement = planPlacement({
       epoch: 1,
@@ -63,7 +63,7 @@ describe('placement: the experts that a worker needs', () => {
       expertsPerToken: 2,
       groupSize: 'auto' as const,
     });
-    // A quarter of the layers whole, and an eighth of the others.
+    // All experts in a quarter of the layers, and an eighth of the experts in the others.
     assert.equal(neededExperts(placement, 'w3').length, 8 * 8 + 24);
     assert.deepEqual(neededExperts(placement, 'stranger'), []);
   });
@@ -76,7 +76,7 @@ describe('placement: a pass that is expected to use nearly all experts of a laye
     return rows;
   };
 
-  it('has the more rows, the smaller the part is that a row uses', () => {
+  it('has more rows, the smaller the part is that a row uses', () => {
     assert.equal(rowsNeeded(4, 4), 1);
     assert.equal(rowsNeeded(8, 2), 8);
     assert.equal(rowsNeeded(128, 8), 35);

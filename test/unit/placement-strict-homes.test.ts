@@ -33,8 +33,8 @@ const clusters = fc.record({
   homes: fc.integer({ min: 1, max: 2 }),
 });
 
-describe('placement: experts with workers of their own', () => {
-  it('have as many as was asked for, each worker its share of a layer, whatever the order of the workers', () => {
+describe('placement: experts with strict homes', () => {
+  it('have the requested number of homes, spread evenly, whatever the order of the workers', () => {
     fc.assert(
       fc.property(clusters, ({ workers, experts, homes }) => {
         const placement = place(workers, experts, homes);
@@ -55,7 +55,7 @@ describe('placement: experts with workers of their own', () => {
     );
   });
 
-  it('are asked of nobody else, in decode, in prefill, on a disk', () => {
+  it('run at their homes only, in decode, in prefill, on a disk', () => {
     fc.assert(
       fc.property(clusters, fc.nat(LAYERS - 1), ({ workers, experts, homes }, layer) => {
         const placement = place(workers, experts, homes);
@@ -73,7 +73,7 @@ describe('placement: experts with workers of their own', () => {
     );
   });
 
-  it('fall to a copy where there is one, else to anybody', () => {
+  it('go to a copy where one exists, else to any worker', () => {
     const placement = place(names(4), 8, 2);
     const [first = '', second = ''] = homesOf(placement, 3, 5);
     const here = { layer: 3, expert: 5 };
@@ -82,7 +82,7 @@ describe('placement: experts with workers of their own', () => {
     assert.ok(other !== null && other !== first && other !== second);
   });
 
-  it('stay where they are when another worker leaves, but for few', () => {
+  it('stay where they are when another worker leaves, with few exceptions', () => {
     for (const [workers, experts] of [
       [8, 128],
       [4, 60],
@@ -98,7 +98,7 @@ describe('placement: experts with workers of their own', () => {
     }
   });
 
-  it('of a lost worker mostly go where the copy was', () => {
+  it('of a lost worker mostly go to the worker of the copy', () => {
     const before = place(names(8), 128, 2);
     const after = place(names(7), 128, 2);
     const ofLost = places(128).filter(([layer, expert]) => homesOf(before, layer, expert)[0] === 'box-7');

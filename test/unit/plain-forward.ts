@@ -1,4 +1,4 @@
-/** Any model in plain FP64, all positions at once, slow and obvious: what the native core is measured against. */
+/** Any model in plain FP64, all positions at once. This slow and simple code is the reference for the native core. */
 import type { DenseRole } from '../../shared/model/dense-roles.js';
 import type { GluShape, LayerShape, ModelShape, RouterShape } from '../../shared/model/model-shape.js';
 import type { ModelSource } from '../../shared/model/tensor-source.js';
@@ -26,7 +26,7 @@ export class PlainForward {
     this.shape = source.shape;
   }
 
-  /** Logits behind each token. */
+  /** Logits after each token. */
   run(tokenIds: readonly number[]): Vector[] {
     const { hiddenSize, embeddingScale } = this.shape;
     const embedding = this.weights(0)('embedding').data;

@@ -1,6 +1,6 @@
 import { type ExactJson, JsonFloat } from '../../shared/base/json/exact-json.js';
 
-/** What JSON.parse would have made of the same text. */
+/** The value that JSON.parse would give for the same text. */
 export function plainJson(value: ExactJson): unknown {
   if (value instanceof JsonFloat) return value.value;
   if (typeof value === 'bigint') return Number(value);

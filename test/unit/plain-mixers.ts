@@ -1,4 +1,4 @@
-/** The mixers of a model in plain FP64, over a whole sequence: what the native core is measured against. */
+/** The mixers of a model in plain FP64, over a whole sequence. They are the reference for the native core. */
 import type { DenseRole } from '../../shared/model/dense-roles.js';
 import type {
   AttentionMixer,
@@ -61,7 +61,7 @@ function rotate(x: Vector, position: number, rotary: RotaryShape | null, { ropes
   return result;
 }
 
-/** Softmax over the positions that a query sees, and the values' mean by it. */
+/** Softmax over the positions that a query sees, and the mean of the values with these weights. */
 function look(query: Vector, keys: readonly Vector[], values: readonly Vector[], scale: number, sink: number): Vector {
   const scores = keys.map((key) => key.reduce((sum, value, index) => sum + value * at(query, index), 0) * scale);
   const highest = Math.max(sink, ...scores);

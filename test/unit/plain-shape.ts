@@ -1,7 +1,7 @@
 import { plainShape as shapeOf } from '../../engine/emulation/plain-shape.js';
 import type { LayerShape, ModelShape } from '../../shared/model/model-shape.js';
 
-/** Layers of attention and routed experts, as Mixtral has them, as small as they can be; what a test names is as it says. */
+/** The smallest possible layers of attention and routed experts, as in Mixtral. `changes` replace fields. */
 export function plainShape(changes: Partial<ModelShape> & { expertLayers: number }): ModelShape {
   const plain = shapeOf({
     layers: changes.expertLayers,
@@ -23,5 +23,5 @@ export function plainLayer(): LayerShape {
   return layer;
 }
 
-/** Loads decide how many workers share a layer: as many as a token has experts. */
+/** Costs in which loads decide the group size: a group has as many workers as a token has experts. */
 export const GROUPING = { groupSize: 'auto', costs: { executeMs: 1, reachMs: 0.1, loadMs: 100 }, homes: 0 } as const;

@@ -1,4 +1,4 @@
-/** Tensors of a checkpoint as FP64 values, read byte by byte as their views say: slow and obvious. */
+/** Tensors of a checkpoint as FP64 values. This slow and simple code reads them byte by byte by their views. */
 import { readFileSync } from 'node:fs';
 import type { Split, TensorSource } from '../../shared/model/tensor-source.js';
 
@@ -10,7 +10,7 @@ export interface Matrix {
 
 const FP4 = [0, 0.5, 1, 1.5, 2, 3, 4, 6];
 
-/** One file is kept: a checkpoint's tensors stand one behind another. */
+/** The last file that was read is remembered, because the tensors of a file are read one after another. */
 let kept: { path: string; bytes: Buffer } | null = null;
 
 function chunkBytes(source: TensorSource, plane: number): DataView {

@@ -14,7 +14,7 @@ const near = (actual: number, expected: number): void => {
   assert.ok(Math.abs(actual / expected - 1) < 0.01, `${actual} is not ${expected}`);
 };
 
-describe('boxes of a plan', () => {
+describe('the boxes of a plan', () => {
   it('need the whole pack, all experts, or their own', () => {
     const setUp = { workers: 4, placement: DEFAULT_SET_UP.placement };
     const all = diskNeeds(HOME.model, 'bf16', setUp);
@@ -28,7 +28,7 @@ describe('boxes of a plan', () => {
     near(diskNeeds(HOME.model, 'fixed4', setUp).workerBytes, (58e9 * 3) / 4);
   });
 
-  it('have as many slots as the daemon would have, and keep experts in what is left', () => {
+  it('have as many slots as the daemon would have, and cache experts in the rest', () => {
     const times = boxTimes(HOME, BOXES, 'bf16');
     const slots = plannedSlots(times, BOXES, HOME);
     assert.equal(slots, 8);
@@ -41,7 +41,7 @@ describe('boxes of a plan', () => {
     assert.equal(plannedSlots(clusterTimes(testbed, 'fp32'), BOXES, testbed), 1);
   });
 
-  it('take another model by name, with the bytes in which it is shipped', async () => {
+  it('take another model by name, with the bytes of its published form', async () => {
     const { model } = await overrideProfile(HOME, { ...NO_CHANGE, modelProfile: 'deepseek-v3' });
     const v3 = { ...HOME, model };
     assert.equal(model.shape.expertLayers, 58);

@@ -4,9 +4,9 @@ import { planRoom, type RoomMember, type RoomState } from '../../main-node/room/
 
 const BLOCK_POSITIONS = 16;
 
-/** Sequences of a device that gives memory in blocks of one byte. */
+/** Drawn sequences on a device that gives memory in blocks of one byte. */
 interface Drawn {
-  /** Positions of prompt, and of prompt and answer. */
+  /** promptTokens: positions of the prompt. tokens: positions of prompt and answer together. */
   promptTokens: number;
   tokens: number;
 }
@@ -34,7 +34,7 @@ class World {
     return ofPrefixes + this.running.reduce((sum, { written }) => sum + blocks(written), 0);
   }
 
-  /** One pass: as many rows of each as are due, where there is room. Returns those that ran. */
+  /** Runs one pass with all due rows of each sequence, if there is room. */
   pass(joins: number, silent: ReadonlySet<number>): void {
     for (const { id, promptTokens, tokens } of this.waiting.splice(0, joins)) {
       this.running.push({ id, tokens: promptTokens, last: tokens, written: 0 });
@@ -113,7 +113,7 @@ const drawn = fc
   .record({ promptTokens: fc.integer({ min: 1, max: 100 }), answer: fc.integer({ min: 1, max: 60 }) })
   .map(({ promptTokens, answer }) => ({ promptTokens, tokens: promptTokens + answer }));
 
-describe('room for the rows of passes', () => {
+describe('memory for the rows of passes', () => {
   const member = (id: number, of: Partial<RoomMember>): RoomMember => ({
     id,
     holds: true,
@@ -133,7 +133,7 @@ describe('room for the rows of passes', () => {
     ...of,
   });
 
-  it('lets everybody end, holds the limit, and never takes memory from the oldest', () => {
+  it('lets every sequence end, keeps the limit, and is never taken from the oldest', () => {
     fc.assert(
       fc.property(
         fc.array(drawn, { minLength: 1, maxLength: 8 }),
@@ -149,7 +149,7 @@ describe('room for the rows of passes', () => {
             prefixes,
             maxRows,
           );
-          // The oldest is there in one turn of each round at least.
+          // The oldest sequence takes part in at least one turn of each round.
           const most = 2 * turns.length * requests.reduce((sum, { tokens }) => sum + tokens, 8);
           while (!world.isDone && world.passes < most) {
             const { joins, silent } = turns[world.passes % turns.length] ?? { joins: 1, silent: 15 };
@@ -162,25 +162,25 @@ describe('room for the rows of passes', () => {
     );
   });
 
-  it('drops prefixes before anybody gives memory back', () => {
+  it('is freed from prefixes before any sequence gives memory back', () => {
     const members = [member(1, {}), member(2, {})];
     assert.deepEqual(planRoom(state({ members, prefixes: 1 })), { kind: 'drop' });
     assert.deepEqual(planRoom(state({ members })), { kind: 'giveBack', id: 2 });
   });
 
-  it('takes from the youngest, also where it has no rows in the pass, and from none that a pass runs on', () => {
+  it('is taken from the youngest, also without rows in the pass, and never from one in a running pass', () => {
     const members = [member(1, {}), member(2, {}), member(3, { needBytes: null })];
     assert.deepEqual(planRoom(state({ members })), { kind: 'giveBack', id: 3 });
     const busy = [member(1, {}), member(2, {}), member(3, { needBytes: null, isBusy: true })];
     assert.deepEqual(planRoom(state({ members: busy })), { kind: 'giveBack', id: 2 });
   });
 
-  it('lets the youngest wait with what it has while nobody else needs that', () => {
+  it('stays with the youngest that waits while no other sequence needs it', () => {
     const members = [member(1, { needBytes: 0 }), member(2, {}), member(3, { holds: false })];
     assert.deepEqual(planRoom(state({ members })), { kind: 'run', ids: [1] });
   });
 
-  it('takes from those who have been idle for long, the younger first, where nobody could run otherwise', () => {
+  it('is taken from sequences idle for long, the younger first, where none could run otherwise', () => {
     const members = [member(1, { needBytes: null }), member(2, {})];
     assert.deepEqual(planRoom(state({ members })), { kind: 'run', ids: [] });
     assert.deepEqual(planRoom(state({ members, mayTakeFromIdle: true })), { kind: 'giveBack', id: 1 });
@@ -188,7 +188,7 @@ describe('room for the rows of passes', () => {
     assert.deepEqual(planRoom(state({ members: others, mayTakeFromIdle: true })), { kind: 'giveBack', id: 3 });
   });
 
-  it('lets one begin only where it need not go again at once', () => {
+  it('is given to a new sequence only where it need not leave again at once', () => {
     const begins = member(2, { holds: false, needBytes: 1, dueBytes: 4 });
     const room = (heldBytes: number, dueBytes: number, prefixBytes = 0) =>
       planRoom(
@@ -199,7 +199,7 @@ describe('room for the rows of passes', () => {
           members: [member(1, { needBytes: 0, dueBytes }), begins],
         }),
       );
-    // Its four, and a block more.
+    // The four blocks that it has, and one more.
     assert.deepEqual(room(5, 0), { kind: 'run', ids: [1, 2] });
     assert.deepEqual(room(6, 0), { kind: 'run', ids: [1] });
     assert.deepEqual(room(5, 1), { kind: 'run', ids: [1] });

@@ -34,12 +34,12 @@ describe('activation counts', () => {
     assert.equal(counts.total, 0);
   });
 
-  it('come back from JSON as they were', () => {
+  it('come back from JSON unchanged', () => {
     const json: unknown = JSON.parse(JSON.stringify(sample().toJson()));
     assert.deepEqual(parseActivationCounts(json)?.toJson(), sample().toJson());
   });
 
-  it('are not made of anything else', () => {
+  it('are refused in any other form', () => {
     const json = sample().toJson() as Record<string, unknown>;
     const wrong = [
       { format_version: 2 },
@@ -61,7 +61,7 @@ describe('activation counts', () => {
 describe('a file of activation counts', () => {
   const model = { packDigest: DIGEST, experts: 4 };
 
-  it('keeps them, in a directory that it makes, and leaves nothing else there', () =>
+  it('stores them, in a directory that it creates, and leaves nothing else there', () =>
     withTemporaryDirectory(async (directory) => {
       const path = join(directory, 'state', 'counts.json');
       await writeActivationCounts(path, sample());
@@ -72,7 +72,7 @@ describe('a file of activation counts', () => {
       assert.deepEqual(await readdir(join(directory, 'state')), ['counts.json']);
     }));
 
-  it('that is missing is no problem; one torn, damaged or of another model is named', () =>
+  it('may be missing; a torn or damaged one, or one of another model, is named', () =>
     withTemporaryDirectory(async (directory) => {
       const path = join(directory, 'counts.json');
       assert.deepEqual(await readActivationCounts(path, model), { counts: null, problem: null });
@@ -88,7 +88,7 @@ describe('a file of activation counts', () => {
       assert.match((await readActivationCounts(directory, model)).problem ?? '', /not a regular file/);
     }));
 
-  it('that cannot be written says so', () =>
+  it('is named in an error where it cannot be written', () =>
     withTemporaryDirectory(async (directory) => {
       await writeFile(join(directory, 'file'), '');
       await assert.rejects(

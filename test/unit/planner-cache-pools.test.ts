@@ -41,14 +41,14 @@ function states(pools: CachePools, layer = 0): CompressionState[] {
 }
 
 describe('cache pools', () => {
-  it('dispatches by rank: the most frequent whole, then compressed, signs and mantissas, exponents', () => {
+  it('store experts by rank: the most frequent whole, then compressed, signs and mantissas, exponents', () => {
     const pools = poolsOf({ full: 1, compressed: 1, signMantissa: 1, exponent: 1 });
     pools.seedCounts(0, [60, 50, 40, 30, 20, 10]);
     for (let round = 0; round < 3; round += 1) for (let expert = 5; expert >= 0; expert -= 1) useOnce(pools, expert);
     assert.deepEqual(states(pools), ['full', 'compressed', 'signMantissa', 'exponent', 'missing', 'missing']);
   });
 
-  it('says which parts are in entries and gives entries to what is to be kept', () => {
+  it('report which parts are in entries, and give entries to experts to cache', () => {
     const pools = poolsOf({ full: 0, compressed: 0, signMantissa: 1, exponent: 0 });
     const [first] = pools.acquire(0, [3]);
     assert.ok(first !== undefined);
@@ -63,7 +63,7 @@ describe('cache pools', () => {
     assert.equal(second.state, 'signMantissa');
   });
 
-  it('demotes what overflows C to S, and drops what overflows S', () => {
+  it('demote the overflow of C to S, and drop the overflow of S', () => {
     const pools = poolsOf({ full: 0, compressed: 1, signMantissa: 1, exponent: 0 });
     useOnce(pools, 0);
     for (let use = 0; use < 2; use += 1) useOnce(pools, 1);
@@ -72,7 +72,7 @@ describe('cache pools', () => {
     assert.deepEqual(states(pools).slice(0, 3), ['missing', 'signMantissa', 'compressed']);
   });
 
-  it('moves an expert up when it becomes more frequent, and gives its entries to others', () => {
+  it('move an expert up when it becomes more frequent, and give its entries to others', () => {
     const pools = poolsOf({ full: 1, compressed: 1, signMantissa: 0, exponent: 0 });
     useOnce(pools, 0);
     useOnce(pools, 1);
@@ -83,7 +83,7 @@ describe('cache pools', () => {
     assert.equal(pools.stateOf(0, 2), 'compressed');
   });
 
-  it('keeps an expert whose rank exceeds all thresholds only where there is room left', () => {
+  it('store an expert beyond all rank thresholds only where there is room left', () => {
     const pools = poolsOf({ full: 2, compressed: 0, signMantissa: 0, exponent: 0 });
     pools.seedCounts(0, [9, 8, 7, 1, 1, 1]);
     useOnce(pools, 5);
@@ -94,7 +94,7 @@ describe('cache pools', () => {
     assert.deepEqual(states(pools), ['full', 'missing', 'full', 'missing', 'missing', 'missing']);
   });
 
-  it('dispatches an expert to a pool when it ranks behind it by no more than the tolerance margin', () => {
+  it('store an expert in a pool when its rank is within the tolerance margin', () => {
     for (const [toleranceMargin, kept] of [
       [0, 'missing'],
       [1, 'full'],
@@ -107,7 +107,7 @@ describe('cache pools', () => {
     }
   });
 
-  it('never evicts an expert in use', () => {
+  it('never evict an expert in use', () => {
     const pools = poolsOf({ full: 1, compressed: 0, signMantissa: 0, exponent: 0 });
     const [first] = pools.acquire(0, [0]);
     assert.ok(first !== undefined);
@@ -118,7 +118,7 @@ describe('cache pools', () => {
     assert.equal(pools.stateOf(0, 0), 'full');
   });
 
-  it('does not let experts that are needed together make room for one another', () => {
+  it('do not evict experts that are needed together for one another', () => {
     for (const policy of CACHE_POLICIES) {
       const pools = poolsOf({ full: 2, compressed: 0, signMantissa: 0, exponent: 0 }, policy);
       useOnce(pools, 0);
@@ -130,7 +130,7 @@ describe('cache pools', () => {
     }
   });
 
-  it('a second use of an expert that is being loaded waits for that load', () => {
+  it('make a second use of a loading expert wait for that load', () => {
     const pools = poolsOf({ full: 1, compressed: 0, signMantissa: 0, exponent: 0 });
     const [first, second] = pools.acquire(0, [4, 4]);
     assert.ok(first !== undefined && second !== undefined);
@@ -141,7 +141,7 @@ describe('cache pools', () => {
     assert.equal(pools.readiness(second), 'ready');
   });
 
-  it('a use whose load another one cancelled is told so', () => {
+  it('inform a use whose load another one cancelled', () => {
     const pools = poolsOf({ full: 1, compressed: 0, signMantissa: 0, exponent: 0 });
     const [first, second] = pools.acquire(0, [4, 4]);
     assert.ok(first !== undefined && second !== undefined);
@@ -154,7 +154,7 @@ describe('cache pools', () => {
     assert.equal(pools.stateOf(0, 4), 'full');
   });
 
-  it('keeps what a cancelled load completed', () => {
+  it('keep the parts that a cancelled load completed', () => {
     const pools = poolsOf({ full: 0, compressed: 1, signMantissa: 0, exponent: 0 });
     const [use] = pools.acquire(0, [2]);
     assert.ok(use !== undefined);
@@ -166,7 +166,7 @@ describe('cache pools', () => {
     assert.deepEqual(again.signMantissa, { from: 'storage', entry: 0 });
   });
 
-  it('drops what new capacities do not hold, in use when it is released', () => {
+  it('drop the excess over new capacities, experts in use after their release', () => {
     const capacities = { full: 2, compressed: 0, signMantissa: 0, exponent: 0 };
     const pools = poolsOf(capacities);
     useOnce(pools, 0);
@@ -182,7 +182,7 @@ describe('cache pools', () => {
     assert.deepEqual(states(pools, 1).slice(0, 2), ['full', 'full']);
   });
 
-  it('where one of two has to go, the one that nobody uses goes, though the other one is used less', () => {
+  it('evict an idle expert before one in use, even if the idle one has the higher count', () => {
     const two = { full: 2, compressed: 0, signMantissa: 0, exponent: 0 };
     const pools = poolsOf(two);
     for (let round = 0; round < 3; round += 1) useOnce(pools, 0);
@@ -195,7 +195,7 @@ describe('cache pools', () => {
     assert.equal(pools.stateOf(0, 1), 'full', 'it has its place when nobody uses it any more');
   });
 
-  it('refuses what is out of order or does not fit', () => {
+  it('refuse calls out of order and experts that do not fit', () => {
     const pools = poolsOf({ full: 1, compressed: 0, signMantissa: 0, exponent: 0 });
     const [use] = pools.acquire(0, [0]);
     assert.ok(use !== undefined);
@@ -209,7 +209,7 @@ describe('cache pools', () => {
   });
 });
 
-describe('cache policies to compare with', () => {
+describe('cache policies for comparison:', () => {
   const room = { full: 2, compressed: 0, signMantissa: 0, exponent: 0 };
 
   it('LRU drops the one not used for longest', () => {
@@ -244,7 +244,7 @@ describe('cache policies to compare with', () => {
   });
 });
 
-/** What a test knows of the memory behind the entries: which expert's bytes each one holds. */
+/** The test's model of the memory behind the entries: the expert whose bytes each entry has. */
 class Memory {
   readonly content = new Map<string, string>();
   readonly writing = new Map<string, CacheUse>();
@@ -286,7 +286,7 @@ class Memory {
     this.reading.set(use, outcome.loaded ? reads.filter((entry) => entry.startsWith('full')) : []);
   }
 
-  /** Those who waited for it are told that it is lost, and execute nothing. */
+  /** Uses that waited for the entry learn that it is lost, and execute nothing. */
   lose(entry: string): void {
     for (const [use, reads] of this.reading)
       this.reading.set(
@@ -326,7 +326,7 @@ const steps = fc.array(
 );
 
 describe('cache pools under any interleaving', () => {
-  it('never exceed a capacity, evict what is in use, or hand out an entry twice', () => {
+  it('never exceed a capacity, evict an expert in use, or give out an entry twice', () => {
     fc.assert(
       fc.property(
         fc.constantFrom(...CACHE_POLICIES),

@@ -44,7 +44,7 @@ describe('a layer divided between host memory and storage (FluxMoE, equations 6 
     [0, 1, 2].map((layer) => chosen.filter((candidate) => candidate.layer === layer).length);
   const rates = { hostBytesPerS: 300, storageBytesPerS: 100 };
 
-  it('ends together in every layer: those used most are held', () => {
+  it('ends together in every layer: the most used experts are held', () => {
     const chosen = planDividedExperts(layersOf(3), 1e6, rates);
     assert.deepEqual(counts(chosen), [9, 9, 9]);
     assert.ok(chosen.every(({ expert }) => expert >= 3));
@@ -52,13 +52,13 @@ describe('a layer divided between host memory and storage (FluxMoE, equations 6 
     assert.deepEqual(counts(planDividedExperts(layersOf(3), 1e6, { ...rates, hostBytesPerS: 100 })), [6, 6, 6]);
   });
 
-  it('has no more than the budget, each layer the same, and all of it until rates are known', () => {
+  it('stays within the budget, each layer the same, and uses all of it until rates are known', () => {
     assert.deepEqual(counts(planDividedExperts(layersOf(3), 125, rates)), [4, 4, 4]);
     assert.deepEqual(counts(planDividedExperts(layersOf(3), 1e6, { ...rates, hostBytesPerS: null })), [12, 12, 12]);
     assert.deepEqual(planDividedExperts([], 100, rates), []);
   });
 
-  it('leaves out what the cache has whole, and drops nothing for a rate that has hardly changed', () => {
+  it('leaves out whole experts of the cache, and drops nothing for a rate that has hardly changed', () => {
     assert.deepEqual(planDividedExperts(layersOf(3, { isCached: true }), 1e6, rates), []);
     assert.equal(planDividedExperts(layersOf(3, { isCached: true, isHeld: true }), 1e6, rates).length, 36);
     const held = layersOf(3).map((candidate) => ({ ...candidate, isHeld: candidate.expert >= 3 }));
@@ -96,7 +96,7 @@ describe('experts to hold in host memory', () => {
     );
   });
 
-  it('are the most used ones where all are of a size and none is cached or held', () => {
+  it('are the most used ones where all have one size and none is cached or held', () => {
     fc.assert(
       fc.property(candidates, fc.nat(48), (drawn, places) => {
         const all = drawn.map((candidate) => ({ ...candidate, bytes: 1, isCached: false, isHeld: false }));
@@ -135,7 +135,7 @@ describe('experts to hold in host memory', () => {
     );
   });
 
-  it('leave out first what the cache has, and a held one only for one that is used clearly more', () => {
+  it('leave out cached ones first, and a held one only for one that is clearly more used', () => {
     const plain = { layer: 0, bytes: 10, isCached: false, isHeld: false };
     const cached = { ...plain, expert: 0, activations: 30, isCached: true };
     const rare = { ...plain, expert: 1, activations: 10 };
@@ -151,7 +151,7 @@ describe('the budget of host memory', () => {
   const reading = fc.record({ freeBytes: fc.nat(64 * 1024).map((mib) => mib * 1024 ** 2), heldBytes: fc.nat(2 ** 40) });
   const setting = fc.oneof(fc.constant('auto' as const), fc.nat(2 ** 40));
 
-  it('is never above what was asked for, nor below 0', () => {
+  it('is never above the requested size, nor below 0', () => {
     fc.assert(
       fc.property(setting, reading, (asked, told) => {
         const budget = hostMemoryBudget(asked, told);
@@ -160,7 +160,7 @@ describe('the budget of host memory', () => {
     );
   });
 
-  it('leaves the host its margin, whatever is filled into it', () => {
+  it('leaves the host its margin, whatever else is allocated', () => {
     fc.assert(
       fc.property(setting, reading, (asked, { freeBytes, heldBytes }) => {
         const budget = hostMemoryBudget(asked, { freeBytes, heldBytes });
@@ -170,7 +170,7 @@ describe('the budget of host memory', () => {
     );
   });
 
-  it('does not swing: what fills it changes nothing', () => {
+  it('is stable: filling it changes nothing', () => {
     fc.assert(
       fc.property(setting, reading, (asked, { freeBytes, heldBytes }) => {
         const budget = hostMemoryBudget(asked, { freeBytes, heldBytes });
@@ -180,7 +180,7 @@ describe('the budget of host memory', () => {
     );
   });
 
-  it('shrinks under pressure by what is missing, and grows only well above the margin', () => {
+  it('shrinks under pressure by the missing bytes, and grows only well above the margin', () => {
     const heldBytes = 2 * GIB;
     assert.equal(
       hostMemoryBudget(4 * GIB, { freeBytes: PRESSURE_BYTES / 2, heldBytes }),

@@ -7,9 +7,9 @@ interface Read {
 }
 
 /**
- * The least makespan there is, by trying every order of reads, every order in which decompressions are given to threads and every
- * order of executions. For tasks with a handful of operations. Every schedule that makes nothing later than it must be is a
- * list schedule, so an optimal one is among them.
+ * The least possible makespan. It tries every order of reads, every order in which threads get decompressions, and every order of
+ * executions, so it is for tasks with few operations. A schedule in which no operation is later than necessary is a list schedule, so
+ * an optimal schedule is among them.
  */
 export function optimalMakespan(tasks: readonly LoadTask[], profile: LoadTimes, recovery: Recovery): number {
   const reads = tasks.flatMap(({ state }, task): Read[] => {

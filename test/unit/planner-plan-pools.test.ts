@@ -61,7 +61,7 @@ describe('estimateMakespan (Algorithm 3)', () => {
 });
 
 describe('makespan of a pattern', () => {
-  it('is no more with more in memory', () => {
+  it('does not grow with more parts in memory', () => {
     const makespanOf = patternMakespans(4, PROFILE, { ...NO_OVERLAP_COSTS, executeMs: 0.2 });
     const hits = { full: 0, compressed: 0, signMantissa: 1, exponent: 1 };
     const base = makespanOf(hits);
@@ -70,7 +70,7 @@ describe('makespan of a pattern', () => {
     assert.ok(makespanOf({ ...hits, signMantissa: 2 }) <= base);
   });
 
-  it('grows by the start of loading, and by what overlapping costs', () => {
+  it('grows by the start of loading, and by the cost of overlapping', () => {
     const hits = { ...NO_CAPACITIES, full: 2, exponent: 2 };
     const plain = patternMakespans(4, PROFILE, NO_OVERLAP_COSTS)(hits);
     const costly = patternMakespans(4, PROFILE, { executeMs: 0, startMs: 3, interference: 0.5 });
@@ -79,7 +79,7 @@ describe('makespan of a pattern', () => {
     assert.equal(costly({ ...NO_CAPACITIES, full: 4 }), 0);
   });
 
-  it('is the executions alone when everything is there', () => {
+  it('is the executions alone when everything is in memory', () => {
     assert.equal(
       patternMakespans(4, PROFILE, { ...NO_OVERLAP_COSTS, executeMs: 0.2 })({ ...NO_CAPACITIES, full: 4 }),
       0.8,
@@ -93,8 +93,8 @@ describe('makespan of a pattern', () => {
   });
 });
 
-describe('spreading capacities over layers', () => {
-  it('gives out all of them, layers differing by one of a pool at most', () => {
+describe('the spread of capacities over layers', () => {
+  it('uses all of them, and layers differ by one of a pool at most', () => {
     const totals = fc.record({ full: fc.nat(9), compressed: fc.nat(9), signMantissa: fc.nat(9), exponent: fc.nat(9) });
     fc.assert(
       fc.property(totals, fc.integer({ min: 1, max: 5 }), (all, layers) => {
@@ -110,7 +110,7 @@ describe('spreading capacities over layers', () => {
 });
 
 describe('planPools (Algorithm 4)', () => {
-  it('keeps within the budget and the experts there are, and is never worse than whole experts or none', () => {
+  it('stays within the budget and the existing experts, and is never worse than whole experts or none', () => {
     const requests = fc.record({
       experts: fc.integer({ min: 1, max: 12 }),
       skew: fc.double({ min: 0, max: 3, noNaN: true }),

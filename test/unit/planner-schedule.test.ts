@@ -68,13 +68,13 @@ describe('scheduleBlocks (Algorithm 1)', () => {
     assert.deepEqual(names(scheduleBlocks(tasks, PROFILE, 'after')), ['1 2 0']);
   });
 
-  it('ends a block when decompression is what it waits for', () => {
+  it('ends a block when decompression is the bottleneck', () => {
     const slow = { ...PROFILE, decompressMs: 40 };
     const tasks = [task(0, 'missing', 5), task(1, 'missing', 4), task(2, 'signMantissa', 3)];
     assert.deepEqual(names(scheduleBlocks(tasks, slow, 'after')), ['0', '1', '2']);
   });
 
-  it('makes one block when reading is what everything waits for', () => {
+  it('makes one block when reading is the bottleneck', () => {
     const fast = { ...PROFILE, decompressMs: 0.1 };
     const tasks = [task(0, 'missing', 5), task(1, 'missing', 4), task(2, 'signMantissa', 3)];
     assert.deepEqual(names(scheduleBlocks(tasks, fast, 'after')), ['2 0 1']);
@@ -92,7 +92,7 @@ describe('scheduleBlocks (Algorithm 1)', () => {
     assert.deepEqual(scheduleBlocks([], PROFILE), []);
   });
 
-  it('tells the place of each tensor of an expert', () => {
+  it('gives the place of each tensor of an expert', () => {
     const tasks = [0, 1, 2].map((tensor) => task(7, 'missing', 1, tensor));
     const places = taskPlaces(scheduleBlocks(tasks, PROFILE, 'after'));
     assert.deepEqual(
@@ -171,7 +171,7 @@ describe('scheduleBlocks (Algorithm 1)', () => {
 });
 
 describe('simulateBlocks', () => {
-  it('reads in order of blocks, decompresses what has been read, executes what is recovered', () => {
+  it('reads in order of blocks, decompresses after the read, executes after recovery', () => {
     const blocks = [[task(0, 'missing', 7)]];
     const { makespanMs, operations } = simulateBlocks(blocks, PROFILE, 'after');
     // E-chunks until 2 and 4, signs and mantissas until 14, then 7 of execution.
@@ -189,7 +189,7 @@ describe('simulateBlocks', () => {
     );
   });
 
-  it('with recovery in one operation, a shard waits for its signs and mantissas', () => {
+  it('makes a shard wait for its signs and mantissas, with recovery in one operation', () => {
     const { makespanMs, operations } = simulateBlocks([[task(0, 'missing', 7)]], PROFILE, 'with');
     const decompressed = operations.filter(({ kind }) => kind === 'decompress');
     assert.deepEqual(
@@ -202,7 +202,7 @@ describe('simulateBlocks', () => {
     assert.equal(makespanMs, 24);
   });
 
-  it('what is in memory needs no reading', () => {
+  it('reads nothing that is in memory', () => {
     assert.equal(blocksMakespanMs([[task(0, 'compressed', 1)]], PROFILE, 'after'), 4);
     assert.equal(blocksMakespanMs([[task(0, 'signMantissa', 1)]], PROFILE, 'after'), 8);
     assert.equal(blocksMakespanMs([[task(0, 'exponent', 1)]], PROFILE, 'after'), 11);

@@ -77,12 +77,12 @@ describe('fitSelectionProbabilities (appendix D)', () => {
     assert.deepEqual([...fitSelectionProbabilities([1, 0, 1])], [1, 0, 1]);
   });
 
-  it('gives alike experts alike probabilities', () => {
+  it('gives equal experts equal probabilities', () => {
     const selection = fitSelectionProbabilities(new Float64Array(256).fill(8 / 256));
     assert.ok(selection.every((q) => near(q, 8 / 256, 1e-9)));
   });
 
-  it('refuses what is no list of inclusion probabilities', () => {
+  it('refuses an invalid list of inclusion probabilities', () => {
     assert.throws(() => fitSelectionProbabilities([0.5, 0.2]), /sum to a whole number/);
     assert.throws(() => fitSelectionProbabilities([1.5, 0.5]), /lie in \[0, 1\]/);
     assert.throws(() => fitSelectionProbabilities([Number.NaN, 1]), /lie in/);
@@ -110,7 +110,7 @@ function assumedFrom(weights: readonly number[], k: number): Float64Array {
 }
 
 describe('inclusion probabilities', () => {
-  it('are by rank, whoever holds it, and sum to k', () => {
+  it('are given by rank, whichever expert holds it, and sum to k', () => {
     const found = inclusionProbabilities(
       [
         [10, 0, 30, 20],
@@ -134,7 +134,7 @@ describe('inclusion probabilities', () => {
     assert.ok(near(found[0] ?? 0, ((one?.[0] ?? 0) + (2 * 60.5) / 122) / 2, 1e-12));
   });
 
-  it('say nothing without counts, and never more than certainty', () => {
+  it('are unknown without counts, and never above 1', () => {
     assert.equal(inclusionProbabilities([[0, 0], []], 1), null);
     const found = inclusionProbabilities([[1_000_000, 5, 5]], 2);
     assert.equal(found?.[0], 1);
@@ -159,7 +159,7 @@ describe('hitDistribution (Algorithm 2)', () => {
     );
   });
 
-  it('may be cut off above', () => {
+  it('may be truncated above', () => {
     const selection = [0.2, 0.9, 0.4, 0.5];
     assert.deepEqual([...hitDistribution(selection, 2)], [...hitDistribution(selection)].slice(0, 3));
   });

@@ -42,7 +42,7 @@ function loadOf(readMs: number, decompressMs: number, threads: number): LoadTime
 }
 
 describe('fitProfile', () => {
-  it('finds costs with which the model takes as long as what was measured', () => {
+  it('finds costs with which the model reproduces the measured times', () => {
     const costs = fc.record({
       readMs: fc.double({ min: 0.2, max: 20, noNaN: true }),
       decompressMs: fc.double({ min: 0.02, max: 2, noNaN: true }),
@@ -68,7 +68,7 @@ describe('fitProfile', () => {
     );
   });
 
-  it('tells storage that is slow from threads that are', () => {
+  it('distinguishes slow storage from slow threads', () => {
     const costs = { executeMs: 0.1, startMs: 0.2, interference: 0 };
     const slowStorage = fitProfile(measuredOf(loadOf(10, 0.05, 2), 2, costs, 10), BYTES, 2);
     assert.ok(Math.abs(slowStorage.load.signMantissaReadMs * 3 - 7.46) < 1);
@@ -77,7 +77,7 @@ describe('fitProfile', () => {
     assert.ok(Math.abs(slowThreads.costs.startMs - 0.2) < 0.1);
   });
 
-  it('stands nonsense from a clock', () => {
+  it('survives nonsense from a clock', () => {
     const nothing = { missing: 0, exponent: 0, signMantissa: 0, compressed: 0 };
     const { load } = fitProfile(
       { atOnce: 2, makespanMs: nothing, oneCompressedMs: 0, executeMs: 0, readMs: 0 },
@@ -124,7 +124,7 @@ describe('planCache', () => {
     counts: null,
   };
 
-  it('assumes a mild skew where nothing was recorded', () => {
+  it('assumes a mild skew without records', () => {
     const plans = planCache(request, profile);
     assert.equal(plans.isAssumed, true);
     const inclusion = assumedInclusionProbabilities(8, 2, ASSUMED_SKEW);
@@ -132,7 +132,7 @@ describe('planCache', () => {
     assert.deepEqual(plans.planned, expected.planned);
   });
 
-  it('expects more of a cache when what was recorded is skewed', () => {
+  it('expects more of a cache when the records are skewed', () => {
     const counts = new ActivationCounts('ab'.repeat(32), 8);
     for (let layer = 0; layer < 4; layer += 1)
       for (let expert = 0; expert < 8; expert += 1) counts.add(layer, expert, 4 ** expert);

@@ -36,7 +36,7 @@ const hashes = fc.constantFrom<HashBlock | undefined>(
   (before, tokenIds) => before + (tokenIds[0] ?? 0),
 );
 
-/** What of a prompt the best of some prefixes saves; 0: nothing. */
+/** Most positions of a prompt that one of these prefixes saves; 0: none. */
 function naiveLongest(prefixes: readonly Prefix[], tokenIds: readonly number[], most: number): number {
   const saved = prefixes.map(({ tokenIds: kept, forkFrom }) => {
     const positions = Math.min(most, commonTokens(kept, tokenIds));
@@ -45,7 +45,7 @@ function naiveLongest(prefixes: readonly Prefix[], tokenIds: readonly number[], 
   return Math.max(0, ...saved);
 }
 
-describe('the index of kept prefixes', () => {
+describe('the index of stored prefixes', () => {
   const blocks = (...tokens: number[]): number[] =>
     tokens.flatMap((token) => Array.from({ length: PREFIX_BLOCK_TOKENS }, () => token));
   const kept = (tokenIds: number[], forkFrom = 0, isCheckpoint = false): Prefix => ({
@@ -54,7 +54,7 @@ describe('the index of kept prefixes', () => {
     isCheckpoint,
   });
 
-  it('finds what a search through all that was ever kept finds, whatever the hashes', () => {
+  it('finds the same prefix as a search through all stored ones, whatever the hashes', () => {
     fc.assert(
       fc.property(fc.array(prefix, { maxLength: 12 }), fc.array(text), hashes, (prefixes, prompts, hash) => {
         const index = new PrefixIndex<Prefix>(undefined, hash);
@@ -72,7 +72,7 @@ describe('the index of kept prefixes', () => {
     );
   });
 
-  it('gives back each prefix once: when it adds nothing, when another covers it, when it is removed', () => {
+  it('returns each prefix once: when it adds nothing, when another covers it, when it is removed', () => {
     fc.assert(
       fc.property(
         fc.array(prefix, { maxLength: 12 }),
@@ -99,7 +99,7 @@ describe('the index of kept prefixes', () => {
     );
   });
 
-  it('keeps one of the same prompt asked again and again, and the longer one of two', () => {
+  it('stores one prefix of a repeated prompt, and the longer one of two', () => {
     const index = new PrefixIndex<Prefix>();
     const [short, same, long] = [kept(blocks(1, 2)), kept(blocks(1, 2)), kept(blocks(1, 2, 3))];
     assert.deepEqual(index.insert(short), []);
@@ -109,7 +109,7 @@ describe('the index of kept prefixes', () => {
     assert.deepEqual([...index.inDropOrder()], [long]);
   });
 
-  it('keeps a shorter one that can be forked further back', () => {
+  it('stores a shorter prefix that can be forked further back', () => {
     const index = new PrefixIndex<Prefix>();
     const [short, long] = [kept(blocks(1, 2), PREFIX_BLOCK_TOKENS), kept(blocks(1, 2, 3), 2 * PREFIX_BLOCK_TOKENS)];
     index.insert(short);
@@ -118,7 +118,7 @@ describe('the index of kept prefixes', () => {
     assert.equal(index.longest(blocks(1, 2, 3, 4), 99)?.prefix, long);
   });
 
-  it('drops checkpoints first, then what was used the longest ago', () => {
+  it('drops checkpoints first, then the least recently used prefix', () => {
     const index = new PrefixIndex<Prefix>(3);
     const [first, second, checkpoint] = [kept(blocks(1)), kept(blocks(2)), kept(blocks(3), 0, true)];
     for (const one of [checkpoint, first, second]) index.insert(one);

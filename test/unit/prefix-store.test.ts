@@ -4,7 +4,7 @@ import { RowProvenance } from '../../main-node/pass/row-provenance.js';
 import { CHECKPOINT_POSITIONS, PrefixStore, type RowsToKeep } from '../../main-node/room/prefix-store.js';
 import type { Sequence } from '../../native/index.js';
 
-/** Rows without memory: who has forked them, and who has let go of them, is counted. */
+/** A sequence without memory. It counts the sequences and forks that are not disposed. */
 class CountedSequence {
   static open = 0;
   disposed = false;
@@ -42,7 +42,7 @@ function rows(id: number, { length = LENGTH, oldest = 0, worker = 'w' } = {}): R
   return { id, sequence, tokenIds: tokensOf(id, length), provenance };
 }
 
-describe('rows that are kept for prompts that begin alike', () => {
+describe('stored rows of common prefixes', () => {
   let store: PrefixStore;
 
   beforeEach(() => {
@@ -55,7 +55,7 @@ describe('rows that are kept for prompts that begin alike', () => {
     assert.equal(CountedSequence.open, 0, 'all memory is given back');
   });
 
-  /** Whose rows of these are still kept. */
+  /** The ids whose rows are still retained. */
   const keptOf = (...ids: number[]): number[] =>
     ids.filter((id) => {
       const shared = store.fork(tokensOf(id), LENGTH, []);
@@ -94,7 +94,7 @@ describe('rows that are kept for prompts that begin alike', () => {
     assert.deepEqual(keptOf(1, 2), [2]);
   });
 
-  it('are those of ends of blocks, too, where a sequence can later be forked near its end alone; these go first', () => {
+  it('include ends of blocks, where a sequence can later be forked only near its end; these go first', () => {
     store.keep(rows(1));
     const length = 2 * CHECKPOINT_POSITIONS + 5;
     const going = rows(2, { length, oldest: CHECKPOINT_POSITIONS + 1 });
@@ -107,7 +107,7 @@ describe('rows that are kept for prompts that begin alike', () => {
     assert.deepEqual(keptOf(1), [1]);
   });
 
-  it('are let go of where a worker that proves to lie took part in them, or their request fails', () => {
+  it('are dropped where a worker that proves to lie took part in them, or their request fails', () => {
     store.keep(rows(1, { worker: 'honest' }));
     store.keep(rows(2, { worker: 'liar' }));
     store.keep(rows(3, { worker: 'honest' }));

@@ -6,12 +6,12 @@ class Holder {
   readonly entries = new Set(['first']);
 }
 
-describe('what a daemon tells of what it has open', () => {
+describe('the report of a daemon on its open resources', () => {
   afterEach(() => {
     liveIn(null);
   });
 
-  it('is what lives, handles of devices, and the entries of its collections, looked at once a second at most', () => {
+  it('lists live objects, device handles and collection entries, at most once a second', () => {
     liveIn(new Living());
     let nowMs = 5000;
     const holder = new Holder();

@@ -25,12 +25,12 @@ async function odmoeUnder(
 }
 
 describe('the limits of a process', () => {
-  it('are enough as machines have them', () => {
+  it('are sufficient on ordinary machines', () => {
     for (const kind of ['command', 'main', 'shadow', 'worker'] as const) requireMemory(ENOUGH, kind);
     requireMemory(readProcessLimits(), 'main');
   });
 
-  it('are told where they leave too little memory to begin with', () => {
+  it('cause a warning where they leave too little memory at the start', () => {
     const few = { ...ENOUGH, addressBytes: GIBIBYTE + 1 };
     requireMemory(few, 'command');
     assert.throws(() => requireMemory(few, 'worker'), { code: 'PROCESS_LIMIT', message: /ulimit -v/ });
@@ -38,13 +38,13 @@ describe('the limits of a process', () => {
     assert.throws(() => requireMemory(small, 'main'), { code: 'PROCESS_LIMIT', message: /--max-old-space-size/ });
   });
 
-  it('explain a module that is not found where descriptors are short, and none elsewhere', () => {
+  it('explain a missing module where file descriptors are short, and only there', () => {
     assert.equal(isShortOfFiles('ERR_MODULE_NOT_FOUND', { ...ENOUGH, openFiles: 100 }), true);
     assert.equal(isShortOfFiles('ERR_MODULE_NOT_FOUND', ENOUGH), false);
     assert.equal(isShortOfFiles('ERR_OTHER', { ...ENOUGH, openFiles: 100 }), false);
   });
 
-  it('end a daemon or a command in one line with a code, and no stack', async function () {
+  it('end a daemon or a command with one line and a code, and no stack', async function () {
     if (process.platform !== 'linux') this.skip();
     this.timeout(60_000);
     const cases = [
@@ -68,7 +68,7 @@ describe('the limits of a process', () => {
     }
   });
 
-  it('a daemon that somebody has started ends with the code of its last words, and else with that of its loss', () => {
+  it('give a daemon that another process started the code of its last words, or else of its loss', () => {
     const words = 'info ready\nodmoe worker: the model cannot be fetched:\n/nope is missing [CONFIG_INVALID]\n';
     assert.equal(codeOfEnd('worker', words), 'CONFIG_INVALID');
     assert.equal(codeOfEnd('main', ''), 'NO_MAIN');
@@ -76,7 +76,7 @@ describe('the limits of a process', () => {
     assert.equal(codeOfEnd('worker', 'warn peer refused [NODE_REFUSED]\ninfo and so on'), 'WORKER_LOST');
   });
 
-  it('are named by whoever has started a daemon that ended for want of memory', () => {
+  it('are named by the process that started a daemon which ran out of memory', () => {
     assert.match(memoryAdvice('got SIGABRT', 'FATAL ERROR: JavaScript heap out of memory'), /too little memory/);
     assert.match(memoryAdvice('was ended by SIGKILL', ''), /dmesg/);
     assert.equal(memoryAdvice('ended with status 2', 'cannot listen'), '');

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 
 export interface Source {
-  /** Below the package. */
+  /** Path relative to the package. */
   readonly path: string;
   readonly text: string;
 }

@@ -1,8 +1,8 @@
-/** Prometheus' text format, read strictly, and what is asked of our metrics beyond it. */
+/** A strict reader of Prometheus' text format, and the further rules for our metrics. */
 import assert from 'node:assert/strict';
 
 export interface MetricSample {
-  /** With _bucket, _sum or _count where it is of a histogram. */
+  /** Name of the sample. In a histogram it ends with _bucket, _sum or _count. */
   name: string;
   labels: Record<string, string>;
   value: number;
@@ -18,7 +18,7 @@ export interface MetricFamily {
 const SAMPLE = /^([a-z_]+)(?:\{(.*)\})? ([-+.e\dINFa]+)$/;
 const LABEL = /([a-z_]+)="((?:[^"\\]|\\.)*)"/g;
 
-/** Families by name. Fails on what a scraper would not take. */
+/** Families by name. Fails on text that a scraper would refuse. */
 export function parseMetrics(text: string): Map<string, MetricFamily> {
   const families = new Map<string, MetricFamily>();
   assert.ok(text.endsWith('\n'));
@@ -49,7 +49,7 @@ function parseSample(line: string): MetricSample {
   return { name, labels, value: number };
 }
 
-/** The one sample of those labels; 0 where there is none. */
+/** The value of the one sample with these labels; 0 if there is none. */
 export function valueOf(
   families: Map<string, MetricFamily>,
   name: string,
@@ -64,7 +64,7 @@ export function valueOf(
   return found[0]?.value ?? 0;
 }
 
-/** What every metric of ours keeps to. */
+/** Fails if a metric breaks the conventions of all our metrics. */
 export function checkConventions(families: Map<string, MetricFamily>): void {
   for (const family of families.values()) {
     const { name, type, help, samples } = family;

@@ -45,7 +45,7 @@ function textRequest(text: string, raw = false): PromptRequest {
   return { text, messages: [], promptTokenIds: [], raw };
 }
 
-describe('the thread that makes tokens of prompts', function () {
+describe('the thread that tokenizes prompts', function () {
   this.timeout(60_000);
   let tokenizer: Tokenizer;
   let encoder: ThreadedPromptEncoder;
@@ -56,7 +56,7 @@ describe('the thread that makes tokens of prompts', function () {
   });
   after(() => encoder.close());
 
-  it('gives what the tokenizer gives, for texts, chats and token ids', async () => {
+  it('gives the output of the tokenizer, for texts, chats and token ids', async () => {
     const text = fc.string({ unit: 'grapheme', minLength: 1, maxLength: 200 });
     const message = fc.record({ role: fc.constantFrom('user', 'assistant'), content: text });
     const requests = fc.oneof(
@@ -71,7 +71,7 @@ describe('the thread that makes tokens of prompts', function () {
     );
   });
 
-  it('never makes fewer tokens than the bytes of the text ask for', () => {
+  it('never makes fewer tokens than the bytes of the text require', () => {
     fc.assert(
       fc.property(fc.string({ unit: 'binary', maxLength: 300 }), (text) => {
         const { length } = tokenizer.encode(text);
@@ -80,7 +80,7 @@ describe('the thread that makes tokens of prompts', function () {
     );
   });
 
-  it('leaves the event loop free while it makes tokens of a long text', async () => {
+  it('leaves the event loop free while it tokenizes a long text', async () => {
     await encoder.encode(textRequest('warm'), never);
     let done = false;
     const encoding = encoder.encode(textRequest('Once upon a time. '.repeat(20_000), true), never).finally(() => {
@@ -95,7 +95,7 @@ describe('the thread that makes tokens of prompts', function () {
     assert.ok(turns > 100, `${turns} turns of the event loop`);
   });
 
-  it('brings a refusal across with its code', async () => {
+  it('reports a refusal with its code', async () => {
     const directory = await mkdtemp(join(tmpdir(), 'odmoe-prompts-'));
     await cp(join(DEMO_MODEL, 'tokenizer.json'), join(directory, 'tokenizer.json'));
     await writeFile(join(directory, 'chat_template.jinja'), "{{ raise_exception('roles must alternate') }}");
@@ -111,11 +111,11 @@ describe('the thread that makes tokens of prompts', function () {
   });
 });
 
-/** A thread that answers when it is told to. */
+/** A thread that answers when the test says so. */
 class ScriptedThread extends EventEmitter implements PromptThread {
   readonly questions: ThreadQuestion<ThreadPrompt>[] = [];
   terminated = false;
-  /** It cannot be ended. */
+  /** Error with which the end of the thread fails; null: it can be ended. */
   failure: Error | null = null;
 
   postMessage(question: ThreadQuestion<ThreadPrompt>): void {
@@ -135,7 +135,7 @@ class ScriptedThread extends EventEmitter implements PromptThread {
   }
 }
 
-describe('the prompts that wait for the thread', () => {
+describe('prompts that wait for the tokenizing thread', () => {
   let threads: ScriptedThread[];
   let clock: VirtualClock;
   let runtime: VirtualRuntime;
@@ -186,7 +186,7 @@ describe('the prompts that wait for the thread', () => {
     assert.deepEqual(asked(), ['a', 'c']);
   });
 
-  it('are not disturbed by the answer to one that was cancelled while the thread had it', async () => {
+  it('are not disturbed by the late answer to a cancelled one', async () => {
     const gone = new AbortController();
     const cancelled = encode('a', gone.signal);
     const next = encode('b');
@@ -197,7 +197,7 @@ describe('the prompts that wait for the thread', () => {
     assert.deepEqual(await next, [8]);
   });
 
-  it('go to another thread when one dies; only the prompt that it had fails', async () => {
+  it('go to another thread when one dies; only its current prompt fails', async () => {
     const first = encode('a');
     const second = encode('b');
     const failed = assert.rejects(first, { code: 'INTERNAL', message: /out of memory/ });
@@ -209,7 +209,7 @@ describe('the prompts that wait for the thread', () => {
     assert.equal(threads.length, 2);
   });
 
-  it('hear when the encoder closes that its thread cannot be ended', async () => {
+  it('learn when the encoder closes that its thread cannot be ended', async () => {
     const [thread] = threads;
     assert.ok(thread !== undefined);
     thread.failure = new Error('the thread stays');
@@ -229,7 +229,7 @@ describe('the prompts that wait for the thread', () => {
     assert.deepEqual(await second, [2]);
   });
 
-  it('go to another thread when it keeps working on one that nobody wants', async () => {
+  it('go to another thread when it keeps working on a cancelled one', async () => {
     const gone = new AbortController();
     const unwanted = assert.rejects(encode('a', gone.signal), { code: 'CANCELLED' });
     const second = encode('b');
@@ -252,7 +252,7 @@ describe('the prompts that wait for the thread', () => {
     assert.equal(threads.length, 1);
   });
 
-  it('wait for others of their own lane only: a long one has a thread of its own, which goes when it is not needed', async () => {
+  it('wait only for others of their lane: a long one has a thread of its own, which ends when it is idle', async () => {
     const [shortest, middle] = LANE_LENGTHS;
     const long = encode('l'.repeat(middle + 1));
     const half = encode('m'.repeat(shortest + 1));
@@ -274,7 +274,7 @@ describe('the prompts that wait for the thread', () => {
     assert.deepEqual(await again, [4]);
   });
 
-  it('of a lane go the shortest first, but one that waits gets nearer, so that none waits for ever', async () => {
+  it('of a lane go the shortest first, but waiting raises their turn, so that none waits for ever', async () => {
     const running = encode('r');
     const long = encode('l'.repeat(20_000));
     const short = encode('s');

@@ -1,4 +1,4 @@
-/** Small models that between them have everything that a model can have. Sizes are uneven on purpose. */
+/** Small models that together have every feature of a model. Sizes are uneven on purpose. */
 import { plainGlu, plainShape } from '../../engine/emulation/plain-shape.js';
 import type { AttentionMixer, GluShape, LayerShape, ModelShape, RouterShape } from '../../shared/model/model-shape.js';
 

@@ -15,7 +15,7 @@ import {
 import { createLogger } from '../../shared/base/log/logger.js';
 import { TokenBuckets } from '../../shared/base/runtime/token-buckets.js';
 
-describe('rates of what others bring about', () => {
+describe('rate bounds on events that peers cause', () => {
   it('let a burst through and then so many a second, for each kind, and remember a bounded number of kinds', () => {
     let nowMs = 0;
     const buckets = new TokenBuckets({ burst: 3, perSecond: 2 }, 10, () => nowMs);
@@ -53,8 +53,8 @@ describe('rates of what others bring about', () => {
   });
 });
 
-describe('the log', () => {
-  it('writes the first line of each event, whatever others have written, and counts what it leaves out', () => {
+describe('the rate-limited log', () => {
+  it('writes the first line of each event, whatever others have written, and counts omitted lines', () => {
     let nowMs = 0;
     const limits = new LineLimits(() => nowMs);
     let written = 0;
@@ -73,7 +73,7 @@ describe('the log', () => {
     assert.ok(MOST_PEERS_TOLD < FLOOD);
   });
 
-  it('leaves room for others beside a peer that is talked of again and again', () => {
+  it('leaves room for others beside a peer that appears again and again', () => {
     const limits = new LineLimits(() => 0);
     const linesOf = (peer: string, count: number): number =>
       Array.from({ length: count }, () => limits.admits('warn', 'worker sent an error', peer)).filter((is) => is)
@@ -82,7 +82,7 @@ describe('the log', () => {
     assert.equal(linesOf('w1', 5), 5);
   });
 
-  it('knows whom a line is about, by whichever port it comes', () => {
+  it('recognizes the peer of a line, whichever port it uses', () => {
     for (const [fields, peer] of [
       [{ worker: 'w1', code: 'INTERNAL' }, 'w1'],
       [{ peer: '10.0.0.1:52682', method: 'm' }, '10.0.0.1'],
@@ -95,7 +95,7 @@ describe('the log', () => {
     }
   });
 
-  it('of errors that a false worker sends at full speed stays within some kilobytes, and tells how many it left out', async () => {
+  it('stays within some kilobytes under a flood of errors from a false worker, and counts the omitted ones', async () => {
     let bytes = 0;
     let text = '';
     const stream = new Writable({
@@ -131,8 +131,8 @@ describe('the log', () => {
   });
 });
 
-describe('addresses of strangers', () => {
-  it('take the places of their own host first, then those of the host that has the most', () => {
+describe('the addresses of unknown hosts', () => {
+  it('replace those of their own host first, then those of the host that has the most', () => {
     const kept = new FairAddresses<string>({ all: 10, ofHost: 4 });
     kept.set('real:7600', 'real');
     const gone: string[] = [];
@@ -144,7 +144,7 @@ describe('addresses of strangers', () => {
     assert.equal(kept.delete('nobody:1'), false);
   });
 
-  it('are within their bounds, whatever comes and goes', () => {
+  it('stay within their bounds, whatever comes and goes', () => {
     const step = fc.record({
       host: fc.integer({ min: 0, max: 5 }),
       port: fc.integer({ min: 1, max: 9 }),
@@ -166,7 +166,7 @@ describe('addresses of strangers', () => {
     );
   });
 
-  it('that were refused leave those of other hosts, though there are 100,000 of them', () => {
+  it('leave room for other hosts after refusals, though there are 100,000 of them', () => {
     let nowMs = 0;
     const refused = new RefusedPeers(() => (nowMs += 1));
     const problem = (address: string) => ({ address, id: address, code: 'NODE_REFUSED', message: 'has another pack' });
@@ -181,7 +181,7 @@ describe('addresses of strangers', () => {
   });
 });
 
-describe('problems that are told of', () => {
+describe('the list of reported problems', () => {
   const problems = Array.from({ length: 100 }, (_, index) => ({
     address: `h:${index}`,
     id: `p${index}`,
@@ -189,7 +189,7 @@ describe('problems that are told of', () => {
     message: 'no answer',
   }));
 
-  it('are those that matter most, with how many more there are', () => {
+  it('has the most important ones, and the number of the others', () => {
     const told = reportedProblems(problems, 10);
     assert.equal(told.length, 10);
     assert.deepEqual(told.slice(0, 9), problems.slice(0, 9));

@@ -1,4 +1,4 @@
-/** Coded chunks taken apart as docs/pack-format.md, "Codecs", describes them, a value at a time: what the native decoders are held against. */
+/** Decodes coded chunks one value at a time, by docs/pack-format.md, "Codecs". The native decoders must give the same. */
 
 type BlockDecoder = (block: Uint8Array, plainBytes: number) => number[];
 

@@ -4,7 +4,7 @@ import type { QuantizedSplit } from '../../shared/model/weight-dtype.js';
 /** Splits that cut values one by one. */
 export type ValueSplit = Exclude<Split, QuantizedSplit>;
 
-/** Planes and checksums written out from docs/pack-format.md, a value at a time: what the native ones are held against. */
+/** Planes and checksums by docs/pack-format.md, one value at a time. The native code must give the same. */
 
 export function referenceSplitPlanes(values: Uint8Array, split: ValueSplit): Uint8Array[] {
   const view = new DataView(values.buffer, values.byteOffset, values.byteLength);
@@ -49,7 +49,7 @@ function perValue(values: number, planeCount: number, cut: (index: number) => nu
   return planes.map((plane) => Uint8Array.from(plane));
 }
 
-/** The values again, from their planes. */
+/** Puts the values together again from their planes. */
 export function referenceMergePlanes(planes: readonly Uint8Array[], split: Split): Uint8Array {
   const [first = new Uint8Array(0), second = new Uint8Array(0), third = new Uint8Array(0)] = planes;
   if (split === 'none-bf16' || split === 'none-fp16' || split === 'none-fp32') return first.slice();

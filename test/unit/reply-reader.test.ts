@@ -4,11 +4,11 @@ import type { ClientReadableStream } from '@grpc/grpc-js';
 import { readReplies } from '../../shared/transport/reply-reader.js';
 import { RUNTIME } from '../wall.js';
 
-/** So long a reader waits that is never given the rest. */
+/** Time that a reader waits for a rest that never comes. */
 const IDLE_LIMIT_MS = 1000;
 
 describe('the replies of a call', () => {
-  it('all come to a reader for whom the sender was made to wait, many times over', async () => {
+  it('all reach a reader for whom the sender had to wait, many times over', async () => {
     const sent = Array.from({ length: 64 }, (_, index) => Buffer.from([index]));
     const call = Readable.from(sent) as unknown as ClientReadableStream<Buffer>;
     let pauses = 0;

@@ -15,7 +15,7 @@ const REQUEST: GenerateRequest = {
 };
 const SAMPLING: SamplingMessage = { temperature: 0, topK: 0, topP: 0, minP: 0, repetitionPenalty: 0 };
 const CALL: ToolCall = { id: 'c', name: 'f', arguments: '{}' };
-/** Longest message of an error: it goes to clients and into logs, whatever the request holds. */
+/** Longest message of an error. It goes to clients and logs, so it must be short whatever the request has. */
 const ERROR_TEXT_LIMIT = 400;
 
 type Change = Partial<GenerateRequest>;
@@ -38,7 +38,7 @@ function refused(change: Change, field: string): void {
   );
 }
 
-/** What may be given so often, or be so long, and not once more. */
+/** Fields with their greatest count, length or number. One more is refused. */
 const LIMITS: [field: string, limit: number, change: (count: number) => Change][] = [
   ['stop', 64, (count) => ({ stop: new Array<string>(count).fill('x') })],
   ['stop[0]', 1024, (count) => ({ stop: [letters(count)] })],
@@ -64,7 +64,7 @@ function argumentOf(value: string): Change {
   return { text: 'a', promptTokenIds: [], templateArguments: [{ name: 'a', value }] };
 }
 
-/** Numbers from the first to the second; those beside them are refused. */
+/** Fields that take numbers from `least` to `most`. The next numbers below and above are refused. */
 const RANGES: [field: string, least: number, most: number, change: (value: number) => Change][] = [
   ['sampling.temperature', 0, 1000, (temperature) => sampling({ temperature })],
   ['sampling.top_k', 0, 2 ** 31 - 1, (topK) => sampling({ topK })],
@@ -96,25 +96,25 @@ describe('the limits of a request', () => {
     });
   }
 
-  it('hold whole numbers where tokens are counted, and seeds', () => {
+  it('include whole numbers for token counts and seeds', () => {
     for (const [field, least, , change] of RANGES.filter(([name]) => WHOLE.includes(name))) {
       validateGenerateRequest({ ...REQUEST, ...change(least + 1) });
       refused(change(least + 0.5), field);
     }
   });
 
-  it('take each of two token ids that have a bias, and no id twice', () => {
+  it('allow each of two token ids to have a bias, and no id twice', () => {
     const bias = (...ids: number[]): Change => sampling({ logitBias: ids.map((tokenId) => ({ tokenId, bias: 1 })) });
     validateGenerateRequest({ ...REQUEST, ...bias(7, 8) });
     refused(bias(7, 8, 7), 'sampling.logit_bias[2].token_id');
   });
 
-  it('leave no text empty that would stand for nothing', () => {
+  it('forbid empty texts that would have no meaning', () => {
     refused({ stop: ['x', ''] }, 'stop[1]');
     refused(called({ name: '' }), 'messages[0].tool_calls[0].name');
   });
 
-  it('keep the errors short, however long what is wrong', () => {
+  it('keep the errors short, however long the wrong value is', () => {
     const long = letters(100_000);
     refused(chat({ role: long, content: '' }), 'messages[0].role');
     refused(
@@ -125,13 +125,13 @@ describe('the limits of a request', () => {
   });
 });
 
-describe('what a request may not hold together', () => {
+describe('a request is refused when it combines', () => {
   const user: ChatMessage = { role: 'user', content: 'a' };
   const assistant: ChatMessage = { role: 'assistant', content: 'b' };
   const templateArguments = [{ name: 'a', value: '1' }];
   const outputFormat = { alternatives: [{ parts: [{ kind: 'literal' as const, literal: 'a' }] }] };
 
-  it('is more than one prompt, or none', () => {
+  it('more than one prompt, or has none', () => {
     const prompts: Change[] = [{ text: 'a' }, { messages: [user] }, { promptTokenIds: [5] }];
     const none: Change = { text: '', messages: [], promptTokenIds: [] };
     for (const prompt of prompts) validateGenerateRequest({ ...REQUEST, ...none, ...prompt });
@@ -141,25 +141,25 @@ describe('what a request may not hold together', () => {
     refused({ ...none, ...prompts[1], ...prompts[2] }, 'prompt_token_ids');
   });
 
-  it('are template arguments and a prompt that no template is applied to', () => {
+  it('template arguments with a prompt that uses no template', () => {
     validateGenerateRequest({ ...REQUEST, promptTokenIds: [], text: 'a', templateArguments });
     refused({ promptTokenIds: [], text: 'a', raw: true, templateArguments }, 'template_arguments');
     refused({ templateArguments }, 'template_arguments');
     refused({ promptTokenIds: [5, 6], templateArguments }, 'template_arguments');
   });
 
-  it('is the continuation of a last message that is not the assistant', () => {
+  it("the continuation with a last message that is not the assistant's", () => {
     validateGenerateRequest({ ...REQUEST, ...chat(user, assistant), continueLast: true });
     refused({ ...chat(assistant, user), continueLast: true }, 'continue_last');
     refused({ continueLast: true }, 'continue_last');
   });
 
-  it('are log-probabilities of the prompt, and none wanted', () => {
+  it('log-probabilities of the prompt with a count of none', () => {
     for (const logprobs of [1, 2]) validateGenerateRequest({ ...REQUEST, logprobs, promptLogprobs: true });
     refused({ promptLogprobs: true }, 'prompt_logprobs');
   });
 
-  it('is an output format that the answer is to go on behind', () => {
+  it('an output format with an answer that continues a message', () => {
     validateGenerateRequest({ ...REQUEST, ignoreEos: true });
     validateGenerateRequest({ ...REQUEST, ignoreEos: true, ...sampling({}) });
     validateGenerateRequest({ ...REQUEST, ...sampling({ outputFormat }) });

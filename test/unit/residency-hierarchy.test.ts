@@ -36,7 +36,7 @@ describe('divideLayer (FluxMoE equations 5 to 8)', () => {
     assert.deepEqual(division, { bytes: [1e9, 6e9, 3e9], loadMs: 300 });
   });
 
-  it('all backends end together', () => {
+  it('makes all backends end together', () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 1e12 }), unbounded, (bytes, places) => {
         const { bytes: parts, loadMs } = divideLayer(bytes, places);
@@ -76,7 +76,7 @@ describe('divideLayer (FluxMoE equations 5 to 8)', () => {
     );
   });
 
-  it('a layer that fits nowhere is refused', () => {
+  it('refuses a layer that fits nowhere', () => {
     const places: Backend[] = [{ kind: 'host', bytesPerS: 1e9, capacityBytes: 10 }];
     assert.throws(() => divideLayer(11, places), { code: 'DEVICE_OUT_OF_MEMORY' });
     assert.throws(() => placeTensors([11], places), { code: 'DEVICE_OUT_OF_MEMORY' });
@@ -98,7 +98,7 @@ describe('placeTensors', () => {
     );
   });
 
-  it('whole layers: the last ones are of the second backend', () => {
+  it('puts whole layers, the last ones, on the second backend', () => {
     assert.deepEqual(placeWholeLayers(8, 0.25), [0, 0, 0, 0, 0, 0, 1, 1]);
   });
 });

@@ -69,7 +69,7 @@ describe('planResidency (FluxMoE Algorithm 2)', () => {
     assert.ok(residencyLevel(plan.layers) > residencyLevel(layers));
   });
 
-  it('keys and values come first, whatever rho says (equation 12)', () => {
+  it('puts keys and values first, whatever rho is (equation 12)', () => {
     const layers = layersOf(4, { plain: 0, compressed: 5, offloaded: 0 });
     const request = { layers, costs: COSTS, layerComputeMs: evenly(0, 4), ...PLENTY, keepsPlain: false };
     const plan = planResidency({ ...request, deviceBytes: 1600, cacheBytes: 500 });
@@ -80,7 +80,7 @@ describe('planResidency (FluxMoE Algorithm 2)', () => {
     assert.ok(Math.max(...offloaded) - Math.min(...offloaded) <= 1);
   });
 
-  it('keeps every expert of every layer, and the bound always', () => {
+  it('includes every expert of every layer, and always keeps the bound', () => {
     fc.assert(
       fc.property(drawnRequest, (request) => {
         const { layers, expertBytes } = planResidency(request);
@@ -92,7 +92,7 @@ describe('planResidency (FluxMoE Algorithm 2)', () => {
     );
   });
 
-  it('lowers and raises as rho says, by no more than one step of each layer', () => {
+  it('lowers and raises as rho requires, by at most one step of each layer', () => {
     fc.assert(
       fc.property(drawnRequest, (drawn) => {
         const request = { ...drawn, deviceBytes: 1e9, cacheBytes: 0 };
@@ -113,7 +113,7 @@ describe('planResidency (FluxMoE Algorithm 2)', () => {
     );
   });
 
-  it('comes to rest under the same measurements (negative feedback, equation 13)', () => {
+  it('settles under constant measurements (negative feedback, equation 13)', () => {
     fc.assert(
       fc.property(drawnRequest, (request) => {
         let { layers } = request;
@@ -128,7 +128,7 @@ describe('planResidency (FluxMoE Algorithm 2)', () => {
     );
   });
 
-  it('gives nothing that makes computing wait, however uneven the layers are', () => {
+  it('gives up nothing that would delay computing, however uneven the layers are', () => {
     fc.assert(
       fc.property(drawnRequest, (drawn) => {
         const request = { ...drawn, deviceBytes: 1e9, cacheBytes: 0 };
@@ -141,14 +141,14 @@ describe('planResidency (FluxMoE Algorithm 2)', () => {
     );
   });
 
-  it('a pass through the window takes the longer of computing and loading, where layers are even', () => {
+  it('lets a pass through the window take the longer of computing and loading, for even layers', () => {
     assert.equal(windowPassMs([2, 2, 2, 2], [1, 1, 1, 1]), 8);
     assert.equal(windowPassMs([2, 2, 2, 2], [3, 3, 3, 3]), 12);
     // A long load begins when the layer two before it has ended, and hides behind the one between.
     assert.equal(windowPassMs([2, 2, 2, 2], [0, 0, 0, 8]), 14);
   });
 
-  it('lowers plain experts where that costs less, offloads where it does not', () => {
+  it('lowers plain experts where that costs less, and offloads elsewhere', () => {
     const hidden = lowerLayer(
       { plain: 1, compressed: 5, offloaded: 0 },
       { ...COSTS, loadMs: { compressed: 1, offloaded: 2 } },

@@ -30,7 +30,7 @@ class WindowUnderTest {
     else if (this.window.isLoaded(this.computedSteps)) this.compute();
   }
 
-  /** Every window goes on: something may always be done. */
+  /** Runs the window to its end. At every step there must be something that can be done. */
   finish(): void {
     const goal = this.computedSteps + 2 * this.layers;
     for (let turn = 0; this.computedSteps < goal; turn += 1) {
@@ -86,7 +86,7 @@ describe('StreamingWindow (FluxMoE Algorithm 1)', () => {
     );
   });
 
-  it('the WAR target is the layer two steps before', () => {
+  it('has the layer two steps before as its WAR target', () => {
     const window = new StreamingWindow(5, EXPERTS);
     const everything = windowExperts(EXPERTS, null);
     for (let step = 0; step < 20; step += 1) {
@@ -110,13 +110,13 @@ describe('StreamingWindow (FluxMoE Algorithm 1)', () => {
     );
   });
 
-  it('loads the union of what is predicted, while that is smaller than the layer', () => {
+  it('loads the union of the predicted experts, while that is smaller than the layer', () => {
     assert.deepEqual(windowExperts(4, [[2], [0, 2]]), [0, 2]);
     assert.deepEqual(windowExperts(3, [[2], [0, 1]]), [0, 1, 2]);
     assert.deepEqual(windowExperts(3, null), [0, 1, 2]);
   });
 
-  it('misuse is refused', () => {
+  it('refuses misuse', () => {
     const window = new StreamingWindow(2, EXPERTS);
     window.load([0]);
     assert.throws(() => {

@@ -26,7 +26,7 @@ function assertClose(found: readonly number[], expected: readonly number[]): voi
 }
 
 describe('rope frequencies', () => {
-  it('have the same bits as ever', () => {
+  it('have the recorded bits', () => {
     const bits = (theta: number, dimensions: number): number[] => {
       const { frequencies } = ropeShape(theta, dimensions, { type: 'default' });
       const all = new Uint32Array(Float32Array.from(frequencies).buffer);
@@ -133,7 +133,7 @@ describe('the rope of a config.json', () => {
     assert.equal(read({ rope_scaling: { ...yarn, attention_factor: 3 } }).rope.scale, 3);
   });
 
-  it('fixes one set of long-rope factors: the short ones, up to the original length, unless the long ones are asked for', () => {
+  it('fixes one set of long-rope factors: the short ones, up to the original length, or the long ones on request', () => {
     const factors = (factor: number): number[] => new Array<number>(16).fill(factor);
     const rope_scaling = {
       type: 'longrope',
@@ -159,7 +159,7 @@ describe('the rope of a config.json', () => {
     assertClose(fixed.rope.frequencies, plain(10_000 * 1000 ** (32 / 30), 32));
   });
 
-  it("takes the family's own values where nothing is said", () => {
+  it("takes the family's own values by default", () => {
     assert.deepEqual(read({}).rope, ropeShape(10_000, 32, { type: 'default' }));
     assert.equal(read({}, { ...DEFAULTS, partialFactor: 0.25 }).rope.frequencies.length, 4);
     assert.equal(read({}, { ...DEFAULTS, rotaryDim: 12 }).rope.frequencies.length, 6);
@@ -177,7 +177,7 @@ describe('the rope of a config.json', () => {
     );
   };
 
-  it('needs the numbers of its type: no other number stands for one that is missing', () => {
+  it('needs the numbers of its type: no other number replaces a missing one', () => {
     const factors = new Array<number>(16).fill(2);
     const whole: Record<string, Record<string, unknown>> = {
       linear: { factor: 4 },
@@ -218,7 +218,7 @@ describe('the rope of a config.json', () => {
     assert.throws(() => ofKind('sliding_attention'), /rope_parameters\.sliding_attention is missing/);
   });
 
-  it('refuses what is said twice and not alike', () => {
+  it('is refused for two different values of one setting', () => {
     const yarn = { factor: 8, original_max_position_embeddings: 64 };
     const twice: Record<string, unknown>[] = [
       { rope_theta: 5000, rope_parameters: { rope_type: 'default', rope_theta: 6000 } },
@@ -232,7 +232,7 @@ describe('the rope of a config.json', () => {
     assert.deepEqual(read({ rope_scaling: both }).rope, read({}).rope);
   });
 
-  it('refuses what it cannot compute, and what contradicts itself', () => {
+  it('is refused for unsupported and contradictory values', () => {
     refuses({ rope_scaling: { type: 'spiral' } }, 'MODEL_UNSUPPORTED', /rope_scaling\.rope_type is "spiral"/);
     refuses({ rope_theta: 0 }, 'MODEL_CORRUPT', /rope_theta is 0/);
     refuses({ rope_theta: 'big' }, 'MODEL_CORRUPT', /rope_theta is "big"/);

@@ -81,7 +81,7 @@ const FINISHED: GenerateReply = {
   },
 };
 
-/** A client whose HTTP/2 window is closed from the start: nothing that it is sent can leave. */
+/** A client whose HTTP/2 window is closed from the start, so that the server can send it nothing. */
 function generateWithoutReading(address: string): ClientHttp2Session {
   const session = connect(`http://${address}`, { settings: { initialWindowSize: 0 } });
   session.on('error', () => undefined);
@@ -97,7 +97,7 @@ function generateWithoutReading(address: string): ClientHttp2Session {
   return session;
 }
 
-describe('calls', function () {
+describe('RPC calls', function () {
   this.timeout(20_000);
   let server: RpcServer | null = null;
 
@@ -112,7 +112,7 @@ describe('calls', function () {
     server = null;
   });
 
-  it('are given up when their client takes no replies, which frees what they hold', async () => {
+  it('are cancelled when their client takes no replies, which frees their resources', async () => {
     let freed: () => void = () => undefined;
     const ended = new Promise<void>((resolve) => (freed = resolve));
     const endless = async function* (): AsyncGenerator<GenerateReply> {
@@ -149,7 +149,7 @@ describe('calls', function () {
     assert.deepEqual(Buffer.from(reply ?? []), Buffer.from([8, 1]));
   });
 
-  it('join main, which learns from where, and ask for its status', async () => {
+  it('join main, which learns the source address, and ask for its status', async () => {
     const joined: [string, string][] = [];
     const address = await serve({
       cluster: {
@@ -177,7 +177,7 @@ describe('calls', function () {
     assert.deepEqual(await fetchStatus(address, 2000), STATUS);
   });
 
-  it('refuse a node without an id before the handler sees it', async () => {
+  it('without a node id are refused before the handler sees them', async () => {
     let called = false;
     const address = await serve({
       cluster: {
@@ -192,7 +192,7 @@ describe('calls', function () {
     assert.equal(called, false);
   });
 
-  it('fail by NO_MAIN where nobody listens, TIMEOUT where nobody answers, PROTOCOL_VIOLATION where it is not main', async () => {
+  it('fail by NO_MAIN on a closed port, TIMEOUT without an answer, PROTOCOL_VIOLATION from another program', async () => {
     const address = await serve({});
     await assert.rejects(fetchStatus(address, 2000), { code: 'PROTOCOL_VIOLATION' });
     await server?.stop();
@@ -216,7 +216,7 @@ describe('calls', function () {
     silent.close();
   });
 
-  it('refuse a request out of range before the handler sees it', async () => {
+  it('with a value out of range are refused before the handler sees them', async () => {
     let called = false;
     const address = await serve({
       inference: async function* () {
@@ -231,7 +231,7 @@ describe('calls', function () {
 });
 
 describe('checkPeer', () => {
-  it('accepts equals, whatever their role and id', () => {
+  it('accepts equal peers, whatever their role and id', () => {
     assert.equal(checkPeer(MAIN, { ...MAIN, id: 'w', role: 'ROLE_WORKER', bootId: 'other', address: 'x:2' }), null);
   });
 
@@ -251,7 +251,7 @@ describe('checkPeer', () => {
   }
 });
 
-describe('addresses', () => {
+describe('peer addresses', () => {
   it('are split into host and port', () => {
     assert.deepEqual(parseAddress('box-1.local:7600'), { host: 'box-1.local', port: 7600 });
     assert.deepEqual(parseAddress('[fe80::1%eth0]:1'), { host: 'fe80::1%eth0', port: 1 });
@@ -260,7 +260,7 @@ describe('addresses', () => {
     }
   });
 
-  it('are known to be loopback or not', () => {
+  it('are recognized as loopback or not', () => {
     for (const host of ['127.0.0.1', '127.8.9.1', 'localhost', '::1', '[::1]', '::ffff:127.0.0.1']) {
       assert.equal(isLoopbackHost(host), true, host);
     }

@@ -77,7 +77,7 @@ const SAMPLING: SamplingMessage = {
   },
 };
 
-describe("decoding of a peer's messages", () => {
+describe("the decoder of a peer's messages", () => {
   const anyDecoder = fc.constantFrom(...WIRE_CODECS.map(([, codec]) => codec));
 
   it('answers arbitrary bytes with an OdmoeError or a message, never another exception', () => {
@@ -94,7 +94,7 @@ describe("decoding of a peer's messages", () => {
     );
   });
 
-  it('answers every truncation and bit flip of a real Execute so', () => {
+  it('answers every truncation and bit flip of a real Execute in the same way', () => {
     const message = WORKER_SERVE.request.encode({
       kind: 'execute',
       execute: plainExecute({ layer: 3, expert: 4, rows: 2, hiddenSize: 3, hidden: new Uint8Array(24) }),
@@ -113,7 +113,7 @@ describe("decoding of a peer's messages", () => {
     }
   });
 
-  it('tells an optional number that is 0 from one that is absent', () => {
+  it('distinguishes an optional number that is 0 from one that is absent', () => {
     for (const deviceDriverUsedBytes of [0, 7e9, null]) {
       const status: WorkerReply = { kind: 'status', status: { ...emptyNodeStatus(identity), deviceDriverUsedBytes } };
       assert.deepEqual(WORKER_SERVE.reply.decode(WORKER_SERVE.reply.encode(status)), status);
@@ -134,12 +134,12 @@ describe("decoding of a peer's messages", () => {
 
 const PLAIN: SamplingMessage = { temperature: 0, topK: 0, topP: 0, minP: 0, repetitionPenalty: 0 };
 
-/** What a decoder makes of it. */
+/** The message as a decoder gives it, with defaults of absent fields. */
 function resolved(sampling: SamplingMessage): SamplingMessage {
   return { presencePenalty: 0, frequencyPenalty: 0, logitBias: [], outputFormat: null, seed: null, ...sampling };
 }
 
-describe('a request for an answer', () => {
+describe('a generation request on the wire', () => {
   const request: GenerateRequest = {
     text: 'hello',
     messages: [],
@@ -154,7 +154,7 @@ describe('a request for an answer', () => {
   const through = (change: object): GenerateRequest =>
     INFERENCE_GENERATE.request.decode(INFERENCE_GENERATE.request.encode({ ...request, ...change }));
 
-  it('keeps its values; a seed that is not given stays absent', () => {
+  it('keeps its values; a missing seed stays absent', () => {
     const received = through({});
     assert.equal(received.text, 'hello');
     assert.deepEqual({ ...received.sampling }, resolved(SAMPLING));
@@ -164,7 +164,7 @@ describe('a request for an answer', () => {
     assert.equal(through({ sampling: null }).sampling, null);
   });
 
-  it('brings log-probabilities of the prompt through', () => {
+  it('carries log-probabilities of the prompt', () => {
     const top = [{ tokenId: 150_000, logprob: -1 / 3 }];
     const tokens = [
       { logprob: 0, top: [] },

@@ -15,7 +15,7 @@ import type { Runtime } from '../../shared/base/runtime/runtime.js';
 const TIMES = { keepaliveIntervalMs: 500, keepaliveTimeoutMs: 700 };
 const times = (): StreamKeepalive => ({ keepaliveIntervalMs: 500, bound: new SilenceBound(700) });
 
-/** A runtime whose timers all come too late, as after a stall of the event loop. */
+/** A runtime whose timers all come too late, as after a standstill of the event loop. */
 class StallingRuntime {
   lateMs = 0;
 
@@ -27,7 +27,7 @@ class StallingRuntime {
   }
 }
 
-describe('asking whether a peer is there', () => {
+describe('the keepalive of a peer', () => {
   let clock: VirtualClock;
   let runtime: VirtualRuntime;
   let stalling: StallingRuntime;
@@ -58,7 +58,7 @@ describe('asking whether a peer is there', () => {
   }
   const passes = (untilMs: number): Promise<void> => clock.run(() => clock.nowMs >= untilMs, { untilMs });
 
-  it('goes on for as long as it answers', async () => {
+  it('goes on for as long as the peer answers', async () => {
     const asking = keepalive();
     await passes(10_000);
     assert.equal(asked, Math.floor(10_000 / 510));
@@ -68,7 +68,7 @@ describe('asking whether a peer is there', () => {
     assert.deepEqual(runtime.openCounts, { timers: 0, turns: 0, works: 0 });
   });
 
-  it('tells once when it does not answer in time', async () => {
+  it('reports once that the peer does not answer in time', async () => {
     answers = false;
     keepalive();
     await passes(1199);
@@ -94,7 +94,7 @@ describe('asking whether a peer is there', () => {
     asking.stop();
   });
 
-  it('takes no answer for one when the connection does not stand', async () => {
+  it('ignores an answer when the connection is not open', async () => {
     const failing = new PeerKeepalive({
       ...times(),
       runtime,
@@ -138,7 +138,7 @@ describe('a busy daemon', function () {
   const log = { error: quiet, warn: quiet, info: quiet, debug: quiet };
   const network = { ...TIMES, executeTimeoutMs: 1000, reconnectDelayMs: 100 };
 
-  /** The event loop stands still. */
+  /** Stops the event loop for this time. */
   function stall(durationMs: number): void {
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, durationMs);
   }

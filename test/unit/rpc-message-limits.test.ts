@@ -15,12 +15,12 @@ import type {
 } from '../../shared/wire/messages.js';
 import { plainExecute, plainPrediction, plainRelease, plainResult } from './wire-messages.js';
 
-/** The numbers of shared/wire/limits.ts, written once more: who changes one of them says so here. */
+/** Copies of the numbers in shared/wire/limits.ts. A change there must be repeated here. */
 const ROWS_LIMIT = 65_536;
 const TEXT_LIMIT = 4096;
 const SOURCES_LIMIT = 64;
 const POSITIONS_LIMIT = 2 ** 32;
-/** Longest message of an error: it is logged, whatever the peer has sent. */
+/** Longest message of an error. It is logged, so it must be short whatever the peer has sent. */
 const ERROR_TEXT_LIMIT = 400;
 
 const IDENTITY: NodeIdentity = {
@@ -118,7 +118,7 @@ const placed = (change: Partial<Placement>): unknown =>
 const prospect = (sources: string[]): unknown =>
   throughWorker({ kind: 'prospect', prospect: { number: 1, placement: PLACEMENT, sources } });
 
-describe('the rows of messages', () => {
+describe('the rows of RPC messages', () => {
   const ofRows: [what: string, decode: (rows: number) => unknown][] = [
     ['an execute', executedRows],
     ['a prediction', (rows) => predicted({ rows: [{ sequence: 1, position: 0, rows }] })],
@@ -134,7 +134,7 @@ describe('the rows of messages', () => {
     });
   }
 
-  it('are those of all runs together', () => {
+  it('are limited for all runs together', () => {
     const runs = (...counts: number[]): Predict['rows'] =>
       counts.map((rows, sequence) => ({ sequence, position: 0, rows }));
     predicted({ rows: runs(ROWS_LIMIT - 1, 1) });
@@ -143,13 +143,13 @@ describe('the rows of messages', () => {
     violates(() => predicted({ rows: [] }), 'no run');
   });
 
-  it('end where positions do', () => {
+  it('end at the greatest position', () => {
     released(1, POSITIONS_LIMIT - 1);
     released(2, POSITIONS_LIMIT - 2);
     violates(() => released(2, POSITIONS_LIMIT - 1), 'a row behind the last position');
   });
 
-  it('have as many bytes as they say', () => {
+  it('have as many bytes as declared', () => {
     for (const values of [Buffer.alloc(8), Buffer.alloc(16), Buffer.alloc(24)]) cacheRows({ values });
     for (const bytes of [0, 4, 12, 15, 17])
       violates(() => cacheRows({ values: Buffer.alloc(bytes) }), `${bytes} bytes`);
@@ -159,7 +159,7 @@ describe('the rows of messages', () => {
     violates(() => hidden(0, 0), 'rows of no values');
   });
 
-  it('that an expert runs on are of the message, and rise', () => {
+  it('are in the message and in ascending order for each expert', () => {
     const rows = [{ sequence: 1, position: 0, rows: 3 }];
     const on = (...indexes: number[]): unknown =>
       executed({ rows, hidden: Buffer.alloc(12), experts: [{ expert: 1, rows: indexes, last: true }] });
@@ -168,8 +168,8 @@ describe('the rows of messages', () => {
   });
 });
 
-describe('the lists of messages', () => {
-  it('name an expert once, and one at least', () => {
+describe('the lists of RPC messages', () => {
+  it('name an expert once, and at least one', () => {
     const of = (...ids: number[]): Execute['experts'] => ids.map((expert) => ({ expert, rows: [], last: true }));
     executed({ experts: of(1, 2) });
     violates(() => executed({ experts: of() }), 'no expert');
@@ -184,18 +184,18 @@ describe('the lists of messages', () => {
     violates(() => results(1, 2, 1), 'a result of an expert twice');
   });
 
-  it('deal all experts of a prediction, or none', () => {
+  it('assign all experts of a prediction, or none', () => {
     for (const workers of [[], [0, 1]]) predictedByShadow({ workers });
     for (const workers of [[0], [0, 1, 2]])
       violates(() => predictedByShadow({ workers }), `${workers.length} workers for two experts`);
   });
 
-  it('of tokens hold the prompt', () => {
+  it('hold the prompt where they hold tokens', () => {
     for (const promptTokens of [0, 2, 3]) begun(promptTokens, 3);
     violates(() => begun(4, 3), 'a prompt longer than the tokens');
   });
 
-  it('of workers name each once, and nobody else in groups', () => {
+  it('name each worker once, and no unknown worker in groups', () => {
     const worker = (id: string): Placement['workers'][number] => ({ id, address: 'h:1', slots: 1 });
     placed({ workers: [worker('a'), worker('b')], groups: [{ workerIds: ['a', 'b'] }] });
     violates(() => placed({ workers: [worker('a'), worker('b'), worker('a')] }), 'a worker twice');
@@ -211,7 +211,7 @@ describe('the lists of messages', () => {
 });
 
 describe('the identity of a peer', () => {
-  it('names who it is, and as what', () => {
+  it('has an id and a role', () => {
     const hello = (change: Partial<NodeIdentity>): unknown =>
       throughWorker({ kind: 'hello', hello: { ...IDENTITY, ...change } });
     for (const role of ['ROLE_MAIN', 'ROLE_SHADOW', 'ROLE_WORKER'] as const) hello({ role });
@@ -220,7 +220,7 @@ describe('the identity of a peer', () => {
   });
 });
 
-describe('the messages about packs', () => {
+describe('RPC messages about packs', () => {
   const described = (change: Partial<PackDescription>): unknown =>
     through(PACK_DESCRIBE.reply, {
       packDigest: 'd',
@@ -249,13 +249,13 @@ describe('the messages about packs', () => {
     violates(() => read({ file: letters(TEXT_LIMIT + 1) }), 'a long name');
   });
 
-  it('ask for a byte at least, and by numbers that are exact', () => {
+  it('request at least one byte, with exact numbers', () => {
     read({ lengthBytes: 1, offsetBytes: Number.MAX_SAFE_INTEGER });
     for (const lengthBytes of [0, -1, 2 ** 53]) violates(() => read({ lengthBytes }), `${lengthBytes} bytes`);
     violates(() => read({ offsetBytes: 2 ** 53 }), 'a byte whose number is not exact');
   });
 
-  it('bring bytes', () => {
+  it('contain bytes', () => {
     through(PACK_READ.reply, { bytes: Buffer.alloc(1) });
     violates(() => through(PACK_READ.reply, { bytes: Buffer.alloc(0) }), 'an empty piece');
   });

@@ -71,7 +71,7 @@ function execute(requestId: number, rows: number, hiddenSize = 16): Execute {
   return plainExecute({ requestId, layer: 2, expert: 5, rows, hiddenSize, hidden });
 }
 
-/** Of the one expert that a result tells of. */
+/** Output of the only expert in a result. */
 function outputOf(reply: WorkerReply): Uint8Array {
   assert.ok(reply.kind === 'result');
   return reply.result.experts[0]?.output ?? assert.fail('no expert');
@@ -168,7 +168,7 @@ describe('streams between peers', function () {
     stream.close();
   });
 
-  it('bring the code and message of an OdmoeError across', async () => {
+  it('carry the code and message of an OdmoeError', async () => {
     const address = await serve({
       worker: (stream) => {
         stream.onMessage(() => {
@@ -237,7 +237,7 @@ describe('streams between peers', function () {
     assert.equal(calls, 1);
   });
 
-  it('end in order, and what would end them by force then is cancelled at both sides', async () => {
+  it('end in order, and the pending forced end is cancelled at both sides', async () => {
     let [begun, left] = [0, 0];
     const runtime = Object.assign(new WallRuntime(), {
       after: (delayMs: number, run: () => void): Timer => {
@@ -267,7 +267,7 @@ describe('streams between peers', function () {
     await serving.stop();
   });
 
-  it('are let go of by the server when they have ended', async () => {
+  it('are released by the server when they have ended', async () => {
     const served: WeakRef<object>[] = [];
     const address = await serve({
       worker: (stream) => {
@@ -302,7 +302,7 @@ describe('streams between peers', function () {
     assert.equal((await closing(stream))?.code, 'INTERNAL');
   });
 
-  it('are not hurt by garbage, an HTTP/1 client or a connection that says nothing', async () => {
+  it('survive garbage, an HTTP/1 client and a silent connection', async () => {
     const address = await serve({ worker: echo });
     const port = server?.port ?? 0;
     const idle = connect(port, '127.0.0.1');
@@ -353,7 +353,7 @@ describe('streams between peers', function () {
     await assert.rejects(startRpcServer({ ...options, host: '192.0.2.1', port: 0 }), { code: 'PORT_UNAVAILABLE' });
   });
 
-  it('warn exactly once when listening where others can reach', async () => {
+  it('warn exactly once when the address is reachable from other machines', async () => {
     await serve({ host: '0.0.0.0' });
     const warnings = recorded.lines.filter(({ level }) => level === 'warn');
     assert.equal(warnings.length, 1);

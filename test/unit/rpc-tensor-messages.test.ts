@@ -80,8 +80,8 @@ function member(type: protobuf.Type, encoded: Uint8Array, name: string): unknown
   return comparable(object[name]);
 }
 
-describe('hand-written encoding of Execute and ExecuteResult', () => {
-  it('is read by protobufjs as what was written', () => {
+describe('the hand-written encoding of Execute and ExecuteResult', () => {
+  it('is read by protobufjs as the written message', () => {
     fc.assert(
       fc.property(executes, (execute) => {
         assert.deepEqual(member(WorkerRequestType, encodeExecuteRequest(execute), 'execute'), comparable(execute));
@@ -94,7 +94,7 @@ describe('hand-written encoding of Execute and ExecuteResult', () => {
     );
   });
 
-  it('reads what protobufjs wrote', () => {
+  it('reads the output of protobufjs', () => {
     fc.assert(
       fc.property(executes, (execute) => {
         const encoded = WorkerRequestType.encode(WorkerRequestType.fromObject({ execute })).finish();

@@ -38,7 +38,7 @@ function violates(decode: () => unknown, pattern: RegExp): void {
   });
 }
 
-describe('the texts of messages on the wire', () => {
+describe('the wire check of texts in messages', () => {
   it('refuses a text that is not UTF-8, at any depth, and one that is cut short', () => {
     const bytes = CLUSTER_JOIN.request.encode({ identity: { ...identity, id: 'main-%' } });
     assert.equal(CLUSTER_JOIN.request.decode(bytes).identity.id, 'main-%');

@@ -40,7 +40,7 @@ function delimited(number: number, content: Uint8Array): Buffer {
 }
 
 interface Place {
-  /** Messages around the one that holds the field, from the outermost. */
+  /** Field numbers that lead to the message with the field, from the outermost message. */
   around: readonly number[];
   outline: MessageOutline;
   number: number;
@@ -79,8 +79,8 @@ function refusalOf(codec: MessageCodec<unknown>, bytes: Buffer): { code: string;
   return { code: '', message: 'it was taken' };
 }
 
-describe('how much a message of the wire may hold', () => {
-  it('is said for every list of proto/odmoe/v1, and for nothing else', () => {
+describe('the wire limits of a message', () => {
+  it('exist for every list of proto/odmoe/v1, and for nothing else', () => {
     const lists = FILES.flatMap((name) => {
       const text = readFileSync(join(PROTO, name), 'utf8').replace(/\/\/.*/g, '');
       return [...text.matchAll(/message (\w+) \{((?:[^{}]|\{[^{}]*\})*)\}/g)].flatMap(([, message, body]) =>
@@ -92,7 +92,7 @@ describe('how much a message of the wire may hold', () => {
     for (const message of Object.keys(LONG_MESSAGES)) assert.ok(messages.has(message), message);
   });
 
-  it('is asked before anything is decoded: one element too many of any list is refused, wherever the list stands', () => {
+  it('are checked before decoding: one element too many of any list is refused, wherever the list stands', () => {
     let tried = 0;
     for (const { name, codec, places } of PLACES) {
       for (const place of places) {
@@ -118,7 +118,7 @@ describe('how much a message of the wire may hold', () => {
     assert.ok(tried > 40, `${tried} lists`);
   });
 
-  it('counts bytes beside those of tensors', () => {
+  it('count bytes beside those of tensors', () => {
     const tooLong = Buffer.alloc(PLAIN_MESSAGE_LIMIT_BYTES + 1, 'a');
     for (const { name, codec, places } of PLACES) {
       for (const place of places) {
@@ -133,7 +133,7 @@ describe('how much a message of the wire may hold', () => {
     assert.ok(most <= MESSAGE_SIZE_LIMIT_BYTES);
   });
 
-  it('counts messages within messages together', () => {
+  it('count messages within messages together', () => {
     const call = delimited(3, Buffer.alloc(0));
     const message = delimited(2, times(call, 100));
     const many = times(message, Math.ceil(ASKED_MESSAGES_LIMIT / 100));
@@ -144,7 +144,7 @@ describe('how much a message of the wire may hold', () => {
     assert.ok(INNER_MESSAGES_LIMIT > 64 * 1025);
   });
 
-  it('bounds what a message repeats that is no list, and fields that nobody knows', () => {
+  it('bound repeated fields that are no lists, and unknown fields', () => {
     for (const { codec, name } of PLACES) {
       const unknown = times(Buffer.from([...varint(4000 * 8), 1]), 200);
       assert.match(
@@ -158,7 +158,7 @@ describe('how much a message of the wire may hold', () => {
     assert.match(refusalOf(WORKER_SERVE.request, again).message, /fields too many/);
   });
 
-  it('refuses what the decoder would read on from at another place, so that it meets nothing that was not counted', () => {
+  it('refuse input that the decoder would read from another place, so that all of its input is counted', () => {
     const hidden = times(delimited(2, Buffer.alloc(0)), 10_000);
     const behind: [string, Buffer][] = [
       ['a flag that comes as a text', delimited(4, hidden)],
@@ -177,7 +177,7 @@ describe('how much a message of the wire may hold', () => {
   });
 });
 
-/** Of the messages that the fields lead through. */
+/** Names of the messages on the path of these field numbers. */
 function namesOf(root: string, around: readonly number[]): string[] {
   let outline: MessageOutline | null = outlineOf(definitions, root);
   return around.map((number) => {

@@ -62,7 +62,7 @@ function boundedFields(type: protobuf.Type, message: Message, within: (inner: Me
   return [...own, ...inner];
 }
 
-/** In a recorded message of each kind, once. */
+/** Each bounded field once, in a recorded message. */
 const FIELDS = [...new Map(goldenMessages(recordedReleases().at(-1) ?? '').flatMap(fieldsOf)).values()];
 
 function fieldsOf({
@@ -79,8 +79,8 @@ function fieldsOf({
   ]);
 }
 
-describe('numbers of messages between daemons', () => {
-  it('each number of the wire has a bound, or a place that checks it, and no table names a field that is not there', () => {
+describe('numbers in messages between daemons:', () => {
+  it('each has a bound, or a listed check, and no table names a missing field', () => {
     const ofWire = messages
       .filter(({ name }) => !MESSAGES_OF_USERS.includes(name))
       .flatMap(({ name, fieldsArray }) =>
@@ -98,7 +98,7 @@ describe('numbers of messages between daemons', () => {
     );
   });
 
-  it('each number with a bound is in one of the messages that are tried here', () => {
+  it('each one with a bound is in one of the messages of this test', () => {
     const bounded = Object.entries(NUMBER_BOUNDS).flatMap(([name, fields]) =>
       Object.keys(fields).map((field) => `${name}.${field}`),
     );

@@ -47,7 +47,7 @@ const corrupt =
   (thrown: unknown): boolean =>
     thrown instanceof OdmoeError && thrown.code === 'MODEL_CORRUPT' && pattern.test(thrown.message);
 
-describe('safetensors header', () => {
+describe('the reader of a safetensors header', () => {
   it('gives the place of every tensor of any well-formed file', () => {
     fc.assert(
       fc.property(arbitraryTensors, (tensors) => {
@@ -196,7 +196,7 @@ describe('safetensors header', () => {
   });
 });
 
-describe('duplicate keys in JSON', () => {
+describe('the search for duplicate keys in JSON', () => {
   it('finds a key exactly when an object holds it twice', () => {
     fc.assert(
       fc.property(fc.json(), fc.boolean(), (text, repeat) => {
@@ -208,7 +208,7 @@ describe('duplicate keys in JSON', () => {
   });
 });
 
-describe('safetensors file', () => {
+describe('a safetensors file', () => {
   const read = async (bytes: Uint8Array): Promise<unknown> => {
     let found: unknown;
     await withTemporaryDirectory(async (directory) => {
@@ -219,7 +219,7 @@ describe('safetensors file', () => {
     return found;
   };
 
-  it('is refused cut at every length', async () => {
+  it('is refused when it is cut at any length', async () => {
     const whole = safetensorsBytes([{ name: 'a', dtype: 'BF16', shape: [4], data: noise(8, 1) }]);
     for (let size = 0; size < whole.length; size += 1) {
       assert.ok(corrupt(/m\.safetensors: /)(await read(whole.subarray(0, size))), `accepted at ${size} bytes`);
@@ -227,7 +227,7 @@ describe('safetensors file', () => {
     assert.ok(!((await read(whole)) instanceof Error));
   });
 
-  it('is refused when its header is announced longer than the file or than any header may be', async () => {
+  it('is refused when its header is declared longer than the file or than any header may be', async () => {
     const announce = (length: bigint): Buffer => {
       const bytes = Buffer.alloc(64);
       bytes.writeBigUInt64LE(length);

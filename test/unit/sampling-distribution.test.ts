@@ -23,7 +23,7 @@ const optionsArbitrary = fc.record({
   seed: fc.maxSafeNat(),
 });
 
-/** Probabilities computed the slow and plain way. */
+/** Probabilities by a slow and simple computation. */
 function softmax(logits: Float32Array, temperature: number): number[] {
   const highest = Math.max(...logits);
   const weights = [...logits].map((logit) => Math.exp((logit - highest) / temperature));
@@ -36,7 +36,7 @@ function byLogit(logits: Float32Array): number[] {
 }
 
 describe('greedy sampling', () => {
-  it('takes the highest logit, the lowest id among equals', () => {
+  it('takes the highest logit, and the lowest id among equals', () => {
     assert.equal(chooseToken(Float32Array.of(1, 3, 2), 0, GREEDY), 1);
     assert.equal(chooseToken(Float32Array.of(1, 3, 3, 3), 0, GREEDY), 1);
     assert.equal(chooseToken(Float32Array.of(-Infinity, -5), 0, GREEDY), 1);
@@ -74,7 +74,7 @@ describe('the sampling distribution', () => {
     );
   });
 
-  it('with min-p holds the tokens that are likely enough beside the likeliest', () => {
+  it('with min-p holds the tokens that are likely enough compared with the likeliest', () => {
     fc.assert(
       fc.property(logitsArbitrary, fc.double({ min: 0, max: 1, noNaN: true }), (logits, minP) => {
         const probabilities = softmax(logits, 1);
@@ -93,7 +93,7 @@ describe('the sampling distribution', () => {
     assert.deepEqual([...samplingDistribution(Float32Array.of(3, 1, 3), { ...PLAIN, minP: 1 }).ids], [0, 2]);
   });
 
-  it('is never empty, and a token comes from it', () => {
+  it('is never empty, and every drawn token comes from it', () => {
     fc.assert(
       fc.property(logitsArbitrary, optionsArbitrary, fc.nat({ max: 100_000 }), (logits, options, position) => {
         const { ids } = samplingDistribution(logits, { ...PLAIN, ...options });
@@ -119,7 +119,7 @@ describe('the sampling distribution', () => {
   });
 });
 
-describe('drawing', () => {
+describe('the random draw of a token', () => {
   it('depends on seed and position, and on nothing else', () => {
     const logits = Float32Array.from({ length: 50 }, (_, id) => Math.sin(id));
     const run = (seed: number): number[] =>
@@ -152,7 +152,7 @@ function sampled(logits: Float32Array, history: readonly number[], sampling: Sam
   return runAtOnce(new TokenSampler({ sampling, ...setting }).sample(logits, history));
 }
 
-describe('repetition penalty', () => {
+describe('the repetition penalty', () => {
   it('divides positive logits and multiplies negative ones, once per token', () => {
     const logits = Float32Array.of(4, 3, -1, -1.5);
     const penalty = { ...GREEDY, repetitionPenalty: 1.5 };
@@ -169,7 +169,7 @@ describe('repetition penalty', () => {
     assert.equal(sampled(Float32Array.of(-1, -2), [0, 0, 0], penalty), 0);
   });
 
-  it('takes every penalty that a request may name, with logits as large as models give', () => {
+  it('accepts every penalty that a request may name, with logits as large as models give', () => {
     for (const repetitionPenalty of [REPETITION_PENALTY_RANGE.least, REPETITION_PENALTY_RANGE.most]) {
       const options = { ...PLAIN, repetitionPenalty };
       assert.ok([0, 1].includes(sampled(Float32Array.of(1000, -1000), [0, 1], options)));
@@ -177,7 +177,7 @@ describe('repetition penalty', () => {
   });
 });
 
-describe('logits without a meaning', () => {
+describe('invalid logits:', () => {
   const wrong = [[NaN, 1], [1, NaN], [Infinity, 1], [-Infinity, -Infinity], []];
   for (const values of wrong) {
     for (const temperature of [0, 1]) {
@@ -191,10 +191,10 @@ describe('logits without a meaning', () => {
   }
 });
 
-describe('sampling options of a request', () => {
+describe('the sampling options of a request', () => {
   const given = { temperature: 0.5, topK: 3, topP: 0, minP: 0, repetitionPenalty: 0 };
 
-  it('are made whole', () => {
+  it('are completed with defaults', () => {
     assert.deepEqual(
       resolveSampling(null, () => 9),
       { ...GREEDY, seed: 9 },

@@ -14,13 +14,13 @@ const logitsArbitrary = fc
   .map((values) => Float32Array.from(values));
 
 describe('log-probabilities', () => {
-  it('are those of softmax', () => {
+  it('equal the logarithm of softmax', () => {
     const logits = Float32Array.of(Math.log(1), Math.log(2), Math.log(5));
     assert.ok(Math.abs(logprobOf(logits, 2) - Math.log(5 / 8)) < 1e-6);
     assert.ok(Math.abs(logprobOf(logits, 0) - Math.log(1 / 8)) < 1e-6);
   });
 
-  it('of the whole vocabulary add up to one', () => {
+  it('add up to probability one over the whole vocabulary', () => {
     fc.assert(
       fc.property(logitsArbitrary, (logits) => {
         const sum = topLogprobs(logits, logits.length).reduce((total, { logprob }) => total + Math.exp(logprob), 0);
@@ -29,7 +29,7 @@ describe('log-probabilities', () => {
     );
   });
 
-  it('come most likely first, equal ones by id, and agree with logprobOf', () => {
+  it('are sorted by likelihood, equal ones by id, and agree with logprobOf', () => {
     fc.assert(
       fc.property(logitsArbitrary, fc.integer({ min: 0, max: 60 }), (logits, count) => {
         const top = topLogprobs(logits, count);
@@ -44,14 +44,14 @@ describe('log-probabilities', () => {
     );
   });
 
-  it('do not overflow', () => {
+  it('do not overflow for large logits', () => {
     const logits = Float32Array.of(3e38, -3e38, 0);
     assert.equal(logprobOf(logits, 0), 0);
     assert.ok(logprobOf(logits, 1) < -1e38);
   });
 });
 
-describe('the arithmetic of answers', () => {
+describe('the softmax arithmetic of answers', () => {
   const VOCABULARY = 32_000;
   const logits = Float32Array.from({ length: VOCABULARY }, (_, id) => 8 * Math.sin(id * id));
   const highest = logits.reduce((left, right) => Math.max(left, right));
@@ -64,7 +64,7 @@ describe('the arithmetic of answers', () => {
     assert.deepEqual(bits(Float32Array.of(logSumExp(values, 3))), ['4045e318']);
   });
 
-  it('is computed only where it is asked for', () => {
+  it('is computed only on request', () => {
     assert.deepEqual(logprobsOf(Float32Array.of(Number.NaN), 0, 0), { logprob: 0, top: [] });
     assert.throws(() => logprobsOf(Float32Array.of(Number.NaN), 0, 1), OdmoeError);
   });
@@ -94,7 +94,7 @@ describe('counter-based random numbers', () => {
     );
   });
 
-  it('differ between positions, and between seeds that lie side by side', () => {
+  it('differ between positions, and between neighbouring seeds', () => {
     const values = new Set<number>();
     for (let seed = 0; seed < 100; seed++)
       for (let position = 0; position < 100; position++) values.add(counterRandom(seed, position));

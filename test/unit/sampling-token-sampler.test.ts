@@ -43,7 +43,7 @@ const drawn: fc.Arbitrary<Drawn> = fc.record({
   allowed: fc.option(fc.uniqueArray(token)),
 });
 
-/** Allows the same tokens everywhere, and is closed after `closedAfter` of the answer's. */
+/** A constraint that allows the same tokens everywhere, and is closed after `closedAfter` tokens of the answer. */
 function constraintOf(allowed: readonly number[] | null, closedAfter = Infinity): OutputConstraint {
   return scriptedConstraint(
     () => allowed && Uint8Array.from({ length: VOCABULARY }, (_, id) => Number(allowed.includes(id))),
@@ -59,7 +59,7 @@ function samplerOf(
   return new TokenSampler({ sampling: { ...GREEDY, ...sampling }, promptTokens, maxPositions: 100, constraint });
 }
 
-/** What the options say, written down the slow and plain way. */
+/** Logits after all options, by a slow and simple computation. */
 function plainLogits({ logits, prompt, answer, sampling, allowed }: Drawn): Float32Array {
   return logits.map((logit, id) => {
     let score = logit;
@@ -74,8 +74,8 @@ function plainLogits({ logits, prompt, answer, sampling, allowed }: Drawn): Floa
   });
 }
 
-describe('the choice of tokens', () => {
-  it('is what a slow and plain re-writing makes of all options together', () => {
+describe('the token sampler', () => {
+  it('agrees with a slow and plain implementation for all options together', () => {
     fc.assert(
       fc.property(drawn, (given) => {
         const { logits, prompt, answer, sampling, allowed } = given;
@@ -93,7 +93,7 @@ describe('the choice of tokens', () => {
     );
   });
 
-  it('takes penalties off tokens of the answer, not of the prompt, once or for each time', () => {
+  it('subtracts penalties for tokens of the answer, not of the prompt, once or each time', () => {
     const logits = Float32Array.of(3, 2.5, 2);
     const after = (promptTokens: number, sampling: Partial<SamplingOptions>, history: number[]) =>
       runAtOnce(samplerOf(promptTokens, sampling).sample(logits, history));
@@ -105,7 +105,7 @@ describe('the choice of tokens', () => {
     assert.equal(after(1, { frequencyPenalty: -0.75 }, [2, 2, 2]), 2);
   });
 
-  it('adds biases, of which -100 rules a token out whatever its logit', () => {
+  it('adds biases, of which -100 excludes a token whatever its logit', () => {
     const logits = Float32Array.of(500, 2, 1.5);
     const choose = (...logitBias: { tokenId: number; bias: number }[]) =>
       runAtOnce(samplerOf(1, { logitBias }).sample(logits, [0]));
@@ -118,7 +118,7 @@ describe('the choice of tokens', () => {
     }
   });
 
-  it('is refused, and not made, where bias and format leave no token', () => {
+  it('gives an error where bias and format leave no token', () => {
     const logits = Float32Array.of(1, 2, 3);
     const logitBias = [{ tokenId: 1, bias: -100 }];
     for (const temperature of [0, 1]) {
@@ -136,12 +136,12 @@ describe('the choice of tokens', () => {
     }
   });
 
-  it('says that logits are without a meaning also where they are ruled out', () => {
+  it('reports invalid logits even for excluded tokens', () => {
     const sampler = samplerOf(1, { logitBias: [{ tokenId: 0, bias: -100 }] }, constraintOf([1]));
     assert.throws(() => runAtOnce(sampler.sample(Float32Array.of(NaN, 1), [0])), { code: 'MODEL_CORRUPT' });
   });
 
-  it('asks the constraint with the answer alone, and the room that is left', () => {
+  it('gives the constraint the answer alone, and the remaining room', () => {
     const asked: [readonly number[], number][] = [];
     const constraint = scriptedConstraint(
       (answer, room) => {

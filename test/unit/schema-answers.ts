@@ -13,7 +13,7 @@ import { answerAtRandom, constraintOf, textOfAnswer, type AnsweringVocabulary } 
 
 const ROOM_TOKENS = 150;
 
-/** The schema of a seed, and its constraint; null where it contradicts itself, which must be said properly. */
+/** The schema of a seed and its constraint; null if the schema contradicts itself, which must be refused with the proper error. */
 export function drawn(
   seed: number,
   answering: AnsweringVocabulary,

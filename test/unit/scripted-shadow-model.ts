@@ -9,7 +9,7 @@ export const SHAPE: ModelShape = plainShape({ vocabSize: 50, hiddenSize: 8, expe
 
 export const PASS_ROWS = 4;
 
-/** A format's work takes a turn of the event loop for each slice. */
+/** Turns of the event loop that a format's work takes, one for each slice. */
 const TURNS = 6;
 
 export async function settled(): Promise<void> {
@@ -62,15 +62,15 @@ class ScriptedSequence implements Sequence {
   }
 }
 
-/** A model whose passes wait for the test, whose experts and guesses the test chooses, and which notes what was asked of it. */
+/** A model whose passes wait for the test. The test chooses its experts and guesses, and it records its calls. */
 export class ScriptedModel implements Model {
   constructor(readonly shape: ModelShape = SHAPE) {}
 
-  /** Of a sequence of that length. */
+  /** Oldest position to which a sequence of that length can be cut back. */
   oldestPosition: (length: number) => number = () => 0;
   /** "id:positions" of each pass, in order. */
   readonly passes: string[] = [];
-  /** Token run at each position, of the last sequence run. */
+  /** Token that ran at each position of the last sequence. */
   readonly ran: number[] = [];
   readonly written: string[] = [];
   readonly truncated: string[] = [];
@@ -83,10 +83,10 @@ export class ScriptedModel implements Model {
   /** Layer before which passes wait for release(). */
   heldLayer: number | null = null;
   failure: OdmoeError | null = null;
-  /** Of a pass of these sequences. */
+  /** Error with which a pass of these sequences fails; null: it does not fail. */
   failureOf: (ids: readonly number[]) => OdmoeError | null = () => null;
   cancelled = 0;
-  /** The likeliest token at a position. */
+  /** The most likely token at a position. */
   guess: (position: number) => number = () => 7;
   /** Experts of a position. */
   choose = (position: number, _tokenId: number, layer: number): number[] => [
@@ -184,7 +184,7 @@ export class ScriptedModel implements Model {
     this.resume();
   }
 
-  /** What waits goes on, what comes waits again. */
+  /** Passes that wait continue. Later passes wait again. */
   resume(): void {
     for (const resolve of this.waiting.splice(0)) resolve();
   }
@@ -222,7 +222,7 @@ export function begin(sequence: number, changes: Partial<BeginSequence> = {}): B
   };
 }
 
-/** Of a layer of SHAPE. */
+/** A message with cache rows of a layer of SHAPE. */
 export function cacheRows(sequence: number, layer: number, position: number, rows: number) {
   const { mixer } = plainLayer();
   const values = new Uint8Array(rows * cacheRowFloats(mixer, SHAPE.hiddenSize) * 4);

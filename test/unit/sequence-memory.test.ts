@@ -7,7 +7,7 @@ import { RANDOM_SHAPES } from './random-model-shapes.js';
 
 const PASS_ROWS = 70;
 
-describe('memory of a sequence', () => {
+describe('the memory of a sequence', () => {
   for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
     it(`is known from the shape: ${name}`, async () => {
       const device = openTestDevice();

@@ -33,7 +33,7 @@ const situation = fc.record({
 });
 type Situation = typeof situation extends fc.Arbitrary<infer T> ? T : never;
 
-/** A shadow of pure decisions: it runs, guesses and starts again as they say, and checks each step. */
+/** A shadow without a model. It runs, guesses and starts again as the decisions say, and checks each step. */
 class DecidedShadow {
   readonly main: DraftingMain;
   readonly mainTokens: number[];
@@ -74,7 +74,7 @@ class DecidedShadow {
     return true;
   }
 
-  /** False: there is nothing to run. */
+  /** Starts the next run; false: there is nothing to run. */
   start(): boolean {
     if (this.running !== null) return true;
     const step = nextStep(this.progress(), this.periods, this.input.maxRows);
@@ -131,8 +131,8 @@ class DecidedShadow {
   }
 }
 
-describe('shadow alignment: drafts and optimism', () => {
-  it('runs in order and no further than it may, and ends with main’s tokens wherever they are due', () => {
+describe('shadow alignment with drafts and optimism', () => {
+  it('runs in order and within its limit, and ends with main’s tokens wherever they are due', () => {
     fc.assert(
       fc.property(situation, (input) => {
         const shadow = new DecidedShadow(input);
@@ -158,7 +158,7 @@ describe('shadow alignment: drafts and optimism', () => {
     );
   });
 
-  it('with period 1, one position a pass and no optimism never guesses, nor starts again', () => {
+  it('never guesses or restarts with period 1, one position a pass and no optimism', () => {
     fc.assert(
       fc.property(situation, (any) => {
         const input = { ...any, periods: { token: 1, keyValue: 1 }, optimistic: false, rows: 1 };
@@ -175,7 +175,7 @@ describe('shadow alignment: drafts and optimism', () => {
     );
   });
 
-  it('passes follow one another without gap, and each position is of one', () => {
+  it('forms passes without gap, and puts each position into one', () => {
     fc.assert(
       fc.property(situation, (input) => {
         const shadow = new DecidedShadow(input);
@@ -212,7 +212,7 @@ describe('shadow alignment: drafts and optimism', () => {
     branch,
   });
 
-  it('tells a draft that proved right from one that proved wrong, and from a token whose pass has yet to begin', () => {
+  it('distinguishes correct drafts, wrong drafts, and tokens whose pass has yet to begin', () => {
     assert.deepEqual(outlookAfter(outlook({}), announced(11, 0)), outlook({}));
     const rejected = outlookAfter(outlook({}), announced(12, 0, 1));
     assert.deepEqual(rejected, {
@@ -258,14 +258,14 @@ describe('shadow alignment: drafts and optimism', () => {
     assert.deepEqual(now.passed, []);
   });
 
-  it('drafts the positions of the pass that begins with main’s token, and there waits for the next', () => {
+  it('drafts the positions of the pass that begins with main’s token, and then waits for the next', () => {
     assert.deepEqual(step({}), { kind: 'iterate', position: 11, tokenIds: [7], tokenFrom: 'shadow' });
     assert.equal(step({ nextPosition: 12 }).kind, 'iterate');
     assert.deepEqual(step({ nextPosition: 13 }), { kind: 'wait', reason: 'token' });
     assert.deepEqual(step({ nextPosition: 12, ownToken: null }), { kind: 'wait', reason: 'token' });
   });
 
-  it('optimistic runs through the next pass, whatever is due, and there waits for main', () => {
+  it('runs through the next pass under optimism, whatever is due, and then waits for main', () => {
     assert.equal(step({ nextPosition: 14, optimistic: true }).kind, 'iterate');
     assert.deepEqual(step({ nextPosition: 15, optimistic: true }), { kind: 'wait', reason: 'lead' });
     const first = { ...firstOutlook(11), nextRows: 4 };

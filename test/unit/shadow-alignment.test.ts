@@ -81,7 +81,7 @@ function create(input: typeof situation extends fc.Arbitrary<infer T> ? T : neve
   return new ShadowModel(input.promptTokens, prefillTokens, prefillTokens + input.positionsLeft, input.periods);
 }
 
-describe('shadow alignment: one position a pass, no optimism', () => {
+describe('shadow alignment with one position a pass and no optimism', () => {
   it('takes the token that the period names, whatever the order of events', () => {
     fc.assert(
       fc.property(situation, (input) => {
@@ -104,7 +104,7 @@ describe('shadow alignment: one position a pass, no optimism', () => {
     );
   });
 
-  it('never runs further ahead of main than allowed, and never an aligned iteration before main has spoken', () => {
+  it('never runs further ahead of main than allowed, nor runs an aligned iteration before main’s token', () => {
     fc.assert(
       fc.property(situation, (input) => {
         const shadow = create(input);
@@ -124,7 +124,7 @@ describe('shadow alignment: one position a pass, no optimism', () => {
     );
   });
 
-  it('runs several rows only over positions that main has passed, and main’s present position alone', () => {
+  it('runs several rows only over positions that main has passed, and main’s current position alone', () => {
     fc.assert(
       fc.property(situation, (input) => {
         const shadow = create(input);
@@ -142,7 +142,7 @@ describe('shadow alignment: one position a pass, no optimism', () => {
     );
   });
 
-  it('never gets stuck: once main has announced every token the shadow reaches the last position', () => {
+  it('never gets stuck: it reaches the last position once main has announced every token', () => {
     fc.assert(
       fc.property(situation, (input) => {
         const shadow = create(input);
@@ -159,7 +159,7 @@ describe('shadow alignment: one position a pass, no optimism', () => {
     );
   });
 
-  it('prefills the prompt, and what followed it, in pieces and without waiting', () => {
+  it('prefills the prompt, and the tokens after it, in pieces and without waiting', () => {
     const shadow = new ShadowModel(3, 7, 20, { token: 1, keyValue: 1 });
     assert.deepEqual(shadow.step(4), { kind: 'prefill', position: 0, tokenIds: [1000, 1001, 1002, 1003] });
     assert.deepEqual(shadow.step(4), { kind: 'prefill', position: 4, tokenIds: [1004, 1005, 1006] });
@@ -174,7 +174,7 @@ describe('shadow alignment: one position a pass, no optimism', () => {
     assert.deepEqual(taken, [true, false, false, true, false, false, true]);
   });
 
-  it('an unaligned shadow waits for main after its lead', () => {
+  it('makes an unaligned shadow wait for main after its lead', () => {
     const shadow = new ShadowModel(2, 2, 20, { token: 0, keyValue: 0 });
     shadow.step(8);
     assert.equal(shadow.step(8).kind, 'iterate');
@@ -184,7 +184,7 @@ describe('shadow alignment: one position a pass, no optimism', () => {
     assert.deepEqual(shadow.step(8), { kind: 'wait', reason: 'lead' });
   });
 
-  it('a key-value aligned iteration waits for main even when its token is the shadow’s own', () => {
+  it('makes a key-value aligned iteration wait for main even when its token is the shadow’s own', () => {
     const shadow = new ShadowModel(2, 2, 20, { token: 0, keyValue: 2 });
     shadow.step(8);
     assert.deepEqual(shadow.step(8), { kind: 'wait', reason: 'keyValues' });
@@ -194,13 +194,13 @@ describe('shadow alignment: one position a pass, no optimism', () => {
     assert.deepEqual(shadow.step(8), { kind: 'wait', reason: 'keyValues' });
   });
 
-  it('asks for main’s rows at the iterations that the period names', () => {
+  it('requests main’s rows at the iterations of the period', () => {
     const due = [3, 4, 5, 6, 7, 8].map((position) => keyValuesDueBelow(position, 4, { token: 1, keyValue: 2 }));
     assert.deepEqual(due, [3, 4, 4, 6, 6, 8]);
     assert.equal(keyValuesDueBelow(9, 4, { token: 1, keyValue: 0 }), 0);
   });
 
-  it('catches up in one pass with main, then runs main’s present position', () => {
+  it('catches up with main in one pass, then runs main’s current position', () => {
     const shadow = new ShadowModel(2, 2, 30, { token: 1, keyValue: 1 });
     shadow.step(16);
     for (let count = 0; count < 6; count += 1) shadow.announce();

@@ -55,8 +55,8 @@ function createPredictor(formats?: FormatSource) {
   return { model, predictor, told, drafts, draftsOf, failures, announce };
 }
 
-describe('shadow drafts', () => {
-  it('drafts the pass that main is about to begin, its sets growing from position to position', async () => {
+describe('shadow: the drafting of tokens', () => {
+  it('covers the pass that main is about to begin, with sets that grow from position to position', async () => {
     const { model, predictor, told, draftsOf, announce } = createPredictor();
     model.guess = (position) => 10 + position;
     predictor.begin(begin(1));
@@ -78,7 +78,7 @@ describe('shadow drafts', () => {
     ]);
   });
 
-  it('gives what a shorter pass leaves over to the next one, predictions and drafts', async () => {
+  it('moves the drafts and predictions that a shorter pass leaves over to the next one', async () => {
     const { model, predictor, told, draftsOf, announce } = createPredictor();
     model.guess = (position) => 10 + position;
     predictor.begin(begin(1));
@@ -95,7 +95,7 @@ describe('shadow drafts', () => {
     assert.equal(model.passes.length, 4, 'nothing is run twice');
   });
 
-  it('optimistic runs through the next pass, and no further', async () => {
+  it('runs through the next pass under optimism, and no further', async () => {
     const { model, predictor, draftsOf, announce } = createPredictor();
     model.guess = (position) => 10 + position;
     predictor.begin(begin(1, { optimistic: true }));
@@ -133,7 +133,7 @@ describe('shadow drafts', () => {
     );
   });
 
-  it('cancels the pass that runs on a wrong guess, and hears nothing of it any more', async () => {
+  it('cancels the pass of a wrong guess, and ignores its results', async () => {
     const { model, predictor, told, drafts, failures, announce } = createPredictor();
     predictor.begin(begin(1, { optimistic: true }));
     await announce(3, 5, { rows: 1, nextRows: 1 });
@@ -161,7 +161,7 @@ describe('shadow drafts', () => {
     );
   });
 
-  it('a pass that is still being begun when its guess proves wrong is not run', async () => {
+  it('does not run a pass that is still starting when its guess proves wrong', async () => {
     const { model, predictor, told, failures, announce } = createPredictor();
     predictor.begin(begin(1, { optimistic: true }));
     await settled();
@@ -178,7 +178,7 @@ describe('shadow drafts', () => {
     assert.deepEqual(model.ran.slice(5), [9, 7]);
   });
 
-  it('a failure of a cancelled pass that is none of the cancellation is told', async () => {
+  it('reports a failure of a cancelled pass that the cancellation did not cause', async () => {
     const { model, predictor, failures, announce } = createPredictor();
     predictor.begin(begin(1, { optimistic: true }));
     await announce(3, 5);
@@ -191,7 +191,7 @@ describe('shadow drafts', () => {
     assert.deepEqual(failures, ['1: full']);
   });
 
-  it('a sequence that ends while it runs ahead keeps nobody waiting', async () => {
+  it('delays nobody when a sequence ends while it runs ahead', async () => {
     const { model, predictor, failures, announce } = createPredictor();
     predictor.begin(begin(1, { optimistic: true }));
     await announce(3, 5);
@@ -204,7 +204,7 @@ describe('shadow drafts', () => {
     assert.deepEqual(failures, []);
   });
 
-  it('guesses as main samples: with its random numbers, and what it has seen before', async () => {
+  it('samples as main does: with its random numbers, and its earlier tokens', async () => {
     const { model, predictor, draftsOf, announce } = createPredictor();
     const sampling = { temperature: 100, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1, seed: 11 };
     const drawn = async (id: number, seed: number) => {
@@ -229,7 +229,7 @@ describe('shadow drafts', () => {
     predictor.end(4);
   });
 
-  it('guesses after penalties and the output format, both counted from where main’s answer begins', async () => {
+  it('follows penalties and the output format, both counted from the start of main’s answer', async () => {
     const asked: string[] = [];
     // One token for each length of the answer, none after three, and whatever comes after a token 9.
     const constraint = scriptedConstraint((answer, room) => {
@@ -258,7 +258,7 @@ describe('shadow drafts', () => {
     predictor.end(1);
   });
 
-  it('hears main while it works out what the format allows, and drafts nothing where main has gone on otherwise', async () => {
+  it('reads main’s tokens while allowed tokens are computed, and stops where main has continued otherwise', async () => {
     let isHeld = true;
     const constraint: OutputConstraint = {
       *allowed() {
@@ -278,7 +278,7 @@ describe('shadow drafts', () => {
     assert.deepEqual([draftsOf(), failures], [[], []]);
   });
 
-  it('guesses nothing while the output format is being compiled, and goes on as soon as it is', async () => {
+  it('waits while the output format is being compiled, and continues as soon as it is', async () => {
     const only = Uint8Array.from({ length: SHAPE.vocabSize }, (_, id) => Number(id === 21));
     const constraint = scriptedConstraint(() => only);
     let compiled: (ready: typeof constraint) => void = () => undefined;
@@ -306,14 +306,14 @@ describe('shadow drafts', () => {
     assert.equal(failures.length, 1, 'one that has ended fails no more');
   });
 
-  it('without optimism and drafts guesses nothing', async () => {
+  it('is off without optimism and draft rows', async () => {
     const { predictor, drafts, announce } = createPredictor();
     predictor.begin(begin(1));
     for (const position of [3, 4, 5]) await announce(position, 9);
     assert.deepEqual(drafts, []);
   });
 
-  it('lets go of main’s rows of a rejected draft, and writes over its own those of what it has run', async () => {
+  it('replaces main’s rows of a rejected draft, and overwrites shadow’s own', async () => {
     const { model, predictor, announce } = createPredictor();
     predictor.begin(begin(1, { optimistic: true, alignKvPeriod: 1 }));
     await announce(3, 5, { nextRows: 2 });
@@ -328,7 +328,7 @@ describe('shadow drafts', () => {
     assert.deepEqual(model.written, ['0:0:4+1'], 'the rejected position’s row is not');
   });
 
-  it('lets go of main’s rows of a rejected draft, too, where no token is ever due', async () => {
+  it('replaces main’s rows of a rejected draft where no token is ever due', async () => {
     const { model, predictor, told, announce } = createPredictor();
     predictor.begin(begin(1, { alignTokenPeriod: 0, alignKvPeriod: 4 }));
     await announce(3, 5, { rows: 2, nextRows: 2 });
@@ -339,7 +339,7 @@ describe('shadow drafts', () => {
     assert.ok(!told.some((line) => line.includes('restart')));
   });
 
-  it('tells of a wrong guess even when only a second token of it was drafted, with any period', async () => {
+  it('reports a wrong guess even when only a second token of it was drafted, with any period', async () => {
     const { model, predictor, told, announce } = createPredictor();
     predictor.begin(begin(1, { optimistic: true, alignTokenPeriod: 2 }));
     await announce(3, 5, { nextRows: 3 });
@@ -351,7 +351,7 @@ describe('shadow drafts', () => {
     assert.deepEqual(model.ran.slice(3, 6), [5, 7, 9]);
   });
 
-  it('a guess from a pass that goes on after a draft was rejected belongs to the branch that the pass began on', async () => {
+  it('assigns a guess after a rejected draft to the branch on which the pass began', async () => {
     const { model, predictor, told, drafts, announce } = createPredictor();
     predictor.begin(begin(1, { optimistic: true, alignTokenPeriod: 2 }));
     await announce(3, 5);
@@ -374,7 +374,7 @@ describe('shadow drafts', () => {
     events: fc.array(fc.constantFrom('main', 'shadow', 'shadow', 'hold', 'let'), { maxLength: 80, size: 'max' }),
   });
 
-  it('whatever comes when, ends on main’s tokens, with every pass of main predicted by a shadow that is not too late', async () => {
+  it('ends on main’s tokens in any order of events, and predicts every pass of main unless it is late', async () => {
     await fc.assert(
       fc.asyncProperty(runs, async ({ optimistic, rows, wrong, events }) => {
         const maxPositions = 24;

@@ -46,7 +46,7 @@ function createPredictor(formats?: FormatSource, runtime: Pick<Runtime, 'nowMs' 
 }
 
 describe('shadow: passes of several sequences', () => {
-  it('run what all of them can run, and each is told its own', async () => {
+  it('run the rows that all of them can run, and give each its own results', async () => {
     const { model, told, announce, beginAll } = createPredictor();
     await beginAll(3);
     model.choose = (position, tokenId, layer) => [(position + tokenId) % 4, (position + tokenId + 1 + layer) % 4];
@@ -66,7 +66,7 @@ describe('shadow: passes of several sequences', () => {
     assert.deepEqual(model.passes, ['0:3 1:3 2:3 3:3', '4:3 5:3']);
   });
 
-  it('each sequence guesses for itself, with its own history', async () => {
+  it('guess for each sequence by itself, with its own history', async () => {
     const { model, drafts, announce, beginAll } = createPredictor();
     model.guess = (position) => 10 + position;
     await beginAll(2);
@@ -83,7 +83,7 @@ describe('shadow: passes of several sequences', () => {
     );
   });
 
-  it('run out where one must start again, of which nothing comes', async () => {
+  it('finish where one must start again, and its results are dropped', async () => {
     const { model, told, announce, beginAll } = createPredictor();
     await beginAll(2, { optimistic: true });
     announce(0, 3, 5);
@@ -111,7 +111,7 @@ describe('shadow: passes of several sequences', () => {
     assert.equal(model.passes.at(-2)?.includes('0:5'), true);
   });
 
-  it('run out where one has ended, and are cancelled where all have', async () => {
+  it('finish where one has ended, and are cancelled where all have', async () => {
     const { model, predictor, told, announce, beginAll } = createPredictor();
     await beginAll(3);
     model.heldLayer = 1;
@@ -135,7 +135,7 @@ describe('shadow: passes of several sequences', () => {
     assert.deepEqual(model.disposed, [1, 0, 2]);
   });
 
-  it('where one fails, its sequences run alone once, and who fails then is dropped', async () => {
+  it('run the sequences alone once after a failure, and the one that fails again is dropped', async () => {
     const { model, told, failures, announce, beginAll } = createPredictor();
     await beginAll(3);
     model.failureOf = (ids) => (ids.includes(1) ? new OdmoeError('INTERNAL', 'number 1 is no good') : null);
@@ -152,7 +152,7 @@ describe('shadow: passes of several sequences', () => {
     assert.deepEqual(model.passes, ['0:4 2:4']);
   });
 
-  it('what fails for one sequence, its guess say, is no failure of the others', async () => {
+  it('isolate a failure of one sequence, for example in its guess, from the others', async () => {
     const constraint = scriptedConstraint((answer) => {
       if (answer.includes(40)) throw new Error('no format');
       return null;
@@ -168,7 +168,7 @@ describe('shadow: passes of several sequences', () => {
     assert.ok(drafts.length > 0 && drafts.every(([sequence]) => sequence === 1));
   });
 
-  describe('where main runs sequences together', () => {
+  describe('in which main runs sequences together', () => {
     const joint = { joint: true };
     let nowMs: number;
     let waits: { delayMs: number; run: () => void; cancelled: boolean }[];
@@ -187,7 +187,7 @@ describe('shadow: passes of several sequences', () => {
       Object.assign(runtime, { nowMs: () => (nowMs += 100) });
     });
 
-    /** Three of them, whose first tokens have been run together. */
+    /** Three sequences whose first tokens have run together. */
     async function createJoint() {
       const created = createPredictor(undefined, runtime);
       await created.beginAll(3);
@@ -195,12 +195,12 @@ describe('shadow: passes of several sequences', () => {
       await settled();
       created.model.passes.length = 0;
       assert.equal(waits.length, 0);
-      // Each look at the clock is to take no time from now on.
+      // From now on the clock does not move when it is read.
       Object.assign(runtime, { nowMs: () => nowMs });
       return created;
     }
 
-    it('the first tokens of its pass wait for the others', async () => {
+    it('make the first tokens of a pass wait for the others', async () => {
       const { model, announce } = await createJoint();
       announce(0, 4, 4, joint);
       await settled();
@@ -214,7 +214,7 @@ describe('shadow: passes of several sequences', () => {
       assert.ok(waits.every(({ cancelled }) => cancelled));
     });
 
-    it('not for long, and not again for one that was waited for in vain', async () => {
+    it('do not wait long, and not again for one that was awaited in vain', async () => {
       const { model, announce } = await createJoint();
       for (const id of [0, 1]) announce(id, 4, 4, joint);
       await settled();
@@ -229,7 +229,7 @@ describe('shadow: passes of several sequences', () => {
       assert.equal(waits.length, 1);
     });
 
-    it('not for one that ends, nor one that main runs alone', async () => {
+    it('do not wait for one that ends, nor for one that main runs alone', async () => {
       const { model, predictor, announce } = await createJoint();
       announce(0, 4, 4, joint);
       await settled();

@@ -59,8 +59,8 @@ const after = (sequence: number, tokenIds: number[], positions: number, changes:
     ...changes,
   });
 
-describe('shadow: sequences that others go on from', () => {
-  it('an ended one is kept; one that begins as it has runs only what is new', async () => {
+describe('shadow: stored sequences', () => {
+  it('include an ended one, and a sequence with the same beginning runs only new rows', async () => {
     const { model, predictor, told, announce, keepOne } = createPredictor();
     await keepOne();
     assert.deepEqual(model.disposed, []);
@@ -76,7 +76,7 @@ describe('shadow: sequences that others go on from', () => {
     assert.equal(predictor.keptCount, 2);
   });
 
-  it('so is one that still runs, between two passes', async () => {
+  it('include a running one, between two passes', async () => {
     const { model, predictor, told, announce } = createPredictor();
     predictor.begin(begin(1));
     await settled();
@@ -94,7 +94,7 @@ describe('shadow: sequences that others go on from', () => {
     assert.ok(told.includes('2 has 4'));
   });
 
-  it('one that ends while a pass runs on it is kept after that, as long as before it', async () => {
+  it('include one that ends during a pass, after that pass, as long as before it', async () => {
     const { model, predictor, announce } = createPredictor();
     predictor.begin(begin(1));
     await settled();
@@ -110,7 +110,7 @@ describe('shadow: sequences that others go on from', () => {
     assert.deepEqual(model.forked, ['0:3 -> 2']);
   });
 
-  it('one that ends while a pass runs on it is not kept where main goes before the pass has ended', async () => {
+  it('exclude one that ends during a pass if main leaves before the pass has ended', async () => {
     const { model, predictor, announce } = createPredictor();
     predictor.begin(begin(1));
     await settled();
@@ -124,7 +124,7 @@ describe('shadow: sequences that others go on from', () => {
     assert.deepEqual([model.disposed, predictor.keptCount], [[0], 0]);
   });
 
-  it('says that it has nothing of one that it does not know, and runs all', async () => {
+  it('exclude an unknown one, and shadow then runs all rows', async () => {
     const { model, predictor, told } = createPredictor();
     predictor.begin(after(2, [1, 2, 3], 2));
     predictor.begin(after(3, [1, 2, 3], 2, { prefixSequence: 3 }));
@@ -133,7 +133,7 @@ describe('shadow: sequences that others go on from', () => {
     assert.deepEqual([...model.passes].sort(), ['0:0,1,2 1:0', '1:1,2']);
   });
 
-  it('begins again before rows that main has not aligned, and all that has come of them is written', async () => {
+  it('restart before rows that main has not aligned, and all arrived rows are written', async () => {
     const { model, predictor, told, announce } = createPredictor();
     predictor.begin(begin(1, { alignKvPeriod: 1 }));
     for (const layer of [0, 1]) predictor.addRows(cacheRows(1, layer, 0, 3));
@@ -157,12 +157,12 @@ describe('shadow: sequences that others go on from', () => {
     assert.deepEqual(told.slice(0, 2), ['2 has 4', '3 has 4'], 'the last pass had been given up');
   });
 
-  it('one that begins with more than it has is refused', () => {
+  it('refuse a prefix that is longer than the stored one', () => {
     const { predictor } = createPredictor();
     assert.throws(() => predictor.begin(after(2, [1, 2, 3], 4)), { code: 'PROTOCOL_VIOLATION' });
   });
 
-  it('gives kept ones up first where memory is short, then the youngest sequence', async () => {
+  it('are dropped first where memory is short, then the youngest sequence', async () => {
     const { model, predictor, failures, announce, keepOne } = createPredictor();
     await keepOne();
     for (const id of [2, 3]) predictor.begin(begin(id));
@@ -183,7 +183,7 @@ describe('shadow: sequences that others go on from', () => {
     assert.equal(model.passes.at(-1), '1:4');
   });
 
-  it('forgets all of them when main goes', async () => {
+  it('are all forgotten when main leaves', async () => {
     const { model, predictor, keepOne } = createPredictor();
     await keepOne();
     predictor.clear();
@@ -192,11 +192,11 @@ describe('shadow: sequences that others go on from', () => {
   });
 });
 
-describe('shadow: kept sequences', () => {
+describe('shadow: the limits of stored sequences', () => {
   const cacheOf = (disposed: number[], id: number): Sequence =>
     Object.assign(new ScriptedModel().createSequence(), { dispose: () => void disposed.push(id) });
 
-  it('are no more, and take no more, than the limits say: the least recently used goes first', () => {
+  it('bound their number and memory: the least recently used goes first', () => {
     const disposed: number[] = [];
     const model = { sequenceBytes: 10 };
     const kept = new RetainedSequences(model, { sequences: 3, bytes: 100 });
@@ -210,13 +210,13 @@ describe('shadow: kept sequences', () => {
     assert.deepEqual([disposed, kept.size], [[2, 3, 1, 4], 0]);
   });
 
-  it('may take half of what the device’s budget leaves beside the weights', () => {
+  it('allow half of the device’s budget beside the weights', () => {
     assert.equal(retainedLimitsFor({ budgetBytes: 1000, usedBytes: 800 }).bytes, 100);
     assert.equal(retainedLimitsFor({ budgetBytes: 1000, usedBytes: 1200 }).bytes, 0);
     assert.ok(retainedLimitsFor({ budgetBytes: 0, usedBytes: 800 }).bytes > 0);
   });
 
-  it('can be begun with as far as tokens are the same, one is left, and the sequence can be cut back', () => {
+  it('allow a start with equal tokens, except for one, as far as the sequence can be cut back', () => {
     const tokens = fc.array(fc.integer({ min: 1, max: 2 }), { minLength: 1, maxLength: 8 });
     const numbers = fc.integer({ min: 0, max: 8 });
     fc.assert(

@@ -7,8 +7,8 @@ const prefill = (rows: number): WantedRows => ({ kind: 'prefill', rows });
 const isUrgent = ({ kind, rows }: WantedRows) => kind === 'iterate' && rows === 1;
 const sum = (values: readonly number[]) => values.reduce((total, value) => total + value, 0);
 
-describe('shadow: which rows a pass holds', () => {
-  it('one sequence alone has what it wants', () => {
+describe('shadow: the choice of rows for a pass', () => {
+  it('gives a single sequence all its rows', () => {
     for (const wanted of [iterate(), iterate(5), prefill(8)]) {
       for (const wasLeftOut of [false, true]) {
         assert.deepEqual(planShadowPass([wanted], 8, wasLeftOut), { rows: [wanted.rows], leavesBulkOut: false });
@@ -16,7 +16,7 @@ describe('shadow: which rows a pass holds', () => {
     }
   });
 
-  it('all iterations go together, and pieces of prompts with every second pass', () => {
+  it('takes all iterations together, and pieces of prompts with every second pass', () => {
     const wanted = [iterate(), prefill(8), iterate(), iterate(3)];
     assert.deepEqual(planShadowPass(wanted, 8, false), { rows: [1, 0, 1, 0], leavesBulkOut: true });
     assert.deepEqual(planShadowPass(wanted, 8, true), { rows: [1, 6, 1, 0], leavesBulkOut: false });
@@ -32,7 +32,7 @@ describe('shadow: which rows a pass holds', () => {
     { maxLength: 24 },
   );
 
-  it('a pass is full or holds all that may be in it, and never more than wanted', () => {
+  it('fills the pass or takes all available rows, and never more than wanted', () => {
     fc.assert(
       fc.property(wants, fc.integer({ min: 1, max: 16 }), fc.boolean(), (wanted, maxRows, wasLeftOut) => {
         const { rows, leavesBulkOut } = planShadowPass(wanted, maxRows, wasLeftOut);
@@ -48,7 +48,7 @@ describe('shadow: which rows a pass holds', () => {
     );
   });
 
-  it('an iteration waits for the bulk of one pass at most: the one before its own, or its own', () => {
+  it('makes an iteration wait for at most one bulk pass: the one before its own, or its own', () => {
     fc.assert(
       fc.property(
         fc.array(wants, { minLength: 2, maxLength: 12 }),
@@ -66,7 +66,7 @@ describe('shadow: which rows a pass holds', () => {
     );
   });
 
-  it('everybody gets on, in turns, though there is always more to do than a pass holds', () => {
+  it('serves every sequence in turns, though there is always more work than a pass holds', () => {
     fc.assert(
       fc.property(wants, fc.integer({ min: 2, max: 8 }), (wanted, maxRows) => {
         let turns = wanted.map((_, index) => index);

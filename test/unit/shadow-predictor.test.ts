@@ -27,7 +27,7 @@ function createPredictor() {
   return { model, predictor, predictions, failures };
 }
 
-describe('shadow predictor', () => {
+describe('shadow: the predictor', () => {
   it('predicts nothing for the prompt, then each layer of each iteration', async () => {
     const { model, predictor, predictions } = createPredictor();
     predictor.begin(begin(9));
@@ -42,7 +42,7 @@ describe('shadow predictor', () => {
     assert.equal(predictor.counts().alignedTokens, 1);
   });
 
-  it('sequences that can go on take turns, a long prompt in pieces, which an iteration goes before', async () => {
+  it('runs sequences in turns, a long prompt in pieces, and iterations first', async () => {
     const { model, predictor } = createPredictor();
     model.held = true;
     predictor.begin(begin(1, { tokenIds: Array.from({ length: 12 }, () => 1), promptTokens: 12 }));
@@ -54,7 +54,7 @@ describe('shadow predictor', () => {
     assert.deepEqual(model.passes, ['0:0,1,2,3', '1:0,1,2 0:4', '1:3', '0:5,6,7,8', '0:9,10,11']);
   });
 
-  it('says which predictions are late: those of positions that main has passed', async () => {
+  it('marks late predictions: those of positions that main has passed', async () => {
     const { predictor, predictions } = createPredictor();
     predictor.begin(begin(1));
     for (const position of [3, 4, 5])
@@ -98,7 +98,7 @@ describe('shadow predictor', () => {
     assert.deepEqual(model.written, ['0:0:3+1']);
   });
 
-  it('a sequence that ends while its pass runs is freed after it, and says nothing more', async () => {
+  it('frees a sequence that ends during its pass after the pass, and then sends nothing more for it', async () => {
     const { model, predictor, predictions } = createPredictor();
     predictor.begin(begin(1));
     await settled();
@@ -113,7 +113,7 @@ describe('shadow predictor', () => {
     assert.deepEqual(predictions, []);
   });
 
-  it('a failure of the device drops that sequence only', async () => {
+  it('drops only the affected sequence when the device fails', async () => {
     const { model, predictor, predictions, failures } = createPredictor();
     model.failure = new OdmoeError('DEVICE_OUT_OF_MEMORY', 'full');
     predictor.begin(begin(1));
@@ -131,7 +131,7 @@ describe('shadow predictor', () => {
     assert.deepEqual(predictions, ['2@3/0: 3,0', '2@3/1: 0,1']);
   });
 
-  it('an event handler that throws fails the sequence and nothing else', async () => {
+  it('fails only the sequence whose event handler throws', async () => {
     const model = new ScriptedModel();
     const failures: number[] = [];
     const predictor = new Predictor(
@@ -165,7 +165,7 @@ describe('shadow predictor', () => {
     assert.deepEqual(model.passes.slice(1), ['1:0,1,2,3', '1:4']);
   });
 
-  it('refuses what does not fit: tokens, positions, gaps, rows, too many sequences', () => {
+  it('refuses invalid tokens, positions, gaps, rows, and too many sequences', () => {
     const { predictor } = createPredictor();
     const violation = { code: 'PROTOCOL_VIOLATION' };
     assert.throws(() => predictor.begin(begin(1, { tokenIds: [1, 99, 3] })), violation);
@@ -196,7 +196,7 @@ describe('shadow predictor', () => {
     assert.throws(() => predictor.begin(begin(0)), { code: 'QUEUE_FULL' });
   });
 
-  it('stops after the pass that runs, and does nothing afterwards', async () => {
+  it('stops after the running pass, and does nothing afterwards', async () => {
     const { model, predictor } = createPredictor();
     model.held = true;
     predictor.begin(begin(1));

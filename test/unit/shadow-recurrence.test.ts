@@ -41,8 +41,8 @@ function createPredictor(kept: number) {
   return { model, predictor, told, announce, addRows };
 }
 
-describe('shadow: a model with a recurrence', () => {
-  it('takes of its rows those that can still be written, of attention all', async () => {
+describe('shadow: a recurrent model', () => {
+  it("takes main's rows that can still be written, and all rows of attention", async () => {
     const { model, predictor, addRows } = createPredictor(2);
     predictor.begin(begin(1, { tokenIds: [1, 2, 3, 4], promptTokens: 4, alignKvPeriod: 1 }));
     await settled();
@@ -62,7 +62,7 @@ describe('shadow: a model with a recurrence', () => {
     assert.deepEqual(told.slice(8, 11), ['restart 4', '4/0', '4/1']);
   });
 
-  it('is run anew, and goes on where it was, where the guess was further back than it can be cut', async () => {
+  it('runs again, and continues where it was, when the wrong guess is too far back for a cut', async () => {
     const { model, predictor, told, announce } = createPredictor(2);
     predictor.begin(begin(1, { optimistic: true }));
     await announce(3, 5, { nextRows: 3 });

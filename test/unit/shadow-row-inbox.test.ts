@@ -15,8 +15,8 @@ function rowsOf(layer: number, position: number, rows: number): AlignRows {
   return { epoch: 1, sequence: 1, layer, position, rows, values };
 }
 
-describe('shadow row alignment', () => {
-  it('writes rows that could not be written when it is asked again, each once and in order', () => {
+describe('shadow: row alignment', () => {
+  it('retries rows that could not be written, each once and in order', () => {
     const written: string[] = [];
     let failing = 2;
     const cache = {
@@ -43,8 +43,8 @@ describe('shadow row alignment', () => {
   });
 });
 
-describe('shadow row inbox', () => {
-  it('gives out every row once, in order, cut at the position asked for', () => {
+describe('shadow: the row inbox', () => {
+  it('gives out every row once, in order, cut at the requested position', () => {
     const stretch = fc.record({
       layer: fc.nat(3),
       position: fc.nat(20),
@@ -71,7 +71,7 @@ describe('shadow row inbox', () => {
     );
   });
 
-  it('lets go of the rows from a position on, cut where a stretch lies across it', () => {
+  it('drops the rows from a position on, and cuts a range that crosses it', () => {
     const inbox = new RowInbox();
     for (const [layer, position] of [
       [0, 2],
@@ -89,7 +89,7 @@ describe('shadow row inbox', () => {
     ]);
   });
 
-  it('keeps no more than its limit, and has room again when rows have been taken', () => {
+  it('holds no more than its limit, and has room again when rows have been taken', () => {
     const inbox = new RowInbox(4 * ROW_BYTES);
     assert.equal(inbox.add(rowsOf(0, 0, 3)), true);
     assert.equal(inbox.add(rowsOf(0, 3, 2)), false);

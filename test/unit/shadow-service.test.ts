@@ -42,7 +42,7 @@ function identity(id: string, role: NodeIdentity['role']): NodeIdentity {
 
 type WorkerStream = MemoryStream<WorkerRequest, WorkerReply>;
 
-/** A shadow whose connections the test holds in its hands. The model is never run: the test predicts. */
+/** A shadow whose connections the test controls. The model never runs, because the test makes the predictions. */
 function createShadow() {
   const log = new TestLog();
   const lost: OdmoeError[] = [];
@@ -108,7 +108,7 @@ const toldMain = (stream: MemoryStream<ShadowReply, ShadowRequest>): Predict[] =
 const restartsOf = (stream: { sent: readonly (ShadowReply | WorkerRequest)[] }): Restart[] =>
   stream.sent.flatMap((message) => (message.kind === 'restart' ? [message.restart] : []));
 
-describe('shadow service', () => {
+describe('shadow: the service', () => {
   let shadow: ReturnType<typeof createShadow>;
 
   beforeEach(() => {
@@ -117,7 +117,7 @@ describe('shadow service', () => {
 
   afterEach(() => shadow.service.stop());
 
-  it('takes tensors of its main alone', () => {
+  it('accepts tensors from its main alone', () => {
     const others = [identity('other', 'ROLE_MAIN'), identity('worker', 'ROLE_WORKER')].map((peer) => {
       const stream = new MemoryStream<ShadowReply, ShadowRequest>();
       shadow.service.accept(stream);
@@ -130,7 +130,7 @@ describe('shadow service', () => {
     );
   });
 
-  it('tells main and workers of a coming layer, and main alone of one that main has passed', () => {
+  it('sends a future layer to main and workers, and one that main has passed to main alone', () => {
     const { service, main, place, stream, welcome } = shadow;
     place(1, ['a']);
     welcome('a');
@@ -149,7 +149,7 @@ describe('shadow service', () => {
     ]);
   });
 
-  it('gives up when its device is lost, after main has been told, and for no other failure', () => {
+  it('gives up when its device is lost, after it has informed main, and for no other failure', () => {
     const { service, main, lost } = shadow;
     service.onFailure(5, new OdmoeError('DEVICE_OUT_OF_MEMORY', 'no room for another sequence'));
     assert.equal(lost.length, 0);
@@ -164,7 +164,7 @@ describe('shadow service', () => {
     ]);
   });
 
-  it('tells main that a sequence’s sampling or format is none, and goes on serving', () => {
+  it('reports an invalid sampling or format of a sequence to main, and goes on serving', () => {
     const { main, service, lost } = shadow;
     const json = { alternatives: [{ parts: [{ kind: 'jsonSchema' as const, jsonSchema: '{}' }] }] };
     const none: OutputFormat = { alternatives: [] };
@@ -185,7 +185,7 @@ describe('shadow service', () => {
     assert.deepEqual([lost, service.hasMain, service.openCounts['sequences']], [[], true, 0]);
   });
 
-  it('tells each worker its own of a set that grows, and those that have none any more that they have none', () => {
+  it('sends each worker its own experts of a growing set, and an empty set where none remain', () => {
     const { service, place, stream, welcome } = shadow;
     place(1, ['a', 'b']);
     for (const id of ['a', 'b']) welcome(id);
@@ -212,7 +212,7 @@ describe('shadow service', () => {
     for (const id of ['a', 'b']) assert.deepEqual(restartsOf(stream(id)), [restart]);
   });
 
-  it('tells main alone what main runs together with other sequences, until it runs it alone again', () => {
+  it('sends predictions to main alone for rows that main runs with other sequences', () => {
     const { service, main, place, stream, welcome } = shadow;
     place(1, ['a']);
     welcome('a');
@@ -242,7 +242,7 @@ describe('shadow service', () => {
     );
   });
 
-  it('tells workers of a restart as far as they have been told of anything', () => {
+  it('sends a restart to the workers that have received predictions', () => {
     const { service, main, place, stream, welcome } = shadow;
     place(1, ['a']);
     welcome('a');
@@ -262,7 +262,7 @@ describe('shadow service', () => {
     assert.equal(restartsOf(main).length, 3);
   });
 
-  describe('where experts are spread over all workers', () => {
+  describe('with experts spread over all workers', () => {
     const ids = ['a', 'b', 'c', 'd'];
     const begin = (sequence: number, optimistic = true): ShadowRequest => ({
       kind: 'begin',
@@ -286,7 +286,7 @@ describe('shadow service', () => {
       for (const id of ids) shadow.welcome(id);
     });
 
-    it('deals to whoever has most time, tells main who, and each worker its own', () => {
+    it('deals to the least busy worker, sends main the places, and each worker its own', () => {
       const { service, main, stream } = shadow;
       main.arrive(begin(5));
       service.onPrediction(5, predicted(10, 0, [3, 1]), false);
@@ -314,7 +314,7 @@ describe('shadow service', () => {
       assert.equal(toldWorker(stream('d')).length, 1);
     });
 
-    it('deals to the worker of which main has told that it keeps the expert, under this placement', () => {
+    it("deals to the worker that caches the expert by main's report, under this placement", () => {
       const { service, main } = shadow;
       main.arrive(begin(5));
       const tell = (epoch: number, place: number): void => {
@@ -328,7 +328,7 @@ describe('shadow service', () => {
       assert.deepEqual(dealt(), [[[0], [3]]]);
     });
 
-    it('forgets what a restart or a new placement takes back', () => {
+    it('forgets predictions that a restart or a new placement takes back', () => {
       const { service, main } = shadow;
       main.arrive(begin(5));
       service.onPrediction(5, predicted(10, 0, [3, 1]), false);
@@ -342,7 +342,7 @@ describe('shadow service', () => {
       assert.deepEqual(dealt().at(-1)?.[1], [0, 1]);
     });
 
-    it('leaves the first layer with whom main has it load ahead: at one position a pass, without optimism', () => {
+    it("leaves the first layer to main's announcement, at one position a pass, without optimism", () => {
       const { service, main } = shadow;
       main.arrive(begin(5, false));
       main.arrive(begin(6, true));
@@ -356,7 +356,7 @@ describe('shadow service', () => {
       assert.notDeepEqual(dealt().at(-1)?.[1], [3, 2]);
     });
 
-    it('deals nothing that is late', () => {
+    it('deals no late predictions', () => {
       const { service, main } = shadow;
       main.arrive(begin(5));
       service.onPrediction(5, predicted(10, 0, [3, 1]), true);
@@ -364,7 +364,7 @@ describe('shadow service', () => {
     });
   });
 
-  it('predicts for main alone while there is no worker', () => {
+  it('predicts for main alone while no worker exists', () => {
     const { service, main, place } = shadow;
     service.onPrediction(5, predicted(9, 0, [3, 1]), false);
     place(4, []);
@@ -375,7 +375,7 @@ describe('shadow service', () => {
     );
   });
 
-  it('drops, and counts, predictions to a worker that has not said welcome or does not take them', () => {
+  it('drops and counts predictions to a worker that has not said welcome or does not take them', () => {
     const { service, workers, place, stream, welcome } = shadow;
     place(1, ['a']);
     service.onPrediction(1, predicted(9, 0, [3, 1]), false);
@@ -389,7 +389,7 @@ describe('shadow service', () => {
     assert.deepEqual([toldWorker(stream('a')).length, workers.counts.sent], [1, 1]);
   });
 
-  it('goes back to a lost worker at once when main places it again', () => {
+  it('reconnects to a lost worker at once when main places it again', () => {
     const { place, stream, opened } = shadow;
     place(1, ['a', 'b']);
     stream('a').close();
@@ -403,7 +403,7 @@ describe('shadow service', () => {
     assert.equal(opened.get('b:1')?.length, 1, 'one that is connected is left alone');
   });
 
-  it('leaves every worker when main goes', () => {
+  it('disconnects from every worker when main leaves', () => {
     const { main, place, stream, service } = shadow;
     place(1, ['a']);
     main.close();

@@ -4,7 +4,7 @@ import { SharedDevice } from '../../engine/devices/shared-device.js';
 import { openTestDevice } from './native-test-model.js';
 
 describe('a device with several users in a process', () => {
-  it('goes with the last user, however often another one says that it has gone', () => {
+  it('closes with the last user, however often another user reports its end', () => {
     const device = openTestDevice();
     let closed = 0;
     const dispose = (): void => {

@@ -8,7 +8,7 @@ import {
 } from '../../shared/transport/silence-bound.js';
 
 const FLOOR_MS = 700;
-/** Answers of a link in a minute or so. */
+/** Number of answers of a link in about a minute. */
 const MANY = 150;
 
 const bound = (): SilenceBound => new SilenceBound(FLOOR_MS);
@@ -17,8 +17,8 @@ function answers(of: SilenceBound, roundTripsMs: readonly number[], latenessMs =
 }
 const times = (roundTripMs: number, count = MANY): number[] => Array.from({ length: count }, () => roundTripMs);
 
-describe('how long a peer may be silent', () => {
-  it('is what the settings say on a quiet link, whatever came before the first answer or comes after many', () => {
+describe('the silence limit of a peer', () => {
+  it('equals the setting on a quiet link, before the first answer and after many', () => {
     const quiet = bound();
     assert.equal(quiet.limitMs, FLOOR_MS);
     fc.assert(
@@ -30,7 +30,7 @@ describe('how long a peer may be silent', () => {
     );
   });
 
-  it('is more than twice what the peer has just taken, up to the ceiling, and never less than the settings say', () => {
+  it("is more than twice the peer's latest time, up to the ceiling, and never below the setting", () => {
     fc.assert(
       fc.property(fc.array(fc.integer({ min: 0, max: 20_000 }), { minLength: 1, maxLength: MANY }), (roundTripsMs) => {
         const link = bound();
@@ -42,7 +42,7 @@ describe('how long a peer may be silent', () => {
     );
   });
 
-  it('rises where answers come unevenly, above the longest that is likely', () => {
+  it('rises where answer times vary, above the longest likely one', () => {
     const link = bound();
     answers(
       link,
@@ -51,13 +51,13 @@ describe('how long a peer may be silent', () => {
     assert.ok(link.limitMs > 1000, `${link.limitMs} ms`);
   });
 
-  it('rises where this process itself is woken late, though the peer answers at once', () => {
+  it('rises where this process itself wakes late, though the peer answers at once', () => {
     const link = bound();
     answers(link, times(1), 600);
     assert.ok(link.limitMs > 1200, `${link.limitMs} ms`);
   });
 
-  it('is what the settings say again after a minute of quiet', () => {
+  it('equals the setting again after a quiet minute', () => {
     fc.assert(
       fc.property(fc.array(fc.integer({ min: 0, max: 10_000 }), { maxLength: 30 }), (roundTripsMs) => {
         const link = bound();
@@ -68,7 +68,7 @@ describe('how long a peer may be silent', () => {
     );
   });
 
-  it('is longer for a peer that was there after all, up to the ceiling, and as before once it has been quiet', () => {
+  it('is longer after a false alarm, up to the ceiling, and normal again after quiet', () => {
     const link = bound();
     const limitsMs = Array.from({ length: 6 }, () => {
       link.silent();
@@ -86,14 +86,14 @@ describe('how long a peer may be silent', () => {
     assert.equal(link.limitMs, FLOOR_MS);
   });
 
-  it('stays what the settings say where they ask for more than the ceiling', () => {
+  it('equals the setting where that is above the ceiling', () => {
     const patient = new SilenceBound(4 * SILENCE_CEILING_MS);
     answers(patient, times(3 * SILENCE_CEILING_MS));
     patient.silent();
     assert.equal(patient.limitMs, 4 * SILENCE_CEILING_MS);
   });
 
-  it('is remembered of a peer between its connections, and of so many peers as may be', () => {
+  it('is remembered between connections of a peer, for a bounded number of peers', () => {
     const peers = new SilenceBounds();
     peers.of('w1:1', FLOOR_MS).silent();
     assert.equal(peers.of('w1:1', FLOOR_MS).limitMs, 2 * FLOOR_MS);

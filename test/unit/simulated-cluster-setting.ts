@@ -3,7 +3,7 @@ import { plainShape } from '../../engine/emulation/plain-shape.js';
 import { DEFAULT_SET_UP, type ClusterSetUp, type ClusterTimes } from '../../simulator/simulate/cluster-set-up.js';
 import type { ClusterTrace, TracePlace } from '../../simulator/trace/cluster-trace.js';
 
-/** Times of a model of so many layers that are easy to add up: a round trip of 2 ms and messages that take no time beside it. */
+/** Times that are easy to add up, for a model of this number of layers. A round trip takes 2 ms, and messages add no time to it. */
 export function plainTimes(layers: number, loadMs: number, shadowLayerMs = 5): ClusterTimes {
   const device = (denseMs: number, expertMs: number, headMs: number): EmulatedDevice => ({
     attendLayers: [[{ overheadMs: denseMs, weightsMs: 0, rowMs: 0, context: null }]],
@@ -46,7 +46,7 @@ export function plainTimes(layers: number, loadMs: number, shadowLayerMs = 5): C
   };
 }
 
-/** One expert a token, the same everywhere, always predicted and guessed. */
+/** A trace with one expert for each token, the same everywhere, which is always predicted and guessed. */
 export class FlatTrace implements ClusterTrace {
   readonly experts = 2;
   readonly expertsPerToken = 1;

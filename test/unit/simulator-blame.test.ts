@@ -28,7 +28,7 @@ describe('a simulated node that stood still', () => {
     });
   }
 
-  it('may say that a peer has ended the connection', () => {
+  it('may report that a peer has ended the connection', () => {
     assert.deepEqual(checkBlame({ faults: [stop('main')] }, [lost('main', 'it ended the stream')]), []);
   });
 });

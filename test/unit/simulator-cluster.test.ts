@@ -19,13 +19,13 @@ function simulate(
   return simulateCluster(times, setUp(changes), trace, { tokens });
 }
 
-describe('simulated cluster', () => {
-  describe('two layers on two workers, added up by hand', () => {
+describe('a simulated cluster', () => {
+  describe('with two layers on two workers, computed by hand,', () => {
     const times = plainTimes(2, LOAD_MS);
     const run = (changes: Partial<ClusterSetUp>, trace = new FlatTrace(2, 1)) =>
       simulate(times, { workers: 2, ...changes }, trace, 2);
 
-    it('prefills one token: most experts are not going to be used, and none loads before the router has chosen', async () => {
+    it('prefills one token: most experts are unused, and none loads before the router has chosen', async () => {
       // A layer: 10 attention, 1 there, 20 load, 3 compute, 1 back; then 1 for the LM head.
       near((await run({ prediction: { source: 'off', layersAhead: 1 } })).ttftMs, 2 * 35 + 1);
     });
@@ -38,23 +38,23 @@ describe('simulated cluster', () => {
       assert.equal(result.recall, null);
     });
 
-    it('decodes with predictions: the second layer is there in time', async () => {
-      // The token is at shadow after 1, its first router has decided at 5, told at 6, loaded at 26; computed 29, back 30. Second layer:
-      // attention 40, there 41, loaded since 31; computed 44, back 45; LM head 46.
+    it('decodes with predictions: the second layer is loaded in time', async () => {
+      // The token is at shadow at 1, shadow's first router has chosen at 5, the worker knows at 6, the expert is loaded at 26 and computed at 29,
+      // and its output is back at 30. Second layer: attention 40, at the worker 41, loaded since 31, computed 44, back 45; LM head 46.
       const result = await run({});
       near(result.tpotMs, 46);
       assert.deepEqual(result.timing.stallMs, [15, 0]);
       assert.equal(result.recall, 1);
     });
 
-    it('decodes with wrong predictions: what was loaded makes room for what is asked for', async () => {
+    it('decodes with wrong predictions: wrong loads make room for requested ones', async () => {
       // As without predictions, since the group of one drops the wrong expert and loads the right one.
       const result = await run({}, new FlatTrace(2, 1, 1));
       near(result.tpotMs, 2 * 35 + 1);
       assert.equal(result.recall, 0);
     });
 
-    it('waits for nothing once a cache holds what is asked for again and again', async () => {
+    it('waits for nothing once a cache holds the repeated experts', async () => {
       const result = await simulate(times, { workers: 2, cacheBytes: 400 }, new FlatTrace(2, 8), 9);
       // Attention, there, compute and back, twice; the LM head.
       const [first = 0, last = 0] = [result.timing.passes[0], result.timing.passes.at(-1)].map(
@@ -65,7 +65,7 @@ describe('simulated cluster', () => {
       assert.ok(result.cache !== null && result.cache.full >= 14, JSON.stringify(result.cache));
     });
 
-    it('departs optimistically: a token that shadow guessed has its first layer loaded while the one before ends', async () => {
+    it('departs optimistically: a guessed token has its first layer loaded while the previous one ends', async () => {
       const plain = await simulate(times, { workers: 2 }, new FlatTrace(2, 4), 5);
       const drafting = { optimistic: true, rows: 1 };
       const optimistic = await simulate(times, { workers: 2, drafting }, new FlatTrace(2, 4), 5);
@@ -88,7 +88,7 @@ describe('simulated cluster', () => {
       }
     });
 
-    it('answers several equal requests in the passes of one, with its executes', async () => {
+    it('answers several equal requests in the passes and executes of one', async () => {
       const trace = new FlatTrace(2, 4);
       const alone = await simulate(times, { workers: 2 }, trace, 5);
       const together = await simulateCluster(times, setUp({ workers: 2 }), trace, { tokens: 5, requests: 3 });
@@ -101,7 +101,7 @@ describe('simulated cluster', () => {
       assert.ok(together.outputTokensPerS > 1.1 * alone.outputTokensPerS);
     });
 
-    it('counts the memory that the devices hold', async () => {
+    it('counts the memory of the devices', async () => {
       const { memoryBytes } = await simulate(times, { workers: 2, slots: 3 }, new FlatTrace(2, 1), 2);
       // Keys and values come in blocks of 256 positions of two layers; shadow has two experts a layer beside them.
       const keyValues = 256 * 2 * 8;
@@ -130,7 +130,7 @@ describe('simulated cluster', () => {
     assert.equal(loadTiming(plainTimes(24, 56.1), 4, 1).ioBound, true);
   });
 
-  it('executes every activated expert once, with a load for each at least', async () => {
+  it('executes every activated expert once, and loads each at least once', async () => {
     const setUps = fc.record({
       workers: fc.integer({ min: 1, max: 9 }),
       slots: fc.integer({ min: 1, max: 2 }),
@@ -159,7 +159,7 @@ describe('simulated cluster', () => {
     );
   });
 
-  it('comes to the end of every answer, whatever is asked for', async () => {
+  it('finishes every answer, whatever the request', async () => {
     const setUps = fc.record({
       rows: fc.constantFrom(1, 2, 4, 'auto' as const),
       optimistic: fc.boolean(),
@@ -201,7 +201,7 @@ describe('simulated cluster', () => {
     assert.equal(await once(), await once());
   });
 
-  it('is never slower with a faster link and perfect predictions', async () => {
+  it('is never slower with a faster link, with perfect predictions', async () => {
     const loads = fc.double({ min: 0.1, max: 80, noNaN: true });
     await fc.assert(
       fc.asyncProperty(

@@ -75,8 +75,8 @@ async function nextToken({ pass }: Opened, row: number): Promise<number> {
   return chooseToken(await pass.logits(Int32Array.of(row)), 0, GREEDY);
 }
 
-describe('trace device', () => {
-  it("main's model chooses what the trace activates, and says main's tokens", async () => {
+describe('the simulated trace device', () => {
+  it("makes main choose the trace's experts, and gives main's tokens", async () => {
     const opened = await open(mainModel(trace));
     const prompt = tracePromptIds(trace, 1);
     await begin(opened, 0, prompt);
@@ -94,7 +94,7 @@ describe('trace device', () => {
     assert.equal(opened.sequence.readRows(0, 1, 2).length, 32);
   });
 
-  it('shadow runs the prompt on activated experts, the answer on predicted ones', async () => {
+  it("runs shadow's prompt on activated experts, and its answer on predicted ones", async () => {
     const opened = await open(shadowModel(trace, 'traced'));
     const prompt = tracePromptIds(trace, 0);
     const [first = []] = await forward(opened, 0, prompt);
@@ -106,7 +106,7 @@ describe('trace device', () => {
     assert.equal(opened.sequence.length, 5);
   });
 
-  it("shadow's guesses are right or wrong as the trace says, and wrong behind a wrong one", async () => {
+  it("makes shadow's guesses right or wrong as in the trace, and wrong behind a wrong one", async () => {
     const opened = await open(shadowModel(trace, 'traced'));
     await forward(opened, 0, tracePromptIds(trace, 0));
     const seen = new Set<boolean>();
@@ -126,7 +126,7 @@ describe('trace device', () => {
     assert.deepEqual(experts, trace.predicted({ prompt: 0, position: 20, layer: 0, onPath: true }));
   });
 
-  it('what runs behind a wrong draft is not what the trace has of the position', async () => {
+  it('gives other values than the trace behind a wrong draft', async () => {
     const opened = await open(mainModel(trace));
     await forward(opened, 0, tracePromptIds(trace, 0));
     const [experts = []] = await forward(opened, 4, [mainToken(0), wrongToken(trace), mainToken(0)]);
@@ -134,7 +134,7 @@ describe('trace device', () => {
     assert.deepEqual(experts, [...at(4, true), ...at(5, false), ...at(6, false)]);
   });
 
-  it('where tokens are not aligned, a guess stands for the token of its own text', async () => {
+  it('makes a guess the token of its own text where tokens are not aligned', async () => {
     const opened = await open(shadowModel(trace, 'right'));
     await forward(opened, 0, tracePromptIds(trace, 1));
     for (let position = 4; position < 12; position += 1) {
@@ -143,7 +143,7 @@ describe('trace device', () => {
     }
   });
 
-  it('knows nothing past the end of the trace, and says so of one that lacks experts', async () => {
+  it('fails past the end of the trace, and for a trace that lacks experts', async () => {
     const opened = await open(shadowModel(trace, 'traced'));
     await forward(opened, 0, tracePromptIds(trace, 0));
     const [experts] = await forward(opened, 34, [mainToken(0)]);
@@ -175,7 +175,7 @@ describe('trace device', () => {
     assert.throws(() => traceShape(trace, { layers: [layer], expertLayers: 1 }), { code: 'INTERNAL' });
   });
 
-  it('of a recurrent model only the last pass and some positions before it can be taken back', async () => {
+  it('removes only the last pass and a few positions before it in a recurrent model', async () => {
     const [layer] = PROFILED.layers;
     assert.ok(layer);
     const recurrent = { ...layer, mixer: { kind: 'convolution', taps: 3 } as const };
@@ -188,7 +188,7 @@ describe('trace device', () => {
     assert.equal(opened.sequence.oldestPosition, 8);
   });
 
-  it("a worker's slots load at once and answer with zeros", async () => {
+  it("loads a worker's slots at once and answers with zeros", async () => {
     const device: Device = new TraceDevice(null);
     const shape = { hiddenSize: 1, glu: plainGlu(1), format: 'bf16' } as const;
     const slots = device.createExpertSlots(shape, 2, 8, PLAIN_LOADER);

@@ -49,8 +49,8 @@ const DOCUMENT = {
   ],
 };
 
-describe('traces', () => {
-  it('synthetic ones have the recall and the acceptance asked for, and are the same every time', () => {
+describe('traces for the simulator', () => {
+  it('have the set recall and acceptance when synthetic, and are the same every time', () => {
     const [trace, again] = [new SyntheticTrace(SETTING), new SyntheticTrace(SETTING)];
     let correct = 0;
     let right = 0;
@@ -72,7 +72,7 @@ describe('traces', () => {
     assert.ok(Math.abs(right / 400 - 0.7) < 0.092, `${right / 400}`);
   });
 
-  it('recorded ones are read, and stretched to more layers', () => {
+  it('can be read from records, and stretched to more layers', () => {
     const document = parseTrace(JSON.stringify(DOCUMENT), 'trace.json');
     assert.equal(recordedRecall(document), 0.75);
     const trace = new RecordedTrace(document, 4);
@@ -89,7 +89,7 @@ describe('traces', () => {
     assert.equal(new Set(offPath).size, 2);
   });
 
-  it('damaged files are refused with the place of the damage', () => {
+  it('are refused when damaged, with the place of the damage', () => {
     const [prompt] = DOCUMENT.prompts;
     const damaged: [object, RegExp][] = [
       [{ ...DOCUMENT, version: 2 }, /version/],
@@ -104,7 +104,7 @@ describe('traces', () => {
     assert.throws(() => parseTrace('{', 'trace.json'), /no JSON/);
   });
 
-  it('recall is assumed to fall with the periods, down to chance', () => {
+  it('assume that recall falls with the periods, down to chance', () => {
     const model = { alignedRecall: 0.997, acceptance: 0.98, keyValueDecay: 0.998, experts: 8, expertsPerToken: 2 };
     const of = (token: number, keyValue: number): number => assumedRecall(model, { token, keyValue }, 256);
     assert.equal(of(1, 1).toFixed(9), '0.997000000');

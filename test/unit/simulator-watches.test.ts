@@ -53,14 +53,14 @@ function release(position: number, layer: number, experts: number[]): PeerMessag
   return { kind: 'release', release: { epoch: EPOCH, pass, rows: [{ ...pass, rows: 1 }], layer, experts } };
 }
 
-describe('what watches simulated clusters', () => {
+describe('the invariant checks of simulated clusters', () => {
   const toldBy = (...messages: PeerMessage[]): number => {
     const watch = new ReportWatch('main');
     for (const message of messages) watch.messages('sent', 'main', 'w0', message);
     return watch.violations.length;
   };
 
-  it('finds an expert that a worker was told of and that main neither asks for nor releases', () => {
+  it('find an announced expert of a worker that main neither requests nor releases', () => {
     const told = prediction(7, 0, [2, 3]);
     assert.equal(toldBy(told, execute(1, 7, 0, [2]), release(7, 0, [3]), execute(2, 7, 1, [1])), 0);
     assert.equal(toldBy(told, execute(1, 7, 0, [2]), execute(2, 7, 1, [1])), 1, 'a later layer');
@@ -68,7 +68,7 @@ describe('what watches simulated clusters', () => {
     assert.equal(toldBy(told, PLACEMENT, execute(1, 8, 0, [2])), 0, 'told under another placement');
   });
 
-  it('finds what a worker keeps and shadow is not told of', () => {
+  it("find a worker's cached experts that shadow does not know", () => {
     const keptBy = (kept: { worker: number; layer: number; experts: number[] }[]): string[] => {
       const watch = new KeptWatch('main');
       watch.messages('sent', 'main', 'w1', PLACEMENT);
@@ -83,7 +83,7 @@ describe('what watches simulated clusters', () => {
     assert.equal(keptBy([{ worker: 0, layer: 2, experts: [1, 4] }]).length, 1, 'told of another worker');
   });
 
-  it('finds bytes of a connection that are not counted', () => {
+  it('find uncounted bytes of a connection', () => {
     const carried = new Map([['w0', { sent: 10, arrived: 20 }]]);
     const told = (sent: number): ReadonlyMap<string, number> =>
       new Map([
@@ -95,13 +95,13 @@ describe('what watches simulated clusters', () => {
     assert.deepEqual(checkLinkBytes(new Map(), carried), [], 'of who is not connected nothing is told');
   });
 
-  it('finds what has grown between two rests', () => {
+  it('find growth between two rests', () => {
     const rest = (entries: number): ReadonlyMap<string, number> => new Map([['entries of main', entries]]);
     assert.deepEqual(checkRests([rest(2), rest(2), rest(1)]), []);
     assert.equal(checkRests([rest(2), rest(2), rest(3)]).length, 1);
   });
 
-  it('finds collections that have grown, and those with a bound where they have grown beyond it', () => {
+  it('find growing collections, and bounded ones that exceed their bound', () => {
     const sizesOf = (name: string, size: number): NodeSizes => new Map([['main', new Map([[name, size]])]]);
     const grows = (name: string, from: number, to: number): boolean =>
       checkSizes(sizesOf(name, from), sizesOf(name, to)).length > 0;
@@ -111,7 +111,7 @@ describe('what watches simulated clusters', () => {
     assert.equal(checkSizes(new Map([['main', new Map()]]), sizesOf('Roster.waiting', 1)).length, 1, 'it was empty');
   });
 
-  it('finds a worker that tells late that it has fetched all that it is going to need', () => {
+  it('find a worker that reports the end of its fetching late', () => {
     const lateBy = (ms: number, { number = 3, standsStill = false, lastPieceMs = 100 } = {}): number => {
       let nowMs = 10;
       const runtime = { nowMs: () => nowMs } as VirtualRuntime;
@@ -130,7 +130,7 @@ describe('what watches simulated clusters', () => {
     assert.equal(lateBy(51, { standsStill: true }), 0, 'its process is stopped at times');
   });
 
-  it('finds nodes that run, and that main does not hear or does not use', () => {
+  it('find running nodes that main does not hear or does not use', () => {
     const unused = ({
       placed = ['w0'],
       statusMs = 9000,
@@ -160,7 +160,7 @@ describe('what watches simulated clusters', () => {
     assert.deepEqual(unused({ placed: [], faults }), [], 'it may be set aside');
   });
 
-  it("finds counters of main that have not grown by what was answered, and reads them from main's metrics", async () => {
+  it("find counters of main that miss answers, and read them from main's metrics", async () => {
     const metrics = '# HELP odmoe_generated_tokens_total tokens\nodmoe_generated_tokens_total 7\nup{node="a b"} 1\n';
     const main = { isReady: true, metrics: () => Promise.resolve(metrics) } as unknown as SimulatedNode;
     const after = await countersOf(main);
@@ -190,7 +190,7 @@ describe('what watches simulated clusters', () => {
   });
 });
 
-describe('false pieces of a simulated pack', () => {
+describe('damaged pieces of a simulated pack', () => {
   const BYTES = Uint8Array.of(1, 2, 3, 4);
 
   async function told(
@@ -216,7 +216,7 @@ describe('false pieces of a simulated pack', () => {
     return { pieces, whole, told: faults.told };
   }
 
-  it('are the real ones, one with another bit, the first half of the first, or claimed without being there', async () => {
+  it('are real ones with a changed bit, a half of the first one, or claimed but absent', async () => {
     const real = [1, 2, 3, 4];
     assert.deepEqual(await told(() => undefined), { pieces: [real, real], whole: false, told: 0 });
     const wrong = [1, 2, 7, 4];

@@ -5,7 +5,7 @@ import { REMEMBERED_MS, StallMeter } from '../../shared/base/runtime/stall-meter
 import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
 import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 
-describe('how long a process has lately stood still', () => {
+describe('the stall meter of a process', () => {
   let clock: VirtualClock;
   let runtime: VirtualRuntime;
   let meter: StallMeter;
@@ -22,14 +22,14 @@ describe('how long a process has lately stood still', () => {
     await passes(1);
   };
 
-  it('is nothing where it runs all the time, and leaves nothing behind', async () => {
+  it('shows nothing where the process runs all the time, and leaves nothing behind', async () => {
     await passes(60_000);
     assert.equal(meter.recentMs, 0);
     meter.stop();
     assert.equal(runtime.openCounts.timers, 0);
   });
 
-  it('is the longest of its standstills, nearly to the full', async () => {
+  it('shows the longest standstill, nearly in full', async () => {
     await passes(1050);
     for (const ms of [300, 1500, 700]) {
       await stop(ms);
@@ -38,7 +38,7 @@ describe('how long a process has lately stood still', () => {
     assert.ok(meter.recentMs > 1350 && meter.recentMs <= 1500, `${meter.recentMs} ms`);
   });
 
-  it('is remembered for a while, and then forgotten', async () => {
+  it('remembers a standstill for a while, and then forgets it', async () => {
     await passes(REMEMBERED_MS / 2);
     await stop(1000);
     await passes(REMEMBERED_MS - 10);
@@ -47,7 +47,7 @@ describe('how long a process has lately stood still', () => {
     assert.equal(meter.recentMs, 0);
   });
 
-  it('is told to peers as digits, and anything else that a peer says is nothing', () => {
+  it('is sent to peers as digits, and any other text counts as no standstill', () => {
     const told = (text: string): number => {
       const metadata = new Metadata();
       metadata.set('odmoe-stall-ms', text);

@@ -4,14 +4,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { requireWritableFile } from '../../shared/base/files/require-writable-file.js';
 
-describe('a file that results are to go to', () => {
+describe('an output file for results', () => {
   const directory = mkdtempSync(join(tmpdir(), 'odmoe-writable-'));
 
   after(() => {
     rmSync(directory, { recursive: true, force: true });
   });
 
-  it('is looked at before the work, and left as it is', () => {
+  it('is checked before the work, and left unchanged', () => {
     const fresh = join(directory, 'fresh.svg');
     requireWritableFile(fresh);
     assert.equal(existsSync(fresh), false);
@@ -21,7 +21,7 @@ describe('a file that results are to go to', () => {
     assert.equal(readFileSync(old, 'utf8'), 'earlier');
   });
 
-  it('is refused where it cannot be', () => {
+  it('is refused where it cannot be written', () => {
     for (const path of [join(directory, 'nowhere', 'x.svg'), directory]) {
       assert.throws(
         () => {

@@ -67,7 +67,7 @@ describe('random checkpoints', () => {
     });
   }
 
-  it('are the same for the same seed, and others for another', async () => {
+  it('are the same for the same seed, and differ for another', async () => {
     await withTemporaryDirectory(async (directory) => {
       for (const [name, seed] of [
         ['a', 5],
@@ -81,7 +81,7 @@ describe('random checkpoints', () => {
     });
   });
 
-  it('are written only where nothing is, and of shapes that can be', async () => {
+  it('are written only to an empty place, and with possible shapes', async () => {
     await withTemporaryDirectory(async (directory) => {
       await mkdir(join(directory, 'full'));
       await writeFile(join(directory, 'full', 'x'), '');

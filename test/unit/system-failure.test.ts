@@ -9,7 +9,7 @@ function systemError(code: string, more: object = {}): Error {
 
 const ERRORS = { missing: 'MODEL_NOT_FOUND', invalid: 'MODEL_CORRUPT', remedy: 'give another' } as const;
 
-describe('what the system refuses', () => {
+describe('an error of the operating system', () => {
   for (const [code, expected] of [
     ['EMFILE', 'PROCESS_LIMIT'],
     ['ENFILE', 'PROCESS_LIMIT'],
@@ -38,7 +38,7 @@ describe('what the system refuses', () => {
     });
   }
 
-  it('has one word for a full disk and another for a file that may not be larger', () => {
+  it('has one message for a full disk and another for the file size limit', () => {
     assert.match(
       writeFailure(systemError('ENOSPC'), '/x', 2 ** 30).message,
       /the disk is full .*1 GiB more are needed/,
@@ -48,14 +48,14 @@ describe('what the system refuses', () => {
     assert.match(large.message, /may not be so large.*ulimit -f/);
   });
 
-  it('names threads and processes that cannot be started', () => {
+  it('has a message for threads and processes that cannot be started', () => {
     assert.equal(toOdmoeError(systemError('EAGAIN', { syscall: 'spawn node', path: 'node' })).code, 'PROCESS_LIMIT');
     assert.match(toOdmoeError(new Error('Resource temporarily unavailable')).message, /ulimit -u/);
     assert.equal(toOdmoeError(new RangeError('Array buffer allocation failed')).code, 'PROCESS_LIMIT');
     assert.equal(toOdmoeError(new Error('std::bad_alloc')).code, 'PROCESS_LIMIT');
   });
 
-  it('leaves alone what it does not know: that may be a defect', () => {
+  it('stays unchanged where it is unknown: it may be an internal error', () => {
     assert.equal(toOdmoeError(new TypeError('x is not a function')).code, 'INTERNAL');
     assert.equal(toOdmoeError(systemError('ENOENT')).code, 'INTERNAL', 'a code of files without a file');
     assert.equal(toOdmoeError(systemError('EACCES', { syscall: 'listen' })).code, 'INTERNAL');

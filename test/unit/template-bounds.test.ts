@@ -4,7 +4,7 @@ import { BoundedTemplate } from '../../shared/language/tokenizer/bounded-templat
 import { chatTemplateFrom } from '../../shared/language/tokenizer/chat-template.js';
 import { TemplateBudget, TemplateLimitError } from '../../shared/language/tokenizer/template-budget.js';
 
-/** A template that does something again and again with what it has. */
+/** A template that repeats a step on its own result. */
 function again(start: string, step: string, times = 60): string {
   return `{% set ns = namespace(${start}) %}{% for i in range(${times}) %}${step}{% endfor %}`;
 }
@@ -73,7 +73,7 @@ describe('a chat template that would grow without end', () => {
     });
   }
 
-  it('takes from one budget for all by which it is found out how it takes a conversation', () => {
+  it('draws on one budget for all probes of its behaviour', () => {
     // It drops every word, so that all changes of the conversation are tried.
     let renderings = 0;
     const own = Object.getOwnPropertyDescriptor(BoundedTemplate.prototype, 'render');
@@ -93,7 +93,7 @@ describe('a chat template that would grow without end', () => {
     }
   });
 
-  it('is told of as a template that has not ended', () => {
+  it('is reported as a template that has not ended', () => {
     const template = chatTemplateFrom({}, HOSTILE['texts put together'] ?? '', '/model');
     assert.throws(
       () => template?.render([{ role: 'user', content: 'Hi' }], PLAIN),
@@ -104,7 +104,7 @@ describe('a chat template that would grow without end', () => {
     );
   });
 
-  it('is refused in few words, however long a text it raises', () => {
+  it('is refused with a short message, however long a text it raises', () => {
     const template = chatTemplateFrom({}, `${LONG}{{ raise_exception(ns.s) }}`, '/model');
     assert.throws(
       () => template?.render([{ role: 'user', content: 'Hi' }], PLAIN),
@@ -124,7 +124,7 @@ describe('a chat template that would grow without end', () => {
   });
 });
 
-describe('a chat template that does what templates do', () => {
+describe('an ordinary chat template', () => {
   it('may write long messages many times over', () => {
     const source = `{% for m in messages %}{% set c = m.content | trim %}{% if '</think>' in c %}{% set c = c.split('</think>')[-1] %}{% endif %}
       {{- c.replace('a', 'b') | trim }}{{ c[:5] ~ c[-5:] }}{{ c | tojson }}{% endfor %}`;

@@ -29,7 +29,7 @@ function withCalls(body: string): string {
 }
 
 const EACH = '{{ k }}={{ v }};{% endfor %}';
-/** How templates write arguments: most of them take nothing but an object, and refuse or drop what is none. */
+/** The ways in which templates write arguments. Most accept only an object, and refuse or drop any other value. */
 const BODIES: Readonly<Record<string, string>> = {
   'members by a filter (Qwen3-Coder)': `{% for k, v in args|items %}${EACH}`,
   'members by a method (GLM, MiniMax)': `{% for k, v in args.items() %}${EACH}`,
@@ -44,7 +44,7 @@ const BODIES: Readonly<Record<string, string>> = {
   text: "{{ args + '' }}",
 };
 
-describe('arguments of earlier calls that are no object', () => {
+describe('non-object arguments of earlier calls', () => {
   const written: [body: string, args: string, call: string][] = [
     ['members by a filter (Qwen3-Coder)', '{"city":"x', 'arguments={"city":"x;'],
     ['members by a filter (Qwen3-Coder)', '[1.0, 2]', 'arguments=[1.0, 2];'],
@@ -68,7 +68,7 @@ describe('arguments of earlier calls that are no object', () => {
     });
   }
 
-  it('are refused by no template, and lose no word, beside others that are objects', () => {
+  it('are refused by no template, and lose no word, beside arguments that are objects', () => {
     const whole = fc.dictionary(fc.string({ unit: 'grapheme-ascii' }), fc.integer({ min: 100, max: 999 }), {
       minKeys: 1,
     });
@@ -115,7 +115,7 @@ const CONVERSATION: readonly ChatMessage[] = [
   { role: 'user', content: 'six' },
 ];
 
-describe('contents of messages', () => {
+describe('the contents of messages', () => {
   for (const [name, source] of Object.entries(LISTS)) {
     it(`are lists of parts for templates that ${name} texts`, () => {
       assert.equal(
@@ -126,12 +126,12 @@ describe('contents of messages', () => {
     });
   }
 
-  it('are lists for the roles alone of which the template takes no text', () => {
+  it('are lists only for the roles whose text the template does not take', () => {
     const source = `{% for m in messages %}<{{ m.role }}>{% if m.role == 'user' %}${PARTS}{% else %}{{ m.content + '' }}{% endif %}{% endfor %}`;
     assert.equal(render(source, CONVERSATION.slice(0, 4)), '<system>Be "brief".<user>one<assistant>two<user>three');
   });
 
-  it('are no lists for a template that prints a list as it is: words that it drops as a text go elsewhere', () => {
+  it('are no lists for a template that prints a list unchanged: dropped words go elsewhere', () => {
     const source = `{% for m in messages %}{% if m.role != 'system' %}<{{ m.role }}>{{ m.content }}{% elif m.content is not string %}{{ m.content }}{% endif %}{% endfor %}`;
     assert.equal(render(source, CONVERSATION.slice(0, 2)), '<user>Be "brief".\n\none');
   });
@@ -145,7 +145,7 @@ describe('contents of messages', () => {
   });
 });
 
-describe('the forms of messages', () => {
+describe('learned forms of messages', () => {
   it('are not learned from a request whose variables the template refuses', () => {
     const source = `{{ raise_exception('no such effort') if effort is defined and effort != 'low' }}${withCalls("{{ args + '' }}")}`;
     const template = templateOf(source);

@@ -1,7 +1,7 @@
 import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
 import { chatTemplateFrom } from '../../shared/language/tokenizer/chat-template.js';
 
-/** A tokenizer that has nothing but a chat template and the names of special tokens. */
+/** A tokenizer that has only a chat template and the names of special tokens. */
 export function templateTokenizer(source: string, specialNames: readonly string[] = []): Tokenizer {
   const template = chatTemplateFrom({ bos_token: '<bos>', eos_token: '<eos>' }, source, '/model');
   if (template === null) throw new Error('no template');

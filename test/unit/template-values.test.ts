@@ -14,7 +14,7 @@ function render(source: string, given: string = ARGUMENTS): string {
   return template.render([{ role: 'user', content: 'Hi' }], { values, wallMs: 0 });
 }
 
-/** What a template makes of the arguments of a call. */
+/** The text that a template makes of the arguments of a call. */
 function called(source: string, args: string): string {
   const toolCalls = [{ id: 'abcde1234', name: 'now', arguments: args }];
   const messages = [
@@ -28,8 +28,8 @@ function called(source: string, args: string): string {
 const CALLS =
   "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.name ~ ':' }}BODY{% endfor %}{% endfor %}";
 
-describe('values that a template is given', () => {
-  // What Python's json and Jinja2 make of the same.
+describe('the values in a chat template', () => {
+  // The texts are the results of Python's json and Jinja2.
   const made: [source: string, text: string][] = [
     [
       '{{ args | tojson }}',
@@ -78,7 +78,7 @@ describe('values that a template is given', () => {
     it(`are written as Python writes them: ${source}`, () => assert.equal(render(source), text));
   }
 
-  // What Python 3.13 and Jinja2 3.1 make of the same.
+  // The texts are the results of Python 3.13 and Jinja2 3.1.
   const literals: [source: string, text: string][] = [
     ['{{ 12345678901234567890 }} {{ -12345678901234567890 }}', '12345678901234567890 -12345678901234567890'],
     ['{{ 9007199254740992 }} {{ 9007199254740993 }}', '9007199254740992 9007199254740993'],
@@ -122,7 +122,7 @@ describe('values that a template is given', () => {
     assert.equal(render('{{ args.items }}', '{"items": 1}'), '1');
   });
 
-  it('come back as they were, through tojson, whatever JSON they are', () => {
+  it('come back unchanged through tojson, for any JSON', () => {
     fc.assert(
       fc.property(fc.jsonValue({ maxDepth: 4 }), fc.bigInt(), (value, large) => {
         const text = `{"9": ${JSON.stringify(value)}, "1": ${large}}`;
@@ -133,7 +133,7 @@ describe('values that a template is given', () => {
   });
 });
 
-describe('arguments of earlier calls', () => {
+describe('the arguments of earlier calls', () => {
   it('keep digits and order in a template that takes them as an object', () => {
     const args = '{"id": 12345678901234567890, "10": 1, "2": 2, "f": 1.0, "t": true}';
     const json = CALLS.replace('BODY', '{{ c.function.arguments | tojson }}');
@@ -145,14 +145,14 @@ describe('arguments of earlier calls', () => {
     assert.equal(called(each, args), 'now:id=12345678901234567890 10=1 2=2 f=1.0 t=True ');
   });
 
-  it('stay the text that they are in a template that takes them as text', () => {
+  it('stay text in a template that takes them as text', () => {
     const source = CALLS.replace('BODY', '{{ c.function.arguments }}');
     for (const args of ['{"id":1e3,  "a": 1.00}', '{"city":"x', '{"k": null}', '{"a":1,"a":2}']) {
       assert.equal(called(source, args), `now:${args}`);
     }
   });
 
-  it('that are no JSON are the same text to any template', () => {
+  it('are the same text for any template where they are no JSON', () => {
     const source = CALLS.replace(
       'BODY',
       '{% if c.function.arguments is string %}{{ c.function.arguments }}{% else %}{{ c.function.arguments | tojson }}{% endif %}',
@@ -161,7 +161,7 @@ describe('arguments of earlier calls', () => {
   });
 });
 
-describe('a float', () => {
+describe('a float in a chat template', () => {
   it('has the digits and exponents of Python', () => {
     const floats: [number, string][] = [
       [1, '1.0'],

@@ -35,8 +35,8 @@ function outputTo(isTTY: boolean): { output: TextOutput; written: () => string }
   return { output, written: () => text };
 }
 
-describe('the door to the terminal', () => {
-  it('cleans every text, whether a terminal is behind it or a pipe that ends at one', () => {
+describe('the writer to the terminal', () => {
+  it('cleans every text, for a terminal and for a pipe that ends at one', () => {
     for (const isTTY of [true, false]) {
       const { output, written } = outputTo(isTTY);
       output.write(HOSTILE);
@@ -45,7 +45,7 @@ describe('the door to the terminal', () => {
     }
   });
 
-  it('gives a file each character of an answer, and a terminal a clean text', () => {
+  it('keeps each character of an answer in a file, and cleans it on a terminal', () => {
     const file = outputTo(false);
     file.output.writeAnswer(HOSTILE);
     assert.equal(file.written(), HOSTILE);
@@ -54,7 +54,7 @@ describe('the door to the terminal', () => {
     assert.equal(terminal.written(), 'a\\x1b[2J\\x9b31m');
   });
 
-  it('adds our own marks on a terminal only, and takes none from a text', () => {
+  it('adds our own marks on a terminal only, and drops no character of a text', () => {
     const terminal = outputTo(true);
     terminal.output.write(MARKS.dim, 'x\u001b[22m', MARKS.notDim);
     assert.equal(terminal.written(), '\u001b[2mx\\x1b[22m\u001b[22m');

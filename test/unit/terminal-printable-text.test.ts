@@ -2,15 +2,15 @@ import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { printableJson, printableLine, printableText } from '../../shared/base/text/printable-text.js';
 
-describe('a text on its way to a terminal', () => {
-  it('begins no escape sequence: what could is shown', () => {
+describe('a printable text', () => {
+  it('begins no escape sequence: a possible one is made visible', () => {
     assert.equal(
       printableText('a\u001b]0;title\u0007b\u009b2Jc\rd\u0008\u007fe'),
       'a\\x1b]0;title\\x07b\\x9b2Jc\\x0dd\\x08\\x7fe',
     );
   });
 
-  it('turns no direction around it', () => {
+  it('contains no change of direction', () => {
     assert.equal(printableText('gpj\u202eexe\u2066x\u2069'), 'gpj\\u202eexe\\u2066x\\u2069');
   });
 
@@ -20,7 +20,7 @@ describe('a text on its way to a terminal', () => {
     assert.equal(printableText('a\r\nb'), 'a\nb');
   });
 
-  it('holds nothing that a terminal obeys, in whichever pieces it comes and however often it is cleaned', () => {
+  it('contains no terminal control, in any pieces and however often it is cleaned', () => {
     const characters = fc.constantFrom(
       '\u001b',
       '[',
@@ -45,7 +45,7 @@ describe('a text on its way to a terminal', () => {
     );
   });
 
-  it('has one line where a line is wanted', () => {
+  it('has one line on request', () => {
     assert.equal(printableLine('refused\nmain  is well\t[OK]'), 'refused\\nmain  is well\\t[OK]');
   });
 

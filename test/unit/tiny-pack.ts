@@ -20,7 +20,7 @@ import {
   writeTinyCheckpoint,
 } from './tiny-checkpoint.js';
 
-/** Byte work by the reference where there is one. */
+/** Packing tools that use the reference code where it exists. */
 export const TOOLS: PackingTools = {
   splitPlanes: referenceSplitPlanes,
   joinPlanes: referenceMergePlanes,
@@ -65,7 +65,7 @@ export async function withCheckpoint(
   });
 }
 
-/** A manifest as it stands in the file. */
+/** A manifest as the file has it. */
 export function manifestFile(manifest: Manifest): unknown {
   const { model } = manifest;
   return { ...manifest, model: { ...model, shape: snakeCaseKeys(model.shape) } };

@@ -55,7 +55,7 @@ describe("the demo model's tokenizer", () => {
     );
   });
 
-  it('leaves spaces before punctuation alone', () => {
+  it('leaves spaces before punctuation unchanged', () => {
     assert.equal(tokenizer.decode(tokenizer.encode("a . b , don 't")), "a . b , don 't");
   });
 
@@ -66,7 +66,7 @@ describe("the demo model's tokenizer", () => {
     assert.deepEqual(tokenizer.encode(''), []);
   });
 
-  it('streams pieces that together are the text of all tokens, for any ids', () => {
+  it('streams pieces that join to the text of all tokens, for any ids', () => {
     const ids = fc.array(fc.integer({ min: 0, max: 1030 }), { maxLength: 120 });
     fc.assert(
       fc.property(ids, (tokenIds) => {
@@ -77,7 +77,7 @@ describe("the demo model's tokenizer", () => {
     );
   });
 
-  it('streams special tokens by their names where they are to be shown, between the texts before and behind', () => {
+  it('streams special tokens by their names on request, between the texts before and behind', () => {
     const ids = fc.array(fc.oneof(fc.integer({ min: 0, max: 4 }), fc.integer({ min: 0, max: 1030 })), {
       maxLength: 60,
     });
@@ -98,7 +98,7 @@ describe("the demo model's tokenizer", () => {
     );
   });
 
-  it('streams a character of several tokens only when it is whole', () => {
+  it('streams a character of several tokens only when it is complete', () => {
     const text = 'é🦊é🦊';
     const tokenIds = tokenizer.encode(text);
     assert.ok(tokenIds.length > [...text].length, 'the text has characters of several tokens');

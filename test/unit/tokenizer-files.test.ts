@@ -13,7 +13,7 @@ const PLAIN = { values: {}, wallMs: Date.UTC(2031, 5, 15, 12) };
 
 const demoModel = join(packageRoot(), 'models', 'demo');
 
-describe('reading a tokenizer from files', () => {
+describe('the tokenizer reader', () => {
   let directory: string;
   beforeEach(async () => {
     directory = await mkdtemp(join(tmpdir(), 'odmoe-tokenizer-'));
@@ -42,7 +42,7 @@ describe('reading a tokenizer from files', () => {
 
   const hello = [{ role: 'user', content: 'hello' }];
 
-  it('says which file is missing and what to do', async () => {
+  it('names the missing file and the action', async () => {
     await rm(join(directory, 'tokenizer.json'));
     await refusal('TOKENIZER_INVALID', /tokenizer\.json: no such file.*--prompt-token-ids/);
     assert.equal(await openTokenizer(directory), null);
@@ -90,7 +90,7 @@ describe('reading a tokenizer from files', () => {
     assert.equal((await loadTokenizer(directory)).renderChat(hello, PLAIN), '<|bos|>jinja hello');
   });
 
-  it('does without tokenizer_config.json, and then has no chat template', async () => {
+  it('works without tokenizer_config.json, and then has no chat template', async () => {
     await rm(join(directory, 'tokenizer_config.json'));
     const tokenizer = await loadTokenizer(directory);
     assert.equal(tokenizer.hasChatTemplate, false);
@@ -98,7 +98,7 @@ describe('reading a tokenizer from files', () => {
     await refusal('REQUEST_INVALID', /no chat template/, () => tokenizer.renderChat(hello, PLAIN));
   });
 
-  it('ends a template that does not end by itself', async () => {
+  it('stops an endless template', async () => {
     const loop = (variable: string, body: string): string =>
       `{% for ${variable} in range(100000) %}${body}{% endfor %}`;
     await writeConfig({ chat_template: loop('a', loop('b', loop('c', '{% set d = c %}'))) });
@@ -108,7 +108,7 @@ describe('reading a tokenizer from files', () => {
     );
   });
 
-  it('ends a template whose numbers would fill the memory', async () => {
+  it('stops a template whose numbers would fill the memory', async () => {
     await writeConfig({ chat_template: '{% for a in range(10000000000) %}{% endfor %}' });
     const tokenizer = await loadTokenizer(directory);
     await refusal('TOKENIZER_INVALID', /had not ended after/, () => tokenizer.renderChat(hello, PLAIN));
@@ -122,7 +122,7 @@ describe('reading a tokenizer from files', () => {
     assert.equal(tokenizer.renderChat(messages, PLAIN).length, 4000);
   });
 
-  it('has what templates find in Jinja: ranges, constants, the date, exceptions', async () => {
+  it('supports Jinja features that templates use: ranges, constants, the date, exceptions', async () => {
     const parts = [
       "{{ range(3) | join(',') }}",
       "{{ range(1, 4) | join(',') }}",
@@ -134,7 +134,7 @@ describe('reading a tokenizer from files', () => {
     assert.equal((await loadTokenizer(directory)).renderChat(hello, PLAIN), `0,1,2 1,2,3 6,4,2 yes 2031`);
   });
 
-  it('knows how many bytes of text a token stands for at most, where there is a bound', async () => {
+  it('gives the most bytes of text of a token, where there is a bound', async () => {
     const definition = JSON.parse(await readFile(join(demoModel, 'tokenizer.json'), 'utf8')) as {
       model: Record<string, unknown>;
       added_tokens: Record<string, unknown>[];
@@ -166,7 +166,7 @@ describe('reading a tokenizer from files', () => {
       assert.equal(await bytesOf(changes), Infinity, JSON.stringify(changes).slice(0, 80));
   });
 
-  it('reports what a template says against the messages', async () => {
+  it("reports a template's own error about the messages", async () => {
     await writeConfig({ chat_template: "{{ raise_exception('roles must alternate') }}" });
     const tokenizer = await loadTokenizer(directory);
     await refusal('REQUEST_INVALID', /roles must alternate/, () => tokenizer.renderChat(hello, PLAIN));
@@ -191,7 +191,7 @@ describe('a SentencePiece-like tokenizer with byte fallback', () => {
     assert.equal(tokenizer.decode(tokenizer.encode('ab ba€')), 'ab ba€');
   });
 
-  it('streams pieces that together are the text of all tokens, for any ids', () => {
+  it('streams pieces that join to the text of all tokens, for any ids', () => {
     fc.assert(
       fc.property(fc.array(fc.integer({ min: 0, max: tokenizer.vocabularySize }), { maxLength: 120 }), (tokenIds) => {
         const detokenizer = new StreamingDetokenizer(tokenizer);
@@ -202,7 +202,7 @@ describe('a SentencePiece-like tokenizer with byte fallback', () => {
   });
 });
 
-describe('bytes of tokens', () => {
+describe('the bytes of tokens', () => {
   let directory: string;
   before(async () => {
     directory = await mkdtemp(join(tmpdir(), 'odmoe-tokenizer-'));
@@ -218,7 +218,7 @@ describe('bytes of tokens', () => {
 
   const lossy = new TextDecoder('utf-8', { ignoreBOM: true });
 
-  /** For any ids: the bytes together are the decoded text, but for spaces that a decoder drops in front of the first word. */
+  /** For any ids, the joined bytes equal the decoded text, except for spaces that a decoder drops before the first word. */
   function requireSameText(tokenizer: Tokenizer, examples: number[][] = []): void {
     const ids = fc.array(fc.integer({ min: 0, max: tokenizer.vocabularySize + 3 }), { maxLength: 60 });
     fc.assert(
@@ -232,7 +232,7 @@ describe('bytes of tokens', () => {
     );
   }
 
-  it("are the decoded text's, byte-level", async () => {
+  it('equal the decoded text, byte-level', async () => {
     const tokenizer = await loadTokenizer(demoModel);
     requireSameText(tokenizer);
     assert.equal(Buffer.from(tokenizer.tokenBytes(1)).toString(), '<|end|>');
@@ -245,7 +245,7 @@ describe('bytes of tokens', () => {
     assert.equal(values.size, 256);
   });
 
-  it("are the decoded text's, with byte fallback", async () => {
+  it('equal the decoded text, with byte fallback', async () => {
     const tokenizer = await tokenizerOf(byteFallbackTokenizer());
     const euro = [0xe2, 0x82, 0xac].map((byte) => byte + 3);
     requireSameText(tokenizer, [euro, [262, 0x0a + 3, 262], [262, 260, 263]]);
@@ -254,7 +254,7 @@ describe('bytes of tokens', () => {
     assert.equal(Buffer.from(tokenizer.tokenBytes(1)).toString(), '<s>');
   });
 
-  it("are the decoded text's, by Metaspace, WordPiece and without a decoder", async () => {
+  it('equal the decoded text, by Metaspace, WordPiece and without a decoder', async () => {
     const definition = byteFallbackTokenizer() as Record<string, unknown>;
     for (const decoder of [
       { type: 'Metaspace', replacement: '\u2581', add_prefix_space: true, prepend_scheme: 'always' },
@@ -265,7 +265,7 @@ describe('bytes of tokens', () => {
     }
   });
 
-  it('of an added token that is not special are its content, whatever the byte table says', async () => {
+  it('are the content of an added token that is not special, whatever the byte table says', async () => {
     const definition = JSON.parse(await readFile(join(demoModel, 'tokenizer.json'), 'utf8')) as {
       model: { vocab: Record<string, number> };
       added_tokens: Record<string, unknown>[];
@@ -278,7 +278,7 @@ describe('bytes of tokens', () => {
     requireSameText(tokenizer, [[id, 5, id]]);
   });
 
-  it('come with the text of the chat template', async () => {
+  it('join to the text of the chat template', async () => {
     const tokenizer = await loadTokenizer(demoModel);
     const config = JSON.parse(await readFile(join(demoModel, 'tokenizer_config.json'), 'utf8')) as object;
     assert.equal(tokenizer.chatTemplateSource, (config as { chat_template?: string }).chat_template);

@@ -2,7 +2,7 @@ import type { PlacedWorkers, WorkerOrders } from '../../main-node/cluster/placed
 import type { Placement } from '../../shared/wire/messages.js';
 import type { Announce, Release } from '../../shared/wire/messages.js';
 
-/** Workers of a placement that note what they are told, and run nothing. */
+/** Workers of a placement that record the messages to them and run nothing. */
 export class ToldWorkers implements Pick<PlacedWorkers, 'placement' | 'worker' | 'endSequence'> {
   readonly predictions: [id: string, announce: Announce][] = [];
   readonly releases: [id: string, release: Release][] = [];
@@ -23,7 +23,7 @@ export class ToldWorkers implements Pick<PlacedWorkers, 'placement' | 'worker' |
     for (const { id } of this.placement?.workers ?? []) this.worker(id).sendEnd(sequence);
   }
 
-  /** "worker position/layer experts" of each. */
+  /** "worker position/layer experts" of each announcement. */
   get predicted(): string[] {
     return this.predictions.map(describe);
   }

@@ -56,7 +56,7 @@ const FINISHED: GenerateReply = {
     drafts: null,
   },
 };
-/** Bytes that neither transport takes without waiting for the peer, and replies that are more than all that waits on the way. */
+/** LARGE_BYTES: more than a transport takes without a wait for the peer. MANY_REPLIES: more than can wait on the way. */
 const LARGE_BYTES = 4 * 1024 * 1024;
 const MANY_REPLIES = 2000;
 const LONG_TEXT = 'x'.repeat(4000);
@@ -80,7 +80,7 @@ function answer(stream: ServerStream, message: WorkerRequest): void {
   stream.send({ kind: 'result', result });
 }
 
-/** What has come of a stream at one of its ends. */
+/** Messages and ends that came at one end of a stream. */
 class Heard<In extends { kind: string }> {
   readonly messages: In[] = [];
   readonly ends: (OdmoeError | null)[] = [];
@@ -129,7 +129,7 @@ for (const [name, makeWorld] of [
       options: Partial<RpcServerOptions> = {},
     ): Promise<{ client: ClientStream; peer: ServerStream }> {
       const client = world.client.openWorkerStream(await serve(options), NETWORK);
-      // gRPC tells a server of a stream with its first message.
+      // With gRPC a server learns of a stream only by its first message.
       client.send(executeOf(0));
       await world.until(() => accepted.length === 1);
       return { client, peer: accepted[0] ?? assert.fail() };
@@ -164,7 +164,7 @@ for (const [name, makeWorld] of [
       client.close();
     });
 
-    it('keeps what comes before anybody listens', async () => {
+    it('keeps messages that arrive before a listener', async () => {
       const { client, peer } = await open();
       client.send(executeOf(1));
       await world.pass(20);
@@ -174,7 +174,7 @@ for (const [name, makeWorld] of [
       client.close();
     });
 
-    it('delivers what was sent before an orderly end, and tells both sides once', async () => {
+    it('delivers earlier messages before an orderly end, and informs both sides once', async () => {
       const { client, peer } = await open();
       const [atClient, atServer] = [new Heard(client), new Heard(peer)];
       client.send(executeOf(1, LARGE_BYTES));
@@ -187,7 +187,7 @@ for (const [name, makeWorld] of [
       client.close();
     });
 
-    it('takes long messages of a peer only when it is known as one that sends tensors', async () => {
+    it('takes long messages of a peer only when it is known to send tensors', async () => {
       const long = executeOf(1, PLAIN_RECEIVE_LIMIT_BYTES);
       const { client, peer } = await open({ worker: (stream) => accepted.push(stream) });
       const [atClient, atServer] = [new Heard(client), new Heard(peer)];
@@ -235,7 +235,7 @@ for (const [name, makeWorld] of [
       for (const stream of opened) stream.close();
     });
 
-    it('delivers what a server sent before it ended', async () => {
+    it('delivers the messages that a server sent before it ended', async () => {
       const { client, peer } = await open();
       const heard = new Heard(client);
       for (const requestId of [1, 2, 3]) peer.send({ kind: 'result', result: plainResult({ requestId }) });
@@ -244,7 +244,7 @@ for (const [name, makeWorld] of [
       assert.deepEqual([heard.numbers, heard.ends], [[1, 2, 3], [null]]);
     });
 
-    it("tells a client the server's error, and a server that its client is gone", async () => {
+    it("gives a client the server's error, and tells a server that its client is gone", async () => {
       const { client, peer } = await open();
       const heard = new Heard(client);
       peer.close(new OdmoeError('QUEUE_FULL', 'no room'));
@@ -283,7 +283,7 @@ for (const [name, makeWorld] of [
       assert.deepEqual([client.sentBytes, client.receivedBytes, peer.sentBytes], [bytes, 0, 0]);
     });
 
-    it('counts what has not left yet, and gives up a peer that takes nothing', async () => {
+    it('counts unsent bytes, and gives up a peer that takes nothing', async () => {
       const { client, peer } = await open();
       peer.onMessage(() => undefined);
       const heard = new Heard(client);
@@ -296,7 +296,7 @@ for (const [name, makeWorld] of [
       assert.equal(heard.ends[0]?.code, 'TIMEOUT');
     });
 
-    it('says by which role is lost that nobody listens', async () => {
+    it('reports by role a peer on a closed port', async () => {
       const address = await serve();
       await settled(server.stop());
       const ends = [
@@ -318,7 +318,7 @@ for (const [name, makeWorld] of [
       assert.deepEqual(heard.ends, [null]);
     });
 
-    it('answers calls, brings codes across, and gives up one that is not answered', async () => {
+    it('answers calls, carries codes, and cancels one that is not answered', async () => {
       const address = await serve({
         cluster: {
           join: ({ id }) =>
@@ -337,7 +337,7 @@ for (const [name, makeWorld] of [
       });
     });
 
-    it('gives up a call when its signal aborts, before the call and during it', async () => {
+    it('cancels a call when its signal aborts, before the call and during it', async () => {
       const address = await serve({});
       const during = new AbortController();
       const identified = world.client.identifyPeer(address, 2000, during.signal);
@@ -348,7 +348,7 @@ for (const [name, makeWorld] of [
       });
     });
 
-    describe('an answer', () => {
+    describe('for an answer', () => {
       /** The replies of one request; `pause`: waits before it takes the next one. */
       async function collect(
         address: string,
@@ -367,7 +367,7 @@ for (const [name, makeWorld] of [
         }
       }
 
-      it('comes in order, with all that was said before an error', async () => {
+      it('keeps the order, with everything that was sent before an error', async () => {
         const address = await serve({
           inference: async function* () {
             for (let id = 0; id < 50; id++) yield token(id);
@@ -382,7 +382,7 @@ for (const [name, makeWorld] of [
         assert.equal(code, 'WORKER_LOST');
       });
 
-      it('waits for a slow reader, and is whole when it has read to the end', async () => {
+      it('waits for a slow reader, and gives the whole answer to the end', async () => {
         let [made, listeners] = [0, 0];
         const address = await serve({
           inference: async function* (_, signal) {
@@ -412,7 +412,7 @@ for (const [name, makeWorld] of [
         assert.ok(listeners <= 2, `${listeners} listeners waited for the end of one answer`);
       });
 
-      it('is cancelled by whoever leaves it, or by the signal', async () => {
+      it('cancels it when its reader leaves, or by the signal', async () => {
         let [begun, aborted] = [0, 0];
         const address = await serve({
           inference: async function* (_, signal) {
@@ -429,14 +429,14 @@ for (const [name, makeWorld] of [
 
         const gone = new AbortController();
         const reading = collect(address, { signal: gone.signal });
-        // Earlier nobody has heard of it yet.
+        // Before that the server does not know of the request.
         await world.until(() => begun === 2);
         gone.abort();
         assert.equal((await settled(reading)).code, 'CANCELLED');
         await world.until(() => aborted === 2);
       });
 
-      it('that ends without a last word is none', async () => {
+      it('gives an error where the final message is missing', async () => {
         const address = await serve({
           inference: async function* () {
             yield token(1);
@@ -446,7 +446,7 @@ for (const [name, makeWorld] of [
       });
     });
 
-    it('brings pieces of a pack in order, and the code of what is refused', async () => {
+    it('delivers pieces of a pack in order, and the code of a refusal', async () => {
       const pieces = Array.from({ length: 40 }, (_, index) => new Uint8Array([index, index + 1]));
       const address = await serve({
         pack: {

@@ -13,11 +13,11 @@ import { TRANSPORT } from '../wall.js';
 export interface TransportWorld {
   server: Transport;
   client: Transport;
-  /** Where the server listens. */
+  /** Host on which the server listens. */
   host: string;
-  /** Time passes until it is so. Fails after `limitMs`. */
+  /** Lets time pass until the condition holds. Fails after `limitMs`. */
   until(isSo: () => boolean, limitMs?: number): Promise<void>;
-  /** Time passes. */
+  /** Lets this time pass. */
   pass(durationMs: number): Promise<void>;
 }
 

@@ -5,8 +5,8 @@ import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
 import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 
-describe('virtual clock', () => {
-  it('lets events happen by time, and those of one time in the order in which they were scheduled', async () => {
+describe('the virtual clock', () => {
+  it('runs events by time, and those of one time in the order of scheduling', async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(fc.nat(5), { maxLength: 40 }), fc.array(fc.nat(39)), async (times, cancelled) => {
         const clock = new VirtualClock();
@@ -22,7 +22,7 @@ describe('virtual clock', () => {
     );
   });
 
-  it('sees to all promises before the next event, and gives works a fixed order whatever they really take', async () => {
+  it('runs all promises before the next event, and gives works a fixed order whatever time they take', async () => {
     const clock = new VirtualClock();
     const runtime = new VirtualRuntime(clock, 1);
     const order: string[] = [];
@@ -44,7 +44,7 @@ describe('virtual clock', () => {
     assert.deepEqual(runtime.openCounts, { timers: 0, turns: 0, works: 0 });
   });
 
-  it('says so when somebody waits for ever, and when nothing comes to an end', async () => {
+  it('reports an endless wait, and an endless run', async () => {
     const clock = new VirtualClock();
     await assert.rejects(
       clock.run(() => false),
@@ -57,7 +57,7 @@ describe('virtual clock', () => {
     );
   });
 
-  it('stops at a time that it is given', async () => {
+  it('stops at a given time', async () => {
     const clock = new VirtualClock();
     const ticks: number[] = [];
     new VirtualRuntime(clock, 1).every(10, () => ticks.push(clock.nowMs));
@@ -67,8 +67,8 @@ describe('virtual clock', () => {
   });
 });
 
-describe('virtual runtime', () => {
-  it('lets nothing happen in a process that was killed, and what came to a stopped one when it goes on', async () => {
+describe('the virtual runtime', () => {
+  it('runs nothing in a killed process, and runs waiting events of a stopped one when it continues', async () => {
     const clock = new VirtualClock();
     const [killed, stopped] = [new VirtualRuntime(clock, 1), new VirtualRuntime(clock, 2)];
     const happened: string[] = [];
@@ -85,7 +85,7 @@ describe('virtual runtime', () => {
     assert.deepEqual(happened, ['stopped timer', 'stopped work']);
   });
 
-  it('lets timers of a process that goes on happen before what has come to it, as a real event loop does', async () => {
+  it('runs timers of a continued process before its waiting messages, as a real event loop does', async () => {
     const clock = new VirtualClock();
     const stopped = new VirtualRuntime(clock, 1);
     const happened: string[] = [];
@@ -102,7 +102,7 @@ describe('virtual runtime', () => {
     assert.deepEqual(happened, ['earlier timer', 'timer', 'message', 'turn behind it']);
   });
 
-  it('counts what is open', async () => {
+  it('counts open resources', async () => {
     const clock = new VirtualClock();
     const runtime = new VirtualRuntime(clock, 1);
     const timer = runtime.after(5, () => undefined);
@@ -148,7 +148,7 @@ describe('seeded random numbers', () => {
     assert.ok(Math.max(...counts) < 1200 && Math.min(...counts) > 800, String(counts));
   });
 
-  it('of forks with other names are others', () => {
+  it('differ in forks with other names', () => {
     const random = new SeededRandom(1);
     assert.notEqual(random.fork('a').int(2 ** 40), random.fork('b').int(2 ** 40));
   });

@@ -18,7 +18,7 @@ root.loadSync(['worker', 'shadow', 'inference', 'pack'].map((name) => `odmoe/v1/
 root.resolveAll();
 const namespace = root.lookup('odmoe.v1') as protobuf.Namespace;
 
-/** What the messages of a release show of the .proto files: 'Message', 'Message.field', 'Enum.VALUE'. */
+/** Names of the .proto files that occur in a release's messages: 'Message', 'Message.field', 'Enum.VALUE'. */
 class Shown {
   readonly #names = new Set<string>();
 
@@ -52,7 +52,7 @@ function isDefault(value: JsonValue): boolean {
   return noBytes || value === null || value === 0 || value === '' || value === false;
 }
 
-/** All that the .proto files have, but for the values of enums that mean nothing. */
+/** All names of the .proto files, without the values of enums that mean nothing. */
 function declaredNames(): string[] {
   return namespace.nestedArray.flatMap((nested) => {
     if (nested instanceof protobuf.Type) {
@@ -73,7 +73,7 @@ const current = recordedReleases().at(-1) ?? 'none';
 const golden = goldenMessages(current);
 
 describe(`the wire of release ${current}`, () => {
-  it('has a recorded message for each message, each field with a value and each value of an enum', () => {
+  it('has a recorded message for each type, each field with a value and each value of an enum', () => {
     const shown = new Shown();
     for (const { message, json } of golden) shown.message(root.lookupType(`odmoe.v1.${message}`), json);
     assert.deepEqual(
@@ -92,12 +92,12 @@ describe(`the wire of release ${current}`, () => {
   }
 });
 
-describe('the wire of release 0.1, whose protocol is another one', () => {
+describe('the wire of release 0.1, with another protocol,', () => {
   const greeting = goldenMessages('0.1').filter(({ json }) => {
     return ['hello', 'welcome', 'refusal'].includes(String((json as { kind?: string }).kind));
   });
 
-  it('is understood as far as its greeting, so that either side can say why it refuses the other', () => {
+  it('is understood as far as its greeting, so that both sides can explain the refusal', () => {
     assert.ok(greeting.length >= 8, `${greeting.length} messages`);
     for (const { message, json, base64 } of greeting) {
       assert.deepEqual(toJson(codecOf(message).decode(Buffer.from(base64, 'base64'))), json);

@@ -2,14 +2,14 @@ import type { Execute, ExecuteResult, ExpertResult, Predict, Release, Restart } 
 import { NO_TIMES } from '../../shared/wire/messages.js';
 import { passOfSequence } from '../../shared/wire/pass-rows.js';
 
-/** Where a pass of one sequence is. */
+/** The place of a pass of one sequence: sequence, position and layer. */
 export interface Place {
   sequence?: number;
   position?: number;
   layer: number;
 }
 
-/** An Execute of one expert on all rows (one, unless told) of a pass of one sequence. */
+/** An Execute of one expert on all rows (by default one) of a pass of one sequence. */
 export interface PlainExecute extends Place, Partial<Omit<Execute, 'pass' | 'rows' | 'layer' | 'experts'>> {
   expert: number;
   rows?: number;
@@ -46,7 +46,7 @@ export function plainRelease(wanted: Place & { epoch?: number; experts: number[]
   return { epoch, ...passOfSequence(sequence, position, 1), layer, experts };
 }
 
-/** What one expert gave, as the only part of an answer. */
+/** The result of one expert, as the only part of an answer. */
 export function plainResult(
   answer: Pick<ExecuteResult, 'requestId'> & Partial<ExecuteResult> & { expert?: Partial<ExpertResult> },
 ): ExecuteResult {

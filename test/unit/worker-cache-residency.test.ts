@@ -8,7 +8,7 @@ import { CacheResidency, fillBudget, residencyCosts, withinEntries } from '../..
 import { planStates, type WorkerCacheRequest } from '../../worker-node/cache/worker-cache-plan.js';
 import { PassTiming } from '../../worker-node/executor/pass-timing.js';
 
-/** Of an expert: 4 ms to read, 1 ms to decompress. */
+/** Times of an expert's load: 4 ms to read, 1 ms to decompress. */
 const LOAD: LoadTimes = {
   tensors: 1,
   shards: 1,
@@ -34,8 +34,8 @@ function totals(capacities: ReadonlyMap<number, PoolCapacities> | null): [number
   return [all.reduce((sum, { full }) => sum + full, 0), all.reduce((sum, { compressed }) => sum + compressed, 0)];
 }
 
-describe('worker: a cache that is planned anew (policy residency)', () => {
-  it('keeps less where computing hides the loads, and takes it back where loads are waited for', () => {
+describe('worker: the planned cache (policy residency)', () => {
+  it('keeps less where computing hides the loads, and grows again where loads are waited for', () => {
     const residency = residencyOf(4, 4, [3, 5]);
     const slow = { computeMs: 1000, activated: 2 };
     const fast = { computeMs: 0, activated: 2 };
@@ -52,7 +52,7 @@ describe('worker: a cache that is planned anew (policy residency)', () => {
     assert.deepEqual([...(last ?? new Map<number, never>()).keys()], [3, 5]);
   });
 
-  it('gives way at once to what others take, and raises no more than they leave', () => {
+  it('shrinks at once for other uses of memory, and grows no more than they allow', () => {
     const residency = residencyOf(8, 0, [3, 5]);
     const bytes = 8 * EXPERT_BYTES.full;
     assert.equal(residency.fit(LOAD, 0), null);
@@ -70,7 +70,7 @@ describe('worker: a cache that is planned anew (policy residency)', () => {
     assert.equal(residencyOf(1, 1, []).plan({ computeMs: 1, activated: 1 }, LOAD, 0), null);
   });
 
-  it('never plans more than there are entries, nor more experts than a layer has', () => {
+  it('never has more than the existing entries, nor more experts than a layer has', () => {
     const seen = fc.record({
       computeMs: fc.double({ min: 0, max: 100, noNaN: true }),
       activated: fc.integer({ min: 0, max: EXPERTS }),
@@ -99,7 +99,7 @@ describe('worker: a cache that is planned anew (policy residency)', () => {
     );
   });
 
-  it('what has no entry of its state takes one of the other', () => {
+  it('stores an expert in an entry of the other state where its own state has none', () => {
     const layers = [
       { plain: 2, compressed: 1, offloaded: 1 },
       { plain: 0, compressed: 3, offloaded: 1 },
@@ -115,7 +115,7 @@ describe('worker: a cache that is planned anew (policy residency)', () => {
     ]);
   });
 
-  it('fills a budget with what saves most: compressed experts, and whole ones where there is room for all', () => {
+  it('fills a budget with the best savings: compressed experts, and whole ones where all fit', () => {
     const costs = residencyCosts(LOAD, EXPERT_BYTES, 1);
     assert.deepEqual(costs.loadMs, { compressed: 1, offloaded: 5 });
     const small = fillBudget({ experts: EXPERTS, layers: 2, bytes: 60 }, costs);
@@ -127,7 +127,7 @@ describe('worker: a cache that is planned anew (policy residency)', () => {
     assert.ok(plain.bytes.compressed < plain.bytes.plain);
   });
 
-  it('plans whole experts only, within the budget, where stored parts take as much as the expert', () => {
+  it('has whole experts only, within the budget, where stored parts take as much as the expert', () => {
     const entryBytes = { full: 10, exponent: 6, signMantissa: 6 };
     const request = { budgetBytes: 65, entryBytes, layers: 2, experts: EXPERTS };
     const { capacities, usedBytes } = planStates(request as WorkerCacheRequest, { load: LOAD } as MachineProfile);
@@ -136,7 +136,7 @@ describe('worker: a cache that is planned anew (policy residency)', () => {
   });
 });
 
-describe('worker: what is seen of passes', () => {
+describe('worker: the record of passes', () => {
   const at = (sequence: number, position: number, layer: number) => ({
     layer,
     rows: [],
@@ -158,7 +158,7 @@ describe('worker: what is seen of passes', () => {
     assert.deepEqual(timing.take(), { computeMs: 0, activated: 0 });
   });
 
-  it('counts passes of several answers that take turns each as one', () => {
+  it('counts passes of several answers that take turns as one pass each', () => {
     const timing = new PassTiming();
     for (const layer of [0, 2, 4]) {
       assert.equal(timing.asked(at(1, 4, layer), 2, 10 * layer), layer === 0);
@@ -168,7 +168,7 @@ describe('worker: what is seen of passes', () => {
     assert.deepEqual(timing.take(), { computeMs: 40, activated: 2 });
   });
 
-  it('another sequence, and the same position anew, are other passes', () => {
+  it('counts another sequence, and the same position again, as other passes', () => {
     const timing = new PassTiming();
     timing.asked(at(1, 4, 2), 1, 0);
     assert.equal(timing.asked(at(2, 4, 3), 1, 1), true);

@@ -42,8 +42,8 @@ const cacheOf = (
 const request = (requestId: number, layer: number, expert: number, sequence = 1): Execute =>
   plainExecute({ requestId, epoch: 3, sequence, position: requestId, layer, expert });
 
-describe('worker: the cache of experts', () => {
-  it('serves a kept expert without a load, and counts what it was asked for', async () => {
+describe('worker: the expert cache', () => {
+  it('serves a cached expert without a load, and counts requests', async () => {
     const counts = emptyCounts();
     const cache = cacheOf({ full: 1, signMantissa: 1 }, counts);
     const slots = new TestSlots(2);
@@ -87,7 +87,7 @@ describe('worker: the cache of experts', () => {
     await service.close();
   });
 
-  it('says with an answer what it keeps of the layer where that has changed, and all of it to the next main', async () => {
+  it('reports changes of its content with an answer, and all of it to the next main', async () => {
     const slots = new TestSlots(3);
     const service = testService(slots, 4, RUNTIME, cacheOf({ full: 2 }));
     service.changeEpoch([0]);
@@ -110,7 +110,7 @@ describe('worker: the cache of experts', () => {
     await service.close();
   });
 
-  it('orders the loads of executes that come together', async () => {
+  it('orders the loads of executes that arrive together', async () => {
     const slots = new TestSlots(3);
     const service = testService(slots, 4);
     for (const expert of [1, 2, 3]) service.execute(request(expert, 0, expert), () => undefined);
@@ -120,7 +120,7 @@ describe('worker: the cache of experts', () => {
     await service.close();
   });
 
-  it('spreads its pools over the layers that it serves and knows again what was counted', () => {
+  it('spreads its pools over the served layers and restores earlier counts', () => {
     const counts = emptyCounts();
     for (let use = 0; use < 5; use++) counts.add(3, 6, 1);
     const cache = cacheOf({ full: 3 }, counts);
@@ -139,7 +139,7 @@ describe('worker: the cache of experts', () => {
     assert.equal(use(2), null, 'less frequent than what was counted in an earlier run');
   });
 
-  it('keeps less under policy residency once loads are seen to cost nothing, between two passes', async () => {
+  it('shrinks under policy residency once loads prove to cost nothing, between two passes', async () => {
     const cache = cacheOf({ full: 2 }, emptyCounts(), 'residency');
     const slots = new TestSlots(3);
     const service = testService(slots, 4, RUNTIME, cache);
@@ -158,7 +158,7 @@ describe('worker: the cache of experts', () => {
   });
 });
 
-describe('worker: planning of the cache', () => {
+describe('worker: the plan of the cache', () => {
   const load: LoadTimes = {
     signMantissaReadMs: 10,
     exponentReadMs: 1.5,
@@ -177,12 +177,12 @@ describe('worker: planning of the cache', () => {
     counts: emptyCounts(),
   };
 
-  it('of full experts takes as many as the budget holds, and no more than there are', () => {
+  it('has as many full experts as the budget holds, and no more than exist', () => {
     assert.deepEqual(planFullExperts(base).capacities, { ...NO_CAPACITIES, full: 4 });
     assert.equal(planFullExperts({ ...base, budgetBytes: 1e9 }).capacities.full, 32);
   });
 
-  it('of all pools keeps within the budget and promises what it costs without', () => {
+  it('with all pools stays within the budget and shows the cost without a cache', () => {
     const plan = planForMachine(base, { load, costs: { executeMs: 1, startMs: 0, interference: 0 } });
     assert.ok(plan.usedBytes <= base.budgetBytes);
     assert.equal(plan.usedBytes, poolBytes(plan.capacities, base.entryBytes));
@@ -201,7 +201,7 @@ describe('worker: planning of the cache', () => {
     assert.ok(skewed.expected.plannedMs < 0.5 * flat.expected.plannedMs);
   });
 
-  it('refuses pools that were written down and do not fit', () => {
+  it('refuses configured pools that do not fit', () => {
     requirePools(100, 100, 2);
     assert.throws(() => requirePools(101, 100, 2), {
       code: 'DEVICE_OUT_OF_MEMORY',
@@ -233,7 +233,7 @@ describe('worker: the record of activations', () => {
     return record;
   };
 
-  it('outlasts a run', async () => {
+  it('survives a restart', async () => {
     const path = join(directory, 'deeper', 'counts.json');
     const first = await open(path);
     first.counts.add(1, 4, 3);
@@ -253,7 +253,7 @@ describe('worker: the record of activations', () => {
     await assert.rejects(readFile(path), { code: 'ENOENT' });
   });
 
-  it('begins anew, saying so, where the file is damaged or of another model', async () => {
+  it('starts again with a message where the file is damaged or of another model', async () => {
     const path = join(directory, 'counts.json');
     await writeFile(path, '{"format": "odmoe-activ');
     assert.equal((await open(path)).counts.total, 0);
@@ -264,7 +264,7 @@ describe('worker: the record of activations', () => {
     assert.equal(log.matching('counting begins anew').length, 2);
   });
 
-  it('that cannot be written costs a line in the log, once', async () => {
+  it('causes one line in the log where it cannot be written', async () => {
     const path = join(directory, 'a-file', 'counts.json');
     await writeFile(join(directory, 'a-file'), 'in the way');
     const record = await open(path);

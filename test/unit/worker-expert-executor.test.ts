@@ -25,8 +25,8 @@ function executorWith(limits: Partial<ExecutorLimits>, slots = new TestSlots(1))
 const hold = (executor: ExpertExecutor, firstTicket: number, experts: number, rows: number): void =>
   executor.hold(firstTicket, requestOf(experts, rows), () => undefined);
 
-describe('worker: what an executor holds for main', () => {
-  it('is at most so many bytes of hidden states, and has room again when they are done with', () => {
+describe('worker: the limits of an executor', () => {
+  it('bound the bytes of hidden states, and free them after the work', () => {
     const executor = executorWith({ bytes: 4 * ROW_BYTES });
     for (let round = 0; round < 50; round += 1) {
       hold(executor, 4 * round, 1, 3);
@@ -38,7 +38,7 @@ describe('worker: what an executor holds for main', () => {
     }
   });
 
-  it('is at most so many experts', () => {
+  it('bound the number of experts', () => {
     const executor = executorWith({ experts: 3 });
     assert.throws(() => hold(executor, 0, 4, 1), { code: 'QUEUE_FULL' });
     hold(executor, 0, 3, 1);
@@ -47,7 +47,7 @@ describe('worker: what an executor holds for main', () => {
     hold(executor, 3, 1, 1);
   });
 
-  it('is less by what has run', async () => {
+  it('count no finished work', async () => {
     const slots = new TestSlots(1);
     const executor = executorWith({}, slots);
     const keptNowhere = { exponents: { entry: -1 }, signMantissa: { entry: -1 } } as LoadRequest;
@@ -61,7 +61,7 @@ describe('worker: what an executor holds for main', () => {
     }
   });
 
-  it('is the open experts and the bytes of their requests, whichever way these end', () => {
+  it('count the open experts and the bytes of their requests, whichever way these end', () => {
     const step = fc.record({
       kind: fc.constantFrom('hold', 'hold', 'fail', 'forget', 'abandon'),
       experts: fc.integer({ min: 1, max: 3 }),

@@ -36,7 +36,7 @@ class TestSupply implements ExpertSupply {
 }
 
 describe('worker: the expert loader', () => {
-  it('logs an expert that cannot be loaded once, and again after it could be', async () => {
+  it('logs an expert that cannot be loaded once, and again after a success', async () => {
     const slots = new TestSlots(1);
     const log = new TestLog();
     const loader = new ExpertLoader(slots, testSource, 1, log.logger('worker'));
@@ -55,7 +55,7 @@ describe('worker: the expert loader', () => {
     assert.equal(log.matching('loading an expert failed').length, 3);
   });
 
-  it('puts what main waits for in order, and goes before all else with it', async () => {
+  it('orders the experts that main waits for, and loads them before all others', async () => {
     const slots = new TestSlots(3);
     const loader = new ExpertLoader(slots, testSource, 1, silentLog);
     const loads = [0, 1, 2].map((slot) => loader.load(loadOf(slot, slot)));
@@ -71,7 +71,7 @@ describe('worker: the expert loader', () => {
     assert.equal(slots.calls.length, 6, 'nothing is under way any more');
   });
 
-  it('asks for an expert that comes late as main wants it by then', async () => {
+  it('gives a late expert the priority that main has set by then', async () => {
     const slots = new TestSlots(2);
     const supply = new TestSupply();
     const loader = new ExpertLoader(slots, testSource, 1, silentLog, supply);
@@ -99,7 +99,7 @@ describe('worker: the expert loader', () => {
     assert.deepEqual(slots.calls, ['load 0 204']);
   });
 
-  describe('with an expert on the disk that is damaged', () => {
+  describe('with a damaged expert on the disk', () => {
     const damaged = new OdmoeError('PACK_CORRUPT', 'the checksum is wrong');
     let slots: TestSlots;
     let supply: TestSupply;
@@ -113,14 +113,14 @@ describe('worker: the expert loader', () => {
       loader = new ExpertLoader(slots, testSource, 1, log.logger('worker'), supply);
     });
 
-    /** The expert comes to the disk, and loading it ends so. */
+    /** The expert comes to the disk, and its load ends with this fault. */
     async function comesAndLoads(fault: Error | null): Promise<void> {
       supply.waiting.shift()?.resolve();
       await settle();
       await slots.endLoad(0, fault);
     }
 
-    it('lets it come again and loads it again', async () => {
+    it('fetches it again and loads it again', async () => {
       const load = loader.load(loadOf(0, 4));
       await comesAndLoads(damaged);
       assert.deepEqual(supply.forgotten, [4]);
@@ -142,7 +142,7 @@ describe('worker: the expert loader', () => {
       assert.deepEqual(supply.forgotten, [4, 4]);
     });
 
-    it('fails with the damage when it cannot be forgotten', async () => {
+    it('fails with the damage when the expert cannot be removed', async () => {
       supply.forgetFault = new OdmoeError('STORAGE_FULL', 'no room for the journal');
       const load = loader.load(loadOf(0, 4));
       await comesAndLoads(damaged);
@@ -150,7 +150,7 @@ describe('worker: the expert loader', () => {
       assert.equal(log.matching('cannot be fetched again').length, 1);
     });
 
-    it('stops when the load is cancelled while it comes again', async () => {
+    it('stops when the load is cancelled during the fetch', async () => {
       const load = loader.load(loadOf(0, 4));
       await comesAndLoads(damaged);
       loader.cancel(0);
@@ -159,7 +159,7 @@ describe('worker: the expert loader', () => {
     });
   });
 
-  it('says why an expert does not come', async () => {
+  it('reports why an expert does not arrive', async () => {
     const supply = new TestSupply();
     const loader = new ExpertLoader(new TestSlots(1), testSource, 1, silentLog, supply);
     const load = loader.load(loadOf(0, 4));

@@ -3,7 +3,7 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { ExpertRecoder, IDLE_MS } from '../../worker-node/cache/expert-recoder.js';
 import { TestSlots, settle, silentLog } from './worker-test-slots.js';
 
-describe('packing experts that are kept', () => {
+describe('worker: the packing of cached experts', () => {
   let slots: TestSlots;
   let nowMs: number;
   let timers: { atMs: number; run: () => void }[];
@@ -54,7 +54,7 @@ describe('packing experts that are kept', () => {
     await settle();
   }
 
-  it('waits until there has been no work for a while, then packs one after the other', async () => {
+  it('waits for an idle time, then packs one after the other', async () => {
     load(0, 1);
     await pass(IDLE_MS - 1);
     packer.worked();
@@ -79,7 +79,7 @@ describe('packing experts that are kept', () => {
     assert.equal(timers.length, 0);
   });
 
-  it('gives up at once when work comes, and begins anew later', async () => {
+  it('stops at once when work arrives, and starts again later', async () => {
     load(0);
     await pass(IDLE_MS);
     packer.worked();
@@ -91,7 +91,7 @@ describe('packing experts that are kept', () => {
     assert.equal(packer.packed, 1);
   });
 
-  it('does not begin while something is under way', async () => {
+  it('does not start while work is running', async () => {
     idle = false;
     load(0);
     await pass(IDLE_MS);
@@ -102,7 +102,7 @@ describe('packing experts that are kept', () => {
     assert.deepEqual(slots.calls, ['pack 0']);
   });
 
-  it('leaves experts as they are that do not fit, have gone, or are not kept', async () => {
+  it('leaves experts unchanged that do not fit, have gone, or are not cached', async () => {
     kept.delete(3);
     load(0, 1, 3);
     packer.emptied(1);
@@ -113,7 +113,7 @@ describe('packing experts that are kept', () => {
     assert.deepEqual([slots.calls, packer.packed], [['pack 0'], 0]);
   });
 
-  it('packs again what another load has brought', async () => {
+  it('packs again after another load', async () => {
     load(0);
     await pass(IDLE_MS);
     await end('packed');
@@ -126,7 +126,7 @@ describe('packing experts that are kept', () => {
     assert.equal(packer.packed, 1);
   });
 
-  it('takes nothing for packed that was replaced before it was told so', async () => {
+  it('ignores the end of packing for an expert that was replaced meanwhile', async () => {
     load(0);
     await pass(IDLE_MS);
     slots.cancelPack = () => undefined;
@@ -139,7 +139,7 @@ describe('packing experts that are kept', () => {
     assert.equal(packer.packed, 1);
   });
 
-  it('ends where the device does nothing any more', async () => {
+  it('ends when the device is lost', async () => {
     load(0, 1);
     await pass(IDLE_MS);
     slots.failPack(new OdmoeError('DEVICE_LOST', 'the device has failed'));

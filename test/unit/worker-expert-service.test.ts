@@ -31,7 +31,7 @@ const setting = (slotCount: number, maxRows = 4): Setting => {
 
 const request = (requestId: number, layer: number, expert: number, fields: Partial<PlainExecute> = {}): Execute =>
   plainExecute({ requestId, epoch: 3, layer, expert, ...fields });
-/** What a reply says of its one expert. */
+/** The result of the only expert in a reply. */
 const only = (reply: WorkerReply | undefined): ExpertResult => {
   assert.ok(reply?.kind === 'result' && reply.result.last && reply.result.experts.length === 1);
   return reply.result.experts[0] ?? assert.fail('no expert');
@@ -42,8 +42,8 @@ const run = ({ service, replies }: Setting, execute: Execute): void =>
 const predict = ({ service }: Setting, layer: number, experts: number[]): void =>
   service.expect('shadow', plainPrediction({ epoch: 3, layer, experts }));
 
-describe('worker expert service', () => {
-  it('answers with the output, whether the expert was there, and how long the load made it wait', async () => {
+describe('worker: the expert service', () => {
+  it('answers with the output, whether the expert was loaded before, and its stall time', async () => {
     const here = setting(1);
     predict(here, 0, [5]);
     here.clock.ms = 10;
@@ -95,7 +95,7 @@ describe('worker expert service', () => {
     );
   });
 
-  it('answers everybody who waits when the device is lost, tells so once, and takes nothing more', async () => {
+  it('answers all waiting requests when the device is lost, reports it once, and takes nothing more', async () => {
     const lost = new OdmoeError('DEVICE_LOST', 'the device is gone');
     for (const where of ['execute', 'load'] as const) {
       const told: OdmoeError[] = [];
@@ -124,7 +124,7 @@ describe('worker expert service', () => {
     }
   });
 
-  it('goes on with the next message after one that failed', async () => {
+  it('continues with the next message after a failed one', async () => {
     const here = setting(1);
     predict(here, 0, [5]);
     here.slots.cancelFault = new Error('the device does not cancel');
@@ -137,7 +137,7 @@ describe('worker expert service', () => {
     assert.equal(here.replies[0]?.kind, 'result');
   });
 
-  it('runs more rows than the slots take at once in pieces, with the same output', async () => {
+  it('runs more rows than the slots take in pieces, with the same output', async () => {
     const here = setting(1, 2);
     const hidden = Buffer.from(Array.from({ length: 20 }, (_, index) => index));
     run(here, request(1, 0, 3, { rows: 5, hidden }));
@@ -149,7 +149,7 @@ describe('worker expert service', () => {
     );
   });
 
-  it('preempts a wrong prediction only after all messages of the turn are in', async () => {
+  it('preempts a wrong prediction only after all messages of the turn have arrived', async () => {
     const here = setting(1);
     predict(here, 0, [1, 2]);
     await here.slots.endLoad(0);
@@ -164,7 +164,7 @@ describe('worker expert service', () => {
     assert.equal(here.slots.calls.at(-1), 'load 0 207');
   });
 
-  it('gives an execute the slot of a prediction that nobody withdrew', async () => {
+  it('gives an execute the slot of a prediction that was not withdrawn', async () => {
     const here = setting(1);
     predict(here, 3, [6]);
     run(here, request(1, 0, 2));
@@ -197,7 +197,7 @@ describe('worker expert service', () => {
     assert.equal(here.service.counters.slotsInUse, 0);
   });
 
-  it('refuses more executes than it may hold', async () => {
+  it('refuses more executes than its limit', async () => {
     const here = setting(1);
     for (let id = 1; id <= MAX_HELD_EXPERTS; id++) run(here, request(id, 0, 2, { last: false }));
     assert.throws(() => run(here, request(9999, 0, 2)), { code: 'QUEUE_FULL' });
@@ -208,7 +208,7 @@ describe('worker expert service', () => {
     assert.equal(here.replies.length, MAX_HELD_EXPERTS + 1);
   });
 
-  it('survives that answering ends the stream it answers on', async () => {
+  it('survives an answer that ends its own stream', async () => {
     const here = setting(2);
     predict(here, 4, [1]);
     here.service.execute(request(1, 0, 2), () => here.service.loseMain());
@@ -218,7 +218,7 @@ describe('worker expert service', () => {
     assert.equal(here.slots.pending.size, 0);
   });
 
-  it('drops what main waited for when main is lost, and is as new for the next main', async () => {
+  it('drops the pending work of a lost main, and is fresh for the next main', async () => {
     const here = setting(1);
     run(here, request(1, 0, 2));
     here.service.loseMain();
@@ -230,7 +230,7 @@ describe('worker expert service', () => {
     assert.equal(here.replies.length, 1);
   });
 
-  it('says once that no slot is in use, to who has asked last', async () => {
+  it('reports once that no slot is in use, to the last one that asked', async () => {
     const here = setting(1);
     const told: string[] = [];
     run(here, request(1, 0, 2));
@@ -243,7 +243,7 @@ describe('worker expert service', () => {
     assert.deepEqual([here.replies.length, told], [2, ['second']]);
   });
 
-  it('disposes of the slots only when nothing is under way', async () => {
+  it('disposes of the slots only when no work is running', async () => {
     const here = setting(2);
     const { calls } = here.slots;
     here.slots.cancelsEndLate = true;

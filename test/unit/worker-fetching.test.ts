@@ -24,7 +24,7 @@ const MAIN: NodeIdentity = {
 };
 
 describe('a worker without a pack', () => {
-  it('asks the main of its own cluster and version only', () => {
+  it('asks only the main of its own cluster and version', () => {
     assert.equal(problemOf(MAIN, { cluster: 'home' }), null);
     assert.match(problemOf(MAIN, { cluster: 'lab' }) ?? '', /"home".*"lab".*--cluster/);
     assert.match(problemOf({ ...MAIN, role: 'ROLE_SHADOW' }, { cluster: 'home' }) ?? '', /no main/);
@@ -34,13 +34,13 @@ describe('a worker without a pack', () => {
     }
   });
 
-  it('keeps it where the user keeps data', () => {
+  it("stores the pack in the user's data directory", () => {
     assert.equal(dataDirectory({ XDG_DATA_HOME: '/data' }), '/data/odmoe');
     assert.match(dataDirectory({ XDG_DATA_HOME: 'relative' }), /\/\.local\/share\/odmoe$/);
     assert.match(dataDirectory({}), /\/\.local\/share\/odmoe$/);
   });
 
-  it('fetches what it needs, beginning elsewhere than the others', () => {
+  it('fetches its needed experts, and each worker begins at another one', () => {
     const workers = ['a', 'b', 'c', 'd'].map((id) => ({ id, address: '', slots: 1 }));
     const placement = planPlacement({
       epoch: 0,
@@ -63,7 +63,7 @@ describe('a worker without a pack', () => {
     assert.deepEqual(inTurn(placement, 'stranger'), []);
   });
 
-  it('says how far it is now and then, what holds it up once, and when it is done', () => {
+  it('reports its progress regularly, each problem once, and the end', () => {
     const log = new TestLog();
     const report = new FetchReport(log.logger('w'));
     const at = (heldBytes: number, nowMs: number, problem = ''): void => {

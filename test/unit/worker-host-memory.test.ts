@@ -13,7 +13,7 @@ import {
 import { TestSlots, settle, silentLog, testSource } from './worker-test-slots.js';
 
 const GIB = 1024 ** 3;
-/** Of an expert without chunks. */
+/** Bytes of an expert without chunks. */
 const EXPERT_BYTES = 4096;
 const LAYERS = [1, 4];
 
@@ -64,7 +64,7 @@ describe('experts in host memory', () => {
     ));
   }
 
-  /** Ends the hold under way so many times. */
+  /** Ends the hold under way, this number of times. */
   async function fill(times: number): Promise<void> {
     for (let time = 0; time < times; time++) {
       assert.ok(slots.holding !== null, `no hold is under way after ${time}`);
@@ -73,7 +73,7 @@ describe('experts in host memory', () => {
     }
   }
 
-  it('are those that the served layers use most, one after the other, within the size that was asked for', async () => {
+  it('are the most used ones of the served layers, one after the other, within the requested size', async () => {
     counts.add(1, 7, 5);
     counts.add(4, 9, 8);
     counts.add(1, 3, 2);
@@ -96,7 +96,7 @@ describe('experts in host memory', () => {
     });
   });
 
-  it('are of every layer what ends when storage ends, where layers are divided by bandwidth', async () => {
+  it('are divided by bandwidth, so that each layer ends when storage ends', async () => {
     rates = { hostBytesPerS: 100, storageBytesPerS: 100 };
     for (let expert = 0; expert < testSource.shape.experts; expert += 1) counts.add(1, expert, 50 + expert);
     const half = testSource.shape.experts / 2;
@@ -113,7 +113,7 @@ describe('experts in host memory', () => {
     await fill(2 * half);
   });
 
-  it('are planned once for many fills, and anew where the host runs short in between', async () => {
+  it('are planned once for many fills, and again where the host runs short in between', async () => {
     const all = LAYERS.length * testSource.shape.experts;
     const host = open('auto');
     host.serve(LAYERS);
@@ -135,7 +135,7 @@ describe('experts in host memory', () => {
     assert.equal(host.status.experts, 3);
   });
 
-  it('are not read twice where a plan is made while they are', async () => {
+  it('are not read twice where a plan is made during the read', async () => {
     const host = open(2 * EXPERT_BYTES);
     host.serve(LAYERS);
     tick();
@@ -147,7 +147,7 @@ describe('experts in host memory', () => {
     assert.equal(host.status.experts, 2);
   });
 
-  it('give way to others that are used clearly more, and not to those used a little more', async () => {
+  it('are replaced by clearly more used ones, and not by slightly more used ones', async () => {
     counts.add(1, 7, 9);
     const host = open(EXPERT_BYTES);
     host.serve(LAYERS);
@@ -162,7 +162,7 @@ describe('experts in host memory', () => {
     assert.equal(host.heldNumber(1, 7), null);
   });
 
-  it('are not those first that the cache of the device has whole', async () => {
+  it('exclude at first the experts that the device cache has whole', async () => {
     counts.add(1, 7, 9);
     counts.add(1, 8, 4);
     cached = [{ layer: 1, expert: 7 }];
@@ -171,7 +171,7 @@ describe('experts in host memory', () => {
     assert.deepEqual(slots.calls, ['hold 108']);
   });
 
-  it('go where the host runs short of memory, and come back when it has some again', async () => {
+  it('are dropped where the host runs short of memory, and come back when it has some again', async () => {
     counts.add(1, 7, 9);
     const host = open(EXPERT_BYTES);
     host.serve(LAYERS);
@@ -186,7 +186,7 @@ describe('experts in host memory', () => {
     assert.equal(host.heldNumber(1, 7), 107);
   });
 
-  it('are not read on where the host runs short meanwhile', async () => {
+  it('stop being read where the host runs short meanwhile', async () => {
     const host = open('auto');
     host.serve(LAYERS);
     freeBytes = 0;
@@ -198,7 +198,7 @@ describe('experts in host memory', () => {
     assert.equal(slots.holding, null);
   });
 
-  it('are tried once where they cannot be read, and the others are read all the same', async () => {
+  it('are tried once where they cannot be read, and the others are still read', async () => {
     counts.add(1, 7, 9);
     counts.add(1, 8, 4);
     open(EXPERT_BYTES).serve(LAYERS);
@@ -210,7 +210,7 @@ describe('experts in host memory', () => {
     assert.deepEqual(slots.calls, ['hold 107', 'hold 108']);
   });
 
-  it('end for good where the device is lost', async () => {
+  it('are dropped for good where the device is lost', async () => {
     open('auto').serve(LAYERS);
     slots.endHold(false, new OdmoeError('DEVICE_LOST', 'gone'));
     await settle();
@@ -232,7 +232,7 @@ describe('experts in host memory', () => {
     assert.deepEqual(slots.calls.slice(0, 2), ['hold 100', 'hold 100']);
   });
 
-  it('do not end the worker where what to hold cannot be planned', async () => {
+  it('do not end the worker where the plan fails', async () => {
     const host = open('auto', () => {
       throw new OdmoeError('INTERNAL', 'strange');
     });
@@ -254,7 +254,7 @@ describe('experts in host memory', () => {
     assert.deepEqual(slots.calls, ['hold 112', 'hold 103']);
   });
 
-  it('of layers that the worker serves no longer go', async () => {
+  it('are dropped for layers that the worker serves no longer', async () => {
     const host = open(EXPERT_BYTES);
     host.serve([1]);
     await fill(1);
@@ -264,7 +264,7 @@ describe('experts in host memory', () => {
     assert.equal(host.status.heldBytes, EXPERT_BYTES);
   });
 
-  it('are given back at the end, one that is just being read too', async () => {
+  it('are released at the end, also one that is being read', async () => {
     const host = open('auto');
     host.serve(LAYERS);
     await fill(1);

@@ -18,7 +18,7 @@ const PROFILE: LoadTimes = {
 const missing = (slot: number, executeMs: number): PendingLoad => ({ slot, state: 'missing', executeMs });
 
 describe('worker: the order of loads that main waits for together', () => {
-  it('is none for one alone', () => {
+  it('does not exist for a single load', () => {
     assert.deepEqual(orderLoads([], PROFILE), new Map());
     assert.deepEqual(orderLoads([missing(3, 1)], PROFILE), new Map());
   });
@@ -32,7 +32,7 @@ describe('worker: the order of loads that main waits for together', () => {
     assert.ok(firstOf(5) < firstOf(2) && firstOf(2) < firstOf(0));
   });
 
-  it('overlaps the reads of one expert with the decompression of another whose signs and mantissas are here', () => {
+  it('overlaps the reads of one expert with the decompression of another whose signs and mantissas are loaded', () => {
     const orders = orderLoads([missing(0, 1), { slot: 1, state: 'signMantissa', executeMs: 1 }], PROFILE);
     const blocks = (slot: number): number[] => orders.get(slot)?.map(({ block }) => block) ?? [];
     assert.ok(
@@ -41,7 +41,7 @@ describe('worker: the order of loads that main waits for together', () => {
     );
   });
 
-  it('gives every tensor of up to so many experts its own place, whatever the costs', () => {
+  it('gives every tensor of a bounded number of experts its own place, whatever the costs', () => {
     const loads = fc.uniqueArray(
       fc.record({
         slot: fc.nat(200),
@@ -64,7 +64,7 @@ describe('worker: the order of loads that main waits for together', () => {
   });
 });
 
-describe('worker: what loading costs', () => {
+describe('worker: the measured cost of loading', () => {
   const chunk = (plane: number, storedBytes: number, plainBytes: number) => ({ plane, storedBytes, plainBytes });
   const tensor = { chunks: [chunk(0, 30, 100), chunk(0, 40, 100), chunk(1, 200, 200)] };
   const expert = { gate: tensor, up: tensor, down: tensor } as unknown as ExpertSource;
@@ -82,7 +82,7 @@ describe('worker: what loading costs', () => {
   const stored = { from: 'storage', entry: -1 } as const;
   const kept = { from: 'entry', entry: 4 } as const;
 
-  it('is told by loads: of reads only those from storage count, and no load that was cancelled', () => {
+  it('comes from loads: only reads from storage count, and no cancelled load', () => {
     const costs = new LoadCosts(expert, 5);
     costs.add(
       { exponents: stored, signMantissa: stored },
@@ -101,7 +101,7 @@ describe('worker: what loading costs', () => {
     });
   });
 
-  it('has the rates of storage and of host memory from loads that came from one of them alone', () => {
+  it('has the rates of storage and of host memory from loads of one source alone', () => {
     const costs = new LoadCosts(expert, 5);
     const fromStorage = { exponents: stored, signMantissa: stored };
     assert.deepEqual(costs.rates, { hostBytesPerS: null, storageBytesPerS: null });

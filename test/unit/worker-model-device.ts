@@ -6,7 +6,7 @@ import { passOfSequence } from '../../shared/wire/pass-rows.js';
 import type { LoadEnd, SlotAction, SlotEvent, SlotLoad } from '../../worker-node/loader/slot-events.js';
 import { SlotSchedule } from '../../worker-node/loader/slot-schedule.js';
 
-/** Pools of a model device: so many experts of each layer in each pool. */
+/** Pools of a model device: number of experts of each layer in each pool. */
 export interface ModelCache {
   policy: CachePolicy;
   layers: number;
@@ -24,7 +24,7 @@ interface ModelSlot {
 /** An entry for one part of an expert. */
 interface ModelEntry {
   content: string | null;
-  /** Slots whose loads fill it, or read it. */
+  /** Slots whose loads fill the entry or read it. */
   filledBy: number | null;
   readers: Set<number>;
 }
@@ -37,7 +37,7 @@ export interface ExpertPlace {
   expert: number;
 }
 
-/** Carries a schedule's actions out in a model of the device, and fails on the first that a device could not bear. */
+/** Runs a schedule's actions in a model of the device. It fails on the first action that a real device could not run. */
 export class ModelDevice {
   readonly schedule: SlotSchedule;
   readonly slots: ModelSlot[];

@@ -7,8 +7,8 @@ import { MAX_EARLY_PREDICTIONS, PlacementEpoch } from '../../worker-node/rpc/pla
 const prediction = (epoch: number, position = 0): Predict =>
   plainPrediction({ epoch, position, layer: 0, experts: [1, 2] });
 
-describe('worker placement epoch', () => {
-  it('admits what belongs to the placement announced and refuses and counts what is older', () => {
+describe('worker: the placement epoch', () => {
+  it('admits messages of the announced placement and refuses and counts older ones', () => {
     const epoch = new PlacementEpoch();
     epoch.advance(3);
     assert.equal(epoch.admit(prediction(3)), true);
@@ -17,7 +17,7 @@ describe('worker placement epoch', () => {
     assert.equal(epoch.staleMessages, 2);
   });
 
-  it('takes no request of main ahead of its placement', () => {
+  it('accepts no request of main ahead of its placement', () => {
     const epoch = new PlacementEpoch();
     assert.throws(() => epoch.requireCurrent(0), { code: 'PROTOCOL_VIOLATION' });
     assert.throws(() => epoch.requireCurrent(1), { code: 'PROTOCOL_VIOLATION' });
@@ -25,7 +25,7 @@ describe('worker placement epoch', () => {
     epoch.requireCurrent(1);
   });
 
-  it('keeps predictions that come ahead of their placement until it comes', () => {
+  it('stores early predictions until their placement comes', () => {
     const epoch = new PlacementEpoch();
     epoch.advance(1);
     assert.equal(epoch.admit(prediction(2, 7)), false);
@@ -35,7 +35,7 @@ describe('worker placement epoch', () => {
     assert.equal(epoch.droppedPredictions, 2);
   });
 
-  it('a restart that comes ahead of its placement voids what waits for it, and does not wait itself', () => {
+  it('lets an early restart void waiting predictions at once', () => {
     const epoch = new PlacementEpoch();
     epoch.advance(1);
     for (const position of [7, 8, 9]) epoch.admit(prediction(2, position));
@@ -46,21 +46,21 @@ describe('worker placement epoch', () => {
     assert.equal(epoch.admitRestart(restartAt({ epoch: 2, position: 8 })), true);
   });
 
-  it('keeps a bounded number of them, the newest', () => {
+  it('stores a bounded number of early predictions, the newest', () => {
     const epoch = new PlacementEpoch();
     for (let position = 0; position < MAX_EARLY_PREDICTIONS + 3; position++) epoch.admit(prediction(1, position));
     assert.equal(epoch.droppedPredictions, 6);
     assert.equal(epoch.advance(1)[0]?.pass.position, 3);
   });
 
-  it('keeps nothing of a sequence that has ended', () => {
+  it('stores nothing of a sequence that has ended', () => {
     const epoch = new PlacementEpoch();
     epoch.admit(prediction(1));
     epoch.forget(1);
     assert.deepEqual(epoch.advance(1), []);
   });
 
-  it('goes on above what any main has announced after main was lost', () => {
+  it('continues above all announced epochs after main was lost', () => {
     const epoch = new PlacementEpoch();
     epoch.advance(9);
     epoch.reset();
@@ -71,7 +71,7 @@ describe('worker placement epoch', () => {
     assert.deepEqual(epoch.advance(10), [prediction(10)]);
   });
 
-  it('begins anew under the next main when a false one has announced what no main goes above, and tells nobody of it', () => {
+  it('restarts under the next main when a false one has announced an impossible epoch, and tells nobody', () => {
     const epoch = new PlacementEpoch();
     for (const poison of [PEER_EPOCH_LIMIT + 1, EPOCH_LIMIT]) {
       epoch.requireAnnounceable(poison);

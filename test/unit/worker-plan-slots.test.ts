@@ -4,8 +4,8 @@ import { planSlots } from '../../worker-node/loader/plan-slots.js';
 
 const bytesFor = (maxRows: number) => ({ slotBytes: 1000, sharedBytes: 10 * maxRows });
 
-describe('worker slots within a memory budget', () => {
-  it('are as many as wanted where they fit or nothing limits them', () => {
+describe('worker: the slots within a memory budget', () => {
+  it('are as many as wanted where they fit or no limit is set', () => {
     assert.deepEqual(planSlots({ slots: 4, maxRows: 64, cacheBytes: 0 }, null, bytesFor), {
       slots: 4,
       maxRows: 64,
@@ -34,14 +34,14 @@ describe('worker slots within a memory budget', () => {
     });
   });
 
-  it('say how much is missing when not one fits', () => {
+  it('give an error with the missing bytes when not one fits', () => {
     assert.throws(() => planSlots({ slots: 4, maxRows: 64, cacheBytes: 0 }, 1009, bytesFor), {
       code: 'DEVICE_OUT_OF_MEMORY',
       message: /takes 1010 bytes .* has 1009 left/,
     });
   });
 
-  it('come before the cache, which gets what they leave', () => {
+  it('come before the cache, which gets the rest', () => {
     const wanted = { slots: 4, maxRows: 64, cacheBytes: 3000 };
     assert.deepEqual(planSlots(wanted, null, bytesFor), wanted);
     assert.deepEqual(planSlots(wanted, 7640, bytesFor), wanted);
@@ -49,7 +49,7 @@ describe('worker slots within a memory budget', () => {
     assert.deepEqual(planSlots(wanted, 3640, bytesFor), { ...wanted, slots: 3, cacheBytes: 0 });
   });
 
-  it('never exceed the budget and never the wish', () => {
+  it('never exceed the budget and the wanted number', () => {
     const numbers = fc.record({
       slots: fc.integer({ min: 1, max: 20 }),
       maxRows: fc.integer({ min: 1, max: 500 }),

@@ -93,8 +93,8 @@ const refusal = (peer: Peer): string => {
   return reply.refusal.message;
 };
 
-describe('worker sessions: the end of a sequence', () => {
-  it('is told to main with what is left in use, and again when no slot is: a load that is given up takes a moment', async () => {
+describe('worker: the end of a sequence', () => {
+  it('is reported to main with the slots still in use, and again when none is: a cancelled load takes a moment', async () => {
     const here = new Setting();
     const main = here.main(5);
     main.arrive(execute(1, 5));
@@ -110,7 +110,7 @@ describe('worker sessions: the end of a sequence', () => {
   });
 });
 
-describe('worker sessions: handshake', () => {
+describe('worker: the handshake of a session', () => {
   it('welcomes main and shadows of its own cluster', () => {
     const here = new Setting();
     assert.deepEqual(kinds(here.connect(identity('ROLE_MAIN', 'main'))), ['welcome']);
@@ -121,7 +121,7 @@ describe('worker sessions: handshake', () => {
     assert.equal(here.mainWelcomes, 1);
   });
 
-  it('takes tensors of its main alone', () => {
+  it('accepts tensors from its main alone', () => {
     const here = new Setting();
     const main = here.connect(identity('ROLE_MAIN', 'main'));
     const others = [
@@ -188,8 +188,8 @@ describe('worker sessions: handshake', () => {
   });
 });
 
-describe('worker sessions: requests', () => {
-  it('answers what does not fit the model, with the request it answers, and serves on', async () => {
+describe('worker: the requests of a session', () => {
+  it('get an answer with an error where they do not fit the model, and the worker serves on', async () => {
     const here = new Setting();
     const main = here.main();
     const bad: [Partial<PlainExecute>, RegExp][] = [
@@ -216,7 +216,7 @@ describe('worker sessions: requests', () => {
     assert.equal(main.sent.at(-1)?.kind, 'result');
   });
 
-  it('gives up a peer that goes on sending what it may not', () => {
+  it('end the session of a peer that keeps sending forbidden ones', () => {
     const here = new Setting();
     const shadow = here.connect(identity('ROLE_SHADOW', 's'));
     for (let count = 1; count < MAX_VIOLATIONS; count++) shadow.arrive(execute(1, 1));
@@ -226,7 +226,7 @@ describe('worker sessions: requests', () => {
     assert.equal(closeCode(shadow), 'PROTOCOL_VIOLATION');
   });
 
-  it('never acts on a message of an older placement', () => {
+  it('have no effect with an older placement', () => {
     const here = new Setting();
     const main = here.main(7);
     const shadow = here.connect(identity('ROLE_SHADOW', 's'));
@@ -240,7 +240,7 @@ describe('worker sessions: requests', () => {
     assert.deepEqual(here.sessions.counters, { epoch: 7, staleMessages: 4, droppedPredictions: 0 });
   });
 
-  it('keeps a prediction of shadow that is ahead of main until main announces its placement', () => {
+  it('include early predictions of shadow, which wait until main announces their placement', () => {
     const here = new Setting();
     const main = here.main(7);
     const shadow = here.connect(identity('ROLE_SHADOW', 's'));
@@ -251,7 +251,7 @@ describe('worker sessions: requests', () => {
     assert.deepEqual(kinds(shadow), ['welcome']);
   });
 
-  it('cancels what shadow takes back when it starts again, and lets nobody else take it back', async () => {
+  it('are cancelled by a restart of the same shadow, and of no other peer', async () => {
     const here = new Setting();
     const main = here.main();
     const shadow = here.connect(identity('ROLE_SHADOW', 's'));
@@ -266,7 +266,7 @@ describe('worker sessions: requests', () => {
     assert.equal(here.experts.counters.slotsInUse, 0);
   });
 
-  it('drops what an older placement predicted when a new one comes', async () => {
+  it('lose the predictions of an older placement when a new one comes', async () => {
     const here = new Setting();
     const main = here.main(7);
     main.arrive({ kind: 'announce', announce: prediction(7, 0, [1]) });
@@ -276,7 +276,7 @@ describe('worker sessions: requests', () => {
     assert.equal(here.experts.counters.slotsInUse, 0);
   });
 
-  it('frees everything when main goes in the middle of a load, and keeps the shadow', async () => {
+  it('are all freed when main leaves in the middle of a load, and shadow stays', async () => {
     const here = new Setting();
     const main = here.main();
     const shadow = here.connect(identity('ROLE_SHADOW', 's'));
@@ -293,7 +293,7 @@ describe('worker sessions: requests', () => {
     assert.equal(here.slots.calls.at(-1), 'load 0 204');
   });
 
-  it('releases what main names, and everything of a sequence that has ended', async () => {
+  it('release the experts that main names, and everything of an ended sequence', async () => {
     const here = new Setting();
     const main = here.main();
     const shadow = here.connect(identity('ROLE_SHADOW', 's'));

@@ -33,7 +33,7 @@ describe('worker: rows of several sequences in one pass', () => {
     assert.deepEqual(schedule.openCounts, { expectations: 0, sequences: 0 });
   });
 
-  it('take over what was predicted for one of them alone', () => {
+  it('take over the predictions for one of them alone', () => {
     const schedule = new SlotSchedule(1);
     schedule.handle({
       kind: 'predict',
@@ -49,7 +49,7 @@ describe('worker: rows of several sequences in one pass', () => {
     assert.equal(schedule.counters.reloads, 0);
   });
 
-  it('are not loaded for again where one of them is predicted alone afterwards', () => {
+  it('cause no second load where one of them is predicted alone afterwards', () => {
     const schedule = new SlotSchedule(2);
     schedule.handle({ kind: 'predict', source: 'main', ...layerOf(0, run(2, 9)), experts: [3] });
     const alone = { pass: { sequence: 2, position: 9 }, rows: [run(2, 9)], layer: 0 };
@@ -68,7 +68,7 @@ describe('worker: rows of several sequences in one pass', () => {
     assert.deepEqual(kinds(schedule.handle({ kind: 'restart', sequence: 2, position: 9 })), ['cancelLoad 0']);
   });
 
-  it('tell where main is in each of their sequences', () => {
+  it('show the progress of main in each of their sequences', () => {
     const schedule = new SlotSchedule(2);
     schedule.handle({
       kind: 'predict',
@@ -89,7 +89,7 @@ describe('worker: rows of several sequences in one pass', () => {
     assert.equal(schedule.counters.latePredictions, 1, 'its own pass may begin where it has joined another');
   });
 
-  it('drop what waits for one of them in a pass that it has left behind', () => {
+  it('drop the waiting work of a sequence in a pass that it has left behind', () => {
     const schedule = new SlotSchedule(1);
     schedule.handle({ kind: 'predict', source: 'shadow', ...layerOf(0, run(2, 9)), experts: [3] });
     schedule.handle({ kind: 'end', sequence: 1 });
@@ -130,7 +130,7 @@ describe('worker: an execute of several experts', () => {
     return replies;
   };
 
-  it('gives each expert its rows, and answers together what is ready together', async () => {
+  it('gives each expert its rows, and answers ready experts together', async () => {
     const slots = new TestSlots(2);
     const service = testService(slots, 4);
     service.expect('shadow', plainPrediction({ layer: 0, experts: [10, 20] }));
@@ -151,7 +151,7 @@ describe('worker: an execute of several experts', () => {
     assert.deepEqual(service.openCounts, none);
   });
 
-  it('answers early what need not wait for an expert that loads', async () => {
+  it('answers early for experts that need not wait for a load', async () => {
     const slots = new TestSlots(2);
     const service = testService(slots, 4);
     const replies = execute(service, mixed());
@@ -168,7 +168,7 @@ describe('worker: an execute of several experts', () => {
     assert.deepEqual(lasts(replies), [false, true]);
   });
 
-  it('tells of an expert that cannot be loaded, and runs the others', async () => {
+  it('reports an expert that cannot be loaded, and runs the others', async () => {
     const slots = new TestSlots(2);
     const service = testService(slots, 4);
     const replies = execute(service, mixed());
@@ -186,7 +186,7 @@ describe('worker: an execute of several experts', () => {
   });
 });
 
-describe('worker: what an executor holds', () => {
+describe('worker: the open work of an executor', () => {
   /** Executes of 4 bytes, one expert each, that end at once. */
   const executor = (limits: {
     experts: number;
@@ -209,7 +209,7 @@ describe('worker: what an executor holds', () => {
     };
   };
 
-  it('is given back with each answer, so that no number of executes fills it', async () => {
+  it('is released with each answer, so that no number of executes fills it', async () => {
     const { held, run } = executor({ experts: 1, bytes: 4 });
     for (let id = 1; id <= 20; id += 1) await run(id);
     assert.deepEqual(held.held, { experts: 0, bytes: 0 });
@@ -228,7 +228,7 @@ describe('worker: what an executor holds', () => {
     assert.deepEqual(held.held, { experts: 0, bytes: 0 });
   });
 
-  it('holds no output back that is larger than what a message of its own costs', async () => {
+  it('delays no output that is larger than the cost of its own message', async () => {
     const slots = new TestSlots(2);
     const service = testService(slots, BUNDLED_ROWS_LIMIT);
     const rows = [run(1, 0, BUNDLED_ROWS_LIMIT)];

@@ -18,7 +18,7 @@ function afterRuns(count: number, executeMs: number, loaded = false): ShortExecu
 }
 
 describe('worker: short executions', () => {
-  it('are none before some have been seen, and none of many rows', () => {
+  it('do not happen before some have been measured, and never with many rows', () => {
     assert.ok(!new ShortExecutions().isShort(1, 1));
     assert.ok(!afterRuns(1, 0.01).isShort(1, 1));
     const short = afterRuns(8, 0.01, true);
@@ -28,7 +28,7 @@ describe('worker: short executions', () => {
     assert.ok(short.isShort(1, 1), 'executions of many rows tell nothing of those of a few');
   });
 
-  it('are those of a message together, within a bound that is wider where nothing is loaded', () => {
+  it('cover the experts of a message together, within a bound that is wider where nothing is loaded', () => {
     const half = SHORT_EXECUTIONS_MS / 2;
     assert.ok(afterRuns(8, half, true).isShort(1, 2));
     assert.ok(!afterRuns(8, half, true).isShort(1, 3));
@@ -39,7 +39,7 @@ describe('worker: short executions', () => {
     assert.ok(!quiet.isShort(1, 1), 'loads are there again');
   });
 
-  it('never take longer than the bound, as far as the last ones foretell', () => {
+  it('never take longer than the bound, as far as the latest ones predict', () => {
     const run = fc.record({ ms: fc.double({ min: 0, max: 10, noNaN: true }), loaded: fc.boolean() });
     fc.assert(
       fc.property(fc.array(run, { maxLength: 200 }), fc.integer({ min: 1, max: 16 }), (runs, experts) => {
@@ -52,7 +52,7 @@ describe('worker: short executions', () => {
   });
 });
 
-/** Says where experts have run. */
+/** Slots that record where experts ran. */
 class HereSlots extends TestSlots {
   isBusy = false;
   executeHere = (slot: number, rows: number, hidden: Uint8Array, output: Uint8Array): number | null => {
@@ -97,7 +97,7 @@ describe('worker: experts on the thread of the event loop', () => {
     }
   });
 
-  it('run one after another, and go together', async () => {
+  it('run one after another, and their answers leave together', async () => {
     await load(4, [1, 2]);
     const calls = await runLayer(4, [1, 2]);
     assert.deepEqual(
@@ -108,7 +108,7 @@ describe('worker: experts on the thread of the event loop', () => {
     assert.deepEqual(last?.kind === 'result' && last.result.experts.map(({ expert }) => expert), [1, 2]);
   });
 
-  it('run elsewhere while the device is at something else', async () => {
+  it('run elsewhere while the device is busy', async () => {
     await load(4, [1]);
     slots.isBusy = true;
     assert.equal((await runLayer(4, [1]))[0]?.split(' ')[0], 'execute');
@@ -124,7 +124,7 @@ describe('worker: experts on the thread of the event loop', () => {
     );
   });
 
-  it('answer with what went wrong', async () => {
+  it('answer with the error that occurred', async () => {
     await load(4, [1]);
     slots.executeFault = new Error('no');
     await runLayer(4, [1]);

@@ -80,7 +80,7 @@ const kinds = (actions: SlotAction[]): string[] =>
     'slot' in action ? `${action.kind} ${action.slot}` : `${action.kind} ticket ${action.ticket}`,
   );
 
-describe('worker slot schedule: with full experts cached', () => {
+describe('worker: the slot schedule with full experts cached', () => {
   it('keeps an expert after its last mini-batch and runs it again without a load', () => {
     const cached = new CachedSchedule({ full: 1 });
     assert.deepEqual(kinds(cached.execute(0, 3)), ['load 1'], 'into a slot of the cache');
@@ -93,7 +93,7 @@ describe('worker slot schedule: with full experts cached', () => {
     assert.equal(reloads, 1, 'what is there need not be loaded again');
   });
 
-  it('answers a prediction for a kept expert without a load, and keeps it for that one', () => {
+  it('answers a prediction for a cached expert without a load, and keeps the expert for it', () => {
     const cached = new CachedSchedule({ full: 1 });
     cached.use(0, 3, 5);
     assert.deepEqual(cached.predict(0, [3], 1, 6), []);
@@ -105,7 +105,7 @@ describe('worker slot schedule: with full experts cached', () => {
     assert.deepEqual(kinds(cached.execute(0, 3, { position: 6 })), ['execute 1']);
   });
 
-  it('evicts for another expert, and says so', () => {
+  it('evicts for another expert, and reports it', () => {
     const cached = new CachedSchedule({ full: 1 });
     cached.use(0, 3, 5);
     assert.deepEqual(kinds(cached.use(0, 4, 6)), ['evict 1', 'load 1', 'execute 1']);
@@ -144,7 +144,7 @@ describe('worker slot schedule: with full experts cached', () => {
     assert.deepEqual(kinds(cached.settle(0)), ['execute 0', 'execute 0']);
   });
 
-  it('goes on loading while any of those who share the load wants it, and cancels after', () => {
+  it('continues a shared load while one of its users wants it, and cancels it afterwards', () => {
     const cached = new CachedSchedule({ full: 1 });
     cached.predict(0, [3], 1);
     cached.predict(0, [3], 2);
@@ -152,7 +152,7 @@ describe('worker slot schedule: with full experts cached', () => {
     assert.deepEqual(kinds(cached.release(0, [3], 2)), ['cancelLoad 1']);
   });
 
-  it('loads anew what was wanted again while its load was being cancelled', () => {
+  it('loads an expert again that was requested while its load was being cancelled', () => {
     const cached = new CachedSchedule({ full: 1 });
     cached.predict(0, [3], 1);
     cached.release(0, [3], 1);
@@ -161,7 +161,7 @@ describe('worker slot schedule: with full experts cached', () => {
     assert.deepEqual(kinds(cached.settle(1)), ['execute 1']);
   });
 
-  it('runs what a cancelled load had brought all the same', () => {
+  it('runs an expert that a cancelled load had completed', () => {
     const cached = new CachedSchedule({ full: 1 });
     cached.predict(0, [3], 1);
     cached.release(0, [3], 1);
@@ -169,7 +169,7 @@ describe('worker slot schedule: with full experts cached', () => {
     assert.deepEqual(kinds(cached.settle(1)), ['execute 1']);
   });
 
-  it('fails all who wait for a load that fails, and does not take its slot for a full expert', () => {
+  it('fails all that wait for a failed load, and does not take its slot for a full expert', () => {
     const cached = new CachedSchedule({ full: 1 });
     cached.execute(0, 3, { sequence: 1 });
     cached.execute(0, 3, { sequence: 2 });
@@ -177,7 +177,7 @@ describe('worker slot schedule: with full experts cached', () => {
     assert.deepEqual(kinds(cached.execute(0, 3, { position: 6 })), ['load 1']);
   });
 
-  it('drops what a layer keeps when the worker does not serve it any more, what runs after it has run', () => {
+  it('drops cached experts of a layer that the worker serves no longer, running ones after their run', () => {
     const cached = new CachedSchedule({ full: 1 });
     cached.use(0, 3, 5);
     cached.execute(1, 2, { position: 5, last: false });
@@ -198,7 +198,7 @@ describe('worker slot schedule: with full experts cached', () => {
   });
 });
 
-describe('worker slot schedule: with parts cached', () => {
+describe('worker: the slot schedule with parts cached', () => {
   const load = (actions: SlotAction[]): unknown[] =>
     actions.flatMap((action) => (action.kind === 'load' ? [[action.exponents, action.signMantissa]] : []));
 
@@ -235,7 +235,7 @@ describe('worker slot schedule: with parts cached', () => {
     });
   }
 
-  it('reads again what the load could not keep', () => {
+  it('reads the parts again that the load could not keep', () => {
     const cached = new CachedSchedule({ compressed: 1 }, 'planned');
     cached.execute(0, 3);
     cached.settle(0, 'failed', false);

@@ -32,7 +32,7 @@ class Worker {
     this.take(this.schedule.handle({ kind: 'execute', ticket, pass, rows, layer: 0, expert, last: true }));
   }
 
-  /** For a row that has not come yet. */
+  /** Announces the expert for a row that has not come yet. */
   foretell(expert: number): void {
     const { pass, rows } = passOfSequence(1, this.asked + 1, 1);
     this.take(this.schedule.handle({ kind: 'predict', source: 'main', pass, rows, layer: 0, experts: [expert] }));
@@ -91,8 +91,8 @@ class Worker {
   }
 }
 
-describe('memory of slots that others want', () => {
-  it('comes from kept experts first, then from working slots but the last', () => {
+describe('worker: slot memory for other uses', () => {
+  it('comes from cached experts first, then from working slots but the last', () => {
     const worker = new Worker();
     for (let expert = 0; expert < KEPT; expert += 1) worker.execute(expert);
     worker.settle();
@@ -107,7 +107,7 @@ describe('memory of slots that others want', () => {
     assert.equal(worker.answered.length, KEPT + 1);
   });
 
-  it('comes from experts that are only foretold, but not while they load', () => {
+  it('comes from predicted experts, but not while they load', () => {
     const worker = new Worker();
     for (let expert = 0; expert < WORKING + KEPT; expert += 1) worker.foretell(expert);
     worker.give(WORKING + KEPT);
@@ -120,7 +120,7 @@ describe('memory of slots that others want', () => {
     assert.equal(worker.answered.length, 1);
   });
 
-  it('is spare where the cache has slots with nothing in them, and comes back as far as it is planned', () => {
+  it('is taken from empty slots of the cache, and comes back as far as planned', () => {
     const worker = new Worker();
     worker.execute(0);
     worker.settle();
@@ -153,7 +153,7 @@ describe('memory of slots that others want', () => {
     assert.equal(worker.schedule.counters.uses.full, KEPT);
   });
 
-  it('goes and comes at any time without an execute being lost, or run where there is no memory', () => {
+  it('can go and come at any time, and no execute is lost or runs without memory', () => {
     const step = fc.oneof(
       fc.record({ kind: fc.constantFrom('execute' as const, 'foretell' as const), of: fc.nat(EXPERTS - 1) }),
       fc.record({ kind: fc.constantFrom('settle' as const, 'takeBack' as const), of: fc.constant(0) }),

@@ -35,7 +35,7 @@ const steps: fc.Arbitrary<Step> = fc.oneof(
     ),
   },
   {
-    // A set that grows: what was told before, and more.
+    // A set of predicted experts that grows: the earlier ones and more.
     weight: 2,
     arbitrary: fc.tuple(layers, fc.uniqueArray(fc.nat(3), { maxLength: 3 })).map(([layer, more]): Step => (device) => {
       device.send({ kind: 'predict', source: 'shadow', ...layer });
@@ -114,8 +114,8 @@ const caches: fc.Arbitrary<ModelCache | null> = fc.option(
   { freq: 3 },
 );
 
-describe('worker slot schedule: whatever happens in whatever order', () => {
-  it('never overwrites or evicts an expert in use, nor loads one that is there, and runs every execute once and in order', () => {
+describe('worker: the slot schedule under random events', () => {
+  it('never overwrites or evicts an expert in use, loads none twice, and runs each execute once in order', () => {
     fc.assert(
       fc.property(
         fc.integer({ min: 1, max: 4 }),
@@ -140,7 +140,7 @@ describe('worker slot schedule: whatever happens in whatever order', () => {
     );
   });
 
-  it('holds no slot after main is lost, however much was under way, but what the cache keeps', () => {
+  it('keeps no slot but those of the cache after main is lost, however much was running', () => {
     fc.assert(
       fc.property(
         fc.integer({ min: 1, max: 3 }),
@@ -158,7 +158,7 @@ describe('worker slot schedule: whatever happens in whatever order', () => {
     );
   });
 
-  it('after a restart from the start holds nothing that only shadow has told of', () => {
+  it('keeps nothing that only shadow has announced after a restart from the start', () => {
     const shadowSteps = fc.array(
       fc.oneof(
         layers.map(
@@ -186,7 +186,7 @@ describe('worker slot schedule: whatever happens in whatever order', () => {
     );
   });
 
-  it('decides the same for the same events', () => {
+  it('gives the same decisions when repeated', () => {
     const run = (slotCount: number, cache: ModelCache | null, script: Step[]): string => {
       const device = new ModelDevice(slotCount, cache);
       for (const step of script) step(device);
@@ -206,7 +206,7 @@ describe('worker slot schedule: whatever happens in whatever order', () => {
   });
 });
 
-/** Working slots are free, and the slots of the cache hold what the pools think they do. */
+/** Fails unless working slots are free and the cache's slots have the experts that the pools list for them. */
 function assertAtRest(device: ModelDevice): void {
   assert.equal(device.schedule.slotsInUse, 0);
   assert.ok(device.working.every((slot) => slot.phase === 'empty'));

@@ -54,8 +54,8 @@ const start = (ticket: number, wasLoaded: boolean, slot = 0): SlotAction => ({
   wasLoaded,
 });
 
-describe('worker slot schedule: decode', () => {
-  it('loads a prediction, runs it, evicts it at once and takes up the next one', () => {
+describe('worker: the slot schedule in decode', () => {
+  it('loads a prediction, runs it, evicts it at once and starts the next one', () => {
     const schedule = new SlotSchedule(1);
     assert.deepEqual(predict(schedule, 0, [3]), [load(0, 3)]);
     assert.deepEqual(predict(schedule, 4, [6]), []);
@@ -66,7 +66,7 @@ describe('worker slot schedule: decode', () => {
     assert.equal(schedule.counters.reloads, 0);
   });
 
-  it('says that an execute which came during the load had to wait', () => {
+  it('reports that an execute which arrived during the load had to wait', () => {
     const schedule = new SlotSchedule(1);
     predict(schedule, 0, [3]);
     const [ticket, actions] = execute(schedule, 0, 3);
@@ -75,7 +75,7 @@ describe('worker slot schedule: decode', () => {
     assert.deepEqual(loaded(schedule), [start(ticket, false)]);
   });
 
-  it('on a misprediction that main released cancels the load and loads what main asks for', () => {
+  it('cancels the load of a misprediction that main released and loads the requested expert', () => {
     const schedule = new SlotSchedule(1);
     predict(schedule, 0, [3]);
     const [ticket] = execute(schedule, 0, 7);
@@ -86,7 +86,7 @@ describe('worker slot schedule: decode', () => {
     assert.equal(schedule.counters.reloads, 1);
   });
 
-  it('makes room for an execute: the prediction that main reaches latest goes, and comes back afterwards', () => {
+  it('makes room for an execute: the prediction that main reaches last is evicted, and comes back afterwards', () => {
     const schedule = new SlotSchedule(2);
     predict(schedule, 4, [6]);
     predict(schedule, 2, [1]);
@@ -99,7 +99,7 @@ describe('worker slot schedule: decode', () => {
     assert.deepEqual(ran(schedule, 0), [evict(0), load(4, 6, 0)]);
   });
 
-  it('lets a sequence that executed longer ago make room, and come back after the one it made room for', () => {
+  it('evicts the sequence that executed longer ago, and loads it again after the other one', () => {
     const schedule = new SlotSchedule(2);
     predict(schedule, 3, [1], 0, 2);
     predict(schedule, 3, [4], 9, 1);
@@ -112,7 +112,7 @@ describe('worker slot schedule: decode', () => {
     assert.deepEqual(ran(schedule, 0), [evict(0), load(3, 7, 0)]);
   });
 
-  it('runs two experts of one layer in one slot, in the order in which they are there', () => {
+  it('runs two experts of one layer in one slot, in the order of their loads', () => {
     const schedule = new SlotSchedule(1);
     assert.deepEqual(predict(schedule, 0, [3, 4]), [load(0, 3)]);
     loaded(schedule);
@@ -132,7 +132,7 @@ describe('worker slot schedule: decode', () => {
     assert.equal(schedule.counters.reloads, 0);
   });
 
-  it('drops an expert of the layer main is at only when main had time to ask for it', () => {
+  it("drops an expert of main's current layer only when main had time to request it", () => {
     const schedule = new SlotSchedule(1);
     predict(schedule, 0, [3]);
     loaded(schedule);
@@ -142,7 +142,7 @@ describe('worker slot schedule: decode', () => {
     assert.deepEqual(loaded(schedule), [start(ticket, false)]);
   });
 
-  it('keeps the other expert of a layer when main releases one, and drops what main has passed', () => {
+  it('keeps the other expert of a layer when main releases one, and drops passed layers', () => {
     const schedule = new SlotSchedule(3);
     predict(schedule, 0, [3, 4]);
     predict(schedule, 2, [1]);
@@ -159,8 +159,8 @@ describe('worker slot schedule: decode', () => {
   });
 });
 
-describe('worker slot schedule: predictions', () => {
-  it('discards and counts those for a layer that main has reached or left', () => {
+describe('worker: predictions in the slot schedule', () => {
+  it('for a layer that main has reached or left are discarded and counted', () => {
     const schedule = new SlotSchedule(2);
     const [ticket, actions] = execute(schedule, 3, 0);
     assert.deepEqual(actions, [urgentLoad(3, 0)]);
@@ -171,20 +171,20 @@ describe('worker slot schedule: predictions', () => {
     assert.deepEqual(loaded(schedule), [start(ticket, false)]);
   });
 
-  it('discards one that comes after main released that layer', () => {
+  it('are discarded when they arrive after main released that layer', () => {
     const schedule = new SlotSchedule(1);
     release(schedule, 2, [4]);
     assert.deepEqual(predict(schedule, 2, [4]), []);
     assert.equal(schedule.counters.latePredictions, 1);
   });
 
-  it('keeps the progress of sequences apart', () => {
+  it('are tracked for each sequence by itself', () => {
     const schedule = new SlotSchedule(2);
     execute(schedule, 3, 0);
     assert.deepEqual(predict(schedule, 0, [2], 0, 2), [load(0, 2, 1)]);
   });
 
-  it('lets a later prediction of shadow replace its earlier one for the layer', () => {
+  it('of shadow replace its earlier ones for the layer', () => {
     const schedule = new SlotSchedule(1);
     predict(schedule, 0, [3]);
     loaded(schedule);
@@ -193,7 +193,7 @@ describe('worker slot schedule: predictions', () => {
     assert.deepEqual(predict(schedule, 0, []), [{ kind: 'cancelLoad', slot: 0 }]);
   });
 
-  it('keeps what is loaded or loading of a set that grows, and loads what has come to it', () => {
+  it('keep loaded or loading experts of a growing set, and load the new ones', () => {
     const schedule = new SlotSchedule(3);
     assert.deepEqual(predict(schedule, 2, [4, 6]), [load(2, 4), load(2, 6, 1)]);
     loaded(schedule, 0);
@@ -202,7 +202,7 @@ describe('worker slot schedule: predictions', () => {
     assert.deepEqual(actions, [start(ticket, true)]);
   });
 
-  it('are void from the position on at which shadow starts again, and their loads are cancelled', () => {
+  it('are void from the position of a restart of shadow, and their loads are cancelled', () => {
     const schedule = new SlotSchedule(4);
     predict(schedule, 1, [3], 5);
     predict(schedule, 0, [4], 6);
@@ -217,7 +217,7 @@ describe('worker slot schedule: predictions', () => {
     assert.deepEqual(predict(schedule, 0, [7], 6), [load(0, 7, 1)], 'shadow predicts anew from there');
   });
 
-  it('a restart takes nothing from main: neither what it asks for nor what it has told of, too', () => {
+  it('of main survive a restart, both its requests and its announcements', () => {
     const schedule = new SlotSchedule(3);
     predict(schedule, 0, [1, 2, 3]);
     announce(schedule, 0, [2]);
@@ -229,7 +229,7 @@ describe('worker slot schedule: predictions', () => {
     assert.deepEqual(release(schedule, 0, [2]), [{ kind: 'cancelLoad', slot: 1 }]);
   });
 
-  it('drops the oldest beyond the bound of the queue', () => {
+  it('drop the oldest beyond the bound of the queue', () => {
     const schedule = new SlotSchedule(1);
     predict(schedule, 0, [0]);
     for (let position = 0; position < MAX_QUEUED_PREDICTIONS + 2; position++) predict(schedule, 1, [1], 10 + position);
@@ -259,7 +259,7 @@ describe('worker slot schedule: predictions', () => {
     assert.ok(droppedPredictions > 0 && droppedPredictions < flood);
   });
 
-  it('forgets a sequence that has ended, late predictions included', () => {
+  it('are forgotten with an ended sequence, late ones too', () => {
     const schedule = new SlotSchedule(1);
     predict(schedule, 0, [3], 8);
     assert.deepEqual(schedule.handle({ kind: 'end', sequence: 1 }), [{ kind: 'cancelLoad', slot: 0 }]);
@@ -268,7 +268,7 @@ describe('worker slot schedule: predictions', () => {
     assert.equal(schedule.slotsInUse, 0);
   });
 
-  it('takes the slots back from a sequence that main does not execute any more', () => {
+  it('lose the slots of a sequence that main executes no more', () => {
     const schedule = new SlotSchedule(2);
     predict(schedule, 0, [3], 8, 7);
     loaded(schedule);
@@ -281,7 +281,7 @@ describe('worker slot schedule: predictions', () => {
     assert.deepEqual(execute(schedule, 0, 1, { position: 1000 })[1], [evict(0), urgentLoad(0, 1, 0)]);
   });
 
-  it('remembers a bounded number of sequences', () => {
+  it('are remembered for a bounded number of sequences', () => {
     const schedule = new SlotSchedule(1);
     predict(schedule, 0, [3], 0, 1);
     loaded(schedule);
@@ -304,7 +304,7 @@ describe('worker slot schedule: predictions', () => {
   });
 });
 
-describe('worker slot schedule: prefill', () => {
+describe('worker: the slot schedule in prefill', () => {
   it('keeps an expert from mini-batch to mini-batch and evicts it after the last one', () => {
     const schedule = new SlotSchedule(1);
     announce(schedule, 0, [2]);
@@ -321,7 +321,7 @@ describe('worker slot schedule: prefill', () => {
     assert.deepEqual(ran(schedule), [evict(), load(1, 4)]);
   });
 
-  it('rather takes the slot of a prediction than of an expert between two mini-batches', () => {
+  it('takes the slot of a prediction before that of an expert between two mini-batches', () => {
     const schedule = new SlotSchedule(2);
     announce(schedule, 0, [3, 2]);
     loaded(schedule, 0);
@@ -346,7 +346,7 @@ describe('worker slot schedule: prefill', () => {
     assert.deepEqual(ran(schedule), [evict(), load(0, 2)], 'its next mini-batch will come');
   });
 
-  it('takes experts that main adds to the layer under way, but none of a layer behind', () => {
+  it('takes experts that main adds to the current layer, but none of an earlier layer', () => {
     const schedule = new SlotSchedule(2);
     announce(schedule, 1, [2]);
     loaded(schedule);
@@ -357,8 +357,8 @@ describe('worker slot schedule: prefill', () => {
   });
 });
 
-describe('worker slot schedule: failures', () => {
-  it('fails every execute that waits for a load that fails, and goes on', () => {
+describe('worker: the slot schedule after a failure', () => {
+  it('fails every execute that waits for a failed load, and continues', () => {
     const schedule = new SlotSchedule(1);
     predict(schedule, 0, [3]);
     predict(schedule, 4, [1]);
@@ -371,7 +371,7 @@ describe('worker slot schedule: failures', () => {
     ]);
   });
 
-  it('frees at once what a sequence that ends waits for', () => {
+  it('frees the waiting work of an ended sequence at once', () => {
     const schedule = new SlotSchedule(1);
     const [loading] = execute(schedule, 0, 3);
     const [without] = execute(schedule, 0, 4);
@@ -384,7 +384,7 @@ describe('worker slot schedule: failures', () => {
     assert.deepEqual([schedule.slotsInUse, schedule.openCounts], [0, { expectations: 0, sequences: 0 }]);
   });
 
-  it('frees everything when main is lost, after what runs has run', () => {
+  it('frees everything when main is lost, and a running expert after its run', () => {
     const schedule = new SlotSchedule(2);
     predict(schedule, 0, [3]);
     predict(schedule, 2, [1]);

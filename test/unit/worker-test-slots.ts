@@ -127,7 +127,7 @@ export class TestSlots implements ExpertSlots {
     this.endHold(false);
   }
 
-  /** Of the hold under way, if there is one. */
+  /** Ends the hold under way, if there is one. */
   endHold(held: boolean, fault: Error | null = null): void {
     const { holding } = this;
     this.holding = null;
@@ -160,7 +160,7 @@ export class TestSlots implements ExpertSlots {
     this.packing = null;
   }
 
-  /** Of the pack under way, if there is one. */
+  /** Ends the pack under way, if there is one. */
   endPack(outcome: PackOutcome): void {
     const { packing } = this;
     this.packing = null;
@@ -172,7 +172,7 @@ export class TestSlots implements ExpertSlots {
   }
 }
 
-/** Lets all that is due happen. */
+/** Lets all due work run. */
 export const settle = (): Promise<void> => new Promise((resolve) => setImmediate(() => setImmediate(resolve)));
 const NO_CHUNKS = { view: null, chunks: [] };
 

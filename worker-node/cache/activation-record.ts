@@ -4,12 +4,12 @@ import { ActivationCounts } from '../../shared/decisions/caching/activation-coun
 import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
 import { readActivationCounts, writeActivationCounts } from '../../engine/planning/activation-counts-file.js';
 
-/** How often counts that have changed are written. */
+/** The interval at which changed counts are written. */
 export const RECORD_INTERVAL_MS = 30_000;
 
 /**
- * Which experts this worker was asked for how often, over its runs: numbers by layer and expert, nothing of what was said. A file
- * that cannot be read or written costs the record, not the service.
+ * Counts how often main asked this worker for each expert, over all its runs: numbers by layer and expert, and no content of any request. If
+ * the file cannot be read or written, the record is lost; the worker still serves.
  */
 export class ActivationRecord {
   private readonly timer: Timer;
@@ -28,7 +28,7 @@ export class ActivationRecord {
     this.timer.unref();
   }
 
-  /** `model`: what counts must be of to be taken up. */
+  /** `model`: recorded counts are used only if they belong to this pack and this number of experts. */
   static async open(
     path: string,
     model: { packDigest: string; experts: number },
@@ -40,13 +40,13 @@ export class ActivationRecord {
     return new ActivationRecord(counts ?? new ActivationCounts(model.packDigest, model.experts), path, runtime, log);
   }
 
-  /** Never rejects. One write after the other; nothing is written that is on the disk already. */
+  /** Never rejects. Writes run one after the other; unchanged counts are not written again. */
   write(): Promise<void> {
     this.writing = this.writing.then(() => this.writeChanges());
     return this.writing;
   }
 
-  /** Writes what is new for the last time. */
+  /** Writes the latest changes a last time. */
   async close(): Promise<void> {
     this.timer.cancel();
     await this.write();

@@ -23,7 +23,7 @@ import {
 
 const FROM_STORAGE: CachedPart = { from: 'storage', entry: NO_ENTRY };
 
-/** What a use holds on to, behind the CacheUse that its owner sees. */
+/** The internal state of one use; callers see it as a CacheUse. */
 class Use implements CacheUse {
   phase: 'loading' | 'loaded' | 'released' = 'loading';
   state: CompressionState = 'missing';
@@ -37,12 +37,12 @@ class Use implements CacheUse {
   constructor(
     readonly layer: number,
     readonly expert: number,
-    /** Null: nothing of it is kept. */
+    /** Null: the cache holds nothing of the expert. */
     readonly kept: CachedExpert | null,
   ) {}
 }
 
-/** The pools of all layers that a worker serves. A layer that has no capacities keeps nothing. */
+/** The pools of all layers that a worker serves. A layer without capacities caches nothing. */
 export class CachePools implements CacheDecisions {
   readonly counters: CacheCounters = {
     uses: { missing: 0, exponent: 0, signMantissa: 0, compressed: 0, full: 0 },
@@ -73,7 +73,7 @@ export class CachePools implements CacheDecisions {
 
   acquire(layer: number, experts: readonly number[]): CacheUse[] {
     const pools = this.ownLayer(layer);
-    // What is there is pinned before anything makes room.
+    // Pin the experts that are cached already, before a new use makes room.
     const present = experts.flatMap((expert) => pools.find(expert) ?? []);
     for (const kept of present) kept.pins += 1;
     const frequency = (index: number): number => pools.frequencies.of(experts[index] ?? 0);
@@ -154,7 +154,10 @@ export class CachePools implements CacheDecisions {
     );
   }
 
-  /** Experts of a layer of which all is kept, plain or compressed, or will be once their load has ended: storage is not read for them. Rising. */
+  /**
+   * Experts of a layer that are cached with both parts, plain or compressed, or will be when their load has ended: storage is not read for
+   * them. Rising.
+   */
   keptOf(layer: number): number[] {
     const kept = this.layers.get(layer)?.kept ?? [];
     return kept

@@ -1,6 +1,6 @@
 /**
- * How a worker's cache follows the planner of FluxMoE (section 4.3): every so many passes it plans anew how many experts of each layer are kept
- * whole (plain), kept compressed, or left on the disk (offloaded). The policy `residency`.
+ * The planner of FluxMoE (section 4.3) for a worker's cache. After a set number of passes it plans again how many experts of each layer are
+ * cached whole (plain), cached compressed, or left on the disk (offloaded). The policy `residency`.
  */
 import type { PoolCapacities } from '../../shared/settings/cache-policies.js';
 import type { LoadTimes } from '../../shared/decisions/caching/load-times.js';
@@ -16,22 +16,22 @@ import {
 /** Experts of a layer that change at a time (section 6.3). */
 const EXPERTS_PER_LAYER = 1;
 
-/** What a worker may keep. */
+/** Limits of a worker's cache. */
 export interface ResidencyBounds {
-  /** Of each layer. */
+  /** Experts of one layer. */
   experts: number;
-  /** Over all layers: entries exist for no more. */
+  /** Total over all layers: no more entries exist. */
   capacities: PoolCapacities;
-  /** Device bytes of all of these, and of one expert. */
+  /** Device bytes of all pools together, and of one expert. */
   bytes: number;
   expertBytes: { full: number; compressed: number };
 }
 
-/** What was seen of the passes since the last planning. */
+/** Measurements of the passes since the last planning. */
 export interface SeenPasses {
-  /** Of a pass: from the first request to the last, without waiting for loads. */
+  /** Time of one pass from its first request to its last, without waiting for loads. */
   computeMs: number;
-  /** Experts that a layer was asked for at a time. */
+  /** Mean number of experts that main asked for in one layer of a pass. */
   activated: number;
 }
 
@@ -40,7 +40,7 @@ export class CacheResidency {
 
   constructor(private readonly bounds: ResidencyBounds) {}
 
-  /** The layers that the worker serves from now on, with what each may keep. */
+  /** Sets the layers that the worker serves from now on, and the capacities of each. */
   begin(capacities: ReadonlyMap<number, PoolCapacities>): void {
     this.layers = new Map(
       [...capacities].map(([layer, { full, compressed }]) => {
@@ -49,13 +49,16 @@ export class CacheResidency {
     );
   }
 
-  /** What all layers together may keep now. */
+  /** The capacities of all layers together now. */
   get capacities(): PoolCapacities {
     if (this.layers.size === 0) return this.bounds.capacities;
     return [...capacitiesOf(this.layers).values()].reduce(addCapacities);
   }
 
-  /** What each layer may keep from now on; null: as before. `load`: what loading has cost here; `lentBytes`: what others have of `bytes`. */
+  /**
+   * The new capacities of each layer; null: no change. `load`: measured costs of loading; `lentBytes`: the part of `bytes` that other users
+   * of the device have.
+   */
   plan(
     { computeMs, activated }: SeenPasses,
     load: LoadTimes,
@@ -63,7 +66,7 @@ export class CacheResidency {
   ): ReadonlyMap<number, PoolCapacities> | null {
     if (this.layers.size === 0) return null;
     const { experts, expertBytes } = this.bounds;
-    // A pass loads what it is asked for, not the whole layer: an expert's share of that.
+    // A pass loads only the activated experts of a layer, so each expert's cost counts with that share.
     const { change, layers } = planResidency({
       layers: [...this.layers.values()],
       costs: residencyCosts(load, expertBytes, activated / experts),
@@ -75,7 +78,7 @@ export class CacheResidency {
     return change === 'none' ? null : this.adopt(layers, change === 'raised');
   }
 
-  /** As `plan`, but only what others have taken counts: kept experts give way to it at once. */
+  /** Like `plan`, but reacts only to memory that others have taken: cached experts give way to it at once. */
   fit(load: LoadTimes, lentBytes: number): ReadonlyMap<number, PoolCapacities> | null {
     const costs = residencyCosts(load, this.bounds.expertBytes, 1);
     const layers = fitResidency({ layers: [...this.layers.values()], costs, ...this.room(lentBytes) });
@@ -101,8 +104,8 @@ export class CacheResidency {
 const NOTHING_KEPT: LayerResidency = { plain: 0, compressed: 0, offloaded: 0 };
 
 /**
- * The most that a budget holds, as pays most where nothing hides the loads: from nothing kept on, the planner raises until it comes to rest. Of all
- * layers together.
+ * The most useful capacities that a budget holds, when nothing hides the loads. The planner starts with an empty cache and adds experts until
+ * its plan stops changing. The result is the total over all layers.
  */
 export function fillBudget(
   { experts, layers, bytes }: { experts: number; layers: number; bytes: number },
@@ -127,7 +130,7 @@ export function fillBudget(
   );
 }
 
-/** What an expert takes in each state. `share`: of the passes that need it. */
+/** Bytes and load time of an expert in each state. `share`: the part of the passes that need the expert. */
 export function residencyCosts(
   { tensors, shards, threads, decompressMs, signMantissaReadMs, exponentReadMs }: LoadTimes,
   { full, compressed }: { full: number; compressed: number },
@@ -136,15 +139,15 @@ export function residencyCosts(
   const recoverMs = (tensors * shards * decompressMs) / threads;
   const readMs = tensors * (signMantissaReadMs + shards * exponentReadMs);
   return {
-    // Parts of a pack without a codec take as much as the expert, and no less is expected of keeping them.
+    // Parts of a pack without a codec take as many bytes as the expert. The planner needs a smaller number for compressed experts.
     bytes: { plain: full, compressed: Math.min(compressed, full - 1) },
     loadMs: { compressed: share * recoverMs, offloaded: share * (readMs + recoverMs) },
   };
 }
 
 /**
- * The same, with no more of either state than there are entries. What has no entry of its state is left on the disk; where `exchanges`, it takes an
- * entry of the other state, if one is left. Pure.
+ * Returns the same plan with no more experts in either state than there are entries. An expert without an entry for its state is left on the
+ * disk; with `exchanges` it takes an entry of the other state, if one is left. Pure.
  */
 export function withinEntries(
   layers: readonly LayerResidency[],

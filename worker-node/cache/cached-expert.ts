@@ -2,11 +2,11 @@ import type { Pool } from '../../shared/settings/cache-policies.js';
 import type { CompressionState } from '../../shared/decisions/caching/load-times.js';
 import { ENTRY_KINDS, NO_ENTRY, type EntryKind, type EntryNumbers } from './entry-numbers.js';
 
-/** One entry of an expert: taken for it (not NO_ENTRY), and complete or still being filled by a load. */
+/** One entry of an expert. The expert has taken it (not NO_ENTRY), and it is complete or a load still fills it. */
 export interface HeldEntry {
   entry: number;
   filled: boolean;
-  /** Uses that load from it or, of a full one, execute it. */
+  /** Uses that load from this entry or, if it is a full entry, execute it. */
   readers: number;
 }
 
@@ -19,24 +19,24 @@ const NEEDED_ENTRIES: Readonly<Record<Pool, readonly EntryKind[]>> = {
 
 const emptyHolding = (): HeldEntry => ({ entry: NO_ENTRY, filled: false, readers: 0 });
 
-/** An expert that holds entries, or is in a pool that is going to grant it some. */
+/** An expert that holds entries, or whose pool is about to give it entries. */
 export class CachedExpert {
   readonly holdings: Readonly<Record<EntryKind, HeldEntry>> = {
     full: emptyHolding(),
     exponent: emptyHolding(),
     signMantissa: emptyHolding(),
   };
-  /** Null: it lost its place, and is dropped when no use of it is left. */
+  /** Null: it lost its place in a pool; it is dropped when no use of it is left. */
   pool: Pool | null = null;
   /** Uses that have not ended. */
   pins = 0;
-  /** Marking: used since the phase began. */
+  /** For the policy Marking: used since the phase began. */
   marked = true;
   lastUse = 0;
 
   constructor(
     readonly expert: number,
-    /** Rises with arrival. */
+    /** Later arrivals have higher numbers. */
     readonly arrival: number,
   ) {}
 
@@ -47,7 +47,7 @@ export class CachedExpert {
     return signMantissa.filled ? 'signMantissa' : 'missing';
   }
 
-  /** Entries that an expert of the pool has and this one has not. */
+  /** Kinds of entries that the pool requires and this expert does not have. */
   lacking(pool: Pool): EntryKind[] {
     return NEEDED_ENTRIES[pool].filter((kind) => this.holdings[kind].entry === NO_ENTRY);
   }
@@ -64,7 +64,7 @@ export class CachedExpert {
     holding.filled = false;
   }
 
-  /** Gives back complete entries that nobody reads and its pool does not grant. */
+  /** Gives back complete entries that no use reads and that its pool does not grant. */
   dropSuperfluous(entries: EntryNumbers): void {
     for (const kind of ENTRY_KINDS) {
       const { filled, readers } = this.holdings[kind];
@@ -73,7 +73,7 @@ export class CachedExpert {
     }
   }
 
-  /** The pool whose experts hold what this one has complete, other than full. */
+  /** The pool that fits this expert's complete parts; the full entry is ignored. */
   poolOfParts(): Pool | null {
     const { exponent, signMantissa } = this.holdings;
     if (exponent.filled) return signMantissa.filled ? 'compressed' : 'exponent';

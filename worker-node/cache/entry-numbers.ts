@@ -7,7 +7,7 @@ export const ENTRY_KINDS = ['full', 'exponent', 'signMantissa'] as const satisfi
 /** No entry. */
 export const NO_ENTRY = -1;
 
-/** Which numbered entries are free. */
+/** The numbers of the free entries, by kind. */
 export class EntryNumbers {
   private readonly free: Record<EntryKind, number[]>;
 
@@ -24,7 +24,7 @@ export class EntryNumbers {
     return this.free[kind].length;
   }
 
-  /** @throws INTERNAL when there is none */
+  /** @throws INTERNAL when no entry of the kind is free */
   take(kind: EntryKind): number {
     const entry = this.free[kind].pop();
     if (entry === undefined) throw new OdmoeError('INTERNAL', `no ${kind} entry is free`);

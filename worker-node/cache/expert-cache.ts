@@ -8,34 +8,34 @@ import type { CacheStatus, PoolCounts } from '../../shared/wire/messages.js';
 import type { SlotCache } from '../loader/slot-table.js';
 import { CacheResidency, type SeenPasses } from './cache-residency.js';
 
-/** delta of ZipMoE section 3.4: an expert that ranks this much behind a pool's last place may still take one there. */
+/** delta of ZipMoE section 3.4: an expert ranked up to this many places behind a pool's last place may still take a place there. */
 const TOLERANCE_MARGIN = 1;
 
 export interface ExpertCacheOptions {
   policy: CachePolicy;
   /** Experts of a layer. */
   experts: number;
-  /** Of all layers together. */
+  /** Total of all layers. */
   capacities: PoolCapacities;
   /** Device memory that these take. */
   bytes: number;
   /** Device bytes of one expert, whole and as compressed parts. */
   expertBytes: { full: number; compressed: number };
-  /** Of policy residency: passes between two plannings. */
+  /** For the policy residency: passes between two plannings. */
   replanPasses: number;
-  /** What was recorded earlier; what is used from now on is added. */
+  /** Counts recorded in earlier runs; uses in this run are added to them. */
   counts: ActivationCounts;
   /** A number in [0, 1), for Marking. */
   random: () => number;
 }
 
-/** What a worker keeps of the experts of the layers that it serves, and the record of which it was asked for. */
+/** The cache of a worker for the layers that it serves, with a record of the experts that main asked for. */
 export class ExpertCache implements SlotCache {
   readonly decisions: CachePools;
   private readonly options: ExpertCacheOptions;
-  /** Null under other policies: capacities stay as they are. */
+  /** Null under other policies: then the capacities do not change. */
   private readonly residency: CacheResidency | null;
-  /** layer -> what main has been told of it. */
+  /** layer -> the cached experts that were last reported to main. */
   private readonly told = new Map<number, string>();
 
   constructor(options: ExpertCacheOptions) {
@@ -58,27 +58,27 @@ export class ExpertCache implements SlotCache {
     return capacities;
   }
 
-  /** Passes after which `replan` is to be asked; null: never. */
+  /** Passes after which the caller should call `replan`; null: never. */
   get replanPasses(): number | null {
     return this.residency === null ? null : this.options.replanPasses;
   }
 
-  /** The pools of each layer from now on; null: as they are. `lentBytes`: what others have of its memory. */
+  /** The new pools of each layer; null: no change. `lentBytes`: cache memory that others have. */
   replan(seen: SeenPasses, load: LoadTimes, lentBytes: number): ReadonlyMap<number, PoolCapacities> | null {
     return this.residency?.plan(seen, load, lentBytes) ?? null;
   }
 
-  /** The same where others have taken more than the pools leave, whenever that is. */
+  /** The same, at any time, when others have taken more memory than the pools leave. */
   fit(load: LoadTimes, lentBytes: number): ReadonlyMap<number, PoolCapacities> | null {
     return this.residency?.fit(load, lentBytes) ?? null;
   }
 
-  /** What all layers together may keep now. */
+  /** The capacities of all layers together now. */
   get capacities(): PoolCapacities {
     return this.residency?.capacities ?? this.options.capacities;
   }
 
-  /** Experts of the layer that are kept now; null: main has been told of just these. It is taken to be told. */
+  /** The cached experts of the layer; null: the last report to main still holds. The returned list counts as reported. */
   takeChangedKept(layer: number): number[] | null {
     const kept = this.decisions.keptOf(layer);
     const text = kept.join(' ');
@@ -87,12 +87,12 @@ export class ExpertCache implements SlotCache {
     return kept;
   }
 
-  /** Main knows nothing of what is kept. */
+  /** Forgets all reports, because main does not know what is cached. */
   forgetTold(): void {
     this.told.clear();
   }
 
-  /** `uses`: of experts so far, by what of them was in memory. `packed`: whole ones that are held as fixed4. */
+  /** `uses`: uses of experts so far, by the state in memory when the use began. `packed`: full experts that are stored as fixed4. */
   status(uses: Readonly<Record<CompressionState, number>>, packed: number): CacheStatus {
     const kept: PoolCounts = { full: 0, compressed: 0, signMantissa: 0, exponent: 0 };
     for (const { state } of this.decisions.kept()) if (state !== 'missing') kept[state] += 1;
@@ -102,7 +102,7 @@ export class ExpertCache implements SlotCache {
   }
 }
 
-/** Adds to the counts what the layers with pools are asked for: prefill asks every worker for a share of the other layers, too. */
+/** Counts the activations of layers with pools only: in prefill every worker also gets a share of the other layers. */
 class RecordedPools extends CachePools {
   private readonly ownCounts: ActivationCounts;
   private served: ReadonlySet<number> = new Set();

@@ -3,55 +3,55 @@ import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
 
-/** So long after its last work a worker counts as idle: longer than main's part of a layer, shorter than a pause between two answers. */
+/** A worker counts as idle this long after its last work: longer than main's part of a layer, shorter than a pause between two answers. */
 export const IDLE_MS = 100;
 
-/** What the rest of the worker knows. */
+/** Access to the other components of the worker. */
 export interface RecoderParts {
   slots: Pick<ExpertSlots, 'pack' | 'cancelPack'>;
-  /** Whether the expert in the slot is one that stays, and nobody uses it. */
+  /** True if the expert in the slot stays in the cache and nobody uses it. */
   isKept: (slot: number) => boolean;
-  /** Nothing loads, runs or is expected. */
+  /** True if nothing loads, runs or is expected. */
   isIdle: () => boolean;
   runtime: Pick<Runtime, 'after' | 'nowMs'>;
   log: Logger;
 }
 
 /**
- * Packs the BF16 experts that a worker keeps into fixed4 while it has nothing to do, one after the other, so that executing them reads fewer
- * bytes. Work that comes has it given up at once. Nothing here is needed for an answer, and none changes by it.
+ * Recodes the cached BF16 experts to fixed4, one after the other, while the worker is idle. A recoded expert is read in fewer bytes when it
+ * executes. New work cancels the recoding at once. Answers do not need it and do not change because of it.
  */
 export class ExpertRecoder {
-  /** Slots with an expert that might be packed. */
+  /** Slots whose expert may still be recoded. */
   private readonly open = new Set<number>();
   private readonly packedSlots = new Set<number>();
   private timer: Timer | null = null;
   private workedMs = -Infinity;
-  /** Times that there was something to do. */
+  /** Counts the calls of `worked`. */
   private works = 0;
   private packing: Promise<void> | null = null;
   private closed = false;
 
   constructor(private readonly parts: RecoderParts) {}
 
-  /** Experts that are held as fixed4. */
+  /** Number of experts that are stored as fixed4. */
   get packed(): number {
     return this.packedSlots.size;
   }
 
-  /** What was in the slot is gone. */
+  /** The slot's expert is gone. */
   emptied(slot: number): void {
     this.open.delete(slot);
     this.packedSlots.delete(slot);
   }
 
-  /** A BF16 expert is in the slot from now on. */
+  /** The slot now has a BF16 expert. */
   loaded(slot: number): void {
     this.emptied(slot);
     this.open.add(slot);
   }
 
-  /** The worker has something to do. */
+  /** New work has come for the worker. */
   worked(): void {
     this.workedMs = this.parts.runtime.nowMs();
     this.works += 1;
@@ -59,7 +59,7 @@ export class ExpertRecoder {
     this.arm();
   }
 
-  /** Nothing is packed any more once it resolves. Idempotent. */
+  /** After this resolves, no recoding runs. Idempotent. */
   async close(): Promise<void> {
     this.closed = true;
     this.timer?.cancel();
@@ -67,7 +67,7 @@ export class ExpertRecoder {
     await this.packing;
   }
 
-  /** One timer, however much work comes: it looks again where there was some meanwhile. */
+  /** One timer serves any amount of work: when it fires, it waits again if work came meanwhile. */
   private arm(delayMs = IDLE_MS): void {
     if (this.timer !== null || this.packing !== null || this.open.size === 0 || this.closed) return;
     this.timer = this.parts.runtime.after(delayMs, () => {
@@ -75,7 +75,7 @@ export class ExpertRecoder {
       const restMs = this.workedMs + IDLE_MS - this.parts.runtime.nowMs();
       if (restMs > 0) this.arm(restMs);
       else if (this.parts.isIdle()) this.begin();
-      // Else what is under way ends, which is work.
+      // Otherwise work is under way; its end is reported as work, which starts a new timer.
     });
     this.timer.unref();
   }
@@ -92,7 +92,7 @@ export class ExpertRecoder {
       });
   }
 
-  /** Until work comes. An expert that fixed4 cannot hold stays as it is. */
+  /** Runs until work comes. An expert that fixed4 cannot represent stays as it is. */
   private async packAll(): Promise<void> {
     const { works } = this;
     for (const slot of this.open) {
@@ -101,7 +101,7 @@ export class ExpertRecoder {
         continue;
       }
       const outcome = await this.parts.slots.pack(slot);
-      // Where there was work, another expert may be in the slot by now. One that was packed nevertheless is found to be so later.
+      // If work came, another expert may be in the slot now. If that expert was recoded nevertheless, a later call finds this out.
       if (outcome === 'givenUp' || this.works !== works || this.closed) return;
       this.open.delete(slot);
       if (outcome === 'packed') this.packedSlots.add(slot);

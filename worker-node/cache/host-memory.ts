@@ -14,33 +14,33 @@ import {
 import type { HostMemoryStatus } from '../../shared/wire/messages.js';
 import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
 
-/** How often the host's free memory is read and what to hold is planned anew. */
+/** Interval at which the host's free memory is read and the held experts are planned again. */
 export const HOST_MEMORY_INTERVAL_MS = 2000;
-/** After the host has refused memory, nothing is filled for so long. */
+/** After the host has refused memory, no expert is read into host memory for this time. */
 export const REFUSED_REST_MS = 30_000;
 
-/** Fills between two plannings: with tens of thousands of experts one takes as long as a fill. */
+/** Fills between two plannings: with tens of thousands of experts, a planning takes as long as a fill. */
 export const FILLS_PER_PLAN = 16;
 
-/** What a worker's host memory is for, and what of it there is. */
+/** Settings and sources of a worker's host memory. */
 export interface HostMemoryOptions {
   /** worker.host_memory; not 0. */
   setting: number | 'auto';
   source: Pick<ModelSource, 'expert' | 'shape'>;
-  /** What is used how often. */
+  /** Counts of the uses of each expert. */
   counts: ActivationCounts;
-  /** Whether the expert's bytes are on the disk. */
+  /** True if the expert's bytes are on the disk. */
   isHere: (layer: number, expert: number) => boolean;
 }
 
-/** What the rest of the worker knows. */
+/** Access to the other components of the worker. */
 export interface HostMemoryParts {
   slots: Pick<ExpertSlots, 'hold' | 'cancelHold' | 'dropHeld'>;
-  /** Under which the slots know the expert. */
+  /** The number by which the slots know the expert. */
   numberOf: (layer: number, expert: number) => number;
-  /** Where layers are divided by bandwidth: what loads get; null: those used most are held, whichever layer they are of. */
+  /** When layers are divided by bandwidth: the measured load rates. Null: the most used experts of all layers are held. */
   rates: () => LoadRates | null;
-  /** Experts that the device's cache has whole. */
+  /** Experts that are whole in the device's cache. */
   cached: () => readonly { layer: number; expert: number }[];
   runtime: Pick<Runtime, 'every' | 'freeHostMemoryBytes' | 'nowMs'>;
   log: Logger;
@@ -52,19 +52,19 @@ interface Held {
 }
 
 /**
- * Experts that a worker keeps in host memory as they are stored. Fills it in the background with those that its layers use most, and lets
- * go of them when others are used more or the host runs short of memory. Nothing here is needed for an answer: whatever fails, loads
+ * The experts that a worker holds in host memory, as they are stored. Fills the memory in the background with the most used experts of the
+ * worker's layers. Drops experts when others are used more or when the host runs short of memory. No answer needs it: if something fails, loads
  * read from storage.
  */
 export class HostMemory {
   private readonly held = new Map<number, Held>();
-  /** Numbers of experts that could not be read; those that come again have other ones. */
+  /** Numbers of experts that could not be read; an expert that is fetched again gets a new number. */
   private readonly failed = new Set<number>();
-  /** Of experts that have been thought of. */
+  /** Bytes of the experts whose size was computed before. */
   private readonly sizes = new Map<number, number>();
   private readonly timer: Timer;
   private layers: readonly number[] = [];
-  /** What is to be filled next, as it was planned last. */
+  /** The next experts to fill, by the last plan. */
   private due: HoldCandidate[] = [];
   private filling: Promise<void> | null = null;
   private closed = false;
@@ -91,24 +91,24 @@ export class HostMemory {
     return { budgetBytes, heldBytes, experts: this.held.size, loads, loadedBytes, filledBytes };
   }
 
-  /** Under which number it is held; null: it is not. */
+  /** The number of the held expert; null: it is not held. */
   heldNumber(layer: number, expert: number): number | null {
     return this.held.get(this.keyOf(layer, expert))?.number ?? null;
   }
 
-  /** For a worker without a cache, which would count them: the expert was asked for. */
+  /** Counts one use of the expert. For a worker without a cache, which would count it. */
   countUse(layer: number, expert: number): void {
     this.options.counts.add(layer, expert, 1);
   }
 
-  /** A load took bytes from here. */
+  /** A load took these bytes from host memory. */
   countLoad(bytes: number): void {
     if (bytes === 0) return;
     this.loads += 1;
     this.loadedBytes += bytes;
   }
 
-  /** The layers that this worker serves from now on. */
+  /** Sets the layers that this worker serves from now on. */
   serve(layers: readonly number[]): void {
     this.layers = layers;
     this.adapt();
@@ -122,13 +122,13 @@ export class HostMemory {
     for (const key of [...this.held.keys()]) this.drop(key);
   }
 
-  /** Nothing is planned any more; what is held stays. */
+  /** Stops the planning; held experts stay. */
   private end(): void {
     this.closed = true;
     this.timer.cancel();
   }
 
-  /** Reads the host's memory, drops what is not to be held any more, and sees that filling goes on. */
+  /** Reads the host's free memory, drops experts that should no longer be held, and continues the filling. */
   private adapt(): void {
     if (this.closed) return;
     const { heldBytes } = this;
@@ -139,7 +139,7 @@ export class HostMemory {
       return;
     }
     if (this.filling !== null) {
-      // The host has nothing to spare any more for what is being read now.
+      // The host has no memory left for the expert that is being read now.
       if (this.budgetBytes <= heldBytes) this.parts.slots.cancelHold();
       return;
     }
@@ -153,16 +153,16 @@ export class HostMemory {
       });
   }
 
-  /** One expert after the other, until a plan has none. */
+  /** Fills one expert after the other, until the plan has none left. */
   private async fill(): Promise<void> {
     for (let next = this.nextDue(); next !== undefined; next = this.nextDue()) {
       if (!(await this.hold(next)) || this.closed) return;
     }
   }
 
-  /** Plans anew where all that was due has been filled, or where others have taken the memory for it meanwhile. */
+  /** Plans again when all planned experts are filled, or when others have taken the memory meanwhile. */
   private nextDue(): HoldCandidate | undefined {
-    // A plan made during a fill has the expert of that fill, too.
+    // A plan made during a fill also contains the expert of that fill.
     const isOpen = ({ layer, expert }: HoldCandidate): boolean =>
       !this.held.has(this.keyOf(layer, expert)) && !this.hasFailed(layer, expert);
     this.due = this.due.filter(isOpen);
@@ -171,7 +171,7 @@ export class HostMemory {
     return this.due.shift();
   }
 
-  /** False: it was cancelled, and nothing more is to be filled for now. */
+  /** False: the fill was cancelled, and filling should stop for now. */
   private async hold({ layer, expert }: HoldCandidate): Promise<boolean> {
     let number: number | null = null;
     try {
@@ -184,18 +184,18 @@ export class HostMemory {
       return true;
     } catch (thrown) {
       const error = toOdmoeError(thrown);
-      // A pack that is damaged all over is worth one warning.
+      // A pack with many damaged experts is worth only one warning.
       const level = this.failed.size === 0 ? 'warn' : 'info';
       this.parts.log[level]('an expert could not be read into host memory', { layer, expert, error });
       if (number === null || error.code === 'DEVICE_LOST') this.end();
-      // Memory may be there again later; the expert's bytes are as they are.
+      // Memory may become free later. A damaged expert stays damaged, so it is marked as failed.
       else if (error.code === 'DEVICE_OUT_OF_MEMORY') this.restUntilMs = this.parts.runtime.nowMs() + REFUSED_REST_MS;
       else this.failed.add(number);
       return !this.closed && error.code !== 'DEVICE_OUT_OF_MEMORY';
     }
   }
 
-  /** Drops what is not to be held any more, and says what is to be filled next. */
+  /** Drops experts that should no longer be held, and plans the next ones to fill. */
   private replan(): void {
     const isResting = this.parts.runtime.nowMs() < this.restUntilMs;
     this.readBudget();
@@ -210,14 +210,17 @@ export class HostMemory {
     this.due = isResting ? [] : wanted.filter(({ isHeld }) => !isHeld).slice(0, FILLS_PER_PLAN);
   }
 
-  /** What may be held now, by the host's free memory: other workers of the host fill theirs at the same time. */
+  /**
+   * Sets the bytes that may be held now, from the host's free memory. It is read each time because other workers of the host fill theirs
+   * meanwhile.
+   */
   private readBudget(): number {
     const freeBytes = this.parts.runtime.freeHostMemoryBytes();
     this.budgetBytes = hostMemoryBudget(this.options.setting, { freeBytes, heldBytes: this.heldBytes });
     return this.budgetBytes;
   }
 
-  /** Once, with the first plan: later the host may be short for a moment. */
+  /** Warns once, with the first plan: later the host may be short for a moment. */
   private tellOfLessThanAsked(): void {
     const [{ setting }, { budgetBytes }] = [this.options, this];
     if (!this.hasTold && setting !== 'auto' && budgetBytes < setting) {
@@ -255,7 +258,7 @@ export class HostMemory {
     return this.failed.size > 0 && this.failed.has(this.parts.numberOf(layer, expert));
   }
 
-  /** What it will take: its chunks, on whole pages of 4096 bytes. */
+  /** Host memory that the expert takes: its chunks, on whole pages of 4096 bytes. */
   private bytesOf(layer: number, expert: number): number {
     const key = this.keyOf(layer, expert);
     const bytes = this.sizes.get(key) ?? heldBytesOf(partSizes([this.options.source.expert(layer, expert)]));
@@ -276,7 +279,7 @@ export class HostMemory {
   }
 }
 
-/** One page beside both parts, as native/src/runtime/host_chunks.cc takes it. */
+/** One page more than both parts, as in native/src/runtime/host_chunks.cc. */
 function heldBytesOf({ expertExponentBytes, expertSignMantissaBytes }: PartSizes): number {
   return expertExponentBytes + expertSignMantissaBytes + PAGE_BYTES;
 }

@@ -9,7 +9,7 @@ import type { EntryNumbers } from './entry-numbers.js';
 import { CachedExpert } from './cached-expert.js';
 import { NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js';
 
-/** Activations of a layer's experts that are remembered, for each expert: beyond it all counts are halved, so that habits may change. */
+/** Activations that the list remembers per expert of the layer. Above this total all counts are halved, so that the list follows new habits. */
 const REMEMBERED_ACTIVATIONS = 128;
 
 /** The runtime frequency list of one layer (ZipMoE section 3.4): how often each expert was activated lately. */
@@ -42,7 +42,7 @@ class FrequencyList {
     return this.counts[expert] ?? 0;
   }
 
-  /** Experts activated more often than this one. */
+  /** The number of experts that were activated more often than this one. */
   rank(expert: number): number {
     const own = this.of(expert);
     let rank = 0;
@@ -66,12 +66,12 @@ export interface LayerPoolsSetting {
   onEvict: () => void;
 }
 
-/** Which experts of one layer are in which pool: dispatch, overflow and eviction. */
+/** Assigns the experts of one layer to pools: dispatch, overflow and eviction. */
 export class LayerPools {
   readonly frequencies: FrequencyList;
   private readonly ownKept = new Map<number, CachedExpert>();
   private capacities: PoolCapacities = NO_CAPACITIES;
-  /** Of policy popularity: each expert's rank when the layer was first given room. */
+  /** For the policy popularity: each expert's rank when the layer first got capacity. */
   private ranks: ReadonlyMap<number, number> | null = null;
   private arrivals = 0;
   private uses = 0;
@@ -94,14 +94,14 @@ export class LayerPools {
     for (const pool of POOLS) {
       while (this.members(pool).length > capacities[pool]) {
         const members = this.members(pool);
-        // Those in use keep their entries until released, so that others should go first.
+        // Experts in use keep their entries until released, so evict the others first.
         const victim = this.leastFrequent(members.filter(({ pins }) => pins === 0)) ?? this.leastFrequent(members);
         if (victim !== undefined) this.evict(victim);
       }
     }
   }
 
-  /** Of the whole experts that nobody uses, the one that is used least, and what drops it. */
+  /** The least used full expert that no use holds, and a function that evicts it. */
   leastFrequentIdle(): { frequency: number; evict: () => void } | null {
     const idle = this.members('full').filter(({ pins, holdings }) => pins === 0 && holdings.full.filled);
     const least = this.leastFrequent(idle);
@@ -115,13 +115,13 @@ export class LayerPools {
   }
 
   /**
-   * Puts an expert that is about to be loaded into the pool where it belongs, evicting there. It stays where it is when no higher
-   * pool takes it. Undefined: it is not kept.
+   * Puts an expert that is about to be loaded into the right pool and evicts another expert there if necessary. The expert stays in its pool
+   * when no higher pool takes it. Undefined: it is not cached.
    */
   place(expert: number): CachedExpert | undefined {
     const kept = this.find(expert) ?? new CachedExpert(expert, ++this.arrivals);
     const from = kept.pool;
-    // Its place is free for whom it displaces.
+    // A displaced expert may take the place that this one leaves.
     kept.pool = null;
     const { policy } = this.setting;
     const usable = poolsOf(policy);
@@ -131,14 +131,14 @@ export class LayerPools {
     return this.find(expert);
   }
 
-  /** A load into its full entry did not succeed: it is what its parts make it. */
+  /** The load into the full entry failed: the expert goes to the pool that fits its complete parts. */
   fallBack(kept: CachedExpert): void {
     kept.drop('full', this.setting.entries);
     kept.pool = kept.poolOfParts();
     if (kept.pool !== null && this.members(kept.pool).length > this.capacities[kept.pool]) this.evict(kept);
   }
 
-  /** Gives back what it need not hold; forgets it when it has no place. */
+  /** Gives back entries that the expert need not hold; forgets the expert when it has no place and no use. */
   tidy(kept: CachedExpert): void {
     kept.dropSuperfluous(this.setting.entries);
     if (kept.pins > 0 || kept.pool !== null) return;
@@ -146,8 +146,8 @@ export class LayerPools {
   }
 
   /**
-   * Pools for which the expert's rank r is below tau_i = sum of S_j over j up to i, plus delta, or that have room left, best first; last the one
-   * that it is in, which it does not leave for a lower one.
+   * The pools that may take the expert, best first: pools that have room, or for which its rank r is below tau_i = sum of S_j over j up to i,
+   * plus delta. The pool that it is in comes last, because it does not leave that pool for a lower one.
    */
   private poolsByRank(expert: number, from: Pool | null): Pool[] {
     const rank = this.frequencies.rank(expert);
@@ -160,13 +160,13 @@ export class LayerPools {
     return [...dispatched.filter((pool) => POOLS.indexOf(pool) < POOLS.indexOf(from)), from];
   }
 
-  /** Policy popularity keeps those that were used most when the layer was first given room; the others keep whatever is used. */
+  /** The policy popularity caches the experts that were used most when the layer first got capacity; the other policies cache every used expert. */
   private isWanted(expert: number): boolean {
     if (this.setting.policy !== 'popularity') return true;
     return (this.ranks?.get(expert) ?? Infinity) < this.capacities.full;
   }
 
-  /** Of experts that were used as often as each other the lower number comes first. */
+  /** Among experts with equal use, the lower number comes first. */
   private ranksNow(): ReadonlyMap<number, number> {
     const frequency = (expert: number): number => this.frequencies.of(expert);
     const byUse = [...Array(this.setting.experts).keys()].sort((left, right) => frequency(right) - frequency(left));
@@ -178,10 +178,10 @@ export class LayerPools {
     return pool === from || kept.lacking(pool).every((kind) => this.setting.entries.available(kind) > 0);
   }
 
-  /** Whether the pool has a place for the newcomer, one having been evicted if need be. */
+  /** True if the pool has a place for the newcomer; evicts an expert for it if necessary. */
   private hasRoom(pool: Pool, newcomer: number): boolean {
     const members = this.members(pool);
-    // Entries may have been taken out of use: then a pool is full before it has all that it may have.
+    // Some entries may have been taken out of use: then a pool is full before it reaches its capacity.
     const lacksEntries = pool === 'full' && members.length > 0 && this.setting.entries.available('full') === 0;
     if (members.length < this.capacities[pool] && !lacksEntries) return true;
     const victim = this.victim(members, newcomer);
@@ -210,12 +210,12 @@ export class LayerPools {
       case 'marking':
         return this.unmarked(members, idle);
       case 'popularity':
-        // The layer may have had more room once.
+        // The layer may have had a larger capacity before.
         return idle.find(({ expert }) => !this.isWanted(expert));
     }
   }
 
-  /** Any that was not used in this phase; when all were, a new phase begins (Fiat et al., 1991). */
+  /** Any expert that was not used in this phase; when all were used, a new phase begins (Fiat et al., 1991). */
   private unmarked(members: readonly CachedExpert[], idle: readonly CachedExpert[]): CachedExpert | undefined {
     if (idle.every(({ marked }) => marked)) for (const member of members) member.marked = false;
     const candidates = idle.filter(({ marked }) => !marked);
@@ -226,7 +226,7 @@ export class LayerPools {
     return leastBy(members, ({ expert }) => this.frequencies.of(expert));
   }
 
-  /** An expert that overflows C may keep its signs and mantissas in S, or its exponents in E, if it is frequent enough there. */
+  /** An expert that overflows C may keep its signs and mantissas in S, or its exponents in E, if it is used often enough there. */
   private makeWay(victim: CachedExpert): void {
     const lower: readonly Pool[] = victim.pool === 'compressed' ? ['signMantissa', 'exponent'] : [];
     for (const pool of lower) {

@@ -24,25 +24,25 @@ import {
   type WorkerCacheRequest,
 } from './worker-cache-plan.js';
 
-/** The slots of a worker and what is kept in them. */
+/** The slots of a worker and their cache. */
 export interface WorkerSlots {
-  /** Working slots, and behind them those of the cache. */
+  /** The working slots, and after them the slots of the cache. */
   slots: ExpertSlots;
   /** Rows of one native call. */
   maxRows: number;
   decompressionThreads: number;
   /** Null: cacheless. */
   cache: ExpertCache | null;
-  /** Slots have room to pack experts that are kept. Left out: they have not. */
+  /** The slots have room to recode cached experts. Left out: they do not. */
   packs?: boolean;
 }
 
-/** What slots are made of, and for whom. */
+/** Inputs for making the slots of a worker. */
 export interface SlotMaterial {
   device: Device;
   source: ModelSource;
   settings: NodeSettings;
-  /** What this worker was asked for in earlier runs; null: it is to keep nothing. */
+  /** Experts that this worker was asked for in earlier runs; null: the worker caches nothing. */
   counts: ActivationCounts | null;
   runtime: Runtime;
   measureReads: MeasureReads | null;
@@ -51,8 +51,8 @@ export interface SlotMaterial {
 }
 
 /**
- * The slots of a worker and the pools of its cache, all within the device's budget. Throws DEVICE_OUT_OF_MEMORY when that holds not
- * one expert, or not the pools that were asked for.
+ * The slots of a worker and the pools of its cache, all within the device's budget. Throws DEVICE_OUT_OF_MEMORY when the budget does not hold
+ * one expert, or does not hold the pools that the settings ask for.
  */
 export async function makeWorkerSlots(material: SlotMaterial): Promise<WorkerSlots> {
   const { device, source, settings, counts } = material;
@@ -75,7 +75,7 @@ export async function makeWorkerSlots(material: SlotMaterial): Promise<WorkerSlo
   return { slots, maxRows: plan.maxRows, decompressionThreads: loader.decompressionThreads, cache, packs };
 }
 
-/** Throws nothing: storage that cannot be measured yet is read at the usual depth. */
+/** Never throws: if storage cannot be measured yet, it is read at the usual depth. */
 async function readDepthOf({ source, settings, measureReads, log }: SlotMaterial): Promise<number> {
   const { readDepth, directIo } = settings.worker;
   if (readDepth !== 'auto') return readDepth;
@@ -95,8 +95,8 @@ function tellOfReads(slots: ExpertSlots, log: Logger): void {
 }
 
 /**
- * Whether experts that are kept are to be packed as fixed4. Not where their memory is others' too: it is to go back slot by slot.
- * Throws what measuring throws but for a lack of memory.
+ * True if cached experts should be recoded to fixed4. False when the worker yields memory to others, because that memory goes back slot by
+ * slot. Throws the errors of the measurement, except a lack of memory.
  */
 async function isToPack({ device, source, settings, counts, chooseResident, log }: SlotMaterial): Promise<boolean> {
   const { resident, yields } = settings.worker;
@@ -107,7 +107,7 @@ async function isToPack({ device, source, settings, counts, chooseResident, log 
   return format === 'fixed4';
 }
 
-/** With room to pack experts where that takes no slot, nor more than a small part of the cache. */
+/** Adds room to recode experts if that costs no slot and only a small part of the cache. */
 function planMemory(
   material: SlotMaterial,
   { shape, loader, entryBytes }: SlotSizes,
@@ -136,7 +136,7 @@ function planMemory(
   const plan = packs ? roomy : plain;
   if (isToPack && !packs) log.warn('the memory budget leaves no room to pack experts that are kept', { budgetBytes });
   if (pools !== null) requirePools(wanted.cacheBytes, plan.cacheBytes, plan.slots);
-  // A cache as large as the budget is to have what slots leave of it.
+  // A cache that is as large as the budget may get only the bytes that the slots leave; that is no shortage.
   const isCut = plan.cacheBytes < wanted.cacheBytes && wanted.cacheBytes < budgetBytes;
   if (plan.slots < wanted.slots || plan.maxRows < wanted.maxRows || isCut) {
     log.warn('the memory budget holds less than was asked for', { budgetBytes, wanted, plan });
@@ -144,10 +144,10 @@ function planMemory(
   return { plan, packs };
 }
 
-/** Packing takes the memory of one expert: it may take it from a cache of so many. */
+/** Recoding takes the memory of one expert. A cache of at least this many experts may give it up. */
 const LEAST_KEPT_TO_PACK = 16;
 
-/** Null: the memory does not hold one slot and the room to pack. */
+/** Null: the memory does not hold one slot and the room to recode. */
 function packingPlan(plan: () => SlotPlan): SlotPlan | null {
   try {
     return plan();
@@ -157,7 +157,7 @@ function packingPlan(plan: () => SlotPlan): SlotPlan | null {
   }
 }
 
-/** What this worker knows of the groups that it may be of. */
+/** The group size and the number of workers, as far as this worker's settings tell them. */
 function groupsOf({ placement, discovery }: NodeSettings): { groupSize: number | 'auto'; workers: number | null } {
   const others = discovery.peers.filter(({ role }) => role === 'worker').length;
   const groupSize = placement.homes === 'strict' ? 'auto' : placement.groupSize;
@@ -177,7 +177,7 @@ async function planCache(
   const activated = groupSize === 'auto' ? 1 : Math.ceil(expertsPerToken / groupSize);
   const budgetBytes = plan.cacheBytes;
   const request = { budgetBytes, entryBytes: sizes.entryBytes, layers, experts, activated, counts };
-  // With homes of its own a worker is asked for a part of the experts only, and whole ones of these are what pays. Only they give memory back.
+  // With strict homes a worker is asked only for its part of the experts, and caching them whole is best. Only full experts give memory back.
   const written = pools === null ? null : { capacities: pools, usedBytes: budgetBytes, expected: null };
   const profile =
     written !== null || yields || poolsOf(policy).length === 1 || settings.placement.homes === 'strict'
@@ -195,7 +195,7 @@ async function planCache(
   return cachePlan;
 }
 
-/** A cache is a gain, no need: what its planning cannot cope with must not keep a worker from starting. */
+/** The cache only makes the worker faster: if planning it fails, the worker must still start. */
 function planMeasured(
   request: WorkerCacheRequest,
   policy: CachePolicy,
@@ -210,14 +210,14 @@ function planMeasured(
   }
 }
 
-/** As many as a layer asks for, within the memory that slots and cache are going to have. */
+/** The number of experts that a layer asks for at once, limited to the memory of the planned slots and cache. */
 function profiledAtOnce({ entryBytes }: SlotSizes, plan: SlotPlan, activated: number): number {
   const { full, exponent, signMantissa } = entryBytes;
   const fitting = Math.floor((plan.slots * full + plan.cacheBytes) / (full + exponent + signMantissa));
   return Math.max(1, Math.min(activated, fitting));
 }
 
-/** Null, with a line in the log, when experts cannot be loaded: they are still to be fetched, or the pack is damaged. */
+/** Null, with a line in the log, when experts cannot be loaded: they are not fetched yet, or the pack is damaged. */
 async function profileMachine(
   { device, source, runtime, log }: SlotMaterial,
   sizes: SlotSizes,

@@ -7,24 +7,24 @@ import { NO_CAPACITIES } from '../../shared/decisions/caching/pool-capacities.js
 import { fillBudget, residencyCosts } from './cache-residency.js';
 import type { EntryBytes } from '../../shared/decisions/caching/plan-pools.js';
 
-/** A worker may use all pools. */
+/** A worker's cache may use all pools. */
 export type WorkerCacheRequest = Omit<CacheRequest, 'pools'>;
 
 export interface CachePlan {
-  /** Of all layers together. */
+  /** Total of all layers. */
   capacities: PoolCapacities;
   usedBytes: number;
-  /** Expected time of a layer's loads with this plan and without a cache; null where nothing was expected. */
+  /** Expected time of a layer's loads with this plan and without a cache; null if it was not estimated. */
   expected: { plannedMs: number; cachelessMs: number } | null;
 }
 
-/** Whole experts only: as many as the budget holds. */
+/** Full experts only: as many as the budget holds. */
 export function planFullExperts({ budgetBytes, entryBytes, layers, experts }: WorkerCacheRequest): CachePlan {
   const full = Math.min(layers * experts, Math.floor(budgetBytes / entryBytes.full));
   return { capacities: { ...NO_CAPACITIES, full }, usedBytes: full * entryBytes.full, expected: null };
 }
 
-/** The best division of the budget for this machine and what is known of the layers that it served. */
+/** The best division of the budget for this machine, from the recorded counts of the layers that it served. */
 export function planForMachine(request: WorkerCacheRequest, profile: MachineProfile): CachePlan {
   const served = request.counts?.layers.length ?? 0;
   const layers = served === 0 ? request.layers : served;
@@ -36,13 +36,13 @@ export function planForMachine(request: WorkerCacheRequest, profile: MachineProf
   };
 }
 
-/** The policy residency: as much as the budget holds, as pays most before anything is known of the passes. */
+/** For the policy residency: the most useful capacities that the budget holds, before any pass was measured. */
 export function planStates(
   { budgetBytes, entryBytes, layers, experts }: WorkerCacheRequest,
   { load }: MachineProfile,
 ): CachePlan {
   const expertBytes = { full: entryBytes.full, compressed: entryBytes.exponent + entryBytes.signMantissa };
-  // Parts of a pack without a codec take as much as the expert: keeping those frees nothing.
+  // Parts of a pack without a codec take as many bytes as the expert: caching them in place of full experts frees nothing.
   const isSmaller = expertBytes.compressed < expertBytes.full;
   const capacities = isSmaller
     ? fillBudget({ experts, layers, bytes: budgetBytes }, residencyCosts(load, expertBytes, 1))
@@ -52,7 +52,7 @@ export function planStates(
   return { capacities, usedBytes, expected: null };
 }
 
-/** Bytes of pools that somebody has written down. */
+/** Bytes of the pools that the settings list. */
 export function poolBytes(capacities: PoolCapacities, { full, exponent, signMantissa }: EntryBytes): number {
   return (
     capacities.full * full +
@@ -61,7 +61,7 @@ export function poolBytes(capacities: PoolCapacities, { full, exponent, signMant
   );
 }
 
-/** Throws DEVICE_OUT_OF_MEMORY when there is not room for pools that were asked for one by one. */
+/** Throws DEVICE_OUT_OF_MEMORY when the pools that the settings list do not fit. */
 export function requirePools(wantedBytes: number, freeBytes: number, slots: number): void {
   if (wantedBytes <= freeBytes) return;
   throw new OdmoeError(

@@ -14,28 +14,28 @@ import { rowCount } from '../../shared/wire/pass-rows.js';
 /** Rows of an execution that may run on the event loop's thread. */
 export const SHORT_EXECUTION_ROWS = 4;
 
-/** What the experts of one message may take there, in all, where loads come and go: so long a message about a load may have to wait. */
+/** Longest total time of the experts of one message on that thread while loads come and go. A message about a load may wait this long. */
 export const SHORT_EXECUTIONS_MS = 0.3;
-/** Where everything has been there for QUIET_EXECUTIONS, and nothing waits behind them but the next layer. */
+/** The limit when the last QUIET_EXECUTIONS executions needed no load: then only the next layer waits for the thread. */
 export const QUIET_EXECUTIONS_MS = 3;
 export const QUIET_EXECUTIONS = 64;
 
-/** Executions whose times count for the next ones. */
+/** Number of executions over which the mean time is taken. */
 const EXECUTIONS_OF_MEAN = 16;
-/** Of fewer nothing is foretold. */
+/** With fewer executions than this, no time is estimated. */
 const FEWEST_EXECUTIONS = 4;
 
 /**
- * Foretells how long experts take on few rows, and says whether they are short enough to run on the thread of the event loop: a hand-off to
- * another thread and back costs two wake-ups, which is more than a short expert itself.
+ * Estimates how long experts take on few rows, and decides whether they are short enough for the thread of the event loop. Handing them to
+ * another thread and back costs two wake-ups, which take longer than a short expert.
  */
 export class ShortExecutions {
   private executions = 0;
-  /** Of a row, or of a few: an expert's weights are read once for all of them. */
+  /** Mean time for one row or a few rows: an expert's weights are read once for all of them. */
   private meanMs = 0;
   private quiet = 0;
 
-  /** An expert has run; `loaded`: it had been loaded for that. */
+  /** An expert has run; `loaded`: it had to be loaded for this execution. */
   ran(rows: number, executeMs: number, loaded: boolean): void {
     this.quiet = loaded ? 0 : this.quiet + 1;
     if (rows > SHORT_EXECUTION_ROWS) return;
@@ -43,32 +43,32 @@ export class ShortExecutions {
     this.meanMs += (executeMs - this.meanMs) / Math.min(this.executions, EXECUTIONS_OF_MEAN);
   }
 
-  /** `experts`: of the message, that are there and not done. */
+  /** `experts`: experts of the message that are in their slots and have not run yet. */
   isShort(rows: number, experts: number): boolean {
     if (rows > SHORT_EXECUTION_ROWS || this.executions < FEWEST_EXECUTIONS) return false;
     return experts * this.meanMs <= (this.quiet < QUIET_EXECUTIONS ? SHORT_EXECUTIONS_MS : QUIET_EXECUTIONS_MS);
   }
 }
 
-/** Experts that a worker holds for main to run, waiting or running, and the bytes of their hidden states; beyond either they are refused. */
+/** Limits for the experts that wait or run for main, and for the bytes of their hidden states; beyond either limit they are refused. */
 export const MAX_HELD_EXPERTS = 4096;
 export const MAX_HELD_EXECUTE_BYTES = 512 * 1024 * 1024;
 
-/** An output of more rows than this is not held back for others of its request: sending it takes longer than a message of its own costs. */
+/** An output with more rows than this is sent at once: sending it takes longer than the cost of a separate message. */
 export const BUNDLED_ROWS_LIMIT = 16;
 
 const FLOAT_BYTES = 4;
 
-/** An Execute of main's, until its last expert is answered. */
+/** One Execute from main, until its last expert is answered. */
 interface HeldRequest {
   readonly request: Execute;
   readonly arrivedMs: number;
   readonly reply: (reply: WorkerReply) => void;
-  /** Experts that are not answered, nor done. */
+  /** Experts that have neither been answered nor finished. */
   open: number;
-  /** Of these, those that run. */
+  /** The open experts that run now. */
   running: number;
-  /** Done, and not sent yet. */
+  /** Finished results that have not been sent yet. */
   readonly done: ExpertResult[];
 }
 
@@ -78,30 +78,30 @@ interface HeldExpert extends ExpertRows {
   readonly rowCount: number;
 }
 
-/** The load that brought what is in a slot. */
+/** Times of the load that brought a slot's expert. */
 export interface SlotLoadTimes {
   endedMs: number;
-  /** 0: an earlier execution has told it already. */
+  /** 0: an earlier execution has reported it already. */
   tookMs: number;
 }
 
 interface Execution {
   executeMs: number;
-  /** When the device was called. */
+  /** Time when the device was called. */
   calledMs: number;
-  /** When it began, having had others to run before. */
+  /** Time when it began to run, after the executions before it. */
   begunMs: number;
 }
 
-/** What bounds an executor. */
+/** Limits of an executor. */
 export interface ExecutorLimits {
   experts: number;
   bytes: number;
 }
 
 /**
- * Runs experts on main's hidden states and answers; every expert of an execute taken is answered once, unless main went away. Results of
- * one execute that are ready together go together: what is done waits for what runs, never for what loads.
+ * Runs experts on main's hidden states and sends the answers. Every expert of an accepted execute is answered once, unless main has gone.
+ * Results of one execute that are ready together are sent together: a finished expert waits for experts that run, never for experts that load.
  */
 export class ExpertExecutor {
   private readonly slots: ExpertSlots;
@@ -117,7 +117,7 @@ export class ExpertExecutor {
   private heldBytes = 0;
   private ownExecutions = 0;
 
-  /** `maxRows`: what the slots were made for. */
+  /** `maxRows`: the row limit for which the slots were made. */
   constructor(
     slots: ExpertSlots,
     maxRows: number,
@@ -142,12 +142,12 @@ export class ExpertExecutor {
     return this.executeMs.mean;
   }
 
-  /** Experts that are not answered yet, and the bytes of hidden states that are kept for them. */
+  /** Experts that are not answered yet, and the bytes of hidden states that are held for them. */
   get held(): { experts: number; bytes: number } {
     return { experts: this.ownHeld.size, bytes: this.heldBytes };
   }
 
-  /** What running the experts of these tickets will take, as far as one can tell. */
+  /** Estimated time to run the experts of these tickets. */
   expectedMs(tickets: readonly number[]): number {
     return tickets.reduce((sum, ticket) => sum + (this.ownHeld.get(ticket)?.rowCount ?? 0) * this.rowMs.mean, 0);
   }
@@ -171,7 +171,7 @@ export class ExpertExecutor {
     this.heldBytes += byteLength;
   }
 
-  /** Runs the expert in the slot. `load`: the one that brought it. Never rejects. */
+  /** Runs the expert in the slot. `load`: the load that brought the expert. Never rejects. */
   async run(ticket: number, slot: number, wasLoaded: boolean, load: SlotLoadTimes): Promise<void> {
     const held = this.ownHeld.get(ticket);
     if (held === undefined) return;
@@ -220,7 +220,7 @@ export class ExpertExecutor {
     for (const ticket of [...this.ownHeld.keys()]) this.fail(ticket, error);
   }
 
-  /** The request is answered otherwise: nothing is to come of its experts. */
+  /** The request is answered in another way: its experts send no results. */
   forget(firstTicket: number, request: Execute): void {
     request.experts.forEach((_, index) => {
       const held = this.ownHeld.get(firstTicket + index);
@@ -231,7 +231,7 @@ export class ExpertExecutor {
     });
   }
 
-  /** Main is gone: nobody is answered any more. What runs runs out. */
+  /** Main is gone: nobody gets an answer. Running experts finish. */
   abandonAll(): void {
     this.ownHeld.clear();
     this.heldBytes = 0;
@@ -242,7 +242,7 @@ export class ExpertExecutor {
     const rowBytes = hiddenSize * FLOAT_BYTES;
     const hidden = gatherRows(held.of.request.hidden, held.rows, rowBytes);
     if (this.runsHere(held)) {
-      // By then the rest of the message has been handled, and what it has to load is under way.
+      // Meanwhile the rest of the message is handled, and its loads begin.
       await Promise.resolve();
       const done = this.runsHere(held) ? this.executeHere(slot, held, hidden, output) : null;
       if (done !== null) return done;
@@ -264,7 +264,7 @@ export class ExpertExecutor {
     return this.slots.executeHere !== undefined && rows <= this.maxRows && this.short.isShort(rows, of.running);
   }
 
-  /** On this thread; null: the device is at something else. */
+  /** Runs it on this thread; null: the device is busy. */
   private executeHere(
     slot: number,
     { rowCount: rows }: HeldExpert,
@@ -276,7 +276,7 @@ export class ExpertExecutor {
     return executeMs === null ? null : { executeMs, calledMs, begunMs: calledMs };
   }
 
-  /** The expert is done, or never will be. */
+  /** The expert is done, or will never be done. */
   private finish(ticket: number, result: ExpertResult): void {
     const held = this.ownHeld.get(ticket);
     if (held === undefined) return;
@@ -307,7 +307,7 @@ const NOT_RUN: Omit<ExpertResult, 'expert' | 'failure'> = {
   output: new Uint8Array(),
 };
 
-/** The rows behind one another; where all of them are meant, they are not copied. */
+/** The chosen rows in one buffer; if all rows are chosen, they are not copied. */
 function gatherRows(hidden: Uint8Array, rows: readonly number[], rowBytes: number): Uint8Array {
   if (rows.length * rowBytes === hidden.byteLength || rows.length === 0) return hidden;
   const gathered = Buffer.allocUnsafe(rows.length * rowBytes);

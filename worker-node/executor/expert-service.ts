@@ -18,7 +18,7 @@ import { SlotSchedule } from '../loader/slot-schedule.js';
 import { ExpertExecutor, type SlotLoadTimes } from './expert-executor.js';
 import { PassTiming } from './pass-timing.js';
 
-/** How long an expert of the layer that main is at is kept for main's word on it while another one waits for its slot. */
+/** While another execute waits for a slot, an expert of main's current layer stays this long, so that main can still ask for it or release it. */
 export const SAME_LAYER_GRACE_MS = 2;
 
 export interface ExpertCounters {
@@ -43,19 +43,19 @@ export interface ExpertServiceOptions {
   source: ModelSource;
   runtime: Runtime;
   log: Logger;
-  /** Null where every expert is on the disk. */
+  /** Null if every expert is on the disk. */
   supply: ExpertSupply | null;
-  /** Left out: nothing is kept in host memory. */
+  /** Left out: host memory holds no experts. */
   hostMemory?: HostMemoryOptions | null;
-  /** Of the device's budget, for a worker whose memory others may have; left out: nobody may. */
+  /** Free bytes of the device's budget, for a worker that shares its memory with others; left out: it shares nothing. */
   freeDeviceBytes?: () => number;
-  /** The device does nothing any more; every execute that was held has been answered with the error. Called once. */
+  /** The device no longer works; every held execute has been answered with the error. Called once. */
   onDeviceLost?: (error: OdmoeError) => void;
 }
 
 /**
- * The experts of a worker: asks the schedule what to do about each message, and has the loader and the executor do it.
- * Requests are valid when they come here; their epoch is the current one.
+ * The experts of a worker. Asks the schedule how to react to each message; the loader and the executor carry that out. Callers pass valid
+ * requests only, and requests of the current epoch.
  */
 export class ExpertService {
   private readonly slots: ExpertSlots;
@@ -63,9 +63,9 @@ export class ExpertService {
   private readonly schedule: SlotSchedule;
   private readonly loader: ExpertLoader;
   private readonly hostMemory: HostMemory | null;
-  /** Null: experts stay as they are loaded. */
+  /** Null: experts stay in the format in which they were loaded. */
   private readonly packer: ExpertRecoder | null;
-  /** Memory of its slots, for others on the same device. */
+  /** Memory of the slots, which others on the same device may take. */
   readonly memory: YieldingMemory;
   private readonly executor: ExpertExecutor;
   private readonly log: Logger;
@@ -150,8 +150,8 @@ export class ExpertService {
   }
 
   /**
-   * Answers by `reply`: each expert once, with a result or why there is none, in one part or in several. Throws QUEUE_FULL, and DEVICE_LOST
-   * once the device is.
+   * Sends each expert's answer by `reply`, once: a result or an error, in one part or in several. Throws QUEUE_FULL, and DEVICE_LOST when the
+   * device is lost.
    */
   execute(request: Execute, reply: (reply: WorkerReply) => void): void {
     if (this.deviceLost !== null) throw this.deviceLost;
@@ -159,7 +159,7 @@ export class ExpertService {
     if (this.timing.asked(request, experts.length, this.runtime.nowMs())) this.tryToReplan();
     const firstTicket = this.nextTicket;
     this.executor.hold(firstTicket, request, (answer) => reply(this.withKept(layer, answer)));
-    // Rows that come in several messages are one use.
+    // Rows that come in several messages count as one use.
     if (this.cache === null) for (const each of experts) if (each.last) this.hostMemory?.countUse(layer, each.expert);
     this.nextTicket += experts.length;
     try {
@@ -172,7 +172,7 @@ export class ExpertService {
     }
   }
 
-  /** The last part of an answer tells main what is kept of the layer now, where that has changed. */
+  /** If the cached experts of the layer have changed, the last part of an answer lists them for main. */
   private withKept(layer: number, answer: WorkerReply): WorkerReply {
     if (this.cache === null || answer.kind !== 'result' || !answer.result.last) return answer;
     const experts = this.cache.takeChangedKept(layer);
@@ -188,7 +188,7 @@ export class ExpertService {
     this.handle({ kind: 'end', sequence });
   }
 
-  /** Calls `listener` once, when no slot is in use any more: a load that nobody wants takes a moment to stop. The latest listener counts. */
+  /** Calls `listener` once, when no slot is in use any more: an unwanted load takes a moment to stop. A new listener replaces the earlier one. */
   whenSlotsEmpty(listener: () => void): void {
     this.onSlotsEmpty = listener;
     this.tellEmptySlots();
@@ -202,8 +202,8 @@ export class ExpertService {
   }
 
   /**
-   * What is open: experts that main waits for and the bytes that are kept for them, loads and executions under way, working slots that
-   * are not empty, what is expected and of which sequences.
+   * Counts of open work: experts that main waits for and the bytes held for them, loads and executions under way, working slots that are not
+   * empty, expectations and their sequences.
    */
   get openCounts(): Record<string, number> {
     const { experts: executes, bytes: heldBytes } = this.executor.held;
@@ -211,7 +211,7 @@ export class ExpertService {
     return { executes, heldBytes, underWay: this.underWay.size, slotsInUse, ...openCounts };
   }
 
-  /** Another placement, in which the worker's group serves these layers. */
+  /** A new placement, in which the worker's group serves these layers. */
   changeEpoch(layers: readonly number[]): void {
     this.handle({ kind: 'epochChanged' });
     this.timing.take();
@@ -220,7 +220,7 @@ export class ExpertService {
     this.hostMemory?.serve(layers);
   }
 
-  /** The cache goes on as it is where a plan cannot be made: answers do not need one. */
+  /** If the cache cannot be planned again, it stays as it is: answers do not need a new plan. */
   private tryToReplan(): void {
     try {
       this.replan();
@@ -229,7 +229,7 @@ export class ExpertService {
     }
   }
 
-  /** Between two passes: what the cache keeps of each layer may change with what was seen of the last ones. */
+  /** Runs between two passes: plans the capacities of each layer again, from measurements of the last passes. */
   private replan(): void {
     const passes = this.cache?.replanPasses ?? null;
     if (passes === null || this.cache === null) return;
@@ -242,7 +242,7 @@ export class ExpertService {
     this.log.debug('the cache was planned anew', { capacities: [...capacities.values()] });
     this.handle({ kind: 'capacitiesChanged', capacities });
     if (this.freeDeviceBytes === null) return;
-    // What is not to be kept any more is memory for rows, whether they ask for it already or not.
+    // Memory of experts that the cache no longer needs is given to rows, even before they ask for it.
     const spare = this.schedule.room.cachePresent - this.cache.capacities.full;
     if (spare > 0) this.handle({ kind: 'memoryWanted', slots: spare, spareOnly: true });
   }
@@ -260,7 +260,7 @@ export class ExpertService {
     this.handle({ kind: 'mainLost' });
   }
 
-  /** Stops what is under way, waits until nothing uses the slots any more, and disposes of them. Idempotent. */
+  /** Stops all work under way, waits until nothing uses the slots, and disposes of them. Idempotent. */
   close(): Promise<void> {
     return (this.closing ??= this.closeAll());
   }
@@ -299,8 +299,8 @@ export class ExpertService {
   }
 
   /**
-   * One event after the other: answering main may end its stream, which is an event of its own. What is thrown goes to whoever
-   * brought the event; the next one is handled all the same.
+   * Handles one event after the other: an answer to main may end main's stream, which is a new event. An error goes to the caller that brought
+   * the event; the next event is still handled.
    */
   private handle(event: SlotEvent, loadError: OdmoeError | null = null): void {
     this.events.push({ event, loadError });
@@ -319,7 +319,7 @@ export class ExpertService {
     this.awaitMoreMessages();
   }
 
-  /** Once all executes that came together are in. */
+  /** Orders the loads after all executes of this turn have come in. */
   private orderSoon(): void {
     this.ordering ??= this.runtime.nextTurn(() => {
       this.ordering = null;
@@ -382,13 +382,13 @@ export class ExpertService {
   private async runExpert(slot: number, ticket: number, wasLoaded: boolean): Promise<void> {
     const load = requirePresent(this.slotLoads[slot], () => `slot ${slot} is one of the worker's.`);
     if (!wasLoaded) this.timing.stalled(load.endedMs);
-    // A later use of the same expert finds it there.
+    // A later use of the same expert finds it in the slot.
     this.slotLoads[slot] = { ...load, tookMs: 0 };
     await this.executor.run(ticket, slot, wasLoaded, load);
     this.handle({ kind: 'executeSettled', slot });
   }
 
-  /** No call to the device succeeds from now on: all that wait for one hear so at once. */
+  /** From now on no call to the device succeeds: all requests that wait for a call fail at once. */
   private loseDevice(error: OdmoeError): void {
     if (this.deviceLost !== null) return;
     this.deviceLost = error;
@@ -409,7 +409,7 @@ export class ExpertService {
     }
   }
 
-  /** An event that no message brought could not be handled: what main waits for ends with why, and the worker goes on. */
+  /** The handling of an event failed, and no message can carry the error. All requests that main waits for fail with it, and the worker continues. */
   private failAll(thrown: unknown): void {
     const error = toOdmoeError(thrown);
     this.log.error('the slots of this worker are not as they should be: all that main waits for has failed', {

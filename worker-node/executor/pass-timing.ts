@@ -2,7 +2,7 @@ import type { PassLayer } from '../../shared/wire/messages.js';
 import { RecentMap } from '../../shared/base/runtime/recent-map.js';
 import type { SeenPasses } from '../cache/cache-residency.js';
 
-/** Passes that take turns, as those of several answers do where main runs each on its own; more of them are not told apart. */
+/** Number of passes that may alternate, as when main runs the pass of each answer separately; more passes are not distinguished. */
 export const MOST_OPEN_PASSES = 64;
 
 interface OpenPass {
@@ -13,8 +13,8 @@ interface OpenPass {
 }
 
 /**
- * How long passes take this worker, as far as it sees them: the time between main's requests for their layers, which is what loads of
- * later layers can hide behind. What a layer waited for a load is not counted. Pure: times come in.
+ * Durations of passes, as far as this worker sees them: the time between main's requests for their layers. Loads of later layers can hide
+ * behind this time. The time that a layer waited for a load is not counted. Pure: the caller passes the times in.
  */
 export class PassTiming {
   /** By sequence. */
@@ -30,7 +30,7 @@ export class PassTiming {
     return this.passes;
   }
 
-  /** Main asks for so many experts of a layer. Returns true where a pass begins. */
+  /** Main asks for this many experts of a layer. Returns true if a pass begins. */
   asked({ pass, layer }: PassLayer, experts: number, nowMs: number): boolean {
     const { sequence, position } = pass;
     const open = this.open.get(sequence);
@@ -44,13 +44,13 @@ export class PassTiming {
     return goesOn === null;
   }
 
-  /** An expert that main had asked for last was not there before this time. */
+  /** An expert of main's latest request was not in its slot before this time. */
   stalled(untilMs: number): void {
     if (this.latest === null) return;
     this.latest.stalledMs = Math.max(this.latest.stalledMs, untilMs - this.latest.arrivedMs);
   }
 
-  /** Means of the passes since the last call; counting begins anew. */
+  /** Means over the passes since the last call; then counting starts again. */
   take(): SeenPasses {
     const seen = {
       computeMs: this.passes === 0 ? 0 : this.spanMs / this.passes,

@@ -10,7 +10,7 @@ import type { NodeIdentity } from '../../shared/wire/messages.js';
 import type { Transport } from '../../shared/transport/transport.js';
 
 const IDENTIFY_TIMEOUT_MS = 2000;
-/** Mains that are asked, and those of one host among them: anybody can announce one. */
+/** Most mains that are asked, in all and per host: any program can advertise one. */
 const ANNOUNCED_LIMITS = { all: 32, ofHost: 4 };
 const PACK_DIGEST = /^[0-9a-f]{64}$/;
 
@@ -20,10 +20,10 @@ export interface FoundMain {
 }
 
 /**
- * Waits for the main of the worker's cluster to answer, at the address that the settings name or wherever it is announced by mDNS. `known`:
- * the main that answered before. Where the settings name an address, that main alone is looked for elsewhere, too: it may have moved.
- * What hinders is logged once. @throws MODEL_NOT_FOUND when there is no way to find it, CANCELLED when the
- * start is abandoned
+ * Waits for the main of the worker's cluster to answer, at the address in the settings or at the addresses that mDNS advertises. `known`: the
+ * main that answered before. If the settings give an address, mDNS is searched for that same main only, because it may have moved. A problem
+ * that prevents this is logged once.
+ * @throws MODEL_NOT_FOUND when main cannot be found in any way, CANCELLED when the start is abandoned
  */
 export async function awaitMain(
   settings: NodeSettings,
@@ -54,7 +54,7 @@ export async function awaitMain(
     for (;;) {
       requireWanted(abandoned);
       const addresses = addressesToAsk(settings, announced.values(), known);
-      // At a time: one that does not answer keeps nobody from the one that does.
+      // All are asked at the same time: an address that does not answer must not delay the others.
       const answers = await Promise.all(addresses.map((address) => askMain(transport, address, settings, abandoned)));
       for (const [index, answer] of answers.entries()) {
         const address = addresses[index];
@@ -73,7 +73,7 @@ export async function awaitMain(
   }
 }
 
-/** The address of the settings first. */
+/** The address of the settings comes first. */
 function addressesToAsk(
   { mainAddress }: NodeSettings,
   announced: readonly string[],
@@ -83,7 +83,7 @@ function addressesToAsk(
   return known === null ? [mainAddress] : [mainAddress, ...announced.filter((address) => address !== mainAddress)];
 }
 
-/** Whether a main that is announced is the worker's. */
+/** True if an advertised main is the worker's main. */
 function mayBe({ identity }: FoundMain, { mainAddress }: NodeSettings, known: FoundMain | null): boolean {
   return mainAddress === null || identity.id === known?.identity.id;
 }
@@ -103,7 +103,7 @@ async function askMain(
   }
 }
 
-/** Why that daemon cannot tell this worker which pack to fetch; null when it can. Pure. */
+/** The reason why this daemon cannot name a pack for this worker to fetch; null when it can. Pure. */
 export function problemOf(identity: NodeIdentity, settings: Pick<NodeSettings, 'cluster'>): string | null {
   if (identity.role !== 'ROLE_MAIN') return `${identity.id} is no main: give main's address`;
   if (identity.cluster !== settings.cluster) {
@@ -112,7 +112,7 @@ export function problemOf(identity: NodeIdentity, settings: Pick<NodeSettings, '
   if (identity.protocolVersion !== PROTOCOL_VERSION) {
     return `main ${identity.id} speaks protocol ${identity.protocolVersion}, this worker ${PROTOCOL_VERSION}: install the same version of odmoe on both`;
   }
-  // It becomes the name of a directory.
+  // The digest becomes the name of a directory.
   if (!PACK_DIGEST.test(identity.packDigest)) {
     return `main ${identity.id} names no pack by a SHA-256 digest: install the same version of odmoe on both`;
   }

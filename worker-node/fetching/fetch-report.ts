@@ -4,11 +4,11 @@ import type { Logger } from '../../shared/base/log/logger.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import { createProgressBar, type ProgressBar } from '../../shared/base/text/progress-bar.js';
 
-/** A line about a fetch comes at most so often. */
+/** Shortest time between two lines about a fetch. */
 export const REPORT_INTERVAL_MS = 10_000;
 const BAR_INTERVAL_MS = 200;
 
-/** Tells how far a fetch is: lines in the log, and a bar where stderr is a terminal. Returns how to stop. */
+/** Shows the progress of a fetch: lines in the log, and a bar if stderr is a terminal. Returns a function that stops it. */
 export function reportFetch(fetch: { readonly progress: FetchProgress }, runtime: Runtime, log: Logger): () => void {
   const report = new FetchReport(log);
   let bar: ProgressBar | null = null;
@@ -31,7 +31,7 @@ export function reportFetch(fetch: { readonly progress: FetchProgress }, runtime
   };
 }
 
-/** Which lines a fetch is worth: that it goes on, now and then; that something hinders it; that it is done. */
+/** Chooses the log lines of a fetch: its progress from time to time, a problem that hinders it, and its end. */
 export class FetchReport {
   private saidMs = -Infinity;
   private said = '';

@@ -17,23 +17,23 @@ import type { Pack } from '../../packs/format/open-pack.js';
 import { LockHeldError } from '../../shared/base/files/process-lock.js';
 import { awaitMain, type FoundMain } from './await-main.js';
 
-/** What a worker serves from: a pack, or one that it fetches what it needs of. */
+/** The pack that a worker serves from: a complete pack, or a partial one whose experts the worker fetches. */
 export interface WorkerPack {
   source: Pack;
-  /** null: the pack was not fetched, and is whole. */
+  /** null: the pack was not fetched and is complete. */
   partial: PartialPack | null;
 }
 
-/** Workers of one machine that may fetch one pack by default, each into a directory of its own. */
+/** Most workers of one machine that may fetch one pack by default, each into its own directory. */
 const DEFAULT_DIRECTORIES_LIMIT = 64;
 /** Hexadecimal digits of the digest in a directory's name. */
 const DIGEST_DIGITS = 16;
-/** Pause before main is asked again for its manifest. */
+/** Pause before main is asked for its manifest again. */
 const MANIFEST_RETRY_MS = 1000;
 
 /**
- * The pack of the directory that the settings name, or else of one in the user's data directory. Where there is none yet the worker
- * waits for main and begins to fetch main's.
+ * Opens the pack in the directory that the settings name, or one in the user's data directory. If there is no pack yet, the worker waits for
+ * main and begins to fetch main's pack.
  * @throws CANCELLED when the start is abandoned; as openServedPack; LockHeldError while another worker fetches into the directory; STORAGE_FULL, STORAGE_FAILED
  */
 export async function openWorkerPack(
@@ -59,7 +59,7 @@ class PackOpener {
     private readonly abandoned: AbortSignal,
   ) {}
 
-  /** The first directory of the digest's that is whole or that no other worker is fetching into. */
+  /** Opens the first directory of the digest that has a complete pack or into which no other worker fetches. */
   async openByDigest(main: FoundMain): Promise<WorkerPack> {
     const parent = join(this.environment.dataDirectory, 'packs');
     const name = main.identity.packDigest.slice(0, DIGEST_DIGITS);
@@ -106,7 +106,7 @@ class PackOpener {
     return { source: partial.pack, partial };
   }
 
-  /** A name that was mistyped looks like a new place, too: it is said before anything waits, and no folder above it is made. */
+  /** A mistyped name also looks like a new place. So the log names the place before anything waits, and missing parent folders are not created. */
   private async announceNewPlace(directory: string): Promise<void> {
     const { runtime } = this.environment;
     if (await runtime.outside(() => directoryExists(directory))) return;
@@ -128,7 +128,7 @@ class PackOpener {
     return runtime.outside(() => PartialPack.begin(directory, manifest, runtime));
   }
 
-  /** Null when files are missing or cut short of a pack that a worker had fetched: they are to be fetched again. */
+  /** Null when a fetched pack lacks files or has files that are cut short: then they must be fetched again. */
   private async openUndamaged(directory: string): Promise<Pack | null> {
     const { runtime } = this.environment;
     try {
@@ -141,13 +141,13 @@ class PackOpener {
     }
   }
 
-  /** Main's manifest; waits while main does not give it. */
+  /** Gets main's manifest; waits until main sends it. */
   private async manifestOf(main: FoundMain): Promise<Buffer> {
     const { modelPath } = this.settings;
     const { runtime, transport } = this.environment;
     for (let current = main; ; current = await this.awaitMain(current)) {
       const { packDigest } = current.identity;
-      // Another pack has another default directory.
+      // A pack with another digest has another default directory.
       if (modelPath === null && packDigest !== main.identity.packDigest) throw changedMeanwhile();
       const source = transport.openPackSource(current.address);
       try {

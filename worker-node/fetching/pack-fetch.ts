@@ -18,7 +18,7 @@ type FetchStatus = Pick<
   'fetchNeededBytes' | 'fetchHeldBytes' | 'fetchReceivedBytes' | 'fetchReadyFor' | 'fetchProblem'
 >;
 
-/** A worker's fetching of what it needs of main's pack: main says what, and is told how far it is. */
+/** Fetches the experts that the worker needs of main's pack. Main's prospect tells which; main gets the progress. */
 export class PackFetch implements ExpertSupply {
   private readonly partial: PartialPack;
   private readonly peers: PackPeers;
@@ -29,7 +29,7 @@ export class PackFetch implements ExpertSupply {
   private prospect: Prospect | null = null;
   private wasReady = false;
 
-  /** `onReady`: all that the prospect needs is here, and main waits to hear of it. */
+  /** `onReady`: all experts of the prospect have come, and main waits for this news. */
   constructor(
     partial: PartialPack,
     settings: NodeSettings,
@@ -65,7 +65,7 @@ export class PackFetch implements ExpertSupply {
     });
   }
 
-  /** Not every expert and file is here. */
+  /** Some experts or files are still missing. */
   get isPartial(): boolean {
     return !this.partial.isWhole;
   }
@@ -97,13 +97,13 @@ export class PackFetch implements ExpertSupply {
     return this.partial.held.has(layer, expert) ? this.partial.pack.expert(layer, expert) : null;
   }
 
-  /** Main, from whom damaged experts may come again: where no prospect is sent it is the only one. `toldAddress`: as takeProspect. */
+  /** Sets main as a source of damaged experts; if no prospect comes, main is the only source. `toldAddress`: as in takeProspect. */
   takeMain(toldAddress: string): void {
     const sources = this.isPartial ? (this.prospect?.sources ?? []) : [];
     this.peers.setAddresses(this.mainAddresses(toldAddress), sources);
   }
 
-  /** `toldAddress`: where main says that it is. */
+  /** `toldAddress`: main's address as main itself gives it. */
   takeProspect(prospect: Prospect, toldAddress: string): void {
     this.prospect = prospect;
     this.wasReady = false;
@@ -116,7 +116,7 @@ export class PackFetch implements ExpertSupply {
     return this.fetcher.close();
   }
 
-  /** The address that the settings name may be the only one that reaches main from here, or one that main has left. */
+  /** The address in the settings may be the only one that reaches main from here, or an old address that main has left. */
   private mainAddresses(toldAddress: string): string[] {
     return this.mainAddress === null ? [toldAddress] : [this.mainAddress, toldAddress];
   }
@@ -129,8 +129,8 @@ export class PackFetch implements ExpertSupply {
 }
 
 /**
- * What the worker needs, each worker from another point on: those that fetch at the same time fetch different experts first, and then can
- * give them to one another. Pure.
+ * The experts that the worker needs, starting at a different point for each worker. Workers that fetch at the same time get different experts
+ * first, and can then give them to each other. Pure.
  */
 export function inTurn(placement: Placement, workerId: string): ExpertPlace[] {
   const needed = neededExperts(placement, workerId);

@@ -13,18 +13,18 @@ import type { ExpertSupply } from '../loader/expert-loader.js';
 import { PackFetch } from './pack-fetch.js';
 import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
 
-/** How long a load waits for main to bring an expert that is damaged here, before the worker says that it cannot run it. */
+/** A load waits this long for main to send an expert that is damaged here. Then the worker reports that it cannot run the expert. */
 export const MEND_LIMIT_MS = 10_000;
 
 /** Hexadecimal digits of the digest in a directory's name. */
 const DIGEST_DIGITS = 16;
 
 /**
- * Brings experts from main that are damaged in a pack which somebody gave the worker, into a directory of the worker's own: what it was
- * given is only read. The directory is made when the first damage is found; what is in it serves at later starts, too.
+ * Fetches experts from main that are damaged in a pack which the worker may only read. They go into a directory of the worker. The directory is
+ * made when the first damage is found; its experts are also used at later starts.
  */
 export class PackMending implements ExpertSupply {
-  /** Of the experts that are served from the directory: layer * experts + expert. */
+  /** Experts that are read from that directory: layer * experts + expert. */
   private readonly mended = new Set<number>();
   private opening: Promise<PackFetch> | null = null;
   private fetch: PackFetch | null = null;
@@ -38,7 +38,7 @@ export class PackMending implements ExpertSupply {
     private readonly log: Logger,
   ) {}
 
-  /** To main it is a worker with a whole pack. */
+  /** Main treats this worker as one with a complete pack. */
   readonly isPartial = false;
 
   get status(): { fetchReceivedBytes: number } {
@@ -50,7 +50,7 @@ export class PackMending implements ExpertSupply {
     this.fetch?.takeMain(toldAddress);
   }
 
-  /** Told only to workers that hold some of the pack. */
+  /** Main sends prospects only to workers with a partial pack. */
   takeProspect(): void {
     return undefined;
   }
@@ -59,7 +59,7 @@ export class PackMending implements ExpertSupply {
     return this.mended.has(this.key(layer, expert)) ? (this.fetch?.find(layer, expert) ?? null) : null;
   }
 
-  /** Null: it is there. Rejects with PACK_CORRUPT when main does not bring it in time; it is fetched all the same. */
+  /** Null: the expert is on the disk. Rejects with PACK_CORRUPT when main does not send it in time; the fetch continues. */
   awaitExpert(layer: number, expert: number, signal: AbortSignal): Promise<void> | null {
     if (!this.mended.has(this.key(layer, expert))) return null;
     const fetch = requirePresent(this.fetch, 'an expert that is mended has a directory.');

@@ -1,10 +1,11 @@
 /**
- * What a worker keeps of the experts it loads: the pools F, C, S and E of ZipMoE (section 3.4, "Pool Dispatching"), F and C alone where
- * their sizes follow FluxMoE's planner (residency), and LRU, FIFO, Marking and fixed popularity over whole experts to compare with. Pure: it decides, its caller loads, executes and reports.
+ * Decides which experts and parts a worker caches. The pools are F, C, S and E of ZipMoE (section 3.4, "Pool Dispatching"), or only F and C
+ * when FluxMoE's planner sets their sizes (residency). LRU, FIFO, Marking and fixed popularity over full experts serve for comparison. Pure: it
+ * decides; its caller loads, executes and reports.
  *
- * An expert's use begins with `acquire`, which says what is in memory, where to load it and what of it to keep; what it must load is
- * reported by `loaded`; `release` ends it. From acquire to release it is pinned: nothing of it is evicted, and no entry that it
- * reads or writes is given to another.
+ * An expert's use begins with `acquire`, which tells what is in memory, where to load the expert and which parts to cache. `loaded` reports the
+ * end of its load; `release` ends the use. From acquire to release the expert is pinned: nothing of it is evicted, and no entry that the use
+ * reads or writes is given to another expert.
  */
 import type { CompressionState } from '../../shared/decisions/caching/load-times.js';
 import type { CachePolicy, Pool, PoolCapacities } from '../../shared/settings/cache-policies.js';
@@ -12,17 +13,17 @@ import type { CacheEntries } from '../../shared/decisions/caching/pool-capacitie
 
 export interface CachePoolsOptions {
   policy: CachePolicy;
-  /** Experts of a layer. */
+  /** Experts of one layer. */
   experts: number;
-  /** Entries that exist. Numbers from 0 for each kind. */
+  /** Number of entries of each kind; they are numbered from 0. */
   entries: CacheEntries;
-  /** delta: an expert may rank this much behind a pool's last place and still be dispatched to it. */
+  /** delta: an expert ranked up to this many places behind a pool's last place may still be dispatched to it. */
   toleranceMargin: number;
-  /** A number in [0, 1), for Marking's choice. */
+  /** A number in [0, 1), for the random choice of Marking. */
   random: () => number;
 }
 
-/** Where one part comes from and which entry keeps it; -1: it is not kept. Of 'entry', `entry` is where it lies. */
+/** The source of one part, and the entry that caches it; -1: the part is not cached. If the source is 'entry', `entry` holds the part. */
 export interface CachedPart {
   from: 'storage' | 'entry';
   entry: number;
@@ -32,15 +33,18 @@ export interface CachedPart {
 export interface CacheUse {
   readonly layer: number;
   readonly expert: number;
-  /** What was in memory. 'full': it is, or another use's load is bringing it, in `fullEntry` (`readiness` tells); load nothing. */
+  /**
+   * The state in memory when the use began. 'full': the expert is in `fullEntry`, or the load of another use brings it there (see
+   * `readiness`); load nothing.
+   */
   readonly state: CompressionState;
-  /** Expert slot of the cache that holds it or is to be loaded; null: load into a slot of the caller's own. */
+  /** The cache's expert slot that holds the expert or into which to load it; null: load into a working slot. */
   readonly fullEntry: number | null;
   readonly exponents: CachedPart;
   readonly signMantissa: CachedPart;
 }
 
-/** How a use's load ended, as the loader reports it. */
+/** The end of a use's load, as the loader reports it. */
 export interface UseLoaded {
   loaded: boolean;
   exponentsKept: boolean;
@@ -48,15 +52,15 @@ export interface UseLoaded {
 }
 
 export interface CacheCounters {
-  /** Uses by what was in memory. */
+  /** Uses by the state in memory when they began. */
   uses: Record<CompressionState, number>;
   evictions: number;
 }
 
-/** Of a use that loads nothing itself. 'lost': the load it relied on did not succeed; release it and acquire anew. */
+/** Readiness of a use that loads nothing itself. 'lost': the load on which it relied failed; release it and acquire again. */
 export type Readiness = 'ready' | 'loading' | 'lost';
 
-/** Experts that a layer keeps at this moment, for status and affinity. */
+/** An expert that is cached now, for the status and for choosing workers. */
 export interface PlacedExpert {
   layer: number;
   expert: number;
@@ -65,25 +69,28 @@ export interface PlacedExpert {
 }
 
 export interface CacheDecisions {
-  /** Which layers keep what from now on; together they fit the entries. What no longer has a place is dropped, in use: when released. */
+  /**
+   * Sets the capacities of the layers; together they must fit the entries. Experts without a place are dropped; those in use are dropped when
+   * released.
+   */
   setCapacities(capacities: ReadonlyMap<number, PoolCapacities>): void;
-  /** Adds to the runtime frequency list what was recorded earlier: counts of a layer's experts. */
+  /** Adds recorded counts of a layer's experts to the runtime frequency list. */
   seedCounts(layer: number, counts: ArrayLike<number>): void;
-  /** Main's router has chosen the expert for so many tokens. */
+  /** Main's router has chosen the expert for this many tokens. */
   activated(layer: number, expert: number, tokens: number): void;
-  /** Begins a use of each; experts that are needed together are to be asked for together, so that none makes room for another. */
+  /** Begins a use of each expert. Ask for experts that are needed together in one call, so that none of them is evicted for another. */
   acquire(layer: number, experts: readonly number[]): CacheUse[];
-  /** The load of a use whose state was not 'full' has ended (or will not be begun); before release, once. */
+  /** Call once, before release: the load of a use whose state was not 'full' has ended, or will not begin. */
   loaded(use: CacheUse, outcome: UseLoaded): void;
   readiness(use: CacheUse): Readiness;
   /** Ends the use. */
   release(use: CacheUse): void;
   /**
-   * Takes a full entry out of use, whose memory is wanted for something else: a free one, or that of the expert used least. Returns its
-   * number; null: all that are left are in use.
+   * Takes a full entry out of use because its memory is wanted for something else: a free entry, or the entry of the least used expert. Returns
+   * its number; null: all remaining entries are in use.
    */
   retireFull(): number | null;
-  /** The same of a free entry; null: none is. */
+  /** The same for free entries only; null: no entry is free. */
   retireFree(): number | null;
   /** The entry may be used again. */
   restoreFull(entry: number): void;

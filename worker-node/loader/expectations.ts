@@ -8,36 +8,36 @@ export interface WaitingExecute {
 }
 
 /**
- * An expert that this worker was told to expect or to execute, until it has run for the last time or is dropped. Rows, slot and waiting
- * executes are changed by `Expectations` only, whose indexes follow them.
+ * An expert that was announced to this worker or requested by an execute, until it has run for the last time or is dropped. Only `Expectations`
+ * may change its rows, slot and waiting executes, because it indexes them.
  */
 export interface Expectation extends PassLayer {
   readonly pass: Readonly<PassRow>;
   readonly layer: number;
   readonly expert: number;
-  /** Main where both have told of it. */
+  /** Main if both have announced it. */
   source: 'main' | 'shadow';
-  /** Rises with arrival; an expectation that made room for another sequence goes to the end. */
+  /** Later arrivals have higher numbers; an expectation that gave up its slot for another sequence goes to the end. */
   order: number;
   slot: number | null;
   waiting: WaitingExecute[];
   /** Executions under way. */
   running: number;
-  /** An execute has come: 'held' while more mini-batches follow, 'last' once the final one came. */
+  /** The state of its executes. 'held': one has come and more mini-batches follow; 'last': the final one has come. */
   claim: 'none' | 'held' | 'last';
 }
 
-/** Work stands on it: it must neither be dropped nor lose its slot. */
+/** An execute waits for it or runs: it must not be dropped and must not lose its slot. */
 export function isPinned(expectation: Expectation): boolean {
   return expectation.waiting.length > 0 || expectation.running > 0;
 }
 
-/** Only shadow has told of it, and main has not asked for it: shadow may take it back. */
+/** Only shadow has announced it, and main has not asked for it: shadow may withdraw it. */
 export function isShadowsAlone({ source, claim }: Expectation): boolean {
   return source === 'shadow' && claim === 'none';
 }
 
-/** Before, at or after: by the pass's position, then by layer. */
+/** Negative, 0 or positive: before, at or after. Compares the pass's position, then the layer. */
 export function compareProgress(left: Progressed, right: Progressed): number {
   return left.pass.position - right.pass.position || left.layer - right.layer;
 }
@@ -56,20 +56,19 @@ export function expertKey({ layer, expert }: { layer: number; expert: number }):
 }
 
 /**
- * All expectations of a worker, and the order in which they are loaded. Every look-up is by an index: a peer that predicts without
- * end costs no more at each message than one that does not. What has no slot is bounded by its caller: by `dropOldest`, and by
- * the executes that it takes.
+ * All expectations of a worker, and the order in which they are loaded. Every look-up uses an index: a peer that sends predictions without end
+ * makes no message more expensive. The caller bounds the expectations without a slot: by `dropOldest`, and by the executes that it accepts.
  */
 export class Expectations {
   /** By the pass's sequence, then by its position and the layer, then by expert. */
   private readonly bySequence = new Map<number, Map<string, Map<number, Expectation>>>();
-  /** Executes that wait and have no slot, the longest waiting first. */
+  /** Expectations with waiting executes and no slot, the longest waiting first. */
   private readonly needy = new Set<Expectation>();
-  /** Predictions without a slot, the longest without one first. */
+  /** Predictions without a slot, the longest waiting first. */
   private readonly queued = new Set<Expectation>();
-  /** Both of these, by expert. */
+  /** The expectations of both sets, by expert. */
   private readonly unslotted = new Map<string, Set<Expectation>>();
-  /** Those with rows of a sequence whose pass begins with another one's, by that sequence. */
+  /** By sequence: expectations with rows of that sequence whose pass begins with another sequence. */
   private readonly ownJoined = new Map<number, Set<Expectation>>();
   private ownOrder = 0;
 
@@ -88,14 +87,14 @@ export class Expectations {
     };
   }
 
-  /** A copy: it may be dropped from. */
+  /** A copy: the caller may drop expectations while it iterates. */
   all(): Expectation[] {
     return [...this.bySequence.keys()].flatMap((sequence) => this.ofSequence(sequence));
   }
 
   /**
-   * Of this pass; else, where a row is of another sequence than the pass, of the pass that begins with that row: it was told of before
-   * main put the rows together.
+   * The expectation of this pass. Otherwise, for a row of another sequence than the pass: the expectation of the pass that begins with that
+   * row. It was announced before main joined the rows.
    */
   find({ pass, rows, layer }: PassLayer, expert: number): Expectation | undefined {
     const own = this.ownOfLayer(pass, layer)?.get(expert);
@@ -108,7 +107,7 @@ export class Expectations {
     return undefined;
   }
 
-  /** What main has told of a pass of several sequences, the first row of this one among them: a prediction for that row alone adds nothing. */
+  /** Main's expectation for a joint pass that contains the first row of this pass. A prediction for that row alone adds nothing to it. */
   findJoint({ pass, layer }: PassLayer, expert: number): Expectation | undefined {
     for (const joint of this.ownJoined.get(pass.sequence) ?? []) {
       const isIts = joint.layer === layer && joint.expert === expert;
@@ -118,17 +117,17 @@ export class Expectations {
     return undefined;
   }
 
-  /** Whose pass begins with the sequence. */
+  /** Expectations whose pass begins with the sequence. */
   ofSequence(sequence: number): Expectation[] {
     return [...(this.bySequence.get(sequence)?.values() ?? [])].flatMap((layer) => [...layer.values()]);
   }
 
-  /** With rows of the sequence, whatever their pass begins with. */
+  /** Expectations with rows of the sequence, in any pass. */
   concerning(sequence: number): Expectation[] {
     return [...this.ofSequence(sequence), ...this.joined(sequence)];
   }
 
-  /** With rows of the sequence in a pass that begins with another one's. */
+  /** Expectations with rows of the sequence in a pass that begins with another sequence. */
   joined(sequence: number): Expectation[] {
     return [...(this.ownJoined.get(sequence) ?? [])];
   }
@@ -137,20 +136,20 @@ export class Expectations {
     return [...(this.ownOfLayer(pass, layer)?.values() ?? [])];
   }
 
-  /** Takes the sequence's rows at positions in [from, end) out of these. Returns those of which no row is left. */
+  /** Removes the sequence's rows at positions in [from, end) from these. Returns the expectations that have no rows left. */
   withdraw(expectations: readonly Expectation[], rows: { sequence: number; from: number; end: number }): Expectation[] {
     for (const expectation of expectations) this.setRows(expectation, rowsOutside(expectation.rows, rows));
     return expectations.filter((expectation) => expectation.rows.length === 0);
   }
 
-  /** What is told of it now is of these rows, too. */
+  /** The expectation now also covers these rows. */
   addRows(expectation: Expectation, rows: readonly RowRun[]): void {
     const known = new Set(expectation.rows.map(({ sequence }) => sequence));
     const more = rows.filter(({ sequence }) => !known.has(sequence));
     if (more.length > 0) this.setRows(expectation, [...expectation.rows, ...more]);
   }
 
-  /** Those of the pass's sequence at earlier layers and positions. */
+  /** Expectations of the pass's sequence at earlier positions, or earlier layers of the same position. */
   before(here: Progressed & { readonly pass: PassRow }): Expectation[] {
     const passed: Expectation[] = [];
     for (const layer of this.bySequence.get(here.pass.sequence)?.values() ?? []) {
@@ -194,7 +193,7 @@ export class Expectations {
     this.unindex(expectation);
   }
 
-  /** Tickets rise from call to call. */
+  /** Tickets must rise from call to call. */
   wait(expectation: Expectation, waiting: WaitingExecute): void {
     expectation.waiting.push(waiting);
     if (expectation.slot !== null || this.needy.has(expectation)) return;
@@ -222,7 +221,7 @@ export class Expectations {
     expectation.order = ++this.ownOrder;
   }
 
-  /** Of the predictions without a slot. */
+  /** Drops the prediction that has been without a slot for longest. */
   dropOldest(): void {
     const [oldest] = this.queued;
     if (oldest !== undefined) this.remove(oldest);
@@ -233,12 +232,12 @@ export class Expectations {
     return first;
   }
 
-  /** Everything without a slot that wants this expert. */
+  /** All expectations without a slot for this expert. */
   wanting(expert: { layer: number; expert: number }): Expectation[] {
     return [...(this.unslotted.get(expertKey(expert)) ?? [])];
   }
 
-  /** What a free slot takes up next: an execute that waits; else, of the sequence that has waited longest, its next prediction. */
+  /** The expectation that gets the next free slot: a waiting execute, otherwise the next prediction of the sequence that has waited longest. */
   nextToLoad(): Expectation | undefined {
     const needy = this.longestWaiting();
     if (needy !== undefined) return needy;

@@ -10,39 +10,39 @@ import { LoadCosts } from './load-costs.js';
 import type { LoadEnd, SlotLoad } from './slot-events.js';
 import { scheduleBlocks, taskPlaces } from '../../shared/decisions/caching/schedule-blocks.js';
 
-/** Brings experts to the disk that are not there yet. */
+/** Fetches experts that are not on the disk yet. */
 export interface ExpertSupply {
-  /** Where the supply has the expert; null: it has not, and the pack is to be asked. */
+  /** The place where the supply has the expert; null: the supply does not have it, so ask the pack. */
   find(layer: number, expert: number): ExpertSource | null;
-  /** Null when the expert is there. Rejects with CANCELLED when the signal aborts, else with why it does not come. */
+  /** Null when the expert is there. Rejects with CANCELLED when the signal aborts, otherwise with the reason why the expert does not come. */
   awaitExpert(layer: number, expert: number, signal: AbortSignal): Promise<void> | null;
-  /** What is on the disk of the expert is wrong: it is not there any more, and comes again. Rejects when that cannot be noted. */
+  /** The expert's bytes on the disk are wrong: the expert counts as missing and is fetched again. Rejects when that cannot be noted. */
   forget(layer: number, expert: number): Promise<void>;
 }
 
-/** Experts in host memory, whose loads read less. */
+/** Experts in host memory; their loads read fewer bytes from storage. */
 export interface HostHeld {
-  /** Under which number it is held; null: it is not. */
+  /** The number of the held expert; null: it is not held. */
   heldNumber(layer: number, expert: number): number | null;
   countLoad(bytes: number): void;
 }
 
-/** `error`: why a load failed; null otherwise. `loadMs`: what it took, without waiting for its bytes to be fetched. */
+/** `error`: the reason of a failed load; null otherwise. `loadMs`: duration of the load, without the wait for its bytes to be fetched. */
 export type LoadResult = LoadEnd & { error: OdmoeError | null; loadMs: number };
 
-/** A load under way. Until its expert is on the disk it is only here, and then the loader's too. */
+/** A load under way. The device knows it only when `begun` is true, after its expert has come to the disk. */
 interface LoadUnderWay {
   readonly cancelled: AbortController;
   request: LoadRequest;
   begun: boolean;
 }
 
-/** How often one load brings a damaged expert to the disk again. */
+/** Most times that one load fetches a damaged expert again. */
 const MAX_RENEWALS = 2;
 
 const NOTHING_KEPT = { exponentsKept: false, signMantissaKept: false };
 
-/** Carries out the loads that the schedule orders, in the order that is best for all of them, and counts them. */
+/** Carries out the loads that the schedule orders, in the best order for all of them together, and counts them. */
 export class ExpertLoader {
   private readonly slots: ExpertSlots;
   private readonly experts: RegisteredExperts;
@@ -51,14 +51,14 @@ export class ExpertLoader {
   private readonly underWay = new Map<number, LoadUnderWay>();
   private readonly loadMs = new OverallMean();
   private readonly costs: LoadCosts;
-  /** Null: there are none. */
+  /** Null: no experts are in host memory. */
   hostMemory: HostHeld | null = null;
   private ownLoads = 0;
   private readBytes = 0;
-  /** Of each expert that has failed and not been loaded since: the code of the failure that was logged. */
+  /** Experts that failed and have not been loaded since, with the code of the failure that was logged. */
   private readonly failures = new Map<string, { layer: number; expert: number; code: string }>();
 
-  /** `threads`: that decompress. `supply`: null where every expert is on the disk. */
+  /** `threads`: number of decompression threads. `supply`: null if every expert is on the disk. */
   constructor(
     slots: ExpertSlots,
     source: ModelSource,
@@ -77,7 +77,7 @@ export class ExpertLoader {
     this.log = log;
   }
 
-  /** What loading has cost so far. */
+  /** The measured costs of loading. */
   get loadProfile(): LoadTimes {
     return this.costs.profile;
   }
@@ -98,7 +98,7 @@ export class ExpertLoader {
     return this.loadMs.mean;
   }
 
-  /** Experts that failed for their bytes, have not been loaded since, and have not come again. */
+  /** Number of experts whose bytes were damaged and that have neither been loaded nor fetched again since. */
   get damagedExperts(): number {
     let damaged = 0;
     for (const { layer, expert, code } of this.failures.values()) {
@@ -107,7 +107,7 @@ export class ExpertLoader {
     return damaged;
   }
 
-  /** The number that the slots know the expert by. */
+  /** The number by which the slots know the expert. */
   numberOf(layer: number, expert: number): number {
     return this.experts.numberOf(layer, expert);
   }
@@ -146,7 +146,7 @@ export class ExpertLoader {
     else load?.cancelled.abort();
   }
 
-  /** Main waits for it: it goes before all that main does not wait for. */
+  /** Main waits for this load: it goes before all loads that main does not wait for. */
   prioritize(slot: number): void {
     const load = this.underWay.get(slot);
     if (load === undefined) return;
@@ -154,9 +154,9 @@ export class ExpertLoader {
     if (load.begun) this.slots.prioritize(slot);
   }
 
-  /** Puts loads that are wanted together in order. */
+  /** Puts loads that are needed together in order. */
   order(loads: readonly PendingLoad[]): void {
-    // So it is at every message where all experts are there.
+    // Every message whose experts are all loaded comes here with no loads.
     if (loads.length === 0) return;
     const left = loads.map((load) => {
       const isHeld = this.underWay.get(load.slot)?.request.held !== undefined;
@@ -191,13 +191,13 @@ export class ExpertLoader {
     }
   }
 
-  /** A damaged expert that can be brought again is no failure yet. @throws the failure when it is one */
+  /** If a damaged expert can be fetched again, that is not a failure yet. @throws the failure when it is one */
   private async renew(layer: number, expert: number, failure: OdmoeError, renewals: number): Promise<void> {
     if (this.supply === null || failure.code !== 'PACK_CORRUPT' || renewals >= MAX_RENEWALS) throw failure;
     this.log.warn('an expert on the disk is damaged and is fetched again', { layer, expert, error: failure });
     try {
       await this.supply.forget(layer, expert);
-      // It may come to another place.
+      // The expert may be stored at another place when it comes again.
       this.experts.forget(layer, expert);
     } catch (thrown) {
       this.log.warn('a damaged expert cannot be fetched again', { layer, expert, error: toOdmoeError(thrown) });
@@ -211,7 +211,7 @@ export class ExpertLoader {
     this.loadMs.add(loadMs);
   }
 
-  /** Once until the expert can be loaded again: a damaged pack fails at every token. */
+  /** Logs a failure once until the expert can be loaded again: with a damaged pack a load may fail at every token. */
   private report(layer: number, expert: number, error: OdmoeError): void {
     const key = `${layer} ${expert}`;
     if (this.failures.get(key)?.code === error.code) return;
@@ -220,24 +220,24 @@ export class ExpertLoader {
   }
 }
 
-/** The parts that a load has read: those that host memory held, and that no entry was to keep, are not among them. */
+/** The parts that a load has read from storage: without parts that host memory held and that no entry was to cache. */
 function withoutHeld({ exponents, signMantissa }: LoadRequest): Pick<LoadRequest, 'exponents' | 'signMantissa'> {
   const read = (part: PartPlan): PartPlan => (part.entry < 0 ? { from: 'entry', entry: part.entry } : part);
   return { exponents: read(exponents), signMantissa: read(signMantissa) };
 }
 
-/** Experts beyond these are not put in order, but loaded after them in the order in which they were asked for. */
+/** Only this many experts are put in order; the others are loaded after them, in the order of the requests. */
 export const MAX_ORDERED_LOADS = 16;
 
 /** A load that main waits for. */
 export interface PendingLoad {
   slot: number;
   state: PartlyLoadedState;
-  /** p_n: executing the expert on the rows that wait for it. */
+  /** p_n: time to execute the expert on the rows that wait for it. */
   executeMs: number;
 }
 
-/** Where each load's tensors stand when all are wanted together (ZipMoE Algorithm 1), by slot. Of one load alone there is no order. */
+/** The order of each load's tensors when all are needed together (ZipMoE Algorithm 1), by slot. A single load needs no order. */
 export function orderLoads(loads: readonly PendingLoad[], profile: LoadTimes): Map<number, ExpertOrder> {
   if (loads.length < 2) return new Map();
   const ordered = loads.slice(0, MAX_ORDERED_LOADS);

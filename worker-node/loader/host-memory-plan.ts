@@ -1,7 +1,7 @@
-/** Which experts a worker keeps in host memory, and how much of that memory it may take. Pure. */
+/** Chooses the experts that a worker holds in host memory, and the bytes that they may take. Pure. */
 import { divideLayer } from '../../shared/decisions/residency/storage-hierarchy.js';
 
-/** An expert that could be held. */
+/** An expert that could be held in host memory. */
 export interface HoldCandidate {
   layer: number;
   expert: number;
@@ -9,20 +9,20 @@ export interface HoldCandidate {
   bytes: number;
   /** Activations on record. */
   activations: number;
-  /** The device's cache has the whole expert: its stored bytes are needed only once that has dropped it. */
+  /** The device's cache has the whole expert: its stored bytes are needed only after the cache has dropped it. */
   isCached: boolean;
   /** It is in host memory now. */
   isHeld: boolean;
 }
 
-/** What a cached expert's activations count for: it is loaded again only after the cache has dropped it. */
+/** Weight of a cached expert's activations: it is loaded again only after the cache has dropped it. */
 const CACHED_SHARE = 0.25;
-/** An expert takes the place of a held one only where it is used so many times as often: a fill costs a whole read. */
+/** An expert replaces a held one only if it is used this many times as often, because a fill costs a whole read. */
 const REPLACEMENT_FACTOR = 1.25;
 
 /**
- * The experts to hold in `budgetBytes`, the most useful first: those that are used most, and among equals those of the first layers.
- * Planned again with what it chose as held, it chooses the same.
+ * The experts to hold in `budgetBytes`, the most useful first: the most used ones, and among equals those of the first layers. If its own
+ * choice is held and it plans again, it makes the same choice.
  */
 export function planHeldExperts(candidates: readonly HoldCandidate[], budgetBytes: number): HoldCandidate[] {
   const ordered = candidates
@@ -38,19 +38,20 @@ export function planHeldExperts(candidates: readonly HoldCandidate[], budgetByte
   return chosen;
 }
 
-/** Stored bytes that loads get a second; null: not measured. */
+/** Stored bytes per second that loads get; null: not measured. */
 export interface LoadRates {
   hostBytesPerS: number | null;
   storageBytesPerS: number | null;
 }
 
-/** A held expert stays while its layer holds no more than so many times its part: measured rates are never quite the same. */
+/** A held expert stays while its layer holds at most this many times its part: measured rates always vary a little. */
 const PART_TOLERANCE = 1.15;
 
 /**
- * The experts to hold where the rest of each layer comes from storage at the same time (FluxMoE section 4.2, equations 6 to 8): of what a layer
- * loads, host memory has its part by bandwidth, so that both end together, and no more than the layer's share of `budgetBytes`. In each layer those
- * used most come first. What the device's cache has whole is not loaded: it stays held where the share has room, and is not filled in.
+ * The experts to hold when the rest of each layer is read from storage at the same time (FluxMoE section 4.2, equations 6 to 8). Host memory
+ * holds a part of a layer's loads in proportion to its bandwidth, so that both sources finish together; it holds at most the layer's share of
+ * `budgetBytes`. In each layer the most used experts come first. Experts that are whole in the device's cache are not loaded: they stay held if
+ * the share has room, and are not filled in.
  */
 export function planDividedExperts(
   candidates: readonly HoldCandidate[],
@@ -88,7 +89,7 @@ function divideHeld(ofLayer: readonly HoldCandidate[], shareBytes: number, rates
   return [...part, ...staying.filter((candidate) => fits(candidate, shareBytes))];
 }
 
-/** Of a layer's stored bytes. Until both rates have been measured host memory has all that its share holds. */
+/** Bytes of a layer that host memory should hold. Until both rates have been measured, host memory holds all that its share allows. */
 function hostPart(layerBytes: number, shareBytes: number, { hostBytesPerS, storageBytesPerS }: LoadRates): number {
   if (hostBytesPerS === null || storageBytesPerS === null) return Math.min(layerBytes, shareBytes);
   const { bytes } = divideLayer(layerBytes, [
@@ -98,7 +99,7 @@ function hostPart(layerBytes: number, shareBytes: number, { hostBytesPerS, stora
   return bytes[0] ?? 0;
 }
 
-/** One activation more than there are on record, so that held experts stay where nothing is known. */
+/** One more than the recorded activations, so that held experts stay when nothing is recorded. */
 function expectedUse({ activations, isCached, isHeld }: HoldCandidate): number {
   return (activations + 1) * (isCached ? CACHED_SHARE : 1) * (isHeld ? REPLACEMENT_FACTOR : 1);
 }
@@ -107,23 +108,26 @@ function inOrder(left: HoldCandidate, right: HoldCandidate): number {
   return left.layer - right.layer || left.expert - right.expert;
 }
 
-/** What is known of the host's memory. */
+/** A reading of the host's memory. */
 export interface HostMemoryReading {
-  /** That a process could take now without pushing others out. */
+  /** Bytes that a process could take now without pushing other processes out. */
   freeBytes: number;
-  /** That experts take now. */
+  /** Bytes that held experts take now. */
   heldBytes: number;
 }
 
-/** `auto` leaves the host so much, and at least this share of what is free without held experts. */
+/** `auto` leaves the host this many bytes, and at least this share of the memory that would be free without held experts. */
 export const AUTOMATIC_MARGIN_BYTES = 1024 ** 3;
 const AUTOMATIC_MARGIN_SHARE = 0.25;
-/** Below so much free memory, experts go even where a size was asked for. */
+/** With less free memory than this, experts are dropped even if the operator asked for a size. */
 export const PRESSURE_BYTES = 256 * 1024 ** 2;
-/** More is taken only where so many times the margin is free: what is dropped is not read again at once. */
+/** More memory is taken only if this many times the margin is free, so that dropped experts are not read again at once. */
 const GROWTH_FACTOR = 1.25;
 
-/** Bytes that held experts may take now. `setting`: what the operator grants, or auto. Less than what is held: some have to go. */
+/**
+ * Bytes that held experts may take now. `setting`: the operator's limit, or auto. If the result is less than what is held, some experts must
+ * be dropped.
+ */
 export function hostMemoryBudget(setting: number | 'auto', { freeBytes, heldBytes }: HostMemoryReading): number {
   const marginBytes =
     setting === 'auto'

@@ -7,23 +7,23 @@ import type { LoadTimes } from '../../shared/decisions/caching/load-times.js';
 
 const MS_PER_S = 1000;
 
-/** What a load has read and what it has taken from memory. */
+/** The parts of one load, each read from storage or taken from an entry. */
 export interface LoadedParts {
   exponents: CachedPart;
   signMantissa: CachedPart;
 }
 
-/** What loading costs here, from the loads so far. */
+/** The mean costs of loading on this worker, from the loads so far. */
 export class LoadCosts {
   private readonly shape: Pick<LoadTimes, 'compressionRatio' | 'threads' | 'shards' | 'tensors'>;
   private readonly exponentReadMs = new OverallMean();
   private readonly signMantissaReadMs = new OverallMean();
   private readonly decompressMs = new OverallMean();
-  /** Of loads that came from one of the two alone. */
+  /** Totals of loads that came from only one of the two sources. */
   private readonly fromHost = { bytes: 0, ms: 0 };
   private readonly fromStorage = { bytes: 0, ms: 0 };
 
-  /** `expert`: any one of the model's, `threads`: that decompress. */
+  /** `expert`: any expert of the model; `threads`: number of decompression threads. */
   constructor(expert: ExpertSource, threads: number) {
     const tensors = [expert.gate, expert.up, expert.down];
     const exponents = tensors.flatMap(exponentChunks);
@@ -45,7 +45,7 @@ export class LoadCosts {
     this.addRate(outcome);
   }
 
-  /** B_k of FluxMoE's section 4.2, where decoding counts too: the rate of the slower of both stages. */
+  /** B_k of FluxMoE's section 4.2, with decoding included: the rate of the slower of both stages. */
   get rates(): LoadRates {
     const perS = ({ bytes, ms }: { bytes: number; ms: number }): number | null =>
       bytes > 0 && ms > 0 ? (bytes / ms) * MS_PER_S : null;
@@ -54,7 +54,7 @@ export class LoadCosts {
 
   private addRate(outcome: LoadOutcome): void {
     const { readBytes, hostBytes = 0, exponentReadMs, signMantissaReadMs, decompressMs } = outcome;
-    // Of both, or of neither: parts that the cache keeps say nothing of where others come from.
+    // Skip loads from both sources or from neither: cached parts tell nothing about the source of the others.
     if (readBytes > 0 === hostBytes > 0) return;
     const from = hostBytes > 0 ? this.fromHost : this.fromStorage;
     from.bytes += hostBytes + readBytes;

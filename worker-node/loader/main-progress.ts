@@ -1,30 +1,30 @@
 import type { PassLayer, PassRow } from '../../shared/wire/messages.js';
 import { compareProgress } from './expectations.js';
 
-/** Sequences whose progress is remembered; the one not heard of for longest is forgotten first. */
+/** Number of sequences whose progress is remembered; the least recently used one is forgotten first. */
 export const MAX_FOLLOWED_SEQUENCES = 256;
 
-/** A sequence without an execute while this many came for others has probably ended: its predictions give up their slots. */
+/** If a sequence had no execute while this many came for others, it has probably ended: its predictions give up their slots. */
 export const IDLE_SEQUENCE_EXECUTES = 64;
 
-/** Of a sequence whose rows ran in a pass that begins with another one's: its next own pass may begin at the same position. */
+/** The layer of a sequence whose rows ran in a pass that begins with another sequence: its next own pass may begin at the same position. */
 const BEFORE_ANY_LAYER = -1;
 
 interface Progress {
-  /** Where main's router chose last; null before the first execute. */
+  /** The position and layer of main's latest router choice; null before the first execute. */
   passed: { pass: { position: number }; layer: number } | null;
   ended: boolean;
   /** Value of the execute counter at the last sign of life. */
   lastExecute: number;
 }
 
-/** How far main is in each sequence: the watermark that tells a prediction in time from a late one. */
+/** Main's progress in each sequence. It decides whether a prediction comes in time or late. */
 export class MainProgress {
   /** In order of last use. */
   private readonly sequences = new Map<number, Progress>();
   private executes = 0;
 
-  /** Main executes here now, wherever that is. */
+  /** Main executes at this position and layer now. */
   executed({ pass, rows, layer }: PassLayer): void {
     this.executes += 1;
     const progress = this.live(pass.sequence);
@@ -49,7 +49,7 @@ export class MainProgress {
     this.touch(sequence).ended = true;
   }
 
-  /** Whether a prediction comes too late to be of use. Main may add experts to a layer under way, shadow may not. */
+  /** True if a prediction comes too late to be useful. Main may add experts to the current layer; shadow may not. */
   isLate(source: 'main' | 'shadow', here: { pass: PassRow; layer: number }): boolean {
     const progress = this.touch(here.pass.sequence);
     if (progress.ended) return true;
@@ -58,13 +58,13 @@ export class MainProgress {
     return source === 'main' ? ahead < 0 : ahead <= 0;
   }
 
-  /** Whether this is the layer at which main is now: it is about to say which of its experts it wants and which not. */
+  /** True if main is at this layer now: it will soon ask for the layer's experts or release them. */
   isAtMain(here: { pass: PassRow; layer: number }): boolean {
     const passed = this.sequences.get(here.pass.sequence)?.passed ?? null;
     return passed !== null && compareProgress(here, passed) === 0;
   }
 
-  /** Larger for sequences that executed more recently. */
+  /** A larger number means that the sequence executed more recently. */
   lastExecute(sequence: number): number {
     return this.sequences.get(sequence)?.lastExecute ?? 0;
   }
@@ -74,7 +74,7 @@ export class MainProgress {
     return [...this.sequences].filter(([, progress]) => progress.lastExecute < limit).map(([sequence]) => sequence);
   }
 
-  /** Forgets and names the sequences beyond MAX_FOLLOWED_SEQUENCES, except those in use. */
+  /** Forgets the oldest sequences beyond MAX_FOLLOWED_SEQUENCES, except those in use, and returns them. */
   forgetOldest(isInUse: (sequence: number) => boolean): number[] {
     const forgotten: number[] = [];
     for (const sequence of this.sequences.keys()) {

@@ -1,16 +1,16 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { lookAheadSlots } from '../../shared/decisions/placement/group-size.js';
 
-/** Memory that slots take by themselves. */
+/** Memory that slots take when their number is not set. */
 export const AUTOMATIC_SLOTS_BYTES = 256 * 1024 * 1024;
 
-/** Workers that there are at least, where nobody says how many. */
+/** The assumed number of workers when the settings do not tell it. */
 const FEW_WORKERS = 2;
 
 /**
- * Slots where nobody has said how many: enough for a worker to load its experts of the next layer while it executes those of this one,
- * though there be only FEW_WORKERS, within AUTOMATIC_SLOTS_BYTES; but two, and enough for groups of the size that is set or that the
- * workers allow. `workers`: as many as cluster.yaml lists; null: it lists none.
+ * The number of slots when the settings do not set it. It is enough for a worker to load its experts of the next layer while it executes those
+ * of this one, even with only FEW_WORKERS, within AUTOMATIC_SLOTS_BYTES. It is at least two, and enough for groups of the size that is set or
+ * that the workers allow. `workers`: the number of workers in cluster.yaml; null: it lists none.
  */
 export function automaticSlots(
   expertsPerToken: number,
@@ -25,16 +25,15 @@ export function automaticSlots(
 
 export interface SlotPlan {
   slots: number;
-  /** Rows of one native call; longer executes are run in pieces. */
+  /** Rows of one native call; an execute with more rows is split into several calls. */
   maxRows: number;
-  /** Of what is kept of experts between their uses. */
+  /** Memory for experts and parts that are cached between their uses. */
   cacheBytes: number;
 }
 
 /**
- * How much a memory budget holds: as many slots as wanted, else as many as fit, with shorter native calls where that makes room
- * for the first slot; and of the cache what is left. `freeBytes` null: no limit. Throws DEVICE_OUT_OF_MEMORY when not even one slot
- * fits.
+ * The slots and cache that a memory budget holds: the wanted number of slots or as many as fit, with fewer rows per native call if that makes
+ * room for the first slot; the rest goes to the cache. `freeBytes` null: no limit. Throws DEVICE_OUT_OF_MEMORY when not even one slot fits.
  */
 export function planSlots(
   wanted: SlotPlan,

@@ -3,49 +3,52 @@ import type { CompressionState } from '../../shared/decisions/caching/load-times
 import type { CachedPart } from './cache-decisions.js';
 import type { PassLayer } from '../../shared/wire/messages.js';
 
-/** Experts of a layer that the rows of a pass may ask for, or will not. */
+/** Experts of a layer that the rows of a pass may ask for, or will not ask for. */
 export interface LayerExperts extends PassLayer {
   experts: readonly number[];
 }
 
-/** What happens to a worker's slots. */
+/** An event that the slot schedule handles. */
 export type SlotEvent =
-  /** Of shadow, a later prediction for the same layer replaces an earlier one; of main, it adds. */
+  /** A later prediction of shadow for the same layer replaces its earlier one; a later one of main adds to it. */
   | ({ kind: 'predict'; source: 'main' | 'shadow' } & LayerExperts)
-  /** Shadow had guessed a token wrong: what it has predicted for the sequence from `position` on is void. */
+  /** Shadow had guessed a wrong token: its predictions for the sequence from `position` on are void. */
   | { kind: 'restart'; sequence: number; position: number }
-  /** Tickets rise from event to event. `last`: no mini-batch for this expert follows. */
+  /** Tickets rise from event to event. `last`: no further mini-batch for this expert follows. */
   | ({ kind: 'execute'; ticket: number; last: boolean; expert: number } & PassLayer)
-  /** The pass's router has chosen at this layer: these experts are not asked for. */
+  /** The pass's router has chosen at this layer: these experts will not be requested. */
   | ({ kind: 'release' } & LayerExperts)
   /** The sequence has ended. */
   | { kind: 'end'; sequence: number }
   | ({ kind: 'loadSettled'; slot: number } & LoadEnd)
-  /** Of the executions of a slot the one started first. */
+  /** The oldest execution under way in the slot has ended. */
   | { kind: 'executeSettled'; slot: number }
-  /** All messages that had come together are in; sent when `wantsTurnEnd`. */
+  /** All messages that had come together are handled; sent when `wantsTurnEnd`. */
   | { kind: 'turnEnded' }
-  /** What main may still have had to say about the layer it is at has had time to come; sent when `wantsGraceEnd`. */
+  /** Main has had time to send its remaining messages about its current layer; sent when `wantsGraceEnd`. */
   | { kind: 'graceEnded' }
-  /** Another placement: what was predicted under the old one is void. */
+  /** A new placement: predictions under the old one are void. */
   | { kind: 'epochChanged' }
-  /** The layers that this worker serves have changed, and with them which of them keep how many experts. */
+  /** The layers that this worker serves have changed, and so have the cache capacities of each layer. */
   | { kind: 'capacitiesChanged'; capacities: ReadonlyMap<number, PoolCapacities> }
-  /** So many slots are to give their memory back, as far as they are idle; the last working slot never does. `spareOnly`: slots of the cache with nothing in them. */
+  /**
+   * This many slots should give their memory back, as far as they are idle; the last working slot never does. `spareOnly`: only empty slots
+   * of the cache.
+   */
   | { kind: 'memoryWanted'; slots: number; spareOnly?: boolean }
   /** A slot has its memory again. */
   | { kind: 'memoryTaken'; slot: number }
-  /** Main is gone: nobody waits for anything any more. */
+  /** Main is gone: nobody waits for anything now. */
   | { kind: 'mainLost' };
 
-/** How a load ended; the parts that were to be kept are complete in their entries, or not. */
+/** The end of a load, and whether the parts that entries should cache are complete. */
 export interface LoadEnd {
   outcome: 'loaded' | 'cancelled' | 'failed';
   exponentsKept: boolean;
   signMantissaKept: boolean;
 }
 
-/** An expert to be loaded, where its parts come from and what of them is kept. */
+/** An expert to load, the source of its parts, and the entries that cache them. */
 export interface SlotLoad {
   slot: number;
   layer: number;
@@ -58,11 +61,11 @@ export interface SlotLoad {
 
 export type SlotAction =
   | ({ kind: 'load' } & SlotLoad)
-  /** Main has come to wait for what the slot loads. */
+  /** Main now waits for the load in this slot. */
   | { kind: 'prioritize'; slot: number }
   | { kind: 'cancelLoad'; slot: number }
   | { kind: 'evict'; slot: number }
-  /** Nothing is in the slot or on its way there: its memory goes back to the device. */
+  /** The slot is empty and nothing loads into it: its memory goes back to the device. */
   | { kind: 'letGo'; slot: number }
   | { kind: 'execute'; slot: number; ticket: number; wasLoaded: boolean }
   /** Nobody waits for that execute any more. */
@@ -73,10 +76,10 @@ export type SlotAction =
 export interface SlotCounters {
   /** Experts that came too late to be loaded. */
   latePredictions: number;
-  /** Experts dropped for want of room. */
+  /** Predictions dropped because there was no room. */
   droppedPredictions: number;
-  /** Experts loaded that no prediction had announced. */
+  /** Experts that were loaded without an announcement. */
   reloads: number;
-  /** Uses of an expert by what of it was in memory when the use began. */
+  /** Uses of an expert, by the parts in memory when the use began. */
   uses: Readonly<Record<CompressionState, number>>;
 }

@@ -5,18 +5,18 @@ import type { Logger } from '../../shared/base/log/logger.js';
 import type { SlotEvent } from './slot-events.js';
 import type { SlotRoom } from './slot-room.js';
 
-/** What the memory of slots needs of the worker. */
+/** Access of the slot memory to the other components of the worker. */
 export interface SlotMemoryParts {
   slots: Pick<ExpertSlots, 'slotBytes' | 'take'>;
   room: SlotRoom;
-  /** Of the cache, that are to have their memory. */
+  /** Number of cache slots that should have their memory. */
   cacheSlots: () => number;
-  /** Has the schedule handle the event. Throws nothing. */
+  /** Passes the event to the schedule. Never throws. */
   handle: (event: SlotEvent) => void;
   log: Logger;
 }
 
-/** Memory of a worker's slots, for others on the same device. */
+/** The memory of a worker's slots, which others on the same device may take. */
 export class SlotMemory implements YieldingMemory {
   constructor(private readonly parts: SlotMemoryParts) {}
 
@@ -40,7 +40,7 @@ export class SlotMemory implements YieldingMemory {
     }
   }
 
-  /** False: the device has not so much. */
+  /** False: the device does not have that much free memory. */
   private take(slot: number): boolean {
     const { slots, handle, log } = this.parts;
     try {

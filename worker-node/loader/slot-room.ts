@@ -4,20 +4,20 @@ import { type Expectation, type Expectations, isPinned, compareProgress } from '
 import type { MainProgress } from './main-progress.js';
 import type { Slot, SlotTable } from './slot-table.js';
 
-/** Working slots that a worker needs to get on at all. */
+/** Working slots that a worker must have to make progress. */
 const LEAST_WORKING = 1;
 
-/** What the schedule does with a slot that makes room. */
+/** The schedule's actions for a slot that makes room. */
 export interface SlotYielding {
-  /** Its memory goes back to the device: nothing is in it that anybody uses. */
+  /** Gives the slot's memory back to the device. Nobody may use the slot's expert. */
   letGo(slot: Slot): void;
-  /** What is in it or on its way there goes; who expected it waits for another slot. */
+  /** Drops the expert in the slot, or its load; the expectations of that expert wait for another slot. */
   displace(slot: Slot): void;
 }
 
 /**
- * Which slots make room: for an execute that has none, and for others that want memory of the same device, as the rows of sequences do. It
- * chooses; the schedule carries out what is chosen.
+ * Chooses the slots that make room: for an execute without a slot, or for others that want memory of the same device, such as the rows of
+ * sequences. The schedule carries out the choice.
  */
 export class SlotRoom {
   constructor(
@@ -27,12 +27,12 @@ export class SlotRoom {
     private readonly cache: CacheDecisions | null,
   ) {}
 
-  /** Executes without a slot, beyond those that a free slot or one being emptied will serve. */
+  /** Number of executes without a slot, beyond those that an empty slot or a slot with a cancelled load will serve. */
   missingSlots(): number {
     return this.expectations.needyCount - this.slots.workingIn('empty') - this.slots.workingIn('cancelling');
   }
 
-  /** Working slots whose expectations may make room, best first. */
+  /** Working slots whose expectations may make room, the best first. */
   victims(which: 'all' | 'of other layers'): Slot[] {
     return this.victimsAmong(this.slots.working, which);
   }
@@ -42,16 +42,16 @@ export class SlotRoom {
     return this.slots.slots.filter(({ phase }) => phase === 'absent').map(({ index }) => index);
   }
 
-  /** How many slots could still give theirs back, though perhaps not at once. */
+  /** Number of slots that could still give their memory back, perhaps not at once. */
   get spare(): number {
     return this.slots.slots.length - this.absent.length - LEAST_WORKING;
   }
 
   /**
-   * Lets go of the memory of so many slots, as far as that can be now. What the cache keeps goes first, the experts that are used least before
-   * others; then empty working slots; then experts that are only foretold, even for the rows that want the memory: those would wait for
-   * themselves. What is being loaded is left alone: whoever expects it would load it again at once. Who wants the memory asks again.
-   * `spareOnly`: nothing is dropped for it.
+   * Gives back the memory of this many slots, as far as possible now. Cached experts go first, the least used before others; then empty working
+   * slots; then experts that are only predicted. These go even if they are predicted for the rows that want the memory: otherwise those rows
+   * would wait for themselves. Loads under way are not touched, because whoever expects the expert would load it again at once. The caller asks
+   * again if it needs more. `spareOnly`: nothing is dropped.
    */
   giveMemoryBack(slots: number, schedule: SlotYielding, spareOnly = false): void {
     for (let left = slots; left > 0; left -= 1) {
@@ -61,7 +61,7 @@ export class SlotRoom {
     }
   }
 
-  /** Slots that are to take their memory again when it is free: all working ones, and of the cache's as many as it then has `cacheSlots`. */
+  /** Slots that should take their memory again when it is free: all working ones, and cache slots until `cacheSlots` of them have memory. */
   returning(cacheSlots: number): number[] {
     const isWorking = (slot: number): boolean => this.slots.isWorking(this.slots.at(slot));
     const working = this.absent.filter(isWorking);
@@ -69,7 +69,7 @@ export class SlotRoom {
     return [...working, ...ofCache.slice(0, Math.max(0, cacheSlots - this.cachePresent))];
   }
 
-  /** Slots of the cache that have their memory. */
+  /** Number of cache slots that have their memory. */
   get cachePresent(): number {
     const { absent, slots } = this;
     const gone = absent.filter((slot) => !slots.isWorking(slots.at(slot))).length;
@@ -83,13 +83,13 @@ export class SlotRoom {
     if (!this.slots.isWorking(slot)) this.cache?.restoreFull(this.slots.entryOf(slot));
   }
 
-  /** The slot is one of the cache's, and its expert is there. */
+  /** True if the slot belongs to the cache and its expert is loaded. */
   keeps(index: number): boolean {
     const slot = this.slots.at(index);
     return slot.phase === 'loaded' && !this.slots.isWorking(slot);
   }
 
-  /** More working slots have memory, or are about to be empty, than there must be. */
+  /** True if more than LEAST_WORKING working slots have memory and do not wait for the end of a cancelled load. */
   private get canSpareWorking(): boolean {
     const gone = this.slots.workingIn('absent') + this.slots.workingIn('cancelling');
     return this.slots.working.length - gone > LEAST_WORKING;
@@ -101,7 +101,7 @@ export class SlotRoom {
     return leastNeeded(slots, mayGo, (sequence) => this.progress.lastExecute(sequence));
   }
 
-  /** A slot whose expert nobody has asked for yet, without it from now on. Null: there is none. */
+  /** Displaces an expert that nobody has requested yet, and returns its slot. Null: there is none. */
   private foretoldSlot(schedule: SlotYielding): Slot | null {
     const mayYield = (slot: Slot): boolean =>
       slot.phase === 'loaded' && (this.canSpareWorking || !this.slots.isWorking(slot));
@@ -111,7 +111,7 @@ export class SlotRoom {
     return this.slots.isWorking(victim) ? victim : this.idleSlot();
   }
 
-  /** Of the cache, with nothing in it. */
+  /** A slot of the cache that holds nothing. */
   private spareSlot(): Slot | null {
     const entry = this.cache?.retireFree() ?? null;
     return entry === null ? null : this.idleOf(entry);
@@ -124,7 +124,7 @@ export class SlotRoom {
     return this.slots.working.findLast(({ phase }) => phase === 'empty') ?? null;
   }
 
-  /** Of an entry that has been taken out of use. */
+  /** The slot of an entry that has been taken out of use. */
   private idleOf(entry: number): Slot {
     const slot = this.slots.ofCache(entry);
     const isIdle = slot.attached.size === 0 && (slot.phase === 'empty' || slot.phase === 'loaded');
@@ -134,8 +134,8 @@ export class SlotRoom {
 }
 
 /**
- * The slots that may be taken from what expects their expert, the one needed least first. A slot is needed as much as the most
- * urgent of its expectations. `mayGo`: of one expectation. `lastExecute`: of a sequence, larger for one that executed more recently.
+ * The slots that may be taken from their expectations, the least needed first. A slot is needed as much as the most urgent of its expectations.
+ * `mayGo`: true if one expectation may lose its slot. `lastExecute`: a larger number means that the sequence executed more recently.
  */
 function leastNeeded(
   slots: readonly Slot[],
@@ -156,8 +156,8 @@ function leastNeeded(
 }
 
 /**
- * What is to keep its slot comes first: experts between two mini-batches before predictions; sequences that have executed more
- * recently; then the layer that main reaches next.
+ * Sorts expectations so that the one that should keep its slot comes first: experts between two mini-batches before predictions; then sequences
+ * that executed more recently; then the layer that main reaches first.
  */
 function compareNeed(left: Expectation, right: Expectation, lastExecute: (sequence: number) => number): number {
   const held = (expectation: Expectation): number => (expectation.claim === 'held' ? 1 : 0);

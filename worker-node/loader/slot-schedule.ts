@@ -1,13 +1,12 @@
 /**
- * Decides what each expert slot of a worker loads, runs, keeps and drops (OD-MoE section 3: load just before use, evict right after;
- * ZipMoE section 3.4: keep what is used often). Pure: events in, actions out. Its caller carries the actions out and reports how they
- * ended.
+ * Decides which experts the slots of a worker load, run, cache and drop (OD-MoE section 3: load just before use, evict right after; ZipMoE
+ * section 3.4: cache experts that are used often). Pure: events in, actions out. Its caller carries the actions out and reports their results.
  *
- * - An execute always gets its turn: if no slot is free, a prediction makes room, the one needed latest first.
- * - An expert with work on it is never dropped; after its last mini-batch it is dropped at once, unless the cache keeps it.
+ * - An execute always gets a slot: if none is free, a prediction makes room, the one that is needed latest first.
+ * - An expert with a waiting or running execute is never dropped; after its last mini-batch it is dropped at once, unless the cache keeps it.
  * - Predictions at or behind main's progress in their sequence are late and are not loaded.
- * - With a cache, no expert is in two slots: whatever expects one that a slot has or loads shares it. Full experts of the cache have
- *   slots of their own, so that the working slots never run short.
+ * - With a cache, no expert is in two slots: all expectations of an expert share the slot that has it or loads it. Full experts of the cache
+ *   have separate slots, so that there are always enough working slots.
  */
 import type { PoolCapacities } from '../../shared/settings/cache-policies.js';
 import type { CacheDecisions, CacheUse } from './cache-decisions.js';
@@ -20,7 +19,7 @@ import type { LayerExperts, LoadEnd, SlotAction, SlotCounters, SlotEvent } from 
 import { SlotRoom, type SlotYielding } from './slot-room.js';
 import { isSlotPinned, loadOf, SlotTable, type Slot, type SlotCache, type WaitedLoad } from './slot-table.js';
 
-/** Predictions that wait for a slot; beyond it the oldest is dropped. */
+/** Predictions that may wait for a slot; beyond this number the oldest is dropped. */
 export const MAX_QUEUED_PREDICTIONS = 1024;
 
 export class SlotSchedule implements SlotYielding {
@@ -29,7 +28,7 @@ export class SlotSchedule implements SlotYielding {
   private readonly expectations = new Expectations();
   private readonly progress = new MainProgress();
   readonly room: SlotRoom;
-  /** Slots in which something may have become ready to run or superfluous. */
+  /** Slots in which an execute may have become ready, or the expert may have become unneeded. */
   private readonly touched = new Set<number>();
   private readonly uses: Record<CompressionState, number> = {
     missing: 0,
@@ -43,7 +42,7 @@ export class SlotSchedule implements SlotYielding {
   private droppedPredictions = 0;
   private reloads = 0;
 
-  /** Without `cache`: cacheless. Its slots are numbered after the working ones. */
+  /** Without `cache` nothing is cached. The cache's slots have the numbers after the working ones. */
   constructor(workingSlots: number, cache: SlotCache | null = null) {
     this.slots = new SlotTable(workingSlots, cache?.slots ?? 0, cache !== null);
     this.cache = cache?.decisions ?? null;
@@ -55,12 +54,12 @@ export class SlotSchedule implements SlotYielding {
     return { latePredictions, droppedPredictions, reloads, uses: { ...this.uses } };
   }
 
-  /** `sequences`: those with expectations; how far ended ones came is remembered for a while. */
+  /** `sequences`: sequences with expectations. The progress of ended ones is remembered for a while and not counted. */
   get openCounts(): { expectations: number; sequences: number } {
     return this.expectations.openCounts;
   }
 
-  /** Of the working ones. */
+  /** Number of working slots in use. */
   get slotsInUse(): number {
     return this.slots.working.length - this.slots.workingIn('empty') - this.slots.workingIn('absent');
   }
@@ -71,14 +70,14 @@ export class SlotSchedule implements SlotYielding {
   }
 
   /**
-   * An execute needs a prediction to make room. Choosing waits for 'turnEnded', because messages that came together may still
-   * say which prediction was wrong.
+   * An execute needs the slot of a prediction. The choice waits for 'turnEnded', because messages that came together may still tell which
+   * prediction was wrong.
    */
   get wantsTurnEnd(): boolean {
     return this.room.missingSlots() > 0 && this.room.victims('of other layers').length > 0;
   }
 
-  /** An execute needs an expert of the layer that main is at to make room. Main's word on that one comes, too: it might load twice. */
+  /** An execute needs the slot of an expert of main's current layer. Main may still request that expert, which would then be loaded twice. */
   get wantsGraceEnd(): boolean {
     return this.room.missingSlots() > 0 && this.room.victims('all').length > 0;
   }
@@ -184,7 +183,7 @@ export class SlotSchedule implements SlotYielding {
       expectation = this.expectations.add(here, expert, 'main');
       if (!this.shareSlot(expectation)) this.reloads += 1;
     } else this.expectations.addRows(expectation, here.rows);
-    // However many tokens and mini-batches it serves, a use costs one load.
+    // A use costs one load, with any number of tokens and mini-batches.
     if (expectation.claim === 'none') this.cache?.activated(here.layer, expert, 1);
     const slot = expectation.slot === null ? null : this.slots.at(expectation.slot);
     this.expectations.wait(expectation, { ticket, wasLoaded: slot?.phase === 'loaded' });
@@ -204,7 +203,7 @@ export class SlotSchedule implements SlotYielding {
     this.forgetOldSequences();
   }
 
-  /** Main is at this layer: what the rows' sequences expected of earlier layers and positions will not be asked for. */
+  /** Main is at this layer: expectations of the rows' sequences at earlier layers and positions will not be requested. */
   private dropPassed({ pass, rows, layer }: PassLayer): void {
     this.dropAll(this.expectations.before({ pass, layer }));
     for (const { sequence, position } of rows) {
@@ -269,7 +268,7 @@ export class SlotSchedule implements SlotYielding {
     this.progress.clear();
   }
 
-  /** No further mini-batch comes; what runs still goes when it has run. Returns the executes that have waited: nobody wants them. */
+  /** Marks that no further mini-batch comes; a running expert is dropped after it has run. Returns the waiting executes, which nobody wants now. */
   private endAll(expectations: readonly Expectation[]): { ticket: number }[] {
     const waiting = expectations.flatMap((expectation) => this.expectations.takeWaiting(expectation));
     for (const expectation of expectations) expectation.claim = 'last';
@@ -331,7 +330,7 @@ export class SlotSchedule implements SlotYielding {
     this.actions.push({ kind: 'load', ...loadOf(slot) });
   }
 
-  /** With a cache: gives the expectation the slot that has its expert already, or will have it. False: there is none. */
+  /** With a cache: gives the expectation the slot that has its expert or loads it. False: there is none. */
   private shareSlot(expectation: Expectation): boolean {
     if (this.cache === null) return false;
     let slot = this.slots.holding(expectation);
@@ -360,7 +359,7 @@ export class SlotSchedule implements SlotYielding {
     this.slots.markInUse(slot, true);
   }
 
-  /** Nothing wants what is in the slot, or it could not be loaded. */
+  /** Ends the use of the slot's expert: nothing wants it, or its load failed. */
   private endUse(slot: Slot): void {
     this.slots.markInUse(slot, false);
     if (slot.use !== null) this.cache?.release(slot.use);
@@ -379,7 +378,7 @@ export class SlotSchedule implements SlotYielding {
     this.slots.enter(slot, 'empty');
   }
 
-  /** Nothing is attached to the slot any more. */
+  /** Called when no expectation is attached to the slot. */
   private abandon(slot: Slot): void {
     if (slot.phase === 'loading') {
       this.actions.push({ kind: 'cancelLoad', slot: slot.index });
@@ -389,7 +388,7 @@ export class SlotSchedule implements SlotYielding {
     }
   }
 
-  /** Those on which work stands stay. */
+  /** Drops these expectations, except those with waiting or running executes. */
   private dropAll(expectations: readonly Expectation[]): void {
     for (const expectation of expectations) {
       if (isPinned(expectation)) continue;

@@ -4,48 +4,48 @@ import type { PartlyLoadedState } from '../../shared/decisions/caching/load-time
 import { expertKey, isPinned, type Expectation } from './expectations.js';
 import type { SlotLoad } from './slot-events.js';
 
-/** absent: its memory has been given to somebody else. */
+/** absent: the slot's memory has been given to others. */
 export type SlotPhase = 'empty' | 'loading' | 'cancelling' | 'loaded' | 'absent';
 
-/** One expert at a time. */
+/** A place for one expert at a time. */
 export interface Slot {
   readonly index: number;
   phase: SlotPhase;
   layer: number;
   expert: number;
-  /** What has a claim on its expert. A loaded expert without any is one that the cache keeps. */
+  /** The expectations of its expert. If a loaded expert has none, the cache keeps it. */
   readonly attached: Set<Expectation>;
   /** Executions under way, in the order in which they were started. */
   readonly running: Expectation[];
-  /** The cache's part in this use of the expert; null without a cache, and when nothing is attached to it. */
+  /** The cache's use of the expert; null without a cache, and when nothing is attached to the slot. */
   use: CacheUse | null;
-  /** The load was told that main waits for it. */
+  /** The load knows that main waits for it. */
   urgent: boolean;
 }
 
-/** What of the expert was in memory when its load began, and the executes that wait for it. */
+/** A load that executes wait for, and the expert's state in memory when the load began. */
 export interface WaitedLoad {
   slot: number;
   state: PartlyLoadedState;
   tickets: number[];
 }
 
-/** Slots that are there only for full experts of the cache, and what decides about them. */
+/** The slots for full experts of the cache, and the cache's decisions. */
 export interface SlotCache {
   readonly slots: number;
   readonly decisions: CacheDecisions;
 }
 
 /**
- * The slots of a worker: those that it works with, any expert in any of them, and behind them those of the cache's full experts.
- * Keeps count of what is in which phase; what may be done when is SlotSchedule's to know.
+ * The slots of a worker: first the working slots, which take any expert, then the slots of the cache's full experts. Counts the slots in each
+ * phase; SlotSchedule decides when a slot may change.
  */
 export class SlotTable {
   readonly slots: readonly Slot[];
   private readonly workingCount: number;
   private readonly phases: Record<SlotPhase, number>;
   private readonly loading = new Set<Slot>();
-  /** Slots in use, by their expert. Without a cache two slots may hold the same one: then the last. */
+  /** Slots in use, by their expert. Without a cache two slots may hold the same expert: then the map has the last one. */
   private readonly ownHolding = new Map<string, Slot>();
 
   /** `alone`: no expert is in two slots. */
@@ -68,7 +68,7 @@ export class SlotTable {
     }));
   }
 
-  /** Working slots in so many phases. */
+  /** Number of working slots in this phase. */
   workingIn(phase: SlotPhase): number {
     return this.phases[phase];
   }
@@ -81,12 +81,12 @@ export class SlotTable {
     return requirePresent(this.slots[index], () => `slot ${index} is one of ${this.slots.length}.`);
   }
 
-  /** The slot of the cache's full expert number `fullEntry`. */
+  /** The cache's slot with number `fullEntry`. */
   ofCache(fullEntry: number): Slot {
     return this.at(this.workingCount + fullEntry);
   }
 
-  /** The full entry that a slot of the cache is. */
+  /** The entry number of a cache slot. */
   entryOf(slot: Slot): number {
     return slot.index - this.workingCount;
   }
@@ -99,12 +99,12 @@ export class SlotTable {
     return this.phases.empty === 0 ? undefined : this.slots.find((slot) => slot.phase === 'empty');
   }
 
-  /** The slot in which the expert is being loaded, executed or kept from being so, if there is one. */
+  /** The slot in which the expert is in use, being loaded or being cancelled, if there is one. */
   holding(expert: { layer: number; expert: number }): Slot | undefined {
     return this.ownHolding.get(expertKey(expert));
   }
 
-  /** Moves the slot into the phase; `content`: with this expert. */
+  /** Moves the slot into the phase; `content`: its expert from now on. */
   enter(slot: Slot, phase: SlotPhase, content: { layer: number; expert: number } = slot): void {
     if (this.isWorking(slot)) {
       this.phases[slot.phase] -= 1;
@@ -117,7 +117,7 @@ export class SlotTable {
     else this.loading.delete(slot);
   }
 
-  /** The expert in the slot is in use from now on, or no more. */
+  /** Marks whether the expert in the slot is in use. */
   markInUse(slot: Slot, inUse: boolean): void {
     const key = expertKey(slot);
     assertInvariant(
@@ -138,7 +138,7 @@ export class SlotTable {
   }
 }
 
-/** Work stands on what is in the slot. */
+/** True if an execute waits for the slot's expert or runs it. */
 export function isSlotPinned(slot: Slot): boolean {
   for (const expectation of slot.attached) if (isPinned(expectation)) return true;
   return false;
@@ -146,7 +146,7 @@ export function isSlotPinned(slot: Slot): boolean {
 
 const FROM_STORAGE: CachedPart = { from: 'storage', entry: -1 };
 
-/** How the slot's expert is to be loaded. */
+/** The load of the slot's expert. */
 export function loadOf({ index, layer, expert, use, urgent }: Slot): SlotLoad {
   const { exponents, signMantissa } = use ?? { exponents: FROM_STORAGE, signMantissa: FROM_STORAGE };
   return { slot: index, layer, expert, exponents, signMantissa, urgent };

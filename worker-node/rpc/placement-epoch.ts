@@ -2,12 +2,12 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { PEER_EPOCH_LIMIT } from '../../shared/wire/epochs.js';
 import type { Predict, Restart } from '../../shared/wire/messages.js';
 
-/** Predictions that may wait for the placement they belong to; beyond it the oldest is dropped. */
+/** Predictions that may wait for their placement; beyond this number the oldest is dropped. */
 export const MAX_EARLY_PREDICTIONS = 256;
 
 /**
- * The placement epoch that main announced last, 0 before any. Shadow may hear of a placement before this worker does: its
- * predictions for a newer epoch wait here until main announces it.
+ * The placement epoch that main published last; 0 before the first. Shadow may get a placement before this worker does: its predictions for a
+ * newer epoch wait here until main publishes that placement.
  */
 export class PlacementEpoch {
   private epoch = 0;
@@ -20,7 +20,7 @@ export class PlacementEpoch {
     return this.epoch;
   }
 
-  /** Of all placements, whichever main announced them. */
+  /** The highest epoch of all placements, from any main. */
   get highest(): number {
     return this.ownHighest;
   }
@@ -33,7 +33,7 @@ export class PlacementEpoch {
     return this.ownDroppedPredictions;
   }
 
-  /** Predictions that wait for their placement. */
+  /** Number of predictions that wait for their placement. */
   get waiting(): number {
     return this.early.length;
   }
@@ -47,15 +47,15 @@ export class PlacementEpoch {
   }
 
   /**
-   * Of a placement. A main that has just come does not go above an epoch beyond PEER_EPOCH_LIMIT (Roster.goAbove), which another one has left
-   * here: whatever it announces first holds. Throws STALE_EPOCH, and counts it, for one that is older than what is known.
+   * Checks the epoch of a placement. A new main does not go above an epoch beyond PEER_EPOCH_LIMIT (Roster.goAbove) that another main has left
+   * here: so its first placement is accepted with any epoch. Throws STALE_EPOCH, and counts it, for a placement older than the known one.
    */
   requireAnnounceable(epoch: number): void {
     if (this.epoch === 0 && this.ownHighest > PEER_EPOCH_LIMIT) return;
     this.requireNotStale(epoch);
   }
 
-  /** Of main, whose placements travel before what belongs to them. Throws STALE_EPOCH or PROTOCOL_VIOLATION. */
+  /** Checks a message of main, which sends a placement before the messages that belong to it. Throws STALE_EPOCH or PROTOCOL_VIOLATION. */
   requireCurrent(epoch: number): void {
     this.requireNotStale(epoch);
     if (epoch > this.epoch || epoch === 0) {
@@ -77,8 +77,8 @@ export class PlacementEpoch {
   }
 
   /**
-   * True: act on it now. False: it voids what waits and has no more to do: what came under an earlier placement is void anyway when the new
-   * one holds. Throws STALE_EPOCH.
+   * True: act on it now. False: it only voids predictions that wait; predictions under an earlier placement become void anyway when the new one
+   * comes. Throws STALE_EPOCH.
    */
   admitRestart(restart: Restart): boolean {
     this.requireNotStale(restart.epoch);
@@ -87,7 +87,7 @@ export class PlacementEpoch {
     return false;
   }
 
-  /** Takes up a newer placement; returns the predictions that waited for it. Those for earlier ones are dropped. */
+  /** Adopts a newer placement; returns the predictions that waited for it. Predictions for earlier placements are dropped. */
   advance(epoch: number): Predict[] {
     this.epoch = epoch;
     if (epoch < this.ownHighest) this.dropEarly();
@@ -99,18 +99,18 @@ export class PlacementEpoch {
     return due;
   }
 
-  /** The sequence has ended: nothing of it waits any more. */
+  /** The sequence has ended: drops its waiting predictions. */
   forget(sequence: number): void {
     this.early = this.early.filter(({ pass }) => pass.sequence !== sequence);
   }
 
-  /** They are of placements that nobody announces any more. */
+  /** Drops predictions for placements that no main will publish any more. */
   private dropEarly(): void {
     this.ownDroppedPredictions += this.early.reduce((sum, { experts }) => sum + experts.length, 0);
     this.early = [];
   }
 
-  /** Main is gone; the next one, or the same one come back, announces a newer placement. */
+  /** Main is gone; the next main, or the same one when it comes back, publishes a newer placement. */
   reset(): void {
     this.epoch = 0;
   }

@@ -3,7 +3,7 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { Execute } from '../../shared/wire/messages.js';
 
-/** What the decoder cannot know: whether a request fits the model that this worker serves. Throw PROTOCOL_VIOLATION. */
+/** Checks whether a request fits the model that this worker serves, which the decoder does not know. Each check throws PROTOCOL_VIOLATION. */
 export function checkExecute(execute: Execute, shape: ModelShape): void {
   checkLayer(execute.layer, shape);
   for (const { expert } of execute.experts) checkExpert(expert, shape);

@@ -20,10 +20,10 @@ import type { ExpertService } from '../executor/expert-service.js';
 import { PlacementEpoch } from './placement-epoch.js';
 import { checkExecute, checkExpectedExperts } from './request-checks.js';
 
-/** Bad requests that one stream may send before it is ended. */
+/** Bad requests that one stream may send before it is closed. */
 export const MAX_VIOLATIONS = 100;
 
-/** A worker that fetches what it needs of its pack. */
+/** A worker's pack supply that takes main's address and prospects. */
 export interface ProspectTaker {
   readonly isPartial: boolean;
   takeMain(toldAddress: string): void;
@@ -35,15 +35,15 @@ type WorkerStream = PeerStream<WorkerReply, WorkerRequest>;
 interface Session {
   readonly stream: WorkerStream;
   readonly helloCame: () => void;
-  /** Where the peer came from. */
+  /** Host from which the peer connected. */
   readonly peerHost: string;
   peer: NodeIdentity | null;
   violations: number;
 }
 
 /**
- * The streams of this worker's peers: one main, any number of shadows. Main's requests are served; a peer that does not
- * belong here is refused; a request that cannot be served is answered with an error and harms nobody else.
+ * The streams of this worker's peers: one main and any number of shadows. It serves main's requests and refuses peers that do not belong to
+ * this cluster. A request that cannot be served is answered with an error and does not affect other peers.
  */
 export class WorkerSessions {
   private readonly experts: ExpertService;
@@ -56,7 +56,7 @@ export class WorkerSessions {
   private readonly fetch: ProspectTaker | null;
   private main: Session | null = null;
 
-  /** `tellStatus`: main's stream stands or a sequence has ended, and main wants the counters. */
+  /** `tellStatus`: sends the counters to main. Called when main's stream is open or a sequence has ended. */
   constructor(
     experts: ExpertService,
     shape: ModelShape,
@@ -84,7 +84,7 @@ export class WorkerSessions {
     return { epoch: current, staleMessages, droppedPredictions };
   }
 
-  /** Predictions that wait for their placement. */
+  /** Number of predictions that wait for their placement. */
   get earlyPredictions(): number {
     return this.epoch.waiting;
   }
@@ -147,7 +147,7 @@ export class WorkerSessions {
       case 'end':
         this.epoch.forget(message.end.sequence);
         this.experts.end(message.end.sequence);
-        // Its counters, and with the last of its slots the word that none is left in use.
+        // Report the counters now, and report again when no slot is in use.
         if (this.experts.counters.slotsInUse > 0) this.tellStatus();
         this.experts.whenSlotsEmpty(this.tellStatus);
         return;
@@ -193,7 +193,7 @@ export class WorkerSessions {
     };
   }
 
-  /** A main of the same id is the same main come back: what it had here before is void. */
+  /** A main with the same id is the same main after a reconnect: all state from its earlier stream is void. */
   private adoptMain(session: Session, peer: NodeIdentity): void {
     const former = this.main;
     if (former !== null) {
@@ -233,7 +233,7 @@ export class WorkerSessions {
     const peer = session.peer?.id ?? null;
     const { requestId, epoch } = requestOf(message);
     const error: StreamError = { code: fault.code, message: fault.message, requestId, epoch };
-    // Messages under way while the placement changes are no fault of anybody's.
+    // When the placement changes while messages are under way, no peer is at fault.
     if (fault.code === 'STALE_EPOCH') this.log.debug('a stale message came', { peer, epoch });
     else this.log.warn('a request could not be served', { peer, kind: message.kind, error: fault });
     session.stream.send({ kind: 'error', error });

@@ -8,7 +8,8 @@
 //    NF4: weight = code_value * block_scale, rounded to FP32, then as above. block_scale = absmax of the block, code = number of
 //    kNf4Midpoints below w / block_scale; block_scale 0 and columns beyond the matrix: kNf4Zero. NaN is left out of absmax and
 //    becomes the integer 0 or kNf4Zero.
-//  - no contraction but the fma written down, denormals kept, IEEE division and square root; which NaN is not specified;
+//  - no contraction except the fma that is written here; denormals are not flushed; IEEE division and square root; the bits of a
+//    NaN are not specified;
 //  - exp(x): x limited to [kExpLowest, kExpHighest]; t = fma(x, kLog2E, kRoundMagic); n = t - kRoundMagic;
 //    r = fma(n, -kLn2High, x); r = fma(n, -kLn2Low, r); q by Horner's rule with fma from kExpCoefficients (highest last);
 //    y = 1 + fma(q * r, r, r); then y * 2^(n >> 1) * 2^(n - (n >> 1)), each product rounded;
@@ -19,32 +20,33 @@
 //    log of the sum of exp(logits) = highest + log(sum(exp(logit - highest)));
 //  - sigmoid(x) = 1 / (1 + exp(-x)); silu(x) = x / (1 + exp(-x)); tanh(x): t = exp(-2 |x|), (1 - t) / (1 + t) with the sign of x;
 //    softplus(x) = x where x > kSoftplusLinear; else e = exp(x), u = 1 + e, log(u) + (e - (u - 1)) / u;
-//  - limit(x, l): x > l ? l : x, and of that y < -l ? -l : y, so that NaN stays; this is also what clips;
+//  - limit(x, l): y = x > l ? l : x, then y < -l ? -l : y, so that NaN stays; clip uses it, too;
 //  - glu(gate, up), biases added before: with a limit g = gate > limit ? limit : gate and u = limit(up); sigmoid:
-//    (g / (1 + exp(-(alpha * g)))) * (u + up_offset), the offset 0 not being added; tanh: t = fma(kGeluCubic * g * g, g, g) *
+//    (g / (1 + exp(-(alpha * g)))) * (u + up_offset), an offset of 0 is not added; tanh: t = fma(kGeluCubic * g * g, g, g) *
 //    kGeluScale (products from the left), ((0.5 * g) * (1 + tanh(t))) * u;
-//  - norms: r = sqrt(dot(x, x) / divisor + epsilon), x / r, times weight, times scale, in this order, each rounded; what is absent is
-//    left out. LayerNorm: mean = sum(x) / size; d = x - mean; (d / sqrt(dot(d, d) / size + epsilon)) * weight + bias, rounded twice;
+//  - norms: r = sqrt(dot(x, x) / divisor + epsilon), x / r, times weight, times scale, in this order, each rounded; an absent
+//    weight or scale is left out. LayerNorm: mean = sum(x) / size; d = x - mean; (d / sqrt(dot(d, d) / size + epsilon)) * weight +
+//    bias, rounded twice;
 //  - rotation of a pair (a, b): a' = fma(-b, sin, a * cos), b' = fma(a, sin, b * cos). cos and sin of position * frequency (rounded to
 //    FP32), times the rope's scale (rounded);
-//  - router: score: softmax e = exp(logit - max), p = e / sum(e), NaN never being the max and -inf being it where there is nothing
-//    else; sigmoid of the logit. The choice goes by score, + choice bias where there is one; NaN counts as -inf then. A group is worth
-//    the greatest of its choice scores, or that plus the second (just that where it has only one; NaN counts as -inf). Experts outside
-//    the best groups_kept groups, ties to the lower group, cannot be chosen. Ranks go by falling choice score, ties to the lower
-//    expert. weight = score, without the bias.
+//  - router: score: softmax e = exp(logit - max), p = e / sum(e), NaN is never the max, and -inf is the max where no other value
+//    is; sigmoid: p = sigmoid(logit). The choice score is the score, plus the choice bias where there is one; NaN then counts as
+//    -inf. The value of a group is the greatest of its choice scores, or that plus the second (only the greatest where the group
+//    has one expert; NaN counts as -inf). Experts outside the best groups_kept groups cannot be chosen; a tie goes to the lower
+//    group. Ranks go by falling choice score, ties to the lower expert. weight = score, without the bias.
 //    sparsemixer: rank r goes by falling logit, NaN counting as -inf, ties to the lower expert. Its weight = 1 / sum over the experts e
 //    of term(e), where m is the greatest logit (NaN never) without the expert of the rank before, and term(e) = 0 for that expert and
 //    where (m - s) / (|s| > m ? |s| : m) > 2 * jitter, s being e's logit, else exp(s - m). Two ranks.
-//    Of both: normalized: t = sum of the k weights, added by rank; t = t + sum_epsilon; t = sum_floor > t ? sum_floor : t; weight / t.
-//    Then weight * scale (1 is left out), then * the expert's scale, where there is one;
+//    Both kinds: normalized: t = sum of the k weights, added by rank; t = t + sum_epsilon; t = sum_floor > t ? sum_floor : t;
+//    weight / t. Then weight * scale (1 is left out), then * the expert's scale, where there is one;
 //  - sum of experts: arithmetic of CombineWork (odmoe/backend.h), each operation rounded;
-//  - logits: x / divisor; with a cap, cap * tanh(that / cap);
+//  - logits: x / divisor; with a cap, cap * tanh((x / divisor) / cap);
 //  - attention works in chunks of kAttentionChunk positions counted from position 0 of the sequence. For one row and head:
-//    s = dot(q, k) * score_scale; m = max of all visible s (and of the sink, where there is one), NaN never; p = exp(s - m). Each chunk
-//    that has visible positions gives a denominator, sum(p) with lane = index in the chunk mod kLanes, and per dimension a value sum,
-//    fma(p, v, sum) in increasing position from +0. Both are added chunk by chunk, from +0; then exp(sink - m) is added to the
-//    denominator; the result is value sum / denominator;
-//  - convolution: fma(weight[t], x[position - taps + 1 + t], sum) in rising t from +0; silu where asked for;
+//    s = dot(q, k) * score_scale; m = max of all visible s (and of the sink, where there is one), NaN is never the max;
+//    p = exp(s - m). Each chunk that has visible positions gives a denominator, sum(p) with lane = index in the chunk mod kLanes,
+//    and per dimension a value sum, fma(p, v, sum) in increasing position from +0. Both are added chunk by chunk, from +0;
+//    then exp(sink - m) is added to the denominator; the result is value sum / denominator;
+//  - convolution: fma(weight[t], x[position - taps + 1 + t], sum) in rising t from +0; then silu where the work asks for it;
 //  - gated delta rule, a row at a time: beta = sigmoid(b), decay = exp(-(exp(A_log) * softplus(a + dt_bias))); per key dimension i and
 //    value dimension j: S[i][j] = S[i][j] * decay; m[j] = fma(S[i][j], k[i], m[j]) in rising i from +0; d[j] = (v[j] - m[j]) * beta;
 //    S[i][j] = fma(k[i], d[j], S[i][j]); out[j] = fma(S[i][j], q[i], out[j]) in rising i from +0;
@@ -98,7 +100,7 @@ inline constexpr float kNf4Values[16] = {-1.0f,
                                          0.7229568362236023f,
                                          1.0f};
 inline constexpr int kNf4Zero = 7;
-// Halfway between neighbours; a value on a midpoint takes the lower code.
+// The midpoint between two neighbours; a value on a midpoint takes the lower code.
 constexpr float nf4_midpoint(int i) {
   return static_cast<float>((static_cast<double>(kNf4Values[i]) + static_cast<double>(kNf4Values[i + 1])) * 0.5);
 }

@@ -11,7 +11,7 @@ struct AttentionShape {
   bool values_in_keys = false;
   int sliding_window = 0;  // 0: none; else position p sees (p - sliding_window, p]
   float score_scale = 0;
-  const float* sinks = nullptr;  // device memory, a logit a head; null: none
+  const float* sinks = nullptr;  // device memory, one logit per head; null: none
 };
 
 }  // namespace odmoe

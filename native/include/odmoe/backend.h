@@ -1,4 +1,4 @@
-// What a device must be able to do. One implementation per kind of device: cpu, cuda.
+// The interface of a device. Each kind of device has one implementation: cpu, cuda.
 // Pointers to float buffers and matrices are device memory: only a backend dereferences them.
 // Threading: operators are called from one thread at a time (the device's executor); allocate, release, the copies and
 // the writing of weights may be called from any thread at any time.
@@ -21,18 +21,18 @@ namespace odmoe {
 
 struct DeviceInfo {
   std::string backend;          // "cpu", "cuda"
-  std::string instruction_set;  // "avx512", "avx2", "neon", "scalar"; of cuda the compute capability, "sm_86"
-  int threads = 0;              // of cuda its multiprocessors
+  std::string instruction_set;  // "avx512", "avx2", "neon", "scalar"; cuda: the compute capability, "sm_86"
+  int threads = 0;              // cuda: its multiprocessors
   uint64_t budget_bytes = 0;    // 0: no limit
-  uint64_t used_bytes = 0;      // of cuda with what the driver's context takes
+  uint64_t used_bytes = 0;      // cuda: includes the driver's context
   uint64_t high_water_bytes = 0;
-  std::string name;                           // of the model of device, "NVIDIA GeForce RTX 3090"; of a processor empty
-  uint64_t context_bytes = 0;                 // of used_bytes: taken by the driver before anything is allocated
-  std::optional<uint64_t> driver_used_bytes;  // what the driver says that this process takes of the device
-  bool paged_experts = false;                 // experts have addresses of their own (odmoe/expert_memory.h)
+  std::string name;                           // the device's model, "NVIDIA GeForce RTX 3090"; empty for a processor
+  uint64_t context_bytes = 0;                 // part of used_bytes: the driver takes it before anything is allocated
+  std::optional<uint64_t> driver_used_bytes;  // device memory of this process, as the driver reports it
+  bool paged_experts = false;                 // each expert has its own addresses (odmoe/expert_memory.h)
 };
 
-// rows x columns weights in a device buffer; y = W x. The buffer is owned elsewhere (a slot is reused for many matrices).
+// rows x columns weights in a device buffer; y = W x. The matrix does not own the buffer (a slot is reused for many matrices).
 struct Matrix {
   WeightFormat format = WeightFormat::bf16;
   int64_t rows = 0;
@@ -57,35 +57,36 @@ struct KeyValueLayer {
   float* const* value_blocks = nullptr;
 };
 
-// One row of a pass: which sequence's cache it reads, and its position (it sees positions <= position).
+// One row of a pass: the cache that it reads, and its position (it sees positions <= position).
 struct AttentionRow {
   KeyValueLayer cache;
   int32_t position = 0;
 };
 
-// A block of a coded plane (docs/pack-format.md, "A coded chunk"), in staging memory. Its sizes have been checked; what it holds not.
+// A block of a coded plane (docs/pack-format.md, "A coded chunk"), in staging memory. Its sizes have been checked; its contents
+// have not.
 struct CodedBlock {
   const uint8_t* bytes = nullptr;
   uint64_t coded_bytes = 0;
-  uint64_t plain_bytes = 0;  // the same as coded_bytes: stored plain
+  uint64_t plain_bytes = 0;  // equal to coded_bytes: stored plain
 };
 
-// One plane of rows that are written: plain, or coded in blocks of which the first holds the first row.
+// One plane of the rows to write: plain, or coded in blocks; the first block holds the first row.
 struct PlaneSource {
-  const uint8_t* plain = nullptr;  // where the rows' own bytes begin; null: coded
+  const uint8_t* plain = nullptr;  // start of the rows' own bytes; null: coded
   CodecKind codec = CodecKind::raw;
-  const uint8_t* table = nullptr;  // of the chunk
+  const uint8_t* table = nullptr;  // the chunk's table
   const CodedBlock* blocks = nullptr;
   int block_count = 0;
-  uint64_t skipped_bytes = 0;  // of the first block's plain bytes: rows before the first one that is written
+  uint64_t skipped_bytes = 0;  // plain bytes of the first block that belong to rows before the first written row
 };
 
-// Rows of device memory that stand apart.
+// Rows of device memory with a constant distance.
 struct SpacedRows {
   void* first = nullptr;
   int64_t count = 0;
   uint64_t row_bytes = 0;
-  uint64_t pitch_bytes = 0;  // from where a row begins to where the next one does
+  uint64_t pitch_bytes = 0;  // from the start of a row to the start of the next one
 };
 
 struct HostCopy {
@@ -94,8 +95,9 @@ struct HostCopy {
   uint64_t bytes = 0;
 };
 
-// What a router takes and gives. experts and weights are host memory: n x k, by falling score of the choice, ties to the lower expert.
-// `along`, of what earlier operators have written, is on the host when the operator returns, too: one wait for both.
+// Inputs and outputs of a router. experts and weights are host memory: n x k, by falling choice score; a tie goes to the lower
+// expert. The operator also copies `along`, which earlier operators have written, to the host before it returns: one wait serves
+// both.
 struct RouterWork {
   int32_t* host_experts = nullptr;
   float* host_weights = nullptr;
@@ -109,8 +111,9 @@ struct RouterWork {
   HostCopy along;
 };
 
-// s = sum over rank r in order of weights[i][r] * outputs[i][r] (s = w0 * o0; s = fma(wr, or, s)), and behind the ranks fma(g, always,
-// s) with g = sigmoid(always_gates[i]), or 1 without gates; without ranks s = g * always. Then hidden = hidden + s * scale, or hidden = s.
+// s = sum over rank r in order of weights[i][r] * outputs[i][r] (s = w0 * o0; s = fma(wr, or, s)), and after the ranks fma(g,
+// always, s) with g = sigmoid(always_gates[i]), or 1 without gates; without ranks s = g * always. Then hidden = hidden + s * scale,
+// or hidden = s.
 struct CombineWork {
   float* hidden = nullptr;
   const float* outputs = nullptr;       // device memory [n][k][size]
@@ -124,7 +127,7 @@ struct CombineWork {
   bool add = true;
 };
 
-// Throws MODEL_UNSUPPORTED for a choice that no router of a backend with room for so many experts can make.
+// Throws MODEL_UNSUPPORTED for a choice that a router with room for `most_experts` experts cannot make.
 void check_router(const RouterWork& work, int most_experts);
 
 class Backend {
@@ -132,34 +135,35 @@ class Backend {
   virtual ~Backend() = default;
   virtual DeviceInfo info() const = 0;
 
-  // Memory. allocate throws Error(ErrorCode::device_out_of_memory) when the budget does not hold it; 64-byte aligned, zeroed.
+  // Memory. allocate throws Error(ErrorCode::device_out_of_memory) when the budget has no room; memory is 64-byte aligned and
+  // zeroed.
   virtual DeviceBuffer allocate(uint64_t bytes) = 0;
   virtual void release(DeviceBuffer& buffer) noexcept = 0;
   virtual void copy_to_device(void* device, const void* host, uint64_t bytes) = 0;
   virtual void copy_to_host(void* host, const void* device, uint64_t bytes) = 0;
-  // The two do not overlap. Unless a backend says otherwise, device memory is host memory.
+  // The two ranges do not overlap. By default device memory is host memory.
   virtual void copy_on_device(void* to, const void* from, uint64_t bytes) { std::memcpy(to, from, bytes); }
-  // One copy for rows that stand apart on the device; on the host they follow one another, piece by piece.
+  // One copy for rows that are apart on the device; on the host they follow one another, piece by piece.
   virtual void scatter_to_device(std::span<const SpacedRows> pieces, const void* host);
   virtual void gather_to_host(void* host, std::span<const SpacedRows> pieces);
-  // Host memory that files are read into and write_rows takes its planes from (pinned, where that helps). It counts against the
-  // budget where device memory is host memory, which is what these two say unless a backend says otherwise.
+  // Host memory into which files are read, and from which write_rows takes planes (pinned, where that helps). It counts against the
+  // budget where device memory is host memory; these two default implementations assume that.
   virtual DeviceBuffer allocate_staging(uint64_t bytes) { return allocate(bytes); }
-  // Staging for what the host keeps beside the budget (worker.host_memory). It is released as other staging is.
+  // Staging for data that the host holds outside the budget (worker.host_memory). It is released like other staging.
   virtual DeviceBuffer allocate_host_staging(uint64_t bytes) { return allocate_staging(bytes); }
   virtual void release_staging(DeviceBuffer& buffer) noexcept { release(buffer); }
-  // What a buffer of so many bytes takes of the budget: devices give memory in larger units.
+  // Bytes of the budget that a buffer of `bytes` takes: devices give memory in larger units.
   virtual uint64_t counted_bytes(uint64_t bytes) const { return bytes; }
-  // Whether staging counts against the budget.
+  // True if staging counts against the budget.
   virtual bool counts_staging() const { return true; }
-  // Whether write_rows and write_coded_rows take planes from any host memory, and not from staging alone.
+  // True if write_rows and write_coded_rows take planes from any host memory, not only from staging.
   virtual bool writes_from_any_memory() const { return true; }
 
-  // Memory for `slots` experts at a time of `experts` in all. Throws DEVICE_OUT_OF_MEMORY.
+  // Memory for `slots` experts at a time, out of `experts` in all. Throws DEVICE_OUT_OF_MEMORY.
   virtual std::unique_ptr<ExpertMemory> allocate_experts(const ExpertMemoryShape& shape);
-  // What one slot of that takes of the budget.
+  // Bytes of the budget that one slot of this memory takes.
   virtual uint64_t expert_slot_bytes(const ExpertMemoryShape& shape) const { return shape.gate_up_bytes + shape.down_bytes; }
-  // Scratch of the budget that an expert's operators take when they first run on so many rows; slots share it.
+  // Scratch that an expert's operators take from the budget when they first run on `rows` rows; slots share it.
   virtual uint64_t expert_scratch_bytes(WeightFormat /*format*/, int64_t /*rows*/, int64_t /*hidden_size*/,
                                         int64_t /*intermediate_size*/) const {
     return 0;
@@ -167,17 +171,18 @@ class Backend {
 
   // Weights. matrix_bytes: size of the storage for a matrix. write_rows: rows [first_row, first_row + rows) from planes of
   // row-major values (the rows' own bytes start at planes[i]); converts and quantizes to the matrix's format. Loading FP32 into
-  // bf16 or fp16 rounds to nearest even; the caller chooses a lossless format when exactness is asked for.
-  // fixed4 alone rounds nothing and may be unable to hold the rows (values that are no BF16, exponents too varied): write_rows then
-  // returns false, and the matrix holds nothing. Its rows are written in rising order by one call at a time; those of any other
-  // format in any order, and by several threads at a time where their rows differ, wherever the ranges begin and end.
+  // bf16 or fp16 rounds to nearest even; the caller chooses a lossless format where results must be exact.
+  // Only fixed4 rounds nothing and may be unable to hold the rows (values that are not BF16, too many different exponents):
+  // write_rows then returns false, and the matrix holds nothing. fixed4 rows are written in rising order by one call at a time.
+  // Rows of any other format are written in any order; several threads may write different rows at a time, with any bounds of their
+  // ranges.
   virtual uint64_t matrix_bytes(WeightFormat format, int64_t rows, int64_t columns) const = 0;
   virtual bool write_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const uint8_t* const* planes) = 0;
-  // Whether write_coded_rows takes blocks of this codec.
+  // True if write_coded_rows takes blocks of this codec.
   virtual bool decodes(CodecKind) const { return false; }
-  // write_rows of planes of which some are coded, by a codec that the device decodes; never into fixed4. The planes may be used
-  // again when it returns; the rows of a matrix in an ExpertMemory may then still be on their way, behind which its reads are ordered.
-  // What coded blocks hold cannot be told to be damaged: they give wrong weights, so check the checksum before the expert is used.
+  // Like write_rows, but some planes are coded, by a codec that the device decodes; never into fixed4. The caller may reuse the
+  // planes when it returns; rows of a matrix in an ExpertMemory may then still be in transfer, and its reads are ordered behind
+  // them. Damage in a coded block is not detected and gives wrong weights, so check the checksum before the expert is used.
   virtual void write_coded_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const PlaneSource* planes);
 
   // Operators. n: number of rows (tokens) of the batch; every row's result is independent of n.
@@ -187,15 +192,15 @@ class Backend {
   virtual void normalize(const NormWork& work) = 0;
   // out = (in - mean) / sqrt(dot(in - mean, in - mean) / size + epsilon) * weight + bias, mean = sum(in) / size. out may be in.
   virtual void layer_norm(float* out, const float* in, const float* weight, const float* bias, int n, int size, float epsilon) = 0;
-  // Products of which none reads what another writes.
+  // Independent products: none reads a result of another.
   virtual void multiply(const Product* products, int count) = 0;
   void matmul(float* out, int64_t out_stride, const Matrix& weights, const float* in, int64_t in_stride, int n) {
     const Product product{out, out_stride, &weights, in, in_stride, n};
     multiply(&product, 1);
   }
-  // A GLU of products whose weights are gate rows and behind them as many up rows: out[i][j] = glu(gate[i][j], up[i][j]). The outputs
-  // follow one another, out_stride being half the weights' rows; gate_up is scratch for all rows x (gate and up). biases: of each
-  // product, for gate rows and behind them up rows, in device memory; null where the shape has none.
+  // A GLU of products whose weights are gate rows and, behind them, equally many up rows: out[i][j] = glu(gate[i][j], up[i][j]).
+  // Output rows follow one another: out_stride is half the weights' rows; gate_up is scratch for all rows x (gate and up). biases:
+  // one device pointer per product, to the biases of the gate rows and behind them of the up rows; null where the shape has none.
   virtual void multiply_glu(const Product* products, int count, float* gate_up, const GluShape& shape, const float* const* biases);
   virtual void rotate(const RotaryWork& work) = 0;
   // Writes row i's key and value (kv_heads x head_dim and x value_dim) at rows[i].position of its cache.
@@ -204,14 +209,14 @@ class Backend {
   // out[i] = heads x value_dim.
   virtual void attention(float* out, const AttentionRow* host_rows, const float* queries, int64_t stride, int n,
                          const AttentionShape& shape) = 0;
-  // store_key_values and then attention of the same rows; queries, keys and values have one stride.
+  // store_key_values and then attention for the same rows; queries, keys and values have one stride.
   virtual void store_and_attend(float* out, const AttentionRow* host_rows, const float* queries, const float* keys,
                                 const float* values, int64_t stride, int n, const AttentionShape& shape);
   virtual void router(const RouterWork& work) = 0;
   // out[i][j] = glu(gate_up[i][j], gate_up[i][size + j]); biases are added first: 2 x size floats for all rows, or null.
   virtual void glu(float* out, const float* gate_up, const float* biases, int n, int size, const GluShape& shape) = 0;
-  // out row out_rows[i] = in row in_rows[i], for n rows of `size` floats; a null list stands for 0, 1, ... n - 1. Gathers an expert's
-  // rows and puts its outputs in their places; unless a backend says otherwise, device memory is host memory.
+  // out row out_rows[i] = in row in_rows[i], for n rows of `size` floats; a null list means 0, 1, ... n - 1. It gathers an expert's
+  // rows and puts its outputs in their places. By default device memory is host memory.
   virtual void copy_rows(float* out, const int32_t* host_out_rows, const float* in, const int32_t* host_in_rows, int n, int size) {
     for (int i = 0; i < n; i++) {
       const int64_t to = host_out_rows != nullptr ? host_out_rows[i] : i;
@@ -219,15 +224,15 @@ class Backend {
       std::memcpy(out + to * size, in + from * size, static_cast<size_t>(size) * sizeof(float));
     }
   }
-  // out = in, vector by vector; the two do not overlap.
+  // out = in, vector by vector; they do not overlap.
   virtual void copy_vectors(const Vectors& out, const Vectors& in) = 0;
   // x = x + y * scale; scale 1 is left out.
   virtual void add(float* x, const float* y, int64_t count, float scale) = 0;
   // x = x * factor.
   virtual void scale(float* x, int64_t count, float factor) = 0;
-  // Each vector: x = x + bias.
+  // x = x + bias, for each vector.
   virtual void add_bias(const Vectors& x, const float* bias) = 0;
-  // x within +-limit; NaN stays.
+  // Limits x to +-limit; NaN stays.
   virtual void clip(const Vectors& x, float limit) = 0;
   // x = x * act(gates), vector by vector; both have the same rows, vectors and size.
   virtual void gate(const Vectors& x, const Vectors& gates, Gate gate) = 0;

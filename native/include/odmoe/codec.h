@@ -1,5 +1,5 @@
-// How the plain bytes of a chunk of a plane are stored (docs/pack-format.md, "Codecs"). Every coded chunk is cut into blocks that
-// are decoded independently of one another; where which block lies stands at the chunk's start.
+// Encodes and decodes the bytes of a plane's chunk (docs/pack-format.md, "Codecs"). Every coded chunk is cut into blocks that
+// are decoded independently of one another; an index at the chunk's start gives the place of each block.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -14,7 +14,7 @@ namespace odmoe {
 inline constexpr uint64_t kLargestPlainChunk = uint64_t{1} << 31;
 inline constexpr uint64_t kLargestPlainBlock = uint64_t{1} << 24;
 
-// Highest levels of the codecs that have levels; the lowest is 1.
+// Highest levels of the codecs with levels; the lowest level is 1.
 inline constexpr int kHighestZstdLevel = 22;
 inline constexpr int kHighestLz4hcLevel = 12;
 
@@ -26,35 +26,35 @@ std::vector<uint8_t> encode_chunk(CodecKind codec, int level, std::span<const ui
 class BlockDecoder;
 struct PlaneKernels;
 
-// Decodes chunks, one at a time, on one thread. All memory it ever needs is taken in the constructor.
+// Decodes chunks, one at a time, on one thread. The constructor takes all memory that it needs.
 class ChunkDecoder {
  public:
-  // What decode_block writes at most beyond the block's own plain bytes.
+  // Most bytes that decode_block writes beyond the block's plain bytes.
   static constexpr uint64_t kScratchSlack = 64;
 
   ChunkDecoder();
-  // With the inner loops of one instruction set.
+  // Uses the inner loops of one instruction set.
   explicit ChunkDecoder(const PlaneKernels& kernels);
   ~ChunkDecoder();
   ChunkDecoder(const ChunkDecoder&) = delete;
   ChunkDecoder& operator=(const ChunkDecoder&) = delete;
 
-  // Checks the chunk's header, table and block index. `stored` stays where it is until the next open. `block_bytes`: what a raw
-  // chunk is to be cut into; any other knows its own. Throws PACK_CORRUPT for what encode_chunk cannot have written.
+  // Checks the chunk's header, table and block index. `stored` stays where it is until the next open. `block_bytes`: block size for
+  // a raw chunk; other chunks store their own block size. Throws PACK_CORRUPT for bytes that encode_chunk cannot have written.
   void open(CodecKind codec, std::span<const uint8_t> stored, uint64_t plain_bytes, uint64_t block_bytes);
 
-  // Plain bytes of each block but the last.
+  // Plain bytes of each block except the last.
   uint64_t block_bytes() const { return block_bytes_; }
   uint64_t block_count() const { return (plain_bytes_ + block_bytes_ - 1) / block_bytes_; }
   uint64_t plain_bytes_of(uint64_t index) const;
 
-  // The plain bytes of a block: in `scratch` (room for block_bytes() + kScratchSlack), or inside `stored` where they are stored as
-  // they are. Throws PACK_CORRUPT; damage that cannot be told gives wrong bytes, so check the checksum of `stored` first.
+  // The plain bytes of a block: in `scratch` (room for block_bytes() + kScratchSlack), or inside `stored` where the block is stored
+  // plain. Throws PACK_CORRUPT; undetectable damage gives wrong bytes, so check the checksum of `stored` first.
   const uint8_t* decode_block(uint64_t index, uint8_t* scratch);
 
-  // For decoders elsewhere (a device's): the chunk's table, and a block as it is stored, which is plain where it has as many bytes as
-  // plain_bytes_of says. Of a coded block all sizes that decode_block would find wrong have been checked; escapes and codes have not.
-  // Throw PACK_CORRUPT, and INTERNAL for a raw chunk.
+  // For other decoders (a device's): the chunk's table, and a block as it is stored. The block is plain where its size equals
+  // plain_bytes_of. The sizes in a coded block have been checked as decode_block checks them; escapes and codes have not. Both
+  // throw PACK_CORRUPT, and INTERNAL for a raw chunk.
   const uint8_t* table() const;
   std::span<const uint8_t> coded_block(uint64_t index) const;
 
@@ -70,8 +70,8 @@ class ChunkDecoder {
   uint64_t block_bytes_ = 1;
 };
 
-// BF16 values, little-endian, from their exponents and their signs and mantissas (split bf16-e8-sm8). `streaming`: `out` is so large
-// that the caches had better be left alone.
+// Joins exponents with signs and mantissas (split bf16-e8-sm8) to BF16 values, little-endian. `streaming`: `out` is so large that
+// writes should bypass the caches.
 void merge_bf16(const uint8_t* exponents, const uint8_t* sign_mantissas, uint8_t* out, uint64_t count, bool streaming);
 
 }  // namespace odmoe

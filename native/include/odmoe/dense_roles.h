@@ -1,4 +1,5 @@
-// What the tensors are for that main holds. The same table, in the same order, as shared/model/dense-roles.ts, which says what each is.
+// Roles of the tensors that main holds. The same table, in the same order, as shared/model/dense-roles.ts, which explains each
+// role.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -62,9 +63,9 @@ enum class DenseRole : uint8_t {
 };
 
 struct DenseRoleFacts {
-  const char* name;  // in TypeScript and in packs
-  bool of_model;     // one for the whole model, not one a layer
-  bool is_vector;    // kept as FP32
+  const char* name;  // name in TypeScript and in packs
+  bool of_model;     // one for the whole model, not one per layer
+  bool is_vector;    // stored as FP32
 };
 
 inline constexpr DenseRoleFacts kDenseRoles[] = {

@@ -12,29 +12,29 @@
 namespace odmoe {
 
 struct DenseWeight {
-  std::vector<StoredMatrix> matrices;  // one; one a head for the expansions of latent attention
+  std::vector<StoredMatrix> matrices;  // one matrix; for the expansions of latent attention one per head
   DeviceMemory vector;
-  float first = 0;  // of a vector, on the host
+  float first = 0;  // first value of a vector, on the host
   std::atomic<bool> loaded = false;
 };
 
-// Written by the thread that loads; read by others once the role is loaded.
+// The loading thread writes it; other threads read a role once it is loaded.
 class DenseWeights {
  public:
   explicit DenseWeights(const std::vector<DenseRole>& roles);
 
-  // Null for a role that is not among them.
+  // Null for a role that is not in this set.
   DenseWeight* find(DenseRole role);
   const DenseWeight* find(DenseRole role) const;
   bool is_loaded(DenseRole role) const;
-  // The first that has not been loaded.
+  // The first role that has not been loaded.
   std::optional<DenseRole> missing() const;
 
-  // Of roles that are loaded.
+  // Only for roles that are loaded.
   const Matrix& matrix(DenseRole role) const { return matrices(role)[0].matrix; }
   const std::vector<StoredMatrix>& matrices(DenseRole role) const { return find(role)->matrices; }
   float number(DenseRole role) const { return find(role)->first; }
-  // Device memory; null for a role that is not among them.
+  // Device memory; null for a role that is not in this set.
   const float* vector(DenseRole role) const;
 
  private:

@@ -19,24 +19,25 @@ namespace odmoe {
 class Job {
  public:
   virtual ~Job() = default;
-  // Called once, on the queue's thread; the job owns itself and may go on to another thread.
+  // Called once, on the queue's thread; the job owns itself and may move on to another thread.
   virtual void run(std::unique_ptr<Job> self) noexcept = 0;
 };
 
 inline constexpr size_t kQueuedJobLimit = 65536;
 
-// Threads that take jobs in the order they were posted; one thread runs them one by one. Destroying it waits for all of them.
+// Threads that take jobs in the order of their posts; with one thread jobs run one by one. The destructor waits for all jobs.
 class JobQueue {
  public:
   explicit JobQueue(int threads = 1);
   ~JobQueue();
   JobQueue(const JobQueue&) = delete;
   JobQueue& operator=(const JobQueue&) = delete;
-  // From any thread. Throws QUEUE_FULL.
+  // May be called from any thread. Throws QUEUE_FULL.
   void post(std::unique_ptr<Job> job);
 
-  // Runs `work` on the calling thread where no job runs or waits; jobs that are posted meanwhile wait for its end. False: something else
-  // has the queue, and nothing was run. From any thread that is none of the queue's own. What `work` throws comes through.
+  // Runs `work` on the calling thread where no job runs or waits; jobs that are posted meanwhile wait for its end. False: something
+  // else uses the queue, and nothing was run. May be called from any thread except the queue's own. An error of `work` passes to
+  // the caller.
   template <class Work>
   bool run_here(Work&& work) {
     if (!hold()) return false;
@@ -60,8 +61,8 @@ class JobQueue {
   std::condition_variable changed_;
   std::deque<std::unique_ptr<Job>> jobs_;
   bool stopping_ = false;
-  int running_ = 0;    // jobs that the threads are at
-  bool held_ = false;  // by a caller of run_here
+  int running_ = 0;    // jobs that threads are running
+  bool held_ = false;  // a caller of run_here uses the queue
   std::vector<std::thread> threads_;
 };
 
@@ -72,7 +73,7 @@ class Device : public LiveCount<Device> {
   const std::shared_ptr<Backend>& backend() const { return backend_; }
   // Operators run here, one job at a time.
   JobQueue& executor() { return executor_; }
-  // Any thread can work in the executor's place (JobQueue::run_here): the device is the processor.
+  // True if any thread can work in place of the executor (JobQueue::run_here): the device is the processor.
   bool works_here() const { return works_here_; }
   // Weights are read and written to the device here, while the executor works.
   JobQueue& storage() { return storage_; }
@@ -84,10 +85,10 @@ class Device : public LiveCount<Device> {
   JobQueue storage_;
 };
 
-// Device memory that is released when it goes. Contents: zero at first. Throws DEVICE_OUT_OF_MEMORY.
+// Device memory that the destructor releases. It is zeroed at first. Throws DEVICE_OUT_OF_MEMORY.
 class DeviceMemory {
  public:
-  // host_staging: beside the budget.
+  // host_staging: outside the budget.
   enum class Kind : uint8_t { device, staging, host_staging };
 
   DeviceMemory() = default;
@@ -98,7 +99,7 @@ class DeviceMemory {
   void reset() noexcept;
 
   bool empty() const { return backend_ == nullptr; }
-  // Bytes of all such memory in this process.
+  // Bytes of all DeviceMemory in this process.
   static uint64_t live_bytes();
   const DeviceBuffer& buffer() const { return buffer_; }
   float* floats() const { return static_cast<float*>(buffer_.data); }

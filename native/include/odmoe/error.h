@@ -8,7 +8,7 @@
 
 namespace odmoe {
 
-// Those of shared/base/errors/registry.ts that the native core throws. A test compares both.
+// The errors of shared/base/errors/registry.ts that the native core throws. A test compares the two lists.
 enum class ErrorCode : uint8_t {
   cancelled,
   device_architecture_unsupported,
@@ -42,7 +42,7 @@ static_assert(static_cast<size_t>(ErrorCode::storage_failed) + 1 == kErrorCodeNa
 
 inline const char* name_of(ErrorCode code) { return kErrorCodeNames[static_cast<size_t>(code)]; }
 
-// Visible, so that what a shared library of ours throws is caught outside it.
+// Visible, so that code outside our shared library can catch errors that the library throws.
 class __attribute__((visibility("default"))) Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}

@@ -20,7 +20,7 @@ struct StoredMatrix {
   StoredMatrix(const std::shared_ptr<Backend>& backend, WeightFormat format, int64_t rows, int64_t columns);
 };
 
-// The three matrices outside the device, and the biases of gate, up and down one behind another.
+// The three matrices outside the device, and the biases of gate, up and down, one after another.
 struct ExpertSource {
   TensorSource gate;
   TensorSource up;
@@ -33,25 +33,25 @@ struct ExpertShape {
   GluShape glu;
   WeightFormat format = WeightFormat::bf16;
 
-  // Of gate, up and down; 0 where experts have none.
+  // Biases of gate, up and down together; 0 where experts have none.
   int64_t bias_count() const { return glu.bias ? 2 * glu.intermediate_size + hidden_size : 0; }
 };
 
-// gate and up stand in one matrix of 2 x intermediate rows, so that one product gives both.
+// gate and up share one matrix of 2 x intermediate rows, so that one product computes both.
 struct ExpertMatrices {
   StoredMatrix gate_up;
   StoredMatrix down;
-  DeviceMemory bias_memory;       // of an expert that has its own
+  DeviceMemory bias_memory;       // for an expert with its own bias memory
   const float* biases = nullptr;  // device memory: gate, up, down
 
   ExpertMatrices() = default;
   ExpertMatrices(const std::shared_ptr<Backend>& backend, const ExpertShape& shape);
 };
 
-// Rows that an expert takes at a time; more come in tiles of so many. Bounds the activations' memory.
+// Most rows that an expert computes at a time; more rows are cut into tiles of this size. It bounds the activations' memory.
 inline constexpr int kExpertTileRows = 128;
 
-// Room for one tile's activations.
+// Memory for the activations of one tile.
 struct ExpertActivations {
   int rows = 0;
   DeviceMemory input;       // rows x hidden
@@ -63,28 +63,29 @@ struct ExpertActivations {
   ExpertActivations(const std::shared_ptr<Backend>& backend, const ExpertShape& shape, int max_rows);
 };
 
-// An expert and how many rows it takes.
+// An expert and its number of rows.
 struct ExpertRows {
   const ExpertMatrices* expert = nullptr;
   int rows = 0;
 };
 
-// out[i] = expert(in[i]) for rows of hidden_size floats: those of the first expert, then those of the second, and so on; all together
-// at most the activations' rows.
+// out[i] = expert(in[i]) for rows of hidden_size floats: first the rows of the first expert, then those of the second, and so on;
+// together at most activations.rows.
 void run_experts(Backend& backend, const GluShape& glu, std::span<const ExpertRows> experts, const ExpertActivations& activations,
                  float* out, const float* in);
 
-// Staging for reading one tensor by row pieces.
+// Staging for reading one tensor in pieces of rows.
 inline constexpr uint64_t kStagingBytes = 1024 * 1024;
 uint64_t staging_size(int64_t rows, int64_t columns);
 
-// The format that holds the values of all these sources exactly and takes the fewest bytes of those that hold every value.
+// The smallest of the formats that hold all values of these sources exactly.
 WeightFormat exact_format(std::span<const TensorSource* const> sources);
-// One matrix of the sources' rows, one source below another; all have the same number of columns. It is kept in `format`, or, where
-// that is fixed4 and cannot hold these values, in their exact format. Throws what reading throws, DEVICE_OUT_OF_MEMORY.
+// One matrix of the sources' rows, one source below another; all have the same number of columns. It is stored in `format`, or in
+// the values' exact format where `format` is fixed4 and cannot hold them. Throws the errors of reading, and DEVICE_OUT_OF_MEMORY.
 StoredMatrix load_matrix(const std::shared_ptr<Backend>& backend, WeightFormat format,
                          std::span<const TensorSource* const> sources);
-// As many matrices of equally many rows, which stand one below another in the source. All have one format, chosen as above.
+// Loads `blocks` matrices with equal numbers of rows, which stand one below another in the source. All have one format, chosen as
+// above.
 std::vector<StoredMatrix> load_blocks(const std::shared_ptr<Backend>& backend, WeightFormat format, const TensorSource& source,
                                       int64_t blocks);
 ExpertMatrices load_expert(const std::shared_ptr<Backend>& backend, const ExpertShape& shape, const ExpertSource& source);

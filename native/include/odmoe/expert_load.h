@@ -1,6 +1,6 @@
-// What is asked of the expert loader, and what it answers (ZipMoE, sections 3.2 and 3.3).
-// An expert has two parts: its exponents (E, plane 0 of each matrix) and its signs and mantissas (SM, all other planes). Each is
-// read from storage, or taken from an entry that an earlier load has left it in.
+// Requests to the expert loader, and their results (ZipMoE, sections 3.2 and 3.3).
+// An expert has two parts: its exponents (E, plane 0 of each matrix) and its signs and mantissas (SM, all other planes). Each part
+// is read from storage, or taken from an entry where an earlier load left it.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -10,48 +10,48 @@
 
 namespace odmoe {
 
-// How reads are put to storage: by the kernel's queue, or by threads that wait for one each.
+// The way in which reads reach storage: the kernel's queue, or threads that wait for one read each.
 enum class StorageWay : uint8_t { threads, io_uring };
 enum class WantedStorageWay : uint8_t { automatic, threads, io_uring };
 
-// Reads that may be in flight at a time, at most.
+// Most reads that may be in flight at a time.
 inline constexpr int kReadDepthLimit = 16;
 
-// How a loader reads.
+// The way in which a loader reads.
 struct StorageReads {
   StorageWay way = StorageWay::threads;
   int depth = 1;
-  bool direct = false;          // past the page cache was asked for
-  bool direct_refused = false;  // and some file system refused: files there are read through the page cache
+  bool direct = false;          // reads past the page cache were asked for
+  bool direct_refused = false;  // a file system refused that: its files are read through the page cache
   std::string ring_refusal;     // why io_uring was wanted and is not used
 };
 
 struct LoaderOptions {
-  int decompression_threads = 0;   // 0: by the machine
-  bool direct_io = false;          // past the page cache, where the file system can
-  double storage_bytes_per_s = 0;  // reads are held back to this rate, and come one at a time; 0: not
+  int decompression_threads = 0;   // 0: the machine decides
+  bool direct_io = false;          // read past the page cache, where the file system can
+  double storage_bytes_per_s = 0;  // reads are slowed down to this rate, one at a time; 0: no limit
   int read_depth = 1;              // reads in flight at a time, 1 to kReadDepthLimit
   WantedStorageWay storage_way = WantedStorageWay::automatic;
   int exponent_entries = 0;
   int sign_mantissa_entries = 0;
-  // The largest over all experts. Of an expert: the bytes of all chunks of the part. Of a shard: those of its one chunk of the
-  // part that is coded; 0 where the part is stored raw. Each chunk counts from and to the 4096-byte boundaries around it.
+  // Each is the maximum over all experts. expert_*: bytes of all chunks of the part. shard_*: bytes of one coded chunk of the part;
+  // 0 where the part is stored raw. A chunk's range is rounded outwards to 4096-byte boundaries.
   uint64_t expert_exponent_bytes = 0;
   uint64_t expert_sign_mantissa_bytes = 0;
   uint64_t shard_exponent_bytes = 0;
   uint64_t shard_sign_mantissa_bytes = 0;
   bool packs = false;   // slots have room to pack experts (ExpertSlots::pack)
-  int64_t experts = 0;  // of all layers, where each is to have an address of its own (odmoe/expert_memory.h); 0: none has
+  int64_t experts = 0;  // in all layers, if each is to have its own address (odmoe/expert_memory.h); 0: none has
 };
 
 enum class PartOrigin : uint8_t { storage, entry };
 
 struct PartPlan {
   PartOrigin from = PartOrigin::storage;
-  int entry = -1;  // that holds the part, or is to keep it; -1: not kept
+  int entry = -1;  // holds the part, or will cache it; -1: not cached
 };
 
-// Place of one matrix among all that are to be loaded (ZipMoE, Algorithm 1); smaller first.
+// Place of one matrix among all matrices that are to be loaded (ZipMoE, Algorithm 1); smaller first.
 struct TaskOrder {
   int64_t block = 0;
   int64_t position = 0;
@@ -63,22 +63,22 @@ using ExpertOrder = std::array<TaskOrder, kExpertTensors>;
 struct LoadRequest {
   PartPlan exponents;
   PartPlan sign_mantissa;
-  std::optional<ExpertOrder> order;  // absent: after all that have one, in the order asked for
-  bool urgent = false;               // before all that are not
-  int64_t expert = -1;               // which of LoaderOptions::experts; -1: not told
+  std::optional<ExpertOrder> order;  // absent: behind all loads with an order, in the order of calls
+  bool urgent = false;               // before all loads that are not urgent
+  int64_t expert = -1;               // index among LoaderOptions::experts; -1: not given
   int64_t held = -1;                 // the number under which host memory may hold the expert (ExpertSlots::hold); -1: none
 };
 
 struct LoadOutcome {
   bool loaded = false;  // false: cancelled; the slot is empty
   uint64_t read_bytes = 0;
-  uint64_t host_bytes = 0;  // taken from host memory in place of storage
-  double load_ms = 0;       // from being asked for
-  // Time of the storage: where reads of several loads are in flight together, each has its share of it.
+  uint64_t host_bytes = 0;  // bytes from host memory in place of storage
+  double load_ms = 0;       // from the call to its end
+  // Storage time: reads of several loads that are in flight together share it among them.
   double exponent_read_ms = 0;
   double sign_mantissa_read_ms = 0;
-  double decompress_ms = 0;  // of all decompression threads: checking, decoding, writing to the slot
-  // The entry named in the request holds the whole part, checked.
+  double decompress_ms = 0;  // all decompression threads: checking, decoding, writing to the slot
+  // The entry of the request holds the whole part, checked.
   bool exponents_kept = false;
   bool sign_mantissa_kept = false;
 };
@@ -86,8 +86,8 @@ struct LoadOutcome {
 class LoadListener {
  public:
   virtual ~LoadListener() = default;
-  // Called once, from any thread, possibly before load() or cancel() has returned; not used afterwards. With an error nothing was
-  // kept and the outcome's other figures say nothing.
+  // Called once, from any thread, possibly before load() or cancel() has returned; the listener is not used afterwards. With an
+  // error no entry was filled, and the other figures of the outcome mean nothing.
   virtual void settled(const LoadOutcome& outcome, std::exception_ptr error) noexcept = 0;
 };
 

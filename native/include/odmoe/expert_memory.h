@@ -1,9 +1,9 @@
-// Memory for experts under addresses of their own (FluxMoE, section 4.1, PagedTensor): every expert tensor has a fixed place in a
+// Memory in which each expert has its own addresses (FluxMoE, section 4.1, PagedTensor): every expert tensor has a fixed place in a
 // reserved range of addresses, and a slot is physical memory that is mapped there while it holds the expert. A device without such
-// memory has plain buffers, one address for each slot.
-// Threading: calls for one slot do not overlap; for different slots they may. begin_load comes from where loads are asked for (a daemon's
-// event loop) and waits for nothing; end_load from there or from a loader's thread; begin_read and end_read from the executor. A slot's
-// memory is moved by the loader's thread that is the first to write to it (Backend::write_rows, write_coded_rows).
+// memory has plain buffers, with one address for each slot.
+// Threading: calls for one slot do not overlap; for different slots they may. The thread that asks for loads (a daemon's event
+// loop) calls begin_load, which waits for nothing. That thread or a loader's thread calls end_load; the executor calls begin_read
+// and end_read. The first loader thread that writes to a slot moves its memory (Backend::write_rows, write_coded_rows).
 #pragma once
 #include <cstdint>
 
@@ -13,13 +13,13 @@ namespace odmoe {
 
 struct ExpertMemoryShape {
   int slots = 0;
-  int64_t experts = 0;  // of all layers; 0: not known, every slot has but its own address
+  int64_t experts = 0;  // in all layers; 0: unknown, and each slot has one fixed address
   uint64_t gate_up_bytes = 0;
   uint64_t down_bytes = 0;
 };
 
-// The life of a slot's pages. Evicting: not to be used any more, but what has been asked of it before may still be reading; a load has
-// begun, but nothing has been written. Loading: the memory stands where the load wants it.
+// The states of a slot's pages. Evicting: no new use may begin, but earlier operators may still read; a load has begun, but nothing
+// has been written. Loading: the memory is mapped where the load wants it.
 enum class PageState : uint8_t { unmapped, loading, resident, evicting };
 
 inline constexpr int64_t kNoExpert = -1;
@@ -33,27 +33,29 @@ class ExpertMemory {
  public:
   virtual ~ExpertMemory() = default;
 
-  // To evicting, and with the first write to loading (at once where nothing can still be reading). The slot's memory will then stand under
-  // the addresses of `expert` (kNoExpert, or one under whose addresses another slot stands or is to stand at the time: under the slot's
-  // own). Rows are written there by the backend's write_rows and write_coded_rows, in any format but fixed4, behind all reads of what the
-  // slot held before (write after read). Where the memory cannot be moved every write throws DEVICE_OUT_OF_MEMORY or DEVICE_LOST, and
-  // the load must end as a failed one.
+  // Changes the state to evicting, and with the first write to loading (at once where nothing can still be reading). The slot's
+  // memory is then mapped at the addresses of `expert`. It is mapped at the slot's own addresses for kNoExpert, and where another
+  // slot is mapped, or will be mapped, at the addresses of `expert`. Rows are written there by the backend's write_rows and
+  // write_coded_rows, in any format but fixed4, ordered behind all reads of the slot's old contents (write after read). If the
+  // memory cannot be moved, every write throws DEVICE_OUT_OF_MEMORY or DEVICE_LOST, and the load must end as failed.
   virtual ExpertPages begin_load(int slot, int64_t expert) = 0;
-  // All writes have been asked for. To resident, or, where the load has failed or was given up, to unmapped. Throws nothing: a slot that
-  // nothing was written to is moved here, and if it cannot be, begin_read throws.
+  // To be called once all writes have been asked for. Changes the state to resident, or to unmapped where the load failed or was
+  // given up. It throws nothing: it moves a slot that received no write, and if that fails, begin_read throws.
   virtual void end_load(int slot, bool whole) = 0;
-  // Operators between these two are ordered behind the slot's writes (read after write), and its next writes behind them.
+  // Operators between these two calls are ordered behind the slot's writes (read after write); its next writes are ordered behind
+  // them.
   virtual void begin_read(int slot) = 0;
   virtual void end_read(int slot) = 0;
 
-  // Each of two slots has the other's memory from now on, with what is in it. Neither is being loaded or used. Throws INTERNAL where slots
-  // keep theirs, as they do unless a memory says otherwise.
+  // Exchanges the memory of two slots, with its contents. Neither may be loading or in use. Throws INTERNAL where slots cannot
+  // exchange memory; that is the default.
   virtual void exchange(int slot, int other);
 
   virtual PageState state(int slot) const = 0;
 
-  // Gives a slot's memory back to the device, and takes it again; what the slot held is gone. Not while the slot is loaded or used. Both do
-  // nothing where it is so already. `take` throws DEVICE_OUT_OF_MEMORY, and the slot is then without memory as before.
+  // let_go gives a slot's memory back to the device, and its contents are lost; take allocates it again. Not to be called while the
+  // slot loads or is in use. Both do nothing where the slot is already in that state. `take` throws DEVICE_OUT_OF_MEMORY; the slot
+  // then stays without memory.
   virtual void let_go(int slot) = 0;
   virtual void take(int slot) = 0;
 };

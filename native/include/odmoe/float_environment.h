@@ -1,14 +1,15 @@
-// The floating-point state that the one arithmetic asks for.
+// The floating-point state that the one arithmetic needs.
 #pragma once
 #include <cfenv>
 
 namespace odmoe {
 
-// Round to nearest, denormals kept. A thread inherits the state of the one that starts it, and any library in the process may have
-// changed that one's (what is linked with -ffast-math does so when it is loaded): each thread that computes sets its own.
+// Rounds to nearest and does not flush denormals. A thread inherits the state of the thread that starts it, and any library in the
+// process may have changed that state (a library linked with -ffast-math does so when it is loaded). So each thread that computes
+// sets its own state.
 inline void use_exact_float_environment() { std::fesetenv(FE_DFL_ENV); }
 
-// The state while it lives, on a thread that is somebody else's.
+// Sets this state during its lifetime, on a thread that belongs to other code.
 class ExactFloatEnvironment {
  public:
   ExactFloatEnvironment() {

@@ -1,5 +1,5 @@
-// How weights are kept, on a device and outside it. C++17, so that device code can read it too; functions are static, as the linker
-// must not share one instruction set's copy with another's object.
+// Formats of weights, on a device and outside it. C++17, so that device code can include it. Functions are static, because the
+// linker must not use one instruction set's copy in the object of another.
 #pragma once
 #include <cstdint>
 
@@ -10,15 +10,15 @@ namespace odmoe {
 // Value types of weights outside the device (row-major, little-endian).
 enum class ValueType : uint8_t { bf16, fp16, fp32 };
 
-// Forms in which a backend keeps a matrix. The layout inside is the backend's own. fixed4 holds BF16 values exactly in about 0.77 of
-// their size: exponents as codes of 4 bits, the few that have no code apart. Not every matrix fits it (write_rows says so).
-// mxfp4 and fp8 hold values that are shipped so (odmoe/arithmetic.h).
+// Formats in which a backend stores a matrix. Each backend chooses the layout. fixed4 holds BF16 values exactly in about 0.77 of
+// their size: exponents are codes of 4 bits, and the few exponents without a code are stored separately. Some matrices do not fit
+// (write_rows returns false). mxfp4 and fp8 hold values that models are shipped in (odmoe/arithmetic.h).
 enum class WeightFormat : uint8_t { bf16, fp16, fp32, int8, nf4, fixed4, mxfp4, fp8 };
 
-// Whether rows of it can be looked up one by one.
+// True if single rows of this format can be looked up.
 constexpr bool is_embedding_format(WeightFormat format) { return format != WeightFormat::mxfp4 && format != WeightFormat::fp8; }
 
-// How values are cut into byte planes in a pack (docs/pack-format.md).
+// The ways to cut values into byte planes in a pack (docs/pack-format.md).
 //  bf16_e8_sm8: plane 0 exponent byte, plane 1 sign (bit 7) and mantissa (bits 0-6)
 //  fp16_hi8_lo8: plane 0 high byte, plane 1 low byte
 //  fp32_e8_sm8_r16: plane 0 exponent byte, plane 1 sign and mantissa bits 22-16, plane 2 the low 16 bits
@@ -40,7 +40,7 @@ enum class Split : uint8_t {
 
 inline constexpr int kMaxPlanes = 3;
 
-// Values that are shipped as codes with scales, which several values share.
+// True for values that are shipped as codes with scales; several values share a scale.
 static constexpr bool is_quantized(Split split) { return split == Split::mxfp4 || split == Split::fp8; }
 
 static constexpr int plane_count(Split split) {
@@ -48,21 +48,21 @@ static constexpr int plane_count(Split split) {
   return split == Split::fp32_e8_sm8_r16 || split == Split::fp16_e5_lo8_s1m2 ? 3 : 1;
 }
 
-// Bytes of one value in all planes, and in one of them. Of splits that are not quantized.
+// Bytes of one value in all planes, and in one of them. Only for splits that are not quantized.
 static constexpr int value_bytes(Split split) { return split == Split::none_fp32 || split == Split::fp32_e8_sm8_r16 ? 4 : 2; }
 static constexpr int plane_value_bytes(Split split, int plane) {
   if (plane_count(split) == 1) return value_bytes(split);
   return split == Split::fp32_e8_sm8_r16 && plane == 2 ? 2 : 1;
 }
 
-// Bytes of a row of so many values in one plane.
+// Bytes of a row of `columns` values in one plane.
 static constexpr int64_t plane_row_bytes(Split split, int plane, int64_t columns) {
   if (split == Split::mxfp4) return plane == 0 ? (columns + 1) / 2 : (columns + kMxfp4Block - 1) / kMxfp4Block;
   if (split == Split::fp8) return plane == 0 ? columns : (columns + kFp8Block - 1) / kFp8Block * 4;
   return columns * plane_value_bytes(split, plane);
 }
 
-// How the plain bytes of a chunk of a plane are stored (docs/pack-format.md, "Codecs").
+// The ways to store the plain bytes of a chunk of a plane (docs/pack-format.md, "Codecs").
 enum class CodecKind : uint8_t { raw, zstd, lz4hc, fixed4, huffman, packed3 };
 
 }  // namespace odmoe

@@ -1,6 +1,6 @@
-// What an attention layer keeps of a sequence: vectors of every position, in blocks of kAttentionChunk positions. Keys of all heads and
-// then values; of latent attention one vector, which is both. Sequences may share a block until one of them writes there.
-// Whoever owns it guards it.
+// The cache of an attention layer for a sequence: vectors of every position, in blocks of kAttentionChunk positions. They are the
+// keys of all heads, then the values; for latent attention one vector, which is both. Sequences may share a block until one of them
+// writes there. The owner of the object must lock it.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -23,38 +23,38 @@ class KeyValueCache {
   void set_written(int end) { written_ = end; }
   KeyValueLayer layer() const { return {keys_.data(), values_.data()}; }
 
-  // Shares the blocks of the first `length` positions.
+  // Returns a cache that shares the blocks of the first `length` positions.
   KeyValueCache fork(int length) const;
 
-  // Blocks of its own for positions [position, end), of which those before `position` are written: all or nothing. Returns what has
-  // changed, for put_back(). Throws DEVICE_OUT_OF_MEMORY.
+  // Allocates unshared blocks for positions [position, end), all or none; positions before `position` are already written. Returns
+  // the replaced pieces, for put_back(). Throws DEVICE_OUT_OF_MEMORY.
   std::vector<ReplacedPiece> reserve(int position, int end);
   void put_back(std::vector<ReplacedPiece>& replaced) noexcept;
-  // What reserve() would take.
+  // Bytes that reserve() would take.
   uint64_t bytes_to_write(int position, int end) const;
-  // Whether reserve() has nothing to do: not so once the sequence has been forked since.
+  // True if reserve() would have nothing to do; false again after a later fork of the sequence.
   bool owns(int position, int end) const;
-  // Rows that are written, row by row on the host.
+  // Reads written rows; on the host they follow one another.
   void read(int position, int rows, std::span<uint8_t> out) const;
-  // Into memory that is reserved.
+  // Writes rows into reserved memory.
   void write(int position, int rows, std::span<const uint8_t> in);
 
  private:
   KeyValueCache(std::shared_ptr<SequenceMemory> memory, int64_t vectors, int64_t vector_floats, int max_positions);
   uint64_t block_bytes() const { return float_bytes(row_floats() * kAttentionChunk); }
-  // Those that positions [position, end) lie in, and that are missing or shared.
+  // The missing or shared blocks of positions [position, end).
   std::vector<int> blocks_to_take(int position, int end) const;
   void set_block(int block, SequencePiece piece) noexcept;
-  // Where a range lies on the device: block by block, in each vector by vector.
+  // Places of a range on the device: block by block, and within each block vector by vector.
   std::vector<SpacedRows> places(int position, int rows) const;
-  // Each vector of a range in the order of places(): visit(byte where it stands in the range's rows).
+  // Visits each vector of a range in the order of places(): visit(byte offset of the vector in the range's rows).
   template <typename Visit>
   void for_each_vector(int position, int rows, Visit visit) const;
 
   std::shared_ptr<SequenceMemory> memory_;
   int64_t vectors_;
   int64_t vector_floats_;
-  // As many entries as the model's longest sequence has blocks, so that they never move under a running pass.
+  // As many entries as the model's longest sequence has blocks, so that the lists never move during a running pass.
   std::vector<SequencePiece> blocks_;
   std::vector<float*> keys_;
   std::vector<float*> values_;

@@ -1,11 +1,11 @@
-// How many objects of a kind there are in this process, for tests that nothing is left.
+// Counts the objects of a class in this process; tests use it to show that none is left.
 #pragma once
 #include <atomic>
 #include <cstdint>
 
 namespace odmoe {
 
-// Base of a class whose objects are counted, as LiveCount<Class>.
+// Base class LiveCount<Class> of a class whose objects are counted.
 template <typename Counted>
 class LiveCount {
  public:

@@ -1,4 +1,4 @@
-// What this machine's memory and processor give at best, the yardsticks that decode and prefill speeds are reported against.
+// Best speeds of this machine's memory and processor. Speeds of decode and prefill are reported relative to them.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -9,14 +9,14 @@ namespace odmoe {
 // Reads a buffer far larger than the caches with the widest instruction set.
 class ReadMeter {
  public:
-  // Of the buffer.
+  // Bytes of the buffer.
   static constexpr uint64_t kBytes = uint64_t{256} << 20;
   // threads 0: as many as the process may use. Throws Error(ErrorCode::device_out_of_memory) when the machine has no room for the buffer.
   explicit ReadMeter(int threads);
   ~ReadMeter();
   ReadMeter(const ReadMeter&) = delete;
   ReadMeter& operator=(const ReadMeter&) = delete;
-  // Bytes per second of reading all of it once.
+  // Bytes per second, measured by one read of the whole buffer.
   double read_bytes_per_s();
 
  private:
@@ -32,7 +32,7 @@ class FmaMeter {
   ~FmaMeter();
   FmaMeter(const FmaMeter&) = delete;
   FmaMeter& operator=(const FmaMeter&) = delete;
-  // FP32 operations per second; a fused multiply-add is two.
+  // FP32 operations per second; a fused multiply-add counts as two.
   double flop_per_s();
 
  private:

@@ -1,4 +1,4 @@
-// A stretch of a device's memory.
+// A range of a device's memory.
 #pragma once
 #include <cstdint>
 

@@ -21,46 +21,46 @@ struct ResidentExpert {
   std::atomic<bool> loaded = false;
 };
 
-// What a model's matrices take on the device.
+// Memory of a model's matrices on the device.
 struct ResidentWeights {
   struct Kind {
     WeightFormat format;
     int64_t matrices = 0;
     uint64_t bytes = 0;
   };
-  std::vector<Kind> kinds;  // in the order of their first matrix
-  int64_t fell_back = 0;    // matrices that were to be fixed4 and are kept in their exact format
+  std::vector<Kind> kinds;  // in the order in which each format first occurs
+  int64_t fell_back = 0;    // matrices requested as fixed4 but stored in their exact format
 };
 
-// Loading happens on the storage thread, use on the executor; a weight is seen by the executor once it is whole.
+// The storage thread loads weights, and the executor uses them; the executor sees a weight once it is complete.
 class Model : public LiveCount<Model> {
  public:
   // Throws MODEL_UNSUPPORTED for a context whose rotations are not exact.
   Model(std::shared_ptr<Device> device, const ModelShape& shape);
 
-  // `layer` counts all layers. What cannot be kept as fixed4 is kept in its exact format.
-  // Throws INTERNAL (no such layer or role, loaded already, a format the role cannot have), MODEL_CORRUPT (sizes), what reading throws,
-  // DEVICE_OUT_OF_MEMORY.
+  // `layer` counts all layers. A matrix that fixed4 cannot hold is stored in its exact format.
+  // Throws INTERNAL (no such layer or role, loaded already, a format that the role cannot have), MODEL_CORRUPT (sizes), the errors
+  // of reading, and DEVICE_OUT_OF_MEMORY.
   void load_dense(DenseRole role, int layer, const TensorSource& source, WeightFormat format);
-  // `layer` counts expert layers, here and below where experts are asked for.
+  // `layer` counts expert layers, here and in the functions about experts below.
   void load_resident_expert(int layer, int expert, const ExpertSource& source, WeightFormat format);
 
-  // From any thread.
+  // May be called from any thread.
   ResidentWeights resident_weights() const;
 
   const std::shared_ptr<Device>& device() const { return device_; }
-  // What its sequences hold.
+  // Memory that the model's sequences hold.
   const std::shared_ptr<SequenceMemory>& sequence_memory() const { return sequence_memory_; }
   Backend& backend() const { return *device_->backend(); }
   const ModelShape& shape() const { return shape_; }
-  // The layer, of all layers, that is an expert layer.
+  // The index among all layers of an expert layer.
   int layer_of_expert_layer(int expert_layer) const { return expert_layers_[static_cast<size_t>(expert_layer)]; }
 
-  // These throw INTERNAL when what they give has not been loaded.
+  // These throw INTERNAL when the requested weights have not been loaded.
   const Matrix& embedding() const;
-  // Final norm and what else the model has but embedding and LM head.
+  // The final norm and the model's other tensors, without embedding and LM head.
   const DenseWeights& ending() const;
-  // The embedding, where no LM head was loaded.
+  // The LM head; the embedding where no LM head was loaded.
   const Matrix& lm_head() const;
   const DenseWeights& layer(int layer) const;
   const ExpertMatrices& resident_expert(int layer, int expert) const;

@@ -1,4 +1,4 @@
-// A model as data, as shared/model/model-shape.ts describes it; there stands what each member means. Sizes in elements.
+// A model as data, as in shared/model/model-shape.ts, which explains each member. Sizes are in elements.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -1,11 +1,12 @@
-// What operators of a backend (odmoe/backend.h) are told besides their buffers. Formulas stand in odmoe/arithmetic.h. C++17, so that
-// device code can read it too.
+// Arguments of a backend's operators (odmoe/backend.h) besides their buffers. odmoe/arithmetic.h has the formulas. C++17, so that
+// device code can include it.
 #pragma once
 #include <cstdint>
 
 namespace odmoe {
 
-// `rows` rows, each with `vectors` vectors of `size` floats; rows are row_stride floats apart, the vectors of a row vector_stride.
+// `rows` rows, each with `vectors` vectors of `size` floats; rows are row_stride floats apart, the vectors of a row are
+// vector_stride floats apart.
 struct Vectors {
   float* first = nullptr;
   int64_t row_stride = 0;
@@ -15,8 +16,8 @@ struct Vectors {
   int size = 0;
 };
 
-// out = in / sqrt(dot(in, in) / divisor + epsilon) * weight * scale, vector by vector: an RMS norm (divisor: the size), or a division by
-// the L2 norm (divisor: 1). weight: `size` floats for every vector, or null; scale 1 is left out. out may be in.
+// out = in / sqrt(dot(in, in) / divisor + epsilon) * weight * scale, vector by vector: an RMS norm (divisor: the vector's size), or
+// a division by the L2 norm (divisor: 1). weight: `size` floats for every vector, or null; scale 1 is left out. out may be in.
 struct NormWork {
   Vectors out;
   Vectors in;
@@ -36,7 +37,7 @@ struct RotaryWork {
   RotaryPairing pairing = RotaryPairing::halves;
 };
 
-// What an activation multiplies by.
+// The function of a gate by which an activation is multiplied.
 enum class Gate : uint8_t { sigmoid, silu };
 
 // sigmoid: g * sigmoid(alpha g) * (u + up_offset); tanh: GELU of g in its tanh form, times u. g = min(gate, limit) and
@@ -55,7 +56,7 @@ enum class RouterScore : uint8_t { softmax, sigmoid, sparsemixer };
 enum class GroupScore : uint8_t { best, best_two };
 struct RouterShape {
   RouterScore score = RouterScore::softmax;
-  bool bias = false;         // of the linear map
+  bool bias = false;         // the router's linear map has a bias
   bool choice_bias = false;  // added to the scores for the choice only
   int groups = 1;
   int groups_kept = 1;
@@ -70,7 +71,7 @@ struct RouterShape {
 
 // A causal convolution of each channel over positions: out[i][c] = act(sum over taps t of weight[t][c] * x[i - taps + 1 + t][c]), by fma
 // in rising t from +0. Rows of `in` follow one another in position; `tail` holds the taps - 1 rows before the first (zeros before
-// position 0), and in the end those before the next.
+// position 0), and afterwards the last taps - 1 rows, for the next call.
 struct ConvolutionWork {
   float* out = nullptr;
   int64_t out_stride = 0;
@@ -84,7 +85,7 @@ struct ConvolutionWork {
   bool silu = false;
 };
 
-// The gated delta rule of rows that follow one another in position (arithmetic.h). Value head h takes key head h / (value_heads /
+// The gated delta rule for rows with consecutive positions (arithmetic.h). Value head h uses key head h / (value_heads /
 // key_heads). Queries and keys have been divided by their norms, and queries scaled.
 struct DeltaWork {
   float* out = nullptr;  // rows x value_heads x value_dim

@@ -25,47 +25,50 @@ struct PassRows {
   std::vector<int32_t> token_ids;
 };
 
-// Rows whose logits are computed at a time; bounds the scratch.
+// Most rows whose logits are computed at a time; it bounds the scratch memory.
 inline constexpr int kLogitRows = 8;
 
 struct PassState;
 
-// begin, then for each expert layer attend and combine, or forward for all layers, then logits: each within a Call, all on the
-// executor's thread. Out of order, out of range or with a failed or cancelled call before: INTERNAL, and begin starts anew.
+// Order of calls: begin, then attend and combine for each expert layer, or forward for all layers, then logits. Each runs within a
+// Call, all on the executor's thread. A call throws INTERNAL if it is out of order or out of range, or follows a failed or
+// cancelled call; begin starts a new pass.
 class Pass : public LiveCount<Pass> {
  public:
   Pass(std::shared_ptr<Model> model, int max_rows);
   ~Pass();
 
   void begin(PassRows rows);
-  // `layer` counts expert layers: those without experts that come before it run first. hidden: rows x hidden_size floats, what the experts
-  // take.
+  // `layer` counts expert layers; the layers without experts before it run first. hidden: rows x hidden_size floats, the input of
+  // the experts.
   RouterChoice attend(int layer, std::span<uint8_t> hidden);
-  // Of the layer that attend was asked for, what every row passes besides the experts: while those run elsewhere. combine does it where
-  // it was not asked for, and throws what it failed with. No Call is needed.
+  // Runs the always part of the layer of the last attend, while its experts run elsewhere. If it was not called, combine runs that
+  // part; combine also throws its error. It needs no Call.
   void run_always(int layer);
   bool has_always(int layer) const;
-  // Between attend and combine: what the router of a later expert layer would choose now, from the residual stream without the experts in
-  // between. What the pass gives does not change.
+  // To be called between attend and combine. Returns the choice that the router of a later expert layer would make now, from the
+  // residual stream without the experts in between. The results of the pass do not change.
   RouterChoice choose_ahead(int layer);
-  // outputs: rows x k x hidden_size floats; weights: rows x k. Layers behind the last expert layer run, too.
+  // outputs: rows x k x hidden_size floats; weights: rows x k. After the last expert layer this also runs the layers behind it.
   void combine(int layer, std::span<const uint8_t> outputs, std::span<const float> weights);
-  // on_router is called when the expert layer's router has decided. Throws CANCELLED; the layers that were done have what they keep of
-  // the rows.
+  // on_router is called when the router of an expert layer has chosen. Throws CANCELLED; finished layers then have their cache
+  // rows.
   void forward(const std::function<void(int layer, const RouterChoice&)>& on_router);
-  // Ends a forward that has been asked for before its next layer; nothing where none is. Where calls are made.
+  // Ends a requested forward before its next layer; does nothing where there is none. To be called on the thread that makes the
+  // calls.
   void cancel();
   // rows.size() x vocab_size.
   std::vector<float> logits(std::span<const int32_t> rows);
 
   const std::shared_ptr<Model>& model() const;
 
-  // One call, from being asked for until done. While it lasts, another throws INTERNAL and the sequences are in use. Between calls
-  // the pass has no share in its sequences, so that disposing of one frees its memory; the next call then throws INTERNAL.
+  // One call, from its request until it is done. While it lasts, another call throws INTERNAL, and the sequences are in use.
+  // Between calls the pass does not own its sequences, so that disposing of a sequence frees its memory; the next call then throws
+  // INTERNAL.
   class Call {
    public:
     enum class Kind : uint8_t { step, forward };
-    // begin works on the sequences it is given; the calls after it on the same.
+    // begin works on the given sequences; the calls after it work on the same ones.
     Call(std::shared_ptr<Pass> pass, const std::vector<std::shared_ptr<Sequence>>& sequences);
     explicit Call(std::shared_ptr<Pass> pass, Kind kind = Kind::step);
     ~Call();
@@ -82,9 +85,9 @@ class Pass : public LiveCount<Pass> {
 
   void expect(Stage stage, int layer);
   void check_not_cancelled(int layer) const;
-  // Layers [layer_, end), none of which has experts.
+  // Runs layers [layer_, end), none of which has experts.
   void run_dense_layers(int end);
-  // All of a layer but its experts and its sum.
+  // Runs a layer except its experts and the sum of their outputs.
   RouterChoice begin_expert_layer(int layer, std::span<uint8_t> hidden);
   void end_expert_layer(int layer, std::span<const float> weights);
   void run_experts(int layer, const RouterChoice& choice);
@@ -93,11 +96,11 @@ class Pass : public LiveCount<Pass> {
   std::unique_ptr<PassState> state_;
   std::vector<std::weak_ptr<Sequence>> sequences_;
   Stage stage_ = Stage::idle;
-  int expert_layer_ = 0;  // whose turn it is
-  int layer_ = 0;         // of all layers: those before it are done
+  int expert_layer_ = 0;  // the next expert layer
+  int layer_ = 0;         // among all layers: the layers before it are done
   std::atomic<bool> busy_ = false;
   std::atomic<bool> forward_asked_ = false;
-  std::atomic<bool> cancelled_ = false;  // the forward that was asked for
+  std::atomic<bool> cancelled_ = false;  // cancel() ended the requested forward
 };
 
 }  // namespace odmoe

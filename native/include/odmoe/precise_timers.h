@@ -1,4 +1,4 @@
-// How late a thread may wake from a timed wait.
+// Limits how late a thread may wake from a timed wait.
 #pragma once
 #if defined(__linux__)
 #include <sys/prctl.h>
@@ -6,7 +6,7 @@
 
 namespace odmoe {
 
-// Linux lets timers of a thread come up to 50 microseconds late so that several fall together; those of the calling thread do not.
+// Linux may delay a thread's timers by up to 50 microseconds to group them. This call stops that for the calling thread.
 inline void use_precise_timers() {
 #if defined(__linux__)
   constexpr unsigned long kSlackNs = 1;

@@ -1,4 +1,4 @@
-// What the codes and scales of quantized weights are worth (odmoe/arithmetic.h), as tables by byte. C++17, without code that two
+// Values of the codes and scales of quantized weights (odmoe/arithmetic.h), as tables by byte. C++17, without code that two
 // instruction sets could share.
 #pragma once
 #include <cstdint>
@@ -18,7 +18,7 @@ constexpr float power_of_two(int exponent) {
   return value;
 }
 
-// E8M0: 2^(byte - 127); 255 is no number.
+// E8M0: 2^(byte - 127); 255 is NaN.
 constexpr ByteValues make_e8m0_values() {
   ByteValues table{};
   for (int byte = 0; byte < 255; ++byte) table.values[byte] = power_of_two(byte - 127);
@@ -26,7 +26,7 @@ constexpr ByteValues make_e8m0_values() {
   return table;
 }
 
-// E4M3: sign, 4 bits of exponent + 7, 3 of mantissa; no infinities, 0x7f and 0xff are no numbers.
+// E4M3: sign, 4 bits of exponent + 7, 3 of mantissa; no infinities, 0x7f and 0xff are NaN.
 constexpr ByteValues make_e4m3_values() {
   ByteValues table{};
   for (int byte = 0; byte < 256; ++byte) {

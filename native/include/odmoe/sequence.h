@@ -1,5 +1,5 @@
-// What the layers keep of one sequence: keys and values of attention, states and rows of recurrences. Memory is taken from the device as
-// positions are used. A sequence and its forks share memory until one of them writes there.
+// The caches of all layers for one sequence: keys and values of attention, states and rows of recurrences. Memory is taken from the
+// device as positions are used. A sequence and its forks share memory until one of them writes there.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -19,42 +19,42 @@ class Sequence : public LiveCount<Sequence> {
  public:
   explicit Sequence(std::shared_ptr<Model> model);
   // A sequence that begins as the first `length` positions of this one; takes no memory. Throws INTERNAL where this one is shorter or
-  // could not be cut back to that length, and while a pass runs on it.
+  // cannot be truncated to that length, and while a pass runs on it.
   std::shared_ptr<Sequence> fork(int length) const;
 
-  // Positions written in every layer.
+  // Number of positions that are written in every layer.
   int length() const;
-  // The least length but 0 that the sequence can be cut back to; 0 without recurrent layers.
+  // The least length, other than 0, to which truncate() can shorten the sequence; 0 without recurrent layers.
   int oldest_position() const;
-  // Bytes of so many rows of a layer. Throws INTERNAL for what the model has no layer or no positions for.
+  // Bytes of `rows` rows of a layer. Throws INTERNAL for a layer or positions that the model does not have.
   uint64_t row_bytes(int layer, int position, int rows) const;
-  // FP32 rows [position, position + rows) of one layer, as native/addon.d.ts says. Throws INTERNAL for positions not written, and for
-  // those of a recurrent layer that are too old.
+  // FP32 rows [position, position + rows) of one layer, in the layout of native/addon.d.ts. Throws INTERNAL for positions that are
+  // not written, and for positions of a recurrent layer that are too old.
   void read_rows(int layer, int position, int rows, std::span<uint8_t> out) const;
   // Overwrites rows, or appends right behind the highest written one. Throws INTERNAL for a gap, for rows of a recurrent layer that are
   // too old, or while a pass that works on the sequence runs; DEVICE_OUT_OF_MEMORY.
   void write_rows(int layer, int position, int rows, std::span<const uint8_t> in);
-  // Memory that a pass would take of the device to write positions [position, end) of all layers.
+  // Device memory that a pass would take to write positions [position, end) in all layers.
   uint64_t bytes_to_write(int position, int end) const;
   // Forgets positions >= length; their memory stays with the sequence. Throws INTERNAL while a pass runs on it, and for a length between
   // 0 and the oldest position.
   void truncate(int length);
 
-  // For passes. reserve: memory of its own for positions [position, end) in all layers (all or nothing). written: positions < end of a
-  // layer are there.
+  // For passes. reserve: takes unshared memory for positions [position, end) in all layers (all or none). written: positions < end
+  // of a layer have been written.
   void reserve(int position, int end);
   void written(int layer, int end);
-  // Throws INTERNAL where the sequence has been forked since memory was reserved for these positions.
+  // Throws INTERNAL if the sequence was forked after memory was reserved for these positions.
   void check_own_cache(int layer, int position, int end) const;
   KeyValueLayer cache(int layer) const { return std::get<KeyValueCache>(layers_[static_cast<size_t>(layer)]).layer(); }
-  // Its operators run under a Use; what moves or frees rows goes by the two calls below.
+  // The layer's operators run under a Use; only the two calls below may move or free rows.
   RecurrenceLog& recurrence(int layer) { return std::get<RecurrenceLog>(layers_[static_cast<size_t>(layer)]); }
   void move_checkpoint(int layer);
-  // Forgets what recurrent layers know: where a pass begins at position 0 anew, or has left a checkpoint unfinished.
+  // Clears the recurrent layers: for a pass that begins again at position 0, or after a pass that left a checkpoint unfinished.
   void restart_recurrences();
   const Model* model() const { return model_.get(); }
 
-  // A call of a pass that works on the sequence, from being asked for until done.
+  // A call of a pass that works on the sequence, from its request until it is done.
   class Use {
    public:
     explicit Use(std::shared_ptr<Sequence> sequence) : sequence_(std::move(sequence)) { sequence_->uses_++; }
@@ -80,7 +80,7 @@ class Sequence : public LiveCount<Sequence> {
   static void check_not_older(const Layer& layer, int number, int position);
 
   std::shared_ptr<Model> model_;
-  mutable std::mutex mutex_;  // guards what layers have: memory, rows written, checkpoints
+  mutable std::mutex mutex_;  // guards the layers' memory, written rows and checkpoints
   std::vector<Layer> layers_;
   std::atomic<int> uses_ = 0;
 };

@@ -1,4 +1,4 @@
-// Memory of the device that a model's sequences hold, in pieces that several of them may share until one of them writes there.
+// Device memory of a model's sequences, in pieces that several sequences may share until one of them writes there.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -12,13 +12,13 @@ namespace odmoe {
 
 class SequenceMemory;
 
-// One sequence's share in a piece of memory, or none.
+// A sequence's shared ownership of a piece of memory; it may be empty.
 class SequencePiece {
  public:
   SequencePiece() = default;
 
   bool empty() const { return memory_ == nullptr; }
-  // Another sequence has a share, too. A piece that is not shared stays so until its sequence is forked.
+  // True if another sequence shares this piece. A piece that is not shared stays so until its sequence is forked.
   bool shared() const;
   float* floats() const { return memory_->memory.floats(); }
 
@@ -38,23 +38,23 @@ class SequencePiece {
   std::shared_ptr<const Counted> memory_;
 };
 
-// A piece that a sequence has taken, and what stood in its place.
+// A piece that a sequence has taken, and the piece that it replaced.
 struct ReplacedPiece {
   int place = 0;
   SequencePiece before;
-  bool from_spare = false;  // of a recurrence's log: it had been kept for rows to come
+  bool from_spare = false;  // only in a recurrence's log: the piece came from its spare blocks
 };
 
 class SequenceMemory : public std::enable_shared_from_this<SequenceMemory> {
  public:
   explicit SequenceMemory(std::shared_ptr<Backend> backend) : backend_(std::move(backend)) {}
 
-  // Zeroed. Throws DEVICE_OUT_OF_MEMORY.
+  // Returns zeroed memory. Throws DEVICE_OUT_OF_MEMORY.
   SequencePiece allocate(uint64_t bytes);
-  // With the same contents. Throws DEVICE_OUT_OF_MEMORY.
+  // Returns a piece with the same contents. Throws DEVICE_OUT_OF_MEMORY.
   SequencePiece copy(const SequencePiece& piece);
   Backend& backend() const { return *backend_; }
-  // What all pieces take of the device's budget.
+  // Bytes of the device's budget that all pieces take.
   uint64_t held_bytes() const { return held_bytes_.load(); }
 
  private:

@@ -1,4 +1,4 @@
-// Waits for points in time, all on one thread that sleeps in between.
+// Waits for points in time, all on one thread that sleeps between them.
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -15,13 +15,13 @@ namespace odmoe {
 class TimerListener {
  public:
   virtual ~TimerListener() = default;
-  // Called once, on the timers' thread, never before its time; not used afterwards.
+  // Called once, on the timers' thread, never before its time; the listener is not used afterwards.
   virtual void due() noexcept = 0;
 };
 
 inline constexpr size_t kWaitLimit = 65536;
 
-// Destroying it forgets those that wait: they are never told.
+// Its destructor forgets waiting listeners: they are never called.
 class TimerQueue {
  public:
   using Clock = std::chrono::steady_clock;
@@ -30,7 +30,7 @@ class TimerQueue {
   ~TimerQueue();
   TimerQueue(const TimerQueue&) = delete;
   TimerQueue& operator=(const TimerQueue&) = delete;
-  // From any thread. Listeners of the same time are told in the order posted. Throws QUEUE_FULL.
+  // May be called from any thread. Listeners of the same time are called in the order of their posts. Throws QUEUE_FULL.
   void post(Clock::time_point at, TimerListener& listener);
 
  private:

@@ -1,4 +1,4 @@
-// What a backend does that does not say otherwise.
+// Default implementations of a backend's functions.
 #include "odmoe/backend.h"
 
 #include <string>

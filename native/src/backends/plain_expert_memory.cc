@@ -23,7 +23,7 @@ void PlainExpertMemory::release() noexcept {
   }
 }
 
-// What is there already stays.
+// Allocates the missing buffers of a slot; existing ones stay.
 void PlainExpertMemory::allocate(Slot& slot) {
   if (slot.pages.gate_up.data == nullptr) slot.pages.gate_up = backend_.allocate(shape_.gate_up_bytes);
   if (slot.pages.down.data == nullptr) slot.pages.down = backend_.allocate(shape_.down_bytes);

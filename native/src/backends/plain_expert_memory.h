@@ -1,4 +1,4 @@
-// Expert memory of a device that does as it is told before it returns: one plain buffer for each slot's tensor.
+// Expert memory of a device whose operators end before they return: one plain buffer for each slot's tensor.
 #pragma once
 #include <atomic>
 #include <vector>

@@ -1,4 +1,4 @@
-// What one JavaScript environment keeps of the addon.
+// Data of the addon in one JavaScript environment.
 #pragma once
 #include <napi.h>
 
@@ -12,7 +12,7 @@ namespace odmoe {
 
 struct AddonData {
   std::shared_ptr<Completions> completions;
-  std::shared_ptr<JobQueue> codec_threads;  // made when first asked for
+  std::shared_ptr<JobQueue> codec_threads;  // created at the first use
   std::unique_ptr<TimerQueue> timers;       // likewise
   Napi::FunctionReference device;
   Napi::FunctionReference model;

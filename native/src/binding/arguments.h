@@ -1,4 +1,5 @@
-// JavaScript values as the runtime's types and back. native/index.ts has checked them; what does not fit still throws.
+// Converts JavaScript values to the runtime's types and back. native/index.ts has checked them; a value that does not fit still
+// throws.
 #pragma once
 #include <napi.h>
 
@@ -33,13 +34,13 @@ LoaderOptions to_loader_options(const Napi::Object& object);
 LoadRequest to_load_request(const Napi::Object& object);
 // null: none.
 std::optional<ExpertOrder> to_expert_order(const Napi::Value& value);
-// Device options: whose they are, and what they say.
+// Device options: names_cuda tells the kind of device, the others convert the options.
 bool names_cuda(const Napi::Object& object);
 CpuOptions to_cpu_options(const Napi::Object& object);
 CudaOptions to_cuda_options(const Napi::Object& object);
 Napi::Object from_cuda_status(Napi::Env env, const CudaStatus& status);
 
-// Views that are good as long as the array is alive.
+// Views that are valid as long as the array exists.
 std::span<uint8_t> bytes_of(const Napi::Value& value);
 std::span<const float> floats_of(const Napi::Value& value);
 std::vector<int32_t> integers_of(const Napi::Value& value);

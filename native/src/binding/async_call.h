@@ -1,4 +1,4 @@
-// The one way in which a method runs on an addon thread and settles a promise.
+// All methods that run on an addon thread and settle a promise use these classes.
 #pragma once
 #include <napi.h>
 
@@ -15,7 +15,7 @@
 
 namespace odmoe {
 
-// A promise that an addon thread settles. Convert(env, value): on the JavaScript thread. Retained values stay until then.
+// A promise that an addon thread settles. Convert(env, value) runs on the JavaScript thread. Retained values stay until then.
 template <typename Value, typename Convert>
 class PromisedCall : public Completion {
  public:
@@ -38,10 +38,11 @@ class PromisedCall : public Completion {
   }
 
  protected:
-  // On the JavaScript thread, just before the promise settles: what the call used is given back.
+  // Runs on the JavaScript thread, just before the promise settles: releases everything that the call used.
   virtual void let_go() = 0;
 
-  // From any thread, once, with the value or the error set: the call, which owns itself, goes to the JavaScript thread.
+  // To be called once, from any thread, with the value or the error set: passes the call, which owns itself, to the JavaScript
+  // thread.
   void deliver() noexcept {
     const std::shared_ptr<Completions> completions = completions_;
     completions->deliver(std::unique_ptr<Completion>(this));
@@ -57,8 +58,8 @@ class PromisedCall : public Completion {
   std::vector<Napi::ObjectReference> retained_;
 };
 
-// Work: on the addon's thread, no JavaScript; gives a value. What Work captures is let go on the JavaScript thread; the owner of
-// its queue stays until then too.
+// Work runs on the addon's thread, without JavaScript, and returns a value. Work's captures are released on the JavaScript thread;
+// the owner of its queue also stays until then.
 template <typename Work, typename Convert>
 class AsyncCall : public Job, public PromisedCall<decltype(std::declval<Work&>()()), Convert> {
  public:
@@ -105,7 +106,7 @@ Napi::Value call_async(Napi::Env env, const std::shared_ptr<Device>& device, Thr
   return call_async(env, queue, device, std::move(retained), std::move(work), std::move(convert));
 }
 
-// What a call without a result gives.
+// The result of a call without a result.
 struct Nothing {};
 inline Napi::Value to_undefined(Napi::Env env, Nothing&) { return env.Undefined(); }
 

@@ -1,4 +1,4 @@
-// The addon's functions that encode, decode and measure chunks and storage; they run on threads of their own.
+// The addon's functions that encode, decode and measure chunks and storage; they run on separate threads.
 #pragma once
 #include <napi.h>
 
@@ -10,9 +10,9 @@
 
 namespace odmoe {
 
-// Made when first asked for.
+// Created at the first use.
 const std::shared_ptr<JobQueue>& codec_threads(Napi::Env env);
-// The bytes themselves, not a copy: they may be many, and this is the JavaScript thread.
+// Uses the bytes themselves, not a copy: there may be many, and this runs on the JavaScript thread.
 Napi::Value from_bytes(Napi::Env env, std::vector<uint8_t>& bytes);
 
 Napi::Value encode_chunk_of(const Napi::CallbackInfo& info);

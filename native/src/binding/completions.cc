@@ -9,7 +9,7 @@ constexpr size_t kUnlimitedQueue = 0;  // bounded by the devices' job queues
 
 Completions::Completions(Napi::Env env) : channel_(Channel::New(env, "odmoe", kUnlimitedQueue, /*initialThreadCount=*/1, this)) {
   channel_.Unref(env);
-  // Registered after the channel's own hook, so that this one runs first.
+  // This hook is registered after the channel's own hook, so that it runs first.
   env.AddCleanupHook(
       [](Completions* completions) {
         const std::lock_guard lock(completions->mutex_);
@@ -33,7 +33,7 @@ void Completions::deliver(std::unique_ptr<Completion> completion) {
 }
 
 void Completions::settle(Napi::Env env, Napi::Function, Completions*, Completion* completion) {
-  if (static_cast<napi_env>(env) == nullptr) return;  // shut down: given up
+  if (static_cast<napi_env>(env) == nullptr) return;  // JavaScript has shut down: the completion is given up
   const std::unique_ptr<Completion> owned(completion);
   completion->settle(env);
 }

@@ -1,4 +1,4 @@
-// The way back from the addon's threads to the JavaScript thread.
+// Passes results from the addon's threads to the JavaScript thread.
 #pragma once
 #include <napi.h>
 
@@ -7,22 +7,23 @@
 
 namespace odmoe {
 
-// Something to be done on the JavaScript thread.
+// Work to be done on the JavaScript thread.
 class Completion {
  public:
   virtual ~Completion() = default;
   virtual void settle(Napi::Env env) = 0;
 };
 
-// Completions arrive in the order delivered. The process stays alive while calls are pending, and only then.
+// Completions arrive in the order of delivery. They keep the process alive only while calls are pending.
 class Completions {
  public:
   explicit Completions(Napi::Env env);
-  // On the JavaScript thread.
+  // To be called on the JavaScript thread.
   void call_began(Napi::Env env);
   void call_ended(Napi::Env env);
   int pending_calls() const { return pending_calls_; }
-  // From any thread. Once JavaScript has shut down, completions are given up: nothing of theirs may be touched any more.
+  // May be called from any thread. Once JavaScript has shut down, completions are given up: their data must not be touched any
+  // more.
   void deliver(std::unique_ptr<Completion> completion);
 
  private:
@@ -30,7 +31,7 @@ class Completions {
   using Channel = Napi::TypedThreadSafeFunction<Completions, Completion, &Completions::settle>;
 
   Channel channel_;
-  std::mutex mutex_;  // guards open_, and the channel's closing against deliveries
+  std::mutex mutex_;  // guards open_; the channel does not close during a delivery
   bool open_ = true;
   int pending_calls_ = 0;
 };

@@ -1,4 +1,4 @@
-// Names of JavaScript as members of an enumeration.
+// Converts names from JavaScript to members of an enumeration.
 #pragma once
 #include <napi.h>
 
@@ -12,7 +12,7 @@
 
 namespace odmoe {
 
-// The index of a name in a list that stands in the order of an enumeration.
+// The member at the index of a name; the list of names has the order of the enumeration.
 template <typename Enumeration, size_t Count>
 Enumeration to_enumeration(const Napi::Value& value, const std::array<std::string_view, Count>& names) {
   const std::string name = value.As<Napi::String>().Utf8Value();

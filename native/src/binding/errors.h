@@ -8,7 +8,7 @@ namespace odmoe {
 
 Napi::Error to_javascript_error(Napi::Env env, const std::exception_ptr& thrown);
 
-// Calls a function of no arguments; what it throws becomes a JavaScript error.
+// Calls a function without arguments; an error that it throws becomes a JavaScript error.
 template <typename Function>
 auto translating_errors(Napi::Env env, Function function) {
   try {

@@ -19,7 +19,7 @@ Napi::Value from_load_outcome(Napi::Env env, const LoadOutcome& outcome) {
   return object;
 }
 
-// A load under way: holds the slots and its slot until its promise settles.
+// A running load: it holds the slots and its slot until its promise settles.
 class LoadCall : public PromisedCall<LoadOutcome, decltype(&from_load_outcome)>, public LoadListener {
  public:
   LoadCall(Napi::Env env, std::shared_ptr<ExpertSlots> slots, int slot)
@@ -65,7 +65,7 @@ Napi::Value ExpertSlotsHandle::let_go(const Napi::CallbackInfo& info) {
 
 Napi::Value ExpertSlotsHandle::take(const Napi::CallbackInfo& info) {
   const int slot = to_int(info[0]);
-  // A call of a load would forget what the slot holds.
+  // A load call makes the slot forget its contents, so it is made only where the slot has no memory.
   if (!runtime()->has_memory(slot)) runtime()->take(ExpertSlots::Call(runtime(), slot, ExpertSlots::Call::Kind::load));
   return info.Env().Undefined();
 }
@@ -88,7 +88,7 @@ Napi::Value ExpertSlotsHandle::storage_reads(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value ExpertSlotsHandle::register_expert(const Napi::CallbackInfo& info) {
-  static_cast<void>(runtime());  // throws once it is disposed of
+  static_cast<void>(runtime());  // throws if the handle is disposed of
   registered_.push_back(to_expert_source(info[0].As<Napi::Object>()));
   return Napi::Number::New(info.Env(), static_cast<double>(registered_.size() - 1));
 }
@@ -108,7 +108,7 @@ Napi::Value ExpertSlotsHandle::load(const Napi::CallbackInfo& info) {
   request.expert = static_cast<int64_t>(expert) < runtime()->experts() ? static_cast<int64_t>(expert) : -1;
   const Napi::Promise promise = call->promise();
   AddonData::of(info.Env()).completions->call_began(info.Env());
-  LoadCall& listener = *call.release();  // owns itself until it is told
+  LoadCall& listener = *call.release();  // owns itself until the listener is called
   try {
     runtime()->load(listener.call(), source, request, listener);
   } catch (...) {
@@ -132,7 +132,7 @@ Napi::Value ExpertSlotsHandle::reorder(const Napi::CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
-// On the storage thread, which nothing else of a worker uses: the call lasts as long as the hold.
+// Runs on the storage thread, which a worker uses for nothing else: the call lasts as long as the hold.
 Napi::Value ExpertSlotsHandle::hold(const Napi::CallbackInfo& info) {
   const size_t expert = to_registered(info[0]);
   return call_async(
@@ -159,7 +159,7 @@ Napi::Value ExpertSlotsHandle::drop_held(const Napi::CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
-// On the storage thread, behind a hold that is under way there: neither is in a hurry.
+// Runs on the storage thread, behind a running hold: neither is urgent.
 Napi::Value ExpertSlotsHandle::pack(const Napi::CallbackInfo& info) {
   return call_async(
       info.Env(), runtime()->device(), Thread::storage, {},

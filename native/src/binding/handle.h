@@ -1,5 +1,5 @@
-// What the addon's handles have in common: a JavaScript object that owns a share of a runtime object, until dispose() or
-// until it is collected. Calls that still run hold their own share.
+// Base class of the addon's handles: a JavaScript object that shares ownership of a runtime object until dispose() or garbage
+// collection. Running calls also share it.
 #pragma once
 #include <napi.h>
 
@@ -14,7 +14,7 @@ namespace odmoe {
 template <typename Self, typename Runtime>
 class Handle : public Napi::ObjectWrap<Self> {
  public:
-  // Made by create() only, which hands the runtime object over in an External.
+  // Only create() calls this; it passes the runtime object in an External.
   explicit Handle(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Self>(info) {
     if (info.Length() != 1 || !info[0].IsExternal()) throw Napi::TypeError::New(info.Env(), "not to be constructed");
     runtime_ = std::move(*info[0].As<Napi::External<std::shared_ptr<Runtime>>>().Data());
@@ -24,7 +24,7 @@ class Handle : public Napi::ObjectWrap<Self> {
     return constructor.New({Napi::External<std::shared_ptr<Runtime>>::New(env, &runtime)});
   }
 
-  // Throws INTERNAL once disposed.
+  // Throws INTERNAL after dispose().
   static const std::shared_ptr<Runtime>& of(const Napi::Value& value) {
     return Napi::ObjectWrap<Self>::Unwrap(value.As<Napi::Object>())->runtime();
   }

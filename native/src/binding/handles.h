@@ -69,7 +69,7 @@ class PassHandle : public Handle<PassHandle, Pass> {
 
   void run_always(Napi::Env env, int layer);
 
-  // Those of the last begin: not collected while the pass may go on with them.
+  // The sequences of the last begin: they must not be collected while the pass may use them.
   Napi::ObjectReference sequences_;
 };
 
@@ -98,7 +98,7 @@ class ExpertSlotsHandle : public Handle<ExpertSlotsHandle, ExpertSlots> {
   Napi::Value pack(const Napi::CallbackInfo& info);
   Napi::Value cancel_pack(const Napi::CallbackInfo& info);
 
-  // Throws INTERNAL for a number that no expert has.
+  // Throws INTERNAL for a number that was not registered.
   size_t to_registered(const Napi::Value& value) const;
 
   std::vector<ExpertSource> registered_;  // by number

@@ -9,7 +9,7 @@
 namespace odmoe {
 namespace {
 
-// Members of one object, by the types of the runtime.
+// Reads the members of one object as types of the runtime.
 class Members {
  public:
   explicit Members(const Napi::Object& object) : object_(object) {}

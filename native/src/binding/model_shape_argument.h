@@ -1,4 +1,5 @@
-// A model's description (shared/model/model-shape.ts) as the runtime's. native/device.ts has checked it; what does not fit still throws.
+// Converts a model's description (shared/model/model-shape.ts) to the runtime's. native/device.ts has checked it; a value that does
+// not fit still throws.
 #pragma once
 #include <napi.h>
 

@@ -1,11 +1,12 @@
-// A daemon that a parent started for its own purposes dies with it.
+// Lets a daemon that another process started end together with that process.
 #pragma once
 
 namespace odmoe {
 
-// Notes who the parent is; called when the addon is loaded.
+// Stores the parent's process id; called when the addon is loaded.
 void remember_parent();
-// Linux: the process gets SIGKILL when its parent dies, and ends at once if it has died already. Elsewhere nothing.
+// Linux: the process gets SIGKILL when its parent dies, and ends at once if the parent has already died. Other systems: does
+// nothing.
 void exit_with_parent();
 
 }  // namespace odmoe

@@ -5,7 +5,7 @@
 namespace odmoe {
 namespace {
 
-// onRouter and the first error it threw. Lives on the JavaScript thread, as long as the call that it belongs to.
+// onRouter and the first error that it threw. Used on the JavaScript thread; it exists as long as its call.
 struct RouterListener {
   Napi::FunctionReference function;
   std::exception_ptr thrown;
@@ -26,7 +26,7 @@ class RouterDecided : public Completion {
   }
 
  private:
-  RouterListener& listener_;  // the call, whose completion comes after this one, keeps it
+  RouterListener& listener_;  // the call owns it, and its completion comes after this one
   int layer_;
   RouterChoice choice_;
 };
@@ -86,7 +86,7 @@ Napi::Value PassHandle::attend_here(const Napi::CallbackInfo& info) {
   return from_router_choice(info.Env(), *choice);
 }
 
-// Behind attend, whose answer it does not hold up: the experts are at work elsewhere meanwhile.
+// Runs after attend and does not delay its result: meanwhile the experts run elsewhere.
 void PassHandle::run_always(Napi::Env env, int layer) {
   try {
     call_async(
@@ -97,7 +97,7 @@ void PassHandle::run_always(Napi::Env env, int layer) {
         },
         to_undefined);
   } catch (const Error&) {
-    // The queue is full; combine does it.
+    // The queue is full; then combine runs it.
   }
 }
 

@@ -17,7 +17,7 @@ Napi::Value SequenceHandle::read_rows(const Napi::CallbackInfo& info) {
   const int layer = to_int(info[0]);
   const int position = to_int(info[1]);
   const int rows = to_int(info[2]);
-  // Before the array is made: one that does not fit in memory ends the process.
+  // Sizes are checked before the array is made: an array that does not fit in memory ends the process.
   const Napi::Uint8Array values = Napi::Uint8Array::New(info.Env(), runtime()->row_bytes(layer, position, rows));
   runtime()->read_rows(layer, position, rows, bytes_of(values));
   return values;

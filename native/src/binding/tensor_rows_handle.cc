@@ -15,7 +15,7 @@ struct TensorRows {
   explicit TensorRows(const TensorSource& tensor) : source(tensor), reader(source) {}
 
   std::vector<std::vector<uint8_t>> read(int64_t rows) {
-    // Before memory is taken for them.
+    // Checked before memory is taken for the rows.
     if (rows > reader.rows_left()) throw Error(ErrorCode::internal, "more rows asked for than the tensor has left");
     std::vector<uint8_t> staging(staging_bytes(source.split, rows, source.columns));
     const uint8_t* planes[kMaxPlanes] = {};
@@ -29,7 +29,7 @@ struct TensorRows {
 
   TensorSource source;
   TensorReader reader;
-  // Or some of the rows could not be read: planes may then stand at different rows.
+  // It stays true after a failed read, because the planes may then be at different rows.
   std::atomic<bool> reading = false;
 };
 

@@ -13,7 +13,7 @@ namespace {
 
 using Clock = TimerQueue::Clock;
 
-// A wait under way; owns itself until it is told.
+// A pending wait; it owns itself until it is called.
 class WaitCall : public PromisedCall<Nothing, decltype(&to_undefined)>, public TimerListener {
  public:
   explicit WaitCall(Napi::Env env) : PromisedCall(env, &to_undefined, {}) {}
@@ -27,7 +27,7 @@ class WaitCall : public PromisedCall<Nothing, decltype(&to_undefined)>, public T
   void let_go() override {}
 };
 
-// Never before the time given.
+// Rounds up: never before the given time.
 Clock::time_point time_at(double monotonic_ms) {
   constexpr double kNanosecondsPerMs = 1e6;
   constexpr double kLastMs = 9e12;  // nanoseconds are counted in 63 bits

@@ -1,4 +1,4 @@
-// Attention over a sequence's keys and values, in its usual and in its latent form.
+// Attention over a sequence's keys and values: usual and latent attention.
 #include <array>
 #include <vector>
 
@@ -14,7 +14,7 @@ void set_attention_rows(PassState& pass, int layer) {
   }
 }
 
-// One row's part of each projection: all queries, then keys, values and the output's gates.
+// The layout of a row's projections: all queries, then keys, values and the gates of the output.
 struct AttentionRows {
   AttentionRows(float* first, const AttentionMixer& of, int count)
       : mixer(of),
@@ -44,7 +44,7 @@ void project(PassState& pass, const AttentionRows& rows, const DenseWeights& wei
   const auto add = [&](float* out, DenseRole role) {
     products[static_cast<size_t>(count++)] = {out, rows.stride, &weights.matrix(role), pass.normed.floats(), pass.hidden(), rows.n};
   };
-  // In one call, in which threads meet once; formats may differ.
+  // All in one call, so that threads synchronize once; the formats may differ.
   add(rows.queries, DenseRole::query);
   add(rows.keys, DenseRole::key);
   if (!mixer.keys_are_values) add(rows.values, DenseRole::value);
@@ -79,7 +79,7 @@ void normalize_queries_and_keys(PassState& pass, const AttentionRows& rows, cons
   normalize(rows.keys, mixer.kv_heads, DenseRole::key_norm);
 }
 
-// Keys stand behind queries, so that one call rotates both.
+// Keys are behind queries, so that one call rotates both.
 void rotate_heads(PassState& pass, const AttentionRows& rows) {
   if (!rows.mixer.rotary) return;
   const RotaryShape& rotary = *rows.mixer.rotary;
@@ -92,7 +92,7 @@ void rotate_heads(PassState& pass, const AttentionRows& rows) {
 void prepare_heads(PassState& pass, const AttentionRows& rows, const DenseWeights& weights) {
   const AttentionMixer& mixer = rows.mixer;
   const bool clipped_later = mixer.query_key_norm == QueryKeyNorm::all && !mixer.norm_after_rotation;
-  // Queries, keys and values stand one behind another.
+  // Queries, keys and values follow one another.
   const Vectors all = rows.whole(rows.queries, mixer.query_size() + 2 * mixer.kv_size());
   if (mixer.clip > 0 && !clipped_later) pass.backend().clip(all, mixer.clip);
   if (!mixer.norm_after_rotation) normalize_queries_and_keys(pass, rows, weights);
@@ -106,14 +106,14 @@ void prepare_heads(PassState& pass, const AttentionRows& rows, const DenseWeight
   if (mixer.norm_after_rotation) normalize_queries_and_keys(pass, rows, weights);
 }
 
-// Rows of latent attention: heads queries of key_size, and behind them the key.
+// Rows of latent attention: `heads` queries of key_size, and behind them the key.
 struct LatentRows {
   float* queries;
   float* key;
   int64_t stride;
 };
 
-// Low-rank queries or, without them, queries and latents in one call.
+// Computes low-rank queries or, without them, queries and latents in one call.
 void project_latent(PassState& pass, const LatentMixer& mixer, const DenseWeights& weights, float* low, float* queries,
                     const LatentRows& rows) {
   const int n = pass.count();
@@ -144,7 +144,7 @@ void project_latent(PassState& pass, const LatentMixer& mixer, const DenseWeight
                      .epsilon = mixer.norm_epsilon});
 }
 
-// Each head's vectors of `in` times the head's own matrix.
+// Multiplies each head's vectors of `in` by the head's own matrix.
 void multiply_heads(PassState& pass, const std::vector<StoredMatrix>& matrices, float* out, int64_t out_stride, int64_t out_step,
                     const float* in, int64_t in_stride, int64_t in_step) {
   std::vector<Product> products(matrices.size());

@@ -1,4 +1,4 @@
-// Opens the library of the CUDA backend, which stands beside whatever this is linked into.
+// Opens the library of the CUDA backend, which is in the same folder as the binary that contains this code.
 #include <dlfcn.h>
 
 #include <cstdlib>
@@ -18,7 +18,7 @@ namespace odmoe {
 namespace {
 
 constexpr const char* kLibraryName = "libodmoe_cuda.so";
-// Names another file to open; for tests, and for whoever keeps the library elsewhere.
+// Names another file to open; for tests, and for installations with the library elsewhere.
 constexpr const char* kLibraryVariable = "ODMOE_CUDA_LIBRARY";
 
 struct OpenedLibrary {
@@ -40,8 +40,8 @@ std::string library_path() {
   return (std::filesystem::path(info.dli_fname).parent_path() / kLibraryName).string();
 }
 
-// The dynamic linker maps what the header of a library promises, and a file that ends before (a copy that was cut off, a full disk) would
-// end the process. The section headers are its last part.
+// True if the file is truncated (an interrupted copy, a full disk). The dynamic linker maps all bytes that a library's header
+// names, and a file that ends earlier would end the process. The section headers are a file's last part.
 bool is_cut_off(const std::string& path) {
   constexpr size_t kHeaderBytes = 64;
   constexpr size_t kSectionsAt = 0x28;
@@ -76,9 +76,9 @@ OpenedLibrary open_library() {
     opened.reason = opened.path + " is cut off; remove it and run `npm run build`";
     return opened;
   }
-  // All kernels are loaded with the first one, so that what they take of the device is known when it is opened.
+  // The first kernel loads all kernels, so that their device memory is known when the device is opened.
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-  // Never closed: the driver keeps threads of its own.
+  // Never closed: the driver has its own threads.
   void* const handle = dlopen(opened.path.c_str(), RTLD_LAZY | RTLD_LOCAL);
   if (handle == nullptr) {
     opened.reason = std::string("the library cannot be opened: ") + dlerror();

@@ -7,7 +7,7 @@ namespace {
 
 using Roles = std::vector<DenseRole>;
 
-// One by one: GCC 12 takes insert() for an overflow.
+// Added one by one: GCC 12 warns of an overflow in insert().
 void add(Roles& roles, std::initializer_list<DenseRole> more) {
   for (const DenseRole role : more) roles.push_back(role);
 }
@@ -48,7 +48,7 @@ void add_routed_roles(Roles& roles, const LayerShape& layer) {
   if (layer.routed_output_norm) add(roles, {DenseRole::routed_output_norm});
 }
 
-// Nothing for what has the size of a hidden state: norms and biases of the residual stream.
+// Dimensions by role; roles with the size of a hidden state (norms and biases of the residual stream) are not listed.
 struct MixerDimensions {
   DenseRole role;
   int64_t hidden;

@@ -1,4 +1,4 @@
-// Which dense tensors a model has and how large they are, as shared/model/dense-roles.ts says.
+// The dense tensors of a model and their sizes, as in shared/model/dense-roles.ts.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -17,8 +17,8 @@ struct DenseDimensions {
 std::vector<DenseRole> model_roles(const ModelShape& shape);
 std::vector<DenseRole> layer_roles(const LayerShape& layer, NormKind norm);
 
-// Of a role that the model or the layer has; the layer is not looked at for roles of the model. A vector has one row, but for the
-// taps of a convolution.
+// Dimensions of a role that the model or the layer has; `layer` is ignored for roles of the model. A vector has one row, except for
+// the taps of a convolution.
 DenseDimensions dense_dimensions(DenseRole role, int layer, const ModelShape& shape);
 
 }  // namespace odmoe

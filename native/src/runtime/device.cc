@@ -67,7 +67,7 @@ void JobQueue::release() {
     held_ = false;
     wanted = stopping_ || !jobs_.empty();
   }
-  // Threads that looked while the queue was held wait again: all of them, as there may be several jobs.
+  // Threads that found the queue held are waiting again. All are woken, because there may be several jobs.
   if (wanted) changed_.notify_all();
 }
 

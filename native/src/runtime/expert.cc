@@ -8,7 +8,7 @@
 namespace odmoe {
 namespace {
 
-// Backends keep rows interleaved; pieces of whole groups spare them half-filled ones.
+// Backends interleave rows in groups; pieces of whole groups avoid half-filled groups.
 constexpr int64_t kPieceRowMultiple = 16;
 
 int64_t rows_per_piece(const TensorSource& source, uint64_t staging) {
@@ -17,13 +17,13 @@ int64_t rows_per_piece(const TensorSource& source, uint64_t staging) {
   return rows > kPieceRowMultiple ? rows / kPieceRowMultiple * kPieceRowMultiple : rows;
 }
 
-// fixed4 alone may be unable to hold values; every other format is the exact one already, or holds anything.
+// Only fixed4 may be unable to hold values; every other format is already the exact one, or can hold any value.
 void check_may_fall_back(WeightFormat format) {
   if (format != WeightFormat::fixed4) throw Error(ErrorCode::internal, "the device keeps no matrices of this format");
 }
 
-// Reads the next `rows` rows of a tensor into those of a matrix from first_row on, piece by piece through the staging memory. False
-// where the matrix's format cannot hold them.
+// Reads the next `rows` rows of a tensor into a matrix, from first_row on, piece by piece through the staging memory. False if the
+// matrix's format cannot hold them.
 bool load_rows(Backend& backend, Matrix& matrix, int64_t first_row, int64_t rows, const TensorSource& source, TensorReader& reader,
                const DeviceMemory& staging) {
   const int64_t piece_rows = rows_per_piece(source, staging.buffer().bytes);

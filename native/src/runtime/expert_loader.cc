@@ -105,7 +105,7 @@ void ExpertLoader::renew(Load& load, const ExpertSource& source, const LoadReque
     const std::lock_guard lock(mutex_);
     if (load.active) throw Error(ErrorCode::internal, "an expert is being loaded there");
   }
-  // Nobody else looks at a load that is not active.
+  // No other thread reads a load that is not active.
   load.source = source;
   load.request = request;
   load.matrices = nullptr;
@@ -147,7 +147,7 @@ void ExpertLoader::load(int slot, ExpertMatrices& matrices, const ExpertSource& 
     plan(load);
     start(load);
   } catch (...) {
-    // Else the chunks would stay as long as nothing else is loaded there.
+    // Otherwise the chunks would stay until something else is loaded there.
     load.host.reset();
     throw;
   }
@@ -196,7 +196,7 @@ void ExpertLoader::prioritize(int slot) {
     const std::lock_guard lock(mutex_);
     load.request.urgent = load.request.urgent || load.active;
   }
-  // The staging that is kept for urgent loads is free to it now.
+  // The load may now use the staging that is reserved for urgent loads.
   wake_reads();
 }
 
@@ -337,7 +337,7 @@ void ExpertLoader::settle_if_over(Load& load, Lock& lock) {
   outcome.load_ms = milliseconds_since(load.start);
   const LoadOutcome told = outcome;
   const std::exception_ptr error = std::exchange(load.error, nullptr);
-  // Memory that has been dropped meanwhile goes back without the lock, and before anybody is told.
+  // Memory that was dropped meanwhile is freed without the lock, and before the listener is called.
   std::shared_ptr<const HostChunks> host = std::move(load.host);
   LoadListener& listener = *load.listener;
   lock.unlock();

@@ -1,4 +1,4 @@
-// The loader's reading thread: begins reads in the order of Algorithm 1 (ZipMoE, section 3.3), as many at a time as the depth says.
+// The loader's reading thread: begins reads in the order of Algorithm 1 (ZipMoE, section 3.3), with at most `depth` in flight.
 #include "expert_loader.h"
 #include "odmoe/precise_timers.h"
 
@@ -9,7 +9,7 @@ StorageReads ExpertLoader::storage_reads() const {
   return reads_;
 }
 
-// After the change under the lock that the reading thread is to see: it looks for reads again whenever it has been woken.
+// To be called after a change under the lock that the reading thread must see: it looks for reads again at each wake-up.
 void ExpertLoader::wake_reads() { reader_.wake(); }
 
 void ExpertLoader::read_loop() {
@@ -17,7 +17,7 @@ void ExpertLoader::read_loop() {
   Lock lock(mutex_);
   while (true) {
     begin_reads(lock);
-    // What is stopping begins nothing, and buffers stay until the last read that writes to them has ended.
+    // A stopping loader begins nothing, and buffers stay until the last read that writes to them has ended.
     if (stopping_ && in_flight_ == 0) return;
     if (in_flight_ == 0) reads_idle_ = true;
     lock.unlock();

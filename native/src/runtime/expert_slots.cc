@@ -21,14 +21,14 @@ double milliseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-// ExpertActivations' buffers.
+// Bytes of the buffers of ExpertActivations.
 uint64_t activation_bytes(const Backend& backend, const ExpertShape& shape, int64_t rows) {
   const uint64_t hidden = backend.counted_bytes(float_bytes(rows * shape.hidden_size));
   const uint64_t intermediate = backend.counted_bytes(float_bytes(rows * shape.glu.intermediate_size));
   return 2 * hidden + intermediate + backend.counted_bytes(float_bytes(rows * 2 * shape.glu.intermediate_size));
 }
 
-// What a slot's biases take.
+// Bytes of a slot's biases.
 uint64_t bias_bytes(const Backend& backend, const ExpertShape& shape) {
   return shape.glu.bias ? backend.counted_bytes(float_bytes(shape.bias_count())) : 0;
 }
@@ -40,12 +40,12 @@ ExpertMemoryShape memory_shape(const Backend& backend, const ExpertShape& shape,
           .down_bytes = backend.matrix_bytes(shape.format, shape.hidden_size, shape.glu.intermediate_size)};
 }
 
-// Memory beside the slots: of one more, and a piece.
+// Memory beside the slots: one more slot, and a piece.
 uint64_t pack_memory_bytes(const Backend& backend, const ExpertShape& shape) {
   return backend.expert_slot_bytes(memory_shape(backend, shape, 1, 0)) + backend.counted_bytes(pack_scratch_bytes(shape));
 }
 
-// The end of a fill, to be waited for.
+// Waits for the end of a fill.
 class AwaitedFill : public LoadListener {
  public:
   void settled(const LoadOutcome& outcome, std::exception_ptr error) noexcept override {
@@ -53,11 +53,11 @@ class AwaitedFill : public LoadListener {
     outcome_ = outcome;
     error_ = std::move(error);
     settled_ = true;
-    // Under the lock: whoever waits lets go of all this as soon as it can.
+    // Notified under the lock, because the waiting thread destroys this object as soon as it can.
     changed_.notify_one();
   }
 
-  // Throws what the fill failed with.
+  // Throws the error of the fill.
   LoadOutcome wait() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return settled_; });
@@ -105,7 +105,7 @@ ExpertSlots::ExpertSlots(std::shared_ptr<Device> device, const ExpertShape& shap
   if (packs_ && (shape.format != WeightFormat::bf16 || !device_->works_here())) {
     throw Error(ErrorCode::internal, "only BF16 experts on the processor are packed");
   }
-  // The one behind the slots is the memory that an expert is packed into.
+  // The place behind the slots is the memory into which an expert is packed.
   const int places = packs_ ? count + 1 : count;
   memory_ = device_->backend()->allocate_experts(memory_shape(*device_->backend(), shape, places, loader.experts));
   if (packs_) pack_scratch_ = DeviceMemory(device_->backend(), pack_scratch_bytes(shape));
@@ -147,7 +147,7 @@ ExpertSlots::Call::Call(std::shared_ptr<ExpertSlots> slots, int index, Kind kind
     slot.loaded = false;
     slot.loads++;
     lock.unlock();
-    // What packs the expert that was there reads it no more.
+    // Waits until a pack no longer reads the slot's old expert.
     const std::lock_guard piece(slots->piece_mutex_);
   }
   slots_ = std::move(slots);
@@ -169,7 +169,7 @@ void ExpertSlots::set_pages(Slot& slot, const ExpertPages& pages) {
   slot.matrices.down.matrix = {shape_.format, shape_.hidden_size, shape_.glu.intermediate_size, pages.down};
 }
 
-// Nothing reads the biases that were there: no execute is under way.
+// Nothing reads the old biases: no execute is running.
 bool ExpertSlots::Slot::copy_biases(std::exception_ptr& error) noexcept {
   try {
     backend->copy_to_device(matrices.bias_memory.floats(), biases.data(), biases.size() * sizeof(float));
@@ -230,7 +230,7 @@ HoldOutcome ExpertSlots::hold(uint64_t ticket, int64_t number, const ExpertSourc
   if (!held_->is_wanted(ticket)) return {};
   AwaitedFill fill;
   std::shared_ptr<const HostChunks> chunks = loader_->fill(source, fill);
-  // Whoever cancelled before the fill had begun has found nothing to cancel.
+  // A cancel before the fill had begun found nothing to cancel, so it is repeated here.
   if (!held_->is_wanted(ticket)) loader_->cancel_fill();
   const LoadOutcome outcome = fill.wait();
   if (!outcome.loaded) return {.held = false, .bytes = 0, .read_bytes = outcome.read_bytes};
@@ -260,7 +260,7 @@ void ExpertSlots::cancel_pack() {
   cancelled_packs_ = pack_tickets_;
 }
 
-// Under mutex_.
+// The caller holds mutex_.
 bool ExpertSlots::is_packable(const Packing& packing) {
   const Slot& slot = slot_at(packing.slot);
   return packing.ticket > cancelled_packs_ && slot.loaded && !slot.loading && slot.loads == packing.loads;
@@ -307,7 +307,7 @@ PackResult ExpertSlots::pack_pieces(const Packing& packing, Matrix (&to)[2], con
   return PackResult::packed;
 }
 
-// False: the slot's expert has gone, or is being executed from where it was.
+// False: the slot's expert was replaced, or it executes from its old place.
 bool ExpertSlots::adopt(const Packing& packing, const Matrix (&to)[2]) {
   const std::lock_guard lock(mutex_);
   Slot& slot = slot_at(packing.slot);

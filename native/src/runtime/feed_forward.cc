@@ -11,7 +11,7 @@ float* router_input(PassState& pass, const LayerShape& layer) {
   return layer.router_norm ? pass.router_input.floats() : pass.normed.floats();
 }
 
-// `always` for rows [first, first + rows), which its scratch has room for.
+// Runs `always` for rows [first, first + rows), which must fit in its scratch.
 void run_always_rows(PassState& pass, const GluShape& glu, const DenseWeights& weights, int first, int rows) {
   const int64_t hidden = pass.hidden();
   const int64_t size = glu.intermediate_size;
@@ -26,7 +26,7 @@ void run_always_rows(PassState& pass, const GluShape& glu, const DenseWeights& w
                         size, rows);
 }
 
-// What the layer's router chooses for `in`, rows x hidden. `along`: taken to the host with its choice.
+// The choice of the layer's router for `in`, rows x hidden. `along` is copied to the host together with the choice.
 RouterChoice route(PassState& pass, const LayerShape& layer, const DenseWeights& weights, const float* in, const HostCopy& along) {
   const ModelShape& shape = pass.shape();
   const int n = pass.count();
@@ -71,7 +71,7 @@ RouterChoice choose_experts(PassState& pass, const LayerShape& layer, const Dens
 }
 
 RouterChoice choose_ahead(PassState& pass, const LayerShape& layer, const DenseWeights& weights) {
-  // Nobody needs it until the layer's sum.
+  // The branch memory is free until the layer's sum.
   float* const in = pass.branch.floats();
   if (layer.router_norm) {
     rms_normalize(pass, in, pass.residual.floats(), weights.vector(DenseRole::router_norm));
@@ -128,7 +128,7 @@ void add_feed_forward(PassState& pass, const LayerShape& layer, const DenseWeigh
   }
   if (layer.always) {
     sum.always = pass.always_output.floats();
-    // A norm of what `always` gives comes behind its gate.
+    // A norm of the output of `always` comes after its gate.
     if (layer.always->gated && !layer.always_output_norm) sum.always_gates = pass.always_gates.floats();
   }
   if (routed_apart || layer.feed_forward_output_norm) {

@@ -8,12 +8,12 @@
 namespace odmoe {
 namespace {
 
-// The exponent of an infinity or a NaN, and of nothing else.
+// The exponent bits that only infinities and NaNs have.
 constexpr uint32_t kExponent = 0x7f800000u;
-// Values between two looks at the result: many enough that the loop inside has no branches to pay for.
+// Values between two checks of the result: enough that the inner loop needs no branches.
 constexpr size_t kBlockValues = 1024;
 
-// Comparisons of equality and a union: what every instruction set has vectors for.
+// Equality comparisons and an OR: every instruction set has these for vectors.
 bool any_beyond(const uint8_t* bytes, size_t count) {
   uint32_t beyond = 0;
   for (size_t i = 0; i < count; i++) {

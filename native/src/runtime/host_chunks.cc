@@ -12,7 +12,7 @@ namespace {
 
 uint64_t align_up(uint64_t bytes) { return (bytes + kReadAlignment - 1) / kReadAlignment * kReadAlignment; }
 
-// Mapped, so that the system has it back at once when it is not needed any more.
+// Memory is mapped, so that it returns to the system as soon as it is freed.
 uint8_t* map_memory(uint64_t bytes) {
   void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory != MAP_FAILED) return static_cast<uint8_t*>(memory);
@@ -54,7 +54,7 @@ std::shared_ptr<const HostChunks> HostChunkTable::find(int64_t expert) const {
 }
 
 void HostChunkTable::drop(int64_t expert) {
-  // What it took is given back without the lock: that may take a while.
+  // Its memory is freed without the lock, because that may take a while.
   std::shared_ptr<const HostChunks> dropped;
   const std::lock_guard lock(mutex_);
   const auto found = held_.find(expert);

@@ -1,5 +1,5 @@
-// Stored bytes of experts that a worker keeps in host memory, beside its device memory: a load whose expert is there reads nothing
-// from storage. The bytes are as they lie in the pack, and have been checked against their checksums once, when they were filled in.
+// Stored bytes of experts that a worker holds in host memory, beside its device memory: a load of such an expert reads nothing from
+// storage. The bytes are the same as in the pack, and their checksums were checked once, when they were filled in.
 #pragma once
 #include <array>
 #include <atomic>
@@ -13,13 +13,14 @@
 
 namespace odmoe {
 
-// Both parts of one expert, each laid out as in an entry (load_plan.h). Whoever holds it may read it, also once it has been dropped.
+// Both parts of one expert, each with the layout of an entry (load_plan.h). An owner of a shared pointer may read it, even after it
+// was dropped.
 class HostChunks {
  public:
   using PartSizes = std::array<uint64_t, kParts>;
 
-  // Pinned where the backend asks for that, else plain memory that goes back to the system with the chunks. `fingerprints`: of the
-  // parts (load_entries.h). Throws DEVICE_OUT_OF_MEMORY.
+  // Memory is pinned where the backend asks for that, otherwise plain memory that returns to the system with the chunks.
+  // `fingerprints`: those of the parts (load_entries.h). Throws DEVICE_OUT_OF_MEMORY.
   HostChunks(const std::shared_ptr<Backend>& backend, const PartSizes& part_bytes, const PartSizes& fingerprints);
   ~HostChunks();
   HostChunks(const HostChunks&) = delete;
@@ -37,19 +38,19 @@ class HostChunks {
   std::array<uint8_t*, kParts> parts_ = {};
 };
 
-// Which experts are held, by the numbers they are registered under, and which holds are still wanted. From any thread.
+// The held experts, by their registered numbers, and the holds that are still wanted. May be called from any thread.
 class HostChunkTable {
  public:
-  // Holds are numbered in the order they are asked for; those that are cancelled are all up to one.
+  // Holds are numbered in the order of their requests; a cancel applies to all numbers up to the newest one.
   uint64_t new_ticket() { return ++tickets_; }
   void cancel_tickets() { cancelled_ = tickets_.load(); }
   bool is_wanted(uint64_t ticket) const { return ticket > cancelled_; }
 
-  // Takes the place of what was held of the expert.
+  // Replaces the expert's held chunks, if there are any.
   void put(int64_t expert, std::shared_ptr<const HostChunks> chunks);
-  // Null: it is not held.
+  // Null: the expert is not held.
   std::shared_ptr<const HostChunks> find(int64_t expert) const;
-  // The memory goes back as soon as no load reads it.
+  // The memory is freed as soon as no load reads it.
   void drop(int64_t expert);
   uint64_t bytes() const;
 

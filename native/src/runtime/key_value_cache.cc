@@ -9,7 +9,7 @@
 namespace odmoe {
 namespace {
 
-// Positions of one block that a range covers: visit(block, first in the block, first in the range, how many).
+// Visits the part of a range in each block: visit(block, first position in the block, first position in the range, count).
 template <typename Visit>
 void for_each_run(int position, int rows, Visit visit) {
   for (int done = 0; done < rows;) {
@@ -87,7 +87,7 @@ bool KeyValueCache::owns(int position, int end) const { return blocks_to_take(po
 void KeyValueCache::set_block(int block, SequencePiece piece) noexcept {
   const auto index = static_cast<size_t>(block);
   keys_[index] = piece.empty() ? nullptr : piece.floats();
-  // The values of a block lie behind its keys; one vector is key and value.
+  // A block's values are behind its keys; with a single vector that vector is both key and value.
   values_[index] = piece.empty() ? nullptr : keys_[index] + vectors_ / 2 * vector_floats_ * kAttentionChunk;
   blocks_[index] = std::move(piece);
 }

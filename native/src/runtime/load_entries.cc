@@ -22,7 +22,7 @@ uint64_t part_fingerprint(const TensorSource* const* tensors, size_t count, Part
     sum = mixed(sum, i);
     for (const ChunkLocation& chunk : tensors[i]->chunks) {
       if ((chunk.plane == 0) != (part == Part::exponents)) continue;
-      // Without its directory: a pack that was mended elsewhere holds the same parts.
+      // The directory is left out: a pack that was repaired in another folder holds the same parts.
       const std::string_view path = chunk.path;
       sum = mixed(sum, std::hash<std::string_view>()(path.substr(path.rfind('/') + 1)));
       sum = mixed(sum, chunk.offset_bytes);

@@ -1,5 +1,5 @@
-// Parts of experts that stay in memory from one load to another (ZipMoE's E, S and C pools; which expert's part is kept where is
-// for the caller to decide). Not synchronized: the loader's lock guards everything but the bytes.
+// Parts of experts that stay in memory from one load to another (ZipMoE's E, S and C pools; the caller decides which part is in
+// which entry). Not synchronized: the loader's lock guards everything except the bytes.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace odmoe {
 
-// Tells one expert's part from another's, by where it is stored and what its checksums are.
+// Distinguishes the parts of experts by their places in storage and their checksums.
 uint64_t part_fingerprint(const TensorSource* const* tensors, size_t count, Part part);
 
 class PartEntries {
@@ -16,8 +16,8 @@ class PartEntries {
   // `memory`: count x bytes_each, on a boundary of kReadAlignment.
   PartEntries(Part part, uint8_t* memory, int count, uint64_t bytes_each);
 
-  // Between a begin and its end the entry is not written by others. Both throw INTERNAL for an entry that there is not, one that is
-  // being written, and: begin_write for one that is being read, begin_read for one that does not hold the whole part.
+  // Between a begin and its end nothing else writes the entry. Both throw INTERNAL for an entry that does not exist or is being
+  // written. begin_write also throws it for an entry that is being read, and begin_read for one that does not hold the whole part.
   void begin_write(int entry, uint64_t fingerprint);
   void end_write(int entry, bool complete);
   void begin_read(int entry, uint64_t fingerprint);

@@ -43,7 +43,7 @@ LoadMemoryLayout load_memory_layout(const ExpertShape& shape, const LoaderOption
   layout.shared_bytes = times(layout.shard_buffers, layout.limits.shard_buffer_bytes) +
                         times(layout.piece_buffers, layout.limits.piece_buffer_bytes) +
                         times(layout.threads, kCodedPlanes * layout.scratch_bytes) +
-                        kReadAlignment;  // what the device's memory begins at may be short of a boundary
+                        kReadAlignment;  // the device's memory may not begin at a boundary
   layout.total_bytes = layout.shared_bytes + times(options.exponent_entries, layout.limits.entry_bytes[0]) +
                        times(options.sign_mantissa_entries, layout.limits.entry_bytes[1]);
   return layout;

@@ -1,4 +1,5 @@
-// All memory of a loader besides the slots: staging, the decompression threads' scratch, entries. Taken from the device at once.
+// All memory of a loader besides the slots: staging, the decompression threads' scratch, entries. All of it is taken from the
+// device at once.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -9,20 +10,20 @@
 
 namespace odmoe {
 
-// Sizes and counts, from what a loader is made for.
+// Sizes and counts of the memory of a loader.
 struct LoadMemoryLayout {
   int threads = 1;
   int shard_buffers = 0;
   int piece_buffers = 0;
   PlanLimits limits;
-  uint64_t scratch_bytes = 0;  // of one coded plane, of one thread; 0: nothing is coded
-  uint64_t shared_bytes = 0;   // all but the entries
+  uint64_t scratch_bytes = 0;  // for one coded plane of one thread; 0: nothing is coded
+  uint64_t shared_bytes = 0;   // all memory except the entries
   uint64_t total_bytes = 0;
 };
 
-// As many as the options say; else what leaves the processor to those who execute.
+// The number in the options; otherwise a number that leaves enough of the processor to executes.
 int decompression_threads(const LoaderOptions& options);
-// 1 where reads are held back to a rate.
+// The number of reads in flight; 1 where the rate of reads is limited.
 int read_depth(const LoaderOptions& options);
 LoadMemoryLayout load_memory_layout(const ExpertShape& shape, const LoaderOptions& options);
 

@@ -9,10 +9,10 @@
 namespace odmoe {
 namespace {
 
-// Backends keep rows interleaved; pieces of whole groups spare them half-filled ones.
+// Backends interleave rows in groups; pieces of whole groups avoid half-filled groups.
 constexpr int64_t kPieceRowMultiple = 16;
 constexpr int64_t kExpectedBlockBytes = 128 * 1024;
-// Where a range begins and ends, up to so much may be read beside what it is for.
+// Most unneeded bytes that a range may read at its two ends together.
 constexpr uint64_t kRangeSlack = 2 * kReadAlignment;
 
 uint64_t align_down(uint64_t bytes) { return bytes / kReadAlignment * kReadAlignment; }
@@ -29,7 +29,8 @@ struct Run {
   uint64_t begin = 0;
   uint64_t end = 0;
   uint64_t file_begin = 0;
-  // Raw, in an entry: where the run lies there, from the boundary before file_begin on, and up to where of the file it is read.
+  // For a raw run in an entry: its offset there, from the boundary before file_begin on, and the file position up to which it is
+  // read.
   uint64_t entry_offset = 0;
   uint64_t read_end = 0;
 
@@ -41,7 +42,7 @@ struct PlaneCursor {
   const std::vector<uint32_t>* chunks = nullptr;
   uint64_t row_bytes = 0;
   Run run;
-  size_t chunk = 0;  // the next to be taken, and where it begins in the plane
+  size_t chunk = 0;  // the next chunk, and where it begins in the plane
   uint64_t chunk_begin = 0;
 };
 
@@ -72,7 +73,7 @@ class TensorPlanner {
   bool in_entry(Part part) const { return part_plan(request_, part).entry >= 0; }
   static Holder entry_of(Part part) { return part == Part::exponents ? Holder::exponent_entry : Holder::sign_mantissa_entry; }
 
-  // Room for [file_begin, file_end) and what is around it.
+  // Reserves room in an entry for [file_begin, file_end), rounded outwards to boundaries.
   uint64_t take_entry(Part part, uint64_t file_begin, uint64_t file_end) {
     uint64_t& used = entry_used_[index_of(part)];
     const uint64_t offset = used;
@@ -101,7 +102,7 @@ class TensorPlanner {
     at.run.read_end = align_down(at.run.file_begin);
   }
 
-  // The row before which the first of the planes' runs ends.
+  // The row at which the first of the planes' runs ends.
   int64_t shard_end(int64_t first_row) {
     int64_t end_row = source_.rows;
     for (int plane = 0; plane < planes(); plane++) {
@@ -211,7 +212,7 @@ class TensorPlanner {
     plan_.pieces.push_back(piece);
   }
 
-  // The first piece of a shard reads the chunk; all share the summing up.
+  // The first piece of a shard reads the chunk; all pieces share the work of its checksum.
   void add_coded(int plane, const PlannedShard& shard) {
     if (!from_storage(part_of(plane))) return;
     const CodedChunk& coded = shard.coded[static_cast<size_t>(plane)];
@@ -255,7 +256,7 @@ class TensorPlanner {
     add_raw_slices(at, part, begin, end, place);
   }
 
-  // Up to the boundary after the piece's last byte: the piece after it begins to read there, so that no byte is read twice.
+  // Reads up to the boundary after the piece's last byte. The next piece begins to read there, so that no byte is read twice.
   void add_entry_range(PlaneCursor& at, Part part, uint64_t end) {
     const uint64_t to = align_up(at.run.file_position(end));
     if (to <= at.run.read_end) return;
@@ -322,8 +323,8 @@ uint64_t piece_buffer_bytes(int64_t rows, int64_t columns) {
   const auto bytes = [columns](int64_t count, uint64_t value_bytes) {
     return static_cast<uint64_t>(count) * static_cast<uint64_t>(columns) * value_bytes;
   };
-  // A block's rows of the widest values, four bytes in three planes. Where the whole matrix is smaller than that, its two-byte values:
-  // wider ones come in two pieces.
+  // The rows of a block with the widest values, four bytes in three planes. If the whole matrix with two-byte values is smaller,
+  // that size; wider values then come in two pieces.
   const uint64_t least = bytes(expected_block_rows(columns), 4);
   const uint64_t whole = bytes(rows, 2);
   return align_up(std::min(whole, std::max(kPieceBytes, least)) + kMaxPlanes * kRangeSlack);

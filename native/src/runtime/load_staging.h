@@ -10,8 +10,8 @@ namespace odmoe {
 
 inline constexpr int kNoBuffer = -1;
 
-// Equal buffers in one stretch of memory. The last free one is kept for urgent loads, so that what main waits for never waits
-// until a load of lower priority has been read to the end of its shard.
+// Equal buffers in one range of memory. The last free buffer is reserved for urgent loads, so that a load for which main waits
+// never waits until a load of lower priority has been read to the end of its shard.
 class BufferRing {
  public:
   // `memory`: count x bytes_each, on a boundary of kReadAlignment.
@@ -31,12 +31,12 @@ class BufferRing {
   std::vector<int> free_;
 };
 
-// For each decompression thread the shard it works on; one that is being read, one read ahead, and one for urgent loads. With several
-// reads in flight those of an expert's three matrices are read together.
+// One buffer for the shard of each decompression thread, one for the shard that is being read, one for a shard that is read ahead,
+// and one for urgent loads. With several reads in flight the shards of an expert's three matrices are read together.
 inline int shard_buffer_count(int decompression_threads, int read_depth) {
   return decompression_threads + 2 + std::min(read_depth, static_cast<int>(kExpertTensors));
 }
-// Some more of these small ones, so that neither side waits for the other whenever the processor is busy with something else.
+// There are more of these small buffers, so that neither side waits for the other when the processor is busy with other work.
 inline int piece_buffer_count(int decompression_threads, int read_depth) { return 2 * decompression_threads + 5 + read_depth; }
 
 }  // namespace odmoe

@@ -20,7 +20,7 @@ constexpr uint32_t kSeed = 1;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// BF16 values of a usual spread.
+// Random BF16 values with the usual spread of weights.
 std::vector<uint16_t> random_weights(int64_t count) {
   std::mt19937 generator(kSeed);
   std::normal_distribution<float> normal(0.0f, 0.02f);
@@ -34,7 +34,7 @@ std::vector<uint16_t> random_weights(int64_t count) {
   return values;
 }
 
-// Experts of one form, alike but for where they lie.
+// Experts of one format, equal except for their addresses.
 class ExpertSet {
  public:
   ExpertSet(const std::shared_ptr<Backend>& backend, const ExpertBenchOptions& options, WeightFormat format,

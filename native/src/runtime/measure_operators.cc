@@ -11,13 +11,14 @@ namespace odmoe {
 namespace {
 
 constexpr int kLeastRounds = 3;
-// In-place operators bring values nearer to 0 with each round; after so many they are still normal numbers.
+// In-place operators bring values nearer to 0 with each round; after this many rounds they are still normal numbers.
 constexpr int kMostRounds = 100;
 constexpr int kFirstMeasures = 20;
-// What a round runs an operator for, if its turns take longer.
+// Duration of an operator in one round, if its turns take longer.
 constexpr double kRoundSeconds = 0.05;
 
-// One thread counts its processor time, which says the same on a busy machine; of several, the time that passes counts.
+// With one thread it measures processor time, which does not depend on other load of the machine; with several it measures elapsed
+// time.
 class Stopwatch {
  public:
   explicit Stopwatch(int threads) : one_thread_(threads == 1) { restart(); }
@@ -41,7 +42,7 @@ double median(std::vector<double>& values) {
   return values[values.size() / 2];
 }
 
-// What the machine has given at best so far: on a busy one, many a round gives less.
+// The best speeds of the machine so far: on a busy machine many rounds are slower.
 struct Limits {
   int threads;
   ReadMeter read;

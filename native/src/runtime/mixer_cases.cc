@@ -12,7 +12,7 @@ constexpr double kFold = kLanes - 1;
 
 int64_t turns_of(int64_t bytes) { return std::max<int64_t>(1, kTurnBytes / bytes); }
 
-// Matrices of one shape that a call multiplies: `products` of them, each with rows of its own.
+// Matrices of one shape that a call multiplies: `products` of them, each with its own rows.
 struct ProductSizes {
   const char* operation;
   const char* model;
@@ -29,12 +29,12 @@ struct Weights {
   std::vector<Matrix> matrices;
 };
 
-// As many as fill kTurnBytes, all with the same values.
+// Makes as many matrices as fill kTurnBytes, all with the same values.
 std::shared_ptr<Weights> weights_of(const std::shared_ptr<Backend>& backend, const ProductSizes& sizes) {
   auto weights = std::make_shared<Weights>();
   const uint64_t bytes = backend->matrix_bytes(sizes.format, sizes.rows, sizes.columns);
   const int64_t count = turns_of(static_cast<int64_t>(bytes) * sizes.products) * sizes.products;
-  // BF16 values from about 0.03 to 2, or codes of any kind; scales that are small powers of two, or small numbers.
+  // BF16 values from about 0.03 to 2, or arbitrary codes; scales are small powers of two, or small numbers.
   std::vector<uint16_t> values(static_cast<size_t>(sizes.columns));
   for (size_t i = 0; i < values.size(); i++) values[i] = static_cast<uint16_t>(0x3d00 + i * 7 % 256 + (i % 3 == 0 ? 0x8000 : 0));
   const std::vector<uint8_t> scales(static_cast<size_t>(sizes.columns), 0x3c);
@@ -103,7 +103,7 @@ OperatorCaseMaker attention_case(const AttentionSizes& sizes) {
     }
     const int visible = shape.sliding_window > 0 ? std::min(shape.sliding_window, sizes.positions) : sizes.positions;
     const double pairs = static_cast<double>(visible) * shape.heads * sizes.rows;
-    // Keys are read for the scores, and values when the greatest score is known, even where they are in the keys.
+    // Keys are read for the scores, and values once the greatest score is known, even where the values are in the keys.
     const double position_bytes = 4.0 * shape.kv_heads * (shape.head_dim + shape.value_dim);
     float* const in = pools.inputs.floats();
     float* const out = pools.outputs.floats();

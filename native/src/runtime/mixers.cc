@@ -5,7 +5,7 @@
 namespace odmoe {
 namespace {
 
-// Floats a row.
+// Floats per row.
 struct ScratchFloats {
   int64_t hidden;
 
@@ -37,7 +37,7 @@ struct Mix {
 }  // namespace
 
 int64_t mixer_scratch_floats(const LayerShape& layer, const ModelShape& shape, int rows) {
-  // Recurrences also run rows that are taken back again, in the same scratch.
+  // Recurrences also run undone rows again, in the same scratch.
   const bool recurrent = std::holds_alternative<DeltaMixer>(layer.mixer) || std::holds_alternative<ConvolutionMixer>(layer.mixer);
   const int64_t most = recurrent ? std::max(rows, kCheckpointStep) : rows;
   return most * std::visit(ScratchFloats{shape.hidden_size}, layer.mixer) + Scratch::kParts * Scratch::kAlignment;

@@ -1,4 +1,4 @@
-// The mixers of layers, from the normed rows to what the output projection takes.
+// The mixers of layers, from the normed rows to the input of the output projection.
 #pragma once
 #include <cstdint>
 
@@ -8,14 +8,14 @@ namespace odmoe {
 
 // h += scale * mixer(mixerNorm(h)) of one layer.
 void run_mixer(PassState& pass, int layer, const DenseWeights& weights);
-// Floats of scratch that a mixer takes for so many rows.
+// Floats of scratch that a mixer needs for `rows` rows.
 int64_t mixer_scratch_floats(const LayerShape& layer, const ModelShape& shape, int rows);
-// The norm of hidden states that the model has. out may be in.
+// Applies the model's norm of hidden states. out may be in.
 void normalize_hidden(PassState& pass, float* out, float* in, int rows, const float* weight, const float* bias);
 // An RMS norm of rows of hidden states.
 void rms_normalize(PassState& pass, float* out, float* in, const float* weight);
 
-// Each returns where the rows lie that its output projection takes, one behind another.
+// Each returns the input rows of its output projection, one behind another.
 const float* mix_attention(PassState& pass, const AttentionMixer& mixer, const DenseWeights& weights, int layer);
 const float* mix_latent(PassState& pass, const LatentMixer& mixer, const DenseWeights& weights, int layer);
 const float* mix_delta(PassState& pass, const DeltaMixer& mixer, const DenseWeights& weights, int layer);

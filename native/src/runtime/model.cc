@@ -16,10 +16,10 @@ std::string describe(DenseRole role, int layer) {
   return dense_role_facts(role).of_model ? name : name + " of layer " + std::to_string(layer);
 }
 
-// Codes as models are shipped with them.
+// Formats of codes in which models are shipped.
 bool is_shipped_code(WeightFormat format) { return format == WeightFormat::mxfp4 || format == WeightFormat::fp8; }
 
-// A matrix of these is kept as one for each head, as each multiplies another part of a row.
+// The matrices of these two roles are stored as one matrix per head, because each head multiplies another part of a row.
 int64_t matrix_count(DenseRole role, int layer, const ModelShape& shape) {
   if (role != DenseRole::key_expansion && role != DenseRole::value_expansion) return 1;
   return std::get<LatentMixer>(shape.layers[static_cast<size_t>(layer)].mixer).heads;
@@ -97,12 +97,12 @@ void Model::load_vector(DenseWeight& weight, const TensorSource& source, const s
   TensorReader reader(source);
   const int64_t count = source.rows * source.columns;
   std::vector<float> values(static_cast<size_t>(count));
-  // Row by row, as scales belong to rows.
+  // Read row by row, because scales belong to rows.
   for (int64_t row = 0; row < source.rows; row++) {
     reader.read_rows(1, staging.data(), planes);
     planes_to_floats(values.data() + row * source.columns, planes, source.split, source.columns);
   }
-  // One of these would spoil every answer. Matrices are not looked through: that would take as long as loading them.
+  // One such value would spoil every answer. Matrices are not checked: that would take as long as loading them.
   if (!std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); })) {
     throw Error(ErrorCode::model_corrupt, what + " holds a value that is no finite number; download the checkpoint again");
   }

@@ -1,4 +1,4 @@
-// Cases of operators that treat elements, vectors and rows.
+// Cases of operators on elements, vectors and rows.
 #include "operator_cases.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace {
 constexpr int kSeed = 1;
 constexpr int kBatchRows = 256;
 
-// Multiply-adds that the functions of arithmetic.h count as.
+// Numbers of multiply-adds for which the functions of arithmetic.h count.
 constexpr double kExp = 15;
 constexpr double kSigmoid = kExp + 3;
 constexpr double kTanh = kExp + 4;
@@ -23,7 +23,7 @@ int64_t turns_of(int64_t input_floats, int64_t output_floats) {
   return std::max<int64_t>(1, std::min(inputs, outputs));
 }
 
-// What one call takes of the pools, and where it begins.
+// The part of the pools that one call uses.
 struct Cut {
   Backend* backend;
   float* inputs;
@@ -53,7 +53,7 @@ struct Sizes {
   }
 };
 
-// An operator of vectors: `inputs` of them are read besides what is written; what is written is read before if it is changed.
+// An operator on vectors: it reads `inputs` vectors besides its output; where it `changes` the output, it reads that, too.
 template <class Run>
 OperatorCaseMaker vectors_case(const char* operation, const Sizes& sizes, int inputs, bool changes, double multiply_adds, Run run) {
   return [=](const OperatorPools& pools) {
@@ -140,7 +140,7 @@ OperatorCaseMaker norm_case(const Sizes& sizes) {
 OperatorCaseMaker rotation_case(const char* operation, const Sizes& sizes, RotaryPairing pairing) {
   return [=](const OperatorPools& pools) {
     const int64_t pairs = int64_t{sizes.rows} * sizes.size / 2;
-    // Whatever is rotated by them keeps its length.
+    // Rotations by these values keep the length of a vector.
     std::vector<float> turns(static_cast<size_t>(2 * pairs), 0.8f);
     std::fill(turns.begin() + pairs, turns.end(), 0.6f);
     const auto device_turns = std::make_shared<DeviceMemory>(pools.backend, float_bytes(2 * pairs));

@@ -1,4 +1,4 @@
-// What measure_operators measures: each operator at sizes of published models, and what a call of it costs at least.
+// The cases of measure_operators: each operator at sizes of published models, and the least cost of a call.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -14,18 +14,18 @@ struct OperatorCase {
   std::string operation;
   std::string sizes;
   int rows = 0;
-  // Of one call: bytes that it must read and write, and multiply-adds.
+  // Per call: bytes that it must read and write, and multiply-adds.
   double bytes = 0;
   double multiply_adds = 0;
-  // Calls whose inputs lie apart, and one of them.
+  // Number of calls with separate inputs, and the function for one of them.
   int64_t turns = 1;
   std::function<void(int64_t turn)> run;
 };
 
-// Bytes that the calls of one operator take turns over: far more than caches hold.
+// Bytes that the turns of one operator use together: far more than caches hold.
 inline constexpr int64_t kTurnBytes = int64_t{256} << 20;
 
-// Memory that cases cut their inputs and outputs from; what a call takes lies behind what the call before took.
+// Memory from which cases cut their inputs and outputs; the data of a call is behind that of the call before.
 struct OperatorPools {
   explicit OperatorPools(const std::shared_ptr<Backend>& backend);
 
@@ -34,7 +34,7 @@ struct OperatorPools {
   DeviceMemory outputs;  // the same at first
 };
 
-// Made one after the other, as some have weights of their own.
+// Cases are made one after the other, because some have their own weights.
 using OperatorCaseMaker = std::function<OperatorCase(const OperatorPools&)>;
 std::vector<OperatorCaseMaker> element_cases();
 std::vector<OperatorCaseMaker> norm_cases();

@@ -8,7 +8,7 @@ namespace odmoe {
 namespace {
 
 constexpr int64_t kPieceValues = 16'384;
-// Backends keep rows in tiles of as many, and a tile that two pieces write is made twice.
+// Backends store rows in tiles of this many rows, and a tile of which two pieces write parts is made twice.
 constexpr int64_t kRowMultiple = 4;
 
 }  // namespace

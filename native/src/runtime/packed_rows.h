@@ -1,4 +1,4 @@
-// Rows of BF16 matrices as fixed4 ones, piece by piece, on the processor.
+// Converts rows of BF16 matrices to fixed4, piece by piece, on the processor.
 #pragma once
 #include <cstdint>
 
@@ -6,14 +6,15 @@
 
 namespace odmoe {
 
-// Rows of one piece: whole tiles, of about 16,384 values together.
+// Rows of one piece: whole tiles with about 16,384 values together.
 int64_t packed_piece_rows(int64_t columns);
 
-// The values of a piece of any of the expert's matrices, as FP32.
+// Bytes of the FP32 values of a piece, for any of the expert's matrices.
 uint64_t pack_scratch_bytes(const ExpertShape& shape);
 
-// Writes the piece of the fixed4 matrix `to` that begins at a row from the BF16 matrix `from`; pieces come in rising order. False: fixed4
-// cannot hold these rows, and `to` holds nothing. values: pack_scratch_bytes(). From any thread: it uses no others.
+// Writes a piece of the fixed4 matrix `to`, from row `first_row` on, from the BF16 matrix `from`; pieces come in rising order.
+// False: fixed4 cannot hold these rows, and `to` holds nothing. values: pack_scratch_bytes(). May be called from any thread; it
+// uses no other threads.
 bool pack_piece(Backend& backend, Matrix& to, const Matrix& from, int64_t first_row, float* values);
 
 }  // namespace odmoe

@@ -71,7 +71,7 @@ void Pass::begin(PassRows rows) {
   std::vector<SequenceRun> runs = runs_of(rows);
   pass.turns = 0;
   for (const SequenceRun& run : runs) {
-    // A sequence that begins anew.
+    // The sequence begins again.
     if (run.turn == 0 && run.position < run.sequence->oldest_position()) run.sequence->restart_recurrences();
     run.sequence->reserve(run.position, run.position + run.rows);
     pass.turns = std::max(pass.turns, run.turn + 1);
@@ -93,7 +93,7 @@ void Pass::begin(PassRows rows) {
   stage_ = Stage::attend;
 }
 
-// Whatever fails after this leaves the pass idle.
+// If anything fails after this, the pass is idle.
 void Pass::expect(Stage stage, int layer) {
   const Stage found = std::exchange(stage_, Stage::idle);
   if (found == stage && layer == expert_layer_) return;
@@ -214,8 +214,8 @@ void Pass::check_not_cancelled(int layer) const {
   throw Error(ErrorCode::cancelled, "the pass was cancelled in or before layer " + std::to_string(layer) + "; begin anew");
 }
 
-// Rows are grouped by expert, so that its weights are read once, and experts run together as far as the activations have room; where
-// an output goes says only which row and rank it has.
+// Rows are grouped by expert, so that its weights are read once, and experts run together as far as the activations have room; the
+// place of an output depends only on its row and rank.
 void Pass::run_experts(int layer, const RouterChoice& choice) {
   std::vector<int32_t> places(choice.experts.size());
   std::iota(places.begin(), places.end(), 0);
@@ -224,7 +224,7 @@ void Pass::run_experts(int layer, const RouterChoice& choice) {
   const float* const in = expert_input(*state_, layer_shape(*state_, layer_));
   const auto most = static_cast<size_t>(state_->activations.rows);
   std::vector<ExpertRows> together;
-  size_t begun = 0;  // places before it have been run
+  size_t begun = 0;  // places before this one have been run
   for (size_t place = 0; place < places.size();) {
     const int32_t expert = expert_of(places[place]);
     size_t end = place + 1;

@@ -8,7 +8,7 @@
 namespace odmoe {
 namespace {
 
-// What layers need besides what every one does.
+// Memory that only some layers need.
 struct LayerNeeds {
   explicit LayerNeeds(const ModelShape& shape, int max_rows) {
     for (const LayerShape& layer : shape.layers) {

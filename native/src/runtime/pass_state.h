@@ -1,4 +1,4 @@
-// What the steps of a pass share: its rows and the device memory that they work in.
+// The shared state of a pass's steps: its rows and the device memory in which they work.
 #pragma once
 #include <cstdint>
 #include <exception>
@@ -19,8 +19,8 @@ struct RopeAngles {
   int pairs = 0;
 };
 
-// Rows of one sequence that follow one another, in the pass and in position. Those of one turn belong to different sequences; a sequence's
-// later rows have a later turn.
+// Rows of one sequence that follow one another, in the pass and in position. The runs of one turn belong to different sequences; a
+// sequence's later rows have a later turn.
 struct SequenceRun {
   Sequence* sequence = nullptr;
   int first_row = 0;
@@ -29,7 +29,7 @@ struct SequenceRun {
   int turn = 0;
 };
 
-// Hands out parts of device memory for as long as a layer's mixer runs.
+// Hands out parts of device memory while a layer's mixer runs.
 class Scratch {
  public:
   explicit Scratch(float* next) : next_(next) {}
@@ -39,7 +39,7 @@ class Scratch {
     return taken;
   }
   static constexpr int64_t kAlignment = 16;  // 64 bytes
-  static constexpr int64_t kParts = 8;       // that a mixer takes at most
+  static constexpr int64_t kParts = 8;       // most parts of a mixer
 
  private:
   float* next_;
@@ -60,28 +60,28 @@ struct PassState {
   std::shared_ptr<Model> model;
   int max_rows;
   DeviceMemory residual;        // rows x hidden
-  DeviceMemory normed;          // rows x hidden: what a mixer or a feed-forward part takes
-  DeviceMemory branch;          // rows x hidden: what it gives
-  DeviceMemory mixer_scratch;   // the largest that a mixer needs
-  DeviceMemory rope_angles;     // of each rope max_rows x pairs cosines, then as many sines
-  DeviceMemory routed_input;    // rows x hidden, where experts have a norm of their own
-  DeviceMemory router_input;    // rows x hidden, where the router has
+  DeviceMemory normed;          // rows x hidden: input of a mixer or a feed-forward part
+  DeviceMemory branch;          // rows x hidden: its output
+  DeviceMemory mixer_scratch;   // as large as the largest need of a mixer
+  DeviceMemory rope_angles;     // for each rope max_rows x pairs cosines, then equally many sines
+  DeviceMemory routed_input;    // rows x hidden, where experts have their own norm
+  DeviceMemory router_input;    // rows x hidden, where the router has its own norm
   DeviceMemory router_logits;   // rows x experts
   DeviceMemory expert_outputs;  // rows x k x hidden
-  DeviceMemory always_gate_up;  // of kExpertTileRows rows
+  DeviceMemory always_gate_up;  // for kExpertTileRows rows
   DeviceMemory always_activation;
   DeviceMemory always_output;     // rows x hidden
   DeviceMemory always_gates;      // rows
   DeviceMemory logits;            // kLogitRows x vocab
-  ExpertActivations activations;  // made by the first forward: passes without resident experts do without
+  ExpertActivations activations;  // made by the first forward: passes without resident experts do not need them
 
-  std::vector<Sequence*> row_sequences;  // alive while a Call lasts
+  std::vector<Sequence*> row_sequences;  // valid while a Call lasts
   std::vector<int32_t> positions;
   std::vector<AttentionRow> attention_rows;
   std::vector<SequenceRun> runs;
   int turns = 0;
-  bool always_done = false;         // of the layer whose experts run
-  std::exception_ptr always_error;  // why it could not be
+  bool always_done = false;         // the always part of the layer whose experts run is done
+  std::exception_ptr always_error;  // the error of the always part
 };
 
 }  // namespace odmoe

@@ -14,7 +14,7 @@ namespace {
 constexpr uint64_t kLeastDecodedBlock = 256 * 1024;
 constexpr uint64_t kDecodedBlockRows = 16;
 
-// Decoders do not know where a chunk lies.
+// Decoders do not know the place of a chunk, so this adds it to their errors.
 template <typename Decoding>
 void naming_the_chunk(const ChunkLocation& chunk, Decoding decoding) {
   try {
@@ -45,7 +45,7 @@ void PieceRecovery::check_slices(const PieceWork& work) {
   for (uint32_t i = piece.slices.begin; i < piece.slices.end; i++) {
     const CheckSlice& slice = work.plan->slices[i];
     work.slice_crcs[i] = crc32c(0, address(work.memory, slice.place), slice.bytes);
-    // Whoever sums up a chunk's last slice sees what the others have found.
+    // The thread that computes the checksum of a chunk's last slice sees the results of the others.
     const std::atomic_ref left(work.slices_left[slice.chunk]);
     if (left.fetch_sub(1, std::memory_order_acq_rel) != 1) continue;
     check_crc(work.source->chunks[slice.chunk], whole_crc(*work.plan, work.plan->checks[slice.chunk], work.slice_crcs));
@@ -151,7 +151,7 @@ void PieceRecovery::write(const PieceWork& work, int64_t row, int64_t rows, bool
 }
 
 bool PieceRecovery::device_decodes(const PieceWork& work) const {
-  // Their values are checked, which devices do not.
+  // Quantized values must be checked, and devices do not check them.
   if (is_quantized(work.source->split)) return false;
   const PlannedShard& shard = work.plan->shards[work.plan->pieces[work.piece].shard];
   bool any = false;

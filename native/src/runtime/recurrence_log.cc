@@ -126,7 +126,7 @@ void RecurrenceLog::truncate(int length) {
   written_ = length;
   if (length < state_position_) state_position_ = kUnknown;
   if (length > 0) return;
-  // New memory is zero, as the state before the first position is.
+  // New memory is zero, like the state before the first position.
   states_ = {};
   blocks_.clear();
   checkpoint_ = 0;

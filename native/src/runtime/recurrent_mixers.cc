@@ -1,5 +1,5 @@
-// Mixers that go on from position to position: the gated delta net and the gated short convolution. A sequence keeps their state, an
-// older one and the rows behind that, so that positions can be taken back (odmoe/recurrence_log.h).
+// Mixers with a state that goes from position to position: the gated delta net and the gated short convolution. A sequence stores
+// their state, an older state and the rows after that, so that positions can be undone (odmoe/recurrence_log.h).
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -10,10 +10,10 @@
 namespace odmoe {
 namespace {
 
-// Of the L2 norms of a delta net's queries and keys; on the sum of squares.
+// Epsilon of the L2 norms of a delta net's queries and keys; it is added to the sum of squares.
 constexpr float kL2Epsilon = 1e-6f;
 
-// Rows of one sequence that run through a recurrence. Scratch has theirs from first_row on.
+// Rows of one sequence that run through a recurrence. Their rows in the scratch begin at first_row.
 struct RecurrentRows {
   const float* in = nullptr;
   int first_row = 0;
@@ -22,7 +22,7 @@ struct RecurrentRows {
   float* state = nullptr;
 };
 
-// A mixer's recurrence over rows as the log has them, `count` in all, whose runs have `turns` turns.
+// A mixer's recurrence over rows in the log's layout, `count` in all, whose runs have `turns` turns.
 class Recurrence {
  public:
   Recurrence(PassState& pass, const DenseWeights& weights, int64_t row_floats, int64_t channels, int taps, bool silu)
@@ -130,7 +130,7 @@ class ShortConvolution final : public Recurrence {
   float* out_;
 };
 
-// Runs rows [from, to) of the log through a state, its outputs being of no use.
+// Runs rows [from, to) of the log through a state; the outputs are not used.
 void replay(Recurrence& recurrence, RecurrenceLog& log, float* state, int from, int to) {
   for (int position = from; position < to;) {
     const int rows = std::min(to - position, RecurrenceLog::row_run(position));
@@ -139,7 +139,7 @@ void replay(Recurrence& recurrence, RecurrenceLog& log, float* state, int from, 
   }
 }
 
-// Moves the checkpoint on as far as what can be taken back allows. One that is half moved is of no use to anybody.
+// Moves the checkpoint as far as the positions that must stay undoable allow. A half-moved checkpoint is useless.
 void advance_checkpoint(Recurrence& recurrence, Sequence& sequence, int layer, int position) {
   RecurrenceLog& log = sequence.recurrence(layer);
   try {
@@ -153,7 +153,7 @@ void advance_checkpoint(Recurrence& recurrence, Sequence& sequence, int layer, i
   }
 }
 
-// Makes the state that of all rows before the position.
+// Brings the state to the one after all rows before `position`.
 void restore_state(PassState& pass, Recurrence& recurrence, RecurrenceLog& log, int position) {
   if (log.state_position() == position) return;
   int from = log.state_position();
@@ -167,7 +167,7 @@ void restore_state(PassState& pass, Recurrence& recurrence, RecurrenceLog& log, 
   log.set_state_position(position);
 }
 
-// Rows are kept in the log and run through the sequences' states. rows: as the log has them, one behind another.
+// Stores rows in the log and runs them through the sequences' states. rows: in the log's layout, one behind another.
 void run_rows(PassState& pass, Recurrence& recurrence, int layer, float* rows) {
   const int64_t size = recurrence.row_floats();
   std::vector<RecurrentRows> runs;
@@ -188,7 +188,7 @@ void run_rows(PassState& pass, Recurrence& recurrence, int layer, float* rows) {
   for (const SequenceRun& run : pass.runs) run.sequence->recurrence(layer).set_state_position(run.position + run.rows);
 }
 
-// Before the pass's own rows, as both use the same scratch.
+// Runs before the pass's own rows, because both use the same scratch.
 void prepare_states(PassState& pass, Recurrence& recurrence, int layer) {
   for (const SequenceRun& run : pass.runs) {
     if (run.turn > 0) continue;

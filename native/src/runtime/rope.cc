@@ -14,7 +14,7 @@ constexpr double kHalfPiMiddle = 0x1.0b4611a6p-34;
 constexpr double kHalfPiLow = 0x1.3198a2e037073p-69;
 constexpr double kTwoOverPi = 0x1.45f306dc9c883p-1;
 
-// Taylor series on |x| <= pi / 4; the first term left out is below 1e-17.
+// Taylor series on |x| <= pi / 4; the first omitted term is below 1e-17.
 double sine_near_zero(double x) {
   const double square = x * x;
   double series = 0.0;

@@ -1,4 +1,5 @@
-// Rotary position embedding tables, the same bits on every machine: double precision by + - * / only, then rounded to FP32.
+// Tables of rotary position embeddings with the same bits on every machine: double precision with + - * / only, then rounded to
+// FP32.
 #pragma once
 #include <cstdint>
 
@@ -6,10 +7,10 @@
 
 namespace odmoe {
 
-// Largest position, and largest angle, that is reduced exactly.
+// Largest position, and largest angle that is reduced exactly.
 inline constexpr int32_t kMaxRopePosition = 1 << 20;
 
-// Throws MODEL_UNSUPPORTED for a model with larger ones.
+// Throws MODEL_UNSUPPORTED for a model with larger positions or angles.
 void check_rotations(const ModelShape& shape);
 
 // cos and sin of position * frequency, the product rounded to FP32 as the reference implementation does, times the rope's scale.

@@ -13,7 +13,7 @@ SequencePiece::Counted::~Counted() { counter->held_bytes_ -= counted_bytes; }
 
 bool SequencePiece::shared() const {
   if (memory_.use_count() > 1) return true;
-  // Whoever has given up the other share has read the piece before this one's owner writes to it.
+  // The fence makes the reads of the former co-owner happen before this owner's writes.
   std::atomic_thread_fence(std::memory_order_acquire);
   return false;
 }

@@ -46,7 +46,7 @@ class ThreadQueue : public StorageQueue {
   size_t wait(std::span<QueuedReadEnd> ends) override {
     std::unique_lock lock(mutex_);
     while (!woken_ && ended_.empty()) {
-      // A direct read would keep this thread from beginning others for as long as the storage takes.
+      // A direct read would block this thread for as long as the storage takes, and it could begin no others.
       const bool leaves_it = !asked_.empty() && asked_.front().direct && !threads_.empty();
       if (asked_.empty() || leaves_it) {
         ended_changed_.wait(lock);
@@ -101,7 +101,7 @@ class ThreadQueue : public StorageQueue {
   std::mutex mutex_;
   std::condition_variable asked_changed_;
   std::condition_variable ended_changed_;
-  std::vector<QueuedRead> asked_;  // that no thread has begun, in order
+  std::vector<QueuedRead> asked_;  // reads that no thread has begun, in order
   std::vector<QueuedReadEnd> ended_;
   bool woken_ = false;
   bool stopping_ = false;

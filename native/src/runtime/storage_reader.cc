@@ -7,10 +7,10 @@
 namespace odmoe {
 namespace {
 
-// Interrupted and refused reads in a row, after which the storage counts as failed.
+// Number of consecutive interrupted or refused reads after which the storage counts as failed.
 constexpr int kFruitlessLimit = 1000;
 
-// The chunk of the range that a file of this size cuts off first.
+// Throws for the first chunk of the range that a file of this size cuts off.
 [[noreturn]] void throw_cut_off(const TensorSource& source, const FileRange& range, uint64_t file_bytes) {
   const int plane = source.chunks[range.chunk].plane;
   for (size_t i = range.chunk; i < source.chunks.size(); i++) {
@@ -54,7 +54,7 @@ void StorageReader::begin(size_t tag, const ReadWork& work) {
     flight.file = files_.open(work.source->chunks[range.chunk].path);
   } catch (...) {
     add_end(tag, {}, std::current_exception());
-    queue_->wake();  // the next wait tells of it
+    queue_->wake();  // the next wait returns the error
     return;
   }
   submit(tag);
@@ -73,11 +73,11 @@ void StorageReader::submit(size_t tag) {
                   .direct = flight.direct});
 }
 
-// Whether a read that failed so is to be tried again.
+// True if a read that failed with this error should be tried again.
 bool StorageReader::try_again(const Flight& flight, int error) {
   if (error == EINTR || error == EAGAIN) return true;
   if (!flight.direct) return false;
-  // Another read of the file may have left direct reading meanwhile.
+  // Another read of the file may have switched direct reading off meanwhile.
   return flight.file->leave_direct_after(error) || !flight.file->is_direct();
 }
 
@@ -95,7 +95,7 @@ bool StorageReader::advance(size_t tag, int64_t result) {
   }
   const int error = result < 0 ? static_cast<int>(-result) : EIO;
   if (result < 0 && !try_again(flight, error)) file.throw_read_failed(error);
-  // Direct reads go on at a boundary only.
+  // Direct reads can continue only at a boundary.
   if (file.is_direct()) flight.done = flight.done / kReadAlignment * kReadAlignment;
   flight.fruitless = flight.done > before ? 0 : flight.fruitless + 1;
   if (flight.fruitless > kFruitlessLimit) file.throw_read_failed(error);
@@ -103,7 +103,7 @@ bool StorageReader::advance(size_t tag, int64_t result) {
   return false;
 }
 
-// A file may end behind the range's useful bytes: the range counts as read to its end then.
+// A file may end behind the range's useful bytes: then the range counts as completely read.
 ReadGo StorageReader::end_of(const Flight& flight) const {
   const ReadWork& work = flight.work;
   const IndexSpan ranges = work.plan->pieces[work.piece].ranges[index_of(work.part)];

@@ -1,5 +1,5 @@
-// The reading of operations' ranges, a go at a time, so that what has become urgent meanwhile need not wait long. For one thread, but
-// for wake().
+// Reads the ranges of operations in limited steps, so that a load that becomes urgent meanwhile need not wait long. For one thread,
+// except wake().
 #pragma once
 #include <algorithm>
 #include <array>
@@ -17,7 +17,7 @@
 
 namespace odmoe {
 
-// Bytes that are in flight at a time, and of one read.
+// Most bytes in flight at a time, and most bytes of one read.
 inline constexpr uint64_t kFlightBytes = 4 * 1024 * 1024;
 inline constexpr uint64_t kLargestReadBytes = 2 * 1024 * 1024;
 inline constexpr uint64_t kSmallestReadBytes = 512 * 1024;
@@ -31,7 +31,7 @@ struct ReadWork {
   uint32_t piece = 0;
   Part part = Part::exponents;
   HolderMemory memory = {};
-  TensorProgress::Position position;  // where the last go ended
+  TensorProgress::Position position;  // where the last step ended
 };
 
 struct ReadGo {
@@ -43,7 +43,7 @@ struct ReadGo {
 struct ReadGoEnd {
   size_t tag = 0;
   ReadGo go;
-  // STORAGE_FAILED, PACK_CORRUPT or MODEL_CORRUPT; null: the go was read.
+  // STORAGE_FAILED, PACK_CORRUPT or MODEL_CORRUPT; null: the step was read.
   std::exception_ptr error;
 };
 
@@ -51,30 +51,31 @@ class StorageReader {
  public:
   StorageReader(std::unique_ptr<StorageQueue> queue, int depth, bool direct);
 
-  // Begins a go of the work. `tag`: below the depth, of no go that is in flight. What the work points to must stay until it has ended.
+  // Begins a step of the work. `tag`: below the depth, and not the tag of a step in flight. The objects to which `work` points must
+  // stay until the step has ended.
   void begin(size_t tag, const ReadWork& work);
-  // Waits until a go has ended or wake() is called. Good until the next call.
+  // Waits until a step has ended or wake() is called. The result is valid until the next call.
   std::span<const ReadGoEnd> wait();
-  // From any thread.
+  // May be called from any thread.
   void wake() { queue_->wake(); }
 
-  // Whether a file was read through the page cache although it should not have been.
+  // True if a file was read through the page cache although direct reads were requested.
   bool direct_refused() const { return direct_refused_; }
 
  private:
   struct Flight {
     ReadWork work;
     std::shared_ptr<const File> file;
-    uint64_t count = 0;   // bytes of the go
-    uint64_t done = 0;    // of them
-    int fruitless = 0;    // reads in a row that gave nothing
-    bool direct = false;  // the read that is in flight
+    uint64_t count = 0;   // bytes of the step
+    uint64_t done = 0;    // bytes of the step that have been read
+    int fruitless = 0;    // consecutive reads that gave nothing
+    bool direct = false;  // the read in flight is direct
   };
 
   const FileRange& range_of(const ReadWork& work) const;
   void submit(size_t tag);
   static bool try_again(const Flight& flight, int error);
-  // Whether the go has ended; else the rest of it has been submitted.
+  // True if the step has ended; otherwise its rest has been submitted.
   bool advance(size_t tag, int64_t result);
   ReadGo end_of(const Flight& flight) const;
   void add_end(size_t tag, const ReadGo& go, std::exception_ptr error);

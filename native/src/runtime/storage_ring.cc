@@ -1,4 +1,4 @@
-// Reads through io_uring, where the build has liburing and the kernel lets us.
+// Reads through io_uring, where the build has liburing and the kernel allows it.
 #include "storage_queue.h"
 
 #if defined(ODMOE_IO_URING)
@@ -17,7 +17,7 @@ namespace odmoe {
 namespace {
 
 constexpr uint64_t kNoTag = UINT64_MAX;
-// Beside the reads: an entry that a refused submit may have left.
+// Room beside the reads, for an entry that a refused submit may have left.
 constexpr unsigned kSpareEntries = 1;
 
 std::string reason(const char* doing, int error) { return std::string(doing) + " failed: " + std::strerror(error); }
@@ -32,7 +32,7 @@ class RingQueue : public StorageQueue {
   RingQueue(const RingQueue&) = delete;
   RingQueue& operator=(const RingQueue&) = delete;
 
-  // Returns why the kernel refuses; empty where it does not.
+  // Returns the reason of a refusal by the kernel; empty where there is none.
   std::string open(int depth) {
     const int made = io_uring_queue_init(static_cast<unsigned>(depth) + kSpareEntries, &ring_, 0);
     if (made < 0) return reason("io_uring_setup", -made);
@@ -55,10 +55,10 @@ class RingQueue : public StorageQueue {
     if (io_uring_sqe* const entry = free_entry(); entry != nullptr) {
       io_uring_prep_read(entry, read.descriptor, read.out, static_cast<unsigned>(read.bytes), read.offset);
       entry->user_data = read.tag;
-      // Else the kernel would copy what the page cache holds before it takes the next read.
+      // Otherwise the kernel would copy bytes from the page cache before it accepts the next read.
       if (!read.direct) entry->flags |= IOSQE_ASYNC;
       if (submit_entries()) return;
-      // The kernel has not looked at it.
+      // The kernel has not taken this entry.
       make_nothing(entry);
     }
     ended_.push_back({read.tag, read_now(read)});
@@ -71,7 +71,7 @@ class RingQueue : public StorageQueue {
       ended_.pop_back();
     }
     count = take_completions(ends, count);
-    if (count > 0) return count;  // A wake() that has come is seen by the next wait.
+    if (count > 0) return count;  // The next wait sees a wake() that has come.
     std::array<pollfd, 2> waited = {pollfd{event_, POLLIN, 0}, pollfd{ring_.ring_fd, POLLIN, 0}};
     if (::poll(waited.data(), waited.size(), -1) > 0 && waited[0].revents != 0) see_wake();
     return take_completions(ends, count);
@@ -85,7 +85,7 @@ class RingQueue : public StorageQueue {
   }
 
  private:
-  // Whether the kernel has taken what is in the submission queue.
+  // True if the kernel has taken the entries of the submission queue.
   bool submit_entries() {
     int taken = 0;
     do {
@@ -99,7 +99,7 @@ class RingQueue : public StorageQueue {
     entry->user_data = kNoTag;
   }
 
-  // Null: the kernel takes nothing at present. Entries that it has refused before are offered again.
+  // Null: the kernel accepts nothing at present. Entries that it refused before are submitted again.
   io_uring_sqe* free_entry() {
     io_uring_sqe* const entry = io_uring_get_sqe(&ring_);
     if (entry != nullptr) return entry;
@@ -115,7 +115,7 @@ class RingQueue : public StorageQueue {
     return count;
   }
 
-  // The flag falls before the caller looks at what has changed: a wake() after that writes again.
+  // The flag is cleared before the caller looks for changes: a later wake() writes again.
   void see_wake() {
     uint64_t wakes = 0;
     [[maybe_unused]] const ssize_t got = ::read(event_, &wakes, sizeof wakes);
@@ -126,7 +126,7 @@ class RingQueue : public StorageQueue {
   bool ring_made_ = false;
   int event_ = -1;
   std::atomic<bool> wake_pending_ = false;
-  std::vector<QueuedReadEnd> ended_;  // that were read without the ring
+  std::vector<QueuedReadEnd> ended_;  // reads that were done without the ring
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// How fast a file is read with several reads in flight, by the loader's own queues; and what copying memory gives beside it.
+// Measures how fast a file is read with several reads in flight, by the loader's own queues, and how fast memory is copied.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -20,9 +20,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Larger than what a processor caches, with its copy.
+// Larger, together with its copy, than a processor's caches.
 constexpr uint64_t kCopyBytes = uint64_t{64} << 20;
-// All threads' copies together take twice this, as far as each has the least.
+// Bytes of all threads' copies together (they need twice this), unless each thread needs at least kLeastCopyBytes.
 constexpr uint64_t kAllCopiesBytes = uint64_t{256} << 20;
 constexpr uint64_t kLeastCopyBytes = uint64_t{4} << 20;
 
@@ -43,7 +43,7 @@ class AlignedMemory {
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// Reads a file from its beginning, over and over, one go after another.
+// Reads a file from its beginning, repeatedly, one step after another.
 class QueueMeasurement {
  public:
   QueueMeasurement(const std::string& path, uint64_t bytes, const QueuedReadRequest& request)
@@ -99,7 +99,7 @@ class QueueMeasurement {
       return;
     }
     const int error = static_cast<int>(-end.result);
-    // Reads that were asked for while the file was still read past the page cache are refused after it has left that, too.
+    // Reads that were submitted while the file was still read directly may be refused even after it has switched to the page cache.
     const bool again =
         error == EINTR || error == EAGAIN || file_.leave_direct_after(error) || (error == EINVAL && !file_.is_direct());
     if (!again || ++failures_ > kFailureLimit) error_ = error == 0 ? EIO : error;
@@ -128,7 +128,7 @@ QueuedReadSpeed measure_queued_reads(const std::string& path, uint64_t bytes, co
 double measure_memory_copy(int threads, double seconds) {
   const auto count = static_cast<size_t>(threads);
   const uint64_t bytes = std::max(kLeastCopyBytes, std::min(kCopyBytes, kAllCopiesBytes / count));
-  // All memory first: where there is not enough of it, no thread has begun.
+  // All memory is allocated first: if there is not enough, no thread has started.
   std::deque<AlignedMemory> memory;
   for (size_t i = 0; i < 2 * count; i++) memory.emplace_back(bytes);
   std::vector<double> rates(count);
@@ -140,7 +140,7 @@ double measure_memory_copy(int threads, double seconds) {
         const auto start = Clock::now();
         uint64_t copied = 0;
         do {
-          from[copied / bytes % bytes]++;  // so that no copy can be left out
+          from[copied / bytes % bytes]++;  // so that the compiler cannot omit a copy
           std::memcpy(to, from, bytes);
           copied += bytes;
         } while (seconds_since(start) < seconds);

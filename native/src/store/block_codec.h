@@ -1,5 +1,5 @@
-// What one codec does to one block; the chunk around it is chunk_codec.cc's. A new codec is a pair of these and a line in each of the
-// two functions at the end.
+// A codec's functions for one block; chunk_codec.cc handles the chunk around it. A new codec needs these two classes and a line in
+// each of the two functions at the end.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -12,15 +12,16 @@
 
 namespace odmoe {
 
-// Throws PACK_CORRUPT: a chunk is not as its codec writes it. Who knows where the chunk lies adds that.
+// Throws PACK_CORRUPT: a chunk is not in the form that its codec writes. A caller that knows the chunk's place adds it to the
+// error.
 [[noreturn]] void throw_corrupt_chunk(const std::string& what);
 
 class BlockEncoder {
  public:
   virtual ~BlockEncoder() = default;
-  // What all blocks of the chunk share, stored once before them; a multiple of 16 bytes.
+  // The table that all blocks of the chunk share, stored once before them; a multiple of 16 bytes.
   virtual std::vector<uint8_t> table() const { return {}; }
-  // Appends the coded block. Where that is no smaller than the plain bytes, those are stored in its place.
+  // Appends the coded block. If it is not smaller than the plain bytes, the plain bytes are stored in its place.
   virtual void encode(std::span<const uint8_t> plain, std::vector<uint8_t>& out) = 0;
 };
 
@@ -30,13 +31,13 @@ class BlockDecoder {
   virtual uint64_t table_bytes() const { return 0; }
   // `table`: table_bytes() of a new chunk. Throws PACK_CORRUPT.
   virtual void open(const uint8_t* table) { (void)table; }
-  // Checks what can be told of a coded block from its sizes alone. Throws PACK_CORRUPT.
+  // Checks a coded block by its sizes alone. Throws PACK_CORRUPT.
   virtual void check(std::span<const uint8_t> coded, uint64_t plain_bytes) const { (void)coded, (void)plain_bytes; }
   // Fills `plain`; may write ChunkDecoder::kScratchSlack bytes more. Throws PACK_CORRUPT.
   virtual void decode(std::span<const uint8_t> coded, std::span<uint8_t> plain) = 0;
 };
 
-// `plain`: the whole chunk. Throws INTERNAL for a level that the codec has not got.
+// `plain`: the whole chunk. Throws INTERNAL for a level that the codec does not have.
 std::unique_ptr<BlockEncoder> make_block_encoder(CodecKind codec, int level, std::span<const uint8_t> plain);
 // Null for raw.
 std::unique_ptr<BlockDecoder> make_block_decoder(CodecKind codec, const PlaneKernels& kernels);

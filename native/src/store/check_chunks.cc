@@ -22,7 +22,7 @@ void check_chunk(const ChunkLocation& chunk, int planes) {
   }
 }
 
-// Adds without passing `limit` by more than one.
+// Adds two numbers; a result over `limit` becomes limit + 1.
 uint64_t add_up_to(uint64_t limit, uint64_t total, uint64_t more) {
   return total > limit || more > limit - total ? limit + 1 : total + more;
 }

@@ -17,7 +17,7 @@ constexpr int64_t kLargestSize = INT32_MAX;
 
 bool is_plain(Split split) { return split == Split::none_bf16 || split == Split::none_fp16 || split == Split::none_fp32; }
 
-// So that no product of two of them overflows.
+// Limits sizes, so that no product of two of them overflows.
 void check_sizes(const TensorSource& source) {
   const TensorView& view = *source.view;
   const auto [least, most] = std::minmax({source.rows, source.columns, view.stored_rows, view.stored_columns, view.scale_block_rows,
@@ -48,7 +48,7 @@ int64_t block_columns(const TensorSource& source) {
   return source.columns;
 }
 
-// Columns that share a scale stay together.
+// Checks that the view keeps columns with a shared scale together.
 void check_scale_blocks(const TensorSource& source) {
   const TensorView& view = *source.view;
   if (view.stored_split == Split::mxfp4 && view.stored_columns % kMxfp4Block != 0) {
@@ -70,7 +70,7 @@ ViewShape check_view(const TensorSource& source) {
   ViewShape shape;
   shape.block_rows = view.block_rows;
   shape.block_columns = block_columns(source);
-  const int64_t tensor_rows = view.transposed ? shape.block_columns : shape.block_rows;  // of one block
+  const int64_t tensor_rows = view.transposed ? shape.block_columns : shape.block_rows;  // rows of one block
   shape.blocks = source.rows / tensor_rows;
   if (source.rows % tensor_rows != 0 || (view.transposed && source.columns != shape.block_rows)) {
     refuse(source, "a view's blocks do not make up its tensor of " + std::to_string(source.rows) + " x " +

@@ -13,14 +13,14 @@ namespace {
 constexpr uint8_t kMagic[2] = {'O', 'C'};
 constexpr uint8_t kLayoutVersion = 1;
 constexpr uint64_t kHeaderBytes = 16;
-// Blocks begin at multiples of it, so that an index entry's low bits are free for the count of padding bytes before the block.
+// Blocks begin at multiples of this, so that an index entry's low bits can hold the count of padding bytes before the block.
 constexpr uint64_t kBlockAlignment = 16;
 constexpr uint64_t kPaddingMask = kBlockAlignment - 1;
 constexpr uint64_t kIndexEntryBytes = 4;
 
 uint64_t blocks_of(uint64_t plain_bytes, uint64_t block_bytes) { return (plain_bytes + block_bytes - 1) / block_bytes; }
 
-// Zero bytes up to the next multiple of the alignment; how many.
+// Appends zero bytes up to the next multiple of the alignment; returns their number.
 uint64_t pad(std::vector<uint8_t>& bytes) {
   const uint64_t padding = (kBlockAlignment - bytes.size() % kBlockAlignment) % kBlockAlignment;
   bytes.resize(bytes.size() + padding);

@@ -16,13 +16,13 @@ namespace {
 
 constexpr uint64_t kBlockBytes = 128 * 1024;
 constexpr uint64_t kRowMultiple = 16;
-// A tensor of more is written past the caches, as memcpy does with it.
+// A larger tensor is written past the caches, as memcpy does.
 constexpr uint64_t kStreamingBytes = uint64_t{16} << 20;
-// Tensors of less are decoded several times a round, so that a round is long against the clock's steps.
+// Smaller tensors are decoded several times per round, so that a round is long compared with the clock's resolution.
 constexpr uint64_t kRoundBytes = uint64_t{4} << 20;
 constexpr std::align_val_t kAlignment{64};
 
-// As packing cuts a plane (blockRows in shared/pack/pack-layout.ts): a multiple of 16 rows near kBlockBytes.
+// The same block size as in packing (blockRows in shared/pack/pack-layout.ts): a multiple of 16 rows near kBlockBytes.
 uint64_t block_bytes_of(uint64_t columns) {
   const uint64_t group_bytes = columns * kRowMultiple;
   const uint64_t groups = std::max<uint64_t>(1, (kBlockBytes + group_bytes / 2) / group_bytes);

@@ -1,4 +1,4 @@
-// CRC-32C by the processor's own instruction where it has one, by table elsewhere.
+// CRC-32C by the processor's instruction where it has one, otherwise by table.
 #include <array>
 #include <cstring>
 
@@ -61,10 +61,10 @@ bool has_instruction() { return (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0; }
 #endif
 
 #if defined(ODMOE_CRC_TARGET)
-// The instruction gives its result after three cycles but can start in each: three stretches are summed up side by side.
+// The instruction has a latency of three cycles but can start in each cycle: three ranges are processed side by side.
 constexpr uint64_t kStretch = 1024;
 
-// Entry [i][b]: what byte i of a CRC, of value b, has become kStretch zero bytes later.
+// Entry [i][b]: the contribution of byte i of a CRC, with value b, after kStretch zero bytes.
 constexpr std::array<std::array<uint32_t, 256>, 4> make_shifts() {
   const std::array<uint32_t, 256> by_byte = make_tables()[0];
   std::array<uint32_t, 32> by_bit{};

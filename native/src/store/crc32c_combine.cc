@@ -1,5 +1,5 @@
-// The CRC-32C of two stretches from the CRCs of each: polynomials over GF(2), modulo the Castagnoli polynomial. Bit 31 of a word
-// stands for x^0.
+// Computes the CRC-32C of two adjacent ranges from the CRC of each: polynomials over GF(2), modulo the Castagnoli polynomial. Bit
+// 31 of a word stands for x^0.
 #include <array>
 
 #include "odmoe/store.h"
@@ -19,7 +19,7 @@ constexpr uint32_t multiply(uint32_t a, uint32_t b) {
   return product;
 }
 
-// Entry k: what 2^k zero bytes multiply a CRC by.
+// Entry k: the factor by which 2^k zero bytes multiply a CRC.
 constexpr std::array<uint32_t, 64> make_zero_bytes() {
   std::array<uint32_t, 64> factors{};
   uint32_t factor = kOne >> 8;

@@ -21,8 +21,9 @@ struct Freeing {
   void operator()(Context* context) const { free_context(context); }
 };
 
-// Up to this level zstd takes what its first guess finds. Among exponents, which hardly depend on one another, repetitions are chance,
-// and naming one costs more than its bytes do entropy-coded: so there it may guess only seldom, which also decodes fastest.
+// Up to this level zstd takes the first match that it finds. Exponents hardly depend on one another, so their repetitions are
+// chance, and coding a match costs more than entropy-coding its bytes. So at these levels short matches are not allowed, which also
+// decodes fastest.
 constexpr int kHighestGuessingLevel = 2;
 constexpr int kLongestMinimalMatch = 7;
 constexpr int kSmallestHashLog = 6;

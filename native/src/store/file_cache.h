@@ -1,4 +1,4 @@
-// Files that are read again and again, kept open. For one thread.
+// Keeps files open that are read repeatedly. For one thread.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -9,15 +9,15 @@
 
 namespace odmoe {
 
-// Of the open files the one not used for longest makes room for a new one.
+// Most open files; beyond it the least recently used file is closed.
 inline constexpr size_t kOpenFileLimit = 64;
 
 class FileCache {
  public:
   explicit FileCache(bool direct) : direct_(direct) { files_.reserve(kOpenFileLimit); }
 
-  // A file that has taken the place of the one that was open is opened in its stead. Who reads keeps what is returned until the read
-  // has ended. Throws STORAGE_FAILED.
+  // If another file has replaced the open one at this path, the new file is opened. A reader must keep the returned pointer until
+  // its read has ended. Throws STORAGE_FAILED.
   std::shared_ptr<const File> open(const std::string& path);
 
  private:

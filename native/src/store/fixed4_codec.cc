@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint64_t kTableBytes = 16;
 constexpr uint8_t kEscape = 15;
-// Escapes are listed by windows, so that 16 bits say where in its window one stands.
+// Escapes are listed by windows, so that 16 bits can hold an escape's position in its window.
 constexpr uint64_t kWindowValues = 65536;
 constexpr uint64_t kWindowEntryBytes = 4;
 constexpr uint64_t kPositionBytes = 2;
@@ -48,7 +48,7 @@ class Fixed4Encoder : public BlockEncoder {
       if (encode_group(values, out.data() + block + group * kGroupCodeBytes)) {
         list_escapes(values, first % kWindowValues, positions, symbols);
       }
-      // Windows are whole groups: after a window's last one, this is its last word.
+      // Windows consist of whole groups: the value that the window's last group writes here is the final one.
       store_number(out.data() + block + code_bytes + first / kWindowValues * kWindowEntryBytes,
                    static_cast<uint32_t>(symbols.size()));
     }
@@ -57,7 +57,7 @@ class Fixed4Encoder : public BlockEncoder {
   }
 
  private:
-  // Whether there is an escape among the values. Codes past the last value are 0.
+  // Returns true if there is an escape among the values. Codes past the last value are 0.
   bool encode_group(std::span<const uint8_t> values, uint8_t* out) const {
     std::array<uint8_t, kGroupValues> codes{};
     bool escaped = false;

@@ -1,5 +1,5 @@
-// fixed4: four bits a value for the chunk's 15 most frequent ones; the others are escaped and listed apart. Decoding is a table
-// lookup without any dependence between values, then a scattered store for each of the few escapes.
+// fixed4: four bits per value for the chunk's 15 most frequent values; the others are escaped and listed separately. Decoding is a
+// table lookup without any dependence between values, then a scattered store for each of the few escapes.
 #pragma once
 #include "block_codec.h"
 #include "plane_kernels.h"

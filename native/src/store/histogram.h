@@ -1,4 +1,4 @@
-// How often each byte value occurs.
+// Counts how often each byte value occurs.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -8,7 +8,7 @@ namespace odmoe {
 
 using Histogram = std::array<uint64_t, 256>;
 
-// Four counters for each value, as runs of one value would wait for its counter.
+// Uses four counters for each value, because repetitions of one value would wait for a single counter.
 inline Histogram count_bytes(std::span<const uint8_t> bytes) {
   std::array<Histogram, 4> counts{};
   for (size_t i = 0; i < bytes.size(); i++) counts[i % 4][bytes[i]]++;

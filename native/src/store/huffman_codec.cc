@@ -129,7 +129,7 @@ class HuffmanDecoder : public BlockDecoder {
   }
 
  private:
-  // Where a group of streams begins is written down for decoders that begin there; it must be where the lengths lead.
+  // The start of each group of streams is stored for decoders that begin there; it must equal the sum of the lengths.
   static void check_group(std::span<const uint8_t> coded, uint64_t stream, uint64_t next) {
     if (stream % kGroupStreams != 0) return;
     const uint64_t offset = load_number<uint32_t>(coded.data() + stream / kGroupStreams * kGroupOffsetBytes);
@@ -138,7 +138,7 @@ class HuffmanDecoder : public BlockDecoder {
     }
   }
 
-  // Streams so near the block's end that reading on might leave it, or fewer than four: decoded out of copies.
+  // Decodes copies of streams that are so near the block's end that reads might leave it, or that are fewer than four.
   void decode_last(const uint8_t* const* starts, int count, const uint8_t* end, std::span<uint8_t> plain) {
     uint8_t copies[kStreamsAtOnce][kStreamReadBytes] = {};
     const uint8_t* readable[kStreamsAtOnce] = {};
@@ -164,7 +164,7 @@ class HuffmanDecoder : public BlockDecoder {
     for (uint64_t bits = 0; bits < kLookupEntries; bits++) lookup_[bits] = lookup_entry(bits);
   }
 
-  // As many values as the bits hold whole.
+  // The entry has all values whose codes lie completely within the bits.
   uint64_t lookup_entry(uint64_t bits) const {
     uint64_t entry = 0;
     uint64_t count = 0;

@@ -1,5 +1,5 @@
-// huffman: one prefix code a chunk; each 128 values are a stream of bits of their own, so that a warp decodes 32 streams in parallel and
-// a processor core several side by side (after DFloat11 and FluxMoE section 4.2, with stream lengths in place of gaps).
+// huffman: one prefix code per chunk; every 128 values are a separate stream of bits, so that a warp decodes 32 streams in parallel
+// and a processor core several side by side (after DFloat11 and FluxMoE section 4.2, with stream lengths in place of gaps).
 #pragma once
 #include "block_codec.h"
 #include "plane_kernels.h"

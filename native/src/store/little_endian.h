@@ -1,4 +1,4 @@
-// Numbers in files are little-endian, and so is every machine this runs on.
+// Numbers in files are little-endian, and so are all machines on which this runs.
 #pragma once
 #include <bit>
 #include <cstdint>

@@ -11,7 +11,7 @@ namespace {
 constexpr uint64_t kGroup = 8;
 constexpr uint64_t kGroupBytes = 3;
 
-// Eight 3-bit values apart, a byte each: halves, then halves of those, then single ones.
+// Spreads eight 3-bit values to one byte each: it separates halves, then quarters, then single values.
 uint64_t spread(uint64_t bits) {
   bits = (bits | bits << 20) & 0x00000FFF00000FFFu;
   bits = (bits | bits << 10) & 0x003F003F003F003Fu;
@@ -36,7 +36,7 @@ class Packed3Decoder : public BlockDecoder {
     if (coded.size() != groups * kGroupBytes) throw_corrupt_chunk("a packed3 block has another size than it should");
     const uint8_t* in = coded.data();
     uint8_t* out = plain.data();
-    // Four bytes are read for three, but for the last group.
+    // Four bytes are read for each three, except for the last group.
     for (uint64_t group = 0; group + 1 < groups; group++, in += kGroupBytes, out += kGroup) {
       store_number(out, spread(load_number<uint32_t>(in) & 0xFFFFFF));
     }

@@ -1,4 +1,5 @@
-// Which kernels this build has and this processor can run. (The backends' dispatch is their own: nothing here knows a backend.)
+// Finds the kernels that this build has and this processor can run. (Backends choose theirs separately: nothing here depends on a
+// backend.)
 #include "plane_kernels.h"
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// The inner loops of the codecs, once for each instruction set. All give the same bytes.
+// The inner loops of the codecs, once for each instruction set. All sets give the same bytes.
 #pragma once
 #include <cstdint>
 
@@ -13,7 +13,7 @@ inline constexpr uint64_t kStreamValues = 128;
 inline constexpr int kStreamsAtOnce = 4;
 inline constexpr int kLongestCode = 11;
 inline constexpr uint64_t kLookupEntries = uint64_t{1} << kLongestCode;
-// What decoding a stream may read from its first byte on, whatever is there.
+// Bytes that decoding may read from a stream's first byte on, even beyond the stream.
 inline constexpr uint64_t kStreamReadBytes = 192;
 
 struct PlaneKernels {
@@ -26,7 +26,7 @@ struct PlaneKernels {
   // their count in byte 6 (1 to 6), the bits that their codes take in byte 7 (1 to kLongestCode).
   void (*decode_streams)(const uint64_t* lookup, const uint8_t* const* streams, uint8_t* out);
 
-  // As merge_bf16 in odmoe/codec.h.
+  // Like merge_bf16 in odmoe/codec.h.
   void (*merge_bf16)(const uint8_t* exponents, const uint8_t* sign_mantissas, uint8_t* out, uint64_t count, bool streaming);
 };
 
@@ -35,9 +35,9 @@ extern const PlaneKernels kAvx2PlaneKernels;
 extern const PlaneKernels kNeonPlaneKernels;
 extern const PlaneKernels kScalarPlaneKernels;
 
-// Usable on this processor, widest first; a null pointer ends the list.
+// The kernels that this processor can use, widest first; a null pointer ends the list.
 const PlaneKernels* const* usable_plane_kernels();
-// The widest, or what ODMOE_INSTRUCTION_SET names where that is usable.
+// The widest kernels, or those that ODMOE_INSTRUCTION_SET names if they are usable.
 const PlaneKernels& plane_kernels();
 
 }  // namespace odmoe

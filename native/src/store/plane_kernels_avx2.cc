@@ -31,7 +31,7 @@ void store(uint8_t* out, __m256i value) {
   }
 }
 
-// Returns how many values it has done: all but fewer than a step.
+// Returns the number of merged values; fewer than a step remain.
 template <bool streaming>
 uint64_t merge_steps(const uint8_t* exponents, const uint8_t* sign_mantissas, uint8_t* out, uint64_t count) {
   const __m256i top_bit = _mm256_set1_epi8(static_cast<char>(0x80));

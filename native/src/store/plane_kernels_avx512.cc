@@ -40,11 +40,11 @@ void store(uint8_t* out, __m512i value) {
   }
 }
 
-// Returns how many values it has done: all but fewer than a step.
+// Returns the number of merged values; fewer than a step remain.
 template <bool streaming>
 uint64_t merge_steps(const uint8_t* exponents, const uint8_t* sign_mantissas, uint8_t* out, uint64_t count) {
   const __m512i top_bit = _mm512_set1_epi8(static_cast<char>(0x80));
-  // Eighths in an order in which the unpacking, which works on quarters, gives values in order.
+  // Puts eighths in such an order that the unpacking, which works on quarters, gives values in order.
   const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
   constexpr int kSelectByThird = 0xD8;  // the second operand where the third has ones, else the first
   uint64_t done = 0;

@@ -19,7 +19,7 @@ void expand_codes_neon(const uint8_t* codes, const uint8_t* table, uint8_t* out,
   }
 }
 
-// Stores past the caches have no intrinsic here; the processor notices long runs of stores itself.
+// NEON has no intrinsic for stores past the caches; the processor itself detects long runs of stores.
 void merge_bf16_neon(const uint8_t* exponents, const uint8_t* sign_mantissas, uint8_t* out, uint64_t count, bool) {
   const uint8x16_t top_bit = vdupq_n_u8(0x80);
   uint64_t done = 0;

@@ -1,5 +1,5 @@
-// What needs no vectors. Compiled into each instruction set's file, so that each has it at its own best; everything is in an unnamed
-// namespace and inlines nothing of the standard library, or the linker might take one set's copy for all.
+// Functions without vectors. They are compiled into each instruction set's file, so that each set gets its best version. Everything
+// is in an unnamed namespace and inlines nothing of the standard library; otherwise the linker might use one set's copy for all.
 #pragma once
 #include <cstring>
 
@@ -8,10 +8,10 @@
 namespace odmoe {
 namespace {
 
-// Lookups that one refill of 64 bits is good for: 57 bits are always there.
+// Lookups that one refill of 64 bits allows: at least 57 bits are always available.
 constexpr int kLookupsPerRefill = 5;
 static_assert(kLookupsPerRefill * kLongestCode <= 57);
-// A stream gives a value or more a lookup and is let run until the slowest of its four is done.
+// Each lookup gives at least one value of a stream; four streams run until the slowest of them is done.
 constexpr uint64_t kMostRefills = (kStreamValues + kLookupsPerRefill - 1) / kLookupsPerRefill;
 constexpr uint64_t kMostValuesPerLookup = 6;
 constexpr uint64_t kStreamScratch = kMostRefills * kLookupsPerRefill * kMostValuesPerLookup + 8;
@@ -87,7 +87,7 @@ void merge_bf16_portable(const uint8_t* exponents, const uint8_t* sign_mantissas
   }
 }
 
-// Values to do one by one until `out` stands at a multiple of `alignment`; all where it never will.
+// Number of values to merge one by one until `out` is at a multiple of `alignment`; all values where it never is.
 [[maybe_unused]] uint64_t values_to_alignment(const uint8_t* out, uint64_t alignment, uint64_t count) {
   const uint64_t misaligned = reinterpret_cast<uintptr_t>(out) % alignment;
   if (misaligned % 2 != 0) return count;

@@ -1,4 +1,4 @@
-// Byte planes: exponents apart from signs and mantissas, so that each can be compressed for what it is (ZipMoE section 3).
+// Byte planes: exponents are separated from signs and mantissas, so that each can be compressed in its own way (ZipMoE section 3).
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -28,7 +28,7 @@ float fp16_to_float(uint16_t value) {
   return sign != 0 ? -magnitude : magnitude;
 }
 
-// The sign of the exponent/sign-mantissa splits sits in bit 7 of the second plane, above the mantissa's seven highest bits.
+// The sign in the exponent/sign-mantissa splits is bit 7 of the second plane, above the mantissa's seven highest bits.
 uint16_t high_half(uint8_t exponent, uint8_t sign_mantissa) {
   return static_cast<uint16_t>((sign_mantissa & 0x80u) << 8 | exponent << 7 | (sign_mantissa & 0x7Fu));
 }

@@ -6,7 +6,7 @@
 namespace odmoe {
 namespace {
 
-// A value, or two items of the round before taken together.
+// A value, or two items of the previous round together.
 struct Item {
   uint64_t count;
   std::vector<uint8_t> values;
@@ -44,7 +44,7 @@ CodeLengths limited_code_lengths(const Histogram& counts, int longest) {
     items.clear();
     std::merge(singles.begin(), singles.end(), pairs.begin(), pairs.end(), std::back_inserter(items), rarer);
   }
-  // Each time a value is in one of the cheapest 2n - 2 items, its code is a bit longer.
+  // A value's code has one bit for each of the cheapest 2n - 2 items that contain the value.
   CodeLengths lengths{};
   for (size_t i = 0; i < 2 * singles.size() - 2; i++) {
     for (const uint8_t value : items[i].values) lengths[value]++;

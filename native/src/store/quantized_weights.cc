@@ -9,7 +9,7 @@ namespace odmoe {
 namespace {
 
 constexpr uint8_t kNoE8m0 = 255;
-// The largest magnitude of a code is 6, which is too large for BF16 times 2^126; one of 2 is times 2^127.
+// The largest magnitude of a code is 6, and 6 * 2^126 is too large for BF16; so is 2 * 2^127.
 constexpr uint8_t kLeastLargeScale = 253;
 constexpr float kLargestE4m3 = 448.0f;
 constexpr uint8_t kNoE4m3 = 0x7f;

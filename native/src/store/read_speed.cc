@@ -16,7 +16,7 @@ namespace odmoe {
 namespace {
 
 constexpr uint64_t kBlockBytes = 4096;
-// What a loader reads at a time, about.
+// About the bytes that a loader reads at a time.
 constexpr uint64_t kReadBytes = uint64_t{4} << 20;
 constexpr std::align_val_t kAlignment{kBlockBytes};
 
@@ -90,7 +90,7 @@ ReadSpeed measure_reads(const std::string& path, uint64_t bytes, double seconds)
     spent += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     speed.read_bytes += got;
     offset += got;
-    // Only a file's end cuts a block short.
+    // A block is shorter only at the end of a file.
     if (got == 0 || got % kBlockBytes != 0) break;
   }
   if (speed.read_bytes == 0) throw Error(ErrorCode::internal, path + " is too small to measure reading with");

@@ -15,7 +15,7 @@
 namespace odmoe {
 namespace {
 
-// Small enough that the checksum finds in the cache what the read has just put there.
+// Small enough that the bytes of a read are still in the cache when the checksum reads them.
 constexpr uint64_t kReadPieceBytes = 256 * 1024;
 
 #if defined(O_DIRECT)
@@ -83,7 +83,7 @@ bool File::leave_direct() const {
 }
 
 bool File::leave_direct_after(int error) const {
-  // EFAULT: memory of a device's driver whose pages a direct read cannot take (pinned memory on Tegra).
+  // EFAULT: the memory belongs to a device's driver, and a direct read cannot use its pages (pinned memory on Tegra).
   return (error == EINVAL || error == EFAULT) && leave_direct();
 }
 

@@ -1,4 +1,4 @@
-// The stored bytes of one chunk, read from its file in order and summed up on the way.
+// Reads the stored bytes of one chunk from its file in order, and computes their checksum meanwhile.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,15 +7,15 @@
 
 namespace odmoe {
 
-// Throws PACK_CORRUPT, or MODEL_CORRUPT for a chunk that has no checksum and so is no pack's.
+// Throws PACK_CORRUPT, or MODEL_CORRUPT for a chunk without checksum, which is not from a pack.
 [[noreturn]] void throw_corrupt(const ChunkLocation& chunk, const std::string& what);
 
-// Throws PACK_CORRUPT or MODEL_CORRUPT where the checksum of the stored bytes is not the one that the chunk has.
+// Throws PACK_CORRUPT or MODEL_CORRUPT if the checksum of the stored bytes differs from the chunk's.
 void check_crc(const ChunkLocation& chunk, uint32_t crc);
-// The file has only so many of the chunk's bytes.
+// Throws because the file has only `bytes` bytes of the chunk.
 [[noreturn]] void throw_truncated(const ChunkLocation& chunk, uint64_t bytes);
 
-// An open file; closed when it goes.
+// An open file; the destructor closes it.
 class File {
  public:
   // `direct`: reads go past the page cache, as long as the file system agrees; their offsets, lengths and addresses are then
@@ -28,13 +28,13 @@ class File {
   uint64_t read_at(uint64_t offset, uint8_t* out, uint64_t count) const;
   const std::string& path() const { return path_; }
   bool is_direct() const { return direct_; }
-  // Of who reads it otherwise than by read_at: for reads only, and as long as this is.
+  // For reads without read_at: use it only for reads, and only while this object exists.
   int descriptor() const { return descriptor_; }
-  // Whether a read that failed with this errno value is worth another try, which goes through the page cache then.
+  // True if a read that failed with this errno value should be tried again; it then goes through the page cache.
   bool leave_direct_after(int error) const;
   uint64_t bytes() const;  // throws STORAGE_FAILED
   [[noreturn]] void throw_read_failed(int error) const;
-  // Whether the path still leads to this file, and not to another that has taken its place.
+  // True if the path still leads to this file, and not to another file that replaced it.
   bool is_current() const;
 
  private:
@@ -48,9 +48,10 @@ class File {
 class StoredChunk {
  public:
   StoredChunk(const File& file, const ChunkLocation& chunk) : file_(file), chunk_(chunk) {}
-  // The next `count` stored bytes. Throws corrupt when the chunk or its file has fewer, STORAGE_FAILED.
+  // Reads the next `count` stored bytes. Throws PACK_CORRUPT or MODEL_CORRUPT when the chunk or its file has fewer, and
+  // STORAGE_FAILED.
   void read(uint8_t* out, uint64_t count);
-  // Reads what is left and compares the checksum.
+  // Reads the remaining bytes and compares the checksum.
   void finish();
   uint64_t read_bytes() const { return done_; }
   const ChunkLocation& location() const { return chunk_; }

@@ -14,12 +14,12 @@ class PlainChunk {
  public:
   virtual ~PlainChunk() = default;
   virtual void read(uint8_t* out, uint64_t count) = 0;
-  // After the last byte: compares the checksum where that has not been done.
+  // To be called after the last byte: compares the checksum if that has not been done.
   virtual void finish() = 0;
   virtual uint64_t stored_bytes_read() const = 0;
 };
 
-// Read as it is asked for.
+// A chunk that is read as its bytes are requested.
 class RawChunk : public PlainChunk {
  public:
   RawChunk(const File& file, const ChunkLocation& chunk) : stored_(file, chunk) {}
@@ -31,7 +31,7 @@ class RawChunk : public PlainChunk {
   StoredChunk stored_;
 };
 
-// Read whole and checked, then decoded block by block.
+// A chunk that is read completely and checked, then decoded block by block.
 class CodedChunk : public PlainChunk {
  public:
   CodedChunk(const File& file, const ChunkLocation& chunk, ChunkDecoder& decoder)
@@ -89,7 +89,7 @@ class CodedChunk : public PlainChunk {
   uint64_t block_left_ = 0;
 };
 
-// Reads one plane through its chunks, whatever stretches are asked for.
+// Reads one plane through its chunks, in pieces of any size.
 class PlaneCursor {
  public:
   void add(const ChunkLocation& chunk) { chunks_.push_back(chunk); }

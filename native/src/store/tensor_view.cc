@@ -6,7 +6,7 @@
 namespace odmoe {
 namespace {
 
-// Every step-th value.
+// Copies every step-th value.
 template <typename Value>
 void pick_every(const uint8_t* from, int64_t step, int64_t count, uint8_t* out) {
   for (int64_t i = 0; i < count; i++)

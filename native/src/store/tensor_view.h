@@ -1,4 +1,4 @@
-// Reading a tensor that is a view of a stored matrix: rows and columns are picked, blocks transposed, values decoded.
+// Reads a tensor that is a view of a stored matrix: picks rows and columns, transposes blocks, decodes values.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -8,28 +8,28 @@
 
 namespace odmoe {
 
-// Bytes of a block that is transposed, at most: it is held whole.
+// Most bytes of a block that is transposed: it is held in memory completely.
 inline constexpr int64_t kLargestTransposedBlock = int64_t{1} << 30;
 
-// What follows from a view's sizes and its tensor's.
+// Sizes that follow from a view's sizes and its tensor's.
 struct ViewShape {
   int64_t blocks = 0;
   int64_t block_rows = 0;     // stored rows of a block
-  int64_t block_columns = 0;  // columns that are picked of each
+  int64_t block_columns = 0;  // columns that are picked from each row
 };
 
-// Throws PACK_CORRUPT or MODEL_CORRUPT for a view that is not within its matrix or does not make up the tensor, INTERNAL for one that no
-// family has.
+// Throws PACK_CORRUPT or MODEL_CORRUPT for a view that is not within its matrix or does not make up the tensor, INTERNAL for a kind
+// of view that no model family has.
 ViewShape check_view(const TensorSource& source);
-// Bytes that one plane of the stored matrix has.
+// Bytes of one plane of the stored matrix.
 uint64_t viewed_plane_bytes(const TensorView& view, int plane);
 
-// From the first row to the last. Throws as TensorReader does.
+// Reads from the first row to the last. Throws the errors of TensorReader.
 class ViewReader {
  public:
   explicit ViewReader(const TensorSource& source);
 
-  // The next rows, one behind another in each of the tensor's planes.
+  // Reads the next rows, one behind another in each of the tensor's planes.
   void read_rows(int64_t rows, uint8_t* const* planes);
   uint64_t stored_bytes_read() const { return matrix_.read_bytes(); }
 
@@ -38,7 +38,7 @@ class ViewReader {
   void read_plain_rows(int64_t rows, uint8_t* const* planes);
   void read_transposed_rows(int64_t rows, uint8_t* out);
   void load_block(int64_t block);
-  // The picked columns of a stored row that has been read, into each plane.
+  // Writes the picked columns of a stored row, which has been read, into each plane.
   void pick(int64_t row, uint8_t* const* planes);
   void pick_values(const uint8_t* from, uint8_t* out) const;
   void pick_floats(const uint8_t* const* stored, uint8_t* out);
@@ -50,8 +50,8 @@ class ViewReader {
   ViewedMatrix matrix_;
   bool changes_;          // multiplies and adds
   bool decodes_;          // to FP32
-  int64_t next_row_ = 0;  // of the tensor
-  int64_t block_ = -1;    // that block_values_ holds
+  int64_t next_row_ = 0;  // the next row of the tensor
+  int64_t block_ = -1;    // the block in block_values_
   std::vector<uint8_t> block_values_;
   std::vector<float> row_values_;
 };

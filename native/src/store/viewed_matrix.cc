@@ -9,7 +9,7 @@
 namespace odmoe {
 namespace {
 
-// Stored bytes that are read at once, where a row is not larger.
+// Stored bytes that are read at once, unless a row is larger.
 constexpr int64_t kBatchBytes = 1024 * 1024;
 
 }  // namespace
@@ -30,7 +30,7 @@ File& ViewedPlane::open(const ChunkLocation& chunk) {
   return *file_;
 }
 
-// That the file has the chunk's last byte is known before memory is taken for its rows.
+// Checks that the file has the chunk's last byte, before memory is taken for its rows.
 void ViewedPlane::check_whole(const ChunkLocation& chunk) {
   const File& file = open(chunk);
   uint8_t last = 0;

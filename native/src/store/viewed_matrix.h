@@ -1,4 +1,4 @@
-// The matrix that a view is of, read by rows in any order.
+// The stored matrix of a view, read by rows in any order.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -12,8 +12,8 @@ namespace odmoe {
 // One plane: raw chunks that follow one another.
 class ViewedPlane {
  public:
-  // The chunks of that plane. Throws as TensorReader does: a chunk that has a checksum is read and checked here, as rows may be read in
-  // part later; INTERNAL for coded chunks.
+  // The chunks of that plane. Throws the errors of TensorReader: a chunk with a checksum is read and checked here, because rows may
+  // be read in part later. Throws INTERNAL for coded chunks.
   ViewedPlane(const std::vector<ChunkLocation>& chunks, int plane);
 
   // Throws STORAGE_FAILED, PACK_CORRUPT, MODEL_CORRUPT.
@@ -39,9 +39,10 @@ class ViewedMatrix {
  public:
   explicit ViewedMatrix(const TensorSource& source);
 
-  // Stored rows [first, first + count); row_planes() then tells where each of them begins. Throws also where a quantized weight is none.
+  // Stored rows [first, first + count); row_planes() then gives the start of each of them. Also throws for an invalid quantized
+  // weight.
   void read_rows(int64_t first, int64_t count);
-  // As many rows as are worth reading at once.
+  // The number of rows that are worth reading at once.
   int64_t rows_at_once() const { return rows_at_once_; }
   // `row` counts from the first of the rows read last.
   void row_planes(int64_t row, const uint8_t** planes) const;

@@ -9,9 +9,9 @@
 namespace odmoe::cuda_test {
 namespace {
 
-constexpr float kUsual = -1;  // of a score scale: 1 / sqrt(head_dim)
+constexpr float kUsual = -1;  // as a score scale: 1 / sqrt(head_dim)
 
-// Values as wide as keys, or of their own width; or the first of the keys' dimensions.
+// Values as wide as keys, or with their own width; or values in the first dimensions of the keys.
 AttentionShape shape_of(int heads, int kv_heads, int head_dim, int window = 0, int value_dim = 0, float score_scale = kUsual) {
   AttentionShape shape;
   shape.heads = heads;
@@ -23,7 +23,7 @@ AttentionShape shape_of(int heads, int kv_heads, int head_dim, int window = 0, i
   return shape;
 }
 
-// Latent attention: one key-value head, of which all heads take keys and values.
+// Latent attention: one key-value head, whose keys and values all heads use.
 AttentionShape latent_shape(int heads, int head_dim, int value_dim) {
   AttentionShape shape = shape_of(heads, 1, head_dim, 0, value_dim, 0.1147213867929261f);
   shape.values_in_keys = true;
@@ -37,7 +37,7 @@ struct Sequence {
   std::vector<float> values;
 };
 
-// Queries and keys without the large ones of random_floats, which would leave one position to each row.
+// Queries and keys without the large values of random_floats, with which each row would use one position only.
 std::vector<float> moderate_floats(std::mt19937& random, int64_t count) {
   std::vector<float> values = random_floats(random, count);
   for (float& value : values) value = std::fabs(value) > 16.0f ? value * 0x1p-12f : value;
@@ -49,7 +49,7 @@ Sequence random_sequence(std::mt19937& random, const AttentionShape& shape, int 
   return {positions, moderate_floats(random, heads * shape.head_dim), random_floats(random, heads * shape.value_dim)};
 }
 
-// A sequence's cache on one backend. What no position has been stored at holds NaN.
+// A sequence's cache on one backend. Places without a stored position hold NaN.
 class Cache {
  public:
   Cache(const std::shared_ptr<Backend>& backend, const AttentionShape& shape, const Sequence& sequence, int64_t offset)
@@ -114,7 +114,7 @@ class Case {
               ", window " + std::to_string(shape.sliding_window)) {
     if (shape.sinks != nullptr) sinks_ = moderate_floats(devices.random, shape.heads);
     for (const Sequence& sequence : sequences) {
-      // Rows that can be read 16 bytes at a time, and rows that cannot.
+      // Some rows can be read 16 bytes at a time, others cannot.
       const int64_t offset = sequence.positions % 2 == 0 ? 0 : 1;
       caches_[0].push_back(std::make_unique<Cache>(devices.cuda, shape, sequence, offset));
       caches_[1].push_back(std::make_unique<Cache>(devices.reference, shape, sequence, offset));
@@ -172,7 +172,7 @@ void attends(Devices& devices, const AttentionShape& shape) {
   attention.compare({{0, 511}, {0, 512}, {1, 3}, {0, 7}, {1, 39}});
 }
 
-// Enough rows that tiles hold several of them: in a run, in any order, and of sequences in turn.
+// Enough rows that tiles have several of them: in a run, in any order, and of sequences in turn.
 void attends_in_tiles(Devices& devices, const AttentionShape& shape, int count) {
   const Case attention(devices, shape, {random_sequence(devices.random, shape, 600), random_sequence(devices.random, shape, 77)},
                        "tiles");
@@ -184,7 +184,7 @@ void attends_in_tiles(Devices& devices, const AttentionShape& shape, int count) 
   attention.compare(rows);
 }
 
-// Rows that are stored and attend in one call; later ones see those before them.
+// Rows are stored and attend in one call; later rows see earlier ones.
 void stores_and_attends(Devices& devices, const AttentionShape& shape) {
   const Sequence sequence = random_sequence(devices.random, shape, 290);
   const Sequence other = random_sequence(devices.random, shape, 7);
@@ -200,7 +200,7 @@ void stores_and_attends(Devices& devices, const AttentionShape& shape) {
     const std::shared_ptr<Backend>& backend = which == 0 ? devices.cuda : devices.reference;
     const Cache caches[2] = {{backend, shape, sequence, 0}, {backend, shape, other, 0}};
     const FencedFloats rows(backend, qkv, 0);
-    int next[2] = {245, 5};  // of the longer sequence's memory so much is used
+    int next[2] = {245, 5};  // used positions of each sequence's memory
     const float* at = rows.data();
     for (const int n : kRows) {
       std::vector<AttentionRow> sent;
@@ -226,7 +226,7 @@ void stores_and_attends(Devices& devices, const AttentionShape& shape) {
   expect_equal("stored and attended in one call, head dimension " + std::to_string(shape.head_dim), results[0], results[1]);
 }
 
-// More scratch than is taken at once.
+// Attention that needs more scratch than one slice may take.
 void attends_in_slices(Devices& devices) {
   const AttentionShape shape = shape_of(32, 4, 8);
   constexpr int kLast = 25599;
@@ -235,12 +235,12 @@ void attends_in_slices(Devices& devices) {
       {{0, kLast}, {0, 3}, {0, 255}, {0, 256}, {0, 700}, {0, 0}, {0, 1}, {0, 2}, {0, 40}, {0, 41}, {0, 512}, {0, 301}});
 }
 
-// One key or value that is no number, or so large that scores overflow, seen by some rows of the batch and not by others.
+// One key or value is not a number, or so large that scores overflow; only some rows of the batch see it.
 void meets_strange_numbers(Devices& devices, const AttentionShape& shape) {
   constexpr float kStrange[] = {NAN, INFINITY, -INFINITY, 3e38f, -3e38f, 0x1p-149f};
   for (const float strange : kStrange) {
     for (const bool in_keys : {false, true}) {
-      // Values of their own are not read where they lie in the keys.
+      // Separate values are not read where the values are in the keys.
       if (shape.values_in_keys && !in_keys) continue;
       Sequence sequence = random_sequence(devices.random, shape, 300);
       const int64_t width = int64_t{shape.kv_heads} * (in_keys ? shape.head_dim : shape.value_dim);
@@ -257,7 +257,7 @@ void meets_strange_numbers(Devices& devices, const AttentionShape& shape) {
   }
 }
 
-// A sink takes part in the softmax of every row and head, and gives nothing.
+// A sink takes part in the softmax of every row and head, but adds no value.
 AttentionShape with_sinks(AttentionShape shape) {
   static constexpr float kThere = 0;  // each case draws its own
   shape.sinks = &kThere;
@@ -271,7 +271,7 @@ void attends_to_sinks(Devices& devices) {
   meets_strange_numbers(devices, with_sinks(shape_of(4, 2, 16)));
 }
 
-// Heads of values that are no heads of keys, and scores that are scaled in another way.
+// Heads whose values have another size than their keys, and scores with another scale.
 void attends_in_other_sizes(Devices& devices) {
   attends(devices, shape_of(4, 2, 24, 0, 16));
   attends(devices, shape_of(4, 4, 48, 0, 80, 0.25f));
@@ -287,7 +287,7 @@ void attends_to_latents(Devices& devices) {
   attends(devices, latent_shape(20, 40, 32));
   attends(devices, latent_shape(5, 33, 17));
   attends(devices, latent_shape(128, 24, 16));
-  // Rows enough that a block's warps share keys, and values have the larger tiles.
+  // Enough rows that a block's warps share keys, and values use the larger tiles.
   attends_in_tiles(devices, latent_shape(40, 24, 16), 60);
   attends_in_tiles(devices, latent_shape(20, 310, 300), 40);
   attends_in_tiles(devices, latent_shape(128, 16, 8), 12);

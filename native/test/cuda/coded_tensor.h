@@ -9,7 +9,7 @@
 
 namespace odmoe::cuda_test {
 
-// Staging memory that is given back.
+// Staging memory that the destructor releases.
 class Staging {
  public:
   Staging(std::shared_ptr<Backend> backend, const std::vector<uint8_t>& bytes, uint64_t offset = 0);
@@ -34,19 +34,20 @@ struct PlainTensor {
   uint64_t row_bytes(int plane) const { return static_cast<uint64_t>(columns * plane_value_bytes(split, plane)); }
 };
 
-// First planes as those of weights: a few values make nearly all of them. `wild`: now and then a block of noise, which is stored plain.
+// A first plane like that of weights: a few values are nearly all of it. `wild`: with occasional blocks of noise, which are stored
+// plain.
 PlainTensor random_tensor(std::mt19937& random, Split split, int64_t rows, int64_t columns, bool wild = false);
 
-// A plane that is coded in blocks of so many rows.
+// A plane that is coded in blocks of `block_rows` rows.
 class CodedPlane {
  public:
-  // Its stored bytes begin at this offset from a place that is aligned for everything.
+  // Its stored bytes begin at `offset` from a fully aligned address.
   CodedPlane(std::shared_ptr<Backend> backend, const PlainTensor& tensor, int plane, CodecKind codec, int64_t block_rows,
              uint64_t offset = 0);
-  // The blocks that hold these rows; they live as long as this, until the next call by the same thread.
+  // The blocks that contain these rows; they are valid during this object's lifetime, until the next call by the same thread.
   PlaneSource rows(int64_t first_row, int64_t rows, std::vector<CodedBlock>& blocks) const;
   uint8_t* stored() const { return staging_.bytes(); }
-  // Noise over the blocks' own bytes: their sizes stay.
+  // Overwrites bytes of the blocks with noise; their sizes stay.
   void damage(std::mt19937& random, int bytes);
 
  private:

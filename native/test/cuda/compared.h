@@ -1,4 +1,4 @@
-// What one operator makes on the tested device, against what it makes on the reference.
+// Compares the outputs of one operator on the tested device and on the reference.
 #pragma once
 #include <functional>
 
@@ -6,7 +6,7 @@
 
 namespace odmoe::cuda_test {
 
-// What one backend makes of a case: all its outputs, fences included.
+// Runs a case on one backend and returns all its outputs, including the fences.
 using Outputs = std::function<std::vector<float>(const std::shared_ptr<Backend>&)>;
 
 inline void compare(Devices& devices, const std::string& what, const Outputs& outputs) {
@@ -17,7 +17,7 @@ inline std::string named(const char* what, int64_t n, int64_t size, int64_t offs
   return std::string(what) + " of " + std::to_string(n) + " x " + std::to_string(size) + " at offset " + std::to_string(offset);
 }
 
-// How vectors stand apart: behind the vectors of a row, and behind each vector.
+// Gaps between vectors: behind the vectors of a row, and behind each vector.
 struct Gaps {
   int64_t row = 0;
   int64_t vector = 0;

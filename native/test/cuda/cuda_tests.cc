@@ -1,6 +1,6 @@
-// odmoe_cuda_tests [--device N] [--seed N] [--without GROUP]... [GROUP...]: runs the groups of cases (all when none is named, but for those
-// left out) on the device that the library named by ODMOE_CUDA_LIBRARY opens, and compares with the CPU's scalar kernels. Exit status 1 when
-// one fails.
+// odmoe_cuda_tests [--device N] [--seed N] [--without GROUP]... [GROUP...]: runs the groups of cases (all when none is named,
+// except the excluded ones) on the device that the library named by ODMOE_CUDA_LIBRARY opens, and compares with the CPU's scalar
+// kernels. The exit status is 1 when a case fails.
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -17,7 +17,7 @@ struct Group {
   void (*run)(Devices&);
 };
 
-// In the order in which they run.
+// The groups, in the order in which they run.
 constexpr Group kGroups[] = {
     {"memory", &test_memory},
     {"write_rows", &test_write_rows},

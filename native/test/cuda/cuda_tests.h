@@ -12,12 +12,12 @@
 
 namespace odmoe::cuda_test {
 
-// The device that is tested, and the CPU's scalar kernels, which are the reference.
+// The tested device, and the CPU's scalar kernels, which are the reference.
 struct Devices {
   std::shared_ptr<Backend> cuda;
   std::shared_ptr<Backend> reference;
   int device = 0;
-  std::mt19937 random;  // of the seed that is printed: --seed N repeats a run
+  std::mt19937 random;  // uses the printed seed: --seed N repeats a run
 };
 
 class Failure : public std::runtime_error {
@@ -42,7 +42,7 @@ class Floats {
   int64_t count_;
 };
 
-// Of a usual spread, with some zeros, denormals and large values among them.
+// Values with a usual spread, with some zeros, denormals and large values among them.
 std::vector<float> random_floats(std::mt19937& random, int64_t count);
 
 // Throws Failure unless all are equal to the bit (any NaN equals any other), naming the first that differs.

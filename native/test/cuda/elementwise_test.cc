@@ -10,7 +10,7 @@ namespace {
 
 void activates(Devices& devices, int n, int size, int64_t offset) {
   std::vector<float> gate_up = strange_floats(devices.random, int64_t{2} * n * size);
-  // Around the ends of what exp() is computed for.
+  // Values around the limits of exp()'s range.
   std::uniform_real_distribution<float> ends(80.0f, 110.0f);
   for (size_t i = 0; i < gate_up.size(); i += 7) gate_up[i] = ends(devices.random) * (i % 2 == 0 ? 1.0f : -1.0f);
   const std::vector<float> biases = random_floats(devices.random, int64_t{2} * size);
@@ -62,7 +62,7 @@ void copies(Devices& devices, int n, int size, int64_t offset) {
   }
 }
 
-// Without an `always` part, with one, with one that has gates; k 0: of `always` alone.
+// Tests without an `always` part, with one, and with a gated one; k 0: `always` alone.
 void combines(Devices& devices, int n, int k, int size, int64_t offset) {
   const std::vector<float> hidden = random_floats(devices.random, int64_t{n} * size);
   const std::vector<float> outputs = strange_floats(devices.random, int64_t{n} * k * size);

@@ -1,4 +1,4 @@
-// Experts' memory: addresses, who may have them, the budget. The orders of reads and writes: expert_paging_test.cc.
+// Experts' memory: addresses, their owners, the budget. expert_paging_test.cc tests the orders of reads and writes.
 #include <set>
 #include <thread>
 
@@ -44,7 +44,7 @@ void addresses_follow_experts(Backend& cuda) {
   expect(memory->state(0) == PageState::unmapped, "a failed load leaves a slot unmapped");
 }
 
-// Addresses are a slot's from the beginning of its load on, and until it has left them.
+// A slot owns addresses from the start of its load until it has left them.
 void addresses_are_one_slots(Backend& cuda) {
   if (!cuda.info().paged_experts) return;
   const auto memory = cuda.allocate_experts(small_experts(cuda, 3, 2));
@@ -72,7 +72,7 @@ void addresses_are_one_slots(Backend& cuda) {
   memory->end_load(1, true);
 }
 
-// Slots that swap their experts from threads of their own: no place is ever mapped twice.
+// Slots exchange their experts from separate threads: no place is ever mapped twice.
 void slots_swap_experts(Devices& devices) {
   constexpr int kSlots = 3;
   const auto memory = devices.cuda->allocate_experts(small_experts(*devices.cuda, kSlots, 2));
@@ -96,13 +96,13 @@ void slots_swap_experts(Devices& devices) {
   for (const std::string& error : errors) expect(error.empty(), "swapping experts: " + error);
 }
 
-// A driver counts the whole process, and another opening may find a little more of it there.
+// A driver counts the whole process, so a second opening of the device may find a little more memory in use.
 constexpr uint64_t kContextSlack = uint64_t{64} << 20;
 
-// In which a device gives memory.
+// Unit in which a device gives memory.
 constexpr uint64_t kUnitBytes = uint64_t{2} << 20;
 
-// To the byte: all that is taken is counted, and a budget that holds just that holds it.
+// Exact to the byte: all taken memory is counted, and a budget of just this size is enough.
 void budget_is_exact(Devices& devices) {
   const ExpertMemoryShape shape = small_experts(*devices.cuda, 3, 7);
   const uint64_t slot_bytes = devices.cuda->expert_slot_bytes(shape);
@@ -134,7 +134,7 @@ void budget_is_exact(Devices& devices) {
     cuda->release_staging(staging);
   }
   expect(cuda->info().used_bytes == begun.used_bytes, "slots are still counted");
-  // Now a budget for three slots and not four.
+  // Now the budget has room for three slots but not for four.
   const uint64_t left = options.budget_bytes - cuda->info().used_bytes - 3 * slot_bytes - counted_staging;
   DeviceBuffer filler = cuda->allocate(left / kUnitBytes * kUnitBytes);
   const uint64_t filled = cuda->info().used_bytes;

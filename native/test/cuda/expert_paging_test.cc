@@ -11,7 +11,7 @@
 namespace odmoe::cuda_test {
 namespace {
 
-// Of a use of an expert, in a row of its own of the outputs.
+// The product of one use of an expert, written to its own output row.
 void multiply(Backend& cuda, const Floats& out, int64_t row, const Matrix& matrix, const Floats& in) {
   cuda.matmul(out.data() + row * kExpertRows, kExpertRows, matrix, in.data(), kExpertColumns, 1);
 }
@@ -26,7 +26,7 @@ std::vector<std::unique_ptr<LoadedExpert>> make_experts(Devices& devices, const 
   return experts;
 }
 
-// Experts in one memory, and uses of them, each of which has a row of its own of the outputs.
+// Experts in one memory, and uses of them, each with its own output row.
 class Uses {
  public:
   Uses(Devices& devices, int slots, int64_t addresses, int count, int64_t rows)
@@ -56,8 +56,8 @@ class Uses {
   std::vector<float> expected_;
 };
 
-// Experts loaded and used in two slots in turns, without the host waiting for any use before the next load is asked for. Some loads are
-// given up.
+// Experts are loaded and used in two slots in turns. The host does not wait for a use before it asks for the next load. Some loads
+// are given up.
 void reads_and_writes_keep_their_order(Devices& devices, int64_t addresses) {
   constexpr int kExperts = 4;
   constexpr int kRounds = 40;
@@ -80,7 +80,7 @@ void reads_and_writes_keep_their_order(Devices& devices, int64_t addresses) {
   uses.check("uses of experts");
 }
 
-// Uses that lack their end, as where an operator has failed, are over before the slot is written again.
+// Uses without an end (an operator has failed) are over before the slot is written again.
 void uses_without_end_are_waited_for(Devices& devices) {
   constexpr int kRounds = 6;
   constexpr int kUses = 12;
@@ -119,8 +119,8 @@ class Addresses {
   std::map<int, ExpertPages> pages_;
 };
 
-// Each slot has a thread of its own, which loads experts, gives some of the loads up before or after their first pieces, and uses what is
-// whole. More slots than experts, so that they want one another's addresses.
+// Each slot has its own thread, which loads experts, gives up some loads before or after their first pieces, and uses complete
+// experts. There are more slots than experts, so that slots want one another's addresses.
 class SlotsSideBySide {
  public:
   SlotsSideBySide(Devices& devices, int64_t experts)
@@ -200,7 +200,7 @@ class SlotsSideBySide {
   std::vector<std::unique_ptr<User>> users_;
 };
 
-// Whatever there is to wait for, whoever begins a load, or gives it up, does not.
+// A thread that begins a load, or gives it up, never waits and makes no call of CUDA.
 void who_asks_calls_nothing(Devices& devices) {
   if (StandIn::get() == nullptr) return;
   Uses uses(devices, 1, 3, 3, 2);
@@ -244,7 +244,8 @@ std::string code_of(const std::exception_ptr& thrown) {
   return "";
 }
 
-// Each of the calls that map a slot's two tensors fails in turn: all who write are told, nothing is lost, and the slot serves again.
+// Each of the calls that map a slot's two tensors fails in turn: all writers get the error, nothing is lost, and the slot works
+// again.
 void a_slot_that_cannot_move(Devices& devices, int failing_call) {
   const StandIn* const stand_in = StandIn::get();
   if (stand_in == nullptr || !devices.cuda->info().paged_experts) return;

@@ -1,4 +1,5 @@
-// A worker's slots on the device, with experts in files as a pack has them: the CPU's bits, whichever codec and slot.
+// A worker's slots on the device, with experts in files as a pack has them: the results have the CPU's bits, for every codec and
+// slot.
 #include <algorithm>
 #include <chrono>
 #include <fstream>
@@ -37,7 +38,7 @@ class Slots {
     return load.wait();
   }
 
-  // Begun and, after some time, given up.
+  // Begins a load and gives it up after some time.
   LoadOutcome load_and_cancel(int slot, const ExpertSource& source, int64_t expert, std::chrono::microseconds after) {
     const ExpertSlots::Call call(slots_, slot, Kind::load);
     AwaitedLoad load;
@@ -128,7 +129,7 @@ void slots_give_the_reference_bits(Devices& devices, const StoredForm& form) {
   }
 }
 
-// A byte of the file is wrong: the load fails, the slot is empty, and the next load of it is whole.
+// A byte of the file is wrong: the load fails, the slot is empty, and its next load succeeds.
 void damage_is_told(Devices& devices, CodecKind codec) {
   const test::TestDirectory directory;
   const StoredForm form{.codec = codec, .shards = 2};
@@ -150,7 +151,7 @@ void damage_is_told(Devices& devices, CodecKind codec) {
   expect_equal("after a load that failed", slots.execute(0, hidden), before);
 }
 
-// Loads that are given up later and later, until one is whole before that, and between them loads that want the same addresses.
+// Loads are given up later and later, until one is complete before that; between them other loads want the same addresses.
 void loads_are_given_up_anywhere(Devices& devices) {
   const test::TestDirectory directory;
   StoredExperts stored = store(directory, devices, {.codec = CodecKind::fixed4, .shards = 2});
@@ -172,7 +173,7 @@ void loads_are_given_up_anywhere(Devices& devices) {
   }
 }
 
-// The driver has no memory left for a mapping: the load fails with that, the slot is empty, and the next load of it is whole.
+// The driver has no memory left for a mapping: the load fails with this error, the slot is empty, and its next load succeeds.
 void a_failed_mapping_is_told(Devices& devices) {
   const StandIn* const stand_in = StandIn::get();
   if (stand_in == nullptr || !devices.cuda->info().paged_experts) return;
@@ -192,7 +193,7 @@ void a_failed_mapping_is_told(Devices& devices) {
   }
 }
 
-// Takes all of the backend's budget but so many bytes.
+// Takes all of the backend's budget except the given number of bytes.
 class AllBut {
  public:
   AllBut(const std::shared_ptr<Backend>& backend, uint64_t bytes) {
@@ -202,7 +203,7 @@ class AllBut {
       return info.budget_bytes - info.used_bytes - bytes;
     };
     memory_.emplace_back(backend, left() / kUnit * kUnit);
-    // Up to half a unit counts as what it is.
+    // Buffers of up to half a unit count with their exact size.
     while (left() > 0) memory_.emplace_back(backend, std::min(left(), kUnit / 2));
   }
 
@@ -210,8 +211,8 @@ class AllBut {
   std::vector<DeviceMemory> memory_;
 };
 
-// What slots say that they take is what they take, to the byte. Beside other memory of one opening of the device: a second opening's
-// context may take something else.
+// The declared size of slots is exact to the byte. It is measured beside other memory of the same opening of the device: a second
+// opening's context may have another size.
 void slots_take_what_they_say(Devices& devices) {
   const test::TestDirectory directory;
   StoredExperts stored = store(directory, devices, {.codec = CodecKind::fixed4});
@@ -219,7 +220,7 @@ void slots_take_what_they_say(Devices& devices) {
   const ExpertSlotBytes bytes = expert_slot_bytes(*devices.cuda, stored.shape, kRows, stored.options);
   const uint64_t entries = devices.cuda->counts_staging() ? bytes.exponent_entry_bytes : 0;
   const uint64_t taken = 2 * bytes.slot_bytes + bytes.shared_bytes + entries;
-  // For what the context may take more, and for what the backend takes itself.
+  // Room for a larger context, and for the backend's own memory.
   constexpr uint64_t kRoom = uint64_t{128} << 20;
   CudaOptions options{.device = devices.device};
   options.budget_bytes = devices.cuda->info().context_bytes + taken + kRoom;
@@ -245,7 +246,7 @@ void test_expert_slots(Devices& devices) {
   for (const Split split : {Split::mxfp4, Split::fp8}) {
     slots_give_the_reference_bits(devices, {.split = split, .shards = 3, .aligned = devices.random() % 2 == 0});
   }
-  slots_give_the_reference_bits(devices, {.codec = CodecKind::fixed4, .block_rows = 1});  // more blocks than a call takes
+  slots_give_the_reference_bits(devices, {.codec = CodecKind::fixed4, .block_rows = 1});  // more blocks than fit in one call
   for (const CodecKind codec : {CodecKind::fixed4, CodecKind::huffman, CodecKind::zstd}) damage_is_told(devices, codec);
   loads_are_given_up_anywhere(devices);
   a_failed_mapping_is_told(devices);

@@ -1,4 +1,4 @@
-// Device memory whose surroundings tell when a kernel writes outside it.
+// Device memory with fences that show when a kernel writes outside it.
 #pragma once
 #include <limits>
 
@@ -12,11 +12,11 @@ class FencedFloats {
   FencedFloats(const std::shared_ptr<Backend>& backend, const std::vector<float>& values, int64_t offset)
       : offset_(kFence + offset), floats_(backend, fenced(values, kFence + offset)) {}
   float* data() const { return floats_.data() + offset_; }
-  // With the fences, so that comparing these compares them too.
+  // The values with the fences, so that a comparison includes the fences.
   std::vector<float> values() const { return floats_.values(); }
 
  private:
-  static constexpr int64_t kFence = 32;  // a multiple of what 16-byte accesses take
+  static constexpr int64_t kFence = 32;  // a multiple of 16-byte accesses
   static constexpr float kFenceValue = 12345.678f;
 
   static std::vector<float> fenced(const std::vector<float>& values, int64_t offset) {

@@ -1,4 +1,4 @@
-// GLUs of the kinds that there are: SwiGLU, GPT-OSS's, Gemma's, and others that mix what these have.
+// All kinds of GLU: SwiGLU, GPT-OSS's, Gemma's, and others that mix their properties.
 #pragma once
 #include "odmoe/operators.h"
 

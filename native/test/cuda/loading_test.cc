@@ -1,4 +1,4 @@
-// Weights on their way to the device: plain and coded, in pieces, by several threads, out of memory that is used again at once.
+// Weights are written to the device: plain and coded, in pieces, by several threads, from memory that is reused at once.
 #include <algorithm>
 #include <atomic>
 #include <exception>
@@ -43,7 +43,7 @@ std::vector<RowRange> random_ranges(std::mt19937& random, int64_t rows, int64_t 
   return ranges;
 }
 
-// Runs it for all ranges, on six threads (more than there are lanes). Throws what the first of them threw.
+// Calls `write` for all ranges, on six threads (more than there are lanes). Throws the first error.
 void on_threads(const std::vector<RowRange>& ranges, const std::function<void(RowRange)>& write) {
   std::atomic<size_t> next = 0;
   std::mutex mutex;
@@ -63,7 +63,7 @@ void on_threads(const std::vector<RowRange>& ranges, const std::function<void(Ro
   if (error != nullptr) std::rethrow_exception(error);
 }
 
-// Each range from pinned memory of its own, which is spoilt as soon as it may be used again.
+// Writes each range from its own pinned memory, which is overwritten with noise as soon as it may be reused.
 void write_range_plain(const std::shared_ptr<Backend>& cuda, Matrix& matrix, const PlainTensor& tensor, RowRange range,
                        uint64_t offset) {
   std::vector<std::unique_ptr<Staging>> copies;
@@ -91,7 +91,7 @@ void plain_rows_in_pieces(Devices& devices, Split split, WeightFormat format) {
   expect(pieces.bytes() == whole.bytes(), what + ": rows in pieces differ from all in one");
 }
 
-// Every row as floats, the same as the CPU has them.
+// Compares every row, as floats, with the CPU's.
 void rows_are_the_reference_ones(Devices& devices, const Matrix& matrix, const PlainTensor& tensor, const std::string& what) {
   std::vector<int32_t> ids(static_cast<size_t>(tensor.rows));
   std::iota(ids.begin(), ids.end(), 0);
@@ -149,7 +149,7 @@ void coded_rows(Devices& devices, Split split, CodecKind codec, int64_t rows, in
   rows_are_the_reference_ones(devices, stored.matrix, tensor, what);
 }
 
-// More than a lane's scratch holds, in one call; and a row that alone is too much for it.
+// More than fits in a lane's scratch, in one call; and a single row that does not fit.
 void large_writes(Devices& devices) {
   coded_rows(devices, Split::bf16_e8_sm8, CodecKind::fixed4, 2300, 1024, 48, false);
   const PlainTensor wide = random_tensor(devices.random, Split::none_fp32, 2, 1 << 20);
@@ -158,7 +158,7 @@ void large_writes(Devices& devices) {
   rows_are_the_reference_ones(devices, stored.matrix, wide, "rows wider than the scratch");
 }
 
-// In two calls.
+// Writes the rows in two calls.
 void rows_in_two(Devices& devices, const PlainTensor& tensor, CodecKind codec, int64_t block_rows) {
   const CodedSources sources = code(devices, tensor, codec, block_rows, 0);
   StoredWeights stored(devices.cuda, WeightFormat::bf16, tensor.rows, tensor.columns);
@@ -172,16 +172,16 @@ void coded_rows_in_two(Devices& devices, CodecKind codec) {
   constexpr Split kSplit = Split::bf16_e8_sm8;
   // More blocks than a launch takes.
   rows_in_two(devices, random_tensor(devices.random, kSplit, 250, 100), codec, 1);
-  // A block that takes longer than the device is filled by it.
+  // A large block: it has more parts than a small device can decode at once.
   rows_in_two(devices, random_tensor(devices.random, kSplit, 700, 1024), codec, 700);
-  // More escapes than threads look for them at once.
+  // More escapes than there are threads to read them at once.
   PlainTensor escaping = random_tensor(devices.random, kSplit, 150, 1024);
   for (int i = 0; i < 4000; ++i)
     escaping.planes[0][devices.random() % escaping.planes[0].size()] = static_cast<uint8_t>(devices.random());
   rows_in_two(devices, escaping, codec, 150);
 }
 
-// Whatever a block holds, nothing but its own rows is written.
+// With any contents of a block, only its own rows are written.
 void damaged_blocks(Devices& devices, CodecKind codec) {
   const PlainTensor tensor = random_tensor(devices.random, Split::bf16_e8_sm8, 64, 300);
   StoredWeights stored(devices.cuda, WeightFormat::bf16, tensor.rows, tensor.columns);
@@ -191,7 +191,7 @@ void damaged_blocks(Devices& devices, CodecKind codec) {
   for (int round = 0; round < 12; ++round) {
     CodedSources sources = code(devices, tensor, codec, 16, round % 2 == 0 ? 0 : 5);
     std::vector<CodedBlock> blocks;
-    // The blocks' sizes are taken before the damage, as who checks them has done.
+    // The blocks' sizes are read before the damage, as by a caller that has checked them.
     PlaneSource planes[kMaxPlanes];
     planes[0] = sources.coded[0]->rows(20, 30, blocks);
     planes[1].plain = sources.plain[1]->bytes() + 20 * tensor.row_bytes(1);

@@ -1,4 +1,4 @@
-// Products of all formats equal the CPU's to the bit, whatever their shapes, and write nothing but their outputs.
+// Products of all formats and shapes equal the CPU's to the bit, and write only their outputs.
 #include <algorithm>
 
 #include "glu_shapes.h"
@@ -95,7 +95,7 @@ void equal(Devices& devices, const std::vector<JobShape>& shapes, bool gated, We
   for (const auto& job : jobs) job->check();
 }
 
-// Each number of tokens has its kernel; the numbers are those around where one gives way to the next.
+// The kernel depends on the number of tokens; the numbers here are around the changes from one kernel to the next.
 void every_format_and_batch(Devices& devices) {
   for (const WeightFormat format : kFormats) {
     for (const int n : {1, 2, 3, 4, 5, 8, 9, 16, 17, 40}) {
@@ -109,7 +109,7 @@ void every_format_and_batch(Devices& devices) {
   }
 }
 
-// So many rows that a warp computes two, or four, of them for one token.
+// Enough rows that a warp computes two or four of them for one token.
 void many_rows(Devices& devices) {
   const int64_t processors = devices.cuda->info().threads;
   for (const WeightFormat format : kFormats) {
@@ -136,14 +136,14 @@ void several_at_once(Devices& devices) {
   }
 }
 
-// One of every head, as latent attention has: more than a launch takes, each with its own part of the rows.
+// One product for every head, as in latent attention: more than fit in a launch, each with its own part of the rows.
 void many_small(Devices& devices) {
   for (const WeightFormat format : {WeightFormat::bf16, WeightFormat::int8}) {
     for (const int n : {1, 3, 20}) equal(devices, std::vector<JobShape>(150, {format, 24, 40, n}), false, Weights::finite);
   }
 }
 
-// Hidden sizes and intermediate sizes of models there are.
+// Hidden sizes and intermediate sizes of existing models.
 void usual_columns(Devices& devices) {
   for (const int64_t columns : {768, 1024, 1408, 2048, 4096}) {
     for (const WeightFormat format : kFormats) {

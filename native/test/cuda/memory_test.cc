@@ -27,7 +27,7 @@ void copies_return_what_was_sent(Devices& devices) {
   }
 }
 
-// More than any device has: refused by the driver, not by the budget.
+// More than any device has: the driver refuses it, not the budget.
 void refusals_take_nothing(Devices& devices) {
   constexpr uint64_t kTooMuch = uint64_t{1} << 40;
   Backend& cuda = *devices.cuda;
@@ -43,7 +43,7 @@ void refusals_take_nothing(Devices& devices) {
     throw Failure(std::string(what) + " larger than any device is given");
   };
   refused("a buffer", [&] { cuda.allocate(kTooMuch); });
-  // The first slot's first tensor is there already when the second is refused.
+  // The first slot's first tensor is already allocated when the second is refused.
   refused("an expert's slot", [&] { cuda.allocate_experts({2, 3, 4096, kTooMuch}); });
   copies_return_what_was_sent(devices);
   const auto memory = cuda.allocate_experts({1, 3, 4096, 4096});
@@ -57,19 +57,19 @@ std::shared_ptr<Backend> open_another(const Devices& devices, uint64_t budget_by
   return make_cuda_backend({.device = devices.device, .budget_bytes = budget_bytes});
 }
 
-// A backend keeps the driver's figure for a while: a new one has a new figure.
+// A backend caches the driver's figure for a while; a new backend has a new figure.
 std::optional<uint64_t> driver_used_now(const Devices& devices) { return open_another(devices)->info().driver_used_bytes; }
 
 void driver_tells_of_the_process(Devices& devices) {
   const DeviceInfo info = devices.cuda->info();
   expect(info.context_bytes > 0 && info.used_bytes >= info.context_bytes, "the driver's context takes nothing");
-  // What the driver counts has its own units: it is never less than what has been taken.
+  // The driver counts in its own units: its figure is never less than the taken memory.
   const auto told = driver_used_now(devices);
   if (told.has_value()) expect(*told >= info.used_bytes, "the driver counts less than is taken");
   expect(devices.cuda->info().driver_used_bytes == info.driver_used_bytes, "the driver is asked at every status");
 }
 
-// What one backend has allocated is not another one's context.
+// Memory that one backend has allocated does not count as another backend's context.
 void context_is_measured_once(Devices& devices) {
   const DeviceInfo first = devices.cuda->info();
   DeviceBuffer weights = devices.cuda->allocate(128 * kMiB);
@@ -83,7 +83,7 @@ void context_is_measured_once(Devices& devices) {
   devices.cuda->release(weights);
 }
 
-// 0: the tests are to find uses of released memory (simulated_cuda/README.md).
+// 0 means that the tests should find uses of released memory (simulated_cuda/README.md).
 bool buffers_are_kept() {
   const char* const spare = std::getenv("ODMOE_CUDA_SPARE_BYTES");
   return spare == nullptr || std::string(spare) != "0";
@@ -115,7 +115,7 @@ void released_buffers_serve_again(Devices& devices) {
   expect(cuda.info().high_water_bytes >= taken.used_bytes + cuda.counted_bytes(kBytes - 64), "nor is it in the high water");
   cuda.release(other);
   cuda.release(buffer);
-  // More than are kept.
+  // More buffers than stay spare.
   std::vector<DeviceBuffer> many(1200);
   for (DeviceBuffer& each : many) each = cuda.allocate(256);
   for (DeviceBuffer& each : many) cuda.release(each);
@@ -137,11 +137,11 @@ void spare_buffers_make_room_in_the_budget(Devices& devices) {
   const uint64_t begun = open_another(devices)->info().used_bytes;
   const auto cuda = open_another(devices, begun + kRoom);
   const auto told_before = driver_used_now(devices);
-  // Sizes that differ: what one leaves is never what the next asks for.
+  // Different sizes: a released buffer never fits the next request.
   for (const uint64_t bytes : {kRoom / 2, kRoom / 4, kRoom / 8, kRoom, kRoom - 2 * kMiB, kRoom / 2 + 2 * kMiB, kRoom}) {
     DeviceBuffer buffer = cuda->allocate(bytes);
     cuda->release(buffer);
-    // The driver gives small buffers memory in units of its own.
+    // The driver gives small buffers memory in its own units.
     const auto told = driver_used_now(devices);
     if (told.has_value()) expect(*told <= *told_before + kRoom + 2 * kMiB, "used and spare memory together are over the budget");
   }
@@ -178,13 +178,13 @@ std::vector<DeviceBuffer> fill(Backend& cuda, uint64_t unit, uint64_t device_byt
 
 void spare_buffers_make_room_on_the_device(Devices& devices) {
   const CudaDevice device = cuda_status().devices.at(static_cast<size_t>(devices.device));
-  if (device.integrated) return;  // its memory is the host's, which then ends processes
+  if (device.integrated) return;  // it uses the host's memory; when that is full, the system kills processes
   const auto cuda = open_another(devices);
   const uint64_t unit = std::min(device.memory_bytes / 8, 256 * kMiB) / (2 * kMiB) * (2 * kMiB);
   std::vector<DeviceBuffer> buffers = fill(*cuda, unit, device.memory_bytes);
   const uint64_t most = buffers.size() * unit;
   expect(buffers.size() > 2, "a device that holds nothing");
-  // A driver that goes on in the host's memory is never full.
+  // A driver that continues in host memory is never full.
   if (most <= device.memory_bytes) {
     cuda->release(buffers[0]);
     cuda->release(buffers[1]);
@@ -198,7 +198,7 @@ void spare_buffers_make_room_on_the_device(Devices& devices) {
   for (DeviceBuffer& buffer : buffers) cuda->release(buffer);
 }
 
-// As a pass that is cancelled and disposed of leaves it: kernels still write to what is released.
+// The state after a pass was cancelled and disposed of: kernels still write to released memory.
 void released_while_in_use(Devices& devices) {
   Backend& cuda = *devices.cuda;
   constexpr int64_t kCount = 1 << 16;

@@ -1,4 +1,4 @@
-// RMS norms, L2 norms and layer norms against the reference: of hidden states and of heads that stand apart.
+// RMS norms, L2 norms and layer norms against the reference: for hidden states and for distant heads.
 #include "compared.h"
 
 namespace odmoe::cuda_test {
@@ -17,7 +17,7 @@ std::string describe(const char* what, const Case& of) {
          std::to_string(of.gaps.row) + " and " + std::to_string(of.gaps.vector);
 }
 
-// Some infinities and NaN, and a first vector of nothing but denormals.
+// Values with some infinities and NaN, and a first vector with only denormals.
 std::vector<float> values_of(Devices& devices, int64_t count, int size, bool strange) {
   std::vector<float> in = strange ? strange_floats(devices.random, count) : random_floats(devices.random, count);
   for (int i = 0; strange && i < size; ++i) in[static_cast<size_t>(i)] = static_cast<float>(i % 3 - 1) * 0x1p-149f;

@@ -51,7 +51,7 @@ void every_batch(Devices& devices) {
   }
 }
 
-// Every number of steps up to two main pieces; of fp8 with a full last step and with one that is not.
+// Every number of steps up to two main pieces; for fp8 with a full and with an incomplete last step.
 void every_number_of_steps(Devices& devices) {
   for (int steps = 1; steps <= 70; ++steps) {
     equal_products(devices, WeightFormat::mxfp4, quantized(devices, Split::mxfp4, 3, steps * 32, test::Scales::usual), 1);
@@ -66,7 +66,7 @@ void every_other_format(Devices& devices) {
     for (const WeightFormat format : kFormats) {
       auto weights = quantized(devices, split, random_between(devices.random, 1, 12), random_columns(devices, split, 300),
                                test::Scales::usual);
-      // One scale, whose exponents fixed4 has codes for.
+      // A single scale, so that fixed4 has codes for all exponents.
       if (split == Split::mxfp4 && format == WeightFormat::fixed4) weights.planes[1].assign(weights.planes[1].size(), 120);
       equal_products(devices, format, weights, 3);
     }

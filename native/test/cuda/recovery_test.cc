@@ -1,4 +1,4 @@
-// The recovery that odmoe_cuda_bench measures gives the matrix that is written plainly.
+// The recovery that odmoe_cuda_bench measures gives the same matrix as a plain write.
 #include "coded_tensor.h"
 #include "odmoe/cuda_speed.h"
 
@@ -34,7 +34,7 @@ void test_recovery(Devices& devices) {
     recovers(devices, *speed, codec, 70, 96, 16);
     // More blocks than a launch takes.
     recovers(devices, *speed, codec, 200, 100, 1);
-    // More than a slice holds; and a block that is more than a slice.
+    // More than fits in a slice; and a block that is larger than a slice.
     recovers(devices, *speed, codec, 300, 16384, 16);
   }
   recovers(devices, *speed, CodecKind::fixed4, 600, 8192, 520);

@@ -1,4 +1,5 @@
-// Causal convolutions and the gated delta rule against the reference: several sequences at once, rows that go on from others.
+// Causal convolutions and the gated delta rule against the reference: several sequences at once, rows that continue from earlier
+// ones.
 #include <algorithm>
 
 #include "compared.h"
@@ -6,7 +7,7 @@
 namespace odmoe::cuda_test {
 namespace {
 
-// Without the large values of random_floats, which a recurrence makes infinite.
+// Values without the large ones of random_floats, which a recurrence makes infinite.
 std::vector<float> moderate_floats(std::mt19937& random, int64_t count) {
   std::vector<float> values = random_floats(random, count);
   for (float& value : values) value = std::clamp(value, -4.0f, 4.0f);
@@ -19,7 +20,7 @@ struct Convolution {
   int taps;
   int channels;
   bool silu;
-  std::vector<int> rows;  // of each sequence
+  std::vector<int> rows;  // rows of each sequence
 };
 
 void convolves(Devices& devices, const Convolution& of, int64_t gap) {
@@ -56,7 +57,7 @@ struct Delta {
   int value_heads;
   int key_dim;
   int value_dim;
-  std::vector<int> rows;  // of each sequence
+  std::vector<int> rows;  // rows of each sequence
 };
 
 // One call with all rows, or a call for each row.

@@ -1,4 +1,4 @@
-// The router against the reference: which experts, in which order, with which weights.
+// The router against the reference: the experts, their order and their weights.
 #include <algorithm>
 #include <cmath>
 
@@ -7,7 +7,7 @@
 namespace odmoe::cuda_test {
 namespace {
 
-// A shape of router, with what its vectors hold.
+// A shape of router, with the contents of its vectors.
 struct Router {
   RouterShape shape;
   std::vector<float> choice_bias;
@@ -27,7 +27,7 @@ void compare_choices(Devices& devices, const std::string& what, const Router& ro
   const size_t places = static_cast<size_t>(n) * static_cast<size_t>(k);
   std::vector<int32_t> chosen[2];
   std::vector<float> weights[2];
-  // What comes to the host along with the choice: nothing, little, or more than goes the usual way.
+  // Data that comes to the host along with the choice: nothing, little, or more than fits the usual path.
   const std::vector<float> hidden = random_floats(devices.random, devices.random() % 50 == 0 ? 300000 : n * 7);
   const bool brings = devices.random() % 2 == 0;
   for (const int which : {0, 1}) {
@@ -35,7 +35,7 @@ void compare_choices(Devices& devices, const std::string& what, const Router& ro
     const FencedFloats from(backend, logits, 1);
     const FencedFloats bias(backend, router.choice_bias, 0);
     const FencedFloats scale(backend, router.expert_scale, 0);
-    // A place behind the last shows what is written past it.
+    // A place behind the last one shows writes past the end.
     chosen[which].assign(places + 1, -7);
     weights[which].assign(places + 1, -7.0f);
     const Floats beside(backend, hidden);
@@ -91,7 +91,7 @@ std::vector<float> strange_rows(std::mt19937& random, int experts) {
   return logits;
 }
 
-// Usual logits, such of which many are equal, and strange ones.
+// Usual logits, logits with many equal values, and special ones.
 void compare_kinds(Devices& devices, const RouterShape& shape, int experts, int k) {
   constexpr int kRows = 5;
   std::vector<float> logits = usual_logits(devices.random, int64_t{kRows} * experts);
@@ -101,7 +101,7 @@ void compare_kinds(Devices& devices, const RouterShape& shape, int experts, int 
   for (float& bias : router.choice_bias) bias = std::round(bias);
   compare_choices(devices, "ties", router, logits, kRows, experts, k);
   compare_choices(devices, "strange logits", drawn(devices, shape, experts), strange_rows(devices.random, experts), 7, experts, k);
-  // A bias that is no number is chosen last.
+  // An expert whose bias is not a number is chosen last.
   if (shape.choice_bias) router.choice_bias[static_cast<size_t>(experts) / 2] = NAN;
   compare_choices(devices, "a bias that is no number", router, logits, kRows, experts, k);
 }

@@ -28,7 +28,7 @@ ValueBits bits_of(Split split) {
   return {5, 10, 15};
 }
 
-// Of a magnitude from 2^-8 to 1, as a rule.
+// A value, mostly with a magnitude from 2^-8 to 1.
 uint32_t random_value(std::mt19937& random, const ValueBits& bits, Weights kind) {
   uint32_t mantissa = random() & ((1u << bits.mantissa) - 1);
   if (kind == Weights::bf16_alone) mantissa &= ~((1u << (bits.mantissa - 7)) - 1);
@@ -46,7 +46,7 @@ void append(std::vector<uint8_t>& plane, uint32_t bits, int bytes) {
   for (int i = 0; i < bytes; ++i) plane.push_back(static_cast<uint8_t>(bits >> (8 * i)));
 }
 
-// docs/pack-format.md, "Planes".
+// The planes of docs/pack-format.md, "Planes".
 void append_split(ShippedWeights& weights, uint32_t bits) {
   std::vector<uint8_t>* const planes = weights.planes;
   switch (weights.split) {

@@ -7,7 +7,7 @@ namespace odmoe::cuda_test {
 const StandIn* StandIn::get() {
   static const StandIn found = [] {
     StandIn stand_in;
-    // Only if the library under test has brought it.
+    // Found only if the library under test has loaded it.
     void* const library = dlopen("libodmoe_simulated_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
     if (library == nullptr) return stand_in;
     stand_in.calls_ = reinterpret_cast<decltype(stand_in.calls_)>(dlsym(library, "odmoe_simulated_cuda_calls"));

@@ -1,4 +1,4 @@
-// What the stand-in for CUDA (native/test/simulated_cuda) tells and does for tests.
+// Functions of the stand-in for CUDA (native/test/simulated_cuda) that tests use.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -14,8 +14,8 @@ class StandIn {
 
   // Calls of CUDA that this thread has made.
   uint64_t calls() const { return calls_(); }
-  // Throws Failure if act() calls CUDA on this thread: what a daemon's event loop does must not wait for the device. On a real device
-  // nobody counts that.
+  // Throws Failure if act() calls CUDA on this thread: code on a daemon's event loop must not wait for the device. On a real device
+  // calls are not counted.
   template <typename Act>
   static void without_calls(const std::string& what, Act act) {
     const StandIn* const stand_in = get();
@@ -23,7 +23,7 @@ class StandIn {
     act();
     expect(stand_in == nullptr || stand_in->calls() == before, "CUDA is called where " + what);
   }
-  // After so many more calls that map memory one fails, as where the device is out of memory.
+  // After `after` more calls that map memory one call fails, as if the device were out of memory.
   void fail_mapping(int after) const { fail_mapping_(after); }
 
  private:

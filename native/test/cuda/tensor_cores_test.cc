@@ -1,4 +1,4 @@
-// Products by tensor cores (`arithmetic: fast`) lie as near the exact ones as x in BF16 and sums in FP32 allow.
+// Products by tensor cores (`arithmetic: fast`) are as near to the exact ones as x in BF16 and sums in FP32 allow.
 #include <cmath>
 #include <cstdio>
 
@@ -13,7 +13,7 @@ struct Exact {
   double error;  // at most
 };
 
-// x in BF16 is off by 2^-8 at most, relatively; every addition by 2^-24 of the sum of magnitudes.
+// x in BF16 has a relative error of at most 2^-8; every addition has an error of at most 2^-24 of the sum of magnitudes.
 Exact exact_dot(const float* weights, const float* x, int64_t columns) {
   double sum = 0;
   double magnitudes = 0;

@@ -1,10 +1,10 @@
-// Rotations, copies, biases, clamps, gates and products of vectors that stand apart, against the reference.
+// Rotations, copies, biases, clamps, gates and products of distant vectors, against the reference.
 #include "compared.h"
 
 namespace odmoe::cuda_test {
 namespace {
 
-// Of each head of so many dimensions, 2 x pairs of them from `first` on.
+// Rotates 2 x pairs dimensions of each head, from `first` on.
 struct Rotation {
   int heads;
   int head_dim;

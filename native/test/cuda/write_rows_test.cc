@@ -1,4 +1,4 @@
-// Rows out of all kinds of planes into all formats: what is read back equals the CPU's.
+// Rows from all kinds of planes are written into all formats; the values read back equal the CPU's.
 #include <algorithm>
 
 #include "shipped_weights.h"
@@ -6,7 +6,7 @@
 namespace odmoe::cuda_test {
 namespace {
 
-// All values, as products with the unit vectors give them. A weight that is infinite or no number makes its whole row NaN.
+// All values, from products with the unit vectors. A weight that is infinite or NaN makes its whole row NaN.
 std::vector<float> values_by_products(const std::shared_ptr<Backend>& backend, const StoredMatrix& stored) {
   const int64_t columns = stored.matrix.columns;
   std::vector<float> units(static_cast<size_t>(columns * columns));
@@ -56,7 +56,7 @@ void every_split_and_format(Devices& devices) {
   }
 }
 
-// Every number of steps up to two main pieces of any format, each with a full last step and with one that is not.
+// Every number of steps up to two main pieces of any format, each with a full and with an incomplete last step.
 void every_number_of_steps(Devices& devices) {
   for (int steps = 1; steps <= 40; ++steps) {
     for (const int missing : {0, random_between(devices.random, 1, 31)}) {
@@ -68,7 +68,7 @@ void every_number_of_steps(Devices& devices) {
   }
 }
 
-// Tiles of 16 exponents in turn and of so many others, spread out or all at the end: up to what a tile has room for, and past it.
+// Tiles with 16 exponents in turn and `escapes` other ones, spread out or all at the end: up to the tile's limit, and past it.
 ShippedWeights with_escapes(std::mt19937& random, int64_t rows, int64_t columns, int64_t escapes, bool spread) {
   ShippedWeights weights{Split::bf16_e8_sm8, rows, columns, {}};
   const int64_t tile = 4 * columns;
@@ -84,7 +84,7 @@ ShippedWeights with_escapes(std::mt19937& random, int64_t rows, int64_t columns,
 
 void fixed4_holds_as_many_escapes(Devices& devices) {
   for (const int64_t columns : {40, 205, 768, 1500}) {
-    // Room for one in 256 weights, and what rounding up to a cache line gives.
+    // Room for one escape in 256 weights, rounded up to a cache line.
     const int64_t room = ((36 + columns * 4 / 256 * 4 + 63) / 64 * 64 - 36) / 4;
     for (const int64_t escapes : {room / 2, room - 1, room, room + 1}) {
       for (const bool spread : {false, true}) {

@@ -10,13 +10,13 @@
 namespace odmoe::cuda_bench {
 namespace {
 
-// Larger than any device's cache by far.
+// Far larger than any device's cache.
 constexpr uint64_t kCopyBytes = uint64_t{512} << 20;
 constexpr uint64_t kSmokeCopyBytes = 1 << 16;
 constexpr int kCopies = 8;
 constexpr int kTurns = 5;
 constexpr double kTurnSeconds = 0.05;
-// Weights repeat after so many: only what they cost to decode matters.
+// Weights repeat after this number: only the cost of decoding matters.
 constexpr size_t kDistinctWeights = size_t{1} << 20;
 
 double median(std::vector<double> values) {
@@ -115,7 +115,7 @@ BenchMatrix::BenchMatrix(Bench& bench, WeightFormat format, int64_t rows, int64_
 }
 
 double bytes_read(const Backend& backend, WeightFormat format, int64_t rows, int64_t columns) {
-  // Room for values without a code is kept, but hardly any is read.
+  // The layout has room for escapes, but hardly any is read.
   if (format == WeightFormat::fixed4) return 1.5 * static_cast<double>(rows * columns);
   return static_cast<double>(backend.matrix_bytes(format, rows, columns));
 }

@@ -1,5 +1,5 @@
-// odmoe_cuda_bench [--device N] [--smoke] [--json]: what the CUDA backend makes of the device that its library opens, as a table or as
-// JSON. --smoke: tiny sizes, to see that it works.
+// odmoe_cuda_bench [--device N] [--smoke] [--json]: measures the CUDA backend on the device that its library opens, and prints a
+// table or JSON. --smoke: tiny sizes, to see that it works.
 #include "cuda_bench.h"
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// Speeds of a CUDA device's operators as shares of what its memory gives, measured in turns with it because clocks drift.
+// Measures a CUDA device's operators as shares of its memory bandwidth, in turns with that bandwidth because clocks drift.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -19,12 +19,12 @@ struct Figure {
   std::string what;   // "Mixtral-8x7B bf16, fused, 1 token"
   double value = 0;
   std::string unit;                  // "GB/s", "us"
-  std::optional<double> copy_share;  // of the copy bandwidth of the device's memory
-  std::optional<double> peak_share;  // of its FP32 peak
-  std::optional<double> aim;         // for the share
+  std::optional<double> copy_share;  // share of the copy bandwidth of the device's memory
+  std::optional<double> peak_share;  // share of its FP32 peak
+  std::optional<double> aim;         // aim for the share
 };
 
-// The smallest sizes and few runs, to see that all of it works: the figures then say nothing.
+// smoke: the smallest sizes and few runs, to see that everything works; its figures mean nothing.
 enum class Extent : uint8_t { whole, smoke };
 
 class Bench {
@@ -37,11 +37,11 @@ class Bench {
   const std::vector<Figure>& figures() const { return figures_; }
   void add(Figure figure) { figures_.push_back(std::move(figure)); }
 
-  // Bytes that a copy on the device reads and writes in a second, now.
+  // Present bytes per second that a copy on the device reads and writes.
   double copy_bandwidth();
-  // Seconds of one run, the best of a few turns of many runs each; runs are launches that nothing waits for.
+  // Seconds of one run, the best of a few turns of many runs each; a run is a launch without a wait.
   double seconds_of(const std::function<void(int64_t run)>& launch);
-  // Turns of seconds_of, each beside a copy: the median of seconds, and of the bytes' share of the copy bandwidth.
+  // Turns of seconds_of, each next to a copy: the medians of the seconds, and of the bytes' share of the copy bandwidth.
   struct Measured {
     double seconds = 0;
     double copy_share = 0;
@@ -72,7 +72,7 @@ struct BenchMatrix {
   Matrix matrix;
 };
 
-// Bytes that a product has to read of such a matrix.
+// Bytes that a product must read from this matrix.
 double bytes_read(const Backend& backend, WeightFormat format, int64_t rows, int64_t columns);
 const char* format_name(WeightFormat format);
 

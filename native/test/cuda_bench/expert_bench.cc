@@ -21,7 +21,7 @@ constexpr ExpertShape kShapes[] = {
 };
 constexpr ExpertShape kSmokeShape = {"tiny", 256, 128, 0};
 constexpr WeightFormat kFormats[] = {WeightFormat::bf16, WeightFormat::int8, WeightFormat::nf4, WeightFormat::fixed4};
-// Together larger than any device's cache by far.
+// Together far larger than any device's cache.
 constexpr double kExpertsBytes = 768.0 * (1 << 20);
 constexpr int kPrefillTokens = 512;
 
@@ -32,7 +32,7 @@ struct BenchExpert {
   BenchMatrix down;
 };
 
-// Experts of one shape and format, enough of them that none is still in a cache when its turn comes again, and activations.
+// Experts of one shape and format, enough of them that none is still in a cache at its next turn, and activations.
 class ExpertSet {
  public:
   ExpertSet(Bench& bench, WeightFormat format, const ExpertShape& shape, int tokens, double bytes)
@@ -59,7 +59,7 @@ class ExpertSet {
   void multiply_down(int64_t run) {
     backend_.matmul(output_.floats(), shape_.hidden, expert(run).down.matrix, activation_.floats(), shape_.intermediate, 1);
   }
-  // As run_experts does for one expert.
+  // Runs one expert like run_experts.
   void run_expert(int64_t run, int tokens) {
     const Product gated{activation_.floats(), shape_.intermediate, &expert(run).gate_up.matrix,
                         input_.floats(),      shape_.hidden,       tokens};
@@ -105,7 +105,7 @@ double median_us(std::vector<std::chrono::duration<double>> times) {
   return 1e6 * times[times.size() / 2].count();
 }
 
-// Two slots in turns, for an expert that neither has had and that nothing is written to: what is measured is the change of place alone.
+// Loads into two slots in turns an expert that neither had before, without any write: this measures only the move.
 void measure_moves(Bench& bench, const ExpertShape& shape) {
   constexpr int kSlots = 2;
   using Clock = std::chrono::steady_clock;
@@ -123,7 +123,7 @@ void measure_moves(Bench& bench, const ExpertShape& shape) {
     const auto start = Clock::now();
     memory->begin_load(slot, expert);
     const auto begun = Clock::now();
-    // As the first piece's write does before it writes.
+    // Does what the first piece's write does before it writes.
     memory->end_load(slot, true);
     moved.push_back(Clock::now() - begun);
     asked.push_back(begun - start);

@@ -14,7 +14,7 @@ struct LayerShape {
   int experts;
   int experts_per_token;
   int32_t position;
-  int layers;  // that are kept, so that none is still in a cache when its turn comes again
+  int layers;  // number of layers in turn, so that none is still in a cache at its next turn
 };
 
 AttentionShape attention_of(int heads, int kv_heads, int head_dim) {
@@ -31,7 +31,7 @@ const LayerShape kMixtral = {
 const LayerShape kTiny = {"tiny bf16, dense part of a layer, 1 row at 300 positions", 256, attention_of(4, 2, 64), 8, 2, 299, 2};
 constexpr float kEpsilon = 1e-5f;
 
-// All of a layer but its experts, as a pass runs it.
+// A layer without its experts, as a pass runs it.
 class DenseLayer {
  public:
   DenseLayer(Bench& bench, const LayerShape& shape)
@@ -115,7 +115,7 @@ class DenseLayer {
   std::vector<float*> value_blocks_;
 };
 
-// Activations of one row. Zeros, which cost what other numbers do.
+// Activations of one row. They are zeros, which cost as much as other numbers.
 struct LayerBuffers {
   LayerBuffers(const std::shared_ptr<Backend>& backend, const LayerShape& shape)
       : residual(backend, float_bytes(shape.hidden)),

@@ -15,7 +15,7 @@ struct LatentShape {
   int nope_size;
   int value_size;
   int32_t position;
-  int layers;  // that are kept, so that none is still in a cache when its turn comes again
+  int layers;  // number of layers in turn, so that none is still in a cache at its next turn
 };
 
 constexpr LatentShape kLatentShapes[] = {
@@ -24,7 +24,7 @@ constexpr LatentShape kLatentShapes[] = {
 };
 constexpr LatentShape kSmokeLatentShape = {"tiny bf16, latent attention, 1 row at 300 positions", 12, 32, 8, 16, 16, 299, 2};
 
-// What lies between a layer's projections: queries into the latent space, attention there, and values out of it.
+// The operators between a layer's projections: they map queries into the latent space, attend there, and map values out of it.
 class LatentLayer {
  public:
   LatentLayer(Bench& bench, const LatentShape& shape) : backend_(*bench.backend()), shape_(shape) {
@@ -67,7 +67,7 @@ class LatentLayer {
     return attention;
   }
 
-  // Each head's own matrix, of the two that it has.
+  // Multiplies by one of each head's two matrices.
   void multiply_heads(int which, float* out, int64_t out_step, const float* in, int64_t in_step) {
     std::vector<Product> products;
     for (int64_t head = 0; head < shape_.heads; ++head) {
@@ -111,7 +111,7 @@ struct DeltaShape {
 constexpr DeltaShape kDeltaShape = {"Qwen3-Next, convolution and delta rule", 16, 32, 128, 4, 16};
 constexpr DeltaShape kSmokeDeltaShape = {"tiny, convolution and delta rule", 2, 4, 128, 4, 2};
 
-// The recurrence of so many rows of one sequence, with a state for each layer.
+// Measures the recurrence of `rows` rows of one sequence, with a state for each layer.
 void measure_delta(Bench& bench, const DeltaShape& shape, int rows) {
   Backend& backend = *bench.backend();
   const int64_t key_size = int64_t{shape.key_heads} * shape.head_dim;

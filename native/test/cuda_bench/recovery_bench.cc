@@ -7,7 +7,7 @@
 namespace odmoe::cuda_bench {
 namespace {
 
-// A Mixtral-8x7B expert's down matrix; blocks as a pack cuts them, 16 rows near 128 KiB.
+// A Mixtral-8x7B expert's down matrix; blocks as in a pack: multiples of 16 rows near 128 KiB.
 constexpr int64_t kRows = 4096;
 constexpr int64_t kColumns = 14336;
 constexpr int64_t kBlockRows = 16;
@@ -37,7 +37,7 @@ Figure rate(std::string what, double bytes, double seconds) {
   return {"recovery", std::move(what), bytes / seconds * 1e-9, "GB/s", {}, {}, {}};
 }
 
-// Planes already on the device: what the kernels make of it.
+// Measures the kernels, with planes already on the device.
 void measure_kernels(Bench& bench, const std::string& name, const CudaRecovery& recovery, double chunk_bytes) {
   const double values = static_cast<double>(recovery.rows * recovery.columns);
   const double bandwidth = bench.copy_bandwidth();
@@ -46,13 +46,13 @@ void measure_kernels(Bench& bench, const std::string& name, const CudaRecovery& 
   decode.copy_share = (chunk_bytes + values) / seconds.decode / bandwidth;
   bench.add(decode);
   Figure whole = rate(name + ", recovery to BF16 (bytes of BF16)", 2 * values, seconds.whole);
-  // At least, codes, signs and mantissas are read and the matrix is written.
+  // The least work: codes, signs and mantissas are read and the matrix is written.
   whole.copy_share = (chunk_bytes + values + 2 * values) / seconds.whole / bandwidth;
   if (recovery.codec == CodecKind::fixed4) whole.aim = kRecoveryAim;
   bench.add(whole);
 }
 
-// From host memory, as an expert is loaded.
+// Measures recovery from host memory, as in the load of an expert.
 void measure_loading(Bench& bench, const std::string& name, const CudaRecovery& recovery, const std::vector<uint8_t>& chunk) {
   DeviceMemory staging(bench.backend(), chunk.size(), DeviceMemory::Kind::staging);
   std::copy(chunk.begin(), chunk.end(), staging.bytes());

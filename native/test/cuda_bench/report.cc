@@ -12,7 +12,7 @@ std::string percent(const std::optional<double>& share) {
   return text;
 }
 
-// Tiny sizes say nothing of an aim.
+// Figures of tiny sizes cannot be judged by an aim.
 bool has_verdict(const Bench& bench, const Figure& figure) { return !bench.smoke() && figure.aim && figure.copy_share; }
 
 std::string verdict(const Bench& bench, const Figure& figure) {

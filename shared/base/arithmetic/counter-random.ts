@@ -10,8 +10,8 @@ function mix(value: bigint): bigint {
 }
 
 /**
- * A number in [0, 1) with 53 random bits that depends on (seed, position) and nothing else: whatever was drawn before, whichever
- * machine draws it, the same. Each seed has a SplitMix64 stream of its own, entered at `position`.
+ * A number in [0, 1) with 53 random bits. It depends on (seed, position) alone: earlier draws and the machine that draws do not change it. Each
+ * seed has a separate SplitMix64 stream; the stream is entered at `position`.
  */
 export function counterRandom(seed: number, position: number): number {
   const start = mix(BigInt(seed) + GOLDEN_GAMMA);

@@ -1,22 +1,22 @@
 /**
- * Elementary functions by additions, multiplications and divisions alone, which IEEE 754 pins: the same bits under every version of Node and
- * on every processor. No standard pins Math.exp, Math.log and Math.pow. For decisions; what enters an answer is native's one arithmetic.
- * Within a few units in the last place.
+ * Elementary functions by additions, multiplications and divisions alone. IEEE 754 pins these, so the bits are the same under every version of
+ * Node and on every processor. No standard pins Math.exp, Math.log and Math.pow. Use these functions for decisions; the numbers of an answer are
+ * computed by the native core alone. Results are within a few units in the last place.
  */
 
 const LN_2 = 0.6931471805599453;
-/** LN_2 in two parts, of which the first has so few bits that its multiples are exact. */
+/** LN_2 in two parts. The first part has so few bits that its multiples are exact. */
 const LN_2_HIGH = 0.693147180369123816490173339844;
 const LN_2_LOW = 1.9082149292705877e-10;
 const SQRT_HALF = 0.7071067811865476;
-/** Terms of the series that a double can tell. */
+/** Most terms of each series that still change a double. */
 const EXPONENTIAL_TERMS = 14;
 const LOGARITHM_TERMS = 12;
 /** Beyond these the result is 0 or infinite. */
 const LOWEST_EXPONENT = -746;
 const HIGHEST_EXPONENT = 710;
 
-/** So often any finite number becomes infinite, or 0. */
+/** After this many doublings or halvings any finite number is infinite or 0. */
 const MOST_DOUBLINGS = 2200;
 
 /** e to the power of x. */
@@ -46,7 +46,7 @@ export function logarithm(x: number): number {
   return doublings * LN_2_HIGH + (2 * z * sum + doublings * LN_2_LOW);
 }
 
-/** A positive number to any power; 0 to a positive one is 0. */
+/** `base` to the power of `exponent`, for a base of at least 0. 0 to a positive power is 0. */
 export function power(base: number, exponent: number): number {
   if (exponent === 0) return 1;
   return base === 0 ? (exponent > 0 ? 0 : Infinity) : exponential(exponent * logarithm(base));

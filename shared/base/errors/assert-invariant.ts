@@ -1,8 +1,8 @@
 import { OdmoeError } from './odmoe-error.js';
 
 /**
- * What the code holds to be true, whatever comes from outside. Where it is not, the state is not what the code believes: the work ends with
- * INTERNAL, and no answer is made from it. `what`: the belief that was broken, as a sentence.
+ * Checks a belief: a condition that our code must keep, whatever input arrives. If the condition is false, the state is wrong: the work ends
+ * with INTERNAL, and no answer is made from that state. `what`: the broken belief, as a sentence.
  */
 export function assertInvariant(condition: boolean, what: string | (() => string)): asserts condition {
   if (condition) return;
@@ -10,7 +10,7 @@ export function assertInvariant(condition: boolean, what: string | (() => string
   throw new OdmoeError('INTERNAL', `An invariant of odmoe is broken: ${broken} Please report this with the log.`);
 }
 
-/** The value, which is there. Throws INTERNAL as assertInvariant does. */
+/** Returns the value, which must be present. Throws INTERNAL as assertInvariant does. */
 export function requirePresent<T>(value: T | undefined | null, what: string | (() => string)): T {
   assertInvariant(value !== undefined && value !== null, what);
   return value;

@@ -1,10 +1,10 @@
 import { pathOf, systemFailure } from './system-failure.js';
 import { ERROR_KINDS, type ErrorCode, type ErrorKind } from './registry.js';
 
-/** The only error class that odmoe throws on purpose. `message` says what happened, to what, and what to do. */
+/** The only error class that odmoe throws on purpose. `message` gives the event, the thing concerned, and the remedy. */
 export class OdmoeError extends Error {
   override readonly name = 'OdmoeError';
-  /** The field of a request that is wrong, as its sender names it ("messages[2].role"); null: none, or not known. */
+  /** The wrong field of a request, as its sender names it ("messages[2].role"); null: no field, or an unknown one. */
   readonly field: string | null;
 
   constructor(
@@ -25,7 +25,7 @@ export function isErrorCode(value: unknown): value is ErrorCode {
   return typeof value === 'string' && Object.hasOwn(ERROR_KINDS, value);
 }
 
-/** Anything thrown, as an OdmoeError: what the system refuses in words, and what is not known is a defect and becomes INTERNAL. */
+/** Turns anything thrown into an OdmoeError. A known refusal of the system is put into words. Anything unknown is a defect and becomes INTERNAL. */
 export function toOdmoeError(thrown: unknown): OdmoeError {
   if (thrown instanceof OdmoeError) return thrown;
   const message = thrown instanceof Error ? thrown.message : String(thrown);

@@ -18,7 +18,7 @@ export interface ErrorKind {
     | 'UNIMPLEMENTED'
     | 'INTERNAL';
   readonly httpStatus: number;
-  /** What it means, in one line, for the documentation. */
+  /** The meaning in one line, for the documentation. */
   readonly meaning: string;
 }
 

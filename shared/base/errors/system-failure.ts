@@ -1,11 +1,11 @@
-/** What the system and Node say when they refuse something, in words: the one table of it. */
+/** The one table that turns refusals of the system and of Node into words. */
 import type { ErrorCode } from './registry.js';
 
 export interface SystemFailure {
   readonly code: ErrorCode;
-  /** What has happened, behind "PATH: " or at the begin of a sentence. */
+  /** The event. The text stands behind "PATH: " or at the begin of a sentence. */
   readonly what: string;
-  /** What to do. */
+  /** The remedy. */
   readonly advice: string;
 }
 
@@ -27,7 +27,7 @@ const THREAD_MEMORY = failure(
   'ask for less at a time, or give Node more by --max-old-space-size in NODE_OPTIONS',
 );
 
-/** Limits of the process or the machine, wherever they are met. */
+/** Limits of the process or of the machine. They may be met at any call, with or without a file. */
 const LIMITS: Readonly<Record<string, SystemFailure>> = {
   EMFILE: failure(
     'PROCESS_LIMIT',
@@ -44,9 +44,9 @@ const LIMITS: Readonly<Record<string, SystemFailure>> = {
   EDQUOT: failure('STORAGE_FULL', 'the disk quota of this user is used up', 'free some space of it, or have it raised'),
 };
 
-/** What is said of a path. */
+/** Failures of an operation on a path. */
 const OF_FILES: Readonly<Record<string, SystemFailure>> = {
-  // No full disk: others may still write.
+  // Unlike a full disk, this failure leaves other files writable.
   EFBIG: failure(
     'STORAGE_FAILED',
     'a file may not be so large there',
@@ -76,7 +76,7 @@ const OF_FILES: Readonly<Record<string, SystemFailure>> = {
   ETXTBSY: failure('STORAGE_FAILED', 'it is being executed', 'end that first'),
 };
 
-/** Node says these by their text alone; so does the native core's C++. */
+/** Node reports these failures by text alone; so does the native core's C++. */
 const BY_TEXT: readonly [RegExp, SystemFailure][] = [
   [
     /array buffer allocation failed|failed to allocate|cannot create a buffer larger|bad_alloc|cannot allocate memory/i,
@@ -85,7 +85,10 @@ const BY_TEXT: readonly [RegExp, SystemFailure][] = [
   [/resource temporarily unavailable|thread constructor failed|\bEAGAIN\b.*\bthread|pthread_create/i, NO_THREAD],
 ];
 
-/** What is known of something that was thrown; null: nothing, and it may be a defect. Codes of files count where a path is named. */
+/**
+ * The known failure behind something that was thrown. null: no failure is known, and it may be a defect. Codes of files count only if the error
+ * names a path.
+ */
 export function systemFailure(thrown: unknown): SystemFailure | null {
   if (!(thrown instanceof Error)) return null;
   const code = systemErrorCode(thrown);
@@ -96,7 +99,7 @@ export function systemFailure(thrown: unknown): SystemFailure | null {
   return BY_TEXT.find(([text]) => text.test(thrown.message))?.[1] ?? null;
 }
 
-/** What is known of a file that could not be read or written; null: nothing. */
+/** The known failure of a file that could not be read or written; null: no failure is known. */
 export function fileFailure(thrown: unknown): SystemFailure | null {
   return systemFailure(thrown) ?? OF_FILES[systemErrorCode(thrown)] ?? null;
 }
@@ -111,7 +114,7 @@ export function systemErrorCode(thrown: unknown): string {
   return thrown instanceof Error && 'code' in thrown && typeof thrown.code === 'string' ? thrown.code : '';
 }
 
-/** A process that cannot be started names a path, too. */
+/** An error of a process that cannot be started also names a path. */
 function isOfFiles(thrown: Error): boolean {
   return !('syscall' in thrown) || !String(thrown.syscall).startsWith('spawn');
 }

@@ -3,8 +3,8 @@ import { dirname } from 'node:path';
 import { systemErrorCode } from '../errors/system-failure.js';
 
 /**
- * Makes the directory and what is missing above it, one by one; nothing where it stands already. Node's own recursive mkdir never
- * ends where a directory that exists answers that it does not (/proc). Throws the system's error.
+ * Makes the directory and each missing one above it, one by one. Does nothing if the directory exists. Node's own recursive mkdir never ends if
+ * an existing directory reports that it does not exist (/proc). Throws the system's error.
  */
 export async function makeDirectories(path: string, mode = 0o777): Promise<void> {
   try {
@@ -17,7 +17,7 @@ export async function makeDirectories(path: string, mode = 0o777): Promise<void>
   }
 }
 
-/** Whether a directory stands at the path. */
+/** True if the path is a directory. */
 export async function directoryExists(path: string): Promise<boolean> {
   return await stat(path).then(
     (found) => found.isDirectory(),

@@ -10,47 +10,47 @@ import { openCounted } from './counted-file.js';
 const holderSchema = z.object({
   pid: z.int().min(1),
   host: z.string(),
-  /** When the process started, as the system counts it; null where it does not tell. Guards against a reused pid. */
+  /** Start time of the process, as the system counts it; null if the system does not report it. Guards against a reused pid. */
   started: z.string().nullable(),
   token: z.string(),
 });
 type Holder = z.infer<typeof holderSchema>;
 
-/** Times a dead process's lock may turn up before giving up: each means that others crash too. */
+/** Most attempts to take over a dead process's lock. Each failed attempt means that another process has crashed, too. */
 const TAKEOVER_ATTEMPTS = 20;
-/** Pause while another process removes a dead one's lock. */
+/** Pause while another process removes the lock of a dead one. */
 const TAKEOVER_WAIT_MS = 25;
 
-/** A lock is between the processes of a system: its clock is theirs. */
+/** A lock is shared by the processes of one system, so it uses the system's clock. */
 const SYSTEM = new WallRuntime();
 
-/** What link() fails with where there are no hard links. */
+/** Error codes of link() on file systems without hard links. */
 const NO_LINK_CODES: ReadonlySet<string> = new Set(['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS']);
 
-/** What only one process does at a time: it has the lock while it does it. */
+/** The lock for work that only one process does at a time. The process holds it during that work. */
 export interface ProcessLock {
   /** @throws STORAGE_FAILED when the lock has been taken away */
   assertHeld(): Promise<void>;
   release(): Promise<void>;
 }
 
-/** What is said of a lock; each begins with what it is about and ends with what to do. `path`: the file of the lock. */
+/** Messages about a lock. Each begins with its subject and ends with the remedy. `path`: the file of the lock. */
 export interface LockMessages {
-  /** `holder`: "process 12", with " on HOST" where that is another machine. */
+  /** `holder`: "process 12", with " on HOST" if that is another machine. */
   held(holder: string, path: string): string;
   /** A dead process's lock turns up again and again. */
   keepsComingBack(path: string): string;
   takenAway: string;
-  /** What to do again once a file that hinders has been removed: "run odmoe pack again". */
+  /** The step to repeat after a file that hinders has been removed: "run odmoe pack again". */
   again: string;
 }
 
-/** What is thrown while another process has the lock. */
+/** Thrown while another process holds the lock. */
 export class LockHeldError extends OdmoeError {}
 
 /**
- * Takes the lock that the file `path` stands for; that of a process that has died is taken over.
- * @throws LockHeldError (STORAGE_FAILED) while another process has it
+ * Takes the lock at the file `path`. The lock of a dead process is taken over.
+ * @throws LockHeldError (STORAGE_FAILED) while another process holds it
  */
 export async function acquireProcessLock(path: string, messages: LockMessages): Promise<ProcessLock> {
   const token = SYSTEM.randomId();
@@ -84,11 +84,11 @@ function heldLock(path: string, token: string, messages: LockMessages): ProcessL
   };
 }
 
-/** Creates the lock with its content in one step, so that nobody sees it half-written. */
+/** Creates the lock with its content in one step, so that no process sees it half-written. */
 async function createIfAbsent(contentPath: string, path: string): Promise<boolean> {
   try {
     await link(contentPath, path).catch(async (thrown: unknown) => {
-      // File systems without hard links (exFAT, some network ones): nearly one step.
+      // File systems without hard links (exFAT, some network ones) need two operations: this is nearly one step.
       if (!NO_LINK_CODES.has(systemErrorCode(thrown))) throw thrown;
       await writeFile(path, await readFile(contentPath), { flag: 'wx' });
     });
@@ -111,8 +111,8 @@ async function removeIfDead(path: string, ownPath: string, messages: LockMessage
 }
 
 /**
- * Removes a dead process's lock. Several processes may have seen it die; one at a time may remove, and it looks again first: the
- * lock it finds may be a living one by then. Nobody else can replace a lock that stands.
+ * Removes a dead process's lock. Several processes may have seen it die, but only one at a time may remove it. That one checks again first,
+ * because the lock may belong to a living process by then. No other process can replace a lock that exists.
  */
 async function removeDead(path: string, deadText: string, ownPath: string, messages: LockMessages): Promise<void> {
   const removalPath = `${path}.removal`;
@@ -144,7 +144,7 @@ async function readLock(path: string): Promise<string | null> {
   }
 }
 
-/** Null for a content that cannot be understood: it belongs to nobody alive. */
+/** Null for content that cannot be parsed: no living process has written it. */
 function parseHolder(text: string | null): Holder | null {
   if (text === null) return null;
   try {
@@ -164,7 +164,7 @@ async function isAlive(holder: Holder): Promise<boolean> {
   return holder.started === null || (await processStart(holder.pid)) === holder.started;
 }
 
-/** Start time of a process in clock ticks since boot (field 22 of /proc/PID/stat); null where there is no /proc. */
+/** Start time of a process in clock ticks since boot (field 22 of /proc/PID/stat); null if there is no /proc. */
 async function processStart(pid: number): Promise<string | null> {
   try {
     const handle = await openCounted(`/proc/${pid}/stat`, 'r');

@@ -4,18 +4,18 @@ import { fileFailure, systemErrorCode } from '../errors/system-failure.js';
 import type { ErrorCode } from '../errors/registry.js';
 import { openCounted } from './counted-file.js';
 
-/** What to report about a file that must be read whole: a checkpoint's and a pack's files differ in it. */
+/** Errors to report about a file that must be read whole. They differ between the files of a checkpoint and those of a pack. */
 export interface FileErrors {
   missing: ErrorCode;
   invalid: ErrorCode;
-  /** Ends the message when the file is missing or invalid: what to do. */
+  /** The remedy. It ends the message when the file is missing or invalid. */
   remedy: string;
 }
 
-/** What the system says of a path where nothing stands. */
+/** Error codes for a path at which no file exists. */
 const ABSENT: ReadonlySet<string> = new Set(['ENOENT', 'ENOTDIR', 'ENAMETOOLONG']);
 
-/** A failed read of a file, as the error to throw: absent, or present and unreadable. */
+/** Turns a failed read of a file into the error to throw: the file is absent, or present and unreadable. */
 export function readFailure(thrown: unknown, path: string, errors: FileErrors): OdmoeError {
   if (thrown instanceof OdmoeError) return thrown;
   const code = systemErrorCode(thrown);
@@ -32,11 +32,11 @@ export function readFailure(thrown: unknown, path: string, errors: FileErrors): 
 }
 
 /**
- * Opens a file to read it. A pipe, which would be waited for, and a device, which may have no end, are refused.
+ * Opens a file to read it. Pipes and devices are refused: an open of a pipe may wait, and a device may have no end.
  * @throws STORAGE_FAILED, the system's error
  */
 export async function openFile(path: string): Promise<FileHandle> {
-  // Without O_NONBLOCK a pipe that nobody writes to is waited for before it can be seen to be one.
+  // Without O_NONBLOCK, an open of a pipe without a writer would wait before stat() could show that it is a pipe.
   const handle = await openCounted(path, constants.O_RDONLY | constants.O_NONBLOCK);
   try {
     if ((await handle.stat()).isFile()) return handle;
@@ -47,7 +47,7 @@ export async function openFile(path: string): Promise<FileHandle> {
   }
 }
 
-/** All bytes of a file, which openFile opens. */
+/** All bytes of a file. The file is opened by openFile. */
 export async function readWholeFile(path: string): Promise<Buffer> {
   const handle = await openFile(path);
   try {
@@ -78,9 +78,9 @@ export async function readBoundedFile(path: string, limitBytes: number, errors: 
   }
 }
 
-/** How a pointer begins that git leaves in place of a large file, where Git LFS was not there to fetch it. */
+/** The first characters of a Git LFS pointer. Git leaves a pointer in place of a large file if Git LFS was not installed to fetch it. */
 const LFS_POINTER = 'version https://git-lfs.github.com/';
-/** The first bytes of a pointer, taken for the length of a safetensors header. */
+/** The first bytes of a pointer, read as the length of a safetensors header. */
 export const LFS_HEADER_BYTES = Buffer.from(LFS_POINTER).readBigUInt64LE();
 
 export function lfsPointer(path: string, code: ErrorCode): OdmoeError {
@@ -108,7 +108,7 @@ export async function readJsonFile(path: string, limitBytes: number, errors: Fil
   return parseJson(await readBoundedFile(path, limitBytes, errors), path, errors);
 }
 
-/** Whether something stands at the path, readable or not; also where the system does not let us look. */
+/** True if a file or directory exists at the path, readable or not. Also true if the system does not allow the check. */
 export async function fileExists(path: string): Promise<boolean> {
   return lstat(path).then(
     () => true,

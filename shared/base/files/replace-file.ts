@@ -3,14 +3,14 @@ import { writeFailure } from './storage-error.js';
 import { openCounted } from './counted-file.js';
 
 /**
- * Replaces the file in one step: a reader, or a crash, finds the old contents or the new ones. Its directory must be there.
+ * Replaces the file in one step: a reader sees the old contents or the new ones, also after a crash. The directory must exist.
  * @param mode permissions of the file
  * @throws STORAGE_FULL, STORAGE_FAILED
  */
 export async function replaceFile(path: string, contents: string, mode = 0o666): Promise<void> {
   const partial = `${path}.${process.pid}.partial`;
   try {
-    // One that a crash left may have other permissions.
+    // A partial file that a crash left may have other permissions.
     await rm(partial, { force: true });
     const file = await openCounted(partial, 'wx', mode);
     try {
@@ -21,7 +21,7 @@ export async function replaceFile(path: string, contents: string, mode = 0o666):
     }
     await rename(partial, path);
   } catch (thrown) {
-    // What cannot be removed either says nothing more than what could not be written.
+    // If the partial file cannot be removed either, the error of the write is still the one to report.
     await rm(partial, { force: true }).catch(() => undefined);
     throw writeFailure(thrown, path, null);
   }

@@ -1,7 +1,7 @@
 import { closeSync, existsSync, openSync, rmSync } from 'node:fs';
 import { writeFailure } from './storage-error.js';
 
-/** Before long work whose result is to go there. Leaves the file as it is. Throws STORAGE_FAILED or STORAGE_FULL. */
+/** Call this before long work whose result will be written to the path. Leaves the file as it is. Throws STORAGE_FAILED or STORAGE_FULL. */
 export function requireWritableFile(path: string): void {
   const isNew = !existsSync(path);
   try {

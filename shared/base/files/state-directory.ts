@@ -1,10 +1,10 @@
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 
-/** $XDG_STATE_HOME or ~/.local/state: where programs keep what should outlast them and need not be backed up. */
+/** $XDG_STATE_HOME or ~/.local/state: the directory for data that should outlast a program and need no backup. */
 export function stateHome(environment: NodeJS.ProcessEnv = process.env): string {
   const configured = environment['XDG_STATE_HOME'];
-  // The XDG specification: a relative path there is to be ignored.
+  // The XDG specification says that a relative path is ignored.
   return configured?.startsWith('/') === true ? configured : join(homedir(), '.local', 'state');
 }
 
@@ -13,7 +13,7 @@ export function stateDirectory(cluster: string, home: string = stateHome()): str
   return join(home, 'odmoe', cluster);
 }
 
-/** Where a worker records how often it was asked for which experts of a pack. */
+/** The file in which a worker records how often main requested each expert of a pack. */
 export function activationCountsPath(directory: string, packDigest: string, nodeId: string): string {
   return join(directory, 'activations', `${packDigest}-${nodeId}.json`);
 }

@@ -3,13 +3,13 @@ import { formatByteSize } from '../text/byte-size.js';
 import { OdmoeError } from '../errors/odmoe-error.js';
 import { fileFailure } from '../errors/system-failure.js';
 
-/** Bytes that may still be written to the file system of the path; null where it does not tell. */
+/** Bytes that may still be written to the file system of the path; null if the file system does not report it. */
 export async function freeBytes(path: string): Promise<number | null> {
   const status = await statfs(path);
   return status.blocks === 0 ? null : status.bavail * status.bsize;
 }
 
-/** A failed write of a file, as the error to throw. `missingBytes`: what is still to be written there, where known. */
+/** Turns a failed write of a file into the error to throw. `missingBytes`: bytes that are still to be written there, if known. */
 export function writeFailure(thrown: unknown, path: string, missingBytes: number | null): OdmoeError {
   if (thrown instanceof OdmoeError) return thrown;
   const reason = thrown instanceof Error ? thrown.message : String(thrown);
@@ -29,7 +29,7 @@ export function writeFailure(thrown: unknown, path: string, missingBytes: number
   });
 }
 
-/** Refuses to begin what the disk cannot hold. @throws STORAGE_FULL */
+/** Throws if the disk has too little free space for the work. @throws STORAGE_FULL */
 export async function requireFreeBytes(directory: string, neededBytes: number): Promise<void> {
   const free = await freeBytes(directory);
   if (free !== null && free < neededBytes) {

@@ -1,11 +1,11 @@
 /**
- * JSON as Python reads it: numbers keep all their digits, a number with a point stays one, and members keep their order. JSON.parse rounds
+ * JSON as Python reads it. Numbers keep all their digits, a number with a point stays a float, and members keep their order. JSON.parse rounds
  * large integers, makes 1.0 into 1, and moves keys that are digits to the front.
  */
 
-/** Most lists and objects within one another. */
+/** Most levels of nested lists and objects. */
 const DEPTH_LIMIT = 512;
-/** Most digits of an integer, as in Python: making more of them takes time that grows with their square. */
+/** Most digits of an integer, as in Python. The time to convert digits grows with the square of their number. */
 const INTEGER_DIGITS_LIMIT = 4300;
 
 /** A number that was written with a point or an exponent. */
@@ -13,7 +13,7 @@ export class JsonFloat {
   constructor(readonly value: number) {}
 }
 
-/** A value with nothing lost. A `number` is an integer; those that it cannot hold are a `bigint`. */
+/** A value without loss. A `number` is an integer; an integer too large for it is a `bigint`. */
 export type ExactJson = null | boolean | string | number | bigint | JsonFloat | ExactJson[] | Map<string, ExactJson>;
 
 /** A member of an object, with the text of its value as it was written. */
@@ -32,12 +32,12 @@ const WORDS: readonly [string, ExactJson][] = [
   ['false', false],
 ];
 
-/** Of equal keys the last value counts, at the place of the first. Throws SyntaxError. */
+/** If a key occurs more than once, its last value counts, at the place of its first. Throws SyntaxError. */
 export function readExactJson(text: string): ExactJson {
   return new JsonReader(text).whole();
 }
 
-/** As readExactJson; what is no JSON is null. */
+/** As readExactJson, but returns null for text that is not JSON. */
 export function tryExactJson(text: string): { value: ExactJson } | null {
   try {
     return { value: readExactJson(text) };
@@ -47,7 +47,10 @@ export function tryExactJson(text: string): { value: ExactJson } | null {
   }
 }
 
-/** The members of an object with the texts of their values; null: the text is no JSON object. Of equal keys the last value counts. */
+/**
+ * The members of an object with the texts of their values; null: the text is not a JSON object. If a key occurs more than once, its last value
+ * counts.
+ */
 export function jsonMembers(text: string): JsonMember[] | null {
   try {
     const members = new Map<string, JsonMember>();
@@ -59,10 +62,10 @@ export function jsonMembers(text: string): JsonMember[] | null {
   }
 }
 
-/** An integer of so many digits as Python has it. Throws SyntaxError where it has too many. */
+/** Parses an integer of as many digits as Python allows. Throws SyntaxError if it has more. */
 export function exactInteger(digits: string): number | bigint {
   const number = Number(digits);
-  // Python has no negative zero among its integers.
+  // Python integers have no negative zero.
   if (Number.isSafeInteger(number)) return number === 0 ? 0 : number;
   if (digits.length > INTEGER_DIGITS_LIMIT) {
     throw new SyntaxError(`an integer has ${digits.length} digits; at most ${INTEGER_DIGITS_LIMIT} are taken`);
@@ -116,7 +119,7 @@ class JsonReader {
     return members;
   }
 
-  /** The rest of an object whose brace is taken. */
+  /** Reads the rest of an object after its opening brace. */
   private members(take: (key: string, value: ExactJson, written: string) => void): void {
     this.enter();
     this.space();

@@ -1,4 +1,4 @@
-/** Whether the text is one JSON value. */
+/** True if the text is exactly one JSON value. */
 export function isJson(text: string): boolean {
   try {
     JSON.parse(text);

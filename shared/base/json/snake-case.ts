@@ -1,11 +1,11 @@
-/** Names of the code in JSON that people and files see, and back: tokenIds <-> token_ids. */
+/** Converts names between the code and the JSON of people and files: tokenIds <-> token_ids. */
 
-/** A message's keys as JSON shows them, throughout. */
+/** Converts all keys of a message, at every level, to the form of JSON. */
 export function snakeCaseKeys(value: unknown): unknown {
   return mapKeys(value, (name) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`));
 }
 
-/** What snakeCaseKeys made, with the keys of the code. A key with capitals, which it never makes, becomes one that is nobody's. */
+/** Reverses snakeCaseKeys. snakeCaseKeys never makes a key with capitals; such a key becomes one that no code reads. */
 export function camelCaseKeys(value: unknown): unknown {
   return mapKeys(value, (name) =>
     name.toLowerCase().replace(/_([a-z0-9])/g, (_, letter: string) => letter.toUpperCase()),

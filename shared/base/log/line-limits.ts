@@ -2,36 +2,36 @@ import { type Rate, TokenBuckets } from '../runtime/token-buckets.js';
 
 export type Level = 'error' | 'warn' | 'info' | 'debug';
 
-/** Lines of one event, whoever they are about. What others bring about is a warning; errors are mostly matters of our own. */
+/** Most lines of one event, over all peers. Other parties can cause warnings; errors mostly come from this process. */
 export const LINES_OF_EVENT: Readonly<Record<Level, Rate>> = {
   error: { burst: 500, perSecond: 10 },
   warn: { burst: 100, perSecond: 2 },
   info: { burst: 1000, perSecond: 100 },
   debug: { burst: 1000, perSecond: 100 },
 };
-/** Of these, lines about one peer. */
+/** Most lines of one event about one peer. They count towards LINES_OF_EVENT, too. */
 export const LINES_OF_PEER: Readonly<Record<Level, Rate>> = {
   error: { burst: 20, perSecond: 0.2 },
   warn: { burst: 20, perSecond: 0.2 },
   info: { burst: 100, perSecond: 10 },
   debug: { burst: 100, perSecond: 10 },
 };
-/** Events are phrases of our code; a few hundred there are. */
+/** Most events. Events are phrases of our code, of which there are a few hundred. */
 const MOST_EVENTS = 1024;
-/** Events and peers that are remembered: peers are whoever comes. */
+/** Most pairs of event and peer that are remembered. Any program that connects is a peer, so their number needs a bound. */
 export const MOST_PEERS_TOLD = 1024;
-/** What was left out is told this often. */
+/** Period between two reports of the lines that were left out. */
 export const LEFT_OUT_PERIOD_MS = 30_000;
 
 /** Lines of an event that were not written. */
 export interface LeftOutLines {
   event: string;
   lines: number;
-  /** Since the first of them. */
+  /** Seconds since the first of these lines. */
   seconds: number;
 }
 
-/** Which lines of a log are written, so that nobody else decides how much that is. The first of an event always is. */
+/** Decides which lines of a log are written, so that no other code must bound their number. The first line of an event is always written. */
 export class LineLimits {
   private readonly events: Record<Level, TokenBuckets>;
   private readonly peers: Record<Level, TokenBuckets>;
@@ -48,7 +48,7 @@ export class LineLimits {
     this.peers = bucketsOf(LINES_OF_PEER, MOST_PEERS_TOLD);
   }
 
-  /** `peer`: whom the line is about; null: nobody. False: the line is left out, and counted. */
+  /** `peer`: the peer that the line is about; null: no peer. False: the line is left out and counted. */
   admits(level: Level, event: string, peer: string | null): boolean {
     const isAdmitted = (peer === null || this.peers[level].take(`${event}\n${peer}`)) && this.events[level].take(event);
     if (isAdmitted) return true;
@@ -58,7 +58,7 @@ export class LineLimits {
     return false;
   }
 
-  /** What has been left out since this was asked last. */
+  /** The lines that were left out since the last call. */
   takeLeftOut(): LeftOutLines[] {
     const nowMs = this.nowMs();
     const told = [...this.leftOut].map(([event, { lines, sinceMs }]) => ({
@@ -71,11 +71,11 @@ export class LineLimits {
   }
 }
 
-/** Fields that name whom a line is about, the surest first. */
+/** Fields that name the peer of a line, the most reliable first. */
 const PEER_FIELDS = ['peer', 'worker', 'shadow', 'main', 'id', 'from', 'address'] as const;
 const PEER_LENGTH_LIMIT = 128;
 
-/** Null: nobody. A peer that comes from another port each time is the same one. Pure. */
+/** The peer that a line is about; null: none. The port is cut off, so a peer that connects from another port each time stays the same peer. Pure. */
 export function peerOf(fields: Readonly<Record<string, unknown>>): string | null {
   for (const name of PEER_FIELDS) {
     const value = fields[name];

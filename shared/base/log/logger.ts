@@ -5,8 +5,8 @@ import { standardError } from '../text/text-output.js';
 import { LEFT_OUT_PERIOD_MS, type Level, LineLimits, peerOf } from './line-limits.js';
 
 /**
- * One line an event on stderr. `event` is a short phrase that does not change with its data; the data go into `fields`.
- * Prompts, answers and tokens do not belong into a log.
+ * Writes one line for each event to stderr. `event` is a short phrase that does not change with its data; the data go into `fields`. Prompts,
+ * answers and tokens must not be logged.
  */
 export interface Logger {
   error(event: string, fields?: Record<string, unknown>): void;
@@ -15,10 +15,10 @@ export interface Logger {
   debug(event: string, fields?: Record<string, unknown>): void;
 }
 
-/** What the log takes its time from. */
+/** The clocks and timers that the log uses. */
 export type LogClock = Pick<Runtime, 'nowMs' | 'wallMs' | 'after'>;
 
-/** Which lines are written, and how. */
+/** The level and the format of the lines that are written. */
 export interface LogSettings {
   level: Level;
   format: 'text' | 'json';
@@ -26,13 +26,12 @@ export interface LogSettings {
 
 const LEVELS = { error: 0, warn: 1, info: 2, debug: 3 } as const;
 
-/** Longest value of one field; what is longer is cut, so that a peer's text cannot flood the log. */
+/** Longest value of one field. A longer value is cut, so that a peer's text cannot flood the log. */
 const FIELD_LENGTH_LIMIT = 2000;
 
 /**
- * Every line goes through here, and none of its writers bounds how many there are: LineLimits does. What was left out is told.
- *
- * `bound` stands in every line. `stream` is where lines go; stderr unless a test wants them.
+ * Every line is written through this function. LineLimits bounds the number of lines, so callers need no bound. The number of lines that were
+ * left out is reported. The fields of `bound` stand in every line. `stream` gets the lines; stderr unless a test passes another.
  */
 export function createLogger(
   settings: LogSettings,

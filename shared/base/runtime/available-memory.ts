@@ -1,13 +1,13 @@
 import { readFileSync } from 'node:fs';
 import { freemem } from 'node:os';
 
-/** Where Linux tells of control groups, and which ones this process is in. */
+/** Directory in which Linux shows the control groups, and the file that names the groups of this process. */
 const GROUPS = '/sys/fs/cgroup';
 const OWN_GROUP = '/proc/self/cgroup';
-/** More levels than any system nests. */
+/** More levels than control groups are ever nested. */
 const MOST_LEVELS = 32;
 
-/** What a control group may take and takes, as its files say. */
+/** The limit and the usage of a control group, as its files give them. */
 export interface GroupMemory {
   /** A number of bytes, or "max". */
   max: string;
@@ -15,7 +15,10 @@ export interface GroupMemory {
   stat: string;
 }
 
-/** Files of a memory group, by version of control groups, and what of `stat` are file pages of the group and those within. */
+/**
+ * Files of a memory group, by version of control groups. `filePages`: fields of `stat` that count the file pages of the group and of those
+ * within it.
+ */
 const FILES = {
   v2: { max: 'memory.max', current: 'memory.current', filePages: ['active_file', 'inactive_file'] },
   v1: {
@@ -28,8 +31,8 @@ const FILES = {
 export type GroupVersion = keyof typeof FILES;
 
 /**
- * Memory in bytes that this process could take now: what the system has available (pages that only cache files count as available), and no
- * more than its control groups leave it.
+ * Memory in bytes that this process could take now. This is the memory that the system has available (pages that only cache files count as
+ * available), but at most the amount that its control groups leave it.
  */
 export function availableMemoryBytes(
   read: (path: string) => string | null = readOrNull,
@@ -44,7 +47,10 @@ export function availableMemoryBytes(
   return Math.min(systemBytes(), ...left);
 }
 
-/** The group and those around it, by their folders, of either version or both. Pure. `text`: of /proc/self/cgroup. */
+/**
+ * The control group of this process and those that contain it, by their folders, of either version or both. Pure. `text`: content of
+ * /proc/self/cgroup.
+ */
 export function ownGroups(text: string): { folder: string; version: GroupVersion }[] {
   const folders = (root: string, group: string | undefined): string[] => {
     if (group === undefined) return [];
@@ -61,7 +67,10 @@ export function ownGroups(text: string): { folder: string; version: GroupVersion
   ];
 }
 
-/** Bytes; Infinity where nothing bounds the group. Pure. Its file pages make room for others. */
+/**
+ * Bytes that the group may still take; Infinity if the group has no limit. Pure. File pages of the group count as free, because the system can
+ * evict them.
+ */
 export function leftInGroup({ max, current, stat }: GroupMemory, version: GroupVersion): number {
   const limit = Number(max.trim());
   if (!Number.isFinite(limit)) return Infinity;
@@ -72,7 +81,7 @@ export function leftInGroup({ max, current, stat }: GroupMemory, version: GroupV
   return Math.max(0, limit - Number(current.trim()) + files);
 }
 
-/** Not every system has control groups. */
+/** Some systems have no control groups, so these files may be missing. */
 function readOrNull(path: string): string | null {
   try {
     return readFileSync(path, 'utf8');

@@ -1,21 +1,22 @@
 import { assertInvariant } from '../errors/assert-invariant.js';
 
-/** More objects than any daemon has, beside the values of its checkpoint and tokenizer. */
+/** Most objects of one search: more than any daemon has, apart from the values of its checkpoint and tokenizer. */
 const MOST_OBJECTS = 2_000_000;
 
-/** Says which objects are not looked into: they are outside the daemon's own code, or belong to others. */
+/** Says which objects the search does not enter: they are outside the daemon's own code, or belong to other components. */
 export type IsOutside = (value: object) => boolean;
 
 interface Place {
   readonly value: object;
-  /** The class that holds it, and the fields that lead to it. */
+  /** The class that holds the value, and the fields that lead to it. */
   readonly name: string;
 }
 
 /**
- * How many entries the maps, sets and lists have that can be reached from `roots` by fields, summed over all that have the same place:
- * "Class.field". What only a closure knows is not seen. Of two states of rest in between which requests were answered, a name whose number
- * has grown is a leak, or a cache that should have a bound. Asserts that there are `mostObjects` at most: of more, sizes would not be whole.
+ * Numbers of entries of all maps, sets and lists that can be reached from `roots` by fields. Collections with the same place, "Class.field", are
+ * summed. Values that only a closure holds are not seen. Compare two states of rest with answered requests between them: a name whose number has
+ * grown is a leak, or a cache that needs a bound. Asserts that at most `mostObjects` objects are reached: beyond that the sizes would be
+ * incomplete.
  */
 export function collectionSizes(
   roots: readonly object[],
@@ -45,7 +46,7 @@ export function collectionSizes(
   return sizes;
 }
 
-/** Null: it is no collection. */
+/** Null: the value is not a collection. */
 function entriesOf(value: object): { size: number; values: Iterable<unknown> } | null {
   if (value instanceof Map) return { size: value.size, values: pairsOf(value as Map<unknown, unknown>) };
   if (value instanceof Set) return { size: value.size, values: value as Set<unknown> };
@@ -60,14 +61,14 @@ function* pairsOf(map: ReadonlyMap<unknown, unknown>): Generator<unknown> {
   }
 }
 
-/** Fields that hold values: what is computed is not asked for. */
+/** Fields that hold values. Getters are not called. */
 function fieldsOf(value: object): [string, unknown][] {
   return Object.entries(Object.getOwnPropertyDescriptors(value)).flatMap(([field, { value: held }]) =>
     held === undefined ? [] : [[field, held as unknown]],
   );
 }
 
-/** Its class; null for a plain object, which belongs to whoever holds it. */
+/** The class of the object; null for a plain object, which counts as part of its holder. */
 function ownName(value: object): string | null {
   const { constructor } = value as { constructor?: { name?: string } };
   const name = constructor?.name ?? '';

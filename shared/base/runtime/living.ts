@@ -1,6 +1,6 @@
 import type { EventEmitter } from 'node:events';
 
-/** Kinds of things that somebody begins and has to end. */
+/** Kinds of things that must be ended after they are begun. */
 export const LIVING_KINDS = [
   'timer',
   'turn',
@@ -21,20 +21,21 @@ interface LivingThing {
   readonly what: string | Caller;
 }
 
-/** The code that is called when the thing happens: its text is the thing's name, made when somebody asks for it only. */
+/** The function that is called when the thing happens. Its text is the name of the thing, and is made only on request. */
 type Caller = (...args: never[]) => unknown;
 
-/** So much of a name is shown. */
+/** Most characters of a name that are shown. */
 const NAME_CHARACTERS = 160;
 
 /**
- * The registry of things that a process has begun and not ended: timers, listeners, channels, streams, threads, files. A simulated process has a registry of its
- * own (VirtualRuntime), a real one has one in all. What is left in it after the end of what began it is a leak, and it names what that is.
+ * The registry of things that a process has begun and not ended: timers, listeners, channels, streams, threads, files. Each simulated process
+ * has a separate registry (VirtualRuntime); a real process has one. A thing that is still in the registry after its owner has ended is a leak;
+ * its name shows which code began it.
  */
 export class Living {
   private readonly things = new Set<LivingThing>();
 
-  /** The thing lives until the returned function is called, which may be called again. */
+  /** The thing lives until the returned function is called. Further calls of that function have no effect. */
   begin(kind: LivingKind, what: string | Caller): () => void {
     const thing = { kind, what };
     this.things.add(thing);
@@ -49,7 +50,7 @@ export class Living {
     return count;
   }
 
-  /** How many of each kind there are. */
+  /** Number of living things of each kind. */
   counts(): Record<LivingKind, number> {
     const counts = Object.fromEntries(LIVING_KINDS.map((kind) => [kind, 0])) as Record<LivingKind, number>;
     for (const { kind } of this.things) counts[kind] += 1;
@@ -70,12 +71,12 @@ export class Living {
 const ofThisProcess = new Living();
 let current = ofThisProcess;
 
-/** The registry in which the code that runs now notes what it begins. */
+/** The registry in which the code that runs now records the things that it begins. */
 export function living(): Living {
   return current;
 }
 
-/** From now on others run: those of a simulated process, or, with null, those of this real one. */
+/** Sets the registry for the code that runs from now on: that of a simulated process, or, with null, that of this real process. */
 export function liveIn(registry: Living | null): void {
   current = registry ?? ofThisProcess;
 }
@@ -83,9 +84,9 @@ export function liveIn(registry: Living | null): void {
 const NOTHING = (): void => undefined;
 
 /**
- * Calls `run` once when the signal aborts, unless the returned function has been called before: whoever no longer waits calls it, because
- * signals outlive those who listen. An aborted signal calls nobody; ask it first. Without a signal nobody listens. Nobody else adds listeners
- * to signals.
+ * Calls `run` once when the signal aborts, unless the returned function has been called before. A caller that no longer waits must call it,
+ * because signals outlive their listeners. If the signal has already aborted, `run` is not called; check the signal first. Without a signal
+ * nothing happens. No other code adds listeners to signals.
  */
 export function onAbort(signal: AbortSignal | undefined, run: () => void): () => void {
   if (signal === undefined || signal.aborted) return NOTHING;
@@ -102,8 +103,8 @@ export function onAbort(signal: AbortSignal | undefined, run: () => void): () =>
 }
 
 /**
- * Listens until the returned function is called. For emitters that outlive those who listen: sockets that are kept alive, servers, streams
- * of the process.
+ * Listens until the returned function is called. For emitters that outlive their listeners: sockets that are kept alive, servers, streams of the
+ * process.
  */
 export function onEvent<Argument>(emitter: EventEmitter, event: string, run: (argument: Argument) => void): () => void {
   const end = living().begin('event listener', run);

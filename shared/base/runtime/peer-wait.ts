@@ -1,26 +1,26 @@
 import type { Runtime, Timer } from './runtime.js';
 import { timerOrAbort } from './timer-or-abort.js';
 
-/** A timer that comes so much too late tells that this process itself stood still: stopped, swapped out, or busy with one long turn. */
+/** A timer that is late by more than this shows that this process itself stood still: it was stopped, swapped out, or busy with one long turn. */
 export const OWN_STALL_MS = 100;
-/** A wall clock that is so far ahead of what a timer took tells that the machine slept, or its virtual machine: timers do not see that. */
+/** If the wall clock ran ahead of a timer by more than this, the machine or its virtual machine slept. Timers do not count such time. */
 export const OWN_SLEEP_MS = 1000;
-/** How often, within one wait, a peer gets the whole time once more because this process stood still. */
+/** Most times, within one wait, that a peer gets the full time again because this process stood still. */
 export const FRESH_STARTS_LIMIT = 3;
 
-/** A wait is cut into so many parts, so that a standstill in the middle of it shows, too. */
+/** A wait is cut into this many parts, so that a standstill within it is seen. */
 const PARTS = 16;
 const SHORTEST_PART_MS = 50;
-/** Less than a timer can tell. */
+/** Shorter than a timer can measure. */
 const NOTHING_LEFT_MS = 0.5;
 
-/** What a wait needs of a runtime. */
+/** The functions of a runtime that a wait uses. */
 export type WaitRuntime = Pick<Runtime, 'nowMs' | 'wallMs' | 'after' | 'nextTurn'>;
 
 /**
- * How much time a peer has left for its answer. Only time in which this process ran counts. What came while it stood still is still to be
- * read, and may have to be sent again by a peer whose packets nobody took: so the peer gets the whole time once more, FRESH_STARTS_LIMIT
- * times at most. Each part counts with what it was to last, so that the wait ends however often this process stands still.
+ * The time that a peer has left for its answer. Only time in which this process ran counts. Messages that arrived during a standstill are still
+ * to be read, and a peer may have to send lost packets again. So the peer gets the full time again, at most FRESH_STARTS_LIMIT times. Each part
+ * counts with its planned length, so the wait ends however often this process stands still.
  */
 export class PeerTime {
   private leftOfLimitMs: number;
@@ -30,13 +30,13 @@ export class PeerTime {
     this.leftOfLimitMs = limitMs;
   }
 
-  /** How long to wait before this is asked again; 0: the peer has had its time. */
+  /** Time to wait before the next look at this value; 0: the peer has had its time. */
   get nextPartMs(): number {
     if (this.leftOfLimitMs < NOTHING_LEFT_MS) return 0;
     return Math.min(this.leftOfLimitMs, Math.max(SHORTEST_PART_MS, Math.ceil(this.limitMs / PARTS)));
   }
 
-  /** A part that was to last `plannedMs` is over. `tookMs`, `wallTookMs`: how long it was by the monotonic and by the wall clock. */
+  /** Records that a part of `plannedMs` is over. `tookMs`, `wallTookMs`: its real length by the monotonic and by the wall clock. */
   passed(plannedMs: number, tookMs: number, wallTookMs: number): void {
     this.leftOfLimitMs -= plannedMs;
     if (!stoodStill(plannedMs, tookMs, wallTookMs) || this.freshStarts >= FRESH_STARTS_LIMIT) return;
@@ -50,9 +50,9 @@ function stoodStill(plannedMs: number, tookMs: number, wallTookMs: number): bool
 }
 
 /**
- * Calls `onSilent` when a peer has had `limitMs` for what it owes, as PeerTime counts it, and what has arrived by then has been handled.
- * Whoever judges somebody else by silence (another machine, process or thread) waits by this; `Runtime.after` is for the own work of a
- * process, and test/unit/peer-timers.test.ts names who uses it for what.
+ * Calls `onSilent` when a peer has had `limitMs` for its answer, as PeerTime counts it, and everything that arrived by then has been handled.
+ * Code that judges another machine, process or thread by its silence must use this wait. `Runtime.after` is for the work of this process alone;
+ * test/unit/peer-timers.test.ts lists its users and their purposes.
  */
 export function waitForPeer(runtime: WaitRuntime, limitMs: number, onSilent: (waitedMs: number) => void): Timer {
   const time = new PeerTime(limitMs);
@@ -67,7 +67,7 @@ export function waitForPeer(runtime: WaitRuntime, limitMs: number, onSilent: (wa
     const partMs = time.nextPartMs;
     const [fromMs, fromWallMs] = [runtime.nowMs(), runtime.wallMs()];
     if (partMs === 0) {
-      // Timers come before what has arrived: one turn of the event loop reads that, and it may be the answer.
+      // Timers run before arrived messages are handled. One turn of the event loop reads those, and the answer may be among them.
       set(runtime.nextTurn(() => onSilent(runtime.nowMs() - begunMs)));
       return;
     }
@@ -88,7 +88,7 @@ export function waitForPeer(runtime: WaitRuntime, limitMs: number, onSilent: (wa
   };
 }
 
-/** For work that looks again and again: `hasPassed` says whether the others have had `limitMs`, as waitForPeer counts it. */
+/** For work that polls: `hasPassed` returns true once the peers have had `limitMs`, as waitForPeer counts it. */
 export async function withPeerDeadline<Result>(
   runtime: WaitRuntime,
   limitMs: number,
@@ -105,7 +105,7 @@ export async function withPeerDeadline<Result>(
   }
 }
 
-/** Resolves when all who were asked have had `limitMs` to answer, or at once when the signal aborts. */
+/** Resolves when all peers that were asked have had `limitMs` to answer, or at once when the signal aborts. */
 export function timeForPeers(runtime: WaitRuntime, limitMs: number, signal?: AbortSignal): Promise<void> {
   return timerOrAbort((done) => waitForPeer(runtime, limitMs, done), signal);
 }

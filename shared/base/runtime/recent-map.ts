@@ -1,6 +1,6 @@
 /**
- * A map that remembers so many entries; of more, the one that was used least recently is forgotten. To get or to set an entry is to use it;
- * it comes last then. To ask whether it is there, or to go through all of them, is no use.
+ * A map with a limit on its entries. A full map forgets the entry that was used least recently. `get` and `set` count as use and move the entry
+ * to the end. `has` and iteration do not count as use.
  */
 export class RecentMap<Key, Value> extends Map<Key, Value> {
   constructor(private readonly limit: number) {
@@ -25,7 +25,7 @@ export class RecentMap<Key, Value> extends Map<Key, Value> {
     if (oldest.done !== true) this.delete(oldest.value);
   }
 
-  /** The value of the key, made where none is remembered. */
+  /** The value of the key. `make` makes it if the map has none. */
   of(key: Key, make: () => Value): Value {
     const known = this.get(key);
     if (known !== undefined) return known;

@@ -1,4 +1,4 @@
-/** Reproducible pseudo-random numbers by a counter and a mixing function (SplitMix64's, in 32-bit steps): the same on every machine. */
+/** Reproducible pseudo-random numbers from a counter and a mixing function (SplitMix64's, in 32-bit steps): the same on every machine. */
 export class SeededRandom {
   private state: number;
 
@@ -14,12 +14,12 @@ export class SeededRandom {
     return Math.floor(((high * 2 ** 24 + low) / 2 ** 48) * limit);
   }
 
-  /** From 0 to 1, without 1. */
+  /** A number in [0, 1). */
   fraction(): number {
     return this.int(2 ** 48) / 2 ** 48;
   }
 
-  /** True with that probability. */
+  /** True with this probability. */
   chance(probability: number): boolean {
     return this.fraction() < probability;
   }
@@ -28,7 +28,7 @@ export class SeededRandom {
     return items[this.int(items.length)] as Item;
   }
 
-  /** Numbers of a stream of their own, so that drawing more of one kind changes none of another. */
+  /** A separate stream of numbers, so that more draws of one kind do not change the draws of another. */
   fork(name: string): SeededRandom {
     let hash = this.state;
     for (let index = 0; index < name.length; index++) hash = mix(hash ^ name.charCodeAt(index));

@@ -1,9 +1,9 @@
 import type { Runtime } from './runtime.js';
 
-/** Long work that yields now and then, each time after some milliseconds at the most. */
+/** Long work that yields from time to time, after at most some milliseconds each. */
 export type SlicedWork<Result> = Generator<void, Result>;
 
-/** Does the work and lets others have their turn between its slices. Throws what the work throws. */
+/** Does the work and gives other work a turn between its slices. Throws what the work throws. */
 export async function runInSlices<Result>(
   work: SlicedWork<Result>,
   runtime: Pick<Runtime, 'nextTurn'>,
@@ -17,7 +17,7 @@ export async function runInSlices<Result>(
   return slice.value;
 }
 
-/** Does the work at once, where nobody waits for a turn. */
+/** Does the work without pauses, for callers on whose thread no other work waits. */
 export function runAtOnce<Result>(work: SlicedWork<Result>): Result {
   let slice = work.next();
   while (slice.done !== true) slice = work.next();

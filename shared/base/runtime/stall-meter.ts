@@ -1,11 +1,11 @@
 import type { Runtime, Timer } from './runtime.js';
 
-/** How often a process looks whether it is woken in time. */
+/** Interval at which a process checks that its timer fires in time. */
 export const PROBE_INTERVAL_MS = 100;
-/** A standstill is remembered for at least so long, and at most for twice that. */
+/** Shortest time that a standstill is remembered; the longest is twice that. */
 export const REMEMBERED_MS = 15_000;
 
-/** How long this process has lately stood still at a time: its event loop was busy, its machine was, or it was stopped. */
+/** The longest recent standstill of this process: its event loop was busy, its machine was, or it was stopped. */
 export class StallMeter {
   private readonly timer: Timer;
   private lookedMs: number;

@@ -1,15 +1,15 @@
-/** One thing that happens at a time of the virtual clock. */
+/** One event at a time of the virtual clock. */
 export interface VirtualEvent {
   readonly atMs: number;
-  /** Of events of one time the one with the lower number comes first. */
+  /** Among events of the same time the lower number comes first. */
   readonly number: number;
   readonly run: () => void;
-  /** Real work that must be done before it may happen; null: there is none. */
+  /** Real work that must be done before the event may happen; null: none. */
   readonly work: Promise<unknown> | null;
   cancelled: boolean;
 }
 
-/** Events in the order of their times, those of one time in the order in which they were added (a binary heap). */
+/** Events in the order of their times. Events of the same time keep the order in which they were added (a binary heap). */
 export class TimedEvents {
   private readonly heap: VirtualEvent[] = [];
 

@@ -1,7 +1,7 @@
 import { onAbort } from './living.js';
 import type { Timer } from './runtime.js';
 
-/** Resolves when the timer that `start` sets has happened, or at once when the signal aborts. Neither is left then. */
+/** Resolves when the timer that `start` sets has fired, or at once when the signal aborts. Afterwards neither the timer nor the listener is left. */
 export async function timerOrAbort(
   start: (done: () => void) => Pick<Timer, 'cancel'>,
   signal?: AbortSignal,

@@ -1,6 +1,6 @@
 import { RecentMap } from './recent-map.js';
 
-/** How many at once, and how many a second after that. */
+/** Most at once, and most per second after that. */
 export interface Rate {
   readonly burst: number;
   readonly perSecond: number;
@@ -11,7 +11,10 @@ interface Bucket {
   filledMs: number;
 }
 
-/** Lets so many of each kind through. Kinds that have not come for longest are forgotten beyond a bound, and begin anew. */
+/**
+ * Limits how many of each kind pass. If there are too many kinds, the one that was used least recently is forgotten, and begins anew with a full
+ * bucket.
+ */
 export class TokenBuckets {
   private readonly buckets: RecentMap<string, Bucket>;
 
@@ -27,7 +30,7 @@ export class TokenBuckets {
     return this.buckets.size;
   }
 
-  /** True: one more of the kind may pass, and has. */
+  /** True: one more of the kind may pass, and is counted. */
   take(kind: string): boolean {
     const { burst, perSecond } = this.rate;
     const nowMs = this.nowMs();

@@ -2,15 +2,15 @@ import { OdmoeError } from '../errors/odmoe-error.js';
 import { TimedEvents, type VirtualEvent } from './timed-events.js';
 import { liveIn } from './living.js';
 
-/** What an event can be called off by. */
+/** A handle by which an event can be cancelled. */
 export interface ScheduledEvent {
   cancel(): void;
 }
 
 /**
- * A clock that moves on only when nothing is left to do at its present time. Events of one time happen in the order in which they were
- * scheduled, each in a turn of its own: all promises that one has settled are seen to before the next. Real work (native calls, files)
- * runs on its threads, but ends as an event, and the clock waits for it there. So the same schedule gives the same history on every machine.
+ * A clock that advances only when no work is left at its present time. Events of the same time happen in the order in which they were scheduled,
+ * each in a separate turn: all promises that one event has settled are handled before the next event. Real work (native calls, files) runs on
+ * its threads, but it ends as an event, and the clock waits for it there. So the same schedule gives the same history on every machine.
  */
 export class VirtualClock {
   private readonly queue = new TimedEvents();
@@ -31,17 +31,17 @@ export class VirtualClock {
     return this.handled;
   }
 
-  /** Events that are still to happen, and cancelled ones whose time has not come. */
+  /** Events that are still to happen, and cancelled ones whose time has not come yet. */
   get pendingCount(): number {
     return this.queue.size;
   }
 
-  /** Time of the next event; Infinity: nothing is to happen any more. */
+  /** Time of the next event; Infinity: no event is left. */
   get nextEventMs(): number {
     return this.queue.nextMs();
   }
 
-  /** `run` happens at that time, or now where it has passed; not before `work` has settled, which the clock waits for. */
+  /** `run` happens at that time, or now if the time has passed. It never happens before `work` has settled; the clock waits for that. */
   schedule(atMs: number, run: () => void, work: Promise<unknown> | null = null): ScheduledEvent {
     if (work !== null) this.watch(work);
     const event: VirtualEvent = {
@@ -59,14 +59,14 @@ export class VirtualClock {
     };
   }
 
-  /** `run` happens at the present time, when no real work is under way at all: it may change what such work reads. */
+  /** `run` happens at the present time, while no real work is under way: it may change data that such work reads. */
   scheduleAtRest(run: () => void): void {
     this.schedule(this.timeMs, () => {
       this.atRest = run;
     });
   }
 
-  /** Real work that begins now, whoever waits for its end. */
+  /** Records real work that begins now. Other code may wait for its end. */
   watch(work: Promise<unknown>): void {
     const settled = work.then(
       () => undefined,
@@ -77,8 +77,8 @@ export class VirtualClock {
   }
 
   /**
-   * Lets events happen until `isDone`, or until the next one would come after `limits.untilMs`. Throws INTERNAL when nothing is left that
-   * could happen and `isDone` is still false, and after `limits.events` events: whoever waits then waits for ever.
+   * Lets events happen until `isDone`, or until the next one would come after `limits.untilMs`. Throws INTERNAL if no event is left while
+   * `isDone` is still false, and after `limits.events` events: in both cases the waiting code would wait for ever.
    */
   async run(isDone: () => boolean, limits: { untilMs?: number; events?: number } = {}): Promise<void> {
     if (this.running) throw new OdmoeError('INTERNAL', 'the virtual clock runs already');
@@ -108,23 +108,23 @@ export class VirtualClock {
     if (event === undefined) return;
     this.timeMs = event.atMs;
     this.handled += 1;
-    // Whether it has failed is told to whoever asked for it.
+    // The caller that started the work gets its failure.
     if (event.work !== null) await event.work.catch(() => undefined);
-    // A process that something happens in says so (VirtualRuntime.within); what the world does is nobody's.
+    // Code of a process sets the registry of that process (VirtualRuntime.within); events of the simulated world belong to no process.
     liveIn(null);
     event.run();
     await turn();
     const { atRest } = this;
     if (atRest === null) return;
     this.atRest = null;
-    // What has ended may have let other work begin.
+    // Work that has ended may have started other work.
     for (; this.working.size > 0; await turn()) await Promise.all(this.working);
     atRest();
     await turn();
   }
 }
 
-/** A turn of the real event loop: all promises that are settled by now have been seen to. */
+/** One turn of the real event loop: all promises that are settled by now have been handled. */
 function turn(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }

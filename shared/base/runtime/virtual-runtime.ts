@@ -4,34 +4,34 @@ import type { ScheduledEvent, VirtualClock } from './virtual-clock.js';
 import { liveIn, Living } from './living.js';
 import { timerOrAbort } from './timer-or-abort.js';
 
-/** What every simulated host has free: more than a test's models take. */
+/** Free memory of every simulated host: more than the models of tests take. */
 const VIRTUAL_HOST_MEMORY_BYTES = 16 * 1024 ** 3;
 
-/** What a runtime has open: all of it is 0 when a daemon has been stopped in order. */
+/** Counts of the things that a runtime has open. All are 0 after a daemon has stopped in order. */
 export interface OpenCounts {
   timers: number;
   turns: number;
   works: number;
 }
 
-/** Whether the process that the runtime stands for runs, has been stopped by a signal (SIGSTOP), or has been killed. */
+/** The state of the simulated process: it runs, it has been stopped by a signal (SIGSTOP), or it has been killed. */
 type ProcessState = 'running' | 'paused' | 'dead';
 
 /**
- * The runtime of one simulated process: its share of a virtual clock. When the process is killed, nothing happens in it any more; while it
- * is paused, what would have happened waits, and happens when it goes on: timers first, then what has arrived, as in Node's event loop.
+ * The runtime of one simulated process on a virtual clock that all of them share. In a killed process nothing happens any more. In a paused
+ * process events wait, and happen when it resumes: timers first, then arrivals, as in Node's event loop.
  */
 export class VirtualRuntime implements Runtime {
   private readonly random: SeededRandom;
-  /** The registry of what the process has begun and not ended. */
+  /** The registry of things that the process has begun and not ended. */
   readonly living = new Living();
   private state: ProcessState = 'running';
   private late: { kind: 'timer' | 'arrival'; run: () => void }[] = [];
-  /** That work outside has opened. */
+  /** Files that work outside the event loop has opened. */
   private readonly files = new Set<OpenFile>();
   private ids = 0;
 
-  /** `wallOffsetMs`: what this machine's wall clock shows at the clock's zero; it may be set anew. */
+  /** `wallOffsetMs`: the machine's wall time at the clock's zero; it may be changed. */
   constructor(
     private readonly clock: VirtualClock,
     seed: number,
@@ -45,7 +45,7 @@ export class VirtualRuntime implements Runtime {
     return { timers: timer, turns: turn, works: work };
   }
 
-  /** Files that it has opened and not closed. */
+  /** Number of files that the process has opened and not closed. */
   get openFiles(): number {
     return [...this.files].filter(({ fd }) => fd !== CLOSED).length;
   }
@@ -98,7 +98,7 @@ export class VirtualRuntime implements Runtime {
     return this.random.int(limit);
   }
 
-  /** All simulated processes share a real one, whose memory says nothing of theirs. */
+  /** All simulated processes share a real one, so the memory of that one says nothing about them. */
   memoryBytes(): number {
     return 0;
   }
@@ -117,7 +117,7 @@ export class VirtualRuntime implements Runtime {
 
   outside<Result>(work: () => Promise<Result>, dueMs = 0): Promise<Result> {
     const real = startWork(work);
-    // That it failed is told when its event comes.
+    // The failure is reported when the event of this work comes.
     real.catch(() => undefined);
     const end = this.living.begin('work', work);
     return new Promise<Result>((resolve, reject) => {
@@ -133,17 +133,17 @@ export class VirtualRuntime implements Runtime {
     });
   }
 
-  /** Real work below what the process sees: it goes on when the process is killed. */
+  /** Real work that the process does not see: it goes on when the process is killed. */
   watch(work: Promise<unknown>): void {
     this.clock.watch(work);
   }
 
-  /** A timer of the world around the process, which is none of what it has open. */
+  /** A timer of the world around the process. It does not count as open in the process. */
   background(delayMs: number, run: () => void): ScheduledEvent {
     return this.clock.schedule(this.clock.nowMs + delayMs, () => this.handle('timer', run));
   }
 
-  /** What comes from other processes happens here as what comes from this one does. Dropped when this one is dead. */
+  /** Handles an arrival from another process in the same way as one from this process. A killed process drops it. */
   happen(run: () => void): void {
     this.handle('arrival', run);
   }
@@ -153,7 +153,7 @@ export class VirtualRuntime implements Runtime {
     else if (this.state === 'paused') this.late.push({ kind, run });
   }
 
-  /** Runs code of the process now: what it begins, also in promises that this turn settles, is the process's. */
+  /** Runs code of the process now. Things that this code begins, also in promises that this turn settles, belong to the process. */
   within<Result>(run: () => Result): Result {
     liveIn(this.living);
     return run();
@@ -165,8 +165,8 @@ export class VirtualRuntime implements Runtime {
   }
 
   /**
-   * As SIGCONT: timers whose time has passed happen first, each in a turn of its own, before anything that has come meanwhile is read. So who
-   * judges a peer by a timer alone is found out.
+   * As SIGCONT: overdue timers fire first, each in a separate turn, before anything that arrived meanwhile is read. This exposes code that
+   * judges a peer by a timer alone.
    */
   resume(): void {
     if (this.state !== 'paused') return;
@@ -223,7 +223,7 @@ export class VirtualRuntime implements Runtime {
 
 /** 1 January 2026. */
 export const WALL_ZERO_MS = 1_767_225_600_000;
-/** As Node's: a timer of less fires after a millisecond. */
+/** As in Node: a timer with a shorter delay fires after a millisecond. */
 const SHORTEST_TIMER_MS = 1;
 
 /** A FileHandle of node:fs. */
@@ -238,7 +238,7 @@ function isFile(result: unknown): result is OpenFile {
   return typeof result === 'object' && result !== null && 'fd' in result && 'close' in result;
 }
 
-/** What throws before it has made its promise fails like one that fails later. */
+/** Turns an error that is thrown before the promise exists into a rejection. */
 async function startWork<Result>(work: () => Promise<Result>): Promise<Result> {
   return work();
 }

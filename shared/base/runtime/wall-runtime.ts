@@ -4,7 +4,7 @@ import type { Runtime, Timer } from './runtime.js';
 import { living } from './living.js';
 import { timerOrAbort } from './timer-or-abort.js';
 
-/** Resolves at a time of CLOCK_MONOTONIC in ms, as precisely as it can. */
+/** Resolves at a time of CLOCK_MONOTONIC in ms, as precisely as possible. */
 export type WaitUntil = (dueMs: number) => Promise<void>;
 
 /** The runtime of a real process: its clocks, its event loop, the system's random numbers. The only code that touches them. */
@@ -12,7 +12,7 @@ export class WallRuntime implements Runtime {
   private eventAtMs: number | null = null;
   private residentBytes = 0;
 
-  /** `waitUntil`: used where work is to end at an exact time (emulated hardware). */
+  /** `waitUntil`: used for work that must end at an exact time (emulated hardware). */
   constructor(private readonly waitUntil: WaitUntil = coarseWait) {}
 
   nowMs(): number {
@@ -61,7 +61,7 @@ export class WallRuntime implements Runtime {
     try {
       this.residentBytes = process.memoryUsage.rss();
     } catch {
-      // The system tells it by a file, and the process may open no more: the last value stays.
+      // The system reports the memory by a file, and the process may open no more files: the last value stays.
     }
     return this.residentBytes;
   }
@@ -82,7 +82,7 @@ export class WallRuntime implements Runtime {
     return result;
   }
 
-  /** What follows from the event in this turn counts from `eventAtMs`. */
+  /** Until this turn ends, eventMs() is `eventAtMs`. */
   private handleEventOf(eventAtMs: number): void {
     this.eventAtMs = Math.min(eventAtMs, monotonicMs());
     const mine = this.eventAtMs;
@@ -98,7 +98,7 @@ function monotonicMs(): number {
   return seconds * 1e3 + nanoseconds / 1e6;
 }
 
-/** The most that crypto.randomInt takes. */
+/** Largest range that crypto.randomInt accepts. */
 const RANDOM_LIMIT = 2 ** 48 - 1;
 
 interface NodeTimer {

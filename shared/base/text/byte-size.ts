@@ -11,7 +11,7 @@ const UNITS: Record<string, number> = {
   tib: 1024 ** 4,
 };
 
-/** Bytes of "1 GiB", "512MiB", "2.5 GB" or a plain number; null when the text is no size. */
+/** Bytes of "1 GiB", "512MiB", "2.5 GB" or a plain number; null if the text is not a size. */
 export function parseByteSize(value: string | number): number | null {
   const match = /^\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*$/i.exec(String(value));
   const unitBytes = UNITS[match?.[2]?.toLowerCase() ?? '?'];
@@ -20,14 +20,14 @@ export function parseByteSize(value: string | number): number | null {
   return Number.isSafeInteger(bytes) ? bytes : null;
 }
 
-/** Of memory for the rows of sequences: bytes, or auto; null when it is neither, or no memory at all. */
+/** Memory for the rows of sequences: bytes, or auto; null if the value is neither, or 0 bytes. */
 export function parseContextMemory(value: string | number): number | 'auto' | null {
   if (value === 'auto') return value;
   const bytes = parseByteSize(value);
   return bytes === 0 ? null : bytes;
 }
 
-/** "1.5 GiB": two figures behind the point at most. */
+/** "1.5 GiB": at most two digits behind the point. */
 export function formatByteSize(bytes: number): string {
   const units = ['bytes', 'KiB', 'MiB', 'GiB', 'TiB'];
   let value = bytes;

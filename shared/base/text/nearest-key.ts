@@ -1,4 +1,4 @@
-/** The known key that an unknown one most probably meant; null when none is near. */
+/** The known key that is most similar to an unknown one; null if none is near. */
 export function nearestKey(unknown: string, known: readonly string[]): string | null {
   let best: string | null = null;
   let bestDistance = Math.max(2, Math.floor(unknown.length / 2)) + 1;

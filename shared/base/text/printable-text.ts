@@ -1,6 +1,6 @@
 /**
- * What a terminal obeys or is deceived by: C0 but for tab and newline, DEL, C1, and what turns the direction of the text around it. The marks
- * of direction that right-to-left scripts need between letters (U+200E, U+200F, U+061C) turn nothing around and stay.
+ * Characters that control or deceive a terminal: C0 except tab and newline, DEL, C1, and characters that turn the direction of the text around
+ * them. The marks of direction that right-to-left scripts need between letters (U+200E, U+200F, U+061C) turn nothing around and stay.
  */
 const HARMFUL_CHARACTERS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g;
 const HARMFUL_CHARACTERS_OF_JSON = /[\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g;
@@ -8,20 +8,20 @@ const ENDS_OF_LINES = /\r\n/g;
 const LINE_BREAKS = /[\n\t]/g;
 
 /**
- * A text as a terminal may be given it: what could begin an escape sequence, which moves the cursor, changes the window's title or answers for
- * the user, is shown ("\x1b"), one character for itself, so that it does not matter in which pieces a text comes. Cleaned twice it is the
- * same text.
+ * A text that is safe for a terminal. An escape sequence could move the cursor, change the window's title or answer for the user. So each
+ * character that could begin one is shown as text ("\x1b"). Each character is replaced by itself, so a text may arrive in any pieces. A second
+ * cleaning changes nothing.
  */
 export function printableText(text: string): string {
   return text.replace(ENDS_OF_LINES, '\n').replace(HARMFUL_CHARACTERS, shown);
 }
 
-/** The same on one line, as a cell of a table or a line of a log has it: a line break would look like a line of ours. */
+/** The same on one line, for a cell of a table or a line of a log. A line break in it could imitate a line of ours. */
 export function printableLine(text: string): string {
   return printableText(text).replace(LINE_BREAKS, (character) => (character === '\n' ? '\\n' : '\\t'));
 }
 
-/** JSON of the value without the characters that JSON.stringify leaves as they are: printableText changes nothing of it. */
+/** JSON of the value, with escapes for the harmful characters that JSON.stringify leaves: printableText changes nothing in it. */
 export function printableJson(value: unknown): string {
   return JSON.stringify(value).replace(
     HARMFUL_CHARACTERS_OF_JSON,

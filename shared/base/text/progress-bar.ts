@@ -3,7 +3,7 @@ import { printableLine } from './printable-text.js';
 import { formatBytes } from './units.js';
 
 export interface ProgressBar {
-  /** Both can be passed on as functions. */
+  /** Both fields can be passed on as functions. */
   update: (done: number, total: number) => void;
   /** Removes the bar. Idempotent. */
   stop: () => void;
@@ -11,10 +11,7 @@ export interface ProgressBar {
 
 const SILENT: ProgressBar = { update: () => undefined, stop: () => undefined };
 
-/**
- * A bar on stderr; shows nothing when stderr is no terminal. `label`: "loading the model"; `describe`: how an amount is written, as
- * bytes where it is left out.
- */
+/** A bar on stderr; shows nothing if stderr is not a terminal. `label`: "loading the model"; `describe`: formats an amount, by default as bytes. */
 export function createProgressBar(label: string, describe: (amount: number) => string = formatBytes): ProgressBar {
   if (!process.stderr.isTTY) return SILENT;
   const bar = new SingleBar({

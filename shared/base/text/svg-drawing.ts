@@ -1,13 +1,13 @@
-/** SVG text made of a few words, lines and boxes; no library. */
+/** Makes SVG text of a few words, lines and boxes; no library. */
 
-/** A piece of a plot: `body` is SVG elements within 0..width and 0..height pixels. */
+/** A piece of a plot. `body`: SVG elements within 0..width and 0..height pixels. */
 export interface Drawing {
   width: number;
   height: number;
   body: string;
 }
 
-/** The drawings one below the other, each in the middle, as a file's text. */
+/** The text of an SVG file with the drawings one below the other, each centred. */
 export function svgFile(drawings: readonly Drawing[]): string {
   const width = Math.max(0, ...drawings.map((drawing) => drawing.width));
   const height = drawings.reduce((sum, drawing) => sum + drawing.height, 0);
@@ -31,24 +31,24 @@ export function line(x1: number, y1: number, x2: number, y2: number, paint: stri
   return `<line x1="${x1}" y1="${y1}" x2="${x2}" y2="${y2}" stroke="${paint}"/>`;
 }
 
-/** `words` as they are; `attributes` as SVG has them. */
+/** `words`: plain text; `attributes`: SVG attributes. */
 export function text(x: number, y: number, words: string, attributes: string): string {
   return `<text x="${x}" y="${y}"${attributes === '' ? '' : ` ${attributes}`}>${escaped(words)}</text>`;
 }
 
-/** Words as the content of an element. */
+/** Escapes words for the content of an element. */
 export function escaped(words: string): string {
   return words.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;');
 }
 
-/** To hundredths of a pixel. */
+/** Rounds to hundredths of a pixel. */
 export function round(value: number): number {
   return Math.round(value * 100) / 100;
 }
 
 const TICKS = 5;
 
-/** 0 and up to TICKS round numbers, the last of them not below `most`. */
+/** Round numbers from 0 on, at most TICKS of them after 0. The last one is not below `most`. */
 export function ticks(most: number): number[] {
   if (!(most > 0)) return [0, 1];
   const rough = most / TICKS;

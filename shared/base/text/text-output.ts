@@ -1,8 +1,8 @@
-/** The one door through which the product writes to its standard output and standard error; a test finds others. */
+/** The only door through which the product writes to its standard output and standard error; a test looks for others. */
 import { Writable } from 'node:stream';
 import { printableText } from './printable-text.js';
 
-/** What we ourselves have a terminal do. Only the marks of this file exist: no text can be one. */
+/** An escape sequence that our own code sends to a terminal. Only the marks of this file exist, and no text can be one. */
 class TerminalMark {
   constructor(readonly sequence: string) {}
 }
@@ -12,7 +12,7 @@ export type { TerminalMark };
 export const MARKS = {
   dim: new TerminalMark('\u001b[2m'),
   notDim: new TerminalMark('\u001b[22m'),
-  /** Another screen, with the cursor hidden, and back. */
+  /** Switches to another screen with the cursor hidden, and back. */
   enterScreen: new TerminalMark('\u001b[?1049h\u001b[?25l'),
   leaveScreen: new TerminalMark('\u001b[?25h\u001b[?1049l'),
   toTop: new TerminalMark('\u001b[H'),
@@ -24,18 +24,18 @@ export const MARKS = {
 export type OutputPart = string | TerminalMark;
 
 /**
- * Standard output or standard error. Every text is cleaned on its way, whoever wrote it: it may end on a terminal by way of a pipe or a log,
- * too. Marks are for terminals and are left out elsewhere.
+ * Standard output or standard error. Every text is cleaned, whichever code wrote it, because a pipe or a log may also end on a terminal. Marks
+ * are for terminals and are left out elsewhere.
  */
 export class TextOutput {
-  /** `stream` is asked for at each use: a process may replace it. */
+  /** `stream` is called at each use: a process may replace its stream. */
   constructor(private readonly stream: () => NodeJS.WriteStream) {}
 
   get isTerminal(): boolean {
     return this.stream().isTTY;
   }
 
-  /** Of a terminal. */
+  /** Size of the terminal. */
   get size(): { columns: number; rows: number } {
     const { columns, rows } = this.stream();
     return { columns, rows };
@@ -47,7 +47,7 @@ export class TextOutput {
     this.stream().write(parts.map((part) => (typeof part === 'string' ? printableText(part) : mark(part))).join(''));
   }
 
-  /** An answer of a model, which is wanted as it is: a file or a program gets each character of it, only a terminal a cleaned text. */
+  /** Writes a model's answer. A file or a program gets each character unchanged; only a terminal gets a cleaned text. */
   writeAnswer(text: string): void {
     this.stream().write(this.isTerminal ? printableText(text) : text);
   }
@@ -56,12 +56,12 @@ export class TextOutput {
     this.stream().on('error', listener);
   }
 
-  /** Resolves when what was written has gone; what is written to a pipe has not at first. */
+  /** Resolves when everything written so far has left the process; a write to a pipe may still be pending when it returns. */
   async flushed(): Promise<void> {
     await new Promise<void>((resolve) => this.stream().write('', () => resolve()));
   }
 
-  /** For what writes lines to a stream. */
+  /** A stream for code that writes lines to a stream. */
   asStream(): Writable {
     return new Writable({
       decodeStrings: false,
@@ -72,7 +72,7 @@ export class TextOutput {
     });
   }
 
-  /** For a line editor, which writes what the user types at the keyboard. Nothing else is to be written there. */
+  /** The stream for a line editor, which echoes the user's typing. No other code may write to it. */
   get keyboardEcho(): NodeJS.WriteStream {
     return this.stream();
   }

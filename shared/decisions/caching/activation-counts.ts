@@ -2,7 +2,7 @@ import { z } from 'zod';
 
 const COUNTS_FORMAT = 'odmoe-activation-counts';
 const COUNTS_FORMAT_VERSION = 1;
-/** Layers or experts of a layer: larger than any model's, small enough that a file of counts stays small. */
+/** Most layers, and most experts of a layer: more than any model has, and so few that a file of counts stays small. */
 const LARGEST_COUNT = 4096;
 
 const countsSchema = z.strictObject({
@@ -13,14 +13,14 @@ const countsSchema = z.strictObject({
   layers: z.record(z.string().regex(/^(0|[1-9]\d{0,3})$/), z.array(z.int().nonnegative())),
 });
 
-/** How often each expert of each layer of one model was activated, for planning. Counts only grow. */
+/** Activations of each expert of each layer of one model, for planning. Counts only grow. */
 export class ActivationCounts {
   private readonly ownLayers = new Map<number, Float64Array>();
 
   constructor(
-    /** Of the pack: counts of one model say nothing about another. */
+    /** Digest of the pack: counts of one model say nothing about another. */
     readonly packDigest: string,
-    /** Experts of a layer. */
+    /** Experts of each layer. */
     readonly experts: number,
   ) {}
 
@@ -35,7 +35,7 @@ export class ActivationCounts {
     return total;
   }
 
-  /** Of experts outside the model, nothing is counted. */
+  /** Adds activations. Experts outside the model are ignored. */
   add(layer: number, expert: number, activations: number): void {
     if (!Number.isSafeInteger(expert) || expert < 0 || expert >= this.experts) return;
     if (!Number.isSafeInteger(layer) || layer < 0 || layer >= LARGEST_COUNT) return;
@@ -54,7 +54,7 @@ export class ActivationCounts {
     for (const layer of other.layers) other.of(layer).forEach((count, expert) => this.add(layer, expert, count));
   }
 
-  /** What parseActivationCounts takes. */
+  /** The form that parseActivationCounts reads. */
   toJson(): unknown {
     return {
       format: COUNTS_FORMAT,
@@ -66,7 +66,7 @@ export class ActivationCounts {
   }
 }
 
-/** Null when the value is no record of counts. */
+/** Null if the value is not a record of counts. */
 export function parseActivationCounts(value: unknown): ActivationCounts | null {
   const parsed = countsSchema.safeParse(value);
   if (!parsed.success) return null;

@@ -1,7 +1,7 @@
 import type { LoadTimes } from './load-times.js';
 import { needsExponents, needsSignMantissa, type LoadBlock, type LoadTask, type Recovery } from './load-task.js';
 
-/** One operation of a schedule. `shard` is -1 for what has none, `thread` for what runs on the I/O thread or the executor. */
+/** One operation of a schedule. `shard` is -1 for operations without a shard; `thread` is -1 for operations of the I/O thread or the executor. */
 export interface ScheduledOperation {
   kind: 'readExponents' | 'readSignMantissa' | 'decompress' | 'execute';
   expert: number;
@@ -16,22 +16,22 @@ export type RecordOperation = (operation: ScheduledOperation) => void;
 
 /** Decompression operations of all tasks, numbered in order of priority: operation i belongs to task floor(i / K). */
 interface Releases {
-  /** When the operation's input has been read. */
+  /** Time at which the operation's input has been read. */
   releasedMs: Float64Array;
-  /** All operations in that order. */
+  /** All operations, sorted by that time. */
   byRelease: Int32Array;
-  /** When a task's signs and mantissas are in memory. */
+  /** Time at which a task's signs and mantissas are in memory. */
   signMantissaMs: Float64Array;
   readEndMs: number;
 }
 
-/** When the decompression threads are done, ascending. */
+/** Times at which the decompression threads end, ascending. */
 export interface ThreadEnds {
   threadEndMs: Float64Array;
   readEndMs: number;
 }
 
-/** The I/O thread reads without a pause: block after block, in a block E-chunks before SM-chunks, each in order of tasks. */
+/** The I/O thread reads without a pause, block after block. In a block it reads E-chunks before SM-chunks, each in order of tasks. */
 class Reading implements Releases {
   readonly releasedMs: Float64Array;
   readonly byRelease: Int32Array;
@@ -99,8 +99,8 @@ class Reading implements Releases {
 }
 
 /**
- * When each task is recovered: L threads take the operation of highest priority that has been read, and none is idle while there
- * is one.
+ * The time at which each task is recovered. L threads take the operation of highest priority whose input has been read; no thread is idle while
+ * there is one.
  */
 export function loadBlocks(
   blocks: readonly LoadBlock[],
@@ -134,7 +134,7 @@ export function loadBlocks(
   return recoveredMs;
 }
 
-/** When the threads of loadBlocks are done. As all operations take the same time, that is the same in whatever order they run. */
+/** The times at which the threads of loadBlocks end. All operations take the same time, so the order in which they run makes no difference. */
 export function threadEnds(blocks: readonly LoadBlock[], profile: LoadTimes, recovery: Recovery): ThreadEnds {
   const { releasedMs, byRelease, readEndMs } = new Reading(profile, recovery, null, blocks);
   const threadEndMs = new Float64Array(profile.threads);
@@ -162,7 +162,7 @@ function indexOfLeast(values: Float64Array): number {
   return least;
 }
 
-/** Numbers 0, 1, 2, ... handed out smallest first: a binary heap over a preallocated array. */
+/** A set of numbers from 0 on that returns the smallest first: a binary heap over a preallocated array. */
 class SmallestFirst {
   private readonly heap: Int32Array;
   private ownSize = 0;
@@ -188,7 +188,7 @@ class SmallestFirst {
     heap[index] = value;
   }
 
-  /** Of a heap that is not empty. */
+  /** The heap must not be empty. */
   pop(): number {
     const heap = this.heap;
     const smallest = heap[0] ?? 0;

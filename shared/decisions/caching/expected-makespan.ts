@@ -2,11 +2,11 @@ import { POOLS, type PoolCapacities } from '../../settings/cache-policies.js';
 import { IntervalHits } from './hit-distribution.js';
 import type { PatternMakespan } from './makespan-estimate.js';
 
-/** What a layer is expected to take with pools of given capacities, the most popular experts in the first of them. */
+/** Expected time of a layer with pools of given capacities. The most popular experts are in the first pool. */
 export class ExpectedMakespan {
   private readonly intervals: IntervalHits;
   private readonly experts: number;
-  /** Phi_N(k): that exactly k of all experts are selected. */
+  /** Phi_N(k): probability that exactly k of all experts are selected. */
   private readonly activatedProbability: number;
   private readonly known = new Map<string, number>();
 
@@ -35,8 +35,8 @@ export class ExpectedMakespan {
   }
 
   /**
-   * Every pattern of hits with its probability given that k experts are activated (ZipMoE section 3.4):
-   * Phi_M(k - sum of h) / Phi_N(k) times the product of Phi_p(h_p).
+   * Calls `visit` with each pattern of hits and its probability if k experts are activated (ZipMoE section 3.4): Phi_M(k - sum of h) / Phi_N(k)
+   * times the product of Phi_p(h_p).
    */
   forEachPattern(capacities: PoolCapacities, visit: (hits: PoolCapacities, probability: number) => void): void {
     const distributions: Float64Array[] = [];

@@ -1,6 +1,6 @@
 /**
- * Probability of exactly 0, 1, 2, ... hits among independent choices with the probabilities given: a Poisson binomial distribution
- * (ZipMoE Algorithm 2). `most`: numbers of hits above it are left out.
+ * Probability of exactly 0, 1, 2, ... hits among independent choices with the given probabilities: a Poisson binomial distribution (ZipMoE
+ * Algorithm 2). `most`: larger numbers of hits are left out.
  */
 export function hitDistribution(probabilities: ArrayLike<number>, most = probabilities.length): Float64Array {
   const distribution = new Float64Array(Math.min(most, probabilities.length) + 1);
@@ -9,7 +9,7 @@ export function hitDistribution(probabilities: ArrayLike<number>, most = probabi
   return distribution;
 }
 
-/** One choice more: Phi(h) <- Phi(h) (1 - q) + Phi(h - 1) q, in place. */
+/** Adds one choice: Phi(h) <- Phi(h) (1 - q) + Phi(h - 1) q, in place. */
 export function addChoice(distribution: Float64Array, probability: number): void {
   for (let hits = distribution.length - 1; hits >= 1; hits -= 1) {
     distribution[hits] = (distribution[hits] ?? 0) * (1 - probability) + (distribution[hits - 1] ?? 0) * probability;
@@ -17,7 +17,7 @@ export function addChoice(distribution: Float64Array, probability: number): void
   distribution[0] = (distribution[0] ?? 0) * (1 - probability);
 }
 
-/** hitDistribution of every interval of a list of choices, each computed when it is first asked for. */
+/** hitDistribution of every interval of a list of choices. Each is computed at its first use. */
 export class IntervalHits {
   private readonly byStart: Float64Array[][] = [];
 
@@ -26,7 +26,7 @@ export class IntervalHits {
     private readonly most: number,
   ) {}
 
-  /** Of the choices from `start` on, before `end`; always most + 1 numbers. */
+  /** The distribution for the choices from `start` on, before `end`; always most + 1 numbers. */
   of(start: number, end: number): Float64Array {
     const fromStart = (this.byStart[start] ??= [this.none()]);
     for (let length = fromStart.length; length <= end - start; length += 1) {

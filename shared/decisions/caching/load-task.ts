@@ -1,23 +1,24 @@
 import type { LoadTimes, PartlyLoadedState } from './load-times.js';
 import { PARTS_IN_MEMORY } from './load-times.js';
 
-/** One tensor that is to be reconstructed (ZipMoE section 3.3: a task). An expert's tensors are tasks of one state and execution time. */
+/** One tensor to reconstruct (ZipMoE section 3.3: a task). An expert's tensors are tasks with the same state and execution time. */
 export interface LoadTask {
-  /** Names the expert among all that are reconstructed together. */
+  /** Identifies the expert among all that are reconstructed together. */
   expert: number;
-  /** Which of the expert's tensors. */
+  /** Index of the tensor within the expert. */
   tensor: number;
   state: PartlyLoadedState;
-  /** p_n: running the expert on all rows that wait for it. */
+  /** p_n: time to run the expert on all rows that wait for it. */
   executeMs: number;
 }
 
-/** Tasks that are read together, exponents before signs and mantissas; in order of priority. */
+/** Tasks that are read together, in order of priority. Exponents are read before signs and mantissas. */
 export type LoadBlock = readonly LoadTask[];
 
 /**
- * When a tensor's weights are put together. 'after' its decompression, by another processor (the paper's): decompressing takes
- * the E-chunk alone. 'with' it, in one operation on one thread (this loader's): it takes the shard's signs and mantissas, too.
+ * When a tensor's weights are recombined. 'after': after its decompression, by another processor (as in the paper); a decompression then needs
+ * the E-chunk alone. 'with': during the decompression, in one operation on one thread (as in this loader); it then needs the shard's signs and
+ * mantissas, too.
  */
 export type Recovery = 'after' | 'with';
 
@@ -30,13 +31,13 @@ export function needsSignMantissa(task: LoadTask): boolean {
   return !PARTS_IN_MEMORY[task.state].signMantissa;
 }
 
-/** v_j of Lemma B.3. */
+/** v_j of Lemma B.3: read time of the task. */
 export function readMs(task: LoadTask, profile: LoadTimes): number {
   const exponentsMs = needsExponents(task) ? profile.shards * profile.exponentReadMs : 0;
   return exponentsMs + (needsSignMantissa(task) ? profile.signMantissaReadMs : 0);
 }
 
-/** Execution time of each expert once. */
+/** Execution time of each expert, one entry an expert. */
 export function executionTimes(tasks: readonly LoadTask[]): Map<number, number> {
   return new Map(tasks.map(({ expert, executeMs }) => [expert, executeMs]));
 }

@@ -1,12 +1,12 @@
-/** What loading one tensor of an expert costs on a machine (ZipMoE sections 3.2 and 3.3, appendix C). Means over the experts of a pack. */
+/** Costs of loading one tensor of an expert on a machine (ZipMoE sections 3.2 and 3.3, appendix C). Means over the experts of a pack. */
 export interface LoadTimes {
-  /** u: reading the SM-chunk (every plane but the exponents) of one tensor. */
+  /** u: time to read the SM-chunk (every plane but the exponents) of one tensor. */
   signMantissaReadMs: number;
-  /** v: reading one E-chunk; the paper has v = rho u / K. */
+  /** v: time to read one E-chunk; the paper has v = rho u / K. */
   exponentReadMs: number;
-  /** c: decompressing one E-chunk and recovering its rows. */
+  /** c: time to decompress one E-chunk and recover its rows. */
   decompressMs: number;
-  /** rho: stored bytes of the exponents over their plain bytes. */
+  /** rho: stored bytes of the exponents divided by their plain bytes. */
   compressionRatio: number;
   /** L: decompression threads. */
   threads: number;
@@ -16,7 +16,7 @@ export interface LoadTimes {
   tensors: number;
 }
 
-/** Which parts of an expert are in memory: none, its E-chunks, its SM-chunks, both, or the expert as it is executed. */
+/** The parts of an expert that are in memory: none, its E-chunks, its SM-chunks, both, or the full expert. */
 export type CompressionState = 'missing' | 'exponent' | 'signMantissa' | 'compressed' | 'full';
 
 /** States from which an expert must be reconstructed. */

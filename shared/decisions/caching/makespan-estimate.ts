@@ -4,41 +4,38 @@ import type { LoadTask } from './load-task.js';
 import { scheduleBlocks } from './schedule-blocks.js';
 import { blocksMakespanMs } from './simulate-blocks.js';
 
-/** Of the experts that a layer activates, how many each pool holds. */
+/** Number of a layer's activated experts in each pool. */
 export type HitPattern = PoolCapacities;
 
-/** Expected time of a layer whose activated experts are in memory as the pattern says. */
+/** Expected time of a layer whose activated experts are spread over the pools as the pattern says. */
 export type PatternMakespan = (hits: HitPattern) => number;
 
-/** What a layer takes beside reading and decompressing, and because of both. */
+/** Costs of a layer in addition to reading and decompressing, and costs of the overlap of the two. */
 export interface OverlapCosts {
   /** p_n of every expert. */
   executeMs: number;
-  /** Once where anything is loaded: asking for it, waking threads, telling that it is there. */
+  /** Cost that is paid once if anything is loaded: the request, the wake-up of threads, the report. */
   startMs: number;
-  /**
-   * How much longer reading and decompression take when they overlap, as a share of the shorter of the two: 0 where they do not get in
-   * each other's way.
-   */
+  /** Extra time of reading and decompression when they overlap, as a share of the shorter of the two; 0 if they do not slow each other down. */
   interference: number;
 }
 
-/** Only executions. */
+/** No costs at all. */
 export const NO_OVERLAP_COSTS: OverlapCosts = { executeMs: 0, startMs: 0, interference: 0 };
 
-/** Patterns whose schedules are simulated; more are estimated. */
+/** Most patterns whose schedules are simulated. If there are more, they are estimated. */
 const SIMULATED_PATTERNS = 2000;
 
 /**
- * Makespan of a layer without its executions (ZipMoE Algorithm 3): all reading, or all decompression over L threads, where an
- * operation whose E-chunk must be read counts that as its own time.
+ * Makespan of a layer without its executions (ZipMoE Algorithm 3): all reading, or all decompression over L threads, whichever is longer. An
+ * operation whose E-chunk must be read includes that read in its time.
  */
 export function estimateMakespan(activated: number, hits: HitPattern, profile: LoadTimes): number {
   const { readingMs, exponentsMs, decompressingMs } = workOf(activated, hits, profile);
   return Math.max(readingMs, decompressingMs + exponentsMs / profile.threads);
 }
 
-/** Time of all reads, of those of exponents among them, and of all decompressions over the threads. */
+/** Time of all reads, time of the reads of exponents among them, and time of all decompressions over the threads. */
 function workOf(
   activated: number,
   { full, compressed, signMantissa, exponent }: HitPattern,
@@ -51,8 +48,8 @@ function workOf(
 }
 
 /**
- * Makespan of each pattern by carrying out its schedule, or by Algorithm 3 and the executions where there are too many patterns for
- * that. Each pattern is computed once: how likely it is depends on the plan, how long it takes does not.
+ * Makespan of each pattern: by simulation of its schedule, or, if there are too many patterns, by Algorithm 3 plus the executions. Each pattern
+ * is computed once, because its makespan, unlike its probability, does not depend on the plan.
  */
 export function patternMakespans(activated: number, profile: LoadTimes, costs: OverlapCosts): PatternMakespan {
   const known = new Map<number, number>();
@@ -74,7 +71,7 @@ export function patternMakespans(activated: number, profile: LoadTimes, costs: O
   };
 }
 
-/** Ways to spread k activated experts over the four pools and the rest: k + 4 over 4. */
+/** Number of ways to spread k activated experts over the four pools and the rest: k + 4 over 4. */
 function patternCount(activated: number): number {
   return [1, 2, 3, 4].reduce((product, i) => (product * (activated + i)) / i, 1);
 }
@@ -93,7 +90,7 @@ function simulatedMakespan(activated: number, hits: HitPattern, profile: LoadTim
       for (let tensor = 0; tensor < profile.tensors; tensor += 1) tasks.push({ expert, tensor, state, executeMs });
     }
   }
-  // Full experts run while the others are being loaded.
+  // Full experts run while the others are loaded.
   const loadedMs = blocksMakespanMs(scheduleBlocks(tasks, profile), profile);
   return Math.max(loadedMs, activated * executeMs);
 }

@@ -6,7 +6,7 @@ import type { LoadTimes } from './load-times.js';
 import { NO_CAPACITIES, spreadCapacities } from './pool-capacities.js';
 import { fitSelectionProbabilities } from './selection-model.js';
 
-/** Device bytes of one entry of each kind. A compressed expert takes one of exponents and one of signs and mantissas. */
+/** Device bytes of one entry of each kind. A compressed expert takes one entry of exponents and one of signs and mantissas. */
 export interface EntryBytes {
   full: number;
   exponent: number;
@@ -16,7 +16,7 @@ export interface EntryBytes {
 export interface PlanRequest {
   /** Inclusion probabilities by rank, summing to `activated` (inclusionProbabilities). */
   inclusion: ArrayLike<number>;
-  /** k: experts that a layer activates here at a time. */
+  /** k: experts of a layer that are activated on this worker at a time. */
   activated: number;
   /** Layers that share the budget. */
   layers: number;
@@ -26,17 +26,17 @@ export interface PlanRequest {
   pools: readonly Pool[];
   profile: LoadTimes;
   costs: OverlapCosts;
-  /** Step of the pools' shares of the budget; 1/20 where it is left out. */
+  /** Step of the pools' shares of the budget; default 1/20. */
   step?: number;
 }
 
 export interface PoolPlan {
-  /** Of all layers together. */
+  /** Capacities of all layers together. */
   totals: PoolCapacities;
-  /** Of each layer; they differ by one expert of a pool at most. */
+  /** Capacities of each layer. Layers differ by at most one expert of a pool. */
   capacities: PoolCapacities[];
   usedBytes: number;
-  /** Mean over the layers. */
+  /** Mean makespan over the layers. */
   makespanMs: number;
 }
 
@@ -47,19 +47,19 @@ export interface PoolPlans {
 }
 
 const DEFAULT_STEP = 1 / 20;
-/** Best plans of the grid that are improved on, and single steps for each. */
+/** Best plans of the grid that are improved further, and most single steps for each. */
 const CLIMBED_PLANS = 8;
 const CLIMB_STEPS = 100;
 /**
- * A plan with parts of experts must promise this much against whole experts alone. Below it the model's own error decides, and whole
- * experts leave the processor to others.
+ * Least gain that a plan with parts of experts must promise over full experts alone. A smaller gain is within the model's own error, and full
+ * experts leave the processor free for other work.
  */
 const LEAST_GAIN = 0.07;
 
 /**
- * How to divide a budget among the pools (ZipMoE Algorithm 4): a grid over the pools' shares, then steps of single experts
- * for as long as they help. Capacities are counted over all layers, so that a budget of less than an expert a layer is used, too.
- * Never a plan that is expected to be slower than whole experts alone or none.
+ * Divides a budget among the pools (ZipMoE Algorithm 4): first a grid over the pools' shares, then steps of single experts as long as they help.
+ * Capacities are counted over all layers, so that a budget of less than one expert a layer is also used. The plan is never expected to be slower
+ * than full experts alone or no cache.
  * @throws INTERNAL for a request that contradicts itself
  */
 export function planPools(request: PlanRequest): PoolPlans {
@@ -93,14 +93,14 @@ class PlanSearch {
     this.expected = new ExpectedMakespan(selection, activated, patternMakespans(activated, profile, costs));
   }
 
-  /** As many experts of each pool as its share of the budget holds, no more in all than there are. */
+  /** As many experts of each pool as its share of the budget holds, but not more in all than exist. */
   fitting(shares: PoolCapacities): PoolCapacities {
     const { budgetBytes } = this.request;
     let room = this.experts * this.ownLayers.length;
     let leftBytes = budgetBytes;
     const take = (pool: Pool): number => {
       const bytes = this.bytesOf(pool);
-      // A share of 7 / 20 of 20 experts is 7 of them, whatever the rounding.
+      // Guards against rounding: a share of 7 / 20 of 20 experts must be exactly 7 of them.
       const wanted = Math.floor((shares[pool] * budgetBytes * (1 + Number.EPSILON)) / bytes + 1e-9);
       const count = Math.max(0, Math.min(wanted, room, Math.floor(leftBytes / bytes)));
       room -= count;
@@ -127,7 +127,7 @@ class PlanSearch {
     return candidate.makespanMs < best.makespanMs ? candidate : best;
   }
 
-  /** Adds an expert, or exchanges one for one or two of another pool, for as long as that helps. */
+  /** Adds an expert, or exchanges one for one or two of another pool, as long as that helps. */
   climb(from: PoolPlan): PoolPlan {
     let best = from;
     for (let step = 0; step < CLIMB_STEPS; step += 1) {

@@ -3,14 +3,14 @@ import { OdmoeError } from '../../base/errors/odmoe-error.js';
 
 export const NO_CAPACITIES: PoolCapacities = { full: 0, compressed: 0, signMantissa: 0, exponent: 0 };
 
-/** Numbered places that the pools' experts take: expert slots, and entries for stored E parts and SM parts. */
+/** Numbers of entries that the pools' experts need: expert slots, and entries for stored E parts and SM parts. */
 export interface CacheEntries {
   full: number;
   exponent: number;
   signMantissa: number;
 }
 
-/** A compressed expert takes an entry of each kind. */
+/** Entries for these capacities. A compressed expert takes an entry of exponents and one of signs and mantissas. */
 export function entriesOf(capacities: PoolCapacities): CacheEntries {
   const { full, compressed, signMantissa, exponent } = capacities;
   return { full, exponent: compressed + exponent, signMantissa: compressed + signMantissa };
@@ -25,14 +25,14 @@ export function addCapacities(left: PoolCapacities, right: PoolCapacities): Pool
   };
 }
 
-/** Spreads capacities of all layers together over them, so that layers differ by one expert of a pool at most, never holding more than there are. */
+/** Spreads the total capacities over the layers. Layers differ by at most one expert of a pool, and no layer holds more experts than exist. */
 export function spreadCapacities(
   totals: PoolCapacities,
   layers: readonly number[],
   experts: number,
 ): Map<number, PoolCapacities> {
   const spread = new Map<number, PoolCapacities>();
-  // Remainders of the four pools go to different layers, as far as there are enough.
+  // Remainders of the four pools go to different layers, as long as there are enough layers.
   const starts = { full: 0, compressed: 0, signMantissa: 0, exponent: 0 };
   let start = 0;
   for (const pool of POOLS) {
@@ -54,7 +54,7 @@ export function spreadCapacities(
   return spread;
 }
 
-/** @throws INTERNAL unless every capacity is a whole number, none negative */
+/** @throws INTERNAL unless every capacity is a whole number of at least 0 */
 export function checkCapacities(capacities: PoolCapacities): void {
   for (const pool of POOLS) {
     if (!Number.isSafeInteger(capacities[pool]) || capacities[pool] < 0)

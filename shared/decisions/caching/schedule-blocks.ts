@@ -2,22 +2,20 @@ import { threadEnds } from './block-timeline.js';
 import type { LoadTimes } from './load-times.js';
 import { needsSignMantissa, type LoadBlock, type LoadTask, type Recovery } from './load-task.js';
 
-/** Place of a tensor among all that are loaded together: blocks in order, and in a block by position. */
+/** Place of a tensor among all that are loaded together: its block, and its position in the block. */
 export interface TaskPlace {
   block: number;
   position: number;
 }
 
 /**
- * Cache-affinity scheduling (ZipMoE section 3.3, Algorithm 1). Tensors whose SM-chunks must be read (type I) are each overlapped with
- * as many of the others (type II) as it takes until decompression is what the block waits for (Definition A.1).
- *
- * Decompressions all take the same time, so which of those that are ready runs first changes no thread's idle time, and nor does a
- * task's position in its block: the search of lines 13 to 20 ends at the same place for every task, before the type-I tasks and
- * after the type-II tasks that run longer. What is left of the type-II tasks when no type-I task remains is the last block.
- *
- * With recovery 'with', a type-I task gains nothing from its exponents being read before another one's signs and mantissas, as it
- * cannot be decompressed earlier for that; a block then has only one.
+ * Cache-affinity scheduling (ZipMoE section 3.3, Algorithm 1). Each tensor whose SM-chunk must be read (type I) is overlapped with some of the
+ * others (type II): as many as needed until the block waits for decompression (Definition A.1).
+ * All decompressions take the same time. So neither the order of those that are ready nor a task's position in its block changes a thread's idle
+ * time. The search of lines 13 to 20 therefore ends at the same place for every task: before the type-I tasks and after the type-II tasks that
+ * run longer. When no type-I task remains, the remaining type-II tasks form the last block.
+ * With recovery 'with', a type-I task cannot be decompressed before its own signs and mantissas are read. Reading its exponents before another
+ * task's signs and mantissas gains nothing, so a block has only one type-I task.
  */
 export function scheduleBlocks(
   tasks: readonly LoadTask[],
@@ -44,14 +42,14 @@ export function scheduleBlocks(
   return blocks;
 }
 
-/** Tensors of the experts that take longest first, an expert's together. */
+/** Sorts tensors by their experts' execution time, longest first; the tensors of one expert stay together. */
 function byExecutionTime(left: LoadTask, right: LoadTask): number {
   return right.executeMs - left.executeMs || left.expert - right.expert || left.tensor - right.tensor;
 }
 
 /**
- * Definition A.1: when the l-th of the next block's E-chunks has been read, no more than l - 1 threads have been without work, for each l
- * up to min(L, K).
+ * Definition A.1: when the l-th E-chunk of the next block has been read, at most l - 1 threads have been without work, for each l up to min(L,
+ * K).
  */
 function isComputeDominant(blocks: readonly LoadBlock[], profile: LoadTimes, recovery: Recovery): boolean {
   const { threadEndMs, readEndMs } = threadEnds(blocks, profile, recovery);

@@ -2,22 +2,22 @@ import { exponential, power } from '../../base/arithmetic/elementary.js';
 import { OdmoeError } from '../../base/errors/odmoe-error.js';
 import { addChoice } from './hit-distribution.js';
 
-/** Largest difference from an inclusion probability that is accepted. */
+/** Largest accepted difference from an inclusion probability. */
 const FIT_TOLERANCE = 1e-11;
-/** Difference beyond which fitting is said to have failed. */
+/** Difference beyond which fitting has failed. */
 const WORST_FIT = 1e-9;
 const FIT_ITERATIONS = 2_000;
-/** How much of the logarithm of the odds is made up for at a time: all of it would overshoot where two experts exclude each other. */
+/** Share of the difference in log odds that one step corrects. A full step would overshoot if two experts exclude each other. */
 const ODDS_STEP = 0.6;
-/** A probability this close to 0 or 1 counts as that. */
+/** A probability this close to 0 or 1 counts as 0 or 1. */
 const CERTAIN = 1e-12;
-/** What every expert is taken to have been activated beyond its count: one not seen yet may come. */
+/** Activations added to each expert's count, because an expert without any may still be activated. */
 const PRIOR_ACTIVATIONS = 0.5;
 
 /**
- * Probability that the expert of each rank is among the k that a layer activates, most frequent first, from recorded counts of
- * several layers: the mean over the layers of what is at each rank (ZipMoE section 3.4, "Rank-Based Workload Modeling"). Layers
- * without counts say nothing; none with counts: null.
+ * Probability that the expert of each rank, most frequent first, is among the k that a layer activates. It follows from recorded counts of
+ * several layers: the mean over the layers at each rank (ZipMoE section 3.4, "Rank-Based Workload Modeling"). Layers without counts are ignored;
+ * null: no layer has counts.
  */
 export function inclusionProbabilities(layers: readonly ArrayLike<number>[], activated: number): Float64Array | null {
   const recorded = layers.filter((counts) => Array.from(counts).some((count) => count > 0));
@@ -33,7 +33,7 @@ export function inclusionProbabilities(layers: readonly ArrayLike<number>[], act
   return mean;
 }
 
-/** Inclusion probabilities of experts whose popularity falls with rank to the power of `skew`; 0: all alike. */
+/** Inclusion probabilities of experts whose popularity is rank to the power of -`skew`; `skew` 0: all are equally popular. */
 export function assumedInclusionProbabilities(experts: number, activated: number, skew: number): Float64Array {
   return shareOut(
     Float64Array.from({ length: experts }, (_, rank) => power(rank + 1, -skew)),
@@ -41,12 +41,12 @@ export function assumedInclusionProbabilities(experts: number, activated: number
   );
 }
 
-/** Probabilities in proportion to positive weights, none above 1, that sum to `activated` (or to all, if there are fewer). */
+/** Probabilities in proportion to positive weights. None is above 1, and they sum to `activated` (or to their number, if that is smaller). */
 function shareOut(weights: Float64Array, activated: number): Float64Array {
   const shares = new Float64Array(weights.length);
   let remaining = Math.min(activated, weights.length);
   let total = weights.reduce((sum, weight) => sum + weight, 0);
-  // Falling weights: once a share is below 1, so are all after it.
+  // Weights fall: once a share is below 1, all later ones are, too.
   weights.forEach((weight, rank) => {
     const share = total === 0 ? 0 : Math.min(1, (remaining * weight) / total);
     shares[rank] = share;
@@ -58,12 +58,12 @@ function shareOut(weights: Float64Array, activated: number): Float64Array {
 }
 
 /**
- * Selection probabilities q_i of independent choices that, given that exactly k are chosen, include i with probability f_i: the maximum
- * entropy distribution (ZipMoE appendix D, after Chen et al. 1994). Weights w_i are multiplied by f_i over the *current*
- * inclusion probability of i until these agree; q_i = w_i / (1 + w_i). That alone takes tens of thousands of rounds where as many
- * experts as are activated are nearly certain, so every other round compares odds instead; both rest at the same weights.
+ * Selection probabilities q_i of independent choices. Given that exactly k are chosen, they include i with probability f_i: the maximum entropy
+ * distribution (ZipMoE appendix D, after Chen et al. 1994). Weights w_i are multiplied by f_i over the *current* inclusion probability of i
+ * until these agree; q_i = w_i / (1 + w_i). This alone needs tens of thousands of rounds if as many experts as are activated are nearly certain.
+ * So every other round compares odds instead; both kinds of rounds converge to the same weights.
  * @param inclusion f_i in [0, 1], whose sum is a whole number k
- * @throws INTERNAL for other values, or when fitting does not end within 1e-9
+ * @throws INTERNAL for other values, or if fitting does not end within 1e-9
  */
 export function fitSelectionProbabilities(inclusion: ArrayLike<number>): Float64Array {
   const all = Float64Array.from(inclusion);
@@ -87,7 +87,7 @@ export function fitSelectionProbabilities(inclusion: ArrayLike<number>): Float64
   return selection;
 }
 
-/** For f_i strictly between 0 and 1. */
+/** As fitSelectionProbabilities, for f_i strictly between 0 and 1. */
 function fitUncertain(target: Float64Array, chosen: number): Float64Array {
   const weights = target.map(oddsOf);
   let difference = Infinity;
@@ -119,8 +119,8 @@ function selectionOf(weight: number): number {
 }
 
 /**
- * Probability that i is chosen given that `chosen` of all are. The elementary symmetric polynomials of appendix D, over all but i, are
- * made from the choices before i and those after it, as probabilities: sums of positive numbers that stay within [0, 1].
+ * Probability that i is chosen given that exactly `chosen` of all are. The elementary symmetric polynomials of appendix D, over all but i, are
+ * combined from the choices before i and those after it. They are computed as probabilities: sums of positive numbers that stay within [0, 1].
  */
 export function inclusionGiven(selection: ArrayLike<number>, chosen: number): Float64Array {
   const count = selection.length;
@@ -145,7 +145,10 @@ export function inclusionGiven(selection: ArrayLike<number>, chosen: number): Fl
   return inclusion;
 }
 
-/** A common factor changes nothing but the expected number of choices; with that at `chosen`, no number becomes too small. */
+/**
+ * Scales the weights until the expected number of choices is `chosen`. A common factor changes nothing else, and with it no number becomes too
+ * small.
+ */
 function scaleToExpect(weights: Float64Array, chosen: number): void {
   for (let round = 0; round < 4; round += 1) {
     let expected = 0;
@@ -155,7 +158,7 @@ function scaleToExpect(weights: Float64Array, chosen: number): void {
       expected += selection;
       slope += selection * (1 - selection);
     }
-    // Newton's step for the logarithm of the factor, held back where the sum is flat.
+    // Newton's step for the logarithm of the factor, limited because the sum may be flat.
     const factor = exponential(Math.min(2, Math.max(-2, (chosen - expected) / slope)));
     for (let i = 0; i < weights.length; i += 1) weights[i] = (weights[i] ?? 0) * factor;
   }

@@ -3,14 +3,14 @@ import type { LoadTimes } from './load-times.js';
 import type { LoadBlock, Recovery } from './load-task.js';
 
 export interface BlockSchedule {
-  /** Until the last expert has been executed. */
+  /** Time until the last expert has been executed. */
   makespanMs: number;
   operations: ScheduledOperation[];
 }
 
 /**
- * Carries blocks out: one I/O thread, L decompression threads and one executor, none idle while there is work for it (ZipMoE
- * appendix A). An expert is executed when all its tensors are recovered, in the order in which experts are.
+ * Simulates blocks: one I/O thread, L decompression threads and one executor, none idle while there is work for it (ZipMoE appendix A). An
+ * expert is executed when all its tensors are recovered. Experts are executed in the order in which they are recovered.
  */
 export function simulateBlocks(
   blocks: readonly LoadBlock[],
@@ -22,7 +22,7 @@ export function simulateBlocks(
   return { makespanMs, operations };
 }
 
-/** simulateBlocks without the operations. */
+/** As simulateBlocks, but returns the makespan alone. */
 export function blocksMakespanMs(
   blocks: readonly LoadBlock[],
   profile: LoadTimes,

@@ -2,23 +2,23 @@ import { formatByteSize } from '../../base/text/byte-size.js';
 import type { ErrorCode } from '../../base/errors/registry.js';
 import type { NodeStatus, StatusReply } from '../../wire/messages.js';
 
-/** What to do about a peer of which nothing is heard. */
+/** Advice for a peer that is silent. */
 export const SILENT_PEER_ADVICE = 'is the host on, the address right, and no firewall between?';
-/** What to do about a main without workers. */
+/** Advice for a main without workers. */
 export const NO_WORKERS_ADVICE = 'start workers: without one it cannot answer';
 
-/** Something that is wrong with a cluster, for people. */
+/** A problem of a cluster, as text for people. */
 export interface ClusterProblem {
-  /** Empty: of no node in particular. */
+  /** Id of the node; empty: the problem concerns no single node. */
   node: string;
   /** A code of docs/errors.md. */
   code: string;
   message: string;
-  /** What to do about it. Empty: the message says so. */
+  /** The remedy. Empty: the message contains it. */
   advice: string;
 }
 
-/** What main knows to be wrong. `odmoe doctor` and the page say it in these words. */
+/** The problems that main knows of. `odmoe doctor` and the page show them in these words. */
 export function clusterProblems(status: Pick<StatusReply, 'nodes' | 'problems'>): ClusterProblem[] {
   return [
     ...problemOfWorkers(status),
@@ -32,7 +32,7 @@ export function clusterProblems(status: Pick<StatusReply, 'nodes' | 'problems'>)
   ];
 }
 
-/** How far a worker is with what it fetches of the pack: "w has fetched 1 GiB of 3 GiB". */
+/** Progress of a worker that fetches experts of the pack: "w has fetched 1 GiB of 3 GiB". */
 export function fetchProgress({ identity, fetchNeededBytes, fetchHeldBytes }: NodeStatus): string {
   return `${identity.id} has fetched ${formatByteSize(fetchHeldBytes)} of ${formatByteSize(fetchNeededBytes)}`;
 }
@@ -50,7 +50,7 @@ function problemOfFetching(node: NodeStatus): ClusterProblem[] {
   return [{ node: identity.id, code, message: fetchProgress(node), advice: fetchProblem }];
 }
 
-/** What to do about a peer that main cannot use, beside what its message says. */
+/** Advice for a peer that main cannot use, in addition to its message. */
 function adviceFor(code: string): string {
   return ADVICE[code as ErrorCode] ?? '';
 }

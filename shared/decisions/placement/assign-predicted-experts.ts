@@ -4,17 +4,15 @@ import { groupForLayer } from './plan-placement.js';
 import { homesOf, isStrict } from './strict-homes.js';
 
 /**
- * Which worker of the layer's group loads which expert. Depends on the set of experts only, so that shadow (which predicts)
- * and main (which knows the router's choice) come to the same answer without asking each other. No worker gets more than
- * ceil(experts / group size).
- *
- * Every expert of a layer has a home in the group, the same at every token, so that what a worker keeps of an expert is found
- * again. Where more experts have one home than it may get, those with the higher ids go to the next workers with room, in the
- * order of the group. Homes are rotated from layer to layer: in a group with spares by as many places as a layer deals experts,
- * so that a layer starts to deal where the one before stopped. That keeps what matters to a cacheless cluster, where a worker
- * that rests has a head start on its next load: a spare is home to as many experts as any other and works as much, and the
- * workers rest in turn but for the chance in which experts the router picks. With no spare everybody has a turn at every layer,
- * and homes move by one place, which spreads experts that are popular at every layer.
+ * Assigns each expert to a worker of the layer's group, which loads it. The result depends on the set of experts only, so shadow (which
+ * predicts) and main (which knows the router's choice) get the same result without a message. No worker gets more than ceil(experts / group
+ * size).
+ * Every expert of a layer has a home in the group, the same at every token, so that a cached expert is found again. If more experts have one
+ * home than it may get, those with the higher ids go to the next workers with room, in the order of the group. Homes are rotated from layer to
+ * layer. In a group with spares they move by as many places as a layer assigns experts, so that a layer begins where the one before stopped.
+ * This matters in a cacheless cluster, where a worker that rests has a head start on its next load: a spare is home to as many experts as any
+ * other worker and works as much, and the workers rest in turn, apart from the randomness of the router's choice. Without a spare every worker
+ * has work at every layer, and homes move by one place, which spreads experts that are popular at every layer.
  */
 export function assignPredictedExperts(
   placement: Placement,
@@ -42,7 +40,7 @@ export function assignPredictedExperts(
   return assignment;
 }
 
-/** Each goes to one of its own workers: the one that has fewest of the layer so far. */
+/** Each expert goes to one of its homes: the one with the fewest experts of the layer so far. */
 function assignToHomes(placement: Placement, layer: number, sorted: readonly number[]): Map<number, string> {
   const assignment = new Map<number, string>();
   const load = new Map<string, number>();
@@ -54,12 +52,12 @@ function assignToHomes(placement: Placement, layer: number, sorted: readonly num
   return assignment;
 }
 
-/** The first of those with the least; there is one. */
+/** The first of the candidates with the least load. `candidates` must not be empty. */
 export function leastLoaded(candidates: readonly string[], load: ReadonlyMap<string, number>): string {
   return candidates.reduce((best, id) => ((load.get(id) ?? 0) < (load.get(best) ?? 0) ? id : best));
 }
 
-/** The workers that are asked to take an expert, its home first: those of the layer's group, or the expert's own. */
+/** The workers that are asked to take an expert, its home first: those of the layer's group, or the expert's homes. */
 export function workersFromHome(placement: Placement, layer: number, expert: number): readonly string[] {
   if (isStrict(placement)) return homesOf(placement, layer, expert);
   const group = groupForLayer(placement, layer);

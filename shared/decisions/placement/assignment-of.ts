@@ -4,9 +4,9 @@ import type { Placement, Predict } from '../../wire/messages.js';
 import { assignPredictedExperts } from './assign-predicted-experts.js';
 
 /**
- * expert -> id of the worker that a prediction tells to load it: as its places say, or who the layer's group has for it where it
- * gives none.
- * @throws PROTOCOL_VIOLATION when the places are not one for each expert, or one is none of the placement's
+ * expert -> id of the worker that a prediction asks to load it. If the prediction has places, they name the worker; else the layer's group
+ * assigns it.
+ * @throws PROTOCOL_VIOLATION if the number of places differs from that of the experts, or a place is not in the placement
  */
 export function assignmentOf(
   placement: Placement,

@@ -1,14 +1,15 @@
-/** Who keeps all of an expert of a layer, plain or compressed. */
+/** The workers that cache all of an expert of a layer, full or compressed. */
 export type CachingWorkers<Worker> = (expert: number) => readonly Worker[];
 
-/** Experts that a worker may have beyond its share of a layer, if it keeps them: running one more takes less than loading it elsewhere. */
+/** Experts that a worker may get beyond its share of a layer if it has cached them: to run one more takes less time than to load it elsewhere. */
 export const KEPT_BEYOND_SHARE = 1;
 
 /**
- * Gives experts to workers that keep them: of several the one with the least. No worker gets more than its share of all of the layer and
- * KEPT_BEYOND_SHARE; what is left over, and what nobody keeps, is not in the answer. Follows from the sets alone.
- * @param load what each worker has of the layer already; what is given is added
- * @param workers among which the layer is shared
+ * Assigns experts to workers that cache them; if several do, to the one with the least load. No worker gets more than its share of the whole
+ * layer plus KEPT_BEYOND_SHARE. Experts beyond that, and experts that no worker caches, are missing in the result. The result depends on the
+ * sets alone.
+ * @param load experts of the layer that each worker has already; the assigned ones are added
+ * @param workers number of workers that share the layer
  */
 export function assignCached<Worker>(
   experts: readonly number[],

@@ -1,18 +1,16 @@
 import { assignCached, type CachingWorkers } from './cached-assignment.js';
 
-/** Passes' worth of layers before the latest ordinal that a dealer remembers: what is older is loaded and run. */
+/** Number of passes before the latest ordinal whose layers a dealer remembers. Older ones are loaded and run already. */
 export const REMEMBERED_PASSES = 4;
 
 /**
- * Deals a pass's experts to all workers instead of to the group of a layer, so that a larger set (a verified draft's) is spread
- * over everybody who has time to load. Layers are counted through all passes by an ordinal, pass index x layers + layer: an expert
- * goes to the worker whose nearest load, before or after, is the most ordinals away, since that one has the longest to load it. With
- * one position a pass and as many workers as `groups` groups of top-k this deals OD-MoE's round robin (section 3.1).
- *
- * An expert that a worker keeps goes there, within bounds (assignCached), and is no load.
- *
- * Knows loads only by what it was asked; who asks twice under one ordinal with a larger set gets the same worker for what was
- * there before.
+ * Deals a pass's experts to all workers instead of to the group of a layer, so that a larger set (a verified draft's) is spread over every
+ * worker with time to load. Layers are counted through all passes by an ordinal, pass index x layers + layer. An expert goes to the worker whose
+ * nearest load, before or after, is the most ordinals away, since that one has the longest time to load it. With one position a pass and as many
+ * workers as `groups` groups of top-k this deals OD-MoE's round robin (section 3.1).
+ * A cached expert goes to a worker that caches it, within bounds (assignCached), and does not count as a load.
+ * The dealer knows loads only from its calls. A second call under one ordinal with a larger set gives the same workers to the experts of the
+ * first.
  */
 export class ExpertDealer {
   private readonly loads: WorkerLoads[];
@@ -21,18 +19,18 @@ export class ExpertDealer {
   private readonly remembered: number;
   private latest = -1;
 
-  /** Workers are dealt to by their place, from 0. */
+  /** Workers are named by their place, from 0. */
   constructor(workers: number, layers: number) {
     this.loads = Array.from({ length: workers }, () => new WorkerLoads());
     this.remembered = REMEMBERED_PASSES * layers + workers;
   }
 
-  /** Ordinals that are remembered, and loads under them. */
+  /** Number of remembered ordinals, and of loads under them. */
   get openCount(): number {
     return this.loads.reduce((sum, { all }) => sum + all, this.dealt.size);
   }
 
-  /** The workers' places, one for each expert in the order given; empty where there is no worker. */
+  /** The workers' places, one for each expert in the given order; empty if there are no workers. */
   deal(ordinal: number, experts: readonly number[], keepers: CachingWorkers<number> = () => []): number[] {
     if (this.loads.length === 0) return [];
     const fresh = experts.filter((expert) => this.dealt.get(ordinal)?.has(expert) !== true);
@@ -44,7 +42,7 @@ export class ExpertDealer {
     });
   }
 
-  /** The expert goes to a worker that others have chosen. Returns the place that it has: one that it had before stays. */
+  /** Records that other code chose the worker of an expert. Returns the place that the expert has: an earlier one stays. */
   give(ordinal: number, expert: number, place: number): number {
     const held = this.dealt.get(ordinal)?.get(expert);
     if (held !== undefined) return held;
@@ -53,7 +51,7 @@ export class ExpertDealer {
     return place;
   }
 
-  /** What was dealt under ordinals in [from, end) is not loaded after all. */
+  /** Forgets the experts dealt under ordinals in [from, end), because they are not loaded after all. */
   forget(from: number, end: number): void {
     for (const ordinal of [...this.dealt.keys()]) {
       if (ordinal >= from && ordinal < end) this.forgetOrdinal(ordinal);
@@ -71,14 +69,17 @@ export class ExpertDealer {
     under.set(expert, place);
   }
 
-  /** place -> experts that it has under the ordinal, loads or not. */
+  /** place -> number of experts that it has under the ordinal, loads or not. */
   private dealtUnder(ordinal: number): Map<number, number> {
     const counts = new Map<number, number>();
     for (const place of this.dealt.get(ordinal)?.values() ?? []) counts.set(place, (counts.get(place) ?? 0) + 1);
     return counts;
   }
 
-  /** The nearest load farthest away, then fewer experts under the ordinal itself, then fewer loads that near, then fewer at all, then the first in the list. */
+  /**
+   * The best place for one more load: the one whose nearest load is farthest away; among equals, fewest experts under the ordinal itself, then
+   * fewest loads at that distance, then fewest at all, then the first in the list.
+   */
   private mostTime(ordinal: number): number {
     let best = 0;
     let farthest = -1;
@@ -98,7 +99,7 @@ export class ExpertDealer {
     return best;
   }
 
-  /** In the order in which they were dealt first; one that was dealt late waits for those before it. */
+  /** Forgets ordinals in the order in which they were dealt first. An ordinal that was dealt late waits for those before it. */
   private forgetOld(): void {
     const oldest = this.latest - this.remembered;
     for (const ordinal of this.dealt.keys()) {
@@ -115,7 +116,7 @@ export class ExpertDealer {
 
 /** The ordinals under which a worker has loads. */
 class WorkerLoads {
-  /** Rising; one for each load. */
+  /** Rising; one entry for each load. */
   private readonly ordinals: number[] = [];
 
   get all(): number {
@@ -126,12 +127,12 @@ class WorkerLoads {
     this.ordinals.splice(this.firstFrom(ordinal), 0, ordinal);
   }
 
-  /** All under that ordinal. */
+  /** Removes all loads under the ordinal. */
   remove(ordinal: number): void {
     this.ordinals.splice(this.firstFrom(ordinal), this.count(ordinal));
   }
 
-  /** To the nearest; Infinity: there is none. */
+  /** Distance to the nearest load; Infinity: there is none. */
   distance(ordinal: number): number {
     const after = this.firstFrom(ordinal);
     const next = this.ordinals[after] ?? Infinity;
@@ -139,7 +140,7 @@ class WorkerLoads {
     return Math.min(next - ordinal, ordinal - before);
   }
 
-  /** Loads that far before and after. */
+  /** Number of loads at exactly this distance before and after. */
   near(ordinal: number, distance: number): number {
     if (distance === Infinity) return 0;
     return this.count(ordinal + distance) + (distance === 0 ? 0 : this.count(ordinal - distance));
@@ -152,7 +153,7 @@ class WorkerLoads {
     return end - first;
   }
 
-  /** Index of the first that is not smaller. */
+  /** Index of the first ordinal that is not smaller. */
   private firstFrom(ordinal: number): number {
     let low = 0;
     let high = this.ordinals.length;

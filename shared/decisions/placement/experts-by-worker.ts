@@ -1,4 +1,4 @@
-/** worker id -> its experts, both in the assignment's order; `alsoWithout`: workers that come first, with none where they have none. */
+/** worker id -> its experts, both in the assignment's order. `alsoWithout`: workers that come first, with an empty list if they have no experts. */
 export function expertsByWorker(
   assignment: Iterable<readonly [expert: number, workerId: string]>,
   alsoWithout: readonly string[] = [],

@@ -1,9 +1,9 @@
 import type { Placement } from '../../wire/messages.js';
 
-/** Of the experts that workers would load for the next token's first layer, one in so many must be expected to be of use. */
+/** A guess is worth its loads if at least one in this many loaded experts is expected to be used. */
 const WORTH_ONE_IN = 8;
 
-/** Whether a guess at the first layer's experts is right often enough to be worth its load. With 128 experts and 8 a token it is not. */
+/** True if a guess at the first layer's experts is right often enough to be worth its load. With 128 experts and 8 a token it is not. */
 export function isFirstLayerWorthAGuess({
   experts,
   expertsPerToken,
@@ -12,9 +12,8 @@ export function isFirstLayerWorthAGuess({
 }
 
 /**
- * expert of layer 0 -> worker that loads it before anybody knows whether the next token activates it, while workers would else have
- * nothing to load: one expert a worker, in the order of both. With fewer workers than experts the experts behind the last worker are
- * in nobody's hands.
+ * expert of layer 0 -> worker that loads it before it is known whether the next token activates it. Workers load then because they would
+ * otherwise be idle. Each worker gets one expert, in the order of both. With fewer workers than experts, the remaining experts have no worker.
  */
 export function firstLayerWorkers(placement: Placement): ReadonlyMap<number, string> {
   return new Map(placement.workers.slice(0, placement.experts).map(({ id }, expert) => [expert, id]));

@@ -1,24 +1,24 @@
 import type { GluShape, ModelShape } from '../../model/model-shape.js';
 import type { ExactFormat } from '../../model/tensor-source.js';
 
-/** What a layer costs a cluster. */
+/** Costs of a layer in a cluster. */
 export interface LayerCosts {
-  /** A worker executes one expert for one row. */
+  /** Time in which a worker executes one expert for one row. */
   executeMs: number;
-  /** A worker is sent a hidden state and sends one back: main does this for one worker after the other. */
+  /** Time to send a hidden state to a worker and to receive one from it. Main does this for one worker after the other. */
   reachMs: number;
-  /** A worker loads one expert. */
+  /** Time in which a worker loads one expert. */
   loadMs: number;
 }
 
 export interface GroupSizeChoice {
   /** Workers that share the experts of a layer. */
   size: number;
-  /** Why, for people. */
+  /** The reason, as text for people. */
   reason: string;
 }
 
-/** Of a small worker and a gigabit network. Only their order of magnitude decides, so that nothing need be measured before workers are grouped. */
+/** Values of a small worker and a gigabit network. Only their order of magnitude matters, so nothing must be measured before workers are grouped. */
 const NOMINAL = {
   executeBytesPerS: 50e9,
   executeOverheadMs: 0.2,
@@ -29,11 +29,11 @@ const NOMINAL = {
 };
 const MS_PER_S = 1000;
 const FLOAT_BYTES = 4;
-/** Of a weight as it is kept in storage: packs store BF16 in about three quarters of its size. */
+/** Bytes of a weight in storage: packs store BF16 in about three quarters of its size. */
 const STORED_BYTES: Record<ExactFormat, number> = { bf16: 1.5, fp16: 2, fp32: 4, mxfp4: 0.53, fp8: 1 };
 const HELD_BYTES: Record<ExactFormat, number> = { bf16: 2, fp16: 2, fp32: 4, mxfp4: 0.53, fp8: 1 };
 
-/** What a layer of such a model costs workers of which nothing is known. */
+/** Costs of a layer of this model on workers that are not known yet. */
 export function nominalLayerCosts(
   { hiddenSize, expert }: Pick<ModelShape, 'hiddenSize' | 'expert'>,
   format: ExactFormat,
@@ -52,9 +52,9 @@ function expertWeights(hiddenSize: number, { intermediateSize }: GluShape): numb
 }
 
 /**
- * How many workers share the experts of a layer, so that a token's layer takes the least time. With g of them a layer takes what executing
- * ceil(k / g) experts and reaching g workers takes, and no less than all workers together need to load its k experts. Of sizes that
- * take equally long the largest: each of its workers holds the fewest experts at a time. No group has more than k.
+ * Number of workers that share the experts of a layer, chosen so that a token's layer takes the least time. With g workers a layer takes the
+ * time to execute ceil(k / g) experts and to reach g workers. It takes at least the time in which all workers together load its k experts. Among
+ * sizes with the same time the largest is chosen, because its workers hold the fewest experts at a time. No group has more than k workers.
  */
 export function chooseGroupSize(workers: number, expertsPerToken: number, costs: LayerCosts): GroupSizeChoice {
   const { executeMs, reachMs, loadMs } = costs;
@@ -62,7 +62,7 @@ export function chooseGroupSize(workers: number, expertsPerToken: number, costs:
   let best = { size: 1, layerMs: Infinity, runMs: Infinity };
   for (let size = 1; size <= Math.min(workers, expertsPerToken); size += 1) {
     const experts = Math.ceil(expertsPerToken / size);
-    // A size that gives nobody less to do than the one before it only reaches more workers.
+    // A size that leaves each worker as many experts as the size before only adds a worker to reach.
     if (size > 1 && experts === Math.ceil(expertsPerToken / (size - 1))) continue;
     const runMs = experts * executeMs + size * reachMs;
     const layerMs = Math.max(runMs, loadingMs);
@@ -76,7 +76,7 @@ export function chooseGroupSize(workers: number, expertsPerToken: number, costs:
   return { size, reason };
 }
 
-/** Experts that a worker of a group needs room for, so that it loads those of its next layer while it executes those of this one. */
+/** Slots that a worker of a group needs, so that it loads the experts of its next layer while it executes those of this one. */
 export function lookAheadSlots(expertsPerToken: number, groupSize: number): number {
   return 2 * Math.ceil(expertsPerToken / Math.max(1, groupSize));
 }

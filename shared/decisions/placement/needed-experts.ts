@@ -9,8 +9,9 @@ export interface ExpertPlace {
 }
 
 /**
- * The experts that a worker may be asked for under a placement while nobody is lost: its own where experts have workers of their own; else
- * all of the layers that its group serves (decode), and those of the other layers that prefill gives it. By layer, then expert; none for a worker that is not placed.
+ * The experts that main may request of a worker under a placement, as long as no worker is lost. With strict homes: its own experts. Else: all
+ * experts of the layers that its group serves (decode), and those of other layers that prefill gives it. Sorted by layer, then expert; empty for
+ * a worker that is not placed.
  */
 export function neededExperts(placement: Placement, workerId: string): ExpertPlace[] {
   if (!placement.workers.some(({ id }) => id === workerId)) return [];

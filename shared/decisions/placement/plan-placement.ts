@@ -8,22 +8,22 @@ export interface PlacementInput {
   layers: number;
   experts: number;
   expertsPerToken: number;
-  /** Workers per group before spares; 'auto': by cost. Clamped to the number of workers. */
+  /** Workers per group before spares; 'auto': by cost. At most the number of workers. */
   groupSize: number | 'auto';
-  /** What decides where it is 'auto'; absent: loads alone. */
+  /** Costs that decide the size if it is 'auto'; absent: loads alone decide. */
   costs?: LayerCosts;
-  /** Workers that each expert has of its own; absent or 0: experts belong to the group of their layer. */
+  /** Number of strict homes of each expert; absent or 0: experts belong to the group of their layer. */
   homes?: number;
-  /** Experts are dealt to all workers, whatever the group of the layer. Not where they have workers of their own. */
+  /** True: experts are dealt to all workers, whatever the group of the layer. Not used with strict homes. */
   spread?: boolean;
 }
 
-/** Where only loads count, top-k workers share a layer. */
+/** If only loads count, top-k workers share a layer. */
 const LOADS_ALONE: LayerCosts = { executeMs: 0, reachMs: 0, loadMs: 1 };
 
 /**
- * Groups of workers that take the layers in turn (OD-MoE section 3.1). Workers that make no full group become spares, spread so
- * that group sizes differ by at most one. No workers: no groups. Where experts have workers of their own all workers are one group.
+ * Groups of workers that take the layers in turn (OD-MoE section 3.1). Workers that do not fill a group become spares. They are spread so that
+ * group sizes differ by at most one. No workers: no groups. With strict homes all workers are one group.
  */
 export function planPlacement(input: PlacementInput): Placement {
   const workers = [...input.workers].sort((left, right) => (left.id < right.id ? -1 : left.id > right.id ? 1 : 0));
@@ -52,7 +52,7 @@ function groupSizeOf({ groupSize, workers, expertsPerToken, costs }: PlacementIn
   return chooseGroupSize(workers.length, expertsPerToken, costs ?? LOADS_ALONE).size;
 }
 
-/** Layers that a worker's group serves, or all where experts are dealt to all workers; none for a worker that is not placed. */
+/** Layers that a worker's group serves, or all layers if experts are dealt to all workers; none for a worker that is not placed. */
 export function layersOfWorker(placement: Placement, workerId: string): number[] {
   const layers = Array.from({ length: placement.layers }, (_, layer) => layer);
   if (placement.spread) return placement.workers.some(({ id }) => id === workerId) ? layers : [];

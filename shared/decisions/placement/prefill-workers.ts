@@ -5,9 +5,9 @@ import { requirePresent } from '../../base/errors/assert-invariant.js';
 import type { Placement } from '../../wire/messages.js';
 
 /**
- * The workers that run an expert of a layer in prefill: its own where it has some. Else all workers share a layer's experts evenly, rotated by layer, and
- * nothing else decides: the next layer can be loaded before its router has chosen. With more workers than experts an expert has
- * several, and its mini-batches alternate among them.
+ * The workers that run an expert of a layer in prefill: its strict homes if there are any. Else all workers share a layer's experts evenly,
+ * rotated by layer. Nothing else decides, so the next layer can be loaded before its router has chosen. With more workers than experts an expert
+ * has several workers, and its mini-batches alternate among them.
  */
 export function workersForPrefillExpert(placement: Placement, layer: number, expert: number): readonly string[] {
   const workers = placement.workers;
@@ -29,12 +29,12 @@ export function workersForPrefillExpert(placement: Placement, layer: number, exp
   return holders;
 }
 
-/** Part of a layer's experts that a pass is expected to use where all of them are announced before its router has chosen. */
+/** Least share of a layer's experts that a pass must be expected to use, for all of them to be announced before the router has chosen. */
 export const NEARLY_ALL_EXPERTS = 0.89;
 
 /**
- * Whether a pass of so many rows is expected to use nearly all experts of a layer, so that hardly a load is in vain when all are loaded
- * before the router has chosen. With 8 experts and 2 a row 8 rows are, with 128 experts and 8 a row 35.
+ * True if a pass of `rows` rows is expected to use nearly all experts of a layer. Then hardly any load is wasted if all are loaded before the
+ * router has chosen. With 8 experts and 2 a row this needs 8 rows, with 128 experts and 8 a row 35.
  */
 export function usesNearlyAllExperts(
   { experts, expertsPerToken }: Pick<Placement, 'experts' | 'expertsPerToken'>,
@@ -43,7 +43,7 @@ export function usesNearlyAllExperts(
   return distinctExperts(experts, expertsPerToken, rows) >= NEARLY_ALL_EXPERTS * experts;
 }
 
-/** Which worker is to hold which expert of a layer that is announced, experts rising; of the workers that an expert has `copies` at most. */
+/** The worker that holds each expert of an announced layer, experts rising. Each expert gets at most `copies` of its workers. */
 export function prefillAssignment(
   placement: Placement,
   layer: number,

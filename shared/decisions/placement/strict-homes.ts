@@ -1,14 +1,14 @@
 import type { Placement } from '../../wire/messages.js';
 
-/** By placement: the homes of each layer's experts. What it says follows from the placement alone; this saves working it out again. */
+/** The homes of each layer's experts, by placement. They follow from the placement alone; the map saves a second computation. */
 const known = new WeakMap<Placement, (readonly string[])[][]>();
 
-/** Each expert has workers of its own, which alone load it. */
+/** Each expert has strict homes: only these workers load it. */
 export function isStrict({ homes }: Pick<Placement, 'homes'>): boolean {
   return homes > 0;
 }
 
-/** The workers that an expert has under a strict placement, the first one before its copies; all of them where there are no more workers. */
+/** The workers of an expert under a strict placement, the first home before its copies. If there are too few workers, all of them. */
 export function homesOf(placement: Placement, layer: number, expert: number): readonly string[] {
   let layers = known.get(placement);
   if (layers === undefined) known.set(placement, (layers = []));
@@ -16,9 +16,9 @@ export function homesOf(placement: Placement, layer: number, expert: number): re
 }
 
 /**
- * The workers of each expert of a layer. An expert goes to the worker that suits it best (rendezvous hashing) among those that have room: no
- * worker is the first home of more than its share. So a worker that leaves or comes moves hardly more experts than its own, main and shadow
- * agree without asking, and a main that is started again finds the experts where they were.
+ * The workers of each expert of a layer. An expert goes to the worker with the highest score (rendezvous hashing) among those that have room: no
+ * worker is the first home of more than its share. So when a worker leaves or comes, hardly more experts than its own move; main and shadow
+ * agree without a message; and a restarted main finds the experts at the same workers.
  */
 function layerHomes({ workers, experts, homes }: Placement, layer: number): (readonly string[])[] {
   const ids = workers.map(({ id }) => id);
@@ -43,7 +43,7 @@ function layerHomes({ workers, experts, homes }: Placement, layer: number): (rea
   return found;
 }
 
-/** How well a worker suits an expert: a number below 2^32 that looks drawn, always the same. */
+/** Score of a worker for an expert: a pseudo-random number below 2^32 that is always the same. */
 function score(layer: number, expert: number, id: string): number {
   let hash = 0x811c9dc5;
   const mix = (value: number): void => {

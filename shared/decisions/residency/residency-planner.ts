@@ -1,29 +1,28 @@
 /**
- * How many experts of each layer stay in device memory, plain or compressed, and how many are fetched anew each time (FluxMoE section 4.3,
- * Algorithm 2, equations 9 to 13; the three states are those of section 5). Pure: called now and then with what was measured.
- *
- * - rho = computing / loading. Above 1 computing hides the loads, and memory is given back; below theta loads delay it, and memory is taken.
- * - What experts take never exceeds what keys and values leave (equation 12). That comes last and holds always.
- * - A re-planning moves `expertsPerLayer` experts of each layer one state down or up. So no layer's loads jump.
- *
- * Beyond the paper: a layer gives nothing that would make the pass longer through the window of two layers, so that the same measurements lead to
- * rest, and layers of uneven length wait for nothing. Of the possible moves of a layer the one is made that costs the least time for the memory it
- * frees, or gains most for what it takes.
+ * Decides how many experts of each layer stay in device memory, plain or compressed, and how many are loaded anew each time (FluxMoE section
+ * 4.3, Algorithm 2, equations 9 to 13; the three states are those of section 5). Pure: called from time to time with measured values.
+ * - rho = computing / loading. Above 1 computing hides the loads, and experts give back memory. Below theta loads delay computing, and experts
+ * take memory.
+ * - Experts never take more memory than keys and values leave (equation 12). This is enforced last and always holds.
+ * - A re-planning moves `expertsPerLayer` experts of each layer one state down or up. So no layer's loads change suddenly.
+ * Beyond the paper: a layer gives back no memory if that would make the pass longer through the window of two layers. So equal measurements lead
+ * to a stable plan, and layers of unequal length cause no waits. Of a layer's possible moves, the one is made that costs the least time for the
+ * memory it frees, or gains the most time for the memory it takes.
  */
 import { assertInvariant } from '../../base/errors/assert-invariant.js';
 
-/** theta: rho below it means that loads delay computing. */
+/** theta: if rho is below it, loads delay computing. */
 export const LEAST_RATIO = 0.9;
 
-/** Sums of times in another order differ by less. */
+/** Sums of the same times in another order differ by less than this. */
 const ROUNDING = 1e-9;
-/** After the first pass through the window each takes the same time. */
+/** Passes that are computed to find the time of one. From the second pass on, all take the same time. */
 const SETTLED_PASSES = 3;
 
-/** What the loads of the faster backend count, beside those of the slower one. */
+/** Weight of the faster backend's loads, in comparison with those of the slower one. */
 const TIE_SHARE = 1e-3;
 
-/** From what takes most device memory to what takes none. */
+/** States by device memory, the most first; an offloaded expert takes none. */
 export const RESIDENCY_STATES = ['plain', 'compressed', 'offloaded'] as const;
 export type ResidencyState = (typeof RESIDENCY_STATES)[number];
 
@@ -31,35 +30,35 @@ export type ResidencyState = (typeof RESIDENCY_STATES)[number];
 export type LayerResidency = Readonly<Record<ResidencyState, number>>;
 
 export interface ResidencyCosts {
-  /** Device bytes of one expert. An offloaded one takes none beside the window. */
+  /** Device bytes of one expert. An offloaded one takes none outside the window. */
   bytes: Readonly<Record<'plain' | 'compressed', number>>;
-  /** What one expert takes of its backend at each pass, ms. The two backends work at the same time. */
+  /** Time in ms that one expert takes of its backend at each pass. The two backends work at the same time. */
   loadMs: Readonly<Record<'compressed' | 'offloaded', number>>;
 }
 
 export interface ResidencyRequest {
   layers: readonly LayerResidency[];
   costs: ResidencyCosts;
-  /** tau_comp by layers: what computing takes without waiting for experts, ms. */
+  /** tau_comp by layers: time of computing in ms, without waits for experts. */
   layerComputeMs: readonly number[];
-  /** C_gpu: device bytes for kept experts and for keys and values together; C_kv: what the latter take. */
+  /** C_gpu: device bytes for resident experts and for keys and values together; C_kv: bytes of the keys and values. */
   deviceBytes: number;
   cacheBytes: number;
-  /** Experts of a layer that change at a time; 1 in the paper. */
+  /** Experts of a layer that change state at a time; 1 in the paper. */
   expertsPerLayer: number;
-  /** False: nothing is kept plain, as in the paper's prototype. */
+  /** False: no expert stays plain, as in the paper's prototype. */
   keepsPlain: boolean;
-  /** False: experts are plain or offloaded. At least one of both is true. */
+  /** False: experts are plain or offloaded. At least one of the two flags is true. */
   keepsCompressed: boolean;
 }
 
 export interface ResidencyPlan {
   layers: LayerResidency[];
-  /** Before the change. Infinity: nothing is loaded. */
+  /** Value before the change. Infinity: nothing is loaded. */
   rho: number;
-  /** 'forced': down, to leave keys and values their memory. */
+  /** 'forced': lowered, to leave enough memory for keys and values. */
   change: 'none' | 'lowered' | 'raised' | 'forced';
-  /** C_exp: what kept experts take now. */
+  /** C_exp: bytes of resident experts after the change. */
   expertBytes: number;
 }
 
@@ -70,17 +69,17 @@ export function residencyLevel(layers: readonly LayerResidency[]): number {
   return all === 0 ? 1 : resident / all;
 }
 
-/** C_exp, bytes. */
+/** C_exp: bytes of resident experts. */
 export function residentBytes(layers: readonly LayerResidency[], costs: ResidencyCosts): number {
   return layers.reduce((sum, layer) => sum + layerBytes(layer, costs), 0);
 }
 
-/** tau_load: the sum over layers of the time of the slower backend (equations 9 and 10), ms. */
+/** tau_load in ms: the sum over layers of the time of the slower backend (equations 9 and 10). */
 export function residencyLoadMs(layers: readonly LayerResidency[], costs: ResidencyCosts): number {
   return layers.reduce((sum, layer) => sum + layerLoadMs(layer, costs), 0);
 }
 
-/** Algorithm 2. */
+/** Algorithm 2: one re-planning. */
 export function planResidency(request: ResidencyRequest): ResidencyPlan {
   checkRequest(request);
   const { costs } = request;
@@ -100,8 +99,8 @@ export function planResidency(request: ResidencyRequest): ResidencyPlan {
 }
 
 /**
- * Equation 12 alone, between two plannings: layers that take no more than keys and values leave. Null: they take no more as they are.
- * What takes most time for the memory that it frees goes last.
+ * Enforces equation 12 alone, between two plannings: layers take no more memory than keys and values leave. Null: they fit as they are. Experts
+ * that cost the most time for the memory they free are moved last.
  */
 export function fitResidency(
   request: Pick<ResidencyRequest, 'layers' | 'costs' | 'deviceBytes' | 'cacheBytes' | 'keepsCompressed'>,
@@ -110,7 +109,7 @@ export function fitResidency(
   return residentBytes(layers, costs) <= deviceBytes - cacheBytes ? null : enforce(layers, request);
 }
 
-/** A layer with this many experts one state down, chosen one by one. */
+/** Moves this many experts of a layer one state down. Each is chosen by itself. */
 export function lowerLayer(
   layer: LayerResidency,
   costs: ResidencyCosts,
@@ -122,7 +121,7 @@ export function lowerLayer(
   return lowered;
 }
 
-/** Null: nothing of the layer is in device memory. */
+/** Null: no expert of the layer is in device memory. */
 function lowerOne(layer: LayerResidency, costs: ResidencyCosts, keepsCompressed: boolean): LayerResidency | null {
   const moves = [
     moved(layer, 'plain', keepsCompressed ? 'compressed' : 'offloaded'),
@@ -134,7 +133,7 @@ function lowerOne(layer: LayerResidency, costs: ResidencyCosts, keepsCompressed:
   });
 }
 
-/** One layer after the other gives its experts, unless computing would then wait. */
+/** Lowers one layer after the other, unless computing would then wait. */
 function lowerLayers(layers: readonly LayerResidency[], request: ResidencyRequest): LayerResidency[] {
   const { costs, layerComputeMs, expertsPerLayer, keepsCompressed } = request;
   const lowered = [...layers];
@@ -151,8 +150,8 @@ function lowerLayers(layers: readonly LayerResidency[], request: ResidencyReques
 }
 
 /**
- * What a pass takes when passes follow each other, ms: a layer is loaded after the one before it, once the layer two before it has been computed
- * (Algorithm 1), and computed once it is loaded.
+ * Time in ms of a pass when passes follow each other. A layer is loaded after the one before it, once the layer two before it has been computed
+ * (Algorithm 1). It is computed once it is loaded.
  */
 export function windowPassMs(layerComputeMs: readonly number[], layerLoadsMs: readonly number[]): number {
   let [loaded, computed, computedBefore, passBegan] = [0, 0, 0, 0];
@@ -185,8 +184,8 @@ function raiseLayers(layers: readonly LayerResidency[], request: ResidencyReques
 }
 
 /**
- * Null: no move makes the layer's loads shorter. Where both backends take equally long no single move does; then the one is made that leaves less to
- * load in all.
+ * Null: no move makes the layer's loads shorter. If both backends take equally long, no single move does; then the move that leaves the smaller
+ * sum of loads is made.
  */
 function raiseOne(
   layer: LayerResidency,
@@ -206,7 +205,7 @@ function raiseOne(
   });
 }
 
-/** Equation 12: layers give one expert each in turn until all fit, or none is left. */
+/** Enforces equation 12: in turn, each layer moves one expert a state down, until all fit or no expert is left to move. */
 function enforce(
   layers: readonly LayerResidency[],
   {
@@ -221,7 +220,7 @@ function enforce(
   const roomBytes = Math.max(0, deviceBytes - cacheBytes);
   for (let gave = true; bytes > roomBytes && gave;) {
     gave = false;
-    // The last layers first: the first ones have no layer before them to hide their loads behind.
+    // The last layers are lowered first: the first ones have no layer before them that would hide their loads.
     for (let index = fitting.length - 1; index >= 0 && bytes > roomBytes; index -= 1) {
       const layer = fitting[index];
       const lower = layer === undefined ? null : lowerOne(layer, costs, keepsCompressed);
@@ -251,7 +250,7 @@ function layerBytes({ plain, compressed }: LayerResidency, { bytes }: ResidencyC
   return plain * bytes.plain + compressed * bytes.compressed;
 }
 
-/** Of both backends together, ms. */
+/** Time of the loads of both backends together, in ms. */
 function allLoadsMs({ compressed, offloaded }: LayerResidency, { loadMs }: ResidencyCosts): number {
   return compressed * loadMs.compressed + offloaded * loadMs.offloaded;
 }

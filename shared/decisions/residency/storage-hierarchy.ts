@@ -1,6 +1,6 @@
 /**
- * Where the experts of a layer lie, so that all places together bring them fastest (FluxMoE section 4.2). A *backend* is one place: compressed
- * device memory, pinned host memory, storage, or the LAN's peers. Backends work at the same time. Pure.
+ * Divides the experts of a layer among storage places, so that all places together load them fastest (FluxMoE section 4.2). A *backend* is one
+ * place: compressed device memory, pinned host memory, storage, or the LAN's peers. Backends work at the same time. Pure.
  */
 import { assertInvariant } from '../../base/errors/assert-invariant.js';
 import { OdmoeError } from '../../base/errors/odmoe-error.js';
@@ -10,17 +10,17 @@ export type BackendKind = (typeof BACKEND_KINDS)[number];
 
 export interface Backend {
   kind: BackendKind;
-  /** B_k: plain bytes that it brings a second, as measured. */
+  /** B_k: plain bytes that the backend delivers a second, as measured. */
   bytesPerS: number;
-  /** Plain bytes of one layer that it may hold; Infinity: no bound. */
+  /** Most plain bytes of one layer in this backend; Infinity: no bound. */
   capacityBytes: number;
 }
 
-/** How a layer's bytes are divided. */
+/** The division of a layer's bytes. */
 export interface LayerDivision {
-  /** Plain bytes from each backend, in their order. Their sum is the layer's. */
+  /** Plain bytes from each backend, in the order of the backends. Their sum is the layer's size. */
   bytes: number[];
-  /** Time until the slowest backend has brought its part (equation 9), ms. */
+  /** Time in ms until the slowest backend has delivered its part (equation 9). */
   loadMs: number;
 }
 
@@ -29,7 +29,7 @@ const MS_PER_S = 1000;
 /**
  * Divides a layer in proportion to the bandwidths, so that all backends end together (equations 6 to 8). A backend whose capacity is less than
  * its part is filled, and the others share the rest in the same way. `layerBytes`: plain bytes of all experts of a layer (equation 5 by layers).
- * @throws DEVICE_OUT_OF_MEMORY when all capacities together do not hold the layer
+ * @throws DEVICE_OUT_OF_MEMORY if all capacities together do not hold the layer
  */
 export function divideLayer(layerBytes: number, backends: readonly Backend[]): LayerDivision {
   checkBackends(layerBytes, backends);
@@ -54,7 +54,7 @@ export function divideLayer(layerBytes: number, backends: readonly Backend[]): L
   return { bytes, loadMs: loadMsOf(bytes, backends) };
 }
 
-/** tau of a layer: the time of its slowest backend (equations 6 and 9), ms. */
+/** tau of a layer in ms: the time of its slowest backend (equations 6 and 9). */
 export function loadMsOf(bytes: readonly number[], backends: readonly Backend[]): number {
   return bytes.reduce((slowest, ofBackend, index) => {
     return ofBackend === 0 ? slowest : Math.max(slowest, (ofBackend / bandwidthOf(backends, index)) * MS_PER_S);
@@ -62,10 +62,10 @@ export function loadMsOf(bytes: readonly number[], backends: readonly Backend[])
 }
 
 /**
- * Gives each tensor of a layer to one backend: the one that would have brought it first, among those with room. Longer tensors choose first. The
- * slowest backend then ends at most one tensor of each backend later than divideLayer says, where capacities do not bind.
- * Returns the backend's index of each tensor. `tensorBytes`: plain bytes.
- * @throws DEVICE_OUT_OF_MEMORY when a tensor fits nowhere
+ * Gives each tensor of a layer to one backend: the one that would deliver it first, among those with room. Longer tensors choose first. If no
+ * capacity binds, the slowest backend then ends at most one tensor of each backend later than divideLayer says. Returns the backend's index for
+ * each tensor. `tensorBytes`: plain bytes.
+ * @throws DEVICE_OUT_OF_MEMORY if a tensor fits nowhere
  */
 export function placeTensors(tensorBytes: readonly number[], backends: readonly Backend[]): number[] {
   const placed = tensorBytes.map(() => 0);
@@ -90,7 +90,8 @@ export function placeTensors(tensorBytes: readonly number[], backends: readonly 
 }
 
 /**
- * Whole layers (the paper's FluxMoE-H): the backend of each layer. The first layers are of backend 0, the last `lastShare` of them of backend 1.
+ * Places whole layers (the paper's FluxMoE-H) and returns the backend of each. The first layers go to backend 0; the last layers, a `lastShare`
+ * of all, go to backend 1.
  */
 export function placeWholeLayers(layers: number, lastShare: number): number[] {
   const last = Math.round(layers * lastShare);

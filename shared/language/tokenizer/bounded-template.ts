@@ -27,19 +27,19 @@ import {
   UndefinedValue,
 } from './template-runtime.js';
 
-/** A Jinja template that may take so many steps, and make and read so much, and no more. */
+/** A Jinja template with a limit on its steps, and on the values that it makes and reads. */
 export class BoundedTemplate {
   private readonly parsed: JinjaNode;
 
-  /** Throws what the parser says of a source that is no template. */
+  /** Throws the parser's error if the source is not a template. */
   constructor(source: string) {
     const tokens = jinja.tokenize(source, { lstrip_blocks: true, trim_blocks: true });
     this.parsed = jinja.parse(tokens.map(withLargeLiterals));
   }
 
   /**
-   * Throws TemplateLimitError where the budget, which may be of several renderings, is used up, and what the template itself raises.
-   * `wallMs`: the time that it is told.
+   * Throws TemplateLimitError if the budget, which several renderings may share, is used up. Throws the errors that the template itself raises.
+   * `wallMs`: the time that the template sees.
    */
   render(variables: Record<string, unknown>, budget: TemplateBudget, wallMs: number): string {
     const environment = new jinja.Environment();
@@ -49,21 +49,21 @@ export class BoundedTemplate {
   }
 }
 
-/** Nodes that are statements: what they give is no value that a template prints. */
+/** Nodes that are statements: their result is not a value that a template prints. */
 const STATEMENTS: ReadonlySet<string> = new Set(['Set', 'Macro', 'Comment', 'Break', 'Continue']);
-/** Statements that give the text of what is inside them, which was paid for there. */
+/** Statements whose result is the text of their contents. The contents have been paid for already. */
 const BLOCKS: ReadonlySet<string> = new Set(['If', 'For', 'Program']);
-/** Methods of objects, which count before members of the same name where they are called. */
+/** Methods of objects. In a call they have priority over members of the same name. */
 const OBJECT_METHODS: ReadonlySet<string> = new Set(['get', 'items', 'keys', 'values']);
 const EQUALITIES: ReadonlySet<string> = new Set(['==', '!=']);
 const CONTAINMENTS: ReadonlySet<string> = new Set(['in', 'not in']);
 
 /**
- * The package's interpreter, with a budget. Operands and arguments are evaluated here, so that what an operation costs is known, and paid
- * for, before it is done; most operations themselves are the package's. Values are written as Python writes them.
+ * The package's interpreter, with a budget. Operands and arguments are evaluated here, so that the cost of an operation is known, and paid for,
+ * before it runs; the package runs most operations itself. Values are written as Python writes them.
  */
 class BoundedInterpreter extends jinja.Interpreter {
-  /** Texts that were read once lie in one piece. */
+  /** Texts that were read before. These lie in one piece in memory. */
   private readonly read = new WeakSet<JinjaValue>();
 
   constructor(
@@ -78,7 +78,7 @@ class BoundedInterpreter extends jinja.Interpreter {
     this.budget.step();
     this.budget.enter();
     try {
-      // Some filters of the package give nothing for an empty list.
+      // Some filters of the package return nothing for an empty list.
       return this.evaluateNode(node, environment) ?? new UndefinedValue(undefined);
     } finally {
       this.budget.leave();
@@ -140,11 +140,11 @@ class BoundedInterpreter extends jinja.Interpreter {
     );
   }
 
-  /** Texts and lists that are put together or repeated; null: the operation is another. */
+  /** The result of joining or repeating texts and lists; null: the operation is another one. */
   private joined(operator: string, left: JinjaValue, right: JinjaValue): JinjaValue | null {
     if (operator === '~' || (operator === '+' && isTextWithValue(left, right))) {
       const [first, second] = [pythonText(left, this.budget), pythonText(right, this.budget)];
-      // Neither is copied where it is long, until the whole is read.
+      // A long text is not copied until the whole text is read.
       this.budget.spend(Math.min(first.length, second.length) * COSTS.character);
       return new TextValue(first + second);
     }
@@ -202,7 +202,7 @@ class BoundedInterpreter extends jinja.Interpreter {
     const operand = this.evaluate(childOf(node, 'operand'), environment);
     const name = (node['test'] as { value: string }).value;
     if (name === 'lower' || name === 'upper') this.budget.spend(sizeOf(operand) * COSTS.place);
-    // Whether a large integer is even is told by its last digit.
+    // The last digit decides whether a large integer is even.
     const asked =
       typeof operand.value === 'bigint' && (name === 'odd' || name === 'even')
         ? new IntegerValue(Number(operand.value % 2n))
@@ -210,7 +210,7 @@ class BoundedInterpreter extends jinja.Interpreter {
     return super.evaluate({ ...node, operand: new KnownNode(asked) }, environment);
   }
 
-  /** `node`: of an expression or a statement that applies a filter. */
+  /** `node`: an expression or a statement that applies a filter. */
   private filter(operand: JinjaValue, node: JinjaNode, environment: JinjaEnvironment): JinjaValue | undefined {
     const filter = childOf(node, 'filter');
     const isCall = filter.type === 'CallExpression';
@@ -279,13 +279,13 @@ class BoundedInterpreter extends jinja.Interpreter {
     );
     const piece = object instanceof TextValue ? this.pieceOf(object.value, start, stop, step) : null;
     if (piece !== null) return piece;
-    // The package makes a list of a text's characters first.
+    // The package first makes a list of a text's characters.
     this.budget.spend(sizeOf(object) * (object instanceof TextValue ? COSTS.listedCharacter : COSTS.place));
     const slice = { ...property, start: known(start), stop: known(stop), step: known(step) };
     return super.evaluate({ ...node, object: new KnownNode(object), property: slice }, environment);
   }
 
-  /** A piece of a text whose characters all have one unit; null: the package must take it apart. */
+  /** A slice of a text in which every character is one UTF-16 unit; null: the package must take the text apart. */
   private pieceOf(text: string, start?: JinjaValue, stop?: JinjaValue, step?: JinjaValue): JinjaValue | null {
     const [from, to, by] = [start?.value, stop?.value, step?.value];
     const isPlain =
@@ -306,7 +306,7 @@ class BoundedInterpreter extends jinja.Interpreter {
     return super.evaluate({ ...node, iterable: over }, environment);
   }
 
-  /** The arguments with their values; texts that stand in the template stay, since some filters of the package look at them. */
+  /** The arguments with their values. String literals stay as they are, because some filters of the package examine them. */
   private knownArguments(nodes: readonly JinjaNode[], environment: JinjaEnvironment): JinjaNode[] {
     return nodes.map((node) => {
       if (node.type === 'StringLiteral') return node;
@@ -318,7 +318,7 @@ class BoundedInterpreter extends jinja.Interpreter {
     });
   }
 
-  /** The first reading of a text that was put together copies it into one piece. */
+  /** The first read of a joined text copies it into one piece. */
   private readText(value: JinjaValue): void {
     if (!(value instanceof TextValue) || this.read.has(value)) return;
     this.budget.read(value.value.length);
@@ -326,10 +326,10 @@ class BoundedInterpreter extends jinja.Interpreter {
   }
 }
 
-/** Half of a character that has two units. */
+/** One half of a character that has two UTF-16 units. */
 const SURROGATE = /[\ud800-\udfff]/;
 
-/** Where arguments that are no plain expression hold their value. */
+/** The member in which arguments that are no plain expression hold their value. */
 const ARGUMENT_MEMBERS: ReadonlyMap<string, string> = new Map([
   ['KeywordArgumentExpression', 'value'],
   ['SpreadExpression', 'argument'],
@@ -382,7 +382,7 @@ function memberOf(item: JinjaValue, name: string): JinjaValue {
   return member ?? new UndefinedValue(undefined);
 }
 
-/** One is a text, and the other is something: Python adds texts only, the package takes any value. */
+/** True if one operand is a text and neither is undefined or none. Python adds texts only to texts; the package adds any value. */
 function isTextWithValue(left: JinjaValue, right: JinjaValue): boolean {
   const has = (value: JinjaValue): boolean => !(value instanceof UndefinedValue || value instanceof NullValue);
   return (left instanceof TextValue || right instanceof TextValue) && has(left) && has(right);
@@ -400,7 +400,7 @@ function childrenOf(node: JinjaNode, member: string): readonly JinjaNode[] {
   return (node[member] ?? []) as readonly JinjaNode[];
 }
 
-/** What a template finds beside its variables, as Template.render of the package gives it. */
+/** Names that a template finds in addition to its variables. They are the same as in Template.render of the package. */
 function globalsOf(budget: TemplateBudget, wallMs: number): Record<string, unknown> {
   return {
     true: true,
@@ -420,7 +420,7 @@ function globalsOf(budget: TemplateBudget, wallMs: number): Record<string, unkno
   };
 }
 
-/** Python's range. */
+/** Python's range(). */
 function rangeOf(first: number, second: number | undefined, step = 1, budget: TemplateBudget): number[] {
   if (step === 0) throw new Error('range() step must not be zero');
   const [start, stop] = second === undefined ? [0, first] : [first, second];
@@ -449,7 +449,7 @@ const MONTHS = [
 ];
 const WEEKDAYS = ['Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday'];
 
-/** Python's strftime, in English and local time, for the directives that dates and times are made of; others stay as they are. */
+/** Python's strftime, in English and local time, for the directives of dates and times; other directives stay as they are. */
 export function strftime(wallMs: number, format: string): string {
   const date = new Date(wallMs);
   const two = (value: number): string => String(value).padStart(2, '0');

@@ -9,11 +9,11 @@ import { TemplateBudget, TemplateLimitError, type TemplateLimits } from './templ
 import { TemplateForms } from './template-forms.js';
 
 export interface ChatTemplate {
-  /** Its text. */
+  /** Text of the template. */
   readonly source: string;
   /**
-   * Throws REQUEST_INVALID when the template refuses the messages (roles out of turn and the like), TOKENIZER_INVALID when it does
-   * not come to an end.
+   * Throws REQUEST_INVALID if the template refuses the messages (roles out of turn and the like), TOKENIZER_INVALID if the template does not end
+   * within its limits.
    */
   render(messages: readonly ChatMessage[], context: ChatContext): string;
 }
@@ -24,37 +24,40 @@ const tokenSchema = z.union([z.string(), z.looseObject({ content: z.string() })]
 const configSchema = z.looseObject({ chat_template: chatTemplateSchema.nullish() });
 
 /**
- * Steps that a template may take: some, and more for each message. Templates take some hundred for a message; one that loops for ever
- * would hold up all prompts behind it. Steps, not time: whether a template ends must not depend on how busy the machine is.
+ * Most steps of a rendering: a base, and more for each message. Templates take a few hundred steps for a message; a template that loops for ever
+ * would block all prompts behind it. Steps are counted, not time: the load of the machine must not decide whether a template ends.
  */
 const RENDER_STEPS = 300_000;
 const RENDER_STEPS_PER_MESSAGE = 2000;
-/** Of tools and other variables, whose parts templates walk through; no more than so many in all. */
+/** Further steps for the characters of tools and other variables, through which templates loop; at most MOST_STEPS_OF_VALUES in all. */
 const RENDER_STEPS_PER_CHARACTER = 1;
 const MOST_STEPS_OF_VALUES = 1_000_000;
-/** So many times what one rendering may take is there for all those by which it is found out how a template takes a conversation. */
+/**
+ * Budget of all trial renderings together, as a multiple of the limits of one rendering. The trials find out how a template treats a
+ * conversation.
+ */
 const TRIALS_SHARE = 4;
 /**
- * What a template may make and read (TemplateLimits.work): some, and more for each message and each character that it is given. A template
- * that doubles texts or lists would fill the memory in few steps. What it holds at once is at most some bytes for each of these.
+ * Most work of a rendering (TemplateLimits.work): a base, and more for each message and each character of the input. A template that doubles
+ * texts or lists would fill the memory in few steps. Its values take at most a few bytes for each unit of work.
  */
 const RENDER_WORK = 16 * 1024 * 1024;
 const RENDER_WORK_PER_MESSAGE = 64 * 1024;
 const RENDER_WORK_PER_CHARACTER = 16;
-/** Settings whose forms of messages are remembered. */
+/** Most settings whose message forms are remembered. */
 const SETTINGS_LIMIT = 64;
-/** A template's own words of what it does not take are shown up to here. */
+/** Most characters of a template's own error message that are shown. */
 const REASON_LENGTH_LIMIT = 1000;
 
-/** Stands behind a message that is gone on with, and shows where the prompt is cut. Some templates know it from transformers. */
+/** Marks the end of a message that the answer continues, and so the place where the prompt is cut. Some templates know it from transformers. */
 const CONTINUE_MARK = 'CONTINUE_FINAL_MESSAGE_TAG ';
 
 /** Variables of tokenizer_config.json that templates name. */
 const TOKEN_VARIABLES = ['bos_token', 'eos_token', 'unk_token', 'pad_token', 'sep_token', 'cls_token', 'mask_token'];
 
 /**
- * The model's chat template: chat_template.jinja's text where there is one, else tokenizer_config.json's chat_template
- * (a string, or named ones of which "default" counts). Null when the model has none.
+ * The model's chat template: the text of chat_template.jinja if there is one, else chat_template of tokenizer_config.json (a string, or named
+ * templates of which "default" is used). Null if the model has none.
  */
 export function chatTemplateFrom(config: object, templateText: string | null, directory: string): ChatTemplate | null {
   const parsed = configSchema.safeParse(config);
@@ -72,9 +75,9 @@ export function chatTemplateFrom(config: object, templateText: string | null, di
   return { source, render: (messages, context) => renderer.render(messages, context) };
 }
 
-/** A template with what it needs to be applied. */
+/** A template with everything that its application needs. */
 class TemplateRenderer {
-  /** By what else beside the messages the template's treatment of them depends on. */
+  /** Message forms, by the settings that influence the template's treatment of messages. */
   private readonly forms = new RecentMap<string, TemplateForms>(SETTINGS_LIMIT);
   private readonly shaper = new ConversationShaper();
 
@@ -99,12 +102,12 @@ class TemplateRenderer {
     return prompt;
   }
 
-  /** With no word that the template would lose, and in a shape that it does not refuse, where there is one. */
+  /** The messages in a shape in which the template loses no word and does not refuse them, if there is such a shape. */
   private shaped(messages: readonly ChatMessage[], context: ChatContext): readonly ChatMessage[] {
     const generation = context.continueLast !== true;
     const probe: ChatContext = { ...context, wallMs: 0 };
     const { steps, work } = limitsFor(messages, context.values);
-    // All that is tried out takes from one budget: a template that takes long takes few times as long with it.
+    // All trials share one budget: a slow template takes only a few times as long with them.
     const budget = new TemplateBudget({ steps: steps * TRIALS_SHARE, work: work * TRIALS_SHARE });
     return this.shaper.shaped(messages, settingOf(context), (shown) => this.apply(shown, probe, generation, budget));
   }
@@ -133,7 +136,7 @@ class TemplateRenderer {
   }
 }
 
-/** What beside the messages may make a template treat them in another way: its variables, but not how long their texts are. */
+/** Everything except the messages that may change the template's treatment of them: its variables, but not the lengths of long texts. */
 function settingOf({ values, continueLast = false }: ChatContext): string {
   const shown = Object.entries(values).map(([name, value]) => {
     const isSmall = typeof value === 'boolean' || value === null || (typeof value === 'string' && value.length < 32);
@@ -155,7 +158,7 @@ function limitsFor(messages: readonly ChatMessage[], values: Readonly<Record<str
   };
 }
 
-/** Characters of all texts in a value; anything else counts as one. */
+/** Characters of all texts in a value; any other value counts as one. */
 function charactersOf(value: unknown): number {
   if (typeof value === 'string') return value.length + 1;
   if (typeof value !== 'object' || value === null) return 1;

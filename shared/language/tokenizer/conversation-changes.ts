@@ -1,18 +1,18 @@
 import type { ChatMessage } from '../../wire/messages.js';
 
 /**
- * Changes of a conversation that keep all its words, for chat templates that drop or refuse messages where they stand. Each looks at a
- * message and its neighbours only, so that a conversation that grows keeps its beginning.
+ * A change of a conversation that keeps all its words, for chat templates that drop or refuse some messages. A change depends on a message and
+ * its neighbours only, so that a conversation that grows keeps its beginning.
  */
 export interface ConversationChange {
   readonly name: string;
   apply(messages: readonly ChatMessage[]): ChatMessage[];
 }
 
-/** Between texts that become one. */
+/** Separator of texts that are joined. */
 const BETWEEN = '\n\n';
 
-/** In the order in which they are made. */
+/** All changes, in the order in which they are applied. */
 export const CHANGES: readonly ConversationChange[] = [
   { name: 'developers as systems', apply: (messages) => messages.map(developerAsSystem) },
   { name: 'results without a call as users', apply: (messages) => resultsAsUsers(messages, false) },
@@ -28,7 +28,7 @@ export const CHANGES: readonly ConversationChange[] = [
   { name: 'turns of one role as one', apply: (messages) => turnsAsOne(messages, false) },
 ];
 
-/** Those that one can do without first, because they change the most. */
+/** The changes to leave out first if possible, because they alter the most. */
 export const MOST_CHANGING: readonly string[] = [
   'results as users',
   'one call in a message',
@@ -44,7 +44,7 @@ export const MOST_CHANGING: readonly string[] = [
   'developers as systems',
 ];
 
-/** Those that help only where a template writes calls and results itself, and only where it writes none. */
+/** Changes that help only with templates that write calls and results themselves, and changes that help only with templates that write none. */
 export const WHERE_CALLS_ARE: readonly string[] = [
   'results without a call as users',
   'an answer between call and user',
@@ -55,7 +55,7 @@ export function isSystem({ role }: ChatMessage): boolean {
   return role === 'system' || role === 'developer';
 }
 
-/** What a tool answered, as a user's words. */
+/** A tool's result, as text of a user. */
 export function resultText(content: string): string {
   return `<tool_response>\n${content}\n</tool_response>`;
 }
@@ -64,7 +64,7 @@ function calls({ toolCalls = [] }: ChatMessage): NonNullable<ChatMessage['toolCa
   return toolCalls;
 }
 
-/** A call, or the result of one. */
+/** True for a message with a call, and for the result of one. */
 function isOfCall(message: ChatMessage): boolean {
   return message.role === 'tool' || calls(message).length > 0;
 }
@@ -77,7 +77,7 @@ function developerAsSystem(message: ChatMessage): ChatMessage {
   return message.role === 'developer' ? { ...message, role: 'system' } : message;
 }
 
-/** `all`: else those that follow no call and no other result of one. */
+/** `all`: all results; else only those that follow neither a call nor another result of one. */
 function resultsAsUsers(messages: readonly ChatMessage[], all: boolean): ChatMessage[] {
   let isAnswer = false;
   return messages.map((message) => {
@@ -87,7 +87,7 @@ function resultsAsUsers(messages: readonly ChatMessage[], all: boolean): ChatMes
   });
 }
 
-/** Each call with its result, one after the other. */
+/** Puts each call into a separate message, followed by its result. */
 function oneCallEach(messages: readonly ChatMessage[]): ChatMessage[] {
   const made: ChatMessage[] = [];
   for (let at = 0; at < messages.length; at += 1) {
@@ -133,7 +133,7 @@ function countFirstSystems(messages: readonly ChatMessage[]): number {
   return other < 0 ? messages.length : other;
 }
 
-/** In the user's first words, where they come next. */
+/** Joins the first system messages to the user's first message, if that comes next. */
 function firstSystemsToUser(messages: readonly ChatMessage[]): ChatMessage[] {
   const count = countFirstSystems(messages);
   if (count === 0) return [...messages];
@@ -144,7 +144,7 @@ function firstSystemsToUser(messages: readonly ChatMessage[]): ChatMessage[] {
     : [{ role: 'user', content: joinedText(...said) }, ...messages.slice(count)];
 }
 
-/** What a system says between a call and its results is said after them. */
+/** A system message between a call and its results is moved behind the results. */
 function laterSystemsAsUsers(messages: readonly ChatMessage[]): ChatMessage[] {
   const begin = countFirstSystems(messages);
   const made = messages.slice(0, begin);
@@ -175,7 +175,7 @@ function answerAfterCalls(messages: readonly ChatMessage[]): ChatMessage[] {
   });
 }
 
-/** `afterCalls`: assistants that follow a call; else all others that follow one of their role. */
+/** `afterCalls`: joins assistant messages that follow a call; else joins all other messages that follow one of their role. */
 function turnsAsOne(messages: readonly ChatMessage[], afterCalls: boolean): ChatMessage[] {
   const made: ChatMessage[] = [];
   for (const message of messages) {

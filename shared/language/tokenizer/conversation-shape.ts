@@ -11,14 +11,14 @@ import {
 } from './conversation-changes.js';
 import { PROBE_MARK } from './template-forms.js';
 
-/** Shapes whose changes are remembered. Conversations that go on have a few between them. */
+/** Most shapes whose changes are remembered. A conversation that goes on has only a few. */
 const SHAPES_LIMIT = 256;
-/** Messages after one another that come again and again are one turn of a conversation: up to so many. */
+/** Longest sequence of messages that counts as one turn when it repeats. */
 const PERIOD_LIMIT = 6;
-/** How often a turn that comes again is looked at. */
+/** Number of repetitions of a turn that are examined. */
 const REPEATS = 2;
 
-/** What of a message makes a template treat it in another way. */
+/** The properties of a message that can change how a template treats it. */
 interface MessageShape {
   role: string;
   calls: number;
@@ -26,18 +26,18 @@ interface MessageShape {
   hasReasoning: boolean;
 }
 
-/** Renders a conversation with the template. Throws REQUEST_INVALID where the template refuses it, TOKENIZER_INVALID where it does not end. */
+/** Renders a conversation with the template. Throws REQUEST_INVALID if the template refuses it, TOKENIZER_INVALID if the template does not end. */
 export type RenderMessages = (messages: readonly ChatMessage[]) => string;
 
 /**
- * Finds out what a template does with conversations of a shape, by trying it out with marks in place of words: where it drops some, writes
- * them twice or out of order, or refuses the conversation, the fewest changes are made with which it does not. A conversation that the
- * template takes whole stays as it is.
+ * Finds out how a template treats conversations of a shape, by trials with marks in place of words. If the template drops words, writes them
+ * twice or out of order, or refuses the conversation, the fewest changes are applied that avoid this. A conversation that the template writes
+ * completely stays as it is.
  */
 export class ConversationShaper {
   private readonly found = new RecentMap<string, readonly ConversationChange[]>(SHAPES_LIMIT);
 
-  /** `setting`: of what else the template's treatment depends. Throws what `render` throws, but for refusals. */
+  /** `setting`: everything else that influences the template's treatment. Throws what `render` throws, except refusals. */
   shaped(messages: readonly ChatMessage[], setting: string, render: RenderMessages): readonly ChatMessage[] {
     const shapes = withoutRepeats(messages.map(shapeOf));
     const key = JSON.stringify([setting, shapes]);
@@ -54,7 +54,7 @@ function shapeOf({ role, content, toolCalls = [], reasoningContent = '' }: ChatM
   return { role, calls: toolCalls.length, hasContent: content !== '', hasReasoning: reasoningContent !== '' };
 }
 
-/** What comes again and again, turn after turn, stands there twice. */
+/** Cuts a turn that repeats again and again down to two repetitions. */
 function withoutRepeats(shapes: readonly MessageShape[]): MessageShape[] {
   const kept: { shape: MessageShape; key: string }[] = [];
   for (const shape of shapes) {
@@ -77,12 +77,12 @@ function endsInRepeats(kept: readonly { key: string }[], period: number): boolea
   return true;
 }
 
-/** A conversation of a shape, whose words are marks. */
+/** A conversation of a shape, with marks as its words. */
 interface Probe {
   messages: ChatMessage[];
-  /** Of contents, in their order. Where a system's words go is the template's affair. */
+  /** Marks of contents, in their order. The template may place a system's words anywhere. */
   marks: { text: string; isPlaced: boolean }[];
-  /** Of the arguments of calls. */
+  /** Marks in the arguments of calls. */
   callMarks: string[];
 }
 
@@ -98,7 +98,7 @@ function probeOf(shapes: readonly MessageShape[]): Probe {
       message.toolCalls = Array.from({ length: calls }, (_, call) => {
         const mark = `odmoecall${index}n${call}x`;
         probe.callMarks.push(mark);
-        // Some templates take ids of nine letters and digits only.
+        // Some templates accept only ids of nine letters and digits.
         return {
           id: `p${String(index * 128 + call).padStart(8, '0')}`,
           name: PROBE_MARK,
@@ -114,8 +114,8 @@ function probeOf(shapes: readonly MessageShape[]): Probe {
 }
 
 /**
- * The fewest changes with which the template writes each word of the probe once; those with which it comes nearest, if none does it, or if
- * the template takes so long that no more can be tried.
+ * The fewest changes with which the template writes each word of the probe once. If no changes achieve that, or if the template's budget is used
+ * up, those that come nearest.
  */
 function neededChanges(probe: Probe, render: RenderMessages): readonly ConversationChange[] {
   let best: Candidate = { changes: [], faults: faultsOf(probe, [], render) };
@@ -152,7 +152,7 @@ interface Candidate {
   faults: number;
 }
 
-/** Begins with all changes, and leaves out what is not needed. */
+/** Begins with all changes, and leaves out those that are not needed. */
 function pruned(
   all: readonly ConversationChange[],
   faultsWith: (changes: readonly ConversationChange[]) => number,
@@ -168,7 +168,7 @@ function pruned(
   return { changes, faults };
 }
 
-/** Begins with none, and adds the one that helps most, as long as one does. */
+/** Begins with no change, and adds the one that helps most, as long as one helps. */
 function grown(faultsWith: (changes: readonly ConversationChange[]) => number): Candidate {
   let best: Candidate = { changes: [], faults: faultsWith([]) };
   for (;;) {
@@ -184,12 +184,12 @@ function grown(faultsWith: (changes: readonly ConversationChange[]) => number): 
 }
 
 const REFUSED = Number.MAX_SAFE_INTEGER;
-/** How much worse a word that is lost is than one that stands twice or elsewhere. */
+/** Weight of a lost word, in comparison with a word that is repeated or out of place. */
 const LOST = 1000;
 
-/** How much worse words of a system or a tool are that another role says. */
+/** Weight of words of a system or a tool that appear under another role. */
 const MISSPOKEN = 100;
-/** Messages of a probe that are looked at for that: each is rendered twice more. */
+/** Most messages of a probe that are checked for that: each check renders twice more. */
 const MOST_LOOKED_AT = 4;
 
 /** null: the template refuses the conversation. */
@@ -202,7 +202,7 @@ function rendered(messages: readonly ChatMessage[], render: RenderMessages): str
   }
 }
 
-/** 0: every word is in the prompt once, in its place, and said by its own role. */
+/** 0: every word is in the prompt once, in its place, and under its own role. */
 function faultsOf(probe: Probe, changes: readonly ConversationChange[], render: RenderMessages): number {
   const messages = changed(probe.messages, changes);
   const text = rendered(messages, render);
@@ -222,8 +222,9 @@ function faultsOf(probe: Probe, changes: readonly ConversationChange[], render: 
 }
 
 /**
- * Messages of systems and tools whose words the template writes as the assistant's, because its last `else` takes every role that it does
- * not know; and systems under a role that it refuses at the start of a conversation, so that no model has learned it.
+ * Counts two faults. First, messages of systems and tools whose words the template writes as the assistant's, because its last `else` takes
+ * every unknown role. Second, system messages under a role that the template refuses at the start of a conversation, so that no model has
+ * learned it.
  */
 function misspokenMessages(messages: readonly ChatMessage[], text: string, render: RenderMessages): number {
   const spoken = [...messages.entries()]
@@ -241,7 +242,7 @@ function misspokenMessages(messages: readonly ChatMessage[], text: string, rende
   }).length;
 }
 
-/** At the start of a conversation. */
+/** True if the template accepts a system message at the start of a conversation. */
 function takesSystems(render: RenderMessages): boolean {
   const user: ChatMessage = { role: 'user', content: 'odmoeuserx' };
   const system: ChatMessage = { role: 'system', content: 'odmoesystemx' };

@@ -9,10 +9,10 @@ import { longestTokenBytes } from './longest-token.js';
 import { tokenBytesBy } from './token-bytes.js';
 import type { ChatContext, Tokenizer } from './tokenizer.js';
 
-/** What is used of @huggingface/tokenizers, whose own declarations (0.2.0) name modules that TypeScript does not find. */
+/** The parts of @huggingface/tokenizers that are used. The package's own declarations (0.2.0) name modules that TypeScript does not find. */
 interface TokenizerEngine {
   encode(text: string, options: { add_special_tokens: boolean }): { ids: (number | undefined)[] };
-  /** At least one id. */
+  /** `tokenIds` must not be empty. */
   decode(tokenIds: number[], options: { clean_up_tokenization_spaces: boolean }): string;
   id_to_token(tokenId: number): string | undefined;
   get_vocab(): Map<string, number>;
@@ -40,8 +40,8 @@ const tokenizerFileSchema = z.looseObject({
 const configSchema = z.looseObject({});
 
 /**
- * Reads tokenizer.json, tokenizer_config.json and chat_template.jinja of a checkpoint or pack; only the first must be there.
- * Throws TOKENIZER_INVALID when a file is missing, not what it should be, or the chat template does not parse.
+ * Reads tokenizer.json, tokenizer_config.json and chat_template.jinja of a checkpoint or pack; only the first is required. Throws
+ * TOKENIZER_INVALID if it is missing, if a file is invalid, or if the chat template does not parse.
  */
 export async function loadTokenizer(directory: string): Promise<Tokenizer> {
   const definition = await readObject(join(directory, TOKENIZER_FILE), TOKENIZER_LIMIT_BYTES, tokenizerFileSchema);
@@ -54,7 +54,7 @@ export async function loadTokenizer(directory: string): Promise<Tokenizer> {
   return tokenizerFrom(definition, config, chatTemplateFrom(config, templateText, directory), directory);
 }
 
-/** As loadTokenizer, but null for a model that has no tokenizer.json: it can be asked by token ids only. */
+/** As loadTokenizer, but null for a model without tokenizer.json: such a model takes token ids only. */
 export async function openTokenizer(directory: string): Promise<Tokenizer | null> {
   return (await fileExists(join(directory, TOKENIZER_FILE))) ? loadTokenizer(directory) : null;
 }

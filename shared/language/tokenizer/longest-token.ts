@@ -22,17 +22,17 @@ const replaceSchema = z.looseObject({ pattern: z.looseObject({ String: z.string(
 const splitSchema = z.looseObject({ behavior: z.string() });
 
 /**
- * Unicode normalization and lower case make at most so much shorter, in bytes of UTF-8: a mathematical letter of four bytes becomes
- * a Latin one.
+ * Largest factor by which Unicode normalization and lower case shorten a text, in bytes of UTF-8: a mathematical letter of four bytes becomes a
+ * Latin one.
  */
 const NORMALIZATION_FACTOR = 4;
 const NORMALIZATIONS: ReadonlySet<string> = new Set(['NFC', 'NFD', 'NFKC', 'NFKD', 'Lowercase']);
-/** These cut a text into pieces and lose nothing of it. */
+/** Pre-tokenizers that cut a text into pieces without loss. */
 const LOSSLESS_PRE_TOKENIZERS: ReadonlySet<string> = new Set(['ByteLevel', 'Metaspace', 'Digits']);
 
 /**
- * Bytes (UTF-8) of text that one token stands for at most. Infinity where that has no bound: the tokenizer drops parts of a text, or has
- * one token for unknown words of any length.
+ * Most bytes (UTF-8) of text for which one token stands. Infinity: there is no bound, because the tokenizer drops parts of a text, or has one
+ * token for unknown words of any length.
  */
 export function longestTokenBytes(definition: object, vocabulary: Iterable<string>): number {
   const parsed = definitionSchema.safeParse(definition);
@@ -50,7 +50,7 @@ export function longestTokenBytes(definition: object, vocabulary: Iterable<strin
 
 type Step = z.infer<typeof typed>;
 
-/** How many times shorter a normalizer makes a text at most; Infinity: without bound. */
+/** Largest factor by which a normalizer shortens a text; Infinity: no bound. */
 function shrinkFactor(normalizer: Step | null): number {
   if (normalizer === null || normalizer.type === 'Prepend') return 1;
   if (NORMALIZATIONS.has(normalizer.type)) return NORMALIZATION_FACTOR;

@@ -10,26 +10,26 @@ import {
   UndefinedValue,
 } from './template-runtime.js';
 
-/** How values of a template are written, as Python does: published templates were made with it. */
+/** Writes values of a template as Python does, because published templates were made with Python. */
 
-/** What json.dumps may be told. */
+/** Options of json.dumps. */
 export interface JsonStyle {
-  /** null: all in one line. */
+  /** null: the JSON is on one line. */
   indent: number | null;
   ensureAscii: boolean;
   sortKeys: boolean;
-  /** Between items, and between a key and its value; null: the usual ones. */
+  /** Separators between items, and between a key and its value; null: the default ones. */
   separators: readonly [string, string] | null;
 }
 export const PLAIN_JSON: JsonStyle = { indent: null, ensureAscii: false, sortKeys: false, separators: null };
 
-/** Lists and objects within one another, so that what holds itself comes to an end. */
+/** Most levels of nested lists and objects, so that a value that contains itself ends. */
 const DEPTH_LIMIT = 600;
-/** Where Python's floats begin to be written with an exponent. */
+/** Python writes a float with an exponent if its decimal exponent is at least EXPONENT_FROM or below EXPONENT_BELOW. */
 const EXPONENT_FROM = 16;
 const EXPONENT_BELOW = -4;
 
-/** As str() writes it. */
+/** The value as str() writes it. */
 export function pythonText(value: JinjaValue, budget: TemplateBudget): string {
   if (value instanceof TextValue) return value.value;
   if (value instanceof UndefinedValue) return '';
@@ -38,7 +38,7 @@ export function pythonText(value: JinjaValue, budget: TemplateBudget): string {
   return text.whole();
 }
 
-/** As json.dumps writes it. */
+/** The value as json.dumps writes it. */
 export function jsonText(value: JinjaValue, style: JsonStyle, budget: TemplateBudget): string {
   const text = new Writer(budget);
   writeJson(value, style, text, 0);
@@ -62,10 +62,10 @@ export function pythonFloat(value: number): string {
   return `${sign}${whole}.${digits.slice(exponent + 1) || '0'}`;
 }
 
-/** Pieces that are held apart. Each takes more memory than its characters. */
+/** Most pieces that are stored separately. Each takes more memory than its characters. */
 const PIECES_LIMIT = 4096;
 
-/** Gathers a text, each piece of which is paid for before it is there. */
+/** Builds a text. Each piece is paid for before it is added. */
 class Writer {
   private text = '';
   private pieces: string[] = [];
@@ -127,7 +127,7 @@ function scalarText(value: JinjaValue): string {
   return value instanceof UndefinedValue ? 'Undefined' : `<${value.type}>`;
 }
 
-/** Python has no negative zero among its integers, and no exponents in their digits. */
+/** Python integers have no negative zero, and are written without exponents. */
 function integerText(value: number | bigint): string {
   if (typeof value === 'number' && !Number.isSafeInteger(value)) {
     return Number.isInteger(value) ? BigInt(value).toString() : pythonFloat(value);

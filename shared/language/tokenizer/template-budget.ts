@@ -1,32 +1,32 @@
-/** The template has used up its steps, or has made or read more than it may. */
+/** The template has exceeded its limit of steps or of work. */
 export class TemplateLimitError extends Error {}
 
-/** What a template may take. Counted, not timed: the same template and values have the same outcome on every machine. */
+/** Limits of a template. They are counts, not times: the same template and values have the same outcome on every machine. */
 export interface TemplateLimits {
-  /** Nodes of the template that are evaluated. */
+  /** Nodes of the template that may be evaluated. */
   steps: number;
-  /** Characters and list members that are made or read, weighted by what they cost. */
+  /** Characters and list members that may be made or read, weighted by their cost. */
   work: number;
 }
 
-/** Nodes within one another. The stack of a thread holds several times as many. */
+/** Most levels of nested nodes. The stack of a thread holds several times as many. */
 const DEPTH_LIMIT = 300;
 
-/** What a character or member costs, in work. All that a template can hold at once follows from these and the limit. */
+/** Cost of one character or member, in work. Together with the limit it bounds the memory of a template's values. */
 export const COSTS = {
-  /** A character of a new text. */
+  /** One character of a new text. */
   character: 1,
-  /** A character of a text that is made into a list of them. */
+  /** One character of a text that is converted to a list of characters. */
   listedCharacter: 16,
-  /** A value in a new list that was in a list before. */
+  /** One place in a new list for a value that exists already. */
   place: 2,
-  /** A new value in a new list. */
+  /** One new value in a new list. */
   member: 32,
-  /** One time through a loop's body: the values of the loop's state, each an object with its methods, take some ten microseconds. */
+  /** One iteration of a loop's body: the values of the loop's state, each an object with its methods, take some ten microseconds. */
   turn: 200,
 } as const;
 
-/** Texts are read faster than they are made. */
+/** Reading a text costs less than making one. */
 const READ_CHARACTERS_PER_WORK = 2;
 
 export class TemplateBudget {
@@ -52,7 +52,7 @@ export class TemplateBudget {
     this.depth -= 1;
   }
 
-  /** Asked before the work is done. */
+  /** Call this before the work is done. */
   spend(work: number): void {
     this.work += work;
     if (!(this.work <= this.limits.work)) {

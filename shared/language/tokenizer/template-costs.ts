@@ -1,7 +1,7 @@
 import { COSTS, type TemplateBudget } from './template-budget.js';
 import { IntegerValue, type JinjaValue, ListValue, TextValue } from './template-runtime.js';
 
-/** What operations of the template package cost, found out before they are done. */
+/** Costs of the operations of the template package. They are paid before the operation runs. */
 
 /** Arguments of a filter or a method. */
 export interface GivenArguments {
@@ -9,12 +9,12 @@ export interface GivenArguments {
   named: ReadonlyMap<string, JinjaValue>;
 }
 
-/** Writing in capitals may make three characters of one. */
+/** Upper case may turn one character into three. */
 const CAPITALS_GROWTH = 3;
-/** A directive of strftime has two characters, stands for at most nine, and is found one by one. */
+/** A directive of strftime has two characters, is replaced by at most nine, and is found one by one. */
 const DATE_GROWTH = COSTS.listedCharacter;
 
-/** A method of a text is called. */
+/** Pays for a call of a text's method. */
 export function payForMethod(name: string, text: string, given: GivenArguments, budget: TemplateBudget): void {
   const [first, second] = given.positional;
   switch (name) {
@@ -34,7 +34,7 @@ export function payForMethod(name: string, text: string, given: GivenArguments, 
   }
 }
 
-/** A filter is applied that the package has. */
+/** Pays for a filter of the package. */
 export function payForFilter(name: string, value: JinjaValue, given: GivenArguments, budget: TemplateBudget): void {
   if (value instanceof TextValue) payForTextFilter(name, value.value, given, budget);
   else if (value instanceof ListValue) payForListFilter(name, value.value, given, budget);
@@ -74,18 +74,18 @@ function payForListFilter(
   budget.spend(texts * comparisons + items.length * comparisons);
 }
 
-/** Comparisons for each item of a list that is sorted. */
+/** Comparisons for each item of a sorted list. */
 function comparisonsOf(items: number): number {
   return 2 * (items + 1).toString(2).length;
 }
 
-/** Objects and lists are copied by some functions; what is inside them is not. */
+/** Size of a value that a function copies. Objects and lists are copied without their contents. */
 export function sizeOf({ value }: JinjaValue): number {
   if (typeof value === 'string' || Array.isArray(value)) return value.length;
   return value instanceof Map ? value.size : 1;
 }
 
-/** A function gets its arguments as they are, but for a few that read them: a date's format, a namespace's members. */
+/** A function gets its arguments unchanged. Only a few functions read them: a date's format, a namespace's members. */
 export function payForCall(given: readonly JinjaValue[], budget: TemplateBudget): void {
   for (const value of given) {
     if (value instanceof TextValue) budget.read(value.value.length);
@@ -109,7 +109,7 @@ function payForReplacing(
   budget.spend(text.length + found * (growth + COSTS.listedCharacter));
 }
 
-/** Into how many parts a text is split. */
+/** Number of parts into which a text is split. */
 function partsOf(text: string, separator: JinjaValue | undefined): number {
   if (separator instanceof TextValue) return occurrences(text, separator.value) + 1;
   let parts = 0;
@@ -121,7 +121,7 @@ function partsOf(text: string, separator: JinjaValue | undefined): number {
   return parts;
 }
 
-/** Of an empty text there is one before each character, and one at the end. */
+/** An empty part occurs before each character, and once at the end. */
 function occurrences(text: string, part: string): number {
   if (part === '') return text.length + 1;
   let count = 0;

@@ -11,7 +11,7 @@ import {
   templateMessages,
 } from './template-messages.js';
 
-/** Writes messages with the template; throws what the template raises. */
+/** Writes messages with the template; throws the errors that the template raises. */
 export type WriteMessages = (messages: readonly object[]) => string;
 
 const CONTENT_FORMS: readonly ContentForm[] = ['text', 'list'];
@@ -23,18 +23,18 @@ const CALL_FORMS: readonly CallForm[] = [
 ];
 const ODD_FORMS: readonly OddForm[] = ['value', 'text', 'member'];
 
-/** Roles whose forms are remembered: more than there are. */
+/** Most roles whose forms are remembered: more than exist. */
 const ROLES_LIMIT = 16;
 
-/** Stands in the conversations by which templates are tried out. */
+/** A mark in the conversations with which templates are tried. */
 export const PROBE_MARK = 'odmoeprobe';
-/** Some templates take ids of nine letters and digits only. */
+/** Some templates accept only ids of nine letters and digits. */
 const CALL_ID = 'abcde1234';
 const CALLED_NAME = `${PROBE_MARK}name`;
 export const PROBE_ASKED: ChatMessage = { role: 'user', content: 'Hello' };
 export const PROBE_CALLED: ChatMessage = called(`{"${PROBE_MARK}key":"${PROBE_MARK}value"}`);
 
-/** Arguments of each kind, and what of them a template writes that takes them. */
+/** Sample arguments of each kind, and a pattern for the output of a template that accepts them. */
 const ODD_SAMPLES: Readonly<Record<OddArguments, { text: string; sign: RegExp }>> = {
   text: { text: `{"${PROBE_MARK}value`, sign: new RegExp(`${PROBE_MARK}value`) },
   list: { text: `["${PROBE_MARK}value"]`, sign: new RegExp(`${PROBE_MARK}value`) },
@@ -44,9 +44,9 @@ const ODD_SAMPLES: Readonly<Record<OddArguments, { text: string; sign: RegExp }>
 };
 
 /**
- * How a template takes contents, calls, and arguments that are no object: found by trying it out with marks in place of words, each form
- * when it is first needed. The first form counts that the template writes whole. transformers hands on what it is given, so published
- * templates differ. Where none works it is the first: the template then says itself what it does not take.
+ * The forms in which a template accepts contents, calls, and arguments that are not objects. They are found by trials with marks in place of
+ * words, each when it is first needed. The first form that the template writes completely is used. transformers passes values on unchanged, so
+ * published templates differ. If no form works, the first one is used, and the template itself reports the error.
  */
 export class TemplateForms implements MessageForms {
   readonly contents = new RecentMap<string, ContentForm>(ROLES_LIMIT);
@@ -60,7 +60,7 @@ export class TemplateForms implements MessageForms {
     return this.foundCalls;
   }
 
-  /** The messages in the forms that the template takes. Throws TemplateLimitError where the template does not end. */
+  /** The messages in the forms that the template accepts. Throws TemplateLimitError if the template does not end. */
   shaped(messages: readonly ChatMessage[], write: WriteMessages): object[] {
     for (const { role } of messages) this.findContent(role, write);
     if (messages.some(({ toolCalls = [] }) => toolCalls.length > 0)) {
@@ -77,13 +77,13 @@ export class TemplateForms implements MessageForms {
     const works = (form: ContentForm): boolean => {
       const contents = new Map([...this.contents, [role, form]]);
       const text = this.written(conversation, { contents, calls: this.calls, odd: this.odd }, write);
-      // A part that is printed as it is has quotes around its words.
+      // A list part that is printed as a value has quotes around its words.
       return text?.includes(message.content) === true && (form === 'text' || !QUOTED_WORD.test(text));
     };
     this.contents.set(role, CONTENT_FORMS.find(works) ?? 'text');
   }
 
-  /** A conversation in which a message of the role may stand. */
+  /** A conversation that may contain a message of the role. */
   private conversationWith(message: ChatMessage, write: WriteMessages): ChatMessage[] {
     if (message.role === 'user') return [message];
     this.findContent('user', write);
@@ -98,8 +98,8 @@ export class TemplateForms implements MessageForms {
     this.findContent('assistant', write);
     const works = (calls: CallForm): boolean => {
       const text = this.written([PROBE_ASKED, PROBE_CALLED], { contents: this.contents, calls, odd: this.odd }, write);
-      // Arguments that were JSON already, and were made JSON once more, have quotes with backslashes. An object that is printed as it is
-      // looks like Python's, and a content that is not there like its None.
+      // JSON arguments that were encoded as JSON again have quotes with backslashes. An object that is printed as a value looks like Python's,
+      // and an absent content like its None.
       const wrong = [`\\"${PROBE_MARK}`, `'${PROBE_MARK}key': `, 'None'];
       return (
         text !== null &&
@@ -125,7 +125,7 @@ export class TemplateForms implements MessageForms {
     this.odd.set(kind, ODD_FORMS.find(works) ?? 'value');
   }
 
-  /** Null: the template refuses it. */
+  /** Null: the template refuses the messages. */
   private written(messages: readonly ChatMessage[], forms: MessageForms, write: WriteMessages): string | null {
     try {
       return write(templateMessages(messages, this.source, forms));

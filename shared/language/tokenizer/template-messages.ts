@@ -1,35 +1,35 @@
 import { type ExactJson, tryExactJson } from '../../base/json/exact-json.js';
 import type { ChatMessage } from '../../wire/messages.js';
 
-/** How a template takes the words of a message: as a text, or as a list of parts that are texts. */
+/** Form in which a template accepts the content of a message: a text, or a list of parts that are texts. */
 export type ContentForm = 'text' | 'list';
 
-/** How a template takes calls: the arguments as an object or as JSON, and what stands for a content that is not there. */
+/** Form in which a template accepts calls: arguments as an object or as JSON text, and the value of an absent content. */
 export interface CallForm {
   arguments: 'object' | 'text';
   noContent: '' | null;
 }
 
-/** Arguments of a call that are no object, though the template takes objects. `text`: a JSON string, or no JSON at all. */
+/** Kinds of arguments that are not objects, for templates that accept objects. `text`: a JSON string, or invalid JSON. */
 export type OddArguments = 'text' | 'list' | 'number' | 'boolean' | 'null';
-/** How a template takes them: as the value that they are, as their text, or as an object whose one member is their text. */
+/** Form in which a template accepts such arguments: as their value, as their text, or as an object whose only member is their text. */
 export type OddForm = 'value' | 'text' | 'member';
 
-/** How a template takes what messages hold. Contents are texts where nothing else is known; odd arguments are values. */
+/** Forms in which a template accepts the parts of messages. By default contents are texts, and odd arguments are values. */
 export interface MessageForms {
-  /** By role. */
+  /** Form of contents, by role. */
   readonly contents: ReadonlyMap<string, ContentForm>;
   /** null: no message has a call. */
   readonly calls: CallForm | null;
   readonly odd: ReadonlyMap<OddArguments, OddForm>;
 }
 
-/** The member that holds the text of arguments which are no object. */
+/** The member for the text of arguments that are not objects. */
 const ODD_MEMBER = 'arguments';
 
 type ToolCall = NonNullable<ChatMessage['toolCalls']>[number];
 
-/** Messages as templates know them from OpenAI; members that hold nothing are not there. */
+/** Messages in the form that templates know from OpenAI; empty members are left out. */
 export function templateMessages(messages: readonly ChatMessage[], source: string, forms: MessageForms): object[] {
   const knowsDeveloper = /['"]developer['"]/.test(source);
   const knowsThinking = /\.thinking\b|\[['"]thinking['"]\]/.test(source);
@@ -44,7 +44,7 @@ export function templateMessages(messages: readonly ChatMessage[], source: strin
       ...(toolCallId === '' ? {} : { tool_call_id: toolCallId }),
       ...(name === '' ? {} : { name }),
       ...(thought ? { reasoning_content: reasoningContent } : {}),
-      // gpt-oss's template refuses calls with both.
+      // gpt-oss's template refuses calls with both content and thinking.
       ...(thought && knowsThinking && !(called && content !== '') ? { thinking: reasoningContent } : {}),
     };
   });
@@ -63,7 +63,7 @@ function templateCall(call: ToolCall, forms: MessageForms): object {
   };
 }
 
-/** Arguments that are handed on as an object have all their digits, and their order. */
+/** Arguments that are passed as an object keep all their digits, and their order. */
 function argumentsOf(call: ToolCall, { calls, odd }: MessageForms): unknown {
   const text = textOf(call);
   if (calls?.arguments === 'text') return text;
@@ -84,7 +84,7 @@ function textOf(call: ToolCall): string {
   return call.arguments === '' ? '{}' : call.arguments;
 }
 
-/** `parsed`: null is no JSON. */
+/** `parsed`: null if the text is not JSON. */
 function oddKind(parsed: { value: ExactJson } | null): OddArguments | null {
   if (parsed === null) return 'text';
   const { value } = parsed;

@@ -8,35 +8,35 @@ import {
   TextValue,
 } from './template-runtime.js';
 
-/** Integers of templates that a JavaScript number cannot hold: what Python computes with them. */
+/** Computes with integers of templates that a JavaScript number cannot hold, as Python does. */
 
-/** Largest integer that is computed with, as Python's largest that it writes in digits (some 4300 of them). */
+/** Largest integer in computations. It is as large as Python's largest integer that can be written in digits (some 4300 of them). */
 const INTEGER_LIMIT = 1n << 14_000n;
 
 const LARGE_LITERAL = /^[+-]?\d{16,}$/;
 
 /**
- * The token of a large integer as one of a name, which are these digits: the package's parser makes a number of what it takes for one, and the
- * number has lost digits. Throws SyntaxError where there are too many for Python.
+ * Turns the token of a large integer into the token of a name that consists of its digits. The package's parser would make a number of it, which
+ * would lose digits. Throws SyntaxError if there are too many digits for Python.
  */
 export function withLargeLiterals(token: JinjaToken): JinjaToken {
   if (token.type !== 'NumericLiteral' || !LARGE_LITERAL.test(token.value)) return token;
   return typeof integerOf(token.value) === 'bigint' ? { type: 'Identifier', value: token.value } : token;
 }
 
-/** The value of a name that withLargeLiterals made; null: the template named it. */
+/** The value of a name that withLargeLiterals made; null: the name is one of the template's own. */
 export function largeLiteral(node: JinjaNode): JinjaValue | null {
   const name = String(node['value']);
   return LARGE_LITERAL.test(name) ? new IntegerValue(integerOf(name)) : null;
 }
 
-/** The value as a place or a count: a number that is larger than any list or text is as good as too large. */
+/** The value as an index or a count. A large integer becomes the largest safe one, which is larger than any list or text. */
 export function asPlace(value: JinjaValue): JinjaValue {
   if (typeof value.value !== 'bigint') return value;
   return new IntegerValue(value.value < 0n ? Number.MIN_SAFE_INTEGER : Number.MAX_SAFE_INTEGER);
 }
 
-/** `left operator right` where it is a matter of large integers; null: it is none. */
+/** `left operator right` if large integers are involved; null: none are. */
 export function largeIntegerResult(operator: string, left: JinjaValue, right: JinjaValue): JinjaValue | null {
   if (!(left instanceof IntegerValue && right instanceof IntegerValue)) return floatResult(operator, left, right);
   const [a, b] = [left.value, right.value];
@@ -48,13 +48,13 @@ export function largeIntegerResult(operator: string, left: JinjaValue, right: Ji
   return new IntegerValue(narrowed(result));
 }
 
-/** Whether a number would lose digits of the result. */
+/** True if a JavaScript number would lose digits of the result. */
 function isLost(operator: string, a: number, b: number): boolean {
   const result = operator === '*' ? a * b : operator === '+' ? a + b : operator === '-' ? a - b : 0;
   return Number.isFinite(result) && !Number.isSafeInteger(result);
 }
 
-/** Comparisons are JavaScript's own, which knows both kinds of numbers. */
+/** JavaScript's own comparisons know both kinds of numbers. */
 function integerResult(operator: string, a: bigint, b: bigint): bigint | null {
   switch (operator) {
     case '+':
@@ -76,7 +76,7 @@ function integerResult(operator: string, a: bigint, b: bigint): bigint | null {
   }
 }
 
-/** A large integer beside a float, or where a float comes out. */
+/** The result of a large integer and a float, or of an operation whose result is a float. */
 function floatResult(operator: string, left: JinjaValue, right: JinjaValue): JinjaValue | null {
   if (!isLarge(left) && !isLarge(right)) return null;
   const [a, b] = [numberOf(left), numberOf(right)];
@@ -97,7 +97,7 @@ function floatResult(operator: string, left: JinjaValue, right: JinjaValue): Jin
   }
 }
 
-/** The operand with a number in place of a large integer, for operations whose result is a float in any case. */
+/** The operand with a number in place of a large integer, for operations whose result is always a float. */
 export function asNumber(value: JinjaValue): JinjaValue {
   return isLarge(value) ? new FloatValue(Number(value.value)) : value;
 }
@@ -106,12 +106,12 @@ export function isLarge(value: JinjaValue): boolean {
   return typeof value.value === 'bigint';
 }
 
-/** `-value`; null: it is no large integer. */
+/** `-value`; null: the value is not a large integer. */
 export function negatedLarge(value: JinjaValue): JinjaValue | null {
   return typeof value.value === 'bigint' ? new IntegerValue(narrowed(-value.value)) : null;
 }
 
-/** A filter of numbers on a large integer, or on a text of its digits; null: another one. */
+/** The result of a filter of numbers for a large integer, or for a text of its digits; null: it is another filter or value. */
 export function largeIntegerFilter(name: string, value: JinjaValue): JinjaValue | null {
   if (name === 'int' && value instanceof TextValue && /^\s*[+-]?\d{16,5000}\s*$/.test(value.value)) {
     return new IntegerValue(integerOf(value.value.trim()));
@@ -129,7 +129,7 @@ export function largeIntegerFilter(name: string, value: JinjaValue): JinjaValue 
   }
 }
 
-/** The text has digits, with a sign or without. */
+/** The text consists of digits, with or without a sign. */
 function integerOf(digits: string): number | bigint {
   return exactInteger(digits.replace(/^\+/, ''));
 }

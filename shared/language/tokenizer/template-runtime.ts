@@ -1,7 +1,7 @@
 import * as jinjaPackage from '@huggingface/jinja';
 import { JsonFloat } from '../../base/json/exact-json.js';
 
-/** What is used of @huggingface/jinja, whose own declarations (0.5.11) name modules that TypeScript does not find. */
+/** The parts of @huggingface/jinja that are used. The package's own declarations (0.5.11) name modules that TypeScript does not find. */
 export interface JinjaValue {
   readonly type: string;
   readonly value: unknown;
@@ -9,7 +9,7 @@ export interface JinjaValue {
   __bool__(): { value: boolean };
 }
 export interface JinjaEnvironment {
-  /** Makes a value of JavaScript one of the package. */
+  /** Converts a JavaScript value to one of the package. */
   set(name: string, value: unknown): JinjaValue;
   setVariable(name: string, value: JinjaValue): void;
 }
@@ -18,7 +18,7 @@ export interface JinjaNode {
   readonly type: string;
   readonly [member: string]: unknown;
 }
-/** A piece of a template's source, as the parser takes it. */
+/** A piece of a template's source, as the parser expects it. */
 export interface JinjaToken {
   readonly type: string;
   readonly value: string;
@@ -26,7 +26,7 @@ export interface JinjaToken {
 interface JinjaInterpreter {
   run(program: JinjaNode): JinjaValue;
   evaluate(node: JinjaNode | undefined, environment: JinjaEnvironment): JinjaValue | undefined;
-  /** The package calls it for all that is written one after another. */
+  /** The package calls it for each sequence of nodes. */
   evaluateBlock(nodes: readonly JinjaNode[], environment: JinjaEnvironment): JinjaValue;
 }
 export const jinja = jinjaPackage as unknown as {
@@ -38,7 +38,7 @@ export const jinja = jinjaPackage as unknown as {
 
 type ValueClass<Value> = new (value: Value) => JinjaValue & { readonly value: Value };
 
-/** The package does not export the classes of its values; what it makes of a value has them. */
+/** The package does not export the classes of its values, so they are taken from values that it makes. */
 function classOf<Value>(sample: Value): ValueClass<Value> {
   return new jinja.Environment().set('sample', sample).constructor as ValueClass<Value>;
 }
@@ -52,7 +52,7 @@ export const UndefinedValue = classOf<undefined>(undefined);
 export const ListValue = classOf<unknown>([]) as ValueClass<JinjaValue[]>;
 export const ObjectValue = classOf<unknown>({}) as ValueClass<Map<string, JinjaValue>>;
 
-/** A value of the code, or of JSON that was read with nothing lost (ExactJson), as templates have it. */
+/** Converts a value of the code, or of JSON read without loss (ExactJson), to a value for templates. */
 export function jinjaValue(given: unknown): JinjaValue {
   if (given instanceof JsonFloat) return new FloatValue(given.value);
   if (typeof given === 'bigint') return new IntegerValue(given);
@@ -63,7 +63,7 @@ export function jinjaValue(given: unknown): JinjaValue {
   return new ObjectValue(new Map([...members].map(([key, value]) => [key, jinjaValue(value)])));
 }
 
-/** A node whose value is known already. */
+/** A node whose value is already known. */
 export class KnownNode implements JinjaNode {
   readonly type = 'Known';
   readonly [member: string]: unknown;

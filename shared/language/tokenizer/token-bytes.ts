@@ -10,23 +10,23 @@ const metaspaceSchema = z.looseObject({ replacement: z.string().default('\u2581'
 const suffixSchema = z.looseObject({ suffix: z.string().default('') });
 const prefixSchema = z.looseObject({ prefix: z.string().default('##') });
 
-/** A token on its way through a decoder: text, or bytes once a step has made them. */
+/** A token during decoding: text, or bytes once a step has converted it. */
 type Piece = string | Uint8Array;
 type DecodePiece = (piece: Piece) => Piece;
 
 const BYTE_TOKEN = /^<0x([0-9A-Fa-f]{2})>$/;
 const encoder = new TextEncoder();
 
-/** Bytes of one token's text. `isAdded`: one of tokenizer.json's added tokens, whose content no byte table has made. */
+/** Bytes of one token's text. `isAdded`: one of tokenizer.json's added tokens, whose content is not encoded by a byte table. */
 export type TokenBytesOf = (token: string, isAdded: boolean) => Uint8Array;
 
 /**
- * What each token adds to a decoded text by the decoder of tokenizer.json. Steps that look at the tokens beside it are followed as in the
- * middle of a text. WordPiece and CTC, which no supported family uses, are approximate: their clean-up is left out.
+ * The bytes that each token adds to a decoded text, by the decoder of tokenizer.json. Steps that depend on neighbouring tokens are applied as in
+ * the middle of a text. WordPiece and CTC, which no supported family uses, are approximate: their clean-up is left out.
  */
 export function tokenBytesBy(definition: object): TokenBytesOf {
   const decoder = definitionSchema.safeParse(definition).data?.decoder ?? null;
-  // Without a decoder tokens are joined by spaces.
+  // Without a decoder, tokens are joined by spaces.
   const decode: (isAdded: boolean) => DecodePiece = (isAdded) =>
     decoder === null ? onText((text) => ` ${text}`) : stepOf(decoder, isAdded);
   const [decodePlain, decodeAdded] = [decode(false), decode(true)];
@@ -62,7 +62,7 @@ function stepOf(decoder: Step, isAdded: boolean): DecodePiece {
       const prefix = prefixSchema.safeParse(decoder).data?.prefix ?? '##';
       return onText((text) => (prefix !== '' && text.startsWith(prefix) ? text.slice(prefix.length) : ` ${text}`));
     }
-    // Strip cuts a text's ends, and Fuse joins tokens: neither changes a token in its middle.
+    // Strip cuts the ends of a text, and Fuse joins tokens: neither changes a token in the middle.
     default:
       return unchanged;
   }
@@ -89,7 +89,7 @@ function byteOfFallback(text: string): Piece {
   return byte === undefined ? text : Uint8Array.of(parseInt(byte, 16));
 }
 
-/** The text's characters stand for bytes; one that stands for none leaves the token as it is. */
+/** Each character of the text stands for a byte. A token with any other character stays unchanged. */
 function bytesOfByteLevel(text: string): Piece {
   const bytes: number[] = [];
   for (const character of text) {
@@ -100,7 +100,7 @@ function bytesOfByteLevel(text: string): Piece {
   return Uint8Array.from(bytes);
 }
 
-/** GPT-2's table: bytes that print stand for themselves; the others are, in order, the characters from U+0100 on. */
+/** GPT-2's table: printable bytes stand for themselves; the others are, in order, the characters from U+0100 on. */
 const BYTE_OF_CHARACTER: ReadonlyMap<string, number> = byteTable();
 
 function byteTable(): Map<string, number> {

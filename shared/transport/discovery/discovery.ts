@@ -15,21 +15,21 @@ export interface Stoppable {
   stop(): Promise<void>;
 }
 
-/** How daemons hear of one another: by mDNS, or in one process by the simulator's network. Neither does anything under static discovery. */
+/** The way in which daemons find one another: mDNS, or in one process the simulator's network. Neither does anything under static discovery. */
 export interface Discovery {
   /** Announces this daemon until stopped. */
   advertise(settings: NodeSettings, identity: NodeIdentity, log: Logger): Promise<Stoppable>;
-  /** Reports the cluster's daemons as they are heard (again at another boot), but not this one. */
+  /** Reports the cluster's daemons when they are heard, and again after a restart, but not this one. */
   watchPeers(settings: NodeSettings, onPeer: (peer: DiscoveredPeer) => void, log: Logger): Promise<Stoppable>;
 }
 
-/** What multicast needs of a daemon's surroundings. */
+/** The parts of a daemon's environment that multicast needs. */
 interface Surroundings {
   runtime: Runtime;
   interfaces: InterfaceWatch;
 }
 
-/** Discovery by mDNS, through the networks that the host has at the time. */
+/** Discovery by mDNS, through the networks that the host has at each time. */
 export function multicastDiscovery(runtime: Runtime, interfaces: InterfaceWatch): Discovery {
   const surroundings = { runtime, interfaces };
   return {
@@ -41,8 +41,8 @@ export function multicastDiscovery(runtime: Runtime, interfaces: InterfaceWatch)
 const NOTHING: Stoppable = { stop: async () => undefined };
 
 /**
- * Announces this daemon by mDNS until stopped; does nothing under static discovery. The port is taken from
- * `identity.address`. That peers are alive is never mDNS's to say: a killed daemon's announcement outlives it by hours.
+ * Announces this daemon by mDNS until stopped; does nothing under static discovery. The port is taken from `identity.address`. mDNS never shows
+ * that a peer is alive: the announcement of a killed daemon outlives it by hours.
  */
 async function advertise(
   { runtime, interfaces }: Surroundings,
@@ -57,12 +57,12 @@ async function advertise(
   let moves = 0;
   const announce = (): void =>
     multicast.publish({
-      // Clusters of different names may use the same ids on one LAN.
+      // Clusters with different names may use the same ids on one LAN.
       name: `${identity.cluster}-${identity.id}`.slice(0, SERVICE_NAME_LIMIT),
       type: SERVICE_TYPE,
       port: parseAddress(`host:${identity.address.split(':').at(-1)}`).port,
       txt: encodeTxt(identity, moves),
-      // Probing for the name costs a second and would only find ourselves of the boot before.
+      // A probe for the name costs a second, and could only find this daemon's announcement from before its restart.
       probe: false,
     });
   const stopFollowing = follow(interfaces, settings.discovery.interfaceAddress, multicast, () => {
@@ -76,7 +76,7 @@ async function advertise(
   });
 }
 
-/** Speaks through the networks that the host has, now and later. `onMove`: they are others. Returns how to stop. */
+/** Uses the networks that the host has, now and later. `onMove`: called when they change. Returns a function that stops this. */
 function follow(
   interfaces: InterfaceWatch,
   given: string | null,
@@ -94,17 +94,17 @@ function follow(
       onMove();
       speak();
     },
-    // Told once, by who follows the daemon's own address (follow-addresses.ts).
+    // follow-addresses.ts follows the daemon's own address and reports this failure once.
     failed: () => undefined,
   });
   speak();
   return stop;
 }
 
-/** A DNS label. */
+/** Longest DNS label. */
 const SERVICE_NAME_LIMIT = 63;
 
-/** Reports the cluster's daemons as they are heard (again at another boot), but not this one. Static: reports none. */
+/** Reports the cluster's daemons when they are heard, and again after a restart, but not this one. Static discovery: reports none. */
 async function watchPeers(
   { runtime, interfaces }: Surroundings,
   settings: NodeSettings,
@@ -135,7 +135,7 @@ async function watchPeers(
   });
 }
 
-/** The mains heard within the time, for the command line; of every cluster when `cluster` is null. */
+/** The mains heard within the time, for the command line. `cluster` null: mains of every cluster. */
 export async function findMains(
   runtime: Runtime,
   cluster: string | null,
@@ -146,10 +146,10 @@ export async function findMains(
   return found.filter((peer) => peer.role === 'main' && (cluster === null || peer.cluster === cluster));
 }
 
-/** Who is heard at a time, and how many of one host. */
+/** Most peers that one search records, in all and of one host. */
 const FOUND_LIMITS = { all: 1024, ofHost: 128 };
 
-/** Everyone heard within the time, by address; the last announcement counts. Throws NO_MAIN when multicast fails. */
+/** All peers heard within the time, by address; the last announcement of each counts. Throws NO_MAIN if multicast fails. */
 async function findPeers(
   runtime: Runtime,
   timeoutMs: number,
@@ -171,12 +171,12 @@ async function findPeers(
   return onePerNode(peers.values());
 }
 
-/** By which a peer is kept among those of its host: two of one address, of which one is over, are two. Pure. */
+/** Key of a peer among the peers of its host. Two peers with one address, of which one has ended, get different keys. Pure. */
 export function placeOf({ address, cluster, id }: DiscoveredPeer): string {
   return `${address}/${encodeURIComponent(cluster)}/${encodeURIComponent(id)}`;
 }
 
-/** One that is heard by several addresses is told once. Pure. */
+/** A peer that is heard by several addresses is reported once. Pure. */
 export function onePerNode(peers: readonly DiscoveredPeer[]): DiscoveredPeer[] {
   return [...new Map(peers.map((peer) => [JSON.stringify([peer.cluster, peer.id]), peer])).values()];
 }

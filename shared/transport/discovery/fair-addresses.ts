@@ -1,14 +1,14 @@
 import { hostOf } from '../../wire/addresses.js';
 
-/** How many there may be. */
+/** Most values in all, and most values of one host. */
 export interface FairLimits {
   readonly all: number;
   readonly ofHost: number;
 }
 
 /**
- * Something of each address, within bounds: whoever makes up addresses takes the places of its own host first. Where all places are taken,
- * the host that has the most gives its oldest away.
+ * A bounded map with a value for each address. A host that makes up addresses displaces its own entries first. If all places are taken, the host
+ * with the most entries loses its oldest.
  */
 export class FairAddresses<Value> {
   private readonly hosts = new Map<string, Map<string, Value>>();
@@ -24,12 +24,12 @@ export class FairAddresses<Value> {
     return this.hosts.get(hostOf(address))?.get(address);
   }
 
-  /** In no order. */
+  /** All values, in no particular order. */
   values(): Value[] {
     return [...this.hosts.values()].flatMap((ofHost) => [...ofHost.values()]);
   }
 
-  /** It is the newest then. Returns what had to give way. */
+  /** Sets the value, as the newest of its host. Returns the values that were removed for it. */
   set(address: string, value: Value): Value[] {
     this.delete(address);
     const host = hostOf(address);
@@ -52,7 +52,7 @@ export class FairAddresses<Value> {
     return true;
   }
 
-  /** The oldest of the host that has the most; nothing where there is none. */
+  /** Removes the oldest value of the host with the most. Returns nothing if there is none. */
   takeOne(): Value[] {
     let [fullest, most] = ['', 0];
     for (const [host, { size }] of this.hosts) if (size > most) [fullest, most] = [host, size];

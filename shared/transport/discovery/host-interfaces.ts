@@ -6,14 +6,14 @@ import type { Runtime, Timer } from '../../base/runtime/runtime.js';
 export interface HostAddress {
   readonly name: string;
   readonly address: string;
-  /** It reaches this host alone. */
+  /** Only this host can be reached by it. */
   readonly internal: boolean;
 }
 
-/** How often a daemon looks whether its host has other addresses: a new lease, a cable, a network that comes late. */
+/** Interval at which a daemon checks the addresses of its host: it may get a new lease, a cable, or a network that comes late. */
 export const INTERFACE_POLL_MS = 2000;
 
-/** Of this machine. */
+/** The IPv4 addresses of this machine. */
 export function hostAddresses(): HostAddress[] {
   return Object.entries(networkInterfaces()).flatMap(([name, addresses]) =>
     (addresses ?? []).flatMap(({ family, address, internal }) =>
@@ -22,7 +22,7 @@ export function hostAddresses(): HostAddress[] {
   );
 }
 
-/** Which addresses have come and which have gone; one that another interface has now has done both. Pure. */
+/** The addresses that have come and those that have gone. An address that moved to another interface counts as both. Pure. */
 export function compareAddresses(
   before: readonly HostAddress[],
   after: readonly HostAddress[],
@@ -38,16 +38,17 @@ function keyOf({ name, address }: HostAddress): string {
   return `${name} ${address}`;
 }
 
-/** Through which addresses a daemon speaks, and the interface that it follows where it was given an address of it. */
+/** The addresses that a daemon uses. If the daemon was given an address, also the interface that it follows. */
 export interface SpokenAddresses {
   readonly addresses: readonly string[];
-  /** null: every network of the host, or the interface of the given address has not been there yet. */
+  /** null: every network of the host is used, or the interface of the given address has not appeared yet. */
   readonly followed: string | null;
 }
 
 /**
- * The IPv4 addresses whose networks are spoken to. Null is given: every network of this host (a host without a default route has no "system's
- * choice"), else, without any network, loopback. An address is given: that one; when its interface has got another one meanwhile, that. Pure.
+ * The IPv4 addresses whose networks are used. `given` null: every network of this host (a host without a default route has no "system's
+ * choice"), or loopback if there is none. `given` an address: that address, or the new address of its interface if the interface has changed it.
+ * Pure.
  */
 export function spokenAddresses(
   all: readonly HostAddress[],
@@ -66,13 +67,13 @@ export function spokenAddresses(
 
 const LOOPBACK = '127.0.0.1';
 
-/** Is told when the host's addresses are others, or cannot be read. */
+/** Called when the host's addresses change, or cannot be read. */
 export interface AddressListener {
   changed(): void;
   failed(error: OdmoeError): void;
 }
 
-/** The addresses of the host that a daemon runs on. Looks at them again and again while somebody wants to hear of changes. */
+/** The addresses of the host on which a daemon runs. They are polled as long as there is a listener. */
 export class InterfaceWatch {
   private readonly listeners = new Set<AddressListener>();
   private timer: Timer | null = null;
@@ -85,12 +86,12 @@ export class InterfaceWatch {
     this.known = [];
   }
 
-  /** As they are now. Throws what the system says. */
+  /** The present addresses. Throws the system's error. */
   get addresses(): readonly HostAddress[] {
     return this.timer === null ? this.read() : this.known;
   }
 
-  /** Returns how to stop. */
+  /** Returns a function that ends the watch. */
   watch(listener: AddressListener): () => void {
     if (this.timer === null) {
       this.known = this.read();

@@ -4,13 +4,13 @@ import type { NodeIdentity } from '../../wire/messages.js';
 import type { Transport } from '../transport.js';
 import type { Runtime, Timer } from '../../base/runtime/runtime.js';
 
-/** How long one Join may take: less than a daemon has to stop, which waits for it. */
+/** Longest time of one Join. The stop of a daemon waits for it, so it must be shorter than the time for a stop. */
 export const JOIN_TIMEOUT_MS = 1500;
 
-/** Pause after a refusal, which lasts until somebody changes one of the two. */
+/** Pause after a refusal. A refusal lasts until a user changes one of the two daemons. */
 export const REFUSED_DELAY_MS = 5000;
 
-/** After a welcome main opens its stream; how long it has for that before it is asked again. */
+/** After a welcome main opens its stream. If it has not done so within this time, the daemon asks again. */
 export const WELCOME_DELAY_MS = 1000;
 
 export interface JoinLoopOptions {
@@ -18,27 +18,27 @@ export interface JoinLoopOptions {
   transport: Pick<Transport, 'joinMain'>;
   mainAddress: string;
   identity(): NodeIdentity;
-  /** While main's stream to this daemon stands there is nothing to ask for. */
+  /** True while main's stream to this daemon stands: then there is nothing to ask for. */
   isServed(): boolean;
   retryDelayMs: number;
   log: Logger;
 }
 
-/** Makes this daemon known to the main it was given the address of, at start and whenever main is lost, until it is stopped. */
+/** Joins this daemon to the main at the given address, at the start and whenever main is lost, until it is stopped. */
 export class JoinLoop {
   private timer: Timer | null = null;
   private attempt: Promise<void>;
   private stopped = false;
-  /** So that a lasting condition is logged once. */
+  /** The condition that was logged last, so that a lasting one is logged once. */
   private reported = '';
-  /** Main is to hear of this daemon's new address, though its stream to the old one may seem to stand. */
+  /** Main must get this daemon's new address, even if main's stream to the old one still seems to stand. */
   private moved = false;
 
   constructor(private readonly options: JoinLoopOptions) {
     this.attempt = this.tryOnce();
   }
 
-  /** This host's addresses are others: asks main at once, and until it answers. */
+  /** This host's addresses have changed: asks main at once, and repeats it until main answers. */
   askAnew(): void {
     this.moved = true;
     if (this.stopped || this.timer === null) return;
@@ -46,7 +46,7 @@ export class JoinLoop {
     this.attempt = this.tryOnce();
   }
 
-  /** Resolves when no Join is under way any more. */
+  /** Resolves when no Join is in progress any more. */
   async stop(): Promise<void> {
     this.stopped = true;
     this.timer?.cancel();

@@ -1,4 +1,4 @@
-/** The one place that touches bonjour-service. */
+/** The only file that uses bonjour-service. */
 import bonjourService, { type Service } from 'bonjour-service';
 import type { Logger } from '../../base/log/logger.js';
 import type { Runtime } from '../../base/runtime/runtime.js';
@@ -9,23 +9,26 @@ import { living } from '../../base/runtime/living.js';
 /** DNS-SD service type: `_odmoe._tcp`. */
 export const SERVICE_TYPE = 'odmoe';
 
-/** A late starter is found within this time even if its announcement was lost. */
+/** Interval of queries. A daemon that starts late is found within this time even if its announcement was lost. */
 export const QUERY_INTERVAL_MS = 5000;
 
-/** Who lives is told again this often, to those that have forgotten it. */
+/** Interval at which living peers are reported again, for listeners that have forgotten them. */
 export const LISTEN_AFRESH_MS = 60_000;
 
-/** A browser remembers all that it has heard. One that has heard so much is replaced, and tells again of those that live. */
+/**
+ * Most services of one browser. A browser remembers everything that it has heard. A browser with this many is replaced; the new one reports the
+ * living ones again.
+ */
 export const MAX_HEARD_SERVICES = 256;
 
-/** How long saying goodbye may take. */
+/** Longest time of a goodbye. */
 const GOODBYE_TIMEOUT_MS = 500;
 
 type Responder = InstanceType<typeof bonjourService.Bonjour>;
 type Browser = ReturnType<Responder['find']>;
 type Announcement = Parameters<Responder['publish']>[0];
 
-/** What somebody who listens does with each network. */
+/** A listener's handlers for each network. */
 interface Listening {
   opened(responder: Responder): void;
   closed(responder: Responder): void;
@@ -35,7 +38,7 @@ interface Listening {
 export class Multicast {
   private readonly responders = new Map<string, Responder>();
   private readonly listening = new Set<Listening>();
-  /** Tells that the sockets of a responder are closed. */
+  /** Functions to call when the sockets of a responder are closed. */
   private readonly ends = new Map<Responder, () => void>();
   private announcement: Announcement | null = null;
   /** Sockets of networks that are gone, while they close. */
@@ -44,20 +47,20 @@ export class Multicast {
   /** `onFault` gets socket errors: without it they would be thrown from a timer. */
   constructor(private readonly onFault: (error: unknown) => void) {}
 
-  /** Speaks through these IPv4 addresses of the host from now on, and through no other. */
+  /** Uses exactly these IPv4 addresses of the host from now on. */
   speakThrough(addresses: readonly string[]): void {
     for (const [address, responder] of this.responders) {
       if (addresses.includes(address)) continue;
       this.responders.delete(address);
       for (const one of this.listening) one.closed(responder);
-      // Nobody hears a goodbye from an address that is gone, and who hears it by another one would take it for ours.
+      // A goodbye from an address that is gone is not heard; one by another address would seem to end our announcement there.
       const left = this.destroy(responder).finally(() => this.leaving.delete(left));
       this.leaving.add(left);
     }
     for (const address of addresses) if (!this.responders.has(address)) this.open(address);
   }
 
-  /** Announces through every network, in place of what was announced before. */
+  /** Announces through every network, and replaces the earlier announcement. */
   publish(announcement: Announcement): void {
     const isFirst = this.announcement === null;
     this.announcement = announcement;
@@ -67,13 +70,13 @@ export class Multicast {
     }
   }
 
-  /** Its network may have gone meanwhile. */
+  /** The responder's network may have gone in the meantime. */
   private publishAgain(responder: Responder): void {
     const isOpen = [...this.responders.values()].includes(responder);
     if (isOpen && this.announcement !== null) responder.publish({ ...this.announcement });
   }
 
-  /** Returns how to stop. */
+  /** Returns a function that stops listening. */
   listen(listening: Listening): () => void {
     this.listening.add(listening);
     for (const responder of this.responders.values()) listening.opened(responder);
@@ -102,7 +105,7 @@ export class Multicast {
   }
 
   private open(address: string): void {
-    // `interface` alone binds to that address and then hears no multicast.
+    // `interface` alone binds to that address, and the socket then receives no multicast.
     const options = { interface: address, bind: '0.0.0.0' };
     const responder = new bonjourService.Bonjour(
       options as ConstructorParameters<typeof bonjourService.Bonjour>[0],
@@ -126,8 +129,8 @@ async function sayGoodbye(responder: Responder, runtime: Runtime): Promise<void>
 }
 
 /**
- * Calls back for each well-formed announcement, again when a known one changes (another boot, another address) and, of those that live, every
- * afreshMs. Returns how to stop.
+ * Calls back for each well-formed announcement, again when a known one changes (another boot, another address), and every afreshMs for peers
+ * that live. Returns a function that stops this.
  */
 export function listen(
   multicast: Multicast,
@@ -146,7 +149,7 @@ export function listen(
   const heard = (service: Service): void => {
     const host = service.referer?.address;
     if (host === undefined || !(service.port > 0)) return;
-    // The sender's address is one that reaches it; of those it advertises, some may not.
+    // The sender's address can be reached; some of the addresses that it advertises may not be.
     const peer = decodeTxt(service.txt, formatAddress(host, service.port));
     if ('malformed' in peer) {
       log?.debug('ignored a malformed announcement', { from: host, name: service.name, reason: peer.malformed });
@@ -170,7 +173,7 @@ export function listen(
     opened: browse,
     closed: stopBrowsing,
   });
-  // A browser tells of an unchanged announcement once; a new one asks and tells again.
+  // A browser reports an unchanged announcement once; a new browser asks and reports again.
   const afreshTimer = runtime.every(afreshMs, () => {
     for (const responder of [...browsers.keys()]) browse(responder);
   });
@@ -181,7 +184,7 @@ export function listen(
     timer.cancel();
     afreshTimer.cancel();
     stopListening();
-    // Those of networks that have been closed meanwhile.
+    // The browsers of networks that have been closed in the meantime.
     for (const responder of [...browsers.keys()]) stopBrowsing(responder);
   };
 }

@@ -1,9 +1,9 @@
-/** What a daemon says of itself by mDNS, as TXT keys and back. */
+/** A daemon's data in mDNS, as TXT keys and back. */
 import { z } from 'zod';
 import type { RoleSetting } from '../../settings/node-settings.js';
 import type { NodeIdentity } from '../../wire/messages.js';
 
-/** A daemon heard by mDNS. What it says is a hint where to dial; the handshake decides. */
+/** A daemon heard by mDNS. Its data only suggest an address to dial; the handshake decides. */
 export interface DiscoveredPeer {
   id: string;
   role: RoleSetting;
@@ -38,8 +38,8 @@ const ROLE_SETTINGS: Record<NodeIdentity['role'], RoleSetting | null> = {
 };
 
 /**
- * Empty values are left out: bonjour-service does not bring them through as such. `moves`: how often the host's addresses have changed since the
- * boot; an announcement that stays the same under another address would be no news to those that listen.
+ * Empty values are left out, because bonjour-service does not transfer them. `moves`: number of changes of the host's addresses since the boot.
+ * Without it an announcement would stay the same under a new address, and listeners would ignore it.
  */
 export function encodeTxt(identity: NodeIdentity, moves = 0): Record<string, string> {
   const entries = {
@@ -61,7 +61,7 @@ function cutToBytes(text: string): string {
   return kept;
 }
 
-/** Null, with the reason, when the record is not one of ours. */
+/** The peer, or `malformed` with the reason if the record is not one of ours. */
 export function decodeTxt(txt: unknown, address: string): DiscoveredPeer | { malformed: string } {
   const parsed = txtSchema.safeParse(txt);
   if (!parsed.success) {

@@ -1,18 +1,18 @@
 import type { MessageTap } from '../../network/channel.js';
 
 /**
- * Whatever happens, shadow gets the rows of main's cache without a gap: from row 0 on where it has just been told of a sequence, be it new or
- * in place of another shadow, or behind the rows that it has said it has kept of an earlier one; and else from no later than where the last
- * rows of the layer ended. Of layers with a recurrence those that main still has.
+ * Checks that shadow always gets the rows of main's cache without a gap. When shadow has just got a sequence (a new one, or in place of another
+ * shadow), its rows start from row 0, or after the rows that it has reported as retained from an earlier sequence. Otherwise they start at or
+ * before the end of the layer's last rows. For layers with a recurrence only the rows that main still has count.
  */
 export class AlignmentWatch {
   readonly violations: string[] = [];
-  /** By shadow and sequence: the row of each layer that comes next. */
+  /** By shadow and sequence: the next row of each layer. */
   private readonly next = new Map<string, Map<number, number>>();
-  /** By shadow and sequence: rows that it has said it has. */
+  /** By shadow and sequence: number of rows that shadow has reported as retained. */
   private readonly kept = new Map<string, number>();
 
-  /** `isRecurrent`: whether a layer keeps rows of the latest positions only. */
+  /** `isRecurrent`: true if a layer keeps rows of the latest positions only. */
   constructor(
     private readonly main: string,
     private readonly isRecurrent: (layer: number) => boolean,

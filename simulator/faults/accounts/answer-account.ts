@@ -4,23 +4,23 @@ import type { Finished } from '../../../shared/wire/messages.js';
 import type { JointPass } from './ran-passes.js';
 import type { SequenceAccount } from './sequence-account.js';
 
-/** An answer that came to its end, with all that was said and run of it. */
+/** An answer that ended successfully, with the messages and passes of its sequence. */
 export interface AnswerAccount {
   account: SequenceAccount;
   settings: NodeSettings;
   promptTokens: number;
   promptIds: readonly number[];
-  /** Of the answer. */
+  /** Tokens of the answer. */
   tokenIds: readonly number[];
-  /** Most tokens that it may have. */
+  /** Most tokens that the request allows. */
   maxTokens: number;
   finished: Finished;
   shape: ModelShape;
-  /** By pass: where the rows begin that are of the answer and run for the first time, or as drafts; null: there are none. */
+  /** By pass: position of the first row that belongs to the answer and runs for the first time or as a draft; null: the pass has no such row. */
   decodes: ReadonlyMap<JointPass, number | null>;
 }
 
-/** Rows in front of main's newest token are of the prompt, or are computed again. */
+/** Rows before main's newest token belong to the prompt or are computed again. */
 export function decodesOf(
   { passes }: SequenceAccount,
   promptIds: readonly number[],
@@ -37,7 +37,7 @@ export function decodesOf(
   return decodes;
 }
 
-/** Rows of one sequence's answer and nothing else. */
+/** True if the pass has only rows of one sequence's answer. */
 export function isAlone(pass: JointPass, decodes: ReadonlyMap<JointPass, number | null>): boolean {
   return pass.members.length === 1 && decodes.get(pass) === pass.members[0]?.position;
 }

@@ -15,23 +15,24 @@ import type { Recorded } from './recorder.js';
 import { accountsOf, type SequenceAccount } from './sequence-account.js';
 import type { Violation } from './violation.js';
 
-/** What was recorded while nothing was wrong with the cluster, and what was asked of it meanwhile. */
+/** The records of a time without faults, and the requests of that time. */
 export interface CalmTime {
   events: readonly Recorded[];
-  /** main's. */
+  /** Settings of main. */
   settings: NodeSettings;
   shape: ModelShape;
-  /** That held when the record began; null: none did. */
+  /** The placement when the record began; null: none was valid. */
   placement: Placement | null;
   answers: readonly { answer: SimulatedAnswer; request: GenerateRequest }[];
-  /** main's, when the record began and now. */
+  /** Counters of main, when the record began and now. */
   before: MainCounters;
   after: MainCounters;
 }
 
 /**
- * Bits hide what only costs time or memory. Where nothing goes wrong every message is due or not: executes are the router's choices, releases
- * what was told of and not chosen, rows and tokens for shadow what main has run, and the figures of an answer what all of that adds up to.
+ * Wrong messages may cost only time or memory and change no bit of an answer, so they are checked here. In a time without faults each message
+ * is either due or not: executes follow from the router's choices; releases from experts that were announced and not chosen; rows and tokens
+ * for shadow from main's passes; the figures of an answer from all of these.
  */
 export function checkAccounts(calm: CalmTime): Violation[] {
   const { events, settings, shape, placement } = calm;
@@ -60,7 +61,7 @@ export function checkAccounts(calm: CalmTime): Violation[] {
   return found.map((detail) => ({ invariant: 'accounts add up', detail }));
 }
 
-/** An answer tells as cached the tokens of its prompt that were not run, and no others. */
+/** An answer must report as cached exactly the tokens of its prompt that were not run. */
 function checkCached({ account, finished }: AnswerAccount): string[] {
   const [first] = account.passes;
   if (first === undefined || first.position === finished.cachedTokens) return [];
@@ -69,7 +70,7 @@ function checkCached({ account, finished }: AnswerAccount): string[] {
   ];
 }
 
-/** Of the answers that came to their end, and of which everything is known. */
+/** Accounts of the answers that ended successfully and whose messages are all known. */
 function answerAccounts(
   { answers, settings, shape }: CalmTime,
   accounts: readonly SequenceAccount[],
@@ -95,21 +96,21 @@ function answerAccounts(
 }
 
 /**
- * The account whose passes have run these tokens, all but the one that was sampled last; it is taken out of the list. What was there from
- * an earlier request is not run. Several may begin with these tokens: the one that ran the fewest behind them is the answer's.
+ * Finds the account whose passes ran all these tokens except the last one sampled, and removes it from the list. Tokens cached from an earlier
+ * request are not run. If several accounts begin with these tokens, the one that ran the fewest tokens after them belongs to the answer.
  */
 function takeAccount(accounts: SequenceAccount[], tokenIds: readonly number[]): SequenceAccount | null {
   let best: { place: number; ran: number } | null = null;
   for (const [place, account] of accounts.entries()) {
     const ran = ranTokens(account, tokenIds);
-    // Drafts behind them may have been run.
+    // Drafts after them may have been run.
     if (!tokenIds.every((tokenId, index) => ran[index] === tokenId)) continue;
     if (best === null || ran.length < best.ran) best = { place, ran: ran.length };
   }
   return best === null ? null : (accounts.splice(best.place, 1)[0] ?? null);
 }
 
-/** What an account's passes have run; what was there before its first one is taken from the answer's tokens. */
+/** The tokens that an account's passes ran; tokens before the first pass are taken from the answer. */
 function ranTokens({ passes }: SequenceAccount, tokenIds: readonly number[]): readonly number[] {
   const [first] = passes;
   if (first === undefined) return [];
@@ -125,7 +126,7 @@ function shadowsOf({ events }: SequenceAccount): number {
   return new Set(events.flatMap((event) => (event.kind === 'begin' ? [event.shadow] : []))).size;
 }
 
-/** What workers gave, by "worker request". */
+/** Results of workers, by "worker request". */
 function resultsOf(events: readonly Recorded[], main: string): Map<string, ExecuteResult[]> {
   const results = new Map<string, ExecuteResult[]>();
   for (const event of events) {
@@ -137,7 +138,7 @@ function resultsOf(events: readonly Recorded[], main: string): Map<string, Execu
   return results;
 }
 
-/** What main told workers to load, by "sequence position" of the pass. */
+/** Main's announcements to workers, by "sequence position" of the pass. */
 function announcementsOf(events: readonly Recorded[], main: string): Map<string, Announcement[]> {
   const told = new Map<string, Announcement[]>();
   for (const [at, event] of events.entries()) {
@@ -152,15 +153,15 @@ function announcementsOf(events: readonly Recorded[], main: string): Map<string,
 
 interface CheckedPasses {
   problems: string[];
-  /** Of the passes that were checked. */
+  /** Announced experts of the passes that were checked. */
   foreseen: ReadonlyMap<JointPass, ReadonlySet<string>>;
-  /** "worker expert sequence position layer" of what is to be released. */
+  /** "worker expert sequence position layer" of each release that is due. */
   releases: readonly string[];
-  /** "sequence position" of passes of which not everything is known. */
+  /** "sequence position" of passes that are not completely known. */
   unchecked: ReadonlySet<string>;
 }
 
-/** Passes all of whose members are known. */
+/** Checks the passes whose members are all known. */
 function checkPasses(
   passes: readonly JointPass[],
   foretold: ReadonlyMap<number, PredictedAnswer>,
@@ -195,7 +196,7 @@ function checkPasses(
   return { problems, foreseen, releases, unchecked };
 }
 
-/** Names under which something may be told of a member's rows. */
+/** The keys under which a member's rows may have been announced. */
 function keysOf(
   pass: JointPass,
   { sequence, position }: JointPass['members'][number],
@@ -216,12 +217,12 @@ function isInOneMessage(pass: JointPass, members: readonly PredictedAnswer[]): b
       ({ sequence, position }) => sequence !== answer.account.sequence || answer.decodes.get(pass) === position,
     ),
   );
-  // Without overlap a worker gets a prompt's first row before the others.
+  // Without overlap a worker gets the first row of a prompt before the others.
   if (!isAnswers && !settings.main.prefillOverlap) return false;
   return rows <= miniBatchRowsFor(settings.main.miniBatchRows, shape.hiddenSize);
 }
 
-/** Releases that main sent are those that were due: in passes, and of what shadow told too late. */
+/** Checks that main sent exactly the releases that were due: for passes, and for shadow's late predictions. */
 function checkReleases(
   events: readonly Recorded[],
   main: string,
@@ -249,18 +250,18 @@ function checkReleases(
   return [`releases (worker expert sequence position layer): ${difference(due, sent)}`];
 }
 
-/** A time in which nothing went wrong: main's counters at its begin and its end, and what happened between them. */
+/** A time without faults: main's counters at its begin and end, and the events between them. */
 export interface CountedTime {
   before: MainCounters;
   after: MainCounters;
   events: readonly Recorded[];
   accounts: readonly SequenceAccount[];
   answers: readonly { answer: SimulatedAnswer }[];
-  /** Passes are begun again where the device refuses memory. */
+  /** With a budget, passes start again when the device refuses memory. */
   hasBudget: boolean;
 }
 
-/** Main's counters have grown by what its device has run and its clients have got, where every answer came to its end. */
+/** Main's counters must have grown by the work of its device and the results of its clients, if every answer has ended successfully. */
 export function checkCounters({ before, after, events, accounts, answers, hasBudget }: CountedTime): string[] {
   if (answers.some(({ answer }) => answer.finished === null && answer.promptTokenIds.length > 0)) return [];
   const passes = events.filter((event) => event.kind === 'pass');
@@ -285,7 +286,7 @@ export function checkCounters({ before, after, events, accounts, answers, hasBud
   });
 }
 
-/** A sequence that gives its memory back gets another one of the device's. */
+/** A sequence that gives its memory back gets a new sequence of the device later. */
 function timesCreated({ sequence, passes }: SequenceAccount): number {
   const members = passes.flatMap(({ of }) => of.members.filter((member) => member.sequence === sequence));
   const created = new Set(members.map((member) => member.created));
@@ -297,8 +298,8 @@ function sumOf(values: readonly number[]): number {
 }
 
 /**
- * What ranPasses has not compared: whatever the pass, the last execute of an expert at a worker says that it is the last, and each is
- * answered once. `inOneMessage`: a worker gets one message a layer, and an expert runs on one worker.
+ * Checks that ranPasses does not make: in any pass, the last execute of an expert at a worker is marked as the last, and each execute is
+ * answered once. `inOneMessage`: a worker gets one message per layer, and an expert runs on one worker.
  */
 function checkExecutes(
   { executes, choices }: JointPass,
@@ -341,7 +342,7 @@ function checkLayer(executes: readonly { worker: string; execute: Execute }[], i
   return problems;
 }
 
-/** What is missing of the first and what is too much. */
+/** Describes the entries that are missing and those that are too many. */
 function difference(due: readonly string[], sent: readonly string[]): string {
   const left = [...sent];
   const missing = due.filter((one) => {

@@ -3,7 +3,7 @@ import { usableDraftRows } from '../../../shared/decisions/placement/draft-rows.
 import type { AlignToken } from '../../../shared/wire/messages.js';
 import type { AnswerAccount } from './answer-account.js';
 
-/** What shadow is told of an answer: its begin once, each token once, each row of keys and values when it is due, its end. */
+/** Checks the messages to shadow for an answer: its begin once, each token once, each row of keys and values when it is due, its end once. */
 export function checkAlignment(answer: AnswerAccount): string[] {
   const { events } = answer.account;
   const begins = events.filter((event) => event.kind === 'begin');
@@ -19,7 +19,7 @@ export function checkAlignment(answer: AnswerAccount): string[] {
   return [...problems, ...checkTokens(answer), ...checkRows(answer)];
 }
 
-/** main's tokens from the first that shadow did not get with the sequence. */
+/** Checks main's tokens, from the first one that shadow did not get with the sequence. */
 function checkTokens({ account, settings, promptTokens, tokenIds, decodes }: AnswerAccount): string[] {
   const { events, passes } = account;
   const tokens = events.flatMap((event) => (event.kind === 'token' ? [event.token] : []));
@@ -36,7 +36,8 @@ function checkTokens({ account, settings, promptTokens, tokenIds, decodes }: Ans
     const own: AlignToken[] = [];
     while (tokens[at]?.position === position) own.push(tokens[at++] as AlignToken);
     const rows = rowsAt.get(position) ?? 0;
-    // Shadow must have the token before it drafts what follows; in a joint pass it may, and how many drafts that takes is not certain before.
+    // Shadow must have the token before it drafts the next ones. In a joint pass this is possible but not certain, so the number of drafts is
+    // not known in advance.
     const { drafting } = settings;
     const draftsFirst = drafting.rows !== 1 && (!drafting.optimistic || own[0]?.joint === true);
     const announcements = own.map(({ rows: told }) => told);
@@ -54,9 +55,9 @@ function checkTokens({ account, settings, promptTokens, tokenIds, decodes }: Ans
 }
 
 /**
- * What is due of each layer after each pass: once, and again from where drafts were rejected on. Of a layer with a recurrence main has rows
- * of the pass, and of some positions before it. What shadow has kept of an earlier sequence is not sent; of that, when it says so decides
- * which rows the last pass still brings it, so that the last ones may be missing.
+ * Checks the due rows of each layer after each pass: each row once, and again from the position where drafts were rejected. For a layer with a
+ * recurrence, main has the rows of the pass and of some positions before it. Rows that shadow has retained from an earlier sequence are not
+ * sent. The time of shadow's report decides which of them the last pass still sends, so the last ones may be missing.
  */
 function checkRows({ account, settings, promptTokens, shape, decodes }: AnswerAccount): string[] {
   const { keyValuePeriod: period } = settings.align;
@@ -100,13 +101,13 @@ function checkRows({ account, settings, promptTokens, shape, decodes }: AnswerAc
   });
 }
 
-/** The sequence has given its memory back: which of its rows shadow has had then does not follow from its passes. */
+/** The sequence has given its memory back: then its passes do not tell which rows shadow got. */
 function isComputedAgain({ passes }: AnswerAccount['account']): boolean {
   const created = passes.map(({ of, position }) => of.members.find((member) => member.position === position)?.created);
   return new Set(created).size > 1;
 }
 
-/** Drafts of passes and those that proved right; each draft that was run had come from shadow. */
+/** Checks the numbers of drafts that ran and of those that were right; each draft that ran must have come from shadow. */
 export function checkDrafts({ account, settings, tokenIds, finished, decodes }: AnswerAccount): string[] {
   const { rows } = settings.drafting;
   if (usableDraftRows(rows, settings.prediction.source, settings.align.tokenPeriod) === 1)
@@ -116,7 +117,7 @@ export function checkDrafts({ account, settings, tokenIds, finished, decodes }: 
     return first === null ? [] : [position + ran.length - first];
   });
   const proposed = decode.reduce((sum, rows) => sum + rows - 1, 0);
-  // The token sampled last is not run; of a prompt that is run alone nothing is.
+  // The token sampled last is not run; if only the prompt runs, no token of the answer runs.
   const accepted = Math.max(0, tokenIds.length - 1) - decode.length;
   const problems: string[] = [];
   if (finished.drafts?.proposed !== proposed || finished.drafts.accepted !== accepted)

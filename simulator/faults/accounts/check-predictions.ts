@@ -6,14 +6,14 @@ import { isAlone } from './answer-account.js';
 import { predictsItself, type PredictionBook } from './prediction-book.js';
 import { pairsOf, type JointPass } from './ran-passes.js';
 
-/** Recall is what predictions and router make it. */
+/** The reported recall must follow from the predictions and the router's choices. */
 export function checkRecall({ account, finished, settings, decodes }: AnswerAccount, book: PredictionBook): string[] {
   const wasPredicted = predictsItself(settings) || account.events.some(({ kind }) => kind === 'begin');
   const { sep } = finished;
   if (wasPredicted !== (sep !== null))
     return [`recall is ${sep === null ? 'not ' : ''}told where experts were ${wasPredicted ? '' : 'not '}predicted`];
   if (sep === null) return [];
-  // What main predicts itself for rows of several sequences is not told apart in what it says to workers.
+  // For rows of several sequences, main's messages to workers do not show which rows main's predictions are for.
   const isExact =
     !predictsItself(settings) || [...decodes].every(([pass, at]) => at === null || isAlone(pass, decodes));
   const isRight =
@@ -27,8 +27,8 @@ export function checkRecall({ account, finished, settings, decodes }: AnswerAcco
 }
 
 /**
- * Experts of the answer's rows that nobody had been told of and that were not in a slot when main asked. `foreseen`: "layer expert" of a
- * pass. `results`: by "worker request".
+ * Checks the number of reloads: experts of the answer's rows that were not announced and were not in a slot when main asked. `foreseen`: "layer
+ * expert" of announced experts, by pass. `results`: by "worker request".
  */
 export function checkReloads(
   { account, decodes, finished }: AnswerAccount,
@@ -55,7 +55,10 @@ export function checkReloads(
   return [`${finished.reloads} reloads are told, ${reloads} experts were loaded on the router's word`];
 }
 
-/** What shadow tells main it tells the workers, each its own; what is late, or for main to tell, it tells main alone. */
+/**
+ * Every prediction that shadow sends to main it must also send to the workers, to each the experts of that worker. Predictions that are late
+ * or for main only go to main alone.
+ */
 export function checkShadowTold({ account }: AnswerAccount): string[] {
   const placement = account.placement as Placement;
   const problems: string[] = [];

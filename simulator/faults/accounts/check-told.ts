@@ -7,39 +7,39 @@ import { isAlone, type AnswerAccount } from './answer-account.js';
 import { predictsItself, type PredictionBook } from './prediction-book.js';
 import type { JointPass } from './ran-passes.js';
 
-/** An answer that has rows in a pass, with what was foretold of it. */
+/** An answer that has rows in a pass, with its predictions. */
 export interface PredictedAnswer {
   answer: AnswerAccount;
   book: PredictionBook;
 }
 
-/** What main told a worker to load. */
+/** An announcement of main to a worker. */
 export interface Announcement {
   at: number;
   worker: string;
   announce: Announce;
 }
 
-/** What the workers were told of one pass, and what follows from it. */
+/** The announcements for one pass, with the problems and releases that follow from them. */
 export interface ToldAccount {
   problems: string[];
-  /** "worker expert sequence position layer" of each expert that was told of and not asked for, or that nobody will ask for. */
+  /** "worker expert sequence position layer" of each expert that was announced and not requested, or that nobody will request. */
   releases: string[];
-  /** "layer expert" of those that ran where they had been told of. */
+  /** "layer expert" of each expert that ran where it had been announced. */
   foreseen: ReadonlySet<string>;
 }
 
 interface LayerTold {
   layer: number;
-  /** "worker expert" that main told before its router chose, and after that. */
+  /** "worker expert" pairs that main announced before its router chose, and after that. */
   before: string[];
   after: string[];
-  /** That shadow told. */
+  /** Pairs that shadow announced directly. */
   direct: Set<string>;
   asked: Set<string>;
 }
 
-/** `announcements`: those under the name of the pass, or of one of its rows alone. */
+/** `announcements`: the announcements under the name of the pass, or of one of its rows alone. */
 export function accountTold(
   pass: JointPass,
   members: readonly PredictedAnswer[],
@@ -68,7 +68,7 @@ export function accountTold(
   return told;
 }
 
-/** Told ahead for the rest of a prompt, which then came behind another sequence's rows. */
+/** True if the announcement was made ahead for the rest of a prompt, which then ran in a pass that begins with another sequence. */
 function isOfAnotherPass(
   { members: [named] }: JointPass,
   { pass }: Announce,
@@ -103,7 +103,7 @@ function layerTold(
   return { layer, before: pairs(true), after: pairs(false), direct, asked: new Set(asked) };
 }
 
-/** An expert that somebody was told of runs where it was told of. */
+/** An announced expert must run on a worker to which it was announced. */
 function checkHolders({ before, direct, asked }: LayerTold): string[] {
   const held = new Set([...before, ...direct].map(expertOf));
   const there = new Set([...before, ...direct].filter((pair) => asked.has(pair)).map(expertOf));
@@ -114,8 +114,9 @@ function checkHolders({ before, direct, asked }: LayerTold): string[] {
 }
 
 /**
- * Main tells the workers of all experts of a layer where the pass is expected to use nearly all of them and not all rows are predicted; else of
- * those that shadow has told main alone; and of those that they are asked for in several messages. Each expert once.
+ * Checks the experts that main must announce to the workers. If the pass is expected to use nearly all experts of a layer and not all rows are
+ * predicted: all experts. Otherwise: the experts that shadow sent to main only, and those that are requested in several messages. Each expert
+ * is announced once.
  */
 function checkAnnounced(
   pass: JointPass,
@@ -160,7 +161,7 @@ function checkAnnounced(
   const untold = [...wishes].filter((expert) => !experts.includes(expert) && !others.has(expert));
   if (untold.length > 0)
     problems.push(`workers were not told of experts ${untold.join(' ')}, which shadow had predicted`);
-  // Of the first layer main may guess some.
+  // In the first layer main may guess some experts.
   const needless = layer === 0 ? [] : experts.filter((expert) => !wishes.has(expert));
   if (needless.length > 0)
     problems.push(`workers were told of experts ${needless.join(' ')}, which nobody had predicted`);
@@ -171,7 +172,7 @@ function expertOf(pair: string): number {
   return Number(pair.slice(pair.lastIndexOf(' ') + 1));
 }
 
-/** All its rows in the pass are of its answer and run for the first time. */
+/** True if all rows of the answer in this pass run for the first time. */
 function isAnswerOnly(pass: JointPass, { account, decodes }: AnswerAccount): boolean {
   return pass.members.every(
     ({ sequence, position }) => sequence !== account.sequence || decodes.get(pass) === position,
@@ -185,7 +186,7 @@ function isUnpredicted(pass: JointPass, members: readonly PredictedAnswer[]): bo
   });
 }
 
-/** Shadow had been told of the sequence when the pass began. */
+/** True if shadow had got the sequence when the pass began. */
 function isFed({ account }: AnswerAccount, pass: JointPass): boolean {
   for (const event of account.events) {
     if (event.kind === 'begin') return true;

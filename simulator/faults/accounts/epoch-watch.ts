@@ -1,22 +1,22 @@
 import type { MessageTap } from '../../network/channel.js';
 
-/** The newest placement that a process has heard of. */
+/** The newest placement that a process has received. */
 interface Heard {
   process: object | undefined;
   epoch: number;
 }
 
 /**
- * Epochs only grow: nobody hears of a placement that is no newer than one it knows, whichever main told it and whatever clocks show. What is
- * sent and never arrives does not count: a main that was stopped for a while cannot know whom its peers have heard meanwhile.
+ * Checks that epochs only grow: no process gets a placement that is not newer than one it knows, from any main and with any clocks. Messages
+ * that never arrive do not count: a main that was stopped for a while cannot know which mains its peers have heard meanwhile.
  */
 export class EpochWatch {
   readonly violations: string[] = [];
   private readonly heard = new Map<string, Heard>();
-  /** Announcements that were old when they were sent, and what their receivers knew. */
+  /** Placements that were old when they were sent, with the epochs that their receivers knew. */
   private readonly old = new Map<string, number>();
 
-  /** `processOf`: what stands for the present process of a host; one that has been started again knows nothing. */
+  /** `processOf`: an object for the present process of a host; a restarted process knows no placement. */
   constructor(private readonly processOf: (host: string) => object | undefined) {}
 
   readonly messages: MessageTap = (way, from, to, message) => {
@@ -32,7 +32,7 @@ export class EpochWatch {
       if (knew !== undefined) this.violations.push(`${announced}, which knew of ${knew}`);
       return;
     }
-    // A shadow that comes into use is told of the placement that holds, which it may have had from the same main before.
+    // A shadow that comes into use gets the valid placement, which it may already have from the same main.
     if (this.isShadow(to) ? epoch < known : epoch <= known) this.old.set(announced, known);
   };
 

@@ -2,7 +2,7 @@ import type { VirtualRuntime } from '../../../shared/base/runtime/virtual-runtim
 import type { MessageTap } from '../../network/channel.js';
 import type { PackSources } from '../../network/pack-sources.js';
 
-/** From the last piece of the last expert until it is told: files are written meanwhile. */
+/** Longest time from the last piece of the last expert until the report: files are written meanwhile. */
 const TOLD_WITHIN_MS = 50;
 
 interface Prospected {
@@ -11,8 +11,9 @@ interface Prospected {
 }
 
 /**
- * A worker that has fetched all that it is going to need tells main at once, not with its next status: main and others wait for it.
- * `runtimeOf`: of the present process of a node; `standsStill`: nodes whose processes are stopped at times.
+ * Checks that a worker reports to main at once when it has fetched all experts that it will need. It must not wait for its next status, because
+ * main and others wait for the report. `runtimeOf`: runtime of the present process of a node; `standsStill`: nodes whose processes are
+ * sometimes stopped.
  */
 export class FetchWatch {
   readonly violations: string[] = [];

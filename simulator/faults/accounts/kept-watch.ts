@@ -6,20 +6,20 @@ interface Asked {
   sequence: number;
 }
 
-/** The experts that a worker keeps, as somebody knows it: by layer, as text. */
+/** The experts that a worker caches, as another node knows them: by layer, as text. */
 type KnownLayers = Map<number, string>;
 
 /**
- * With each token main tells a shadow that deals experts all that workers have told it of what they keep: what is told once is told on.
- * An answer for a sequence that has ended may be passed over by main, so that its word about a layer counts for nothing.
+ * With each token, main must send to a shadow that deals experts all that workers have reported about their caches.
+ * Main may ignore an answer for a sequence that has ended, and then ignores its report too.
  */
 export class KeptWatch {
   readonly violations: string[] = [];
-  /** By worker: what main has heard since it has greeted it last. */
+  /** By worker: the reports that main has received since its latest greeting. */
   private readonly heard = new Map<string, KnownLayers>();
   /** By "worker request". */
   private readonly asked = new Map<string, Asked>();
-  /** By shadow: of the placement that it was told of last, what each worker keeps by main's word. */
+  /** By shadow: for the latest placement sent to it, the experts that each worker caches according to main. */
   private readonly toldOn = new Map<string, { epoch: number; workers: Map<string, KnownLayers> }>();
   private placement: Placement | null = null;
 

@@ -1,6 +1,6 @@
 import type { SimulatedNode } from '../../cluster/simulated-node.js';
 
-/** Main's metrics by name and labels, as Prometheus reads them; none where it does not run. */
+/** Main's metrics by name and labels, as Prometheus reads them; empty if main does not run. */
 export type MainCounters = ReadonlyMap<string, number>;
 
 export async function countersOf(main: SimulatedNode | undefined): Promise<MainCounters> {

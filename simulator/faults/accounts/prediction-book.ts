@@ -3,30 +3,30 @@ import { isAlone, type AnswerAccount } from './answer-account.js';
 import type { JointPass } from './ran-passes.js';
 import type { SequenceEvent } from './sequence-account.js';
 
-/** What was predicted for a layer of a pass, as main should have taken it. */
+/** The prediction for one layer of a pass, as main should have used it. */
 export interface LayerForetold {
-  /** What main knew when its router chose; null: nothing. */
+  /** The prediction that main had when its router chose; null: none. */
   inTime: Predict | null;
-  /** Experts that main was told of and was to tell the workers. */
+  /** Experts that were sent to main only, which main had to announce to the workers. */
   untold: Set<number>;
 }
 
-/** Main makes predictions of its own, at any layer. */
+/** True if main makes its own predictions, at any layer. */
 export function predictsItself({ prediction: { source } }: AnswerAccount['settings']): boolean {
   return source === 'random' || source === 'router-ahead';
 }
 
-/** Goes through what happened to an answer as main should have: what was foretold of its rows, and how well. */
+/** Replays the events of an answer as main should have handled them, and finds the predictions for its rows and their quality. */
 export class PredictionBook {
   activated = 0;
   predictedCorrectly = 0;
   late = 0;
-  /** That came when the router had chosen. */
+  /** Predictions that came after the router had chosen. */
   readonly latePredictions: Predict[] = [];
   private readonly foretold = new Map<JointPass, LayerForetold[]>();
   private readonly kept = new Map<number, Predict>();
   private readonly missed = new Map<number, ReadonlySet<number>>();
-  /** Of main's own predictions, by chance or by routers of later layers: by place. */
+  /** Main's own predictions, by chance or by routers of later layers: by place. */
   private readonly own = new Map<number, number[]>();
   private running: JointPass | null = null;
   private lastDecided = -1;

@@ -1,32 +1,32 @@
 import type { Execute } from '../../../shared/wire/messages.js';
 import type { Recorded, TappedRow } from './recorder.js';
 
-/** Rows of one sequence in a pass of main's. */
+/** Rows of one sequence in a pass of main. */
 export interface RanRows {
-  /** As messages call it. */
+  /** The number of the sequence in messages. */
   sequence: number;
-  /** As the device calls it: another one once the sequence has given its memory back. */
+  /** The number of the sequence at the device: a new one after the sequence has given its memory back. */
   created: number;
   position: number;
   tokenIds: readonly number[];
-  /** Among the rows of the pass. */
+  /** Index of its first row among the rows of the pass. */
   firstRow: number;
 }
 
-/** A pass that main ran through all its layers, and the executes that it sent for it. */
+/** A pass that main ran through all its layers, and the executes that main sent for it. */
 export interface JointPass {
   members: readonly RanRows[];
   /** By layer: each row's experts, by rank. */
   choices: readonly (readonly (readonly number[])[])[];
   executes: readonly { worker: string; execute: Execute }[];
-  /** Where in the record it began, and where each router chose. */
+  /** Index in the record where it began, and where each router chose. */
   begunAt: number;
   chosenAt: readonly number[];
-  /** Where the last of its executes was sent. */
+  /** Index in the record of its last execute. */
   endedAt: number;
 }
 
-/** What the device ran. */
+/** A pass as main's device ran it. */
 interface DevicePass {
   rows: readonly TappedRow[];
   choices: (readonly number[][])[];
@@ -38,23 +38,23 @@ interface DevicePass {
 interface AskedPass {
   executes: { worker: string; execute: Execute }[];
   lastLayer: number;
-  /** Where in the record the first of them is, and the last. */
+  /** Index in the record of the first execute, and of the last. */
   begunAt: number;
   endedAt: number;
 }
 
-/** Passes with the names of their sequences. */
+/** Passes with the sequence numbers of messages. */
 export interface RanPasses {
   passes: JointPass[];
-  /** Sequences that others have run so much alike that nobody can tell them apart, and those with rows in a pass that failed. */
+  /** Sequences that cannot be told apart because others ran almost alike, and sequences with rows in a failed pass. */
   unsure: ReadonlySet<number>;
   problems: string[];
 }
 
 /**
- * Which executes are of which pass of main's device, and so which sequence of the device is which of the messages'. A pass and its executes
- * have the same rows at the same positions, and of each row the same experts in each layer: nothing else is known of both. Passes that did
- * not run through all `layers` are left out, with their executes.
+ * Assigns executes to passes of main's device, and so the device's sequences to those of the messages. A pass and its executes have the same
+ * rows at the same positions, and for each row the same experts in each layer: no other common information exists. Passes that did not run
+ * through all `layers` are left out with their executes.
  */
 export function ranPasses(events: readonly Recorded[], main: string, layers: number): RanPasses {
   const byShape = new Map<string, AskedPass[]>();
@@ -88,7 +88,7 @@ export function ranPasses(events: readonly Recorded[], main: string, layers: num
   return { passes, unsure, problems };
 }
 
-/** Executes leave when the first router has chosen, before the second one has. */
+/** Executes are sent after the first router has chosen and before the second one has. */
 function isBetween(at: number, { chosenAt }: DevicePass): boolean {
   return at > (chosenAt[0] ?? Infinity) && at < (chosenAt[1] ?? Infinity);
 }
@@ -110,7 +110,7 @@ function devicePasses(events: readonly Recorded[]): DevicePass[] {
   return [...passes.values()];
 }
 
-/** A pass whose layers begin anew is another one. */
+/** If the layers start again from the first, a new pass has begun. */
 function askedPasses(events: readonly Recorded[], main: string): AskedPass[] {
   const passes: AskedPass[] = [];
   const open = new Map<string, AskedPass>();
@@ -159,7 +159,7 @@ function rowsAsked({ executes }: AskedPass): ShapedRow[] {
   return [...rows.values()];
 }
 
-/** Each expert and row that it asks for. */
+/** Each pair of expert and row that the execute asks for. */
 export function pairsOf({ rows, experts }: Execute): { expert: number; whose: number; position: number }[] {
   const places = rows.flatMap(({ sequence, position, rows: count }) =>
     Array.from({ length: count }, (_, row) => ({ whose: sequence, position: position + row })),
@@ -172,12 +172,12 @@ export function pairsOf({ rows, experts }: Execute): { expert: number; whose: nu
   );
 }
 
-/** The same for the same rows, whoever's they are and in whichever order. */
+/** A key that is the same for the same rows, from any sequences and in any order. */
 function shapeOf(rows: readonly ShapedRow[]): string {
   return [...membersOf(rows).values()].sort().join('; ');
 }
 
-/** Of each sequence: what it runs. */
+/** For each sequence, a text of its rows. */
 function membersOf(rows: readonly ShapedRow[]): Map<number, string> {
   const members = new Map<number, string[]>();
   for (const { whose, position, experts } of rows)
@@ -185,7 +185,7 @@ function membersOf(rows: readonly ShapedRow[]): Map<number, string> {
   return new Map([...members].map(([whose, described]) => [whose, described.sort().join(', ')]));
 }
 
-/** Sequences of the device get their names: those that fit in every pass. */
+/** Finds the message numbers of the device's sequences: the numbers that fit in every pass. */
 function namesOf(alike: readonly { device: DevicePass; asked: readonly AskedPass[] }[]): {
   names: Map<number, number>;
   unsure: Set<number>;

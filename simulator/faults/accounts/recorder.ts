@@ -2,21 +2,21 @@ import type { PeerMessage } from '../../../shared/transport/stream-pace.js';
 import type { NodeStatus, Placement } from '../../../shared/wire/messages.js';
 import type { MessageTap } from '../../network/channel.js';
 
-/** A row of a pass. `sequence`: the number of its creation at the device, from 0. */
+/** A row of a pass. `sequence`: number of its creation at the device, from 0. */
 export interface TappedRow {
   sequence: number;
   position: number;
   tokenId: number;
 }
 
-/** Hears what the passes of a node's models run, and what their routers choose. Passes are numbered as they begin. */
+/** Receives the rows that a node's models run in passes, and the choices of their routers. Passes are numbered in the order in which they begin. */
 export interface PassTap {
   begun(pass: number, rows: readonly TappedRow[]): void;
-  /** `experts`: of each row, by rank. */
+  /** `experts`: the experts of each row, by rank. */
   chosen(pass: number, layer: number, experts: readonly number[][]): void;
 }
 
-/** What somebody said to somebody, without the bytes of tensors. */
+/** A message between two nodes, without the bytes of tensors. */
 export interface RecordedMessage {
   kind: 'message';
   way: 'sent' | 'arrived';
@@ -25,14 +25,14 @@ export interface RecordedMessage {
   message: PeerMessage;
 }
 
-/** main's device begins a pass. */
+/** Main's device begins a pass. */
 export interface AccountedPass {
   kind: 'pass';
   pass: number;
   rows: readonly TappedRow[];
 }
 
-/** main's router has chosen the experts of each row of a pass's layer, by rank. */
+/** Main's router has chosen the experts of each row in a layer of a pass, by rank. */
 export interface RecordedChoice {
   kind: 'choice';
   pass: number;
@@ -44,12 +44,12 @@ export type Recorded = RecordedMessage | AccountedPass | RecordedChoice;
 
 const NO_BYTES = new Uint8Array();
 
-/** Writes down, in order, what the nodes say to one another and what main's router chooses: accounts are made of it. */
+/** Records in order the messages between nodes and the choices of main's router; accounts are made from the record. */
 export class Recorder implements PassTap {
   readonly events: Recorded[] = [];
-  /** The latest that main has announced. */
+  /** The latest placement that main has published. */
   placement: Placement | null = null;
-  /** What each node last told of itself. */
+  /** The latest status of each node. */
   private readonly latest = new Map<string, NodeStatus>();
   private listens = false;
 
@@ -70,12 +70,12 @@ export class Recorder implements PassTap {
     if (this.listens) this.events.push({ kind: 'choice', pass, layer, experts });
   }
 
-  /** What each node last told of itself, by host. */
+  /** The latest status of each node, by host. */
   get statuses(): ReadonlyMap<string, NodeStatus> {
     return new Map(this.latest);
   }
 
-  /** Begins anew. Returns the placement that holds. */
+  /** Starts a new record. Returns the placement that is valid now. */
   begin(): Placement | null {
     this.events.length = 0;
     this.listens = true;

@@ -16,50 +16,50 @@ import type { PeerMessage } from '../../../shared/transport/stream-pace.js';
 import { ranPasses, type JointPass } from './ran-passes.js';
 import type { Recorded, RecordedMessage } from './recorder.js';
 
-/** A message about one sequence, or what main ran of it, in the order in which things happened. */
+/** A message about one sequence, or a pass or choice of main for it, in the order of events. */
 export type SequenceEvent =
   | { kind: 'pass'; position: number; tokenIds: readonly number[]; of: JointPass }
   | { kind: 'choice'; position: number; layer: number; experts: readonly (readonly number[])[] }
-  /** main -> worker. */
+  /** From main to a worker. */
   | { kind: 'execute'; worker: string; execute: Execute }
   | { kind: 'result'; worker: string; result: ExecuteResult }
   | { kind: 'release'; worker: string; release: Release }
   | { kind: 'announced'; worker: string; announce: Announce }
-  /** shadow -> worker. */
+  /** From shadow to a worker. */
   | { kind: 'predicted'; shadow: string; worker: string; prediction: Predict }
-  /** shadow -> main, as it is sent and as it arrives. */
+  /** From shadow to main, when sent and when arrived. */
   | { kind: 'predictionSent' | 'predictionArrived'; shadow: string; prediction: Predict }
   | { kind: 'restartArrived'; restart: Restart }
   | { kind: 'draftArrived'; draft: DraftToken }
   | { kind: 'prefixKept'; positions: number }
-  /** main -> shadow. */
+  /** From main to shadow. */
   | { kind: 'begin'; shadow: string; begin: BeginSequence }
   | { kind: 'token' | 'tokenArrived'; shadow: string; token: AlignToken }
   | { kind: 'rows'; rows: AlignRows }
   | { kind: 'end'; to: string };
 
-/** A sequence's rows of a pass that main ran. */
+/** The rows of one sequence in a pass that main ran. */
 export interface RanPass {
   position: number;
   tokenIds: readonly number[];
   /** By layer: each row's experts, by rank. */
   choices: readonly (readonly (readonly number[])[])[];
-  /** With rows of other sequences, perhaps. */
+  /** The whole pass, which may have rows of other sequences. */
   of: JointPass;
 }
 
-/** Everything that was said of one sequence, alone or with others. */
+/** All messages and passes of one sequence, alone or with others. */
 export interface SequenceAccount {
   sequence: number;
   events: readonly SequenceEvent[];
   passes: readonly RanPass[];
-  /** Under which all of it happened; null: there were several, or none. */
+  /** The placement of all these events; null: there were several, or none. */
   placement: Placement | null;
-  /** Somebody answered with an error. */
+  /** A node answered with an error. */
   troubled: boolean;
 }
 
-/** What was said of the sequences, and what main ran of them. */
+/** The accounts of all sequences, and the passes that main ran. */
 export interface Accounts {
   /** In the order of their creation. */
   accounts: SequenceAccount[];
@@ -67,7 +67,7 @@ export interface Accounts {
   problems: readonly string[];
 }
 
-/** `main`: its host. `placement`: that held when the record began. `layers`: with experts. */
+/** `main`: its host. `placement`: the valid one when the record began. `layers`: number of expert layers. */
 export function accountsOf(
   events: readonly Recorded[],
   main: string,
@@ -105,7 +105,7 @@ export function accountsOf(
   return { accounts, passes: ran.passes, problems: troubled ? [] : ran.problems };
 }
 
-/** By place in the record: what main's device ran, and its routers chose, of each sequence. */
+/** By index in the record: the passes of main's device and the choices of its routers, for each sequence. */
 function deviceEvents(passes: readonly JointPass[]): Map<number, { sequence: number; event: SequenceEvent }[]> {
   const byPlace = new Map<number, { sequence: number; event: SequenceEvent }[]>();
   const add = (place: number, sequence: number, event: SequenceEvent): void => {
@@ -219,7 +219,7 @@ function ofOne({ sequence, epoch }: { sequence: number; epoch: number }, event: 
   return { sequences: [sequence], epoch, event };
 }
 
-/** All whose rows are in it, and that of the pass's name. */
+/** All sequences with rows in it, and the sequence that names the pass. */
 function sequencesOf({ pass, rows }: PassLayer): number[] {
   return [...new Set([pass.sequence, ...rows.map(({ sequence }) => sequence)])];
 }

@@ -1,19 +1,19 @@
 import type { MessageTap } from '../../network/channel.js';
 import type { PassRow, Placement } from '../../../shared/wire/messages.js';
 
-/** An expert that main has told a worker to load, and neither asked for nor released. */
+/** An expert that main has announced to a worker, and neither requested nor released. */
 interface Told {
   pass: PassRow;
   layer: number;
   expert: number;
 }
 
-/** Violations that are told of one run. */
+/** Most violations that one run reports. */
 const MOST_TOLD = 20;
 
 /**
- * Whatever happens, what main has told a worker to load it asks for or releases before it comes to a later layer, or to a later pass of the
- * same name. A worker that is greeted anew, or told of another placement, has forgotten what it was told.
+ * Checks that main requests or releases every announced expert before it comes to a later layer, or to a later pass of the same name. A worker
+ * that is greeted again, or that gets a new placement, has forgotten earlier announcements.
  */
 export class ReportWatch {
   readonly violations: string[] = [];
@@ -36,7 +36,7 @@ export class ReportWatch {
       const { pass, rows, layer, experts } = message.execute;
       for (const { expert } of experts) this.of(to).delete(keyOf(pass, layer, expert));
       this.checkBefore(pass, layer);
-      // In a joint pass: what was told under a sequence's own name, for a position that it has passed.
+      // In a joint pass also announcements under the name of a member, for a position that it has passed.
       for (const { sequence, position } of rows)
         if (sequence !== pass.sequence) this.checkBefore({ sequence, position }, 0);
     } else if (message.kind === 'end') {
@@ -45,7 +45,7 @@ export class ReportWatch {
     }
   };
 
-  /** A worker that is not in the placement is lost, or is asked no more. */
+  /** A worker that is not in the placement is lost, or is not asked any more. */
   private place(to: string, { workers }: Placement): void {
     this.told.delete(to);
     const placed = new Set(workers.map(({ id }) => id));

@@ -1,4 +1,4 @@
-/** Something that must always be so, and was not. */
+/** A broken invariant: a condition that must always hold. */
 export interface Violation {
   invariant: string;
   detail: string;

@@ -2,9 +2,9 @@ import { rowsOutside } from '../../../shared/wire/pass-rows.js';
 import type { Announce, Execute, PassLayer, PassRow, Release, Restart, RowRun } from '../../../shared/wire/messages.js';
 import type { Recorded } from './recorder.js';
 
-/** A sequence without an execute while this many experts ran for others is taken for ended (worker-node/loader/main-progress.ts). */
+/** A sequence counts as ended if it had no execute while this many experts ran for others (worker-node/loader/main-progress.ts). */
 const IDLE_EXECUTES = 64;
-/** Of a sequence whose rows ran in a pass that begins with another one's. */
+/** The layer of a sequence whose rows ran in a pass that begins with another sequence. */
 const BEFORE_ANY_LAYER = -1;
 
 interface Expected extends PassLayer {
@@ -18,15 +18,15 @@ interface Reached {
 }
 
 interface Progress {
-  /** Where main's router has spoken last; null: nowhere. */
+  /** Position and layer of main's latest router choice; null: none. */
   passed: Reached | null;
   ended: boolean;
   lastExecute: number;
 }
 
 /**
- * What one worker without a cache makes of what it is told, by the rules alone: which experts it expects, and so how many of those that
- * main asked for nobody had told it of, and how many it was told of too late.
+ * Computes from the rules alone how one worker without a cache must react to its messages: its expectations, the number of requested experts
+ * that were not announced (reloads), and the number of late predictions.
  */
 export class WorkerAccount {
   reloads = 0;
@@ -117,7 +117,7 @@ export class WorkerAccount {
     this.withdraw({ sequence, from: 0, end: Infinity }, () => true);
   }
 
-  /** Of the pass; else of a row's own. */
+  /** The expectation of the pass; otherwise the one of a row alone. */
   private find({ pass, rows, layer }: PassLayer, expert: number): Expected | undefined {
     for (const own of [pass, ...othersOf({ pass, rows })]) {
       const known = this.expected.find((one) => isOfPass(one, own) && one.layer === layer && one.expert === expert);
@@ -126,7 +126,7 @@ export class WorkerAccount {
     return undefined;
   }
 
-  /** Of a pass that the first row is in. */
+  /** The expectation of a pass that contains the first row. */
   private findJoint({ pass, layer }: PassLayer, expert: number): Expected | undefined {
     const isIts = (run: RowRun): boolean => run.sequence === pass.sequence && run.position === pass.position;
     return this.expected.find(
@@ -149,7 +149,7 @@ export class WorkerAccount {
     }
   }
 
-  /** Rows go; what has none left goes, too. */
+  /** Removes the rows; an expectation without rows is removed, too. */
   private withdraw(rows: { sequence: number; from: number; end: number }, concerns: (one: Expected) => boolean): void {
     for (const one of this.expected) if (concerns(one)) one.rows = rowsOutside(one.rows, rows);
     this.drop((one) => one.rows.length === 0);
@@ -176,7 +176,7 @@ function addRows(known: Expected, rows: readonly RowRun[]): void {
   known.rows = [...known.rows, ...rows.filter(({ sequence }) => !sequences.has(sequence))];
 }
 
-/** Rows of other sequences than the pass's. */
+/** Rows of sequences other than that of the pass. */
 function othersOf({ pass, rows }: Pick<PassLayer, 'pass' | 'rows'>): RowRun[] {
   return rows.filter(({ sequence }) => sequence !== pass.sequence);
 }

@@ -4,16 +4,16 @@ import { collect, type CollectedAnswer } from './answers.js';
 import { ProcessCluster, endCluster } from './process-cluster.js';
 import { openReference, type TestModel } from './test-models.js';
 
-/** What the tests of one describe ask of their clusters, each of which ends with the test that has started it. */
+/** The clusters of the tests in one describe, and the answers that they must give. Each cluster ends with the test that started it. */
 export interface AnsweringClusters {
-  /** What the single-process engine answers to the request. */
+  /** The single-process engine's answer to the request. */
   readonly expected: CollectedAnswer;
   /** The single-process engine's answer to another request. */
   reference(request: GenerateRequest): Promise<CollectedAnswer>;
   start(...of: Parameters<typeof ProcessCluster.start>): Promise<ProcessCluster>;
 }
 
-/** In a describe: registers its hooks. The clusters' logs are shown when a test fails. */
+/** Call this in a describe: it registers hooks. If a test fails, the log of its cluster is printed. */
 export function answeringClusters(model: TestModel, request: GenerateRequest): AnsweringClusters {
   let engine: LocalEngine | null = null;
   let expected: CollectedAnswer | null = null;

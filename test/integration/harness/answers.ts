@@ -10,13 +10,13 @@ import type {
 
 export interface CollectedAnswer {
   started: Started;
-  /** Of each token of the prompt; empty where they were not asked for. */
+  /** One entry for each token of the prompt; empty if the request does not ask for them. */
   promptLogprobs: PromptToken[];
   tokens: TokenReply[];
   finished: Finished;
 }
 
-/** A greedy request for so many tokens after these prompt tokens, with the log-probabilities of the whole vocabulary. */
+/** A greedy request for 12 tokens after these prompt tokens. `changes` replace fields of the request. */
 export function requestFor(promptTokenIds: number[], changes: Partial<GenerateRequest> = {}): GenerateRequest {
   return {
     text: '',
@@ -32,7 +32,7 @@ export function requestFor(promptTokenIds: number[], changes: Partial<GenerateRe
   };
 }
 
-/** Reads an answer to its end. `onToken` may hold the answer up or do mischief meanwhile. */
+/** Reads an answer to its end. `onToken` gets the number of tokens so far; it may delay the answer or cause a fault. */
 export async function collect(
   replies: AsyncIterable<GenerateReply>,
   onToken: (count: number) => void | Promise<void> = () => undefined,
@@ -57,7 +57,7 @@ export async function collect(
   return { started, promptLogprobs, tokens, finished };
 }
 
-/** Tokens, text and every log-probability that was asked for are the same to the bit. */
+/** Tokens, text and all requested log-probabilities are the same to the bit. */
 export function assertSameAnswer(actual: CollectedAnswer, expected: CollectedAnswer): void {
   assert.deepEqual(
     actual.tokens.map(({ tokenId }) => tokenId),
@@ -71,7 +71,7 @@ export function assertSameAnswer(actual: CollectedAnswer, expected: CollectedAns
   assert.equal(actual.finished.finishReason, expected.finished.finishReason);
 }
 
-/** The answer was not finished before main had noticed the loss. */
+/** Main noticed the loss of these nodes before the end of the answer. */
 export function assertWithout(answer: CollectedAnswer, lost: string[]): void {
   const ids = answer.finished.nodes.map(({ identity }) => identity.id);
   for (const id of lost) assert.ok(!ids.includes(id), `${id} was still there at the end of the answer`);

@@ -5,7 +5,7 @@ import { delimiter, join } from 'node:path';
 import { chromium, type BrowserContext, type BrowserContextOptions, type Page } from 'playwright-core';
 
 const COMMANDS = ['chromium', 'chromium-browser', 'google-chrome'];
-/** Nothing is asked of anybody, and nothing is kept. */
+/** With these flags Chromium sends no requests of its own and stores no settings. */
 const FLAGS = [
   '--headless',
   '--no-sandbox',
@@ -17,7 +17,7 @@ const FLAGS = [
   '--disable-component-update',
 ];
 
-/** A path, or undefined: the tests in a browser are then skipped. */
+/** The path of a browser, or undefined; then the tests in a browser are skipped. */
 export function findBrowser(): string | undefined {
   const given = process.env.CHROME_PATH ?? '';
   const folders = (process.env.PATH ?? '').split(delimiter).filter((folder) => folder !== '');
@@ -34,7 +34,7 @@ function isProgram(path: string): boolean {
   }
 }
 
-/** Chromium with a profile of its own, and what it found wrong with the pages it has shown. */
+/** Chromium with a separate profile, and the faults that it found in the pages it opened. */
 export class TestBrowser {
   private readonly wrong: string[] = [];
 
@@ -49,7 +49,7 @@ export class TestBrowser {
     return new TestBrowser(context, profile);
   }
 
-  /** A new page at that address. Requests to other origins, errors in the console and violations of the policy are written down. */
+  /** A new page at that address. Requests to other origins, errors in the console and violations of the policy are recorded. */
   async open(url: string): Promise<Page> {
     const page = await this.context.newPage();
     const { origin } = new URL(url);
@@ -68,7 +68,7 @@ export class TestBrowser {
     return page;
   }
 
-  /** `expected`: errors in the console that the test itself brings about. */
+  /** `expected`: errors in the console that the test itself causes. */
   assertNothingWrong(expected: readonly RegExp[] = []): void {
     const left = this.wrong.filter((words) => !expected.some((pattern) => pattern.test(words)));
     assert.deepEqual(left, []);

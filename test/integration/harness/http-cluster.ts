@@ -15,13 +15,13 @@ const NO_LIMITS: HttpSettings = {
 };
 
 export interface HttpPlan extends Omit<Partial<ClusterPlan>, 'packDirectory'> {
-  /** In place of the model's own chat template (Jinja). */
+  /** A chat template (Jinja) that replaces the model's own. */
   chatTemplate?: string;
   apiKeys?: readonly string[];
   http?: Partial<HttpSettings>;
 }
 
-/** A cluster in this process, with the demo model unless another is given, that serves HTTP clients over real sockets. */
+/** A cluster in this process that serves HTTP clients over real sockets. Its default model is the demo model. */
 export class HttpCluster {
   private constructor(
     readonly cluster: TestCluster,
@@ -55,7 +55,7 @@ export class HttpCluster {
     }
   }
 
-  /** Sends a body as JSON, or gets what is at the path where there is none. */
+  /** Sends the body as JSON by POST. Without a body it sends a GET. */
   fetch(path: string, body?: unknown, init: RequestInit = {}): Promise<Response> {
     if (body === undefined) return fetch(`${this.url}${path}`, init);
     return fetch(`${this.url}${path}`, {

@@ -1,11 +1,11 @@
-/** Run as a program: prints a digest of the logits of every random shape's model on the CUDA device that the environment gives. */
+/** A program that prints a digest of the logits of every random shape's model, on the CUDA device that the environment sets. */
 import { createHash } from 'node:crypto';
 import type { Device, Model, Sequence } from '../../../native/index.js';
 import { RandomWeights } from '../../unit/native-random-model.js';
 import { openTestDevice } from '../../unit/native-test-model.js';
 import { RANDOM_SHAPES } from '../../unit/random-model-shapes.js';
 
-/** Positions that are run, and those that are then taken back and run again, as they were in a fork and otherwise in the sequence. */
+/** PIECES: positions of each pass. TAKEN_BACK: positions that then run again, with the same tokens in a fork and with others in the sequence. */
 const PIECES = [70, 1, 1, 40];
 const TAKEN_BACK = 20;
 
@@ -37,7 +37,7 @@ async function run(model: Model, pieces: readonly number[]): Promise<Buffer[]> {
   return logits;
 }
 
-/** By the shape's name. */
+/** Digests by the name of the shape. */
 export async function logitDigests(device: Device): Promise<Record<string, string>> {
   const digests: Record<string, string> = {};
   for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {

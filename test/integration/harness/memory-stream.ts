@@ -1,7 +1,7 @@
 import type { OdmoeError } from '../../../shared/base/errors/odmoe-error.js';
 import type { PeerStream } from '../../../shared/transport/peer-stream.js';
 
-/** One side of a stream without a network: what is sent is kept, what arrives is told by the test. */
+/** One side of a stream without a network: it remembers the sent messages, and the test gives it the received ones. */
 export class MemoryStream<Out, In> implements PeerStream<Out, In> {
   readonly sent: Out[] = [];
   backlogBytes = 0;
@@ -37,7 +37,7 @@ export class MemoryStream<Out, In> implements PeerStream<Out, In> {
     this.closeHandler?.(this.closedWith);
   }
 
-  /** A message from the other side. */
+  /** Gives the stream a message from the other side. */
   arrive(message: In): void {
     if (this.messageHandler === null) this.early.push(message);
     else this.messageHandler(message);

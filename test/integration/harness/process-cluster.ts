@@ -10,7 +10,7 @@ import { fetchStatus, generate } from '../../wall.js';
 
 const STATUS_TIMEOUT_MS = 20_000;
 
-/** What each daemon runs on: flags and environment, by its id. */
+/** Flags and environment that set the device of each daemon, by its id. */
 export interface ProcessDevices {
   flags: (id: string) => readonly string[];
   environment: (id: string) => Readonly<Record<string, string>>;
@@ -20,18 +20,18 @@ const ON_PROCESSORS: ProcessDevices = { flags: () => ['--device', 'cpu'], enviro
 
 export interface FreshWorker {
   flags?: readonly string[];
-  /** Another way to main than its own address. */
+  /** An address that replaces main's own, such as the address of a slow link. */
   mainAddress?: string;
   environment?: Readonly<Record<string, string>>;
 }
 
-/** A cluster of real processes on this machine, to be killed and stopped. */
+/** A cluster of real processes on this machine. Tests kill and stop them. */
 export class ProcessCluster {
   private readonly daemons = new Map<string, TestDaemon>();
 
   private constructor(
     private readonly commonFlags: readonly string[],
-    /** Those of daemons that have a model. */
+    /** Flags of daemons that have a model. */
     private readonly modelFlags: readonly string[],
     readonly main: TestDaemon,
     private readonly log: TestLog,
@@ -40,7 +40,7 @@ export class ProcessCluster {
     this.daemons.set(main.name, main);
   }
 
-  /** `mainFlags`: of main only. With `--experts local` or `both` main has one worker more, its own. */
+  /** `mainFlags`: flags for main only. With `--experts local` or `both` there is one worker more, main's own worker. */
   static async start(
     model: TestModel,
     workers: number,
@@ -93,7 +93,7 @@ export class ProcessCluster {
     return this.startPeer('shadow', id);
   }
 
-  /** A worker on a box where there is no pack: it gets main's address and what `fresh` says. */
+  /** Starts a worker without a pack. It gets main's address and the flags and environment of `fresh`. */
   async startFreshWorker(id: string, fresh: FreshWorker): Promise<TestDaemon> {
     const join = ['--main', fresh.mainAddress ?? this.main.address];
     const flags = [...this.commonFlags, ...this.on.flags(id), ...join, ...(fresh.flags ?? [])];
@@ -107,7 +107,7 @@ export class ProcessCluster {
     this.daemons.delete(id);
   }
 
-  /** Lines that hold the text. */
+  /** Lines that contain the text. */
   logged(text: string): string[] {
     return this.log.matching(text);
   }
@@ -155,7 +155,7 @@ export class ProcessCluster {
   }
 }
 
-/** For afterEach. */
+/** Ends the cluster; call this in afterEach. The log is printed if the test has failed. */
 export async function endCluster(context: Context, cluster: ProcessCluster | null): Promise<void> {
   if (context.currentTest?.state === 'failed') cluster?.printLog();
   await cluster?.end();

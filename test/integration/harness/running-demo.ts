@@ -16,7 +16,7 @@ export interface DemoOutcome {
   stderr: string;
 }
 
-/** What `odmoe demo --json` prints. */
+/** The output of `odmoe demo --json`. */
 export interface DemoJson {
   text: string;
   prompt_token_ids: number[];
@@ -26,7 +26,7 @@ export interface DemoJson {
   nodes: { id: string; role: string; slots: number; device_memory_high_water_bytes: number; pack_digest: string }[];
 }
 
-/** An answer of the demo model that ships with it. */
+/** A reference answer that ships with the demo model. */
 export interface DemoReference {
   prompt: string;
   prompt_token_ids: number[];
@@ -37,7 +37,7 @@ export interface DemoReference {
 export class RunningDemo {
   readonly child: ChildProcess;
   readonly outcome: Promise<DemoOutcome>;
-  /** What it has written to stdout and stderr so far. */
+  /** The text on stdout (`printed`) and on stderr (`said`) so far. */
   printed = '';
   said = '';
 
@@ -47,12 +47,12 @@ export class RunningDemo {
     this.outcome = this.collect();
   }
 
-  /** Daemons of this demo that run, by their command lines: they carry the demo's own cluster name. */
+  /** Command lines of this demo's running daemons. They are found by the demo's own cluster name. */
   daemons(): string[] {
     return this.daemonProcesses().map(({ words }) => words.join(' '));
   }
 
-  /** Ends one of them, as a fault would. */
+  /** Kills a daemon, as a fault would. */
   killDaemon(id: string): void {
     const found = this.daemonProcesses().find(({ words }) => words.includes(id));
     assert.ok(found !== undefined, `there is no daemon ${id}`);
@@ -89,7 +89,7 @@ export async function firstReference(): Promise<DemoReference> {
   return references[0];
 }
 
-/** In a describe: registers hooks that end what a test has started, and show what it wrote where the test failed. */
+/** Call this in a describe: it registers hooks. They end the demo of each test, and print its output if the test failed. */
 export function runningDemos(): (flags: readonly string[], environment?: NodeJS.ProcessEnv) => RunningDemo {
   let demo: RunningDemo | null = null;
 
@@ -107,7 +107,7 @@ export function runningDemos(): (flags: readonly string[], environment?: NodeJS.
   return (flags, environment) => (demo = new RunningDemo(flags, environment));
 }
 
-/** Words of a process's command line; none when it has ended. */
+/** Words of a process's command line; none if the process has ended. */
 function commandLine(pid: string): string[] {
   try {
     return readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0');

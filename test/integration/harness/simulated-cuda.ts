@@ -5,7 +5,7 @@ import { packageRoot } from '../../../shared/base/files/package-root.js';
 /** The CUDA backend on a stand-in for NVIDIA's runtime and driver (native/test/simulated_cuda): kernels run on the processor. */
 export const SIMULATED_LIBRARY = join(packageRoot(), 'build', 'Release', 'libodmoe_cuda_simulated.so');
 
-/** Of native/test/simulated_cuda/README.md. */
+/** Settings of the simulated device, as in native/test/simulated_cuda/README.md. */
 export interface SimulatedDevice {
   seed?: number;
   memoryBytes?: number;
@@ -14,9 +14,9 @@ export interface SimulatedDevice {
   driverVersion?: number;
   integrated?: 0 | 1;
   vmm?: 0 | 1;
-  /** "lost:N": after N kernels the device is gone. */
+  /** "lost:N": the device is lost after N kernels. */
   fault?: string;
-  /** Of the backend. 0: released memory goes back to the driver at once, so that a use of it faults. */
+  /** A setting of the backend. 0: released memory goes back to the driver at once, so that a later use of it faults. */
   spareBytes?: 0;
 }
 
@@ -31,7 +31,7 @@ const NAMES: Record<keyof Omit<SimulatedDevice, 'spareBytes'>, string> = {
   fault: 'FAULT',
 };
 
-/** Environment of a process that is to have such a device. */
+/** The environment for a process that uses such a device. */
 export function simulatedCuda({ spareBytes, ...device }: SimulatedDevice = {}): Record<string, string> {
   const settings = Object.entries(device).map(([name, value]) => [
     `ODMOE_SIMULATED_CUDA_${NAMES[name as keyof typeof NAMES]}`,
@@ -45,8 +45,8 @@ export function simulatedCuda({ spareBytes, ...device }: SimulatedDevice = {}): 
 }
 
 /**
- * Whether the library was built; where the build makes none (macOS) the suite says on stderr that it is skipped. Elsewhere a missing
- * library is a fault of the build.
+ * True if the library exists. On Linux it throws if the library is missing, because that is a fault of the build. Other systems (macOS) build
+ * no such library; there it prints on stderr that the suite is skipped, and returns false.
  */
 export function hasSimulatedCuda(suite: string): boolean {
   if (existsSync(SIMULATED_LIBRARY)) return true;

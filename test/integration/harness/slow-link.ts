@@ -2,9 +2,9 @@ import { createServer, connect, type AddressInfo, type Server, type Socket } fro
 
 const SLICE_MS = 10;
 
-/** A TCP link to an address that carries so many bytes a second towards whoever connects. */
+/** A TCP link to an address. It limits the bytes per second from that address to the client; the other direction has no limit. */
 export class SlowLink {
-  /** Bytes that have come from the address. */
+  /** Bytes that came from the address. */
   carriedBytes = 0;
   private readonly sockets = new Set<Socket>();
 

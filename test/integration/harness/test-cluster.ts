@@ -17,12 +17,12 @@ const STATUS_TIMEOUT_MS = 20_000;
 
 export interface ClusterPlan {
   model?: TestModel;
-  /** Of its pack. */
+  /** Codec of the model's pack. */
   codec?: PackCodec;
-  /** In place of that pack: its directory. */
+  /** Directory of another pack, which replaces the model's pack. */
   packDirectory?: string;
   workers: number;
-  /** Absent: none. */
+  /** Precision of shadow's copy of the model. Absent: there is no shadow. */
   shadow?: 'int8' | 'nf4' | 'fp16';
   main?: SettingsChanges;
   /** Changes for worker number i. */
@@ -43,7 +43,7 @@ export class TestCluster {
     return this.main.address;
   }
 
-  /** What all nodes hold for requests; 0: nothing. */
+  /** Number of things that all nodes together hold open for requests. */
   openCount(): number {
     const counts = [...this.nodes.values()].flatMap((node) => Object.values(node.openCounts()));
     return counts.reduce((sum, count) => sum + count, 0);
@@ -104,7 +104,7 @@ export class TestCluster {
     return collect(generate(this.mainAddress, request, signal), onToken);
   }
 
-  /** Stops everything, shadow and workers after main; idempotent. */
+  /** Stops main, then the other nodes. Idempotent. */
   async stop(): Promise<void> {
     const nodes = [...this.nodes.values()];
     this.nodes.clear();
@@ -112,7 +112,7 @@ export class TestCluster {
   }
 }
 
-/** For afterEach: what was logged helps only when the test has failed. */
+/** Stops the cluster; call this in afterEach. The log is printed if the test has failed. */
 export async function stopCluster(context: Context, cluster: TestCluster | null): Promise<void> {
   if (context.currentTest?.state === 'failed') cluster?.log.print();
   await cluster?.stop();

@@ -8,7 +8,7 @@ import type { TestLog } from './test-log.js';
 const START_LIMIT_MS = 20_000;
 const EXIT_LIMIT_MS = 10_000;
 
-/** Every daemon that a test has started and that has not ended: none outlives the test process. */
+/** All daemons that tests started and that have not ended. They are killed at the end of the test process. */
 const running = new Set<ChildProcess>();
 process.once('exit', () => {
   for (const child of running) child.kill('SIGKILL');
@@ -19,7 +19,7 @@ export interface DaemonExit {
   signal: NodeJS.Signals | null;
 }
 
-/** One daemon in a process of its own (`odmoe main|shadow|worker`). */
+/** One daemon in a separate process (`odmoe main|shadow|worker`). */
 export class TestDaemon {
   private constructor(
     readonly name: string,
@@ -28,7 +28,7 @@ export class TestDaemon {
     readonly exited: Promise<DaemonExit>,
   ) {}
 
-  /** Resolves when it says that it listens. */
+  /** Resolves when the daemon has printed the address on which it listens. */
   static async start(
     role: RoleSetting,
     flags: readonly string[],
@@ -36,11 +36,11 @@ export class TestDaemon {
     log: TestLog,
     environment: Readonly<Record<string, string>> = {},
   ): Promise<TestDaemon> {
-    // A main with experts of its own needs a worker's code too, which only `odmoe` brings together. Alone a daemon starts sooner.
+    // A main with its own worker also needs the worker's code, and only `odmoe` has both. Other daemons start faster without `odmoe`.
     const entry = flags.includes('--experts')
       ? [join(packageRoot(), 'bin', 'odmoe'), role]
       : [join(packageRoot(), 'dist', `${role}-node`, 'main.js')];
-    // Several tests run at a time, and few of them are about HTTP.
+    // Main serves no HTTP API here, because several tests run at the same time, and few of them need it.
     const quiet = role === 'main' ? ['--http', 'off'] : [];
     const child = spawn(process.execPath, [...entry, '--id', name, ...quiet, ...flags], {
       stdio: ['ignore', 'pipe', 'pipe'],
@@ -48,7 +48,7 @@ export class TestDaemon {
     });
     running.add(child);
     const exited = new Promise<DaemonExit>((resolve) => {
-      // Not 'exit': what it said last is read by then.
+      // Unlike 'exit', 'close' comes after the last output of the process was read.
       child.once('close', (code: number | null, signal: NodeJS.Signals | null) => {
         running.delete(child);
         log.add(name, `process ended: code ${code}, signal ${signal}`);
@@ -78,10 +78,10 @@ export class TestDaemon {
     this.child.kill(signal);
   }
 
-  /** Asks it to end and makes sure that it does. */
+  /** Sends the signal, and kills the process if it does not end in time. */
   async end(signal: NodeJS.Signals = 'SIGTERM'): Promise<DaemonExit> {
     this.child.kill(signal);
-    // A stopped process takes no other signal before it goes on.
+    // A stopped process handles no other signal before it continues.
     if (signal !== 'SIGKILL') this.child.kill('SIGCONT');
     const timer = setTimeout(() => this.child.kill('SIGKILL'), EXIT_LIMIT_MS);
     const exit = await this.exited;

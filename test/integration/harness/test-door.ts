@@ -22,7 +22,7 @@ export interface TestDoorOptions {
   runtime?: Runtime;
 }
 
-/** The dialect of these tests: lines of text. */
+/** The dialect of these tests; its events are lines of text. */
 export const LINES: Dialect = {
   streamType: 'text/plain',
   errorBody: openAiErrorBody,
@@ -32,13 +32,13 @@ export const LINES: Dialect = {
 
 export interface TestDoor extends Door {
   readonly log: TestLog;
-  /** What its server meets. */
+  /** Emits an error of the HTTP server. */
   fail(error: Error): void;
-  /** Connections that are open. */
+  /** Number of open connections. */
   connections(): Promise<number>;
 }
 
-/** A door in front of nothing but the test's own routes. */
+/** A door that has the test's own routes alone. */
 export async function openTestDoor(routes: RegisterRoutes, options: TestDoorOptions = {}): Promise<TestDoor> {
   const { http = {}, keys = [], limits = {}, bounds = {}, trouble = () => null } = options;
   const log = new TestLog();
@@ -85,9 +85,9 @@ export async function openTestDoor(routes: RegisterRoutes, options: TestDoorOpti
   };
 }
 
-/** A client that says what it is told to, byte by byte. */
+/** A client that sends exactly the bytes that a test gives it. */
 export class RawClient {
-  /** All that has come. */
+  /** All bytes that came so far. */
   received = '';
   ended = false;
   readonly closed: Promise<void>;
@@ -114,7 +114,7 @@ export class RawClient {
     this.socket.write(text);
   }
 
-  /** A request for a path, with a body that is JSON or none. */
+  /** Sends a request for a path, with a JSON body or without a body. */
   request(path: string, body?: string, headers: readonly string[] = []): void {
     const lines = [
       `${body === undefined ? 'GET' : 'POST'} ${path} HTTP/1.1`,
@@ -125,7 +125,7 @@ export class RawClient {
     this.send(`${lines.join('\r\n')}\r\n\r\n${body ?? ''}`);
   }
 
-  /** As when its process is killed with nothing unread. */
+  /** Closes the connection as if the client's process were killed after it had read everything. */
   kill(): void {
     this.socket.destroy();
   }

@@ -1,9 +1,9 @@
 import type { Logger } from '../../../shared/base/log/logger.js';
 
-/** Most lines kept; the oldest go first. */
+/** Most lines of a log; the oldest are removed first. */
 const LINES_LIMIT = 5000;
 
-/** Collects what daemons log, to be shown when a test fails. */
+/** Collects the log lines of daemons. They are printed when a test fails. */
 export class TestLog {
   private readonly lines: string[] = [];
 
@@ -21,7 +21,7 @@ export class TestLog {
     if (this.lines.length > LINES_LIMIT) this.lines.shift();
   }
 
-  /** Lines that hold the text. */
+  /** Lines that contain the text. */
   matching(text: string): string[] {
     return this.lines.filter((line) => line.includes(text));
   }

@@ -8,9 +8,9 @@ import { NATIVE_PACKING_TOOLS } from '../../../packs/packing/native-tools.js';
 import { packageRoot } from '../../../shared/base/files/package-root.js';
 import { codecSetting, type PackCodec } from '../../../packs/format/pack-codec.js';
 
-/** The trained model that ships with odmoe, and a random one that is quicker to run. */
+/** demo: the trained model that ships with odmoe. tiny: a random model, which runs faster. */
 const CHECKPOINTS = { demo: 'models/demo', tiny: 'test/fixtures/mixtral' } as const;
-/** A fixture of a family is named by its folder in test/fixtures. */
+/** A name of CHECKPOINTS, or the fixture of a family, by its folder in test/fixtures. */
 export type TestModel = keyof typeof CHECKPOINTS | `fixtures/${string}`;
 
 function checkpointOf(model: TestModel): string {
@@ -31,7 +31,7 @@ process.once('exit', () => {
   for (const directory of directories) rmSync(directory, { recursive: true, force: true });
 });
 
-/** Directory of the model's pack, made once in a test process and removed at its end. */
+/** Directory of the model's pack. It is made once in a test process and removed at the end of the process. */
 export function packOf(model: TestModel, codec: PackCodec = DEFAULT_CODEC.codec): Promise<string> {
   const key = `${model} ${codec}`;
   let pack = packs.get(key);
@@ -56,7 +56,7 @@ async function makePack(model: TestModel, codec: PackCodec): Promise<string> {
   return directory;
 }
 
-/** The single-process engine on the model: what every cluster must equal. */
+/** The single-process engine with the model. Every cluster must give the same answers. */
 export async function openReference(model: TestModel, prefillRows = 256): Promise<LocalEngine> {
   return LocalEngine.open(await packOf(model), {
     device: { backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 },

@@ -6,15 +6,15 @@ import { defaultClusterConfig } from '../../../shared/settings/load-cluster-conf
 import { resolveNodeSettings } from '../../../shared/settings/resolve-node-settings.js';
 import type { NodeSettings, RoleSetting } from '../../../shared/settings/node-settings.js';
 
-/** Changes to the settings that a daemon would have by default on this machine alone. */
+/** Changes to the default settings of a daemon that uses this machine alone. */
 export interface SettingsChanges {
   id?: string;
   stateDirectory?: string;
   cluster?: string;
   mainAddress?: string | null;
-  /** static if left out. */
+  /** Default: static. */
   provider?: NodeSettings['discovery']['provider'];
-  /** null: a worker's own. */
+  /** null: no model is set, so a worker uses a pack of its own. */
   packDirectory?: string | null;
   device?: Partial<NodeSettings['device']>;
   main?: Partial<NodeSettings['main']>;
@@ -29,18 +29,18 @@ export interface SettingsChanges {
   emulation?: NodeSettings['emulation'];
   precision?: NodeSettings['shadow']['precision'];
   slots?: number;
-  /** Cache, policy, pools and loader; working slots are `slots`. */
+  /** Settings of cache, policy, pools and loader. `slots` sets the working slots. */
   worker?: Partial<NodeSettings['worker']>;
   network?: Partial<NodeSettings['network']>;
   peers?: NodeSettings['discovery']['peers'];
 }
 
-/** One cluster name a test process, so that two test runs on one machine never mix. */
+/** Each test process has its own cluster name, so that the daemons of two test runs on one machine never connect. */
 const CLUSTER = `test-${process.pid}-${randomInt(1_000_000)}`;
 
 let ownStateDirectory: string | null = null;
 
-/** Of this test process, removed at its end. */
+/** The state directory of this test process. It is removed at the end of the process. */
 function testStateDirectory(): string {
   if (ownStateDirectory !== null) return ownStateDirectory;
   const directory = mkdtempSync(join(tmpdir(), 'odmoe-test-state-'));
@@ -50,10 +50,10 @@ function testStateDirectory(): string {
   return (ownStateDirectory = directory);
 }
 
-/** A whole cluster shares one event loop, which a busy machine may hold up for seconds: nobody is to be given up for that. */
+/** A busy machine may delay the one event loop of a whole cluster by seconds. No node may count as lost because of that. */
 const PATIENT_NETWORK = { reconnectDelayMs: 50, keepaliveIntervalMs: 5000, keepaliveTimeoutMs: 20_000 };
 
-/** Settings of a daemon on the loopback interface, on any free port, one thread, no multicast. */
+/** Settings of a daemon on the loopback interface, with any free port, one thread and no multicast. */
 export function testSettings(role: RoleSetting, packDirectory: string, changes: SettingsChanges = {}): NodeSettings {
   const model = changes.packDirectory === undefined ? packDirectory : changes.packDirectory;
   const defaults = resolveNodeSettings(role, defaultClusterConfig(), {

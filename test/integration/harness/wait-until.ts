@@ -1,12 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 
 const POLL_MS = 10;
-/** How long anything may take before a test gives it up: other tests, and a compiler, may be at work beside it. */
+/** Time limit of a wait in a test. It is long, because other tests and a compiler may run at the same time. */
 export const WAIT_LIMIT_MS = 60_000;
 
 /**
- * Resolves when `condition` holds; rejects, naming it, when it never does.
- * @param what names the condition; a function is asked when the wait has failed, so that it can say what stood there then
+ * Resolves when `condition` holds. Rejects with an error that names the condition if it does not hold in time.
+ * @param what names the condition; a function is called when the wait has failed, so that its text can describe the state at that time
  */
 export async function waitUntil(
   what: string | (() => string),

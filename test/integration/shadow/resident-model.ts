@@ -25,7 +25,7 @@ export class ResidentModel {
     return this.model.shape;
   }
 
-  /** Prefills the prompt and then goes token by token: the plainest way to run the model, to compare with. */
+  /** Runs the prompt and then one token at a time. This is the simplest way to run the model, for comparison. */
   async start(promptIds: readonly number[]): Promise<SteppedSequence> {
     return SteppedSequence.start(this.model, promptIds);
   }
@@ -39,7 +39,7 @@ export class ResidentModel {
 export class SteppedSequence {
   private readonly chosen = new Map<string, number[]>();
   readonly sequence: LocalSequence;
-  /** The likeliest next token. */
+  /** The most likely next token. */
   next = 0;
 
   private constructor(model: Model) {

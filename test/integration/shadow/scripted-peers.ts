@@ -22,14 +22,14 @@ import { identifyPeer, openShadowStream, startRpcServer } from '../../wall.js';
 
 const IDENTIFY_TIMEOUT_MS = 5_000;
 
-/** Key of one prediction: what it is for. */
+/** Key of one prediction: its sequence, position and layer. */
 export function place({ sequence, position, layer }: { sequence: number; position: number; layer: number }): string {
   return `${sequence}@${position}/${layer}`;
 }
 
-/** A main that does what the test says, over a real connection to a shadow. */
+/** A main that the test scripts, with a real connection to a shadow. */
 export class ScriptedMain {
-  /** Without those that a restart has voided. */
+  /** Predictions from shadow, without those that a restart has made void. */
   predictions: Predict[] = [];
   readonly restarts: Restart[] = [];
   readonly drafts: DraftToken[] = [];
@@ -47,7 +47,7 @@ export class ScriptedMain {
     stream.onMessage((reply) => this.receive(reply));
   }
 
-  /** Connects without saying hello. The identity is what the shadow itself says, as a main, with the changes. */
+  /** Connects without a hello. The identity is that of the shadow, but with the role of a main and with `changes`. */
   static async connect(
     address: string,
     network: NodeSettings['network'],
@@ -75,14 +75,14 @@ export class ScriptedMain {
     return place({ ...pass, layer }) === place(wanted);
   }
 
-  /** Experts of a layer at a position; fails when they were never predicted. */
+  /** Predicted experts of a layer at a position. Fails unless there is exactly one prediction. */
   expertsAt(sequence: number, position: number, layer: number): readonly number[] {
     const found = this.predictions.filter((prediction) => this.isOf(prediction, { sequence, position, layer }));
     assert.equal(found.length, 1, `one prediction for ${place({ sequence, position, layer })}`);
     return found[0]?.experts ?? [];
   }
 
-  /** The last that was told of a layer of a pass, which holds all that came before. */
+  /** Experts of the last prediction for a layer of a pass. It contains the experts of all earlier ones. */
   lastExpertsAt(sequence: number, position: number, layer: number): readonly number[] {
     return this.predictions.findLast((found) => this.isOf(found, { sequence, position, layer }))?.experts ?? [];
   }
@@ -132,12 +132,12 @@ export class ScriptedMain {
   }
 }
 
-/** The listening side of a worker, which notes the predictions that it is sent. */
+/** A worker's server that records the predictions that shadow sends it. */
 export class PredictionListener {
   readonly predictions: Predict[] = [];
   readonly restarts: Restart[] = [];
   openStreams = 0;
-  /** Answers every prediction as of an older placement. */
+  /** True: it answers every prediction with the error for an older placement. */
   staleAnswers = false;
   private server: RpcServer | null = null;
 

@@ -27,11 +27,11 @@ const REQUESTS: readonly GenerateRequest[] = Array.from({ length: 8 }, (_, index
 }));
 const [FIRST = requestFor([])] = REQUESTS;
 
-describe('daemons that answer eight at once', function () {
+describe('daemons that answer eight requests at once', function () {
   this.timeout(120_000);
   const clusters = answeringClusters('demo', FIRST);
 
-  it('give each what the single-process engine gives it though a worker is killed (SIGKILL), and so when asked again', async () => {
+  it('give each the single-process answer though a worker is killed (SIGKILL), and again when repeated', async () => {
     const running = await clusters.start('demo', WORKERS, true);
     const answers = await Promise.all(
       REQUESTS.map((request) =>

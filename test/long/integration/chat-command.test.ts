@@ -45,7 +45,7 @@ describe('odmoe chat from a pipe', () => {
 
   afterEach(() => rm(directory, { recursive: true }));
 
-  it('answers each line, with all that was said, and keeps the conversation', async () => {
+  it('answers each line, with all earlier ones, and saves the conversation', async () => {
     const path = join(directory, 'talk.jsonl');
     const first = await chat(
       [DEMO_MODEL, '--system', 'Be brief.', '--max-tokens', '30'],
@@ -68,7 +68,7 @@ describe('odmoe chat from a pipe', () => {
     assert.equal(again.stdout, `${saved[4]?.['content']}\n`);
   });
 
-  it('ends with the status of what failed', async () => {
+  it('exits with the status of the failure', async () => {
     const wrong = await chat([DEMO_MODEL], '/sset');
     assert.equal(wrong.status, 2);
     assert.match(wrong.stderr, /did you mean \/set\?.*\[USAGE\]/);
@@ -91,7 +91,7 @@ describe('odmoe chat with a cluster', () => {
     cluster = null;
   });
 
-  it('says what one process says', async () => {
+  it('prints the same as one process', async () => {
     cluster = await ProcessCluster.start('demo', 2, false);
     const lines = [sum.prompt, 'Tell me a story about a fox.'];
     const flags = ['--max-tokens', '20', '--temperature', '1', '--seed', '5'];
@@ -177,7 +177,7 @@ describe('odmoe chat on a terminal', () => {
     assert.ok((await readFile(history, 'utf8')).startsWith(`${sum.prompt}\nTell me\n`));
   });
 
-  it('gets no escape sequence from a model, of chat and generate', () => {
+  it('passes no escape sequence of a model to the terminal, from chat and generate', () => {
     // Token 31 is the byte that begins escape sequences.
     const flags = `'${DEMO_MODEL}' --logit-bias 31=100 --max-tokens 3 2>/dev/null`;
     for (const command of [`generate ${flags} hello`, `chat ${flags}`]) {

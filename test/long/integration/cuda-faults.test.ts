@@ -42,7 +42,7 @@ const MOST_ANSWERS = 20;
     assert.ok(running.logged('[DEVICE_LOST]').some((line) => line.includes(`odmoe ${role}:`)));
   }
 
-  it('a worker whose device is lost says so and leaves; the answer is the undisturbed one', async () => {
+  it('a worker with a lost device reports it and leaves; the answer is unchanged', async () => {
     const running = await startWith('worker-1', 'lost:60');
     await askUntilLost(running, 'worker', 'worker-1');
     assert.ok(running.logged('is lost').length > 0, 'main has noted the loss');
@@ -89,7 +89,7 @@ const MOST_ANSWERS = 20;
     });
   }
 
-  it('are what doctor finds, and warns of', () => {
+  it('are found by odmoe doctor, which warns of them', () => {
     const doctor = (device: SimulatedDevice) => {
       const { status, stdout } = spawnSync(
         process.execPath,

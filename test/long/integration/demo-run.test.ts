@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { firstReference, runningDemos, type DemoJson } from '../../integration/harness/running-demo.js';
 import { waitUntil } from '../../integration/harness/wait-until.js';
 
-describe('odmoe demo, with other settings and ends', () => {
+describe('odmoe demo, with other settings and exits,', () => {
   const start = runningDemos();
 
   it('streams the text and shows recall, reloads, speed and memory', async () => {
@@ -37,7 +37,7 @@ describe('odmoe demo, with other settings and ends', () => {
     await demo.assertNothingLeft();
   });
 
-  it('answers alike without a shadow and with one worker', async () => {
+  it('gives the same answer without a shadow and with one worker', async () => {
     const reference = await firstReference();
     const ids = reference.prompt_token_ids.join(',');
     const flags = ['--workers', '1', '--shadow', 'none', '--max-tokens', '6', '--json', '--prompt-token-ids', ids];
@@ -75,7 +75,7 @@ describe('odmoe demo, with other settings and ends', () => {
     });
   }
 
-  it('shows what a daemon wrote that cannot start, and stops the others', async () => {
+  it('shows the output of a daemon that cannot start, and stops the others', async () => {
     const demo = start(['--workers', '1'], { ODMOE_INSTRUCTION_SET: 'abacus' });
     const { status, stderr } = await demo.outcome;
     assert.equal(status, 3);
@@ -84,7 +84,7 @@ describe('odmoe demo, with other settings and ends', () => {
     assert.deepEqual(demo.daemons(), []);
   });
 
-  it('refuses flags that make no sense', async () => {
+  it('refuses contradictory flags', async () => {
     for (const flags of [
       ['--workers', '0'],
       ['--shadow', 'int3'],

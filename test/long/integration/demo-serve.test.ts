@@ -50,7 +50,7 @@ describe('odmoe demo --serve', () => {
     await assert.rejects(fetch(`${url}/health`));
   });
 
-  it('prints a command that gets an answer, after the one that was asked for', async () => {
+  it('prints a command that gets an answer, after the requested one', async () => {
     const running = start(['What is 17 plus 25?', '--serve', ...ANY_PORT, ...WORKERS, '--max-tokens', '20']);
     await waitUntil('there is a command', () => /^curl .*\n/m.test(running.printed));
     assert.match(
@@ -65,7 +65,7 @@ describe('odmoe demo --serve', () => {
     await running.assertNothingLeft();
   });
 
-  it('goes on without a worker that is lost, and ends with main', async () => {
+  it('continues without a lost worker, and ends with main', async () => {
     const running = start(['--serve', '--json', ...ANY_PORT, ...WORKERS]);
     const { url, model } = await served(running);
     running.killDaemon('worker-1');
@@ -78,7 +78,7 @@ describe('odmoe demo --serve', () => {
     await running.assertNothingLeft();
   });
 
-  it('shows what main warns of', async () => {
+  it('shows the warnings of main', async () => {
     const directory = await mkdtemp(join(tmpdir(), 'odmoe-demo-keys-'));
     try {
       const keys = join(directory, 'keys');
@@ -92,7 +92,7 @@ describe('odmoe demo --serve', () => {
     }
   });
 
-  it('refuses an address that is taken, and flags that make no sense', async () => {
+  it('refuses a used address, and contradictory flags', async () => {
     const taken = createServer().listen(0, '127.0.0.1');
     try {
       await waitUntil('the port is taken', () => taken.listening);

@@ -39,7 +39,7 @@ describe('an emulated testbed', function () {
     prompt = testbedPrompts(await loadTokenizer(packPath), 16, 1)[0] ?? [];
   });
 
-  it('says the same as the cluster that it is, in no less than the profiled time and in the profiled memory', async () => {
+  it('gives the answer of a plain cluster, in no less than the profiled time and within the memory', async () => {
     const [real, emulated] = [await answer(null), await answer(TESTBED)];
     assert.deepEqual(emulated.tokenIds, real.tokenIds);
     const profile = loadDeviceProfile(TESTBED);

@@ -8,7 +8,7 @@ const REQUEST = requestFor([1, 17, 250, 3, 88, 120, 9], { maxTokens: 450, logpro
 describe('a main that ends in the middle of an answer', () => {
   const clusters = answeringClusters('tiny', REQUEST);
 
-  it('main asked to end (SIGTERM) ends the answer first, exits with 0, and everyone else can be ended', async () => {
+  it('finishes the answer after one SIGTERM, exits with 0, and every other daemon can be stopped', async () => {
     // However slow this machine is.
     const running = await clusters.start('tiny', 2, true, ['--stop-grace-ms', '300000']);
     const asking = running.ask(REQUEST, (count) => {
@@ -21,7 +21,7 @@ describe('a main that ends in the middle of an answer', () => {
     }
   });
 
-  it('main asked to end twice ends at once, and the client is told', async () => {
+  it('stops at once after two signals, and the client gets an error', async () => {
     const running = await clusters.start('tiny', 1, false);
     const asking = running.ask(REQUEST, async (count) => {
       if (count !== 10) return;

@@ -5,10 +5,10 @@ import { assertSameAnswer, assertWithout, requestFor } from '../../integration/h
 /** Long enough that an answer is under way for some time after a client has seen its first tokens. */
 const REQUEST = requestFor([1, 17, 250, 3, 88, 120, 9], { maxTokens: 120, logprobs: 5 });
 
-describe('workers that stop, or all go, in the middle of an answer', () => {
+describe('when workers stop, or all end, in the middle of an answer,', () => {
   const clusters = answeringClusters('tiny', REQUEST);
 
-  it('stopped (SIGSTOP): the answer goes on; continued, the worker is used again', async () => {
+  it('a stopped worker (SIGSTOP) delays no answer, and is used again when it continues', async () => {
     const running = await clusters.start('tiny', 2, true);
     const answer = await running.ask(REQUEST, (count) => {
       if (count === 10) running.daemon('worker-0').signal('SIGSTOP');
@@ -21,7 +21,7 @@ describe('workers that stop, or all go, in the middle of an answer', () => {
     assertSameAnswer(await running.ask(REQUEST), clusters.expected);
   });
 
-  it('all gone: NO_WORKERS tells the client, and main serves again when one is back', async () => {
+  it('the loss of all gives NO_WORKERS to the client, and main serves again when one is back', async () => {
     const running = await clusters.start('tiny', 2, true);
     const asking = running.ask(REQUEST, (count) => {
       if (count !== 10) return;

@@ -13,7 +13,7 @@ import { waitUntil } from '../../integration/harness/wait-until.js';
 
 const REQUEST = requestFor([1, 17, 250, 3, 88, 120, 9], { maxTokens: 100, logprobs: 300 });
 
-describe('workers on fresh boxes, as processes', () => {
+describe('worker processes on new boxes', () => {
   let reference: LocalEngine;
   let expected: CollectedAnswer;
   let cluster: ProcessCluster | null = null;
@@ -64,7 +64,7 @@ describe('workers on fresh boxes, as processes', () => {
     assertSameAnswer(await running.ask(REQUEST), expected);
   });
 
-  it('killed (SIGKILL) while fetching: go on where they were', async () => {
+  it('continue their fetching after a kill (SIGKILL)', async () => {
     const running = (cluster = await ProcessCluster.start('tiny', 0, false));
     const directory = join(parent, 'worker');
     const extents = expertExtents((await openServedPack(await packOf('tiny'))).manifest);

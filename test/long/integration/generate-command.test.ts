@@ -50,7 +50,7 @@ describe('odmoe generate', () => {
   const sum = references.find((reference) => reference.prompt.startsWith('What is'));
   assert.ok(sum !== undefined);
 
-  it('says that its output cannot be written', () => {
+  it('reports that its output cannot be written', () => {
     const command = [join(packageRoot(), 'bin', 'odmoe'), 'generate', demoModel, sum.prompt];
     const full = openSync('/dev/full', 'w');
     const { status, stderr } = spawnSync(process.execPath, command, {
@@ -71,7 +71,7 @@ describe('odmoe generate', () => {
     });
   });
 
-  it('--json prints one object with the documented keys', async () => {
+  it('with --json prints one object with the documented keys', async () => {
     const run = await odmoe(['generate', demoModel, sum.prompt, '--json', '--logprobs', '3']);
     assert.equal(run.status, 0, run.stderr);
     assert.equal(run.stdout.trim().split('\n').length, 1);
@@ -97,7 +97,7 @@ describe('odmoe generate', () => {
     assert.ok(Number(answer.nodes[0]?.['weight_bytes']) > 13e6);
   });
 
-  it('--shadow reports the recall and changes no token', async () => {
+  it('with --shadow reports the recall and changes no token', async () => {
     const run = await odmoe(['generate', demoModel, sum.prompt, '--json', '--shadow', 'nf4']);
     const answer = JSON.parse(run.stdout) as Answer;
     assert.deepEqual(answer.token_ids, sum.token_ids);
@@ -113,7 +113,7 @@ describe('odmoe generate', () => {
     assert.equal(answer.finish_reason, 'length');
   });
 
-  it('ends quietly when its reader goes away', async () => {
+  it('ends quietly when its reader leaves', async () => {
     const run = await odmoe(['generate', demoModel, 'Tell me a story.', '--ignore-eos', '--max-tokens', '2000'], 4);
     assert.equal(run.status, 0);
     assert.equal(run.stderr, '');
@@ -141,12 +141,12 @@ describe('odmoe generate', () => {
     });
   }
 
-  it('ends with the code of what went wrong', async () => {
+  it('exits with the code of the failure', async () => {
     const { stderr } = await odmoe(['generate', join(demoModel, 'nowhere'), 'a']);
     assert.match(stderr, /^odmoe: .* \[MODEL_NOT_FOUND\]\n$/);
   });
 
-  it('knows its version and lists daemons and benchmarks in its help', async () => {
+  it('prints its version and lists daemons and benchmarks in its help', async () => {
     const { version } = JSON.parse(readFileSync(join(packageRoot(), 'package.json'), 'utf8')) as { version: string };
     assert.deepEqual(await odmoe(['--version']), { status: 0, stdout: `${version}\n`, stderr: '' });
     const help = await odmoe(['--help']);

@@ -285,7 +285,7 @@ describe('the formulas in plain FP64', () => {
   }
 });
 
-describe('other shapes of the families', () => {
+describe('other shapes of the families:', () => {
   for (const [number, variant] of VARIANTS.entries()) {
     it(`${variant.name}: the engine computes what the formulas say`, async () => {
       const config = configOf(variant);

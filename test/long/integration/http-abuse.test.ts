@@ -11,7 +11,7 @@ interface Completion {
   choices: { text: string }[];
 }
 
-describe('a cluster with HTTP clients that mean no good', function () {
+describe('a cluster with hostile HTTP clients,', function () {
   this.timeout(120_000);
   let http: HttpCluster;
   let expected: string;
@@ -89,12 +89,12 @@ describe('a cluster with HTTP clients that mean no good', function () {
     });
   }
 
-  it('killed as soon as they have asked: nothing is left of them', async () => {
+  it('killed right after their requests: no resources remain', async () => {
     const clients = await Promise.all(Array.from({ length: 20 }, () => connect(LONG)));
     for (const client of clients) client.kill();
   });
 
-  it('that stop reading in mid-stream, with an answer of many log-probabilities: others are answered meanwhile', async () => {
+  it('that stop reading an answer of many log-probabilities in mid-stream: others are answered meanwhile', async () => {
     const client = await connect({ ...LONG, stream: true, logprobs: 20 });
     await waitUntil('it has begun', () => client.received.length > 0);
     client.socket.pause();

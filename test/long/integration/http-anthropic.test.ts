@@ -27,7 +27,7 @@ function promptTokens(usage: { input_tokens: number; cache_read_input_tokens: nu
   return usage.input_tokens + (usage.cache_read_input_tokens ?? 0);
 }
 
-describe("the HTTP door, for Anthropic's clients", function () {
+describe("the HTTP server for Anthropic's clients", function () {
   this.timeout(120_000);
   let door: HttpCluster;
   let reference: LocalEngine;
@@ -100,7 +100,7 @@ describe("the HTTP door, for Anthropic's clients", function () {
     assert.ok(stream.request_id);
   });
 
-  it('says which stop sequence ended an answer, and when its tokens were used up', async () => {
+  it('names the stop sequence that ended an answer, and the token limit', async () => {
     const { finished } = await local(ASKED, {});
     const words = finished.text.split(' ');
     const stop = words[2] ?? '';
@@ -116,7 +116,7 @@ describe("the HTTP door, for Anthropic's clients", function () {
     assert.deepEqual([short.stop_reason, short.usage.output_tokens], ['max_tokens', 2]);
   });
 
-  it('goes on with a last message of the assistant', async () => {
+  it('continues a last message of the assistant', async () => {
     const { finished } = await local(ASKED, {});
     const begun = finished.text.slice(0, finished.text.indexOf(' ', 6));
     const message = await client.messages.create({
@@ -136,7 +136,7 @@ describe("the HTTP door, for Anthropic's clients", function () {
     assert.deepEqual(await bare.json(), { input_tokens: counted });
   });
 
-  it('calls a tool that must be called, and takes its result', async () => {
+  it('requires a tool call, and takes its result', async () => {
     const tools = { tools: [WEATHER], tool_choice: { type: 'any' as const } };
     const asked = { model, max_tokens: 120, messages: ASKED, ...tools };
     const message = await client.messages.create(asked);
@@ -165,7 +165,7 @@ describe("the HTTP door, for Anthropic's clients", function () {
     assert.ok(promptTokens(after.usage) > promptTokens(message.usage));
   });
 
-  it('answers in a format that is asked for', async () => {
+  it('answers in the requested format', async () => {
     const schema = {
       type: 'object',
       properties: { name: { enum: ['Cora', 'Tom'] } },
@@ -182,7 +182,7 @@ describe("the HTTP door, for Anthropic's clients", function () {
     assert.ok(['Cora', 'Tom'].includes(name));
   });
 
-  it('refuses what is wrong, in its own form', async () => {
+  it("refuses invalid requests in Anthropic's form", async () => {
     await assert.rejects(client.messages.create({ model: 'claude', max_tokens: 5, messages: ASKED }), (error) => {
       assert.ok(error instanceof Anthropic.NotFoundError);
       assert.equal(error.type, 'not_found_error');
@@ -212,7 +212,7 @@ describe("the HTTP door, for Anthropic's clients", function () {
     assert.equal(body.request_id, broken.headers.get('request-id'));
   });
 
-  it('frees the sequence of a client that goes away', async () => {
+  it('frees the sequence of a client that leaves', async () => {
     const stream = await client.messages.create({
       model,
       max_tokens: 1500,
@@ -228,11 +228,11 @@ describe("the HTTP door, for Anthropic's clients", function () {
   });
 });
 
-describe("the HTTP door with keys, for Anthropic's clients", function () {
+describe("the HTTP server with keys for Anthropic's clients", function () {
   this.timeout(60_000);
   const key = 'a-key-of-the-test-1';
 
-  it('lets in who has one, and tells the others so in its own form', async () => {
+  it("admits a client with a key, and refuses others in Anthropic's form", async () => {
     const door = await HttpCluster.start({ workers: 0, apiKeys: [key] });
     try {
       const count = (apiKey: string): Promise<Anthropic.MessageTokensCount> =>

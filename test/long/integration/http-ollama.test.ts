@@ -12,7 +12,7 @@ const QUESTION =
   'the tower. There she found a heavy purple scarf under a tree.\nWhere did Cora live?';
 const ASKED = [{ role: 'user', content: QUESTION }];
 
-describe("the HTTP door, for Ollama's clients", function () {
+describe("the HTTP server for Ollama's clients", function () {
   this.timeout(120_000);
   let door: HttpCluster;
   let reference: LocalEngine;
@@ -48,7 +48,7 @@ describe("the HTTP door, for Ollama's clients", function () {
     assert.ok(!Number.isNaN(Date.parse(String(answer.created_at))));
   });
 
-  it('streams a chat in lines, which is what it does unless it is told not to', async () => {
+  it('streams a chat in lines by default', async () => {
     const { finished } = await local({ messages: ASKED });
     const pieces: string[] = [];
     const ends: boolean[] = [];
@@ -83,7 +83,7 @@ describe("the HTTP door, for Ollama's clients", function () {
     assert.equal(answer.done_reason, finished.finishReason);
   });
 
-  it('ends an answer before a stop text, and where the positions that it may have are used up', async () => {
+  it('ends an answer before a stop text, and at its limit of positions', async () => {
     const { started, finished } = await local({ messages: ASKED });
     const stop = String(finished.text.split(' ')[2]);
     const stopped = await client.chat({ model, messages: ASKED, options: { stop: ['zzz', stop] } });
@@ -107,14 +107,14 @@ describe("the HTTP door, for Ollama's clients", function () {
     assert.equal(raw, expected.finished.text);
   });
 
-  it('goes on with a last message of the assistant', async () => {
+  it('continues a last message of the assistant', async () => {
     const { finished } = await local({ messages: ASKED });
     const begun = finished.text.slice(0, finished.text.indexOf(' ', 6));
     const answer = await client.chat({ model, messages: [...ASKED, { role: 'assistant', content: begun }] });
     assert.equal(begun + answer.message.content, finished.text);
   });
 
-  it('answers in a format that is asked for, streamed or not, raw or not', async () => {
+  it('answers in the requested format, streamed or not, raw or not', async () => {
     const format = {
       type: 'object',
       properties: { name: { enum: ['Cora', 'Tom'] }, age: { type: 'integer', minimum: 1, maximum: 99 } },
@@ -136,7 +136,7 @@ describe("the HTTP door, for Ollama's clients", function () {
     assert.equal(typeof JSON.parse(String(response)), 'object');
   });
 
-  it('tells calls of tools, with their arguments as an object, and takes their results', async () => {
+  it('sends tool calls, with their arguments as an object, and takes their results', async () => {
     const parameters = { type: 'object', properties: { city: { type: 'string', maxLength: 8 } }, required: ['city'] };
     const tools = [{ type: 'function', function: { name: 'weather', description: 'Of a city.', parameters } }];
     const question = { role: 'user', content: 'Weather?' };
@@ -162,7 +162,7 @@ describe("the HTTP door, for Ollama's clients", function () {
     assert.fail('none of 20 answers was a call');
   });
 
-  it('tells log-probabilities, whose tokens make the content', async () => {
+  it('sends log-probabilities, whose tokens make the content', async () => {
     const asked = { model, messages: ASKED, logprobs: true, top_logprobs: 2 };
     const whole = await client.chat(asked);
     const { tokens } = await local({ messages: ASKED, logprobs: 2 });
@@ -177,7 +177,7 @@ describe("the HTTP door, for Ollama's clients", function () {
     assert.deepEqual(streamed, whole.logprobs);
   });
 
-  it('lists, shows and tells the model and the version', async () => {
+  it('lists and shows the model, and gives the version', async () => {
     const { models } = await client.list();
     assert.deepEqual(
       models.map(({ name }) => name),
@@ -201,7 +201,7 @@ describe("the HTTP door, for Ollama's clients", function () {
     assert.match(version, /^\d+\.\d+\.\d+-odmoe/);
   });
 
-  it('takes an empty question for the wish that the model be there', async () => {
+  it('treats an empty question as a request to load the model', async () => {
     const loaded = await client.generate({ model, prompt: '' });
     assert.deepEqual([loaded.done, loaded.done_reason, loaded.response], [true, 'load', '']);
     const chat = await client.chat({ model, messages: [], keep_alive: 0 });
@@ -211,7 +211,7 @@ describe("the HTTP door, for Ollama's clients", function () {
     assert.equal(lines, 1);
   });
 
-  it('refuses what is wrong, in its own form', async () => {
+  it("refuses invalid requests in Ollama's form", async () => {
     const refusals: [string, object, number, RegExp][] = [
       ['/api/chat', { model: 'llama3', messages: ASKED }, 404, /llama3/],
       ['/api/chat', { model, messages: ASKED, options: { mirostat: 2 } }, 400, /options\.mirostat/],
@@ -237,7 +237,7 @@ describe("the HTTP door, for Ollama's clients", function () {
     });
   });
 
-  it('frees the sequence of a client that goes away', async () => {
+  it('frees the sequence of a client that leaves', async () => {
     const stream = await client.generate({
       model,
       prompt: 'Once',
@@ -251,7 +251,7 @@ describe("the HTTP door, for Ollama's clients", function () {
     await waitUntil('no sequence is left', async () => (await door.cluster.status()).activeSequences === 0);
   });
 
-  it('tells the tokens of a text, and the text of tokens', async () => {
+  it('converts a text to tokens, and tokens to text', async () => {
     const text = 'A fox <|end|>\n sings.';
     const { tokens } = (await (await door.fetch('/tokenize', { content: text })).json()) as { tokens: number[] };
     assert.deepEqual(tokens, reference.tokenizer?.encodeRendered(text));

@@ -36,7 +36,7 @@ const ADD = {
 };
 const addArguments = z.strictObject({ a: z.int().min(0).max(99), sign: z.enum(['plus', 'minus']) });
 
-describe('clients of the HTTP door', function () {
+describe('the HTTP client', function () {
   this.timeout(120_000);
   let door: HttpCluster;
   let client: OpenAI;
@@ -49,7 +49,7 @@ describe('clients of the HTTP door', function () {
 
   after(() => door.stop());
 
-  describe('openai, with tools and formats', () => {
+  describe('openai, with tools and formats,', () => {
     for (const choice of ['required', { type: 'function', function: { name: 'add' } }] as const) {
       it(`gets a valid call where ${typeof choice === 'string' ? 'one' : 'that one'} is required`, async () => {
         const question = { model: 'demo', messages: MESSAGES, tools: [ADD], tool_choice: choice, max_tokens: 120 };
@@ -68,7 +68,7 @@ describe('clients of the HTTP door', function () {
       });
     }
 
-    it('leaves it to the model, and takes back what was called', async () => {
+    it('leaves the choice of a call to the model, and sends the call back', async () => {
       const call = {
         id: 'call_1',
         type: 'function' as const,
@@ -133,7 +133,7 @@ describe('clients of the HTTP door', function () {
       addArguments.parse(JSON.parse(item.arguments));
     });
 
-    it('is told of a schema that cannot be followed', async () => {
+    it('gets an error for a schema that cannot be followed', async () => {
       const schema = { type: 'object', properties: { a: { type: 'string', format: 'no-such-format' } }, not: {} };
       const asked = client.chat.completions.create({
         model: 'demo',
@@ -144,7 +144,7 @@ describe('clients of the HTTP door', function () {
     });
   });
 
-  describe("openai's retries", () => {
+  describe('openai, in its retries,', () => {
     /** Counts requests, and makes the client wait less than it is told to. */
     function counting(statuses: (number | string | null)[][]): typeof fetch {
       return async (input, init) => {
@@ -157,7 +157,7 @@ describe('clients of the HTTP door', function () {
       };
     }
 
-    it('do not repeat a request that is wrong', async () => {
+    it('does not repeat an invalid request', async () => {
       const statuses: (number | string | null)[][] = [];
       const patient = new OpenAI({
         baseURL: `${door.url}/v1`,
@@ -170,7 +170,7 @@ describe('clients of the HTTP door', function () {
       assert.deepEqual(statuses, [[400, null, 'false']]);
     });
 
-    it('repeat one that found the queue full', async () => {
+    it('repeats a request that found the queue full', async () => {
       const statuses: (number | string | null)[][] = [];
       const patient = new OpenAI({
         baseURL: `${door.url}/v1`,
@@ -200,7 +200,7 @@ describe('clients of the HTTP door', function () {
     });
   });
 
-  it('is told when an answer fails in mid-stream', async () => {
+  it('openai gets an error when an answer fails in mid-stream', async () => {
     const other = await HttpCluster.start({ workers: 1 });
     try {
       const stopped = new OpenAI({ baseURL: `${other.url}/v1`, apiKey: 'none', maxRetries: 0 });
@@ -223,7 +223,7 @@ describe('clients of the HTTP door', function () {
     }
   });
 
-  describe('ai, with @ai-sdk/openai-compatible', () => {
+  describe('ai, with @ai-sdk/openai-compatible,', () => {
     const model = (): ReturnType<ReturnType<typeof createOpenAICompatible>> => {
       const settings = {
         name: 'odmoe',
@@ -248,13 +248,13 @@ describe('clients of the HTTP door', function () {
       assert.deepEqual((await stream.usage).totalTokens, whole.usage.totalTokens);
     });
 
-    it('generates an object after a schema', async () => {
+    it('generates an object that follows a schema', async () => {
       const schema = z.object({ animal: z.enum(['fox', 'dog']), age: z.int().min(0).max(30) });
       const { object } = await generateObject({ ...setting, model: model(), schema, prompt: PROMPT, temperature: 1.5 });
       assert.deepEqual(object, schema.parse(object));
     });
 
-    it('runs a tool that is called, and goes on with its result', async () => {
+    it('runs a called tool, and continues with its result', async () => {
       const given: unknown[] = [];
       const add = tool({
         description: 'Adds two numbers.',
@@ -299,7 +299,7 @@ describe('clients of the HTTP door', function () {
       assert.equal(answer.usage?.completion_tokens, 4);
     });
 
-    it('gets a stream, without the prefix, too', async () => {
+    it('gets a stream, without the API prefix, too', async () => {
       const streamed = JSON.stringify({ ...(JSON.parse(body) as object), stream: true });
       const { stdout } = await run('curl', ['-sSNi', `${door.url}/chat/completions`, '-d', streamed]);
       assert.match(stdout, /content-type: text\/event-stream/i);

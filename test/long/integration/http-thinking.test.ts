@@ -19,7 +19,7 @@ const SCHEMA = {
 };
 const ROOM = 60;
 
-describe('the HTTP door, with a model that thinks', function () {
+describe('the HTTP server with a reasoning model', function () {
   this.timeout(120_000);
   let door: HttpCluster;
   let anthropic: Anthropic;
@@ -40,7 +40,7 @@ describe('the HTTP door, with a model that thinks', function () {
     output_config: { format: { type: 'json_schema' as const, schema: SCHEMA } },
   };
 
-  it("tells thoughts in blocks of their own to Anthropic's clients, streamed or not, and takes them back", async () => {
+  it("sends reasoning in separate blocks to Anthropic's clients, streamed or not, and takes it back", async () => {
     const whole = await anthropic.messages.create({ ...asked, thinking: { type: 'enabled', budget_tokens: 1024 } });
     assert.deepEqual(
       whole.content.map(({ type }) => type),
@@ -60,7 +60,7 @@ describe('the HTTP door, with a model that thinks', function () {
     assert.equal(again.usage.output_tokens, 2);
   });
 
-  it("leaves thoughts out where Anthropic's clients want none", async () => {
+  it("omits reasoning where Anthropic's clients want none", async () => {
     const plain = await anthropic.messages.create({ ...asked, thinking: { type: 'disabled' } });
     assert.deepEqual(
       plain.content.map(({ type }) => type),
@@ -68,7 +68,7 @@ describe('the HTTP door, with a model that thinks', function () {
     );
   });
 
-  it("tells thoughts apart to Ollama's clients, and leaves them out where they want none", async () => {
+  it("sends reasoning separately to Ollama's clients, and omits it where they want none", async () => {
     const request = { model: 'demo', messages: ASKED, format: SCHEMA, options: { num_predict: ROOM } };
     const { message } = await ollama.chat({ ...request, think: true });
     assert.ok((message.thinking ?? '').length > 0);
@@ -94,11 +94,11 @@ describe('the HTTP door, with a model that thinks', function () {
   });
 });
 
-describe('the HTTP door, when main goes in mid-stream', function () {
+describe('the HTTP server, when main ends in mid-stream,', function () {
   this.timeout(120_000);
   const options = { prompt: 'Once', raw: true, options: { temperature: 2, seed: 1 } };
 
-  it("tells Ollama's and Anthropic's clients so, each in its own form", async () => {
+  it("informs Ollama's and Anthropic's clients, each in its own form", async () => {
     const door = await HttpCluster.start({ workers: 1 });
     try {
       const anthropic = new Anthropic({ apiKey: 'none', baseURL: door.url, maxRetries: 0 });

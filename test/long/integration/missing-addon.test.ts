@@ -55,7 +55,7 @@ interface Ended {
   stderr: string;
 }
 
-describe('without the native library', function () {
+describe('without the native library:', function () {
   this.timeout(120_000);
   let directory: string;
 
@@ -90,7 +90,7 @@ describe('without the native library', function () {
     return ended;
   }
 
-  it('each command that needs it ends before it does anything, and says how to build it', async () => {
+  it('each command that needs it ends at once, and prints how to build it', async () => {
     for (const { words, status, stdout, stderr } of await runAll(NEEDING)) {
       const command = words.join(' ');
       assert.equal(status, UNUSABLE_STATUS, `${command}: ${stderr}`);
@@ -103,19 +103,19 @@ describe('without the native library', function () {
     }
   });
 
-  it('each other command does its work, and does not speak of it', async () => {
+  it('each other command works, and does not mention it', async () => {
     for (const { words, stdout, stderr } of await runAll(WITHOUT)) {
       assert.doesNotMatch(stdout + stderr, /nothing\.node|DEVICE_UNAVAILABLE|INTERNAL/, words.join(' '));
     }
   });
 
-  it('the doctor says so as one of its checks', async () => {
+  it('odmoe doctor reports it as one of its checks', async () => {
     const { status, stdout } = await odmoe(['doctor', '--timeout', '200'], join(directory, 'nothing.node'));
     assert.equal(status, UNUSABLE_STATUS);
     assert.match(stdout, /^fail {2}native library +.*nothing\.node has not been built/m);
   });
 
-  it('a file that is none, or another library, is told in words', async () => {
+  it('an invalid file, or another library, is reported with a message', async () => {
     const text = join(directory, 'text.node');
     await writeFile(text, 'no library');
     const { status, stderr } = await odmoe(['inspect', MODEL], text);
@@ -123,7 +123,7 @@ describe('without the native library', function () {
     assert.match(stderr, /text\.node cannot be loaded: .*npm run build.*\[DEVICE_UNAVAILABLE\]\n$/);
   });
 
-  it('these tests try every command that there is', async () => {
+  it('these tests try every command', async () => {
     const tried = new Set(
       [...NEEDING, ...WITHOUT].map((words) => words.slice(0, words[0] === 'bench' ? 2 : 1).join(' ')),
     );

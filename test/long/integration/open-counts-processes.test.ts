@@ -70,7 +70,7 @@ function complete(agent: Agent, address: string, leaveAfterBytes = Infinity): Pr
   });
 }
 
-describe('what daemons have open after many requests', function () {
+describe('the open resources of daemons after many requests', function () {
   this.timeout(180_000);
   let cluster: ProcessCluster | null = null;
   const agent = new Agent({ keepAlive: true, maxSockets: 2 });
@@ -81,7 +81,7 @@ describe('what daemons have open after many requests', function () {
     cluster = null;
   });
 
-  it('is no more than after the first ones, over connections that are kept, with clients that go', async () => {
+  it('are no more than after the first ones, over kept connections, with clients that leave', async () => {
     cluster = await ProcessCluster.start('demo', 2, true, ['--http', '127.0.0.1:0']);
     const { nodes, httpAddress } = await cluster.status();
     const addresses = nodes.map(({ identity }) => identity.address);

@@ -6,7 +6,7 @@ const OWN = 'main-worker';
 /** Long enough that an answer is under way for some time after a client has seen its first tokens. */
 const REQUEST = requestFor([1, 17, 250, 3, 88, 120, 9], { maxTokens: 80, logprobs: 5 });
 
-describe('a main process with experts of its own', () => {
+describe('a main process with its own experts', () => {
   const clusters = answeringClusters('tiny', REQUEST);
 
   it('answers without any other daemon (main.experts: local)', async () => {
@@ -22,7 +22,7 @@ describe('a main process with experts of its own', () => {
     );
   });
 
-  it('goes on alone where its worker is killed (SIGKILL) in the middle of an answer (main.experts: both)', async () => {
+  it('continues alone where its worker is killed (SIGKILL) in an answer (main.experts: both)', async () => {
     const running = await clusters.start('tiny', 1, false, ['--experts', 'both']);
     const answer = await running.ask(REQUEST, (count) => {
       if (count === 10) running.daemon('worker-0').signal('SIGKILL');

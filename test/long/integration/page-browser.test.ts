@@ -26,7 +26,7 @@ const REQUEST: GenerateRequest = {
   sampling: { temperature: 0, topK: 0, topP: 1, minP: 0, repetitionPenalty: 1 },
 };
 
-describe('the page in a browser, of a cluster of real daemons', function () {
+describe('the page in a browser, with a cluster of real daemons:', function () {
   this.timeout(120_000);
   const path = findBrowser();
   if (path === undefined) {
@@ -67,7 +67,7 @@ describe('the page in a browser, of a cluster of real daemons', function () {
     await page.keyboard.press('Enter');
   }
 
-  it('logs in with a key, shows an answer as it comes, a worker that is killed meanwhile, and where the time went', async () => {
+  it("it logs in with a key, shows a streamed answer, a worker's death, and the time of each step", async () => {
     const cluster = await clusters.start('demo', 2, false, ['--http', '127.0.0.1:0'], {
       flags: () => ['--device', 'cpu'],
       environment: (id): Record<string, string> => (id === 'main' ? { ODMOE_API_KEYS: KEY } : {}),

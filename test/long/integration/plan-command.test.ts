@@ -41,7 +41,7 @@ function planned(...args: string[]): PlanJson {
 describe('odmoe plan', function () {
   this.timeout(2 * RUN_TIMEOUT_MS);
 
-  it('measures, keeps within the budget, and is no worse than whole experts or no cache', async () => {
+  it('measures, stays within the budget, and is no worse than whole experts or no cache', async () => {
     const found = planned(await packOf('demo'), '--memory', '2MB', '--top-k-per-worker', '2');
     assert.equal(found.layers, 8);
     assert.equal(found.is_assumed, true);
@@ -52,7 +52,7 @@ describe('odmoe plan', function () {
     assert.deepEqual(found.none.pools, { full: 0, compressed: 0, sign_mantissa: 0, exponent: 0 });
   });
 
-  it('plans for what was recorded, and uses the pools that it may', async () => {
+  it('plans for the records, and uses the allowed pools', async () => {
     const directory = await packOf('demo');
     await withTemporaryDirectory(async (temporary) => {
       const { packDigest, shape } = await openPack(directory);
@@ -76,7 +76,7 @@ describe('odmoe plan', function () {
     });
   });
 
-  it('says what is wrong with how it is called', async () => {
+  it('explains wrong usage', async () => {
     const directory = await packOf('demo');
     for (const [args, message] of [
       [[directory], /--memory/],

@@ -26,7 +26,7 @@ interface Reference {
   references: { prompt_token_ids: number[]; token_ids: number[] }[];
 }
 
-describe('shadow drafts and optimism', () => {
+describe('shadow: drafts and optimism', () => {
   const log = new TestLog();
   let settings: NodeSettings;
   let shadow: RunningNode;
@@ -114,7 +114,7 @@ describe('shadow drafts and optimism', () => {
     }
   }
 
-  it('are the quantized model’s own continuation, with the experts of the whole pass', async () => {
+  it('follow the quantized model’s own continuation, with the experts of the whole pass', async () => {
     const [token = 0] = tokenIds;
     const position = promptIds.length;
     begin();
@@ -168,7 +168,7 @@ describe('shadow drafts and optimism', () => {
     assert.notDeepEqual(history.slice(-6), greedy, 'else this shows nothing');
   });
 
-  it('runs ahead of main’s word, and starts again where main says another', async () => {
+  it('run ahead of main’s tokens, and start again where main chose another token', async () => {
     const [token = 0] = tokenIds;
     const position = promptIds.length;
     begin({ optimistic: true });
@@ -190,7 +190,7 @@ describe('shadow drafts and optimism', () => {
     }
   });
 
-  it('wherever main’s words catch it, in a pass or between two, ends on main’s tokens', async () => {
+  it('end on main’s tokens wherever those arrive, in a pass or between two', async () => {
     begin({ optimistic: true });
     const sent: number[] = [];
     for (let index = 0; index < 24; index += 1) {
@@ -211,7 +211,7 @@ describe('shadow drafts and optimism', () => {
     assert.ok(main.restarts.length > 0);
   });
 
-  it('deals experts to all workers, and tells main who has which', async () => {
+  it('deal experts to all workers, and send main the places', async () => {
     const [token = 0] = tokenIds;
     const position = promptIds.length;
     begin({ spread: true });

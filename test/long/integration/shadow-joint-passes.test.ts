@@ -165,7 +165,7 @@ for (const model of ['tiny', 'fixtures/qwen3next'] satisfies TestModel[]) {
 
     afterEach(() => follower.stop());
 
-    it('predict for each of eight what it has alone, in as many passes as one takes', async () => {
+    it('predict for each of eight the same as alone, in as many passes as one takes', async () => {
       for (const [index, story] of stories.entries()) follower.begin(index, story);
       await follower.idle();
       follower.passes = 0;
@@ -177,7 +177,7 @@ for (const model of ['tiny', 'fixtures/qwen3next'] satisfies TestModel[]) {
       for (const index of stories.keys()) assert.deepEqual(follower.told.get(index), alone[index], `sequence ${index}`);
     });
 
-    it('predict the same whatever comes when, prompts in between', async () => {
+    it('predict the same in any order of events, with prompts in between', async () => {
       const begun = new Map<number, number>();
       for (let turn = 0; begun.size < SEQUENCES || [...begun.values()].some((next) => next < ITERATIONS); turn += 1) {
         if (turn % 2 === 0 && begun.size < SEQUENCES) {
@@ -195,7 +195,7 @@ for (const model of ['tiny', 'fixtures/qwen3next'] satisfies TestModel[]) {
       for (const index of stories.keys()) assert.deepEqual(follower.told.get(index), alone[index], `sequence ${index}`);
     });
 
-    it('of one that begins as another has predict what they would without it', async () => {
+    it("predict for a sequence with another one's beginning the same as without it", async () => {
       const [story] = stories.slice(-1);
       const [whole] = alone.slice(-1);
       assert.ok(story !== undefined && whole !== undefined);

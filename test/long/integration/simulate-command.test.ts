@@ -39,7 +39,7 @@ interface SimulationObject {
 /** Beside other tests on a machine of few cores. */
 const LIMIT_MS = 400_000;
 
-describe('odmoe simulate and odmoe plan cluster', function () {
+describe('odmoe simulate and odmoe plan cluster:', function () {
   this.timeout(LIMIT_MS);
 
   let directory = '';
@@ -98,7 +98,7 @@ describe('odmoe simulate and odmoe plan cluster', function () {
     assert.equal(report.tokens, 18);
   });
 
-  it('plan cluster says what bounds a cluster and how to set it up', async () => {
+  it('plan cluster names the bottleneck of a cluster and a set-up for it', async () => {
     const flags = ['--model', SMALL, '--workers', '4', '--tokens', '2', '--link-bandwidth', '60GB', '--json'];
     const plan = JSON.parse(await odmoe('plan', 'cluster', ...flags)) as {
       io_bound: boolean;
@@ -116,7 +116,7 @@ describe('odmoe simulate and odmoe plan cluster', function () {
     assert.equal(plan.fits, true);
   });
 
-  it('plan cluster takes boxes of several kinds and says when one is too small', async () => {
+  it('plan cluster takes boxes of several kinds and reports one that is too small', async () => {
     const boxes = ['--box', '2:24GB:24GB', '--box', '2:2MB:128MiB'];
     const text = await odmoe('plan', 'cluster', '--model', SMALL, ...boxes, '--tokens', '2');
     assert.match(text, /on 4 workers .*I\/O-bound/);
@@ -124,7 +124,7 @@ describe('odmoe simulate and odmoe plan cluster', function () {
     assert.match(text, /does NOT fit/);
   });
 
-  it('bad usage ends with status 2 and says what is wrong', async () => {
+  it('wrong usage ends with status 2 and an explanation', async () => {
     const cases: [string[], RegExp][] = [
       [['simulate', '--profile', join(directory, 'none.yaml')], /none\.yaml/],
       [['simulate', '--recall', '2'], /from 0 to 1/],
@@ -142,7 +142,7 @@ describe('odmoe simulate and odmoe plan cluster', function () {
     }
   });
 
-  it('help is there for both', async () => {
+  it('both have a help text', async () => {
     assert.match(await odmoe('help', 'simulate'), /Usage: odmoe simulate/);
     assert.match(await odmoe('help', 'plan', 'cluster'), /Usage: odmoe plan cluster/);
     assert.match(await odmoe('plan', '--help'), /Usage: odmoe plan/);

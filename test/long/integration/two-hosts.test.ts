@@ -70,7 +70,7 @@ class HostDaemon {
   }
 }
 
-describe('two hosts and more, found by multicast', function () {
+describe('two hosts and more with multicast discovery:', function () {
   this.timeout(240_000);
   const prompt = 'Tell me a story about a fox.';
   const cluster = `hosts-${process.pid}`;
@@ -148,7 +148,7 @@ describe('two hosts and more, found by multicast', function () {
     assert.fail(`the roster holds ${seen.join(', ')}, expected ${ids.join(', ')}`);
   }
 
-  it('main, shadow and workers on hosts of their own find each other and answer as one process does', async () => {
+  it('main, shadow and workers on separate hosts find each other and answer as one process does', async () => {
     assert.ok(network);
     const hosts = Array.from({ length: 4 }, () => network!.addHost()) as [TestHost, TestHost, TestHost, TestHost];
     const started = [
@@ -170,7 +170,7 @@ describe('two hosts and more, found by multicast', function () {
     assert.ok(!roster.nodes.some((node) => node.id === 'stranger'), 'a node of another cluster is in the roster');
   });
 
-  it('a worker without the pack finds main by multicast and fetches what it needs', async () => {
+  it('a worker without the pack finds main by multicast and fetches its experts', async () => {
     assert.ok(network);
     const hosts = Array.from({ length: 3 }, () => network!.addHost()) as [TestHost, TestHost, TestHost];
     const fresh = ['w1', 'w2'].map((id, index) =>
@@ -192,7 +192,7 @@ describe('two hosts and more, found by multicast', function () {
     assert.deepEqual(answer.token_ids, reference.token_ids);
   });
 
-  it('a worker is found when its host gets a network at last, and again when that has another address', async () => {
+  it('a worker is found when its host gets a network late, and again when its address changes', async () => {
     assert.ok(network);
     const hosts = Array.from({ length: 3 }, () => network!.addHost()) as [TestHost, TestHost, TestHost];
     hosts[2].changeAddress(hosts[2].address, null);
@@ -230,7 +230,7 @@ describe('two hosts and more, found by multicast', function () {
     assert.deepEqual((JSON.parse(runOdmoe(args, hosts[0])) as Answer).token_ids, reference.token_ids);
   });
 
-  it('a cable pulled in the middle of an answer changes nothing in it, and the worker is used again afterwards', async () => {
+  it('a cable pulled in the middle of an answer does not change it, and the worker is used again afterwards', async () => {
     assert.ok(network);
     const hosts = Array.from({ length: 3 }, () => network!.addHost()) as [TestHost, TestHost, TestHost];
     const started = [

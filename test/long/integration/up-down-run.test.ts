@@ -104,7 +104,7 @@ describe('odmoe up and odmoe down', () => {
     assert.match((await odmoe('down')).stdout, /nothing was started/);
   });
 
-  it('take turns: of two that start at once, one starts the daemons and the other finds them', async () => {
+  it('take turns: the first of two starts the daemons and the second finds them', async () => {
     const both = await Promise.all([odmoe('up'), odmoe('up')]);
     for (const { status, stderr } of both) assert.equal(status, 0, stderr);
     const said = both.map(({ stdout }) => stdout).join('');
@@ -115,7 +115,7 @@ describe('odmoe up and odmoe down', () => {
     await assert.rejects(fetchStatus(`127.0.0.1:${ports[0]}`, STATUS_TIMEOUT_MS));
   });
 
-  it('tell why a daemon did not start, and stop the others that were started with it', async () => {
+  it('report why a daemon did not start, and stop the others that were started with it', async () => {
     const taken = createServer().listen(ports[2], '127.0.0.1');
     await once(taken, 'listening');
     const up = await odmoe('up');
@@ -130,7 +130,7 @@ describe('odmoe up and odmoe down', () => {
     assert.match(await readFile(join(directory, 'odmoe', 'up-down-test', 'second.log'), 'utf8'), /cannot listen/);
   });
 
-  it('leave what ran before, when one that is started beside it fails', async () => {
+  it('leave earlier daemons running, when one that is started beside them fails', async () => {
     await configure([`{ id: head, role: main, port: ${ports[0]} }`]);
     assert.equal((await odmoe('up')).status, 0);
     await configure([
@@ -161,7 +161,7 @@ describe('odmoe up and odmoe down', () => {
     );
   });
 
-  it('stop what they have started at Ctrl-C', async () => {
+  it('stop the daemons that they have started at Ctrl-C', async () => {
     await configure([
       `{ id: far, role: main, host: 192.0.2.1, port: ${ports[0]} }`,
       `{ id: first, role: worker, port: ${ports[1]}, model: ${join(directory, 'to-be-fetched')} }`,
@@ -175,7 +175,7 @@ describe('odmoe up and odmoe down', () => {
     assert.deepEqual(await recordsLeft(), []);
   });
 
-  it('leave a daemon that is only late, and say so', async () => {
+  it('leave a daemon that is only late, and report it', async () => {
     await configure([
       `{ id: far, role: main, host: 192.0.2.1, port: ${ports[0]} }`,
       `{ id: first, role: worker, port: ${ports[1]}, model: ${join(directory, 'to-be-fetched')} }`,
@@ -187,7 +187,7 @@ describe('odmoe up and odmoe down', () => {
     assert.deepEqual(await recordsLeft(), ['first.pid']);
   });
 
-  it('refuse a configuration that gives this host nothing', async () => {
+  it('refuse a configuration without daemons for this host', async () => {
     await writeFile(configPath, 'cluster: up-down-test\nnodes:\n  - { id: far, role: worker, host: far.example }\n');
     const up = await odmoe('up');
     assert.equal(up.status, 2);

@@ -7,7 +7,7 @@ import type { NodeStatus } from '../../../shared/wire/messages.js';
 import { WorkerSetting, hiddenStates } from '../../integration/worker-test-setting.js';
 import type { WorkerTestClient } from '../../integration/worker-test-client.js';
 
-describe('worker daemon: its cache', () => {
+describe('worker daemon: the cache', () => {
   const setting = new WorkerSetting();
 
   /** Runs every expert of layer 0 twice and returns the status after that. */
@@ -23,7 +23,7 @@ describe('worker daemon: its cache', () => {
     return main.status('all have run', ({ executions }) => executions === 2 * experts);
   }
 
-  it('keeps every expert that fits, within the memory budget, and reads none twice', async () => {
+  it('holds every expert that fits, within the memory budget, and reads none twice', async () => {
     const plain = await setting.connectMain(await setting.start());
     const { deviceMemoryUsedBytes, slotBytes } = await plain.status('a status');
     await plain.close();
@@ -38,7 +38,7 @@ describe('worker daemon: its cache', () => {
     assert.deepEqual([status.slots, setting.log.matching('holds less than was asked for').length], [1, 0]);
   });
 
-  it('packs what it keeps while nobody asks for anything, and gives the same results', async () => {
+  it('is packed while no requests arrive, and gives the same results', async () => {
     const plain = await setting.connectMain(await setting.start());
     const { deviceMemoryUsedBytes, slotBytes } = await plain.status('a status');
     await plain.close();
@@ -65,7 +65,7 @@ describe('worker daemon: its cache', () => {
     assert.ok(after.deviceMemoryHighWaterBytes <= budget);
   });
 
-  it('packs nothing where the memory for that would be missed', async () => {
+  it('is not packed where the memory for that is short', async () => {
     const plain = await setting.connectMain(await setting.start());
     const { deviceMemoryUsedBytes, slotBytes } = await plain.status('a status');
     await plain.close();
@@ -77,7 +77,7 @@ describe('worker daemon: its cache', () => {
     assert.equal(setting.log.matching('no room to pack').length, 1);
   });
 
-  it('measures this machine and plans at the start, in one line of the log', async () => {
+  it('is planned at the start from measurements of this machine, in one line of the log', async () => {
     const main = await setting.connectMain(await setting.start({ worker: { cacheBytes: 700_000 } }));
     const { cache } = await runAll(main);
     assert.ok(cache !== null && cache.bytes <= 700_000);
@@ -88,7 +88,7 @@ describe('worker daemon: its cache', () => {
     assert.ok(plan['profile'] !== null && plan['expected'] !== null);
   });
 
-  it('takes less than was asked for where the budget holds less, and says so', async () => {
+  it('is smaller than requested where the budget holds less, and the log says so', async () => {
     const plain = await setting.connectMain(await setting.start());
     const { deviceMemoryUsedBytes, slotBytes } = await plain.status('a status');
     await plain.close();
@@ -101,7 +101,7 @@ describe('worker daemon: its cache', () => {
     assert.equal(setting.log.matching('holds less than was asked for').length, 1);
   });
 
-  it('does not start with pools that were written down and do not fit', async () => {
+  it('does not start with configured pools that do not fit', async () => {
     const worker = { pools: { ...NO_CAPACITIES, full: 1000 } };
     const start = setting.start({ worker, device: { memoryBudgetBytes: 1_000_000 } });
     await assert.rejects(start, {
@@ -110,7 +110,7 @@ describe('worker daemon: its cache', () => {
     });
   });
 
-  it('remembers which experts it was asked for until its next start, and nothing else', async () => {
+  it('remembers the requested experts until its next start, and nothing else', async () => {
     const stateDirectory = mkdtempSync(join(tmpdir(), 'odmoe-counting-'));
     try {
       const changes = { stateDirectory, worker: { cacheBytes: 300_000 } };

@@ -65,7 +65,7 @@ const REQUESTS: Record<string, GenerateRequest> = {
   }),
 };
 
-describe('a simulated cluster that drafts, asked for all that an answer may be asked for', () => {
+describe('a simulated cluster that drafts, with every option of an answer:', () => {
   let reference: LocalEngine;
   let cluster: VirtualCluster;
 
@@ -101,7 +101,7 @@ describe('a simulated cluster that drafts, asked for all that an answer may be a
     });
   }
 
-  it('the options change answers, each in its way', async () => {
+  it('each option changes answers in its own way', async () => {
     const plain = await answerOf(ask({}));
     const idsOf = ({ tokens }: CollectedAnswer): number[] => tokens.map(({ tokenId }) => tokenId);
     for (const name of ['presence and frequency penalty', 'logit bias'] as const) {
@@ -111,7 +111,7 @@ describe('a simulated cluster that drafts, asked for all that an answer may be a
     assert.ok(shown.finished.text.includes('<'), shown.finished.text);
   });
 
-  it('the log-probabilities of a prompt are those that an answer would have had there', async () => {
+  it('the log-probabilities of a prompt equal those of an answer at the same positions', async () => {
     const { started, promptLogprobs } = await answerOf(
       ask({ logprobs: VOCABULARY, promptLogprobs: true, maxTokens: 0 }),
     );
@@ -126,7 +126,7 @@ describe('a simulated cluster that drafts, asked for all that an answer may be a
     }
   });
 
-  it('a bias that leaves no token is refused by both', async () => {
+  it('a bias that leaves no token is refused by cluster and engine', async () => {
     const logitBias = Array.from({ length: VOCABULARY }, (_, tokenId) => ({ tokenId, bias: -100 }));
     const request = ask({ sampling: { ...GREEDY, logitBias } });
     const refused = { code: 'REQUEST_INVALID', message: /no token is left by logit_bias/ };

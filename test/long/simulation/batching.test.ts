@@ -28,7 +28,7 @@ const REQUESTS: readonly GenerateRequest[] = PROMPT_TOKENS.map((promptTokens, in
 /** Where a pass has few rows: long prompts would only take many passes. */
 const SHORT_REQUESTS = REQUESTS.filter((_, index) => (PROMPT_TOKENS[index] ?? 0) <= 20);
 
-describe('a simulated cluster that answers many at once', () => {
+describe('a simulated cluster with many answers at once', () => {
   let reference: LocalEngine;
   let cluster: VirtualCluster;
   const known = new Map<GenerateRequest, Promise<CollectedAnswer>>();
@@ -134,7 +134,7 @@ describe('a simulated cluster that answers many at once', () => {
     return longestMs;
   }
 
-  it('delays a token by a long prompt by no more than is set, and goes on with both', async () => {
+  it('delays a token by a long prompt by no more than the setting, and continues both', async () => {
     await start({});
     const aloneMs = await longestGapMs([]);
     const prompt = Array.from({ length: 300 }, (_, index) => 1 + (index % 250));

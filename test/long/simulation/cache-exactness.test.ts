@@ -52,7 +52,7 @@ const CACHINGS: Record<string, Caching> = {
   'a residency plan of its own': { worker: { cacheBytes: 512 * 1024, cachePolicy: 'residency' }, hits: ['compressed'] },
 };
 
-describe('a simulated cluster that caches answers as the single-process engine does, to the bit', () => {
+describe('a simulated cluster that caches answers as the single-process engine does, to the bit,', () => {
   let reference: LocalEngine;
   let expected: CollectedAnswer[];
   let cluster: VirtualCluster | null = null;
@@ -186,7 +186,7 @@ describe('a simulated cluster that caches answers as the single-process engine d
     }
   });
 
-  it('with experts dealt to all workers: caches that hold all experts together are hit, as each expert goes to who keeps it', async () => {
+  it('with experts dealt to all workers, where caches for all experts together serve all loads', async () => {
     const share = { full: 8 };
     const running = (cluster = await VirtualCluster.start({
       workers: 4,

@@ -13,7 +13,7 @@ const DRAWN = 18;
 const WORKERS = ['worker-0', 'worker-1'];
 const LONG: GenerateRequest = requestFor([1, 2, 3, 4], { maxTokens: 200 });
 
-describe('a simulated cluster whose clients leave', () => {
+describe('a simulated cluster frees everything when a client leaves', () => {
   let cluster: VirtualCluster;
 
   const start = async (main: SettingsChanges = { main: { maxActiveSequences: 1 } }): Promise<void> => {
@@ -100,7 +100,7 @@ describe('a simulated cluster whose clients leave', () => {
     await answersAgain();
   });
 
-  it('in decode, while a worker has stopped and is not lost yet', async () => {
+  it('in decode, while a worker has stopped and is not yet lost', async () => {
     await start();
     const gone = new AbortController();
     const { asking } = await askUntilItDecodes(gone.signal);
@@ -128,7 +128,7 @@ describe('a simulated cluster whose clients leave', () => {
     await first;
   });
 
-  it('while no worker is there', async () => {
+  it('while no worker is connected', async () => {
     await start();
     for (const id of WORKERS) await cluster.stopNode(id);
     const gone = new AbortController();

@@ -34,7 +34,7 @@ describe('simulated workers without the pack', () => {
 
   const directory = (index: number | string): string => join(parent, `worker-${index}`);
 
-  it('fetch what they need from main, and answer as one process does', async () => {
+  it('fetch their needed experts from main, and answer as one process does', async () => {
     cluster = await VirtualCluster.start({
       workers: 4,
       shadow: 'int8',
@@ -52,7 +52,7 @@ describe('simulated workers without the pack', () => {
     );
   });
 
-  it('come into a running cluster in the middle of an answer', async () => {
+  it('join a running cluster in the middle of an answer', async () => {
     const running = (cluster = await VirtualCluster.start({ workers: 1 }));
     let joined: Promise<void> = Promise.resolve();
     const answer = await running.ask(REQUEST, undefined, (count) => {
@@ -68,7 +68,7 @@ describe('simulated workers without the pack', () => {
     });
   });
 
-  it('that end up with everything have an ordinary pack, the same as main has', async () => {
+  it('end up with an ordinary pack, the same as main has, when they fetch all of it', async () => {
     cluster = await VirtualCluster.start({ workers: 1, worker: () => ({ packDirectory: directory(0) }) });
     await cluster.waitUntil('the pack is whole', () => readdirSync(directory(0)).includes('manifest.json'));
     await cluster.stop();
@@ -80,7 +80,7 @@ describe('simulated workers without the pack', () => {
     }
   });
 
-  it('fetch again what has become damaged on their disk, and answer as before', async () => {
+  it('fetch experts again that are damaged on their disk, and answer as before', async () => {
     cluster = await VirtualCluster.start({
       workers: 2,
       main: { groupSize: 1 },
@@ -97,7 +97,7 @@ describe('simulated workers without the pack', () => {
     assert.deepEqual(cluster.log.matching('loading an expert failed'), []);
   });
 
-  it('fetch again what has become damaged of a whole fetched pack, after a restart', async () => {
+  it('fetch damaged experts of a whole fetched pack again, after a restart', async () => {
     cluster = await VirtualCluster.start({ workers: 1, worker: () => ({ packDirectory: directory(0) }) });
     await cluster.waitUntil('the pack is whole', () => readdirSync(directory(0)).includes('fetched.jsonl'));
     await cluster.stopNode('worker-0');
@@ -111,7 +111,7 @@ describe('simulated workers without the pack', () => {
     assert.ok(readdirSync(directory(0)).includes('fetching-manifest.json'), 'it is partial until it has settled');
   });
 
-  it('start with a fetched pack of which a file was cut short', async () => {
+  it('start with a fetched pack that has a truncated file', async () => {
     cluster = await VirtualCluster.start({ workers: 1, worker: () => ({ packDirectory: directory(0) }) });
     await cluster.waitUntil('the pack is whole', () => readdirSync(directory(0)).includes('fetched.jsonl'));
     for (const kept of [1000, 0]) {
@@ -125,7 +125,7 @@ describe('simulated workers without the pack', () => {
     assert.equal(cluster.log.matching('the fetched pack is damaged').length, 2);
   });
 
-  it('fetch on demand what a placement needs after a worker is lost', async () => {
+  it('fetch the experts of a new placement on demand after a worker is lost', async () => {
     cluster = await VirtualCluster.start({
       workers: 4,
       main: { groupSize: 1 },

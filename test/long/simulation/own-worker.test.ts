@@ -18,7 +18,7 @@ const BLOCK_BYTES = LAYERS * BLOCK_POSITIONS * DEVICE_BYTES.cacheRowBytes;
 const ownOf = async (running: VirtualCluster): Promise<NodeStatus> =>
   (await running.status()).nodes.find(({ identity }) => identity.id === OWN) ?? assert.fail('no own worker');
 
-describe('a main with a worker of its own', () => {
+describe('a main with its own worker', () => {
   let reference: LocalEngine;
   let expected: CollectedAnswer;
   let cluster: VirtualCluster | null = null;
@@ -47,7 +47,7 @@ describe('a main with a worker of its own', () => {
     return running;
   }
 
-  it('answers alone what one process answers', async () => {
+  it('answers alone as one process does', async () => {
     const running = await begin('local');
     assertSameAnswer(await running.ask(REQUEST), expected);
     const { nodes, placement, ownWorkerId } = await running.status();
@@ -74,7 +74,7 @@ describe('a main with a worker of its own', () => {
     });
   }
 
-  it('streams layers through its slots where a batch uses nearly all their experts, though nobody predicts any', async () => {
+  it('streams layers through its slots where a batch uses nearly all their experts, without predictions', async () => {
     const requests = Array.from({ length: 12 }, (_, index) =>
       requestFor([5 + 19 * index, 30 + index, 250 - 7 * index], { maxTokens: 16, ignoreEos: true }),
     );
@@ -91,7 +91,7 @@ describe('a main with a worker of its own', () => {
     assert.ok(asked > 0.9, `${asked} of them without streaming`);
   });
 
-  it('shares its layers with the workers of the LAN, and goes on alone when they die', async () => {
+  it('shares its layers with the workers of the LAN, and continues alone when they die', async () => {
     const running = await begin('both', { workers: 2 });
     const answer = await running.ask(REQUEST, undefined, (count) => {
       if (count === 6) for (const id of ['worker-0', 'worker-1']) running.node(id).kill();
@@ -101,7 +101,7 @@ describe('a main with a worker of its own', () => {
     assertSameAnswer(await running.ask(REQUEST), expected);
   });
 
-  it('takes no worker of the LAN where it runs all experts, and says why', async () => {
+  it('uses no worker of the LAN where it runs all experts, and gives the reason', async () => {
     const running = await begin('local');
     await running.addWorker('worker-0');
     await running.sleep(2000);
@@ -113,7 +113,7 @@ describe('a main with a worker of its own', () => {
     assert.match(problems.map(({ message }) => message).join('\n'), /main.experts: local.*--experts both/);
   });
 
-  it('counts like any worker where experts have homes', async () => {
+  it('counts like any worker where experts have strict homes', async () => {
     const running = await begin('both', { workers: 1, main: { homes: 'strict' } });
     assertSameAnswer(await running.ask(REQUEST), expected);
     const { nodes } = await running.status();
@@ -201,7 +201,7 @@ describe('a main with a worker of its own', () => {
     };
   };
 
-  it('plans anew what it keeps beside growing contexts, and takes more again when they have gone', async () => {
+  it('plans its cache again beside growing contexts, and takes more again when they have ended', async () => {
     const running = await begin('local', { main: residency() });
     const planned = await planWhileAnswering(running, growing);
     const [all = 0, afterMany = 0] = planned;
@@ -215,7 +215,7 @@ describe('a main with a worker of its own', () => {
     assert.deepEqual(running.deviceOf('main').violations, []);
   });
 
-  it('leaves rows their memory at once, without waiting for the next planning', async () => {
+  it('gives memory to rows at once, without waiting for the next planning', async () => {
     const running = await begin('local', { main: residency({ replanPasses: 100_000 }) });
     const [, afterMany = 0] = await planWhileAnswering(running, growing);
     const budget = residency().device.memoryBudgetBytes - MODEL_BYTES - DEVICE_BYTES.slotSharedBytes;

@@ -19,7 +19,7 @@ const BLOCK_POSITIONS = 256;
 const tokensOf = (seed: number, count: number, vocabSize: number): number[] =>
   Array.from({ length: count }, (_, index) => (seed * 71 + index * 37 + 3) % vocabSize);
 
-describe('what earlier requests have run', () => {
+describe('the stored prefix of earlier requests', () => {
   let cluster: VirtualCluster | null = null;
   let reference: LocalEngine | null = null;
 
@@ -65,7 +65,7 @@ describe('what earlier requests have run', () => {
     });
   }
 
-  it('is run again where the log-probabilities of the prompt are wanted', async () => {
+  it('is computed again where the log-probabilities of the prompt are wanted', async () => {
     const { running, engine } = await begin({ workers: 1 });
     const request = requestFor(tokensOf(1, 50, 300), { maxTokens: 3, logprobs: 2, promptLogprobs: true });
     const expected = await alone(engine, request);
@@ -107,7 +107,7 @@ describe('what earlier requests have run', () => {
     });
   }
 
-  it('is no reason to wait for what can never fit', async () => {
+  it('is no reason to wait for a request that can never fit', async () => {
     const { running } = await begin({ workers: 1, main: { main: await memoryFor(1) } });
     const tooLong = requestFor(tokensOf(1, 200, 300), { maxTokens: 60 });
     await assert.rejects(running.ask(tooLong), { code: 'DEVICE_OUT_OF_MEMORY', message: /main\.context_memory/ });

@@ -17,7 +17,7 @@ const answerOf = (reference: LocalEngine, request: GenerateRequest): Promise<Col
 
 const tokenIdsOf = ({ tokens }: CollectedAnswer): number[] => tokens.map(({ tokenId }) => tokenId);
 
-describe('requests to a cluster that drafts', () => {
+describe('requests to a cluster that drafts,', () => {
   let reference: LocalEngine;
   let cluster: VirtualCluster;
   let shadow: RpcServer | null = null;
@@ -41,7 +41,7 @@ describe('requests to a cluster that drafts', () => {
     shadow = await joinScriptedShadow(cluster, WORKERS, script);
   }
 
-  describe('of the tiny model', () => {
+  describe('with the tiny model,', () => {
     before(async () => {
       reference = await openReference('tiny');
     });
@@ -142,7 +142,7 @@ describe('requests to a cluster that drafts', () => {
     });
   });
 
-  describe('of the demo model, in words', () => {
+  describe('with the demo model, in words,', () => {
     const request = requestFor([], { text: 'Tell me a story about a fox.', raw: false, maxTokens: 240 });
     let whole: CollectedAnswer;
 
@@ -170,12 +170,12 @@ describe('requests to a cluster that drafts', () => {
       return answer;
     }
 
-    it('ended by the end-of-sequence token among accepted drafts', async () => {
+    it('can be ended by the end-of-sequence token among accepted drafts', async () => {
       const { tokens } = await endsWithinDrafts({ ...request, ignoreEos: false });
       assert.ok(tokens.length < whole.tokens.length);
     });
 
-    it('ended by a stop string among accepted drafts', async () => {
+    it('can be ended by a stop string among accepted drafts', async () => {
       const stop = whole.finished.text.slice(50, 56);
       const { finished } = await endsWithinDrafts({ ...request, stop: [stop] });
       assert.ok(!finished.text.includes(stop) && finished.text.length >= 40, finished.text);

@@ -29,7 +29,7 @@ function waitsIn(heard: readonly AlignToken[]): number {
   return heard.filter(({ position, rows }, index) => rows > 0 && heard[index - 1]?.position === position).length;
 }
 
-describe('drafts of a shadow that is scripted', () => {
+describe('drafts of a scripted shadow', () => {
   let reference: LocalEngine;
   const expected: CollectedAnswer[] = [];
   let cluster: VirtualCluster;
@@ -137,7 +137,7 @@ describe('drafts of a shadow that is scripted', () => {
     });
   }
 
-  it('are not to be had where shadow does not get every token: main says so, and runs a position a pass', async () => {
+  it('are impossible where shadow does not get every token: main logs it, and runs a position a pass', async () => {
     const main = { drafting: { rows: 4 }, align: { tokenPeriod: 2 } };
     cluster = await VirtualCluster.start({ workers: WORKERS, main });
     assert.equal(cluster.log.matching('no drafts').length, 1);
@@ -147,7 +147,7 @@ describe('drafts of a shadow that is scripted', () => {
     assert.ok(heard.length > 0 && heard.every(({ rows }) => rows === 1));
   });
 
-  it('never come: main waits a little, then no more', async () => {
+  it('that never arrive make main wait a little, then no more', async () => {
     cluster = await VirtualCluster.start({ workers: WORKERS, main: { drafting: { optimistic: false, rows: 4 } } });
     const heard: AlignToken[] = [];
     shadow = await joinScriptedShadow(cluster, WORKERS, { onToken: (_stream, token) => void heard.push(token) });

@@ -4,6 +4,6 @@ const SEEDS = 250;
 /** On a machine that is busy with other tests. */
 const LIMIT_MS = 1_200_000;
 
-describe('clusters whose settings, requests and faults a seed draws', () => {
+describe('clusters with random settings, requests and faults', () => {
   it(`break no invariant (${SEEDS} seeds)`, () => assertSeedsHold(0, SEEDS)).timeout(LIMIT_MS);
 });

@@ -48,7 +48,7 @@ const REQUESTS: GenerateRequest[] = [
   }),
 ];
 
-describe('a simulated cluster answers as the single-process engine does, to the bit', () => {
+describe('a simulated cluster answers as the single-process engine does, to the bit,', () => {
   let reference: LocalEngine;
   let expected: CollectedAnswer[];
   let cluster: VirtualCluster | null = null;
@@ -82,7 +82,7 @@ describe('a simulated cluster answers as the single-process engine does, to the 
     return answers;
   }
 
-  it('covers every logit: the vocabulary comes with each token', () => {
+  it('in every logit: each token brings those of the whole vocabulary', () => {
     assert.equal(expected[0]?.tokens[0]?.top.length, TINY_VOCABULARY);
   });
 
@@ -126,7 +126,7 @@ describe('a simulated cluster answers as the single-process engine does, to the 
     });
   }
 
-  it('with drafts that are mostly right: most tokens come out of passes that began before them', async () => {
+  it('with mostly correct drafts: most tokens come out of passes that began before them', async () => {
     for (const optimistic of [true, false]) {
       const answers = await holds({
         workers: 4,

@@ -19,7 +19,7 @@ const requestOf = (user: number): GenerateRequest =>
     { maxTokens: MAX_TOKENS, ignoreEos: true, logprobs: 5, ...sampled(user) },
   );
 
-describe('a simulated shadow with many sequences', () => {
+describe('a simulated shadow with many sequences:', () => {
   let reference: LocalEngine;
   let cluster: VirtualCluster;
   const expected: CollectedAnswer[] = [];
@@ -73,7 +73,7 @@ describe('a simulated shadow with many sequences', () => {
     });
   }
 
-  it('a chat’s next turn is predicted as well as if it were the first, and gets the rows that are new', async () => {
+  it('a chat’s next turn is predicted as well as if it were the first, and only new rows are sent', async () => {
     const first = requestOf(4);
     const turn = async (): Promise<{ answer: CollectedAnswer; rows: number; cached: number }> => {
       const opening = await cluster.ask(first);

@@ -7,7 +7,7 @@ const ANSWERS = 12;
 /** After an answer's end: what a message and the end of a load take, and far less than the interval of a worker's status. */
 const TOLD_WITHIN_MS = 100;
 
-describe('the slots that the workers of main have in use', () => {
+describe('the slots in use at the workers of main', () => {
   let cluster: VirtualCluster | null = null;
 
   afterEach(async function () {

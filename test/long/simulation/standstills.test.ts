@@ -38,7 +38,7 @@ const PEERS_GIVE_UP_MS = 30_000;
 /** From the moment it goes on until a short answer is complete. */
 const SERVES_AGAIN_MS = 5000;
 
-describe('a process that stands still', () => {
+describe('a process that stands still:', () => {
   let reference: LocalEngine;
   let cluster: VirtualCluster | null = null;
   const expected = new Map<object, CollectedAnswer>();
@@ -113,7 +113,7 @@ describe('a process that stands still', () => {
     });
   }
 
-  it('main, for 40 s while workers fetch their experts from it, gives them on, and has all of them soon', async () => {
+  it('main, for 40 s while workers fetch their experts from it, serves them afterwards and soon has all', async () => {
     const parent = mkdtempSync(join(tmpdir(), 'odmoe-standstill-'));
     try {
       const running = await VirtualCluster.start({ workers: 0, main: { network: NETWORK } });

@@ -46,7 +46,7 @@ async function answer(directory: string): Promise<TokenReply[]> {
   }
 }
 
-describe('a deeper checkpoint', function () {
+describe('a deepened checkpoint', function () {
   this.timeout(120_000);
   let directory = '';
 
@@ -58,7 +58,7 @@ describe('a deeper checkpoint', function () {
     rmSync(directory, { recursive: true, force: true });
   });
 
-  it('says the same, to the bit', async () => {
+  it('gives the same answer, to the bit', async () => {
     const deeper = join(directory, 'deeper');
     const progress: number[] = [];
     const outcome = await deepenCheckpoint(DEMO, deeper, { layers: 19, onProgress: (done) => progress.push(done) });
@@ -69,7 +69,7 @@ describe('a deeper checkpoint', function () {
     assert.deepEqual(actual, expected);
   });
 
-  it('is refused where it would have fewer layers, or the directory holds something', async () => {
+  it('is refused where it would have fewer layers, or the directory is not empty', async () => {
     await assert.rejects(deepenCheckpoint(DEMO, join(directory, 'less'), { layers: 7 }), {
       code: 'USAGE',
       message: /8 layers and cannot be deepened to 7/,

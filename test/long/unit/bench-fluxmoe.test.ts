@@ -29,7 +29,7 @@ describe('bench fluxmoe', () => {
     for (const { paper, ours, what } of cells) assert.ok(Math.abs(ours / (paper ?? 0) - 1) < 0.05, what);
   });
 
-  it('a pass whose experts are resident takes what computing takes', async () => {
+  it('gives a pass with resident experts the time of computing alone', async () => {
     const work = new ServerWork(PROFILE.performance, PROFILE.gpu, PROFILE.costs);
     const point = { model: PROFILE.performance, batch: 32, context: 4096 };
     const { passMs, rows, swapMs } = await measureServing(PROFILE, point, 'resident');
@@ -38,7 +38,7 @@ describe('bench fluxmoe', () => {
     assert.ok(Math.abs(passMs / work.computeMs(32, positions) - 1) < 1e-6);
   });
 
-  it('half a bandwidth moves the figures that hang on it, and no other', async () => {
+  it('changes only the figures that depend on a bandwidth when that is halved', async () => {
     const small = { batch: 32, context: 4096 };
     const large = { batch: 256, context: 4096 };
     // Decompression bounds the compressed system with few sequences, and is nothing to a resident one.
@@ -62,7 +62,7 @@ describe('bench fluxmoe', () => {
     assert.ok(halfLink < 0.6 * divided);
   });
 
-  it("the paper's orders hold, and its ratios within a fifth", async () => {
+  it("keeps the paper's orders, and its ratios within a fifth", async () => {
     const { cells, orders } = await measureFigure('figure7', PROFILE);
     assert.deepEqual(
       orders.filter(({ holds }) => !holds),
@@ -73,7 +73,7 @@ describe('bench fluxmoe', () => {
     }
   });
 
-  it('divides a layer within what compressed memory may hold', () => {
+  it('divides a layer within the limit of compressed memory', () => {
     const work = new ServerWork(PROFILE.capacity, PROFILE.gpu, PROFILE.costs);
     const layout = layoutOf('divided', work);
     assert.equal(layout.layers.length, 32);
@@ -84,7 +84,7 @@ describe('bench fluxmoe', () => {
     assert.ok(layout.deviceBytes < work.freeBytes);
   });
 
-  it("gives keys and values the experts' memory where rho asks for nothing (figure 9b)", async () => {
+  it("gives keys and values the experts' memory where rho requires nothing (figure 9b)", async () => {
     const { cells } = await measureFigure('figure9', PROFILE);
     const of = (what: string): number => cells.find((cell) => cell.what === what)?.ours ?? assert.fail(what);
     assert.ok(of('(b) times that alpha is lowered') > 0 && of('(b) alpha at the end') < 1);
@@ -92,7 +92,7 @@ describe('bench fluxmoe', () => {
     assert.ok(cells.every(({ what, paper }) => !what.startsWith('(b)') || paper === null));
   });
 
-  it('figures are the same every time, and are reported beside the paper', async () => {
+  it('gives the same figures every time, beside those of the paper', async () => {
     const first = await measureFigure('figure6', PROFILE);
     assert.deepEqual(await measureFigure('figure6', PROFILE), first);
     assert.ok(first.orders.every(({ holds }) => holds));

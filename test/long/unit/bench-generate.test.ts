@@ -27,7 +27,7 @@ const OPTIONS: ContextBenchOptions = {
   machineMs: 2,
 };
 
-describe('bench generate: contexts', () => {
+describe('the plan of bench generate', () => {
   it('has a prefill, and a decode for each round, of every context', async () => {
     await withTemporaryDirectory(async (directory) => {
       await synthesizeCheckpoint(directory, SHAPE, { dtype: 'BF16', seed: 1 });
@@ -47,7 +47,7 @@ describe('bench generate: contexts', () => {
     });
   });
 
-  it('refuses what the model has no positions for', async () => {
+  it("refuses a context beyond the model's positions", async () => {
     await withTemporaryDirectory(async (directory) => {
       await synthesizeCheckpoint(directory, SHAPE, { dtype: 'BF16', seed: 1 });
       await assert.rejects(

@@ -28,7 +28,7 @@ const FIGURES: CaseFigures = {
   alive: true,
 };
 
-describe('what Linux tells of a process', () => {
+describe('the process record of Linux', () => {
   it('is read behind the last bracket of a name that holds brackets and spaces', () => {
     const stat = '42 (odd) name (x) S 1 42 42 0 -1 4194304 9 8 7 6 1234 56 3 2 20 0 11 0 99 123456 789\n';
     assert.equal(processorMsOf(stat), 12_900);
@@ -59,14 +59,14 @@ describe('the verdict on a case of bench limits', () => {
     ['log', { logBytesPerS: LOG_LIMIT_BYTES_PER_S }, { logBytesPerS: LOG_LIMIT_BYTES_PER_S + 1 }],
   ];
 
-  it('names each bound that was passed, and none that was reached', () => {
+  it('names each bound that was passed, and none that was only reached', () => {
     for (const [name, at, above] of BOUNDS) {
       assert.deepEqual(passedBounds({ ...FIGURES, ...at }), [], name);
       assert.deepEqual(passedBounds({ ...FIGURES, ...above }), [name]);
     }
   });
 
-  it('takes the processor time of each message, and the bounds of the case', () => {
+  it('includes the processor time of each message, and the bounds of the case', () => {
     const costly = {
       ...FIGURES,
       messages: 3,
@@ -95,13 +95,13 @@ describe('hostile messages of bench limits', () => {
     });
   }
 
-  it('tell a field as often as they say', () => {
+  it('repeat a field as often as declared', () => {
     assert.deepEqual(toldOften(2, 3), Buffer.from([0x12, 0, 0x12, 0, 0x12, 0]));
   });
 });
 
 describe('the cases of bench limits', () => {
-  it('have names of their own, and are chosen by how their names begin', () => {
+  it('have unique names, and are chosen by the beginnings of their names', () => {
     const names = chosenCases(undefined).map(({ name }) => name);
     assert.equal(new Set(names).size, names.length);
     const chosen = chosenCases(['generate', 'tokenize']).map(({ name }) => name);

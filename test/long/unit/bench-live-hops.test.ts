@@ -20,7 +20,7 @@ const link = (peer: string, sentBytes: number): LinkBytes => ({ peer, sentBytes,
 const times = (medianUs: number) => ({ medianUs, p99Us: 2 * medianUs, roundTrips: 10 });
 
 describe('bench hop --live', () => {
-  it('has bare hops of as many bytes as main has sent to workers for each hop meanwhile', () => {
+  it('sends bare hops of as many bytes as main has sent to workers for each hop meanwhile', () => {
     const before = { workerHops: [worker('a', 100)], links: [link('a', 1e6), link('shadow', 5)] };
     const after = {
       workerHops: [worker('a', 300), worker('b', 200)],
@@ -30,7 +30,7 @@ describe('bench hop --live', () => {
     assert.equal(bytesOfHop({ links: [], workerHops: [] }, { links: [], workerHops: [] }), 4, 'a value at least');
   });
 
-  it('sets what is not the execution of the slowest worker beside a bare hop', () => {
+  it("compares the time beside the slowest worker's execution with a bare hop", () => {
     const workers = [worker('a', 1, stages(1, 0.5)), worker('b', 1, stages(1.5, 0.9))];
     assert.ok(Math.abs(ratioOf(workers, { grpc: times(200) }) - 3) < 1e-9);
     const bare = { name: '', bytes: 4100, workers: 1, tcp: times(100), grpc: times(200), ratio: 2 };
@@ -42,7 +42,7 @@ describe('bench hop --live', () => {
     ]);
   });
 
-  it('says why no hop was timed', () => {
+  it('explains why no hop was timed', () => {
     const none = { full: 0, compressed: 0, signMantissa: 0, exponent: 0 };
     const node = (id: string, role: RoleName, capacities: typeof none | null): NodeStatus => {
       const cache = capacities && { policy: 'planned', bytes: 1, capacities, kept: none, hits: none, misses: 0 };

@@ -14,7 +14,7 @@ function withTinyPack<Result>(codec: 'raw' | 'huffman', use: (pack: Pack) => Pro
 }
 
 describe('odmoe bench load', () => {
-  it('sets each stage beside its limit', async () => {
+  it('compares each stage with its limit', async () => {
     const device = openDevice({ backend: 'cpu', instructionSet: 'auto', threads: 1, budgetBytes: 0 });
     try {
       const stages = await withTinyPack('huffman', (pack) =>
@@ -48,7 +48,7 @@ describe('odmoe bench load', () => {
     }
   }).timeout(60_000);
 
-  it('takes shares within a round, however the storage changes between rounds', () => {
+  it('computes shares within a round, however the storage changes between rounds', () => {
     const rounds = [
       { load: 80, one: 100, many: 90 },
       { load: 9, one: 9, many: 10 },
@@ -59,7 +59,7 @@ describe('odmoe bench load', () => {
     assert.equal(limitOf('one', [], rounds), null);
   });
 
-  it('loads the experts of the file that raw reads are of', async () => {
+  it('loads the experts of the file that raw reads use', async () => {
     await withSyntheticPack(
       { ...TINY, layers: 2, codec: codecSetting('raw', null) },
       new AbortController().signal,
@@ -79,7 +79,7 @@ describe('odmoe bench load', () => {
   });
 });
 
-describe('the depth of reads', () => {
+describe('the measured depth of reads', () => {
   it('is the smallest that is about as fast as any', () => {
     const speeds = (...rates: number[]): { depth: number; bytesPerS: number }[] =>
       rates.map((bytesPerS, index) => ({ depth: 2 ** index, bytesPerS }));
@@ -89,7 +89,7 @@ describe('the depth of reads', () => {
     assert.equal(chooseReadDepth(speeds(10, 20, 40, 80, 160)), 16);
   });
 
-  it('is the usual one where there is too little to measure with', async () => {
+  it('is the default where there is too little data to measure', async () => {
     const chosen = await withTinyPack('raw', (pack) =>
       measureReadDepth(pack, false, () => Promise.reject(new Error('nothing is to be read'))),
     );
@@ -97,7 +97,7 @@ describe('the depth of reads', () => {
     assert.equal(chosen.unmeasured, 'the model is small');
   });
 
-  it('is measured as the loader reads', async () => {
+  it("is measured with the loader's reads", async () => {
     await withTinyPack('raw', async (pack) => {
       const path = pack.expert(0, 0).gate.chunks[0]?.path ?? '';
       for (const way of ['auto', 'threads', 'io_uring'] as const) {

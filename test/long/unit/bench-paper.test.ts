@@ -62,7 +62,7 @@ function fakeMeasure(speedOf: (setUp: SetUp | CachedMachine) => number, asked: u
 }
 
 describe("the paper's tables", () => {
-  it('stand beside the values of table 2, and what was calibrated is said', async () => {
+  it('show the values of table 2 beside ours, and name calibrated ones', async () => {
     const { cells } = await measureTable(
       'table2',
       fakeMeasure((setUp) => (isCachedMachine(setUp) ? 5 : 4)),
@@ -89,7 +89,7 @@ describe("the paper's tables", () => {
     assert.ok(Math.abs(mean('fully cached', 'output') - 4.8425) < 1e-9);
   });
 
-  it('compare no output throughput of answers that were cut', async () => {
+  it('compare no output throughput of truncated answers', async () => {
     const short: Measure = async () => measurement({}, 8);
     const { cells } = await measureTable('table2', short);
     const outputs = cells.filter(({ column }) => column.startsWith('output'));
@@ -130,7 +130,7 @@ describe("the paper's tables", () => {
     assert.equal(new Set(figure9.cells.map(({ row }) => row)).size, 25);
   });
 
-  it('show each step past the paper alone and all together, and whether tokens stay the same', async () => {
+  it('show each step beyond the paper alone and all together, and whether tokens stay the same', async () => {
     const asked: SetUp[] = [];
     const measure: Measure = async (setUp) => {
       if (isCachedMachine(setUp)) return measurement({ decodeTokensPerS: setUp === 'cached' ? 5 : 8 });
@@ -247,7 +247,7 @@ function differences(setUp: SetUp): string[] {
   return (Object.keys(PAPER_SET_UP) as (keyof SetUp)[]).filter((key) => setUp[key] !== PAPER_SET_UP[key]);
 }
 
-describe('answers of the testbed', () => {
+describe('the answers of the testbed', () => {
   it('are summed up: means of times, recall over all experts', () => {
     const identity = { id: 'w', role: 'ROLE_WORKER' } as NodeIdentity;
     const answer = (decodeTokensPerS: number, correct: number, drafts: Finished['drafts']) => {
@@ -287,8 +287,8 @@ describe('answers of the testbed', () => {
   });
 });
 
-describe('prompts of the testbed', () => {
-  it('have exactly the length, differ, and end as the chat template does', async () => {
+describe('the prompts of the testbed', () => {
+  it('have the exact length, differ, and end as the chat template does', async () => {
     const tokenizer = await loadTokenizer(join(packageRoot(), 'models', 'demo'));
     const ending = tokenizer
       .encodeRendered(tokenizer.renderChat([{ role: 'user', content: 'x' }], { values: {}, wallMs: 0 }))

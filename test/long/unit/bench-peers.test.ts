@@ -41,7 +41,7 @@ describe('odmoe bench peers', () => {
     );
   });
 
-  it('gives the peers every other host as a worker, as far as they take it', () => {
+  it('makes every other host a worker of the peers, as far as they support it', () => {
     const llama = llamaSystem('/llama', '/m.gguf', HOSTS, WORKLOAD);
     assert.deepEqual([llama.measureHost, llama.servers.map(({ host }) => host)], [HOSTS[0], HOSTS.slice(1)]);
     assert.ok(llama.measure.includes('10.0.0.2:50052,10.0.0.3:50052'));
@@ -58,7 +58,7 @@ describe('odmoe bench peers', () => {
     }
   });
 
-  it('reads the figures that each system prints', () => {
+  it('reads the figures from the output of each system', () => {
     const odmoe = JSON.stringify({ timing: { ttft_ms: 500, decode_tokens_per_s: 12.5 } });
     assert.deepEqual(parseOdmoe(odmoe, 128), { prefillTokensPerS: 256, decodeTokensPerS: 12.5 });
     const tests = [
@@ -82,13 +82,13 @@ describe('odmoe bench peers', () => {
     });
   });
 
-  it('says so where a system printed no figures', () => {
+  it('reports a system that printed no figures', () => {
     assert.throws(() => parseOdmoe('{}', 1), { code: 'INTERNAL' });
     for (const printed of ['[]', 'out of memory']) assert.throws(() => parseLlamaBench(printed), { code: 'USAGE' });
     assert.throws(() => parseDistributedLlama('out of memory'), { code: 'USAGE' });
   });
 
-  it('asks with as many token ids as it says', () => {
+  it('sends the declared number of token ids', () => {
     assert.equal(promptIds(300).length, 300);
     assert.ok(promptIds(300).every((id) => id >= 3 && id < 256));
   });
@@ -99,7 +99,7 @@ describe('a process of odmoe bench peers', () => {
     new RunningProcess('a program', [process.execPath, '-e', code], interrupted);
   const STAYS = 'setInterval(() => 0, 1000); console.log("up")';
 
-  it('ends every wait for it when the comparison is interrupted, and then by SIGTERM', async () => {
+  it('stops every wait for it when the comparison is interrupted, and is then ended by SIGTERM', async () => {
     const controller = new AbortController();
     const stays = node(STAYS, controller.signal);
     const waits = [stays.untilReady(() => false), stays.untilDone()];
@@ -111,7 +111,7 @@ describe('a process of odmoe bench peers', () => {
     await late.stop();
   });
 
-  it('ends every wait for it when a signal has ended it', async () => {
+  it('stops every wait for it when a signal has ended it', async () => {
     const killed = 'process.kill(process.pid, "SIGKILL")';
     const failure = { code: 'USAGE', message: /^a program was ended by SIGKILL; it wrote nothing/ };
     const processes = [node(killed), node(killed)] as const;
@@ -123,7 +123,7 @@ describe('a process of odmoe bench peers', () => {
     for (const each of processes) await each.stop();
   });
 
-  it('fails as a process of odmoe says that it does, else by what the process wrote', async () => {
+  it('fails with the error of odmoe, or else with the output of the process', async () => {
     const named = node('console.error("odmoe: no pack [MODEL_NOT_FOUND]"); process.exitCode = 3');
     await assert.rejects(
       named.untilReady(() => false),
@@ -146,15 +146,15 @@ describe('a process of odmoe bench peers', () => {
   });
 });
 
-describe('what is given to odmoe bench peers', () => {
-  it('is a peer with all of its files, or without any', () => {
+describe('the peer files for odmoe bench peers', () => {
+  it('are complete for each peer, or absent', () => {
     requireWhole({ model: 'm' });
     requireWhole({ model: 'm', llamaBin: 'l', gguf: 'g' });
     assert.throws(() => requireWhole({ model: 'm', llamaBin: 'l' }), { code: 'USAGE' });
     assert.throws(() => requireWhole({ model: 'm', dllama: 'd', dllamaModel: 'x' }), { code: 'USAGE' });
   });
 
-  it('is looked at before anything starts', async () => {
+  it('are checked before anything starts', async () => {
     const tiny = { layers: 1, experts: 1, activated: 1, hidden: 64, intermediate: 96, shards: 1 };
     const setting = { ...tiny, codec: codecSetting('raw', null) };
     await assert.rejects(requireGivenFiles({ model: '/no/such' }, 1, 1), { code: 'MODEL_NOT_FOUND' });

@@ -27,7 +27,7 @@ const PLOT = {
 };
 
 describe('line plots', () => {
-  it('have a panel, a curve and a legend for everything, words escaped', () => {
+  it('have a panel, a curve and a legend for each series, with escaped words', () => {
     const svg = linePlotSvg(PLOT);
     assert.match(svg, /^<svg [^>]*viewBox="0 0 520 262"/);
     assert.equal(svg.match(/<polyline/g)?.length, 2);
@@ -37,7 +37,7 @@ describe('line plots', () => {
     assert.doesNotMatch(svg, /NaN|Infinity|undefined/);
   });
 
-  it('put a point where the axes say', () => {
+  it('put a point where the axes show it', () => {
     const svg = linePlotSvg(PLOT);
     // The right and upper ends of the axes: 10 and 4 are the last ticks.
     assert.match(svg, /<circle cx="248" cy="30"/);
@@ -68,7 +68,7 @@ describe('heat maps', () => {
     label: (value: number) => value.toFixed(2),
   };
 
-  it('have a box a value, the darker the higher, with the value in it', () => {
+  it('have a box for each value, darker for higher ones, with the value in it', () => {
     const { body } = heatMap(MAP);
     assert.deepEqual(body.match(/fill="rgb\([^)]*\)"|fill="#eeeeee"/g), [
       'fill="rgb(255 255 255)"',
@@ -81,11 +81,11 @@ describe('heat maps', () => {
     }
   });
 
-  it('have colours where all values are one, and none where there is none', () => {
+  it('have colours where all values are equal, and none where no value exists', () => {
     for (const value of [0.5, null]) assert.doesNotMatch(heatMap({ ...MAP, values: [[value]] }).body, /NaN|Infinity/);
   });
 
-  it('stand below other drawings in one file', () => {
+  it('can stand below other drawings in one file', () => {
     const map = heatMap(MAP);
     const svg = svgFile([{ width: 1000, height: 100, body: '' }, map]);
     assert.ok(svg.includes(`viewBox="0 0 1000 ${100 + map.height}"`));

@@ -34,7 +34,7 @@ function shares(trace: PopularTrace, layer: number): number[] {
   return counts;
 }
 
-describe('traces drawn by popularity', () => {
+describe('the traces with popular experts', () => {
   it('give each token different experts, the same for the same seed', () => {
     const trace = new PopularTrace(TRACE);
     for (let position = 0; position < 50; position += 1) {
@@ -48,7 +48,7 @@ describe('traces drawn by popularity', () => {
     assert.notDeepEqual(twenty(trace, 0), twenty(trace, 1));
   });
 
-  it('are as skewed as asked for, with popular experts of each layer', () => {
+  it('have the requested skew, with popular experts of each layer', () => {
     const flat = shares(new PopularTrace({ ...TRACE, skew: 0 }), 0);
     for (const share of flat) assert.ok(Math.abs(share - 3 / 8) < 0.06, String(share));
     const skewed = shares(new PopularTrace({ ...TRACE, skew: 1.5 }), 0);
@@ -139,7 +139,7 @@ describe('bench pools on the virtual clock', () => {
     }
   });
 
-  it('is never slower with more memory, nor planned slower than what it is compared with', () => {
+  it('is never slower with more memory, nor slower with a plan than without', () => {
     for (const policy of COMPARED_POLICIES) {
       const [less, more] = [cell(policy, 0.25), cell(policy, 0.5)];
       assert.ok(more.tokensPerS >= (1 - TOLERANCE) * less.tokensPerS, policy);
@@ -158,7 +158,7 @@ describe('bench pools on the virtual clock', () => {
     assert.ok(cell('planned', 0.5).tokensPerS > 1.5 * cell('none', 0.5).tokensPerS);
   });
 
-  it('keeps what the policies say', () => {
+  it('caches what each policy prescribes', () => {
     const none = cell('none', 0.5);
     assert.deepEqual([none.wholeShare, none.partShare], [0, 0]);
     for (const policy of ['ranked', 'lru', 'fifo', 'marking', 'popularity'] as const) {
@@ -171,7 +171,7 @@ describe('bench pools on the virtual clock', () => {
     assert.ok(partShare > 0.1);
   });
 
-  it('is the same again, and follows the storage', async function () {
+  it('gives the same result again, and depends on the storage', async function () {
     this.timeout(60_000);
     const prompts = { recorded: [0, 1, 2, 3], warm: [4], asked: [5, 6], atOnce: 1, tokens: 12 };
     const measure = async (linkBytesPerS?: number): Promise<PoolsCell> => {
@@ -186,7 +186,7 @@ describe('bench pools on the virtual clock', () => {
     assert.ok((await measure(1e9)).tokensPerS < 0.6 * cell('lru', 0.5).tokensPerS);
   });
 
-  it('says so in tables, lines and plots', () => {
+  it('prints its result in tables, lines and plots', () => {
     const text = poolsText(cells);
     for (const title of [/Tokens\/s of whole answers/, /TTFT, ms/, /several answers at a time/, /Beside ZipMoE/]) {
       assert.match(text, title);
@@ -206,7 +206,7 @@ describe('bench pools on the virtual clock', () => {
   });
 });
 
-describe('statements beside ZipMoE', () => {
+describe('the statements beside ZipMoE', () => {
   const place = { model: 'm', activations: 'drawn', cachedShare: 0.5, memoryBytes: 10, users: 1 } as const;
   const answers = (ms: number) => ({ answers: [{ askedMs: 0, tokenMs: [ms, 2 * ms] }], cache: null, loads: 0 });
   const at = (policy: PoolsCell['policy'], ms: number, memoryBytes = 10): PoolsCell =>
@@ -214,7 +214,7 @@ describe('statements beside ZipMoE', () => {
   const holds = (cells: PoolsCell[], what: RegExp): boolean | null | undefined =>
     statementsOf(cells).find((statement) => what.test(statement.what))?.holds;
 
-  it('hold or not, as the cells say', () => {
+  it('are true or false by the cells', () => {
     const slower = [at('planned', 12), at('ranked', 10), at('lru', 10), at('fifo', 10), at('marking', 11)];
     assert.equal(holds(slower, /best of LRU/), false);
     const better = [at('planned', 8), ...slower.slice(1), at('none', 16)];
@@ -223,7 +223,7 @@ describe('statements beside ZipMoE', () => {
     assert.equal(statementsOf(better).find(({ what }) => /TPOT/.test(what))?.ours, '50 to 50 %');
   });
 
-  it('see memory that makes answers slower', () => {
+  it('report memory that makes answers slower', () => {
     assert.equal(holds([at('lru', 10), at('lru', 10.1, 12)], /more memory/), true);
     assert.equal(holds([at('lru', 10), at('lru', 11, 12)], /more memory/), false);
   });

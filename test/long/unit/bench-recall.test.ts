@@ -28,8 +28,8 @@ function reportOf(setUps: readonly RecallSetUp[]): RecallReport {
   return { modelName: 'demo', prompts: 1, iterations: 8, results: setUps.map((setUp) => ({ ...setUp, metrics })) };
 }
 
-describe('set-ups of the recall benchmark', () => {
-  it('are those of figures 3 and 6, each once, a precision after the other', () => {
+describe('the set-ups of the recall benchmark', () => {
+  it('are those of figures 3 and 6, each once, ordered by precision', () => {
     const all = names(chooseSetUps(NOTHING));
     assert.equal(all.length, 3 * 4 + 25 - 1);
     assert.equal(new Set(all).size, all.length);
@@ -41,7 +41,7 @@ describe('set-ups of the recall benchmark', () => {
     );
   });
 
-  it('are those of one figure, or of named precisions or alignments', () => {
+  it('can be those of one figure, or of named precisions or alignments', () => {
     assert.equal(chooseSetUps({ ...NOTHING, figure: 3 }).length, 12);
     assert.equal(chooseSetUps({ ...NOTHING, figure: 6 }).length, 25);
     assert.equal(chooseSetUps({ ...NOTHING, figure: 6, precisions: ['nf4', 'fp16'] }).length, 50);
@@ -58,7 +58,7 @@ describe('set-ups of the recall benchmark', () => {
 });
 
 describe('recall by iteration', () => {
-  it('is told for each iteration, each quarter and smoothed', () => {
+  it('is given for each iteration, each quarter and smoothed', () => {
     const metrics = counts([2, 2, 2, 1, 1, 1, 0, 0]);
     assert.deepEqual(recallByIteration(metrics), [1, 1, 1, 0.5, 0.5, 0.5, 0, 0]);
     assert.deepEqual(recallByQuarter(metrics, 8), [1, 0.75, 0.5, 0]);
@@ -87,7 +87,7 @@ describe('recall by iteration', () => {
 });
 
 describe('the report of the recall benchmark', () => {
-  it('has a row a set-up, with quarters', () => {
+  it('has a row for each set-up, with quarters', () => {
     const lines = recallTable(reportOf(chooseSetUps({ ...NOTHING, figure: 3 })), SETTING).split('\n');
     assert.equal(lines.length, 14);
     assert.match(lines[0] ?? '', /^shadow +align +recall +n 1-2 +n 3-4 +n 5-6 +n 7-8$/);
@@ -97,7 +97,7 @@ describe('the report of the recall benchmark', () => {
     assert.match(sampled, /temperature 1, seeds from 7/);
   });
 
-  it('says all of it as JSON', () => {
+  it('can be written as JSON', () => {
     const setUps = chooseSetUps({ ...NOTHING, precisions: ['int8'], alignments: [{ token: 4, keyValue: 0 }] });
     const json = recallJson(reportOf(setUps), { ...SETTING, iterations: 16 }) as { results: object[]; seed: unknown };
     assert.equal(json.seed, null);

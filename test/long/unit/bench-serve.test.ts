@@ -3,8 +3,8 @@ import fc from 'fast-check';
 import { percentiles, serveRow } from '../../../bench/serve/serve-figures.js';
 import { ANSWER_TOKENS, plannedRequest, PROMPT_TOKENS, promptIdsOf } from '../../../bench/serve/user-plan.js';
 
-describe('bench serve: figures', () => {
-  it('tell tokens a second while all users ask, times to the first token and between tokens, loads a token', () => {
+describe('the figures of bench serve', () => {
+  it('show tokens a second while all users ask, times to the first token and between tokens, loads a token', () => {
     const row = serveRow({ users: 2, batching: true, loads: 12 }, [
       { user: 0, askedMs: 0, tokenMs: [100, 110, 130] },
       { user: 1, askedMs: 0, tokenMs: [200, 240, 500] },
@@ -16,7 +16,7 @@ describe('bench serve: figures', () => {
     assert.deepEqual(row.gapMs, { p50: 20, p95: 260 });
   });
 
-  it('take percentiles among the values', () => {
+  it('take percentiles from the values', () => {
     assert.deepEqual(percentiles([]), { p50: 0, p95: 0 });
     fc.assert(
       fc.property(fc.array(fc.integer({ min: 0, max: 1000 }), { minLength: 1 }), (values) => {
@@ -30,8 +30,8 @@ describe('bench serve: figures', () => {
   });
 });
 
-describe('bench serve: what users ask for', () => {
-  it('follows from the seed, and differs from request to request', () => {
+describe('the requests of bench serve', () => {
+  it('follow from the seed, and differ from each other', () => {
     const lengths = (seed: number) =>
       Array.from({ length: 20 }, (_, turn) => plannedRequest(seed, 3, turn)).map((one) => JSON.stringify(one));
     assert.deepEqual(lengths(1), lengths(1));
@@ -39,7 +39,7 @@ describe('bench serve: what users ask for', () => {
     assert.ok(new Set(lengths(1)).size > 15);
   });
 
-  it('stays within the lengths that are told, and within the vocabulary', () => {
+  it('stay within the set lengths, and within the vocabulary', () => {
     fc.assert(
       fc.property(fc.nat(1000), fc.nat(255), fc.nat(100), (seed, user, turn) => {
         const { promptTokens, answerTokens } = plannedRequest(seed, user, turn);

@@ -32,7 +32,7 @@ import { RUNTIME, openPackSource, runtimeAt } from '../../wall.js';
 
 const never = (): AbortSignal => new AbortController().signal;
 
-describe('fetching experts', function () {
+describe('the fetching of experts', function () {
   this.timeout(60_000);
   const setting = new FetchSetting();
   let pack: Pack;
@@ -109,7 +109,7 @@ describe('fetching experts', function () {
 
   const ready = (fetcher: ExpertFetcher): Promise<void> => waitUntil('all is fetched', () => fetcher.progress.ready);
 
-  it('brings those that are needed and no others, and tells how far it is', async () => {
+  it('brings the needed experts and no others, and reports progress', async () => {
     const fetcher = await create([await setting.serve(new PackServer(pack, RUNTIME))]);
     const needed = everything.filter(({ layer }) => layer === 1);
     const bytes = needed.reduce((sum, { layer, expert }) => sum + partial.extent(layer, expert).storedBytes, 0);
@@ -123,7 +123,7 @@ describe('fetching experts', function () {
     for (const { layer, expert } of everything) assert.equal(partial.held.has(layer, expert), layer === 1);
   });
 
-  it('spreads over those that have it, and asks each only for what it has', async () => {
+  it('uses all peers that have experts, and asks each only for those it has', async () => {
     const pieces = [0, 0, 0];
     const halves = [HeldExperts.none(4, 8), HeldExperts.none(4, 8)];
     for (const { layer, expert } of everything) halves[layer % 2]?.add(layer, expert);
@@ -164,7 +164,7 @@ describe('fetching experts', function () {
     assert.ok(warnings.includes('a peer sent a damaged expert'));
   });
 
-  it('says so when only damaged ones are to be had, and brings the rest', async () => {
+  it('reports experts that are damaged everywhere, and brings the rest', async () => {
     const manifest = readFileSync(join(pack.directory, 'manifest.json'));
     const scratch = await PartialPack.begin(join(setting.parent, 'scratch'), manifest, RUNTIME);
     const corrupt = await setting.damagedShare(({ layer, expert }) => layer === 2 && expert === 3, scratch.extents);
@@ -181,7 +181,7 @@ describe('fetching experts', function () {
     assert.match(fetcher.progress.problem, /wrong bytes/);
   });
 
-  it('goes on at another peer, at the chunk it had come to, when one is lost', async () => {
+  it('continues at another peer, at the current chunk, when one is lost', async () => {
     let pieces = 0;
     const share = new PackServer(pack, RUNTIME);
     const dying = interruptedShare(share, () => {
@@ -196,7 +196,7 @@ describe('fetching experts', function () {
     assertFetched(everything);
   });
 
-  it('asks another peer when one takes a read and sends nothing', async () => {
+  it('asks another peer when one accepts a read and sends nothing', async () => {
     let reads = 0;
     const stuck = interruptedShare(new PackServer(pack, RUNTIME), () => {
       reads += 1;
@@ -211,7 +211,7 @@ describe('fetching experts', function () {
     assertFetched(everything);
   });
 
-  it('says that a peer sends nothing while the read is still open', async () => {
+  it('reports a silent peer while the read is still open', async () => {
     let reads = 0;
     const stuck = interruptedShare(new PackServer(pack, RUNTIME), () => {
       reads += 1;
@@ -236,7 +236,7 @@ describe('fetching experts', function () {
     assert.equal(asked, false);
   });
 
-  it('gives way to the expert that a load waits for', async () => {
+  it('yields to the expert that a load waits for', async () => {
     const order: string[] = [];
     const share = new PackServer(pack, RUNTIME);
     const slow = {
@@ -255,7 +255,7 @@ describe('fetching experts', function () {
     assertFetched(everything);
   });
 
-  it('brings an expert that nobody had said is needed, and stops waiting when the load is cancelled', async () => {
+  it('brings an expert that was not listed as needed, and stops the wait when the load is cancelled', async () => {
     const share = new PackServer(pack, RUNTIME);
     const fetcher = await create([await setting.serve(interruptedShare(share, () => delay(50)))]);
     await fetcher.awaitExpert(2, 5, never());
@@ -266,7 +266,7 @@ describe('fetching experts', function () {
     await assert.rejects(waiting ?? Promise.resolve(), { code: 'CANCELLED' });
   });
 
-  it('brings again what is told to be damaged, and makes the pack whole again later', async () => {
+  it('brings damaged experts again, and makes the pack whole again later', async () => {
     const fetcher = await create([await setting.serve(new PackServer(pack, RUNTIME))]);
     const isWhole = (): boolean => readdirSync(setting.directory).includes('fetched.jsonl');
     fetcher.need(everything);
@@ -283,7 +283,7 @@ describe('fetching experts', function () {
     await waitUntil('the pack is whole again', isWhole);
   });
 
-  it('fails a load when nobody has the expert, not for ever, and serves it when somebody comes', async () => {
+  it('fails a load when no peer has the expert, not for ever, and serves it when one joins', async () => {
     const fetcher = await create([]);
     const waiting = fetcher.awaitExpert(0, 0, never());
     clockOffsetMs = AWAIT_LIMIT_MS + 1;
@@ -291,7 +291,7 @@ describe('fetching experts', function () {
     assert.match(fetcher.progress.problem, /no daemon is known/);
   });
 
-  it('stops at a full disk, says so, and goes on when there is room', async () => {
+  it('stops at a full disk, reports it, and continues when there is room', async () => {
     let isFull = true;
     let refusals = 0;
     const requireRoom = async (): Promise<void> => {
@@ -314,7 +314,7 @@ describe('fetching experts', function () {
     assertFetched(everything);
   });
 
-  it('fetches an expert anew that the disk may have lost', async () => {
+  it('fetches an expert again that the disk may have lost', async () => {
     const fetcher = await create([await setting.serve(new PackServer(pack, RUNTIME))]);
     const openFile = partial.openExpertFile.bind(partial);
     let losses = 0;
@@ -338,7 +338,7 @@ describe('fetching experts', function () {
     assertFetched([{ layer: 0, expert: 0 }]);
   });
 
-  it('makes the directory an ordinary pack when everything is there', async () => {
+  it('makes the directory an ordinary pack when it is complete', async () => {
     const fetcher = await create([await setting.serve(new PackServer(pack, RUNTIME))]);
     fetcher.need(everything);
     await waitUntil('the pack is whole', () => partial.isWhole);
@@ -346,7 +346,7 @@ describe('fetching experts', function () {
     assert.equal((await openServedPack(setting.directory)).packDigest, pack.packDigest);
   });
 
-  it('writes no more of a file than the manifest names, and leaves nothing of it', async () => {
+  it('writes no more of a file than the manifest names, and leaves none of the excess', async () => {
     const share = new PackServer(pack, RUNTIME);
     const expertFiles = new Set(pack.manifest.files.map(({ name }) => name).filter((name) => /^experts-/.test(name)));
     let surplus = 0;
@@ -373,7 +373,7 @@ describe('fetching experts', function () {
     assert.equal(partial.isWhole, false);
   });
 
-  it('ends at once when it is closed, whatever is under way', async () => {
+  it('ends at once when it is closed, whatever is running', async () => {
     const stuck = interruptedShare(new PackServer(pack, RUNTIME), () => delay(60_000, undefined, { ref: false }));
     const fetcher = await create([await setting.serve(stuck)]);
     fetcher.need(everything);

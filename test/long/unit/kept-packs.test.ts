@@ -11,8 +11,8 @@ import { directoryDigests } from '../../unit/tiny-pack.js';
 
 const KEPT = join(packageRoot(), 'test', 'fixtures', 'packs');
 
-describe('the packs that scenarios run on', () => {
-  it('are what remake.sh makes: to the byte, or the same weights where a library makes the bytes', async () => {
+describe('the stored packs of the scenarios', () => {
+  it('equal the output of remake.sh: to the byte, or by their weights where a library makes the bytes', async () => {
     await withTemporaryDirectory(async (directory) => {
       execFileSync(join(KEPT, 'remake.sh'), [directory], { stdio: ['ignore', 'ignore', 'inherit'] });
       assert.deepEqual(readdirSync(directory).sort(), [...SCENARIO_MODELS].sort());

@@ -127,7 +127,7 @@ async function readWhole(source: TensorSource): Promise<void> {
 }
 
 describe('a config.json that asks for more tensors than memory could list', () => {
-  it('is refused for the first that is not there', async () => {
+  it('is refused for the first missing tensor', async () => {
     await withTemporaryDirectory(async (directory) => {
       cpSync(join(FIXTURES, 'gemma4moe'), directory, { recursive: true });
       const config = JSON.parse(readFileSync(join(directory, 'config.json'), 'utf8')) as Json;
@@ -143,13 +143,13 @@ describe('a config.json that asks for more tensors than memory could list', () =
   }).timeout(20_000);
 });
 
-describe('a view of any numbers', function () {
+describe('a tensor view with any numbers', function () {
   this.timeout(120_000);
   const number = fc.oneof(fc.integer({ min: 0, max: 40 }), fc.constantFrom(0, 1, 32, 128, 2 ** 31 - 1));
   const positive = number.map((value) => Math.max(1, value));
   const splits = fc.constantFrom<Split>('none-bf16', 'none-fp16', 'none-fp32', 'mxfp4', 'fp8');
 
-  it('gives rows of the size that was asked for, or an error of ours', async () => {
+  it('gives rows of the requested size, or an error of ours', async () => {
     await withTemporaryDirectory(async (directory) => {
       const path = join(directory, 'bytes');
       writeFileSync(path, Buffer.alloc(64 * 1024, 0x35));

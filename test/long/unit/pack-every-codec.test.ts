@@ -132,7 +132,7 @@ describe('packing with every codec', () => {
     );
   });
 
-  it('never has more chunks in the encoders than it may, and waits for them when one fails', async () => {
+  it('never has more chunks in the encoders than allowed, and waits for them when one fails', async () => {
     await withCheckpoint(
       async (checkpoint, output) => {
         let running = 0;

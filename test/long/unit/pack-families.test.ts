@@ -88,7 +88,7 @@ describe('packs of every family', function () {
     });
   }
 
-  it('are the same however the checkpoint is taken: at once, or shard by shard to its end', async () => {
+  it('are the same from a whole checkpoint and from shards one by one', async () => {
     await withTemporaryDirectory(async (directory) => {
       for (const family of ['qwen3next', 'gptoss-mxfp4']) {
         const checkpoint = join(directory, family);
@@ -108,7 +108,7 @@ describe('packs of every family', function () {
 });
 
 describe('packing quantized experts', () => {
-  it('stores codes and scales as they are, and no exponents', async () => {
+  it('stores codes and scales unchanged, and no exponents', async () => {
     await withTemporaryDirectory(async (directory) => {
       const fixture = join(FIXTURES, 'gptoss-mxfp4');
       await pack(fixture, directory, { codec: codecSetting('huffman', null), tools: NATIVE_BYTE_TOOLS });
@@ -154,7 +154,7 @@ describe('packing quantized experts', () => {
     });
   }
 
-  it('tells a checkpoint from another by biases of experts, too', async () => {
+  it('distinguishes checkpoints by biases of experts, too', async () => {
     await withTemporaryDirectory(async (directory) => {
       const [checkpoint, output] = [join(directory, 'gptoss'), join(directory, 'pack')];
       cpSync(join(FIXTURES, 'gptoss'), checkpoint, { recursive: true });
@@ -171,7 +171,7 @@ describe('packing quantized experts', () => {
     });
   });
 
-  it('refuses MXFP4 with a scale that is no number, and writes nothing half', async () => {
+  it('refuses MXFP4 with a non-finite scale, and writes no partial file', async () => {
     await spoilt(
       'gptoss-mxfp4',
       (checkpoint) => {
@@ -182,7 +182,7 @@ describe('packing quantized experts', () => {
     );
   });
 
-  it('refuses FP8 with a scale that is no number, and with a weight that is none', async () => {
+  it('refuses FP8 with a non-finite scale or weight', async () => {
     const nan = new Uint8Array(Float32Array.of(NaN).buffer);
     await spoilt(
       'deepseekv3-fp8',

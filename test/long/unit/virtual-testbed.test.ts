@@ -49,7 +49,7 @@ describe('the testbed on a virtual clock', function () {
     }
   };
 
-  it('gives the same tokens and the same times on every run, and the tokens of the whole model on one device', async () => {
+  it('gives the same tokens and times on every run, and the tokens of the whole model on one device', async () => {
     const [first, second] = [await answerOf(), await answerOf()];
     assert.equal(first.tokenIds.length, TOKENS);
     assert.deepEqual(first.finished, second.finished);
@@ -80,7 +80,7 @@ describe('the testbed on a virtual clock', function () {
     });
   }
 
-  it('is faster with what goes past the paper, and says the same', async () => {
+  it('is faster with steps beyond the paper, and gives the same tokens', async () => {
     const plain = await answerOf();
     const all = await answerOf(
       paperSetUp({ optimistic: true, draftRows: 'auto', spread: 'all', expertStorage: 'fixed4', slots: 2 }),
@@ -89,7 +89,7 @@ describe('the testbed on a virtual clock', function () {
     assert.ok((all.finished.timing?.tpotMs ?? 0) < (plain.finished.timing?.tpotMs ?? 0));
   });
 
-  it('computes a prompt anew each time that it is asked', async () => {
+  it('computes a repeated prompt again', async () => {
     const options = { packPath, workers: 4, precision: 'int8', quantize: 'projections' } as const;
     const testbed = await VirtualTestbed.start({ ...options, setUp: PAPER_SET_UP, profilePath });
     const prompt = Array.from({ length: 40 }, (_, index) => 3 + index);
@@ -103,7 +103,7 @@ describe('the testbed on a virtual clock', function () {
     }
   });
 
-  it('is given up by whoever waits for it', async () => {
+  it('can be cancelled by its user', async () => {
     const options = {
       packPath,
       workers: 1,

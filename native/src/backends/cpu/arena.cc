@@ -27,7 +27,7 @@ void* map_huge(uint64_t bytes) {
   if (before != 0) munmap(mapped, before);
   if (after != 0) munmap(reinterpret_cast<void*>(aligned + bytes), after);
 #ifdef MADV_HUGEPAGE
-  // Advice only: a kernel without huge pages serves small ones.
+  // This is only advice: a kernel without huge pages gives small ones.
   static_cast<void>(madvise(reinterpret_cast<void*>(aligned), bytes, MADV_HUGEPAGE));
 #endif
   return reinterpret_cast<void*>(aligned);

@@ -14,7 +14,8 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Zeroed and aligned to 64 bytes (big buffers to a huge page). Throws Error(ErrorCode::device_out_of_memory).
+  // Returns memory that is zeroed and aligned to 64 bytes (big buffers to a huge page). Throws
+  // Error(ErrorCode::device_out_of_memory).
   DeviceBuffer allocate(uint64_t bytes);
   // Leaves the buffer empty; an empty buffer is ignored.
   void release(DeviceBuffer& buffer) noexcept;

@@ -11,10 +11,10 @@
 
 namespace odmoe::cpu {
 
-// Below this many bytes of weights or elements an operator is not worth waking threads for.
+// For fewer bytes of weights or fewer elements than this, waking threads costs more than it saves.
 inline constexpr int64_t kTaskBytes = 64 << 10;
 inline constexpr int64_t kTaskElements = 8192;
-// Tasks per thread, so that a thread that is held up does not hold up the others.
+// Tasks per thread: several, so that a delayed thread does not delay the others.
 inline constexpr int64_t kTasksPerThread = 8;
 
 class CpuBackend final : public Backend {
@@ -40,10 +40,10 @@ class CpuBackend final : public Backend {
   void attention(float* out, const AttentionRow* host_rows, const float* queries, int64_t stride, int n,
                  const AttentionShape& shape) override;
 
-  // Products with a GLU behind them (cpu_glu.cc).
+  // Products that are followed by a GLU (cpu_glu.cc).
   void multiply_glu(const Product* products, int count, float* gate_up, const GluShape& shape, const float* const* biases) override;
 
-  // All others (cpu_operators.cc).
+  // All other operators (cpu_operators.cc).
   void normalize(const NormWork& work) override;
   void layer_norm(float* out, const float* in, const float* weight, const float* bias, int n, int size, float epsilon) override;
   void rotate(const RotaryWork& work) override;
@@ -70,7 +70,7 @@ class CpuBackend final : public Backend {
     int64_t end_task;
   };
 
-  // Where a GLU of a planned product goes, and its biases: of gate rows and behind them of up rows, or null.
+  // The output of a planned product's GLU, and its biases: those of the gate rows and then those of the up rows, or null.
   struct GatedOutput {
     float* out;
     const float* biases;
@@ -91,7 +91,7 @@ class CpuBackend final : public Backend {
   float* thread_scratch(int thread) {
     return reinterpret_cast<float*>(scratch_.data()) + kThreadScratch * static_cast<size_t>(thread);
   }
-  // Grows by doubling, so that a sequence that gets longer makes few allocations; counted in the budget.
+  // Grows a buffer by doubling, so that a growing sequence causes few allocations; counted in the budget.
   void reserve(DeviceBuffer& buffer, uint64_t bytes);
 
   // body(begin, end, thread) for ranges of n items of `elements` each.
@@ -104,7 +104,7 @@ class CpuBackend final : public Backend {
     });
   }
 
-  // body(row, begin, end) for pieces of n rows of `size` elements; small rows go several to a task.
+  // body(row, begin, end) for pieces of n rows of `size` elements; several small rows form one task.
   template <class Body>
   void for_pieces(int64_t n, int64_t size, const Body& body) {
     const int64_t pieces = std::max<int64_t>(1, (size + kTaskElements - 1) / kTaskElements);
@@ -119,8 +119,8 @@ class CpuBackend final : public Backend {
   const KernelTable& kernels_;
   Arena arena_;
   ThreadPool pool_;
-  // A few kilobytes a thread that do not grow; like stacks and code they are outside the budget. Vectors across two cache lines take
-  // twice as long to store.
+  // A few kilobytes per thread, which do not grow; like stacks and code they are outside the budget. Aligned, because storing a
+  // vector across two cache lines takes twice as long.
   struct alignas(64) CacheLine {
     float values[16];
   };

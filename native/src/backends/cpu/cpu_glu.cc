@@ -1,14 +1,14 @@
-// A GLU behind the products that it takes, in the same tasks: threads meet once, and what the GLU reads is still in their caches.
+// A GLU in the same tasks as the products that it reads: threads synchronize once, and the GLU's inputs are still in their caches.
 #include "cpu_backend.h"
 #include "weight_layout.h"
 
 namespace odmoe::cpu {
 namespace {
 
-// Pairs of tiles that a task takes come in multiples of this, so that tasks write whole cache lines of the GLU's rows.
+// A task takes a multiple of this number of tile pairs, so that tasks write whole cache lines of the GLU's rows.
 constexpr int64_t kPairMultiple = 64 / (kTileRows * static_cast<int64_t>(sizeof(float)));
 
-// Every task has tiles of gate rows and the tiles of the same up rows.
+// True if every task can have tiles of gate rows and the tiles of the corresponding up rows.
 bool has_pairs(const Product* products, int count) {
   return std::all_of(products, products + count,
                      [](const Product& product) { return product.weights->rows % (2 * kTileRows) == 0; });
@@ -56,7 +56,7 @@ void CpuBackend::multiply_glu(const Product* products, int count, float* gate_up
   });
 }
 
-// `count` elements from `begin` on of each of the product's rows.
+// Computes `count` elements from `begin` on in each of the product's rows.
 void CpuBackend::glu_rows(const PlannedProduct& planned, const GatedOutput& gated, const GluShape& shape, int64_t begin,
                           int64_t count) const {
   const int64_t size = planned.tiles * kTileRows;

@@ -1,4 +1,4 @@
-// Operators of rows and elements, cut into tasks.
+// Operators on rows and elements, cut into tasks.
 #include <cstring>
 #include <string>
 
@@ -8,7 +8,7 @@
 namespace odmoe::cpu {
 namespace {
 
-// Channels of a convolution, and value dimensions of a delta rule's head, that one task takes.
+// Channels of a convolution, and value dimensions of a delta rule's head, in one task.
 constexpr int64_t kConvolutionChannels = 1024;
 constexpr int64_t kDeltaDimensions = 64;
 
@@ -18,7 +18,7 @@ float* vector_at(const Vectors& all, int64_t index) {
   return all.first + index / all.vectors * all.row_stride + index % all.vectors * all.vector_stride;
 }
 
-// Vectors of a row that follow one another are one vector to operators that treat all elements alike.
+// For operators that treat all elements alike, the adjacent vectors of a row are one vector.
 bool is_dense(const Vectors& all) { return all.vectors == 1 || all.vector_stride == all.size; }
 Vectors joined(Vectors all) {
   all.size *= all.vectors;

@@ -7,7 +7,7 @@
 namespace odmoe::cpu {
 namespace {
 
-// Passes over the weights that so many tokens cost, about.
+// Approximate number of passes over the weights for the product's tokens.
 int64_t passes_of(const Product& product) { return (product.n + 2) / 3; }
 
 int64_t work_of(const Product& product) {
@@ -15,12 +15,12 @@ int64_t work_of(const Product& product) {
   return row_tiles(weights.rows) * tile_bytes(weights.format, weights.columns) * passes_of(product);
 }
 
-// Where there are few batches, their attention is cut into parts of so many positions, queries and dimensions.
+// If there are few batches, their attention is cut into parts of this many positions, queries and dimensions.
 constexpr int64_t kPartPositions = kAttentionChunk;
 constexpr int64_t kPartQueries = 2;
 constexpr int64_t kPartDimensions = 64;
 
-// Batches that a task takes together, and their scratch: what that takes grows with the positions.
+// Most batches that a task takes together, and floats of their scratch, which grows with the positions.
 constexpr int64_t kMostBatches = 4;
 constexpr int64_t kScratchFloats = 1 << 20;
 
@@ -28,7 +28,8 @@ int64_t parts_of(int64_t count, int64_t size) { return (count + size - 1) / size
 
 }  // namespace
 
-// Tiles of one task: enough to be worth the hand-over, and of all products together so many that each thread gets some tasks.
+// Chooses the tiles of one task: enough to be worth the hand-over, and few enough that each thread gets some tasks of all products
+// together.
 CpuBackend::PlannedProduct CpuBackend::plan(const Product& product, int64_t first_task, int64_t total_work) const {
   const Matrix& weights = *product.weights;
   const int64_t tiles = row_tiles(weights.rows);
@@ -66,14 +67,14 @@ uint64_t CpuBackend::expert_scratch_bytes(WeightFormat format, int64_t rows, int
   return most * static_cast<uint64_t>(pool_.threads());
 }
 
-// Of the product whose task this is.
+// Index of the product to which this task belongs.
 size_t CpuBackend::planned_of(int64_t task) const {
   const auto planned = std::partition_point(products_.begin(), products_.end(),
                                             [task](const PlannedProduct& product) { return product.end_task <= task; });
   return static_cast<size_t>(planned - products_.begin());
 }
 
-// The tasks of all products follow one another, so that threads meet once for all.
+// The tasks of all products follow one another, so that threads synchronize only once.
 void CpuBackend::multiply(const Product* products, int count) {
   products_.clear();
   const int64_t total_work = work_of(products, count);
@@ -108,7 +109,7 @@ void CpuBackend::store_key_values(const AttentionRow* host_rows, const float* ke
   }
 }
 
-// Rows that follow one another with one cache are taken together, as many as make a batch, unless that leaves threads idle.
+// Consecutive rows with one cache form batches of the largest size, unless that leaves threads idle.
 void CpuBackend::plan_batches(const AttentionJob& job, int n) {
   const AttentionShape& shape = job.shape;
   const int group = shape.heads / shape.kv_heads;
@@ -137,7 +138,7 @@ void CpuBackend::plan_batches(const AttentionJob& job, int n) {
   }
 }
 
-// A task takes some batches through each chunk of keys and values, so that these come from memory once for all of them.
+// A task processes some batches chunk by chunk, so that keys and values come from memory once for all these batches.
 void CpuBackend::attend_whole(const AttentionJob& job) {
   int64_t positions = 0;
   for (const AttentionBatch& batch : batches_) positions = std::max(positions, batch.positions);
@@ -179,7 +180,7 @@ void CpuBackend::attend_in_parts(const AttentionJob& job) {
   for (size_t i = 0; i < batches_.size(); ++i) {
     batches_[i].scratch = static_cast<float*>(attention_scratch_.data) + floats * static_cast<int64_t>(i);
   }
-  // body(batch, begin, end) for parts of `count` in `size` of each batch.
+  // Calls body(batch, begin, end) for parts of `count` out of `size` of each batch.
   const auto run = [this](int64_t count, int64_t size, const auto& body) {
     const int64_t parts = parts_of(count, size);
     pool_.run(static_cast<int64_t>(batches_.size()) * parts, [=, &body, this](int64_t task, int) {
@@ -203,7 +204,7 @@ void CpuBackend::attention(float* out, const AttentionRow* host_rows, const floa
   if (n <= 0) return;
   const AttentionJob job{out, host_rows, queries, stride, shape};
   plan_batches(job, n);
-  // Parts of one batch share its scratch, where padded queries would be written by several threads at a time.
+  // Parts of one batch share its scratch. If queries needed padding, several threads would write the padded queries at a time.
   const bool divisible = pool_.threads() > 1 && shape.head_dim % kLanes == 0;
   if (divisible && static_cast<int64_t>(batches_.size()) < 2 * pool_.threads()) return attend_in_parts(job);
   attend_whole(job);

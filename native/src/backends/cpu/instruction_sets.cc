@@ -1,4 +1,4 @@
-// Which kernels this build has and this processor can run.
+// Finds the kernels that this build has and this processor can run.
 #include <cstdlib>
 #include <string>
 

@@ -1,4 +1,5 @@
-// What is compiled once per instruction set. Kernels run on the calling thread; cpu_backend.cc spreads them over threads.
+// The functions that are compiled once per instruction set. Kernels run on the calling thread; cpu_backend.cc spreads them over
+// threads.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -10,8 +11,8 @@
 
 namespace odmoe::cpu {
 
-// Tiles and tokens that one pass over the weights multiplies, at most. Up to so many tokens multiply each tile as it streams in; for
-// more, a group of tiles goes through the second cache.
+// Most tiles and tokens that one pass over the weights multiplies. Up to kMostTokensAtOnce tokens multiply each tile as it streams
+// in; for more tokens, a group of tiles goes through the second-level cache.
 inline constexpr int kGroupTiles = 16;
 inline constexpr int kMostTokensAtOnce = 6;
 
@@ -19,12 +20,13 @@ inline constexpr int kMostTokensAtOnce = 6;
 inline constexpr size_t kThreadScratch = size_t{kGroupTiles} * 4 * kMostTokensAtOnce * 32;
 inline constexpr int kMaxExperts = static_cast<int>(kThreadScratch / 3);
 
-// Of a causal convolution.
+// Most taps of a causal convolution.
 inline constexpr int kMostTaps = 64;
 
-// Weights that stay in the second cache while all tokens pass over them, in bytes, and how many tiles that is (at least one).
+// Bytes of weights that stay in the second-level cache while all tokens pass over them, and the number of tiles in them (at least
+// one).
 inline constexpr int64_t kGroupBytes = 192 << 10;
-// The layout in which they stay there.
+// The layout of these weights in that cache.
 static constexpr WeightFormat cached_format(WeightFormat format) {
   if (format == WeightFormat::fixed4 || format == WeightFormat::mxfp4) return WeightFormat::bf16;
   return format == WeightFormat::fp8 ? WeightFormat::fp32 : format;
@@ -34,7 +36,7 @@ static constexpr int64_t group_tiles(WeightFormat format, int64_t columns) {
   return wanted < 1 ? 1 : wanted > kGroupTiles ? kGroupTiles : wanted;
 }
 
-// Heads (of one or several rows) that attend together over one key-value head.
+// Most heads (of one or several rows) that attend together over one key-value head.
 inline constexpr int kMaxQueries = 16;
 
 struct MatmulJob {
@@ -54,13 +56,13 @@ struct MatmulScratch {
   uint8_t* expanded;  // expansion_bytes()
 };
 
-// Where weights of a format that is cached in another go through the second cache, a group of tiles is expanded there.
+// Bytes of an expanded group of tiles, for formats whose weights are cached in another format in the second-level cache; else 0.
 static constexpr uint64_t expansion_bytes(WeightFormat format, int64_t columns, int n) {
   if (cached_format(format) == format || n <= kMostTokensAtOnce) return 0;
   return static_cast<uint64_t>(group_tiles(format, columns) * tile_bytes(cached_format(format), columns));
 }
 
-// Scratch of KernelTable::write_rows.
+// Bytes of scratch for KernelTable::write_rows.
 static constexpr size_t write_scratch_bytes(WeightFormat format, int64_t columns) {
   return format == WeightFormat::fixed4 ? static_cast<size_t>(2 * kTileRows * column_blocks(columns) * kLanes) : 0;
 }
@@ -73,18 +75,18 @@ struct AttentionJob {
   AttentionShape shape;
 };
 
-// Heads that share a key-value head, of rows that have one cache: at most kMaxQueries queries.
+// Heads that share a key-value head, of rows with one cache: at most kMaxQueries queries.
 struct AttentionBatch {
   int first_row;
   int rows;
   int first_head;
   int heads;
-  int64_t positions;  // that its rows see, at most
+  int64_t positions;  // most positions that its rows see
   float* scratch;     // attention_scratch() floats
 };
 
-// Floats of scratch of a batch whose rows see up to `positions` positions: four padded keys, and of each query a denominator, value sums,
-// the padded query and scores.
+// Floats of scratch for a batch whose rows see up to `positions` positions: four padded keys, and for each query a denominator,
+// value sums, the padded query and scores.
 static constexpr int64_t attention_scratch(const AttentionShape& shape, int64_t positions) {
   const int64_t padded_dim = column_blocks(shape.head_dim) * kLanes;
   const int64_t padded_value_dim = column_blocks(shape.value_dim) * kLanes;
@@ -92,7 +94,7 @@ static constexpr int64_t attention_scratch(const AttentionShape& shape, int64_t 
   return kMaxQueries * (kLanes + padded_value_dim + padded_dim + chunks * kAttentionChunk) + kTileRows * padded_dim;
 }
 
-// count elements of one row of a GLU; biases are both there or both null.
+// `count` elements of one row of a GLU; the biases are both present or both null.
 struct GluJob {
   float* out;
   const float* gate;
@@ -110,7 +112,7 @@ struct KernelTable {
   const char* instruction_set;
 
   void (*matmul)(const MatmulJob& job, int64_t first_tile, int64_t tiles, const MatmulScratch& scratch);
-  // Vectors [begin, end), counted through all rows.
+  // Vectors [begin, end), counted over all rows.
   void (*normalize)(const NormWork& work, int64_t begin, int64_t end);
   void (*rotate)(const RotaryWork& work, int64_t begin, int64_t end);
   void (*layer_norm)(float* out, const float* in, const float* weight, const float* bias, int64_t size, float epsilon);
@@ -123,7 +125,7 @@ struct KernelTable {
   // One row. scratch: kThreadScratch floats.
   void (*router)(const RouterWork& work, int64_t row, float* scratch);
   void (*glu)(const GluJob& job);
-  // As the operators of Backend, of count elements.
+  // Like the operators of Backend, for `count` elements.
   void (*add)(float* x, const float* y, int64_t count, float scale);
   void (*scale)(float* x, int64_t count, float factor);
   void (*clip)(float* x, int64_t count, float limit);
@@ -139,16 +141,16 @@ struct KernelTable {
 
   // out[i] = exp((x[i] - highest) / divisor).
   void (*exponentials)(float* out, const float* x, int64_t count, float highest, float divisor);
-  // sum(x), by the 32 partial sums.
+  // sum(x), from the 32 partial sums.
   float (*sum)(const float* x, int64_t count);
 
   // One row of a matrix, neither mxfp4 nor fp8, as FP32.
   void (*read_row)(float* out, const Matrix& matrix, int64_t row);
-  // As Backend::write_rows; scratch: write_scratch_bytes().
+  // Like Backend::write_rows; scratch: write_scratch_bytes().
   bool (*write_rows)(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const uint8_t* const* planes, uint8_t* scratch);
 
-  // For measure_machine: reads all bytes (a multiple of 4096) and returns something that depends on them; runs independent
-  // fused multiply-adds and returns how many operations that were (their result goes to sink).
+  // For measure_machine: reads all bytes (a multiple of 4096) and returns a value that depends on them; runs independent fused
+  // multiply-adds and returns the number of operations (their result goes to sink).
   uint64_t (*read_bytes)(const uint8_t* data, uint64_t bytes);
   double (*multiply_add)(int64_t iterations, float* sink);
 };
@@ -156,7 +158,7 @@ struct KernelTable {
 // The instruction sets that this build and this processor have, widest first; the last is always "scalar". Null-terminated.
 const KernelTable* const* usable_kernels();
 
-// "auto": the widest, or what ODMOE_INSTRUCTION_SET in the environment names. Throws DEVICE_UNAVAILABLE.
+// "auto": the widest set, or the one that ODMOE_INSTRUCTION_SET in the environment names. Throws DEVICE_UNAVAILABLE.
 const KernelTable& choose_kernels(const std::string& instruction_set);
 
 extern const KernelTable kAvx512Kernels;

@@ -1,4 +1,4 @@
-// The inner loop of products: some rows of a tile times some tokens, over a run of columns. What comes next is fetched meanwhile.
+// The inner loop of products: some rows of a tile times some tokens, over a run of columns. It prefetches the next data meanwhile.
 #pragma once
 #include "kernels_tiles.h"
 
@@ -6,27 +6,28 @@ namespace odmoe::cpu {
 namespace {
 
 // Columns (in blocks) that a run covers when sums are parked between runs, or a tile is expanded run by run: the tokens' inputs and
-// the weights stay in the first cache.
+// the weights stay in the first-level cache.
 constexpr int64_t kRunBlocks = 32;
-// How far ahead of a stream of weights to fetch, in bytes.
+// Distance in bytes by which weights are prefetched ahead of their use.
 constexpr int64_t kStreamAhead = 4096;
-// How far ahead of its use a tile's block moves from the second cache to the first, and tiles that stream in together.
+// Number of blocks by which a tile's block moves from the second-level cache to the first ahead of its use, and number of tiles
+// that stream in together.
 constexpr int kNearBlocks = kPairs == 1 ? 4 : 0;
 constexpr int64_t kStreamTiles = 8;
 
 template <class Tile, int kTokens>
 constexpr bool kInRegisters = kPairs == 1 && kRowsAtOnce<Tile, kTokens> == kTileRows;
 
-// What to fetch from memory while computing: kLines cache lines for each block of columns, kStep bytes further each time. What is
-// multiplied soon goes to the first cache, other weights only to the second; those of the tile itself move from there to the first
-// kNear blocks ahead (0: by themselves).
+// The prefetches from memory during computation: kLines cache lines for each block of columns, kStep bytes further each time. Data
+// that is multiplied soon goes to the first-level cache, other weights only to the second. Weights of the tile itself move from the
+// second to the first kNear blocks ahead (0: without a prefetch).
 template <int kLinesOf, int64_t kStepOf, int kLocalityOf, int kNearOf = 0>
 struct Fetch {
   static constexpr int kLines = kLinesOf;
   static constexpr int64_t kStep = kStepOf;
   static constexpr int kLocality = kLocalityOf;
   static constexpr int kNear = kNearOf;
-  // One of kParts passes over a run fetches a part: the first pass what lies first.
+  // Each of kParts passes over a run fetches one part; the first pass fetches the first part.
   template <int kParts>
   using Part = Fetch<(kLinesOf + kParts - 1) / kParts, kStepOf / kParts, kLocalityOf, kNearOf>;
   template <int kParts>
@@ -36,7 +37,7 @@ struct Fetch {
 };
 using FetchNothing = Fetch<0, 0, 2>;
 
-// The weights of two rows; tiles that expand them together say so.
+// Expands the weights of two rows, together where the tile type can do that.
 template <class Tile>
 ODMOE_INLINE void expand_two_rows(const Tile& tile, int64_t block, int row, int pair, Vector (&low)[2], Vector (&high)[2]) {
   if constexpr (requires { Tile::kRowsTogether; }) {
@@ -59,7 +60,7 @@ ODMOE_INLINE void accumulate_blocks(const Tile& tile, int row0, int pair, const 
     if constexpr (Ahead::kNear != 0) tile.template fetch<kRows>(block + Ahead::kNear, row0);
     const int64_t column = block * kLanes + pair * kWidth;
     if constexpr (kTwoRows) {
-      // Every input is loaded once for both rows; compilers left alone load it with each product.
+      // Every input is loaded once for both rows; without the pragma compilers load it with each product.
 #pragma GCC unroll 2
       for (int r = 0; r < kRows; r += 2) {
         Vector low[2];
@@ -96,7 +97,7 @@ template <int kRows, int kTokens, class Ahead, class Tile>
 ODMOE_INLINE void accumulate(const Tile& tile, int row0, int pair, const float* const* x, int64_t blocks, const uint8_t* ahead,
                              Vector (&sums)[kRows][kTokens][2]) {
   if constexpr (requires { Tile::kRowsTogether; }) {
-    // Blocks with escapes apart, each in its turn: its sums must not change their order.
+    // Blocks with escapes are handled separately, each in its turn, because the order of the sums must not change.
     const uint8_t* escape = tile.escapes;
     for (int64_t block = 0;; ++block) {
       const int64_t escaped = tile.block_of(escape, blocks);

@@ -1,4 +1,4 @@
-// Included by each kernels_<instruction set>.cc after its Simd: all kernels, and the table of them.
+// All kernels and their table. Each kernels_<instruction set>.cc includes this file after its Simd.
 #pragma once
 #include "kernels_products.h"
 #include "kernels_elementwise.h"

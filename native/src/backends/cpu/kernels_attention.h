@@ -1,14 +1,15 @@
-// Attention of a batch of queries over one key-value head of one cache. Keys and values are read once for all of them; each query still
-// gets exactly what it would get alone. Three steps, as the greatest score must be known before anything is weighed: scores of
-// positions, weights of queries, values of dimensions. Each step can be cut into parts by what it is named after.
+// Attention of a batch of queries over one key-value head of one cache. Keys and values are read once for all of them; each query
+// still gets exactly the result that it would get alone. There are three steps, because the greatest score must be known before any
+// weight: scores of positions, weights of queries, values of dimensions. Each step can be cut into parts: the scores by positions,
+// the weights by queries, the values by dimensions.
 #pragma once
 #include "kernels_queries.h"
 
 namespace odmoe::cpu {
 namespace {
 
-// Keys to fetch into the second cache while others are multiplied, `step` floats apart. Passes over the same keys share them: a cache
-// takes only so many requests at a time, and nothing else gets on behind those that it cannot take yet.
+// Keys, `step` floats apart, to prefetch into the second-level cache while other keys are multiplied. Passes over the same keys
+// share the prefetches: a cache accepts a limited number of requests at a time, and further ones stall everything behind them.
 struct KeysAhead {
   const float* first;  // null: none
   int64_t step;
@@ -16,7 +17,7 @@ struct KeysAhead {
   int end;
 };
 
-// Dots of four keys, `step` floats apart, with kQueries queries, into the queries' scores.
+// Writes the dots of four keys, `step` floats apart, with kQueries queries into the queries' scores.
 template <int kQueries>
 void score_quad(const QueryBatch& batch, int first, const float* keys, int64_t step, const KeysAhead& ahead, int64_t index) {
   const float* x[kQueries];
@@ -64,12 +65,13 @@ void score_quad(const QueryBatch& batch, int first, const float* keys, int64_t s
   }
 }
 
-// Positions whose keys go through the second cache while groups of queries pass over them, and floats of the queries of such a group:
-// they stay in the first cache.
+// Positions whose keys stay in the second-level cache while groups of queries pass over them, and floats of the queries of one
+// group, which stay in the first-level cache.
 constexpr int64_t kScorePositions = 32;
 constexpr int64_t kGroupFloats = 5120;
 
-// Positions [begin, end), four at a time. Those of a quad or chunk that a query does not see are computed and later ignored.
+// Scores positions [begin, end), four at a time. Positions of a quad or chunk that a query does not see are computed, too, and
+// ignored later.
 void score_positions(const QueryBatch& batch, int64_t begin, int64_t end) {
   const int group = static_cast<int>(at_least(3, kGroupFloats / batch.padded_dim / 3 * 3));
   for (int64_t stretch = begin / kTileRows * kTileRows; stretch < end; stretch += kScorePositions) {
@@ -89,7 +91,7 @@ void score_positions(const QueryBatch& batch, int64_t begin, int64_t end) {
           step = batch.padded_dim;
         }
         const int64_t index = position - batch.first_chunk * kAttentionChunk;
-        // Four are two pairs: one alone would leave the multipliers waiting for keys.
+        // Four queries are two pairs; a single query would leave the multipliers waiting for keys.
         int q = first;
         int pass = 0;
         const int passes = (last - first + 2) / 3;
@@ -106,7 +108,8 @@ void score_positions(const QueryBatch& batch, int64_t begin, int64_t end) {
   }
 }
 
-// Dots become exp(score - greatest); what the query does not see becomes minus infinity first, so it counts nothing.
+// Dots become exp(score - greatest); scores of positions that the query does not see first become minus infinity, so that their
+// weight is 0.
 void exponentiate_scores(const QueryBatch& batch, const Query& query) {
   const int64_t base = batch.first_chunk * kAttentionChunk;
   const int64_t first = query.begin / kAttentionChunk * kAttentionChunk - base;
@@ -139,10 +142,10 @@ void exponentiate_scores(const QueryBatch& batch, const Query& query) {
   *query.denominator = denominator;
 }
 
-// Queries and vectors of dimensions whose sums fit the registers.
+// Numbers of queries, and of vectors of dimensions, whose sums fit in the registers.
 constexpr int kWideQueries = 4;
 constexpr int kWideVectors = kWidth == 8 ? 2 : 4;
-// Positions whose values, of so many dimensions, stay in the first cache while groups of queries pass over them.
+// Positions whose values (in kWideVectors vectors) stay in the first-level cache while groups of queries pass over them.
 constexpr int64_t kValuePositions = 64;
 
 // Part of a chunk: positions [begin, end) from its start on, and dimensions [first_dim, last_dim).
@@ -153,10 +156,10 @@ struct ValuePart {
   int64_t end;
   int64_t first_dim;
   int64_t last_dim;
-  const float* ahead;  // values to fetch meanwhile, from position `begin`'s on; null: none
+  const float* ahead;  // values to prefetch meanwhile, from position `begin` on; null: none
 };
 
-// Groups of queries that pass over the same values share what is fetched: this one fetches at every `groups`th position.
+// Groups of queries that pass over the same values share the prefetches: this group prefetches at every `groups`th position.
 struct FetchTurn {
   int groups;
   int group;
@@ -211,7 +214,7 @@ ODMOE_INLINE void weigh_queries(const QueryBatch& batch, int first, const ValueP
   weigh<kQueries, kWideVectors, false>(batch, first, part, dim, turn);
 }
 
-// For queries [first, last).
+// Adds the values of a part for queries [first, last).
 void weigh_part(const QueryBatch& batch, int first, int last, const ValuePart& part) {
   int64_t dim = part.first_dim;
   while (dim + kWidth <= part.last_dim) {
@@ -238,11 +241,11 @@ void weigh_part(const QueryBatch& batch, int first, int last, const ValuePart& p
   }
 }
 
-// Dimensions [first_dim, last_dim) of one chunk's value sums, which are then added to the outputs.
+// Computes dimensions [first_dim, last_dim) of one chunk's value sums, then adds them to the outputs.
 void weigh_chunk(const QueryBatch& batch, int64_t chunk, int64_t first_dim, int64_t last_dim) {
   const int64_t start = chunk * kAttentionChunk;
   ValuePart part{batch.values_of(chunk), start - batch.first_chunk * kAttentionChunk, 0, 0, first_dim, last_dim, nullptr};
-  // Positions that all queries see are taken together; those that only some see, query by query, in order.
+  // Positions that all queries see are processed together; the others are processed query by query, in order.
   int64_t shared_begin = start;
   int64_t shared_end = start + kAttentionChunk;
   for (int q = 0; q < batch.count; ++q) {
@@ -287,8 +290,8 @@ void attention_weights(const AttentionJob& job, const AttentionBatch& of, int be
   for (int q = begin; q < end; ++q) exponentiate_scores(batch, batch.queries[q]);
 }
 
-// Chunks of positions [begin, end), which are whole chunks, of dimensions [first_dim, last_dim). Chunks come in rising order: the first
-// that the batch sees begins its outputs, the last finishes them.
+// Adds the chunks of positions [begin, end), which are whole chunks, in dimensions [first_dim, last_dim). Chunks come in rising
+// order: the first one that the batch sees begins its outputs, the last one finishes them.
 void attention_values(const AttentionJob& job, const AttentionBatch& of, int64_t begin, int64_t end, int64_t first_dim,
                       int64_t last_dim) {
   const QueryBatch batch(job, of);

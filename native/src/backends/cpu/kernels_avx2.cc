@@ -1,4 +1,4 @@
-// The kernels for AVX2 with FMA and F16C. Nothing outside kernels_*.h may be shared with other instruction sets' objects.
+// The kernels for AVX2 with FMA and F16C. Only kernels_*.h may be shared with the objects of other instruction sets.
 #include <immintrin.h>
 
 #include "kernels_base.h"
@@ -43,7 +43,7 @@ struct Simd {
   static uint32_t equal_lanes(Vector a, Vector b) {
     return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_EQ_OQ)));
   }
-  // Pairs of neighbours.
+  // Loads pairs of neighbours: the even and the odd elements.
   static void load_pairs(const float* p, Vector& even, Vector& odd) {
     const Vector low = load(p);
     const Vector high = load(p + 8);
@@ -87,14 +87,14 @@ struct Simd {
     high = nf4_values(_mm256_srli_epi32(codes, 4));
   }
 
-  // 32 values from their exponents and their signs and mantissas, in the order of the bf16 layout.
+  // Joins exponents with signs and mantissas to 32 values, in the order of the bf16 layout.
   static void join_bf16(const uint8_t* exponents, const uint8_t* sign_mantissas, uint8_t* out) {
     const __m256i sign = _mm256_set1_epi8(static_cast<char>(0x80));
     const __m256i exponent = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(exponents));
     const __m256i rest = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(sign_mantissas));
     const __m256i high = _mm256_or_si256(_mm256_and_si256(rest, sign), _mm256_andnot_si256(sign, _mm256_srli_epi16(exponent, 1)));
     const __m256i low = _mm256_or_si256(_mm256_andnot_si256(sign, rest), _mm256_and_si256(sign, _mm256_slli_epi16(exponent, 7)));
-    // Columns 0 to 7 and 16 to 23; 8 to 15 and 24 to 31.
+    // `lower` has columns 0 to 7 and 16 to 23, `upper` has columns 8 to 15 and 24 to 31.
     const __m256i lower = _mm256_unpacklo_epi8(low, high);
     const __m256i upper = _mm256_unpackhi_epi8(low, high);
     const __m256i first = _mm256_permute2x128_si256(lower, upper, 0x20);
@@ -104,7 +104,7 @@ struct Simd {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_permute2x128_si256(even, odd, 0x20));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + 32), _mm256_permute2x128_si256(even, odd, 0x31));
   }
-  // `count` blocks of a fixed4 tile with these tables as blocks of the bf16 layout, escapes left as they come out.
+  // Expands `count` blocks of a fixed4 tile by its tables to blocks of the bf16 layout; weights with escapes are still wrong.
   template <int64_t kAhead>
   static void expand_fixed4(const uint8_t* tables, const uint8_t* block, int64_t count, uint8_t* bf16) {
     const __m256i high_table = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(tables)));
@@ -129,7 +129,8 @@ struct Simd {
     }
   }
 
-  // Tokens that fixed4 weights multiply on their way from memory, and rows whose sums then fit the registers beside the tables.
+  // Most tokens that fixed4 weights multiply as they stream in from memory, and rows whose sums then fit the registers beside the
+  // tables.
   static constexpr int kFixed4Tokens = 2;
   static constexpr int fixed4_rows_at_once(int) { return 2; }
   struct Fixed4Tables {
@@ -156,8 +157,8 @@ struct Simd {
     }
   }
 
-  // 32 weights of an mxfp4 row, from their codes, their scale, and the 16 weights that this gives (low bytes, then high ones), in the
-  // order of the bf16 layout.
+  // 32 weights of an mxfp4 row, in the order of the bf16 layout, from their codes, their scale, and the 16 weights of this scale
+  // (low bytes, then high ones).
   static void expand_mxfp4(const uint8_t* codes, float, const uint8_t* weights, uint8_t* bf16) {
     __m256i words[2];
     look_up_mxfp4(codes, weights, words);
@@ -175,14 +176,14 @@ struct Simd {
     }
   }
   static constexpr bool kMxfp4InRegisters = false;
-  // W words of an fp8 row, their low bytes and their high ones, 256 times smaller than they are.
+  // The low bytes and the high bytes of W words of an fp8 row as FP32; the results are 256 times smaller than the values.
   static void expand_fp8(const uint8_t* p, Vector& low, Vector& high) {
     const __m128i words = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
     low = half_of_fp8(_mm_slli_epi16(words, 8));
     high = half_of_fp8(words);
   }
 
-  // The tree over 32 partial sums of each of four rows.
+  // Folds the 32 partial sums of each of four rows by the binary tree.
   static void fold_rows(const Vector (&sums)[4][4], float* out) {
     for (int r = 0; r < 4; ++r) out[r] = fold(sums[r]);
   }
@@ -206,12 +207,12 @@ struct Simd {
     words[0] = _mm256_unpacklo_epi8(low, high);
     words[1] = _mm256_unpackhi_epi8(low, high);
   }
-  // E4M3 in the upper bytes of words.
+  // Reads E4M3 values in the upper bytes of words as FP16.
   static Vector half_of_fp8(__m128i words) {
     const __m128i sign_and_rest = _mm_set1_epi16(static_cast<int16_t>(0xbf80));
     return _mm256_cvtph_ps(_mm_and_si128(_mm_srai_epi16(words, 1), sign_and_rest));
   }
-  // Of pairs of lanes, the second and the third change places.
+  // Exchanges the second and the third pair of lanes.
   static Vector in_order(Vector v) { return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(v), 0xd8)); }
   static Vector power_of_two(__m256i n) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));

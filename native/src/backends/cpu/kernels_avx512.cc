@@ -1,4 +1,4 @@
-// The kernels for AVX-512 (F, BW, VL, DQ). Nothing outside kernels_*.h may be shared with other instruction sets' objects.
+// The kernels for AVX-512 (F, BW, VL, DQ). Only kernels_*.h may be shared with the objects of other instruction sets.
 #if defined(__GNUC__) && !defined(__clang__)
 // GCC's own header starts many intrinsics from a register that it leaves undefined on purpose, and warns about it.
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -44,7 +44,7 @@ struct Simd {
   }
   // A bit for each lane in which a == b.
   static uint32_t equal_lanes(Vector a, Vector b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
-  // Pairs of neighbours.
+  // Loads pairs of neighbours: the even and the odd elements.
   static void load_pairs(const float* p, Vector& even, Vector& odd) {
     const __m512i evens = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     const Vector low = load(p);
@@ -89,14 +89,14 @@ struct Simd {
     high = _mm512_permutexvar_ps(_mm512_srli_epi32(codes, 4), values);
   }
 
-  // 32 values from their exponents and their signs and mantissas, in the order of the bf16 layout.
+  // Joins exponents with signs and mantissas to 32 values, in the order of the bf16 layout.
   static void join_bf16(const uint8_t* exponents, const uint8_t* sign_mantissas, uint8_t* out) {
     const __m256i sign = _mm256_set1_epi8(static_cast<char>(0x80));
     const __m256i exponent = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(exponents));
     const __m256i rest = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(sign_mantissas));
     const __m256i high = _mm256_or_si256(_mm256_and_si256(rest, sign), _mm256_andnot_si256(sign, _mm256_srli_epi16(exponent, 1)));
     const __m256i low = _mm256_or_si256(_mm256_andnot_si256(sign, rest), _mm256_and_si256(sign, _mm256_slli_epi16(exponent, 7)));
-    // Columns 0 to 7 and 16 to 23; 8 to 15 and 24 to 31.
+    // `lower` has columns 0 to 7 and 16 to 23, `upper` has columns 8 to 15 and 24 to 31.
     const __m256i lower = _mm256_unpacklo_epi8(low, high);
     const __m256i upper = _mm256_unpackhi_epi8(low, high);
     const __m256i first = _mm256_permute2x128_si256(lower, upper, 0x20);
@@ -106,7 +106,7 @@ struct Simd {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_permute2x128_si256(even, odd, 0x20));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + 32), _mm256_permute2x128_si256(even, odd, 0x31));
   }
-  // `count` blocks of a fixed4 tile with these tables as blocks of the bf16 layout, escapes left as they come out.
+  // Expands `count` blocks of a fixed4 tile by its tables to blocks of the bf16 layout; weights with escapes are still wrong.
   template <int64_t kAhead>
   static void expand_fixed4(const uint8_t* tables, const uint8_t* block, int64_t count, uint8_t* bf16) {
     const __m512i high_table = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(tables)));
@@ -129,7 +129,8 @@ struct Simd {
     }
   }
 
-  // Tokens that fixed4 weights multiply on their way from memory, and rows whose sums then fit the registers beside the tables.
+  // Most tokens that fixed4 weights multiply as they stream in from memory, and rows whose sums then fit the registers beside the
+  // tables.
   static constexpr int kFixed4Tokens = 6;
   static constexpr int fixed4_rows_at_once(int tokens) { return tokens <= 2 ? kTileRows : 2; }
   struct Fixed4Tables {
@@ -157,8 +158,8 @@ struct Simd {
     }
   }
 
-  // 32 weights of an mxfp4 row, from their codes, their scale, and the 16 weights that this gives (low bytes, then high ones), in the
-  // order of the bf16 layout.
+  // 32 weights of an mxfp4 row, in the order of the bf16 layout, from their codes, their scale, and the 16 weights of this scale
+  // (low bytes, then high ones).
   static void expand_mxfp4(const uint8_t* codes, float scale, const uint8_t*, uint8_t* bf16) {
     Vector low, high;
     expand_mxfp4_row(codes, scale, low, high);
@@ -169,7 +170,8 @@ struct Simd {
   static constexpr bool kMxfp4RowsTogether = false;
   // The same as FP32, columns 0 to 15 and 16 to 31.
   static void expand_mxfp4_row(const uint8_t* codes, float scale, Vector& low, Vector& high) {
-    // Columns 0-3 and 4-7 in the halves of bytes 0, 2, 4, 6; 8-11 and 12-15 in those of bytes 8, 10, ...; 16 + i beside i.
+    // Columns 0-3 and 4-7 are in the halves of bytes 0, 2, 4, 6; columns 8-11 and 12-15 in the halves of bytes 8, 10, ...; column
+    // 16 + i is in the byte behind column i.
     const __m512i bytes = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes)));
     const __m512i spread = _mm512_setr_epi32(0x0100, 0x0302, 0x0504, 0x0706, 0x0100, 0x0302, 0x0504, 0x0706, 0x0908, 0x0b0a, 0x0d0c,
                                              0x0f0e, 0x0908, 0x0b0a, 0x0d0c, 0x0f0e);
@@ -179,18 +181,18 @@ struct Simd {
     low = _mm512_permutexvar_ps(index, values);  // uses the low four bits of each index
     high = _mm512_permutexvar_ps(_mm512_srli_epi32(index, 8), values);
   }
-  // W words of an fp8 row, their low bytes and their high ones, 256 times smaller than they are.
+  // The low bytes and the high bytes of W words of an fp8 row as FP32; the results are 256 times smaller than the values.
   static void expand_fp8(const uint8_t* p, Vector& low, Vector& high) {
     const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
     low = half_of_fp8(_mm256_slli_epi16(words, 8));
     high = half_of_fp8(words);
   }
 
-  // The tree over 32 partial sums of each of four rows.
+  // Folds the 32 partial sums of each of four rows by the binary tree.
   static void fold_rows(const Vector (&sums)[4][2], float* out) {
     __m512 row[4];
     for (int r = 0; r < 4; ++r) row[r] = _mm512_add_ps(sums[r][0], sums[r][1]);
-    // 8 apart, two rows to a vector; then 4 apart, four rows to a vector.
+    // Adds lanes 8 apart, with two rows in a vector; then lanes 4 apart, with four rows in a vector.
     const __m512 by8_01 = _mm512_add_ps(_mm512_shuffle_f32x4(row[0], row[1], 0x44), _mm512_shuffle_f32x4(row[0], row[1], 0xee));
     const __m512 by8_23 = _mm512_add_ps(_mm512_shuffle_f32x4(row[2], row[3], 0x44), _mm512_shuffle_f32x4(row[2], row[3], 0xee));
     const __m512 by4 = _mm512_add_ps(_mm512_shuffle_f32x4(by8_01, by8_23, 0x88), _mm512_shuffle_f32x4(by8_01, by8_23, 0xdd));
@@ -208,7 +210,7 @@ struct Simd {
   }
 
  private:
-  // E4M3 in the upper bytes of words.
+  // Reads E4M3 values in the upper bytes of words as FP16.
   static Vector half_of_fp8(__m256i words) {
     const __m256i sign_and_rest = _mm256_set1_epi16(static_cast<int16_t>(0xbf80));
     return _mm512_cvtph_ps(_mm256_and_si256(_mm256_srai_epi16(words, 1), sign_and_rest));

@@ -1,6 +1,6 @@
-// What every kernels_<instruction set>.cc includes first. Everything here has internal linkage: a function with external linkage
-// could be compiled with one set's instructions and be called, by the linker's choice, from code for a processor that lacks them.
-// For the same reason the kernels use no function of the C++ library.
+// Every kernels_<instruction set>.cc includes this file first. Everything here has internal linkage: a function with external
+// linkage could be compiled with one set's instructions and be called, by the linker's choice, from code for a processor that lacks
+// them. For the same reason the kernels use no function of the C++ library.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -27,7 +27,7 @@ ODMOE_INLINE float float_of_bits(uint32_t bits) {
   return x;
 }
 
-// Exact. The exponent is moved by addition; a denormal is made normal by subtracting what its hidden one would be.
+// The conversion is exact. An addition moves the exponent; for a denormal, the value of the hidden bit is then subtracted.
 ODMOE_INLINE float float_of_half(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
   const uint32_t magnitude = static_cast<uint32_t>(half & 0x7fffu) << 13;
@@ -38,20 +38,20 @@ ODMOE_INLINE float float_of_half(uint16_t half) {
   return float_of_bits(sign | (exponent == 0 ? denormal : exponent == 0x0f800000u ? special : normal));
 }
 
-// To nearest, ties to even; too large becomes infinity.
+// Rounds to nearest, ties to even; values that are too large become infinity.
 ODMOE_INLINE uint16_t half_of_float(float x) {
   const uint32_t bits = float_bits(x);
   const uint32_t sign = (bits >> 16) & 0x8000u;
   const uint32_t magnitude = bits & 0x7fffffffu;
   const uint32_t normal = (magnitude - ((127u - 15u) << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
-  // Adding 1/2 lines the denormal's last bit (2^-24) up with the last bit of the sum, so the addition rounds.
+  // Adding 1/2 aligns the denormal's last bit (2^-24) with the last bit of the sum, so that the addition rounds.
   const uint32_t denormal = float_bits(float_of_bits(magnitude) + 0.5f) - float_bits(0.5f);
   const uint32_t special = magnitude > 0x7f800000u ? 0x7e00u : 0x7c00u;
   const uint32_t half = magnitude >= 0x47800000u ? special : magnitude < 0x38800000u ? denormal : normal;
   return static_cast<uint16_t>(sign | half);
 }
 
-// To nearest, ties to even; NaN stays NaN.
+// Rounds to nearest, ties to even; NaN stays NaN.
 ODMOE_INLINE uint16_t bf16_of_float(float x) {
   const uint32_t bits = float_bits(x);
   const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;

@@ -1,8 +1,9 @@
 // Dot products of a tile of four rows with some tokens, and matrix products made of them.
 //
-// A vector of W lanes takes lanes j..j+W-1 of the 32 partial sums, so a dot needs 32 / W of them. They are worked through in
-// pairs (lanes W*pair.. and 16 + W*pair..), one pass over the weights per pair: with 16 lanes one pass does it and the sums never
-// leave the registers; with fewer, a pass covers a short run of columns, so that the next one finds the weights in the first cache.
+// A vector of W lanes takes lanes j..j+W-1 of the 32 partial sums, so a dot needs 32 / W of them. They are processed in pairs
+// (lanes W*pair.. and 16 + W*pair..), one pass over the weights per pair: with 16 lanes one pass does it and the sums never leave
+// the registers; with fewer, a pass covers a short run of columns, so that the next pass finds the weights in the first-level
+// cache.
 #pragma once
 #include "kernels_accumulate.h"
 
@@ -48,7 +49,7 @@ ODMOE_INLINE void run_in_registers(const Tile& tile, const Run& run, float (*dot
   }
 }
 
-// Where all lanes of two rows are in the registers, their dots need not go through memory.
+// If all lanes of two rows are in registers, their dots need not go through memory.
 template <int kTokens, int kOfRow>
 ODMOE_INLINE void fold_two_rows(const Vector (&sums)[2][kTokens][kOfRow], int row0, float (*dots)[kTileRows]) {
 #pragma GCC unroll 3
@@ -132,13 +133,13 @@ struct Panel {
   int64_t tiles;
   int first_token;
   int64_t run_blocks;
-  const uint8_t* ahead;  // what to fetch while the first block of the first tile is in work
-  // Bytes from a tile to the next where each run fetches the run that follows it (then `ahead` is the first tile); otherwise 0: what is
-  // fetched lies as far ahead everywhere.
+  const uint8_t* ahead;  // the data to prefetch during the first block of the first tile
+  // Bytes from one tile to the next, if each run prefetches the run behind it (then `ahead` is the first tile); 0 if the distance
+  // of the prefetch is the same everywhere.
   int64_t stream_bytes = 0;
 };
 
-// What to fetch during the run of a tile that begins at a block.
+// The address to prefetch from during the run of a tile that begins at `block`.
 template <class Ahead>
 const uint8_t* ahead_of(const Panel& panel, int64_t tile, int64_t block, int64_t blocks, int64_t end) {
   if (panel.stream_bytes == 0) return panel.ahead + (tile * end + block) * Ahead::kStep;
@@ -147,7 +148,7 @@ const uint8_t* ahead_of(const Panel& panel, int64_t tile, int64_t block, int64_t
   return panel.ahead + panel.tiles * panel.stream_bytes;
 }
 
-// Tiles that stand one after another; at() gives the weights of some blocks of one.
+// Tiles that follow one another in memory; at() gives the weights of some blocks of a tile.
 template <class TileOf>
 struct StoredTiles {
   using Tile = TileOf;
@@ -200,8 +201,8 @@ void multiply_panel(const MatmulJob& job, const Panel& panel, Tiles& tiles, floa
   }
 }
 
-// Tokens that one pass over the weights multiplies, at most. Only BF16 and FP32 values, which coded ones are expanded to, are worth the
-// code for more than three.
+// Most tokens that one pass over the weights multiplies. Only BF16 and FP32 tiles, to which coded tiles are expanded, justify the
+// code size of more than three.
 template <class Tile>
 constexpr int kTokensAtOnce = 3;
 template <>
@@ -215,15 +216,15 @@ void multiply_tokens(const MatmulJob& job, const Panel& panel, int tokens, Tiles
   if constexpr (kTokens < kMost) multiply_tokens<Ahead, kTokens + 1, kMost>(job, panel, tokens, tiles, scratch);
 }
 
-// Columns are cut into runs of one length, about: a short last one would fetch too little of what follows it.
+// Columns are cut into runs of about equal length: a short last run would prefetch too little of the data behind it.
 constexpr int64_t even_run(int64_t columns) {
   const int64_t blocks = columns / kLanes;
   const int64_t runs = (blocks + kRunBlocks - 1) / kRunBlocks;
   return runs == 0 ? kRunBlocks : (blocks + runs - 1) / runs;
 }
 
-// One pass of all tokens over the weights as they stream in from memory. Where sums and inputs fit, a tile at a time; otherwise some
-// tiles together, a run of columns of each in turn, so that the inputs of a run stay in the first cache.
+// One pass of all tokens over the weights as they stream in from memory. If sums and inputs fit, it takes one tile at a time;
+// otherwise some tiles together, a run of columns of each in turn, so that the inputs of a run stay in the first-level cache.
 template <class Tile>
 void multiply_stream(const MatmulJob& job, int64_t first_tile, int64_t tiles, float* scratch) {
   constexpr int kLines = static_cast<int>((Tile::kBlockBytes + 63) / 64);
@@ -250,8 +251,8 @@ void multiply_stream(const MatmulJob& job, int64_t first_tile, int64_t tiles, fl
   }
 }
 
-// Several passes over a group of tiles in the second cache; the first two fetch the next group, half of it each. The group's tiles
-// are what prepare(first tile, count) gives; kBlockBytes: bytes of a block of columns in memory.
+// Several passes over a group of tiles in the second-level cache; the first two passes prefetch half of the next group each.
+// prepare(first tile, count) gives the group's tiles; kBlockBytes: bytes of a block of columns in memory.
 template <int64_t kBlockBytes, class Prepare>
 void multiply_groups(const MatmulJob& job, int64_t first_tile, int64_t tiles, float* scratch, Prepare&& prepare) {
   using Tiles = decltype(prepare(first_tile, tiles));

@@ -20,7 +20,7 @@ ODMOE_INLINE Vector exponential(Vector x) {
   return Simd::scale_by_power(y, rounded);
 }
 
-// Of positive normal values.
+// The logarithm of positive normal values.
 ODMOE_INLINE Vector logarithm(Vector x) {
   Vector n;
   Vector mantissa;
@@ -34,7 +34,7 @@ ODMOE_INLINE Vector logarithm(Vector x) {
   return Simd::fma(n, Simd::broadcast(kLn2High), Simd::add(f, y));
 }
 
-// 1 + exp(-x): what sigmoid(x) and silu(x) divide by.
+// 1 + exp(-x): the divisor of sigmoid(x) and silu(x).
 ODMOE_INLINE Vector sigmoid_divisor(Vector x) { return Simd::add(Simd::broadcast(1.0f), exponential(negative(x))); }
 ODMOE_INLINE Vector sigmoid(Vector x) { return Simd::divide(Simd::broadcast(1.0f), sigmoid_divisor(x)); }
 ODMOE_INLINE Vector silu(Vector x) { return Simd::divide(x, sigmoid_divisor(x)); }
@@ -53,7 +53,7 @@ ODMOE_INLINE Vector softplus(Vector x) {
   return Simd::select_greater(x, Simd::broadcast(kSoftplusLinear), x, Simd::add(logarithm(u), lost));
 }
 
-// Within +-limit; NaN stays.
+// Limits x to +-limit; NaN stays.
 ODMOE_INLINE Vector limited(Vector x, float limit) {
   return Simd::greater(Simd::broadcast(-limit), Simd::lesser(Simd::broadcast(limit), x));
 }
@@ -88,11 +88,11 @@ ODMOE_INLINE Vector gelu_gate(Vector g) {
   return Simd::multiply(half, Simd::add(Simd::broadcast(1.0f), hyperbolic_tangent(t)));
 }
 
-// One loop for each kind, so that what a shape leaves out costs nothing.
+// One loop for each kind of GLU, so that absent parts of a shape cost nothing.
 template <bool kTanh, bool kBias, bool kPlain>
 void glu_of(const GluJob& job) {
   const float limit = job.limit > 0.0f ? job.limit : __builtin_inff();
-  // -0 changes nothing when it is added; +0 would make +0 of -0.
+  // Adding -0 changes nothing; adding +0 would turn -0 into +0.
   const float offset = job.up_offset == 0.0f ? -0.0f : job.up_offset;
   for_each_vector(job.count, [=](int64_t i, auto load, auto store) {
     Vector g = load(job.gate + i);

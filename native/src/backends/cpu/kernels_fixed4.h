@@ -1,4 +1,4 @@
-// fixed4 tiles (weight_layout.h): reading them as blocks of the bf16 layout, and making them from planes of bytes.
+// fixed4 tiles (weight_layout.h): reads them as blocks of the bf16 layout, and makes them from planes of bytes.
 #pragma once
 #include "kernels_tiles.h"
 
@@ -13,7 +13,7 @@ ODMOE_INLINE uint32_t load_word(const uint8_t* at) {
 
 ODMOE_INLINE void store_word(uint8_t* at, uint32_t word) { __builtin_memcpy(at, &word, 4); }
 
-// Gives an escape's weight its exponent in its block of the bf16 layout.
+// Writes the exponent of an escape into its weight in a block of the bf16 layout.
 ODMOE_INLINE void put_escape(uint32_t escape, uint8_t* bf16) {
   uint8_t* const at = bf16 + (escape >> 8 & 255) * 2;
   uint16_t bits;
@@ -32,7 +32,7 @@ class Fixed4Reader {
         escape_(tile + kFixed4EscapesOffset),
         escapes_end_(escape_ + 4 * int64_t{load_word(tile + kFixed4CountOffset)}) {}
 
-  // Blocks [first, first + count), first not before the end of the last call, as count * kBf16BlockBytes bytes.
+  // Expands blocks [first, first + count) to count * kBf16BlockBytes bytes; `first` is not before the end of the last call.
   template <int64_t kAhead>
   ODMOE_INLINE void expand(int64_t first, int64_t count, uint8_t* bf16) {
     Simd::template expand_fixed4<kAhead>(tile_, blocks_ + first * kFixed4BlockBytes, count, bf16);
@@ -51,7 +51,7 @@ class Fixed4Reader {
   const uint8_t* escapes_end_ = nullptr;
 };
 
-// For instruction sets that keep the tables in registers: weights become FP32 on their way to the multiplication, two rows together.
+// For instruction sets that keep the tables in registers: weights become FP32 just before the multiplication, two rows together.
 // Blocks with escapes become blocks of the bf16 layout first.
 template <class Set>
 struct Fixed4Tile {
@@ -59,7 +59,7 @@ struct Fixed4Tile {
   static constexpr bool kRowsTogether = true;
   const uint8_t* tile;
   const uint8_t* data;
-  // The first escape that is not before the first block, and the end of all.
+  // The first escape that is not before the first block, and the end of all escapes.
   const uint8_t* escapes;
   const uint8_t* escapes_end;
   int64_t first;
@@ -80,13 +80,13 @@ struct Fixed4Tile {
     Set::expand_fixed4_rows(tables, codes, codes + kFixed4CodeBytes + row * kLanes, row / 2, low, high);
   }
 
-  // The block of an escape, counted from the first one; `blocks` where that is later or there is no escape left.
+  // The block of an escape, counted from the first block; `blocks` if it is a later block or no escape is left.
   ODMOE_INLINE int64_t block_of(const uint8_t* escape, int64_t blocks) const {
     if (escape == escapes_end) return blocks;
     const int64_t block = static_cast<int64_t>(load_word(escape) >> 16) - first;
     return block < blocks ? block : blocks;
   }
-  // The block of an escape in the bf16 layout; gives the first escape of a later block.
+  // Expands the block of an escape to the bf16 layout; returns the first escape of a later block.
   const uint8_t* expand_escaped(const uint8_t* escape, uint8_t* bf16) const {
     const uint32_t block = load_word(escape) >> 16;
     Set::template expand_fixed4<0>(tile, data + (static_cast<int64_t>(block) - first) * kBlockBytes, 1, bf16);
@@ -109,7 +109,7 @@ struct Fixed4Planes {
         row_bytes(column_blocks(columns) * kLanes) {}
 };
 
-// The first `rows` rows of a tile.
+// Reads the first `rows` rows of a tile.
 void read_fixed4_planes(const Fixed4Planes& planes, const uint8_t* tile, int64_t columns, int rows) {
   Fixed4Reader reader(tile, columns);
   for (int64_t block = 0; block < column_blocks(columns); ++block) {
@@ -126,16 +126,17 @@ void read_fixed4_planes(const Fixed4Planes& planes, const uint8_t* tile, int64_t
   }
 }
 
-// The 16 exponents that occur most often (the lower first where several do equally), and how many weights have another.
+// The 16 exponents that occur most often (of equally frequent ones the lower), and the number of weights with another exponent.
 struct Fixed4Codes {
   uint8_t exponents[kFixed4Codes];
   int64_t escapes;
-  // One that is not infinity's, for places that no weight has: times a zero it gives the zero that a padded column gives.
+  // A code whose exponent is not infinity's, for places without a weight: times zero it gives the zero that a padded column must
+  // give.
   uint8_t padding;
 };
 
 Fixed4Codes choose_fixed4_codes(const Fixed4Planes& planes, int64_t columns, int rows) {
-  // Several counters for each exponent, because counting one and the same twice in a row waits for memory.
+  // Several counters for each exponent, because incrementing one counter twice in a row waits for memory.
   constexpr int kTables = 4;
   uint32_t counts[kTables][256] = {};
   for (int r = 0; r < rows; ++r) {
@@ -180,7 +181,7 @@ ODMOE_INLINE void interleave_fixed4(uint8_t (&out)[2 * kLanes], const uint8_t* e
   }
 }
 
-// Half a block's codes, 255 where the exponent has none; returns whether that is so anywhere.
+// Finds the codes of half a block, 255 where the exponent has no code; returns whether any is 255.
 ODMOE_INLINE bool find_fixed4_codes(uint8_t (&out)[2 * kLanes], const uint8_t (&exponents)[2 * kLanes],
                                     const uint8_t (&table)[kFixed4Codes]) {
   for (int i = 0; i < 2 * kLanes; ++i) out[i] = 255;
@@ -192,7 +193,7 @@ ODMOE_INLINE bool find_fixed4_codes(uint8_t (&out)[2 * kLanes], const uint8_t (&
   return any > 15;
 }
 
-// Makes a tile of `rows` rows; the planes' padding is overwritten. False where it has more escapes than room for them.
+// Makes a tile of `rows` rows; the planes' padding is overwritten. False if the tile has no room for all escapes.
 bool write_fixed4_tile(uint8_t* tile, const Fixed4Planes& planes, int64_t columns, int rows) {
   const Fixed4Codes codes = choose_fixed4_codes(planes, columns, rows);
   if (codes.escapes > fixed4_capacity(columns)) return false;

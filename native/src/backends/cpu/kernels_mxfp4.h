@@ -1,4 +1,4 @@
-// mxfp4 and fp8 tiles (weight_layout.h): reading them, and turning them into blocks of the bf16 and the fp32 layout.
+// mxfp4 and fp8 tiles (weight_layout.h): reads them, and turns them into blocks of the bf16 and the fp32 layout.
 #pragma once
 #include "kernels_tiles.h"
 #include "odmoe/quantized_values.h"
@@ -6,7 +6,7 @@
 namespace odmoe::cpu {
 namespace {
 
-// The 16 weights that a scale gives, as the low bytes of BF16 and then the high ones; 0 for those that are none.
+// The 16 weights of a scale: the low bytes of the BF16 values, then the high bytes; 0 for codes without a value.
 struct Mxfp4Bytes {
   uint8_t bytes[32];
 };
@@ -30,7 +30,7 @@ constexpr Mxfp4Table make_mxfp4_table() {
 
 alignas(64) constexpr Mxfp4Table kMxfp4Table = make_mxfp4_table();
 
-// For instruction sets that look weights up in a register of FP32.
+// For instruction sets that look up weights in a register of FP32 values.
 template <class Set>
 struct Mxfp4Tile {
   static constexpr int64_t kBlockBytes = kMxfp4BlockBytes + kTileRows;  // with the scales

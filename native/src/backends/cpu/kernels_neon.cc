@@ -34,7 +34,7 @@ struct Simd {
   static Vector subtract(Vector a, Vector b) { return vsubq_f32(a, b); }
   static Vector multiply(Vector a, Vector b) { return vmulq_f32(a, b); }
   static Vector divide(Vector a, Vector b) { return vdivq_f32(a, b); }
-  // a > b ? a : b, and a < b ? a : b: b when either is NaN (FMAX and FMIN would answer NaN).
+  // a > b ? a : b, and a < b ? a : b: b when either is NaN (FMAX and FMIN would return NaN).
   static Vector greater(Vector a, Vector b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
   static Vector lesser(Vector a, Vector b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
   static Vector absolute(Vector x) { return vabsq_f32(x); }
@@ -47,7 +47,7 @@ struct Simd {
     const uint32x4_t bits = {1, 2, 4, 8};
     return vaddvq_u32(vandq_u32(vceqq_f32(a, b), bits));
   }
-  // Pairs of neighbours.
+  // Loads pairs of neighbours: the even and the odd elements.
   static void load_pairs(const float* p, Vector& even, Vector& odd) {
     const float32x4x2_t both = vld2q_f32(p);
     even = both.val[0];
@@ -86,7 +86,7 @@ struct Simd {
     high = nf4_values(vshrq_n_u32(codes, 4));
   }
 
-  // 32 values from their exponents and their signs and mantissas, in the order of the bf16 layout.
+  // Joins exponents with signs and mantissas to 32 values, in the order of the bf16 layout.
   static void join_bf16(const uint8_t* exponents, const uint8_t* sign_mantissas, uint8_t* out) {
     uint8x16x4_t bytes;
     for (int half = 0; half < 2; ++half) {
@@ -97,7 +97,7 @@ struct Simd {
     }
     vst4q_u8(out, bytes);
   }
-  // `count` blocks of a fixed4 tile with these tables as blocks of the bf16 layout, escapes left as they come out.
+  // Expands `count` blocks of a fixed4 tile by its tables to blocks of the bf16 layout; weights with escapes are still wrong.
   template <int64_t kAhead>
   static void expand_fixed4(const uint8_t* tables, const uint8_t* block, int64_t count, uint8_t* bf16) {
     const uint8x16_t high_table = vld1q_u8(tables);
@@ -121,7 +121,8 @@ struct Simd {
     }
   }
 
-  // Tokens that fixed4 weights multiply on their way from memory, and rows whose sums then fit the registers beside the tables.
+  // Most tokens that fixed4 weights multiply as they stream in from memory, and rows whose sums then fit the registers beside the
+  // tables.
   static constexpr int kFixed4Tokens = 6;
   static constexpr int fixed4_rows_at_once(int tokens) { return tokens <= 2 ? kTileRows : 2; }
   struct Fixed4Tables {
@@ -144,8 +145,8 @@ struct Simd {
     }
   }
 
-  // 32 weights of an mxfp4 row, from their codes, their scale, and the 16 weights that this gives (low bytes, then high ones), in the
-  // order of the bf16 layout.
+  // 32 weights of an mxfp4 row, in the order of the bf16 layout, from their codes, their scale, and the 16 weights of this scale
+  // (low bytes, then high ones).
   static void expand_mxfp4(const uint8_t* codes, float, const uint8_t* weights, uint8_t* bf16) {
     const uint8x16_t bytes = vld1q_u8(codes);
     const uint8x16_t low_table = vld1q_u8(weights);
@@ -160,14 +161,14 @@ struct Simd {
   }
   static constexpr bool kMxfp4InRegisters = false;
   static constexpr bool kMxfp4RowsTogether = false;
-  // W words of an fp8 row, their low bytes and their high ones, 256 times smaller than they are.
+  // The low bytes and the high bytes of W words of an fp8 row as FP32; the results are 256 times smaller than the values.
   static void expand_fp8(const uint8_t* p, Vector& low, Vector& high) {
     const int16x4_t words = vreinterpret_s16_u8(vld1_u8(p));
     low = half_of_fp8(vshl_n_s16(words, 8));
     high = half_of_fp8(words);
   }
 
-  // The tree over 32 partial sums of each of four rows.
+  // Folds the 32 partial sums of each of four rows by the binary tree.
   static void fold_rows(const Vector (&sums)[4][8], float* out) {
     for (int r = 0; r < 4; ++r) out[r] = fold(sums[r]);
   }
@@ -180,7 +181,7 @@ struct Simd {
   }
 
  private:
-  // E4M3 in the upper bytes of words.
+  // Reads E4M3 values in the upper bytes of words as FP16.
   static Vector half_of_fp8(int16x4_t words) {
     const uint16x4_t half = vand_u16(vreinterpret_u16_s16(vshr_n_s16(words, 1)), vdup_n_u16(0xbf80));
     return vcvt_f32_f16(vreinterpret_f16_u16(half));
@@ -191,7 +192,7 @@ struct Simd {
     __builtin_memcpy(&word, p, 4);
     return vdup_n_u32(word);
   }
-  // Each value is fetched as four bytes of the 64-byte table.
+  // Looks up each value as four bytes of the 64-byte table.
   static Vector nf4_values(uint32x4_t codes) {
     const uint8_t* table = reinterpret_cast<const uint8_t*>(kNf4Values);
     const uint8x16x4_t bytes = {{vld1q_u8(table), vld1q_u8(table + 16), vld1q_u8(table + 32), vld1q_u8(table + 48)}};

@@ -5,7 +5,7 @@
 namespace odmoe::cpu {
 namespace {
 
-// The 32 partial sums of count values, folded: term(sum, index, load) is the sum with one more vector of terms.
+// Folds the 32 partial sums of `count` values: term(sum, index, load) returns the sum with one more vector of terms.
 template <class Term>
 ODMOE_INLINE float fold_terms(int64_t count, Term&& term) {
   Vector sums[kVectors];
@@ -17,7 +17,7 @@ ODMOE_INLINE float fold_terms(int64_t count, Term&& term) {
         sums[v] = term(sums[v], at, [](const float* p) { return Simd::load(p); });
       } else {
         const int64_t rest = count > at ? count - at : 0;
-        // Past the end nothing is read, but the terms are still zeros that are added.
+        // Nothing is read past the end, but terms of zero are still added.
         sums[v] = term(sums[v], rest > 0 ? at : 0, [rest](const float* p) { return Simd::load_first(p, rest); });
       }
     }
@@ -36,7 +36,7 @@ ODMOE_INLINE float fold_squares(const float* values, int64_t count) {
   });
 }
 
-// Where vector `index` of all rows' vectors begins.
+// The start of vector `index`, counted over all rows' vectors.
 ODMOE_INLINE float* vector_at(const Vectors& all, int64_t index) {
   return all.first + index / all.vectors * all.row_stride + index % all.vectors * all.vector_stride;
 }

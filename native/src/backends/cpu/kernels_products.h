@@ -1,4 +1,5 @@
-// The matrix product of every format. Weights that are coded are expanded on their way: to BF16 (fixed4, mxfp4), or FP32 (fp8).
+// The matrix product of every format. Coded weights are expanded before they are multiplied: to BF16 (fixed4, mxfp4), or FP32
+// (fp8).
 #pragma once
 #include "kernels_dot.h"
 #include "kernels_fixed4.h"
@@ -10,7 +11,7 @@ namespace {
 template <>
 constexpr int kTokensAtOnce<Fixed4Tile<Simd>> = Simd::kFixed4Tokens;
 
-// Tiles that are expanded to others, a run of blocks at a time. Reader(tile, columns).expand(first block, blocks, to) does it.
+// Tiles that are expanded to another layout, a run of blocks at a time, by Reader(tile, columns).expand(first block, blocks, to).
 template <class ReaderOf, class TileOf>
 struct ExpandedStream {
   using Tile = TileOf;
@@ -59,7 +60,8 @@ void multiply_expanded_tiles(const MatmulJob& job, int64_t first_tile, int64_t t
   multiply_expanded_groups<Reader, Tile, kBlockBytes>(job, first_tile, tiles, scratch);
 }
 
-// One token, for instruction sets that expand a row's 32 weights together: their sums stay in registers, two rows at a time.
+// Multiplies one token, for instruction sets that expand a row's 32 weights together; the sums of two rows at a time stay in
+// registers.
 template <class Set>
 void multiply_mxfp4_token(const MatmulJob& job, int64_t first_tile, int64_t tiles) {
   constexpr int kRows = 2;

@@ -1,4 +1,4 @@
-// What a batch of queries over one key-value head works on: its keys and values, and each query's scratch.
+// The data of a batch of queries over one key-value head: its keys and values, and each query's scratch.
 #pragma once
 #include "kernels_norms.h"
 
@@ -11,8 +11,8 @@ struct Query {
   float* out;
   int64_t begin;
   int64_t end;
-  float* scores;       // of positions from the first chunk of the batch on; then their exponentials
-  float* values;       // value sums of the chunk in work
+  float* scores;       // scores of positions from the batch's first chunk on; later their exponentials
+  float* values;       // value sums of the current chunk
   float* denominator;  // one
   float sink;          // minus infinity: none
 };
@@ -41,14 +41,16 @@ struct QueryBatch {
     return (values_in_keys ? cache.key_blocks : cache.value_blocks)[chunk] + kv_head * kAttentionChunk * value_step;
   }
   bool padded() const { return padded_dim != head_dim; }
-  // Key or value that comes `positions` behind `in_chunk` of a chunk: there, or in the next chunk. Null: behind the last one.
+  // The key or value `positions` behind position `in_chunk` of a chunk, in this chunk or the next one. Null: it is behind the last
+  // one.
   const float* ahead(int64_t chunk, int64_t in_chunk, int64_t positions, bool values) const;
 };
 
 ODMOE_INLINE int64_t at_least(int64_t a, int64_t b) { return a > b ? a : b; }
 ODMOE_INLINE int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// Where scores, value sums and padded queries live in scratch, and what the queries see (attention_scratch() has the same layout).
+// Assigns the places of scores, value sums and padded queries in scratch, and the visible positions of each query
+// (attention_scratch() has the same layout).
 QueryBatch::QueryBatch(const AttentionJob& job, const AttentionBatch& of) {
   const AttentionShape& shape = job.shape;
   cache = job.rows[of.first_row].cache;

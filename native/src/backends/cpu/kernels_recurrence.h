@@ -5,12 +5,12 @@
 namespace odmoe::cpu {
 namespace {
 
-// Row `row` of the convolution's input; those before the first stand in the tail.
+// Row `row` of the convolution's input; rows before the first are in the tail.
 ODMOE_INLINE const float* convolved_row(const ConvolutionWork& work, int64_t row) {
   return row < 0 ? work.tail + (work.taps - 1 + row) * work.channels : work.in + row * work.in_stride;
 }
 
-// kTaps: the number of taps, or 0 for any.
+// kTaps: the number of taps, or 0 for any number.
 template <int kTaps>
 void convolve_row(const ConvolutionWork& work, int64_t row, int64_t begin, int64_t end) {
   const int taps = kTaps != 0 ? kTaps : work.taps;
@@ -39,7 +39,7 @@ void convolve(const ConvolutionWork& work, int64_t begin, int64_t end) {
       default: convolve_row<0>(work, row, begin, end); break;
     }
   }
-  // Row t of the new tail is read before it is written, and rows behind it after that.
+  // Row t of the new tail is read before it is written; the rows behind it are read and written later.
   for (int t = 0; t < work.taps - 1; ++t) {
     const float* const from = convolved_row(work, work.rows - work.taps + 1 + t);
     float* const to = work.tail + t * work.channels;
@@ -48,10 +48,10 @@ void convolve(const ConvolutionWork& work, int64_t begin, int64_t end) {
 }
 
 constexpr int kGateRows = 64;
-// Key dimensions of a state that the scratch has room for, four vectors each.
+// Key dimensions of a state that fit in the scratch, four vectors each.
 constexpr int64_t kDeltaScratchRows = static_cast<int64_t>(kThreadScratch) / (4 * kWidth);
 
-// What rows [first, first + count) of one value head multiply by.
+// The factors of rows [first, first + count) of one value head.
 struct DeltaGates {
   float beta[kGateRows];
   float decay[kGateRows];
@@ -72,7 +72,7 @@ struct DeltaGates {
   }
 };
 
-// One head's state in some value dimensions: where row `i` of it (key dimension i) begins.
+// One head's state in some value dimensions; row(i) is the start of row i (key dimension i).
 struct DeltaState {
   float* first;
   int64_t step;
@@ -107,7 +107,7 @@ struct DeltaColumns {
     }
   }
 
-  // to = from + k d^T; out = to^T q; and then, if kMore, what decay() does for the next row.
+  // to = from + k d^T; out = to^T q; if kMore, then also the step of decay() for the next row.
   template <bool kMore>
   ODMOE_INLINE void update(const DeltaState& from, const DeltaState& to, const float* key, const float* query,
                            const Vector (&change)[kWide], float* out, const float* next_key, float next_decay,
@@ -141,8 +141,8 @@ struct DeltaColumns {
   static constexpr int64_t kDeltaAhead = 8;
 };
 
-// Rows [first, first + count), count <= kGateRows, of one head and the value dimensions from `dim` on. Between rows the state stands in
-// scratch: rows of it that stand apart would share few places of the first cache.
+// Rows [first, first + count), count <= kGateRows, of one head and the value dimensions from `dim` on. Between rows the state is in
+// scratch: its distant rows would share few sets of the first-level cache.
 template <int kWide, bool kPartial>
 void delta_block(const DeltaWork& work, int64_t head, const DeltaGates& gates, int64_t first, int64_t count, int64_t dim,
                  int64_t rest, float* scratch) {

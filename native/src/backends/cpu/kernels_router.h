@@ -21,14 +21,14 @@ ODMOE_INLINE float greatest_of(const float* values, int64_t count) {
   return greatest;
 }
 
-// Values that are taken by falling value, ties to the lower index. They stand in rows of kLanes; of each column the greatest is kept,
-// so that taking one looks at one column only. A value that cannot be taken is NaN.
+// Values to be taken by falling value, ties to the lower index. They are stored in rows of kLanes, and the greatest value of each
+// column is cached, so that taking a value rescans one column only. A value that cannot be taken is NaN.
 struct Ranking {
   float* values;  // whole rows
   int64_t count;
   float best[kLanes];
 
-  // NaN values count as the lowest of all.
+  // NaN counts as the lowest value.
   void start(float* padded_values, int64_t value_count) {
     values = padded_values;
     count = value_count;
@@ -81,7 +81,7 @@ void softmax(float* out, const float* logits, int64_t count) {
   for_each_vector(count, [=](int64_t i, auto load, auto store) { store(out + i, Simd::divide(load(out + i), sum)); });
 }
 
-// Leaves what the best groups hold in the ranking. group_ranks: room for a float a group, in whole rows of kLanes.
+// Leaves only the experts of the best groups in the ranking. group_ranks: room for one float per group, in whole rows of kLanes.
 void keep_best_groups(Ranking& experts, const RouterShape& shape, float* group_ranks) {
   const int64_t size = experts.count / shape.groups;
   for (int g = 0; g < shape.groups; ++g) {
@@ -97,7 +97,7 @@ void keep_best_groups(Ranking& experts, const RouterShape& shape, float* group_r
   Ranking groups;
   groups.start(group_ranks, shape.groups);
   for (int kept = 0; kept < shape.groups_kept; ++kept) groups.take();
-  // What was taken is NaN now.
+  // Groups that were taken are NaN now.
   for (int g = 0; g < shape.groups; ++g) {
     if (group_ranks[g] != group_ranks[g]) continue;
     for (int64_t e = g * size; e < (g + 1) * size; ++e) experts.exclude(e);
@@ -105,7 +105,7 @@ void keep_best_groups(Ranking& experts, const RouterShape& shape, float* group_r
   experts.rank_columns();
 }
 
-// Softmax's share of the highest logit among those that are near enough to it, `left_out` not being one of them. terms: scratch.
+// The softmax weight of the highest logit among the logits that are near enough to it, without expert `left_out`. terms: scratch.
 float sparsemixer_weight(const float* logits, int64_t count, int64_t left_out, float jitter, float* terms) {
   for (int64_t e = 0; e < count; ++e) terms[e] = logits[e];
   if (left_out >= 0) terms[left_out] = -__builtin_inff();

@@ -35,7 +35,7 @@ struct Simd {
   static float select_greater(float a, float b, float x, float y) { return a > b ? x : y; }
   // A bit for each lane in which a == b.
   static uint32_t equal_lanes(float a, float b) { return a == b ? 1 : 0; }
-  // Pairs of neighbours.
+  // Loads a pair of neighbours: the even and the odd element.
   static void load_pairs(const float* p, float& even, float& odd) {
     even = p[0];
     odd = p[1];
@@ -54,7 +54,7 @@ struct Simd {
 
   // y * 2^(n >> 1) * 2^(n - (n >> 1)) for the integer n that rounded = kRoundMagic + n holds in its low bits.
   static float scale_by_power(float y, float rounded) {
-    // Wraps around, as vectors do, for the bits of a NaN.
+    // Integers wrap around here, as in vectors, for the bits of a NaN.
     const int32_t n = static_cast<int32_t>(float_bits(rounded) - float_bits(kRoundMagic));
     const int32_t half = n >> 1;
     return y * power_of_two(half) * power_of_two(n - half);
@@ -77,7 +77,7 @@ struct Simd {
     high = kNf4Values[*p >> 4];
   }
 
-  // 32 values from their exponents and their signs and mantissas, in the order of the bf16 layout.
+  // Joins exponents with signs and mantissas to 32 values, in the order of the bf16 layout.
   static void join_bf16(const uint8_t* exponents, const uint8_t* sign_mantissas, uint8_t* out) {
     for (int i = 0; i < kLanes; ++i) {
       uint8_t* const word = out + i % 16 * 4 + i / 16 * 2;
@@ -87,7 +87,7 @@ struct Simd {
   }
   // Fixed4 weights become BF16 before they are multiplied.
   static constexpr int kFixed4Tokens = 0;
-  // `count` blocks of a fixed4 tile with these tables as blocks of the bf16 layout, escapes left as they come out.
+  // Expands `count` blocks of a fixed4 tile by its tables to blocks of the bf16 layout; weights with escapes are still wrong.
   template <int64_t kAhead>
   static void expand_fixed4(const uint8_t* tables, const uint8_t* block, int64_t count, uint8_t* bf16) {
     for (const uint8_t* const end = block + count * kFixed4BlockBytes; block != end; block += kFixed4BlockBytes, bf16 += 256) {
@@ -106,8 +106,8 @@ struct Simd {
     }
   }
 
-  // 32 weights of an mxfp4 row, from their codes, their scale, and the 16 weights that this gives (low bytes, then high ones), in the
-  // order of the bf16 layout.
+  // 32 weights of an mxfp4 row, in the order of the bf16 layout, from their codes, their scale, and the 16 weights of this scale
+  // (low bytes, then high ones).
   static void expand_mxfp4(const uint8_t* codes, float, const uint8_t* weights, uint8_t* bf16) {
     for (int word = 0; word < kLanes; ++word) {
       const int byte = codes[(word & 7) | (word & 16) >> 1];
@@ -118,7 +118,7 @@ struct Simd {
   }
   static constexpr bool kMxfp4InRegisters = false;
   static constexpr bool kMxfp4RowsTogether = false;
-  // W words of an fp8 row, their low bytes and their high ones, 256 times smaller than they are.
+  // The low byte and the high byte of a word of an fp8 row as FP32; the results are 256 times smaller than the values.
   static void expand_fp8(const uint8_t* p, float& low, float& high) {
     low = kE4m3Values.values[p[0]] * 0x1p-8f;
     high = kE4m3Values.values[p[1]] * 0x1p-8f;

@@ -6,8 +6,8 @@
 namespace odmoe::cpu {
 namespace {
 
-// Value i of a row, as FP32 (exactly; of fp8 rounded once), and as the 16 bits of a BF16 or FP16. row() gives a row of those that lie
-// one behind another.
+// Reads value i of a row as FP32 (exact; fp8 is rounded once), and as the 16 bits of a BF16 or FP16. row() gives one of several
+// consecutive rows.
 template <Split kSplit>
 struct Source {
   static constexpr int kPlanes = plane_count(kSplit);
@@ -22,9 +22,9 @@ struct Source {
     return moved;
   }
 
-  // Of mxfp4.
+  // Only for mxfp4.
   ODMOE_INLINE uint8_t code(int64_t i) const { return static_cast<uint8_t>(planes[0][i / 2] >> (i % 2 * 4) & 15); }
-  // Of fp8.
+  // Only for fp8.
   ODMOE_INLINE float scale(int64_t i) const {
     float scale;
     __builtin_memcpy(&scale, planes[1] + i / kFp8Block * 4, 4);

@@ -15,7 +15,7 @@ constexpr int64_t kBf16BlockBytes = kTileRows * kLanes * 2;
 template <class Tile, int kTokens>
 constexpr int kRowsAtOnce = Simd::rows_at_once(kTokens);
 
-// Weights of one tile (of so many columns), seen from some block of columns on. expand gives columns W*pair.. and 16 + W*pair.. of a row.
+// Weights of one tile, from some block of columns on. expand gives columns W*pair.. and 16 + W*pair.. of a row.
 struct Bf16Tile {
   static constexpr int64_t kBlockBytes = kTileRows * kLanes * 2;
   const uint8_t* data;
@@ -23,7 +23,7 @@ struct Bf16Tile {
   ODMOE_INLINE void expand(int64_t block, int row, int pair, Vector& low, Vector& high) const {
     Simd::expand_bf16(data + block * kBlockBytes + row * 64 + pair * kWidth * 4, low, high);
   }
-  // Moves some rows of a block to the first cache.
+  // Moves some rows of a block to the first-level cache.
   template <int kRows>
   ODMOE_INLINE void fetch(int64_t block, int row0) const {
 #pragma GCC unroll 4
@@ -31,7 +31,7 @@ struct Bf16Tile {
   }
 };
 
-// One block of the bf16 layout, whatever its place in a tile.
+// One block of the bf16 layout, at any place in a tile.
 struct Bf16Block {
   const uint8_t* data;
   ODMOE_INLINE void expand(int64_t, int row, int pair, Vector& low, Vector& high) const {

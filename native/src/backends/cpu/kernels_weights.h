@@ -1,4 +1,4 @@
-// Turning values as they are shipped into the layouts of weight_layout.h, and a row back into FP32.
+// Turns shipped values into the layouts of weight_layout.h, and a row back into FP32.
 #pragma once
 #include "kernels_products.h"
 #include "kernels_shipped.h"
@@ -6,7 +6,7 @@
 namespace odmoe::cpu {
 namespace {
 
-// Magnitude as ordered bits; NaN counts as zero.
+// The magnitude as bits that sort like it; NaN counts as zero.
 ODMOE_INLINE uint32_t magnitude_bits(float x) {
   const uint32_t bits = float_bits(x) & 0x7fffffffu;
   return bits > 0x7f800000u ? 0u : bits;
@@ -43,7 +43,7 @@ ODMOE_INLINE void write_bf16_block(const Values& values, int64_t begin, uint8_t*
   }
 }
 
-// One row into its places in the tile, block by block of columns; `row` is its number in the tile.
+// Writes one row to its places in the tile, block by block of columns; `row` is its number in the tile.
 template <class Values>
 void write_bf16_row(const Values& values, int64_t columns, uint8_t* tile, int row) {
   uint8_t* out = tile + row * 64;
@@ -81,11 +81,11 @@ void write_fp32_row(const Values& values, int64_t columns, uint8_t* tile, int ro
   }
 }
 
-// The kCount values from `begin` on; zeros behind the first `count`.
+// Reads kCount values from `begin` on; values behind the first `count` are zeros.
 template <int kCount, class Values>
 ODMOE_INLINE void take_values(float (&out)[kCount], const Values& values, int64_t begin, int64_t count) {
   if (count >= kCount) {
-    // Apart from the other case, because a loop of fixed length becomes vectors.
+    // A separate case, because compilers vectorize a loop of fixed length.
     for (int i = 0; i < kCount; ++i) out[i] = values.value(begin + i);
   } else {
     for (int i = 0; i < kCount; ++i) out[i] = i < count ? values.value(begin + i) : 0.0f;
@@ -120,7 +120,7 @@ void write_nf4_row(const Values& values, int64_t columns, uint8_t* tile, int row
     const int64_t count = columns - first < kNf4Block ? columns - first : kNf4Block;
     const float scale = greatest_magnitude(values, first, first + count);
     __builtin_memcpy(pair + row * 4, &scale, 4);
-    // 0 / 0 is NaN, which becomes kNf4Zero like every NaN; so does a zero behind the last column.
+    // 0 / 0 is NaN, which becomes kNf4Zero like every NaN; a zero behind the last column becomes kNf4Zero, too.
     alignas(64) float x[kNf4Block];
     take_values(x, values, first, count);
     alignas(64) uint32_t codes[kNf4Block];
@@ -140,7 +140,7 @@ void write_nf4_row(const Values& values, int64_t columns, uint8_t* tile, int row
   }
 }
 
-// One row as planes of bytes; false where a value is no BF16.
+// Reads one row as planes of bytes; false if a value is not a BF16.
 template <class Values>
 bool take_fixed4_row(const Values& values, int64_t columns, uint8_t* exponents, uint8_t* sign_mantissas) {
   uint32_t lost = 0;
@@ -158,10 +158,10 @@ bool take_fixed4_row(const Values& values, int64_t columns, uint8_t* exponents, 
   return lost == 0;
 }
 
-// Tile by tile. Rows of the first tile that earlier calls wrote are kept.
+// Writes tile by tile. Rows of the first tile that earlier calls wrote stay.
 template <class Values>
 bool write_fixed4_rows(const Values& values, Matrix& matrix, int64_t first_row, int64_t rows, uint8_t* scratch) {
-  // An escape names its block in 16 bits.
+  // An escape has 16 bits for the number of its block.
   if (column_blocks(matrix.columns) > 65536) return false;
   const Fixed4Planes planes(scratch, matrix.columns);
   const int64_t end = first_row + rows;
@@ -169,7 +169,7 @@ bool write_fixed4_rows(const Values& values, Matrix& matrix, int64_t first_row, 
     const int64_t tile = row / kTileRows;
     uint8_t* const data = static_cast<uint8_t*>(matrix.storage.data) + tile * tile_bytes(matrix.format, matrix.columns);
     int in_tile = static_cast<int>(row % kTileRows);
-    // Before its first row a tile holds whatever was there, which is no tile.
+    // Before its first row is written, the memory of a tile holds no valid tile.
     if (in_tile > 0) read_fixed4_planes(planes, data, matrix.columns, in_tile);
     for (; in_tile < kTileRows && row < end; ++in_tile, ++row) {
       const int64_t to = in_tile * planes.row_bytes;
@@ -194,7 +194,7 @@ void write_mxfp4_row(const Source<Split::mxfp4>& values, int64_t columns, uint8_
   uint8_t* codes = tile + mxfp4_scale_bytes(columns) + row * (kLanes / 2);
   for (int64_t block = 0; block < column_blocks(columns); ++block, codes += kMxfp4BlockBytes) {
     tile[block * kTileRows + row] = values.planes[1][block];
-    // Columns 0 to 15 and 16 to 31, four bits each.
+    // Columns 0 to 15, then columns 16 to 31, four bits each.
     uint64_t halves[2];
     __builtin_memcpy(halves, values.planes[0] + block * (kLanes / 2), sizeof halves);
     for (int part = 0; part < 2; ++part) {
@@ -226,7 +226,7 @@ template <Split kSplit>
 bool write_rows_from(Matrix& matrix, int64_t first_row, int64_t rows, const uint8_t* const* planes, uint8_t* scratch) {
   Source<kSplit> source{};
   for (int i = 0; i < Source<kSplit>::kPlanes; ++i) source.planes[i] = planes[i];
-  // Values are not made codes with scales; that is for those that are shipped so.
+  // Values are not converted to codes with scales: these formats are only for values that are shipped so.
   if (matrix.format == WeightFormat::mxfp4 && kSplit != Split::mxfp4) return false;
   if (matrix.format == WeightFormat::fp8 && kSplit != Split::fp8) return false;
   if (matrix.format == WeightFormat::fixed4) return write_fixed4_rows(source, matrix, first_row, rows, scratch);
@@ -300,7 +300,7 @@ void read_fixed4_row(float* out, const Matrix& matrix, int64_t row) {
   }
 }
 
-// As write_int8_row has it: the integer times the row's scale.
+// The layout is that of write_int8_row: a value is the integer times the row's scale.
 void read_int8_row(float* out, const Matrix& matrix, int64_t row) {
   const uint8_t* const storage = static_cast<const uint8_t*>(matrix.storage.data);
   const uint8_t* const tile = storage + row / kTileRows * tile_bytes(matrix.format, matrix.columns);
@@ -312,7 +312,7 @@ void read_int8_row(float* out, const Matrix& matrix, int64_t row) {
   }
 }
 
-// As write_nf4_row has it: the code's value times the block's scale.
+// The layout is that of write_nf4_row: a value is the code's value times the block's scale.
 void read_nf4_row(float* out, const Matrix& matrix, int64_t row) {
   const uint8_t* const storage = static_cast<const uint8_t*>(matrix.storage.data);
   const uint8_t* const tile = storage + row / kTileRows * tile_bytes(matrix.format, matrix.columns);

@@ -35,7 +35,7 @@ struct ReadMeter::Parts {
 };
 
 ReadMeter::ReadMeter(int threads) : parts_(std::make_unique<Parts>(threads > 0 ? threads : cpu::usable_threads())) {
-  // Pages that were never written are all one page of zeros.
+  // The buffer is written first, because the system maps unwritten pages to one page of zeros.
   parts_->pool.run(kPieces, [this](int64_t index, int) {
     uint8_t* const start = parts_->piece(index);
     for (int64_t i = 0; i < kPieceBytes; i += 64) start[i] = static_cast<uint8_t>(i >> 6);

@@ -11,7 +11,7 @@
 namespace odmoe::cpu {
 namespace {
 
-// Beyond every number of tasks.
+// Greater than every task number.
 constexpr uint32_t kNoTask = UINT32_MAX;
 
 }  // namespace
@@ -48,8 +48,8 @@ ThreadPool::~ThreadPool() {
 void ThreadPool::start(int64_t tasks, Function function, void* context) {
   const uint32_t count = static_cast<uint32_t>(tasks);
   const uint32_t generation = generation_.load(std::memory_order_relaxed) + 1;
-  // The new generation first, with no task to take: a worker that is still looking for work of the old one must not find the new
-  // number of tasks with a ticket that is still valid. Release and acquire on what follows make its exchange fail.
+  // First publish the new generation without a task: a worker that still looks for work of the old generation must not see the new
+  // number of tasks together with a valid ticket. Release and acquire on the stores below make its exchange fail.
   ticket_.store(uint64_t{generation} << 32 | kNoTask, std::memory_order_relaxed);
   function_.store(function, std::memory_order_release);
   context_.store(context, std::memory_order_release);

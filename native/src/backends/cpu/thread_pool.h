@@ -1,4 +1,5 @@
-// Threads of one device. run() hands out numbered tasks to the calling thread and the pool's own; nothing is allocated per call.
+// Threads of one device. run() hands out numbered tasks to the calling thread and the pool's threads; it allocates nothing per
+// call.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -8,12 +9,12 @@
 
 namespace odmoe::cpu {
 
-// Whether a thread looks for what it waits for before it sleeps. It does as long as that helps. With more runnable threads than cores it
-// does not: looking takes the time of the one that is awaited. That shows in waits that fail one after another; from then on only now
-// and then one looks, until it succeeds. Each thread has its own.
+// Decides whether a thread spins before it sleeps. It spins as long as that helps. With more runnable threads than cores spinning
+// does not help: it takes processor time from the thread that is awaited. Several failed waits in a row show this; from then on
+// only every kTryEvery-th wait spins, until one succeeds. Each thread has its own object.
 class QuickWait {
  public:
-  // Looks for about 20 microseconds at most; true: it is ready.
+  // Spins for about 20 microseconds at most; true: `ready` returned true.
   template <class Ready>
   bool wait(const Ready& ready) {
     const bool helps = failures_ < kFailures || failures_ % kTryEvery == 0;
@@ -40,12 +41,12 @@ class QuickWait {
   uint32_t failures_ = 0;  // in a row
 };
 
-// As many threads as the process may use (its affinity mask where the system has one).
+// The number of threads that the process may use (from its affinity mask where the system has one).
 int usable_threads();
 
 class ThreadPool {
  public:
-  // threads >= 1, the caller of run() included.
+  // threads >= 1; the count includes the caller of run().
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -71,7 +72,7 @@ class ThreadPool {
   using Function = void (*)(void* context, int64_t task, int thread);
   void start(int64_t tasks, Function function, void* context);
   void work(int thread);
-  // Takes tasks of the generation `generation` until none is left.
+  // Takes tasks of this generation until none is left.
   void take_tasks(uint32_t generation, int thread);
 
   // A ticket is generation << 32 | next task. A thread that wakes up late holds an old generation, so its exchange fails and
@@ -83,7 +84,7 @@ class ThreadPool {
   std::atomic<void*> context_{nullptr};
   alignas(64) std::atomic<uint32_t> done_{0};
   std::atomic<int> sleepers_{0};
-  // Of the calling thread.
+  // For the calling thread.
   QuickWait caller_wait_;
   std::atomic<bool> stopping_{false};
   std::vector<std::thread> workers_;

@@ -1,5 +1,5 @@
-// How the CPU backend keeps matrices. Rows stand in tiles of kTileRows, columns in blocks of kLanes; rows and columns that do not
-// fill one are padded (columns with zeros). A tile is one stream of memory: for each block of columns, the tile's rows in turn.
+// The layouts of matrices in the CPU backend. Rows form tiles of kTileRows, columns form blocks of kLanes; incomplete tiles and
+// blocks are padded (columns with zeros). A tile is one stream of memory: for each block of columns, the tile's rows in turn.
 //  bf16: 16 words a row; word i holds column i in its low half, column 16 + i in its high half
 //  fp16, fp32: 32 values a row; int8: 32 bytes a row
 //  nf4: per 64 columns, a float scale for each row of the tile, then twice (for 32 columns each) 16 bytes a row; byte i holds the
@@ -9,18 +9,20 @@
 //       block of columns: 16 bytes a row. They are the 32 codes in the bf16 layout's order: byte j has word j in its low half and word
 //       8 + j in its high half where j < 8, else word 8 + j and 16 + j
 //  fp8: for each 128 columns a float for each row of the tile, 256 times its scale, filled up to a cache line; then 128 bytes for each
-//       block of columns: 32 bytes a row. Word i (16 bits) holds column i in its low byte, column 16 + i in its high byte. E4M3 read as
-//       FP16 is 256 times smaller than it is, and there is a conversion for that
-// int8 has one float scale per row behind the last tile. No two rows share a byte but in fixed4, so that several threads may write.
+//       block of columns: 32 bytes a row. Word i (16 bits) holds column i in its low byte, column 16 + i in its high byte. E4M3
+//       bits read as FP16 give a value 256 times smaller, and processors convert FP16
+// int8 has one float scale per row behind the last tile. Except in fixed4 no two rows share a byte, so that several threads may
+// write.
 //
-// A fixed4 tile begins with a prefix: two tables of 16 bytes, which give the bits that the code's exponent e has in the high byte of a
-// BF16 (e >> 1) and in the low one ((e & 1) << 7); the number of escapes; the escapes, 4 bytes each, in rising order. An escape is a
-// weight whose exponent is none of the tile's 16: block << 16 | place << 8 | exponent, place being the number of its 16-bit word in the
-// bf16 layout's block (its code means nothing). Then 192 bytes for each block of columns: 64 of codes, 128 of sign (bit 7) and
-// mantissa. Byte i of the codes holds the code of byte i of the sign-mantissa bytes' first half in its low half, of their second half in
-// its high half. Byte 16 q + 8 r + j of half h belongs to row 2 h + r, word 8 q + j (of the bf16 layout's row): joining high and low
-// bytes by an interleave of the lower and one of the upper eight bytes of each 16 gives words in the bf16 layout's order.
-// The functions are static: the linker must not share one instruction set's copy with another's object.
+// A fixed4 tile begins with a prefix: two tables of 16 bytes, with the bits of each code's exponent e in the high byte of a BF16
+// (e >> 1) and in the low byte ((e & 1) << 7); the number of escapes; the escapes, 4 bytes each, in rising order. An escape is a
+// weight whose exponent is not among the tile's 16: block << 16 | place << 8 | exponent. `place` is the number of its 16-bit word
+// in the bf16 layout's block (its code means nothing). Then 192 bytes for each block of columns: 64 of codes, 128 of sign (bit 7)
+// and mantissa. Byte i of the codes holds the code of byte i of the sign-mantissa bytes' first half in its low half, of their
+// second half in its high half. Byte 16 q + 8 r + j of half h belongs to row 2 h + r, word 8 q + j (of the bf16 layout's row):
+// one interleave of the lower and one of the upper eight bytes of each 16 join high and low bytes to words in the bf16 layout's
+// order.
+// The functions are static: the linker must not use one instruction set's copy in the object of another.
 #pragma once
 #include <cstdint>
 
@@ -45,13 +47,13 @@ inline constexpr int64_t kFixed4BlockBytes = kFixed4CodeBytes + kTileRows * kLan
 static constexpr int64_t column_blocks(int64_t columns) { return (columns + kLanes - 1) / kLanes; }
 static constexpr int64_t row_tiles(int64_t rows) { return (rows + kTileRows - 1) / kTileRows; }
 
-// Room for an escape in every 256 weights, and what rounding up to a cache line gives.
+// Room for an escape in every 256 weights, rounded up to a cache line.
 static constexpr int64_t fixed4_prefix_bytes(int64_t columns) {
   return (kFixed4EscapesOffset + columns * kTileRows / 256 * 4 + 63) / 64 * 64;
 }
 static constexpr int64_t fixed4_capacity(int64_t columns) { return (fixed4_prefix_bytes(columns) - kFixed4EscapesOffset) / 4; }
 
-// Bytes of the scales that mxfp4 and fp8 tiles begin with.
+// Bytes of the scales at the start of mxfp4 and fp8 tiles.
 static constexpr int64_t mxfp4_scale_bytes(int64_t columns) { return (column_blocks(columns) * kTileRows + 63) / 64 * 64; }
 static constexpr int64_t fp8_scale_bytes(int64_t columns) {
   return ((columns + kFp8Block - 1) / kFp8Block * kTileRows * 4 + 63) / 64 * 64;

@@ -1,11 +1,11 @@
-// Activations and what is made of them (odmoe/arithmetic.h), one value at a time.
+// Activations and the functions that use them (odmoe/arithmetic.h), one value at a time.
 #pragma once
 #include "device_code.h"
 #include "odmoe/operators.h"
 
 namespace odmoe::cuda {
 
-// Of a positive and normal x.
+// The logarithm of a positive normal x.
 ODMOE_BOTH float logarithm(float x) {
   const uint32_t bits = bits_of_float(x);
   const int32_t power = static_cast<int32_t>(bits - bits_of_float(kSqrtHalf)) >> 23;
@@ -33,7 +33,7 @@ ODMOE_BOTH float tanh_of(float x) {
   return float_of_bits((bits_of_float(result) & 0x7fffffffu) | (bits_of_float(x) & 0x80000000u));
 }
 
-// log(1 + exp(x)), with what the sum loses of the exponential.
+// log(1 + exp(x)), corrected by the part of the exponential that the sum loses.
 ODMOE_BOTH float softplus_of(float x) {
   const float e = exponential(x);
   const float u = 1.0f + e;
@@ -48,7 +48,7 @@ ODMOE_BOTH float clipped(float x, float limit) {
   return x > limit ? limit : x;
 }
 
-// Of a gate and an up value that have their biases.
+// The GLU of a gate value and an up value, with biases already added.
 ODMOE_BOTH float glu_of(float gate, float up, const GluShape& shape) {
   if (shape.limit > 0.0f) {
     gate = gate > shape.limit ? shape.limit : gate;
@@ -62,7 +62,7 @@ ODMOE_BOTH float glu_of(float gate, float up, const GluShape& shape) {
   return gated * (shape.up_offset != 0.0f ? up + shape.up_offset : up);
 }
 
-// x / divisor, held back before the cap (0: none).
+// x / divisor, limited by the cap (0: no cap).
 ODMOE_BOTH float capped(float x, float divisor, float cap) {
   x = divided(x, divisor);
   return cap != 0.0f ? cap * tanh_of(divided(x, cap)) : x;

@@ -17,7 +17,7 @@ ArgumentRing::~ArgumentRing() {
 }
 
 void ArgumentRing::grow(Segment& segment, uint64_t bytes) {
-  // Kernels that still read the old one must be done before it goes.
+  // Kernels that still read the old buffer must end before it is released.
   check(cudaStreamSynchronize(stream_), "waiting for the device");
   arena_.release(segment.device);
   if (segment.host != nullptr) cudaFreeHost(segment.host);

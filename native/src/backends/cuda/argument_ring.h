@@ -1,4 +1,4 @@
-// Host values for kernels (row lists, weights of the router, tables of addresses), sent along with the operators that need them.
+// Sends host values to kernels (row lists, weights of the router, tables of addresses), together with the operators that need them.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -9,8 +9,8 @@
 
 namespace odmoe::cuda {
 
-// Used by one thread at a time, on one stream. Each operator takes the next segment; a segment is taken again once its last copy has
-// been made, and as the stream keeps its order, kernels have then been given what they needed.
+// Used by one thread at a time, on one stream. Each operator takes the next segment. A segment is reused once its last copy is
+// done; as the stream keeps its order, earlier kernels have read the segment before new values reach the device.
 class ArgumentRing {
  public:
   ArgumentRing(DeviceArena& arena, cudaStream_t stream) : arena_(arena), stream_(stream) {}
@@ -18,14 +18,14 @@ class ArgumentRing {
   ArgumentRing(const ArgumentRing&) = delete;
   ArgumentRing& operator=(const ArgumentRing&) = delete;
 
-  // A segment with room for `bytes` (with what alignment to 16 bytes takes: use padded()). Throws DEVICE_OUT_OF_MEMORY.
+  // Begins a segment with room for `bytes` (including alignment to 16 bytes: use padded()). Throws DEVICE_OUT_OF_MEMORY.
   void begin(uint64_t bytes);
-  // Copies the values into the segment; where they will stand on the device. Nothing for a null pointer.
+  // Copies the values into the segment; returns their address on the device. Does nothing for a null pointer.
   template <class T>
   T* add(const T* host, int64_t count) {
     return static_cast<T*>(add_bytes(host, static_cast<uint64_t>(count) * sizeof(T)));
   }
-  // What has been added is on its way; kernels launched after this see it.
+  // Sends the added values; kernels launched after this call see them.
   void send();
 
   template <class T>

@@ -1,6 +1,6 @@
 // Attention over a KV cache in three steps: scores of all positions; per chunk the exponentials, their sum and the
-// value sums; the chunks' sums added in order. Each takes all chunks at once, so that one row with a long context
-// fills the device too.
+// value sums; the sums of the chunks, added in order. Each step handles all chunks at once, so that even one row with a long
+// context fills the device.
 #include "attention_work.h"
 #include "grid_launch.h"
 
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kFinishThreads) finish_kernel(const AttentionW
 cudaError_t launch_slice(const AttentionWork& work, cudaStream_t stream) {
   cudaError_t error = launch_attention_scores(work, stream);
   if (error == cudaSuccess) error = launch_attention_values(work, stream);
-  // A chunk that is the only one has given the result.
+  // If there is only one chunk, it has already written the result.
   if (error != cudaSuccess || work.chunks == 1) return error;
   const int64_t places = int64_t{work.n} * work.shape.heads * work.shape.value_dim;
   return launch_grid(dim3(blocks_for(places, kFinishThreads), 1, 1), kFinishThreads, stream, finish_kernel, work);

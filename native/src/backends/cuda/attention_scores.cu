@@ -1,11 +1,11 @@
-// First step of attention: scores of all positions, and the greatest of every run of them.
+// First step of attention: scores of all positions, and the greatest score of every run of positions.
 #include "attention_tiles.h"
 #include "grid_launch.h"
 
 namespace odmoe::cuda {
 namespace {
 
-// A lane's partial sums of kQueries x kPositions dot products: it takes the dimensions d with d mod 32 = lane.
+// A lane's partial sums of kQueries x kPositions dot products: the lane handles the dimensions d with d mod 32 = lane.
 template <int kQueries, int kBlocks>
 struct Partials {
   static constexpr int kPositions = kWarp / kQueries;
@@ -20,7 +20,7 @@ struct Partials {
     }
   }
 
-  // Past head_dim zeros are multiplied, as the padded dot product does.
+  // Past head_dim zeros are multiplied, as in the padded dot product.
   __device__ void add_block(const float* keys, int lane, int head_dim, int block, float (&sums)[kWarp]) const {
     const int d = block * kWarp + lane;
     const bool there = d < head_dim;
@@ -49,7 +49,7 @@ struct Partials {
   }
 };
 
-// A warp scores its 32 positions; returns the greatest that the lane's query sees. Lane q * kPositions + p has query q.
+// A warp scores its 32 positions; returns the greatest score that the lane's query sees. Lane q * kPositions + p has query q.
 template <int kQueries, int kBlocks>
 __device__ float score_positions(const AttentionWork& work, const RowRun& run, const HeadTile& tile, const QueryPlace& own,
                                  int first_position) {
@@ -69,7 +69,7 @@ __device__ float score_positions(const AttentionWork& work, const RowRun& run, c
   float* const scores = work.scores + (own.index(work) * work.chunks + chunk - run.first_chunk) * kAttentionChunk;
   float greatest = -INFINITY;
   for (int position = first_position; position < first_position + kWarp; position += kPositions) {
-    // The block's memory goes on past what has been stored; scores of that are computed and not kept.
+    // The block's memory goes on past the stored positions; scores of those are computed but not written.
     if (position >= run.end || position + kPositions <= run.begin) continue;
     const int index = position % kAttentionChunk;
     const float score = partials.scores(block + int64_t{index} * head_dim, lane, head_dim) * work.shape.score_scale;
@@ -82,8 +82,8 @@ __device__ float score_positions(const AttentionWork& work, const RowRun& run, c
   return greatest_of_lanes<kPositions>(greatest);
 }
 
-// Block (x, y, z): tile x of rows, some tiles of heads of one key-value head, run z of positions counted from the rows' first chunk. Warps
-// that follow one another have different heads over the same positions.
+// Block (x, y, z): tile x of rows, some tiles of heads of one key-value head, run z of positions counted from the rows' first
+// chunk. Neighbouring warps have different heads over the same positions.
 template <int kQueries, int kBlocks>
 __global__ void __launch_bounds__(kScoreRun) score_kernel(const AttentionWork work) {
   __shared__ float warps_greatest[kScoreWarps][kQueries];
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kScoreRun) score_kernel(const AttentionWork wo
   }
 }
 
-// Blocks of 32 dimensions for which there is a kernel that holds a tile's queries in registers; 0: the one for any number.
+// Number of blocks of 32 dimensions for which a kernel holds a tile's queries in registers; 0: use the kernel for any number.
 template <int kQueries>
 constexpr int held_blocks(int blocks) {
   const bool wide = kQueries == kMostTileQueries && (blocks == 16 || blocks == 18);

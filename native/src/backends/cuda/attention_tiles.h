@@ -1,4 +1,4 @@
-// What the kernels of attention share: the rows and heads that a block of threads takes together.
+// Shared code of the attention kernels: the rows and heads that a block of threads processes together.
 #pragma once
 #include "attention_work.h"
 #include "warp_folds.h"
@@ -6,14 +6,14 @@
 #if defined(__CUDACC__) || defined(ODMOE_SIMULATED_CUDA)
 namespace odmoe::cuda {
 
-// Rows of a tile that share a cache and begin in the same chunk: they are taken together.
+// Rows of a tile that share a cache and begin in the same chunk: they are processed together.
 struct RowRun {
   int first;
   int rows;
   int first_chunk;
-  int begin;  // of what any of them sees, and its end
+  int begin;  // positions [begin, end) that any of the rows sees
   int end;
-  int shared_begin;  // of what all of them see
+  int shared_begin;  // positions that all of the rows see
   int shared_end;
 };
 
@@ -53,7 +53,7 @@ struct HeadTile {
   __device__ bool exists(const AttentionWork& work) const { return first < work.shape.heads / work.shape.kv_heads; }
 };
 
-// Query `index` of a run. A place that no query takes stands for the last one again, and nothing of it is kept.
+// Query `index` of a run. A place without a query repeats the last query, and its results are not written.
 struct QueryPlace {
   bool taken;
   int row;

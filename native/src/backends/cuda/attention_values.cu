@@ -1,4 +1,4 @@
-// Second step of attention: per chunk the exponentials of its scores, their sum, and the values weighed with them.
+// Second step of attention: per chunk the exponentials of its scores, their sum, and the values weighted with them.
 #include "attention_tiles.h"
 #include "grid_launch.h"
 
@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kMostValueThreads = 256;
 
-// What the tile's queries weigh the values of one chunk with, and which positions of the chunk each of them sees.
+// The weights of the tile's queries for the values of one chunk, and the positions of the chunk that each query sees.
 template <int kQueries>
 struct ChunkWeights {
   __align__(16) float terms[kQueries][kAttentionChunk];
@@ -61,11 +61,11 @@ __device__ void exponentiate(const AttentionWork& work, const RowRun& run, const
   weights.ends[query] = end;
   if (!place.taken || work.chunks == 1) return;
   work.denominators[index * work.chunks + chunk] = denominator;
-  // A row's first chunk is always there.
+  // Every row has a first chunk.
   if (chunk == 0) work.sink_terms[index] = sink_term;
 }
 
-// How the values of a key-value head's positions lie in a block of the cache.
+// The layout of one key-value head's values in a block of the cache.
 struct ValueBlock {
   const float* first;
   int pitch;
@@ -80,11 +80,11 @@ struct ValueBlock {
 };
 
 // sums[q][i] += term * value over the chunk, by rising position, for the dimensions that begin at values + i * apart.
-// [begin, end): what any query sees; [shared_begin, shared_end): what all see.
+// [begin, end): positions that any query sees; [shared_begin, shared_end): positions that all queries see.
 template <int kQueries, int kDims>
 __device__ __forceinline__ void weigh_values(const ChunkWeights<kQueries>& weights, const float* values, int pitch, int apart,
                                              int begin, int end, int shared_begin, int shared_end, float (&sums)[kQueries][kDims]) {
-  // Loads that are on their way together.
+  // Number of loads in flight together.
   constexpr int kAhead = kQueries >= kMostTileQueries ? 16 : 32;
 #pragma unroll
   for (int i = 0; i < kQueries * kDims; ++i) sums[i / kDims][i % kDims] = 0.0f;
@@ -126,7 +126,7 @@ __device__ __forceinline__ void weigh_values(const ChunkWeights<kQueries>& weigh
   }
 }
 
-// All dimensions of a run's queries over one chunk. A chunk that is the only one of its rows gives the result at once.
+// Computes all dimensions of a run's queries over one chunk. If its rows have only this chunk, it writes the final result.
 template <int kQueries, int kDims>
 __device__ void weigh_chunk(const AttentionWork& work, const RowRun& run, const HeadTile& tile, int chunk,
                             const ChunkWeights<kQueries>& weights) {
@@ -136,7 +136,7 @@ __device__ void weigh_chunk(const AttentionWork& work, const RowRun& run, const 
   const ValueBlock block(work, run, tile, chunk);
   for (int d = static_cast<int>(threadIdx.x); d < value_dim; d += kDims * apart) {
     float sums[kQueries][kDims];
-    // A dimension that is not there stands for the thread's first one again, and nothing of it is kept.
+    // A missing dimension repeats the thread's first one, and its result is not written.
     weigh_values<kQueries, kDims>(weights, block.first + d, block.pitch, d + (kDims - 1) * apart < value_dim ? apart : 0,
                                   max(run.begin - start, 0), min(run.end - start, kAttentionChunk), run.shared_begin - start,
                                   run.shared_end - start, sums);
@@ -151,7 +151,7 @@ __device__ void weigh_chunk(const AttentionWork& work, const RowRun& run, const 
       if (work.chunks > 1) {
         work.value_sums[(index * work.chunks + chunk) * value_dim + dimension] = sum;
       } else {
-        // Sums of chunks begin with +0, which a single -0 does not survive.
+        // Sums of chunks begin with +0, so that a single -0 becomes +0.
         const float denominator = 0.0f + weights.denominators[q] + weights.sink_terms[q];
         work.out[index * value_dim + dimension] = divided(0.0f + sum, denominator);
       }

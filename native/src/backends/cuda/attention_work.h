@@ -1,23 +1,23 @@
-// How attention is divided: into slices of rows that share the scratch, tiles of queries that read keys and values
-// together, and chunks of positions, which the one arithmetic adds up by themselves.
+// The division of attention: slices of rows that share the scratch, tiles of queries that read keys and values together, and chunks
+// of positions, each with its own sums in the one arithmetic.
 #pragma once
 #include "device_code.h"
 #include "kernels.h"
 
 namespace odmoe::cuda {
 
-// Scores and sums of more rows than this holds are computed slice by slice. A slice still fills a device.
+// Bytes of scratch for scores and sums. If more rows need more, they are computed slice by slice; a slice still fills a device.
 inline constexpr uint64_t kMostAttentionScratch = 32 << 20;
-// Queries (a row's heads over one key-value head, and those of further rows) that one read of a key or value serves.
+// Most queries (a row's heads over one key-value head, and those of further rows) that one read of a key or value serves.
 inline constexpr int kMostTileQueries = 8;
-// The same of values where many heads share a key-value head, as in latent attention, and there are tiles enough.
+// The same for values, where many heads share a key-value head, as in latent attention, and there are enough tiles.
 inline constexpr int kMostValueQueries = 16;
-// Blocks of threads that fill a device, some for each of its multiprocessors.
+// Number of thread blocks that fills a device, with several for each multiprocessor.
 inline constexpr int kAttentionBlocks = 512;
-// A chunk's scores come from two blocks of threads, each of which leaves the greatest of its own.
+// Two blocks of threads compute a chunk's scores; each writes the greatest of its scores.
 inline constexpr int kScoreRun = kAttentionChunk / 2;
 inline constexpr int kScoreWarps = kScoreRun / kWarp;
-// Blocks of scores that there should be before a block's warps are given several tiles of heads over the same keys.
+// Least number of score blocks from which a block's warps get several tiles of heads over the same keys.
 inline constexpr int kBlocksToShareKeys = 128;
 
 // A row sees positions [first_visible, position].
@@ -25,23 +25,23 @@ ODMOE_BOTH int first_visible(int position, int sliding_window) {
   return sliding_window > 0 && position >= sliding_window ? position - sliding_window + 1 : 0;
 }
 
-// Chunks of which a row up to this position may see some.
+// Most chunks in which a row up to this position may see positions.
 ODMOE_BOTH int most_visible_chunks(int last_position, int sliding_window) {
   const int all = last_position / kAttentionChunk + 1;
   if (sliding_window <= 0 || sliding_window > last_position) return all;
-  // A window that begins on a chunk's last position reaches into the most chunks.
+  // A window that begins on a chunk's last position touches the most chunks.
   const int within = (sliding_window + kAttentionChunk - 2) / kAttentionChunk + 1;
   return within < all ? within : all;
 }
 
 struct AttentionTiles {
-  int heads = 0;      // of a row in one tile
-  int per_group = 0;  // tiles that a group of heads over one key-value head takes
-  int rows = 0;       // in one tile
+  int heads = 0;      // heads of a row in one tile
+  int per_group = 0;  // tiles of a group of heads over one key-value head
+  int rows = 0;       // rows in one tile
   int queries = 0;    // places for heads x rows: a power of two
 };
 
-// Rows of a tile read keys and values once for all of them, so there are as many as leave enough blocks.
+// The rows of a tile share each read of keys and values, so a tile has as many rows as leave enough blocks.
 inline AttentionTiles attention_tiles(int n, int chunks, const AttentionShape& shape, int most_queries = kMostTileQueries) {
   const int group = shape.heads / shape.kv_heads;
   AttentionTiles tiles;
@@ -55,7 +55,7 @@ inline AttentionTiles attention_tiles(int n, int chunks, const AttentionShape& s
   return tiles;
 }
 
-// For values: more heads in a tile where these are enough to fill a device all the same.
+// For values: more heads in a tile, where the tiles still fill a device.
 inline AttentionTiles value_tiles(int n, int chunks, const AttentionShape& shape) {
   const int group = shape.heads / shape.kv_heads;
   if (group > kMostTileQueries) {
@@ -65,8 +65,8 @@ inline AttentionTiles value_tiles(int n, int chunks, const AttentionShape& shape
   return attention_tiles(n, chunks, shape);
 }
 
-// Tiles of heads of one group that a block of scores has: its warps read the same keys at the same time, so that the first cache serves
-// all but one of them. The other warps take other positions.
+// Number of tiles of heads of one group in a score block. Their warps read the same keys at the same time, so that the first-level
+// cache serves all but one of them. The other warps take other positions.
 inline int tiles_of_score_block(int n, int chunks, const AttentionShape& shape, const AttentionTiles& tiles) {
   const int64_t row_tiles = (n + tiles.rows - 1) / tiles.rows;
   const int64_t blocks = row_tiles * shape.kv_heads * tiles.per_group * chunks * (kAttentionChunk / kScoreRun);
@@ -77,8 +77,8 @@ inline int tiles_of_score_block(int n, int chunks, const AttentionShape& shape, 
   return together;
 }
 
-// Floats of scratch that a head of a row takes: a score for every position of its chunks and the greatest of each run
-// of them, every chunk's denominator and value sums, and what the sink adds.
+// Floats of scratch for one head of a row: a score for every position of its chunks and the greatest of each run
+// of them, every chunk's denominator and value sums, and the term of the sink.
 inline int64_t attention_scratch_floats(int chunks, int value_dim) {
   return int64_t{chunks} * (kAttentionChunk + kAttentionChunk / kScoreRun + 1 + value_dim) + 1;
 }
@@ -92,8 +92,8 @@ inline int attention_slice(int n, int32_t last_position, const AttentionShape& s
   return static_cast<int>(rows < 1 ? 1 : rows < n ? rows : n);
 }
 
-// A slice of rows. Scratch holds arrays over [row][head][chunk that the row sees]: chunk 0 of a row is the first that
-// it sees.
+// A slice of rows. Scratch holds arrays over [row][head][chunk that the row sees]: chunk 0 of a row is the first chunk that it
+// sees.
 struct AttentionWork {
   const DeviceAttentionRow* rows;
   const float* queries;
@@ -101,8 +101,8 @@ struct AttentionWork {
   float* out;
   int n;
   AttentionShape shape;
-  AttentionTiles tiles;  // of the step
-  int tiles_together;    // of heads, in a block of scores
+  AttentionTiles tiles;  // tiles of this step
+  int tiles_together;    // tiles of heads in a score block
   int chunks;
   float* scores;
   float* greatest;
@@ -110,14 +110,14 @@ struct AttentionWork {
   float* value_sums;
   float* sink_terms;  // [row][head]
 
-  // Tiles of rows, so many blocks over a group's heads, and so many parts of every chunk.
+  // The grid: tiles of rows, `per_group` blocks for a group's heads, and `parts` parts of all chunks.
   dim3 grid(int per_group, int parts) const {
     return dim3(static_cast<unsigned>((n + tiles.rows - 1) / tiles.rows), static_cast<unsigned>(shape.kv_heads * per_group),
                 static_cast<unsigned>(chunks * parts));
   }
 };
 
-// The first two of attention's steps.
+// The first two steps of attention.
 cudaError_t launch_attention_scores(const AttentionWork& work, cudaStream_t stream);
 cudaError_t launch_attention_values(const AttentionWork& work, cudaStream_t stream);
 

@@ -1,4 +1,4 @@
-// The blocks that one launch decodes, as a kernel's argument, and what all decoding kernels do with decoded values.
+// The blocks that one launch decodes, as a kernel's argument, and the code with which all decoding kernels write decoded values.
 #pragma once
 #include "decoding.h"
 #include "kernels.h"
@@ -25,7 +25,7 @@ inline BlockList listed(const BlockToDecode* blocks, int count, const uint8_t* t
 }
 
 #if defined(__CUDACC__) || defined(ODMOE_SIMULATED_CUDA)
-// Where the block's values are wanted, from the first of them to the end.
+// The wanted values of a block, from the first one to the end.
 struct WantedValues {
   uint64_t begin;
   uint64_t end;
@@ -36,7 +36,7 @@ __device__ __forceinline__ WantedValues wanted_of(const BlockToDecode& block) {
   return {block.skipped_bytes, end < block.block_plain_bytes ? end : block.block_plain_bytes};
 }
 
-// Sixteen values of the block, from its value `first` on; those that are not wanted are left out.
+// Writes sixteen values of the block, from value `first` on; values that are not wanted are left out.
 __device__ __forceinline__ void write_sixteen(const BlockToDecode& block, const WantedValues& wanted, uint64_t first,
                                               uint4 values) {
   if (first >= wanted.begin && first + 16 <= wanted.end) {
@@ -46,7 +46,7 @@ __device__ __forceinline__ void write_sixteen(const BlockToDecode& block, const 
       return;
     }
   }
-  // Rare: at the ends of what is wanted.
+  // This is rare: only at the ends of the wanted range.
 #pragma unroll 1
   for (uint32_t i = 0; i < 16; ++i) {
     const uint64_t at = first + i;

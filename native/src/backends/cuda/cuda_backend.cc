@@ -120,7 +120,7 @@ void* CudaBackend::reserve(DeviceBuffer& buffer, uint64_t bytes) {
   try {
     buffer = arena_.allocate(doubled);
   } catch (const Error&) {
-    // A budget that is nearly used up may still hold what is needed now.
+    // A budget that is nearly used up may still have room for the bytes that are needed now.
     buffer = arena_.allocate(bytes);
   }
   return buffer.data;

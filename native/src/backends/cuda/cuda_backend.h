@@ -1,5 +1,5 @@
-// The NVIDIA device: what it holds, and operators as launches on its compute stream. Only what must answer waits for the device
-// (router, copies to the host); everything else is on its way when it returns.
+// The NVIDIA device: its memory, and operators as launches on its compute stream. Only operators with results on the host (router,
+// copies to the host) wait for the device; all others return once they are launched.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -29,11 +29,11 @@ class CudaBackend final : public Backend {
   CudaBackend(const CudaBackend&) = delete;
   CudaBackend& operator=(const CudaBackend&) = delete;
 
-  // With the driver's figure as it was at most RecentFigure::kOldest ago.
+  // The driver's figure in it is at most RecentFigure::kOldest old.
   DeviceInfo info() const override;
 
   DeviceBuffer allocate(uint64_t bytes) override;
-  // Waits for what the compute stream has been asked: a pass that was given up may still be on its way there.
+  // Waits for all work of the compute stream: operators of a pass that was given up may still run there.
   void release(DeviceBuffer& buffer) noexcept override;
   void copy_to_device(void* device, const void* host, uint64_t bytes) override;
   void copy_to_host(void* host, const void* device, uint64_t bytes) override;
@@ -83,22 +83,22 @@ class CudaBackend final : public Backend {
   void combine(const CombineWork& work) override;
 
  private:
-  // Rows and their caches' lists of blocks, as kernels read them, for the operator that has sent them.
+  // Rows and their caches' lists of blocks in device memory, for the operator that sent them.
   struct SentRows {
     const DeviceAttentionRow* rows = nullptr;
     int32_t last_position = 0;
   };
 
-  // Of a GLU with its shape and the products' biases, or null.
+  // Plain products where `glu` is null; otherwise a GLU with this shape and the products' biases.
   void multiply_all(const Product* products, int count, const GluShape* glu, const float* const* biases);
   void choose_experts(const RouterWork& work, uint8_t* bounce);
-  // Where the values stand on the device for the operator that is launched next.
+  // Sends host values; returns their device address for the operator that is launched next.
   template <class T>
   const T* send(const T* host, int64_t count);
   SentRows send_rows(const AttentionRow* host_rows, int n, const AttentionShape& shape);
   void store(const SentRows& sent, const float* keys, const float* values, int64_t stride, int n, const AttentionShape& shape);
   void attend(float* out, const SentRows& sent, const float* queries, int64_t stride, int n, const AttentionShape& shape);
-  // Grows by doubling; what it held is gone. Returns its memory.
+  // Grows the buffer by doubling; its old contents are lost. Returns its memory.
   void* reserve(DeviceBuffer& buffer, uint64_t bytes);
   void* scratch(uint64_t bytes) { return reserve(scratch_, bytes); }
 
@@ -115,7 +115,7 @@ class CudaBackend final : public Backend {
   DeviceBuffer scratch_;
   DeviceBuffer router_results_;
   PinnedBuffer gate_bounce_;
-  mutable RecentFigure driver_used_bytes_;  // status asks every second, on the thread of the event loop
+  mutable RecentFigure driver_used_bytes_;  // status asks every second, on the event loop's thread
 };
 
 }  // namespace odmoe::cuda

@@ -8,7 +8,7 @@ namespace {
 
 thread_local int openings = 0;
 
-// What can be done about it.
+// Advice to the user about an error.
 std::string remedy(cudaError_t error, ErrorCode code) {
   if (error == cudaErrorJitCompilerNotFound) {
     return "; the driver's compiler (libnvidia-ptxjitcompiler.so.1) is missing: install the driver whole, or build odmoe on this "

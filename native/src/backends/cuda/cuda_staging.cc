@@ -1,4 +1,4 @@
-// Memory of the CUDA backend that is neither weights of its own nor activations: staging, and the slots of experts.
+// The CUDA backend's memory for staging and for the slots of experts.
 #include "cuda_backend.h"
 
 #include <algorithm>

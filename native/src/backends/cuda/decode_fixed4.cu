@@ -1,5 +1,5 @@
-// fixed4: codes are looked up sixteen at a time, then the few escapes among them are put in their places. What a thread block reads is
-// asked for before anything of it is used: there are few thread blocks, and a wait for memory takes longer than all the rest.
+// fixed4: looks up codes sixteen at a time, then puts the few escapes in their places. A thread block issues all its loads before
+// it uses any of the data: there are few thread blocks, and one wait for memory takes longer than all the rest.
 #include "block_list.h"
 
 namespace odmoe::cuda {
@@ -9,12 +9,12 @@ constexpr uint32_t kThreads = 256;
 // Values that a thread block decodes: a part of a window, so that a small block of a chunk still keeps many thread blocks busy.
 constexpr uint32_t kPartValues = 16384;
 constexpr uint32_t kHalfGroupValues = kFixed4GroupValues / 2;
-// Half groups that each thread looks up.
+// Number of half groups that each thread looks up.
 constexpr uint32_t kTurns = kPartValues / (kThreads * kHalfGroupValues);
 static_assert(kFixed4WindowValues % kPartValues == 0, "a part lies in one window");
 static_assert(kTurns * kThreads * kHalfGroupValues == kPartValues, "a part is whole turns");
 
-// A block that lies at a multiple of 16 bytes, or anywhere.
+// The alignment of a block: a multiple of 16 bytes, or any address.
 enum class Placed : uint8_t { aligned, anywhere };
 
 template <Placed kPlaced>
@@ -34,11 +34,12 @@ __device__ __forceinline__ uint4 table_of(const uint8_t* table) {
   return aligned ? *reinterpret_cast<const uint4*>(table) : sixteen_bytes<Placed::anywhere>(table);
 }
 
-// The escapes of a part's window, as numbers among the block's. Nothing is computed of what has been loaded, so that nothing waits.
+// The escapes of a part's window, as numbers among the block's escapes. Nothing is computed here from loaded values, so that
+// nothing waits.
 struct Escapes {
   const uint8_t* positions;
   const uint8_t* symbols;
-  uint64_t all;  // the block's
+  uint64_t all;  // escapes of the whole block
   uint32_t first;
   uint32_t end;
 };
@@ -60,11 +61,11 @@ __device__ __forceinline__ Escapes escapes_of(const BlockToDecode& block, uint64
 }
 
 struct Escape {
-  uint32_t position;  // in the window; past it: there is none
+  uint32_t position;  // in the window; a position past the window: there is no escape
   uint32_t symbol;
 };
 
-// The one that is `number` behind the window's first.
+// The escape `number` places behind the window's first one.
 __device__ __forceinline__ Escape escape_at(const Escapes& escapes, uint32_t number) {
   const uint64_t i = uint64_t{escapes.first} + number;
   if (i >= escapes.end || i >= escapes.all) return {kFixed4WindowValues, 0};
@@ -73,12 +74,12 @@ __device__ __forceinline__ Escape escape_at(const Escapes& escapes, uint32_t num
   return {low | high << 8, escapes.symbols[i]};
 }
 
-// A part, from value `begin` of the block on. Positions in it are counted from there.
+// A part of a block, from value `begin` on. Positions in the part count from there.
 struct Part {
   uint64_t begin;
   uint32_t wanted_begin;
   uint32_t wanted_end;
-  uint32_t coded_bytes;  // that the block has of its codes
+  uint32_t coded_bytes;  // bytes of the block's codes
 };
 
 __device__ __forceinline__ Part part_of(const BlockToDecode& block, const WantedValues& wanted, uint64_t begin) {
@@ -93,14 +94,15 @@ __device__ __forceinline__ Part part_of(const BlockToDecode& block, const Wanted
 
 __device__ __forceinline__ uint32_t first_of_turn(uint32_t turn) { return (turn * kThreads + threadIdx.x) * kHalfGroupValues; }
 
-// Codes past the block's end, as a damaged one may have, are not looked at.
+// Codes past the block's end, which a damaged block may have, are not read.
 __device__ __forceinline__ bool has_turn(const Part& part, uint32_t turn) {
   const uint32_t first = first_of_turn(turn);
   return first < part.wanted_end && first + kHalfGroupValues > part.wanted_begin &&
          first / kFixed4GroupValues * kFixed4GroupBytes + kFixed4GroupBytes <= part.coded_bytes;
 }
 
-// kAtOnce turns from `turn` on. Two neighbours share a group: the first has the low halves of its bytes, the second the high ones.
+// kAtOnce turns from `turn` on. Two neighbouring turns share a group: the first has the low halves of its bytes, the second the
+// high halves.
 template <Placed kPlaced, uint32_t kAtOnce>
 struct Turns {
   uint4 codes[kAtOnce];
@@ -150,7 +152,7 @@ __device__ __forceinline__ void decode_part(const BlockToDecode& block, const Wa
   __syncthreads();
   const auto part_in_window = static_cast<uint32_t>(part.begin % kFixed4WindowValues);
   while (escape.position < kFixed4WindowValues) {
-    const uint32_t place = escape.position - part_in_window;  // of an earlier part: past this one
+    const uint32_t place = escape.position - part_in_window;  // for an escape of an earlier part: a number past this part
     if (place >= part.wanted_begin && place < part.wanted_end) {
       block.plain[part.begin + place - wanted.begin] = static_cast<uint8_t>(escape.symbol);
     }

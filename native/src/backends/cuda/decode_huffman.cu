@@ -1,4 +1,4 @@
-// huffman: a warp takes a group of 32 streams, each lane one of them, and looks eleven bits at a time up.
+// huffman: a warp decodes a group of 32 streams, one per lane, and looks up eleven bits at a time.
 #include "block_list.h"
 #include "huffman_work.h"
 
@@ -11,7 +11,7 @@ constexpr uint32_t kTableBytes = 128;
 // Values that each lane decodes before the warp writes them out: whole sectors of device memory.
 constexpr uint32_t kRoundValues = 32;
 constexpr uint32_t kRoundWords = kRoundValues / 4;
-constexpr uint32_t kPaddedWords = kRoundWords + 1;  // lanes write to different banks
+constexpr uint32_t kPaddedWords = kRoundWords + 1;  // padded, so that lanes write to different banks
 
 struct CodeTable {
   HuffmanLengths lengths;
@@ -21,8 +21,8 @@ struct CodeTable {
   uint16_t entries[kHuffmanLookupEntries];
 };
 
-// Where each value stands among those of its length comes from votes; a length past the longest, as only a damaged table has one,
-// counts as no code. A warp takes every fourth length.
+// Votes give each value's place among the values of its length. A length past the longest, which only a damaged table has, counts
+// as no code. A warp handles every fourth length.
 __device__ void order_values(CodeTable& table) {
   const uint32_t lane = threadIdx.x % kWarp;
   const uint32_t first_length = 1 + threadIdx.x / kWarp;
@@ -55,8 +55,8 @@ __device__ void order_values(CodeTable& table) {
   __syncthreads();
 }
 
-// A thread makes the entries of numbers that follow one another in order, so that it seldom has to look for a longer code; its warp's
-// stand next to each other.
+// A thread makes the entries of consecutive numbers "in order", so that it seldom has to search for a longer code; the entries of
+// its warp are adjacent.
 __device__ void write_entries(CodeTable& table) {
   constexpr uint32_t kEntries = kHuffmanLookupEntries / kThreads;
   const uint32_t first = reversed_code_bits(threadIdx.x);
@@ -81,7 +81,7 @@ __device__ void build_table(CodeTable& table, const uint8_t* stored) {
   __syncthreads();
 }
 
-// Where the lane's stream begins, from the block's start; its end where what the block says of it does not lie inside.
+// The start of the lane's stream, from the block's start; the block's end if the stored start lies outside the block.
 __device__ __forceinline__ uint32_t stream_start(const BlockToDecode& block, uint64_t groups, uint64_t streams, uint64_t group,
                                                  uint32_t lane) {
   const uint64_t stream = group * kHuffmanGroupStreams + lane;
@@ -97,7 +97,7 @@ __device__ __forceinline__ uint32_t stream_start(const BlockToDecode& block, uin
   return static_cast<uint32_t>(start < block.coded_bytes ? start : block.coded_bytes);
 }
 
-// All lanes' values of a round, sixteen at a time, neighbours next to each other.
+// Writes all lanes' values of a round, sixteen at a time; neighbouring threads write neighbouring values.
 __device__ __forceinline__ void write_round(const BlockToDecode& block, const WantedValues& wanted, uint64_t first_value,
                                             const uint32_t* words, uint32_t lane) {
   constexpr uint32_t kParts = kRoundValues / 16;
@@ -131,7 +131,7 @@ __device__ __forceinline__ void decode_group(const BlockToDecode& block, const W
   }
 }
 
-// Every gridDim.x-th turn (huffman_work.h) of those that hold a wanted value.
+// Decodes every gridDim.x-th of the turns (huffman_work.h) that hold a wanted value.
 __global__ void __launch_bounds__(kThreads, kHuffmanBlocksOfMultiprocessor) decode_huffman(const __grid_constant__ BlockList list) {
   __shared__ CodeTable table;
   __shared__ uint32_t decoded[kHuffmanWarps][kWarp * kPaddedWords];

@@ -1,5 +1,5 @@
-// What decodes one value, or a few, of the codecs that the device decodes (docs/pack-format.md, "Codecs"), as functions that the host
-// can run too.
+// Functions that decode one value, or a few, of the codecs that the device supports (docs/pack-format.md, "Codecs"). The host can
+// run them, too.
 #pragma once
 #include "device_code.h"
 
@@ -28,7 +28,7 @@ ODMOE_BOTH uint32_t fixed4_values(uint32_t codes, uint32_t t0, uint32_t t1, uint
   const uint32_t nibbles = codes & 0x0f0f0f0fu;
   const uint32_t pairs = (nibbles | nibbles >> 4) & 0x00ff00ffu;
   const uint32_t selector = pairs | pairs >> 8;
-  const uint32_t upper = (nibbles >> 3 & 0x01010101u) * 0xffu;  // of codes 8 to 15
+  const uint32_t upper = (nibbles >> 3 & 0x01010101u) * 0xffu;  // selects codes 8 to 15
   return (selected_bytes(t0, t1, selector) & ~upper) | (selected_bytes(t2, t3, selector) & upper);
 }
 
@@ -39,14 +39,14 @@ inline constexpr uint32_t kHuffmanLookupEntries = 1u << kHuffmanLongestCode;
 inline constexpr uint32_t kHuffmanStreamValues = 128;
 inline constexpr uint32_t kHuffmanGroupStreams = 32;
 
-// The canonical code, by length. "In order" is a number of 11 bits that begins with a code's first bit: codes rise with it, and so do
-// their lengths.
+// The canonical code, by length. "In order" means a number of 11 bits whose highest bit is a code's first bit: codes rise with it,
+// and so do their lengths.
 struct HuffmanLengths {
-  uint32_t ends[kHuffmanLongestCode + 2];     // in order: behind the last code of this length; the last is behind everything
-  uint32_t offsets[kHuffmanLongestCode + 1];  // a code plus this, in 32 bits: where its value stands among all in the code's order
+  uint32_t ends[kHuffmanLongestCode + 2];     // in order: behind the last code of this length; the last entry is behind all codes
+  uint32_t offsets[kHuffmanLongestCode + 1];  // a code plus this offset, in 32 bits, is its value's index in the code's order
 };
 
-// From how many codes each length has.
+// Computes `lengths` from the number of codes of each length.
 ODMOE_BOTH void describe_lengths(HuffmanLengths& lengths, const uint32_t* counts) {
   uint32_t code = 0;
   uint32_t values = 0;
@@ -70,24 +70,24 @@ ODMOE_BOTH uint32_t reversed_code_bits(uint32_t bits) {
 #endif
 }
 
-// How long the code is that this begins with, at least `length`; past the longest where no code fits, which a complete code has not got.
+// The length of the code with which `in_order` begins, at least `length`. It is past the longest length where no code fits; that
+// cannot happen with a complete code.
 ODMOE_BOTH uint32_t huffman_length(uint32_t in_order, uint32_t length, const HuffmanLengths& lengths) {
   while (in_order >= lengths.ends[length]) ++length;
   return length;
 }
 
-// A code's value, and above it (from bit 8 on) its length; 0 where there is none. `values`: all in the code's order.
+// A code's value, and above it (from bit 8 on) its length; 0 where there is no code. `values`: all values in the code's order.
 ODMOE_BOTH uint32_t huffman_entry(uint32_t in_order, uint32_t length, const HuffmanLengths& lengths, const uint8_t* values) {
   if (length > kHuffmanLongestCode) return 0;
   const uint32_t code = in_order >> (kHuffmanLongestCode - length);
   return values[(lengths.offsets[length] + code) & 0xff] | length << 8;
 }
 
-// The bits of a stream, in words, of which one more is loaded than is needed. Reads nothing outside the block: what would lie there is
-// zero.
+// Reads the bits of a stream in words, and loads one word ahead. Reads nothing outside the block; bits there count as zero.
 class BitReader {
  public:
-  // `start`: where the stream begins, from the block's start; may be its end.
+  // `start`: the start of the stream, from the block's start; it may be the block's end.
   ODMOE_BOTH BitReader(const uint8_t* block, uint32_t block_bytes, uint32_t start) {
     begin_ = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(block) & 3);
     aligned_ = block - begin_;
@@ -99,7 +99,7 @@ class BitReader {
     ahead_ = word();
   }
 
-  // At least 22 bits, two of the longest codes, are there.
+  // Makes at least 22 bits available: two of the longest codes.
   ODMOE_BOTH void refill() {
     if (filled_ >= 2 * kHuffmanLongestCode) return;
     bits_ |= uint64_t{ahead_} << filled_;
@@ -114,7 +114,7 @@ class BitReader {
 
  private:
   ODMOE_BOTH uint32_t word() {
-    const uint32_t at = next_ - begin_;  // before the block: a huge number
+    const uint32_t at = next_ - begin_;  // wraps to a huge number before the block
     const uint8_t* const bytes = aligned_ + next_;
     next_ += 4;
     if (at < bytes_ && bytes_ - at >= 4) return *reinterpret_cast<const uint32_t*>(bytes);
@@ -131,7 +131,7 @@ class BitReader {
   const uint8_t* aligned_;
   uint32_t begin_;
   uint32_t bytes_;
-  uint32_t next_;  // from aligned_ on
+  uint32_t next_;  // counted from aligned_
   uint32_t ahead_;
   uint64_t bits_;
   uint32_t filled_;
@@ -139,7 +139,7 @@ class BitReader {
 
 // ---- both
 
-// A number that may stand anywhere.
+// A number at any address.
 ODMOE_BOTH uint32_t word_at(const uint8_t* bytes) {
   return bytes[0] | static_cast<uint32_t>(bytes[1]) << 8 | static_cast<uint32_t>(bytes[2]) << 16 |
          static_cast<uint32_t>(bytes[3]) << 24;

@@ -1,4 +1,5 @@
-// Device memory counted against the node's budget. The driver's context counts too, as it is there before anything is allocated.
+// Device memory that counts against the node's budget. The driver's context counts, too, because it exists before anything is
+// allocated.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -10,34 +11,34 @@
 
 namespace odmoe::cuda {
 
-// What is released stays with the arena for the next buffer of its size, as the driver may wait for all that the device does before
-// it takes memory back. It gets it back as soon as the budget or the device has no other room.
+// Released buffers stay with the arena for the next buffer of the same size, because the driver may wait for all work of the device
+// before it takes memory back. The arena returns them to the driver as soon as the budget or the device has no other room.
 class DeviceArena {
  public:
-  // Of spare buffers, the oldest go first. More would be missed by the device's other users: daemons, a display.
+  // Limits of spare buffers; the oldest are freed first. The device's other users (daemons, a display) need the rest.
   static constexpr uint64_t kMostSpareBytes = uint64_t{256} << 20;
   static constexpr size_t kMostSpareBuffers = 1024;
 
-  // budget_bytes 0: no limit. Throws DEVICE_OUT_OF_MEMORY when the budget does not hold the context.
+  // budget_bytes 0: no limit. Throws DEVICE_OUT_OF_MEMORY when the budget is smaller than the context.
   DeviceArena(uint64_t budget_bytes, uint64_t context_bytes);
   ~DeviceArena();
   DeviceArena(const DeviceArena&) = delete;
   DeviceArena& operator=(const DeviceArena&) = delete;
 
-  // What a buffer counts for: small ones share the driver's blocks, a larger one has blocks of its own.
+  // Bytes that a buffer counts for: small buffers share the driver's blocks, a larger one has its own blocks.
   static constexpr uint64_t counted(uint64_t bytes) {
     return bytes <= kBlockBytes / 2 ? bytes : (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
   }
 
-  // Zeroed. Throws DEVICE_OUT_OF_MEMORY.
+  // Returns zeroed memory. Throws DEVICE_OUT_OF_MEMORY.
   DeviceBuffer allocate(uint64_t bytes);
-  // Leaves the buffer empty; an empty buffer is ignored. Nothing may be using it any more: neither the driver nor the arena waits.
+  // Leaves the buffer empty; an empty buffer is ignored. Nothing may still use it: neither the driver nor the arena waits.
   void release(DeviceBuffer& buffer) noexcept;
 
-  // Counts memory that is taken otherwise (physical blocks of expert pages). reserve throws DEVICE_OUT_OF_MEMORY.
+  // Counts memory that is allocated elsewhere (physical blocks of expert pages). reserve throws DEVICE_OUT_OF_MEMORY.
   void reserve(uint64_t bytes, const char* what);
   void give_back(uint64_t bytes) noexcept;
-  // Gives all spare buffers back to the driver, for whoever has been refused memory. Whether there were any.
+  // Gives all spare buffers back to the driver, after an allocation elsewhere was refused. Returns whether there were any.
   bool give_up_spare() noexcept;
 
   uint64_t budget_bytes() const { return budget_bytes_; }
@@ -47,26 +48,26 @@ class DeviceArena {
   uint64_t high_water_bytes() const;
 
  private:
-  // In which cudaMalloc takes memory of the device.
+  // Size of the blocks in which cudaMalloc takes device memory.
   static constexpr uint64_t kBlockBytes = uint64_t{2} << 20;
 
   void count(uint64_t bytes);  // with the mutex held
-  // Frees the oldest spare buffers until no more than so much is left. With the mutex held: nobody takes room that the driver has not
-  // got back yet.
+  // Frees the oldest spare buffers until no more than these limits are left. The caller holds the mutex, so that nobody uses room
+  // that the driver has not got back yet.
   void trim_spare(uint64_t bytes, size_t buffers) noexcept;
-  // One of exactly its size. False: there is none.
+  // Takes a spare buffer of exactly this size. False: there is none.
   bool take_spare(DeviceBuffer& buffer);
-  // Throws DEVICE_OUT_OF_MEMORY with what the device has left.
+  // Throws DEVICE_OUT_OF_MEMORY, whose message has the device's free memory.
   void take(DeviceBuffer& buffer);
 
   const uint64_t budget_bytes_;
   const uint64_t context_bytes_;
   const uint64_t most_spare_bytes_;
-  cudaStream_t clearing_ = nullptr;  // apart, so that a new buffer waits for nothing but its zeros
+  cudaStream_t clearing_ = nullptr;  // its own stream, so that a new buffer waits only for its zeros
   mutable std::mutex mutex_;
   uint64_t used_bytes_;
   uint64_t high_water_bytes_;
-  uint64_t spare_bytes_ = 0;         // with used_bytes_ never more than the budget
+  uint64_t spare_bytes_ = 0;         // together with used_bytes_ at most the budget
   std::vector<DeviceBuffer> spare_;  // in the order of their release
 };
 

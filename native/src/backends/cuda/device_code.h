@@ -1,5 +1,5 @@
-// What all kernels are written with: the one arithmetic's pieces (odmoe/arithmetic.h) as functions that the host can run too, so that
-// tests without a GPU compare them with the references.
+// Basic functions of all kernels: the parts of the one arithmetic (odmoe/arithmetic.h). The host can run them, too, so that tests
+// without a GPU can compare them with the references.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -75,7 +75,7 @@ ODMOE_BOTH float exponential(float x) {
                   c4 = kExpCoefficients[4];
   const float q = fused(fused(fused(fused(c4, r, c3), r, c2), r, c1), r, c0);
   const float y = 1.0f + fused(q * r, r, r);
-  // NaN went through all of this; its power is never looked at.
+  // A NaN stays NaN through all of this; its power does not matter.
   const int power = x == x ? static_cast<int>(n) : 0;
   return y * power_of_two(power >> 1) * power_of_two(power - (power >> 1));
 }

@@ -13,19 +13,19 @@ namespace {
 
 // "0000:01:00.0"
 constexpr int kBusIdBytes = 32;
-// Estimates for where the driver tells nothing of this process. A card's memory that is in use bounds what the context takes, but may
-// be other programs'; an integrated device's is the whole machine's and says nothing.
+// Estimates for drivers that report nothing about this process. On a card, the memory in use bounds the context's size, but it may
+// belong to other programs. On an integrated device it is the memory in use of the whole machine and says nothing.
 constexpr uint64_t kMostContextBytes = uint64_t{512} << 20;
 constexpr uint64_t kIntegratedContextBytes = uint64_t{128} << 20;
 
 struct DeviceUse {
   int users = 0;
-  // Measured by the first user: what a later one would find there is also what the others have allocated.
+  // The first user measures it: later users would also count the memory that the others have allocated.
   std::optional<uint64_t> context_bytes;
 };
 
-// What this process has of each device. With the last user goes the driver's own context, so that a node that has done without a device
-// after all leaves nothing there.
+// The uses of each device in this process. When the last user ends, so does the driver's context, so that a node that no longer
+// uses a device leaves no memory there.
 std::mutex uses_mutex;
 std::map<int, DeviceUse> uses;
 
@@ -63,9 +63,9 @@ void DeviceContext::close() noexcept {
 }
 
 void DeviceContext::open() {
-  // A decode step waits for the router in every layer, so the executor polls; it yields, as loaders and the network have the same few
-  // processors. Loaders wait by events that let them sleep. Every user of the device in this process sets these same flags: they
-  // take effect on a device that is initialised already, too.
+  // A decode step waits for the router in every layer, so the executor polls; it yields, because loaders and the network share the
+  // same few processors. Loaders wait by events that let them sleep. Every user of the device in this process sets the same flags;
+  // they also take effect on a device that is already initialised.
   check(cudaSetDevice(device_), "choosing the device");
   if (cudaSetDeviceFlags(cudaDeviceScheduleYield | cudaDeviceMapHost) != cudaSuccess) cudaGetLastError();
   cudaDeviceProp properties{};
@@ -92,8 +92,8 @@ void DeviceContext::make_stream() {
   check(cudaStreamCreateWithPriority(&compute_stream_, cudaStreamNonBlocking, highest_priority), "creating a stream");
 }
 
-// The library asks for all of its code to be loaded at once (cuda_library.cc), which the first kernel brings about: an addition of one
-// float, which also tells that there is code for the device.
+// The library asks for all of its code to be loaded at once (cuda_library.cc), and the first kernel causes that. This one adds to
+// one float, which also shows that the library has code for the device.
 void DeviceContext::load_kernels() {
   void* floats = nullptr;
   check(cudaMalloc(&floats, 2 * sizeof(float)), "allocating device memory");

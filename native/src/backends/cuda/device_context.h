@@ -1,4 +1,4 @@
-// One process's use of one device: its properties, its compute stream, and what the driver says of its memory.
+// One process's use of one device: its properties, its compute stream, and the driver's figures about its memory.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -13,31 +13,31 @@ namespace odmoe::cuda {
 
 class DeviceContext {
  public:
-  // Makes the driver's context and loads the kernels, so that what they take of the device is known from here on. Throws
-  // DEVICE_UNAVAILABLE, DEVICE_DRIVER_TOO_OLD, DEVICE_ARCHITECTURE_UNSUPPORTED, DEVICE_OUT_OF_MEMORY.
+  // Makes the driver's context and loads the kernels, so that their memory is known from here on. Throws DEVICE_UNAVAILABLE,
+  // DEVICE_DRIVER_TOO_OLD, DEVICE_ARCHITECTURE_UNSUPPORTED, DEVICE_OUT_OF_MEMORY.
   explicit DeviceContext(int device);
   ~DeviceContext();
   DeviceContext(const DeviceContext&) = delete;
   DeviceContext& operator=(const DeviceContext&) = delete;
 
-  // Every call of the runtime works on its thread's current device.
+  // Makes this device the thread's current one; every call of the runtime works on that device.
   void enter() const;
 
   int device() const { return device_; }
   const std::string& name() const { return name_; }
   const DeviceTraits& traits() const { return traits_; }
   bool paged_memory() const { return mapping_granularity_ > 0; }
-  // The device reads memory of the host that is not pinned (HMM, Grace): copies from it may then be made after they were asked for.
+  // True if the device can read unpinned host memory (HMM, Grace): copies from it may then happen after the call has returned.
   bool reads_pageable_memory() const { return reads_pageable_memory_; }
-  // Of the highest priority: its kernels go before those of load lanes. Copies between host and device know no priorities.
+  // It has the highest priority: its kernels run before those of load lanes. Copies between host and device know no priorities.
   cudaStream_t compute_stream() const { return compute_stream_; }
   int lowest_priority() const { return lowest_priority_; }
-  // Units in which memory is mapped; 0: it cannot be.
+  // Unit in which memory is mapped; 0: the device cannot map memory.
   uint64_t mapping_granularity() const { return mapping_granularity_; }
-  // What the process took of the device before anything was allocated, for all of its contexts on the device alike: the driver's figure,
-  // or an estimate where it gives none.
+  // Device memory that the process used before anything was allocated; the same value for all of its contexts on the device. It is
+  // the driver's figure, or an estimate where the driver gives none.
   uint64_t context_bytes() const { return context_bytes_; }
-  // What the driver says that this process takes of the device now; none where it keeps no such account (integrated devices).
+  // Device memory of this process now, as the driver reports it; none where the driver does not count it (integrated devices).
   std::optional<uint64_t> driver_used_bytes() const { return nvml_.used_bytes(); }
 
  private:

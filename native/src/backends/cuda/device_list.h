@@ -1,12 +1,12 @@
-// Which devices the driver shows, and whether this library has code for them.
+// Lists the devices that the driver shows, and whether this library has code for them.
 #pragma once
 #include "odmoe/cuda.h"
 
 namespace odmoe::cuda {
 
-// Everything but `built` and `library`, which whoever opened the library knows.
+// The status without `built` and `library`; the code that opened the library fills these in.
 CudaStatus device_status();
-// Throws DEVICE_UNAVAILABLE, DEVICE_DRIVER_TOO_OLD or DEVICE_ARCHITECTURE_UNSUPPORTED for what device_status() says of it.
+// Throws DEVICE_UNAVAILABLE, DEVICE_DRIVER_TOO_OLD or DEVICE_ARCHITECTURE_UNSUPPORTED according to device_status().
 void require_usable_device(int device);
 
 }  // namespace odmoe::cuda

@@ -9,7 +9,7 @@
 namespace odmoe::cuda {
 namespace {
 
-// Device memory, or host memory that is pinned or not.
+// Device memory, pinned host memory or unpinned host memory.
 class Memory {
  public:
   enum class Kind : uint8_t { device, pinned, pageable };
@@ -23,7 +23,7 @@ class Memory {
     }
   }
   ~Memory() {
-    cudaDeviceSynchronize();  // freeing waits for nothing
+    cudaDeviceSynchronize();  // needed because freeing does not wait
     if (kind_ == Kind::device) cudaFree(data_);
     if (kind_ == Kind::pinned) cudaFreeHost(data_);
   }
@@ -42,15 +42,15 @@ Memory::Kind source_of(CudaCopy copy) {
   return copy == CudaCopy::from_pinned ? Memory::Kind::pinned : Memory::Kind::pageable;
 }
 
-// To the device, as part of what copies_are_done() waits for.
+// Copies to the device; copies_are_done() waits for it.
 void copy_to_device(uint8_t* device, const uint8_t* host, uint64_t bytes) {
   check(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice), "copying to the device");
 }
 
-// From pageable memory a copy returns before it is done, and streams that do not block take no notice of it.
+// A copy from pageable memory returns before it is done, and non-blocking streams do not wait for it.
 void copies_are_done() { check(cudaDeviceSynchronize(), "copying to the device"); }
 
-// The blocks in device memory, and where their plain bytes go: one after the other.
+// Places the blocks in device memory; their plain bytes go to `plain`, one block after the other.
 std::vector<BlockToDecode> place_blocks(const std::vector<CodedBlock>& blocks, uint8_t* coded, uint8_t* plain) {
   std::vector<BlockToDecode> placed;
   for (const CodedBlock& block : blocks) {
@@ -68,13 +68,13 @@ uint64_t coded_bytes(const std::vector<CodedBlock>& blocks) {
   return bytes;
 }
 
-// Blocks that are decoded together.
+// Blocks that one launch decodes.
 struct Slice {
   std::vector<BlockToDecode> blocks;
   uint64_t plain_bytes = 0;
 };
 
-// Of at most so many plain bytes each, unless a block alone has more.
+// Cuts the blocks into slices of at most `most_bytes` plain bytes, unless a single block has more.
 std::vector<Slice> slices_of(const std::vector<BlockToDecode>& blocks, uint64_t most_bytes) {
   std::vector<Slice> slices;
   for (const BlockToDecode& block : blocks) {
@@ -123,12 +123,13 @@ class PlacedRecovery {
     }
   }
 
-  // All exponents, to memory.
+  // Decodes all exponents to memory.
   void decode() const {
     for (const Slice& slice : whole_) decode(slice);
   }
 
-  // As a load lane does it: one piece of scratch for all slices, whose exponents need not leave the second cache.
+  // Recovers as a load lane does: all slices share one piece of scratch, so that their exponents can stay in the second-level
+  // cache.
   void recover() const {
     RowsToWrite written{WeightFormat::bf16, matrix_.bytes(), recovery_.rows, recovery_.columns, 0, 0, Split::bf16_e8_sm8, {}};
     for (const Slice& slice : slices_) {
@@ -176,7 +177,7 @@ class PlacedRecovery {
   const Memory scratch_;
 };
 
-// FP32 lanes of a multiprocessor (CUDA C++ Programming Guide, "Arithmetic Instructions").
+// Number of FP32 lanes of a multiprocessor (CUDA C++ Programming Guide, "Arithmetic Instructions").
 int lanes_of(int capability) { return capability == 80 || capability < 80 ? 64 : 128; }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Measures copies and the recovery of weights by events, on a stream of its own.
+// Measures copies and the recovery of weights by CUDA events, on its own stream.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -21,7 +21,7 @@ class DeviceSpeed final : public CudaSpeed {
   double peak_flops() const override;
 
  private:
-  // Of one of `times` in a row, after one that is not counted.
+  // Mean seconds of one of `times` launches in a row, after one launch that is not counted.
   double seconds_of(int times, const std::function<void()>& launch);
 
   DeviceContext context_;

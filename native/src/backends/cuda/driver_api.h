@@ -1,4 +1,5 @@
-// The driver's functions that map device memory. Found at run time, so that the library opens where no driver is installed, or an old one.
+// The driver's functions that map device memory. They are found at run time, so that the library can be opened without a driver, or
+// with an old one.
 #pragma once
 #include <cuda.h>
 
@@ -21,12 +22,12 @@ struct DriverApi {
   decltype(&cuMemSetAccess) set_access = nullptr;
 };
 
-// Null where the driver is missing, or lacks one of them.
+// Null where the driver is missing, or lacks one of these functions.
 const DriverApi* driver_api();
 
-// Whether the device can have memory mapped. Needs no context.
+// True if memory can be mapped on the device. Needs no context.
 bool maps_memory(int device);
-// In which units, once the device is in use. 0: it cannot.
+// The unit of mapping, once the device is in use. 0: it cannot map memory.
 uint64_t mapping_granularity(int device);
 
 // The runtime numbers its errors as the driver does.

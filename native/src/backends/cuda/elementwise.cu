@@ -1,4 +1,4 @@
-// Activations, copies and sums over whole arrays: what takes an element at a time, and is bound by memory.
+// Activations, copies and sums over whole arrays: operators on single elements, which memory bounds.
 #include "activations.h"
 #include "elementwise_code.h"
 #include "grid_launch.h"
@@ -142,7 +142,7 @@ cudaError_t launch_copy_rows(float* out, const int32_t* out_rows, const float* i
                              cudaStream_t stream) {
   const bool wide = takes_quads(out, size) && takes_quads(in, size);
   return launch_row_slices(n, [=](int64_t first, int rows) {
-    // Without a list, the rows of a slice stand where the slice begins.
+    // Without a list, the rows of a slice begin at the slice's first row.
     return launch_grid(row_grid(wide ? size / 4 : size, rows), kThreads, stream, wide ? copy_rows_kernel<4> : copy_rows_kernel<1>,
                        out_rows != nullptr ? out : out + first * size, out_rows != nullptr ? out_rows + first : nullptr,
                        in_rows != nullptr ? in : in + first * size, in_rows != nullptr ? in_rows + first : nullptr, size);

@@ -6,22 +6,22 @@
 
 namespace odmoe::cuda {
 
-// What a norm divides a vector with this sum of squares by.
+// The divisor of a norm, for a vector with this sum of squares.
 ODMOE_BOTH float norm_root(float squares, float divisor, float epsilon) { return square_root(divided(squares, divisor) + epsilon); }
 
-// A pair (a, b) of the rotary embedding, turned in place.
+// Rotates a pair (a, b) of the rotary embedding in place.
 ODMOE_BOTH void rotate_pair(float& a, float& b, float cos, float sin) {
   const float turned = fused(-b, sin, a * cos);
   b = fused(a, sin, b * cos);
   a = turned;
 }
 
-// An expert's output joins the weighted sum of a token; rank 0 begins it.
+// Adds an expert's output to the weighted sum of a token; rank 0 begins the sum.
 ODMOE_BOTH float weighted_sum(int rank, float weight, float output, float sum) {
   return rank == 0 ? weight * output : fused(weight, output, sum);
 }
 
-// kWidth floats that lie next to one another: 4 take one access and 16-byte alignment.
+// kWidth adjacent floats; 4 floats need one access and 16-byte alignment.
 template <int kWidth>
 struct Pack {
   float values[kWidth];
@@ -56,7 +56,7 @@ ODMOE_BOTH float* vector_at(const Vectors& vectors, int64_t row, int64_t number)
   return vectors.first + row * vectors.row_stride + number * vectors.vector_stride;
 }
 
-// Whether rows that are so many floats apart and begin there can be taken four floats at a time.
+// True if rows that begin at `begin` and are `floats_apart` apart can be accessed four floats at a time.
 inline bool takes_quads(const float* begin, int64_t floats_apart) {
   return reinterpret_cast<uintptr_t>(begin) % sizeof(float4) == 0 && floats_apart % 4 == 0;
 }

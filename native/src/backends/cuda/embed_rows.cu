@@ -1,4 +1,5 @@
-// Rows of a matrix back as FP32. A warp reads one piece of one row: few rows are asked for at a time, and are to take the whole device.
+// Turns rows of a matrix back into FP32. A warp reads one piece of one row: calls ask for few rows, and these should use the whole
+// device.
 #include "grid_launch.h"
 #include "kernels.h"
 #include "weight_rows.h"
@@ -12,7 +13,7 @@ struct EmbedRows {
   float* out;
   const uint8_t* storage;
   const int32_t* ids;
-  const float* row_scales;  // of formats that have them
+  const float* row_scales;  // for formats with row scales
   int columns;
   int n;
 };
@@ -23,7 +24,7 @@ __device__ __forceinline__ void embed_piece(float* out, typename Rows::Row& row,
   if (piece.steps == V) {
     const Place place{piece.first, V, 0};
     const auto vector = Rows::template load<V, true>(row, place, lane);
-    // Passes a fixed4 row's escapes in earlier pieces, of which there are few, and finds nothing to put them in.
+    // For a fixed4 row this skips the escapes of earlier pieces, of which there are few.
     const auto values = Rows::template expand<V>(row, vector, place, lane);
 #pragma unroll
     for (int s = 0; s < V; ++s) {
@@ -44,7 +45,7 @@ __global__ void __launch_bounds__(kEmbedWarps* kWarp) embed_rows(const __grid_co
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int steps = steps_of(job.columns);
   const auto pieces = static_cast<unsigned>(piece_count(steps, Rows::kMain));
-  // In 32 bits: 2^32 pieces are more than devices hold.
+  // 32 bits are enough: 2^32 pieces are more than devices hold.
   const unsigned warp = blockIdx.x * kEmbedWarps + threadIdx.x / kWarp;
   const int64_t token = warp / pieces;
   if (token >= job.n) return;

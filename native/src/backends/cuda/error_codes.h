@@ -1,4 +1,4 @@
-// Which of our errors an error of the CUDA runtime is.
+// Maps errors of the CUDA runtime to our error codes.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -6,7 +6,7 @@
 
 namespace odmoe::cuda {
 
-// opening: the device is being opened. What says that it cannot be had then says later that it is gone.
+// opening: the device is being opened. An error that then means that the device is unavailable means later that it is lost.
 constexpr ErrorCode error_code(cudaError_t error, bool opening) {
   switch (error) {
     case cudaErrorMemoryAllocation: return ErrorCode::device_out_of_memory;
@@ -32,7 +32,7 @@ constexpr ErrorCode error_code(cudaError_t error, bool opening) {
     case cudaErrorInvalidConfiguration:
     case cudaErrorInvalidResourceHandle: return ErrorCode::internal;
     default:
-      // After any of these each further call fails too: only a new process gets the device back.
+      // After any of these errors every further call fails, too: only a new process can use the device again.
       return ErrorCode::device_lost;
   }
 }

@@ -1,10 +1,10 @@
-// The fixed4 format's way back to BF16 (weight_layout.h): the codes of four weights at a time.
+// Expands the fixed4 format to BF16 (weight_layout.h): the codes of four weights at a time.
 #pragma once
 #include "device_code.h"
 
 namespace odmoe::cuda {
 
-// Bytes of {high, low} that the selector's four digits name.
+// The bytes of {high, low} that the selector's four digits choose.
 ODMOE_BOTH uint32_t permuted(uint32_t low, uint32_t high, uint32_t selector) {
 #ifdef __CUDA_ARCH__
   return __byte_perm(low, high, selector);

@@ -14,16 +14,16 @@ namespace {
 
 constexpr WeightFormat kFormat = WeightFormat::fixed4;
 
-// A tile's rows as BF16, and what is chosen for them.
+// A tile's rows as BF16, and the codes chosen for them.
 class Tile {
  public:
   explicit Tile(int64_t columns)
       : columns_(columns), steps_(steps_of(columns)), values_(static_cast<size_t>(kFixed4TileRows * columns)) {}
 
-  // The tile's first rows, out of what an earlier call made.
+  // Reads the tile's first rows, which an earlier call wrote.
   void read(const uint8_t* tile, int rows);
 
-  // False where a value is no BF16.
+  // False if a value is not a BF16.
   template <Split kSplit>
   bool take(const ShippedValues<kSplit>& values, int row) {
     uint16_t* const to = values_.data() + row * columns_;
@@ -40,12 +40,13 @@ class Tile {
     return lost == 0;
   }
 
-  // False where the tile has more escapes than room for them.
+  // False if the tile has no room for all escapes.
   bool write(uint8_t* tile, int rows);
 
  private:
   static int exponent(uint16_t bits) { return bits >> 7 & 0xff; }
-  // The 16 exponents that occur most often, the lower first where several do equally; returns how many weights have another.
+  // Chooses the 16 exponents that occur most often (of equally frequent ones the lower); returns the number of weights with another
+  // exponent.
   int64_t choose_codes(int rows);
   void write_row(uint8_t* to, int row, std::vector<uint32_t>& escapes) const;
   void write_padding(uint8_t* to) const;
@@ -55,7 +56,7 @@ class Tile {
   std::vector<uint16_t> values_;
   std::array<uint8_t, kFixed4CodeCount> exponents_ = {};
   std::array<int, 256> codes_ = {};  // -1: an escape
-  int padding_ = 0;                  // the code of places that no weight has
+  int padding_ = 0;                  // the code of places without a weight
 };
 
 void Tile::read(const uint8_t* tile, int rows) {
@@ -106,7 +107,7 @@ int64_t Tile::choose_codes(int rows) {
     codes_[e] = c;
     escapes -= counts[e];
   }
-  // Not infinity's: times a zero another one gives the zero that a padded column gives.
+  // It must not be infinity's exponent: any other one, times zero, gives the zero that a padded column must give.
   padding_ = exponents_[0] == 255 ? 1 : 0;
   return escapes;
 }

@@ -15,10 +15,10 @@ cudaError_t launch_grid(dim3 grid, unsigned threads, cudaStream_t stream, void (
   return cudaLaunchKernelEx(&configuration, kernel, static_cast<Parameters>(arguments)...);
 }
 
-// What a grid's second and third dimensions take.
+// Largest size of a grid's second and third dimensions.
 inline constexpr int kMostGridRows = 65535;
 
-// launch(first row, rows) for all rows, as many at a time as a grid's second dimension takes.
+// launch(first row, rows) for all rows, as many at a time as a grid's second dimension allows.
 template <class Launch>
 cudaError_t launch_row_slices(int n, Launch&& launch) {
   for (int first = 0; first < n; first += kMostGridRows) {

@@ -11,7 +11,7 @@ namespace {
 
 uint64_t bytes_of(const SpacedRows& rows) { return static_cast<uint64_t>(rows.count) * rows.row_bytes; }
 
-// The same rows in pieces that fit the bounce buffer. One that is a single row may be larger.
+// Cuts the rows into pieces that fit the bounce buffer. Only a piece of a single row may be larger.
 std::vector<SpacedRows> cut(std::span<const SpacedRows> pieces) {
   std::vector<SpacedRows> small;
   for (const SpacedRows& piece : pieces) {
@@ -26,7 +26,7 @@ std::vector<SpacedRows> cut(std::span<const SpacedRows> pieces) {
   return small;
 }
 
-// copy(pieces, their bytes) for as many at a time as fit the bounce buffer.
+// Calls copy(pieces, their bytes) for as many pieces at a time as fit the bounce buffer.
 template <typename Copy>
 void copy_in_parts(std::span<const SpacedRows> pieces, Copy copy) {
   const std::vector<SpacedRows> small = cut(pieces);
@@ -60,8 +60,8 @@ void HostCopies::await_copies() {
   used_ = 0;
 }
 
-// From pageable memory, which the caller uses again at once: the driver has taken a copy by then, unless the device can read such
-// memory itself and the driver lets it.
+// The source is pageable memory, which the caller reuses at once. The driver has copied it by then, unless the device itself can
+// read such memory and the driver allows that.
 void HostCopies::to_device(void* device, const void* host, uint64_t bytes) {
   if (bytes == 0) return;
   check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_), "copying to the device");

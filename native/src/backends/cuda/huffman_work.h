@@ -1,4 +1,4 @@
-// How a launch divides a coded plane among thread blocks, each of which builds the code's table before it decodes anything.
+// The division of a coded plane among the thread blocks of a launch. Each block builds the code's table before it decodes anything.
 #pragma once
 #include <algorithm>
 
@@ -8,19 +8,20 @@
 namespace odmoe::cuda {
 
 inline constexpr uint32_t kHuffmanWarps = 4;
-// What a thread block decodes in one turn: a group for each of its warps.
+// Values that a thread block decodes in one turn: a group for each of its warps.
 inline constexpr uint64_t kHuffmanTurnValues = uint64_t{kHuffmanWarps} * kHuffmanGroupStreams * kHuffmanStreamValues;
-// Thread blocks that keep a multiprocessor busy.
+// Number of thread blocks that keeps a multiprocessor busy.
 inline constexpr int kHuffmanBlocksOfMultiprocessor = 8;
 
-// Those that hold a wanted value.
+// The number of turns that hold a wanted value.
 inline uint64_t huffman_turns(const BlockToDecode& block) {
   const uint64_t end = std::min(block.skipped_bytes + block.plain_bytes, block.block_plain_bytes);
   if (end <= block.skipped_bytes) return 0;
   return (end + kHuffmanTurnValues - 1) / kHuffmanTurnValues - block.skipped_bytes / kHuffmanTurnValues;
 }
 
-// Thread blocks for each of `count` coded blocks of at most so many turns: no more than fill the device, all with nearly as many turns.
+// Number of thread blocks for each of `count` coded blocks with at most `turns` turns: no more than fill the device, all with
+// nearly equal numbers of turns.
 inline unsigned huffman_thread_blocks(uint64_t turns, int count, int multiprocessors) {
   const auto filling = static_cast<uint64_t>(std::max(1, multiprocessors * kHuffmanBlocksOfMultiprocessor / count));
   const uint64_t turns_each = (turns + filling - 1) / filling;

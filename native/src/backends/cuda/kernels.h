@@ -1,5 +1,5 @@
 // Launches of the device code. All are asynchronous on `stream`; pointers are device memory unless named host; sizes have been checked.
-// What kernels compute is the one arithmetic (odmoe/arithmetic.h). C++17: compiled by nvcc from CUDA 11.8 on.
+// Kernels compute by the one arithmetic (odmoe/arithmetic.h). C++17: compiled by nvcc from CUDA 11.8 on.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -19,7 +19,7 @@ struct DeviceTraits {
 
 // ---- matmul.cu, tensor_cores.cu
 
-// out[i][r] = dot(weights[r], in[i]) for n rows of `in`. Weights lie as weight_layout.h says.
+// out[i][r] = dot(weights[r], in[i]) for n rows of `in`. Weights have the layout of weight_layout.h.
 struct MultiplyJob {
   WeightFormat format = WeightFormat::bf16;
   const uint8_t* weights = nullptr;
@@ -30,31 +30,31 @@ struct MultiplyJob {
   float* out = nullptr;
   int64_t out_stride = 0;
   int n = 0;
-  const float* biases = nullptr;  // of a GLU: for every row of the weights
+  const float* biases = nullptr;  // for a GLU: one bias for every row of the weights
 };
 
-// Jobs that one launch takes: as many as a kernel's 4 KiB of arguments hold, as latent attention has small ones for every head.
+// Most jobs of one launch: as many as a kernel's 4 KiB of arguments hold, because latent attention has small jobs for every head.
 inline constexpr int kMostMultiplyJobs = 60;
 
-// host_glu: the first half of the weights' rows are gate rows, the second half up rows, and out[i][r] = glu(gate, up), rows / 2 of them;
-// null: plain products. count <= kMostMultiplyJobs, n >= 1.
+// host_glu: the first half of the weights' rows are gate rows, the second half up rows, and out[i][r] = glu(gate, up) for rows / 2
+// outputs; null: plain products. count <= kMostMultiplyJobs, n >= 1.
 cudaError_t launch_multiply(const MultiplyJob* host_jobs, int count, const GluShape* host_glu, const DeviceTraits& device,
                             cudaStream_t stream);
 
-// The same by tensor cores, with `in` rounded to BF16: not the one arithmetic. Whether they take this job, and the scratch they need.
+// The same by tensor cores, with `in` rounded to BF16; this differs from the one arithmetic. tensor_cores_take: true if they can
+// run this job. tensor_core_scratch_bytes: bytes of scratch that they need.
 bool tensor_cores_take(const MultiplyJob& job, const DeviceTraits& device);
 uint64_t tensor_core_scratch_bytes(const MultiplyJob& job);
 cudaError_t launch_tensor_core_multiply(const MultiplyJob& job, const GluShape* host_glu, void* scratch, cudaStream_t stream);
 
 // ---- write_rows.cu
 
-// Rows [first_row, first_row + row_count) of a matrix that is kept in any format but fixed4, out of planes of row-major values; each
-// plane begins with the first of these rows. Quantizes for int8 and nf4; mxfp4
-// and fp8 are for values that are shipped so.
+// Rows [first_row, first_row + row_count) of a matrix in any format but fixed4, from planes of row-major values; each plane begins
+// with the first of these rows. Quantizes for int8 and nf4; mxfp4 and fp8 take only values that are shipped so.
 struct RowsToWrite {
   WeightFormat format = WeightFormat::bf16;
   uint8_t* storage = nullptr;
-  int64_t rows = 0;  // of the matrix
+  int64_t rows = 0;  // rows of the matrix
   int64_t columns = 0;
   int64_t first_row = 0;
   int64_t row_count = 0;
@@ -71,7 +71,7 @@ cudaError_t launch_embed(float* out, WeightFormat format, const uint8_t* storage
 // ---- decode_fixed4.cu, decode_huffman.cu (docs/pack-format.md, "Codecs")
 
 // Plain bytes [skipped_bytes, skipped_bytes + plain_bytes) of one coded block. Reads nothing outside the block and writes nothing outside
-// `plain`, whatever the block holds.
+// `plain`, no matter what the block contains.
 struct BlockToDecode {
   const uint8_t* coded = nullptr;
   uint64_t coded_bytes = 0;
@@ -80,7 +80,7 @@ struct BlockToDecode {
   uint64_t plain_bytes = 0;
   uint8_t* plain = nullptr;
 };
-// As many as a kernel's 4 KiB of arguments hold, so that a launch has work for the whole device.
+// Most blocks of one launch: as many as a kernel's 4 KiB of arguments hold, so that a launch has work for the whole device.
 inline constexpr int kMostBlocksToDecode = 80;
 
 // `table`: the codec's table of the chunk, device memory. count <= kMostBlocksToDecode.
@@ -110,7 +110,7 @@ cudaError_t launch_glu(float* out, const float* gate_up, const float* biases, in
 cudaError_t launch_add(float* x, const float* y, int64_t count, float scale, cudaStream_t stream);
 cudaError_t launch_scale(float* x, int64_t count, float factor, cudaStream_t stream);
 cudaError_t launch_cap(float* x, int64_t count, float divisor, float cap, cudaStream_t stream);
-// A null list of rows stands for 0, 1, ... n - 1.
+// A null list of rows means 0, 1, ... n - 1.
 cudaError_t launch_copy_rows(float* out, const int32_t* out_rows, const float* in, const int32_t* in_rows, int n, int size,
                              cudaStream_t stream);
 
@@ -131,7 +131,7 @@ cudaError_t launch_combine(const CombineJob& job, cudaStream_t stream);
 
 // ---- recurrence.cu
 
-// The works are device memory; an extent says how many they are, and what any of them has at most.
+// The works are in device memory; an extent has their number and the maximum of each of their sizes.
 struct ConvolutionExtent {
   int works = 0;
   int rows = 0;
@@ -144,7 +144,7 @@ struct DeltaExtent {
   int works = 0;
   int value_heads = 0;
   int value_dim = 0;
-  int key_dim = 0;  // of each of them; 0: they differ
+  int key_dim = 0;  // of every work; 0: they differ
 };
 cudaError_t launch_delta_rule(const DeltaWork* works, const DeltaExtent& extent, cudaStream_t stream);
 
@@ -176,7 +176,7 @@ struct DeviceAttentionRow {
 
 cudaError_t launch_store_key_values(const DeviceAttentionRow* rows, const float* keys, const float* values, int64_t stride, int n,
                                     const AttentionShape& shape, cudaStream_t stream);
-// Scratch for n rows of which the furthest stands at `last_position`.
+// Bytes of scratch for n rows; `last_position` is the furthest position among them.
 uint64_t attention_scratch_bytes(int n, int32_t last_position, const AttentionShape& shape);
 cudaError_t launch_attention(float* out, const DeviceAttentionRow* rows, const float* queries, int64_t stride, int n,
                              int32_t last_position, const AttentionShape& shape, void* scratch, cudaStream_t stream);

@@ -10,7 +10,7 @@
 namespace odmoe::cuda {
 namespace {
 
-// A lane is busy for milliseconds; a lost device ends all waiting with an error.
+// A lane is busy only for milliseconds; if the device is lost, all waits end with an error.
 constexpr std::chrono::seconds kLongestWait{120};
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Streams that weights come to the device on, beside the compute stream, each with scratch of its own.
+// Streams that bring weights to the device beside the compute stream, each with its own scratch.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -12,16 +12,16 @@
 
 namespace odmoe::cuda {
 
-// As many as loaders have decompression threads on the machines this is for; a thread more waits for a lane.
+// The usual number of decompression threads of a loader; any further thread waits for a lane.
 inline constexpr int kLoadLanes = 4;
-// Holds a loader's piece: its raw planes, its coded blocks and what they decode to; whole blocks of the device.
+// Room for a loader's piece: its raw planes, its coded blocks and their decoded bytes; a multiple of the device's blocks.
 inline constexpr uint64_t kLaneScratchBytes = 4 << 20;
 
 struct LoadLane {
   int index = 0;
   cudaStream_t stream = nullptr;
-  cudaEvent_t reached = nullptr;  // for the host to wait for; lets its thread sleep
-  DeviceBuffer scratch;           // what is done with it follows the stream's order
+  cudaEvent_t reached = nullptr;  // the host waits for it, and its thread sleeps meanwhile
+  DeviceBuffer scratch;           // its uses follow the stream's order
 };
 
 class LoadLanes {
@@ -32,8 +32,8 @@ class LoadLanes {
   LoadLanes(const LoadLanes&) = delete;
   LoadLanes& operator=(const LoadLanes&) = delete;
 
-  // A lane for as long as this lives. Where it ends without having been let go (an error), it waits for what is under way, as that may
-  // still read the caller's memory.
+  // Holds a lane during its lifetime. If it ends without let_go() (after an error), it waits for the lane's work, which may still
+  // read the caller's memory.
   class Use {
    public:
     explicit Use(LoadLanes& lanes) : lanes_(lanes), lane_(lanes.take()) {}
@@ -42,10 +42,10 @@ class LoadLanes {
     Use& operator=(const Use&) = delete;
     LoadLane& operator*() const { return lane_; }
     LoadLane* operator->() const { return &lane_; }
-    // The host waits for all that has been asked of the lane up to the mark.
+    // mark() marks the end of the lane's work so far; wait_for_mark() waits on the host until that work is done.
     void mark();
     void wait_for_mark();
-    // Scratch of at least so many bytes; what it held is gone. Throws DEVICE_OUT_OF_MEMORY.
+    // Gets scratch of at least `bytes`; its old contents are lost. Throws DEVICE_OUT_OF_MEMORY.
     void need_scratch(uint64_t bytes);
     void let_go() { over_ = true; }
 

@@ -1,4 +1,4 @@
-// Slots as physical memory that is mapped where its expert's address is (FluxMoE, section 4.1).
+// Slots of physical memory that is mapped at the addresses of the slot's expert (FluxMoE, section 4.1).
 #include <array>
 #include <mutex>
 #include <vector>
@@ -9,10 +9,10 @@
 namespace odmoe::cuda {
 namespace {
 
-constexpr size_t kTypes = 2;  // of tensors: gate and up, down
+constexpr size_t kTypes = 2;  // types of tensors: gate and up, down
 constexpr int64_t kNowhere = -1;
 
-// A reserved range of addresses in places of one size.
+// A reserved range of addresses, divided into places of one size.
 class AddressRange {
  public:
   AddressRange(const DriverApi& api, uint64_t place_bytes, int64_t places)
@@ -65,7 +65,7 @@ class MappedSlots final : public SlotMemory {
     {
       const std::lock_guard lock(mutex_);
       const bool free = known && (claiming.mapped_at == expert || !taken_[static_cast<size_t>(expert)]);
-      // The experts' places come first, then the slots' own.
+      // The places of experts come first, then the slots' own places.
       claiming.claimed = free ? expert : shape_.experts + slot;
       set_taken(claiming.claimed, true);
     }
@@ -95,7 +95,7 @@ class MappedSlots final : public SlotMemory {
     Slot& gone = at(slot);
     const int64_t left = gone.mapped_at;
     release(gone);
-    // As in leave(): only now may another slot stand there.
+    // As in leave(): only now may another slot be mapped there.
     const std::lock_guard lock(mutex_);
     if (gone.mapped_at == kNowhere) set_taken(left, false);
   }
@@ -123,7 +123,7 @@ class MappedSlots final : public SlotMemory {
   Slot& at(int slot) { return slots_[static_cast<size_t>(slot)]; }
   void* pointer(size_t type, int64_t place) const { return reinterpret_cast<void*>(ranges_[type].address(place)); }
 
-  // With the mutex. A slot's own place is nobody else's.
+  // The caller holds the mutex. No other slot uses a slot's own place.
   void set_taken(int64_t place, bool taken) {
     if (place >= 0 && place < shape_.experts) taken_[static_cast<size_t>(place)] = taken;
   }
@@ -153,11 +153,11 @@ class MappedSlots final : public SlotMemory {
         check(cudaMemset(pointer(type, made.mapped_at), 0, ranges_[type].place_bytes()), "clearing memory for experts");
       }
     }
-    // Streams that do not block do not wait for what the default stream does.
+    // Non-blocking streams do not wait for the default stream.
     check(cudaDeviceSynchronize(), "clearing memory for experts");
   }
 
-  // What of the slot is not mapped yet.
+  // Maps those tensors of the slot that are not mapped yet.
   void map(Slot& slot, int64_t place) {
     CUmemAccessDesc access{};
     access.location = properties_.location;
@@ -181,12 +181,13 @@ class MappedSlots final : public SlotMemory {
   void leave(Slot& slot) {
     const int64_t left = slot.mapped_at;
     check(unmap(slot), "unmapping an expert's memory");
-    // Only now may another slot stand there.
+    // Only now may another slot be mapped there.
     const std::lock_guard lock(mutex_);
     set_taken(left, false);
   }
 
-  // The slot then stands nowhere; where it was, if the driver refuses, whose first error is returned.
+  // Afterwards the slot is not mapped anywhere. If the driver refuses, the slot stays where it was, and the first error is
+  // returned.
   CUresult unmap(Slot& slot) noexcept {
     CUresult result = CUDA_SUCCESS;
     for (size_t type = 0; type < kTypes; ++type) {
@@ -220,7 +221,7 @@ class MappedSlots final : public SlotMemory {
   std::array<AddressRange, kTypes> ranges_;
   std::vector<Slot> slots_;
   std::mutex mutex_;         // guards the list below
-  std::vector<bool> taken_;  // by expert: a slot stands under its addresses, or has claimed them
+  std::vector<bool> taken_;  // by expert: a slot is mapped at its addresses, or has claimed them
 };
 
 }  // namespace

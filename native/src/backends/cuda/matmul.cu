@@ -1,4 +1,4 @@
-// Products: jobs that one kernel takes go into one launch.
+// Products: jobs for the same kernel form one launch.
 #include "multiply_format.h"
 
 namespace odmoe::cuda {

@@ -1,5 +1,5 @@
-// Products for up to 8 tokens, which are bound by the reading of weights: a warp computes some rows for all tokens, and has
-// vectors of every row on their way while it multiplies.
+// Products for up to 8 tokens, whose speed the reading of weights limits: a warp computes some rows for all tokens, and loads
+// further vectors of every row while it multiplies.
 #pragma once
 #include <type_traits>
 
@@ -9,13 +9,13 @@
 namespace odmoe::cuda {
 
 inline constexpr int kFewWarps = 4;
-// Values of tokens that a lane reads before it waits for the weights that they are multiplied with.
+// Values of tokens that a lane reads before it waits for the corresponding weights.
 inline constexpr int kFewValues = 8;
-// Pieces of so many steps and more that the main pieces leave are loaded before the last of those are multiplied. Numbers of columns
-// that leave smaller ones are rare, and those would take registers from all.
+// The remaining pieces behind the main pieces are loaded before the last main pieces are multiplied, if they have at least this
+// many steps. Smaller remaining pieces are rare, and early loads of them would cost registers in every case.
 inline constexpr int kFewRest = 4;
 
-// A lane's values of the tokens from the next step on; x of a column that the matrix does not have is 0.
+// A lane's values of the tokens from the next step on; x is 0 for columns beyond the matrix.
 template <int kTokens>
 struct FewTokens {
   const float* next[kTokens];
@@ -44,7 +44,7 @@ __device__ __forceinline__ void load_few(typename Rows::template Vector<V> (&vec
   for (int r = 0; r < kRows; ++r) vectors[r] = Rows::template load<V, true>(rows[r], {first, V, 0}, lane);
 }
 
-// The tokens' next V steps. kWhole: the matrix has all of their columns.
+// Multiplies the tokens' next V steps. kWhole: the matrix has all columns of these steps.
 template <class Rows, int V, bool kWhole, int kRows, int kTokens>
 __device__ __forceinline__ void multiply_few_steps(float (&sums)[kRows][kTokens], typename Rows::Row (&rows)[kRows],
                                                    const typename Rows::template Vector<V> (&vectors)[kRows], int first,
@@ -73,7 +73,8 @@ __device__ __forceinline__ void multiply_few_steps(float (&sums)[kRows][kTokens]
   tokens.advance(V);
 }
 
-// The pieces of V, V / 2, ... kLeast steps that the main pieces leave, at most one of each. Their vectors are loaded together.
+// The remaining pieces behind the main pieces, of V, V / 2, ... kLeast steps, at most one of each. Their vectors are loaded
+// together.
 template <class Rows, int V, int kLeast, int kRows, bool kSome = (V >= kLeast)>
 struct FewRest {
   typename Rows::template Vector<V> vectors[kRows];
@@ -100,7 +101,7 @@ struct FewRest<Rows, V, kLeast, kRows, false> {
                                            const float*, int) const {}
 };
 
-// act(0), act(1), ... act(kCount - 1), the numbers as types: CUDA 11.8 does not unroll every loop that it is asked to.
+// Calls act(0), act(1), ... act(kCount - 1) with the numbers as types: CUDA 11.8 does not unroll every loop that has the pragma.
 template <int kCount, class Act>
 __device__ __forceinline__ void for_each_number(const Act& act) {
   if constexpr (kCount > 0) {
@@ -109,8 +110,8 @@ __device__ __forceinline__ void for_each_number(const Act& act) {
   }
 }
 
-// kAhead: main pieces whose vectors are on their way together, each loaded when the one so many before it has been multiplied. 0: a
-// piece is loaded when its turn comes.
+// kAhead: number of main pieces whose vectors are in flight together; each is loaded when the piece kAhead before it has been
+// multiplied. 0: a piece is loaded just before its use.
 template <class Rows, int kRows, int kTokens, int kAhead>
 __global__ void __launch_bounds__(kFewWarps* kWarp) multiply_few(const __grid_constant__ MultiplyLaunch launch) {
   __shared__ float table[Rows::Table::kSize];
@@ -132,8 +133,8 @@ __global__ void __launch_bounds__(kFewWarps* kWarp) multiply_few(const __grid_co
   typename Rows::template Vector<kMain> vectors[kAhead > 0 ? kAhead : 1][kRows];
   FewRest<Rows, kMain / 2, kFewRest, kRows> rest;
   float sums[kRows][kTokens] = {};
-  int first = 0;   // step that is multiplied next
-  int loaded = 0;  // step that is loaded next
+  int first = 0;   // the next step to multiply
+  int loaded = 0;  // the next step to load
   const auto load_next = [&](auto& slot) {
     if (loaded >= whole) return;
     load_few<Rows, kMain>(slot, rows, loaded, lane);
@@ -156,7 +157,7 @@ __global__ void __launch_bounds__(kFewWarps* kWarp) multiply_few(const __grid_co
     });
     if (kAhead > 0 && loaded >= whole && first < whole) rest.load(rows, loaded, steps, lane);
   }
-  // A main piece that the last columns do not fill.
+  // The last main piece, which the last columns do not fill.
   if (first + kMain <= steps) {
     load_few<Rows, kMain>(vectors[0], rows, first, lane);
     multiply_few_steps<Rows, kMain, false>(sums, rows, vectors[0], first, tokens, table, lane);

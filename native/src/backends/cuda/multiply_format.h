@@ -5,7 +5,7 @@
 
 namespace odmoe::cuda {
 
-// Fills the parts' first_block in. All jobs of a launch have tokens enough for the same kernel: 1, 2, up to 4, up to 8, or
+// These fill in the parts' first_block. All jobs of a launch have numbers of tokens for the same kernel: 1, 2, up to 4, up to 8, or
 // more.
 cudaError_t multiply_bf16(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream);
 cudaError_t multiply_fp16(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream);
@@ -16,10 +16,10 @@ cudaError_t multiply_fixed4(MultiplyLaunch& launch, int multiprocessors, cudaStr
 cudaError_t multiply_mxfp4(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream);
 cudaError_t multiply_fp8(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream);
 
-// The most tokens that the kernel for a job of n tokens takes at once; 0: any number.
+// Most tokens that the kernel for a job of n tokens handles at once; 0: any number.
 constexpr int tokens_at_once(int n) { return n <= 2 ? n : n <= 4 ? 4 : n <= 8 ? 8 : 0; }
 
-// Warps that each multiprocessor should have before a warp is given more rows, which read a token's values less often.
+// Warps that each multiprocessor should have before a warp gets more rows; with more rows a token's values are read less often.
 inline constexpr int kWarpsForFourRows = 32;
 inline constexpr int kWarpsForTwoRows = 16;
 
@@ -54,9 +54,9 @@ cudaError_t launch_many(MultiplyLaunch& launch, cudaStream_t stream) {
   return launch_blocks(&multiply_many<Rows, kRows, kBlocks>, launch, blocks, kManyWarps * kWarp, stream);
 }
 
-// kMostRows: of a warp for one token. kAhead: main pieces of a row that are on their way together where a warp has one row or two; 0
-// as multiply_few says. kManyRows: rows of a tile of many tokens, and kManyBlocks blocks of such tiles that a multiprocessor has
-// registers for.
+// kMostRows: most rows of a warp for one token. kAhead: main pieces of a row in flight together, where a warp has one or two rows;
+// 0 as in multiply_few. kManyRows: rows of a tile of many tokens. kManyBlocks: blocks of such tiles for which a multiprocessor has
+// registers.
 template <class Rows, int kMostRows, int kAhead, int kManyRows, int kManyBlocks>
 cudaError_t multiply_rows(MultiplyLaunch& launch, int multiprocessors, cudaStream_t stream) {
   constexpr int kHalf = (kAhead + 1) / 2;

@@ -1,5 +1,6 @@
-// Products for many tokens (prefill), which are bound by multiply-adds: a warp computes a tile of rows x 8 tokens in registers.
-// The block's warps share the tokens' values, staged in shared memory some steps at a time: [4 tokens][step][lane] of 4 floats.
+// Products for many tokens (prefill), whose speed multiply-adds limit: a warp computes a tile of rows x 8 tokens in registers. The
+// block's warps share the tokens' values, which are staged in shared memory some steps at a time: [4 tokens][step][lane] of 4
+// floats.
 #pragma once
 #include "multiply_sums.h"
 
@@ -8,21 +9,21 @@ namespace odmoe::cuda {
 
 inline constexpr int kManyWarps = 8;
 inline constexpr int kManyTileTokens = 8;
-inline constexpr int kManyTokenTiles = 2;  // of a block
+inline constexpr int kManyTokenTiles = 2;  // token tiles of a block
 inline constexpr int kManyRowTiles = kManyWarps / kManyTokenTiles;
 inline constexpr int kManyBlockTokens = kManyTileTokens * kManyTokenTiles;
-inline constexpr int kManySteps = 4;  // staged at a time, at most
+inline constexpr int kManySteps = 4;  // most steps that are staged at a time
 inline constexpr int kManyQuads = kManyBlockTokens / 4;
 
 struct StagedTokens {
   float4 values[kManyQuads][kManySteps][kWarp];
 };
 
-// All warps; steps [first, first + V).
+// All warps call this; it stages steps [first, first + V).
 template <int V>
 __device__ __forceinline__ void stage_tokens(StagedTokens& staged, const MultiplyPart& part, int first_token, int first, int warp,
                                              int lane) {
-  // One after the other: registers are what there is least of here.
+  // Not unrolled: registers are the scarcest resource here.
 #pragma unroll 1
   for (int i = 0; i < (V * kManyQuads + kManyWarps - 1) / kManyWarps; ++i) {
     const int place = i * kManyWarps + warp;
@@ -73,7 +74,7 @@ class ManyTile {
         warp_(static_cast<int>(threadIdx.x) / kWarp) {
     const int block = static_cast<int>(blockIdx.x) - part_.first_block;
     const int token_blocks = (part_.n + kManyBlockTokens - 1) / kManyBlockTokens;
-    // Blocks that share weights are neighbours, so that all but the first read them from the second cache.
+    // Blocks that share weights are neighbours, so that all but the first read them from the second-level cache.
     first_token_ = block % token_blocks * kManyBlockTokens;
     group_ = block / token_blocks * kManyRowTiles + warp_ / kManyTokenTiles;
 #pragma unroll
@@ -105,7 +106,7 @@ class ManyTile {
     typename Rows::template Vector<V> vectors[kRows];
 #pragma unroll
     for (int r = 0; r < kRows; ++r) vectors[r] = Rows::template load<V, false>(rows_[r], place, lane_);
-    // Two buffers in turn: who writes one has passed the barrier behind the last reading of it.
+    // Two buffers are used in turn: a thread that writes one has passed the barrier behind its last read.
     StagedTokens& staged = staged_[buffer_];
     buffer_ ^= 1;
     stage_tokens<V>(staged, part_, first_token_, place.first + place.skipped, warp_, lane_);
@@ -135,7 +136,7 @@ class ManyTile {
   float sums_[kRows][kManyTileTokens] = {};
 };
 
-// kBlocks: of a multiprocessor, which its registers must do for.
+// kBlocks: blocks of a multiprocessor for which its registers must suffice.
 template <class Rows, int kRows, int kBlocks>
 __global__ void __launch_bounds__(kManyWarps* kWarp, kBlocks) multiply_many(const __grid_constant__ MultiplyLaunch launch) {
   __shared__ StagedTokens staged[2];

@@ -1,11 +1,11 @@
-// The products of one launch, and which outputs a warp computes.
+// The products of one launch, and the outputs of each warp.
 #pragma once
 #include "kernels.h"
 #include "weight_layout.h"
 
 namespace odmoe::cuda {
 
-// A job, of which the launch's blocks from first_block on are.
+// A job; its blocks begin at first_block of the launch.
 struct MultiplyPart {
   const uint8_t* weights;
   const float* in;
@@ -26,14 +26,14 @@ struct MultiplyLaunch {
   MultiplyPart parts[kMostMultiplyJobs];
   int count;
   bool gated;
-  GluShape glu;  // where gated
+  GluShape glu;  // only for gated products
 };
 static_assert(sizeof(MultiplyLaunch) <= 4096, "what a kernel takes");
 
 // Groups of `rows` rows of weights that share a warp. A group of gated products has pairs of a gate row and its up row.
 ODMOE_BOTH int row_groups(const MultiplyPart& part, int rows) { return (part.rows + rows - 1) / rows; }
 
-// Row `slot` of a group; of one that the matrix does not have, the last that it has.
+// Row `slot` of a group; beyond the matrix: the matrix's last row.
 ODMOE_BOTH int row_of_group(const MultiplyPart& part, bool gated, int group, int group_rows, int slot) {
   if (!gated) {
     const int row = group * group_rows + slot;
@@ -46,7 +46,7 @@ ODMOE_BOTH int row_of_group(const MultiplyPart& part, bool gated, int group, int
 
 #if defined(__CUDACC__) || defined(ODMOE_SIMULATED_CUDA)
 __device__ __forceinline__ const MultiplyPart& part_of_block(const MultiplyLaunch& launch) {
-  // The last that begins at or before the block.
+  // Finds the last part that begins at or before the block.
   int number = 0;
   int behind = launch.count;
   while (behind - number > 1) {

@@ -1,4 +1,4 @@
-// What becomes of a warp's partial sums: ROWS x TOKENS of them in every lane.
+// Folds and writes a warp's partial sums: ROWS x TOKENS sums in every lane.
 #pragma once
 #include "activations.h"
 #include "multiply_parts.h"

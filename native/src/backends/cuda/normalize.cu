@@ -7,11 +7,11 @@
 namespace odmoe::cuda {
 namespace {
 
-// A long vector has a block of threads. It is brought into shared memory in pieces of so many floats: one warp adds it up, in the order
-// of the lanes' sums, while all threads wait, so it must not wait for memory too.
+// A block of threads processes a long vector. It is copied to shared memory in pieces of kPiece floats: one warp adds it up, in the
+// order of the lanes' sums, while all threads wait, so that this warp must not wait for memory, too.
 constexpr int kBlockThreads = 512;
 constexpr int kPiece = 8192;
-// Vectors up to this size, such as heads, have a warp each.
+// One warp processes each vector up to this size, such as heads.
 constexpr int kMostWarpSize = 512;
 constexpr int kWarps = 4;
 
@@ -28,8 +28,8 @@ struct SquareOfDifference {
   __device__ float operator()(float partial, float x) const { return fused(x - mean, x - mean, partial); }
 };
 
-// The warp's lanes add what the values are worth to their partial sums. Of the zeros behind the end, a dot product adds nothing that
-// shows: no partial sum of these terms is -0.
+// The warp's lanes add the terms of the values to their partial sums. The zeros behind the end that a dot product would add change
+// nothing: no partial sum of these terms is -0.
 template <class Term>
 __device__ float add_terms(const float* values, int count, float partial, const Term& term) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -41,11 +41,11 @@ __device__ float add_terms(const float* values, int count, float partial, const 
 template <int kWidth>
 class BlockRow {
  public:
-  // The shared arrays are the kernel's.
+  // The kernel owns the shared arrays.
   __device__ BlockRow(const float* in, int size, float* piece, float* folded)
       : in_(in), size_(size), piece_(piece), folded_(folded), held_(false) {}
 
-  // The terms of all values, folded; every thread gets the result.
+  // Folds the terms of all values; every thread gets the result.
   template <class Term>
   __device__ float fold(const Term& term) {
     float partial = 0.0f;
@@ -64,7 +64,7 @@ class BlockRow {
     return *folded_;
   }
 
-  // A row of one piece still lies in shared memory.
+  // A row of a single piece is still in shared memory.
   __device__ Pack<kWidth> values(int i) const { return load_pack<kWidth>((held_ ? piece_ : in_) + i); }
 
  private:

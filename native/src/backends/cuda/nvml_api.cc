@@ -19,8 +19,8 @@ constexpr int kSuccess = 0;
 constexpr int kInsufficientSize = 7;
 constexpr unsigned long long kNotAvailable = ~0ull;
 
-// nvmlProcessInfo_t of both versions. Drivers 535.43 to 535.86 give entries that have eight more bytes at their end under the name of
-// version 3.
+// nvmlProcessInfo_t of both versions. Drivers 535.43 to 535.86 give entries with eight more bytes at the end, but call them version
+// 3.
 struct Process {
   unsigned int pid;
   unsigned long long used_bytes;
@@ -30,14 +30,14 @@ struct Process {
 constexpr size_t kEntryBytes = sizeof(Process);
 constexpr size_t kWideEntryBytes = kEntryBytes + 8;
 static_assert(kEntryBytes == 24);
-// Entries that are asked for at first. Where there are more, processes that begin meanwhile are allowed for.
+// Entries of the first request. If there are more, the next request leaves room for processes that begin meanwhile.
 constexpr unsigned int kFirstEntries = 64;
 constexpr unsigned int kMoreEntries = 16;
 constexpr int kMostTries = 4;
-// In entries that were not written.
+// The byte in entries that the driver did not write.
 constexpr uint8_t kUnwritten = 0xa5;
 
-// What a driver has written: room for `count` entries of either kind.
+// The bytes that a driver has written: room for `count` entries of either kind.
 struct Entries {
   const uint8_t* bytes = nullptr;
   unsigned int count = 0;
@@ -50,7 +50,7 @@ struct Entries {
     }
     return std::nullopt;
   }
-  // As many entries of the wider kind end behind as many of the other.
+  // `count` wide entries end behind `count` narrow ones.
   bool are_wide() const {
     const uint8_t* const end = bytes + count * kWideEntryBytes;
     return std::any_of(end - std::min<size_t>(count, 1) * 8, end, [](uint8_t byte) { return byte != kUnwritten; });
@@ -71,7 +71,7 @@ void find(void* library, const char* name, Function& function) {
 
 NvmlApi load() {
   NvmlApi api;
-  // Never closed, as nothing is gained by it.
+  // Never closed: that would gain nothing.
   void* const library = dlopen(ODMOE_NVML_LIBRARY, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return api;
   find(library, "nvmlInit_v2", api.initialize);

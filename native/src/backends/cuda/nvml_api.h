@@ -1,4 +1,5 @@
-// NVIDIA's management library: what the driver says of a process's device memory. Found at run time; its header is on few machines.
+// NVIDIA's management library: the driver's figures about a process's device memory. It is found at run time, because few machines
+// have its header.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -6,7 +7,7 @@
 
 namespace odmoe::cuda {
 
-// As nvml.h has them. Any may be null: a driver that is missing, or lacks it.
+// Functions with the types of nvml.h. Any may be null: the driver is missing, or lacks the function.
 struct NvmlApi {
   using Device = void*;
   using RunningProcesses = int (*)(Device device, unsigned int* count, void* processes);
@@ -17,23 +18,23 @@ struct NvmlApi {
   RunningProcesses running_processes_v2 = nullptr;
 };
 
-// A process among those that `running` lists with what they take of the device; none where it does not list it.
+// Device memory of a process, as `running` lists it; none if the process is not in the list.
 std::optional<uint64_t> nvml_process_bytes(NvmlApi::RunningProcesses running, NvmlApi::Device device, unsigned int process);
 
 class NvmlDevice {
  public:
   NvmlDevice() = default;
-  // bus_id: as cudaDeviceGetPCIBusId names it.
+  // bus_id: in the form of cudaDeviceGetPCIBusId.
   explicit NvmlDevice(const std::string& bus_id);
   NvmlDevice(const std::string& bus_id, const NvmlApi& api);
 
-  // What this process takes of the device, context and all. None where the library is missing, keeps no such account (integrated
+  // Device memory of this process, including its context. None where the library is missing, does not count it (integrated
   // devices), or knows the process by another number (containers).
   std::optional<uint64_t> used_bytes() const;
 
  private:
   NvmlApi::Device device_ = nullptr;
-  NvmlApi::RunningProcesses running_ = nullptr;  // null: nothing can be asked
+  NvmlApi::RunningProcesses running_ = nullptr;  // null: no figures are available
 };
 
 }  // namespace odmoe::cuda

@@ -29,7 +29,7 @@ void ExpertMemoryDirectory::remove(PagedExpertMemory* memory) {
 PagedExpertMemory::PagedExpertMemory(const DeviceContext& context, ExpertMemoryDirectory& directory,
                                      std::unique_ptr<SlotMemory> memory, int slots)
     : context_(context), directory_(directory), memory_(std::move(memory)), slots_(static_cast<size_t>(slots)) {
-  // Threads that wait for these may sleep.
+  // Threads that wait for these events may sleep.
   constexpr unsigned kFlags = cudaEventDisableTiming | cudaEventBlockingSync;
   try {
     for (Slot& slot : slots_) {
@@ -71,7 +71,7 @@ int PagedExpertMemory::slot_of(const void* address) const {
   return -1;
 }
 
-// Of a load that was given up; a whole one's were over before what it was loaded for.
+// Waits for the writes of a load that was given up. The writes of a complete load ended before the expert was used.
 void PagedExpertMemory::wait_for_writes(Slot& slot) {
   for (size_t lane = 0; lane < kLoadLanes; ++lane) {
     if (!slot.writes[lane].exchange(false)) continue;
@@ -109,7 +109,7 @@ void PagedExpertMemory::make_ready(int index) {
   try {
     context_.enter();
     wait_for_writes(slot);
-    // Only an address that goes away makes the host wait; else the lanes wait (begin_write).
+    // The host waits only if an address goes away; otherwise the lanes wait (begin_write).
     if (slot.reading || memory_->moves(index)) wait_for_reads(slot);
     memory_->move(index);
   } catch (...) {
@@ -121,7 +121,8 @@ void PagedExpertMemory::make_ready(int index) {
   slot.state = PageState::loading;
 }
 
-// Until then the pages are the slot's, so that every lane finds the slot, and why it has not moved, by their addresses.
+// Until then the pages belong to the slot, so that every lane finds, by their addresses, the slot and the reason why it has not
+// moved.
 void PagedExpertMemory::stay(int index) {
   Slot& slot = at(index);
   const std::lock_guard lock(slot.mutex);
@@ -146,7 +147,7 @@ void PagedExpertMemory::end_load(int index, bool whole) {
   at(index).state = whole ? PageState::resident : PageState::unmapped;
 }
 
-// Uses and loads of the slot are over; the device may still be at what they asked for.
+// Uses and loads of the slot are over; the device may still execute their work.
 void PagedExpertMemory::let_go(int index) {
   Slot& slot = at(index);
   context_.enter();

@@ -1,8 +1,8 @@
-// The orders of FluxMoE's algorithm 1 between what writes experts (load lanes) and what reads them (the compute stream), kept by events;
-// where a slot's memory stands is SlotMemory's.
-// Who does what: begin_load, where loads are asked for (a daemon's event loop), and end_load of a load that was given up ask nothing of
-// CUDA. What must be over before the slot may move is waited for, and the slot moves, on the loader's thread that is the first to write
-// to it (begin_write); others that are to write to it wait there. The executor's begin_read and end_read order, and wait for nothing.
+// Events keep the orders of FluxMoE's algorithm 1 between the writers of experts (load lanes) and their readers (the compute
+// stream); SlotMemory decides where a slot's memory is mapped. Threads: begin_load runs where loads are asked for (a daemon's event
+// loop). It calls no CUDA function, and neither does end_load of a load that was given up. The first loader thread that writes to a
+// slot waits for its earlier users and moves it (begin_write); other writers of the slot wait there. The executor's begin_read and
+// end_read only order work, and wait for nothing.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -22,7 +22,7 @@ namespace odmoe::cuda {
 
 class PagedExpertMemory;
 
-// The expert memories of a device, for who writes to an address and must know whose it is. From any thread.
+// The expert memories of a device: writers find the memory and the slot of an address here. May be called from any thread.
 class ExpertMemoryDirectory {
  public:
   // The memory and its slot in which this address lies; null: in none.
@@ -58,8 +58,8 @@ class PagedExpertMemory final : public ExpertMemory {
   void let_go(int slot) override;
   void take(int slot) override;
 
-  // Around what a lane writes to the slot, within its load; from several threads at a time. begin_write throws DEVICE_OUT_OF_MEMORY or
-  // DEVICE_LOST to each of them where the slot cannot stand where it should.
+  // To be called before and after a lane's writes to the slot, within its load; several threads may call them at a time.
+  // begin_write throws DEVICE_OUT_OF_MEMORY or DEVICE_LOST in each thread if the slot cannot be mapped at its place.
   void begin_write(int slot, const LoadLane& lane);
   void end_write(int slot, const LoadLane& lane);
   // The slot in which the address lies; -1: none.
@@ -69,24 +69,25 @@ class PagedExpertMemory final : public ExpertMemory {
   struct Slot {
     std::atomic<PageState> state = PageState::unmapped;
     ExpertPages pages;                                   // guarded by the memory's mutex
-    cudaEvent_t read = nullptr;                          // the compute stream's last use of it
-    std::array<cudaEvent_t, kLoadLanes> written = {};    // the lanes' last ones
-    std::array<std::atomic<bool>, kLoadLanes> writes{};  // since the load began
-    std::mutex mutex;                                    // held while the slot is made ready; guards the two below
-    bool pending = false;                                // a place is claimed, and the slot does not stand there yet
-    std::exception_ptr failure;                          // why it cannot; until the next load
-    // Plain: uses and loads of a slot exclude each other, which orders the executor and the loader's threads (ExpertSlots' mutex), and
-    // within a load the mutex above orders who makes the slot ready before all who write to it.
+    cudaEvent_t read = nullptr;                          // the compute stream's last use of the slot
+    std::array<cudaEvent_t, kLoadLanes> written = {};    // each lane's last write
+    std::array<std::atomic<bool>, kLoadLanes> writes{};  // lanes that have written since the load began
+    std::mutex mutex;                                    // held while the slot is made ready; guards the next two members
+    bool pending = false;                                // a place is claimed, but the slot is not mapped there yet
+    std::exception_ptr failure;                          // the reason why it cannot be; until the next load
+    // These are not atomic. Uses and loads of a slot exclude each other, so that ExpertSlots' mutex orders the executor and the
+    // loader's threads. Within a load the mutex above orders the thread that makes the slot ready before all threads that write to
+    // it.
     bool has_been_read = false;
-    bool reading = false;  // begin_read without its end_read: an operator has failed
-    bool ordered = false;  // the compute stream has been told to wait for the writes
+    bool reading = false;  // begin_read came without its end_read: an operator has failed
+    bool ordered = false;  // the compute stream already waits for the writes
   };
 
   Slot& at(int slot) { return slots_[static_cast<size_t>(slot)]; }
   const Slot& at(int slot) const { return slots_[static_cast<size_t>(slot)]; }
-  // To where the load that has begun claimed a place, when nothing uses the slot any more. Once for each load.
+  // Moves the slot to the place that its load has claimed, when nothing uses the slot any more. Runs once per load.
   void make_ready(int slot);
-  // Ends the claim of a load that has not made the slot ready.
+  // Gives up the claim of a load that has not made the slot ready.
   void stay(int slot);
   void wait_for_writes(Slot& slot);
   void wait_for_reads(Slot& slot);

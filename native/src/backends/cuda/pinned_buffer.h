@@ -1,4 +1,4 @@
-// Host memory that the device copies to and from without a detour.
+// Host memory that the device can copy to and from directly.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -15,7 +15,7 @@ class PinnedBuffer {
   PinnedBuffer(const PinnedBuffer&) = delete;
   PinnedBuffer& operator=(const PinnedBuffer&) = delete;
 
-  // At least so many bytes; what it held is gone. No copy may be using it.
+  // Makes room for at least `bytes`; the old contents are lost. No copy may be using the buffer.
   uint8_t* reserve(uint64_t bytes) {
     if (bytes <= bytes_) return data_;
     release();

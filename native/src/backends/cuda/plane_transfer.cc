@@ -9,7 +9,7 @@
 namespace odmoe::cuda {
 namespace {
 
-// Blocks lie at multiples of it in their chunk, with less between them than that.
+// Blocks begin at multiples of this in their chunk, with gaps smaller than this.
 constexpr uint64_t kBlockAlignment = 16;
 constexpr uint64_t kLargestTable = 128;
 
@@ -17,7 +17,7 @@ uint64_t table_bytes(CodecKind codec) { return codec == CodecKind::huffman ? kLa
 
 bool is_stored_plain(const CodedBlock& block) { return block.coded_bytes == block.plain_bytes; }
 
-// Kernels that lay rows out load up to sixteen bytes at a time.
+// Kernels that write rows into the layout load up to sixteen bytes at a time.
 bool is_aligned(const uint8_t* address) { return reinterpret_cast<uintptr_t>(address) % kBlockAlignment == 0; }
 
 void copy_to_device(uint8_t* device, const uint8_t* host, uint64_t bytes, cudaStream_t stream) {
@@ -123,7 +123,7 @@ void PlaneTransfer::bring_block(const CodedBlock& block, uint64_t skipped, uint6
     const bool follows = batch_.host != nullptr && block.bytes >= end && block.bytes < end + kBlockAlignment;
     if (follows) {
       batch_.bytes = static_cast<uint64_t>(block.bytes - batch_.host) + block.coded_bytes;
-      scratch.take(block.coded_bytes + kBlockAlignment);  // behind what the stretch has, so that it may grow
+      scratch.take(block.coded_bytes + kBlockAlignment);  // behind the memory of the stretch, so that it can grow
     } else {
       copy_stretch(stream);
       batch_.host = block.bytes;

@@ -1,4 +1,4 @@
-// One plane's rows on their way through a lane: copied or read in place, decoded where they are coded.
+// Brings one plane's rows through a lane: they are copied or read in place, and decoded where they are coded.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -11,15 +11,15 @@
 
 namespace odmoe::cuda {
 
-// Stretches of a lane's scratch, from its start on for each set of rows: the stream's order keeps one set's kernels before the next
-// one's copies.
+// Hands out ranges of a lane's scratch, from its start for each set of rows: the stream's order keeps one set's kernels before the
+// next set's copies.
 class LaneScratch {
  public:
   static constexpr uint64_t kAlignment = 256;
   static uint64_t padded(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
   explicit LaneScratch(const DeviceBuffer& memory) : memory_(memory) {}
-  // Throws INTERNAL where it is full.
+  // Throws INTERNAL when the scratch is full.
   uint8_t* take(uint64_t bytes);
 
  private:
@@ -37,17 +37,17 @@ class PlaneTransfer {
         multiprocessors_(multiprocessors),
         skipped_(source.skipped_bytes) {}
 
-  // Scratch that the next `rows` rows take.
+  // Bytes of scratch that the next `rows` rows need.
   uint64_t scratch_bytes(int64_t rows) const;
-  // Asks for copies of the next `rows` rows; where they will be plain after decode().
+  // Starts the copies of the next `rows` rows; returns where they are plain after decode().
   const uint8_t* bring(int64_t rows, LaneScratch& scratch, cudaStream_t stream);
-  // Asks for what has been brought to be decoded.
+  // Starts the decoding of the rows that were brought.
   void decode(cudaStream_t stream);
-  // Kernels read host memory: that must stay until they are done.
+  // True if kernels read host memory, which must then stay until they are done.
   bool reads_host_memory() const { return reads_host_memory_; }
 
  private:
-  // Blocks that are decoded together, and the stretch of host memory that is copied for them.
+  // Blocks that are decoded together, and the range of host memory that is copied for them.
   struct Batch {
     BlockToDecode blocks[kMostBlocksToDecode];
     int count = 0;
@@ -70,9 +70,9 @@ class PlaneTransfer {
   const StagingMemory* staging_ = nullptr;
   uint64_t row_bytes_ = 0;
   int multiprocessors_ = 0;
-  int block_ = 0;                   // of the next row
-  uint64_t skipped_ = 0;            // in that block, of a coded plane; in all, of a plain one
-  const uint8_t* table_ = nullptr;  // on the device, for this set of rows
+  int block_ = 0;                   // block of the next row
+  uint64_t skipped_ = 0;            // bytes skipped: in that block of a coded plane, in the whole of a plain one
+  const uint8_t* table_ = nullptr;  // the table on the device, for this set of rows
   bool reads_host_memory_ = false;
   Batch batch_;
 };

@@ -1,4 +1,4 @@
-// A figure that takes a while to be told, and is asked for more often than it need be told.
+// Caches a figure that takes a while to get and is asked for more often than it must be new.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -7,13 +7,13 @@
 
 namespace odmoe::cuda {
 
-// Methods from any thread.
+// Its methods may be called from any thread.
 class RecentFigure {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::seconds kOldest{10};
 
-  // The last answer, or a new one where that is as old.
+  // The last figure, or a new one if the last is kOldest old or older.
   template <class Ask>
   std::optional<uint64_t> get(Clock::time_point now, Ask ask) {
     const std::lock_guard lock(mutex_);

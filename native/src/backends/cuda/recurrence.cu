@@ -1,4 +1,5 @@
-// What goes on from position to position: causal convolutions and the gated delta rule. Each work is a run of rows of one sequence.
+// Operators with a state that goes from position to position: causal convolutions and the gated delta rule. Each work is a run of
+// rows of one sequence.
 #include "activations.h"
 #include "elementwise_code.h"
 #include "grid_launch.h"
@@ -8,15 +9,15 @@ namespace odmoe::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-// Rows of which a thread computes a channel, at least.
+// Least number of rows for which a thread computes a channel.
 constexpr int kLeastRows = 16;
 
-// What a channel has at a position: of a work's rows, or of what came before them.
+// A channel's input at a row: from the work's rows, or from the tail before them.
 __device__ __forceinline__ float value_at(const ConvolutionWork& work, int row, int64_t channel) {
   return row >= 0 ? work.in[row * work.in_stride + channel] : work.tail[(row + work.taps - 1) * work.channels + channel];
 }
 
-// Block (x, y, z): some channels, some rows, work z. The tail belongs to the block of the first rows, which is the only one to read it.
+// Block (x, y, z): some channels, some rows, work z. Only the block of the first rows reads and writes the tail.
 __global__ void __launch_bounds__(kThreads) convolve_kernel(const ConvolutionWork* works, int block_rows) {
   const ConvolutionWork work = works[blockIdx.z];
   const int64_t channel = int64_t{blockIdx.x} * kThreads + threadIdx.x;
@@ -31,17 +32,18 @@ __global__ void __launch_bounds__(kThreads) convolve_kernel(const ConvolutionWor
     }
     work.out[row * work.out_stride + channel] = work.silu ? silu_of(sum) : sum;
   }
-  // A block has more rows than the tail, so no other one reads what is overwritten here.
+  // A block has more rows than the tail, so that no other block reads the values overwritten here.
   if (begin != 0) return;
   for (int kept = 0; kept < work.taps - 1; ++kept) {
     work.tail[kept * work.channels + channel] = value_at(work, work.rows - work.taps + 1 + kept, channel);
   }
 }
 
-// Keys and queries of so many dimensions may be on their way to registers, most of which the state has: barriers hold the others back.
+// Dimensions of keys and queries that may be in flight to registers. The state uses most registers, so barriers delay further
+// loads.
 constexpr int kReadAhead = 16;
 
-// What one value head's rows are made with, the same for all its dimensions.
+// The gates of one row of a value head, the same for all its dimensions.
 struct DeltaRow {
   float beta;
   float decay;
@@ -53,7 +55,7 @@ __device__ __forceinline__ DeltaRow delta_row(const DeltaWork& work, int row, in
   return {sigmoid_of(work.beta[at]), exponential(-rate)};
 }
 
-// One row changes a column of the state; gives what the row takes from it. shared: the row's key and query.
+// Applies one row to a column of the state; returns the row's output in this column. shared: the row's key and query.
 template <int kKeyDim>
 __device__ __forceinline__ float change_column(float (&state)[kKeyDim], const float (&shared)[2][kKeyDim], const DeltaRow& gates,
                                                float value) {
@@ -84,8 +86,8 @@ __device__ __forceinline__ float change_column(float (&state)[kKeyDim], const fl
   return out;
 }
 
-// A lane keeps one value dimension: a column of the state, in registers. Keys and queries of a row come by way of shared memory, those
-// of the next row while this one is computed.
+// A lane holds one value dimension, a column of the state, in registers. Keys and queries of a row come through shared memory;
+// those of the next row are loaded while this row is computed.
 template <int kKeyDim>
 __device__ void run_delta(const DeltaWork& work, int head, int dimension, float (&shared)[2][kKeyDim]) {
   constexpr int kEach = kKeyDim / kWarp;
@@ -127,7 +129,7 @@ __device__ void run_delta(const DeltaWork& work, int head, int dimension, float 
   for (int i = 0; i < kKeyDim; ++i) column[int64_t{i} * work.value_dim] = state[i];
 }
 
-// Of any key dimension, with the state where it is.
+// For any number of key dimensions; the state stays in memory.
 __device__ void run_delta_in_memory(const DeltaWork& work, int head, int dimension) {
   if (dimension >= work.value_dim) return;
   const int key_head = head / (work.value_heads / work.key_heads);
@@ -154,7 +156,7 @@ __device__ void run_delta_in_memory(const DeltaWork& work, int head, int dimensi
   }
 }
 
-// Block (x, y, z): 32 value dimensions, value head y, work z. A block is a warp: there are few of them, and each takes a while.
+// Block (x, y, z): 32 value dimensions, value head y, work z. A block is one warp: there are few warps, and each runs for long.
 template <int kKeyDim>
 __global__ void __launch_bounds__(kWarp) delta_kernel(const DeltaWork* works) {
   const DeltaWork work = works[blockIdx.z];

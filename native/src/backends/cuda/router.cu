@@ -1,5 +1,5 @@
-// The router: scores of a row's experts, the choice of k of them, and their weights. A warp takes a row; of its experts a lane looks
-// after those with number mod 32 = lane.
+// The router: scores of a row's experts, the choice of k of them, and their weights. A warp handles a row; a lane handles the
+// experts with number mod 32 = lane.
 #include "activations.h"
 #include "grid_launch.h"
 #include "kernels.h"
@@ -20,14 +20,14 @@ __device__ __forceinline__ Choice better(Choice a, Choice b) {
   return b.value > a.value || (b.value == a.value && b.number < a.number) ? b : a;
 }
 
-// Values that are taken by falling value, ties to the lower number; NaN counts as the lowest of all. All lanes call all functions.
+// Values to be taken by falling value, ties to the lower number; NaN counts as the lowest value. All lanes call all functions.
 class Ranking {
  public:
-  // A lane reads values[i] with i mod 32 = lane only.
+  // A lane only reads values[i] with i mod 32 = lane.
   __device__ Ranking(const float* values, int count)
       : values_(values), count_(count), lane_(static_cast<int>(threadIdx.x)), left_(0xffffffffu) {}
 
-  // Every lane gets its number.
+  // Every lane gets the number of the value.
   __device__ int take() {
     Choice best = {-INFINITY, count_};
     for (int i = lane_; i < count_; i += kWarp) {
@@ -76,7 +76,7 @@ __device__ void write_softmax(float* scores, const float* logits, int count) {
   for (int e = lane; e < count; e += kWarp) scores[e] = divided(scores[e], sum);
 }
 
-// A group has so many experts; its score in the choice.
+// The score of a group of `size` experts.
 __device__ float group_score(const float* choice, int size, GroupScore kind) {
   float best = -INFINITY;
   float second = -INFINITY;
@@ -88,10 +88,10 @@ __device__ float group_score(const float* choice, int size, GroupScore kind) {
   return kind == GroupScore::best_two && size > 1 ? best + second : best;
 }
 
-// Leaves the experts of the best groups in the ranking. group_scores: room for a float a group.
+// Leaves only the experts of the best groups in the ranking. group_scores: room for one float per group.
 __device__ void keep_best_groups(Ranking& experts, const RouterJob& job, const float* choice, float* group_scores) {
   const int size = job.expert_count / job.shape.groups;
-  // Lanes read what others have written.
+  // Lanes read values that other lanes have written.
   __syncwarp();
   for (int g = static_cast<int>(threadIdx.x); g < job.shape.groups; g += kWarp) {
     group_scores[g] = group_score(choice + g * size, size, job.shape.group_score);
@@ -104,7 +104,7 @@ __device__ void keep_best_groups(Ranking& experts, const RouterJob& job, const f
   }
 }
 
-// The share of the highest logit in the softmax over all logits that are near enough to it.
+// The softmax weight of the highest logit among the logits that are near enough to it.
 __device__ float sparsemixer_weight(const float* logits, int count, int left_out, float jitter) {
   const float most = greatest_logit(logits, count, left_out);
   float partial = 0.0f;

@@ -1,5 +1,5 @@
-// Pinned host memory that files are read into: the device copies from it without a detour, or, where its memory is the host's, reads it
-// in place.
+// Pinned host memory into which files are read. The device copies directly from it, or reads it in place where device memory is
+// host memory.
 #pragma once
 #include <cstdint>
 #include <mutex>
@@ -10,7 +10,7 @@
 
 namespace odmoe::cuda {
 
-// Methods from any thread.
+// Its methods may be called from any thread.
 class StagingMemory {
  public:
   // integrated: device memory is host memory, so that staging counts against the budget.
@@ -19,12 +19,12 @@ class StagingMemory {
   StagingMemory& operator=(const StagingMemory&) = delete;
 
   bool counts() const { return integrated_; }
-  // Zeroed. `of_budget`: false for what the host gives beside the device's budget. Throws DEVICE_OUT_OF_MEMORY.
+  // Returns zeroed memory. `of_budget`: false for memory outside the device's budget. Throws DEVICE_OUT_OF_MEMORY.
   DeviceBuffer allocate(uint64_t bytes, bool of_budget = true);
   // No copy may be using it.
   void release(DeviceBuffer& buffer) noexcept;
 
-  // Where kernels read these bytes in place; null where they had better be copied.
+  // The address at which kernels read these bytes in place; null where a copy is better.
   const uint8_t* in_place(const uint8_t* host, uint64_t bytes) const;
 
  private:

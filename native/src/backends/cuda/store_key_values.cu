@@ -1,4 +1,4 @@
-// New keys and values on their way into the KV cache.
+// Writes new keys and values into the KV cache.
 #include "elementwise_code.h"
 #include "grid_launch.h"
 #include "kernels.h"
@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kThreads = 128;
 
-// Where the heads of a row's keys or values come from and go to.
+// Source and destination of the heads of a row's keys or values.
 struct Heads {
   const float* from;
   int64_t stride;

@@ -1,6 +1,6 @@
-// Products by tensor cores, for `arithmetic: fast`: x rounded to BF16, sums in FP32 in an order of the device's own. A row of
-// the bf16 layout (weight_layout.h) is all its columns in another order, filled up with zeros to a multiple of 32; a dot
-// product does not care for the order when x is brought into the same, so tiles of weights are read as they lie.
+// Products by tensor cores, for `arithmetic: fast`: x is rounded to BF16, and FP32 sums are added in the device's own order. A row
+// of the bf16 layout (weight_layout.h) has its columns in another order, filled up with zeros to a multiple of 32. A dot product
+// does not depend on the order when x has the same order, so tiles of weights are read as they are stored.
 #include <cuda_bf16.h>
 #include <mma.h>
 
@@ -22,12 +22,12 @@ using nvcuda::wmma::row_major;
 
 constexpr int kTile = 16;
 constexpr int kTensorWarps = 4;
-constexpr int kTokenTiles = 2;  // of a warp; it computes a tile of rows (gated: one of gate rows and one of up rows) for them
+constexpr int kTokenTiles = 2;  // of a warp, with one tile of rows (gated: a tile of gate rows and one of up rows)
 constexpr int kArrangeThreads = 256;
 constexpr int kLeastTokens = 8;
 constexpr int kBlockTokens = kTile * kTokenTiles;
 constexpr int kBlockOutputs = kTile * kTensorWarps;
-// Tokens are arranged a grid row each, filled up to whole blocks; outputs are computed a grid row for every block of them.
+// Arranging uses one grid row for each token, filled up to whole blocks; computing uses one grid row for every block of outputs.
 constexpr int kMostTokens = kMostGridRows / kBlockTokens * kBlockTokens;
 constexpr int64_t kMostOutputs = int64_t{kMostGridRows} * kBlockOutputs;
 
@@ -40,7 +40,7 @@ struct TensorJob {
   int64_t out_stride;
   int outputs;
   int n;
-  int length;  // of a row in the layout
+  int length;  // columns of a row in the layout
   GluShape glu;
 };
 
@@ -54,7 +54,7 @@ struct ArrangeJob {
 
 constexpr int64_t padded_tokens(int n) { return (n + kBlockTokens - 1) / kBlockTokens * kBlockTokens; }
 
-// One token a block row: x as BF16 in the layout's order of columns, zeros where there is no column or no token.
+// Each block row arranges one token: x as BF16 in the layout's order of columns, zeros where there is no column or no token.
 __global__ void __launch_bounds__(kArrangeThreads) arrange_tokens(const __grid_constant__ ArrangeJob job) {
   constexpr int kMain = main_steps(WeightFormat::bf16);
   const int column = static_cast<int>(blockIdx.x) * kArrangeThreads + static_cast<int>(threadIdx.x);
@@ -67,7 +67,8 @@ __global__ void __launch_bounds__(kArrangeThreads) arrange_tokens(const __grid_c
   job.arranged[int64_t{token} * steps * kLanes + place] = static_cast<uint16_t>(bf16_of_float(x));
 }
 
-// The warp's tile of sums for one tile of tokens, by way of shared memory, as only there it is known which element is whose.
+// Writes the warp's tile of sums for one tile of tokens. It goes through shared memory, because only there the place of each
+// element is known.
 __device__ void write_tile(const TensorJob& job, const Sums& sums, float (&tile)[kTile][kTile], int first_output, int first_token,
                            int lane) {
   nvcuda::wmma::store_matrix_sync(&tile[0][0], sums, kTile, nvcuda::wmma::mem_col_major);
@@ -79,11 +80,11 @@ __device__ void write_tile(const TensorJob& job, const Sums& sums, float (&tile)
   __syncwarp();
 }
 
-// Blocks that share weights are neighbours, so that all but the first read them from the second cache.
+// Blocks that share weights are neighbours, so that all but the first read them from the second-level cache.
 template <bool kGated>
 __global__ void __launch_bounds__(kTensorWarps* kWarp) multiply_tiles(const __grid_constant__ TensorJob job) {
   constexpr int kHalves = kGated ? 2 : 1;
-  // Tiles are stored from multiples of 32 bytes on.
+  // Tiles must be stored at multiples of 32 bytes.
   alignas(32) __shared__ float tiles[kTensorWarps][kTile][kTile];
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -115,7 +116,7 @@ __global__ void __launch_bounds__(kTensorWarps* kWarp) multiply_tiles(const __gr
 #pragma unroll
   for (int t = 0; t < kTokenTiles; ++t) {
     if constexpr (kGated) {
-      // Fragments of one kind have their elements alike.
+      // Fragments of one kind have the same order of elements.
 #pragma unroll
       for (int i = 0; i < Sums::num_elements; ++i) {
         sums[0][t].x[i] = glu_of(sums[0][t].x[i], sums[kHalves - 1][t].x[i], job.glu);
@@ -136,8 +137,8 @@ cudaError_t launch_tiles(const TensorJob& job, cudaStream_t stream) {
 
 }  // namespace
 
-// Rows in whole tiles, gated halves too; and tokens enough that the tiles are not mostly empty. Which row an element of a tile has is
-// not known where the GLU is computed, so there are no biases.
+// Rows must form whole tiles, also in gated halves, and there must be enough tokens that the tiles are not mostly empty. There are
+// no biases, because the row of a tile's element is not known where the GLU is computed.
 bool tensor_cores_take(const MultiplyJob& job, const DeviceTraits& device) {
   return job.format == WeightFormat::bf16 && job.biases == nullptr && job.n >= kLeastTokens && job.n <= kMostTokens &&
          job.rows > 0 && job.rows <= kMostOutputs && job.rows % (2 * kTile) == 0 && device.capability >= 80;

@@ -1,4 +1,4 @@
-// Rotary embedding, copies, biases, clamps, gates and products: what takes vectors that stand apart an element at a time.
+// Rotary embedding, copies, biases, clamps, gates and products: operators that process distant vectors element by element.
 #include <type_traits>
 
 #include "activations.h"
@@ -17,7 +17,7 @@ struct Place {
   int element;
 };
 
-// Thread (x, y): a pack of `width` elements of row y. False: there is none for this thread.
+// Thread (x, y) gets a pack of `width` elements of row y. False: there is no pack for this thread.
 __device__ __forceinline__ bool find_place(int packs, int vectors, int width, Place& place) {
   const int index = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   place.row = blockIdx.y;
@@ -111,7 +111,7 @@ dim3 grid_of(int packs, int vectors, int rows) {
   return dim3(blocks_for(int64_t{packs} * vectors, kThreads), static_cast<unsigned>(rows), 1);
 }
 
-// act_of(first row, rows): what a slice of the rows is done with.
+// act_of(first row, rows) returns the action for a slice of the rows.
 template <class ActOf>
 cudaError_t launch_act(const Vectors& out, const Vectors& in, bool wide, cudaStream_t stream, const ActOf& act_of) {
   if (out.size == 0 || out.vectors == 0) return cudaSuccess;

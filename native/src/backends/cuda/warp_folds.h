@@ -1,4 +1,4 @@
-// What a warp's lanes make of their values together.
+// Functions with which the lanes of a warp combine their values.
 #pragma once
 #include "device_code.h"
 
@@ -34,7 +34,7 @@ __device__ __forceinline__ float fold_transposed(const float (&sums)[kCount], in
   }
 }
 
-// NaN is never the greater one if it stands left.
+// A NaN on the left side is never the greater one.
 __device__ __forceinline__ float greater(float a, float b) { return a > b ? a : b; }
 
 template <int kAmong>

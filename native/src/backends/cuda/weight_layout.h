@@ -1,19 +1,20 @@
-// How the CUDA backend keeps matrices. A row's columns make steps: step j is columns 32 j ... 32 j + 31, one for each lane of a
-// warp (the last is filled up with zeros). Steps are cut into pieces; in a piece of V steps the lanes follow one another, each
-// with its V values in the order of the steps, so that a lane's vector load serves its own partial sum. A row has as many main
-// pieces as fit, in which a lane has 16 bytes, and then at most one each of half as many steps, a quarter, ... 1.
+// The layouts of matrices in the CUDA backend. A row's columns form steps: step j is columns 32 j ... 32 j + 31, one for each lane
+// of a warp (the last is filled up with zeros). Steps form pieces; in a piece of V steps the lanes follow one another, each with
+// its V values in the order of the steps, so that a lane's vector load serves its own partial sum. A row has as many main pieces as
+// fit, in which a lane has 16 bytes. Behind them it has at most one piece of each smaller size: half as many steps, a quarter, ...
+// 1.
 //  bf16, fp16, fp32: the values (main pieces of 8, 8 and 4 steps), row after row
 //  int8: bytes (main pieces of 16); one float scale per row behind the last row
 //  nf4: 4 bits (main pieces of 32), the earlier of two steps in the low half of a byte (a piece of 1 step takes a byte a lane);
 //       before them the row's scales, one float for every 2 steps, filled up to 16 bytes
-//  mxfp4: codes as nf4 has them; before them the row's scales, one byte (E8M0) for every step, filled up to 16 bytes
+//  mxfp4: codes as in nf4; before them the row's scales, one byte (E8M0) for every step, filled up to 16 bytes
 //  fp8: bytes (main pieces of 16); before them the row's scales times 256, one float for every 4 steps, filled up to 16 bytes. E4M3
-//       read as FP16 is 256 times smaller than it is, and devices convert that
-//  fixed4: BF16 with its exponent as a code of 4 bits. Rows stand in tiles of 4, which begin with a prefix: two tables of 16
-//       bytes, which give the bits that the code's exponent e has in the high byte of a BF16 (e >> 1) and in the low one ((e &
-//       1) << 7); 4 words, where each row's escapes end; the escapes, 4 bytes each, by row and then by step. An escape is a
-//       weight whose exponent is none of the tile's 16: step << 16 | lane << 8 | exponent (its code means nothing). Then each
-//       row's pieces (main pieces of 16 steps): bytes of sign (bit 7) and mantissa, and behind them the codes, as nf4 has them.
+//       bits read as FP16 give a value 256 times smaller, and devices convert FP16
+//  fixed4: BF16 with its exponent as a code of 4 bits. Rows form tiles of 4, which begin with a prefix: two tables of 16 bytes,
+//       with the bits of each code's exponent e in the high byte of a BF16 (e >> 1) and in the low byte ((e & 1) << 7);
+//       4 words: the end of each row's escapes; the escapes, 4 bytes each, by row and then by step. An escape is a weight whose
+//       exponent is not among the tile's 16: step << 16 | lane << 8 | exponent (its code means nothing). Then each row's pieces
+//       (main pieces of 16 steps): bytes of sign (bit 7) and mantissa, and behind them the codes, as in nf4.
 #pragma once
 #include <cstdint>
 
@@ -26,7 +27,7 @@ inline constexpr int kFixed4TileRows = 4;
 inline constexpr int kFixed4CodeCount = 16;
 inline constexpr int kFixed4EndsOffset = 2 * kFixed4CodeCount;
 inline constexpr int kFixed4EscapesOffset = kFixed4EndsOffset + 4 * kFixed4TileRows;
-// An escape names its step in 16 bits.
+// An escape has 16 bits for the number of its step.
 inline constexpr int64_t kFixed4MostColumns = int64_t{65536} * kLanes;
 
 ODMOE_BOTH constexpr int main_steps(WeightFormat format) {
@@ -67,7 +68,7 @@ ODMOE_BOTH constexpr Piece piece_at(int steps, int main, int number) {
   }
 }
 
-// The piece that a step belongs to.
+// The piece that contains a step.
 ODMOE_BOTH constexpr Piece piece_of(int steps, int main, int step) {
   const int full = steps / main;
   if (step < full * main) return {step / main * main, main};
@@ -79,7 +80,7 @@ ODMOE_BOTH constexpr Piece piece_of(int steps, int main, int step) {
   }
 }
 
-// Where the piece's value of this lane and step (counted in the piece) stands among the row's values of one size.
+// The index, among the row's values, of the piece's value at this lane and step (counted in the piece).
 ODMOE_BOTH constexpr int64_t value_place(const Piece& piece, int lane, int step) {
   return int64_t{piece.first} * kLanes + lane * piece.steps + step;
 }
@@ -95,8 +96,8 @@ ODMOE_BOTH constexpr int64_t fp8_scale_bytes(int steps) { return int64_t{(steps 
 inline constexpr int kFp8ScaleSteps = kFp8Block / kLanes;
 inline constexpr float kFp8ScaleFactor = 256.0f;
 
-// Room for an escape in every 256 weights and a few more: as many as the CPU backend's tiles have, so that both hold the same
-// matrices.
+// Number of escapes that a tile has room for: one for every 256 weights and a few more. The CPU backend's tiles have the same
+// number, so that both backends can hold the same matrices.
 ODMOE_BOTH constexpr int64_t fixed4_capacity(int64_t columns) {
   constexpr int64_t before_escapes = 2 * kFixed4CodeCount + 4;
   const int64_t prefix = (before_escapes + columns * kFixed4TileRows / 256 * 4 + 63) / 64 * 64;
@@ -107,7 +108,7 @@ ODMOE_BOTH constexpr int64_t fixed4_prefix_bytes(int64_t columns) {
   return (kFixed4EscapesOffset + fixed4_capacity(columns) * 4 + 15) / 16 * 16;
 }
 
-// Where a fixed4 row's piece begins, counted from the row's own beginning (all pieces before it have an even number of steps).
+// The start of a fixed4 row's piece, counted from the start of the row (all pieces before it have an even number of steps).
 ODMOE_BOTH constexpr int64_t fixed4_piece_offset(int first) { return int64_t{first} * (kLanes + kLanes / 2); }
 
 // Bytes of one row, without an int8 row's scale and a fixed4 tile's prefix.
@@ -134,7 +135,7 @@ ODMOE_BOTH constexpr int64_t row_offset(WeightFormat format, int64_t columns, in
          row % kFixed4TileRows * row_bytes(format, columns);
 }
 
-// Of an int8 matrix.
+// The offset of the row scales in an int8 matrix.
 ODMOE_BOTH constexpr int64_t row_scales_offset(int64_t rows, int64_t columns) {
   return rows * row_bytes(WeightFormat::int8, columns);
 }

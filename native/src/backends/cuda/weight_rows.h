@@ -1,12 +1,13 @@
-// How kernels read rows of weights (weight_layout.h): a lane's vector of a piece, and its values one after the other. For every
+// Readers of weight rows for kernels (weight_layout.h): a lane's vector of a piece, and its values one after the other. For every
 // format:
 //  kMain              steps of a main piece
-//  Row                where a row lies, and what is needed to read it; row() waits for no memory, start() does, and comes between
+//  Row                a row's address and the state for reading it; row() waits for no memory, start() does, and must come between
 //                     the first load() and the first expand()
-//  Vector<V>          V of the lane's values of a piece as they lie in memory; load() reads them
-//  kRowScales         finished dots are multiplied by their row's scale
-//  Values<V>          the same in registers for value(); expand() makes them, of fixed4 rows from the first step to the last
-// A Place is V steps of a piece: all of it, or V steps from `skipped` on (a multiple of V) in a piece of more.
+//  Vector<V>          V of the lane's values of a piece, as stored in memory; load() reads them
+//  kRowScales         true: finished dots are multiplied by their row's scale
+//  Values<V>          the same in registers for value(); expand() makes them; for fixed4 rows it must go from the first step to the
+//                     last
+// A Place is V steps of a piece: all of it, or V steps from `skipped` on (a multiple of V) in a piece of more steps.
 #pragma once
 #include "fixed4_lookup.h"
 #include "weight_layout.h"
@@ -17,8 +18,8 @@ namespace odmoe::cuda {
 
 struct Place {
   int first;    // the piece's first step
-  int steps;    // of the piece
-  int skipped;  // steps of the piece before these
+  int steps;    // steps of the piece
+  int skipped;  // steps of the piece before this place
 };
 
 template <int kBytes>
@@ -26,7 +27,7 @@ struct LoadedBytes {
   uint32_t words[kBytes < 4 ? 1 : kBytes / 4];
 };
 
-// kOnce: nothing will read these bytes again soon.
+// kOnce: no thread will read these bytes again soon.
 template <class Word, bool kOnce>
 __device__ __forceinline__ Word loaded(const uint8_t* from) {
   const Word* const at = reinterpret_cast<const Word*>(from);
@@ -56,7 +57,7 @@ __device__ __forceinline__ LoadedBytes<kBytes> load_bytes(const uint8_t* from) {
   return bytes;
 }
 
-// What all kernels of a format share per block; nf4's values.
+// A table that a block of threads shares, for formats that need one; nf4 needs its values.
 struct NoTable {
   static constexpr int kSize = 1;
   __device__ static void fill(float*) {}
@@ -68,7 +69,7 @@ struct PlainRows {
   static constexpr int kMain = main_steps(kFormat);
   static constexpr bool kRowScales = kFormat == WeightFormat::int8;
   using Table = NoTable;
-  // The storage is the same for all of a warp's rows, and an offset takes half of a pointer's registers.
+  // All rows of a warp have the same storage, and an offset needs half the registers of a pointer.
   struct Row {
     const uint8_t* storage;
     uint32_t offset;  // in 16 bytes
@@ -180,7 +181,7 @@ struct Nf4Rows {
   }
 };
 
-// Its table is nf4's, of other values.
+// Like nf4's table, with other values.
 struct Mxfp4Table {
   static constexpr int kSize = 16;
   __device__ static void fill(float* table) {
@@ -286,11 +287,11 @@ struct Fixed4Rows {
   struct Row {
     const uint8_t* data;
     Fixed4Tables tables;
-    const uint32_t* escapes;  // of the tile
-    uint32_t escape;          // the first that has not been loaded
+    const uint32_t* escapes;  // escapes of the tile
+    uint32_t escape;          // the first escape that has not been loaded
     uint32_t escapes_end;
-    uint32_t next;       // the first that has not been applied, or kNoEscape
-    uint32_t following;  // the one behind it, likewise
+    uint32_t next;       // the first escape that has not been applied, or kNoEscape
+    uint32_t following;  // the escape behind it, or kNoEscape
   };
   template <int V>
   struct Vector {
@@ -349,7 +350,7 @@ struct Fixed4Rows {
       if constexpr (V >= 4) values.words[i / 2 + 1] = pairs.second;
     }
     const uint32_t first = static_cast<uint32_t>(place.first + place.skipped);
-    // Rare, and the same for all lanes. kNoEscape's step is behind the last that a matrix has.
+    // This is rare, and the same for all lanes. kNoEscape's step is behind the last step of any matrix.
     while (row.next != kNoEscape && (row.next >> 16) < first + V) {
       apply_escape<V>(values, row.next, first, lane);
       row.next = row.following;

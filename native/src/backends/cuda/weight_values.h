@@ -1,4 +1,5 @@
-// One weight: from what it is shipped as to what a format keeps of it, and back to FP32. The same bits as the CPU backend's.
+// Conversions of one weight: from its shipped form to a format's stored form, and back to FP32. They give the same bits as the CPU
+// backend.
 #pragma once
 #include "device_code.h"
 #include "odmoe/formats.h"
@@ -18,20 +19,20 @@ ODMOE_BOTH float float_of_half(uint32_t half) {
   const uint32_t exponent = magnitude & 0x0f800000u;
   if (exponent == 0x0f800000u) return float_of_bits(sign | (magnitude + ((255u - 31u) << 23)));
   if (exponent != 0) return float_of_bits(sign | (magnitude + ((127u - 15u) << 23)));
-  // A denormal is its ten bits times 2^-24.
+  // The value of a denormal is its ten bits times 2^-24.
   const float denormal = static_cast<float>(half & 0x3ffu) * 0x1p-24f;
   return float_of_bits(sign | bits_of_float(denormal));
 #endif
 }
 
-// To nearest, ties to even; NaN stays NaN.
+// Rounds to nearest, ties to even; NaN stays NaN.
 ODMOE_BOTH uint32_t bf16_of_float(float x) {
   const uint32_t bits = bits_of_float(x);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return bits >> 16 | 0x40u;
   return (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
 }
 
-// To nearest, ties to even; too large becomes infinity.
+// Rounds to nearest, ties to even; values that are too large become infinity.
 ODMOE_BOTH uint32_t half_of_float(float x) {
   const uint32_t bits = bits_of_float(x);
   const uint32_t sign = bits >> 16 & 0x8000u;
@@ -55,7 +56,7 @@ ODMOE_BOTH float mxfp4_value(uint32_t code) {
 // E8M0: 2^(byte - 127).
 ODMOE_BOTH float e8m0_value(uint32_t byte) { return float_of_bits(byte == 0 ? 0x00400000u : byte << 23); }
 
-// E4M3 as the FP16 that is 256 times smaller.
+// An E4M3 value read as FP16, which is 256 times smaller.
 ODMOE_BOTH float e4m3_small_value(uint32_t byte) { return float_of_half((byte & 0x80u) << 8 | (byte & 0x7fu) << 7); }
 
 // Bytes of a row in one of its planes.
@@ -77,29 +78,29 @@ struct ShippedValues {
   static constexpr bool kFp32 = kSplit == Split::none_fp32 || kSplit == Split::fp32_e8_sm8_r16;
   const uint8_t* planes[3];
 
-  // A row of those that lie one behind another.
+  // One of several consecutive rows.
   ODMOE_BOTH ShippedValues row(int64_t number, int64_t columns) const {
     ShippedValues moved = *this;
     for (int i = 0; i < kPlanes; ++i) moved.planes[i] += number * shipped_row_bytes<kSplit>(i, columns);
     return moved;
   }
 
-  // Of mxfp4 and fp8.
+  // Only for mxfp4 and fp8.
   ODMOE_BOTH uint32_t code(int64_t i) const {
     return kSplit == Split::mxfp4 ? planes[0][i / 2] >> (i % 2 * 4) & 15u : planes[0][i];
   }
-  // Of fp8.
+  // Only for fp8.
   ODMOE_BOTH float scale(int64_t i) const {
     const int64_t place = i / kFp8Block * 2;
     return float_of_bits(bytes2(1, place) | bytes2(1, place + 1) << 16);
   }
 
-  // Planes of several bytes a value begin anywhere: rows have any number of values.
+  // Planes with several bytes per value may have any alignment, because rows have any number of values.
   ODMOE_BOTH uint32_t bytes2(int plane, int64_t i) const {
     return planes[plane][2 * i] | static_cast<uint32_t>(planes[plane][2 * i + 1]) << 8;
   }
 
-  // The bits of value i, of its own type (fp8 has none).
+  // The bits of value i in its own type (not for fp8).
   ODMOE_BOTH uint32_t bits(int64_t i) const {
     if constexpr (kSplit == Split::none_fp32) {
       return bytes2(0, 2 * i) | bytes2(0, 2 * i + 1) << 16;
@@ -129,7 +130,7 @@ struct ShippedValues {
   }
 };
 
-// Magnitude as ordered bits; NaN counts as zero.
+// The magnitude as bits that sort like it; NaN counts as zero.
 ODMOE_BOTH uint32_t magnitude_bits(float x) {
   const uint32_t bits = bits_of_float(x) & 0x7fffffffu;
   return bits > 0x7f800000u ? 0u : bits;
@@ -147,8 +148,8 @@ ODMOE_BOTH uint32_t int8_of(float x, float scale) {
   return (bits_of_float(x + kRoundMagic) - bits_of_float(kRoundMagic)) & 0xffu;
 }
 
-// Byte `place` (0-3) of a word, a signed integer, as FP32: 2^23 + 128 + the integer is written down as bits, and 2^23 + 128
-// taken off.
+// Byte `place` (0-3) of a word, a signed integer, as FP32: the bits of 2^23 + 128 + the integer are built, and 2^23 + 128 is
+// subtracted.
 ODMOE_BOTH float float_of_int8(uint32_t word, int place) {
 #if defined(__CUDA_ARCH__)
   const uint32_t bits = __byte_perm(word ^ 0x80808080u, 0x4b000000u, 0x7440u | static_cast<unsigned>(place));
@@ -180,7 +181,7 @@ ODMOE_BOTH uint32_t nf4_midpoints_below(float x) {
   }
 }
 
-// 0 / 0 is NaN, which becomes kNf4Zero like every NaN; so does a zero behind the last column.
+// 0 / 0 is NaN, which becomes kNf4Zero like every NaN; a zero behind the last column becomes kNf4Zero, too.
 ODMOE_BOTH uint32_t nf4_code(float x, float scale) {
   x = divided(x, scale);
   return x == x ? nf4_midpoints_below(x) : static_cast<uint32_t>(kNf4Zero);

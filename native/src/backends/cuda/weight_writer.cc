@@ -21,13 +21,13 @@ uint64_t scratch_bytes(const Transfers& transfers, int planes, int64_t rows) {
   return bytes;
 }
 
-// Values are not made codes with scales; that is for those that are shipped so.
+// Values are not converted to codes with scales: these formats are only for values that are shipped so.
 bool can_hold(WeightFormat format, Split split) {
   if (format == WeightFormat::mxfp4) return split == Split::mxfp4;
   return format != WeightFormat::fp8 || split == Split::fp8;
 }
 
-// As many of the rows as the scratch takes at once, at least one.
+// The number of rows that fit in the scratch at once, at least one.
 int64_t fitting_rows(const Transfers& transfers, int planes, int64_t rows, uint64_t scratch) {
   while (rows > 1) {
     const uint64_t needed = scratch_bytes(transfers, planes, rows);
@@ -38,7 +38,7 @@ int64_t fitting_rows(const Transfers& transfers, int planes, int64_t rows, uint6
   return rows;
 }
 
-// Asks for all of it, with the lane's mark behind the last copy. Whether kernels read host memory.
+// Starts all copies and kernels, with the lane's mark behind the last copy. Returns whether kernels read host memory.
 bool ask(LoadLanes::Use& lane, RowsToWrite written, int64_t rows, Transfers& transfers) {
   const int planes = plane_count(written.split);
   for (int64_t done = 0; done < rows; done += written.row_count) {

@@ -1,5 +1,5 @@
-// Weights on their way to the device: planes are copied there on streams of their own, beside what the compute stream does, decoded
-// and laid out by kernels.
+// Writes weights to the device: planes are copied on separate streams beside the compute stream; kernels decode them and write them
+// into the layout.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -12,8 +12,8 @@
 
 namespace odmoe::cuda {
 
-// Methods from any thread. They return when the host memory may be used again; a matrix in an expert memory is then whole for its
-// reads, which are ordered behind this, any other one for everybody.
+// Its methods may be called from any thread. They return when the host memory may be reused. A matrix in an expert memory is then
+// complete for its reads, which are ordered behind the writes; any other matrix is complete for all uses.
 class WeightWriter {
  public:
   // All must outlive it. Throws DEVICE_OUT_OF_MEMORY.
@@ -26,7 +26,7 @@ class WeightWriter {
   void write_coded_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const PlaneSource* planes);
 
  private:
-  // Made on the host: which exponents a tile has codes for is found by counting.
+  // The tiles are made on the host: it counts exponents to choose those that get codes.
   bool write_fixed4_rows(Matrix& matrix, int64_t first_row, int64_t rows, Split split, const uint8_t* const* planes);
 
   const StagingMemory& staging_;

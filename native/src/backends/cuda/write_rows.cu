@@ -1,5 +1,5 @@
-// Rows from their planes to the layout of weight_layout.h. A warp makes a piece of a row: every lane gathers its own values (32
-// columns apart, so that the warp's accesses are to neighbours) and writes them as one vector.
+// Writes rows from their planes into the layout of weight_layout.h. A warp makes a piece of a row: every lane gathers its own
+// values (32 columns apart, so that the warp accesses adjacent values) and writes them as one vector.
 #include "kernels.h"
 #include "weight_layout.h"
 #include "weight_values.h"
@@ -15,7 +15,7 @@ struct Words {
   uint32_t words[kWords];
 };
 
-// The low kBytes bytes of the words.
+// Stores the low kBytes bytes of the words.
 template <int kBytes, int kWords>
 __device__ __forceinline__ void store_bytes(uint8_t* to, const Words<kWords>& from) {
   if constexpr (kBytes == 1) {
@@ -61,7 +61,7 @@ __device__ __forceinline__ uint32_t greatest_of_warp(uint32_t x) {
   return x;
 }
 
-// What writes a piece of V steps of a row; `row` is where the row lies.
+// Writes a piece of V steps of a row; `row` is the row's address.
 template <WeightFormat kFormat>
 struct PieceWriter {
   template <int V, class Row>
@@ -96,7 +96,7 @@ struct PieceWriter<WeightFormat::nf4> {
   }
 };
 
-// These two take values that are shipped so: codes are put in their places, and scales.
+// These two take only values that are shipped so: they put codes and scales in their places.
 template <>
 struct PieceWriter<WeightFormat::mxfp4> {
   template <int V, class Row>
@@ -117,7 +117,7 @@ struct PieceWriter<WeightFormat::fp8> {
 #pragma unroll
     for (int s = 0; s < V; ++s) words.words[s / 4] |= values.code((first + s) * kLanes + lane) << (s % 4 * 8);
     store_bytes<V>(row + fp8_scale_bytes(steps) + value_place({first, V}, lane, 0), words);
-    // A piece of fewer steps than share a scale may begin within them.
+    // A piece with fewer steps than share a scale may begin in the middle of such steps.
     if (first % kFp8ScaleSteps != 0 || lane >= (V + kFp8ScaleSteps - 1) / kFp8ScaleSteps) return;
     const int scale = first / kFp8ScaleSteps + lane;
     *reinterpret_cast<float*>(row + scale * 4) = values.values.scale(int64_t{scale} * kFp8Block) * kFp8ScaleFactor;
@@ -133,7 +133,7 @@ __device__ __forceinline__ void write_piece(uint8_t* row, const Row& values, con
   }
 }
 
-// Formats whose pieces do not depend on one another.
+// For formats whose pieces do not depend on one another.
 template <Split kSplit, WeightFormat kFormat>
 __global__ void __launch_bounds__(kWriteThreads) write_pieces(const __grid_constant__ RowsToWrite rows) {
   constexpr int kMain = main_steps(kFormat);
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(kWriteThreads) write_pieces(const __grid_const
   const int columns = static_cast<int>(rows.columns);
   const int steps = steps_of(rows.columns);
   const int pieces = piece_count(steps, kMain);
-  // In 32 bits, as a division takes longer than the rest otherwise: 2^32 pieces are more than devices hold.
+  // 32 bits, because a longer division would take longer than all the rest; 2^32 pieces are more than devices hold.
   const unsigned warp = blockIdx.x * kWriteWarps + threadIdx.x / kWarp;
   const int64_t row = warp / static_cast<unsigned>(pieces);
   if (row >= rows.row_count) return;
@@ -173,7 +173,7 @@ struct Int8Writer {
   }
 };
 
-// A block makes a row: its scale comes first.
+// A block of threads makes a row; it computes the scale first.
 template <Split kSplit>
 __global__ void __launch_bounds__(kWriteThreads) write_int8_rows(const __grid_constant__ RowsToWrite rows) {
   __shared__ uint32_t greatest_of_warps[kWriteWarps];

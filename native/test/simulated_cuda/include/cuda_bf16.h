@@ -22,7 +22,7 @@ struct alignas(4) __nv_bfloat162 {
 typedef __nv_bfloat16 nv_bfloat16;
 typedef __nv_bfloat162 nv_bfloat162;
 
-// To nearest, ties to even; every NaN becomes 0x7fff, as on the device.
+// Rounds to nearest, ties to even; every NaN becomes 0x7fff, as on the device.
 inline __nv_bfloat16 __float2bfloat16_rn(float value) {
   const unsigned u = __float_as_uint(value);
   if ((u & 0x7fffffffu) > 0x7f800000u) return __nv_bfloat16(__nv_bfloat16_raw{0x7fff});

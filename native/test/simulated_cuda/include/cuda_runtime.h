@@ -12,7 +12,7 @@
 
 namespace odmoe_simulated {
 
-// A kernel's arguments, copied at the launch as CUDA copies them, and the call that one thread makes.
+// A kernel's arguments, which the launch copies as in CUDA, and the call for one thread.
 class KernelCall {
  public:
   virtual ~KernelCall() = default;
@@ -45,7 +45,7 @@ class TypedKernelCall final : public KernelCall {
 };
 
 #pragma GCC visibility push(default)
-cudaError_t launch(const cudaLaunchConfig_t* configuration, KernelCall* call);  // takes the call over
+cudaError_t launch(const cudaLaunchConfig_t* configuration, KernelCall* call);  // takes ownership of the call
 #pragma GCC visibility pop
 
 }  // namespace odmoe_simulated

@@ -1,4 +1,4 @@
-// Stand-in for what NVIDIA's compiler knows by itself: the built-in variables and functions of device code.
+// Stand-in for the built-in variables and functions of NVIDIA's compiler for device code.
 #pragma once
 
 #include <math.h>
@@ -28,7 +28,7 @@ unsigned __ballot_sync(unsigned mask, int predicate);
 
 namespace odmoe_simulated {
 
-// What a lane brings to a shuffle and takes from it. `source`: the lane whose value it takes.
+// A lane's input and output of a shuffle. `source`: the lane whose value it takes.
 struct ShuffleLane {
   uint64_t value;
   uint64_t result;
@@ -40,7 +40,7 @@ struct ShuffleLane {
 using FinishWarp = void (*)(void* const lanes[32], unsigned mask);
 void meet_warp(unsigned mask, const char* operation, void* argument, FinishWarp finish);
 unsigned lane_index();
-// Ends the process with the kernel, block and thread where `holds` is false.
+// If `holds` is false, ends the process with a message that has the kernel, block and thread.
 void require(bool holds, const char* what);
 uint64_t shuffle(unsigned mask, const char* operation, uint64_t value, int source);
 

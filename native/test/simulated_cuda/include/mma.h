@@ -1,5 +1,5 @@
-// Stand-in for NVIDIA's header of the same name: 16 x 16 x 16 tiles of bfloat16, summed in float. Which lane holds
-// which element is not said by NVIDIA either; here lane l holds elements 8 l ... 8 l + 7 of the tile, row by row.
+// Stand-in for NVIDIA's header of the same name: 16 x 16 x 16 tiles of bfloat16, summed in float. NVIDIA does not document which
+// lane holds which element; here lane l holds elements 8 l ... 8 l + 7 of the tile, row by row.
 #pragma once
 
 #include "cuda_bf16.h"
@@ -34,7 +34,7 @@ inline void check_tile(const T* address, unsigned stride) {
 }
 }  // namespace simulated
 
-// All lanes must come, with the same address: NVIDIA's functions are for the whole warp.
+// All lanes must call this with the same address: NVIDIA's functions are for the whole warp.
 template <typename Use, typename T, typename Layout>
 inline void load_matrix_sync(fragment<Use, 16, 16, 16, T, Layout>& tile, const T* from, unsigned stride) {
   simulated::check_tile(from, stride);

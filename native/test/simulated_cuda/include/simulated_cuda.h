@@ -1,4 +1,4 @@
-// What tests ask of the stand-in itself; no real library has these.
+// Functions of the stand-in itself, for tests; no real library has these.
 #pragma once
 
 #pragma GCC visibility push(default)
@@ -7,7 +7,7 @@ extern "C" {
 // Calls of the runtime and the driver that this thread has made.
 unsigned long long odmoe_simulated_cuda_calls(void);
 
-// After so many more calls of cuMemMap and cuMemSetAccess, counted together, one fails with CUDA_ERROR_OUT_OF_MEMORY. Negative: none.
+// After `calls` more calls of cuMemMap and cuMemSetAccess together, one fails with CUDA_ERROR_OUT_OF_MEMORY. Negative: none fails.
 void odmoe_simulated_cuda_fail_mapping(long long calls);
 }
 #pragma GCC visibility pop

@@ -22,7 +22,7 @@ namespace {
 
 constexpr unsigned kLanes = 32;
 constexpr size_t kStackBytes = 256 << 10;
-// The stacks' tops lie at different places in a page, or they would push one another out of the processor's cache.
+// The stacks' tops have different places in a page; otherwise they would evict one another from the processor's cache.
 constexpr size_t kStackShift = 320, kStackShifts = 24;
 
 struct Thread {
@@ -79,7 +79,7 @@ void wake(unsigned thread) {
   threadIdx = block.threads[thread].index;
 }
 
-// Who runs next: a lane of the same warp, else a lane of another warp, else nobody (-1).
+// The thread that runs next: a lane of the same warp, else a lane of another warp, else none (-1).
 int next_thread() {
   const unsigned warp = block.current / kLanes, lane = block.current % kLanes;
   if (const unsigned runnable = block.warps[warp].runnable) {
@@ -187,7 +187,7 @@ void run_block(std::mt19937_64* random) {
   }
 }
 
-// The last thread to come lets all go on; it takes the predicates' result with it for them.
+// The last thread to arrive lets all threads continue; it stores the predicates' result for them.
 void meet_block(const char* operation) {
   if (block.arrived == 0) block.barrier = operation;
   if (block.barrier != operation) refuse("threads of a block wait at different kinds of __syncthreads");

@@ -11,10 +11,10 @@ namespace odmoe_simulated {
 // Ends the process with a message when threads wait for one another in a way that cannot end.
 void run_kernel(const KernelCall& call, dim3 grid, dim3 block, uint64_t seed);
 
-// What runs on the device thread now, for a message: kernel, block and thread. False outside a kernel.
+// Describes, for a message, the code that runs on the device thread now: kernel, block and thread. False outside a kernel.
 bool describe_running(char* text, unsigned long size);
 
-// "library+0x1234": where a kernel is, for messages (addr2line names it).
+// Writes the place of a kernel as "library+0x1234", for messages (addr2line finds its name).
 void describe_code(const void* address, char* text, unsigned long size);
 
 }  // namespace odmoe_simulated

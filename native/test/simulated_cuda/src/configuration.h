@@ -1,4 +1,4 @@
-// What the environment asks of the simulated machine (README.md lists the variables). Read once.
+// Settings of the simulated machine from the environment (README.md lists the variables). Read once.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ struct Configuration {
   bool vmm = true;
   int driver_version = 13000;
   uint64_t seed = 1;  // 0: operations in the order of their issue
-  // Faults: the kernel launch or allocation (counted from 0) that meets them; -1: none.
+  // Faults: the number (from 0) of the kernel launch or allocation that fails; -1: none.
   cudaError_t lost_error = cudaErrorLaunchFailure;
   int64_t lost_after = -1;
   bool no_image = false;

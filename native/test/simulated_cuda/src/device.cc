@@ -75,7 +75,7 @@ void Machine::give_back(int device, size_t bytes) { used_[static_cast<size_t>(de
 
 bool Machine::next_allocation_fails() { return allocations_made_++ == configuration().out_of_memory_at; }
 
-// The allocation ends at a guard page, so its beginning need not be at one.
+// The allocation ends at a guard page, so its start need not be at a page boundary.
 static bool map_guarded(size_t size, size_t alignment, Allocation& to, char** pointer) {
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   const size_t rounded = round_up(size, alignment), body = round_up(rounded, page);
@@ -131,7 +131,7 @@ cudaError_t Machine::free_allocation(void* pointer, Allocation::Kind kind) {
   const Allocation allocation = found->second;
   allocations_.erase(found);
   if (kind == Allocation::Kind::kDevice) give_back(allocation.device, round_up(allocation.size, kDeviceAlignment));
-  // Nothing else comes to these addresses soon: a pointer kept too long faults.
+  // These addresses are not reused soon: an access by a stale pointer faults.
   mmap(allocation.region, allocation.region_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   freed_.push_back(allocation);
   if (freed_.size() > kFreedRanges) {
@@ -248,8 +248,8 @@ Stream* Machine::choose() {
   return first;
 }
 
-// Now and then the device lets the host run ahead, as long as nobody waits for it: so a buffer that is used again too
-// early is used too early here, and streams have work to be put in another order.
+// Sometimes the device lets the host run ahead, unless a thread waits for it. So a buffer that is reused too early shows here, and
+// streams have work that can be reordered.
 void Machine::hold_back(std::unique_lock<std::mutex>& lock) {
   if (configuration().seed == 0 || waiting_ > 0 || (random_() & 1) == 0) return;
   work_.wait_for(lock, kHostLead, [&] { return waiting_ > 0; });

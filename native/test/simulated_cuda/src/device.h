@@ -47,7 +47,7 @@ struct Allocation {
   Kind kind = Kind::kDevice;
   int device = 0;
   size_t size = 0;         // asked for
-  char* region = nullptr;  // what is mapped, guards included
+  char* region = nullptr;  // the mapped range, including guards
   size_t region_size = 0;
 };
 
@@ -55,13 +55,13 @@ class Machine {
  public:
   static Machine& get();
 
-  // Every function below is called with `mutex` held; those with a lock may let it go while they wait.
+  // Every function below is called with `mutex` held; functions with a lock parameter may release it while they wait.
   std::mutex mutex;
 
-  // The error every call gives, if there is one: too old a driver, no device, a lost device.
+  // The error that every call returns, if there is one: a driver that is too old, no device, a lost device.
   cudaError_t usable() const;
   bool has_context() const { return std::find(contexts_.begin(), contexts_.end(), true) != contexts_.end(); }
-  // The device of the calling thread, its context created (false: no memory for it).
+  // Creates the context of the calling thread's device (false: no memory for it).
   bool open_context(int device);
 
   cudaError_t allocate_device(void** pointer, size_t size, int device);
@@ -73,7 +73,7 @@ class Machine {
   size_t used(int device) const { return used_[static_cast<size_t>(device)]; }
   bool next_allocation_fails();
   bool next_mapping_fails() { return mappings_until_failure >= 0 && mappings_until_failure-- == 0; }
-  // The allocation that holds [pointer, pointer + size) whole; null where there is none. `base`: where it begins.
+  // The allocation that contains all of [pointer, pointer + size); null where there is none. `base`: its start.
   const Allocation* find(const void* pointer, size_t size, const char** base = nullptr) const;
   // True where any byte of the range belongs to an allocation.
   bool touches_allocation(const void* pointer, size_t size) const;
@@ -93,13 +93,13 @@ class Machine {
   std::map<cudaStream_t, std::shared_ptr<Stream>> streams;
   std::map<cudaEvent_t, std::shared_ptr<Event>> events;
   uintptr_t next_handle = 0x1000;
-  // Where the runtime's calls without a stream go.
+  // The stream of the runtime's calls without a stream.
   Stream& default_stream(int device) { return *default_streams_[static_cast<size_t>(device)]; }
-  // A stream stays until its work is done, its handle does not.
+  // A stream exists until its work is done, even without its handle.
   std::shared_ptr<Stream> new_stream(int device, int priority);
-  // What draws one launch's order of blocks and threads; 0: in order.
+  // The seed of one launch's order of blocks and threads; 0: in order.
   uint64_t next_seed() { return configuration().seed == 0 ? 0 : seeds_() | 1; }
-  // Whether memory that is freed goes only when the device has nothing to do.
+  // True if the next free waits until the device has nothing to do.
   bool next_free_waits() { return configuration().seed == 0 || (seeds_() & 1) != 0; }
   void lose(cudaError_t error) {
     sticky_ = error;
@@ -116,7 +116,7 @@ class Machine {
   std::vector<bool> contexts_;
   std::vector<std::shared_ptr<Stream>> default_streams_, queues_;
   std::map<const char*, Allocation> allocations_;
-  std::deque<Allocation> freed_;  // their addresses, kept from use for a while
+  std::deque<Allocation> freed_;  // their addresses are not reused for a while
   cudaError_t sticky_ = cudaSuccess;
   uint64_t issued_ = 0;
   int64_t allocations_made_ = 0, kernels_run_ = 0;
@@ -127,7 +127,7 @@ class Machine {
 };
 
 int& current_device();
-// By this thread.
+// Calls that this thread has made.
 unsigned long long& calls_made();
 cudaError_t remember(cudaError_t error);
 

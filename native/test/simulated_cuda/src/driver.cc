@@ -81,7 +81,7 @@ void drop_if_unused(Machine& machine, Driver& all, CUmemGenericAllocationHandle 
   all.memories.erase(found);
 }
 
-// The mappings that [address, address + size) is made of, none cut; false where they do not cover it.
+// Visits the mappings that together are exactly [address, address + size); false if they do not cover it.
 template <typename Visit>
 bool each_mapping(Driver& all, CUdeviceptr address, size_t size, Visit&& visit) {
   const CUdeviceptr end = address + size;
@@ -257,7 +257,7 @@ CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericA
 }
 
 CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
-  // The real one takes its time.
+  // The real function takes a while.
   std::this_thread::yield();
   return call_driver([&](Machine& machine, Driver& all) {
     const bool covered = each_mapping(all, address, size, [&](std::map<CUdeviceptr, Mapping>::iterator mapping) {

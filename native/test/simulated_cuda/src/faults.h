@@ -1,4 +1,4 @@
-// Who may touch device memory, and what is said when somebody touches what he may not.
+// Access rights to device memory, and messages about forbidden accesses.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@ namespace odmoe_simulated {
 // Sets a range's protection (PROT_...); where the processor has protection keys, the range is for the device thread only.
 bool protect_device_memory(void* start, size_t size, int protection);
 
-// The calling thread is the device: it may touch device memory.
+// Makes the calling thread the device thread: it may access device memory.
 void open_device_memory();
 
 // From now on a fault names the kernel, block and thread it happened in, or says that host code touched device memory.

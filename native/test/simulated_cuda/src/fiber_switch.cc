@@ -11,7 +11,7 @@ namespace odmoe_simulated {
 
 #if defined(__x86_64__)
 
-// Only what a function must keep for its caller: rbx, rbp, r12 to r15 and the stack pointer.
+// Saves only the registers that a function must preserve for its caller: rbx, rbp, r12 to r15 and the stack pointer.
 extern "C" void odmoe_simulated_switch(void** from, void* to);
 asm(R"(
 .text
@@ -49,7 +49,7 @@ void switch_fiber(FiberPlace& from, FiberPlace& to) { odmoe_simulated_switch(&fr
 
 #elif defined(__aarch64__)
 
-// x19 to x30 and d8 to d15, as the procedure call standard says.
+// Saves x19 to x30 and d8 to d15, as the procedure call standard requires.
 extern "C" void odmoe_simulated_switch(void** from, void* to);
 asm(R"(
 .text

@@ -1,11 +1,12 @@
-// A change of stack: what runs goes to sleep on its own stack and another one wakes up on another.
+// Switches stacks: the running fiber stops on its stack, and another fiber continues on its own.
 #pragma once
 
 #include <cstddef>
 
 namespace odmoe_simulated {
 
-// Where a sleeping stack goes on. Made by prepare_fiber for a stack that has not run, filled by switch_fiber otherwise.
+// The place at which a stopped fiber continues. prepare_fiber makes it for a stack that has not run, and switch_fiber fills it
+// otherwise.
 struct FiberPlace {
   void* stack_pointer = nullptr;
 };

@@ -1,4 +1,4 @@
-// The part of NVIDIA's management library that tells a process's device memory.
+// The part of NVIDIA's management library that reports a process's device memory.
 #include <unistd.h>
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// What every function of the runtime does before its own work.
+// The common first steps of every function of the runtime.
 #pragma once
 
 #include "device.h"
@@ -7,7 +7,7 @@ namespace odmoe_simulated {
 
 using Lock = std::unique_lock<std::mutex>;
 
-// The error for a stream that is not there; the default stream ends the process with a message.
+// The error for a stream that does not exist; for the default stream it ends the process with a message.
 cudaError_t refuse_stream(const char* call, cudaStream_t stream);
 
 template <typename Body>

@@ -11,14 +11,14 @@ using namespace odmoe_simulated;
 namespace {
 
 using Kind = Allocation::Kind;
-constexpr size_t kStagedBytes = 64 << 10;  // what a copy from pageable memory takes over at the call
+constexpr size_t kStagedBytes = 64 << 10;  // bytes that a copy from pageable memory copies during the call
 constexpr size_t kGreatestPitch = 2147483647;
 
 bool on_device(const Allocation* allocation) {
   return allocation != nullptr && (allocation->kind == Kind::kDevice || allocation->kind == Kind::kMapped);
 }
 
-// A range's allocation; an error where it runs out of one, or is not where the copy's kind says it is.
+// Finds a range's allocation; an error if the range leaves it, or if its memory does not match the copy's kind.
 cudaError_t place(const Machine& machine, const void* pointer, size_t size, bool device_wanted, const Allocation** to) {
   *to = machine.find(pointer, size);
   if (*to == nullptr && machine.touches_allocation(pointer, size)) return cudaErrorInvalidValue;
@@ -43,7 +43,7 @@ cudaError_t run_and_wait(Machine& machine, Lock& lock, Stream& stream, std::func
   return *done ? cudaSuccess : machine.usable();
 }
 
-// Rows of `width` bytes that stand apart; one row is a copy of the usual kind.
+// Distant rows of `width` bytes; one row is a usual copy.
 struct Rows {
   void* to;
   size_t to_pitch;
@@ -70,11 +70,11 @@ cudaError_t copy(Machine& machine, Lock& lock, Stream& stream, bool async, const
   const Allocation *target = nullptr, *source = nullptr;
   const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
   const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
-  // From the first row to the last, so that all lie within one allocation.
+  // Checks the range from the first row to the last, so that all rows are within one allocation.
   cudaError_t error = place(machine, rows.to, rows.target_size(), to_device, &target);
   if (error == cudaSuccess) error = place(machine, rows.from, rows.source_size(), from_device, &source);
   if (error != cudaSuccess) return error;
-  // A pointer to device memory where the kind says host memory.
+  // An error: the kind says host memory, but the pointer is to device memory.
   if (kind != cudaMemcpyDefault && ((!to_device && on_device(target)) || (!from_device && on_device(source)))) {
     return cudaErrorInvalidValue;
   }
@@ -104,7 +104,7 @@ cudaError_t set(Machine& machine, Stream& stream, void* to, int value, size_t si
   return cudaSuccess;
 }
 
-// Calls that free may wait for the device; NVIDIA promises of none that it does.
+// Calls that free memory may wait for the device, but NVIDIA promises that for none of them.
 cudaError_t give_back(void* pointer, Kind kind) {
   return call([&](Machine& machine, Lock& lock) {
     if (pointer == nullptr) return cudaSuccess;

@@ -98,7 +98,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     const auto found = machine.streams.find(stream);
     if (found == machine.streams.end()) return refuse_stream("cudaStreamSynchronize", stream);
     const std::shared_ptr<Stream> queue = found->second;
-    // Work that another thread adds meanwhile is not waited for.
+    // This does not wait for work that another thread adds meanwhile.
     const uint64_t last = queue->queue.empty() ? 0 : queue->queue.back().issue;
     machine.wait(lock, [&] { return queue->queue.empty() || queue->queue.front().issue > last; });
     return machine.usable();

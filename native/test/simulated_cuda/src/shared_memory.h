@@ -3,8 +3,8 @@
 
 namespace odmoe_simulated {
 
-// Fills the shared memory that `kernel` may use with 0xff bytes: what it reads without writing is no convenient zero.
-// Called on the device thread. A library's initialised thread-local variables are left alone.
+// Fills the shared memory that `kernel` may use with 0xff bytes: so a read before a write does not give a convenient zero. Called
+// on the device thread. A library's initialised thread-local variables are left alone.
 void poison_shared_memory(const void* kernel);
 
 }  // namespace odmoe_simulated

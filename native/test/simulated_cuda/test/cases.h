@@ -1,12 +1,12 @@
-// The cases of the tests: each runs in a process of its own, as the environment and faults are the process's.
+// The cases of the tests: each runs in a separate process, because the environment and faults belong to a process.
 #pragma once
 
 #include <cuda_runtime.h>
 
-// The number of things that did not hold, each said on the standard output.
+// Returns the number of failed checks; each is printed on the standard output.
 using Case = int (*)();
 
-// What is wrong, said once; counts for the case's result.
+// Prints each failed check once, and counts it for the case's result.
 class Checks {
  public:
   void operator()(bool holds, const char* what);

@@ -1,4 +1,4 @@
-// Kinds of devices and faults, as the environment asks for them.
+// Kinds of devices and faults, as the environment sets them.
 #include <cuda.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// What kernels may do, and what wrong kernels meet.
+// Correct kernels, and the errors of wrong kernels.
 #include <cuda_bf16.h>
 
 #include <cmath>

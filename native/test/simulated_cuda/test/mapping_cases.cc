@@ -1,4 +1,4 @@
-// Memory mapped under reserved addresses, by the driver's functions.
+// Memory that the driver's functions map at reserved addresses.
 #include <cuda.h>
 
 #include <thread>

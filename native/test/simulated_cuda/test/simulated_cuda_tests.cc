@@ -1,4 +1,4 @@
-// Tests of the simulated device itself: every case in a process of its own. Exits 0 when all hold, 1 otherwise.
+// Tests of the simulated device itself: every case in a separate process. Exits 0 when all hold, 1 otherwise.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,30 +20,30 @@ void Checks::operator()(bool holds, const char* what) {
 
 namespace {
 
-// What a check of the compiler that fails ends a process with (__builtin_trap).
+// The signal of a failed check of the compiler (__builtin_trap).
 #ifdef __aarch64__
 constexpr int kTrap = SIGTRAP;
 #else
 constexpr int kTrap = SIGILL;
 #endif
-// What execl's child says when there is nothing to run.
+// The exit status of execl's child when there is no program to run.
 constexpr int kNotStarted = 127;
 
-// Must hold under one seed, under all, fail under at least one, hold under some and not under others.
+// A case must hold under one seed, hold under all, fail under at least one, or hold under some and fail under others.
 enum class Seeds { kOne, kAll, kSome, kMixed };
 
 struct Entry {
   const char* name;
   Case run;
   const char* says;                   // what the test shows
-  std::vector<std::string> settings;  // of the environment
-  int signal = 0;                     // the one that ends the process, 0: none
-  const char* message = nullptr;      // part of what it then says
+  std::vector<std::string> settings;  // variables of the environment
+  int signal = 0;                     // the signal that ends the process, 0: none
+  const char* message = nullptr;      // part of its message
   Seeds seeds = Seeds::kOne;
   bool (*possible)() = nullptr;  // null: on every machine
 };
 
-// Not every processor and system has them.
+// Not every processor and system has protection keys.
 bool has_protection_keys() {
   const int key = pkey_alloc(0, 0);
   if (key >= 0) pkey_free(key);
@@ -179,7 +179,7 @@ int run_in_process(const Entry& entry, int seed, std::string& output) {
   return status;
 }
 
-// The case itself ran: it ended well or with what does not hold (0, 1), or by a signal.
+// True if the case itself ran: it ended without or with failed checks (0, 1), or by a signal.
 bool was_run(int status) { return WIFSIGNALED(status) || (WIFEXITED(status) && WEXITSTATUS(status) <= 1); }
 
 bool as_expected(const Entry& entry, int status, const std::string& output) {
@@ -205,7 +205,7 @@ bool holds(const Entry& entry) {
     const int status = run_in_process(entry, seed, said);
     if (as_expected(entry, status, said)) ++held;
     else output = said + "(status " + std::to_string(status) + ", seed " + std::to_string(seed) + ")\n";
-    // That is no order of the device that shows a mistake.
+    // Such an end is not a mistake that an order of the device has shown.
     if (!was_run(status) || (WIFSIGNALED(status) && entry.signal == 0)) held = -runs;
   }
   const bool some_differ = entry.seeds == Seeds::kSome || entry.seeds == Seeds::kMixed;

@@ -1,4 +1,4 @@
-// Streams and events: what is ordered, what is not, and that the difference is found.
+// Streams and events: ordered work, unordered work, and that tests detect the difference.
 #include <cstring>
 #include <vector>
 
@@ -55,7 +55,7 @@ int copy_and_compute(bool with_event) {
   return check.failures();
 }
 
-// In one piece, or as rows.
+// Copies in one piece, or as rows.
 int reuse_pinned(bool after_event, bool as_rows) {
   const cudaStream_t stream = new_stream();
   cudaEvent_t read;
