@@ -151,7 +151,7 @@ export const CHECKED_ELSEWHERE: Readonly<Record<string, Readonly<Record<string, 
     runUs: 'DraftCostMeter: SHADOW_TOKEN_LIMIT_MS',
   },
   AlignRows: { layer: 'checkAlignedRows', position: 'checkAlignedRows', rows: 'checkAlignedRows' },
-  PrefixKept: { positions: 'ShadowFeed.prefixKept: no more than was asked about' },
+  PrefixKept: { positions: 'AlignmentSender.prefixKept: no more than was asked about' },
   PackDescription: { layers: 'message-rules.ts', experts: 'message-rules.ts' },
   ReadPackRequest: { offsetBytes: 'message-rules.ts', lengthBytes: 'message-rules.ts' },
 };
