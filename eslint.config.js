@@ -1,10 +1,11 @@
 import tseslint from 'typescript-eslint';
 
-/** A literal within a literal hides members on one line: each member stands in the literal itself. */
-const SPREAD_LITERALS = ['ObjectExpression', 'ArrayExpression'].map((literal) => ({
-  selector: `${literal} > SpreadElement > ${literal}`,
-  message: 'write these members into the literal around it',
-}));
+/** A literal that is spread into another one, or into the properties of an element, hides members on one line. */
+const SPREAD_LITERALS = [
+  'ObjectExpression > SpreadElement > ObjectExpression',
+  'ArrayExpression > SpreadElement > ArrayExpression',
+  'JSXSpreadAttribute > ObjectExpression',
+].map((selector) => ({ selector, message: 'write these members one by one where they are spread' }));
 
 export default tseslint.config(
   {

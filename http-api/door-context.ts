@@ -52,7 +52,7 @@ export interface EventListener {
 }
 
 /** The events of the cluster that main publishes. */
-export interface ClusterFeed {
+export interface EventFeed {
   /** @throws QUEUE_FULL: too many listeners; NO_MAIN: main stops */
   listen(wantsPasses: boolean): EventListener;
 }
@@ -77,7 +77,7 @@ export interface DoorContext {
   ): Promise<number[]>;
   status(): StatusReply;
   /** The events of the cluster. */
-  readonly feed: ClusterFeed;
+  readonly feed: EventFeed;
   /** The page's files by name. */
   readonly page: ReadonlyMap<string, PageFile>;
   /** Sessions of browsers that have sent an API key. */

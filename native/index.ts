@@ -35,7 +35,7 @@ export type {
   ExpertSlots,
   ExpertSpeed,
   HoldOutcome,
-  RecodeOutcome as PackOutcome,
+  RecodeOutcome,
   RouterChoice,
   LoaderOptions,
   LoadOutcome,

@@ -9,7 +9,7 @@ import { executeText, headText, loadText, mainText, predictionText, shadowText, 
 
 /** The kind of a bar in the diagram: work of main, of shadow, or of a worker. */
 export type BarKind = 'attention' | 'wait' | 'sum' | 'head' | 'shadow' | 'load' | 'stall' | 'execute';
-export type PredictionOutcome = ExpertTrace['foretold'];
+export type TraceOutcome = ExpertTrace['foretold'];
 
 export interface Bar {
   kind: BarKind;
@@ -24,7 +24,7 @@ export interface Bar {
   /** The full description. */
   text: string;
   /** Set for loads and executions only. */
-  foretold: PredictionOutcome | null;
+  foretold: TraceOutcome | null;
   reloaded: boolean;
 }
 

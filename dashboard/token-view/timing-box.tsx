@@ -56,7 +56,15 @@ export function TimingBox({ diagrams, zoom, active, onActive, onScale }: TimingB
         {diagrams.map((diagram) => (
           <div key={diagram.title}>
             {isTitled && <p class="timing-title small">{diagram.title}</p>}
-            <Diagram {...{ diagram, width, pixelsPerMs, visible, active, onActive }} beginMs={extent.beginMs} />
+            <Diagram
+              diagram={diagram}
+              width={width}
+              pixelsPerMs={pixelsPerMs}
+              visible={visible}
+              active={active}
+              onActive={onActive}
+              beginMs={extent.beginMs}
+            />
           </div>
         ))}
       </div>
@@ -120,5 +128,5 @@ function Diagram(props: DiagramProps): JSX.Element {
     () => drawTimeline(timeline, { beginMs, pixelsPerMs }, visible),
     [timeline, beginMs, pixelsPerMs, visible],
   );
-  return <TimingDiagram {...{ timeline, drawing, title }} {...props} />;
+  return <TimingDiagram timeline={timeline} drawing={drawing} title={title} {...props} />;
 }

@@ -111,7 +111,10 @@ function TimingBar({
     <g class={isActive ? 'timing-bar timing-bar-active' : 'timing-bar'}>
       <rect
         data-bar={index}
-        {...{ x, y, width, height }}
+        x={x}
+        y={y}
+        width={width}
+        height={height}
         rx={Math.min(2, width / 4)}
         fill={fillOf(paint, prefix)}
         stroke={outline}
@@ -167,7 +170,11 @@ export function TimingLegend(): JSX.Element {
           <svg width="20" height="14" aria-hidden="true">
             <Patterns prefix={prefix} />
             <rect
-              {...{ x: 1, y: 1, width: 18, height: 12, rx: 2 }}
+              x={1}
+              y={1}
+              width={18}
+              height={12}
+              rx={2}
               fill={fillOf(paint, prefix)}
               stroke={isReloaded ? RELOADED_COLOUR : paint.pattern === 'hollow' ? paint.colour : 'none'}
               stroke-width={isReloaded ? 1.6 : 1}

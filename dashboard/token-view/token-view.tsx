@@ -36,7 +36,7 @@ export function TokenView(): JSX.Element {
   return (
     <section class="token-view">
       <h1>{passTitle(shown.shown)}</h1>
-      <PassControls {...{ choice, shown, newest }} onChoice={setChoice} />
+      <PassControls choice={choice} shown={shown} newest={newest} onChoice={setChoice} />
       <Passes shown={shown.shown} compared={shown.compared} workers={workersOf(cluster)} onHold={hold} />
     </section>
   );
@@ -85,7 +85,7 @@ function Passes({ shown, compared, workers, onHold }: PassesProps): JSX.Element 
           <Zoom zoom={zoom} onZoom={setZoom} />
           <Exports pass={shown} diagrams={diagrams} scale={scale} />
         </div>
-        <TimingBox {...{ diagrams, zoom, active }} onActive={tell} onScale={rememberScale} />
+        <TimingBox diagrams={diagrams} zoom={zoom} active={active} onActive={tell} onScale={rememberScale} />
         <p class="timing-told small" role="status">
           {isShown && active !== null ? active.text : 'Point at a bar, or press one, to read what it is.'}
         </p>

@@ -2,9 +2,9 @@ import type { DeviceBytes } from './device-profile.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { DevicePace } from './device-pace.js';
 
-export type MemoryKind = keyof DeviceBytes;
+export type PacedMemoryKind = keyof DeviceBytes;
 
-const NAMES: Record<MemoryKind, string> = {
+const NAMES: Record<PacedMemoryKind, string> = {
   outerBytes: 'embedding, LM head and final norm',
   denseLayerBytes: 'the dense weights of a layer',
   expertBytes: 'a resident expert',
@@ -40,7 +40,7 @@ export class PacedMemory {
   }
 
   /** @throws DEVICE_OUT_OF_MEMORY when the budget does not hold that many more; then nothing is counted */
-  hold(what: MemoryKind, count: number): void {
+  hold(what: PacedMemoryKind, count: number): void {
     const bytes = this.bytes[what] * count;
     if (this.budgetBytes !== 0 && this.used + bytes > this.budgetBytes) {
       throw new OdmoeError(
@@ -53,24 +53,24 @@ export class PacedMemory {
     this.highWater = Math.max(this.highWater, this.used);
   }
 
-  letGo(what: MemoryKind, count: number): void {
+  letGo(what: PacedMemoryKind, count: number): void {
     this.used -= this.bytes[what] * count;
   }
 }
 
 /** The memory of one handle; it is all released with the handle. */
 export class HeldMemory {
-  private readonly counts = new Map<MemoryKind, number>();
+  private readonly counts = new Map<PacedMemoryKind, number>();
 
   constructor(private readonly memory: PacedMemory | null) {}
 
   /** @throws DEVICE_OUT_OF_MEMORY */
-  hold(what: MemoryKind, count: number): void {
+  hold(what: PacedMemoryKind, count: number): void {
     this.memory?.hold(what, count);
     this.counts.set(what, (this.counts.get(what) ?? 0) + count);
   }
 
-  letGo(what: MemoryKind, count: number): void {
+  letGo(what: PacedMemoryKind, count: number): void {
     this.memory?.letGo(what, count);
     this.counts.set(what, (this.counts.get(what) ?? 0) - count);
   }

@@ -1,4 +1,4 @@
-import { HeldMemory, type MemoryKind, type PacedMemory } from './paced-memory.js';
+import { HeldMemory, type PacedMemoryKind, type PacedMemory } from './paced-memory.js';
 
 /** The device allocates cache rows in blocks of this many positions (native's kAttentionChunk). */
 const BLOCK_POSITIONS = 256;
@@ -10,7 +10,7 @@ interface Piece {
 
 type PieceKind = 'block' | 'states';
 
-const PIECES: Record<PieceKind, { what: MemoryKind; count: number }> = {
+const PIECES: Record<PieceKind, { what: PacedMemoryKind; count: number }> = {
   block: { what: 'cacheRowBytes', count: BLOCK_POSITIONS },
   states: { what: 'stateBytes', count: 1 },
 };

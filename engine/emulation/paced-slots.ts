@@ -5,7 +5,7 @@ import type {
   HoldOutcome,
   LoadOutcome,
   LoadRequest,
-  PackOutcome,
+  RecodeOutcome,
   PartPlan,
   StorageReads,
 } from '../../native/index.js';
@@ -202,7 +202,7 @@ export class PacedExpertSlots implements ExpertSlots {
   }
 
   /** Takes the processor for the time of one row. It cannot be cancelled after it has begun, because the real one does not follow the paced time. */
-  async pack(index: number): Promise<PackOutcome> {
+  async pack(index: number): Promise<RecodeOutcome> {
     const slot = this.slotAt(index);
     this.packs.asked += 1;
     const ticket = this.packs.asked;

@@ -20,7 +20,8 @@ import type { LogitBias, SamplingMessage } from './messages.js';
  * bias a token, a format within bounds (the compiler of the format finds out whether any text can match it). Throws REQUEST_INVALID naming the
  * field.
  */
-export function requireSampling({ seed, logitBias = [], outputFormat = null, ...sampling }: SamplingMessage): void {
+export function requireSampling(message: SamplingMessage): void {
+  const { seed = null, logitBias = [], outputFormat = null, ...sampling } = message;
   requireRange('temperature', sampling.temperature, TEMPERATURE_RANGE);
   requireRange('top_k', sampling.topK, TOP_K_RANGE);
   requireRange('top_p', sampling.topP, PROBABILITY_RANGE);
@@ -28,7 +29,7 @@ export function requireSampling({ seed, logitBias = [], outputFormat = null, ...
   requireRange('repetition_penalty', sampling.repetitionPenalty, REPETITION_PENALTY_RANGE);
   requireRange('presence_penalty', sampling.presencePenalty ?? 0, ANSWER_PENALTY_RANGE);
   requireRange('frequency_penalty', sampling.frequencyPenalty ?? 0, ANSWER_PENALTY_RANGE);
-  if (seed !== undefined && seed !== null) requireRange('seed', seed, SEED_RANGE);
+  if (seed !== null) requireRange('seed', seed, SEED_RANGE);
   requireLogitBias(logitBias);
   if (outputFormat !== null) requireFormatBounds(outputFormat);
 }

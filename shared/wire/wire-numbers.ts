@@ -103,7 +103,7 @@ export const CHECKED_ELSEWHERE: Readonly<Record<string, Readonly<Record<string, 
   Predict: {
     layer: "held against the model's",
     experts: "held against the model's",
-    workers: 'told-by-prediction.ts',
+    workers: 'announced-by-prediction.ts',
     runUs: 'shown',
   },
   Execute: { layer: 'checkExecute', hiddenSize: 'checkExecute' },

@@ -8,7 +8,7 @@ import {
   type HoldOutcome,
   type LoadOutcome,
   type LoadRequest,
-  type PackOutcome,
+  type RecodeOutcome,
   type Model,
   type Pass,
   type ResidentWeights,
@@ -133,7 +133,7 @@ class TraceSlots implements ExpertSlots {
     // It holds nothing.
   }
 
-  async pack(): Promise<PackOutcome> {
+  async pack(): Promise<RecodeOutcome> {
     return 'unfit';
   }
 

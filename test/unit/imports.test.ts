@@ -64,10 +64,17 @@ function filesBelow(folder: string, pattern: RegExp): string[] {
     .map((path) => join(folder, path));
 }
 
-function importsOf(path: string): string[] {
+/** Imports by file. Many tests ask for those of the same file. */
+const imports = new Map<string, readonly string[]>();
+
+function importsOf(path: string): readonly string[] {
+  const known = imports.get(path);
+  if (known !== undefined) return known;
   const text = readFileSync(join(packageRoot, path), 'utf8');
   const found = text.matchAll(/(?:from\s+|import\s*\(\s*|import\s+)['"](\.{1,2}\/[^'"]+)['"]/g);
-  return [...found].map((match) => relative(packageRoot, resolve(packageRoot, dirname(path), match[1] ?? '')));
+  const targets = [...found].map((match) => relative(packageRoot, resolve(packageRoot, dirname(path), match[1] ?? '')));
+  imports.set(path, targets);
+  return targets;
 }
 
 /** The path of the source that an import of `path` (app.js) names: app.ts or app.tsx. */

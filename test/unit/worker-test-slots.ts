@@ -5,7 +5,7 @@ import {
   type HoldOutcome,
   type LoadOutcome,
   type LoadRequest,
-  type PackOutcome,
+  type RecodeOutcome,
 } from '../../native/index.js';
 import type { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
@@ -140,9 +140,9 @@ export class TestSlots implements ExpertSlots {
   }
 
   /** The pack under way, to be ended by the test. */
-  packing: { slot: number; resolve: (outcome: PackOutcome) => void; reject: (fault: Error) => void } | null = null;
+  packing: { slot: number; resolve: (outcome: RecodeOutcome) => void; reject: (fault: Error) => void } | null = null;
 
-  pack(slot: number): Promise<PackOutcome> {
+  pack(slot: number): Promise<RecodeOutcome> {
     this.calls.push(`pack ${slot}`);
     assert.equal(this.packing, null, 'one pack at a time');
     return new Promise((resolve, reject) => {
@@ -161,7 +161,7 @@ export class TestSlots implements ExpertSlots {
   }
 
   /** Ends the pack under way, if there is one. */
-  endPack(outcome: PackOutcome): void {
+  endPack(outcome: RecodeOutcome): void {
     const { packing } = this;
     this.packing = null;
     packing?.resolve(outcome);
