@@ -133,7 +133,7 @@ function servedBy(parts: MainParts): Pick<RpcServerOptions, 'cluster' | 'inferen
   const { membership, inference } = parts;
   return {
     cluster: {
-      join: async (peer, peerHost) => membership.join(peer, peerHost),
+      join: async (identity, peer) => membership.join(identity, peer),
       status: async () => parts.status(),
     },
     inference: (request, signal) => inference.generate(request, signal),

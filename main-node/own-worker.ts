@@ -75,7 +75,7 @@ export async function startOwnWorker(
   return {
     id: own.id,
     transport: inProcess.ofMain,
-    serve: (stream, peerHost) => inProcess.serveWorker(stream, peerHost),
+    serve: (stream, peer) => inProcess.serveWorker(stream, peer),
     listensOn: (port) =>
       (inProcess.address = formatAddress(reachableHost(settings, environment.interfaces.addresses), port)),
     memory,

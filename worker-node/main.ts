@@ -203,9 +203,7 @@ async function listen(
     identity: () => identity,
     counts: () => counts.reply(),
     pack: share,
-    worker: (stream, peerHost) => {
-      sessions.serve(stream, peerHost);
-    },
+    worker: (stream, peer) => sessions.serve(stream, peer),
   });
   opened.push(() => server.stop());
   identity.address = advertisedAddress(settings, server.port);

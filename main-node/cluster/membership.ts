@@ -7,6 +7,7 @@ import { FairAddresses } from '../../shared/transport/discovery/fair-addresses.j
 import { dialAddress, hostOf, isAddress } from '../../shared/wire/addresses.js';
 import { toldEpoch } from '../../shared/wire/epochs.js';
 import { noDaemonAnswers } from '../../shared/transport/rpc-errors.js';
+import type { PeerContext } from '../../shared/transport/peer-context.js';
 import type { PeerStream } from '../../shared/transport/peer-stream.js';
 import type { Transport } from '../../shared/transport/transport.js';
 import type { JoinReply, NodeIdentity, PeerProblem, WorkerReply, Refusal } from '../../shared/wire/messages.js';
@@ -169,11 +170,11 @@ export class Membership {
     this.add(peer.address, peer.id, 'discovered');
   }
 
-  /** Handles Cluster.Join. `peerHost` is used if the peer cannot know its own host. */
-  join(peer: NodeIdentity, peerHost: string): JoinReply {
+  /** Handles Cluster.Join. The caller's host is used if the peer cannot know its own. */
+  join(peer: NodeIdentity, { host }: PeerContext): JoinReply {
     const { roster } = this.options;
     const own = this.options.identity();
-    const address = dialAddress(peer.address, peerHost);
+    const address = dialAddress(peer.address, host);
     if (!isAddress(address)) return { kind: 'refusal', refusal: badAddress(peer) };
     const refusal = joinRefusal(own, peer, this.options.usesWorkers !== false);
     if (refusal !== null) {

@@ -3,11 +3,12 @@ import type { Runtime } from '../base/runtime/runtime.js';
 import { WORKER_SERVE } from '../wire/codecs.js';
 import { type MessageWatch, openInProcess } from './in-process-streams.js';
 import type { WorkerReply, WorkerRequest } from '../wire/messages.js';
+import type { PeerContext } from './peer-context.js';
 import type { PeerStream } from './peer-stream.js';
 import type { RpcServer, RpcServerOptions, Transport } from './transport.js';
 
-/** Host of a caller in the same process. */
-const OWN_HOST = '127.0.0.1';
+/** A caller in the same process. */
+const OWN_PROCESS: PeerContext = { host: '127.0.0.1' };
 
 /**
  * Connects a worker and a main in one process without sockets. Main reaches the worker under `address`. Other peers reach the worker through
@@ -35,7 +36,7 @@ export class InProcessTransport {
           : this.outer.openWorkerStream(address, network, receiveLimitBytes),
       identifyPeer: async (address, timeoutMs, signal) => {
         if (address !== this.address) return this.outer.identifyPeer(address, timeoutMs, signal);
-        if (this.serving !== null) return this.serving.identity();
+        if (this.serving !== null) return this.serving.identity(OWN_PROCESS);
         throw new OdmoeError('TIMEOUT', "main's own worker does not run");
       },
     });
@@ -47,12 +48,12 @@ export class InProcessTransport {
   }
 
   /** Serves a stream to the worker that arrived at main's server; shadow opens such streams. */
-  serveWorker(stream: PeerStream<WorkerReply, WorkerRequest>, peerHost: string): void {
+  serveWorker(stream: PeerStream<WorkerReply, WorkerRequest>, peer: PeerContext): void {
     if (this.serving?.worker === undefined) {
       stream.close(notServing());
       return;
     }
-    this.serving.worker(stream, peerHost);
+    this.serving.worker(stream, peer);
   }
 
   private openWorkerStream(): PeerStream<WorkerRequest, WorkerReply> {
@@ -66,7 +67,7 @@ export class InProcessTransport {
       return opened;
     }
     this.streams.add(served);
-    this.serving.worker(served, OWN_HOST);
+    this.serving.worker(served, OWN_PROCESS);
     return opened;
   }
 

@@ -13,7 +13,7 @@ import type { ErrorCode } from '../base/errors/registry.js';
 import type { Logger } from '../base/log/logger.js';
 import type { Runtime } from '../base/runtime/runtime.js';
 import { StallMeter } from '../base/runtime/stall-meter.js';
-import { formatAddress, parseAddress } from '../wire/addresses.js';
+import { formatAddress } from '../wire/addresses.js';
 import { serverOptions } from './channel-options.js';
 import {
   CLUSTER_JOIN,
@@ -37,11 +37,18 @@ import {
   REPLIES_HELD_LIMIT,
   SLOW_READER_LIMIT_MS,
 } from '../wire/limits.js';
+import type { PeerContext } from './peer-context.js';
 import { MessagePeerStream, type PeerStream } from './peer-stream.js';
 import { raiseReceiveLimit } from './receive-limit.js';
 import { STALL_METADATA, toServiceError } from './rpc-errors.js';
 import { carrierOf, type PeerMessage, type StreamPace } from './stream-pace.js';
-import { answerOnce, answerStreaming, type RawServerStream, type StreamingLimits } from './server-handlers.js';
+import {
+  answerOnce,
+  answerStreaming,
+  peerContextOf,
+  type RawServerStream,
+  type StreamingLimits,
+} from './server-handlers.js';
 import type { RpcServer, RpcServerOptions } from './transport.js';
 import { living } from '../base/runtime/living.js';
 
@@ -89,14 +96,17 @@ function addServices(server: Server, options: RpcServerOptions, peers: PeerServi
     handler: answerOnce(
       NODE_IDENTIFY,
       log,
-      async () => options.identity(),
+      async (_, peer) => options.identity(peer),
       () => stallMetadata(peers.stalls),
     ),
     streams: 'none',
   });
   const { counts } = options;
   if (counts !== undefined) {
-    addMethod(server, NODE_COUNTS, { handler: answerOnce(NODE_COUNTS, log, async () => counts()), streams: 'none' });
+    addMethod(server, NODE_COUNTS, {
+      handler: answerOnce(NODE_COUNTS, log, async (_, peer) => counts(peer)),
+      streams: 'none',
+    });
   }
   if (worker !== undefined) {
     addMethod(server, WORKER_SERVE, { handler: serveStreams(WORKER_SERVE, worker, peers), streams: 'both' });
@@ -105,9 +115,9 @@ function addServices(server: Server, options: RpcServerOptions, peers: PeerServi
     addMethod(server, SHADOW_SERVE, { handler: serveStreams(SHADOW_SERVE, shadow, peers), streams: 'both' });
   }
   if (cluster !== undefined) {
-    const join = answerOnce(CLUSTER_JOIN, log, ({ identity }, peer) => cluster.join(identity, parseAddress(peer).host));
+    const join = answerOnce(CLUSTER_JOIN, log, ({ identity }, peer) => cluster.join(identity, peer));
     addMethod(server, CLUSTER_JOIN, { handler: join, streams: 'none' });
-    const status = answerOnce(CLUSTER_STATUS, log, () => cluster.status());
+    const status = answerOnce(CLUSTER_STATUS, log, (_, peer) => cluster.status(peer));
     addMethod(server, CLUSTER_STATUS, { handler: status, streams: 'none' });
   }
   if (inference !== undefined) {
@@ -135,7 +145,7 @@ function addPackService(
   log: Logger,
 ): void {
   addMethod(server, PACK_DESCRIBE, {
-    handler: answerOnce(PACK_DESCRIBE, log, async () => pack.describe()),
+    handler: answerOnce(PACK_DESCRIBE, log, async (_, peer) => pack.describe(peer)),
     streams: 'none',
   });
   const limits: StreamingLimits = {
@@ -144,9 +154,9 @@ function addPackService(
     repliesHeld: PACK_PIECES_HELD_LIMIT,
     everyday: EVERYDAY_OF_PACK,
   };
-  const manifest = answerStreaming(PACK_MANIFEST, log, (request, signal) => pack.manifest(request, signal), limits);
+  const manifest = answerStreaming(PACK_MANIFEST, log, (...asked) => pack.manifest(...asked), limits);
   addMethod(server, PACK_MANIFEST, { handler: manifest, streams: 'reply' });
-  const read = answerStreaming(PACK_READ, log, (request, signal) => pack.read(request, signal), limits);
+  const read = answerStreaming(PACK_READ, log, (...asked) => pack.read(...asked), limits);
   addMethod(server, PACK_READ, { handler: read, streams: 'reply' });
 }
 
@@ -181,7 +191,7 @@ interface PeerServing {
 
 function serveStreams<Request extends PeerMessage, Reply extends PeerMessage>(
   method: RpcMethod<Request, Reply>,
-  serve: (stream: PeerStream<Reply, Request>, peerHost: string) => void,
+  serve: (stream: PeerStream<Reply, Request>, peer: PeerContext) => void,
   { openStreams, log, pace, runtime }: PeerServing,
 ): (call: RawServerStream) => void {
   return (call) => {
@@ -222,7 +232,7 @@ function serveStreams<Request extends PeerMessage, Reply extends PeerMessage>(
       end();
       openStreams.delete(stream);
     });
-    serve(stream, parseAddress(peer).host);
+    serve(stream, peerContextOf(call));
   };
 }
 

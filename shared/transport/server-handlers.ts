@@ -5,21 +5,28 @@ import type { ErrorCode } from '../base/errors/registry.js';
 import type { Logger } from '../base/log/logger.js';
 import { waitForPeer } from '../base/runtime/peer-wait.js';
 import type { Runtime } from '../base/runtime/runtime.js';
+import { hostOf } from '../wire/addresses.js';
 import type { RpcMethod } from '../wire/codecs.js';
+import type { PeerContext } from './peer-context.js';
 import { toServiceError } from './rpc-errors.js';
 import { onAbort } from '../base/runtime/living.js';
 
 export type RawServerStream = ServerDuplexStream<Buffer, Buffer>;
 
-/** One request, one reply. `run` also gets the caller's "host:port". */
+/** The caller. Its host is empty if it is already gone. */
+export function peerContextOf(call: { getPeer(): string }): PeerContext {
+  return { host: hostOf(call.getPeer()) };
+}
+
+/** One request, one reply. */
 export function answerOnce<Request, Reply>(
   method: RpcMethod<Request, Reply>,
   log: Logger,
-  run: (request: Request, peer: string) => Promise<Reply>,
+  run: (request: Request, peer: PeerContext) => Promise<Reply>,
   metadata: () => Metadata | null = () => null,
 ): (call: ServerUnaryCall<Buffer, Buffer>, callback: sendUnaryData<Buffer>) => void {
   const answer = async (call: ServerUnaryCall<Buffer, Buffer>): Promise<Buffer> =>
-    method.reply.encode(await run(method.request.decode(call.request), call.getPeer()));
+    method.reply.encode(await run(method.request.decode(call.request), peerContextOf(call)));
   return (call, callback) => {
     const told = metadata();
     if (told !== null) call.sendMetadata(told);
@@ -49,12 +56,12 @@ export interface StreamingLimits {
 export function answerStreaming<Request, Reply>(
   method: RpcMethod<Request, Reply>,
   log: Logger,
-  run: (request: Request, signal: AbortSignal) => AsyncIterable<Reply>,
+  run: (request: Request, signal: AbortSignal, peer: PeerContext) => AsyncIterable<Reply>,
   limits: StreamingLimits,
 ): (call: ServerWritableStream<Buffer, Buffer>) => void {
   const answer = async (call: ServerWritableStream<Buffer, Buffer>, signal: AbortSignal): Promise<void> => {
     let taken: () => void = () => undefined;
-    for await (const reply of run(method.request.decode(call.request), signal)) {
+    for await (const reply of run(method.request.decode(call.request), signal, peerContextOf(call))) {
       if (signal.aborted) return;
       call.write(method.reply.encode(reply), () => {
         taken();

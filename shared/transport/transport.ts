@@ -17,6 +17,7 @@ import type {
   WorkerReply,
   WorkerRequest,
 } from '../wire/messages.js';
+import type { PeerContext } from './peer-context.js';
 import type { PeerStream } from './peer-stream.js';
 
 /** The services, streams and calls of a node. Addresses are "host:port". */
@@ -56,30 +57,29 @@ export interface Transport {
   ): AsyncGenerator<GenerateReply, void, undefined>;
 }
 
+/** Each handler gets its caller as the last argument. */
 export interface RpcServerOptions {
   host: string;
   /** 0: any free port. */
   port: number;
   network: NodeSettings['network'];
   log: Logger;
-  identity: () => NodeIdentity;
+  identity: (peer: PeerContext) => NodeIdentity;
   /** Counts the things that the daemon's process has open; absent: the daemon does not report counts. */
-  counts?: () => CountsReply;
-  /** `peerHost`: address from which the peer connected. */
-  worker?: (stream: PeerStream<WorkerReply, WorkerRequest>, peerHost: string) => void;
-  shadow?: (stream: PeerStream<ShadowReply, ShadowRequest>) => void;
+  counts?: (peer: PeerContext) => CountsReply;
+  worker?: (stream: PeerStream<WorkerReply, WorkerRequest>, peer: PeerContext) => void;
+  shadow?: (stream: PeerStream<ShadowReply, ShadowRequest>, peer: PeerContext) => void;
   cluster?: {
-    /** `peerHost`: address from which the caller connected. */
-    join(identity: NodeIdentity, peerHost: string): Promise<JoinReply>;
-    status(): Promise<StatusReply>;
+    join(identity: NodeIdentity, peer: PeerContext): Promise<JoinReply>;
+    status(peer: PeerContext): Promise<StatusReply>;
   };
   /** `signal` aborts when the client goes away. */
-  inference?: (request: GenerateRequest, signal: AbortSignal) => AsyncIterable<GenerateReply>;
+  inference?: (request: GenerateRequest, signal: AbortSignal, peer: PeerContext) => AsyncIterable<GenerateReply>;
   /** The parts of the pack that this daemon holds. Each signal aborts when the reader goes away. */
   pack?: {
-    describe(): PackDescription;
-    manifest(request: ReadManifestRequest, signal: AbortSignal): AsyncIterable<PackPiece>;
-    read(request: ReadPackRequest, signal: AbortSignal): AsyncIterable<PackPiece>;
+    describe(peer: PeerContext): PackDescription;
+    manifest(request: ReadManifestRequest, signal: AbortSignal, peer: PeerContext): AsyncIterable<PackPiece>;
+    read(request: ReadPackRequest, signal: AbortSignal, peer: PeerContext): AsyncIterable<PackPiece>;
   };
   /** Longest time that a client may leave replies unread; default SLOW_READER_LIMIT_MS. */
   slowReaderLimitMs?: number;

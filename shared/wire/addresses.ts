@@ -28,10 +28,10 @@ export function hostOf(address: string): string {
   return address.slice(0, Math.max(0, address.lastIndexOf(':'))).replace(/^\[(.*)\]$/, '$1');
 }
 
-/** The address at which to dial a peer that connected from `peerHost` and reported `address` as its own. */
-export function dialAddress(address: string, peerHost: string): string {
+/** The address at which to dial a peer that connected from `host` and reported `address` as its own. */
+export function dialAddress(address: string, host: string): string {
   const port = Number(address.slice(address.lastIndexOf(':') + 1));
-  return isWildcardHost(hostOf(address)) ? formatAddress(peerHost, port) : address;
+  return isWildcardHost(hostOf(address)) ? formatAddress(host, port) : address;
 }
 
 /** True if the text is "host:port" or "[v6]:port". */

@@ -18,7 +18,7 @@ import { DEVICE_BYTES } from './draw-budget.js';
 import { DeviceFaults } from './faulty-device.js';
 import type { Scenario, ScenarioModel, ScenarioNode } from './scenario.js';
 import { HeldExperts } from '../../packs/format/held-experts.js';
-import type { PackPiece } from '../../shared/wire/messages.js';
+import type { PackDescription, PackPiece } from '../../shared/wire/messages.js';
 
 /** Directory of the fixture pack of a model. */
 export function modelDirectory(model: ScenarioModel): string {
@@ -202,14 +202,13 @@ export class PieceFaults {
   /** Wraps the node's pack service; each call applies the present faults. */
   door(real: PackDoor): PackDoor {
     return {
-      describe: () => this.describe(real),
-      manifest: (request, signal) => this.pieces(real.manifest(request, signal)),
-      read: (request, signal) => this.pieces(real.read(request, signal)),
+      describe: (peer) => this.described(real.describe(peer)),
+      manifest: (...asked) => this.pieces(real.manifest(...asked)),
+      read: (...asked) => this.pieces(real.read(...asked)),
     };
   }
 
-  private describe(door: PackDoor): ReturnType<PackDoor['describe']> {
-    const description = door.describe();
+  private described(description: PackDescription): PackDescription {
     if (!this.claimsAll || description.whole) return description;
     this.told += 1;
     const { layers, experts } = description;

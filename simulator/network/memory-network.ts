@@ -1,5 +1,6 @@
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { DiscoveredPeer } from '../../shared/transport/discovery/txt-record.js';
+import type { PeerContext } from '../../shared/transport/peer-context.js';
 import type { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import type { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
 import type { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
@@ -17,8 +18,7 @@ import { PackSources } from './pack-sources.js';
 
 /** Accepts the connections to a port. */
 export interface Listener extends ChannelOwner {
-  /** `peerHost`: host that opened the connection. */
-  accept(side: ChannelSide, path: string, bytes: Buffer, peerHost: string): void;
+  accept(side: ChannelSide, path: string, bytes: Buffer, peer: PeerContext): void;
 }
 
 /** The state of a link in one direction. */
@@ -211,7 +211,7 @@ export class MemoryNetwork implements ChannelNetwork {
     listener.runtime.happen(() => {
       this.recordArrival(side, frame);
       answering.send({ kind: 'accepted' });
-      listener.accept(answering, frame.path, frame.bytes, this.addressOf(side.owner.host));
+      listener.accept(answering, frame.path, frame.bytes, { host: this.addressOf(side.owner.host) });
     });
   }
 

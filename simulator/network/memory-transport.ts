@@ -15,6 +15,7 @@ import {
   type RpcMethod,
 } from '../../shared/wire/codecs.js';
 import { SilenceBounds } from '../../shared/transport/silence-bound.js';
+import type { PeerContext } from '../../shared/transport/peer-context.js';
 import type { PeerStream } from '../../shared/transport/peer-stream.js';
 import type { RpcServer, RpcServerOptions, Transport } from '../../shared/transport/transport.js';
 import {
@@ -198,7 +199,7 @@ function acceptor(
   network: MemoryNetwork,
   options: RpcServerOptions,
   { streams, answers }: { streams: Set<PeerStream<never, unknown>>; answers: Set<ChannelSide> },
-): (side: ChannelSide, path: string, bytes: Buffer, peerHost: string) => void {
+): (side: ChannelSide, path: string, bytes: Buffer, peer: PeerContext) => void {
   const { log, counts, worker, shadow, cluster, inference, pack } = options;
   const slowReaderLimitMs = options.slowReaderLimitMs ?? SLOW_READER_LIMIT_MS;
   const replies = { repliesHeld: REPLIES_HELD_LIMIT, slowReaderLimitMs };
@@ -207,30 +208,30 @@ function acceptor(
     streams.add(stream);
     return stream;
   };
-  return (side, path, bytes, peerHost) => {
+  return (side, path, bytes, peer) => {
     const once = <Request, Reply>(method: RpcMethod<Request, Reply>, run: (request: Request) => Promise<Reply>): void =>
       answerOnce(side, method, bytes, log, run);
-    if (path === NODE_IDENTIFY.path) once(NODE_IDENTIFY, async () => options.identity());
-    else if (path === NODE_COUNTS.path && counts !== undefined) once(NODE_COUNTS, async () => counts());
+    if (path === NODE_IDENTIFY.path) once(NODE_IDENTIFY, async () => options.identity(peer));
+    else if (path === NODE_COUNTS.path && counts !== undefined) once(NODE_COUNTS, async () => counts(peer));
     else if (path === CLUSTER_JOIN.path && cluster !== undefined)
-      once(CLUSTER_JOIN, ({ identity }) => cluster.join(identity, peerHost));
-    else if (path === CLUSTER_STATUS.path && cluster !== undefined) once(CLUSTER_STATUS, () => cluster.status());
+      once(CLUSTER_JOIN, ({ identity }) => cluster.join(identity, peer));
+    else if (path === CLUSTER_STATUS.path && cluster !== undefined) once(CLUSTER_STATUS, () => cluster.status(peer));
     else if (path === INFERENCE_GENERATE.path && inference !== undefined) {
       for (const answer of answers) if (answer.isOver) answers.delete(answer);
       answers.add(side);
-      answerStreaming(side, INFERENCE_GENERATE, bytes, log, inference, replies);
-    } else if (path === PACK_DESCRIBE.path && pack !== undefined) once(PACK_DESCRIBE, async () => pack.describe());
+      answerStreaming(side, INFERENCE_GENERATE, bytes, log, (...asked) => inference(...asked, peer), replies);
+    } else if (path === PACK_DESCRIBE.path && pack !== undefined) once(PACK_DESCRIBE, async () => pack.describe(peer));
     else if (path === PACK_MANIFEST.path && pack !== undefined)
-      answerStreaming(side, PACK_MANIFEST, bytes, log, (request, signal) => pack.manifest(request, signal), packPieces);
+      answerStreaming(side, PACK_MANIFEST, bytes, log, (...asked) => pack.manifest(...asked, peer), packPieces);
     else if (path === PACK_READ.path && pack !== undefined)
-      answerStreaming(side, PACK_READ, bytes, log, (request, signal) => pack.read(request, signal), packPieces);
+      answerStreaming(side, PACK_READ, bytes, log, (...asked) => pack.read(...asked, peer), packPieces);
     else if (path === WORKER_SERVE.path && worker !== undefined) {
       side.names.own = network.workerAt(side.owner.host);
       const stream = track(acceptMemoryStream(side, WORKER_SERVE, () => streams.delete(stream)));
-      worker(stream, peerHost);
+      worker(stream, peer);
     } else if (path === SHADOW_SERVE.path && shadow !== undefined) {
       const stream = track(acceptMemoryStream(side, SHADOW_SERVE, () => streams.delete(stream)));
-      shadow(stream);
+      shadow(stream, peer);
     } else {
       side.send({ kind: 'failed', code: 'PROTOCOL_VIOLATION', text: `${side.label} does not serve ${path}` });
       side.close();

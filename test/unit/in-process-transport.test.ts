@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { InProcessTransport } from '../../shared/transport/in-process-transport.js';
 import type { NodeIdentity, WorkerReply, WorkerRequest } from '../../shared/wire/messages.js';
+import type { PeerContext } from '../../shared/transport/peer-context.js';
 import type { PeerStream } from '../../shared/transport/peer-stream.js';
 import type { RpcServer, Transport } from '../../shared/transport/transport.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
@@ -23,10 +24,11 @@ describe('the transport between a main and a worker of one process', () => {
   let transport: InProcessTransport;
   let server: RpcServer;
   let served: Served[];
+  let callers: PeerContext[];
   let said: string[];
 
   beforeEach(async () => {
-    [served, said] = [[], []];
+    [served, said, callers] = [[], [], []];
     const outer = {} as Transport;
     transport = new InProcessTransport(runtime, outer, (way, to, { kind }) => said.push(`${way} ${to} ${kind}`));
     transport.address = ADDRESS;
@@ -35,8 +37,14 @@ describe('the transport between a main and a worker of one process', () => {
       port: 0,
       network,
       log: NO_LOG,
-      identity: () => ({ id: 'own' }) as NodeIdentity,
-      worker: (stream) => served.push(stream),
+      identity: (peer) => {
+        callers.push(peer);
+        return { id: 'own' } as NodeIdentity;
+      },
+      worker: (stream, peer) => {
+        callers.push(peer);
+        served.push(stream);
+      },
     });
   });
 
@@ -105,6 +113,13 @@ describe('the transport between a main and a worker of one process', () => {
     await pass();
     assert.equal(first.ended.length, 1);
     assert.deepEqual([got, second.ended], [['end'], []]);
+  });
+
+  it("tells the worker's handlers who calls: this process, or a caller of main's server", async () => {
+    await transport.ofMain.identifyPeer(ADDRESS, 10);
+    const { opened } = open();
+    transport.serveWorker(opened as unknown as Served, { host: '10.0.0.9' });
+    assert.deepEqual(callers, [{ host: '127.0.0.1' }, { host: '127.0.0.1' }, { host: '10.0.0.9' }]);
   });
 
   it('reaches nobody once the worker has stopped', async () => {

@@ -166,8 +166,8 @@ describe('a pack that peers read from', function () {
     const share = interruptedShare(new PackServer(pack, RUNTIME), () => void (pieces += 1));
     const endless: PackService = {
       ...share,
-      read: async function* (asked, signal) {
-        while (!signal.aborted) yield* share.read(asked, signal);
+      read: async function* (asked, signal, peer) {
+        while (!signal.aborted) yield* share.read(asked, signal, peer);
       },
     };
     const address = await setting.serve(endless);

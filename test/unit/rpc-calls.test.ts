@@ -153,8 +153,8 @@ describe('RPC calls', function () {
     const joined: [string, string][] = [];
     const address = await serve({
       cluster: {
-        join: async (identity, peerHost) => {
-          joined.push([identity.id, peerHost]);
+        join: async (identity, peer) => {
+          joined.push([identity.id, peer.host]);
           if (identity.cluster !== MAIN.cluster) {
             return { kind: 'refusal', refusal: { code: 'NODE_REFUSED', message: 'other cluster' } };
           }

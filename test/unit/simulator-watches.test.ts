@@ -192,6 +192,7 @@ describe('the invariant checks of simulated clusters', () => {
 
 describe('damaged pieces of a simulated pack', () => {
   const BYTES = Uint8Array.of(1, 2, 3, 4);
+  const PEER = { host: 'main' };
 
   async function told(
     change: (faults: PieceFaults) => void,
@@ -206,8 +207,8 @@ describe('damaged pieces of a simulated pack', () => {
     const door = faults.door({ describe: () => description, manifest: read, read });
     const pieces: number[][] = [];
     const request = { packDigest: 'd', file: 'f', offsetBytes: 0, lengthBytes: 8 };
-    for await (const { bytes } of door.read(request, new AbortController().signal)) pieces.push([...bytes]);
-    const { whole, heldExperts: bits } = door.describe();
+    for await (const { bytes } of door.read(request, new AbortController().signal, PEER)) pieces.push([...bytes]);
+    const { whole, heldExperts: bits } = door.describe(PEER);
     assert.equal(
       whole,
       [...bits].every((byte) => byte === 0xff),

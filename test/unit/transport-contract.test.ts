@@ -9,9 +9,11 @@ import type {
   GenerateReply,
   GenerateRequest,
   NodeIdentity,
+  PackPiece,
   WorkerReply,
   WorkerRequest,
 } from '../../shared/wire/messages.js';
+import type { PeerContext } from '../../shared/transport/peer-context.js';
 import type { PeerStream } from '../../shared/transport/peer-stream.js';
 import type { RpcServer, RpcServerOptions } from '../../shared/transport/transport.js';
 import { grpcWorld, memoryWorld, type TransportWorld } from './transport-worlds.js';
@@ -95,6 +97,11 @@ class Heard<In extends { kind: string }> {
   get numbers(): number[] {
     return this.messages.map((message) => numberOf(message));
   }
+}
+
+async function take(replies: AsyncIterable<unknown>): Promise<void> {
+  const iterator = replies[Symbol.asyncIterator]();
+  while ((await iterator.next()).done !== true);
 }
 
 function numberOf(message: object): number {
@@ -335,6 +342,59 @@ for (const [name, makeWorld] of [
       await assert.rejects(settled(world.client.joinMain(address, { ...IDENTITY, id: 'late' }, 100)), {
         code: 'TIMEOUT',
       });
+    });
+
+    it('tells the handler of every method who calls', async () => {
+      const hosts = new Map<string, string>();
+      const note = (method: string, { host }: PeerContext): void => void hosts.set(method, host);
+      const noPieces = (method: string) =>
+        async function* (_: unknown, __: AbortSignal, peer: PeerContext): AsyncGenerator<PackPiece> {
+          note(method, peer);
+          yield* [];
+        };
+      const address = await serve({
+        identity: (peer) => (note('identify', peer), IDENTITY),
+        counts: (peer) => (note('counts', peer), { counts: [] }),
+        worker: (stream, peer) => (note('worker', peer), stream.close()),
+        shadow: (stream, peer) => (note('shadow', peer), stream.close()),
+        cluster: {
+          join: async (identity, peer) => {
+            note('join', peer);
+            return { kind: 'welcome', welcome: { identity, partialPack: false, highestEpoch: 0 } };
+          },
+          status: (peer) => (note('status', peer), Promise.reject(new OdmoeError('QUEUE_FULL', 'no room'))),
+        },
+        inference: async function* (_, __, peer) {
+          note('generate', peer);
+          yield FINISHED;
+        },
+        pack: {
+          describe: (peer) => {
+            note('describe', peer);
+            return { packDigest: 'abc', layers: 1, experts: 8, heldExperts: new Uint8Array([3]), whole: true };
+          },
+          manifest: noPieces('manifest'),
+          read: noPieces('read'),
+        },
+      });
+      const { client } = world;
+      await settled(client.identifyPeer(address, 2000));
+      await settled(client.fetchCounts(address, 2000));
+      await settled(client.joinMain(address, IDENTITY, 2000));
+      await assert.rejects(settled(client.fetchStatus(address, 2000)), { code: 'QUEUE_FULL' });
+      await settled(take(client.generate(address, REQUEST)));
+      const source = client.openPackSource(address);
+      const { signal } = new AbortController();
+      await settled(source.describe(2000));
+      await settled(take(source.manifest('abc', signal)));
+      await settled(take(source.read({ packDigest: 'abc', file: 'f', offsetBytes: 0, lengthBytes: 8 }, signal)));
+      source.close();
+      const toWorker = client.openWorkerStream(address, NETWORK);
+      toWorker.send(executeOf(0));
+      const toShadow = client.openShadowStream(address, NETWORK);
+      toShadow.send({ kind: 'end', end: { sequence: 1 } });
+      await world.until(() => hosts.size === 10);
+      assert.deepEqual(new Set(hosts.values()), new Set([world.clientHost]));
     });
 
     it('cancels a call when its signal aborts, before the call and during it', async () => {

@@ -15,6 +15,8 @@ export interface TransportWorld {
   client: Transport;
   /** Host on which the server listens. */
   host: string;
+  /** Host of the client, as the server sees it. */
+  clientHost: string;
   /** Lets time pass until the condition holds. Fails after `limitMs`. */
   until(isSo: () => boolean, limitMs?: number): Promise<void>;
   /** Lets this time pass. */
@@ -29,6 +31,7 @@ export function grpcWorld(): TransportWorld {
     server: TRANSPORT,
     client: TRANSPORT,
     host: '127.0.0.1',
+    clientHost: '127.0.0.1',
     until: async (isSo, limitMs = WAIT_LIMIT_MS) => {
       const untilMs = performance.now() + limitMs;
       while (!isSo() && performance.now() < untilMs) await delay(POLL_MS);
@@ -49,6 +52,7 @@ export function memoryWorld(): TransportWorld {
     server: transportOf('server', 1),
     client: transportOf('client', 2),
     host: 'server',
+    clientHost: 'client',
     until: async (isSo, limitMs = WAIT_LIMIT_MS) => {
       await clock.run(isSo, { untilMs: clock.nowMs + limitMs });
       assert.ok(isSo(), `not so within ${limitMs} ms`);

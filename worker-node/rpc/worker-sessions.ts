@@ -14,6 +14,7 @@ import type {
   WorkerReply,
   WorkerRequest,
 } from '../../shared/wire/messages.js';
+import type { PeerContext } from '../../shared/transport/peer-context.js';
 import type { PeerStream } from '../../shared/transport/peer-stream.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { ExpertService } from '../executor/expert-service.js';
@@ -35,8 +36,8 @@ type WorkerStream = PeerStream<WorkerReply, WorkerRequest>;
 interface Session {
   readonly stream: WorkerStream;
   readonly helloCame: () => void;
-  /** Host from which the peer connected. */
-  readonly peerHost: string;
+  /** The opener of the stream, as the transport knows it. */
+  readonly context: PeerContext;
   peer: NodeIdentity | null;
   violations: number;
 }
@@ -89,11 +90,11 @@ export class WorkerSessions {
     return this.epoch.waiting;
   }
 
-  serve(stream: WorkerStream, peerHost: string): void {
+  serve(stream: WorkerStream, context: PeerContext): void {
     const session: Session = {
       stream,
       helloCame: this.greeting.awaitHello(stream),
-      peerHost,
+      context,
       peer: null,
       violations: 0,
     };
@@ -153,7 +154,7 @@ export class WorkerSessions {
         return;
       case 'prospect':
         this.requireShape(message.prospect.placement);
-        return this.fetch?.takeProspect(message.prospect, dialAddress(session.peer.address, session.peerHost));
+        return this.fetch?.takeProspect(message.prospect, dialAddress(session.peer.address, session.context.host));
       case 'hello':
         throw violation('A second hello came.');
     }
@@ -173,7 +174,7 @@ export class WorkerSessions {
       highestEpoch: toldEpoch(this.epoch.highest),
     });
     if (peer.role !== 'ROLE_MAIN') return;
-    this.fetch?.takeMain(dialAddress(peer.address, session.peerHost));
+    this.fetch?.takeMain(dialAddress(peer.address, session.context.host));
     this.tellStatus();
   }
 
