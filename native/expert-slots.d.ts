@@ -1,4 +1,5 @@
 /** Types of the slots into which experts are loaded; part of the native addon (native/addon.d.ts). */
+import type { ExpertId } from '../shared/model/expert-id.js';
 import type { GluShape } from '../shared/model/model-shape.js';
 import type { ExpertSource, WeightFormat } from '../shared/model/tensor-source.js';
 
@@ -141,11 +142,6 @@ export interface HoldOutcome {
 /** Result of packing the expert in a slot. unfit: fixed4 cannot hold it, or would take more bytes. */
 export type RecodeOutcome = 'packed' | 'givenUp' | 'unfit';
 
-export interface ExpertPlace {
-  layer: number;
-  expert: number;
-}
-
 /** A worker's pool of slots for experts; all memory is taken from the device when the pool is made. */
 export interface ExpertSlots {
   readonly count: number;
@@ -156,7 +152,7 @@ export interface ExpertSlots {
    * the first LoaderOptions.experts numbers get the addresses that the device can give. `place` identifies the expert for code that records
    * loads; the addon does not use it.
    */
-  register(source: ExpertSource, place?: ExpertPlace): number;
+  register(source: ExpertSource, place?: ExpertId): number;
   /**
    * One load at a time per slot, and none while it executes. Loads of several slots share the storage's reads and the decompression
    * threads; the request's order decides which operations come first. The old contents of the slot are lost at once, whether or not the

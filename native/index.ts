@@ -29,7 +29,6 @@ export type {
   DeviceInfo,
   DeviceOptions,
   ExpertOrder,
-  ExpertPlace,
   ExpertShape,
   ExpertSlotBytes,
   ExpertSlots,

@@ -5,7 +5,7 @@ import {
   residentBytes,
 } from '../../shared/decisions/residency/residency-planner.js';
 import { type Backend, placeTensors, placeWholeLayers } from '../../shared/decisions/residency/storage-hierarchy.js';
-import { TENSOR_TYPES, type TensorType } from './streaming-window.js';
+import { WINDOW_TENSORS, type WindowTensor } from './streaming-window.js';
 import { GATE_UP_SHARE, type ServerWork } from './server-work.js';
 
 /**
@@ -13,10 +13,10 @@ import { GATE_UP_SHARE, type ServerWork } from './server-work.js';
  * memory, the others compressed (FluxMoE-H). compressed: all compressed. divided: each layer divided by bandwidth, within what fits (FluxMoE).
  */
 export const SYSTEMS = ['resident', 'offload', 'layers', 'compressed', 'divided'] as const;
-export type System = (typeof SYSTEMS)[number];
+export type ServingSystem = (typeof SYSTEMS)[number];
 
 /** The loads of one layer at each pass: plain bytes by tensor type and backend. */
-export type LayerLoads = Readonly<Record<TensorType, { compressed: number; host: number }>>;
+export type LayerLoads = Readonly<Record<WindowTensor, { compressed: number; host: number }>>;
 
 export interface ExpertLayout {
   layers: LayerLoads[];
@@ -25,7 +25,7 @@ export interface ExpertLayout {
 }
 
 /** The layout of a system. @throws DEVICE_OUT_OF_MEMORY when a layer does not fit */
-export function layoutOf(system: System, work: ServerWork): ExpertLayout {
+export function layoutOf(system: ServingSystem, work: ServerWork): ExpertLayout {
   const { offloadedShare } = work.model;
   switch (system) {
     case 'resident':
@@ -59,7 +59,7 @@ export function uniform(work: ServerWork, layer: LayerResidency): LayerResidency
   return Array.from({ length: work.layers }, () => layer);
 }
 
-function loadsOf({ compressed, offloaded }: LayerResidency, tensorBytes: number): LayerLoads[TensorType] {
+function loadsOf({ compressed, offloaded }: LayerResidency, tensorBytes: number): LayerLoads[WindowTensor] {
   return { compressed: compressed * tensorBytes, host: offloaded * tensorBytes };
 }
 
@@ -83,14 +83,14 @@ function divided(work: ServerWork): ExpertLayout {
     { kind: 'host', bytesPerS: work.rate('expertLinkBytesPerS'), capacityBytes: Infinity },
   ];
   const sizes = { gateUp: work.expertBytes * GATE_UP_SHARE, down: work.expertBytes * (1 - GATE_UP_SHARE) };
-  const tensors = TENSOR_TYPES.flatMap((type) =>
+  const tensors = WINDOW_TENSORS.flatMap((type) =>
     Array.from({ length: work.experts }, () => ({ type, bytes: sizes[type] })),
   );
   const places = placeTensors(
     tensors.map(({ bytes }) => bytes),
     backends,
   );
-  const loads: Record<TensorType, { compressed: number; host: number }> = {
+  const loads: Record<WindowTensor, { compressed: number; host: number }> = {
     gateUp: { compressed: 0, host: 0 },
     down: { compressed: 0, host: 0 },
   };

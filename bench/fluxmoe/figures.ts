@@ -1,10 +1,10 @@
 /** Figures and tables of FluxMoE (sections 2, 4 and 6), each measured on the virtual clock. */
-import { measureLayout, measureServing, type ServingFigures, loadOf } from './measure-serving.js';
-import { layoutOf, type System } from './expert-layout.js';
+import { measureLayout, measureServing, type ServingFigures, serverLoadOf } from './measure-serving.js';
+import { layoutOf, type ServingSystem } from './expert-layout.js';
 import { cell, type Figure, type FigureCell, type FigureResult } from './figure-cells.js';
 import { PAPER } from './paper-column.js';
 import { adaptationFigure, residencyCurve } from './residency-figures.js';
-import type { ServedModel, ServerProfile } from './server-profile.js';
+import type { ServerModel, ServerProfile } from './server-profile.js';
 import { ServerWork } from './server-work.js';
 import { gaussianValues } from '../codec/measure-codecs.js';
 
@@ -54,7 +54,7 @@ async function figure2(profile: ServerProfile): Promise<FigureResult> {
   const { cache: model, gpu, costs } = profile;
   const work = new ServerWork(model, gpu, costs);
   const at = async (gib: number, batch: number, context: number): Promise<number> => {
-    const load = loadOf(profile, { batch, context });
+    const load = serverLoadOf(profile, { batch, context });
     return (await measureLayout(work, layoutOf('resident', work), load, gib * GIB)).tokensPerS;
   };
   const cells: FigureCell[] = [];
@@ -110,10 +110,10 @@ type Rates = Map<string, ServingFigures>;
 
 async function measureGrid(
   profile: ServerProfile,
-  model: ServedModel,
-  systems: readonly System[],
+  model: ServerModel,
+  systems: readonly ServingSystem[],
   points: readonly (readonly [number, number])[],
-): Promise<{ rates: Rates; rate: (system: System, batch: number, context: number) => number }> {
+): Promise<{ rates: Rates; rate: (system: ServingSystem, batch: number, context: number) => number }> {
   const rates: Rates = new Map();
   for (const [batch, context] of points) {
     for (const system of systems) {
@@ -136,8 +136,9 @@ async function figure7(profile: ServerProfile): Promise<FigureResult> {
   const systems = ['resident', 'offload', 'compressed'] as const;
   const { rates, rate } = await measureGrid(profile, profile.performance, systems, points);
   const paper = PAPER.figure7;
-  const of = (over: System, under: System, batch: number): number => rate(over, batch, 4096) / rate(under, batch, 4096);
-  const falls = (system: System): number => rate(system, 256, 4096) / rate(system, 256, 1024);
+  const of = (over: ServingSystem, under: ServingSystem, batch: number): number =>
+    rate(over, batch, 4096) / rate(under, batch, 4096);
+  const falls = (system: ServingSystem): number => rate(system, 256, 4096) / rate(system, 256, 1024);
   const from128 = rate('resident', 256, 4096) / rate('resident', 128, 4096);
   const ratio = (what: string, ours: number, ofPaper: number, calibrated = false): FigureCell =>
     cell('figure7', what, 'ratio', ours, ofPaper, calibrated);
@@ -164,12 +165,14 @@ async function figure7(profile: ServerProfile): Promise<FigureResult> {
       {
         figure: 'figure7',
         what: 'batch 32: resident before compressed before offload',
-        holds: isRising(['offload', 'compressed', 'resident'].map((system) => rate(system as System, 32, 4096))),
+        holds: isRising(['offload', 'compressed', 'resident'].map((system) => rate(system as ServingSystem, 32, 4096))),
       },
       {
         figure: 'figure7',
         what: 'batch 256: compressed before resident before offload',
-        holds: isRising(['offload', 'resident', 'compressed'].map((system) => rate(system as System, 256, 4096))),
+        holds: isRising(
+          ['offload', 'resident', 'compressed'].map((system) => rate(system as ServingSystem, 256, 4096)),
+        ),
       },
       { figure: 'figure7', what: 'resident is slower with batch 256 than with 128', holds: from128 < 1 },
       {

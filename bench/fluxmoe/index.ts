@@ -41,13 +41,13 @@ export function registerBenchFluxmoe(bench: Command): void {
       }
       const text = flags.json
         ? printableJson(snakeCaseKeys({ emulated: profile.name, ...result }))
-        : reportText(result, profile.name);
+        : fluxmoeReportText(result, profile.name);
       standardOutput.write(`${text}\n`);
     });
 }
 
 /** Tables for people. */
-export function reportText({ cells, orders }: FigureResult, profile: string): string {
+export function fluxmoeReportText({ cells, orders }: FigureResult, profile: string): string {
   const columns = [
     { title: 'figure', align: 'left' as const },
     { title: 'what', align: 'left' as const },

@@ -1,7 +1,7 @@
 import { VirtualClock } from '../../shared/base/runtime/virtual-clock.js';
 import { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
-import { type ExpertLayout, layoutOf, type System } from './expert-layout.js';
-import type { ServedModel, ServerProfile } from './server-profile.js';
+import { type ExpertLayout, layoutOf, type ServingSystem } from './expert-layout.js';
+import type { ServerModel, ServerProfile } from './server-profile.js';
 import { ServerWork } from './server-work.js';
 import { type ServerLoad, StreamingServer } from './streaming-server.js';
 
@@ -20,7 +20,7 @@ export interface ServingFigures {
 }
 
 export interface ServingPoint {
-  model: ServedModel;
+  model: ServerModel;
   batch: number;
   /** Longest context of a request. */
   context: number;
@@ -40,9 +40,13 @@ export async function onVirtualClock<Result>(play: (runtime: VirtualRuntime) => 
 }
 
 /** Measures a system's throughput at a point. @throws DEVICE_OUT_OF_MEMORY when its experts do not fit */
-export function measureServing(profile: ServerProfile, point: ServingPoint, system: System): Promise<ServingFigures> {
+export function measureServing(
+  profile: ServerProfile,
+  point: ServingPoint,
+  system: ServingSystem,
+): Promise<ServingFigures> {
   const work = new ServerWork(point.model, profile.gpu, profile.costs);
-  return measureLayout(work, layoutOf(system, work), loadOf(profile, point));
+  return measureLayout(work, layoutOf(system, work), serverLoadOf(profile, point));
 }
 
 /** The same for any layout. `cacheBytes`: device memory for keys and values; null: the memory that experts leave. */
@@ -78,6 +82,6 @@ export async function measurePasses(
 }
 
 /** The mean number of positions of a sequence, from the longest context it may have. */
-export function loadOf({ costs }: ServerProfile, { batch, context }: Omit<ServingPoint, 'model'>): ServerLoad {
+export function serverLoadOf({ costs }: ServerProfile, { batch, context }: Omit<ServingPoint, 'model'>): ServerLoad {
   return { sequences: batch, positions: Math.round(context * costs.contextShare) };
 }

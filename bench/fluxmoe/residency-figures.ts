@@ -11,9 +11,9 @@ import {
 } from '../../shared/decisions/residency/residency-planner.js';
 import { type ExpertLayout, layoutOfLayers, uniform } from './expert-layout.js';
 import { cell, type FigureCell, type FigureOrder, type FigureResult } from './figure-cells.js';
-import { loadOf, measureLayout, measurePasses, onVirtualClock } from './measure-serving.js';
+import { serverLoadOf, measureLayout, measurePasses, onVirtualClock } from './measure-serving.js';
 import { PAPER } from './paper-column.js';
-import type { ServedModel, ServerProfile } from './server-profile.js';
+import type { ServerModel, ServerProfile } from './server-profile.js';
 import { ServerWork } from './server-work.js';
 import { type ServerLoad, StreamingServer } from './streaming-server.js';
 
@@ -35,7 +35,7 @@ const SETTLING_PASSES = 2;
 const SAMPLED_PASSES = 2;
 
 /** Bytes and times of the planner for a served model. */
-export function residencyCosts(work: ServerWork): ResidencyCosts {
+export function serverResidencyCosts(work: ServerWork): ResidencyCosts {
   const ms = (rate: number): number => (work.expertBytes / rate) * MS_PER_S;
   return {
     bytes: { plain: work.expertBytes, compressed: work.expertBytes * work.costs.compressedShare },
@@ -49,14 +49,14 @@ export function residencyCosts(work: ServerWork): ResidencyCosts {
 /** Figure 6: starts with all experts plain and moves more and more experts of each layer to host memory. */
 export async function residencyCurve(profile: ServerProfile): Promise<FigureResult> {
   const work = new ServerWork(profile.performance, profile.gpu, profile.costs);
-  const load = loadOf(profile, CURVE_POINT);
+  const load = serverLoadOf(profile, CURVE_POINT);
   const theoryMs = work.computeMs(load.sequences, load.positions);
   const cells: FigureCell[] = [cell('figure6', 'theoretical time of computing', 'ms', theoryMs)];
   const points: { loadMs: number; passMs: number }[] = [];
   for (const level of CURVE_LEVELS) {
     const plain = Math.round(work.experts * level);
     const layers = uniform(work, { plain, compressed: 0, offloaded: work.experts - plain });
-    const loadMs = residencyLoadMs(layers, residencyCosts(work));
+    const loadMs = residencyLoadMs(layers, serverResidencyCosts(work));
     const { passMs } = await measureLayout(work, layoutOfLayers(work, layers, level < 1), load);
     points.push({ loadMs, passMs });
     cells.push(
@@ -97,7 +97,7 @@ async function smallAdaptation(profile: ServerProfile): Promise<FigureResult> {
 }
 
 /** The same session with all experts compressed, with the planner, and with moves within one layer at a time. */
-async function adaptationOf(profile: ServerProfile, model: ServedModel, batch: number): Promise<FigureResult> {
+async function adaptationOf(profile: ServerProfile, model: ServerModel, batch: number): Promise<FigureResult> {
   const session = await playSession(profile, model, batch);
   const { steps, reclaimedBytes, points } = session;
   const shareOf = (of: 'adapted' | 'unbalanced'): number => Math.min(...points.map((point) => point[of] / point.fixed));
@@ -149,9 +149,9 @@ interface Session {
   level: number;
 }
 
-function playSession(profile: ServerProfile, model: ServedModel, batch: number): Promise<Session> {
+function playSession(profile: ServerProfile, model: ServerModel, batch: number): Promise<Session> {
   const work = new ServerWork(model, profile.gpu, profile.costs);
-  const costs = residencyCosts(work);
+  const costs = serverResidencyCosts(work);
   const start = uniform(work, { plain: 0, compressed: work.experts, offloaded: 0 });
   const layout = (layers: readonly LayerResidency[]): ExpertLayout => layoutOfLayers(work, layers, true);
   return onVirtualClock(async (runtime) => {

@@ -90,7 +90,7 @@ export interface ServingCosts {
 }
 
 /** A model on some of the server's cards. */
-export interface ServedModel {
+export interface ServerModel {
   name: string;
   shape: ModelShape;
   tiedEmbeddings: boolean;
@@ -110,9 +110,9 @@ export interface ServerProfile {
   name: string;
   gpu: ServerGpu;
   costs: ServingCosts;
-  performance: ServedModel;
-  capacity: ServedModel;
-  cache: ServedModel;
+  performance: ServerModel;
+  capacity: ServerModel;
+  cache: ServerModel;
   denseModels: DenseModel[];
 }
 
@@ -163,7 +163,7 @@ function profileOf({
   };
 }
 
-function servedModel({ model, gpus, memory_share, offloaded_share }: z.infer<typeof servingSchema>): ServedModel {
+function servedModel({ model, gpus, memory_share, offloaded_share }: z.infer<typeof servingSchema>): ServerModel {
   const { shape, tiedEmbeddings } = loadModelProfile(model);
   const shares = { memoryShare: memory_share, offloadedShare: offloaded_share };
   return { name: model, shape, tiedEmbeddings, gpus, ...shares };

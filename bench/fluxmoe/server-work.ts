@@ -8,7 +8,7 @@ import {
   type LayerArithmetic,
 } from '../../engine/emulation/layer-arithmetic.js';
 import { WINDOW_LAYERS } from './streaming-window.js';
-import type { ServedModel, ServerGpu, ServingCosts } from './server-profile.js';
+import type { ServerModel, ServerGpu, ServingCosts } from './server-profile.js';
 
 const MS_PER_S = 1000;
 /** A multiplication and an addition. */
@@ -26,7 +26,7 @@ export class ServerWork {
   private readonly work: LayerArithmetic[];
 
   constructor(
-    readonly model: ServedModel,
+    readonly model: ServerModel,
     readonly gpu: ServerGpu,
     readonly costs: ServingCosts,
   ) {

@@ -4,7 +4,7 @@
  */
 import { PacedLink } from '../../engine/emulation/paced-link.js';
 import { PacedProcessor } from '../../engine/emulation/paced-processor.js';
-import { StreamingWindow, TENSOR_TYPES, type TensorType } from './streaming-window.js';
+import { StreamingWindow, WINDOW_TENSORS, type WindowTensor } from './streaming-window.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
 import type { ExpertLayout, LayerLoads } from './expert-layout.js';
 import type { ServerWork } from './server-work.js';
@@ -18,7 +18,7 @@ export interface ServerLoad {
   positions: number;
 }
 
-export interface PassFigures {
+export interface StreamingPassFigures {
   /** Number of sequences that got a token: those whose keys and values fit. */
   rows: number;
   /** From the pass's beginning to its end. */
@@ -64,7 +64,7 @@ export class StreamingServer {
    * Makes one token for as many sequences as fit. The others wait in host memory. Sequences take turns: those that have waited longest come
    * first and replace as many others. Zero rows: no sequence fits.
    */
-  async pass(load: ServerLoad): Promise<PassFigures> {
+  async pass(load: ServerLoad): Promise<StreamingPassFigures> {
     const rows = this.fitting(load);
     if (rows === 0) return { rows, passMs: 0, computeMs: 0, swapMs: 0 };
     const startMs = this.runtime.nowMs();
@@ -90,12 +90,12 @@ export class StreamingServer {
     while (this.window.mayLoad) {
       const loads = this.layout.layers[this.window.nextLayer];
       const { step } = this.window.load([]);
-      for (const type of TENSOR_TYPES) this.loadType(step, type, loads?.[type] ?? { compressed: 0, host: 0 });
+      for (const type of WINDOW_TENSORS) this.loadType(step, type, loads?.[type] ?? { compressed: 0, host: 0 });
     }
   }
 
   /** Both backends load their shares at the same time. */
-  private loadType(step: number, type: TensorType, { compressed, host }: LayerLoads[TensorType]): void {
+  private loadType(step: number, type: WindowTensor, { compressed, host }: LayerLoads[WindowTensor]): void {
     const parts = [
       { link: this.decompression, ms: (compressed / this.work.rate('decompressBytesPerS')) * MS_PER_S },
       { link: this.hostLink, ms: (host / this.work.rate('expertLinkBytesPerS')) * MS_PER_S },

@@ -10,8 +10,8 @@
 import { assertInvariant, requirePresent } from '../../shared/base/errors/assert-invariant.js';
 
 /** The fused gate and up matrix of an expert, and its down matrix. */
-export const TENSOR_TYPES = ['gateUp', 'down'] as const;
-export type TensorType = (typeof TENSOR_TYPES)[number];
+export const WINDOW_TENSORS = ['gateUp', 'down'] as const;
+export type WindowTensor = (typeof WINDOW_TENSORS)[number];
 
 /** Layers that the window holds. */
 export const WINDOW_LAYERS = 2;
@@ -29,7 +29,7 @@ export interface WindowLoad {
 interface OpenStep {
   readonly loads: WindowLoad[];
   /** Number of loads of this step that have not ended, by tensor type. */
-  readonly pending: Record<TensorType, number>;
+  readonly pending: Record<WindowTensor, number>;
 }
 
 /** Layer (from 1) that must be computed before layer `layer` (from 1) of `layers` may be loaded: Algorithm 1, line 4. */
@@ -94,12 +94,12 @@ export class StreamingWindow {
     if (missing.length === 0) return null;
     const load = this.bind(step, missing);
     open.loads.push(load);
-    for (const type of TENSOR_TYPES) open.pending[type] += 1;
+    for (const type of WINDOW_TENSORS) open.pending[type] += 1;
     return load;
   }
 
   /** Records that all tensors of this type of one load have arrived. */
-  loaded(step: number, type: TensorType): void {
+  loaded(step: number, type: WindowTensor): void {
     const { pending } = this.stepAt(step);
     assertInvariant(pending[type] > 0, () => `loads of step ${step} end once.`);
     pending[type] -= 1;
@@ -108,7 +108,7 @@ export class StreamingWindow {
   /** RAW: true if all loads of the step, of both types, have arrived. */
   isLoaded(step: number): boolean {
     const open = this.open.get(step);
-    return open !== undefined && TENSOR_TYPES.every((type) => open.pending[type] === 0);
+    return open !== undefined && WINDOW_TENSORS.every((type) => open.pending[type] === 0);
   }
 
   /** Records that the step has been computed: its blocks are free for the layer after the next. Steps end in order. */

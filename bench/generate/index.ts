@@ -6,7 +6,7 @@ import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { tableLines } from '../../cli/output/table.js';
 import { measureContexts, type ContextFigures } from './measure-contexts.js';
-import { MACHINE_MS, measureGenerate, type GenerateBenchRound, type Resident } from './measure-generate.js';
+import { MACHINE_MS, measureGenerate, type GenerateBenchRound, type MeasuredWeightForm } from './measure-generate.js';
 import { standardOutput } from '../../shared/base/text/text-output.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';
 
@@ -16,7 +16,7 @@ interface BenchGenerateFlags {
   rounds: number;
   threads: number;
   prefillRows: number;
-  resident: Resident[];
+  resident: MeasuredWeightForm[];
   contexts?: number[];
   json: boolean;
 }
@@ -169,7 +169,7 @@ function middle(values: readonly number[]): number {
   return [...values].sort((left, right) => left - right)[Math.floor(values.length / 2)] ?? 0;
 }
 
-function parseResidents(value: string): Resident[] {
+function parseResidents(value: string): MeasuredWeightForm[] {
   return value.split(',').map((name) => {
     if (name === 'bf16' || name === 'fixed4') return name;
     throw new InvalidArgumentError('It must be bf16, fixed4, or both with a comma between.');

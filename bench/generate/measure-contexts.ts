@@ -4,13 +4,13 @@ import type { SequenceRunner } from '../../engine/generation/sequence-runner.js'
 import { highestIds } from '../../engine/sampling/highest.js';
 import { measureMachine } from '../../native/index.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { benchPrompt, meanWeightBytes, openEngine, type Resident } from './measure-generate.js';
+import { benchPrompt, meanWeightBytes, openEngine, type MeasuredWeightForm } from './measure-generate.js';
 import { decodeBytesPerToken, prefillFlop } from './model-cost.js';
 
 export interface ContextBenchOptions {
   /** Positions before the first decoded token. */
   contexts: readonly number[];
-  resident: Resident;
+  resident: MeasuredWeightForm;
   /** Tokens that are decoded at each context in each round. */
   answerTokens: number;
   rounds: number;

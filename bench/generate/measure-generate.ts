@@ -8,11 +8,11 @@ import { counterRandom } from '../../shared/base/arithmetic/counter-random.js';
 import { decodeBytesPerToken, multipliedWeights, prefillFlop } from './model-cost.js';
 
 /** The weight form of an engine; null: as shipped. */
-export type Resident = 'bf16' | 'fixed4' | null;
+export type MeasuredWeightForm = 'bf16' | 'fixed4' | null;
 
 export interface GenerateBenchOptions {
   /** Weight forms: one engine for each, all loaded at the same time. */
-  residents: readonly Resident[];
+  residents: readonly MeasuredWeightForm[];
   promptTokens: number;
   answerTokens: number;
   rounds: number;
@@ -63,7 +63,7 @@ export async function measureGenerate(
 
 export async function openEngine(
   directory: string,
-  resident: Resident,
+  resident: MeasuredWeightForm,
   options: { threads: number; prefillRows: number },
 ): Promise<LocalEngine> {
   return await LocalEngine.open(directory, {

@@ -26,7 +26,7 @@ export async function measureCase(one: LimitsCase, packPath: string, signal: Abo
     });
     await forgetPeak(cluster.pid);
     const seen = await observe(cluster, probe, () => one.run(cluster, signal));
-    return figuresOf(quiet, seen);
+    return caseFiguresOf(quiet, seen);
   } finally {
     await probe.stop();
     await cluster.stop();
@@ -58,7 +58,7 @@ async function observe(cluster: LimitsCluster, probe: StallProbe, run: () => Pro
 }
 
 /** Computes a case's figures. The share of processor time in the quiet second is subtracted. Pure. */
-export function figuresOf(quiet: Observed, seen: Observed): CaseFigures {
+export function caseFiguresOf(quiet: Observed, seen: Observed): CaseFigures {
   const quietShare = (quiet.after.processorMs - quiet.before.processorMs) / quiet.elapsedMs;
   const usedMs = seen.after.processorMs - seen.before.processorMs;
   const { answer, alive, elapsedMs, waits } = seen;

@@ -23,7 +23,7 @@ export interface ProcessUsage {
 /** Throws USAGE if there is no such process, or no /proc. */
 export async function readUsage(pid: number): Promise<ProcessUsage> {
   const [stat, status] = await Promise.all([readProc(pid, 'stat'), readProc(pid, 'status')]);
-  return { processorMs: processorMsOf(stat), ...memoryOf(status) };
+  return { processorMs: processorMsOfStat(stat), ...memoryOfStatus(status) };
 }
 
 /** Resets the peak of memory. Throws like readUsage. */
@@ -36,7 +36,7 @@ export async function forgetPeak(pid: number): Promise<void> {
 }
 
 /** `stat`: the text of /proc/PID/stat. The command's name in it may hold brackets and spaces. Throws INTERNAL. */
-export function processorMsOf(stat: string): number {
+export function processorMsOfStat(stat: string): number {
   const fields = stat.slice(stat.lastIndexOf(')') + 1).trim();
   const values = fields.split(' ');
   return (wholeNumber(values[USER_TICKS]) + wholeNumber(values[SYSTEM_TICKS])) * TICK_MS;
@@ -48,7 +48,7 @@ export function busyMsOf(schedstat: string): number {
 }
 
 /** `status`: the text of /proc/PID/status. Throws INTERNAL. */
-export function memoryOf(status: string): Pick<ProcessUsage, 'residentBytes' | 'peakBytes'> {
+export function memoryOfStatus(status: string): Pick<ProcessUsage, 'residentBytes' | 'peakBytes'> {
   const sizeOf = (name: string): number =>
     wholeNumber(new RegExp(`^${name}:\\s*(\\d+) kB$`, 'm').exec(status)?.[1]) * KIBIBYTE;
   return { residentBytes: sizeOf('VmRSS'), peakBytes: sizeOf('VmHWM') };

@@ -17,11 +17,12 @@ import { loadTokenizer } from '../../shared/language/tokenizer/load-tokenizer.js
 import { deepenCheckpoint } from '../deepen/deepen-checkpoint.js';
 import { MOST_PROMPTS } from '../recall/demo-prompts.js';
 import { measureTable, PAPER_TABLES, type PaperTable, type TableResult } from './cells.js';
-import { profileFile, SetUpRunner } from './measure-set-ups.js';
-import { reportJson, reportText } from './report.js';
-import type { ShadowPrecision, ShadowQuantize } from './set-up.js';
+import { paperProfileFile, SetUpRunner } from './measure-set-ups.js';
+import { reportJson, paperReportText } from './report.js';
+import type { ShadowQuantize } from './set-up.js';
 import { standardError, standardOutput } from '../../shared/base/text/text-output.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';
+import type { ShadowPrecision } from '../../shadow-node/predictor/shadow-model.js';
 
 const DEMO_CHECKPOINT = join(packageRoot(), 'models', 'demo');
 const DEFAULT_PROFILE = 'rtx3090-testbed';
@@ -66,7 +67,7 @@ export function registerBenchPaper(bench: Command): void {
     )
     .addOption(
       new Option('--profile <file>', 'devices, network and model that are emulated').default(
-        profileFile(DEFAULT_PROFILE),
+        paperProfileFile(DEFAULT_PROFILE),
         DEFAULT_PROFILE,
       ),
     )
@@ -133,7 +134,9 @@ async function run(flags: PaperFlags, signal: AbortSignal): Promise<void> {
     const conditions = { profile: profile?.name ?? null, workers: flags.workers, prompts: flags.prompts };
     const { precision, quantize, wall } = flags;
     const report = { ...conditions, precision, quantize, wall, tokensLimit: flags.tokens };
-    standardOutput.write(flags.json ? `${printableJson(reportJson(result, report))}\n` : reportText(result, report));
+    standardOutput.write(
+      flags.json ? `${printableJson(reportJson(result, report))}\n` : paperReportText(result, report),
+    );
   } finally {
     await rm(directory, { recursive: true, force: true });
   }

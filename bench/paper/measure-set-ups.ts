@@ -4,20 +4,14 @@ import { LocalEngine } from '../../engine/generation/local-engine.js';
 import { packageRoot } from '../../shared/base/files/package-root.js';
 import type { EmulationSettings } from '../../shared/settings/node-settings.js';
 import type { Tokenizer } from '../../shared/language/tokenizer/tokenizer.js';
-import { summarize, type Measure, type Measurement } from './measurement.js';
-import {
-  CACHED_PROFILES,
-  isCachedMachine,
-  type CachedMachine,
-  type SetUp,
-  type ShadowPrecision,
-  type ShadowQuantize,
-} from './set-up.js';
+import { summarizeAnswers, type Measure, type Measurement } from './measurement.js';
+import { CACHED_PROFILES, isCachedMachine, type CachedMachine, type SetUp, type ShadowQuantize } from './set-up.js';
 import { SetUpSimulator } from './simulate-set-up.js';
 import { answerRequest, collectAnswer, Testbed, type TestbedAnswer } from './testbed.js';
 import { VirtualCached, VirtualTestbed } from './virtual-testbed.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { demoPrompts, MOST_PROMPTS } from '../recall/demo-prompts.js';
+import type { ShadowPrecision } from '../../shadow-node/predictor/shadow-model.js';
 
 /** Tokens of an answer that is only for warm-up; its times do not count. */
 const WARM_UP_TOKENS = 4;
@@ -50,7 +44,7 @@ interface Running {
 }
 
 /** The path of the profile with that name in bench/profiles. */
-export function profileFile(name: string): string {
+export function paperProfileFile(name: string): string {
   return join(packageRoot(), 'bench', 'profiles', `${name}.yaml`);
 }
 
@@ -77,7 +71,7 @@ export class SetUpRunner {
     for (const prompt of asked) answers.push(await answer(prompt, tokens));
     const profilePath = this.profileOf(setUp);
     const simulated = profilePath === null ? null : await this.simulator.simulate(setUp, profilePath, asked, tokens);
-    const measurement = summarize(answers, simulated);
+    const measurement = summarizeAnswers(answers, simulated);
     this.known.set(key, measurement);
     const speed = `${measurement.decodeTokensPerS.toFixed(2)} tokens/s, first after ${measurement.ttftMs.toFixed(0)} ms`;
     const said = simulated === null ? '' : ` (simulated: ${simulated.decodeTokensPerS.toFixed(2)} tokens/s)`;
@@ -150,7 +144,7 @@ export class SetUpRunner {
   private profileOf(setUp: SetUp | CachedMachine): string | null {
     const { profilePath } = this.options;
     const profile = isCachedMachine(setUp) ? CACHED_PROFILES[setUp] : setUp.profile;
-    return profilePath === null || profile === null ? profilePath : profileFile(profile);
+    return profilePath === null || profile === null ? profilePath : paperProfileFile(profile);
   }
 }
 

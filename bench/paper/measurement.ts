@@ -1,7 +1,7 @@
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Finished } from '../../shared/wire/messages.js';
 import type { CachedMachine, SetUp } from './set-up.js';
-import type { SimulatedTimes } from './simulate-set-up.js';
+import type { PaperTimes } from './simulate-set-up.js';
 import type { TestbedAnswer } from './testbed.js';
 
 /** The range over several prompts. */
@@ -26,14 +26,14 @@ export interface Measurement {
   memoryBytes: number;
   tokenIds: number[][];
   /** The simulator's times; null: nothing was emulated. */
-  simulated: SimulatedTimes | null;
+  simulated: PaperTimes | null;
 }
 
 /** Measures prompts of a length with answers of a length. */
 export type Measure = (setUp: SetUp | CachedMachine, inputTokens: number, outputTokens: number) => Promise<Measurement>;
 
 /** Throws PROTOCOL_VIOLATION if an answer has no times. */
-export function summarize(answers: readonly TestbedAnswer[], simulated: SimulatedTimes | null): Measurement {
+export function summarizeAnswers(answers: readonly TestbedAnswer[], simulated: PaperTimes | null): Measurement {
   const timings = answers.map(({ finished }) => timingOf(finished));
   const speeds = timings.map((timing) => timing.decodeTokensPerS);
   const waitsMs = timings.map((timing) => timing.ttftMs);

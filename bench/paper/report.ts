@@ -2,7 +2,8 @@ import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { tableLines } from '../../cli/output/table.js';
 import { bestDecodeOverFullyCached, likeWithLike, type Cell, type PastRow, type TableResult } from './cells.js';
 import type { Range } from './measurement.js';
-import type { ShadowPrecision, ShadowQuantize } from './set-up.js';
+import type { ShadowQuantize } from './set-up.js';
+import type { ShadowPrecision } from '../../shadow-node/predictor/shadow-model.js';
 
 /** The conditions of the measurement. */
 export interface PaperConditions {
@@ -46,7 +47,7 @@ export function reportJson(result: TableResult, conditions: PaperConditions): un
 }
 
 /** Tables for people. */
-export function reportText(result: TableResult, conditions: PaperConditions): string {
+export function paperReportText(result: TableResult, conditions: PaperConditions): string {
   const sections = [cellSection(result.cells), pastSection(result.past), orderSection(result)].filter(
     (section) => section.length > 0,
   );

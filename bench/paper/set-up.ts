@@ -1,5 +1,6 @@
 import type { DemoClusterOptions } from '../../cli/demo/demo-cluster.js';
 import type { ExpertStorage, NodeSettings, RoleSetting } from '../../shared/settings/node-settings.js';
+import type { ShadowPrecision } from '../../shadow-node/predictor/shadow-model.js';
 
 /** The settings of the testbed that differ between ablations. */
 export interface SetUp {
@@ -58,7 +59,6 @@ export function paperSetUp(changes: Partial<SetUp>): SetUp {
   return { ...PAPER_SET_UP, ...changes };
 }
 
-export type ShadowPrecision = NodeSettings['shadow']['precision'];
 export type ShadowQuantize = NodeSettings['shadow']['quantize'];
 
 /** The shadow's precision; none if the set-up's predictions need no shadow. */

@@ -9,21 +9,16 @@ import {
 import { simulateCluster } from '../../simulator/simulate/simulate-cluster.js';
 import { RecordedTrace, type TraceDocument } from '../../simulator/trace/trace-file.js';
 import { recordTraceDocument } from '../trace/record-trace.js';
-import {
-  isCachedMachine,
-  type CachedMachine,
-  type SetUp,
-  type ShadowPrecision,
-  type ShadowQuantize,
-} from './set-up.js';
+import { isCachedMachine, type CachedMachine, type SetUp, type ShadowQuantize } from './set-up.js';
+import type { ShadowPrecision } from '../../shadow-node/predictor/shadow-model.js';
 
-export interface SimulatedTimes {
+export interface PaperTimes {
   decodeTokensPerS: number;
   /** Null: not simulated (the prompt of the fully cached machine). */
   ttftMs: number | null;
 }
 
-export interface SimulationOptions {
+export interface PaperSimulationOptions {
   packPath: string;
   workers: number;
   precision: ShadowPrecision;
@@ -37,14 +32,14 @@ export interface SimulationOptions {
 export class SetUpSimulator {
   private readonly traces = new Map<string, TraceDocument>();
 
-  constructor(private readonly options: SimulationOptions) {}
+  constructor(private readonly options: PaperSimulationOptions) {}
 
   async simulate(
     setUp: SetUp | CachedMachine,
     profilePath: string,
     prompts: readonly (readonly number[])[],
     tokens: number,
-  ): Promise<SimulatedTimes> {
+  ): Promise<PaperTimes> {
     const profile = loadDeviceProfile(profilePath);
     if (isCachedMachine(setUp)) {
       const cachedMs = requirePresent(cachedTokenMs(profile), 'a testbed has a fully cached machine.');

@@ -2,7 +2,8 @@ import { DemoCluster } from '../../cli/demo/demo-cluster.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { transport } from '../../cli/client/process-runtime.js';
 import type { Finished, GenerateReply, GenerateRequest } from '../../shared/wire/messages.js';
-import { daemonFlags, shadowOf, type SetUp, type ShadowPrecision, type ShadowQuantize } from './set-up.js';
+import { daemonFlags, shadowOf, type SetUp, type ShadowQuantize } from './set-up.js';
+import type { ShadowPrecision } from '../../shadow-node/predictor/shadow-model.js';
 
 /** Ten processes must start and load a model each, even on a machine with few cores. */
 const START_TIMEOUT_MS = 180_000;

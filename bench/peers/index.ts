@@ -16,7 +16,7 @@ import {
   odmoeSystem,
   promptIds,
   type Speeds,
-  type System,
+  type PeerSystem,
   type Server,
 } from './systems.js';
 import { standardError, standardOutput } from '../../shared/base/text/text-output.js';
@@ -116,7 +116,7 @@ async function measureOnLan(flags: PeersFlags, directory: string, signal: AbortS
   }
 }
 
-function systemsOf(flags: PeersFlags, hosts: readonly LanHost[]): System[] {
+function systemsOf(flags: PeersFlags, hosts: readonly LanHost[]): PeerSystem[] {
   const { llamaBin, gguf, dllama, dllamaModel, dllamaTokenizer } = flags;
   const workload = { promptTokens: flags.promptTokens, answerTokens: flags.tokens, threads: flags.threads };
   const systems = [odmoeSystem(resolve(flags.model), hosts, workload)];
@@ -131,7 +131,7 @@ function systemsOf(flags: PeersFlags, hosts: readonly LanHost[]): System[] {
 }
 
 /** Measures each system once per round, so that other load on the machine slows all of them alike. */
-async function measureInTurns(systems: readonly System[], rounds: number, signal: AbortSignal): Promise<Row[]> {
+async function measureInTurns(systems: readonly PeerSystem[], rounds: number, signal: AbortSignal): Promise<Row[]> {
   const rows = systems.map(({ name }): Row => ({ system: name, runs: [] }));
   for (let round = 1; round <= rounds; round += 1) {
     for (const [index, system] of systems.entries()) {
@@ -198,7 +198,7 @@ const SETTLE_MS = 3_000;
  * Starts the system's servers, requests one answer to warm up and one to measure, and stops the servers in any case.
  * @throws the errors of the processes (running-process.ts), and USAGE or INTERNAL if there are no figures; AbortError
  */
-async function runSystem(system: System, signal: AbortSignal): Promise<Speeds> {
+async function runSystem(system: PeerSystem, signal: AbortSignal): Promise<Speeds> {
   const servers: RunningProcess[] = [];
   try {
     for (const server of system.servers) {
@@ -215,7 +215,7 @@ async function runSystem(system: System, signal: AbortSignal): Promise<Speeds> {
   }
 }
 
-async function measureOnce(system: System, signal: AbortSignal): Promise<Speeds> {
+async function measureOnce(system: PeerSystem, signal: AbortSignal): Promise<Speeds> {
   const run = new RunningProcess(`${system.name}: the measurement`, onHost(system.measureHost, system.measure), signal);
   try {
     return system.parse(await run.untilDone());

@@ -23,7 +23,7 @@ export interface Server {
 }
 
 /** The processes of a system on the LAN. The first host gets the prompt, the others are its workers. */
-export interface System {
+export interface PeerSystem {
   name: string;
   servers: readonly Server[];
   /** Runs once the servers are ready. Its standard output has the figures. */
@@ -57,7 +57,7 @@ export function promptIds(count: number): number[] {
 }
 
 /** main on the first host, a worker on each other host. All experts stay in memory, so predictions have no use and there is no shadow. */
-export function odmoeSystem(packPath: string, hosts: readonly LanHost[], workload: Workload): System {
+export function odmoeSystem(packPath: string, hosts: readonly LanHost[], workload: Workload): PeerSystem {
   const first = firstOf(hosts);
   const others = hosts.slice(1);
   const threads = ['--threads', String(workload.threads)];
@@ -92,7 +92,12 @@ export function odmoeSystem(packPath: string, hosts: readonly LanHost[], workloa
 }
 
 /** llama-bench with an rpc-server on each other host. The layers are divided among the servers. */
-export function llamaSystem(binaries: string, ggufPath: string, hosts: readonly LanHost[], workload: Workload): System {
+export function llamaSystem(
+  binaries: string,
+  ggufPath: string,
+  hosts: readonly LanHost[],
+  workload: Workload,
+): PeerSystem {
   const others = hosts.slice(1);
   const threads = ['-t', String(workload.threads)];
   const servers = others.map((host) => ({
@@ -126,7 +131,7 @@ export function distributedLlamaSystem(
   model: { path: string; tokenizerPath: string; buffer: DllamaBuffer },
   hosts: readonly LanHost[],
   workload: Workload,
-): System {
+): PeerSystem {
   const used = 2 ** Math.floor(Math.log2(hosts.length));
   const others = hosts.slice(1, used);
   const threads = ['--nthreads', String(workload.threads)];

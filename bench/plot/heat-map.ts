@@ -1,6 +1,6 @@
 import { round, text, type Drawing } from '../../shared/base/text/svg-drawing.js';
 
-export interface HeatMap {
+export interface PlottedHeatMap {
   title: string;
   xLabel: string;
   yLabel: string;
@@ -19,7 +19,7 @@ const LIGHTEST = [255, 255, 255] as const;
 const DARKEST = [0, 78, 130] as const;
 
 /** Draws the map: one box per value, darker for higher values. */
-export function heatMap(map: HeatMap): Drawing {
+export function heatMap(map: PlottedHeatMap): Drawing {
   const width = MARGIN.left + map.columns.length * CELL.width + MARGIN.right;
   const height = MARGIN.top + map.rows.length * CELL.height + MARGIN.bottom;
   const known = map.values.flat().filter((value) => value !== null);

@@ -16,7 +16,7 @@ import { tracedWorld } from '../../simulator/simulate/traced-world.js';
 import type { ClusterTrace } from '../../simulator/trace/cluster-trace.js';
 import { tracePack } from '../../simulator/trace/trace-pack.js';
 import { tracePromptIds, traceShape } from '../../simulator/trace/trace-model.js';
-import { type CachedMachine, cachingSettings, type ComparedPolicy, type MemoryDivision } from './cached-worker.js';
+import { type PoolsMachine, cachingSettings, type ComparedPolicy, type MemoryDivision } from './cached-worker.js';
 
 /** The prompts of a trace that are sent, and their order. */
 export interface AskedPrompts {
@@ -52,7 +52,7 @@ const SEED = 1;
  * place of arithmetic. Experts are loaded after the router's choice, without predictions. Deterministic.
  */
 export function askCached(
-  machine: CachedMachine,
+  machine: PoolsMachine,
   policy: ComparedPolicy,
   memory: MemoryDivision,
   trace: ClusterTrace,
@@ -106,7 +106,7 @@ function setUpOf(expertsPerToken: number): ClusterSetUp {
 /** All prompts of a trace repeat one token, so rows of one prompt must not be reused for another. */
 function settle(
   settings: NodeSettings,
-  machine: CachedMachine,
+  machine: PoolsMachine,
   policy: ComparedPolicy,
   memory: MemoryDivision,
 ): NodeSettings {

@@ -18,14 +18,14 @@ export const COMPARED_POLICIES = [
 export type ComparedPolicy = (typeof COMPARED_POLICIES)[number];
 
 /** A model on a profile's single machine, whose memory is divided. */
-export interface CachedMachine {
+export interface PoolsMachine {
   model: string;
   profile: DeviceProfile;
   storage: ExpertStorage;
   times: ClusterTimes;
 }
 
-export function cachedMachine(profile: DeviceProfile, storage: ExpertStorage): CachedMachine {
+export function poolsMachine(profile: DeviceProfile, storage: ExpertStorage): PoolsMachine {
   return { model: profile.model.name, profile, storage, times: clusterTimes(profile, storage) };
 }
 
@@ -41,7 +41,7 @@ export interface MemoryDivision {
 }
 
 /** Memory in which the cache can hold this share of all experts in whole form. Pure. */
-export function divideMemory({ profile, times }: CachedMachine, cachedShare: number): MemoryDivision {
+export function divideMemory({ profile, times }: PoolsMachine, cachedShare: number): MemoryDivision {
   const { layers, expertLayers, experts, expertsPerToken } = profile.model.shape;
   const { main, worker } = times;
   const denseBytes = main.outerBytes + layers.length * main.denseLayerBytes;
@@ -58,7 +58,7 @@ export function cachingSettings(
   worker: NodeSettings['worker'],
   policy: ComparedPolicy,
   { cacheBytes }: MemoryDivision,
-  { times }: CachedMachine,
+  { times }: PoolsMachine,
 ): NodeSettings['worker'] {
   const settings = { ...worker, decompressionThreads: DECOMPRESSION_THREADS, pools: null };
   if (policy === 'none') return { ...settings, cacheBytes: 0 };

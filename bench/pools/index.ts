@@ -19,7 +19,7 @@ import { createProgressBar } from '../../shared/base/text/progress-bar.js';
 import { readTrace, RecordedTrace, type TraceDocument } from '../../simulator/trace/trace-file.js';
 import { demoPrompts, MOST_PROMPTS } from '../recall/demo-prompts.js';
 import { recordTraceDocument } from '../trace/record-trace.js';
-import { cachedMachine, COMPARED_POLICIES, type ComparedPolicy } from './cached-worker.js';
+import { poolsMachine, COMPARED_POLICIES, type ComparedPolicy } from './cached-worker.js';
 import { measureAnswers, type PoolsBenchSetting, promptsNeeded, type TracedMachine } from './measure-answers.js';
 import { type PoolsCell, statementsOf } from './pools-figures.js';
 import { poolsCsv, poolsPlot, poolsText } from './pools-report.js';
@@ -165,7 +165,7 @@ function tracedMachine(
   flags: PoolsFlags,
 ): TracedMachine {
   const model = { ...loadModelProfile(name), weightBytes: profile.model.weightBytes };
-  const machine = cachedMachine({ ...profile, model }, flags.expertStorage);
+  const machine = poolsMachine({ ...profile, model }, flags.expertStorage);
   const { expertLayers: layers, experts, expertsPerToken } = model.shape;
   const prompts = promptsNeeded(setting);
   if (document.experts !== experts || document.experts_per_token !== expertsPerToken) {

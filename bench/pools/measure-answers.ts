@@ -1,11 +1,11 @@
 import type { ClusterTrace } from '../../simulator/trace/cluster-trace.js';
 import { askCached, type AskedPrompts, type CachedAnswers } from './ask-cached.js';
-import { type CachedMachine, type ComparedPolicy, divideMemory } from './cached-worker.js';
+import { type PoolsMachine, type ComparedPolicy, divideMemory } from './cached-worker.js';
 import { cellOf, type PoolsCell } from './pools-figures.js';
 
 /** A machine with the activations of its model. */
 export interface TracedMachine {
-  machine: CachedMachine;
+  machine: PoolsMachine;
   trace: ClusterTrace;
   activations: 'recorded' | 'drawn';
 }

@@ -15,7 +15,7 @@ import { compareSources } from './compare-sources.js';
 import { demoPrompts, MOST_PROMPTS } from './demo-prompts.js';
 import { measureRecall, type RecallProgress } from './measure-recall.js';
 import { recallJson, recallPlot, recallTable, sourceJson, sourceTable } from './recall-report.js';
-import { chooseSetUps, PRECISIONS, type RecallFigure } from './set-ups.js';
+import { chooseSetUps, RECALL_PRECISIONS, type RecallFigure } from './set-ups.js';
 import { standardError, standardOutput } from '../../shared/base/text/text-output.js';
 import { printableJson } from '../../shared/base/text/printable-text.js';
 
@@ -150,8 +150,8 @@ function figure(text: string): RecallFigure {
 
 function precisions(text: string): ShadowPrecision[] {
   return text.split(',').map((name) => {
-    const found = PRECISIONS.find((precision) => precision === name.trim());
-    if (found === undefined) throw new InvalidArgumentError(`expected a list of ${PRECISIONS.join(', ')}`);
+    const found = RECALL_PRECISIONS.find((precision) => precision === name.trim());
+    if (found === undefined) throw new InvalidArgumentError(`expected a list of ${RECALL_PRECISIONS.join(', ')}`);
     return found;
   });
 }

@@ -1,7 +1,7 @@
 import type { AlignmentPeriods } from '../../shadow-node/predictor/alignment.js';
 import type { ShadowPrecision } from '../../shadow-node/predictor/shadow-model.js';
 
-export const PRECISIONS: readonly ShadowPrecision[] = ['fp16', 'int8', 'nf4'];
+export const RECALL_PRECISIONS: readonly ShadowPrecision[] = ['fp16', 'int8', 'nf4'];
 
 /** OD-MoE figure 3: tokens and key-value rows aligned at every iteration, tokens only, nothing. Additionally: key-value rows only. */
 export const FIGURE_3_ALIGNMENTS: readonly AlignmentPeriods[] = [
@@ -36,7 +36,7 @@ export interface SetUpChoice {
  * figures. Pure.
  */
 export function chooseSetUps({ figure, precisions, alignments }: SetUpChoice): RecallSetUp[] {
-  const all = precisions ?? PRECISIONS;
+  const all = precisions ?? RECALL_PRECISIONS;
   if (alignments !== null) return sorted(product(all, alignments));
   return sorted([
     ...(figure === 6 ? [] : product(all, FIGURE_3_ALIGNMENTS)),
@@ -73,6 +73,6 @@ function sorted(setUps: readonly RecallSetUp[]): RecallSetUp[] {
     setUps.map((setUp) => [`${setUp.precision} ${alignmentName(setUp.alignment)}`, setUp] as const),
   );
   return [...unique.values()].sort(
-    (left, right) => PRECISIONS.indexOf(left.precision) - PRECISIONS.indexOf(right.precision),
+    (left, right) => RECALL_PRECISIONS.indexOf(left.precision) - RECALL_PRECISIONS.indexOf(right.precision),
   );
 }

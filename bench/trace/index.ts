@@ -11,7 +11,7 @@ import { writeFailure } from '../../shared/base/files/storage-error.js';
 import type { AlignmentPeriods } from '../../shadow-node/predictor/alignment.js';
 import type { ShadowPrecision } from '../../shadow-node/predictor/shadow-model.js';
 import { demoPrompts, MOST_PROMPTS } from '../recall/demo-prompts.js';
-import { PRECISIONS } from '../recall/set-ups.js';
+import { RECALL_PRECISIONS } from '../recall/set-ups.js';
 import { recordedRecall } from '../../simulator/trace/trace-file.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import { recordTraceDocument } from './record-trace.js';
@@ -82,8 +82,8 @@ async function run(out: string, flags: TraceFlags): Promise<void> {
 }
 
 function precision(text: string): ShadowPrecision {
-  const found = PRECISIONS.find((name) => name === text);
-  if (found === undefined) throw new InvalidArgumentError(`Give one of ${PRECISIONS.join(', ')}.`);
+  const found = RECALL_PRECISIONS.find((name) => name === text);
+  if (found === undefined) throw new InvalidArgumentError(`Give one of ${RECALL_PRECISIONS.join(', ')}.`);
   return found;
 }
 

@@ -5,7 +5,7 @@ import { loadDeviceProfile } from '../../engine/emulation/load-device-profile.js
 import { shippedStorage, type DeviceProfile } from '../../engine/emulation/device-profile.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { writeFailure } from '../../shared/base/files/storage-error.js';
-import { cachedTokenMs, clusterTimes, MAIN, SHADOW, workerIds } from '../../simulator/simulate/cluster-set-up.js';
+import { cachedTokenMs, clusterTimes, MAIN_ID, SHADOW_ID, workerIds } from '../../simulator/simulate/cluster-set-up.js';
 import type { SimulationResult } from '../../simulator/simulate/simulation-result.js';
 import { timingDiagram } from '../../simulator/timing/timing-diagram.js';
 import type { ClusterTrace } from '../../simulator/trace/cluster-trace.js';
@@ -99,7 +99,7 @@ function diagramOf({ timing }: SimulationResult, position: number, flags: Simula
   const pass = timing.passes.find((each) => each.position <= position && position < each.position + each.rows);
   if (pass === undefined) throw new OdmoeError('INTERNAL', `no pass ran position ${position}`);
   const tokens = pass.rows === 1 ? `token ${flags.diagramToken}` : `a pass of ${pass.rows} positions`;
-  return timingDiagram(timing.log.operations, [MAIN, SHADOW, ...workerIds(flags.workers)], {
+  return timingDiagram(timing.log.operations, [MAIN_ID, SHADOW_ID, ...workerIds(flags.workers)], {
     title: `${profile}, ${flags.workers} workers: ${tokens}, ${(pass.endMs - pass.beginMs).toFixed(1)} ms`,
     beginMs: pass.beginMs,
     endMs: pass.endMs,

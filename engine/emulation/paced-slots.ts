@@ -1,6 +1,6 @@
+import type { ExpertId } from '../../shared/model/expert-id.js';
 import type {
   ExpertOrder,
-  ExpertPlace,
   ExpertSlots,
   HoldOutcome,
   LoadOutcome,
@@ -86,7 +86,7 @@ export class PacedExpertSlots implements ExpertSlots {
     return this.handle.storageReads;
   }
 
-  register(source: ExpertSource, place?: ExpertPlace): number {
+  register(source: ExpertSource, place?: ExpertId): number {
     return this.handle.register(source, place);
   }
 

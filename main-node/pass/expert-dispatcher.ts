@@ -1,3 +1,4 @@
+import type { ExpertId } from '../../shared/model/expert-id.js';
 import { allFinite } from '../../native/index.js';
 import { isErrorCode, OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { requirePresent } from '../../shared/base/errors/assert-invariant.js';
@@ -299,7 +300,7 @@ function settled(work: Promise<void>): Promise<OdmoeError | null> {
  */
 export function chooseReplacement(
   placement: Placement,
-  { layer, expert }: { layer: number; expert: number },
+  { layer, expert }: ExpertId,
   lost: ReadonlySet<string>,
   outstanding: ReadonlyMap<string, number>,
 ): string | null {

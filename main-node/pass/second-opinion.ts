@@ -1,5 +1,6 @@
 import { allFinite } from '../../native/index.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
+import type { ExpertId } from '../../shared/model/expert-id.js';
 
 const FLOAT_BYTES = 4;
 /** Masks of FP32: the sign does not matter, and bits above those of infinity are a NaN. */
@@ -47,17 +48,11 @@ function isNotANumber(bits: number): boolean {
   return (bits & WITHOUT_SIGN) > INFINITY_BITS;
 }
 
-/** "expert 3 of layer 2": the expert that gave the values. */
-export interface ExpertPlace {
-  readonly layer: number;
-  readonly expert: number;
-}
-
 const CHECKPOINT_OR_PROMPT =
   'the checkpoint or this prompt is the cause, and no worker: another prompt may do; else download the checkpoint again and pack it anew';
 
 /** The reason why the worker is set aside. */
-export function lieOf({ layer, expert }: ExpertPlace, witness: string): string {
+export function lieOf({ layer, expert }: ExpertId, witness: string): string {
   return (
     `it gave values for expert ${expert} of layer ${layer} that are no finite numbers, where ${witness} gave finite ones for the same rows; a ` +
     'fault on the way between it and main cannot be told from one in its memory or device'
@@ -65,7 +60,7 @@ export function lieOf({ layer, expert }: ExpertPlace, witness: string): string {
 }
 
 /** The error when workers agree on the values: the checkpoint or the prompt is at fault. */
-export function modelGivesNoNumbers({ layer, expert }: ExpertPlace, workerIds: readonly string[]): OdmoeError {
+export function modelGivesNoNumbers({ layer, expert }: ExpertId, workerIds: readonly string[]): OdmoeError {
   return new OdmoeError(
     'MODEL_CORRUPT',
     `expert ${expert} of layer ${layer} gives values that are no finite numbers, the same ones on ${workerIds.join(' and ')}: ${CHECKPOINT_OR_PROMPT}`,
@@ -82,7 +77,7 @@ export function layerGivesNoNumbers(layer: number): OdmoeError {
 }
 
 /** The error when no further worker can be asked. */
-export function undecided({ layer, expert }: ExpertPlace, opinions: readonly Opinion[]): OdmoeError {
+export function undecided({ layer, expert }: ExpertId, opinions: readonly Opinion[]): OdmoeError {
   const ids = opinions.map(({ workerId }) => workerId);
   const found =
     ids.length === 1

@@ -1,6 +1,6 @@
 import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
-import type { ExpertPlace } from '../../shared/decisions/placement/needed-experts.js';
+import type { ExpertId } from '../../shared/model/expert-id.js';
 import { requireFreeBytes, writeFailure } from '../../shared/base/files/storage-error.js';
 import { waitForPeer } from '../../shared/base/runtime/peer-wait.js';
 import type { Runtime, Timer } from '../../shared/base/runtime/runtime.js';
@@ -55,7 +55,7 @@ interface Waiter {
 }
 
 /** One expert that is needed and missing. */
-interface Task extends ExpertPlace {
+interface Task extends ExpertId {
   state: DownloadState;
   running: boolean;
   /** Loads that wait for the expert; if there are any, it is fetched first. */
@@ -76,7 +76,7 @@ export class ExpertFetcher {
   private readonly tasks = new Map<number, Task>();
   private readonly ownRunning = new Set<Promise<void>>();
   private readonly stop = new AbortController();
-  private needed: readonly ExpertPlace[] = [];
+  private needed: readonly ExpertId[] = [];
   private timer: Timer | null = null;
   private calm: (() => void)[] = [];
   private ownReceivedBytes = 0;
@@ -110,7 +110,7 @@ export class ExpertFetcher {
   }
 
   /** Replaces the list of experts to fetch while no load waits. */
-  need(places: readonly ExpertPlace[]): void {
+  need(places: readonly ExpertId[]): void {
     this.needed = places;
     const wanted = new Set(places.map((place) => this.key(place)));
     for (const [key, task] of this.tasks) {
@@ -180,7 +180,7 @@ export class ExpertFetcher {
     this.pump();
   }
 
-  private task(place: ExpertPlace): Task {
+  private task(place: ExpertId): Task {
     const key = this.key(place);
     const known = this.tasks.get(key);
     if (known !== undefined) return known;
@@ -372,11 +372,11 @@ export class ExpertFetcher {
     return this.options.peers.problem(missing);
   }
 
-  private bytesOf(places: readonly ExpertPlace[]): number {
+  private bytesOf(places: readonly ExpertId[]): number {
     return places.reduce((sum, { layer, expert }) => sum + this.ownPartial.extent(layer, expert).storedBytes, 0);
   }
 
-  private key({ layer, expert }: ExpertPlace): number {
+  private key({ layer, expert }: ExpertId): number {
     return layer * this.ownPartial.pack.shape.experts + expert;
   }
 }

@@ -3,7 +3,7 @@ import { OdmoeError, toOdmoeError } from '../../shared/base/errors/odmoe-error.j
 import type { ErrorCode } from '../../shared/base/errors/registry.js';
 import type { Logger } from '../../shared/base/log/logger.js';
 import { HeldExperts } from '../format/held-experts.js';
-import type { ExpertPlace } from '../../shared/decisions/placement/needed-experts.js';
+import type { ExpertId } from '../../shared/model/expert-id.js';
 import { PACK_SOURCES_LIMIT } from '../../shared/wire/limits.js';
 import type { PackSource } from '../../shared/transport/transport.js';
 import type { Runtime } from '../../shared/base/runtime/runtime.js';
@@ -151,7 +151,7 @@ export class PackPeers {
   }
 
   /** The reason why no peer gives that expert, as text for people. */
-  problem({ layer, expert }: ExpertPlace): string {
+  problem({ layer, expert }: ExpertId): string {
     if (this.peers.size === 0) return 'no daemon is known that could be asked for experts';
     const place = layer * this.options.experts + expert;
     const reasons = [...this.peers.values()].map(({ address, problem, damagedExperts, streams }) => {

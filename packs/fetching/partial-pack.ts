@@ -1,5 +1,6 @@
 import { constants, readdir, rename, rm, stat, writeFile, type FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
+import type { ExpertId } from '../../shared/model/expert-id.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { makeDirectories } from '../../shared/base/files/make-directories.js';
 import { fileExists, readBoundedFile } from '../../shared/base/files/read-file.js';
@@ -286,7 +287,7 @@ export class PartialPack {
    * Takes over the experts of the journal. If a file is too short for an expert, the expert does not count as present, now or after the file has
    * its full size again.
    */
-  private async take(fetched: readonly { layer: number; expert: number }[]): Promise<void> {
+  private async take(fetched: readonly ExpertId[]): Promise<void> {
     const { expertLayers, experts } = this.pack.shape;
     const sizes = new Map<string, number>();
     for (const { layer, expert } of fetched) {

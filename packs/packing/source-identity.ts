@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import { basename, join } from 'node:path';
+import type { ExpertId } from '../../shared/model/expert-id.js';
 import type { Checkpoint } from '../checkpoint/checkpoint.js';
 import { fileExists, readFailure, readWholeFile } from '../../shared/base/files/read-file.js';
 import { CHECKPOINT_FILE_ERRORS } from '../checkpoint/safetensors-file.js';
@@ -47,7 +48,7 @@ export function fingerprintedDense(place: DensePlace, split: Split, crc32c: read
 }
 
 export function fingerprintedMatrix(
-  { layer, expert }: { layer: number; expert: number },
+  { layer, expert }: ExpertId,
   part: ExpertPart,
   split: Split,
   crc32c: number,
@@ -56,10 +57,7 @@ export function fingerprintedMatrix(
 }
 
 /** The fingerprint entry of an expert's three biases, which are packed as FP32. */
-export function fingerprintedBiases(
-  { layer, expert }: { layer: number; expert: number },
-  crc32c: number,
-): FingerprintedTensor {
+export function fingerprintedBiases({ layer, expert }: ExpertId, crc32c: number): FingerprintedTensor {
   return { name: tensorName({ layer, expert, part: 'biases' }), format: 'fp32', crc32c: [crc32c] };
 }
 

@@ -5,7 +5,8 @@ import type { TokenReply } from '../../shared/wire/messages.js';
 import type { SimulatedAnswer } from '../cluster/simulated-cluster.js';
 import { holdsAllSequences } from './draw-budget.js';
 import type { ReferenceAnswer } from './reference-answers.js';
-import { MAIN, type FaultKind, type Scenario } from './scenario.js';
+import type { FaultKind, Scenario } from './scenario.js';
+import { MAIN_ID } from '../simulate/cluster-set-up.js';
 
 /** Errors that a request may fail with when any fault happens to the cluster. */
 const OF_ANY_FAULT: ReadonlySet<ErrorCode> = new Set([
@@ -55,7 +56,7 @@ export function checkAnswer(
 function isCutByStop({ error, tokens, overMs }: SimulatedAnswer, { faults, nodes }: Scenario): boolean {
   const [first] = faults;
   const graceMs = nodes[0]?.settings.main.stopGraceMs ?? 0;
-  if (first === undefined || !faults.every(({ kind, node }) => kind === 'leave' && node === MAIN)) return false;
+  if (first === undefined || !faults.every(({ kind, node }) => kind === 'leave' && node === MAIN_ID)) return false;
   return error?.code === 'NO_MAIN' && tokens.length > 0 && (overMs ?? Infinity) < first.atMs + graceMs;
 }
 

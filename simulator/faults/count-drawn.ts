@@ -4,13 +4,13 @@ import { budgetKind } from './draw-budget.js';
 import { MAX_WORKERS } from './draw-world.js';
 import {
   FAULT_KINDS,
-  MAIN,
   SCENARIO_MODELS,
   SHARED_BEGINNINGS,
   THEMES,
   type Scenario,
   type ScenarioRequest,
 } from './scenario.js';
+import { MAIN_ID } from '../simulate/cluster-set-up.js';
 
 /** The number of times that each value was drawn, by its kind. Values that were never drawn are listed with 0. */
 export type DrawnCounts = Record<string, Record<string, number>>;
@@ -134,7 +134,7 @@ function drawnOf(scenario: Scenario): Drawn[] {
     ['lateStarts', yesNo(nodes.some(({ startMs }) => startMs > 0))],
     ['skewedWallClocks', yesNo(nodes.some(({ wallSkewMs }) => wallSkewMs !== 0))],
     ...faults.map(({ kind }): Drawn => ['faults', kind]),
-    ...faults.map(({ node }): Drawn => ['faultsAtMain', yesNo(node === MAIN)]),
+    ...faults.map(({ node }): Drawn => ['faultsAtMain', yesNo(node === MAIN_ID)]),
     ['requests', requests.length],
     ['bursts', yesNo(requests.length > 1 && requests.every(({ atMs }) => atMs === requests[0]?.atMs))],
     ...requests.map(({ begins }): Drawn => ['beginnings', begins ?? 'own']),

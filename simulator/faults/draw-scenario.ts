@@ -6,13 +6,13 @@ import { drawLink, drawNodes, drawPace } from './draw-world.js';
 import {
   BUSY_MS,
   FAULT_KINDS,
-  MAIN,
   SCENARIO_MODELS,
   type Fault,
   type FaultKind,
   type Scenario,
   type ScenarioNode,
 } from './scenario.js';
+import { MAIN_ID } from '../simulate/cluster-set-up.js';
 
 /** Longest duration of a fault. */
 const LONGEST_FAULT_MS = 2500;
@@ -58,10 +58,10 @@ function drawFaults(random: SeededRandom, nodes: readonly ScenarioNode[]): Fault
 
 function drawFault(random: SeededRandom, kind: FaultKind, nodes: readonly ScenarioNode[]): Fault {
   const ids = nodes.map(({ settings }) => settings.id);
-  const others = ids.filter((id) => id !== MAIN);
+  const others = ids.filter((id) => id !== MAIN_ID);
   const hasOwnWorker = nodes.some(({ settings }) => settings.role === 'main' && settings.main.experts !== 'workers');
   // Main gets fewer faults: most work ends with it.
-  const node = random.chance(0.15) ? MAIN : random.pick(others);
+  const node = random.chance(0.15) ? MAIN_ID : random.pick(others);
   const peer = random.pick(ids.filter((id) => id !== node));
   const forMs = random.chance(0.5) ? 1 + random.int(400) : random.int(LONGEST_FAULT_MS);
   return {
@@ -84,7 +84,7 @@ const LONG_STOPS = 0.15;
 function longStop(random: SeededRandom, nodes: readonly ScenarioNode[]): Fault[] {
   const ids = nodes.map(({ settings }) => settings.id);
   const whose = random.pick(['main', 'main', 'one', 'all'] as const);
-  const stopped = { main: [MAIN], one: [random.pick(ids)], all: ids }[whose];
+  const stopped = { main: [MAIN_ID], one: [random.pick(ids)], all: ids }[whose];
   const [atMs, forMs] = [random.int(BUSY_MS), random.pick(LONG_STOPS_MS)];
   return stopped.map((node) => ({ kind: 'stopAndContinue', atMs, forMs, node, peer: '', seed: 0 }));
 }
@@ -92,7 +92,7 @@ function longStop(random: SeededRandom, nodes: readonly ScenarioNode[]): Fault[]
 /** Main starts again on a machine whose clock has been changed, perhaps back. */
 function jumpAndRestart(random: SeededRandom, jump: Fault): Fault[] {
   const restart = { ...jump, kind: 'restart' as const, atMs: jump.atMs + random.int(300), forMs: 1 + random.int(400) };
-  return [jump, restart].map((fault) => ({ ...fault, node: MAIN }));
+  return [jump, restart].map((fault) => ({ ...fault, node: MAIN_ID }));
 }
 
 const OF_WORKERS: ReadonlySet<FaultKind> = new Set([
@@ -116,9 +116,9 @@ function nodeFor(
 ): string {
   const workers = others.filter((id) => id.startsWith('w'));
   // Main's own pack is not damaged: others fetch from it.
-  const readers = !GIVES_WRONG_BYTES.has(kind) && hasOwnWorker ? [...workers, MAIN] : workers;
+  const readers = !GIVES_WRONG_BYTES.has(kind) && hasOwnWorker ? [...workers, MAIN_ID] : workers;
   if (OF_WORKERS.has(kind)) return random.pick(readers);
   // A stop in order is most interesting at main, which has answers to finish.
-  if (kind === 'leave' && random.chance(0.3)) return MAIN;
-  return kind === 'secondMain' ? MAIN : drawn;
+  if (kind === 'leave' && random.chance(0.3)) return MAIN_ID;
+  return kind === 'secondMain' ? MAIN_ID : drawn;
 }

@@ -3,7 +3,8 @@ import type { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { BLOCK_POSITIONS, contextMemoryOf } from './draw-budget.js';
 import { drawRequest, drawTokens } from './draw-request.js';
 import type { WantedNodes } from './draw-world.js';
-import { MAIN, type Fault, type FaultKind, type Scenario, type ScenarioRequest, type Theme } from './scenario.js';
+import type { Fault, FaultKind, Scenario, ScenarioRequest, Theme } from './scenario.js';
+import { MAIN_ID } from '../simulate/cluster-set-up.js';
 
 /** Most scenarios have no theme. */
 const DRAWN_THEMES: readonly Theme[] = [
@@ -85,7 +86,7 @@ function withShortMemory(random: SeededRandom, scenario: Scenario): Scenario {
     })),
     pace: SLOW_PACE,
     requests,
-    faults: random.chance(0.6) ? [] : scenario.faults.filter(({ node }) => node !== MAIN).slice(0, 1),
+    faults: random.chance(0.6) ? [] : scenario.faults.filter(({ node }) => node !== MAIN_ID).slice(0, 1),
   };
 }
 
@@ -114,10 +115,10 @@ function withManyFetches(random: SeededRandom, scenario: Scenario): Scenario {
   const faults = Array.from({ length: 2 + random.int(4) }, (): Fault => {
     const kind = random.pick(FAULTS_OF_FETCHES);
     const node = random.pick(workers);
-    const peer = random.pick([MAIN, ...workers.filter((id) => id !== node)]);
+    const peer = random.pick([MAIN_ID, ...workers.filter((id) => id !== node)]);
     const isOfMain = (kind === 'restart' || kind === 'shortPieces') && random.chance(0.2);
     const [atMs, forMs] = [random.int(700), 1 + random.int(1200)];
-    return { kind, atMs, forMs, node: isOfMain ? MAIN : node, peer, seed: random.int(2 ** 31) };
+    return { kind, atMs, forMs, node: isOfMain ? MAIN_ID : node, peer, seed: random.int(2 ** 31) };
   });
   return { ...scenario, faults, link: { ...scenario.link, bytesPerMs: random.pick([300, 1000, 5000]) } };
 }
@@ -135,7 +136,7 @@ function withEndingMembers(random: SeededRandom, scenario: Scenario): Scenario {
   const kinds: readonly FaultKind[] = ['memoryRefused', 'falseValues', 'failingReads', 'restart'];
   const faults = Array.from({ length: 2 + random.int(3) }, (_, index): Fault => {
     const kind = index < 2 ? 'memoryRefused' : random.pick(kinds);
-    const node = kind === 'memoryRefused' ? MAIN : random.pick(workers);
+    const node = kind === 'memoryRefused' ? MAIN_ID : random.pick(workers);
     return {
       kind,
       atMs: atMs + 20 + random.int(200),
@@ -171,11 +172,11 @@ function withShadowBehind(random: SeededRandom, scenario: Scenario): Scenario {
     const times = { atMs: 150 + random.int(400), maxTokens: 14 + random.int(14) };
     return requestFor(random, drawTokens(random, 2 + random.int(12)), times);
   });
-  const [shadow = MAIN] = idsOf(scenario, 'shadow');
+  const [shadow = MAIN_ID] = idsOf(scenario, 'shadow');
   const kinds: readonly FaultKind[] = ['slowDevice', 'slowDevice', 'stopAndContinue', 'slowLink', 'cutOneWay'];
   const faults = Array.from({ length: 1 + random.int(3) }, (): Fault => {
     const [atMs, forMs] = [150 + random.int(600), 20 + random.int(500)];
-    return { kind: random.pick(kinds), atMs, forMs, node: shadow, peer: MAIN, seed: random.int(2 ** 31) };
+    return { kind: random.pick(kinds), atMs, forMs, node: shadow, peer: MAIN_ID, seed: random.int(2 ** 31) };
   });
   return {
     ...scenario,

@@ -4,7 +4,8 @@ import { resolveNodeSettings } from '../../shared/settings/resolve-node-settings
 import type { NodeSettings, RoleSetting } from '../../shared/settings/node-settings.js';
 import type { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import { drawBudget, drawContextMemory } from './draw-budget.js';
-import { MAIN, type DrawnLink, type DrawnPace, type ScenarioModel, type ScenarioNode } from './scenario.js';
+import type { DrawnLink, DrawnPace, ScenarioModel, ScenarioNode } from './scenario.js';
+import { MAIN_ID } from '../simulate/cluster-set-up.js';
 
 export const MAX_WORKERS = 8;
 /** Values of main.experts; mostly workers of the LAN. */
@@ -69,7 +70,7 @@ export function drawNodes(random: SeededRandom, model: ScenarioModel, wanted: Wa
         // Changes what main's own worker caches beside answers.
         worker: replans ? { ...settings.worker, cachePolicy: 'residency' } : settings.worker,
         device: { ...settings.device, memoryBudgetBytes },
-        mainAddress: role !== 'main' && (discovery === 'main' || fetches) ? `${MAIN}:${PORT}` : null,
+        mainAddress: role !== 'main' && (discovery === 'main' || fetches) ? `${MAIN_ID}:${PORT}` : null,
         discovery: {
           provider: discovery === 'mdns' ? 'mdns' : 'static',
           interfaceAddress: null,
@@ -81,7 +82,7 @@ export function drawNodes(random: SeededRandom, model: ScenarioModel, wanted: Wa
       fetches,
     };
   };
-  return [nodeOf('main', MAIN), ...ids.map(({ role, id }) => nodeOf(role, id))];
+  return [nodeOf('main', MAIN_ID), ...ids.map(({ role, id }) => nodeOf(role, id))];
 }
 
 function drawShared(random: SeededRandom): Shared {

@@ -5,7 +5,8 @@ import { SeededRandom } from '../../shared/base/runtime/seeded-random.js';
 import type { SimulatedCluster } from '../cluster/simulated-cluster.js';
 import { falseValues } from './false-values.js';
 import { RoguePeer } from './rogue-peer.js';
-import { MAIN, type Fault, type Scenario } from './scenario.js';
+import type { Fault, Scenario } from './scenario.js';
+import { MAIN_ID } from '../simulate/cluster-set-up.js';
 import type { ScenarioWorld } from './scenario-world.js';
 
 /** Id of the second main, which a correct cluster does not have. */
@@ -276,5 +277,5 @@ function flipByte(path: string, at: number): void {
 }
 
 export function isMain(id: string): boolean {
-  return id === MAIN || id === SECOND_MAIN;
+  return id === MAIN_ID || id === SECOND_MAIN;
 }

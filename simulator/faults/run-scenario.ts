@@ -33,7 +33,8 @@ import { FaultInjector, SECOND_MAIN } from './inject-faults.js';
 import type { ReferenceAnswers } from './reference-answers.js';
 import { ScenarioWorld, type LoggedLine } from './scenario-world.js';
 import { addHappened, happenedAt, NOTHING_HAPPENED, type Happened, type Seen } from './happened.js';
-import { MAIN, type Scenario, type ScenarioRequest, type FaultKind } from './scenario.js';
+import type { Scenario, ScenarioRequest, FaultKind } from './scenario.js';
+import { MAIN_ID } from '../simulate/cluster-set-up.js';
 import { REMEMBERED_RANGES } from '../../shadow-node/predictor/alignment.js';
 import { HANDLE_KINDS } from './device-handles.js';
 import type { MessageTap } from '../network/channel.js';
@@ -57,8 +58,8 @@ export class HeardNodes {
   constructor(private readonly nowMs: () => number) {}
 
   readonly messages: MessageTap = (way, from, to, message) => {
-    if (way === 'arrived' && to === MAIN && message.kind === 'status') this.heardMs.set(from, this.nowMs());
-    if (way === 'sent' && from === MAIN && message.kind === 'placement')
+    if (way === 'arrived' && to === MAIN_ID && message.kind === 'status') this.heardMs.set(from, this.nowMs());
+    if (way === 'sent' && from === MAIN_ID && message.kind === 'placement')
       this.placed = new Set(message.placement.workers.map(({ id }) => id));
   };
 
@@ -75,7 +76,7 @@ export class HeardNodes {
 export function checkUsedNodes(cluster: SimulatedCluster, scenario: Scenario, heard: HeardNodes): Violation[] {
   const isLocal = scenario.nodes[0]?.settings.main.experts === 'local';
   const problems = scenario.nodes.flatMap(({ settings: { id, role }, fetches }) => {
-    if (id === MAIN || cluster.nodes.get(id)?.isReady !== true || (role === 'worker' && isLocal)) return [];
+    if (id === MAIN_ID || cluster.nodes.get(id)?.isReady !== true || (role === 'worker' && isLocal)) return [];
     if (!heard.isHeard(id)) return [`main hears nothing of ${id}, which runs`];
     if (role !== 'worker' || fetches || maySetAside(scenario, id) || heard.isPlaced(id)) return [];
     return [`main does not use ${id}, which runs and tells its status`];
@@ -112,7 +113,7 @@ function bounds({ nodes }: Scenario): Readonly<Record<string, number>> {
 /** Checks, while answers run, the counts that must not grow with the length of an answer. `main` holds all sequences, other nodes some of them. */
 function checkBounds(cluster: SimulatedCluster, scenario: Scenario): string[] {
   const allowed = bounds(scenario);
-  const sequences = Math.max(1, cluster.nodes.get(MAIN)?.openCounts()?.['sequences'] ?? 1);
+  const sequences = Math.max(1, cluster.nodes.get(MAIN_ID)?.openCounts()?.['sequences'] ?? 1);
   const problems: string[] = [];
   for (const node of cluster.nodes.values()) {
     for (const [name, count] of Object.entries(node.openCounts() ?? {})) {
@@ -191,8 +192,8 @@ class ScenarioRun {
   private hasGrown = false;
   private readonly alignment: AlignmentWatch;
   private readonly epochs: EpochWatch;
-  private readonly told = new ReportWatch(MAIN);
-  private readonly kept = new KeptWatch(MAIN);
+  private readonly told = new ReportWatch(MAIN_ID);
+  private readonly kept = new KeptWatch(MAIN_ID);
   private readonly heard: HeardNodes;
   private readonly fetches: FetchWatch;
   private readonly rests: HeldAtRest[] = [];
@@ -200,7 +201,7 @@ class ScenarioRun {
   private firstSizes: NodeSizes | null = null;
   /** Number of answers that have been checked against the record. */
   private accounted = 0;
-  private readonly recorder = new Recorder(MAIN);
+  private readonly recorder = new Recorder(MAIN_ID);
   /** Main's counters when the record began. */
   private countersBefore: MainCounters = new Map();
 
@@ -212,7 +213,7 @@ class ScenarioRun {
     private readonly shape: ModelShape,
   ) {
     const recurrent = shape.layers.map(({ mixer }) => isRecurrent(mixer));
-    this.alignment = new AlignmentWatch(MAIN, (layer) => recurrent[layer] === true);
+    this.alignment = new AlignmentWatch(MAIN_ID, (layer) => recurrent[layer] === true);
     this.injector = new FaultInjector(cluster, world, scenario);
     this.heard = new HeardNodes(() => cluster.clock.nowMs);
     const stopped = scenario.faults.filter(({ kind }) => kind === 'stopAndContinue').map(({ node }) => node);
@@ -238,7 +239,7 @@ class ScenarioRun {
     const { clock } = this.cluster;
     this.requests = await requestsOf(this.scenario, this.references);
     this.startNodes();
-    const devices = this.world.devices.get(MAIN);
+    const devices = this.world.devices.get(MAIN_ID);
     if (devices !== undefined) devices.passTap = this.recorder;
     let placement = this.isCalm() ? this.recorder.begin() : null;
     this.injector.schedule();
@@ -252,7 +253,7 @@ class ScenarioRun {
     if (this.isCalm()) await this.checkAccounts(placement);
     this.accounted = this.asked.length;
     const { statuses } = this.recorder;
-    this.countersBefore = await countersOf(this.cluster.nodes.get(MAIN));
+    this.countersBefore = await countersOf(this.cluster.nodes.get(MAIN_ID));
     placement = this.recorder.begin();
     const atRest = idleTimers(this.cluster);
     this.firstSizes ??= sizesAtRest(this.cluster);
@@ -269,7 +270,7 @@ class ScenarioRun {
     this.violations.push(...checkQuiet(this.cluster, this.world, this.scenario, atRest));
     this.violations.push(...checkSizes(this.firstSizes, sizesAtRest(this.cluster)));
     this.checkWorkers(statuses);
-    addHappened(this.happened, await happenedAt(this.cluster.nodes.get(MAIN), this.seen()));
+    addHappened(this.happened, await happenedAt(this.cluster.nodes.get(MAIN_ID), this.seen()));
     await this.stopNodes();
     this.checkLogs();
   }
@@ -300,7 +301,7 @@ class ScenarioRun {
     for (const { drawn, request } of this.requests) {
       const { atMs, cancelAfterMs, readMs } = drawn;
       clock.schedule(atMs, () => {
-        const answer = this.cluster.ask(this.cluster.node(MAIN).address, request, { readMs, onToken: this.onToken });
+        const answer = this.cluster.ask(this.cluster.node(MAIN_ID).address, request, { readMs, onToken: this.onToken });
         this.asked.push({ answer, request, probe: false });
         if (cancelAfterMs !== null) clock.schedule(atMs + cancelAfterMs, () => answer.cancel());
       });
@@ -312,7 +313,7 @@ class ScenarioRun {
     const random = new SeededRandom(this.scenario.seed).fork('probes');
     for (let probe = 0; probe < PROBES; probe++) {
       const request = drawRequest(random);
-      const answer = this.cluster.ask(this.cluster.node(MAIN).address, request, { onToken: this.onToken });
+      const answer = this.cluster.ask(this.cluster.node(MAIN_ID).address, request, { onToken: this.onToken });
       this.asked.push({ answer, request, probe: true });
     }
   }
@@ -346,14 +347,14 @@ class ScenarioRun {
     const { settings } = main;
     const { shape } = this;
     const answers = this.asked.slice(this.accounted);
-    const after = await countersOf(this.cluster.nodes.get(MAIN));
+    const after = await countersOf(this.cluster.nodes.get(MAIN_ID));
     const { events } = this.recorder;
     const before = this.countersBefore;
     this.violations.push(...checkAccounts({ events, settings, shape, placement, answers, before, after }));
   }
 
   private async checkLinks(): Promise<void> {
-    const main = this.cluster.node(MAIN);
+    const main = this.cluster.node(MAIN_ID);
     const carried = this.cluster.network.carriedBytes(main.runtime);
     for (const detail of checkLinkBytes(await countersOf(main), carried)) this.violate('accounts add up', detail);
   }
@@ -366,7 +367,7 @@ class ScenarioRun {
   }
 
   private seen(): Seen {
-    const { sharedPasses = 0, brokenSharedPasses = 0 } = this.world.devices.get(MAIN) ?? {};
+    const { sharedPasses = 0, brokenSharedPasses = 0 } = this.world.devices.get(MAIN_ID) ?? {};
     const cancelled = this.asked.filter(({ answer }) => answer.error?.code === 'CANCELLED' && answer.tokens.length > 0);
     const falsePieces = [...this.world.pieces.values()].reduce((sum, { told }) => sum + told, 0);
     const statuses = [...this.recorder.statuses.values()];

@@ -114,6 +114,5 @@ export interface Scenario {
   calmMs: number;
 }
 
-export const MAIN = 'main';
 /** Requests and faults begin within this time. */
 export const BUSY_MS = 1500;

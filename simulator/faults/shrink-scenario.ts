@@ -1,6 +1,7 @@
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { SamplingMessage } from '../../shared/wire/messages.js';
-import { BUSY_MS, MAIN, type Scenario, type ScenarioNode, type ScenarioRequest } from './scenario.js';
+import { BUSY_MS, type Scenario, type ScenarioNode, type ScenarioRequest } from './scenario.js';
+import { MAIN_ID } from '../simulate/cluster-set-up.js';
 
 /**
  * The smallest scenario found that still breaks: with fewer faults, requests and nodes, and with simpler settings. `breaks` runs a scenario; it
@@ -116,7 +117,9 @@ function withSampling(drawn: ScenarioRequest, changes: Partial<SamplingMessage>)
 function withoutNode(scenario: Scenario, place: number): Scenario | null {
   const { nodes } = scenario;
   const workers = nodes.filter(({ settings }) => settings.role === 'worker').length;
-  const removable = nodes.filter(({ settings: { id, role } }) => id !== MAIN && !(role === 'worker' && workers === 1));
+  const removable = nodes.filter(
+    ({ settings: { id, role } }) => id !== MAIN_ID && !(role === 'worker' && workers === 1),
+  );
   const gone = removable[place]?.settings.id;
   if (gone === undefined) return null;
   const fewer = withoutFaults(scenario, ({ node, peer }) => node === gone || peer === gone);

@@ -81,5 +81,5 @@ export function workerIds(workers: number): string[] {
   return Array.from({ length: workers }, (_, index) => `worker-${String(index + 1).padStart(width, '0')}`);
 }
 
-export const MAIN = 'main';
-export const SHADOW = 'shadow';
+export const MAIN_ID = 'main';
+export const SHADOW_ID = 'shadow';

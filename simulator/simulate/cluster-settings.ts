@@ -2,7 +2,7 @@ import { defaultClusterConfig } from '../../shared/settings/load-cluster-config.
 import { defaultPort } from '../../shared/settings/cluster-config.js';
 import { resolveNodeSettings } from '../../shared/settings/resolve-node-settings.js';
 import type { KnownPeer, NodeSettings, RoleSetting } from '../../shared/settings/node-settings.js';
-import { MAIN, SHADOW, workerIds, type ClusterSetUp } from './cluster-set-up.js';
+import { MAIN_ID, SHADOW_ID, workerIds, type ClusterSetUp } from './cluster-set-up.js';
 
 /** A simulated cluster's settings must not depend on this machine. */
 const NO_HOST = { hostname: 'simulated', addresses: [], processId: 0, stateHome: '' };
@@ -16,14 +16,14 @@ export function clusterSettings(setUp: ClusterSetUp, directory: string, requests
   const workers = workerIds(setUp.workers);
   const ids: [RoleSetting, readonly string[]][] = [
     ['worker', workers],
-    ['shadow', setUp.prediction.source === 'sep' ? [SHADOW] : []],
+    ['shadow', setUp.prediction.source === 'sep' ? [SHADOW_ID] : []],
   ];
   const peers = ids.flatMap(([role, names]) => names.map((id) => ({ role, id, address: addressOf(role, id) })));
   const daemons = ids.flatMap(([role, names]) => {
     const common = roleSettings(role, setUp, directory, requests);
     return names.map((id) => named(common, id, []));
   });
-  return [...daemons, named(roleSettings('main', setUp, directory, requests), MAIN, peers)];
+  return [...daemons, named(roleSettings('main', setUp, directory, requests), MAIN_ID, peers)];
 }
 
 function addressOf(role: RoleSetting, id: string): string {

@@ -5,7 +5,7 @@ import type { PeerMessage } from '../../shared/transport/stream-pace.js';
 import { OperationLog } from '../timing/operation-log.js';
 import type { TimedPass } from '../timing/recording-device.js';
 import type { ClusterTrace } from '../trace/cluster-trace.js';
-import { SHADOW, type ClusterTimes } from './cluster-set-up.js';
+import { SHADOW_ID, type ClusterTimes } from './cluster-set-up.js';
 
 /** Time when a pass of main began, and time when its logits were there. */
 export interface PassTime {
@@ -89,7 +89,7 @@ export class ClusterTiming {
     if (message.kind === 'execute') this.executeAsked(to, message.execute);
     else if (message.kind === 'result') this.resultCame(from, message.result);
     else if (message.kind === 'restart') {
-      if (from === SHADOW && to === 'main') this.restarts += 1;
+      if (from === SHADOW_ID && to === 'main') this.restarts += 1;
     } else if ((message.kind === 'predict' || message.kind === 'announce') && this.log.keeps) {
       const { pass, layer, experts } = message.kind === 'predict' ? message.predict : message.announce;
       for (const expert of experts) this.toldPositions.set(`${to} ${layer} ${expert}`, pass.position);

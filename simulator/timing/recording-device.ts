@@ -1,6 +1,6 @@
+import type { ExpertId } from '../../shared/model/expert-id.js';
 import type {
   Device,
-  ExpertPlace,
   ExpertShape,
   ExpertSlots,
   RouterChoice,
@@ -170,12 +170,12 @@ class RecordingPass implements Pass {
 }
 
 /** The place of an expert whose registration did not name it. */
-const UNTOLD: ExpertPlace = { layer: -1, expert: -1 };
+const UNTOLD: ExpertId = { layer: -1, expert: -1 };
 
 function recordingSlots(slots: ExpertSlots, lanes: Lanes): ExpertSlots {
   /** Places of experts by number, and contents of slots. */
-  const places = new Map<number, ExpertPlace>();
-  const contents = new Map<number, ExpertPlace>();
+  const places = new Map<number, ExpertId>();
+  const contents = new Map<number, ExpertId>();
   const told = (kind: OperationKind, slot: number): Told => {
     const { layer, expert } = contents.get(slot) ?? UNTOLD;
     const position = lanes.recorded.positionOf?.(layer, expert) ?? -1;
@@ -188,7 +188,7 @@ function recordingSlots(slots: ExpertSlots, lanes: Lanes): ExpertSlots {
     get storageReads() {
       return slots.storageReads;
     },
-    register: (source: ExpertSource, place: ExpertPlace = UNTOLD): number => {
+    register: (source: ExpertSource, place: ExpertId = UNTOLD): number => {
       const expert = slots.register(source, place);
       places.set(expert, place);
       return expert;

@@ -5,7 +5,7 @@ import { loadDeviceProfile } from '../../engine/emulation/load-device-profile.js
 import { nodeTimes } from '../../engine/emulation/node-times.js';
 import { plainGlu, plainShape } from '../../engine/emulation/plain-shape.js';
 import type { DeltaMixer, LayerShape, MixerShape, ModelShape } from '../../shared/model/model-shape.js';
-import { profileFile } from '../../bench/paper/measure-set-ups.js';
+import { paperProfileFile } from '../../bench/paper/measure-set-ups.js';
 
 const HIDDEN = 64;
 const PLAIN = plainShape({
@@ -95,7 +95,7 @@ describe('the emulated work of a layer', () => {
 
 describe("the emulated time of main's layers", () => {
   it('is counted for the expert layer that follows; layers behind the last one are separate', () => {
-    const profile = loadDeviceProfile(profileFile('rtx3090-testbed'));
+    const profile = loadDeviceProfile(paperProfileFile('rtx3090-testbed'));
     const shape = shapeOf(denseLayer, plainLayer, denseLayer, denseLayer, plainLayer, denseLayer);
     const times = nodeTimes({ ...profile, model: { ...profile.model, shape } }, 'main', 'fp32');
     assert.deepEqual(

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import {
   StreamingWindow,
-  TENSOR_TYPES,
+  WINDOW_TENSORS,
   warTarget,
   windowExperts,
   type WindowLoad,
@@ -13,7 +13,7 @@ const EXPERTS = 6;
 /** Runs a window in a drawn order of events, and checks what a device would see of it. */
 class WindowUnderTest {
   readonly window: StreamingWindow;
-  private readonly waiting: { load: WindowLoad; type: (typeof TENSOR_TYPES)[number] }[] = [];
+  private readonly waiting: { load: WindowLoad; type: (typeof WINDOW_TENSORS)[number] }[] = [];
   /** Step that reads each block. */
   private readonly blocks = new Map<number, number>();
   private readonly taken = new Map<number, number[]>();
@@ -54,7 +54,7 @@ class WindowUnderTest {
       this.blocks.set(block, load.step);
     }
     this.taken.set(load.step, [...(this.taken.get(load.step) ?? []), ...load.blocks]);
-    this.waiting.push(...TENSOR_TYPES.map((type) => ({ load, type })));
+    this.waiting.push(...WINDOW_TENSORS.map((type) => ({ load, type })));
   }
 
   private endLoad(draw: number): void {
@@ -92,7 +92,7 @@ describe('StreamingWindow (FluxMoE Algorithm 1)', () => {
     for (let step = 0; step < 20; step += 1) {
       assert.equal(window.mayLoad, true);
       const { layer } = window.load(everything);
-      for (const type of TENSOR_TYPES) window.loaded(step, type);
+      for (const type of WINDOW_TENSORS) window.loaded(step, type);
       if (step === 0) continue;
       assert.equal(window.mayLoad, false, 'both layers of the window are taken');
       assert.equal(warTarget(((step + 1) % 5) + 1, 5) - 1, (step - 1) % 5, `after layer ${layer}`);

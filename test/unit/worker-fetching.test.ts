@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import type { ExpertId } from '../../shared/model/expert-id.js';
 import { FetchReport, REPORT_INTERVAL_MS } from '../../worker-node/fetching/fetch-report.js';
 import { problemOf } from '../../worker-node/fetching/await-main.js';
 import { dataDirectory } from '../../engine/environment/node-environment.js';
@@ -50,7 +51,7 @@ describe('a worker without a pack', () => {
       expertsPerToken: 2,
       groupSize: 4,
     });
-    const key = ({ layer, expert }: { layer: number; expert: number }): number => layer * 8 + expert;
+    const key = ({ layer, expert }: ExpertId): number => layer * 8 + expert;
     const firsts = workers.map(({ id }) => {
       const order = inTurn(placement, id).map(key);
       assert.deepEqual(

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import type { ExpertId } from '../../shared/model/expert-id.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { ActivationCounts } from '../../shared/decisions/caching/activation-counts.js';
 import { type LoadRates, PRESSURE_BYTES } from '../../worker-node/loader/host-memory-plan.js';
@@ -23,7 +24,7 @@ describe('experts in host memory', () => {
   let freeBytes: number;
   let nowMs: number;
   let tick: () => void;
-  let cached: { layer: number; expert: number }[];
+  let cached: ExpertId[];
   let plannings: number;
   let rates: LoadRates | null;
   let memory: HostMemory | null;

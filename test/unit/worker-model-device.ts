@@ -1,3 +1,4 @@
+import type { ExpertId } from '../../shared/model/expert-id.js';
 import type { CachePolicy, PoolCapacities } from '../../shared/settings/cache-policies.js';
 import assert from 'node:assert/strict';
 import { CachePools } from '../../worker-node/cache/cache-pools.js';
@@ -29,19 +30,17 @@ interface ModelEntry {
   readers: Set<number>;
 }
 
-/** One expert of one layer of a pass of one sequence. */
-export interface ExpertPlace {
-  sequence: number;
-  position: number;
-  layer: number;
-  expert: number;
+/** An expert in one pass of one sequence. */
+export interface PassExpert extends ExpertId {
+  readonly sequence: number;
+  readonly position: number;
 }
 
 /** Runs a schedule's actions in a model of the device. It fails on the first action that a real device could not run. */
 export class ModelDevice {
   readonly schedule: SlotSchedule;
   readonly slots: ModelSlot[];
-  readonly asked = new Map<number, ExpertPlace>();
+  readonly asked = new Map<number, PassExpert>();
   readonly answered = new Map<number, 'ran' | 'failed' | 'withdrawn'>();
   readonly decisions: CachePools | null;
   readonly abandoned = new Set<number>();
@@ -93,7 +92,7 @@ export class ModelDevice {
     this.send({ kind: 'capacitiesChanged', capacities: new Map(layers.map((layer) => [layer, each])) });
   }
 
-  execute(place: ExpertPlace, last: boolean): void {
+  execute(place: PassExpert, last: boolean): void {
     const ticket = ++this.ticket;
     this.asked.set(ticket, place);
     const { sequence, position, layer, expert } = place;
@@ -248,6 +247,6 @@ function times<T>(count: number, make: (value: undefined, index: number) => T): 
   return Array.from({ length: count }, make);
 }
 
-function samePlace(left: ExpertPlace | undefined, right: ExpertPlace): boolean {
+function samePlace(left: PassExpert | undefined, right: PassExpert): boolean {
   return JSON.stringify(left) === JSON.stringify(right);
 }

@@ -1,3 +1,4 @@
+import type { ExpertId } from '../../shared/model/expert-id.js';
 import type { ExpertSlots } from '../../native/index.js';
 import { toOdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { Logger } from '../../shared/base/log/logger.js';
@@ -41,7 +42,7 @@ export interface HostMemoryParts {
   /** When layers are divided by bandwidth: the measured load rates. Null: the most used experts of all layers are held. */
   rates: () => LoadRates | null;
   /** Experts that are whole in the device's cache. */
-  cached: () => readonly { layer: number; expert: number }[];
+  cached: () => readonly ExpertId[];
   runtime: Pick<Runtime, 'every' | 'freeHostMemoryBytes' | 'nowMs'>;
   log: Logger;
 }

@@ -4,7 +4,8 @@ import type { PartialPack } from '../../packs/fetching/partial-pack.js';
 import { crc32c } from '../../native/index.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
 import type { Logger } from '../../shared/base/log/logger.js';
-import { type ExpertPlace, neededExperts } from '../../shared/decisions/placement/needed-experts.js';
+import type { ExpertId } from '../../shared/model/expert-id.js';
+import { neededExperts } from '../../shared/decisions/placement/needed-experts.js';
 import type { NodeStatus, Placement, Prospect } from '../../shared/wire/messages.js';
 import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
 import type { ExpertSource } from '../../shared/model/tensor-source.js';
@@ -132,7 +133,7 @@ export class PackFetch implements ExpertSupply {
  * The experts that the worker needs, starting at a different point for each worker. Workers that fetch at the same time get different experts
  * first, and can then give them to each other. Pure.
  */
-export function inTurn(placement: Placement, workerId: string): ExpertPlace[] {
+export function inTurn(placement: Placement, workerId: string): ExpertId[] {
   const needed = neededExperts(placement, workerId);
   const index = placement.workers.findIndex(({ id }) => id === workerId);
   const start = Math.floor((needed.length * Math.max(0, index)) / Math.max(1, placement.workers.length));

@@ -1,3 +1,4 @@
+import type { ExpertId } from '../../shared/model/expert-id.js';
 import { rowsOutside } from '../../shared/wire/pass-rows.js';
 import type { PassLayer, PassRow, RowRun } from '../../shared/wire/messages.js';
 
@@ -51,7 +52,7 @@ export function isSamePass(left: PassRow, right: PassRow): boolean {
   return left.sequence === right.sequence && left.position === right.position;
 }
 
-export function expertKey({ layer, expert }: { layer: number; expert: number }): string {
+export function expertKey({ layer, expert }: ExpertId): string {
   return `${layer} ${expert}`;
 }
 
@@ -233,7 +234,7 @@ export class Expectations {
   }
 
   /** All expectations without a slot for this expert. */
-  wanting(expert: { layer: number; expert: number }): Expectation[] {
+  wanting(expert: ExpertId): Expectation[] {
     return [...(this.unslotted.get(expertKey(expert)) ?? [])];
   }
 

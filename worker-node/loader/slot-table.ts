@@ -1,3 +1,4 @@
+import type { ExpertId } from '../../shared/model/expert-id.js';
 import { assertInvariant, requirePresent } from '../../shared/base/errors/assert-invariant.js';
 import type { CacheDecisions, CacheUse, CachedPart } from './cache-decisions.js';
 import type { PartlyLoadedState } from '../../shared/decisions/caching/load-times.js';
@@ -100,12 +101,12 @@ export class SlotTable {
   }
 
   /** The slot in which the expert is in use, being loaded or being cancelled, if there is one. */
-  holding(expert: { layer: number; expert: number }): Slot | undefined {
+  holding(expert: ExpertId): Slot | undefined {
     return this.ownHolding.get(expertKey(expert));
   }
 
   /** Moves the slot into the phase; `content`: its expert from now on. */
-  enter(slot: Slot, phase: SlotPhase, content: { layer: number; expert: number } = slot): void {
+  enter(slot: Slot, phase: SlotPhase, content: ExpertId = slot): void {
     if (this.isWorking(slot)) {
       this.phases[slot.phase] -= 1;
       this.phases[phase] += 1;

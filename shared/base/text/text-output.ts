@@ -21,7 +21,7 @@ export const MARKS = {
   clearBelow: new TerminalMark('\u001b[J'),
 } as const;
 
-export type OutputPart = string | TerminalMark;
+export type TerminalText = string | TerminalMark;
 
 /**
  * Standard output or standard error. Every text is cleaned, whichever code wrote it, because a pipe or a log may also end on a terminal. Marks
@@ -41,7 +41,7 @@ export class TextOutput {
     return { columns, rows };
   }
 
-  write(...parts: OutputPart[]): void {
+  write(...parts: TerminalText[]): void {
     const { isTerminal } = this;
     const mark = ({ sequence }: TerminalMark): string => (isTerminal ? sequence : '');
     this.stream().write(parts.map((part) => (typeof part === 'string' ? printableText(part) : mark(part))).join(''));

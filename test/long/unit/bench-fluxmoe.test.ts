@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { layoutOf } from '../../../bench/fluxmoe/expert-layout.js';
 import { FIGURES } from '../../../bench/fluxmoe/figure-cells.js';
 import { measureFigure } from '../../../bench/fluxmoe/figures.js';
-import { reportText, SERVER_PROFILE } from '../../../bench/fluxmoe/index.js';
+import { fluxmoeReportText, SERVER_PROFILE } from '../../../bench/fluxmoe/index.js';
 import { measureServing } from '../../../bench/fluxmoe/measure-serving.js';
 import { loadServerProfile, type ServerGpu, type ServerProfile } from '../../../bench/fluxmoe/server-profile.js';
 import { ServerWork } from '../../../bench/fluxmoe/server-work.js';
@@ -96,7 +96,7 @@ describe('bench fluxmoe', () => {
     const first = await measureFigure('figure6', PROFILE);
     assert.deepEqual(await measureFigure('figure6', PROFILE), first);
     assert.ok(first.orders.every(({ holds }) => holds));
-    const text = reportText(first, PROFILE.name);
+    const text = fluxmoeReportText(first, PROFILE.name);
     assert.match(text, /^figure +what +unit +paper +emulated +difference$/m);
     assert.match(text, /emulated: l40-fluxmoe/);
     assert.ok(FIGURES.includes('figure10'));

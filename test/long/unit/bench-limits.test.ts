@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { chosenCases } from '../../../bench/limits/index.js';
 import { listsOf, toldOften, withElements } from '../../../bench/limits/hostile-bytes.js';
-import { busyMsOf, memoryOf, processorMsOf } from '../../../bench/limits/process-usage.js';
+import { busyMsOf, memoryOfStatus, processorMsOfStat } from '../../../bench/limits/process-usage.js';
 import {
   BESIDE_LIMIT_MS,
   type CaseFigures,
@@ -31,17 +31,21 @@ const FIGURES: CaseFigures = {
 describe('the process record of Linux', () => {
   it('is read behind the last bracket of a name that holds brackets and spaces', () => {
     const stat = '42 (odd) name (x) S 1 42 42 0 -1 4194304 9 8 7 6 1234 56 3 2 20 0 11 0 99 123456 789\n';
-    assert.equal(processorMsOf(stat), 12_900);
+    assert.equal(processorMsOfStat(stat), 12_900);
   });
 
   it('has sizes in kibibytes, and times of a thread in nanoseconds', () => {
     const status = 'Name:\tnode\nVmPeak:\t 9 kB\nVmHWM:\t  2048 kB\nVmRSS:\t  1024 kB\nThreads:\t11\n';
-    assert.deepEqual(memoryOf(status), { peakBytes: 2 * 1024 * 1024, residentBytes: 1024 * 1024 });
+    assert.deepEqual(memoryOfStatus(status), { peakBytes: 2 * 1024 * 1024, residentBytes: 1024 * 1024 });
     assert.equal(busyMsOf('2500000 77 3\n'), 2.5);
   });
 
   it('is refused where a number is missing', () => {
-    for (const read of [() => processorMsOf('42 (node) S 1'), () => memoryOf('VmRSS: 1 kB'), () => busyMsOf('')]) {
+    for (const read of [
+      () => processorMsOfStat('42 (node) S 1'),
+      () => memoryOfStatus('VmRSS: 1 kB'),
+      () => busyMsOf(''),
+    ]) {
       assert.throws(read, { code: 'INTERNAL' });
     }
   });

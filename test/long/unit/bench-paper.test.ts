@@ -7,8 +7,8 @@ import {
   PAPER_TABLES,
   type PaperTable,
 } from '../../../bench/paper/cells.js';
-import { summarize, type Measure, type Measurement } from '../../../bench/paper/measurement.js';
-import { cellError, reportJson, reportText } from '../../../bench/paper/report.js';
+import { summarizeAnswers, type Measure, type Measurement } from '../../../bench/paper/measurement.js';
+import { cellError, reportJson, paperReportText } from '../../../bench/paper/report.js';
 import {
   daemonFlags,
   isCachedMachine,
@@ -113,7 +113,10 @@ describe("the paper's tables", () => {
       fakeMeasure((setUp) => -speed(setUp)),
     );
     assert.equal(reversed.orders[0]?.holds, false);
-    assert.match(reportText({ ...reversed, past: [] }, CONDITIONS), /measured 6 > 5 > 4 > 3 > 2 > 1: another order/);
+    assert.match(
+      paperReportText({ ...reversed, past: [] }, CONDITIONS),
+      /measured 6 > 5 > 4 > 3 > 2 > 1: another order/,
+    );
   });
 
   it('sweep the periods, with other workers for figure 10', async () => {
@@ -178,7 +181,7 @@ describe("the paper's tables", () => {
       ['expertStorage', 'slots'],
       ['prefillOverlap'],
     ]);
-    const text = reportText({ cells, orders: [], past }, CONDITIONS);
+    const text = paperReportText({ cells, orders: [], past }, CONDITIONS);
     assert.match(text, /spread over all workers .* DIFFERENT/);
     assert.match(text, /best decode over fully cached, FP32, no drafts: 1\.600/);
     assert.match(text, /drafts, dealt to all workers over fully cached, BF16, drafts: 0\.400/);
@@ -266,7 +269,7 @@ describe('the answers of the testbed', () => {
       const finished: Finished = { ...end, timing, sep, reloads: 3, nodes, drafts };
       return { tokenIds: [correct], finished };
     };
-    const summary = summarize(
+    const summary = summarizeAnswers(
       [answer(2, 90, { proposed: 10, accepted: 5 }), answer(4, 100, { proposed: 30, accepted: 25 })],
       null,
     );
@@ -283,7 +286,7 @@ describe('the answers of the testbed', () => {
       tokenIds: [[90], [100]],
       simulated: null,
     });
-    assert.equal(summarize([answer(2, 90, null)], null).acceptance, null);
+    assert.equal(summarizeAnswers([answer(2, 90, null)], null).acceptance, null);
   });
 });
 

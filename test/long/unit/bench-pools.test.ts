@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { profileFile } from '../../../cli/client/simulation-flags.js';
 import { askCached } from '../../../bench/pools/ask-cached.js';
-import { cachedMachine, COMPARED_POLICIES, divideMemory } from '../../../bench/pools/cached-worker.js';
+import { poolsMachine, COMPARED_POLICIES, divideMemory } from '../../../bench/pools/cached-worker.js';
 import { measureAnswers, promptsNeeded } from '../../../bench/pools/measure-answers.js';
 import { cellOf, type PoolsCell, statementsOf, TOLERANCE } from '../../../bench/pools/pools-figures.js';
 import { poolsCsv, poolsPlot, poolsText } from '../../../bench/pools/pools-report.js';
@@ -111,7 +111,7 @@ describe('bench pools on the virtual clock', () => {
 
   before(async function () {
     this.timeout(180_000);
-    const machine = cachedMachine(smallProfile(), 'huffman');
+    const machine = poolsMachine(smallProfile(), 'huffman');
     cells = await measureAnswers([{ machine, trace: SMALL_TRACE, activations: 'drawn' }], SETTING, (...told) =>
       progress.push(told),
     );
@@ -175,7 +175,7 @@ describe('bench pools on the virtual clock', () => {
     this.timeout(60_000);
     const prompts = { recorded: [0, 1, 2, 3], warm: [4], asked: [5, 6], atOnce: 1, tokens: 12 };
     const measure = async (linkBytesPerS?: number): Promise<PoolsCell> => {
-      const machine = cachedMachine(smallProfile(linkBytesPerS), 'huffman');
+      const machine = poolsMachine(smallProfile(linkBytesPerS), 'huffman');
       const memory = divideMemory(machine, 0.5);
       const answers = await askCached(machine, 'lru', memory, SMALL_TRACE, prompts);
       const { model, activations, policy, cachedShare, users } = cell('lru', 0.5);
@@ -196,7 +196,7 @@ describe('bench pools on the virtual clock', () => {
   });
 
   it('divides memory among the model without experts, slots and the cache', () => {
-    const machine = cachedMachine(smallProfile(), 'huffman');
+    const machine = poolsMachine(smallProfile(), 'huffman');
     const { memoryBytes, denseBytes, slotsBytes, cacheBytes } = divideMemory(machine, 0.5);
     const expertBytes = 3 * 2048 * 1408 * 2;
     assert.deepEqual([slotsBytes, cacheBytes], [3 * expertBytes, 12 * expertBytes]);

@@ -20,7 +20,7 @@ import { HeldExperts } from '../../../packs/format/held-experts.js';
 
 import type { Pack } from '../../../packs/format/open-pack.js';
 
-import type { ExpertPlace } from '../../../shared/decisions/placement/needed-experts.js';
+import type { ExpertId } from '../../../shared/model/expert-id.js';
 
 import type { ReadPackRequest } from '../../../shared/wire/messages.js';
 
@@ -36,7 +36,7 @@ describe('the fetching of experts', function () {
   this.timeout(60_000);
   const setting = new FetchSetting();
   let pack: Pack;
-  let everything: ExpertPlace[];
+  let everything: ExpertId[];
   let clockOffsetMs: number;
   let partial: PartialPack;
   let warnings: string[];
@@ -94,7 +94,7 @@ describe('the fetching of experts', function () {
     return fetcher;
   }
 
-  function assertFetched(places: readonly ExpertPlace[]): void {
+  function assertFetched(places: readonly ExpertId[]): void {
     for (const { layer, expert } of places) {
       const { file, chunks } = partial.extent(layer, expert);
       const [theirs, ours] = [pack.directory, setting.directory].map((directory) =>

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { profileFile } from '../../../bench/paper/measure-set-ups.js';
+import { paperProfileFile } from '../../../bench/paper/measure-set-ups.js';
 import { PAPER_SET_UP, paperSetUp } from '../../../bench/paper/set-up.js';
 import { VirtualCached, VirtualTestbed } from '../../../bench/paper/virtual-testbed.js';
 import { deepenCheckpoint } from '../../../bench/deepen/deepen-checkpoint.js';
@@ -16,7 +16,7 @@ const TOKENS = 5;
 describe('the testbed on a virtual clock', function () {
   this.timeout(120_000);
   const { signal } = new AbortController();
-  const profilePath = profileFile('rtx3090-testbed');
+  const profilePath = paperProfileFile('rtx3090-testbed');
   let directory = '';
   let packPath = '';
 
@@ -67,12 +67,12 @@ describe('the testbed on a virtual clock', function () {
     ['rtx3090-whole-bf16', 'bf16'],
   ] as const) {
     it(`takes what the machine of ${profile} takes that holds the whole model, where nothing is drafted`, async () => {
-      const machine = await VirtualCached.start(packPath, profileFile(profile), 256);
+      const machine = await VirtualCached.start(packPath, paperProfileFile(profile), 256);
       const whole = await machine.answer(PROMPT, TOKENS, signal);
       machine.stop();
       const parts = await answerOf(
         paperSetUp({ workers: 1, slots: 8, prefillOverlap: true, expertStorage }),
-        profileFile(profile),
+        paperProfileFile(profile),
       );
       assert.deepEqual(parts.tokenIds, whole.tokenIds);
       const [partsMs, wholeMs] = [parts, whole].map(({ finished }) => finished.timing?.tpotMs ?? Number.NaN);
