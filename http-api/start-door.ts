@@ -98,14 +98,14 @@ const LOST_CONNECTIONS_PERIOD_MS = 60_000;
 
 /** Logs connections that cannot be accepted (for example: too many open files). Existing connections are still served. */
 function warnOfLostConnections(server: Server, { runtime, log }: Pick<DoorContext, 'runtime' | 'log'>): void {
-  let toldMs: number | null = null;
+  let loggedMs: number | null = null;
   let connections = 0;
   server.on('error', (error) => {
     connections += 1;
     const nowMs = runtime.nowMs();
-    if (toldMs !== null && nowMs - toldMs < LOST_CONNECTIONS_PERIOD_MS) return;
+    if (loggedMs !== null && nowMs - loggedMs < LOST_CONNECTIONS_PERIOD_MS) return;
     log.warn('connections of HTTP clients could not be taken', { connections, error });
-    toldMs = nowMs;
+    loggedMs = nowMs;
     connections = 0;
   });
 }

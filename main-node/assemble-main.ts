@@ -321,8 +321,8 @@ function engineStatus({ roster, layerWaits, passLoop }: ClusterEngine): EngineSt
     placement: roster.placement,
     groupReason: roster.groupReason,
     links: roster.links(),
-    passes: passLoop.told(),
-    ...layerWaits.told(roster.connectedWorkers()),
+    passes: passLoop.passCounts(),
+    ...layerWaits.report(roster.connectedWorkers()),
   };
 }
 

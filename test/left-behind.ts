@@ -9,7 +9,7 @@ const LOOK_MS = 20;
 /** The path of the file whose tests run now. */
 let file = '';
 /** Names of the things that earlier files of this process left behind. Each is reported once. */
-let told: readonly string[] = [];
+let before: readonly string[] = [];
 
 /**
  * If files run at the same time, Mocha calls this after the tests of each file; otherwise it calls it once, after the last file. All that the
@@ -21,11 +21,11 @@ export const mochaHooks = {
   },
 
   async afterAll(): Promise<void> {
-    for (let waitedMs = 0; livingBeyond(told).length > 0 && waitedMs < GRACE_MS; waitedMs += LOOK_MS) {
+    for (let waitedMs = 0; livingBeyond(before).length > 0 && waitedMs < GRACE_MS; waitedMs += LOOK_MS) {
       await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
     }
-    const names = livingBeyond(told);
-    told = living().names();
+    const names = livingBeyond(before);
+    before = living().names();
     assert.deepEqual(names, [], `the tests of ${file} have left these behind`);
   },
 };

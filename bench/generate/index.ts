@@ -38,7 +38,7 @@ export function registerBenchGenerate(bench: Command): void {
     .addHelpText(
       'after',
       `
-Decode is told as a share of the memory read bandwidth (bytes of all weights that a token meets, and of the KV cache), prefill
+Decode is given as a share of the memory read bandwidth (bytes of all weights that a token meets, and of the KV cache), prefill
 as a share of the FP32 fused multiply-add peak; both are measured in each round. Medians count.
 
 --resident bf16,fixed4 loads the model once in each form and lets them take turns in every round; "decode speed-up" is the median

@@ -48,7 +48,7 @@ export function withElements({ path, field }: ListPlace, count: number): Buffer 
 }
 
 /** A message in which the field occurs `count` times, empty each time. */
-export function toldOften(field: number, count: number): Buffer {
+export function repeatedField(field: number, count: number): Buffer {
   return repeated(tagOf(field, WIRE_LENGTH_DELIMITED), count);
 }
 

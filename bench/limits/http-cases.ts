@@ -174,7 +174,7 @@ async function slowHeaders(url: string): Promise<CaseAnswer> {
     for (const client of clients) client.write('x');
     await runtime.sleep(1000);
   }
-  return toldOf(clients, SLOW_CONNECTIONS);
+  return caseAnswerOf(clients, SLOW_CONNECTIONS);
 }
 
 async function unendedBodies(url: string): Promise<CaseAnswer> {
@@ -190,13 +190,13 @@ async function unendedBodies(url: string): Promise<CaseAnswer> {
   );
   await runtime.sleep(1000);
   const answered = clients.filter(({ received }) => received !== '').length;
-  const answer = toldOf(clients, 0);
+  const answer = caseAnswerOf(clients, 0);
   // `fitting` bodies fit into the limit of all bodies; the others are refused.
   const fitting = Math.floor(BODIES_LIMIT_BYTES / body.length);
   return { text: answer.text, expected: answered >= LARGE_BODIES - fitting - 1, messages: LARGE_BODIES };
 }
 
-function toldOf(clients: readonly SlowClient[], closedAtLeast: number): CaseAnswer {
+function caseAnswerOf(clients: readonly SlowClient[], closedAtLeast: number): CaseAnswer {
   const closed = clients.filter(({ isOpen }) => !isOpen).length;
   const statuses = clients
     .map(({ received }) => /^HTTP\/1.1 (\d+)/.exec(received)?.[1])

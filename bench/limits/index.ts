@@ -12,7 +12,7 @@ import { passedBounds, type CaseFigures } from './verdict.js';
 import { createSocket, type Socket } from 'node:dgram';
 import { setTimeout as pause } from 'node:timers/promises';
 import { encodeTxt } from '../../shared/transport/discovery/txt-record.js';
-import { MAX_TOLD_PROBLEMS } from '../../main-node/cluster/reported-problems.js';
+import { MAX_REPORTED_PROBLEMS } from '../../main-node/cluster/reported-problems.js';
 import type { LimitsCluster } from './limits-cluster.js';
 import { cp, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -51,8 +51,8 @@ async function flood(cluster: LimitsCluster): Promise<CaseAnswer> {
     await pause(HEARD_WITHIN_MS);
     const { problems } = await cluster.status();
     const isHeard = problems.length > 0;
-    const text = isHeard ? `${problems.length} problems told` : 'not heard: no multicast on the loopback interface';
-    return { text, expected: problems.length <= MAX_TOLD_PROBLEMS, messages: ANNOUNCEMENTS };
+    const text = isHeard ? `${problems.length} problems reported` : 'not heard: no multicast on the loopback interface';
+    return { text, expected: problems.length <= MAX_REPORTED_PROBLEMS, messages: ANNOUNCEMENTS };
   } finally {
     socket.close();
   }

@@ -6,7 +6,7 @@ import { HANDSHAKE_TIMEOUT_MS, MESSAGE_SIZE_LIMIT_BYTES, PLAIN_MESSAGE_LIMIT_BYT
 import type { NodeIdentity } from '../../shared/wire/messages.js';
 import { emptyNodeStatus } from '../../shared/wire/node-status.js';
 import { FalsePeer, type FalseStream, shadowReply, workerReply } from './false-peer.js';
-import { listsOf, toldOften, withElements } from './hostile-bytes.js';
+import { listsOf, repeatedField, withElements } from './hostile-bytes.js';
 import type { CaseAnswer, LimitsCase } from './limits-case.js';
 import type { LimitsCluster } from './limits-cluster.js';
 import { streamRaw } from './raw-calls.js';
@@ -37,7 +37,7 @@ async function replyLists(
   isWelcome: boolean,
 ): Promise<CaseAnswer> {
   const lists = listsOf(role === 'worker' ? 'WorkerReply' : 'ShadowReply').map((list) => withElements(list, elements));
-  const hostile = [...lists, toldOften(1, elements)];
+  const hostile = [...lists, repeatedField(1, elements)];
   let ended = 0;
   for (const [number, bytes] of hostile.entries()) {
     let isSent = false;

@@ -9,7 +9,7 @@ import {
 } from '../../shared/wire/limits.js';
 import { MESSAGES_LIMIT } from '../../shared/wire/chat-message-validation.js';
 import type { GenerateRequest, NodeIdentity } from '../../shared/wire/messages.js';
-import { listsOf, toldOften, withElements } from './hostile-bytes.js';
+import { listsOf, repeatedField, withElements } from './hostile-bytes.js';
 import type { CaseAnswer, LimitsCase } from './limits-case.js';
 import type { LimitsCluster } from './limits-cluster.js';
 import { callRaw, type RawEnd, streamRaw } from './raw-calls.js';
@@ -44,13 +44,13 @@ function generateCase(name: string, about: string, elements: number): LimitsCase
     about,
     target: 'main',
     run: async (cluster, signal) => {
-      const bytes = toldOften(MESSAGES_FIELD, elements);
-      return told([await callRaw(cluster.addressOf('main'), INFERENCE_GENERATE.path, bytes, signal)]);
+      const bytes = repeatedField(MESSAGES_FIELD, elements);
+      return caseAnswer([await callRaw(cluster.addressOf('main'), INFERENCE_GENERATE.path, bytes, signal)]);
     },
   };
 }
 
-function told(ends: readonly RawEnd[]): CaseAnswer {
+function caseAnswer(ends: readonly RawEnd[]): CaseAnswer {
   const names = ends.map(({ status }) => status);
   const counts = [...new Set(names)].map((name) => `${names.filter((one) => one === name).length} x ${name}`);
   const [only] = ends;
@@ -71,13 +71,13 @@ async function sendLists(
   signal: AbortSignal,
 ): Promise<CaseAnswer> {
   const lists = listsOf(message).map((list) => withElements(list, elements));
-  const hostile = [...lists, toldOften(1, elements)];
+  const hostile = [...lists, repeatedField(1, elements)];
   const ends: RawEnd[] = [];
   for (const bytes of hostile) {
     const messages = hello === null ? [bytes] : [hello, bytes];
     ends.push(await streamRaw(cluster.addressOf(target), path, messages, OPEN_MS, signal));
   }
-  return told(ends);
+  return caseAnswer(ends);
 }
 
 /** A Hello of the daemon's present main: the same id means the same main. */
@@ -138,15 +138,17 @@ export const RPC_CASES: readonly LimitsCase[] = [
     run: async (cluster, signal) => {
       const messages = Array.from({ length: MESSAGES_LIMIT }, () => ({ role: 'user', content: '' }));
       const bytes = INFERENCE_GENERATE.request.encode({ ...NOTHING_ASKED, messages });
-      return told([await callRaw(cluster.addressOf('main'), INFERENCE_GENERATE.path, bytes, signal)]);
+      return caseAnswer([await callRaw(cluster.addressOf('main'), INFERENCE_GENERATE.path, bytes, signal)]);
     },
   },
   {
     name: 'join-2mib',
-    about: 'Cluster.Join whose identity is told a million times',
+    about: 'Cluster.Join with a million copies of the identity',
     target: 'main',
     run: async (cluster, signal) =>
-      told([await callRaw(cluster.addressOf('main'), CLUSTER_JOIN.path, toldOften(1, PLAIN_ELEMENTS), signal)]),
+      caseAnswer([
+        await callRaw(cluster.addressOf('main'), CLUSTER_JOIN.path, repeatedField(1, PLAIN_ELEMENTS), signal),
+      ]),
   },
   ...listCases('worker'),
   ...listCases('shadow'),

@@ -109,7 +109,9 @@ export class DemoService {
       const body = { messages, max_tokens: CHAT_ANSWER_TOKENS, stream_options: { include_usage: true } };
       const { askedMs, pieces } = await this.stream('/v1/chat/completions', body, signal);
       const texts = pieces.filter(({ piece }) => contentOf(piece) !== '');
-      const usage = pieces.map(({ piece }) => piece.usage).find((told) => told !== undefined && told !== null);
+      const usage = pieces
+        .map(({ piece }) => piece.usage)
+        .find((reported) => reported !== undefined && reported !== null);
       turns.push({
         ttftMs: (texts[0]?.atMs ?? askedMs) - askedMs,
         promptTokens: usage?.prompt_tokens ?? 0,

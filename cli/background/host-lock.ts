@@ -35,7 +35,7 @@ async function waitForLock(
 ): ReturnType<typeof acquireProcessLock> {
   await makeDirectory(directory);
   return withPeerDeadline(runtime, waitMs, async (hasPassed) => {
-    for (let told = false; ; told = true) {
+    for (let isReported = false; ; isReported = true) {
       try {
         return await acquireProcessLock(join(directory, LOCK_FILE), MESSAGES);
       } catch (thrown) {
@@ -43,7 +43,7 @@ async function waitForLock(
         if (hasPassed()) {
           throw new OdmoeError('TIMEOUT', `${thrown.message} (waited ${waitMs / 1000} s)`, { cause: thrown });
         }
-        if (!told) onWait(thrown.message);
+        if (!isReported) onWait(thrown.message);
       }
       await runtime.sleep(POLL_MS);
     }

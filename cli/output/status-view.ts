@@ -166,9 +166,9 @@ function memoryCells(node: NodeStatus): string[] {
 
 /** Bytes of main's own weights, and their form. */
 function weightLines(nodes: readonly NodeStatus[]): string[] {
-  const told = nodes.filter(({ weightFormat }) => weightFormat !== '');
-  if (told.length === 0) return [];
-  const weights = told.map(({ identity, weightBytes, weightFormat }) => {
+  const withWeights = nodes.filter(({ weightFormat }) => weightFormat !== '');
+  if (withWeights.length === 0) return [];
+  const weights = withWeights.map(({ identity, weightBytes, weightFormat }) => {
     return `${identity.id} ${formatBytes(weightBytes)} as ${weightFormat}`;
   });
   return ['', `weights: ${weights.join('; ')}`];

@@ -51,8 +51,8 @@ function bytesOf(memory: MemoryView, kind: MemoryKind): number {
 /** The bar of a node's memory, from left to right; kinds without bytes are left out. */
 export function memoryBar(memory: MemoryView): MemoryBar {
   const kinds = MEMORY_KINDS.map((kind) => ({ kind, bytes: bytesOf(memory, kind) })).filter(({ bytes }) => bytes > 0);
-  const told = kinds.reduce((sum, { bytes }) => sum + bytes, 0);
-  const most = Math.max(told, memory.usedBytes, memory.highWaterBytes);
+  const knownBytes = kinds.reduce((sum, { bytes }) => sum + bytes, 0);
+  const most = Math.max(knownBytes, memory.usedBytes, memory.highWaterBytes);
   const scaleBytes = memory.budgetBytes > 0 ? Math.max(memory.budgetBytes, most) : most * ROOM_WITHOUT_BUDGET;
   if (scaleBytes === 0) return { parts: [], scaleBytes: 0, highWater: 0 };
   let begin = 0;

@@ -17,8 +17,8 @@ export function layersOfGroup(group: number, groups: number, expertLayers: numbe
 }
 
 function groupOf(node: NodeView, groups: readonly (readonly string[])[]): number | null {
-  const told = groups.findIndex((ids) => ids.includes(node.id));
-  if (told >= 0) return told;
+  const groupIndex = groups.findIndex((ids) => ids.includes(node.id));
+  if (groupIndex >= 0) return groupIndex;
   return node.group !== null && node.group < groups.length ? node.group : null;
 }
 

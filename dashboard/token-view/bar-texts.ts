@@ -4,7 +4,7 @@ export const FORETOLD_WORDS: Record<ExpertTrace['foretold'], string> = {
   predicted: 'predicted in time',
   late: 'predicted too late',
   missed: 'not predicted',
-  announced: 'announced: all of the layer were told to load',
+  announced: 'announced: all of the layer were announced to workers',
   unpredicted: 'nobody predicts',
 };
 

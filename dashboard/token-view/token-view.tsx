@@ -86,7 +86,7 @@ function Passes({ shown, compared, workers, onHold }: PassesProps): JSX.Element 
           <Exports pass={shown} diagrams={diagrams} scale={scale} />
         </div>
         <TimingBox diagrams={diagrams} zoom={zoom} active={active} onActive={tell} onScale={rememberScale} />
-        <p class="timing-told small" role="status">
+        <p class="timing-status small" role="status">
           {isShown && active !== null ? active.text : 'Point at a bar, or press one, to read what it is.'}
         </p>
         <TimingLegend />

@@ -16,8 +16,8 @@ export function answerQuestions<Request, Result>(
     }
   };
   parentPort?.on('message', (question: ThreadQuestion<Request>) => {
-    void answered(question).then((told) => {
-      parentPort?.postMessage(told, told.kind === 'done' ? [...transferOf(told.result)] : []);
+    void answered(question).then((answer) => {
+      parentPort?.postMessage(answer, answer.kind === 'done' ? [...transferOf(answer.result)] : []);
     });
   });
 }

@@ -176,18 +176,18 @@ export class AnswerInput {
   *text(markers: MarkerSet, piece: (text: string) => AnswerDelta, trimStart: boolean): Reading<TextEnd> {
     let any = false;
     // White space right before the next text that was already yielded, because it was above the limit.
-    let told = 0;
+    let yieldedSpace = 0;
     for (;;) {
       const { index, marker } = markers.find(this.buffer, this.at, this.ended);
       if (trimStart && !any) while (this.at < index && SPACE.test(this.buffer[this.at] ?? '')) this.at += 1;
       const over = this.ended && marker === null;
       const run = this.spaceBefore(index);
-      const wholeRun = index - run <= this.at ? told + run : run;
+      const wholeRun = index - run <= this.at ? yieldedSpace + run : run;
       const held = over || markers.isEmpty || wholeRun > SPACE_HELD_LIMIT ? 0 : run;
       const end = this.beforeHalf(index - held);
       if (end > this.at) {
         any = true;
-        told = held === 0 ? wholeRun : 0;
+        yieldedSpace = held === 0 ? wholeRun : 0;
         const text = this.buffer.slice(this.at, end);
         this.at = end;
         yield piece(text);

@@ -91,7 +91,7 @@ class AnswerReader {
     const tags = this.style.reasoning;
     for (;;) {
       const { marker, space, any } = yield* this.input.text(this.markers, content, this.trimStart);
-      if (any) this.told();
+      if (any) this.endBeginning();
       if (marker === null) return;
       if (this.hidden.has(marker)) {
         if (space !== '') yield content(space);
@@ -101,7 +101,7 @@ class AnswerReader {
       else if (this.callMarkers.has(marker) && (yield* this.calls(marker))) [this.fresh, this.trimStart] = [true, true];
       else {
         yield content(space + marker);
-        this.told();
+        this.endBeginning();
       }
     }
   }
@@ -126,7 +126,7 @@ class AnswerReader {
     return calls !== null && (yield* readCalls(calls, marker, this.input, this.book));
   }
 
-  private told(): void {
+  private endBeginning(): void {
     this.fresh = false;
     this.trimStart = false;
   }

@@ -84,12 +84,12 @@ export function* readObjectCall(
   yield* input.skipSpace();
   if (!(yield* input.take('{'))) return false;
   let named = false;
-  let told = false;
+  let hasArguments = false;
   let early: string | null = null;
   for (;;) {
     yield* input.takeWhile(/[\s,]/);
     if (yield* input.take('}')) {
-      if (named && !told) yield book.more('{}');
+      if (named && !hasArguments) yield book.more('{}');
       break;
     }
     const key = yield* objectKey(input);
@@ -98,7 +98,7 @@ export function* readObjectCall(
       // {"type": "function", "function": {"name": ...}}
       const inside = yield* readObjectCall(input, book, onlyOffered, true);
       if (!inside) return false;
-      [named, told] = [true, true];
+      [named, hasArguments] = [true, true];
     } else if (!named && (key === 'name' || key === 'function')) {
       const name = yield* input.jsonString();
       if (name === null || name === '' || (onlyOffered && !book.isOffered(name))) return false;
@@ -106,9 +106,9 @@ export function* readObjectCall(
       input.drop();
       yield book.begin(name);
       if (early !== null) yield book.more(early);
-      told = early !== null;
-    } else if ((key === 'arguments' || key === 'parameters') && !told && early === null) {
-      if (named) told = yield* tellArguments(input, book);
+      hasArguments = early !== null;
+    } else if ((key === 'arguments' || key === 'parameters') && !hasArguments && early === null) {
+      if (named) hasArguments = yield* tellArguments(input, book);
       else early = yield* argumentsText(input);
       if (!named && early === null) return false;
     } else if ((yield* input.jsonText()) === null) break;

@@ -159,7 +159,7 @@ export class PassLoop {
     return this.ready().length;
   }
 
-  told(): PassCounts {
+  passCounts(): PassCounts {
     return { ...this.counts, waiting: this.waitingCount };
   }
 

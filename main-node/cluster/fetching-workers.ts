@@ -61,7 +61,7 @@ export class FetchingWorkers {
   }
 
   /** A worker has sent its status. */
-  told(link: WorkerLink): void {
+  reported(link: WorkerLink): void {
     if (!this.waiting.has(link)) return;
     this.announce();
     this.takeIn();

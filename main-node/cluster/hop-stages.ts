@@ -26,12 +26,12 @@ export interface ReportedHop {
 /** Adds one more result. If an expert's result does not report when it was called, the times of this hop are not known. */
 export function addToHop(
   hop: ReportedHop,
-  told: Pick<ExpertTimes, keyof ReportedHop & keyof ExpertTimes>,
+  reported: Pick<ExpertTimes, keyof ReportedHop & keyof ExpertTimes>,
   executeUs: number,
 ): void {
-  hop.calledUs = Math.min(hop.calledUs, told.endedUs === 0 ? -1 : told.calledUs);
-  hop.endedUs = Math.max(hop.endedUs, told.endedUs);
-  hop.answeredUs = Math.max(hop.answeredUs, told.answeredUs);
+  hop.calledUs = Math.min(hop.calledUs, reported.endedUs === 0 ? -1 : reported.calledUs);
+  hop.endedUs = Math.max(hop.endedUs, reported.endedUs);
+  hop.answeredUs = Math.max(hop.answeredUs, reported.answeredUs);
   hop.executeUs += executeUs;
 }
 
@@ -75,11 +75,11 @@ export class LatestHops {
   }
 
   /** Figures of these workers, by id. Other workers are forgotten. */
-  told(connected: ReadonlySet<string>): WorkerHops[] {
+  report(connected: ReadonlySet<string>): WorkerHops[] {
     for (const id of [...this.workers.keys()]) if (!connected.has(id)) this.workers.delete(id);
     return [...this.workers]
       .sort(([left], [right]) => (left < right ? -1 : 1))
-      .map(([worker, window]) => ({ worker, ...window.told() }));
+      .map(([worker, window]) => ({ worker, ...window.report() }));
   }
 }
 
@@ -100,7 +100,7 @@ class HopWindow {
   }
 
   /** Computed only if a hop has come since the last call: every page that watches a large cluster asks once a second. */
-  told(): Omit<WorkerHops, 'worker'> {
+  report(): Omit<WorkerHops, 'worker'> {
     if (this.figures?.hops === this.hops) return this.figures;
     const count = Math.min(this.hops, HOPS_KEPT);
     const sorted = this.kept.map((values) => values.slice(0, count).sort());

@@ -5,7 +5,7 @@ import type { Logger } from '../../shared/base/log/logger.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import { FairAddresses } from '../../shared/transport/discovery/fair-addresses.js';
 import { dialAddress, hostOf, isAddress } from '../../shared/wire/addresses.js';
-import { toldEpoch } from '../../shared/wire/epochs.js';
+import { reportedEpoch } from '../../shared/wire/epochs.js';
 import { noDaemonAnswers } from '../../shared/transport/rpc-errors.js';
 import type { PeerContext } from '../../shared/transport/peer-context.js';
 import type { PeerStream } from '../../shared/transport/peer-stream.js';
@@ -190,7 +190,10 @@ export class Membership {
       const { code, message } = sameId(peer, address);
       return { kind: 'refusal', refusal: { code, message } };
     }
-    return { kind: 'welcome', welcome: { identity: own, partialPack: false, highestEpoch: toldEpoch(roster.epoch) } };
+    return {
+      kind: 'welcome',
+      welcome: { identity: own, partialPack: false, highestEpoch: reportedEpoch(roster.epoch) },
+    };
   }
 
   /** Peers that were refused or do not answer; those of the cluster come first, strangers last. */
@@ -390,7 +393,7 @@ export class Membership {
         return {
           receive: (reply) => {
             link.receive(reply);
-            if (reply.kind === 'status') roster.workerTold(link);
+            if (reply.kind === 'status') roster.workerReported(link);
             this.judge(link, reply);
           },
           streamClosed: (error) => {

@@ -45,7 +45,7 @@ export class PeerTotals {
 
   /** The connection has ended. */
   ended(link: CountedPeer): void {
-    const peer = this.told(link);
+    const peer = this.totalsOf(link);
     peer.sentBytes += link.traffic.sentBytes;
     peer.receivedBytes += link.traffic.receivedBytes;
   }
@@ -62,11 +62,11 @@ export class PeerTotals {
 
   /** Null: the peer has sent no status yet. */
   counts(link: CountedPeer): PeerCounts | null {
-    const { before, latest } = this.told(link);
+    const { before, latest } = this.totalsOf(link);
     return latest === null || before === null ? latest : sumOf(before, latest);
   }
 
-  private told({ id, status }: CountedPeer): RememberedPeer {
+  private totalsOf({ id, status }: CountedPeer): RememberedPeer {
     const peer = this.remember(id);
     if (status === null) return peer;
     const { bootId } = status.identity;

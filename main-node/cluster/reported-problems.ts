@@ -1,10 +1,10 @@
 import type { PeerProblem } from '../../shared/wire/messages.js';
 
 /** Most problems that are reported at a time. */
-export const MAX_TOLD_PROBLEMS = 64;
+export const MAX_REPORTED_PROBLEMS = 64;
 
 /** `problems`: the most important ones come first. If there are more than `most`, the last entry says how many are left out. Pure. */
-export function reportedProblems(problems: readonly PeerProblem[], most = MAX_TOLD_PROBLEMS): PeerProblem[] {
+export function reportedProblems(problems: readonly PeerProblem[], most = MAX_REPORTED_PROBLEMS): PeerProblem[] {
   if (problems.length <= most) return [...problems];
   const left = problems.length - (most - 1);
   const code = 'NODE_REFUSED';

@@ -100,7 +100,7 @@ class DamagedWorkers {
   }
 
   /** The worker has sent a new status. Returns true if it was set aside and now has the experts that it lacked. */
-  told(link: WorkerLink): boolean {
+  reported(link: WorkerLink): boolean {
     if (link.status?.damagedExperts !== 0) return false;
     this.damages.delete(link);
     return this.aside.delete(link);
@@ -257,10 +257,10 @@ export class Roster implements PlacedWorkers {
 
   /** Resolves when every connected daemon has sent a new status, or after limitMs. */
   async nextStatuses(limitMs: number): Promise<void> {
-    const told = [...this.connectedWorkers(), ...this.shadows].map((link) => link.latestStatus.next());
+    const statuses = [...this.connectedWorkers(), ...this.shadows].map((link) => link.latestStatus.next());
     const limit = new AbortController();
     try {
-      await Promise.race([Promise.all(told), timeForPeers(this.runtime, limitMs, limit.signal)]);
+      await Promise.race([Promise.all(statuses), timeForPeers(this.runtime, limitMs, limit.signal)]);
     } finally {
       limit.abort();
     }
@@ -300,13 +300,13 @@ export class Roster implements PlacedWorkers {
   }
 
   /** A worker has sent its status. */
-  workerTold(link: WorkerLink): void {
-    if (this.damaged.told(link)) {
+  workerReported(link: WorkerLink): void {
+    if (this.damaged.reported(link)) {
       this.log.info('worker is placed again: its pack is whole', { worker: link.id });
       this.place(link);
       return;
     }
-    if (link.partialPack) this.fetching.told(link);
+    if (link.partialPack) this.fetching.reported(link);
   }
 
   /** A worker has answered PACK_CORRUPT. One that keeps doing so leaves the placement, unless it is the last one. */

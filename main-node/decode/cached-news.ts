@@ -2,9 +2,9 @@ import type { WorkerKept } from '../../shared/wire/messages.js';
 import type { PlacedWorkers, WorkerOrders } from '../cluster/placed-workers.js';
 
 /** Most layers of workers that one message to shadow reports; the rest goes with the next message. */
-export const MAX_TOLD_LAYERS = 256;
+export const MAX_NEWS_LAYERS = 256;
 
-interface Told {
+interface SentNews {
   epoch: number;
   /** For each worker, the number of the latest change that was reported. */
   changes: WeakMap<WorkerOrders, number>;
@@ -15,7 +15,7 @@ interface Told {
  * it.
  */
 export class CachedNews<Shadow extends object> {
-  private readonly told = new WeakMap<Shadow, Told>();
+  private readonly sent = new WeakMap<Shadow, SentNews>();
 
   constructor(private readonly workers: Pick<PlacedWorkers, 'placement' | 'worker'>) {}
 
@@ -23,19 +23,19 @@ export class CachedNews<Shadow extends object> {
   takeFor(shadow: Shadow): WorkerKept[] {
     const { placement } = this.workers;
     if (placement === null) return [];
-    let told = this.told.get(shadow);
-    if (told?.epoch !== placement.epoch) {
-      told = { epoch: placement.epoch, changes: new WeakMap() };
-      this.told.set(shadow, told);
+    let sent = this.sent.get(shadow);
+    if (sent?.epoch !== placement.epoch) {
+      sent = { epoch: placement.epoch, changes: new WeakMap() };
+      this.sent.set(shadow, sent);
     }
     const news: WorkerKept[] = [];
     for (const [place, { id }] of placement.workers.entries()) {
       const worker = this.workers.worker(id);
       if (worker?.kept === undefined) continue;
-      const changed = worker.kept.since(told.changes.get(worker) ?? 0).slice(0, MAX_TOLD_LAYERS - news.length);
+      const changed = worker.kept.since(sent.changes.get(worker) ?? 0).slice(0, MAX_NEWS_LAYERS - news.length);
       for (const { layer, experts } of changed) news.push({ worker: place, layer, experts });
       const last = changed.at(-1);
-      if (last !== undefined) told.changes.set(worker, last.change);
+      if (last !== undefined) sent.changes.set(worker, last.change);
     }
     return news;
   }

@@ -92,7 +92,7 @@ function memoryOf(node: NodeStatus, role: NodeRole): MemoryView {
   const slotBytes = role === 'worker' ? node.slots * node.slotBytes : 0;
   const cacheBytes = node.cache?.bytes ?? 0;
   const { keyValueBytes, prefixBytes } = node;
-  const told = node.deviceContextBytes + node.weightBytes + keyValueBytes + slotBytes + cacheBytes;
+  const knownBytes = node.deviceContextBytes + node.weightBytes + keyValueBytes + slotBytes + cacheBytes;
   return {
     contextBytes: node.deviceContextBytes,
     weightBytes: node.weightBytes,
@@ -100,7 +100,7 @@ function memoryOf(node: NodeStatus, role: NodeRole): MemoryView {
     prefixBytes,
     slotBytes,
     cacheBytes,
-    otherBytes: Math.max(0, used - told),
+    otherBytes: Math.max(0, used - knownBytes),
     usedBytes: used,
     highWaterBytes: node.deviceMemoryHighWaterBytes,
     budgetBytes: node.deviceMemoryBudgetBytes,

@@ -35,8 +35,8 @@ function layerTrace(record: LayerRecord, predictions: readonly ArrivedPrediction
     endMs: rounded(endMs - passBeginMs),
     experts: [...byExpertAndWorker(record.experts)].map((results) => {
       const { expert } = results[0];
-      const told = record.foretold.get(expert) ?? 'unpredicted';
-      const foretold = told === 'missed' && late.has(expert) ? 'late' : told;
+      const predicted = record.foretold.get(expert) ?? 'unpredicted';
+      const foretold = predicted === 'missed' && late.has(expert) ? 'late' : predicted;
       return expertTrace(results, foretold, passBeginMs);
     }),
   };

@@ -149,13 +149,13 @@ export class LayerWaits {
   }
 
   /** Figures of the layers that main has waited for, and of these workers. */
-  told(connected: readonly { id: string }[]): {
+  report(connected: readonly { id: string }[]): {
     layerWaits: LayerWait[];
     workerWaits: WorkerWait[];
     workerHops: WorkerHops[];
   } {
     const ids = new Set(connected.map(({ id }) => id));
-    return { layerWaits: this.layerWaits(ids), workerWaits: this.workerWaits(ids), workerHops: this.hops.told(ids) };
+    return { layerWaits: this.layerWaits(ids), workerWaits: this.workerWaits(ids), workerHops: this.hops.report(ids) };
   }
 
   private layerWaits(connected: ReadonlySet<string>): LayerWait[] {

@@ -133,9 +133,9 @@ export class InferenceService {
     } catch (thrown) {
       const error = toOdmoeError(thrown);
       if (error.code === 'DEVICE_LOST') this.loseDevice(error);
-      const told = this.deviceLost ?? this.ending ?? error;
-      observed.failed(told.code);
-      throw told === error ? thrown : told;
+      const cause = this.deviceLost ?? this.ending ?? error;
+      observed.failed(cause.code);
+      throw cause === error ? thrown : cause;
     } finally {
       observed.ended();
       leaveClient();

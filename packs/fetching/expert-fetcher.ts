@@ -83,7 +83,7 @@ export class ExpertFetcher {
   private movedMs: number;
   private storage: { error: OdmoeError; untilMs: number } | null = null;
   /** The disk failure that was logged last. */
-  private storageTold: { error: OdmoeError; atMs: number } | null = null;
+  private storageLogged: { error: OdmoeError; atMs: number } | null = null;
 
   constructor(options: ExpertFetcherOptions) {
     this.options = options;
@@ -319,12 +319,12 @@ export class ExpertFetcher {
   /** Logs one line and reports one problem for a full disk, though each expert fails with a different message. */
   private storageFailed(error: OdmoeError): void {
     const nowMs = this.options.runtime.nowMs();
-    const told = this.storageTold;
-    if (told === null || told.error.code !== error.code || nowMs - told.atMs >= STORAGE_LOG_AGAIN_MS) {
+    const logged = this.storageLogged;
+    if (logged === null || logged.error.code !== error.code || nowMs - logged.atMs >= STORAGE_LOG_AGAIN_MS) {
       this.options.log.error('experts cannot be kept', { error });
-      this.storageTold = { error, atMs: nowMs };
+      this.storageLogged = { error, atMs: nowMs };
     }
-    this.storage = { error: this.storageTold?.error ?? error, untilMs: nowMs + STORAGE_PAUSE_MS };
+    this.storage = { error: this.storageLogged?.error ?? error, untilMs: nowMs + STORAGE_PAUSE_MS };
   }
 
   /** Waits while loads need other experts whose fetches are running. */

@@ -193,14 +193,14 @@ export class PackPeers {
     peer.describing = true;
     try {
       const source = (peer.source ??= this.options.connect(peer.address));
-      const told = await source.describe(DESCRIBE_TIMEOUT_MS);
+      const description = await source.describe(DESCRIBE_TIMEOUT_MS);
       if (this.peers.get(peer.address) !== peer || this.closed) return;
-      if (told.packDigest !== packDigest || told.layers !== layers || told.experts !== experts) {
-        this.failed(peer, otherPack(peer, told.packDigest, packDigest));
+      if (description.packDigest !== packDigest || description.layers !== layers || description.experts !== experts) {
+        this.failed(peer, otherPack(peer, description.packDigest, packDigest));
         return;
       }
-      peer.held = HeldExperts.fromBits(layers, experts, told.heldExperts);
-      peer.whole = told.whole;
+      peer.held = HeldExperts.fromBits(layers, experts, description.heldExperts);
+      peer.whole = description.whole;
       peer.describedMs = this.options.runtime.nowMs();
       this.options.onDescribed();
     } catch (thrown) {

@@ -29,13 +29,13 @@ export class PassPredictions {
   /** position -> layer. Bounded by dropBelow: positions that main has run are forgotten. */
   private readonly chosen = new Map<number, Choice[]>();
   /** First position of a pass -> layer -> set that was sent last. */
-  private readonly told = new Map<number, number[][]>();
+  private readonly sent = new Map<number, number[][]>();
 
   constructor(private readonly layers: number) {}
 
   /** Number of positions that are remembered, and of passes whose sets were sent. */
   get openCount(): number {
-    return this.chosen.size + this.told.size;
+    return this.chosen.size + this.sent.size;
   }
 
   /** `runUs`: time that the pass had taken by then. */
@@ -58,11 +58,11 @@ export class PassPredictions {
       ({ runUs } = choice);
     }
     const experts = [...set];
-    const told = this.told.get(begin) ?? [];
-    const before = told[layer];
+    const sent = this.sent.get(begin) ?? [];
+    const before = sent[layer];
     if (experts.length === 0 || (before !== undefined && isSame(before, experts))) return null;
-    told[layer] = experts;
-    this.told.set(begin, told);
+    sent[layer] = experts;
+    this.sent.set(begin, sent);
     return { position: begin, rows, layer, experts: [...experts], again: before !== undefined, runUs };
   }
 
@@ -81,14 +81,14 @@ export class PassPredictions {
 
   /** Positions from here on were run on a wrong token. */
   dropFrom(position: number): void {
-    for (const map of [this.chosen, this.told]) {
+    for (const map of [this.chosen, this.sent]) {
       for (const key of [...map.keys()]) if (key >= position) map.delete(key);
     }
   }
 
   /** Main has passed the positions below. */
   dropBelow(position: number): void {
-    for (const map of [this.chosen, this.told]) {
+    for (const map of [this.chosen, this.sent]) {
       for (const key of [...map.keys()]) if (key < position) map.delete(key);
     }
   }

@@ -5,7 +5,7 @@ import { assignmentOf } from '../../shared/decisions/placement/assignment-of.js'
 import { expertsByWorker } from '../../shared/decisions/placement/experts-by-worker.js';
 import { groupForLayer } from '../../shared/decisions/placement/plan-placement.js';
 import { passOfSequence } from '../../shared/wire/pass-rows.js';
-import { PEER_EPOCH_LIMIT, toldEpoch } from '../../shared/wire/epochs.js';
+import { PEER_EPOCH_LIMIT, reportedEpoch } from '../../shared/wire/epochs.js';
 import { PeerGreeting } from '../../shared/transport/peer-greeting.js';
 import { STATUS_INTERVAL_MS } from '../../shared/wire/node-status.js';
 import type { PeerStream } from '../../shared/transport/peer-stream.js';
@@ -47,7 +47,7 @@ interface SequenceTelling extends SequenceDealing {
   /** Main runs it together with other sequences, and announces its experts to the workers itself. */
   joint: boolean;
   /** Predictions for passes below this position have been sent to workers. */
-  toldBelow: number;
+  sentBelow: number;
 }
 
 /** Serves one main at a time: runs its sequences, and sends the predicted experts to it and to the workers. */
@@ -111,13 +111,13 @@ export class ShadowService implements PredictorEvents {
     const telling = this.tellings.get(sequence);
     const mainAnnounces = telling?.joint === true;
     // No worker loads experts for a pass that main is past.
-    const isTold = !late && !mainAnnounces;
-    const workers = isTold && telling !== undefined ? this.deal(sequence, telling, prediction) : [];
+    const isForWorkers = !late && !mainAnnounces;
+    const workers = isForWorkers && telling !== undefined ? this.deal(sequence, telling, prediction) : [];
     const place = { ...passOfSequence(sequence, position, rows), layer };
     const message = { epoch: placement?.epoch ?? 0, ...place, experts, workers };
-    if (isTold && placement !== null) {
+    if (isForWorkers && placement !== null) {
       this.tellWorkers(placement, message, prediction.again);
-      if (telling !== undefined) telling.toldBelow = Math.max(telling.toldBelow, position + 1);
+      if (telling !== undefined) telling.sentBelow = Math.max(telling.sentBelow, position + 1);
     }
     this.main.stream.send({ kind: 'predict', predict: { ...message, mainAnnounces, runUs } });
   }
@@ -133,9 +133,9 @@ export class ShadowService implements PredictorEvents {
     const restart = { epoch, sequence, position };
     const telling = this.tellings.get(sequence);
     // If main announces to the workers, they know only shadow's earlier predictions.
-    const isTold = telling?.joint !== true || position < telling.toldBelow;
-    if (isTold) for (const { id } of workers) this.options.workers.send(id, { kind: 'restart', restart });
-    if (telling !== undefined) telling.toldBelow = Math.min(telling.toldBelow, position);
+    const isForWorkers = telling?.joint !== true || position < telling.sentBelow;
+    if (isForWorkers) for (const { id } of workers) this.options.workers.send(id, { kind: 'restart', restart });
+    if (telling !== undefined) telling.sentBelow = Math.min(telling.sentBelow, position);
     this.main?.stream.send({ kind: 'restart', restart });
   }
 
@@ -167,7 +167,7 @@ export class ShadowService implements PredictorEvents {
     // This is the same main again: its old stream is dead, but its end has not been noticed yet.
     this.main?.stream.close(new OdmoeError('PROTOCOL_VIOLATION', `main ${peer.id} has opened a newer stream`));
     stream.takeTensors();
-    this.greeting.welcome(stream, { partialPack: false, highestEpoch: toldEpoch(this.highestEpoch) });
+    this.greeting.welcome(stream, { partialPack: false, highestEpoch: reportedEpoch(this.highestEpoch) });
     const statusTimer = this.options.runtime.every(STATUS_INTERVAL_MS, () => this.sendStatus());
     this.main = { stream, identity: peer, statusTimer };
     this.sendStatus();
@@ -246,7 +246,7 @@ export class ShadowService implements PredictorEvents {
   private begin(begin: BeginSequence): void {
     const { sequence, spread, optimistic } = begin;
     this.forgetSequence(sequence);
-    this.tellings.set(sequence, { spread, optimistic, joint: false, toldBelow: 0 });
+    this.tellings.set(sequence, { spread, optimistic, joint: false, sentBelow: 0 });
     try {
       this.predictor.begin(begin);
     } catch (error) {

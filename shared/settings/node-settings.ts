@@ -76,7 +76,7 @@ export interface NodeSettings {
     prefillOverlap: boolean;
     /** Longest wait of a request for a worker when none is left. */
     workerGraceMs: number;
-    /** Longest time that answers in progress may go on after main is told to stop. */
+    /** Longest time that answers in progress may go on after main got the order to stop. */
     stopGraceMs: number;
     /** The HTTP API; null: off. */
     http: HttpSettings | null;

@@ -23,6 +23,6 @@ export function firstEpoch(nowMs: number): number {
  * The epoch that a daemon reports to a peer for the newest placement that it has seen. 0: it has seen none, or its epoch is too great for a main
  * to exceed.
  */
-export function toldEpoch(highest: number): number {
+export function reportedEpoch(highest: number): number {
   return highest <= PEER_EPOCH_LIMIT ? highest : 0;
 }

@@ -61,7 +61,7 @@ const MAY_GROW: Readonly<Record<string, number>> = {
   'EntryNumbers.free.exponent': PLACES,
   'EntryNumbers.free.full': PLACES,
   'EntryNumbers.free.signMantissa': PLACES,
-  'ExpertCache.told': LAYERS,
+  'ExpertCache.reported': LAYERS,
   'ExpertRecoder.packedSlots': PLACES,
   'HostMemory.held': PLACES,
   'HostMemory.sizes': PLACES,

@@ -43,8 +43,8 @@ export function checkWorkers(
     const account = new WorkerAccount(id);
     for (const event of events) account.take(event);
     for (const name of ['reloads', 'executions', 'latePredictions'] as const) {
-      const told = last[name] - first[name];
-      if (told !== account[name]) problems.push(`${id} tells of ${told} ${name}; there were ${account[name]}`);
+      const reported = last[name] - first[name];
+      if (reported !== account[name]) problems.push(`${id} tells of ${reported} ${name}; there were ${account[name]}`);
     }
   }
   return problems.map((detail) => ({ invariant: 'accounts add up', detail }));

@@ -64,9 +64,10 @@ function promptOf(request: GenerateRequest): string {
 function samplingOf({ sampling, stop, logprobs, ignoreEos, ...more }: GenerateRequest): string {
   const drawn = sampling === null ? 'sampling as the model says' : choiceOf(sampling);
   const stops = stop.length === 0 ? '' : `, stop ${JSON.stringify(stop)}`;
-  const told = logprobs > 0 ? `, logprobs ${logprobs}${more.promptLogprobs === true ? ', of the prompt too' : ''}` : '';
+  const logprobsText =
+    logprobs > 0 ? `, logprobs ${logprobs}${more.promptLogprobs === true ? ', of the prompt too' : ''}` : '';
   const shown = more.showSpecialTokens === true ? ', special tokens shown' : '';
-  return `${drawn}${stops}${told}${shown}${ignoreEos ? ', past the end' : ''}`;
+  return `${drawn}${stops}${logprobsText}${shown}${ignoreEos ? ', past the end' : ''}`;
 }
 
 /** Greedy sampling only mentions options that change logits. */

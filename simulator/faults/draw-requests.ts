@@ -62,8 +62,8 @@ function withBeginning(
   beginning: readonly number[],
   earlier: readonly ScenarioRequest[],
 ): ScenarioRequest {
-  const told = earlier.filter(({ begins, request }) => isTurn(begins) && request.maxTokens > 0);
-  const first = told.length === 0 ? null : random.pick(told);
+  const turns = earlier.filter(({ begins, request }) => isTurn(begins) && request.maxTokens > 0);
+  const first = turns.length === 0 ? null : random.pick(turns);
   const kind = random.pick(SHARED_BEGINNINGS);
   const begins = kind === 'nextTurn' && first === null ? 'same' : kind;
   const more = drawTokens(random, random.pick(MORE_LENGTHS));

@@ -47,13 +47,13 @@ const HAPPENED = Object.keys(NOTHING_HAPPENED) as (keyof Happened)[];
 /** Counts from main's metrics since its start (0 if it does not run) and from the given observations. */
 export async function happenedAt(main: SimulatedNode | undefined, seen: Seen): Promise<Happened> {
   const counters = await countersOf(main);
-  const told = (metric: string): number => counters.get(metric) ?? 0;
+  const counterOf = (metric: string): number => counters.get(metric) ?? 0;
   return {
     ...seen,
-    passes: told(METRICS.passes),
-    preemptions: told(METRICS.preemptions),
-    cachedTokens: told(METRICS.cachedTokens),
-    droppedPrefixes: told(METRICS.droppedPrefixes),
+    passes: counterOf(METRICS.passes),
+    preemptions: counterOf(METRICS.preemptions),
+    cachedTokens: counterOf(METRICS.cachedTokens),
+    droppedPrefixes: counterOf(METRICS.droppedPrefixes),
   };
 }
 

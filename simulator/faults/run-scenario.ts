@@ -23,8 +23,8 @@ import { AlignmentWatch } from './accounts/alignment-watch.js';
 import { checkLinkBytes } from './accounts/check-link-bytes.js';
 import { EpochWatch } from './accounts/epoch-watch.js';
 import { FetchWatch } from './accounts/fetch-watch.js';
-import { KeptWatch } from './accounts/kept-watch.js';
-import { ReportWatch } from './accounts/told-watch.js';
+import { CachedNewsWatch } from './accounts/cached-news-watch.js';
+import { AnnouncementWatch } from './accounts/announcement-watch.js';
 import { Recorder } from './accounts/recorder.js';
 import { holdsNode } from './draw-budget.js';
 import { drawRequest } from './draw-request.js';
@@ -192,8 +192,8 @@ class ScenarioRun {
   private hasGrown = false;
   private readonly alignment: AlignmentWatch;
   private readonly epochs: EpochWatch;
-  private readonly told = new ReportWatch(MAIN_ID);
-  private readonly kept = new KeptWatch(MAIN_ID);
+  private readonly announcements = new AnnouncementWatch(MAIN_ID);
+  private readonly kept = new CachedNewsWatch(MAIN_ID);
   private readonly heard: HeardNodes;
   private readonly fetches: FetchWatch;
   private readonly rests: HeldAtRest[] = [];
@@ -223,7 +223,7 @@ class ScenarioRun {
     cluster.network.tap = (...said) => {
       this.recorder.messages(...said);
       this.epochs.messages(...said);
-      this.told.messages(...said);
+      this.announcements.messages(...said);
       this.kept.messages(...said);
       this.heard.messages(...said);
       this.fetches.messages(...said);
@@ -369,7 +369,7 @@ class ScenarioRun {
   private seen(): Seen {
     const { sharedPasses = 0, brokenSharedPasses = 0 } = this.world.devices.get(MAIN_ID) ?? {};
     const cancelled = this.asked.filter(({ answer }) => answer.error?.code === 'CANCELLED' && answer.tokens.length > 0);
-    const falsePieces = [...this.world.pieces.values()].reduce((sum, { told }) => sum + told, 0);
+    const falsePieces = [...this.world.pieces.values()].reduce((sum, { sent }) => sum + sent, 0);
     const statuses = [...this.recorder.statuses.values()];
     const fetchedBytes = statuses.reduce((sum, { fetchReceivedBytes }) => sum + fetchReceivedBytes, 0);
     return { sharedPasses, brokenSharedPasses, cancelledAnswers: cancelled.length, falsePieces, fetchedBytes };
@@ -449,8 +449,9 @@ class ScenarioRun {
       this.violate('queues are bounded', `${mostBacklogBytes} bytes were under way to a peer`);
     for (const detail of this.alignment.violations) this.violate('alignment has no gaps', detail);
     for (const detail of this.epochs.violations) this.violate('epochs only grow', detail);
-    for (const detail of this.told.violations) this.violate('what is told is asked for or released', detail);
-    for (const detail of this.fetches.violations) this.violate('what is fetched is told', detail);
+    for (const detail of this.announcements.violations)
+      this.violate('announced experts are requested or released', detail);
+    for (const detail of this.fetches.violations) this.violate('fetched experts are reported', detail);
     for (const detail of this.kept.violations) this.violate('shadow hears what workers keep', detail);
     this.violations.push(...checkBlame(this.scenario, this.world.logged));
     this.checkTrust();

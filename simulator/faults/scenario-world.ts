@@ -197,7 +197,7 @@ export class PieceFaults {
   /** True if the node claims to have the whole pack. */
   claimsAll = false;
   /** Number of false pieces and claims that peers have got. */
-  told = 0;
+  sent = 0;
 
   /** Wraps the node's pack service; each call applies the present faults. */
   door(real: PackDoor): PackDoor {
@@ -210,7 +210,7 @@ export class PieceFaults {
 
   private described(description: PackDescription): PackDescription {
     if (!this.claimsAll || description.whole) return description;
-    this.told += 1;
+    this.sent += 1;
     const { layers, experts } = description;
     return { ...description, whole: true, heldExperts: HeldExperts.all(layers, experts).toBits() };
   }
@@ -219,9 +219,9 @@ export class PieceFaults {
     for await (const { bytes } of pieces) {
       const isShort = this.areShort;
       const isWrong = this.areWrong;
-      if (isShort || isWrong) this.told += 1;
-      const told = isWrong ? withFlippedBit(bytes) : bytes;
-      yield { bytes: isShort ? told.subarray(0, told.length >> 1) : told };
+      if (isShort || isWrong) this.sent += 1;
+      const sent = isWrong ? withFlippedBit(bytes) : bytes;
+      yield { bytes: isShort ? sent.subarray(0, sent.length >> 1) : sent };
       if (isShort) return;
     }
   }

@@ -38,7 +38,7 @@ export class ClusterTiming {
   private lastLogitsMs = 0;
   private readonly asked = new Map<string, Execute>();
   private readonly layerStalls = new Map<number, LayerStall>();
-  private readonly toldPositions = new Map<string, number>();
+  private readonly announcedPositions = new Map<string, number>();
   /** Main's sequence ids start here and rise in the order of the requests. */
   private firstSequence: number | null = null;
 
@@ -80,7 +80,7 @@ export class ClusterTiming {
 
   /** The position for which the expert was last announced to the worker. */
   positionOf(node: string, layer: number, expert: number): number {
-    return this.toldPositions.get(`${node} ${layer} ${expert}`) ?? -1;
+    return this.announcedPositions.get(`${node} ${layer} ${expert}`) ?? -1;
   }
 
   onMessage(from: string, to: string, message: PeerMessage): void {
@@ -92,7 +92,7 @@ export class ClusterTiming {
       if (from === SHADOW_ID && to === 'main') this.restarts += 1;
     } else if ((message.kind === 'predict' || message.kind === 'announce') && this.log.keeps) {
       const { pass, layer, experts } = message.kind === 'predict' ? message.predict : message.announce;
-      for (const expert of experts) this.toldPositions.set(`${to} ${layer} ${expert}`, pass.position);
+      for (const expert of experts) this.announcedPositions.set(`${to} ${layer} ${expert}`, pass.position);
     }
   }
 
@@ -106,7 +106,8 @@ export class ClusterTiming {
     const { pass, layer } = execute;
     this.firstSequence ??= pass.sequence;
     if (this.log.keeps) {
-      for (const { expert } of execute.experts) this.toldPositions.set(`${worker} ${layer} ${expert}`, pass.position);
+      for (const { expert } of execute.experts)
+        this.announcedPositions.set(`${worker} ${layer} ${expert}`, pass.position);
     }
     if (pass.position < this.trace.promptTokens(this.promptOf(pass.sequence - this.firstSequence))) return;
     this.asked.set(`${worker} ${execute.requestId}`, execute);

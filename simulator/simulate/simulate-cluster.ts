@@ -41,7 +41,7 @@ export async function simulateCluster(
     let nowMs = (): number => 0;
     const timing = new ClusterTiming(trace, times, promptOf, () => nowMs(), diagramPosition);
     const cluster = new SimulatedCluster({
-      links: () => new RecordingLinks(new ProfiledLinks(times), timing.log, (...told) => timing.onMessage(...told)),
+      links: () => new RecordingLinks(new ProfiledLinks(times), timing.log, (...event) => timing.onMessage(...event)),
       seed: SEED,
     });
     nowMs = () => cluster.clock.nowMs;

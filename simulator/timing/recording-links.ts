@@ -18,13 +18,13 @@ export class RecordingLinks implements LinkModel {
     const arrivedMs = this.links.arrivalMs(from, to, message, bytes, nowMs);
     if (message !== null) {
       this.onMessage(from, to, message);
-      if (this.log.keeps) this.log.add({ ...told(from, message), node: to, fromMs: nowMs, toMs: arrivedMs });
+      if (this.log.keeps) this.log.add({ ...logEntry(from, message), node: to, fromMs: nowMs, toMs: arrivedMs });
     }
     return arrivedMs;
   }
 }
 
-function told(
+function logEntry(
   from: string,
   message: PeerMessage,
 ): Omit<Parameters<OperationLog['add']>[0], 'node' | 'fromMs' | 'toMs'> {

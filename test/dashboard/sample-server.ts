@@ -32,7 +32,7 @@ const TYPES: Record<string, string> = {
 const POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'";
 
-/** Everything that who begins to listen is told at once. */
+/** The events that a new listener gets at once. */
 export function sampleEvents(options: SampleOptions): ClusterEvent[] {
   if (options.alone) return [{ type: 'cluster', cluster: sampleClusterAlone() }];
   return [

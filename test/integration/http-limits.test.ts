@@ -8,11 +8,11 @@ import { waitUntil } from './harness/wait-until.js';
 const KEY = 'a-key-of-the-test-1';
 const MEBIBYTE = 1024 * 1024;
 
-interface ToldError {
+interface ErrorReply {
   error: { code: string; message: string; type: string };
 }
 
-const codeOf = async (answer: Response): Promise<string> => ((await answer.json()) as ToldError).error.code;
+const codeOf = async (answer: Response): Promise<string> => ((await answer.json()) as ErrorReply).error.code;
 
 describe('the HTTP server checks', () => {
   let door: TestDoor | null = null;
@@ -167,19 +167,19 @@ describe('the HTTP server checks', () => {
     it('it explains an invalid body', async () => {
       const address = await open();
       const packed = await post(address, '{}', { 'content-encoding': 'gzip' });
-      assert.match(((await packed.json()) as ToldError).error.message, /compressed/);
+      assert.match(((await packed.json()) as ErrorReply).error.message, /compressed/);
       const answer = await post(address, '{"a": }');
       assert.equal(answer.status, 400);
-      const { error } = (await answer.json()) as ToldError;
+      const { error } = (await answer.json()) as ErrorReply;
       assert.match(error.message, /line 1, column 7/);
     });
 
     it('it refuses a body of 100 MB, declared or not, and goes on', async () => {
       const address = await open();
       const body = new Uint8Array(100 * MEBIBYTE).fill(0x20);
-      const told = await post(address, body);
-      assert.equal(told.status, 413);
-      assert.equal(await codeOf(told), 'request_too_large');
+      const reply = await post(address, body);
+      assert.equal(reply.status, 413);
+      assert.equal(await codeOf(reply), 'request_too_large');
       let sent = 0;
       const chunked = new ReadableStream<Uint8Array>({
         pull: (controller) => {
@@ -246,7 +246,7 @@ describe('the HTTP server checks', () => {
         const address = await open({ bounds: { headersMs: 100, requestMs: 200, checkMs: 20 } });
         const client = await RawClient.connect(address);
         client.send(text);
-        await waitUntil('it is told', () => client.ended);
+        await waitUntil('the client has got the error', () => client.ended);
         assert.match(client.received, /^HTTP\/1\.1 408 [^]*"request_slow"/);
         client.socket.end();
       });
@@ -277,7 +277,7 @@ describe('the HTTP server checks', () => {
       const address = await open({ keys: [KEY], trouble: () => new OdmoeError('DEVICE_LOST', 'the device is lost') });
       const answer = await fetch(`http://${address}/health`);
       assert.equal(answer.status, 503);
-      assert.match(((await answer.json()) as ToldError).error.message, /the device is lost/);
+      assert.match(((await answer.json()) as ErrorReply).error.message, /the device is lost/);
     });
 
     it('a stopping server closes each connection after its answer, or its refusal', async () => {
@@ -315,16 +315,16 @@ describe('the HTTP server checks', () => {
     it('those that cannot be accepted are logged once a minute, with their number', async () => {
       let nowMs = 1000;
       await open({ runtime: runtimeAt(() => nowMs) });
-      const told = (): (string | undefined)[] =>
+      const reply = (): (string | undefined)[] =>
         (door?.log.matching('could not be taken') ?? []).map((line) => /"connections":(\d+)/.exec(line)?.[1]);
       for (let failure = 0; failure < 5; failure++) door?.fail(new Error('EMFILE'));
-      assert.deepEqual(told(), ['1']);
+      assert.deepEqual(reply(), ['1']);
       nowMs += 59_999;
       door?.fail(new Error('EMFILE'));
-      assert.deepEqual(told(), ['1']);
+      assert.deepEqual(reply(), ['1']);
       nowMs += 1;
       door?.fail(new Error('EMFILE'));
-      assert.deepEqual(told(), ['1', '6']);
+      assert.deepEqual(reply(), ['1', '6']);
     });
 
     it('those beyond the bound are refused', async () => {

@@ -90,13 +90,13 @@ describe('the page in a browser, with invented cluster data,', function () {
 
   it('in the token view: explains a bar under the pointer, and the next one by a key', async () => {
     await show('token');
-    const told = page.locator('.timing-told');
+    const timingStatus = page.locator('.timing-status');
     await page.locator('rect[data-bar]').first().hover();
-    const first = (await told.textContent()) ?? '';
+    const first = (await timingStatus.textContent()) ?? '';
     assert.match(first, /^layer 0: attention and router, [\d.]+ ms$/);
     await page.locator('.timing-svg').focus();
     await page.keyboard.press('ArrowRight');
-    await told.filter({ hasText: 'layer 0: main waits for 4 experts' }).waitFor();
+    await timingStatus.filter({ hasText: 'layer 0: main waits for 4 experts' }).waitFor();
   });
 
   it('in the token view: saves an SVG that is valid XML, and a trace with events', async () => {

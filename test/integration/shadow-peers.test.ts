@@ -180,7 +180,7 @@ describe('shadow with its peers', () => {
     worker.staleAnswers = true;
     main.send({ kind: 'placement', placement: placementOf([worker], SHAPE, 1) });
     await waitUntil('the worker is connected', () => worker.openStreams === 1);
-    await waitUntil('the worker is told', () => {
+    await waitUntil('the worker has got the message', () => {
       begin(main);
       announce(main, PROMPT.length);
       return worker.predictions.length >= LAYERS;
@@ -198,7 +198,7 @@ describe('shadow with its peers', () => {
     await waitUntil('the second is connected', () => first.openStreams === 0 && second.openStreams === 1);
     begin(main, { epoch: 2 });
     announce(main, PROMPT.length, 2);
-    await waitUntil('the second is told', () => second.predictions.length === LAYERS);
+    await waitUntil('the second has all predictions', () => second.predictions.length === LAYERS);
     assert.equal(first.predictions.length, 0);
     assert.ok(second.predictions.every(({ epoch, experts }) => epoch === 2 && experts.length === 2));
   });
@@ -217,7 +217,7 @@ describe('shadow with its peers', () => {
     await worker.start(settings.network, log.logger('worker-1'), port);
     await waitUntil('the worker is connected', () => worker.openStreams === 1);
     let position = PROMPT.length;
-    await waitUntil('the worker is told', () => {
+    await waitUntil('the worker has got the message', () => {
       if (position < 50) announce(main, ++position);
       return worker.predictions.length > 0;
     });

@@ -121,8 +121,8 @@ describe('shadow predictions', () => {
     }
     const placement = placementOf(workers, local.shape, EPOCH);
     await waitUntil('every worker has its part', () => {
-      const told = workers.flatMap(({ predictions }) => predictions).flatMap(({ experts }) => experts);
-      return told.length === tokenIds.length * local.shape.expertLayers * local.shape.expertsPerToken;
+      const predicted = workers.flatMap(({ predictions }) => predictions).flatMap(({ experts }) => experts);
+      return predicted.length === tokenIds.length * local.shape.expertLayers * local.shape.expertsPerToken;
     });
     for (const worker of workers) {
       for (const { epoch, pass, layer, experts } of worker.predictions) {

@@ -100,7 +100,7 @@ describe('texts of strangers', function () {
   });
 
   it('reach no terminal as control codes, whichever command prints them', async () => {
-    const told = await Promise.all(
+    const reported = await Promise.all(
       [['status'], ['top'], ['doctor', '--timeout', '500'], ['prompt', 'hello']].map(
         async ([command = '', ...rest]) => ({
           command,
@@ -108,7 +108,7 @@ describe('texts of strangers', function () {
         }),
       ),
     );
-    for (const { command, ended } of told) {
+    for (const { command, ended } of reported) {
       assertClean(ended, command);
       assert.match(ended.stdout + ended.stderr, /x\\x1b\]0;owned\\x07\\x9b2J\\u202ey/, command);
     }

@@ -29,7 +29,7 @@ describe('worker daemon: the service of experts', () => {
       assert.deepEqual([result.wasLoaded, result.stallUs, result.rows, result.epoch], [true, 0, 1, 1]);
       assert.deepEqual(Buffer.from(result.output), await setting.reference.run(layer, expert, hidden));
     }
-    const status = await main.status('the last eviction is told', ({ evictions }) => evictions === 3);
+    const status = await main.status('the last eviction is reported', ({ evictions }) => evictions === 3);
     assert.deepEqual([status.reloads, status.executions, status.slots, status.slotsInUse], [0, 3, 1, 0]);
     assert.ok(status.storageReadBytes > 0 && status.loadMsMean > 0 && status.executeMsMean > 0);
   });
@@ -45,7 +45,10 @@ describe('worker daemon: the service of experts', () => {
         assert.deepEqual(Buffer.from(result.output), await setting.reference.run(layer, expert, hidden));
       }
     }
-    const status = await main.status('all is told', ({ executions }) => executions === layers * experts);
+    const status = await main.status(
+      'all loads and executions are reported',
+      ({ executions }) => executions === layers * experts,
+    );
     assert.deepEqual([status.reloads, status.loads, status.slotsInUse], [32, 32, 0]);
   });
 

@@ -25,10 +25,10 @@ describe("when a daemon's host changes its address in the middle of an answer,",
 
   async function addressesOf(id: string): Promise<string[]> {
     const { nodes, placement } = await cluster.status();
-    const told = nodes.filter(({ identity }) => identity.id === id).length;
+    const listed = nodes.filter(({ identity }) => identity.id === id).length;
     return [
       ...(placement?.workers ?? []).filter((worker) => worker.id === id).map(({ address }) => address),
-      `${told}`,
+      `${listed}`,
     ];
   }
 

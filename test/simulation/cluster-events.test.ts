@@ -80,9 +80,9 @@ describe('the events of a simulated cluster', function () {
     assert.equal(problem?.code, 'WORKER_LOST');
     assert.notEqual(problem.advice, '');
     assert.deepEqual(lost.cluster.groups, [['worker-0']]);
-    const told = (await cluster.status()).problems;
+    const problems = (await cluster.status()).problems;
     assert.deepEqual(
-      told.map(({ id, code }) => `${id} ${code}`),
+      problems.map(({ id, code }) => `${id} ${code}`),
       ['worker-1 WORKER_LOST'],
     );
     const after = listener.events.length;
@@ -100,7 +100,7 @@ describe('the events of a simulated cluster', function () {
     await listener.until('figures', ({ samples }) => samples.some(({ tokensPerS }) => tokensPerS > 0));
     const decoding = listener.passes.filter(({ members }) => members.every(({ kind }) => kind === 'decode'));
     assert.ok(decoding.length > 0);
-    const told = new Set<string>();
+    const causes = new Set<string>();
     for (const pass of listener.passes) {
       let endMs = 0;
       for (const layer of pass.layers) {
@@ -108,7 +108,7 @@ describe('the events of a simulated cluster', function () {
         assert.ok(layer.routedMs <= layer.answeredMs && layer.answeredMs <= layer.endMs);
         endMs = layer.endMs;
         for (const expert of layer.experts) {
-          told.add(expert.foretold);
+          causes.add(expert.foretold);
           const { sentMs, arrivedMs, loadBeginMs, loadEndMs, executeBeginMs, executeEndMs, receivedMs } = expert;
           const times = [layer.routedMs, sentMs, arrivedMs, executeBeginMs, executeEndMs, receivedMs, layer.answeredMs];
           assert.deepEqual(
@@ -124,7 +124,7 @@ describe('the events of a simulated cluster', function () {
       }
       assert.ok(endMs <= pass.durationMs);
     }
-    assert.ok(told.has('predicted'), [...told].join());
+    assert.ok(causes.has('predicted'), [...causes].join());
     assert.ok(decoding.every(({ predictions }) => predictions.length > 0));
     const heat = await listener.until('heat', ({ heat: { counts } }) => counts.some((count) => count > 0));
     assert.equal(heat.heat.counts.length, heat.heat.expertLayers * heat.heat.experts);

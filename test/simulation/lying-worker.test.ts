@@ -57,7 +57,7 @@ describe('a simulated worker that sends non-finite values', () => {
     for (const id of ids)
       assert.ok(
         nodes.some(({ identity }) => identity.id === id),
-        `${id} is still told of`,
+        `${id} is still shown`,
       );
   }
 
@@ -89,7 +89,7 @@ describe('a simulated worker that sends non-finite values', () => {
     assertSameAnswer(await answer, expected);
     await assertSetAside([LIAR], 2);
     assert.ok(((await cluster.status()).passes?.preemptions ?? 0) > 0, 'rows were computed anew');
-    assert.equal(begins, 2, 'shadow, which had rows of these, is told of the sequence anew');
+    assert.equal(begins, 2, 'shadow, which had rows of these, gets the beginning of the sequence again');
   });
 
   it('after wrong numbers in the same pass: no output of that pass was given out, and the answer is right', async () => {

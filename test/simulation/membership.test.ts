@@ -14,7 +14,7 @@ describe('the membership of a simulated cluster', () => {
 
   async function problemsOf(running: VirtualCluster, count: number) {
     await running.waitUntil(
-      `${count} problems are told`,
+      `${count} problems are shown`,
       async () => (await running.status()).problems.length >= count,
     );
     return (await running.status()).problems;
@@ -59,7 +59,7 @@ describe('the membership of a simulated cluster', () => {
     ];
     const running = (cluster = await VirtualCluster.start({ workers: 0, main: { peers } }));
     await running.add('worker', 'w');
-    await running.waitUntil('the worker is placed and the other one is told', async () => {
+    await running.waitUntil('the worker is placed and the other one is reported', async () => {
       const { placement, problems } = await running.status();
       return placement?.workers.length === 1 && problems.some(({ id }) => id === 'absent');
     });

@@ -85,9 +85,9 @@ describe('a simulated peer that names an impossible epoch', () => {
       assert.ok(placement !== null);
       const hello = await identityOf('ROLE_MAIN', 'false-main');
       cluster.node('main').kill();
-      const told: number[] = [];
+      const received: number[] = [];
       cluster.simulated.network.tap = (_way, _from, _to, message) => {
-        if (message.kind === 'welcome') told.push(message.welcome.highestEpoch);
+        if (message.kind === 'welcome') received.push(message.welcome.highestEpoch);
       };
       for (const id of ['worker-0', 'shadow']) await announce(hello, { ...placement, epoch: poison }, id);
       for (let start = 0; start < 2; start++) {
@@ -99,7 +99,7 @@ describe('a simulated peer that names an impossible epoch', () => {
         cluster.node('main').kill();
       }
       await cluster.startAgain('main');
-      assert.ok(told.length > 0 && Math.max(...told) <= PEER_EPOCH_LIMIT, 'nobody tells it on');
+      assert.ok(received.length > 0 && Math.max(...received) <= PEER_EPOCH_LIMIT, 'nobody tells it on');
     });
   }
 
@@ -110,15 +110,15 @@ describe('a simulated peer that names an impossible epoch', () => {
     await cluster.sleep(MAIN_GONE_MS);
     const stream =
       id === 'shadow' ? transport.openShadowStream(address, network) : transport.openWorkerStream(address, network);
-    const told: (string | number)[] = [];
+    const received: (string | number)[] = [];
     stream.onClose(() => undefined);
     stream.onMessage((message) => {
-      told.push(message.kind);
+      received.push(message.kind);
       if (message.kind === 'welcome') stream.send({ kind: 'placement', placement });
     });
     stream.send({ kind: 'hello', hello });
     await cluster.sleep(MAIN_GONE_MS);
-    assert.ok(told.includes('welcome') && !told.includes('error'), `${id} says ${told.join(', ')}`);
+    assert.ok(received.includes('welcome') && !received.includes('error'), `${id} says ${received.join(', ')}`);
     stream.close();
     await cluster.sleep(MAIN_GONE_MS);
   }

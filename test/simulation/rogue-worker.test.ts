@@ -125,7 +125,7 @@ describe('a misbehaving simulated worker', () => {
     await startRogue(running, () => undefined);
     await running.waitForRoster(2, 0);
     assertSameAnswer(await running.ask(REQUEST), expected);
-    await running.waitUntil('the problem is told', async () => {
+    await running.waitUntil('the problem is reported', async () => {
       const { problems } = await running.status();
       return problems.some(({ id, message }) => id === 'rogue' && message.includes('run out of time'));
     });

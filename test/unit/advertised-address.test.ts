@@ -36,9 +36,9 @@ describe('the address that a daemon advertises', () => {
   });
 
   it('takes the host by which main dialled the peer, in the status', () => {
-    const link = (id: string, advertised: string, address: string, told: boolean) => {
+    const link = (id: string, advertised: string, address: string, hasReported: boolean) => {
       const own = identity(id, 'ROLE_WORKER', advertised);
-      return { id, identity: own, address, status: told ? emptyNodeStatus(own) : null };
+      return { id, identity: own, address, status: hasReported ? emptyNodeStatus(own) : null };
     };
     const statuses = nodeStatuses(
       identity('main', 'ROLE_MAIN', ':7600'),

@@ -187,7 +187,7 @@ describe('batching: the loop of passes', () => {
       const [first, second] = [new CountedMember(1, 3), new CountedMember(2, 3)];
       await Promise.all([test.answer(first, 4), test.answer(second, 3)]);
       assert.deepEqual(test.passes, ['1:3 2:3', '1:1 2:1', '1:1 2:1', '1:1']);
-      const { waiting, ...counts } = test.loop.told();
+      const { waiting, ...counts } = test.loop.passCounts();
       assert.deepEqual([waiting, counts], [0, { passes: 4, rows: 11, preemptions: 0 }]);
     }));
 
@@ -318,7 +318,7 @@ describe('batching: the loop of passes', () => {
     withLoop(async (test) => {
       for (const preemptions of [1, 2]) {
         test.loop.countPreemption();
-        assert.equal(test.loop.told().preemptions, preemptions);
+        assert.equal(test.loop.passCounts().preemptions, preemptions);
       }
     }));
 

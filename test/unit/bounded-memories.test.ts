@@ -182,7 +182,7 @@ function hopsMemory(): Memory {
   const hops = new LatestHops();
   return {
     use: (key) => hops.add(`w${key}`, STAGES),
-    remembers: (key) => hops.told(EVERYBODY).some(({ worker }) => worker === `w${key}`),
+    remembers: (key) => hops.report(EVERYBODY).some(({ worker }) => worker === `w${key}`),
   };
 }
 
@@ -198,7 +198,7 @@ function waitsMemory(): Memory {
       race.take(`w${key}`, { wasLoaded: true, stallUs: 0, executeUs: 1, ...NO_TIMES }, 1);
       waits.end(race);
     },
-    remembers: (key) => waits.told(workers).workerWaits.some(({ worker }) => worker === `w${key}`),
+    remembers: (key) => waits.report(workers).workerWaits.some(({ worker }) => worker === `w${key}`),
   };
 }
 

@@ -83,8 +83,10 @@ describe('the printed status of a cluster', () => {
     assert.doesNotMatch(statusLines(STATUS, null).join('\n'), /weights:/);
     const [main, ...others] = STATUS.nodes;
     assert.ok(main !== undefined);
-    const told = { ...main, weightBytes: 3e6, weightFormat: 'fixed4' };
-    assert.ok(statusLines({ ...STATUS, nodes: [told, ...others] }, null).includes('weights: main 3.00 MB as fixed4'));
+    const withFormat = { ...main, weightBytes: 3e6, weightFormat: 'fixed4' };
+    assert.ok(
+      statusLines({ ...STATUS, nodes: [withFormat, ...others] }, null).includes('weights: main 3.00 MB as fixed4'),
+    );
   });
 
   it('shows the memory of sequence rows, where there are any', () => {

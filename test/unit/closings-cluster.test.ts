@@ -50,7 +50,7 @@ type OpenTransport = Pick<Transport, 'identifyPeer' | 'openWorkerStream'>;
 /** A main that dials one address. */
 function membershipOn(transport: OpenTransport): Membership {
   const shape = plainShape({ expertLayers: 1 });
-  const told = { onPrediction: nothing, onRestart: nothing, onDraft: nothing, onPrefixKept: () => true };
+  const listeners = { onPrediction: nothing, onRestart: nothing, onDraft: nothing, onPrefixKept: () => true };
   const membership = new Membership({
     identity: () => IDENTITY,
     network,
@@ -58,7 +58,7 @@ function membershipOn(transport: OpenTransport): Membership {
     transport: transport as Transport,
     shape,
     roster: new Roster(shape, GROUPING, 1, RUNTIME, silentLog),
-    shadowListener: { ...told, onSequenceDropped: nothing, onLost: nothing },
+    shadowListener: { ...listeners, onSequenceDropped: nothing, onLost: nothing },
     log: silentLog,
   });
   membership.addOwn('one:1', 'one');

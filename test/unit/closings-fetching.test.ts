@@ -82,7 +82,7 @@ describe('closing the fetching waits for', () => {
       onFetched: () => undefined,
     });
     asked.setAddresses([MAIN], []);
-    await waitUntil('main has told what it holds', () => asked.chooseWhole() !== null);
+    await waitUntil('main has described what it holds', () => asked.chooseWhole() !== null);
     work.holdNext({ after });
     begin(fetcher, partial);
     await waitUntil('work is held back, or over', () => work.underWay > 0 || hasEnded(partial));

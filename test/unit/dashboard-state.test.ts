@@ -17,11 +17,11 @@ function pass(number: number, experts = 0): PassTrace {
   return { number, atMs: 0, members: [], durationMs: 1, layers: [layer, layer], predictions: [] };
 }
 
-const told = (events: readonly ClusterEvent[]) => events.reduce(withEvent, withOpenConnection(EMPTY_STATE));
+const stateAfter = (events: readonly ClusterEvent[]) => events.reduce(withEvent, withOpenConnection(EMPTY_STATE));
 
 describe('the state of the page', () => {
   it('is the latest report of main', () => {
-    const state = told([
+    const state = stateAfter([
       { type: 'cluster', cluster: sampleCluster(0) },
       { type: 'recall', recall: sampleRecall() },
       { type: 'heat', heat: sampleHeat() },
@@ -33,7 +33,7 @@ describe('the state of the page', () => {
   });
 
   it('holds the last ten minutes of figures', () => {
-    const state = told([
+    const state = stateAfter([
       { type: 'figures', samples: sampleHistory(0) },
       { type: 'figures', samples: [sampleFigures(1)] },
     ]);
@@ -43,7 +43,7 @@ describe('the state of the page', () => {
 
   it('holds a bounded number of the latest passes', () => {
     const numbers = Array.from({ length: PASSES_HELD + 3 }, (_, number) => number);
-    const state = told(numbers.map((number) => ({ type: 'pass', pass: pass(number) })));
+    const state = stateAfter(numbers.map((number) => ({ type: 'pass', pass: pass(number) })));
     assert.deepEqual(
       state.passes.map(({ number }) => number),
       numbers.slice(3),
@@ -52,7 +52,7 @@ describe('the state of the page', () => {
 
   it('holds fewer passes where they have very many experts, but always the latest', () => {
     const numbers = (experts: readonly number[]): number[] =>
-      told(experts.map((count, number) => ({ type: 'pass', pass: pass(number, count) }))).passes.map(
+      stateAfter(experts.map((count, number) => ({ type: 'pass', pass: pass(number, count) }))).passes.map(
         ({ number }) => number,
       );
     const half = EXPERTS_HELD / 2;
@@ -61,7 +61,7 @@ describe('the state of the page', () => {
   });
 
   it('starts again with a new connection, and the cluster stays visible', () => {
-    const before = told([
+    const before = stateAfter([
       { type: 'cluster', cluster: sampleCluster(0) },
       { type: 'figures', samples: sampleHistory(0) },
       { type: 'pass', pass: pass(1) },

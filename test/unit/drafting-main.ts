@@ -21,10 +21,10 @@ export class DraftingMain {
   private readonly drafts = new Map<number, Draft>();
 
   /** Positions whose token main has sent. */
-  told: number;
+  reported: number;
 
   constructor(private readonly options: DraftingMainOptions) {
-    this.told = options.promptTokens;
+    this.reported = options.promptTokens;
   }
 
   takeDraft(draft: Draft): void {
@@ -33,10 +33,10 @@ export class DraftingMain {
 
   /** Null: no position is left. */
   next(): MainToken | null {
-    if (this.waiting) return this.beginPass(this.told - 1);
-    const position = this.told;
+    if (this.waiting) return this.beginPass(this.reported - 1);
+    const position = this.reported;
     if (position >= this.options.maxPositions) return null;
-    this.told += 1;
+    this.reported += 1;
     const drafted = this.pass?.tokens[position - this.pass.begin];
     if (drafted === this.options.token(position)) return this.announcement(position, 0);
     const guessed = drafted ?? this.drafts.get(position)?.tokenId;

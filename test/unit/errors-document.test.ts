@@ -13,7 +13,7 @@ const codes = Object.keys(ERROR_KINDS) as ErrorCode[];
 describe('the error table docs/errors.md', () => {
   it('has one row for each code of the registry, with its mappings, in its order', () => {
     const rows = [...documented.matchAll(/^\| *`(\w+)` *\| *(\d) *\| *(\w+) *\| *(\d+) *\| *(.*?) *\|$/gm)];
-    const told = rows.map(([, code, exitStatus, grpcStatus, httpStatus, meaning]) => ({
+    const stated = rows.map(([, code, exitStatus, grpcStatus, httpStatus, meaning]) => ({
       code,
       exitStatus: Number(exitStatus),
       grpcStatus,
@@ -21,7 +21,7 @@ describe('the error table docs/errors.md', () => {
       meaning,
     }));
     assert.deepEqual(
-      told,
+      stated,
       Object.entries(ERROR_KINDS).map(([code, kind]) => ({ code, ...kind })),
     );
   });

@@ -53,7 +53,7 @@ function outcome(expert: number, result: Partial<ExpertResult>, resent = false, 
   };
 }
 
-const told = (expert: number, foretold: 'predicted' | 'missed') => ({ expert, rows: 1, foretold, workerIds: ['w'] });
+const chosen = (expert: number, foretold: 'predicted' | 'missed') => ({ expert, rows: 1, foretold, workerIds: ['w'] });
 
 describe('the traces of passes', () => {
   it("place a worker's times on the clock of main, with half of the round trip each way", () => {
@@ -63,7 +63,7 @@ describe('the traces of passes', () => {
     clock.ms = 1501;
     pass.layerBegun(0);
     clock.ms = 1502;
-    pass.routed(0, [told(4, 'predicted'), told(5, 'missed')]);
+    pass.routed(0, [chosen(4, 'predicted'), chosen(5, 'missed')]);
     pass.sent(0, 'w', [4, 5]);
     clock.ms = 1512;
     // The load ended 3 ms before the message came, and the message took 2 ms.
@@ -125,7 +125,7 @@ describe('the traces of passes', () => {
     clock.ms += 10;
     const pass = recorder.begin(rowsAt(3));
     pass.layerBegun(0);
-    pass.routed(0, [told(1, 'predicted'), told(2, 'missed'), told(3, 'missed')]);
+    pass.routed(0, [chosen(1, 'predicted'), chosen(2, 'missed'), chosen(3, 'missed')]);
     clock.ms += 1;
     predict(3, 0, [1, 2]);
     for (const expert of [1, 2, 3]) pass.received(0, outcome(expert, {}));
@@ -199,7 +199,7 @@ describe('the traces of passes', () => {
         const { clock, recorder, traces } = setting();
         const pass = recorder.begin(rowsAt(0));
         pass.layerBegun(0);
-        pass.routed(0, [told(1, 'missed')]);
+        pass.routed(0, [chosen(1, 'missed')]);
         pass.sent(0, 'w', [1]);
         clock.ms += tookMs;
         pass.received(0, outcome(1, { ...result, wasLoaded }, resent));

@@ -140,9 +140,9 @@ describe('the token loop', () => {
         [128, 22],
       ],
     );
-    const told = pieces.flatMap(({ tokens }) => tokens);
-    assert.deepEqual(told[0], { logprob: 0, top: [] });
-    for (const [index, { logprob, top }] of told.entries()) {
+    const yielded = pieces.flatMap(({ tokens }) => tokens);
+    assert.deepEqual(yielded[0], { logprob: 0, top: [] });
+    for (const [index, { logprob, top }] of yielded.entries()) {
       if (index === 0) continue;
       assert.equal(top[0]?.tokenId, index - 1);
       assert.equal(logprob < (top[0]?.logprob ?? 0), true, 'no token of the prompt was the likeliest');
@@ -174,15 +174,15 @@ describe('the token loop', () => {
     };
     const options = { ...OPTIONS, constraint };
     const runner = new ScriptedRunner([50, 51, 52, 53]);
-    const told: number[] = [];
+    const yielded: number[] = [];
     await assert.rejects(
       async () => {
         for await (const step of generateTokens(runner, [7, 8], options, null, controller.signal, counting))
-          if (step.kind === 'token') told.push(step.token.tokenId);
+          if (step.kind === 'token') yielded.push(step.token.tokenId);
       },
       { code: 'CANCELLED' },
     );
-    assert.deepEqual(told, [50, 51]);
+    assert.deepEqual(yielded, [50, 51]);
   });
 
   it('shows special tokens by their names on request, except the one that ends the answer', async () => {

@@ -46,8 +46,8 @@ export class HeldMain {
     const settings = testSettings('main', '/nowhere', { drafting: { rows: draftRows, optimistic: true } });
     const { align, drafting, prediction } = settings;
     const roster = new Roster(SHAPE, GROUPING, 1, TIMELESS, silentLog);
-    const told = { onPrefixKept: () => true, onPrediction: nothing, onRestart: nothing, onDraft: nothing };
-    const listener = { ...told, onSequenceDropped: nothing, onLost: nothing };
+    const listeners = { onPrefixKept: () => true, onPrediction: nothing, onRestart: nothing, onDraft: nothing };
+    const listener = { ...listeners, onSequenceDropped: nothing, onLost: nothing };
     const stream = new MemoryStream<ShadowRequest, ShadowReply>();
     this.link = new ShadowLink(IDENTITY, 'shadow:1', stream, SHAPE, listener, silentLog);
     if (hasShadow) roster.addShadow(this.link);

@@ -119,7 +119,7 @@ describe('API keys', () => {
       ['too many keys', Array.from({ length: 1025 }, (_, index) => `key-number-${index}`).join('\n')],
       ['more than is read', `# ${'x'.repeat(1024 * 1024)}\nfirst-key-1\n`],
     ] as const) {
-      it(`are refused with ${what}, and no key is told`, async () => {
+      it(`are refused with ${what}, and the answer has no key`, async () => {
         write(text);
         await assert.rejects(readApiKeys(path, {}, log), (error: { code: string; message: string }) => {
           assert.equal(error.code, 'CONFIG_INVALID');

@@ -38,7 +38,7 @@ describe('the errors that HTTP clients see:', () => {
     ]);
   });
 
-  for (const [code, status, type, told] of [
+  for (const [code, status, type, shown] of [
     ['PROMPT_TOO_LONG', 400, 'invalid_request_error', 'context_length_exceeded'],
     ['MODEL_UNKNOWN', 404, 'not_found_error', 'model_not_found'],
     ['UNAUTHORIZED', 401, 'authentication_error', 'invalid_api_key'],
@@ -46,10 +46,10 @@ describe('the errors that HTTP clients see:', () => {
     ['NO_WORKERS', 503, 'server_error', 'no_workers'],
     ['REQUEST_INVALID', 400, 'invalid_request_error', 'request_invalid'],
   ] as const) {
-    it(`${code} is ${status} ${told}`, () => {
+    it(`${code} is ${status} ${shown}`, () => {
       const error = new OdmoeError(code, 'what', { field: 'tools[0]' });
       assert.equal(error.kind.httpStatus, status);
-      assert.deepEqual(openAiErrorBody(error), { error: { message: 'what', type, param: 'tools[0]', code: told } });
+      assert.deepEqual(openAiErrorBody(error), { error: { message: 'what', type, param: 'tools[0]', code: shown } });
     });
   }
 });

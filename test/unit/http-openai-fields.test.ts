@@ -321,14 +321,14 @@ describe("the reader of OpenAI's requests", () => {
 
   it("reports an error under the client's own field name", () => {
     const names = { text: 'prompt', output_format: 'response_format' };
-    const told = (field: string): unknown => {
+    const fieldFor = (field: string): unknown => {
       const error = errorForClient(new OdmoeError('REQUEST_INVALID', 'wrong', { field }), names);
       return error instanceof OdmoeError ? error.field : null;
     };
-    assert.equal(told('text'), 'prompt');
-    assert.equal(told('sampling.output_format'), 'response_format');
-    assert.equal(told('sampling.logit_bias[3].token_id'), 'logit_bias');
-    assert.equal(told('messages[2].role'), 'messages[2].role');
+    assert.equal(fieldFor('text'), 'prompt');
+    assert.equal(fieldFor('sampling.output_format'), 'response_format');
+    assert.equal(fieldFor('sampling.logit_bias[3].token_id'), 'logit_bias');
+    assert.equal(fieldFor('messages[2].role'), 'messages[2].role');
     const other = new Error('another');
     assert.equal(errorForClient(other, names), other);
   });

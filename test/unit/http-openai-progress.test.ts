@@ -18,13 +18,13 @@ const request = (text: string): GenerateRequest => ({
 });
 
 /** Calls of the watch for answers to these texts. Each answer waits in the queue, then runs its prompt in two steps. */
-async function toldOf(texts: readonly string[], answersPerPrompt: number): Promise<unknown[]> {
-  const told: unknown[] = [];
+async function reportsOf(texts: readonly string[], answersPerPrompt: number): Promise<unknown[]> {
+  const reports: unknown[] = [];
   const watch: GenerationWatch = {
     client: '',
-    queued: (before) => told.push(['queued', before]),
-    prefill: (...tokens) => told.push(tokens),
-    token: () => told.push('token'),
+    queued: (before) => reports.push(['queued', before]),
+    prefill: (...tokens) => reports.push(tokens),
+    token: () => reports.push('token'),
   };
   const generate: DoorContext['generate'] = async function* ({ text }, _, watched) {
     watched?.queued(3);
@@ -38,13 +38,13 @@ async function toldOf(texts: readonly string[], answersPerPrompt: number): Promi
   for await (const { reply } of generateAll({ generate }, asked, new AbortController().signal, watch)) {
     assert.equal(reply.kind, 'token');
   }
-  return told;
+  return reports;
 }
 
 describe('the progress of several answers', () => {
   it('covers all prompts, each counted once', async () => {
-    const told = await toldOf(['four', 'four', 'eleven char', 'eleven char'], 2);
-    const steps = told.filter((one) => Array.isArray(one));
+    const reports = await reportsOf(['four', 'four', 'eleven char', 'eleven char'], 2);
+    const steps = reports.filter((one) => Array.isArray(one));
     assert.deepEqual(steps, [
       ['queued', 3],
       [1, 4],
@@ -52,7 +52,7 @@ describe('the progress of several answers', () => {
       [5, 15],
       [15, 15],
     ]);
-    assert.equal(told.filter((one) => one === 'token').length, 4);
+    assert.equal(reports.filter((one) => one === 'token').length, 4);
   });
 
   it('ends with the first failure, whose field is named as the client named it', async () => {

@@ -9,12 +9,12 @@ function load(changes: Partial<LinkLoad> = {}): LinkLoad {
 
 /** Names of the loads, each with its end time, if nothing else happens. */
 function ends(schedule: LinkSchedule, names: ReadonlyMap<LinkLoad, string>): [string, number][] {
-  const told: [string, number][] = [];
+  const arrivals: [string, number][] = [];
   for (let next = schedule.next(); next !== null; next = schedule.next()) {
-    told.push([names.get(next.load) ?? '?', next.endMs]);
+    arrivals.push([names.get(next.load) ?? '?', next.endMs]);
     schedule.remove(next.load, next.endMs);
   }
-  return told;
+  return arrivals;
 }
 
 const blockOf = (block: number): ExpertOrder => [0, 1, 2].map((position) => ({ block, position })) as ExpertOrder;
@@ -122,13 +122,13 @@ describe('the schedule of a link', () => {
       [left, 'left'],
       [right, 'right'],
     ]);
-    const told = ends(schedule, names).map(([name, endMs]) => [name, Math.round(endMs)]);
+    const arrivals = ends(schedule, names).map(([name, endMs]) => [name, Math.round(endMs)]);
     // The first read of `later` was under way; then the exponents of both others, then the rest matrix by matrix.
     assert.deepEqual(
-      told.map(([name]) => name),
+      arrivals.map(([name]) => name),
       ['left', 'right', 'later'],
     );
-    assert.equal(told[2]?.[1], 36);
+    assert.equal(arrivals[2]?.[1], 36);
   });
 
   it('is never idle while a read is due, and forgets no load', () => {
@@ -145,12 +145,12 @@ describe('the schedule of a link', () => {
     fc.assert(
       fc.property(loads, (drawn) => {
         const schedule = new LinkSchedule();
-        const told: number[] = [];
+        const arrivals: number[] = [];
         let nowMs = 0;
         let freeAtMs = 0;
         const endUntil = (untilMs: number): void => {
           for (let next = schedule.next(); next !== null && next.endMs <= untilMs; next = schedule.next()) {
-            told.push(next.endMs);
+            arrivals.push(next.endMs);
             schedule.remove(next.load, next.endMs);
           }
         };
@@ -162,12 +162,12 @@ describe('the schedule of a link', () => {
           schedule.begin(load({ partMs: { exponents, signMantissa }, urgent, order }), nowMs);
         }
         endUntil(Infinity);
-        assert.equal(told.length, drawn.length);
+        assert.equal(arrivals.length, drawn.length);
         assert.deepEqual(
-          told,
-          [...told].sort((left, right) => left - right),
+          arrivals,
+          [...arrivals].sort((left, right) => left - right),
         );
-        assert.ok(Math.abs(Math.max(...told) - freeAtMs) < 1e-6, `${Math.max(...told)} ms, not ${freeAtMs}`);
+        assert.ok(Math.abs(Math.max(...arrivals) - freeAtMs) < 1e-6, `${Math.max(...arrivals)} ms, not ${freeAtMs}`);
       }),
     );
   });

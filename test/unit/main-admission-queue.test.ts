@@ -113,14 +113,14 @@ describe('main: the admission queue', () => {
       queue.enter(client, never, (before) => (places[index] = before)).then(() => admitted.push(`${client} ${index}`)),
     );
     assert.deepEqual(places, [1, 2, 0]);
-    const told: number[][] = [];
+    const reports: number[][] = [];
     for (const leaver of ['many', 'many', 'one']) {
       queue.leave(leaver);
-      told.push(places.slice(0, 2));
+      reports.push(places.slice(0, 2));
       await Promise.resolve();
     }
     await Promise.all(waits);
-    assert.deepEqual(told, [
+    assert.deepEqual(reports, [
       [0, 1],
       [0, 0],
       [0, 0],

@@ -31,7 +31,7 @@ function worker(id: string): WorkerLink {
 const placedIds = (roster: Roster): string[] => roster.placement?.workers.map(({ id }) => id) ?? [];
 const tell = (roster: Roster, link: WorkerLink, damagedExperts: number): void => {
   link.receive({ kind: 'status', status: { ...emptyNodeStatus(link.identity), damagedExperts } });
-  roster.workerTold(link);
+  roster.workerReported(link);
 };
 
 describe('main: workers whose pack is damaged', () => {

@@ -35,7 +35,7 @@ class TestWorker {
 
 describe('main: distrusted workers', () => {
   let roster: Roster;
-  const told: string[] = [];
+  const notified: string[] = [];
   const honest = new TestWorker('honest');
   let liar: TestWorker;
 
@@ -43,13 +43,13 @@ describe('main: distrusted workers', () => {
   const problemIds = (): string[] => roster.problems().map(({ id }) => id);
 
   beforeEach(async () => {
-    told.length = 0;
+    notified.length = 0;
     liar = new TestWorker('liar');
     const nothing = (): void => undefined;
     roster = new Roster(SHAPE, GROUPING, 100, RUNTIME, silentLog, {
       changed: nothing,
       lost: nothing,
-      distrusted: (id) => told.push(`${id}, placed: ${placedIds().join()}`),
+      distrusted: (id) => notified.push(`${id}, placed: ${placedIds().join()}`),
     });
     for (const { link } of [honest, liar]) roster.addWorker(link);
     await roster.waitForPlacement(1000, never);
@@ -59,13 +59,13 @@ describe('main: distrusted workers', () => {
 
   it('leave the placement, with a reason in the log, and stay connected', () => {
     roster.distrust(liar.link, WHY);
-    assert.deepEqual([placedIds(), told], [['honest'], ['liar, placed: honest']]);
+    assert.deepEqual([placedIds(), notified], [['honest'], ['liar, placed: honest']]);
     const [problem] = roster.problems();
     assert.deepEqual([problem?.id, problem?.code, problem?.address], ['liar', 'WORKER_DISTRUSTED', 'liar:1']);
     assert.match(problem?.message ?? '', /^it gave NaN; it is asked no more until it is started again/);
     assert.equal(roster.connectedWorkers().length, 2);
     roster.distrust(liar.link, WHY);
-    assert.equal(told.length, 1, 'once is enough');
+    assert.equal(notified.length, 1, 'once is enough');
   });
 
   it('leave the placement also where they are the last: no answer is better than a wrong one', () => {

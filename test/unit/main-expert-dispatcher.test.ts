@@ -315,7 +315,7 @@ describe('main: the expert dispatcher', () => {
       if (fails === undefined) assert.deepEqual(await outcomes(cluster, share('b')), [taken]);
       else await assert.rejects(outcomes(cluster, share('b')), fails);
       assert.deepEqual(
-        cluster.distrusted.map((told) => told.split(':')[0]),
+        cluster.distrusted.map((text) => text.split(':')[0]),
         distrusted,
       );
       for (const why of cluster.distrusted) assert.match(why, /expert 3 of layer 0 .* no finite numbers/);

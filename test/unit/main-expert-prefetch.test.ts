@@ -9,7 +9,7 @@ import { assignPredictedExperts } from '../../shared/decisions/placement/assign-
 import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
 import type { ArrivalVerdict } from '../../main-node/decode/sequence-predictions.js';
 import { answerRows, memberOf, PassCluster, type TestMember } from './pass-cluster.js';
-import { ToldWorkers } from './told-workers.js';
+import { RecordingWorkers } from './recording-workers.js';
 import { plainPrediction } from './wire-messages.js';
 import type { Placement, Predict } from '../../shared/wire/messages.js';
 
@@ -72,7 +72,7 @@ describe('main: the workers that received a prediction', () => {
 
 describe('main: the announced first layer of the next token', () => {
   it('gives each worker one expert, when the worker has no more work for the current token', () => {
-    const targets = new ToldWorkers(placementOf(4));
+    const targets = new RecordingWorkers(placementOf(4));
     const ahead = new FirstLayerAhead(7, 20, targets);
     ahead.afterRouter(10, null);
     assert.deepEqual(targets.predicted, []);
@@ -94,7 +94,7 @@ describe('main: the announced first layer of the next token', () => {
   });
 
   it('counts only for its own token and placement, once, and not behind the last token', () => {
-    const targets = new ToldWorkers(placementOf(2));
+    const targets = new RecordingWorkers(placementOf(2));
     const ahead = new FirstLayerAhead(7, 11, targets);
     ahead.afterRouter(10, []);
     assert.equal(ahead.take(placementOf(2, 2), 11).size, 0);
@@ -107,27 +107,27 @@ describe('main: the announced first layer of the next token', () => {
   });
 
   it('is released where the next pass of the sequence is another one', () => {
-    const targets = new ToldWorkers(placementOf(2));
+    const targets = new RecordingWorkers(placementOf(2));
     const ahead = new FirstLayerAhead(7, 20, targets);
-    const toldAt = (position: number): void => {
+    const announcedAt = (position: number): void => {
       ahead.afterRouter(position, []);
       targets.releases.length = 0;
     };
-    toldAt(10);
+    announcedAt(10);
     ahead.passBegins(11);
     assert.deepEqual(targets.released, []);
     assert.equal(ahead.take(placementOf(2), 11).size, 2);
 
-    toldAt(11);
+    announcedAt(11);
     ahead.passBegins(4);
     assert.deepEqual(targets.released.sort(), ['w0 12/0 0', 'w1 12/0 1']);
     assert.equal(ahead.take(placementOf(2), 12).size, 0);
 
-    toldAt(12);
+    announcedAt(12);
     ahead.passBegins(null);
     assert.deepEqual(targets.released.sort(), ['w0 13/0 0', 'w1 13/0 1']);
 
-    toldAt(13);
+    announcedAt(13);
     targets.placement = placementOf(2, 2);
     ahead.passBegins(3);
     assert.deepEqual(targets.released, []);
@@ -158,8 +158,8 @@ describe('main: random prefetch', () => {
     const cluster = new PassCluster({ workers: 6, experts: EXPERTS, layers: LAYERS, engine: { prediction: random } });
     const member = memberOf(7, { promptTokens: 10, layers: LAYERS, lastPosition: 11 });
     const places = (): string[] => {
-      const told = cluster.workers.predictions.splice(0);
-      return [...new Set(told.map(([, { pass, layer }]) => `${pass.position}/${layer}`))];
+      const announced = cluster.workers.predictions.splice(0);
+      return [...new Set(announced.map(([, { pass, layer }]) => `${pass.position}/${layer}`))];
     };
     await cluster.run([answerRows(member, 10, [1])]);
     assert.deepEqual(places(), ['10/0', '10/1', '10/2', '10/3', '11/0', '11/1', '11/2']);
@@ -184,7 +184,7 @@ describe('main: random prefetch', () => {
     await cluster.run([answerRows(member, 10, [1])]);
     const done = [...cluster.workers.asked, ...cluster.workers.releasedExperts];
     assert.deepEqual(
-      cluster.workers.toldOf.filter((told) => !done.includes(told)),
+      cluster.workers.announcedExperts.filter((announced) => !done.includes(announced)),
       [],
     );
   });
@@ -213,8 +213,8 @@ describe('main: random prefetch', () => {
       });
       await cluster.run(members.slice(0, together ? 2 : 1).map((member) => answerRows(member, 10, [1])));
       const said = new Set(heard.flatMap(({ layer, experts }) => experts.map((expert) => `${layer} ${expert}`)));
-      const told = cluster.workers.toldOf.map((text) => text.replace(/^.*\//, ''));
-      assert.deepEqual([...told].sort(), [...said].sort());
+      const announced = cluster.workers.announcedExperts.map((text) => text.replace(/^.*\//, ''));
+      assert.deepEqual([...announced].sort(), [...said].sort());
       assert.ok(heard.every(({ mainAnnounces }) => (mainAnnounces === true) === together));
     }
   });
@@ -236,8 +236,8 @@ describe('main: routers ahead', () => {
     const members = [memberOf(7, { layers: LAYERS }), memberOf(8, { layers: LAYERS })];
     await cluster.run([answerRows(members[0] as TestMember, 10, [1, 2]), answerRows(members[1] as TestMember, 5, [3])]);
     const layers = [1, 2, 3];
-    const told = layers.flatMap((layer) => [layer, 5, 6, 7].map((expert) => `10/${layer} ${expert}`));
-    assert.deepEqual(cluster.workers.toldOf.map((text) => text.slice(3)).sort(), told.sort());
+    const announced = layers.flatMap((layer) => [layer, 5, 6, 7].map((expert) => `10/${layer} ${expert}`));
+    assert.deepEqual(cluster.workers.announcedExperts.map((text) => text.slice(3)).sort(), announced.sort());
     assert.deepEqual(cluster.workers.releases, []);
     assert.deepEqual(
       members.map(({ predictions }) => predictions.metrics().predictedCorrectly),

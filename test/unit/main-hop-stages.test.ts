@@ -31,11 +31,11 @@ function hopOf(
 
 describe('main: the time stages of a hop', () => {
   it('cover all experts of a message together', () => {
-    const told = hopOf(
+    const reported = hopOf(
       { calledUs: 100, endedUs: 600, answeredUs: 950, executeUs: 300 },
       { calledUs: 120, endedUs: 900, answeredUs: 950, executeUs: 350 },
     );
-    const found = hopStages(1.5, told) ?? assert.fail();
+    const found = hopStages(1.5, reported) ?? assert.fail();
     const rounded = Object.fromEntries(
       Object.entries(found).map(([name, ms]: [string, number]) => [name, +ms.toFixed(6)]),
     );
@@ -51,10 +51,10 @@ describe('main: the time stages of a hop', () => {
 
   it('are unknown where an expert of the message reports no times, or none has arrived', () => {
     assert.equal(hopStages(1, hopOf()), null);
-    const told = { calledUs: 10, endedUs: 60, answeredUs: 95, executeUs: 30 };
+    const reported = { calledUs: 10, endedUs: 60, answeredUs: 95, executeUs: 30 };
     const silent = { calledUs: 0, endedUs: 0, answeredUs: 95, executeUs: 30 };
-    assert.equal(hopStages(1, hopOf(told, silent)), null);
-    assert.equal(hopStages(1, hopOf(silent, told)), null);
+    assert.equal(hopStages(1, hopOf(reported, silent)), null);
+    assert.equal(hopStages(1, hopOf(silent, reported)), null);
   });
 
   it('add up to the round trip where that is the longest, and are never negative', () => {
@@ -78,14 +78,14 @@ describe('main: the time stages of a hop', () => {
     for (let index = 0; index < 100; index++) windows.add('old', stages(1000));
     for (let index = 1; index <= HOPS_KEPT; index++) windows.add('old', stages(index));
     windows.add('gone', stages(1));
-    const [first, ...rest] = windows.told(new Set(['old']));
+    const [first, ...rest] = windows.report(new Set(['old']));
     assert.deepEqual(rest, []);
     assert.equal(first?.hops, HOPS_KEPT + 100);
     assert.equal(first.median.roundTripMs, HOPS_KEPT / 2);
     assert.equal(first.p99.roundTripMs, Math.ceil(HOPS_KEPT * 0.99));
     windows.add('old', stages(9000));
-    assert.equal(windows.told(new Set(['old', 'gone'])).length, 1, 'who has left is forgotten');
-    assert.equal(windows.told(new Set(['old']))[0]?.hops, HOPS_KEPT + 101);
+    assert.equal(windows.report(new Set(['old', 'gone'])).length, 1, 'who has left is forgotten');
+    assert.equal(windows.report(new Set(['old']))[0]?.hops, HOPS_KEPT + 101);
   });
 
   it('are shown in microseconds, on one line for each worker', () => {

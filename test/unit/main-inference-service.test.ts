@@ -88,14 +88,14 @@ describe('main: the inference service', () => {
   it('does not wait for requests when it must stop at once', async () => {
     const { service, reject } = waitingService();
     const answer = service.generate(REQUEST, new AbortController().signal).next();
-    const told = assert.rejects(answer, { code: 'NO_MAIN', message: /the answer was ended/ });
+    const ended = assert.rejects(answer, { code: 'NO_MAIN', message: /the answer was ended/ });
     const cut = new AbortController();
     const draining = service.drain(60_000, cut.signal);
     cut.abort();
     await draining;
     const stopping = service.stop();
     reject(new Error('cancelled'));
-    await Promise.all([told, stopping]);
+    await Promise.all([ended, stopping]);
   });
 
   it('reports the lost device of main to every running request, and to later ones', async () => {
@@ -107,20 +107,20 @@ describe('main: the inference service', () => {
     );
     const clients = [1, 2, 3].map(() => new AbortController());
     const answers = clients.map(({ signal }) => service.generate(REQUEST, signal).next());
-    const told = answers.map((answer) => assert.rejects(answer, { code: 'DEVICE_LOST', message: /the GPU is gone/ }));
+    const ended = answers.map((answer) => assert.rejects(answer, { code: 'DEVICE_LOST', message: /the GPU is gone/ }));
     await new Promise((resolve) => setImmediate(resolve));
     const [first, second, third] = rejects;
     assert.ok(third !== undefined);
     first?.(new OdmoeError('DEVICE_LOST', 'the GPU is gone'));
-    await told[0];
+    await ended[0];
     second?.(new OdmoeError('CANCELLED', 'main is ending'));
     const stopping = service.stop();
     third(new OdmoeError('DEVICE_LOST', 'it is gone again'));
-    await Promise.all([...told, stopping]);
+    await Promise.all([...ended, stopping]);
     await assert.rejects(service.generate(REQUEST, new AbortController().signal).next(), { code: 'DEVICE_LOST' });
     assert.equal(service.trouble?.code, 'DEVICE_LOST');
     await new Promise((resolve) => setImmediate(resolve));
-    assert.deepEqual(lost, ['DEVICE_LOST'], 'main is told once');
+    assert.deepEqual(lost, ['DEVICE_LOST'], 'main is notified once');
   });
 
   it('counts only requests whose prompt could be tokenized', async () => {

@@ -6,7 +6,7 @@ import type { LayerWait, WorkerWait } from '../../shared/wire/messages.js';
 /** A result of one expert: the worker, when it comes, and what it cost there. */
 type Result = readonly [worker: string, atMs: number, stallMs?: number, executeMs?: number];
 
-function resultOf(told: Partial<RacingResult>): RacingResult {
+function resultOf(fields: Partial<RacingResult>): RacingResult {
   return {
     stallUs: 0,
     executeUs: 0,
@@ -14,7 +14,7 @@ function resultOf(told: Partial<RacingResult>): RacingResult {
     calledUs: 0,
     endedUs: 0,
     answeredUs: 0,
-    ...told,
+    ...fields,
   };
 }
 
@@ -26,9 +26,9 @@ function race(waits: LayerWaits, layer: number, results: readonly Result[], begu
   waits.end(running);
 }
 
-const layersOf = (waits: LayerWaits): LayerWait[] => waits.told(['a', 'b', 'c'].map((id) => ({ id }))).layerWaits;
+const layersOf = (waits: LayerWaits): LayerWait[] => waits.report(['a', 'b', 'c'].map((id) => ({ id }))).layerWaits;
 const workersOf = (waits: LayerWaits, ...ids: string[]): WorkerWait[] =>
-  waits.told(ids.map((id) => ({ id }))).workerWaits;
+  waits.report(ids.map((id) => ({ id }))).workerWaits;
 
 describe('main: the record of decode waits', () => {
   it('is empty before a layer was waited for', () => {
@@ -93,14 +93,14 @@ describe('main: the record of decode waits', () => {
 
   it('has the stages of hops that loaded nothing', () => {
     const waits = new LayerWaits(1);
-    const told = resultOf({ executeUs: 1000, calledUs: 100, endedUs: 1500, answeredUs: 1600 });
+    const result = resultOf({ executeUs: 1000, calledUs: 100, endedUs: 1500, answeredUs: 1600 });
     for (const wasLoaded of [false, true]) {
       const running = waits.begin(0, 0);
-      running.take('a', { ...told, wasLoaded }, 2);
+      running.take('a', { ...result, wasLoaded }, 2);
       running.take('b', resultOf({}), 2);
       waits.end(running);
     }
-    const { workerHops } = waits.told([{ id: 'a' }, { id: 'b' }]);
+    const { workerHops } = waits.report([{ id: 'a' }, { id: 'b' }]);
     assert.deepEqual(
       workerHops.map(({ worker, hops }) => [worker, hops]),
       [['a', 1]],
@@ -178,7 +178,7 @@ describe('main: the record of decode waits', () => {
       ['b', 2],
     ]);
     const slowest = (...ids: string[]): unknown =>
-      waits.told(ids.map((id) => ({ id }))).layerWaits.map(({ slowestWorker }) => slowestWorker);
+      waits.report(ids.map((id) => ({ id }))).layerWaits.map(({ slowestWorker }) => slowestWorker);
     assert.deepEqual(slowest('a', 'b'), ['b']);
     assert.deepEqual(slowest('a'), ['']);
   });
@@ -197,13 +197,13 @@ describe('main: the record of decode waits', () => {
         race(waits, 0, inOrder);
         const ends = new Map(inOrder.map(([worker, ms]) => [worker, ms]));
         const sorted = [...ends.values()].sort((left, right) => right - left);
-        const told = workersOf(waits, 'a', 'b', 'c');
-        assert.deepEqual(new Map(told.map(({ worker, waitMs }) => [worker, waitMs])), ends);
+        const result = workersOf(waits, 'a', 'b', 'c');
+        assert.deepEqual(new Map(result.map(({ worker, waitMs }) => [worker, waitMs])), ends);
         assert.equal(layersOf(waits)[0]?.waitMs, sorted[0]);
-        const lost = told.reduce((sum, { costMs }) => sum + costMs, 0);
+        const lost = result.reduce((sum, { costMs }) => sum + costMs, 0);
         assert.equal(lost, sorted.length === 1 ? 0 : (sorted[0] ?? 0) - (sorted[1] ?? 0));
         assert.equal(
-          told.reduce((sum, { lastShare }) => sum + lastShare, 0),
+          result.reduce((sum, { lastShare }) => sum + lastShare, 0),
           sorted.length === 1 ? 0 : 1,
         );
       }),

@@ -148,7 +148,7 @@ describe('main: the known addresses', () => {
     await waitUntil('the worker is greeted', () => greeted.includes('10.0.0.7:7602'));
     await waitUntil('the strangers have failed', () => failing().length > 3 * STRANGERS_LIMITS.ofHost);
     assert.ok(failing().length <= 3 * STRANGERS_LIMITS.ofHost + 1, `${failing().length} addresses are known`);
-    assert.equal(failing()[0], '10.0.0.8:7602', 'those that main was told of come first');
+    assert.equal(failing()[0], '10.0.0.8:7602', 'the configured addresses come first');
     const strangers = new Set(dialled.filter((address) => address.startsWith('10.0.66.')));
     assert.ok(strangers.size <= 3 * NEW_STRANGERS_OF_HOST.burst + 10, `${strangers.size} strangers were dialled`);
   });

@@ -29,7 +29,7 @@ describe('main: the totals of a peer', () => {
     totals.ended(peer('first', { loads: 8 }));
     assert.equal(loads(peer('first', { loads: 9 })), 9, 'the connection broke, the daemon went on');
     totals.ended(peer('first', { loads: 11 }));
-    assert.equal(loads(peer('second', null)), 11, 'it is back and has told nothing yet');
+    assert.equal(loads(peer('second', null)), 11, 'it is back and has reported nothing yet');
     assert.equal(loads(peer('second', { loads: 2 })), 13);
     assert.equal(loads(peer('third', { loads: 1 })), 14, 'a start whose end nobody saw');
   });

@@ -179,12 +179,12 @@ describe('main: the roster', () => {
     roster.addWorker(a.link);
     roster.addWorker(b.link);
     let over = false;
-    const told = roster.nextStatuses(60_000).then(() => (over = true));
+    const statuses = roster.nextStatuses(60_000).then(() => (over = true));
     a.link.receive({ kind: 'status', status: { ...emptyNodeStatus(identity('a')), executions: 5 } });
     await new Promise((resolve) => setImmediate(resolve));
     assert.equal(over, false);
     b.link.streamClosed(null);
-    await told;
+    await statuses;
     assert.equal(a.link.status?.executions, 5);
     await roster.nextStatuses(1);
     roster.stop();
@@ -301,7 +301,7 @@ describe('main: fetching workers', () => {
 
   function tell(member: Fetching, status: Partial<NodeStatus>): void {
     member.link.receive({ kind: 'status', status: { ...emptyNodeStatus(identity(member.link.id)), ...status } });
-    roster.workerTold(member.link);
+    roster.workerReported(member.link);
   }
 
   const ready = (member: Fetching): void => tell(member, { fetchReadyFor: latest(member).number });
@@ -329,7 +329,7 @@ describe('main: fetching workers', () => {
     await sleep(2 * JOIN_BATCH_MS);
     assert.deepEqual(placedIds(), ['a', 'b']);
     assert.equal(roster.worker('b'), fresh.link);
-    assert.equal(prospects(whole).length, 0, 'a worker with the whole pack is told of a prospect');
+    assert.equal(prospects(whole).length, 0, 'a worker with the whole pack gets a prospect');
   });
 
   it('learn all sources that they may fetch from, whoever comes and goes', async () => {
@@ -494,7 +494,7 @@ describe('main: the first epoch', () => {
     const { link: keeps } = worker('keeps');
     const { link: forgets } = worker('forgets');
     for (const link of [keeps, forgets]) strict.addWorker(link);
-    assert.deepEqual(strict.problems(), [], 'before they have told anything');
+    assert.deepEqual(strict.problems(), [], 'before they have reported anything');
     const none = { full: 0, compressed: 0, signMantissa: 0, exponent: 0 };
     const cache = { policy: 'lru', bytes: 1, capacities: none, kept: none, hits: none, misses: 0, packed: 0 };
     keeps.receive({ kind: 'status', status: { ...emptyNodeStatus(identity('keeps')), cache } });

@@ -6,7 +6,7 @@ import { plainPrediction } from './wire-messages.js';
 import type { Predict } from '../../shared/wire/messages.js';
 
 /** A prediction that shadow has sent to main alone. */
-function untold(sequence: number, position: number, layer: number, experts: number[]): Predict {
+function predictForMain(sequence: number, position: number, layer: number, experts: number[]): Predict {
   return { ...plainPrediction({ sequence, position, layer, experts }), mainAnnounces: true };
 }
 
@@ -44,7 +44,7 @@ describe('main: passes of prompts', () => {
 
   it('release announced experts that no row needs, at the workers that received them', async () => {
     const { workers } = await prefill(4, true);
-    const unused = workers.toldOf.filter((expert) => !workers.asked.includes(expert)).sort();
+    const unused = workers.announcedExperts.filter((expert) => !workers.asked.includes(expert)).sort();
     assert.ok(unused.length > 0);
     assert.deepEqual([...workers.releasedExperts].sort(), unused);
   });
@@ -52,8 +52,8 @@ describe('main: passes of prompts', () => {
   it('announce experts before their use, unless the pass is expected to use nearly all experts', async () => {
     const { workers } = await prefill(6, true, NEARLY_ALL_ROWS - 1);
     assert.ok(workers.asked.length > 0);
-    assert.deepEqual([...workers.toldOf].sort(), [...new Set(workers.asked)].sort());
-    assert.deepEqual([workers.releases, workers.untold], [[], []]);
+    assert.deepEqual([...workers.announcedExperts].sort(), [...new Set(workers.asked)].sort());
+    assert.deepEqual([workers.releases, workers.unannounced], [[], []]);
   });
 
   it('mark the last message for an expert', async () => {
@@ -80,14 +80,14 @@ describe('main: passes of prompts', () => {
       const [member, other] = [memberOf(7), memberOf(8)];
       await cluster.run([promptRows(member, 0, 4)], () => [promptRows(member, 4, 4)]);
       const { workers } = cluster;
-      const ahead = workers.toldOf.filter((text) => text.includes(' 4/0 '));
+      const ahead = workers.announcedExperts.filter((text) => text.includes(' 4/0 '));
       assert.equal(ahead.length, 4);
       const released = workers.releases.length;
       await cluster.run(comes ? [promptRows(member, 4, 4)] : [answerRows(other, 3, [1]), promptRows(member, 4, 1)]);
       const ofAhead = workers.releasedExperts.slice(released).filter((text) => text.includes(' 4/0 '));
       assert.deepEqual(ofAhead.length, comes ? 2 : 4);
       assert.deepEqual(
-        workers.toldOf.filter((text) => text.includes(' 4/0 ')),
+        workers.announcedExperts.filter((text) => text.includes(' 4/0 ')),
         ahead,
       );
     }
@@ -127,7 +127,7 @@ describe('main: passes of several sequences', () => {
       const cluster = new PassCluster({ experts: 8, router: (token) => [token, token + 1] });
       const members = Array.from({ length: sequences }, (_, index) => memberOf(7 + index, { fed }));
       await cluster.run(members.map((member) => answerRows(member, 10, [1])));
-      const { works, asked, toldOf } = cluster.workers;
+      const { works, asked, announcedExperts: toldOf } = cluster.workers;
       return [works.length, asked.length, toldOf.length];
     };
     for (const fed of [true, false]) assert.deepEqual(await cost(8, fed), await cost(1, fed));
@@ -140,8 +140,8 @@ describe('main: passes of several sequences', () => {
       return cluster;
     };
     const { workers } = await run(false);
-    assert.equal(workers.toldOf.length, 16);
-    assert.deepEqual(workers.untold, []);
+    assert.equal(workers.announcedExperts.length, 16);
+    assert.deepEqual(workers.unannounced, []);
     assert.deepEqual((await run(true)).workers.predictions, []);
   });
 
@@ -181,19 +181,19 @@ describe('main: passes of several sequences', () => {
       },
     });
     const [one, other] = [memberOf(7), memberOf(8)];
-    one.predictions.arrive(untold(7, 10, 1, [2]));
+    one.predictions.arrive(predictForMain(7, 10, 1, [2]));
     await assert.rejects(cluster.run([answerRows(one, 10, [1]), answerRows(other, 5, [1])]));
-    assert.deepEqual(cluster.workers.releasedExperts, cluster.workers.toldOf);
-    assert.equal(cluster.workers.toldOf.length, 1);
+    assert.deepEqual(cluster.workers.releasedExperts, cluster.workers.announcedExperts);
+    assert.equal(cluster.workers.announcedExperts.length, 1);
   });
 
   it('announce the first layer ahead to workers once, and release it where it is not chosen', async () => {
     const cluster = new PassCluster({ experts: 8, engine: { firstLayerAhead: true } });
     const member = memberOf(7);
     await cluster.run([answerRows(member, 10, [1])]);
-    member.predictions.arrive(untold(7, 11, 0, [0, 5]));
+    member.predictions.arrive(predictForMain(7, 11, 0, [0, 5]));
     await cluster.run([answerRows(member, 11, [1])]);
-    const { toldOf, releasedExperts } = cluster.workers;
+    const { announcedExperts: toldOf, releasedExperts } = cluster.workers;
     const ofFirst = toldOf.filter((text) => text.includes(' 11/0 ')).map((text) => text.slice(3));
     assert.deepEqual(
       ofFirst.sort(),
@@ -206,17 +206,20 @@ describe('main: passes of several sequences', () => {
     const cluster = new PassCluster({ experts: 8, engine: { firstLayerAhead: true } });
     const [member, other] = [memberOf(7), memberOf(8)];
     await cluster.run([answerRows(member, 10, [1])]);
-    const told = cluster.workers.toldOf.filter((text) => text.includes(' 11/0 '));
-    assert.ok(told.length > 0);
+    const announced = cluster.workers.announcedExperts.filter((text) => text.includes(' 11/0 '));
+    assert.ok(announced.length > 0);
     await cluster.run([answerRows(other, 5, [1]), answerRows(member, 11, [1])]);
-    assert.deepEqual(cluster.workers.releasedExperts.filter((text) => text.includes(' 11/0 ')).sort(), told.sort());
+    assert.deepEqual(
+      cluster.workers.releasedExperts.filter((text) => text.includes(' 11/0 ')).sort(),
+      announced.sort(),
+    );
   });
 
   it('count predictions for the rows of the answer alone, sequence by sequence', async () => {
     const cluster = new PassCluster({ experts: 8, router: (token) => [token, 7] });
     const again = memberOf(7, { promptTokens: 8 });
     const other = memberOf(8);
-    again.predictions.arrive(untold(7, 10, 0, [3, 1]));
+    again.predictions.arrive(predictForMain(7, 10, 0, [3, 1]));
     await cluster.run([
       { member: again, position: 8, tokenIds: [1, 2, 3], decodeFrom: 2, logitsFrom: 2 },
       answerRows(other, 5, [4]),
@@ -228,7 +231,7 @@ describe('main: passes of several sequences', () => {
   it('count for each layer how long an answer has waited for it, and nothing where a prompt runs', async () => {
     const layerWaits = new LayerWaits(2);
     const cluster = new PassCluster({ engine: { layerWaits } });
-    const passes = (): number[] => layerWaits.told([]).layerWaits.map((layer) => layer.passes);
+    const passes = (): number[] => layerWaits.report([]).layerWaits.map((layer) => layer.passes);
     const member = memberOf(7);
     await cluster.run([promptRows(member, 0, 4)]);
     assert.deepEqual(passes(), []);
@@ -259,7 +262,7 @@ describe('main: passes of several sequences', () => {
     };
     const cluster = new PassCluster({ layers: 1, workers: 1, experts: 8, engine: { observer } });
     const member = memberOf(7, { layers: 1 });
-    member.predictions.arrive(untold(7, 10, 0, [1]));
+    member.predictions.arrive(predictForMain(7, 10, 0, [1]));
     await cluster.run([answerRows(member, 10, [0]), promptRows(memberOf(8, { fed: false, layers: 1 }), 0, 1)]);
     assert.deepEqual(seen, [
       'begin 2',

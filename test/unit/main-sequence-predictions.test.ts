@@ -8,7 +8,7 @@ import {
 } from '../../main-node/decode/sequence-predictions.js';
 import { assignPredictedExperts } from '../../shared/decisions/placement/assign-predicted-experts.js';
 import { planPlacement } from '../../shared/decisions/placement/plan-placement.js';
-import { ToldWorkers } from './told-workers.js';
+import { RecordingWorkers } from './recording-workers.js';
 import { plainPrediction, restartAt } from './wire-messages.js';
 import type { Predict, Release } from '../../shared/wire/messages.js';
 import { collectionSizes } from '../../shared/base/runtime/collection-sizes.js';
@@ -142,9 +142,9 @@ describe('main: the receiver of predictions', () => {
     groupSize: 'auto',
   });
 
-  function postWithReleases(): { post: PredictionPost; releases: [string, Release][]; told: ToldWorkers } {
-    const told = new ToldWorkers(placement);
-    return { post: new PredictionPost(told, new AnnouncedPasses()), releases: told.releases, told };
+  function postWithReleases(): { post: PredictionPost; releases: [string, Release][]; workers: RecordingWorkers } {
+    const workers = new RecordingWorkers(placement);
+    return { post: new PredictionPost(workers, new AnnouncedPasses()), releases: workers.releases, workers: workers };
   }
 
   it('releases a late prediction at the workers that received it', () => {
@@ -153,8 +153,8 @@ describe('main: the receiver of predictions', () => {
     post.open(7, { predictions, feed: NO_FEED, drafts: NO_DRAFTS });
     predictions.decide(10, 0, [1, 2]);
     post.arrive(predicted(10, 0, [2, 3]), FED);
-    const told = assignPredictedExperts(placement, 0, [2, 3]);
-    assert.deepEqual(new Map(releases.map(([id, release]) => [release.experts[0], id])), told);
+    const workers = assignPredictedExperts(placement, 0, [2, 3]);
+    assert.deepEqual(new Map(releases.map(([id, release]) => [release.experts[0], id])), workers);
     assert.deepEqual(
       releases.map(([, { pass, rows, layer, epoch }]) => [pass.sequence, pass.position, rows[0]?.rows, layer, epoch]),
       [
@@ -233,7 +233,7 @@ describe('main: the receiver of predictions', () => {
   });
 
   it('informs every worker when a sequence has ended', () => {
-    const { post, told } = postWithReleases();
+    const { post, workers: workers } = postWithReleases();
     post.open(7, {
       predictions: new SequencePredictions(PROMPT_TOKENS, LAYERS, RUNTIME),
       feed: NO_FEED,
@@ -242,7 +242,7 @@ describe('main: the receiver of predictions', () => {
     assert.equal(post.openCount, 1);
     post.close(7);
     assert.deepEqual(
-      told.ends,
+      workers.ends,
       ['a', 'b', 'c', 'd'].map((id) => [id, 7]),
     );
     assert.equal(post.openCount, 0);

@@ -351,7 +351,7 @@ describe('main: the shadow feed', () => {
     }
     const begins = shadow.sent.flatMap((request) => (request.kind === 'begin' ? [request.begin.tokenIds.length] : []));
     assert.deepEqual(begins, [3, 4, 5, 6]);
-    assert.equal(shadow.sent.length, MAX_SHADOW_BEGINS, 'a shadow without the sequence is told nothing of it');
+    assert.equal(shadow.sent.length, MAX_SHADOW_BEGINS, 'a shadow without the sequence gets no message about it');
     current.current = new RecordingShadow('next');
     feed.followShadow(soFar, soFar.length);
     assert.equal(feed.fed, true);

@@ -125,11 +125,11 @@ describe('a message from a peer', () => {
   });
 
   it('may hold any text for a user, who cleans it', () => {
-    const told = PLACES.filter(({ root, message, field }) => {
+    const named = PLACES.filter(({ root, message, field }) => {
       return root === 'StatusReply' && message === 'NodeStatus' && field.type === 'string';
     });
-    assert.ok(told.length > 0);
-    for (const place of told) place.decodeWith('a\u001bb');
+    assert.ok(named.length > 0);
+    for (const place of named) place.decodeWith('a\u001bb');
   });
 
   it(`may have texts of ${TEXT_LIMIT} characters`, () => {

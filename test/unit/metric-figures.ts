@@ -4,7 +4,7 @@ import type { RequestEnd } from '../../main-node/rpc/request-observer.js';
 import { emptyNodeStatus } from '../../shared/wire/node-status.js';
 import type { NodeStatus, RoleName } from '../../shared/wire/messages.js';
 
-function nodeStatus(role: RoleName, id: string, told: Partial<NodeStatus> = {}): NodeStatus {
+function nodeStatus(role: RoleName, id: string, status: Partial<NodeStatus> = {}): NodeStatus {
   const identity = {
     id,
     role,
@@ -17,7 +17,7 @@ function nodeStatus(role: RoleName, id: string, told: Partial<NodeStatus> = {}):
     device: 'cpu',
     release: '1.2.3',
   };
-  return { ...emptyNodeStatus(identity), ...told };
+  return { ...emptyNodeStatus(identity), ...status };
 }
 
 const POOLS = { full: 4, compressed: 3, signMantissa: 2, exponent: 1 };

@@ -48,13 +48,13 @@ function shown(): Set<string> {
 
 describe('the metrics document docs/metrics.md', () => {
   it('names every metric with its type and labels, and no other', async () => {
-    const told = new Map(
+    const measured = new Map(
       [...(await exported())].map(([name, { type, samples }]): [string, Documented] => {
         const labels = new Set(samples.flatMap((sample) => Object.keys(sample.labels)));
         return [name, { type, labels: [...labels].filter((label) => label !== 'le').sort() }];
       }),
     );
-    assert.deepEqual(Object.fromEntries([...documented()].sort()), Object.fromEntries([...told].sort()));
+    assert.deepEqual(Object.fromEntries([...documented()].sort()), Object.fromEntries([...measured].sort()));
   });
 });
 

@@ -201,7 +201,7 @@ describe('a cancelled forward of a paced device', () => {
         for (const cancelAfterMs of [0, 500]) {
           await begin(pass, sequence, PROMPT.slice(0, 1));
           const startMs = runtime.nowMs();
-          const forward = pass.forward(() => assert.fail('a layer was told before it was done'));
+          const forward = pass.forward(() => assert.fail('a layer was reported before it was done'));
           if (cancelAfterMs === 0) pass.cancel();
           else runtime.after(cancelAfterMs, () => pass.cancel());
           await assert.rejects(forward, codeIs('CANCELLED'));

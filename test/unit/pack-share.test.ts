@@ -119,12 +119,12 @@ describe('a pack that peers read from', function () {
     const held = HeldExperts.none(layers, experts);
     held.add(1, 2);
     const source = await open(new PackServer(pack, RUNTIME, () => held));
-    const told = await source.describe(5000);
+    const description = await source.describe(5000);
     assert.deepEqual(
-      [told.layers, told.experts, told.whole, told.packDigest],
+      [description.layers, description.experts, description.whole, description.packDigest],
       [layers, experts, false, pack.packDigest],
     );
-    assert.deepEqual(Buffer.from(told.heldExperts), Buffer.from(held.toBits()));
+    assert.deepEqual(Buffer.from(description.heldExperts), Buffer.from(held.toBits()));
     for (const { layer, expert, file, offsetBytes, endBytes } of expertExtents(pack.manifest)) {
       const read = collect(source.read(request({ file, offsetBytes, lengthBytes: endBytes - offsetBytes }), never));
       if (layer === 1 && expert === 2) await read;

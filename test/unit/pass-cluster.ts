@@ -18,17 +18,17 @@ import { planPlacement } from '../../shared/decisions/placement/plan-placement.j
 import { rowCount } from '../../shared/wire/pass-rows.js';
 import type { Placement } from '../../shared/wire/messages.js';
 import { plainShape } from './plain-shape.js';
-import { ToldWorkers } from './told-workers.js';
+import { RecordingWorkers } from './recording-workers.js';
 import { silentLog } from './worker-test-slots.js';
 
 /** Chooses the experts of a token in a layer: expertsPerToken distinct experts. */
 export type Router = (tokenId: number, layer: number) => readonly number[];
 
 /** Workers that run every expert at once when they are asked. They report an expert as loaded if it was announced for the pass and layer. */
-export class RunningWorkers extends ToldWorkers implements PlacedWorkers {
+export class RunningWorkers extends RecordingWorkers implements PlacedWorkers {
   readonly works: [id: string, work: ExecuteWork][] = [];
   /** "worker position/layer expert" of each expert that a worker was asked for without an announcement. */
-  readonly untold: string[] = [];
+  readonly unannounced: string[] = [];
 
   override worker(id: string): WorkerOrders {
     return {
@@ -41,7 +41,7 @@ export class RunningWorkers extends ToldWorkers implements PlacedWorkers {
         onPart(
           work.experts.map(({ expert, rows: indexes }) => {
             const wasLoaded = known.includes(expert);
-            if (!wasLoaded) this.untold.push(`${id} ${work.pass.position}/${work.layer} ${expert}`);
+            if (!wasLoaded) this.unannounced.push(`${id} ${work.pass.position}/${work.layer} ${expert}`);
             const rows = indexes.length === 0 ? rowCount(work.rows) : indexes.length;
             const times = { wasLoaded, stallUs: wasLoaded ? 0 : 1000, executeUs: 0, ...NO_TIMES };
             return { expert, rows, ...times, output: new Uint8Array(4 * rows), failure: null };
@@ -75,7 +75,7 @@ export class RunningWorkers extends ToldWorkers implements PlacedWorkers {
   }
 
   /** The same of each announced expert, and of each released one. */
-  get toldOf(): string[] {
+  get announcedExperts(): string[] {
     return this.predictions.flatMap(([id, { pass, layer, experts }]) =>
       experts.map((expert) => `${id} ${pass.position}/${layer} ${expert}`),
     );

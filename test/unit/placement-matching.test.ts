@@ -124,24 +124,24 @@ describe('placement: assignment of predicted experts', () => {
 });
 
 /** For each announced expert that the router did not choose, the worker to which it was announced. */
-function holdersOfOthers(told: ReadonlyMap<number, string>, activated: readonly number[]): string[] {
-  return [...told].filter(([expert]) => !activated.includes(expert)).map(([, workerId]) => workerId);
+function holdersOfOthers(announced: ReadonlyMap<number, string>, activated: readonly number[]): string[] {
+  return [...announced].filter(([expert]) => !activated.includes(expert)).map(([, workerId]) => workerId);
 }
 
 describe('placement: matching of router and prediction', () => {
   it('runs correctly predicted experts where they load, and missed ones in the group', () => {
     fc.assert(
       fc.property(situations, expertSets, expertSets, ({ placement, layer }, predicted, activated) => {
-        const told = assignPredictedExperts(placement, layer, predicted);
-        const assignments = matchExperts(placement, layer, told, activated, 'group');
+        const announced = assignPredictedExperts(placement, layer, predicted);
+        const assignments = matchExperts(placement, layer, announced, activated, 'group');
         assert.deepEqual(
           assignments.map(({ expert }) => expert),
           activated,
         );
         const group = groupForLayer(placement, layer);
         for (const { expert, workerId, predicted: hit } of assignments) {
-          assert.equal(hit, told.has(expert));
-          if (hit) assert.equal(workerId, told.get(expert));
+          assert.equal(hit, announced.has(expert));
+          if (hit) assert.equal(workerId, announced.get(expert));
           assert.ok(group.includes(workerId));
         }
       }),
@@ -151,9 +151,9 @@ describe('placement: matching of router and prediction', () => {
   it('never gives a worker more missed experts than it had wrong predictions while others have wrong ones left', () => {
     fc.assert(
       fc.property(situations, expertSets, expertSets, ({ placement, layer }, predicted, activated) => {
-        const told = assignPredictedExperts(placement, layer, predicted);
-        const assignments = matchExperts(placement, layer, told, activated, 'group');
-        const wrong = holdersOfOthers(told, activated);
+        const announced = assignPredictedExperts(placement, layer, predicted);
+        const assignments = matchExperts(placement, layer, announced, activated, 'group');
+        const wrong = holdersOfOthers(announced, activated);
         const missed = assignments.filter((assignment) => !assignment.predicted).map(({ workerId }) => workerId);
         const left = [...wrong];
         let onFreedPlaces = 0;
@@ -171,9 +171,9 @@ describe('placement: matching of router and prediction', () => {
   it('does not depend on the order of ranks', () => {
     fc.assert(
       fc.property(situations, expertSets, expertSets, ({ placement, layer }, predicted, activated) => {
-        const told = assignPredictedExperts(placement, layer, predicted);
+        const announced = assignPredictedExperts(placement, layer, predicted);
         const turned = assignPredictedExperts(placement, layer, [...predicted].reverse());
-        const forwards = matchExperts(placement, layer, told, activated, 'group');
+        const forwards = matchExperts(placement, layer, announced, activated, 'group');
         const backwards = matchExperts(placement, layer, turned, [...activated].reverse(), 'group');
         assert.deepEqual(backwards.reverse(), forwards);
       }),
@@ -202,10 +202,10 @@ describe('placement: matching of router and prediction', () => {
 
   it('sends a missed expert to the worker whose prediction was wrong', () => {
     const placement = place(8, 2);
-    const told = assignPredictedExperts(placement, 3, [2, 5]);
-    assert.deepEqual(matchExperts(placement, 3, told, [5, 9], 'group'), [
-      { expert: 5, workerId: told.get(5), predicted: true },
-      { expert: 9, workerId: told.get(2), predicted: false },
+    const announced = assignPredictedExperts(placement, 3, [2, 5]);
+    assert.deepEqual(matchExperts(placement, 3, announced, [5, 9], 'group'), [
+      { expert: 5, workerId: announced.get(5), predicted: true },
+      { expert: 9, workerId: announced.get(2), predicted: false },
     ]);
   });
 
@@ -218,16 +218,18 @@ describe('placement: matching of router and prediction', () => {
         fc.nat(1000),
         ({ placement, layer }, predicted, activated, turn) => {
           const ids = placement.workers.map(({ id }) => id);
-          const told = new Map(predicted.map((expert, index) => [expert, ids[(index + turn) % ids.length] as string]));
-          const assignments = matchExperts(placement, layer, told, activated, 'all');
-          const freed = holdersOfOthers(told, activated);
+          const announced = new Map(
+            predicted.map((expert, index) => [expert, ids[(index + turn) % ids.length] as string]),
+          );
+          const assignments = matchExperts(placement, layer, announced, activated, 'all');
+          const freed = holdersOfOthers(announced, activated);
           const missed = assignments.filter((assignment) => !assignment.predicted).map(({ workerId }) => workerId);
           const left = [...freed];
           const onFreed = missed.filter((id) => left.includes(id) && left.splice(left.indexOf(id), 1).length > 0);
           assert.equal(onFreed.length, Math.min(freed.length, missed.length));
           if (freed.length > 0) return;
           const loads = ids.map((id) => assignments.filter(({ workerId }) => workerId === id).length);
-          const most = Math.max(...ids.map((id) => [...told.values()].filter((worker) => worker === id).length));
+          const most = Math.max(...ids.map((id) => [...announced.values()].filter((worker) => worker === id).length));
           assert.ok(
             Math.max(...loads) <= Math.max(most, Math.ceil(activated.length / ids.length)),
             `loads ${loads.join(' ')}`,

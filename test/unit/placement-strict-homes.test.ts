@@ -62,8 +62,10 @@ describe('placement: experts with strict homes', () => {
         const all = Array.from({ length: experts }, (_, expert) => expert);
         const isOwn = (expert: number, id: string): boolean => homesOf(placement, layer, expert).includes(id);
         for (const [expert, id] of assignPredictedExperts(placement, layer, all)) assert.ok(isOwn(expert, id));
-        const told = new Map(all.slice(0, 2).map((expert) => [expert, homesOf(placement, layer, expert)[0] ?? '']));
-        for (const { expert, workerId } of matchExperts(placement, layer, told, all.slice(1), 'all'))
+        const announced = new Map(
+          all.slice(0, 2).map((expert) => [expert, homesOf(placement, layer, expert)[0] ?? '']),
+        );
+        for (const { expert, workerId } of matchExperts(placement, layer, announced, all.slice(1), 'all'))
           assert.ok(isOwn(expert, workerId));
         for (const expert of all)
           assert.deepEqual(workersForPrefillExpert(placement, layer, expert), homesOf(placement, layer, expert));

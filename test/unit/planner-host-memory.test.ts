@@ -153,8 +153,8 @@ describe('the budget of host memory', () => {
 
   it('is never above the requested size, nor below 0', () => {
     fc.assert(
-      fc.property(setting, reading, (asked, told) => {
-        const budget = hostMemoryBudget(asked, told);
+      fc.property(setting, reading, (asked, reported) => {
+        const budget = hostMemoryBudget(asked, reported);
         assert.ok(budget >= 0 && (asked === 'auto' || budget <= asked));
       }),
     );

@@ -20,16 +20,16 @@ describe('the report of a daemon on its open resources', () => {
       () => [holder],
       () => ({ sequences: 3 }),
     );
-    const told = (name: string): number | undefined => counts.reply().counts.find((one) => one.name === name)?.count;
+    const countOf = (name: string): number | undefined => counts.reply().counts.find((one) => one.name === name)?.count;
     onAbort(new AbortController().signal, () => undefined);
     assert.deepEqual(
-      ['living abort listener', 'living timer', 'handles sequences', 'entries Holder.entries'].map(told),
+      ['living abort listener', 'living timer', 'handles sequences', 'entries Holder.entries'].map(countOf),
       [1, 0, 3, 1],
     );
     holder.entries.add('second');
     nowMs += 999;
-    assert.equal(told('entries Holder.entries'), 1);
+    assert.equal(countOf('entries Holder.entries'), 1);
     nowMs += 1;
-    assert.equal(told('entries Holder.entries'), 2);
+    assert.equal(countOf('entries Holder.entries'), 2);
   });
 });

@@ -190,10 +190,10 @@ describe('the list of reported problems', () => {
   }));
 
   it('has the most important ones, and the number of the others', () => {
-    const told = reportedProblems(problems, 10);
-    assert.equal(told.length, 10);
-    assert.deepEqual(told.slice(0, 9), problems.slice(0, 9));
-    assert.match(told[9]?.message ?? '', /^and 91 more/);
+    const reported = reportedProblems(problems, 10);
+    assert.equal(reported.length, 10);
+    assert.deepEqual(reported.slice(0, 9), problems.slice(0, 9));
+    assert.match(reported[9]?.message ?? '', /^and 91 more/);
     assert.deepEqual(reportedProblems(problems.slice(0, 10), 10), problems.slice(0, 10));
   });
 });

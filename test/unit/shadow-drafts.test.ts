@@ -16,7 +16,7 @@ import { scriptedConstraint } from './scripted-constraint.js';
 
 function createPredictor(formats?: FormatSource) {
   const model = new ScriptedModel();
-  const told: string[] = [];
+  const sent: string[] = [];
   const drafts: Draft[] = [];
   const failures: string[] = [];
   let now = 0;
@@ -26,11 +26,11 @@ function createPredictor(formats?: FormatSource) {
     PASS_ROWS,
     {
       onPrediction: (sequence, { position, rows, layer, experts, again }, late) =>
-        told.push(
+        sent.push(
           `${sequence}@${position}+${rows}/${layer}: ${experts.join(',')}${again ? ' again' : ''}${late ? ' late' : ''}`,
         ),
       onDraft: (_, draft) => drafts.push(draft),
-      onRestart: (sequence, position) => told.push(`${sequence}@${position} restart`),
+      onRestart: (sequence, position) => sent.push(`${sequence}@${position} restart`),
       onPrefixKept: () => assert.fail('nobody has named a prefix'),
       onFailure: (sequence, error) => failures.push(`${sequence}: ${error.message}`),
     },
@@ -52,18 +52,18 @@ function createPredictor(formats?: FormatSource) {
     await settled();
   };
   const draftsOf = () => drafts.splice(0).map((draft) => [draft.position, draft.tokenId, draft.passPosition]);
-  return { model, predictor, told, drafts, draftsOf, failures, announce };
+  return { model, predictor, sent: sent, drafts, draftsOf, failures, announce };
 }
 
 describe('shadow: the drafting of tokens', () => {
   it('covers the pass that main is about to begin, with sets that grow from position to position', async () => {
-    const { model, predictor, told, draftsOf, announce } = createPredictor();
+    const { model, predictor, sent: sent, draftsOf, announce } = createPredictor();
     model.guess = (position) => 10 + position;
     predictor.begin(begin(1));
     await announce(3, 5, { rows: 0, nextRows: 3 });
     assert.deepEqual(model.passes, ['0:0,1,2', '0:3', '0:4', '0:5']);
     assert.deepEqual(model.ran, [1, 2, 3, 5, 14, 15]);
-    assert.deepEqual(told, [
+    assert.deepEqual(sent, [
       '1@3+3/0: 3,0',
       '1@3+3/1: 0,1',
       '1@3+3/0: 3,0,1 again',
@@ -79,14 +79,14 @@ describe('shadow: the drafting of tokens', () => {
   });
 
   it('moves the drafts and predictions that a shorter pass leaves over to the next one', async () => {
-    const { model, predictor, told, draftsOf, announce } = createPredictor();
+    const { model, predictor, sent: sent, draftsOf, announce } = createPredictor();
     model.guess = (position) => 10 + position;
     predictor.begin(begin(1));
     await announce(3, 5, { rows: 0, nextRows: 3 });
-    told.length = 0;
+    sent.length = 0;
     draftsOf();
     await announce(3, 5, { rows: 1, nextRows: 3 });
-    assert.deepEqual(told, ['1@4+3/0: 0,1,2', '1@4+3/1: 1,2,3'], 'positions 4 and 5 under the pass from 4 on');
+    assert.deepEqual(sent, ['1@4+3/0: 0,1,2', '1@4+3/1: 1,2,3'], 'positions 4 and 5 under the pass from 4 on');
     assert.deepEqual(draftsOf(), [
       [4, 14, 4],
       [5, 15, 4],
@@ -114,15 +114,15 @@ describe('shadow: the drafting of tokens', () => {
   });
 
   it('starts again from main’s token where it had run another', async () => {
-    const { model, predictor, told, drafts, announce } = createPredictor();
+    const { model, predictor, sent: sent, drafts, announce } = createPredictor();
     model.guess = (position) => 10 + position;
     predictor.begin(begin(1, { optimistic: true }));
     await announce(3, 5, { nextRows: 2 });
-    told.length = 0;
+    sent.length = 0;
     drafts.length = 0;
     await announce(4, 30, { branch: 1 });
     assert.deepEqual(model.truncated, ['0:4']);
-    assert.deepEqual(told, ['1@4 restart', '1@4+1/0: 0,1', '1@4+1/1: 1,2', '1@5+1/0: 1,2', '1@5+1/1: 2,3']);
+    assert.deepEqual(sent, ['1@4 restart', '1@4+1/0: 0,1', '1@4+1/1: 1,2', '1@5+1/0: 1,2', '1@5+1/1: 2,3']);
     assert.deepEqual(model.ran, [1, 2, 3, 5, 30, 15]);
     assert.deepEqual(
       drafts.map(({ position, branch, passPosition, runUs }) => [position, branch, passPosition, runUs]),
@@ -134,15 +134,15 @@ describe('shadow: the drafting of tokens', () => {
   });
 
   it('cancels the pass of a wrong guess, and ignores its results', async () => {
-    const { model, predictor, told, drafts, failures, announce } = createPredictor();
+    const { model, predictor, sent: sent, drafts, failures, announce } = createPredictor();
     predictor.begin(begin(1, { optimistic: true }));
     await announce(3, 5, { rows: 1, nextRows: 1 });
     await announce(4, 7);
-    told.length = 0;
+    sent.length = 0;
     drafts.length = 0;
     model.heldLayer = 1;
     await announce(5, 7, { nextRows: 1 });
-    assert.deepEqual(told, ['1@6+1/0: 2,3'], 'position 6 is under way');
+    assert.deepEqual(sent, ['1@6+1/0: 2,3'], 'position 6 is under way');
     predictor.announceToken({ epoch: 1, sequence: 1, position: 6, tokenId: 9, rows: 1, nextRows: 1, branch: 1 });
     assert.equal(model.cancelled, 1);
     assert.deepEqual(model.truncated, [], 'not while the pass still runs');
@@ -150,7 +150,7 @@ describe('shadow: the drafting of tokens', () => {
     await settled();
     assert.deepEqual(model.truncated, ['0:6']);
     assert.deepEqual(failures, []);
-    assert.deepEqual(told.slice(1, 4), ['1@6 restart', '1@6+1/0: 2,3', '1@6+1/1: 3,0']);
+    assert.deepEqual(sent.slice(1, 4), ['1@6 restart', '1@6+1/0: 2,3', '1@6+1/1: 3,0']);
     assert.deepEqual(model.ran.slice(6), [9, 7]);
     assert.deepEqual(
       drafts.map(({ position, branch }) => [position, branch]),
@@ -162,19 +162,19 @@ describe('shadow: the drafting of tokens', () => {
   });
 
   it('does not run a pass that is still starting when its guess proves wrong', async () => {
-    const { model, predictor, told, failures, announce } = createPredictor();
+    const { model, predictor, sent: sent, failures, announce } = createPredictor();
     predictor.begin(begin(1, { optimistic: true }));
     await settled();
     await announce(3, 5);
     model.held = true;
     await announce(4, 7);
-    told.length = 0;
+    sent.length = 0;
     predictor.announceToken({ epoch: 1, sequence: 1, position: 5, tokenId: 9, rows: 1, nextRows: 1, branch: 1 });
     model.release();
     await settled();
     assert.equal(model.cancelled, 0);
     assert.deepEqual(failures, []);
-    assert.deepEqual(told.slice(0, 2), ['1@5 restart', '1@5+1/0: 1,2']);
+    assert.deepEqual(sent.slice(0, 2), ['1@5 restart', '1@5+1/0: 1,2']);
     assert.deepEqual(model.ran.slice(5), [9, 7]);
   });
 
@@ -285,11 +285,11 @@ describe('shadow: the drafting of tokens', () => {
     let refused: (error: Error) => void = () => undefined;
     const constraintOf = () =>
       new Promise<typeof constraint>((resolve, reject) => ([compiled, refused] = [resolve, reject]));
-    const { predictor, told, draftsOf, announce, failures } = createPredictor({ constraintOf });
+    const { predictor, sent: sent, draftsOf, announce, failures } = createPredictor({ constraintOf });
     const begun = { optimistic: true, promptTokens: 3, maxPositions: 12 };
     predictor.begin(begin(1, begun));
     await announce(3, 5);
-    assert.ok(told.length > 0, 'experts are predicted meanwhile');
+    assert.ok(sent.length > 0, 'experts are predicted meanwhile');
     assert.deepEqual(draftsOf(), []);
     compiled(constraint);
     await announce(4, 9);
@@ -329,30 +329,30 @@ describe('shadow: the drafting of tokens', () => {
   });
 
   it('replaces main’s rows of a rejected draft where no token is ever due', async () => {
-    const { model, predictor, told, announce } = createPredictor();
+    const { model, predictor, sent: sent, announce } = createPredictor();
     predictor.begin(begin(1, { alignTokenPeriod: 0, alignKvPeriod: 4 }));
     await announce(3, 5, { rows: 2, nextRows: 2 });
     predictor.addRows(cacheRows(1, 0, 3, 2));
     await announce(4, 20, { rows: 1, nextRows: 2, branch: 1 });
     for (const position of [5, 6, 7]) await announce(position, 20, { branch: 1 });
     assert.deepEqual(model.written, ['0:0:3+1'], 'position 4 was to come again');
-    assert.ok(!told.some((line) => line.includes('restart')));
+    assert.ok(!sent.some((line) => line.includes('restart')));
   });
 
   it('reports a wrong guess even when only a second token of it was drafted, with any period', async () => {
-    const { model, predictor, told, announce } = createPredictor();
+    const { model, predictor, sent: sent, announce } = createPredictor();
     predictor.begin(begin(1, { optimistic: true, alignTokenPeriod: 2 }));
     await announce(3, 5, { nextRows: 3 });
     assert.deepEqual(model.ran, [1, 2, 3, 5, 7, 7, 7]);
     await announce(4, 9, { rows: 1, nextRows: 3, branch: 1 });
-    assert.ok(!told.some((line) => line.includes('restart')), 'position 4 is not due');
+    assert.ok(!sent.some((line) => line.includes('restart')), 'position 4 is not due');
     await announce(5, 9, { rows: 1, nextRows: 3, branch: 2 });
-    assert.ok(told.includes('1@5 restart'));
+    assert.ok(sent.includes('1@5 restart'));
     assert.deepEqual(model.ran.slice(3, 6), [5, 7, 9]);
   });
 
   it('assigns a guess after a rejected draft to the branch on which the pass began', async () => {
-    const { model, predictor, told, drafts, announce } = createPredictor();
+    const { model, predictor, sent: sent, drafts, announce } = createPredictor();
     predictor.begin(begin(1, { optimistic: true, alignTokenPeriod: 2 }));
     await announce(3, 5);
     await announce(4, 7);
@@ -360,7 +360,7 @@ describe('shadow: the drafting of tokens', () => {
     await announce(5, 7);
     drafts.length = 0;
     await announce(6, 9, { branch: 1 });
-    assert.ok(!told.some((line) => line.includes('restart')), 'position 6 is not due');
+    assert.ok(!sent.some((line) => line.includes('restart')), 'position 6 is not due');
     model.resume();
     await settled();
     const [first] = drafts;

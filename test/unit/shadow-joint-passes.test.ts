@@ -11,7 +11,7 @@ import { scriptedConstraint } from './scripted-constraint.js';
 
 function createPredictor(formats?: FormatSource, runtime: Pick<Runtime, 'nowMs' | 'after' | 'nextTurn'> = RUNTIME) {
   const model = new ScriptedModel();
-  const told: string[] = [];
+  const sent: string[] = [];
   const drafts: [number, Draft][] = [];
   const failures: string[] = [];
   const predictor = new Predictor(
@@ -20,10 +20,10 @@ function createPredictor(formats?: FormatSource, runtime: Pick<Runtime, 'nowMs' 
     PASS_ROWS,
     {
       onPrediction: (sequence, { position, layer, experts }) => {
-        told.push(`${sequence}@${position}/${layer}: ${experts.join(',')}`);
+        sent.push(`${sequence}@${position}/${layer}: ${experts.join(',')}`);
       },
       onDraft: (sequence, draft) => drafts.push([sequence, draft]),
-      onRestart: (sequence, position) => told.push(`${sequence}@${position} restart`),
+      onRestart: (sequence, position) => sent.push(`${sequence}@${position} restart`),
       onPrefixKept: () => assert.fail('nobody has named a prefix'),
       onFailure: (sequence, error) => failures.push(`${sequence}: ${error.message}`),
     },
@@ -42,12 +42,12 @@ function createPredictor(formats?: FormatSource, runtime: Pick<Runtime, 'nowMs' 
     }
     model.passes.length = 0;
   };
-  return { model, predictor, told, drafts, failures, announce, beginAll };
+  return { model, predictor, sent: sent, drafts, failures, announce, beginAll };
 }
 
 describe('shadow: passes of several sequences', () => {
   it('run the rows that all of them can run, and give each its own results', async () => {
-    const { model, told, announce, beginAll } = createPredictor();
+    const { model, sent: sent, announce, beginAll } = createPredictor();
     await beginAll(3);
     model.choose = (position, tokenId, layer) => [(position + tokenId) % 4, (position + tokenId + 1 + layer) % 4];
     announce(0, 3, 4);
@@ -55,7 +55,7 @@ describe('shadow: passes of several sequences', () => {
     announce(2, 3, 6);
     await settled();
     assert.deepEqual(model.passes, ['0:3 1:3 2:3']);
-    assert.deepEqual(told, ['0@3/0: 3,0', '1@3/0: 0,1', '2@3/0: 1,2', '0@3/1: 3,1', '1@3/1: 0,2', '2@3/1: 1,3']);
+    assert.deepEqual(sent, ['0@3/0: 3,0', '1@3/0: 0,1', '2@3/0: 1,2', '0@3/1: 3,1', '1@3/1: 0,2', '2@3/1: 1,3']);
   });
 
   it('hold no more rows than a pass has, by turns', async () => {
@@ -84,7 +84,7 @@ describe('shadow: passes of several sequences', () => {
   });
 
   it('finish where one must start again, and its results are dropped', async () => {
-    const { model, told, announce, beginAll } = createPredictor();
+    const { model, sent: sent, announce, beginAll } = createPredictor();
     await beginAll(2, { optimistic: true });
     announce(0, 3, 5);
     announce(1, 3, 5);
@@ -92,19 +92,19 @@ describe('shadow: passes of several sequences', () => {
     await settled();
     model.release();
     await settled();
-    told.length = 0;
+    sent.length = 0;
     model.heldLayer = 1;
     announce(0, 4, 7);
     announce(1, 4, 7);
     await settled();
-    assert.deepEqual(told, ['0@5/0: 1,2', '1@5/0: 1,2'], 'both run ahead on what they guess');
+    assert.deepEqual(sent, ['0@5/0: 1,2', '1@5/0: 1,2'], 'both run ahead on what they guess');
     announce(0, 5, 20, { branch: 1 });
     assert.equal(model.cancelled, 0, 'the other one’s pass goes on');
     model.release();
     await settled();
-    assert.ok(told.includes('1@5/1: 2,3'));
+    assert.ok(sent.includes('1@5/1: 2,3'));
     assert.deepEqual(
-      told.filter((line) => line.startsWith('0@5')),
+      sent.filter((line) => line.startsWith('0@5')),
       ['0@5/0: 1,2', '0@5 restart', '0@5/0: 1,2', '0@5/1: 2,3'],
     );
     assert.deepEqual(model.truncated, ['0:5']);
@@ -112,17 +112,17 @@ describe('shadow: passes of several sequences', () => {
   });
 
   it('finish where one has ended, and are cancelled where all have', async () => {
-    const { model, predictor, told, announce, beginAll } = createPredictor();
+    const { model, predictor, sent: sent, announce, beginAll } = createPredictor();
     await beginAll(3);
     model.heldLayer = 1;
     for (let id = 0; id < 3; id += 1) announce(id, 3, 4);
     await settled();
     predictor.end(1);
     assert.deepEqual([model.cancelled, model.disposed], [0, []]);
-    told.length = 0;
+    sent.length = 0;
     model.release();
     await settled();
-    assert.deepEqual(told, ['0@3/1: 0,1', '2@3/1: 0,1']);
+    assert.deepEqual(sent, ['0@3/1: 0,1', '2@3/1: 0,1']);
     assert.deepEqual(model.disposed, [1]);
     model.heldLayer = 1;
     announce(0, 4, 4);
@@ -136,7 +136,7 @@ describe('shadow: passes of several sequences', () => {
   });
 
   it('run the sequences alone once after a failure, and the one that fails again is dropped', async () => {
-    const { model, told, failures, announce, beginAll } = createPredictor();
+    const { model, sent: sent, failures, announce, beginAll } = createPredictor();
     await beginAll(3);
     model.failureOf = (ids) => (ids.includes(1) ? new OdmoeError('INTERNAL', 'number 1 is no good') : null);
     for (let id = 0; id < 3; id += 1) announce(id, 3, 4);
@@ -144,7 +144,7 @@ describe('shadow: passes of several sequences', () => {
     assert.deepEqual(model.passes, ['0:3 1:3 2:3', '0:3', '1:3', '2:3']);
     assert.deepEqual(failures, ['1: number 1 is no good']);
     assert.deepEqual(model.disposed, [1]);
-    assert.deepEqual(told, ['0@3/0: 3,0', '0@3/1: 0,1', '2@3/0: 3,0', '2@3/1: 0,1']);
+    assert.deepEqual(sent, ['0@3/0: 3,0', '0@3/1: 0,1', '2@3/0: 3,0', '2@3/1: 0,1']);
     model.passes.length = 0;
     announce(0, 4, 4);
     announce(2, 4, 4);

@@ -14,15 +14,15 @@ function createPredictor(kept: number) {
   const recurrence = { ...attention, mixer: { kind: 'convolution', taps: 2 } as const };
   const model = new ScriptedModel({ ...SHAPE, layers: [attention, recurrence] });
   model.oldestPosition = (length) => Math.max(0, length - kept);
-  const told: string[] = [];
+  const sent: string[] = [];
   const predictor = new Predictor(
     model,
     model.createPass(),
     PASS_ROWS,
     {
-      onPrediction: (_sequence, { position, layer }) => void told.push(`${position}/${layer}`),
+      onPrediction: (_sequence, { position, layer }) => void sent.push(`${position}/${layer}`),
       onDraft: () => undefined,
-      onRestart: (_sequence, position) => void told.push(`restart ${position}`),
+      onRestart: (_sequence, position) => void sent.push(`restart ${position}`),
       onPrefixKept: () => assert.fail('nobody has named a prefix'),
       onFailure: (_sequence, error) => assert.fail(error),
     },
@@ -38,7 +38,7 @@ function createPredictor(kept: number) {
     predictor.addRows({ epoch: 1, sequence: 1, layer, position, rows, values });
     await settled();
   };
-  return { model, predictor, told, announce, addRows };
+  return { model, predictor, sent: sent, announce, addRows };
 }
 
 describe('shadow: a recurrent model', () => {
@@ -53,17 +53,17 @@ describe('shadow: a recurrent model', () => {
   });
 
   it('is cut back where a guess was wrong', async () => {
-    const { model, predictor, told, announce } = createPredictor(4);
+    const { model, predictor, sent: sent, announce } = createPredictor(4);
     predictor.begin(begin(1, { optimistic: true }));
     await announce(3, 5, { nextRows: 3 });
     assert.equal(model.ran.length, 7);
     await announce(4, 20, { nextRows: 3, branch: 1 });
     assert.deepEqual(model.truncated, ['0:4']);
-    assert.deepEqual(told.slice(8, 11), ['restart 4', '4/0', '4/1']);
+    assert.deepEqual(sent.slice(8, 11), ['restart 4', '4/0', '4/1']);
   });
 
   it('runs again, and continues where it was, when the wrong guess is too far back for a cut', async () => {
-    const { model, predictor, told, announce } = createPredictor(2);
+    const { model, predictor, sent: sent, announce } = createPredictor(2);
     predictor.begin(begin(1, { optimistic: true }));
     await announce(3, 5, { nextRows: 3 });
     model.passes.length = 0;
@@ -71,6 +71,6 @@ describe('shadow: a recurrent model', () => {
     assert.deepEqual(model.truncated, ['0:0']);
     assert.deepEqual(model.passes.slice(0, 2), ['0:0,1,2,3', '0:4']);
     assert.deepEqual(model.ran.slice(0, 5), [1, 2, 3, 5, 20]);
-    assert.deepEqual(told.slice(8, 11), ['restart 4', '4/0', '4/1'], 'nothing is predicted once more');
+    assert.deepEqual(sent.slice(8, 11), ['restart 4', '4/0', '4/1'], 'nothing is predicted once more');
   });
 });

@@ -99,10 +99,10 @@ const predicted = (position: number, layer: number, experts: number[], again = f
   runUs: 0,
 });
 
-const toldWorker = (stream: WorkerStream): Predict[] =>
+const sentToWorker = (stream: WorkerStream): Predict[] =>
   stream.sent.flatMap((request) => (request.kind === 'predict' ? [request.predict] : []));
 
-const toldMain = (stream: MemoryStream<ShadowReply, ShadowRequest>): Predict[] =>
+const sentToMain = (stream: MemoryStream<ShadowReply, ShadowRequest>): Predict[] =>
   stream.sent.flatMap((reply) => (reply.kind === 'predict' ? [reply.predict] : []));
 
 const restartsOf = (stream: { sent: readonly (ShadowReply | WorkerRequest)[] }): Restart[] =>
@@ -135,16 +135,16 @@ describe('shadow: the service', () => {
     place(1, ['a']);
     welcome('a');
     service.onPrediction(5, predicted(9, 0, [3, 1]), true);
-    assert.equal(toldWorker(stream('a')).length, 0);
+    assert.equal(sentToWorker(stream('a')).length, 0);
     service.onPrediction(5, predicted(10, 0, [3, 1]), false);
     assert.deepEqual(
-      toldMain(main).map(({ pass, experts }) => [pass.position, experts]),
+      sentToMain(main).map(({ pass, experts }) => [pass.position, experts]),
       [
         [9, [3, 1]],
         [10, [3, 1]],
       ],
     );
-    assert.deepEqual(toldWorker(stream('a')), [
+    assert.deepEqual(sentToWorker(stream('a')), [
       plainPrediction({ sequence: 5, position: 10, layer: 0, experts: [1, 3] }),
     ]);
   });
@@ -155,10 +155,10 @@ describe('shadow: the service', () => {
     assert.equal(lost.length, 0);
     service.onFailure(6, new OdmoeError('DEVICE_LOST', 'the GPU is gone'));
     assert.equal(lost.length, 1);
-    const told = main.sent.flatMap((reply) =>
+    const errors = main.sent.flatMap((reply) =>
       reply.kind === 'error' ? [[reply.error.code, reply.error.requestId]] : [],
     );
-    assert.deepEqual(told, [
+    assert.deepEqual(errors, [
       ['DEVICE_OUT_OF_MEMORY', 5],
       ['DEVICE_LOST', 6],
     ]);
@@ -177,9 +177,9 @@ describe('shadow: the service', () => {
     for (const [index, change] of wrong.entries()) {
       main.arrive({ kind: 'begin', begin: begin(index, { sampling: { ...GREEDY, ...change } }) });
     }
-    const told = main.sent.flatMap((reply) => (reply.kind === 'error' ? [reply.error.code] : []));
+    const errors = main.sent.flatMap((reply) => (reply.kind === 'error' ? [reply.error.code] : []));
     assert.deepEqual(
-      told,
+      errors,
       wrong.map(() => 'REQUEST_INVALID'),
     );
     assert.deepEqual([lost, service.hasMain, service.openCounts['sequences']], [[], true, 0]);
@@ -190,12 +190,12 @@ describe('shadow: the service', () => {
     place(1, ['a', 'b']);
     for (const id of ['a', 'b']) welcome(id);
     service.onPrediction(5, predicted(10, 0, [1, 3]), false);
-    const told = (id: string) => toldWorker(stream(id)).map(({ experts }) => experts);
-    assert.deepEqual([told('a'), told('b')], [[[3]], [[1]]], 'both at home with b, which has room for one');
+    const expertsOf = (id: string) => sentToWorker(stream(id)).map(({ experts }) => experts);
+    assert.deepEqual([expertsOf('a'), expertsOf('b')], [[[3]], [[1]]], 'both at home with b, which has room for one');
     service.onPrediction(5, predicted(10, 0, [1, 3, 0], true), false);
-    assert.deepEqual([told('a').at(-1), told('b').at(-1)], [[0], [1, 3]]);
+    assert.deepEqual([expertsOf('a').at(-1), expertsOf('b').at(-1)], [[0], [1, 3]]);
     service.onPrediction(5, predicted(10, 0, [1], true), false);
-    assert.deepEqual([told('a').at(-1), told('b').at(-1)], [[], [1]]);
+    assert.deepEqual([expertsOf('a').at(-1), expertsOf('b').at(-1)], [[], [1]]);
   });
 
   it('sends drafts to main, and a restart to main and every worker', () => {
@@ -229,7 +229,7 @@ describe('shadow: the service', () => {
     announce(4, false);
     tellOf(5);
     assert.deepEqual(
-      toldMain(main).map(({ pass, mainAnnounces, runUs }) => [pass.position, mainAnnounces, runUs]),
+      sentToMain(main).map(({ pass, mainAnnounces, runUs }) => [pass.position, mainAnnounces, runUs]),
       [
         [3, false, 7],
         [4, true, 7],
@@ -237,7 +237,7 @@ describe('shadow: the service', () => {
       ],
     );
     assert.deepEqual(
-      toldWorker(stream('a')).map(({ pass }) => pass.position),
+      sentToWorker(stream('a')).map(({ pass }) => pass.position),
       [3, 5],
     );
   });
@@ -279,7 +279,7 @@ describe('shadow: the service', () => {
         sampling: null,
       },
     });
-    const dealt = () => toldMain(shadow.main).map(({ experts, workers }) => [experts, workers]);
+    const dealt = () => sentToMain(shadow.main).map(({ experts, workers }) => [experts, workers]);
 
     beforeEach(() => {
       shadow.place(1, ids);
@@ -306,12 +306,12 @@ describe('shadow: the service', () => {
           [0, 1, 2],
         ],
       ]);
-      const toC = toldWorker(stream('c')).map(({ layer, experts, workers = [] }) => [layer, experts, workers]);
+      const toC = sentToWorker(stream('c')).map(({ layer, experts, workers = [] }) => [layer, experts, workers]);
       assert.deepEqual(toC, [
         [1, [0], []],
         [0, [2], []],
       ]);
-      assert.equal(toldWorker(stream('d')).length, 1);
+      assert.equal(sentToWorker(stream('d')).length, 1);
     });
 
     it("deals to the worker that caches the expert by main's report, under this placement", () => {
@@ -370,7 +370,7 @@ describe('shadow: the service', () => {
     place(4, []);
     service.onPrediction(5, predicted(9, 1, [0, 1]), false);
     assert.deepEqual(
-      toldMain(main).map(({ epoch }) => epoch),
+      sentToMain(main).map(({ epoch }) => epoch),
       [0, 4],
     );
   });
@@ -379,14 +379,14 @@ describe('shadow: the service', () => {
     const { service, workers, place, stream, welcome } = shadow;
     place(1, ['a']);
     service.onPrediction(1, predicted(9, 0, [3, 1]), false);
-    assert.deepEqual([toldWorker(stream('a')).length, workers.counts.dropped], [0, 1]);
+    assert.deepEqual([sentToWorker(stream('a')).length, workers.counts.dropped], [0, 1]);
     welcome('a');
     stream('a').backlogBytes = PREDICTION_BACKLOG_LIMIT_BYTES + 1;
     service.onPrediction(1, predicted(9, 1, [3, 1]), false);
-    assert.deepEqual([toldWorker(stream('a')).length, workers.counts.dropped], [0, 2]);
+    assert.deepEqual([sentToWorker(stream('a')).length, workers.counts.dropped], [0, 2]);
     stream('a').backlogBytes = 0;
     service.onPrediction(1, predicted(10, 0, [3, 1]), false);
-    assert.deepEqual([toldWorker(stream('a')).length, workers.counts.sent], [1, 1]);
+    assert.deepEqual([sentToWorker(stream('a')).length, workers.counts.sent], [1, 1]);
   });
 
   it('reconnects to a lost worker at once when main places it again', () => {

@@ -19,7 +19,7 @@ describe('a simulated node that stood still', () => {
     'no hello came within 5000 ms',
     'no connection to w1:1 within 3000 ms',
   ]) {
-    it(`is told from the others when it says: ${reason}`, () => {
+    it(`is distinguished from the others when it says: ${reason}`, () => {
       const faults = [stop('main'), stop('main')];
       assert.equal(checkBlame({ faults }, [lost('main', reason)]).length, 1);
       assert.deepEqual(checkBlame({ faults }, [lost('w1', reason)]), []);

@@ -7,9 +7,9 @@ import type { SimulatedNode } from '../../simulator/cluster/simulated-node.js';
 import { checkCounters, type CountedTime } from '../../simulator/faults/accounts/check-accounts.js';
 import { checkLinkBytes } from '../../simulator/faults/accounts/check-link-bytes.js';
 import { FetchWatch } from '../../simulator/faults/accounts/fetch-watch.js';
-import { KeptWatch } from '../../simulator/faults/accounts/kept-watch.js';
+import { CachedNewsWatch } from '../../simulator/faults/accounts/cached-news-watch.js';
 import { countersOf } from '../../simulator/faults/accounts/main-counters.js';
-import { ReportWatch } from '../../simulator/faults/accounts/told-watch.js';
+import { AnnouncementWatch } from '../../simulator/faults/accounts/announcement-watch.js';
 import { checkRests, checkUsedNodes, HeardNodes } from '../../simulator/faults/run-scenario.js';
 import { checkSizes, type NodeSizes } from '../../simulator/faults/check-sizes.js';
 import { PieceFaults } from '../../simulator/faults/scenario-world.js';
@@ -54,23 +54,23 @@ function release(position: number, layer: number, experts: number[]): PeerMessag
 }
 
 describe('the invariant checks of simulated clusters', () => {
-  const toldBy = (...messages: PeerMessage[]): number => {
-    const watch = new ReportWatch('main');
+  const violationsAfter = (...messages: PeerMessage[]): number => {
+    const watch = new AnnouncementWatch('main');
     for (const message of messages) watch.messages('sent', 'main', 'w0', message);
     return watch.violations.length;
   };
 
   it('find an announced expert of a worker that main neither requests nor releases', () => {
-    const told = prediction(7, 0, [2, 3]);
-    assert.equal(toldBy(told, execute(1, 7, 0, [2]), release(7, 0, [3]), execute(2, 7, 1, [1])), 0);
-    assert.equal(toldBy(told, execute(1, 7, 0, [2]), execute(2, 7, 1, [1])), 1, 'a later layer');
-    assert.equal(toldBy(told, execute(1, 8, 0, [2])), 2, 'a later pass');
-    assert.equal(toldBy(told, PLACEMENT, execute(1, 8, 0, [2])), 0, 'told under another placement');
+    const announced = prediction(7, 0, [2, 3]);
+    assert.equal(violationsAfter(announced, execute(1, 7, 0, [2]), release(7, 0, [3]), execute(2, 7, 1, [1])), 0);
+    assert.equal(violationsAfter(announced, execute(1, 7, 0, [2]), execute(2, 7, 1, [1])), 1, 'a later layer');
+    assert.equal(violationsAfter(announced, execute(1, 8, 0, [2])), 2, 'a later pass');
+    assert.equal(violationsAfter(announced, PLACEMENT, execute(1, 8, 0, [2])), 0, 'announced under another placement');
   });
 
   it("find a worker's cached experts that shadow does not know", () => {
     const keptBy = (kept: { worker: number; layer: number; experts: number[] }[]): string[] => {
-      const watch = new KeptWatch('main');
+      const watch = new CachedNewsWatch('main');
       watch.messages('sent', 'main', 'w1', PLACEMENT);
       watch.messages('sent', 'main', 'w1', execute(9, 7, 2, [4]));
       const result = { requestId: 9, epoch: EPOCH, experts: [], kept: { experts: [4, 1] } };
@@ -80,19 +80,19 @@ describe('the invariant checks of simulated clusters', () => {
     };
     assert.deepEqual(keptBy([{ worker: 1, layer: 2, experts: [1, 4] }]), []);
     assert.equal(keptBy([]).length, 1);
-    assert.equal(keptBy([{ worker: 0, layer: 2, experts: [1, 4] }]).length, 1, 'told of another worker');
+    assert.equal(keptBy([{ worker: 0, layer: 2, experts: [1, 4] }]).length, 1, 'for another worker');
   });
 
   it('find uncounted bytes of a connection', () => {
     const carried = new Map([['w0', { sent: 10, arrived: 20 }]]);
-    const told = (sent: number): ReadonlyMap<string, number> =>
+    const readPack = (sent: number): ReadonlyMap<string, number> =>
       new Map([
         ['odmoe_link_sent_bytes_total{node="w0"}', sent],
         ['odmoe_link_received_bytes_total{node="w0"}', 20],
       ]);
-    assert.deepEqual(checkLinkBytes(told(10), carried), []);
-    assert.equal(checkLinkBytes(told(9), carried).length, 1);
-    assert.deepEqual(checkLinkBytes(new Map(), carried), [], 'of who is not connected nothing is told');
+    assert.deepEqual(checkLinkBytes(readPack(10), carried), []);
+    assert.equal(checkLinkBytes(readPack(9), carried).length, 1);
+    assert.deepEqual(checkLinkBytes(new Map(), carried), [], 'nothing is reported of a node that is not connected');
   });
 
   it('find growth between two rests', () => {
@@ -194,9 +194,9 @@ describe('damaged pieces of a simulated pack', () => {
   const BYTES = Uint8Array.of(1, 2, 3, 4);
   const PEER = { host: 'main' };
 
-  async function told(
+  async function readPack(
     change: (faults: PieceFaults) => void,
-  ): Promise<{ pieces: number[][]; whole: boolean; told: number }> {
+  ): Promise<{ pieces: number[][]; whole: boolean; sent: number }> {
     const faults = new PieceFaults();
     change(faults);
     async function* read(): AsyncGenerator<PackPiece, void, undefined> {
@@ -214,20 +214,28 @@ describe('damaged pieces of a simulated pack', () => {
       [...bits].every((byte) => byte === 0xff),
       'who has the whole pack has every expert',
     );
-    return { pieces, whole, told: faults.told };
+    return { pieces, whole, sent: faults.sent };
   }
 
   it('are real ones with a changed bit, a half of the first one, or claimed but absent', async () => {
     const real = [1, 2, 3, 4];
-    assert.deepEqual(await told(() => undefined), { pieces: [real, real], whole: false, told: 0 });
+    assert.deepEqual(await readPack(() => undefined), { pieces: [real, real], whole: false, sent: 0 });
     const wrong = [1, 2, 7, 4];
-    assert.deepEqual(await told((faults) => (faults.areWrong = true)), {
+    assert.deepEqual(await readPack((faults) => (faults.areWrong = true)), {
       pieces: [wrong, wrong],
       whole: false,
-      told: 2,
+      sent: 2,
     });
-    assert.deepEqual(await told((faults) => (faults.areShort = true)), { pieces: [[1, 2]], whole: false, told: 1 });
-    assert.deepEqual(await told((faults) => (faults.claimsAll = true)), { pieces: [real, real], whole: true, told: 1 });
+    assert.deepEqual(await readPack((faults) => (faults.areShort = true)), {
+      pieces: [[1, 2]],
+      whole: false,
+      sent: 1,
+    });
+    assert.deepEqual(await readPack((faults) => (faults.claimsAll = true)), {
+      pieces: [real, real],
+      whole: true,
+      sent: 1,
+    });
     assert.deepEqual([...BYTES], real, 'what the pack has stays as it is');
   });
 });

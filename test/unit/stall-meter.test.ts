@@ -48,13 +48,14 @@ describe('the stall meter of a process', () => {
   });
 
   it('is sent to peers as digits, and any other text counts as no standstill', () => {
-    const told = (text: string): number => {
+    const counterOf = (text: string): number => {
       const metadata = new Metadata();
       metadata.set('odmoe-stall-ms', text);
       return stallOf(metadata);
     };
-    assert.equal(told('1500'), 1500);
-    for (const strange of ['', '-1', '1e9', '1.5', 'long', '9'.repeat(400)]) assert.equal(told(strange), 0, strange);
+    assert.equal(counterOf('1500'), 1500);
+    for (const strange of ['', '-1', '1e9', '1.5', 'long', '9'.repeat(400)])
+      assert.equal(counterOf(strange), 0, strange);
     assert.equal(stallOf(new Metadata()), 0);
   });
 });

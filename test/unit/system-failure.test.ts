@@ -27,7 +27,7 @@ describe('an error of the operating system', () => {
     ['EISDIR', 'STORAGE_FAILED'],
     ['ENOTDIR', 'STORAGE_FAILED'],
   ] as const) {
-    it(`is told in words, with a code and what to do: ${code}`, () => {
+    it(`is reported in words, with a code and what to do: ${code}`, () => {
       const thrown = systemError(code, { path: '/data/pack', syscall: 'open' });
       const found = toOdmoeError(thrown);
       assert.equal(found.code, expected);

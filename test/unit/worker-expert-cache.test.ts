@@ -91,22 +91,22 @@ describe('worker: the expert cache', () => {
     const slots = new TestSlots(3);
     const service = testService(slots, 4, RUNTIME, cacheOf({ full: 2 }));
     service.changeEpoch([0]);
-    const told: (readonly number[] | null)[] = [];
+    const reports: (readonly number[] | null)[] = [];
     let requests = 0;
     const run = async (expert: number): Promise<void> => {
       service.execute(request(requests++, 0, expert), (reply) => {
-        if (reply.kind === 'result') told.push(reply.result.kept?.experts ?? null);
+        if (reply.kind === 'result') reports.push(reply.result.kept?.experts ?? null);
       });
       for (const slot of [...slots.pending.keys()]) await slots.endLoad(slot);
       await settle();
     };
     for (const expert of [5, 5, 2, 2]) await run(expert);
-    assert.deepEqual(told, [[5], null, [2, 5], null]);
+    assert.deepEqual(reports, [[5], null, [2, 5], null]);
     service.loseMain();
     await settle();
     service.changeEpoch([0]);
     await run(5);
-    assert.deepEqual(told.slice(4), [[2, 5]], 'the next main knows of nothing that is kept');
+    assert.deepEqual(reports.slice(4), [[2, 5]], 'the next main knows of nothing that is kept');
     await service.close();
   });
 

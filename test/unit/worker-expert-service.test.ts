@@ -98,9 +98,9 @@ describe('worker: the expert service', () => {
   it('answers all waiting requests when the device is lost, reports it once, and takes nothing more', async () => {
     const lost = new OdmoeError('DEVICE_LOST', 'the device is gone');
     for (const where of ['execute', 'load'] as const) {
-      const told: OdmoeError[] = [];
+      const errors: OdmoeError[] = [];
       const slots = new TestSlots(2);
-      const service = testService(slots, 4, undefined, null, (error) => told.push(error));
+      const service = testService(slots, 4, undefined, null, (error) => errors.push(error));
       const here = { slots, service, replies: [] as WorkerReply[], clock: { ms: 0 } };
       run(here, request(1, 0, 5));
       run(here, request(2, 0, 6));
@@ -118,7 +118,7 @@ describe('worker: the expert service', () => {
       assert.throws(() => run(here, request(4, 0, 5)), { code: 'DEVICE_LOST' });
       await slots.endLoad(1, lost);
       assert.deepEqual(
-        told.map(({ code }) => code),
+        errors.map(({ code }) => code),
         ['DEVICE_LOST'],
       );
     }
@@ -232,15 +232,15 @@ describe('worker: the expert service', () => {
 
   it('reports once that no slot is in use, to the last one that asked', async () => {
     const here = setting(1);
-    const told: string[] = [];
+    const errors: string[] = [];
     run(here, request(1, 0, 2));
-    here.service.whenSlotsEmpty(() => told.push('first'));
-    here.service.whenSlotsEmpty(() => told.push('second'));
+    here.service.whenSlotsEmpty(() => errors.push('first'));
+    here.service.whenSlotsEmpty(() => errors.push('second'));
     await here.slots.endLoad(0);
-    assert.deepEqual([here.replies.length, told], [1, ['second']]);
+    assert.deepEqual([here.replies.length, errors], [1, ['second']]);
     run(here, request(2, 1, 3));
     await here.slots.endLoad(0);
-    assert.deepEqual([here.replies.length, told], [2, ['second']]);
+    assert.deepEqual([here.replies.length, errors], [2, ['second']]);
   });
 
   it('disposes of the slots only when no work is running', async () => {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import type { Predict } from '../../shared/wire/messages.js';
-import { EPOCH_LIMIT, PEER_EPOCH_LIMIT, toldEpoch } from '../../shared/wire/epochs.js';
+import { EPOCH_LIMIT, PEER_EPOCH_LIMIT, reportedEpoch } from '../../shared/wire/epochs.js';
 import { plainPrediction, restartAt } from './wire-messages.js';
 import { MAX_EARLY_PREDICTIONS, PlacementEpoch } from '../../worker-node/rpc/placement-epoch.js';
 
@@ -78,7 +78,7 @@ describe('worker: the placement epoch', () => {
       epoch.advance(poison);
       assert.throws(() => epoch.requireAnnounceable(9), { code: 'STALE_EPOCH' }, 'under the same main');
       epoch.reset();
-      assert.equal(toldEpoch(epoch.highest), 0);
+      assert.equal(reportedEpoch(epoch.highest), 0);
       epoch.admit(prediction(poison + 1));
       epoch.requireAnnounceable(9);
       assert.deepEqual([epoch.advance(9), epoch.highest, epoch.waiting], [[], 9, 0]);
@@ -87,7 +87,7 @@ describe('worker: the placement epoch', () => {
     assert.throws(() => epoch.requireAnnounceable(8), { code: 'STALE_EPOCH' }, 'what a main may give is remembered');
     epoch.advance(PEER_EPOCH_LIMIT);
     epoch.reset();
-    assert.equal(toldEpoch(epoch.highest), PEER_EPOCH_LIMIT);
+    assert.equal(reportedEpoch(epoch.highest), PEER_EPOCH_LIMIT);
     assert.throws(() => epoch.requireAnnounceable(9), { code: 'STALE_EPOCH' }, 'the next main goes above it');
   });
 });

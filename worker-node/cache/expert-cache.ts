@@ -36,7 +36,7 @@ export class ExpertCache implements SlotCache {
   /** Null under other policies: then the capacities do not change. */
   private readonly residency: CacheResidency | null;
   /** layer -> the cached experts that were last reported to main. */
-  private readonly told = new Map<number, string>();
+  private readonly reported = new Map<number, string>();
 
   constructor(options: ExpertCacheOptions) {
     const { policy, experts, capacities, counts, random } = options;
@@ -82,14 +82,14 @@ export class ExpertCache implements SlotCache {
   takeChangedKept(layer: number): number[] | null {
     const kept = this.decisions.keptOf(layer);
     const text = kept.join(' ');
-    if (text === (this.told.get(layer) ?? '')) return null;
-    this.told.set(layer, text);
+    if (text === (this.reported.get(layer) ?? '')) return null;
+    this.reported.set(layer, text);
     return kept;
   }
 
   /** Forgets all reports, because main does not know what is cached. */
-  forgetTold(): void {
-    this.told.clear();
+  forgetReported(): void {
+    this.reported.clear();
   }
 
   /** `uses`: uses of experts so far, by the state in memory when the use began. `packed`: full experts that are stored as fixed4. */

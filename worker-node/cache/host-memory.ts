@@ -69,7 +69,7 @@ export class HostMemory {
   private due: HoldCandidate[] = [];
   private filling: Promise<void> | null = null;
   private closed = false;
-  private hasTold = false;
+  private hasLogged = false;
   private restUntilMs = 0;
   private heldBytes = 0;
   private budgetBytes = 0;
@@ -224,13 +224,13 @@ export class HostMemory {
   /** Warns once, with the first plan: later the host may be short for a moment. */
   private tellOfLessThanAsked(): void {
     const [{ setting }, { budgetBytes }] = [this.options, this];
-    if (!this.hasTold && setting !== 'auto' && budgetBytes < setting) {
+    if (!this.hasLogged && setting !== 'auto' && budgetBytes < setting) {
       this.parts.log.warn('the host has less free memory than worker.host_memory asks for: what is free is used', {
         askedBytes: setting,
         budgetBytes,
       });
     }
-    this.hasTold = true;
+    this.hasLogged = true;
   }
 
   private candidates(): HoldCandidate[] {

@@ -256,7 +256,7 @@ export class ExpertService {
 
   loseMain(): void {
     this.executor.abandonAll();
-    this.cache?.forgetTold();
+    this.cache?.forgetReported();
     this.handle({ kind: 'mainLost' });
   }
 

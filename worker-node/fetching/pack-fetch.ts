@@ -99,16 +99,16 @@ export class PackFetch implements ExpertSupply {
   }
 
   /** Sets main as a source of damaged experts; if no prospect comes, main is the only source. `toldAddress`: as in takeProspect. */
-  takeMain(toldAddress: string): void {
+  takeMain(reportedAddress: string): void {
     const sources = this.isPartial ? (this.prospect?.sources ?? []) : [];
-    this.peers.setAddresses(this.mainAddresses(toldAddress), sources);
+    this.peers.setAddresses(this.mainAddresses(reportedAddress), sources);
   }
 
   /** `toldAddress`: main's address as main itself gives it. */
-  takeProspect(prospect: Prospect, toldAddress: string): void {
+  takeProspect(prospect: Prospect, reportedAddress: string): void {
     this.prospect = prospect;
     this.wasReady = false;
-    this.peers.setAddresses(this.mainAddresses(toldAddress), prospect.sources);
+    this.peers.setAddresses(this.mainAddresses(reportedAddress), prospect.sources);
     this.fetcher.need(inTurn(prospect.placement, this.workerId));
     this.fetched();
   }
@@ -118,8 +118,8 @@ export class PackFetch implements ExpertSupply {
   }
 
   /** The address in the settings may be the only one that reaches main from here, or an old address that main has left. */
-  private mainAddresses(toldAddress: string): string[] {
-    return this.mainAddress === null ? [toldAddress] : [this.mainAddress, toldAddress];
+  private mainAddresses(reportedAddress: string): string[] {
+    return this.mainAddress === null ? [reportedAddress] : [this.mainAddress, reportedAddress];
   }
 
   private fetched(): void {

@@ -45,9 +45,9 @@ export class PackMending implements ExpertSupply {
     return { fetchReceivedBytes: this.fetch?.status.fetchReceivedBytes ?? 0 };
   }
 
-  takeMain(toldAddress: string): void {
-    this.mainAddress = toldAddress;
-    this.fetch?.takeMain(toldAddress);
+  takeMain(reportedAddress: string): void {
+    this.mainAddress = reportedAddress;
+    this.fetch?.takeMain(reportedAddress);
   }
 
   /** Main sends prospects only to workers with a partial pack. */

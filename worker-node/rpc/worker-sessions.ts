@@ -3,7 +3,7 @@ import type { Logger } from '../../shared/base/log/logger.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import { layersOfWorker } from '../../shared/decisions/placement/plan-placement.js';
 import { dialAddress } from '../../shared/wire/addresses.js';
-import { toldEpoch } from '../../shared/wire/epochs.js';
+import { reportedEpoch } from '../../shared/wire/epochs.js';
 import { PeerGreeting } from '../../shared/transport/peer-greeting.js';
 import type {
   NodeIdentity,
@@ -27,8 +27,8 @@ export const MAX_VIOLATIONS = 100;
 /** A worker's pack supply that takes main's address and prospects. */
 export interface ProspectTaker {
   readonly isPartial: boolean;
-  takeMain(toldAddress: string): void;
-  takeProspect(prospect: Prospect, toldAddress: string): void;
+  takeMain(reportedAddress: string): void;
+  takeProspect(prospect: Prospect, reportedAddress: string): void;
 }
 
 type WorkerStream = PeerStream<WorkerReply, WorkerRequest>;
@@ -171,7 +171,7 @@ export class WorkerSessions {
     this.log.info('serving a peer', { peer: peer.id, role: peer.role, address: peer.address });
     this.greeting.welcome(session.stream, {
       partialPack: this.fetch?.isPartial ?? false,
-      highestEpoch: toldEpoch(this.epoch.highest),
+      highestEpoch: reportedEpoch(this.epoch.highest),
     });
     if (peer.role !== 'ROLE_MAIN') return;
     this.fetch?.takeMain(dialAddress(peer.address, session.context.host));

@@ -85,7 +85,7 @@ export const ERROR_KINDS = {
     3,
     'DATA_LOSS',
     500,
-    'an expert gave no finite numbers, and whose fault that is cannot be told',
+    'an expert gave no finite numbers, and it is not known which part is at fault',
   ),
   SHADOW_LOST: kind(3, 'UNAVAILABLE', 503, 'the connection to the shadow broke'),
   STALE_EPOCH: kind(1, 'ABORTED', 409, 'a message belongs to an older placement epoch'),

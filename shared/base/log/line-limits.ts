@@ -61,13 +61,13 @@ export class LineLimits {
   /** The lines that were left out since the last call. */
   takeLeftOut(): LeftOutLines[] {
     const nowMs = this.nowMs();
-    const told = [...this.leftOut].map(([event, { lines, sinceMs }]) => ({
+    const counted = [...this.leftOut].map(([event, { lines, sinceMs }]) => ({
       event,
       lines,
       seconds: Math.max(1, Math.round((nowMs - sinceMs) / 1000)),
     }));
     this.leftOut.clear();
-    return told;
+    return counted;
   }
 }
 

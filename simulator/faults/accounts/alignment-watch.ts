@@ -36,7 +36,7 @@ export class AlignmentWatch {
       if (layers === undefined || (position > due && !this.isRecurrent(layer)))
         this.violations.push(
           layers === undefined
-            ? `${to} gets rows of sequence ${sequence}, which it has not been told of`
+            ? `${to} gets rows of sequence ${sequence}, which main has not announced to it`
             : `${to} gets rows of layer ${layer} from ${position} on, and those from ${due} on are next`,
         );
       layers?.set(layer, position + rows);

@@ -7,8 +7,8 @@ import type { SimulatedAnswer } from '../../cluster/simulated-cluster.js';
 import type { MainCounters } from './main-counters.js';
 import { decodesOf, isAlone, type AnswerAccount } from './answer-account.js';
 import { checkAlignment, checkDrafts } from './check-alignment.js';
-import { checkRecall, checkReloads, checkShadowTold } from './check-predictions.js';
-import { accountTold, type Announcement, type PredictedAnswer } from './check-told.js';
+import { checkRecall, checkReloads, checkSentPredictions } from './check-predictions.js';
+import { accountAnnouncements, type Announcement, type PredictedAnswer } from './check-announcements.js';
 import { PredictionBook } from './prediction-book.js';
 import type { JointPass } from './ran-passes.js';
 import type { Recorded } from './recorder.js';
@@ -39,20 +39,20 @@ export function checkAccounts(calm: CalmTime): Violation[] {
   const { accounts, passes, problems } = accountsOf(events, settings.id, placement, shape.expertLayers);
   const hasBudget = settings.device.memoryBudgetBytes > 0;
   const found = [...problems, ...checkCounters({ ...calm, accounts, hasBudget })];
-  const foretold = new Map<number, PredictedAnswer>();
+  const predicted = new Map<number, PredictedAnswer>();
   for (const answer of answerAccounts(calm, accounts, found))
-    foretold.set(answer.account.sequence, { answer, book: new PredictionBook(answer) });
+    predicted.set(answer.account.sequence, { answer, book: new PredictionBook(answer) });
   const results = resultsOf(events, settings.id);
-  const told = checkPasses(passes, foretold, announcementsOf(events, settings.id), results);
-  found.push(...told.problems, ...checkReleases(events, settings.id, told, foretold));
-  for (const { answer, book } of foretold.values()) {
+  const account = checkPasses(passes, predicted, announcementsOf(events, settings.id), results);
+  found.push(...account.problems, ...checkReleases(events, settings.id, account, predicted));
+  for (const { answer, book } of predicted.values()) {
     const own = [
       ...checkCached(answer),
       ...checkRecall(answer, book),
-      ...(answer.account.passes.every(({ of }) => told.foreseen.has(of))
-        ? checkReloads(answer, told.foreseen, results)
+      ...(answer.account.passes.every(({ of }) => account.foreseen.has(of))
+        ? checkReloads(answer, account.foreseen, results)
         : []),
-      ...checkShadowTold(answer),
+      ...checkSentPredictions(answer),
       ...checkAlignment(answer),
       ...checkDrafts(answer),
     ];
@@ -66,7 +66,7 @@ function checkCached({ account, finished }: AnswerAccount): string[] {
   const [first] = account.passes;
   if (first === undefined || first.position === finished.cachedTokens) return [];
   return [
-    `${finished.cachedTokens} tokens of the prompt are told not to have been run, and the first that ran is at ${first.position}`,
+    `${finished.cachedTokens} tokens of the prompt are reported as not run, and the first that ran is at ${first.position}`,
   ];
 }
 
@@ -140,15 +140,15 @@ function resultsOf(events: readonly Recorded[], main: string): Map<string, Execu
 
 /** Main's announcements to workers, by "sequence position" of the pass. */
 function announcementsOf(events: readonly Recorded[], main: string): Map<string, Announcement[]> {
-  const told = new Map<string, Announcement[]>();
+  const announced = new Map<string, Announcement[]>();
   for (const [at, event] of events.entries()) {
     if (event.kind !== 'message' || event.way !== 'sent' || event.from !== main || event.message.kind !== 'announce')
       continue;
     const { announce } = event.message;
     const key = `${announce.pass.sequence} ${announce.pass.position}`;
-    told.set(key, [...(told.get(key) ?? []), { at, worker: event.to, announce }]);
+    announced.set(key, [...(announced.get(key) ?? []), { at, worker: event.to, announce }]);
   }
-  return told;
+  return announced;
 }
 
 interface CheckedPasses {
@@ -164,7 +164,7 @@ interface CheckedPasses {
 /** Checks the passes whose members are all known. */
 function checkPasses(
   passes: readonly JointPass[],
-  foretold: ReadonlyMap<number, PredictedAnswer>,
+  predicted: ReadonlyMap<number, PredictedAnswer>,
   announcements: ReadonlyMap<string, readonly Announcement[]>,
   results: ReadonlyMap<string, readonly ExecuteResult[]>,
 ): CheckedPasses {
@@ -174,8 +174,8 @@ function checkPasses(
   const unchecked = new Set<string>();
   const lastEnd = new Map<string, number>();
   for (const pass of [...passes].sort((left, right) => left.begunAt - right.begunAt)) {
-    const members = pass.members.flatMap(({ sequence }) => foretold.get(sequence) ?? []);
-    const keys = new Set(pass.members.flatMap((member) => keysOf(pass, member, foretold)));
+    const members = pass.members.flatMap(({ sequence }) => predicted.get(sequence) ?? []);
+    const keys = new Set(pass.members.flatMap((member) => keysOf(pass, member, predicted)));
     const own = [...keys].flatMap((key) => {
       const after = lastEnd.get(key) ?? -1;
       lastEnd.set(key, pass.endedAt);
@@ -186,12 +186,12 @@ function checkPasses(
       for (const key of keys) unchecked.add(key);
       continue;
     }
-    const told = accountTold(pass, members, own);
-    foreseen.set(pass, told.foreseen);
-    releases.push(...told.releases);
+    const account = accountAnnouncements(pass, members, own);
+    foreseen.set(pass, account.foreseen);
+    releases.push(...account.releases);
     const where = `the pass of ${pass.members.map(({ sequence, position }) => `${sequence} at ${position}`).join(', ')}`;
     const executes = checkExecutes(pass, results, isInOneMessage(pass, members));
-    problems.push(...[...told.problems, ...executes].map((what) => `${where}: ${what}`));
+    problems.push(...[...account.problems, ...executes].map((what) => `${where}: ${what}`));
   }
   return { problems, foreseen, releases, unchecked };
 }
@@ -200,9 +200,9 @@ function checkPasses(
 function keysOf(
   pass: JointPass,
   { sequence, position }: JointPass['members'][number],
-  foretold: ReadonlyMap<number, PredictedAnswer>,
+  predicted: ReadonlyMap<number, PredictedAnswer>,
 ): string[] {
-  const decode = foretold.get(sequence)?.answer.decodes.get(pass) ?? position;
+  const decode = predicted.get(sequence)?.answer.decodes.get(pass) ?? position;
   return [`${sequence} ${position}`, `${sequence} ${decode}`];
 }
 
@@ -227,12 +227,12 @@ function checkReleases(
   events: readonly Recorded[],
   main: string,
   { releases, unchecked }: CheckedPasses,
-  foretold: ReadonlyMap<number, PredictedAnswer>,
+  predicted: ReadonlyMap<number, PredictedAnswer>,
 ): string[] {
   const isKnown = ({ sequence, position }: { sequence: number; position: number }): boolean =>
-    foretold.has(sequence) && !unchecked.has(`${sequence} ${position}`);
+    predicted.has(sequence) && !unchecked.has(`${sequence} ${position}`);
   const due = [...releases];
-  for (const { answer, book } of foretold.values())
+  for (const { answer, book } of predicted.values())
     for (const prediction of book.latePredictions) {
       const { pass, layer } = prediction;
       if (prediction.mainAnnounces === true || !isKnown(pass) || answer.account.placement === null) continue;
@@ -333,7 +333,7 @@ function checkLayer(executes: readonly { worker: string; execute: Execute }[], i
   }
   for (const { worker, expert, lasts } of runs.values())
     if (lasts.indexOf(true) !== lasts.length - 1)
-      problems.push(`the last of ${lasts.length} executes of expert ${expert} at ${worker} is not told as such`);
+      problems.push(`the last of ${lasts.length} executes of expert ${expert} at ${worker} is not marked as the last`);
   if (!inOneMessage) return problems;
   const workers = executes.map(({ worker }) => worker);
   if (new Set(workers).size < workers.length) problems.push(`a worker got several executes: ${workers.join(' ')}`);

@@ -11,10 +11,13 @@ export function checkAlignment(answer: AnswerAccount): string[] {
   for (const event of events) if (event.kind === 'end') ends.set(event.to, (ends.get(event.to) ?? 0) + 1);
   const problems: string[] = [];
   const shadow = begins[0]?.kind === 'begin' ? begins[0].shadow : null;
-  const told = [...(answer.account.placement?.workers ?? []).map(({ id }) => id), ...(shadow === null ? [] : [shadow])];
-  for (const id of told)
-    if (ends.get(id) !== 1) problems.push(`${id} was told ${ends.get(id) ?? 0} times that the sequence has ended`);
-  if (begins.length > 1) problems.push(`shadow was told ${begins.length} times of the sequence`);
+  const receivers = [
+    ...(answer.account.placement?.workers ?? []).map(({ id }) => id),
+    ...(shadow === null ? [] : [shadow]),
+  ];
+  for (const id of receivers)
+    if (ends.get(id) !== 1) problems.push(`${id} got ${ends.get(id) ?? 0} messages that the sequence has ended`);
+  if (begins.length > 1) problems.push(`shadow got ${begins.length} messages that the sequence begins`);
   if (shadow === null) return problems;
   return [...problems, ...checkTokens(answer), ...checkRows(answer)];
 }
@@ -40,17 +43,17 @@ function checkTokens({ account, settings, promptTokens, tokenIds, decodes }: Ans
     // not known in advance.
     const { drafting } = settings;
     const draftsFirst = drafting.rows !== 1 && (!drafting.optimistic || own[0]?.joint === true);
-    const announcements = own.map(({ rows: told }) => told);
+    const announcements = own.map(({ rows: announcedRows }) => announcedRows);
     const expected = rows === 0 ? [[0]] : draftsFirst ? [[rows], [0, rows]] : [[rows]];
     if (!expected.some((right) => right.join() === announcements.join()))
       problems.push(
-        `the token at ${position}, where a pass of ${rows} rows begins, was told with rows ${announcements.join() || 'never'}`,
+        `the token at ${position}, where a pass of ${rows} rows begins, was sent with rows ${announcements.join() || 'never'}`,
       );
     for (const { tokenId } of own)
       if (tokenId !== tokenIds[position - promptTokens])
-        problems.push(`another token at ${position} was told to shadow`);
+        problems.push(`another token at ${position} was sent to shadow`);
   }
-  if (at < tokens.length) problems.push(`a token at ${tokens[at]?.position} was told out of turn`);
+  if (at < tokens.length) problems.push(`a token at ${tokens[at]?.position} was sent out of turn`);
   return problems;
 }
 
@@ -122,7 +125,7 @@ export function checkDrafts({ account, settings, tokenIds, finished, decodes }: 
   const problems: string[] = [];
   if (finished.drafts?.proposed !== proposed || finished.drafts.accepted !== accepted)
     problems.push(
-      `${proposed} drafts were run and ${accepted} proved right, told is ${JSON.stringify(finished.drafts)}`,
+      `${proposed} drafts were run and ${accepted} were accepted, main reports ${JSON.stringify(finished.drafts)}`,
     );
   const drafted = new Set<string>();
   for (const event of account.events) {

@@ -11,7 +11,9 @@ export function checkRecall({ account, finished, settings, decodes }: AnswerAcco
   const wasPredicted = predictsItself(settings) || account.events.some(({ kind }) => kind === 'begin');
   const { sep } = finished;
   if (wasPredicted !== (sep !== null))
-    return [`recall is ${sep === null ? 'not ' : ''}told where experts were ${wasPredicted ? '' : 'not '}predicted`];
+    return [
+      `recall is ${sep === null ? 'not ' : ''}reported where experts were ${wasPredicted ? '' : 'not '}predicted`,
+    ];
   if (sep === null) return [];
   // For rows of several sequences, main's messages to workers do not show which rows main's predictions are for.
   const isExact =
@@ -21,7 +23,7 @@ export function checkRecall({ account, finished, settings, decodes }: AnswerAcco
     (!isExact || (sep.predictedCorrectly === book.predictedCorrectly && sep.late === book.late));
   if (isRight) return [];
   return [
-    `recall is told as ${sep.predictedCorrectly} of ${sep.activated}, ${sep.late} late; ` +
+    `recall is reported as ${sep.predictedCorrectly} of ${sep.activated}, ${sep.late} late; ` +
       `it was ${book.predictedCorrectly} of ${book.activated}, ${book.late} late`,
   ];
 }
@@ -52,33 +54,33 @@ export function checkReloads(
     }
   }
   if (finished.reloads === reloads) return [];
-  return [`${finished.reloads} reloads are told, ${reloads} experts were loaded on the router's word`];
+  return [`${finished.reloads} reloads are reported, ${reloads} experts were loaded on the router's word`];
 }
 
 /**
  * Every prediction that shadow sends to main it must also send to the workers, to each the experts of that worker. Predictions that are late
  * or for main only go to main alone.
  */
-export function checkShadowTold({ account }: AnswerAccount): string[] {
+export function checkSentPredictions({ account }: AnswerAccount): string[] {
   const placement = account.placement as Placement;
   const problems: string[] = [];
-  const told = new Map<string, string>();
+  const sentTo = new Map<string, string>();
   let mainAt = -1;
   for (const event of account.events) {
     if (event.kind === 'tokenArrived') mainAt = Math.max(mainAt, event.token.position);
     if (event.kind === 'predicted' && event.prediction.experts.length > 0)
-      told.set(event.worker, event.prediction.experts.join(' '));
+      sentTo.set(event.worker, event.prediction.experts.join(' '));
     if (event.kind !== 'predictionSent') continue;
     const { prediction } = event;
     const assignment = prediction.mainAnnounces === true ? [] : assignmentOf(placement, prediction);
     const due = [...expertsByWorker(assignment)].map(([worker, experts]) => `${worker}: ${experts.join(' ')}`);
-    const sent = [...told].map(([worker, experts]) => `${worker}: ${experts}`);
-    const isLate = told.size === 0 && mainAt > prediction.pass.position;
+    const sent = [...sentTo].map(([worker, experts]) => `${worker}: ${experts}`);
+    const isLate = sentTo.size === 0 && mainAt > prediction.pass.position;
     if (!isLate && due.sort().join() !== sent.sort().join())
       problems.push(
-        `of layer ${prediction.layer} of the pass at ${prediction.pass.position} shadow told workers ${sent.join(', ') || 'nothing'}, main ${due.join(', ')}`,
+        `of layer ${prediction.layer} of the pass at ${prediction.pass.position} shadow sent to workers ${sent.join(', ') || 'nothing'}, main ${due.join(', ')}`,
       );
-    told.clear();
+    sentTo.clear();
   }
   return problems;
 }

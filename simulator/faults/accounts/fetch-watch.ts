@@ -42,6 +42,6 @@ export class FetchWatch {
     if (runtime === undefined || this.standsStill.has(worker)) return;
     const lateMs = runtime.nowMs() - Math.max(atMs, this.sources.lastMsOf(runtime));
     if (lateMs > TOLD_WITHIN_MS)
-      this.violations.push(`${worker} told ${lateMs.toFixed(1)} ms late that it is ready for prospect ${number}`);
+      this.violations.push(`${worker} reported ${lateMs.toFixed(1)} ms late that it is ready for prospect ${number}`);
   }
 }

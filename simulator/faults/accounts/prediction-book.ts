@@ -4,11 +4,11 @@ import type { JointPass } from './ran-passes.js';
 import type { SequenceEvent } from './sequence-account.js';
 
 /** The prediction for one layer of a pass, as main should have used it. */
-export interface LayerForetold {
+export interface LayerPredictions {
   /** The prediction that main had when its router chose; null: none. */
   inTime: Predict | null;
   /** Experts that were sent to main only, which main had to announce to the workers. */
-  untold: Set<number>;
+  forMain: Set<number>;
 }
 
 /** True if main makes its own predictions, at any layer. */
@@ -23,7 +23,7 @@ export class PredictionBook {
   late = 0;
   /** Predictions that came after the router had chosen. */
   readonly latePredictions: Predict[] = [];
-  private readonly foretold = new Map<JointPass, LayerForetold[]>();
+  private readonly predictions = new Map<JointPass, LayerPredictions[]>();
   private readonly kept = new Map<number, Predict>();
   private readonly missed = new Map<number, ReadonlySet<number>>();
   /** Main's own predictions, by chance or by routers of later layers: by place. */
@@ -41,10 +41,10 @@ export class PredictionBook {
     }
   }
 
-  layerOf(pass: JointPass, layer: number): LayerForetold {
-    const known = this.foretold.get(pass) ?? [];
-    this.foretold.set(pass, known);
-    return (known[layer] ??= { inTime: null, untold: new Set() });
+  layerOf(pass: JointPass, layer: number): LayerPredictions {
+    const known = this.predictions.get(pass) ?? [];
+    this.predictions.set(pass, known);
+    return (known[layer] ??= { inTime: null, forMain: new Set() });
   }
 
   private take(event: SequenceEvent, byMain: boolean): void {
@@ -68,7 +68,7 @@ export class PredictionBook {
     for (let layer = 0; layer < this.layers; layer++) {
       const known = this.kept.get(position * this.layers + layer);
       if (known?.mainAnnounces === true)
-        for (const expert of known.experts) this.layerOf(pass, layer).untold.add(expert);
+        for (const expert of known.experts) this.layerOf(pass, layer).forMain.add(expert);
     }
   }
 
@@ -84,7 +84,7 @@ export class PredictionBook {
       this.kept.set(place, prediction);
       const { running } = this;
       if (prediction.mainAnnounces === true && running !== null && this.answer.decodes.get(running) === position)
-        for (const expert of prediction.experts) this.layerOf(running, prediction.layer).untold.add(expert);
+        for (const expert of prediction.experts) this.layerOf(running, prediction.layer).forMain.add(expert);
       return;
     }
     const activated = this.missed.get(place);

@@ -46,7 +46,7 @@ interface AskedPass {
 /** Passes with the sequence numbers of messages. */
 export interface RanPasses {
   passes: JointPass[];
-  /** Sequences that cannot be told apart because others ran almost alike, and sequences with rows in a failed pass. */
+  /** Sequences that cannot be distinguished because others ran almost alike, and sequences with rows in a failed pass. */
   unsure: ReadonlySet<number>;
   problems: string[];
 }

@@ -98,7 +98,7 @@ export class ScriptedMain {
     const { sequence, position } = restart;
     this.restarts.push(restart);
     this.predictions = this.predictions.filter(
-      (told) => told.pass.sequence !== sequence || told.pass.position < position,
+      (sent) => sent.pass.sequence !== sequence || sent.pass.position < position,
     );
   }
 

@@ -69,7 +69,7 @@ describe('odmoe demo --serve', () => {
     const running = start(['--serve', '--json', ...ANY_PORT, ...WORKERS]);
     const { url, model } = await served(running);
     running.killDaemon('worker-1');
-    await waitUntil('the loss is told', () => running.said.includes('worker-1 was ended by SIGKILL'));
+    await waitUntil('the loss is shown', () => running.said.includes('worker-1 was ended by SIGKILL'));
     assert.match(await ask(url, model), /42/);
     running.killDaemon('main');
     const { status, stderr } = await running.outcome;

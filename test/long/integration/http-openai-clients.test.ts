@@ -145,7 +145,7 @@ describe('the HTTP client', function () {
   });
 
   describe('openai, in its retries,', () => {
-    /** Counts requests, and makes the client wait less than it is told to. */
+    /** Counts requests, and makes the client wait less than the reply says. */
     function counting(statuses: (number | string | null)[][]): typeof fetch {
       return async (input, init) => {
         const answer = await fetch(input, init);

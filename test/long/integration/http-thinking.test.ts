@@ -3,7 +3,7 @@ import Anthropic from '@anthropic-ai/sdk';
 import { Ollama } from 'ollama';
 import { HttpCluster } from '../../integration/harness/http-cluster.js';
 
-/** The demo model's template, with thoughts that the prompt opens unless it is told not to. */
+/** The demo model's template, with thoughts that the prompt opens unless a request forbids it. */
 const TEMPLATE =
   "<|bos|>{% for message in messages %}{% if message['role'] == 'assistant' %}<|assistant|>\n{{ message['content'] }}<|end|>\n{% else %}" +
   "<|user|>\n{{ message['content'] }}<|end|>\n{% endif %}{% endfor %}{% if add_generation_prompt %}<|assistant|>\n" +

@@ -186,7 +186,7 @@ describe('shadow: drafts and optimism', () => {
     assert.equal(draftOf(position + 2)?.tokenId, expected.next);
     assertPredicted(position + 1, 1);
     for (const worker of workers) {
-      await waitUntil('the worker is told', () => worker.restarts.length > 0);
+      await waitUntil('the worker has got the message', () => worker.restarts.length > 0);
     }
   });
 
@@ -219,9 +219,9 @@ describe('shadow: drafts and optimism', () => {
     await drafted(position + 3);
     const placement = placementOf(workers, local.shape, EPOCH);
     for (let layer = 0; layer < local.shape.expertLayers; layer += 1) {
-      const told = main.predictions.findLast((prediction) => prediction.layer === layer);
-      assert.ok(told?.workers !== undefined && told.workers.length === told.experts.length);
-      const assignment = assignmentOf(placement, told);
+      const latest = main.predictions.findLast((prediction) => prediction.layer === layer);
+      assert.ok(latest?.workers !== undefined && latest.workers.length === latest.experts.length);
+      const assignment = assignmentOf(placement, latest);
       for (const worker of workers) {
         const own = [...assignment].filter(([, id]) => id === worker.id).map(([expert]) => expert);
         const last = () => worker.predictions.findLast((prediction) => prediction.layer === layer)?.experts ?? [];

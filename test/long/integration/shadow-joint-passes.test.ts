@@ -45,7 +45,7 @@ async function tellStory(main: ResidentModel, promptIds: number[]): Promise<Stor
 
 /** A predictor, and what main says to it. */
 class Follower {
-  readonly told = new Map<number, Predictions>();
+  readonly predictions = new Map<number, Predictions>();
   readonly kept = new Map<number, number>();
   passes = 0;
   private readonly predictor: Predictor;
@@ -66,8 +66,8 @@ class Follower {
       PASS_ROWS,
       {
         onPrediction: (sequence, { position, layer, experts }) => {
-          const predictions = this.told.get(sequence) ?? new Map<string, number[]>();
-          this.told.set(sequence, predictions.set(`${position}/${layer}`, experts));
+          const predictions = this.predictions.get(sequence) ?? new Map<string, number[]>();
+          this.predictions.set(sequence, predictions.set(`${position}/${layer}`, experts));
         },
         onDraft: () => undefined,
         onRestart: (_, position) => assert.fail(`started again at ${position}`),
@@ -149,7 +149,7 @@ for (const model of ['tiny', 'fixtures/qwen3next'] satisfies TestModel[]) {
           single.tell(index, story, iteration);
           await single.idle();
         }
-        alone.push(single.told.get(index) ?? assert.fail('nothing was predicted'));
+        alone.push(single.predictions.get(index) ?? assert.fail('nothing was predicted'));
         await single.stop();
       }
     });
@@ -174,7 +174,8 @@ for (const model of ['tiny', 'fixtures/qwen3next'] satisfies TestModel[]) {
         await follower.idle();
       }
       assert.equal(follower.passes, ITERATIONS);
-      for (const index of stories.keys()) assert.deepEqual(follower.told.get(index), alone[index], `sequence ${index}`);
+      for (const index of stories.keys())
+        assert.deepEqual(follower.predictions.get(index), alone[index], `sequence ${index}`);
     });
 
     it('predict the same in any order of events, with prompts in between', async () => {
@@ -192,7 +193,8 @@ for (const model of ['tiny', 'fixtures/qwen3next'] satisfies TestModel[]) {
         if (turn % 4 !== 1) await follower.idle();
       }
       await follower.idle();
-      for (const index of stories.keys()) assert.deepEqual(follower.told.get(index), alone[index], `sequence ${index}`);
+      for (const index of stories.keys())
+        assert.deepEqual(follower.predictions.get(index), alone[index], `sequence ${index}`);
     });
 
     it("predict for a sequence with another one's beginning the same as without it", async () => {
@@ -224,7 +226,7 @@ for (const model of ['tiny', 'fixtures/qwen3next'] satisfies TestModel[]) {
         follower.tell(3, next, iteration, positions);
         await follower.idle();
       }
-      assert.deepEqual(follower.told.get(3), follower.told.get(1));
+      assert.deepEqual(follower.predictions.get(3), follower.predictions.get(1));
     });
   });
 }

@@ -213,8 +213,8 @@ describe('two hosts and more with multicast discovery:', function () {
     for (const deadline = Date.now() + ROSTER_LIMIT_MS; !addresses.includes(`w1 ${moved}:7602`);) {
       assert.ok(Date.now() < deadline, `the roster holds ${addresses.join(', ')}`);
       await new Promise((settle) => setTimeout(settle, 200));
-      const told = runOdmoe(['status', '--main', `${hosts[0].address}:7600`, '--json'], hosts[0]);
-      addresses = (JSON.parse(told) as Roster).nodes.map(({ id, address }) => `${id} ${address}`);
+      const reported = runOdmoe(['status', '--main', `${hosts[0].address}:7600`, '--json'], hosts[0]);
+      addresses = (JSON.parse(reported) as Roster).nodes.map(({ id, address }) => `${id} ${address}`);
     }
     assert.equal(addresses.length, 3, addresses.join(', '));
     const args = [

@@ -120,9 +120,9 @@ describe('a simulated cluster that drafts, with every option of an answer:', () 
     assert.deepEqual(promptLogprobs[0], { logprob: 0, top: [] });
     for (let position = 1; position < ids.length; position++) {
       const { tokens } = await answerOf(requestFor(ids.slice(0, position), { maxTokens: 1, logprobs: VOCABULARY }));
-      const told = promptLogprobs[position];
-      assert.deepEqual(told?.top, tokens[0]?.top);
-      assert.equal(told?.logprob, tokens[0]?.top.find(({ tokenId }) => tokenId === ids[position])?.logprob);
+      const reported = promptLogprobs[position];
+      assert.deepEqual(reported?.top, tokens[0]?.top);
+      assert.equal(reported?.logprob, tokens[0]?.top.find(({ tokenId }) => tokenId === ids[position])?.logprob);
     }
   });
 

@@ -65,7 +65,7 @@ describe('a main with its own worker', () => {
   });
 
   for (const drafts of [1, 3]) {
-    it(`is told by shadow what to load, with ${drafts} rows a pass`, async () => {
+    it(`loads what shadow announces, with ${drafts} rows a pass`, async () => {
       const running = await begin('local', { shadow: 'fp16', main: { drafting: { rows: drafts } } });
       assertSameAnswer(await running.ask(REQUEST), expected);
       const own = (await running.status()).nodes.find(({ identity }) => identity.id === OWN);
@@ -78,7 +78,7 @@ describe('a main with its own worker', () => {
     const requests = Array.from({ length: 12 }, (_, index) =>
       requestFor([5 + 19 * index, 30 + index, 250 - 7 * index], { maxTokens: 16, ignoreEos: true }),
     );
-    const notForetold = async (prefillOverlap: boolean): Promise<number> => {
+    const unpredicted = async (prefillOverlap: boolean): Promise<number> => {
       const running = await begin('local', { main: { main: { prefillOverlap }, slots: 16 } });
       await running.passing(Promise.all(requests.map((request) => running.ask(request))));
       const { reloads, executions } = await ownOf(running);
@@ -86,7 +86,7 @@ describe('a main with its own worker', () => {
       cluster = null;
       return reloads / executions;
     };
-    const [streamed, asked] = [await notForetold(true), await notForetold(false)];
+    const [streamed, asked] = [await unpredicted(true), await unpredicted(false)];
     assert.ok(streamed < 0.25, `${streamed} of the executions were not foretold`);
     assert.ok(asked > 0.9, `${asked} of them without streaming`);
   });

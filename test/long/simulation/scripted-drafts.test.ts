@@ -24,7 +24,7 @@ const REQUESTS: GenerateRequest[] = [
 
 const wrongThird: Guess = (position, right) => (position % 3 === 0 ? (right + 1) % 300 : right);
 
-/** Passes for whose drafts main waited: it told of their first token before it began them. */
+/** Passes for whose drafts main waited: it sent their first token before it began them. */
 function waitsIn(heard: readonly AlignToken[]): number {
   return heard.filter(({ position, rows }, index) => rows > 0 && heard[index - 1]?.position === position).length;
 }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { chosenCases } from '../../../bench/limits/index.js';
-import { listsOf, toldOften, withElements } from '../../../bench/limits/hostile-bytes.js';
+import { listsOf, repeatedField, withElements } from '../../../bench/limits/hostile-bytes.js';
 import { busyMsOf, memoryOfStatus, processorMsOfStat } from '../../../bench/limits/process-usage.js';
 import {
   BESIDE_LIMIT_MS,
@@ -100,7 +100,7 @@ describe('hostile messages of bench limits', () => {
   }
 
   it('repeat a field as often as declared', () => {
-    assert.deepEqual(toldOften(2, 3), Buffer.from([0x12, 0, 0x12, 0, 0x12, 0]));
+    assert.deepEqual(repeatedField(2, 3), Buffer.from([0x12, 0, 0x12, 0, 0x12, 0]));
   });
 });
 

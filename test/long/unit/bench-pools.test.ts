@@ -112,8 +112,8 @@ describe('bench pools on the virtual clock', () => {
   before(async function () {
     this.timeout(180_000);
     const machine = poolsMachine(smallProfile(), 'huffman');
-    cells = await measureAnswers([{ machine, trace: SMALL_TRACE, activations: 'drawn' }], SETTING, (...told) =>
-      progress.push(told),
+    cells = await measureAnswers([{ machine, trace: SMALL_TRACE, activations: 'drawn' }], SETTING, (...step) =>
+      progress.push(step),
     );
   });
 

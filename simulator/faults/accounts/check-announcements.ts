@@ -21,7 +21,7 @@ export interface Announcement {
 }
 
 /** The announcements for one pass, with the problems and releases that follow from them. */
-export interface ToldAccount {
+export interface AnnouncementAccount {
   problems: string[];
   /** "worker expert sequence position layer" of each expert that was announced and not requested, or that nobody will request. */
   releases: string[];
@@ -29,7 +29,7 @@ export interface ToldAccount {
   foreseen: ReadonlySet<string>;
 }
 
-interface LayerTold {
+interface LayerAnnouncements {
   layer: number;
   /** "worker expert" pairs that main announced before its router chose, and after that. */
   before: string[];
@@ -40,32 +40,34 @@ interface LayerTold {
 }
 
 /** `announcements`: the announcements under the name of the pass, or of one of its rows alone. */
-export function accountTold(
+export function accountAnnouncements(
   pass: JointPass,
   members: readonly PredictedAnswer[],
   announcements: readonly Announcement[],
-): ToldAccount {
-  const told: ToldAccount & { foreseen: Set<string> } = { problems: [], releases: [], foreseen: new Set() };
+): AnnouncementAccount {
+  const account: AnnouncementAccount & { foreseen: Set<string> } = { problems: [], releases: [], foreseen: new Set() };
   const [first] = members;
-  if (first === undefined) return told;
+  if (first === undefined) return account;
   const placement = first.answer.account.placement as Placement;
   const name = `${pass.members[0]?.sequence} ${pass.members[0]?.position}`;
   const aheadOfOthers = announcements.filter(({ announce }) => isOfAnotherPass(pass, announce, members));
   for (const { worker, announce } of aheadOfOthers)
     for (const expert of announce.experts)
-      told.releases.push(`${worker} ${expert} ${announce.pass.sequence} ${announce.pass.position} ${announce.layer}`);
+      account.releases.push(
+        `${worker} ${expert} ${announce.pass.sequence} ${announce.pass.position} ${announce.layer}`,
+      );
   const own = announcements.filter((one) => !aheadOfOthers.includes(one));
   for (const layer of pass.choices.keys()) {
-    const ofLayer = layerTold(pass, layer, placement, members, own);
+    const ofLayer = announcementsOfLayer(pass, layer, placement, members, own);
     const { before, after, direct, asked } = ofLayer;
     for (const pair of new Set([...before, ...after, ...direct])) {
-      if (!asked.has(pair)) told.releases.push(`${pair} ${name} ${layer}`);
+      if (!asked.has(pair)) account.releases.push(`${pair} ${name} ${layer}`);
     }
-    for (const pair of [...before, ...direct]) if (asked.has(pair)) told.foreseen.add(`${layer} ${expertOf(pair)}`);
+    for (const pair of [...before, ...direct]) if (asked.has(pair)) account.foreseen.add(`${layer} ${expertOf(pair)}`);
     const problems = [...checkHolders(ofLayer), ...checkAnnounced(pass, ofLayer, placement, members)];
-    told.problems.push(...problems.map((what) => `layer ${layer}: ${what}`));
+    account.problems.push(...problems.map((what) => `layer ${layer}: ${what}`));
   }
-  return told;
+  return account;
 }
 
 /** True if the announcement was made ahead for the rest of a prompt, which then ran in a pass that begins with another sequence. */
@@ -79,13 +81,13 @@ function isOfAnotherPass(
   return of !== undefined && pass.position < of.answer.promptTokens;
 }
 
-function layerTold(
+function announcementsOfLayer(
   pass: JointPass,
   layer: number,
   placement: Placement,
   members: readonly PredictedAnswer[],
   announcements: readonly Announcement[],
-): LayerTold {
+): LayerAnnouncements {
   const chosenAt = pass.chosenAt[layer] ?? 0;
   const pairs = (isBefore: boolean): string[] =>
     announcements
@@ -104,13 +106,13 @@ function layerTold(
 }
 
 /** An announced expert must run on a worker to which it was announced. */
-function checkHolders({ before, direct, asked }: LayerTold): string[] {
+function checkHolders({ before, direct, asked }: LayerAnnouncements): string[] {
   const held = new Set([...before, ...direct].map(expertOf));
   const there = new Set([...before, ...direct].filter((pair) => asked.has(pair)).map(expertOf));
   return [...asked]
     .map(expertOf)
     .filter((expert) => held.has(expert) && !there.has(expert))
-    .map((expert) => `expert ${expert} ran elsewhere than at the worker that had been told of it`);
+    .map((expert) => `expert ${expert} ran elsewhere than at the worker to which it was announced`);
 }
 
 /**
@@ -120,7 +122,7 @@ function checkHolders({ before, direct, asked }: LayerTold): string[] {
  */
 function checkAnnounced(
   pass: JointPass,
-  { layer, before, after, direct, asked }: LayerTold,
+  { layer, before, after, direct, asked }: LayerAnnouncements,
   placement: Placement,
   members: readonly PredictedAnswer[],
 ): string[] {
@@ -137,17 +139,17 @@ function checkAnnounced(
   const inSeveral = batches > 1 && !alone && (overlaps || !isPrompts);
   const used = inSeveral ? [...asked].filter((pair) => !known.has(pair)) : [];
   if (used.sort().join() !== [...after].sort().join())
-    problems.push(`workers were told of ${after.join(', ')} that they are asked for; due were ${used.join(', ')}`);
+    problems.push(`experts ${after.join(', ')} were announced with a request; due were ${used.join(', ')}`);
   const isAnnounced =
     overlaps && !alone && usesNearlyAllExperts(placement, differentRows(pass)) && isUnpredicted(pass, members);
   const experts = before.map(expertOf);
-  const wishes = new Set(members.flatMap(({ book }) => [...book.layerOf(pass, layer).untold]));
+  const wishes = new Set(members.flatMap(({ book }) => [...book.layerOf(pass, layer).forMain]));
   const others = new Set([...direct].map(expertOf));
   if (isAnnounced) {
     const missing = Array.from({ length: placement.experts }, (_, expert) => expert).filter(
       (expert) => !experts.includes(expert) && !others.has(expert),
     );
-    if (missing.length > 0) problems.push(`nobody was told of experts ${missing.join(' ')}`);
+    if (missing.length > 0) problems.push(`no worker got an announcement of experts ${missing.join(' ')}`);
     if (wishes.size > 0 || others.size > 0 || predictsItself(settings)) return problems;
     const due = [...expertsByWorker(prefillAssignment(placement, layer, batches))].flatMap(([worker, ofWorker]) =>
       ofWorker.map((expert) => `${worker} ${expert}`),
@@ -157,14 +159,13 @@ function checkAnnounced(
     return problems;
   }
   if (predictsItself(settings)) return problems;
-  if (new Set(experts).size < experts.length) problems.push(`experts were told of twice: ${before.join(', ')}`);
-  const untold = [...wishes].filter((expert) => !experts.includes(expert) && !others.has(expert));
-  if (untold.length > 0)
-    problems.push(`workers were not told of experts ${untold.join(' ')}, which shadow had predicted`);
+  if (new Set(experts).size < experts.length) problems.push(`experts were announced twice: ${before.join(', ')}`);
+  const unannounced = [...wishes].filter((expert) => !experts.includes(expert) && !others.has(expert));
+  if (unannounced.length > 0)
+    problems.push(`main did not announce experts ${unannounced.join(' ')}, which shadow had predicted`);
   // In the first layer main may guess some experts.
   const needless = layer === 0 ? [] : experts.filter((expert) => !wishes.has(expert));
-  if (needless.length > 0)
-    problems.push(`workers were told of experts ${needless.join(' ')}, which nobody had predicted`);
+  if (needless.length > 0) problems.push(`main announced experts ${needless.join(' ')}, which nobody had predicted`);
   return problems;
 }
 

@@ -19,17 +19,17 @@ const ROOM: RetainedLimits = { sequences: 4, bytes: 1000 };
 
 function createPredictor(limits: RetainedLimits = ROOM) {
   const model = new ScriptedModel();
-  const told: string[] = [];
+  const sent: string[] = [];
   const failures: string[] = [];
   const predictor = new Predictor(
     model,
     model.createPass(),
     PASS_ROWS,
     {
-      onPrediction: (sequence, { position, layer }) => told.push(`${sequence}@${position}/${layer}`),
+      onPrediction: (sequence, { position, layer }) => sent.push(`${sequence}@${position}/${layer}`),
       onDraft: () => undefined,
-      onRestart: (sequence, position) => told.push(`${sequence}@${position} restart`),
-      onPrefixKept: (sequence, positions) => told.push(`${sequence} has ${positions}`),
+      onRestart: (sequence, position) => sent.push(`${sequence}@${position} restart`),
+      onPrefixKept: (sequence, positions) => sent.push(`${sequence} has ${positions}`),
       onFailure: (sequence, error) => failures.push(`${sequence}: ${error.code}`),
     },
     RUNTIME,
@@ -44,10 +44,10 @@ function createPredictor(limits: RetainedLimits = ROOM) {
     announce(1, 3, 4);
     await settled();
     predictor.end(1);
-    told.length = 0;
+    sent.length = 0;
     model.passes.length = 0;
   };
-  return { model, predictor, told, failures, announce, keepOne };
+  return { model, predictor, sent: sent, failures, announce, keepOne };
 }
 
 const after = (sequence: number, tokenIds: number[], positions: number, changes: Partial<BeginSequence> = {}) =>
@@ -61,23 +61,23 @@ const after = (sequence: number, tokenIds: number[], positions: number, changes:
 
 describe('shadow: stored sequences', () => {
   it('include an ended one, and a sequence with the same beginning runs only new rows', async () => {
-    const { model, predictor, told, announce, keepOne } = createPredictor();
+    const { model, predictor, sent: sent, announce, keepOne } = createPredictor();
     await keepOne();
     assert.deepEqual(model.disposed, []);
     predictor.begin(after(2, [1, 2, 3, 4, 9, 9], 4));
     await settled();
     assert.deepEqual(model.forked, ['0:4 -> 2']);
-    assert.deepEqual(told, ['2 has 4']);
+    assert.deepEqual(sent, ['2 has 4']);
     assert.deepEqual(model.passes, ['2:4,5']);
     announce(2, 6, 5);
     await settled();
-    assert.deepEqual(told.slice(1), ['2@6/0', '2@6/1']);
+    assert.deepEqual(sent.slice(1), ['2@6/0', '2@6/1']);
     predictor.end(2);
     assert.equal(predictor.keptCount, 2);
   });
 
   it('include a running one, between two passes', async () => {
-    const { model, predictor, told, announce } = createPredictor();
+    const { model, predictor, sent: sent, announce } = createPredictor();
     predictor.begin(begin(1));
     await settled();
     model.held = true;
@@ -91,7 +91,7 @@ describe('shadow: stored sequences', () => {
     await settled();
     assert.deepEqual(model.forked, ['0:4 -> 2']);
     assert.deepEqual(model.passes.slice(2), ['2:4,5', '2:6']);
-    assert.ok(told.includes('2 has 4'));
+    assert.ok(sent.includes('2 has 4'));
   });
 
   it('include one that ends during a pass, after that pass, as long as before it', async () => {
@@ -125,16 +125,16 @@ describe('shadow: stored sequences', () => {
   });
 
   it('exclude an unknown one, and shadow then runs all rows', async () => {
-    const { model, predictor, told } = createPredictor();
+    const { model, predictor, sent: sent } = createPredictor();
     predictor.begin(after(2, [1, 2, 3], 2));
     predictor.begin(after(3, [1, 2, 3], 2, { prefixSequence: 3 }));
     await settled();
-    assert.deepEqual(told, ['2 has 0', '3 has 0']);
+    assert.deepEqual(sent, ['2 has 0', '3 has 0']);
     assert.deepEqual([...model.passes].sort(), ['0:0,1,2 1:0', '1:1,2']);
   });
 
   it('restart before rows that main has not aligned, and all arrived rows are written', async () => {
-    const { model, predictor, told, announce } = createPredictor();
+    const { model, predictor, sent: sent, announce } = createPredictor();
     predictor.begin(begin(1, { alignKvPeriod: 1 }));
     for (const layer of [0, 1]) predictor.addRows(cacheRows(1, layer, 0, 3));
     await settled();
@@ -150,11 +150,11 @@ describe('shadow: stored sequences', () => {
     predictor.end(1);
     await settled();
     assert.ok(model.written.includes('0:1:3+1'));
-    told.length = 0;
+    sent.length = 0;
     predictor.begin(after(2, [1, 2, 3, 4, 4, 9], 5, { alignKvPeriod: 1 }));
     predictor.begin(after(3, [1, 2, 3, 4, 4, 9], 5));
     await settled();
-    assert.deepEqual(told.slice(0, 2), ['2 has 4', '3 has 4'], 'the last pass had been given up');
+    assert.deepEqual(sent.slice(0, 2), ['2 has 4', '3 has 4'], 'the last pass had been given up');
   });
 
   it('refuse a prefix that is longer than the stored one', () => {

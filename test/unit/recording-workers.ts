@@ -3,7 +3,7 @@ import type { Placement } from '../../shared/wire/messages.js';
 import type { Announce, Release } from '../../shared/wire/messages.js';
 
 /** Workers of a placement that record the messages to them and run nothing. */
-export class ToldWorkers implements Pick<PlacedWorkers, 'placement' | 'worker' | 'endSequence'> {
+export class RecordingWorkers implements Pick<PlacedWorkers, 'placement' | 'worker' | 'endSequence'> {
   readonly predictions: [id: string, announce: Announce][] = [];
   readonly releases: [id: string, release: Release][] = [];
   readonly ends: [id: string, sequence: number][] = [];

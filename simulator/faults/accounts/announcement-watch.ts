@@ -2,29 +2,29 @@ import type { MessageTap } from '../../network/channel.js';
 import type { PassRow, Placement } from '../../../shared/wire/messages.js';
 
 /** An expert that main has announced to a worker, and neither requested nor released. */
-interface Told {
+interface AnnouncedExpert {
   pass: PassRow;
   layer: number;
   expert: number;
 }
 
 /** Most violations that one run reports. */
-const MOST_TOLD = 20;
+const MOST_VIOLATIONS = 20;
 
 /**
  * Checks that main requests or releases every announced expert before it comes to a later layer, or to a later pass of the same name. A worker
  * that is greeted again, or that gets a new placement, has forgotten earlier announcements.
  */
-export class ReportWatch {
+export class AnnouncementWatch {
   readonly violations: string[] = [];
   /** By worker. */
-  private readonly told = new Map<string, Map<string, Told>>();
+  private readonly announced = new Map<string, Map<string, AnnouncedExpert>>();
 
   constructor(private readonly main: string) {}
 
   readonly messages: MessageTap = (way, from, to, message) => {
     if (way !== 'sent' || from !== this.main) return;
-    if (message.kind === 'hello') this.told.delete(to);
+    if (message.kind === 'hello') this.announced.delete(to);
     else if (message.kind === 'placement') this.place(to, message.placement);
     else if (message.kind === 'announce') {
       const { pass, layer, experts } = message.announce;
@@ -47,29 +47,29 @@ export class ReportWatch {
 
   /** A worker that is not in the placement is lost, or is not asked any more. */
   private place(to: string, { workers }: Placement): void {
-    this.told.delete(to);
+    this.announced.delete(to);
     const placed = new Set(workers.map(({ id }) => id));
-    for (const worker of this.told.keys()) if (!placed.has(worker)) this.told.delete(worker);
+    for (const worker of this.announced.keys()) if (!placed.has(worker)) this.announced.delete(worker);
   }
 
   private checkBefore(now: PassRow, layer: number): void {
-    for (const [worker, told] of this.told)
-      for (const [key, before] of told) {
+    for (const [worker, ofWorker] of this.announced)
+      for (const [key, before] of ofWorker) {
         const { pass } = before;
         const isPast = pass.position < now.position || (pass.position === now.position && before.layer < layer);
         if (pass.sequence !== now.sequence || !isPast) continue;
-        told.delete(key);
-        if (this.violations.length < MOST_TOLD)
+        ofWorker.delete(key);
+        if (this.violations.length < MOST_VIOLATIONS)
           this.violations.push(
-            `${worker} was told of expert ${before.expert} of layer ${before.layer} of the pass of ${pass.sequence} at ` +
-              `${pass.position}, and main went on to layer ${layer} at ${now.position} without asking for it or releasing it`,
+            `main announced to ${worker} expert ${before.expert} of layer ${before.layer} of the pass of ${pass.sequence} at ` +
+              `${pass.position}, and main went on to layer ${layer} at ${now.position} without a request for it or a release`,
           );
       }
   }
 
-  private of(worker: string): Map<string, Told> {
-    const known = this.told.get(worker) ?? new Map<string, Told>();
-    this.told.set(worker, known);
+  private of(worker: string): Map<string, AnnouncedExpert> {
+    const known = this.announced.get(worker) ?? new Map<string, AnnouncedExpert>();
+    this.announced.set(worker, known);
     return known;
   }
 }

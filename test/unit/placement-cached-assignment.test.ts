@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { CachedLayers, keepersOf } from '../../main-node/cluster/cached-layers.js';
 import type { WorkerOrders } from '../../main-node/cluster/placed-workers.js';
-import { CachedNews, MAX_TOLD_LAYERS } from '../../main-node/decode/cached-news.js';
+import { CachedNews, MAX_NEWS_LAYERS } from '../../main-node/decode/cached-news.js';
 import { ExpertDealer } from '../../shared/decisions/placement/expert-dealer.js';
 import { assignMoreExperts, takersOf } from '../../main-node/pass/joint-assignment.js';
 import { assignCached, KEPT_BEYOND_SHARE } from '../../shared/decisions/placement/cached-assignment.js';
@@ -103,11 +103,13 @@ describe('placement: experts that workers cache', () => {
     const placement = placementOf(4);
     const workers = keeping(placement, { w3: [0], w2: [1, 4] });
     const keepers = keepersOf(workers, placement, 1) ?? assert.fail('workers keep experts');
-    const runs = (told: Map<number, string> | null): Map<number, string> =>
-      new Map(matchExperts(placement, 1, told, [0, 1, 5], 'all', keepers).map((each) => [each.expert, each.workerId]));
-    for (const told of [null, new Map([[5, 'w0']])]) {
-      assert.equal(runs(told).get(0), 'w3');
-      assert.equal(runs(told).get(1), 'w2');
+    const runs = (announced: Map<number, string> | null): Map<number, string> =>
+      new Map(
+        matchExperts(placement, 1, announced, [0, 1, 5], 'all', keepers).map((each) => [each.expert, each.workerId]),
+      );
+    for (const announced of [null, new Map([[5, 'w0']])]) {
+      assert.equal(runs(announced).get(0), 'w3');
+      assert.equal(runs(announced).get(1), 'w2');
     }
     const joint = assignMoreExperts(takersOf(placement, 1, Infinity), 1, new Map(), [0, 1, 5], keepers);
     assert.deepEqual([joint.get(0), joint.get(1)], ['w3', 'w2']);
@@ -132,10 +134,10 @@ describe('placement: experts that workers cache', () => {
     const placement = placementOf(1);
     const workers = keeping(placement, {});
     const kept = workers.links.get('w0')?.kept ?? assert.fail('there is one worker');
-    for (let layer = 0; layer < MAX_TOLD_LAYERS + 3; layer++) kept.take(layer, [0]);
+    for (let layer = 0; layer < MAX_NEWS_LAYERS + 3; layer++) kept.take(layer, [0]);
     const news = new CachedNews<object>(workers);
     const shadow = {};
-    assert.equal(news.takeFor(shadow).length, MAX_TOLD_LAYERS);
+    assert.equal(news.takeFor(shadow).length, MAX_NEWS_LAYERS);
     assert.equal(news.takeFor(shadow).length, 3);
   });
 });

@@ -13,14 +13,14 @@ type KnownLayers = Map<number, string>;
  * With each token, main must send to a shadow that deals experts all that workers have reported about their caches.
  * Main may ignore an answer for a sequence that has ended, and then ignores its report too.
  */
-export class KeptWatch {
+export class CachedNewsWatch {
   readonly violations: string[] = [];
   /** By worker: the reports that main has received since its latest greeting. */
   private readonly heard = new Map<string, KnownLayers>();
   /** By "worker request". */
   private readonly asked = new Map<string, Asked>();
   /** By shadow: for the latest placement sent to it, the experts that each worker caches according to main. */
-  private readonly toldOn = new Map<string, { epoch: number; workers: Map<string, KnownLayers> }>();
+  private readonly sentTo = new Map<string, { epoch: number; workers: Map<string, KnownLayers> }>();
   private placement: Placement | null = null;
 
   constructor(private readonly main: string) {}
@@ -45,7 +45,7 @@ export class KeptWatch {
 
   private greet(node: string): void {
     this.heard.delete(node);
-    this.toldOn.delete(node);
+    this.sentTo.delete(node);
   }
 
   private forgetAsked(worker: string, sequence: number): void {
@@ -60,19 +60,19 @@ export class KeptWatch {
   ): void {
     const { placement } = this;
     if (placement === null || placement.epoch !== epoch || !placement.spread) return;
-    let told = this.toldOn.get(shadow);
-    if (told?.epoch !== epoch) this.toldOn.set(shadow, (told = { epoch, workers: new Map() }));
+    let sent = this.sentTo.get(shadow);
+    if (sent?.epoch !== epoch) this.sentTo.set(shadow, (sent = { epoch, workers: new Map() }));
     for (const { worker, layer, experts } of news) {
       const id = placement.workers[worker]?.id ?? '';
-      layersOf(told.workers, id).set(layer, textOf(experts));
+      layersOf(sent.workers, id).set(layer, textOf(experts));
     }
     for (const { id } of placement.workers)
       for (const [layer, experts] of layersOf(this.heard, id)) {
-        const known = layersOf(told.workers, id).get(layer);
+        const known = layersOf(sent.workers, id).get(layer);
         if (known === experts) continue;
-        layersOf(told.workers, id).set(layer, experts);
+        layersOf(sent.workers, id).set(layer, experts);
         this.violations.push(
-          `${id} has told main that it keeps experts [${experts}] of layer ${layer}, and ${shadow} knows of [${known ?? 'none'}]`,
+          `${id} has reported to main that it caches experts [${experts}] of layer ${layer}, and ${shadow} knows of [${known ?? 'none'}]`,
         );
       }
   }

@@ -10,7 +10,7 @@ import { workersForPrefillExpert } from '../../shared/decisions/placement/prefil
 import { homesOf } from '../../shared/decisions/placement/strict-homes.js';
 import type { Placement, Predict } from '../../shared/wire/messages.js';
 import { answerRows, memberOf, PassCluster, promptRows } from './pass-cluster.js';
-import { ToldWorkers } from './told-workers.js';
+import { RecordingWorkers } from './recording-workers.js';
 import { plainPrediction, restartAt } from './wire-messages.js';
 
 const EXPERTS = 8;
@@ -29,10 +29,15 @@ function placementOf(workers: number, changes: { epoch?: number; homes?: number;
   });
 }
 
-const told = (sequence: number, position: number, layer: number, experts: number[], workers: number[] = []): Predict =>
-  plainPrediction({ sequence, position, layer, experts, workers });
-const untold = (sequence: number, position: number, layer: number, experts: number[]): Predict => ({
-  ...told(sequence, position, layer, experts),
+const forWorkers = (
+  sequence: number,
+  position: number,
+  layer: number,
+  experts: number[],
+  workers: number[] = [],
+): Predict => plainPrediction({ sequence, position, layer, experts, workers });
+const forMain = (sequence: number, position: number, layer: number, experts: number[]): Predict => ({
+  ...forWorkers(sequence, position, layer, experts),
   mainAnnounces: true,
 });
 
@@ -102,7 +107,7 @@ describe('placement: experts added beside already announced ones', () => {
 });
 
 describe('main: the announcer of a pass of several sequences', () => {
-  function toldOf(workers: ToldWorkers, changes: Partial<AnnouncedPass> = {}): Announcements {
+  function announcementsOf(workers: RecordingWorkers, changes: Partial<AnnouncedPass> = {}): Announcements {
     const rows = [7, 8].map((sequence) => ({ sequence, position: 10, rows: 1 }));
     return new Announcements(
       {
@@ -121,8 +126,8 @@ describe('main: the announcer of a pass of several sequences', () => {
   const wish = (sequence: number, experts: number[]) => ({ experts, run: { sequence, position: 10, rows: 1 } });
 
   it('names each expert once, under the name of the pass, with the rows that need it', () => {
-    const workers = new ToldWorkers(placementOf(4));
-    const pass = toldOf(workers);
+    const workers = new RecordingWorkers(placementOf(4));
+    const pass = announcementsOf(workers);
     pass.tell(1, [wish(7, [1, 2]), wish(8, [2, 3])]);
     pass.tell(1, [wish(8, [1, 3, 4])]);
     assert.deepEqual(workers.predicted.map((text) => text.slice(3)).sort(), ['10/1 1', '10/1 2', '10/1 3', '10/1 4']);
@@ -147,9 +152,9 @@ describe('main: the announcer of a pass of several sequences', () => {
   });
 
   it('leaves out experts that shadow announced, and chooses the worker where both name one', () => {
-    const workers = new ToldWorkers(placementOf(4));
-    const others = [announcedByPrediction(placementOf(4), told(8, 10, 0, [1, 2], [3, 2])), null];
-    const pass = toldOf(workers, { toldByOthers: () => others });
+    const workers = new RecordingWorkers(placementOf(4));
+    const others = [announcedByPrediction(placementOf(4), forWorkers(8, 10, 0, [1, 2], [3, 2])), null];
+    const pass = announcementsOf(workers, { toldByOthers: () => others });
     pass.tell(0, [wish(7, [1, 3])]);
     assert.deepEqual(
       workers.predictions.map(([, { experts }]) => experts),
@@ -167,9 +172,9 @@ describe('main: the announcer of a pass of several sequences', () => {
   });
 
   for (const isAhead of [false, true]) {
-    it(`takes back what it has dealt to workers where the pass is not run (told ahead of it: ${isAhead})`, () => {
+    it(`takes back what it has dealt to workers where the pass is not run (announced ahead of it: ${isAhead})`, () => {
       const dealer = new JointDealer(() => false);
-      const workers = new ToldWorkers(placementOf(4));
+      const workers = new RecordingWorkers(placementOf(4));
       const of: AnnouncedPass = {
         pass: { sequence: 7, position: 10 },
         rows: [{ sequence: 7, position: 10, rows: 2 }],
@@ -190,8 +195,8 @@ describe('main: the announcer of a pass of several sequences', () => {
   }
 
   it('forgets its announcements under another placement', () => {
-    const workers = new ToldWorkers(placementOf(4));
-    const pass = toldOf(workers);
+    const workers = new RecordingWorkers(placementOf(4));
+    const pass = announcementsOf(workers);
     pass.tell(0, [wish(7, [1])]);
     workers.placement = placementOf(3, { epoch: 2 });
     assert.equal(pass.settle(workers.placement, 0, []).holders, null);
@@ -200,8 +205,8 @@ describe('main: the announcer of a pass of several sequences', () => {
   });
 
   it('announces the rest of a layer, each expert once', () => {
-    const workers = new ToldWorkers(placementOf(4));
-    const pass = toldOf(workers);
+    const workers = new RecordingWorkers(placementOf(4));
+    const pass = announcementsOf(workers);
     pass.tell(0, [wish(7, [1, 5])]);
     pass.announce(0);
     pass.announce(0);
@@ -241,14 +246,14 @@ describe('main: predictions for a pass of several sequences', () => {
   it('are announced when their pass begins, or on arrival; late and foreign ones are not', async () => {
     const { cluster, members, post, run } = fixture((layer, ownPost) => {
       if (layer !== 1) return;
-      ownPost.arrive(untold(8, 10, 0, [3, 4]), FED);
-      ownPost.arrive(untold(8, 10, 2, [3, 4]), FED);
-      ownPost.arrive(untold(8, 11, 0, [3, 4]), FED);
+      ownPost.arrive(forMain(8, 10, 0, [3, 4]), FED);
+      ownPost.arrive(forMain(8, 10, 2, [3, 4]), FED);
+      ownPost.arrive(forMain(8, 11, 0, [3, 4]), FED);
     });
-    post.arrive(untold(7, 10, 1, [1, 2]), FED);
+    post.arrive(forMain(7, 10, 1, [1, 2]), FED);
     assert.deepEqual(cluster.workers.predictions, [], 'no pass runs');
     await run();
-    assert.deepEqual(cluster.workers.toldOf.map((text) => text.slice(3)).sort(), [
+    assert.deepEqual(cluster.workers.announcedExperts.map((text) => text.slice(3)).sort(), [
       '10/1 1',
       '10/1 2',
       '10/2 3',
@@ -271,34 +276,34 @@ describe('main: predictions for a pass of several sequences', () => {
 
   it('are released where they prove wrong, one message a worker, also those of shadow for one row', async () => {
     const { cluster, post, run } = fixture(() => undefined);
-    post.arrive(untold(7, 10, 0, [1, 5, 6]), FED);
-    post.arrive(untold(8, 10, 0, [5, 7]), FED);
-    post.arrive(told(8, 10, 1, [3, 6], [0, 1]), FED);
+    post.arrive(forMain(7, 10, 0, [1, 5, 6]), FED);
+    post.arrive(forMain(8, 10, 0, [5, 7]), FED);
+    post.arrive(forWorkers(8, 10, 1, [3, 6], [0, 1]), FED);
     await run();
     const { releases, releasedExperts, asked } = cluster.workers;
     assert.deepEqual(releasedExperts.map((text) => text.slice(3)).sort(), ['10/0 5', '10/0 6', '10/0 7', '10/1 6']);
     assert.equal(new Set(releases.map(([id, { layer }]) => `${id} ${layer}`)).size, releases.length);
     assert.ok(releases.every(([, { pass, rows }]) => pass.sequence === 7 && rows.length === 2));
-    assert.ok(asked.includes('w0 10/1 3'), 'it runs where shadow had told of it');
+    assert.ok(asked.includes('w0 10/1 3'), 'it runs where shadow had announced it');
   });
 
   it('are void from where shadow starts again, and announced ones are released if they are not chosen', async () => {
     const { cluster, post, run } = fixture((layer, ownPost) => {
       if (layer !== 0) return;
       ownPost.restart(restartAt({ sequence: 8, position: 10 }), FED);
-      ownPost.arrive(untold(8, 10, 3, [3, 4]), FED);
+      ownPost.arrive(forMain(8, 10, 3, [3, 4]), FED);
     });
-    post.arrive(untold(8, 10, 3, [6, 7]), FED);
+    post.arrive(forMain(8, 10, 3, [6, 7]), FED);
     await run();
     assert.deepEqual(cluster.workers.releasedExperts.map((text) => text.slice(3)).sort(), ['10/3 6', '10/3 7']);
-    assert.equal(cluster.workers.untold.filter((text) => text.includes('/3 ')).length, 2, 'experts 1 and 2');
+    assert.equal(cluster.workers.unannounced.filter((text) => text.includes('/3 ')).length, 2, 'experts 1 and 2');
   });
 
   it('are never announced for prompts and for rows that are computed again', async () => {
     const { cluster, members, post } = fixture(() => undefined);
     const [one, other] = members;
     assert.ok(one !== undefined && other !== undefined);
-    post.arrive(untold(8, 10, 1, [3]), FED);
+    post.arrive(forMain(8, 10, 1, [3]), FED);
     await cluster.run([answerRows(one, 10, [1]), promptRows(other, 9, 2)]);
     assert.deepEqual(cluster.workers.predictions, []);
   });
