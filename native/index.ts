@@ -56,6 +56,7 @@ export type {
   WantedStorageWay,
 } from './addon.d.ts';
 export { nativeStatus, requireAddon, type NativeStatus } from './addon-loader.js';
+export { innerHandle, wrapHandle, wrapperOf } from './wrap-handle.js';
 export { FROM_STORAGE, ONE_READ_AT_A_TIME, PLAIN_LOADER } from './loader-defaults.js';
 export {
   measureExperts,

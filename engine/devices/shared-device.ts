@@ -1,4 +1,4 @@
-import type { Device, DeviceInfo } from '../../native/index.js';
+import { type Device, type DeviceInfo, wrapHandle } from '../../native/index.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { ChooseResident } from '../loading/choose-resident.js';
 import type { Devices } from './devices.js';
@@ -21,24 +21,22 @@ export class SharedDevice {
     this.users += 1;
     let isOpen = true;
     let reserved = reservedBytes;
-    return {
+    return wrapHandle(device, {
       info: (): DeviceInfo => {
         const info = device.info();
         return info.budgetBytes === 0 ? info : { ...info, budgetBytes: Math.max(1, info.budgetBytes - reserved) };
       },
-      createModel: (shape) => device.createModel(shape),
       createExpertSlots: (...args) => {
         reserved = 0;
         return device.createExpertSlots(...args);
       },
-      expertSlotBytes: (...args) => device.expertSlotBytes(...args),
       dispose: () => {
         if (!isOpen) return;
         isOpen = false;
         this.users -= 1;
         if (this.users === 0) device.dispose();
       },
-    };
+    });
   }
 
   /** Chooses on the device itself, for the handle of any user. */

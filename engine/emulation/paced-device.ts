@@ -1,11 +1,12 @@
-import type {
-  Device,
-  DeviceInfo,
-  ExpertShape,
-  ExpertSlotBytes,
-  ExpertSlots,
-  LoaderOptions,
-  Model,
+import {
+  type Device,
+  type DeviceInfo,
+  type ExpertShape,
+  type ExpertSlotBytes,
+  type ExpertSlots,
+  type LoaderOptions,
+  type Model,
+  wrapperOf,
 } from '../../native/index.js';
 import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { DevicePace } from './device-pace.js';
@@ -26,7 +27,7 @@ export function pacedDevice(device: Device, pace: DevicePace, runtime: PaceRunti
   return new PacedDevice(device, pace, runtime);
 }
 
-class PacedDevice implements Device {
+class PacedDevice extends wrapperOf<Device>() {
   private readonly parts: PacedParts;
   private readonly memory: PacedMemory | null;
 
@@ -35,23 +36,24 @@ class PacedDevice implements Device {
     pace: DevicePace,
     runtime: PaceRuntime,
   ) {
+    super(device);
     const [processor, link] = [new PacedProcessor(runtime), new PacedLink(runtime)];
     this.parts = { runtime, times: pace.times, processor, link };
     this.memory = PacedMemory.of(pace);
   }
 
-  info(): DeviceInfo {
+  override info(): DeviceInfo {
     const info = { ...this.device.info(), backend: 'emulated' };
     if (this.memory === null) return info;
     const { budgetBytes, usedBytes, highWaterBytes } = this.memory;
     return { ...info, budgetBytes, usedBytes, highWaterBytes };
   }
 
-  createModel(shape: ModelShape): Model {
+  override createModel(shape: ModelShape): Model {
     return new PacedModel(this.device.createModel(shape), this.parts, this.memory);
   }
 
-  createExpertSlots(shape: ExpertShape, count: number, maxRows: number, loader: LoaderOptions): ExpertSlots {
+  override createExpertSlots(shape: ExpertShape, count: number, maxRows: number, loader: LoaderOptions): ExpertSlots {
     const held = new HeldMemory(this.memory);
     try {
       held.hold('slotSharedBytes', 1);
@@ -66,14 +68,10 @@ class PacedDevice implements Device {
     }
   }
 
-  expertSlotBytes(shape: ExpertShape, maxRows: number, loader: LoaderOptions): ExpertSlotBytes {
+  override expertSlotBytes(shape: ExpertShape, maxRows: number, loader: LoaderOptions): ExpertSlotBytes {
     if (this.memory === null) return this.device.expertSlotBytes(shape, maxRows, loader);
     const { slotBytes, slotSharedBytes, exponentEntryBytes, signMantissaEntryBytes } = this.memory.bytes;
     const sharedBytes = slotSharedBytes + (loader.packs === true ? slotBytes : 0);
     return { slotBytes, sharedBytes, exponentEntryBytes, signMantissaEntryBytes };
-  }
-
-  dispose(): void {
-    this.device.dispose();
   }
 }

@@ -1,6 +1,5 @@
-import type { Model, Pass, ResidentWeights, Sequence } from '../../native/index.js';
+import { type Model, type Pass, type Sequence, wrapperOf } from '../../native/index.js';
 import type { DenseRole } from '../../shared/model/dense-roles.js';
-import type { ModelShape } from '../../shared/model/model-shape.js';
 import type { ExpertSource, TensorSource, WeightFormat } from '../../shared/model/tensor-source.js';
 import { HeldMemory, type PacedMemory } from './paced-memory.js';
 import { PacedPass } from './paced-pass.js';
@@ -13,8 +12,7 @@ const OUTER_ROLES: ReadonlySet<DenseRole> = new Set([
 ]);
 
 /** A model on a paced device. Loading it takes no device time, and the memory of the profiled model. */
-export class PacedModel implements Model {
-  readonly shape: ModelShape;
+export class PacedModel extends wrapperOf<Model>() {
   private readonly held: HeldMemory;
   private readonly sequenceMemory: PacedSequenceMemory;
   /** Layers of which some weight has been loaded; 'outer': weights outside of all layers. */
@@ -25,12 +23,12 @@ export class PacedModel implements Model {
     private readonly parts: PacedParts,
     memory: PacedMemory | null,
   ) {
-    this.shape = handle.shape;
+    super(handle);
     this.sequenceMemory = new PacedSequenceMemory(memory);
     this.held = new HeldMemory(memory);
   }
 
-  async loadDense(role: DenseRole, layer: number, source: TensorSource, format: WeightFormat): Promise<void> {
+  override async loadDense(role: DenseRole, layer: number, source: TensorSource, format: WeightFormat): Promise<void> {
     const place = OUTER_ROLES.has(role) ? 'outer' : layer;
     if (!this.begun.has(place)) {
       this.held.hold(place === 'outer' ? 'outerBytes' : 'denseLayerBytes', 1);
@@ -39,7 +37,12 @@ export class PacedModel implements Model {
     await this.parts.runtime.outside(() => this.handle.loadDense(role, layer, source, format));
   }
 
-  async loadResidentExpert(layer: number, expert: number, source: ExpertSource, format: WeightFormat): Promise<void> {
+  override async loadResidentExpert(
+    layer: number,
+    expert: number,
+    source: ExpertSource,
+    format: WeightFormat,
+  ): Promise<void> {
     this.held.hold('expertBytes', 1);
     try {
       await this.parts.runtime.outside(() => this.handle.loadResidentExpert(layer, expert, source, format));
@@ -49,24 +52,20 @@ export class PacedModel implements Model {
     }
   }
 
-  residentWeights(): ResidentWeights {
-    return this.handle.residentWeights();
-  }
-
-  createSequence(): Sequence {
+  override createSequence(): Sequence {
     const cache = new PacedCache(this.sequenceMemory, this.shape.layers.length);
     return new PacedSequence(this.handle.createSequence(), this.shape, cache);
   }
 
-  get sequenceBytes(): number {
+  override get sequenceBytes(): number {
     return this.sequenceMemory.bytes ?? this.handle.sequenceBytes;
   }
 
-  createPass(maxRows: number): Pass {
+  override createPass(maxRows: number): Pass {
     return new PacedPass(this.handle.createPass(maxRows), this.parts, this.shape.expertLayers);
   }
 
-  dispose(): void {
+  override dispose(): void {
     this.handle.dispose();
     this.held.letGoAll();
     this.begun.clear();

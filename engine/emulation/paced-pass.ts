@@ -1,4 +1,4 @@
-import type { RouterChoice, Pass, Sequence } from '../../native/index.js';
+import { type RouterChoice, type Pass, type Sequence, wrapperOf } from '../../native/index.js';
 import { attendMs, behindMs, operatorMs } from './device-profile.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { atExactly } from './exact-timer.js';
@@ -16,7 +16,10 @@ interface Forward {
 }
 
 /** A pass on a paced device: its operations run one after the other on the device's processor, each for the profiled device's time. */
-export class PacedPass implements Pass {
+export class PacedPass extends wrapperOf<Pass>() {
+  // Left out, because they would take no paced time.
+  override readonly attendHere = undefined;
+  override readonly combineHere = undefined;
   private sequences: PacedSequence[] = [];
   private positions = new Int32Array(0);
   private busy = false;
@@ -26,9 +29,11 @@ export class PacedPass implements Pass {
     private readonly handle: Pass,
     private readonly parts: PacedParts,
     private readonly expertLayers: number,
-  ) {}
+  ) {
+    super(handle);
+  }
 
-  async begin(
+  override async begin(
     sequences: Sequence[],
     rowSequence: Int32Array,
     positions: Int32Array,
@@ -53,29 +58,29 @@ export class PacedPass implements Pass {
     paced.forEach((sequence, index) => sequence.beginPass(beginOf(index, rowSequence, positions)));
   }
 
-  async attend(layer: number, hidden: Uint8Array): Promise<RouterChoice> {
+  override async attend(layer: number, hidden: Uint8Array): Promise<RouterChoice> {
     const takenMs = attendMs(this.parts.times, layer, this.positions);
     return this.operate(takenMs, () => this.handle.attend(layer, hidden));
   }
 
-  async combine(layer: number, outputs: Uint8Array, weights: Float32Array): Promise<void> {
+  override async combine(layer: number, outputs: Uint8Array, weights: Float32Array): Promise<void> {
     const isLast = layer === this.expertLayers - 1;
     const takenMs = isLast ? behindMs(this.parts.times, this.positions) : 0;
     await this.operate(takenMs, () => this.handle.combine(layer, outputs, weights));
   }
 
-  async chooseAhead(layer: number): Promise<RouterChoice> {
+  override async chooseAhead(layer: number): Promise<RouterChoice> {
     const takenMs = operatorMs(this.parts.times.router, this.positions.length);
     return this.operate(takenMs, () => this.handle.chooseAhead(layer));
   }
 
-  async logits(rows: Int32Array): Promise<Float32Array> {
+  override async logits(rows: Int32Array): Promise<Float32Array> {
     const takenMs = rows.length === 0 ? 0 : operatorMs(this.parts.times.lmHead, rows.length);
     return this.operate(takenMs, () => this.handle.logits(rows));
   }
 
   /** The arithmetic of all layers is done at once; each layer's result is reported at the time when the profiled device would have it. */
-  async forward(onRouter: OnRouter | null): Promise<void> {
+  override async forward(onRouter: OnRouter | null): Promise<void> {
     const forward: Forward = { cancelled: new AbortController(), working: false };
     const { signal } = forward.cancelled;
     await this.call(this.sequences, () => {
@@ -97,15 +102,11 @@ export class PacedPass implements Pass {
     });
   }
 
-  cancel(): void {
+  override cancel(): void {
     const { forwarding } = this;
     if (forwarding === null) return;
     forwarding.cancelled.abort();
     if (forwarding.working) this.handle.cancel();
-  }
-
-  dispose(): void {
-    this.handle.dispose();
   }
 
   /** The choices of all layers. @throws CANCELLED, with the same message at any progress of the real forward */

@@ -1,10 +1,10 @@
-import type { Sequence } from '../../native/index.js';
+import { type Sequence, wrapperOf } from '../../native/index.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { isRecurrent, TAKEN_BACK_POSITIONS, type ModelShape } from '../../shared/model/model-shape.js';
 import type { PacedCache } from './paced-sequence-memory.js';
 
 /** A sequence on a paced device. While a call of a pass is under way, it shows its state from before the call, at any progress of the real one. */
-export class PacedSequence implements Sequence {
+export class PacedSequence extends wrapperOf<Sequence>() {
   private calls = 0;
   private readonly recurrent: boolean;
   private lengthBefore = 0;
@@ -16,23 +16,20 @@ export class PacedSequence implements Sequence {
     private readonly cache: PacedCache,
     private oldest = 0,
   ) {
+    super(handle);
     this.recurrent = shape.layers.some(({ mixer }) => isRecurrent(mixer));
   }
 
-  get length(): number {
+  override get length(): number {
     return this.calls > 0 ? this.lengthBefore : this.handle.length;
   }
 
   /** The guaranteed position only: the real sequence's value depends on the progress of a cancelled pass. */
-  get oldestPosition(): number {
+  override get oldestPosition(): number {
     return this.oldest;
   }
 
-  readRows(layer: number, position: number, rows: number): Uint8Array {
-    return this.handle.readRows(layer, position, rows);
-  }
-
-  writeRows(layer: number, position: number, rows: number, values: Uint8Array): void {
+  override writeRows(layer: number, position: number, rows: number, values: Uint8Array): void {
     this.requireUnused('rows written');
     const giveBack = this.reserve(position, position + rows, layer in this.shape.layers ? [layer] : []);
     try {
@@ -43,13 +40,13 @@ export class PacedSequence implements Sequence {
     }
   }
 
-  truncate(length: number): void {
+  override truncate(length: number): void {
     this.requireUnused('truncated');
     this.handle.truncate(length);
     if (length === 0) this.oldest = 0;
   }
 
-  fork(length: number): PacedSequence {
+  override fork(length: number): PacedSequence {
     this.requireUnused('forked');
     if (length > 0 && length < this.oldest) {
       const message = `a sequence cannot be forked at ${length} positions; it can be cut back to ${this.oldest}, or to none`;
@@ -59,11 +56,11 @@ export class PacedSequence implements Sequence {
     return new PacedSequence(this.handle.fork(length), this.shape, this.cache.fork(length), oldest);
   }
 
-  bytesToWrite(position: number, end: number): number {
+  override bytesToWrite(position: number, end: number): number {
     return this.cache.bytesToWrite(position, end) ?? this.handle.bytesToWrite(position, end);
   }
 
-  dispose(): void {
+  override dispose(): void {
     this.disposed = true;
     this.handle.dispose();
     this.cache.release();

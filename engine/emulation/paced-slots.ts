@@ -1,17 +1,15 @@
-import type { ExpertId } from '../../shared/model/expert-id.js';
-import type {
-  ExpertOrder,
-  ExpertSlots,
-  HoldOutcome,
-  LoadOutcome,
-  LoadRequest,
-  RecodeOutcome,
-  PartPlan,
-  StorageReads,
+import {
+  type ExpertOrder,
+  type ExpertSlots,
+  type HoldOutcome,
+  type LoadOutcome,
+  type LoadRequest,
+  type RecodeOutcome,
+  type PartPlan,
+  wrapperOf,
 } from '../../native/index.js';
 import { type DeviceTimes, operatorMs } from './device-profile.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import type { ExpertSource } from '../../shared/model/tensor-source.js';
 import type { PaceRuntime } from './exact-timer.js';
 import type { PacedLink, PacedLoad } from './paced-link.js';
 import type { HeldMemory } from './paced-memory.js';
@@ -55,8 +53,10 @@ interface Slot {
  * is cancelled earlier counts as not loaded and cached nothing, at any progress of the real load. The next load begins only after the real one
  * has ended.
  */
-export class PacedExpertSlots implements ExpertSlots {
-  readonly count: number;
+export class PacedExpertSlots extends wrapperOf<ExpertSlots>() {
+  override readonly count: number;
+  // Left out, because it would take no paced time.
+  override readonly executeHere = undefined;
   private readonly slots: Slot[];
   /** Real work that loads wait for: cancelled loads that have not settled, and a pack call. */
   private readonly abandoned = new Set<Promise<unknown>>();
@@ -70,9 +70,10 @@ export class PacedExpertSlots implements ExpertSlots {
   constructor(
     private readonly handle: ExpertSlots,
     private readonly parts: PacedParts,
-    readonly slotBytes: number,
+    override readonly slotBytes: number,
     private readonly held: HeldMemory,
   ) {
+    super(handle);
     this.count = handle.count;
     this.slots = Array.from({ length: handle.count }, () => ({
       loading: null,
@@ -82,15 +83,7 @@ export class PacedExpertSlots implements ExpertSlots {
     }));
   }
 
-  get storageReads(): StorageReads {
-    return this.handle.storageReads;
-  }
-
-  register(source: ExpertSource, place?: ExpertId): number {
-    return this.handle.register(source, place);
-  }
-
-  async load(index: number, expert: number, request: LoadRequest): Promise<LoadOutcome> {
+  override async load(index: number, expert: number, request: LoadRequest): Promise<LoadOutcome> {
     const slot = this.idleSlot(index);
     if (slot.executing > 0) throw misuse(`slot ${index} is executing; await that before loading over it`);
     if (!slot.hasMemory) throw misuse(`slot ${index} has given its memory back`);
@@ -123,21 +116,26 @@ export class PacedExpertSlots implements ExpertSlots {
     });
   }
 
-  cancel(index: number): void {
+  override cancel(index: number): void {
     this.slotAt(index).loading?.cancel();
   }
 
-  prioritize(index: number): void {
+  override prioritize(index: number): void {
     const { loading } = this.slotAt(index);
     if (loading !== null) this.parts.link.prioritize(loading.load);
   }
 
-  reorder(index: number, order: ExpertOrder | null): void {
+  override reorder(index: number, order: ExpertOrder | null): void {
     const { loading } = this.slotAt(index);
     if (loading !== null) this.parts.link.reorder(loading.load, order);
   }
 
-  async execute(index: number, rows: number, hidden: Uint8Array, output: Uint8Array): Promise<{ executeMs: number }> {
+  override async execute(
+    index: number,
+    rows: number,
+    hidden: Uint8Array,
+    output: Uint8Array,
+  ): Promise<{ executeMs: number }> {
     const slot = this.idleSlot(index);
     if (!slot.loaded) throw misuse(`slot ${index} holds no expert to execute`);
     const executeMs = operatorMs(this.parts.times.expert, rows);
@@ -151,7 +149,7 @@ export class PacedExpertSlots implements ExpertSlots {
   }
 
   /** Only the profiled bytes are released; the real slot keeps its memory, because a cancelled load may still write to it. */
-  letGo(index: number): void {
+  override letGo(index: number): void {
     const slot = this.idleSlot(index);
     if (slot.executing > 0) throw misuse(`slot ${index} is executing; await that before its memory goes`);
     slot.loaded = false;
@@ -160,7 +158,7 @@ export class PacedExpertSlots implements ExpertSlots {
     this.held.letGo('slotBytes', 1);
   }
 
-  take(index: number): void {
+  override take(index: number): void {
     const slot = this.idleSlot(index);
     if (slot.hasMemory) return;
     this.held.hold('slotBytes', 1);
@@ -168,7 +166,7 @@ export class PacedExpertSlots implements ExpertSlots {
   }
 
   /** Takes the link like a load that nobody waits for. */
-  async hold(expert: number): Promise<HoldOutcome> {
+  override async hold(expert: number): Promise<HoldOutcome> {
     const { stop, work } = this.startHold(expert);
     const { loadMs, exponentShare } = this.parts.times;
     return new Promise((resolve, reject) => {
@@ -193,16 +191,12 @@ export class PacedExpertSlots implements ExpertSlots {
     });
   }
 
-  cancelHold(): void {
+  override cancelHold(): void {
     this.holding?.();
   }
 
-  dropHeld(expert: number): void {
-    this.handle.dropHeld(expert);
-  }
-
   /** Takes the processor for the time of one row. It cannot be cancelled after it has begun, because the real one does not follow the paced time. */
-  async pack(index: number): Promise<RecodeOutcome> {
+  override async pack(index: number): Promise<RecodeOutcome> {
     const slot = this.slotAt(index);
     this.packs.asked += 1;
     const ticket = this.packs.asked;
@@ -221,11 +215,11 @@ export class PacedExpertSlots implements ExpertSlots {
     });
   }
 
-  cancelPack(): void {
+  override cancelPack(): void {
     this.packs.cancelled = this.packs.asked;
   }
 
-  dispose(): void {
+  override dispose(): void {
     this.holding?.();
     for (const { loading } of this.slots) loading?.cancel();
     this.handle.dispose();

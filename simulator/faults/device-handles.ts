@@ -1,3 +1,5 @@
+import { wrapHandle } from '../../native/index.js';
+
 /** Kinds of device handles that a process can hold. */
 export const HANDLE_KINDS = ['devices', 'models', 'sequences', 'passes', 'slots'] as const;
 type HandleKind = (typeof HANDLE_KINDS)[number];
@@ -24,16 +26,5 @@ export function counted<Handle extends { dispose(): void }>(
     if (dispose === undefined) handle.dispose();
     else dispose();
   };
-  return withMethods(handle, replaced);
-}
-
-/** The handle with some of its methods replaced. */
-export function withMethods<Handle extends object>(handle: Handle, methods: Partial<Handle>): Handle {
-  return new Proxy(handle, {
-    get: (target, name) => {
-      if (Object.hasOwn(methods, name)) return methods[name as keyof Handle];
-      const value: unknown = Reflect.get(target, name, target);
-      return typeof value === 'function' ? (value as (...args: unknown[]) => unknown).bind(target) : value;
-    },
-  });
+  return wrapHandle(handle, replaced);
 }

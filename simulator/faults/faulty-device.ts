@@ -2,11 +2,21 @@ import type { PassTap } from './accounts/recorder.js';
 import { type Devices, NATIVE_DEVICES } from '../../engine/devices/devices.js';
 import { pacedDevice } from '../../engine/emulation/paced-device.js';
 import type { DevicePace } from '../../engine/emulation/device-pace.js';
-import type { CudaStatus, Device, ExpertSlots, RouterChoice, Model, Pass, Sequence } from '../../native/index.js';
+import {
+  type CudaStatus,
+  type Device,
+  type ExpertSlots,
+  innerHandle,
+  type RouterChoice,
+  type Model,
+  type Pass,
+  type Sequence,
+  wrapHandle,
+} from '../../native/index.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import type { VirtualRuntime } from '../../shared/base/runtime/virtual-runtime.js';
 import type { Falsify } from './false-values.js';
-import { counted, noHandles, withMethods, type HandleCounts } from './device-handles.js';
+import { counted, noHandles, type HandleCounts } from './device-handles.js';
 
 /** Reported instead of the CUDA devices of the real machine. */
 const NO_CUDA: CudaStatus = {
@@ -83,7 +93,7 @@ export class DeviceFaults {
   /** Records real work, below the paced device. */
   private watched(device: Device, runtime: VirtualRuntime): Device {
     const work = <Result>(begun: Promise<Result>): Promise<Result> => this.work(begun, runtime);
-    return withMethods(device, {
+    return wrapHandle(device, {
       createModel: (shape) => watchedModel(this.held(device.createModel(shape)), work),
       createExpertSlots: (...args) => watchedSlots(this.held(device.createExpertSlots(...args)), work),
     });
@@ -96,7 +106,7 @@ export class DeviceFaults {
       this.opened.delete(handle);
       handle.dispose();
     };
-    return withMethods<Disposable>(handle, { dispose }) as Handle;
+    return wrapHandle<Disposable>(handle, { dispose }) as Handle;
   }
 
   private work<Result>(work: Promise<Result>, runtime: VirtualRuntime): Promise<Result> {
@@ -167,8 +177,7 @@ export class DeviceFaults {
       }
     };
     return counted(pass, handles, 'passes', {
-      begin: async (...args) => {
-        const [sequences, owners, positions, tokenIds] = args;
+      begin: async (sequences, owners, positions, tokenIds) => {
         const isShared = new Set(owners).size > 1;
         if (isShared) this.sharedPasses += 1;
         begun = { pass: -1, rows: positions.length, isShared };
@@ -180,7 +189,8 @@ export class DeviceFaults {
           tokenId: tokenIds[row] ?? -1,
         }));
         this.passTap?.begun(begun.pass, rows);
-        await noted(() => pass.begin(...args));
+        const inner = sequences.map(innerHandle);
+        await noted(() => pass.begin(inner, owners, positions, tokenIds));
         this.checkBudget(device);
       },
       attend: async (...args) => {
@@ -272,7 +282,7 @@ interface Disposable {
 type Watch = <Result>(work: Promise<Result>) => Promise<Result>;
 
 function watchedModel(model: Model, work: Watch): Model {
-  return withMethods(model, {
+  return wrapHandle(model, {
     loadDense: (...args) => work(model.loadDense(...args)),
     loadResidentExpert: (...args) => work(model.loadResidentExpert(...args)),
     createPass: (rows) => watchedPass(model.createPass(rows), work),
@@ -280,7 +290,7 @@ function watchedModel(model: Model, work: Watch): Model {
 }
 
 function watchedPass(pass: Pass, work: Watch): Pass {
-  return withMethods(pass, {
+  return wrapHandle(pass, {
     begin: (...args) => work(pass.begin(...args)),
     attend: (...args) => work(pass.attend(...args)),
     chooseAhead: (...args) => work(pass.chooseAhead(...args)),
@@ -294,7 +304,7 @@ function watchedPass(pass: Pass, work: Watch): Pass {
 }
 
 function watchedSlots(slots: ExpertSlots, work: Watch): ExpertSlots {
-  return withMethods(slots, {
+  return wrapHandle(slots, {
     load: (...args) => work(slots.load(...args)),
     execute: (...args) => work(slots.execute(...args)),
     // Left out, because its time depends on the real machine and no history may depend on that.

@@ -1,17 +1,13 @@
 import type { ExpertId } from '../../shared/model/expert-id.js';
-import type {
-  Device,
-  ExpertShape,
-  ExpertSlots,
-  RouterChoice,
-  LoaderOptions,
-  LoadOutcome,
-  LoadRequest,
-  Model,
-  Pass,
-  Sequence,
+import {
+  type Device,
+  type ExpertSlots,
+  type RouterChoice,
+  type Pass,
+  type Sequence,
+  wrapHandle,
+  wrapperOf,
 } from '../../native/index.js';
-import type { ExpertSource } from '../../shared/model/tensor-source.js';
 import type { OperationKind, OperationLog } from './operation-log.js';
 
 /** The node whose device is recorded. */
@@ -38,14 +34,13 @@ export interface TimedPass {
  */
 export function recordingDevice(device: Device, recorded: RecordedNode): Device {
   const lanes = new Lanes(recorded);
-  return {
-    info: () => device.info(),
-    createModel: (shape) => recordingModel(device.createModel(shape), lanes),
-    createExpertSlots: (shape: ExpertShape, count: number, maxRows: number, loader: LoaderOptions) =>
-      recordingSlots(device.createExpertSlots(shape, count, maxRows, loader), lanes),
-    expertSlotBytes: (shape, maxRows, loader) => device.expertSlotBytes(shape, maxRows, loader),
-    dispose: () => device.dispose(),
-  };
+  return wrapHandle(device, {
+    createModel: (shape) => {
+      const model = device.createModel(shape);
+      return wrapHandle(model, { createPass: (maxRows) => new RecordingPass(model.createPass(maxRows), lanes) });
+    },
+    createExpertSlots: (...args) => recordingSlots(device.createExpertSlots(...args), lanes),
+  });
 }
 
 /** The recorded description of an operation. */
@@ -74,55 +69,46 @@ class Lanes {
   }
 }
 
-function recordingModel(model: Model, lanes: Lanes): Model {
-  return {
-    shape: model.shape,
-    loadDense: (role, layer, source, format) => model.loadDense(role, layer, source, format),
-    loadResidentExpert: (layer, expert, source, format) => model.loadResidentExpert(layer, expert, source, format),
-    residentWeights: () => model.residentWeights(),
-    createSequence: (): Sequence => model.createSequence(),
-    get sequenceBytes() {
-      return model.sequenceBytes;
-    },
-    createPass: (maxRows) => new RecordingPass(model.createPass(maxRows), lanes),
-    dispose: () => model.dispose(),
-  };
-}
-
-class RecordingPass implements Pass {
+class RecordingPass extends wrapperOf<Pass>() {
   private begun: TimedPass = { position: 0, rows: 0, tokenId: 0 };
+  // Left out, because they would not be recorded.
+  override readonly attendHere = undefined;
+  override readonly combineHere = undefined;
 
   constructor(
     private readonly pass: Pass,
     private readonly lanes: Lanes,
-  ) {}
+  ) {
+    super(pass);
+  }
 
-  begin(sequences: Sequence[], rowSequence: Int32Array, positions: Int32Array, tokenIds: Int32Array): Promise<void> {
+  override begin(
+    sequences: Sequence[],
+    rowSequence: Int32Array,
+    positions: Int32Array,
+    tokenIds: Int32Array,
+  ): Promise<void> {
     this.begun = { position: positions[0] ?? 0, rows: positions.length, tokenId: tokenIds[0] ?? 0 };
     this.lanes.recorded.onPass?.(this.begun, 'begins');
     return this.pass.begin(sequences, rowSequence, positions, tokenIds);
   }
 
-  async attend(layer: number, hidden: Uint8Array): Promise<RouterChoice> {
+  override async attend(layer: number, hidden: Uint8Array): Promise<RouterChoice> {
     const askedMs = this.lanes.nowMs;
     const choice = await this.pass.attend(layer, hidden);
     this.lanes.ended('processor', askedMs, this.told('M', layer));
     return choice;
   }
 
-  async chooseAhead(layer: number): Promise<RouterChoice> {
+  override async chooseAhead(layer: number): Promise<RouterChoice> {
     const askedMs = this.lanes.nowMs;
     const choice = await this.pass.chooseAhead(layer);
     this.lanes.ended('processor', askedMs, this.told('M', layer));
     return choice;
   }
 
-  combine(layer: number, outputs: Uint8Array, weights: Float32Array): Promise<void> {
-    return this.pass.combine(layer, outputs, weights);
-  }
-
   /** A layer lasts until the attention of the next one begins; all attention takes as long as that of the first layer. */
-  async forward(onRouter: ((layer: number, choice: RouterChoice) => void) | null): Promise<void> {
+  override async forward(onRouter: ((layer: number, choice: RouterChoice) => void) | null): Promise<void> {
     const { lanes } = this;
     const askedMs = lanes.nowMs;
     let attentionMs = 0;
@@ -145,20 +131,12 @@ class RecordingPass implements Pass {
     finish(false);
   }
 
-  async logits(rows: Int32Array): Promise<Float32Array> {
+  override async logits(rows: Int32Array): Promise<Float32Array> {
     const askedMs = this.lanes.nowMs;
     const logits = await this.pass.logits(rows);
     this.lanes.ended('processor', askedMs, this.told('head', -1));
     this.lanes.recorded.onPass?.(this.begun, 'ends');
     return logits;
-  }
-
-  cancel(): void {
-    this.pass.cancel();
-  }
-
-  dispose(): void {
-    this.pass.dispose();
   }
 
   private told(kind: OperationKind, layer: number): Told {
@@ -182,40 +160,26 @@ function recordingSlots(slots: ExpertSlots, lanes: Lanes): ExpertSlots {
     const of = position < 0 ? '' : `, position ${position}`;
     return { kind, position, layer, label: `${kind} layer ${layer + 1}, expert ${expert}${of}` };
   };
-  return {
-    count: slots.count,
-    slotBytes: slots.slotBytes,
-    get storageReads() {
-      return slots.storageReads;
-    },
-    register: (source: ExpertSource, place: ExpertId = UNTOLD): number => {
+  return wrapHandle(slots, {
+    register: (source, place = UNTOLD) => {
       const expert = slots.register(source, place);
       places.set(expert, place);
       return expert;
     },
-    load: async (slot: number, expert: number, request: LoadRequest): Promise<LoadOutcome> => {
+    load: async (slot, expert, request) => {
       contents.set(slot, places.get(expert) ?? UNTOLD);
       const [askedMs, what] = [lanes.nowMs, told('EL', slot)];
       const outcome = await slots.load(slot, expert, request);
       lanes.ended('link', askedMs, what, !outcome.loaded);
       return outcome;
     },
-    cancel: (slot) => slots.cancel(slot),
-    prioritize: (slot) => slots.prioritize(slot),
-    reorder: (slot, order) => slots.reorder(slot, order),
     execute: async (slot, rows, hidden, output) => {
       const [askedMs, what] = [lanes.nowMs, told('EC', slot)];
       const outcome = await slots.execute(slot, rows, hidden, output);
       lanes.ended('processor', askedMs, what);
       return outcome;
     },
-    letGo: (slot) => slots.letGo(slot),
-    take: (slot) => slots.take(slot),
-    hold: (expert) => slots.hold(expert),
-    cancelHold: () => slots.cancelHold(),
-    pack: (slot) => slots.pack(slot),
-    cancelPack: () => slots.cancelPack(),
-    dropHeld: (expert) => slots.dropHeld(expert),
-    dispose: () => slots.dispose(),
-  };
+    // Left out, because it would not be recorded.
+    executeHere: undefined,
+  });
 }

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import type { NodeEnvironment } from '../../engine/environment/node-environment.js';
 import { SharedDevice } from '../../engine/devices/shared-device.js';
+import { wrapHandle } from '../../native/index.js';
 import { InlinePromptEncoder } from '../../engine/generation/prompt-encoder.js';
 import { startMain } from '../../main-node/main.js';
 import type { NodeSettings } from '../../shared/settings/node-settings.js';
@@ -58,7 +59,7 @@ function surroundings(ending: EndPart, broken: Part | null): { environment: Node
         requireWhole('device');
         const device = new SharedDevice(ENVIRONMENT.devices.open(request)).open();
         const end = begin('device');
-        return { ...device, dispose: () => (device.dispose(), end()) };
+        return wrapHandle(device, { dispose: () => (device.dispose(), end()) });
       },
     },
     openPrompts: ({ tokenizer }) => {

@@ -6,7 +6,7 @@ import { RowProvenance } from '../../main-node/pass/row-provenance.js';
 import { ContextRoom, IDLE_MEMORY_LIMIT_MS } from '../../main-node/room/context-room.js';
 import { PREFIX_BLOCK_TOKENS } from '../../main-node/room/prefix-index.js';
 import { createContextRoom } from '../../main-node/room/create-context-room.js';
-import { cudaStatus, type Device, type Model, type Pass, type Sequence } from '../../native/index.js';
+import { cudaStatus, type Device, type Model, type Pass, type Sequence, wrapHandle } from '../../native/index.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { isRecurrent, type ModelShape } from '../../shared/model/model-shape.js';
 import { CACHE_BLOCK_POSITIONS, sequenceMemoryBytes } from '../../main-node/room/sequence-memory.js';
@@ -207,9 +207,7 @@ for (const [name, shape] of Object.entries(RANDOM_SHAPES)) {
     it('is the smaller of the set size and the rest of the budget, and the error names that one', () => {
       const blockBytes = bytesOf(Math.min(CACHE_BLOCK_POSITIONS, shape.maxPositions));
       const spareBytes = device.info().usedBytes + 64 * blockBytes;
-      const budgeted = Object.create(device, {
-        info: { value: () => ({ ...device.info(), budgetBytes: spareBytes }) },
-      }) as Device;
+      const budgeted = wrapHandle(device, { info: () => ({ ...device.info(), budgetBytes: spareBytes }) });
       const parts = { device: budgeted, model, runtime: RUNTIME, devices: { cudaStatus } };
       const create = (contextMemoryBytes: number | 'auto'): ContextRoom =>
         createContextRoom({ main: { contextMemoryBytes, reusePrefixes: true } }, parts, [{ rows: 1, count: 1 }]);

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { LocalEngine } from '../../engine/generation/local-engine.js';
+import { wrapHandle } from '../../native/index.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { packOf } from '../integration/harness/test-models.js';
 import { ENVIRONMENT } from '../wall.js';
@@ -19,7 +20,7 @@ describe('the single-process engine', () => {
           open -= 1;
           device.dispose();
         };
-        return Object.assign(Object.create(device) as typeof device, { dispose });
+        return wrapHandle(device, { dispose });
       },
     };
     const opening = LocalEngine.open(await packOf('tiny'), {

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { NATIVE_DEVICES } from '../../engine/devices/devices.js';
 import { SharedDevice } from '../../engine/devices/shared-device.js';
+import { wrapHandle } from '../../native/index.js';
 import { openTestDevice } from './native-test-model.js';
 
 describe('a device with several users in a process', () => {
@@ -11,7 +12,7 @@ describe('a device with several users in a process', () => {
       closed += 1;
       device.dispose();
     };
-    const shared = new SharedDevice(Object.assign(Object.create(device) as typeof device, { dispose }));
+    const shared = new SharedDevice(wrapHandle(device, { dispose }));
     const [first, last] = [shared.open(), shared.open()];
     for (let time = 0; time < 3; time += 1) first.dispose();
     assert.equal(closed, 0);
