@@ -9,8 +9,8 @@ import { isPackCodec, type PackCodec, PACK_CODECS } from '../../packs/format/pac
 import { formatBytes } from '../../shared/base/text/units.js';
 import { expertValues } from './expert-values.js';
 import { type CodecRow, gaussianValues, measureCodecs } from './measure-codecs.js';
-import { standardError, standardOutput } from '../../shared/base/text/text-output.js';
-import { printableJson } from '../../shared/base/text/printable-text.js';
+import { standardError } from '../../shared/base/text/text-output.js';
+import type { MeasuredRun } from '../history/measured-run.js';
 
 const MEBIBYTE = 1024 * 1024;
 const MOST_ROUNDS = 1000;
@@ -25,7 +25,7 @@ interface CodecFlags {
 }
 
 /** Adds `odmoe bench codec`. */
-export function registerBenchCodec(bench: Command): void {
+export function registerBenchCodec(bench: Command, run: MeasuredRun): void {
   bench
     .command('codec')
     .description('size and speed of the codecs on one core, beside memcpy in the same run')
@@ -44,10 +44,10 @@ Examples:
   odmoe bench codec
   odmoe bench codec ~/packs/mixtral --codec huffman,fixed4 --rounds 9`,
     )
-    .action(run);
+    .action((directory: string, flags: CodecFlags) => benchCodecs(directory, flags, run));
 }
 
-async function run(directory: string, flags: CodecFlags): Promise<void> {
+async function benchCodecs(directory: string, flags: CodecFlags, run: MeasuredRun): Promise<void> {
   const source = await openModelSource(directory);
   const tensors = [...(await expertValues(source, EXPERTS_LIMIT_BYTES)), gaussianValues(flags.gaussian * MEBIBYTE)];
   const bar = standardError.isTerminal
@@ -57,7 +57,7 @@ async function run(directory: string, flags: CodecFlags): Promise<void> {
   try {
     const rows = await measureCodecs(flags.codec, tensors, flags.rounds, (done) => bar?.update(done));
     bar?.stop();
-    standardOutput.write(flags.json === true ? `${printableJson(rows.map(asJson))}\n` : asTable(rows));
+    run.print(rows.map(asJson), flags.json === true, () => asTable(rows));
   } finally {
     bar?.stop();
   }

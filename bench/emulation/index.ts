@@ -4,8 +4,7 @@ import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { tableLines } from '../../cli/output/table.js';
 import { openModelSource } from '../../packs/open-model-source.js';
 import { measureEmulation, type EmulationLateness } from './measure-emulation.js';
-import { standardOutput } from '../../shared/base/text/text-output.js';
-import { printableJson } from '../../shared/base/text/printable-text.js';
+import type { MeasuredRun } from '../history/measured-run.js';
 
 interface BenchEmulationFlags {
   count: number;
@@ -13,7 +12,7 @@ interface BenchEmulationFlags {
 }
 
 /** `odmoe bench emulation`: measures how exactly this machine reproduces a profiled device's times. */
-export function registerBenchEmulation(bench: Command): void {
+export function registerBenchEmulation(bench: Command, run: MeasuredRun): void {
   bench
     .command('emulation')
     .description('how late waits, executes and loads of an emulated device end on this machine')
@@ -33,7 +32,7 @@ Examples:
     )
     .action(async (model: string, flags: BenchEmulationFlags) => {
       const lateness = await measureEmulation(await openModelSource(model), flags.count);
-      standardOutput.write(`${flags.json ? printableJson(snakeCaseKeys(lateness)) : asTable(lateness)}\n`);
+      run.print(snakeCaseKeys(lateness), flags.json, () => `${asTable(lateness)}\n`);
     });
 }
 

@@ -5,8 +5,7 @@ import { tableLines } from '../../cli/output/table.js';
 import { measureExperts, openDevice, type ExpertSpeed } from '../../native/index.js';
 import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
 import { THREADS_LIMIT } from '../../shared/settings/setting-limits.js';
-import { standardOutput } from '../../shared/base/text/text-output.js';
-import { printableJson } from '../../shared/base/text/printable-text.js';
+import type { MeasuredRun } from '../history/measured-run.js';
 
 interface BenchExpertFlags {
   hidden: number;
@@ -31,7 +30,7 @@ interface ExpertFigure {
 const BF16_BYTES = 512 * 2 ** 20;
 
 /** `odmoe bench expert`: compares compute on compressed weights with compute on plain ones. */
-export function registerBenchExpert(bench: Command): void {
+export function registerBenchExpert(bench: Command, run: MeasuredRun): void {
   bench
     .command('expert')
     .description('speed of expert execution from BF16 and from fixed4 weights, beside the memory read bandwidth')
@@ -65,7 +64,7 @@ Examples:
     )
     .action(async (flags: BenchExpertFlags) => {
       const figures = await measure(flags);
-      standardOutput.write(`${flags.json ? printableJson(snakeCaseKeys(figures)) : asTable(figures)}\n`);
+      run.print(snakeCaseKeys(figures), flags.json, () => `${asTable(figures)}\n`);
     });
 }
 

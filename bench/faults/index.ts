@@ -9,8 +9,7 @@ import { writeFailure } from '../../shared/base/files/storage-error.js';
 import { countDrawn, neverDrawn, type DrawnCounts } from '../../simulator/faults/count-drawn.js';
 import { drawScenario } from '../../simulator/faults/draw-scenario.js';
 import { happenedIn, historyOf, runSeeds } from './run-seeds.js';
-import { MARKS, standardError, standardOutput } from '../../shared/base/text/text-output.js';
-import { printableJson } from '../../shared/base/text/printable-text.js';
+import { MARKS, standardError } from '../../shared/base/text/text-output.js';
 import { ReferenceAnswers } from '../../simulator/faults/reference-answers.js';
 import { runScenario } from '../../simulator/faults/run-scenario.js';
 import { OperationLog } from '../../simulator/timing/operation-log.js';
@@ -20,6 +19,7 @@ import type { Happened } from '../../simulator/faults/happened.js';
 import type { Scenario } from '../../simulator/faults/scenario.js';
 import { shrinkScenario } from '../../simulator/faults/shrink-scenario.js';
 import type { SeedOutcome } from './seed-messages.js';
+import type { MeasuredRun } from '../history/measured-run.js';
 
 const MOST_SEEDS = 1_000_000;
 const MOST_PROCESSES = 256;
@@ -36,7 +36,7 @@ interface FaultsFlags {
 }
 
 /** Adds `odmoe bench faults`. */
-export function registerBenchFaults(bench: Command): void {
+export function registerBenchFaults(bench: Command, run: MeasuredRun): void {
   bench
     .command('faults')
     .description(
@@ -69,11 +69,11 @@ Examples:
       if (flags.diagram !== undefined && flags.seed === undefined) {
         command.error('error: --diagram draws the history of one seed: give it by --seed');
       }
-      await withInterrupt((signal) => run(flags, signal));
+      await withInterrupt((signal) => benchFaults(flags, run, signal));
     });
 }
 
-async function run(flags: FaultsFlags, signal: AbortSignal): Promise<void> {
+async function benchFaults(flags: FaultsFlags, run: MeasuredRun, signal: AbortSignal): Promise<void> {
   const { seed, processes, json, diagram } = flags;
   if (diagram !== undefined) requireWritableFile(diagram);
   const [from, count] = seed === undefined ? [flags.from, flags.seeds] : [seed, 1];
@@ -102,7 +102,7 @@ async function run(flags: FaultsFlags, signal: AbortSignal): Promise<void> {
   };
   const tookMs = performance.now() - beganMs;
   const shown = seed === undefined ? null : drawScenario(seed);
-  standardOutput.write(json ? `${printableJson(report)}\n` : faultsText(report, { tookMs, shown }));
+  run.print(report, json, () => faultsText(report, { tookMs, shown }));
   if (diagram !== undefined && seed !== undefined) await writeDiagram(diagram, seed);
   if (report.failures.length > 0) process.exitCode = 1;
 }

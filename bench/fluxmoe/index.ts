@@ -6,8 +6,7 @@ import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { FIGURES, type Figure, type FigureCell, type FigureResult } from './figure-cells.js';
 import { measureFigure } from './figures.js';
 import { loadServerProfile } from './server-profile.js';
-import { standardOutput } from '../../shared/base/text/text-output.js';
-import { printableJson } from '../../shared/base/text/printable-text.js';
+import type { MeasuredRun } from '../history/measured-run.js';
 
 interface FluxmoeFlags {
   only: Figure[];
@@ -18,7 +17,7 @@ interface FluxmoeFlags {
 export const SERVER_PROFILE = join(packageRoot(), 'bench', 'profiles', 'l40-fluxmoe.yaml');
 
 /** `odmoe bench fluxmoe`: measures FluxMoE's figures on its emulated testbed and compares them with the paper's. */
-export function registerBenchFluxmoe(bench: Command): void {
+export function registerBenchFluxmoe(bench: Command, run: MeasuredRun): void {
   bench
     .command('fluxmoe')
     .description("FluxMoE's figures on its emulated testbed (four L40), beside the paper's")
@@ -39,10 +38,8 @@ export function registerBenchFluxmoe(bench: Command): void {
         result.cells.push(...cells);
         result.orders.push(...orders);
       }
-      const text = flags.json
-        ? printableJson(snakeCaseKeys({ emulated: profile.name, ...result }))
-        : fluxmoeReportText(result, profile.name);
-      standardOutput.write(`${text}\n`);
+      const figures = snakeCaseKeys({ emulated: profile.name, ...result });
+      run.print(figures, flags.json, () => `${fluxmoeReportText(result, profile.name)}\n`);
     });
 }
 

@@ -7,8 +7,7 @@ import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { tableLines } from '../../cli/output/table.js';
 import { measureContexts, type ContextFigures } from './measure-contexts.js';
 import { MACHINE_MS, measureGenerate, type GenerateBenchRound, type MeasuredWeightForm } from './measure-generate.js';
-import { standardOutput } from '../../shared/base/text/text-output.js';
-import { printableJson } from '../../shared/base/text/printable-text.js';
+import type { MeasuredRun } from '../history/measured-run.js';
 
 interface BenchGenerateFlags {
   tokens: number;
@@ -22,7 +21,7 @@ interface BenchGenerateFlags {
 }
 
 /** Adds `odmoe bench generate`. */
-export function registerBenchGenerate(bench: Command): void {
+export function registerBenchGenerate(bench: Command, run: MeasuredRun): void {
   bench
     .command('generate')
     .description('speed of the single-process engine, beside what the machine gives in the same run')
@@ -55,7 +54,7 @@ Examples:
   odmoe bench generate /tmp/mixtral-small --contexts 128,4096 --tokens 16`,
     )
     .action(async (directory: string, flags: BenchGenerateFlags) => {
-      if (flags.contexts !== undefined) return benchContexts(directory, flags.contexts, flags);
+      if (flags.contexts !== undefined) return benchContexts(directory, flags.contexts, flags, run);
       const engines = await measureGenerate(directory, {
         residents: flags.resident,
         promptTokens: flags.prompt,
@@ -64,19 +63,22 @@ Examples:
         threads: flags.threads,
         prefillRows: flags.prefillRows,
       });
-      const text = flags.json ? printableJson(snakeCaseKeys(asJson(engines, flags))) : asText(engines, flags);
-      standardOutput.write(`${text}\n`);
+      run.print(snakeCaseKeys(asJson(engines, flags)), flags.json, () => `${asText(engines, flags)}\n`);
     });
 }
 
-async function benchContexts(directory: string, contexts: number[], flags: BenchGenerateFlags): Promise<void> {
+async function benchContexts(
+  directory: string,
+  contexts: number[],
+  flags: BenchGenerateFlags,
+  run: MeasuredRun,
+): Promise<void> {
   const [resident = null, ...others] = flags.resident;
   if (others.length > 0) throw new OdmoeError('USAGE', '--contexts measures one engine; give --resident one format');
   const { tokens: answerTokens, rounds, threads, prefillRows } = flags;
   const options = { contexts, resident, answerTokens, rounds, threads, prefillRows, machineMs: MACHINE_MS };
   const measured = await measureContexts(directory, options);
-  const text = flags.json ? printableJson(snakeCaseKeys({ contexts: measured })) : contextsTable(measured);
-  standardOutput.write(`${text}\n`);
+  run.print(snakeCaseKeys({ contexts: measured }), flags.json, () => `${contextsTable(measured)}\n`);
 }
 
 /** A table of medians over the rounds. */

@@ -4,8 +4,7 @@ import { avoidMarkingPauses } from '../../engine/daemon/collection-pauses.js';
 import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
 import { liveHopsJson, liveHopsTable, measureLiveHops } from './live-hops.js';
 import { measureHops, type HopRow } from './measure-hops.js';
-import { standardOutput } from '../../shared/base/text/text-output.js';
-import { printableJson } from '../../shared/base/text/printable-text.js';
+import type { MeasuredRun } from '../history/measured-run.js';
 
 const MOST_TOKENS = 65_536;
 
@@ -17,7 +16,7 @@ interface HopOptions extends MainFlags {
 }
 
 /** Adds `odmoe bench hop`. */
-export function registerBenchHop(bench: Command): void {
+export function registerBenchHop(bench: Command, run: MeasuredRun): void {
   addMainFlags(bench.command('hop'))
     .description('round trip of one hidden state main -> worker -> main, beside a plain TCP ping-pong in the same run')
     .option('--seconds <count>', 'how long to measure, in all', seconds, 12)
@@ -29,15 +28,15 @@ export function registerBenchHop(bench: Command): void {
     .option('--json', 'one JSON object on stdout')
     .action(async (options: HopOptions) => {
       avoidMarkingPauses();
-      if (options.live === true) return benchLiveHops(options);
+      if (options.live === true) return benchLiveHops(options, run);
       const rows = await measureHops(options.seconds);
-      standardOutput.write(options.json === true ? `${printableJson(asJson(rows))}\n` : asTable(rows));
+      run.print(asJson(rows), options.json === true, () => asTable(rows));
     });
 }
 
-async function benchLiveHops(options: HopOptions): Promise<void> {
+async function benchLiveHops(options: HopOptions, run: MeasuredRun): Promise<void> {
   const live = await measureLiveHops(await resolveMainAddress(options), options.tokens, options.seconds);
-  standardOutput.write(options.json === true ? `${printableJson(liveHopsJson(live))}\n` : liveHopsTable(live));
+  run.print(liveHopsJson(live), options.json === true, () => liveHopsTable(live));
 }
 
 function seconds(value: string): number {

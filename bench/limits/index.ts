@@ -1,8 +1,6 @@
 import type { Command } from 'commander';
 import { withInterrupt } from '../../cli/client/interrupt.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
-import { printableJson } from '../../shared/base/text/printable-text.js';
-import { standardOutput } from '../../shared/base/text/text-output.js';
 import { HTTP_CASES } from './http-cases.js';
 import type { LimitsCase, CaseAnswer } from './limits-case.js';
 import { measureCase } from './measure-case.js';
@@ -24,6 +22,7 @@ import { type TableColumn, tableLines } from '../../cli/output/table.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { MEGABYTE_BYTES } from '../../shared/wire/limits.js';
 import { SERVICE_TYPE } from '../../shared/transport/discovery/multicast.js';
+import type { MeasuredRun } from '../history/measured-run.js';
 
 /** mDNS advertisements that any machine in the network may send. */
 
@@ -84,7 +83,7 @@ interface LimitsFlags {
 }
 
 /** Adds `odmoe bench limits`. */
-export function registerBenchLimits(bench: Command): void {
+export function registerBenchLimits(bench: Command, run: MeasuredRun): void {
   bench
     .command('limits')
     .description('what a hostile client or peer can make a daemon do: processor time, memory, stalls, log')
@@ -113,7 +112,7 @@ Examples:
     )
     .action(async ({ only, json }: LimitsFlags) => {
       const rows = await withInterrupt((signal) => measureAll(chosenCases(only), signal));
-      standardOutput.write(json ? `${printableJson(limitsJson(rows))}\n` : limitsTable(rows));
+      run.print(limitsJson(rows), json, () => limitsTable(rows));
       if (rows.some(({ passed }) => passed.length > 0)) process.exitCode = PASSED_STATUS;
     });
 }

@@ -8,14 +8,13 @@ import { openServedPack } from '../../packs/open-served-pack.js';
 import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
 import { OdmoeError } from '../../shared/base/errors/odmoe-error.js';
 import { type LoadedPack, type LoadSetting, type LoadStage, measureLoadStages } from './measure-load.js';
-import { standardOutput } from '../../shared/base/text/text-output.js';
-import { printableJson } from '../../shared/base/text/printable-text.js';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { NATIVE_PACKING_TOOLS } from '../../packs/packing/native-tools.js';
 import { packCheckpoint } from '../../packs/packing/pack-checkpoint.js';
 import { openPack, type Pack } from '../../packs/format/open-pack.js';
 import { synthesizeCheckpoint } from '../synth/synthesize-checkpoint.js';
+import type { MeasuredRun } from '../history/measured-run.js';
 
 const MOST_READS_AT_ONCE = 16;
 
@@ -33,7 +32,7 @@ interface LoadFlags {
 }
 
 /** Adds `odmoe bench load`. */
-export function registerBenchLoad(bench: Command): void {
+export function registerBenchLoad(bench: Command, run: MeasuredRun): void {
   bench
     .command('load')
     .description('each stage of loading experts beside raw reads, memcpy and decoding alone, in one run')
@@ -58,10 +57,10 @@ Examples:
   odmoe bench load
   odmoe bench load --model ~/packs/mixtral --depth 16 --json`,
     )
-    .action(run);
+    .action((flags: LoadFlags) => benchLoad(flags, run));
 }
 
-async function run(flags: LoadFlags): Promise<void> {
+async function benchLoad(flags: LoadFlags, run: MeasuredRun): Promise<void> {
   const { rounds, milliseconds, depth } = flags;
   const setting: LoadSetting = { rounds, milliseconds, depth, decompressionThreads: flags.threads };
   const bar = createProgressBar('measuring', (stages) => `${stages} measurements`);
@@ -72,7 +71,7 @@ async function run(flags: LoadFlags): Promise<void> {
       measureLoadStages(device, packs, setting, (done, total) => bar.update(done, total)),
     );
     bar.stop();
-    standardOutput.write(flags.json ? `${printableJson(asJson(stages, setting))}\n` : asTable(stages));
+    run.print(asJson(stages, setting), flags.json, () => asTable(stages));
   } finally {
     bar.stop();
     device.dispose();

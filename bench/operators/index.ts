@@ -5,8 +5,7 @@ import { instructionSets, measureOperators, openDevice, type OperatorSpeed } fro
 import { THREADS_LIMIT } from '../../shared/settings/setting-limits.js';
 import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
-import { standardOutput } from '../../shared/base/text/text-output.js';
-import { printableJson } from '../../shared/base/text/printable-text.js';
+import type { MeasuredRun } from '../history/measured-run.js';
 
 const KNOWN_SETS = ['avx512', 'avx2', 'neon', 'scalar'] as const;
 type InstructionSet = (typeof KNOWN_SETS)[number];
@@ -26,7 +25,7 @@ interface OperatorFigure extends OperatorSpeed {
 }
 
 /** `odmoe bench operators`: compares the CPU's operators with the limits of memory and multiply-add units. */
-export function registerBenchOperators(bench: Command): void {
+export function registerBenchOperators(bench: Command, run: MeasuredRun): void {
   bench
     .command('operators')
     .description("each operator's share of the memory read bandwidth or the multiply-add peak, by instruction set")
@@ -56,7 +55,7 @@ Examples:
       const figures: OperatorFigure[] = [];
       for (const instructionSet of flags.instructionSet ?? usableSets())
         figures.push(...(await measure(instructionSet, flags)));
-      standardOutput.write(`${flags.json ? printableJson(snakeCaseKeys(figures)) : asTable(figures)}\n`);
+      run.print(snakeCaseKeys(figures), flags.json, () => `${asTable(figures)}\n`);
     });
 }
 

@@ -20,9 +20,9 @@ import { measureTable, PAPER_TABLES, type PaperTable, type TableResult } from '.
 import { paperProfileFile, SetUpRunner } from './measure-set-ups.js';
 import { reportJson, paperReportText } from './report.js';
 import type { ShadowQuantize } from './set-up.js';
-import { standardError, standardOutput } from '../../shared/base/text/text-output.js';
-import { printableJson } from '../../shared/base/text/printable-text.js';
 import type { ShadowPrecision } from '../../shadow-node/predictor/shadow-model.js';
+import { standardError } from '../../shared/base/text/text-output.js';
+import type { MeasuredRun } from '../history/measured-run.js';
 
 const DEMO_CHECKPOINT = join(packageRoot(), 'models', 'demo');
 const DEFAULT_PROFILE = 'rtx3090-testbed';
@@ -45,7 +45,7 @@ interface PaperFlags {
 }
 
 /** Adds `odmoe bench paper`. */
-export function registerBenchPaper(bench: Command): void {
+export function registerBenchPaper(bench: Command, run: MeasuredRun): void {
   bench
     .command('paper')
     .description("run the paper's tables again: main, shadow and workers in the time and memory of profiled devices")
@@ -82,13 +82,13 @@ export function registerBenchPaper(bench: Command): void {
         '\nExamples:\n  odmoe bench paper --only table2\n  odmoe bench paper --only past --prompts 1 --tokens 64 --json\n',
     )
     .action(async (flags: PaperFlags) => {
-      await withInterrupt((signal) => runUnlessInterrupted(flags, signal));
+      await withInterrupt((signal) => runUnlessInterrupted(flags, run, signal));
     });
 }
 
-async function runUnlessInterrupted(flags: PaperFlags, signal: AbortSignal): Promise<void> {
+async function runUnlessInterrupted(flags: PaperFlags, run: MeasuredRun, signal: AbortSignal): Promise<void> {
   try {
-    await run(flags, signal);
+    await benchPaper(flags, run, signal);
   } catch (thrown) {
     // After an abort, the error of any call means that the run was interrupted.
     if (!signal.aborted) throw thrown;
@@ -98,7 +98,7 @@ async function runUnlessInterrupted(flags: PaperFlags, signal: AbortSignal): Pro
   }
 }
 
-async function run(flags: PaperFlags, signal: AbortSignal): Promise<void> {
+async function benchPaper(flags: PaperFlags, run: MeasuredRun, signal: AbortSignal): Promise<void> {
   const profilePath = flags.profile === false ? null : flags.profile;
   const profile = profilePath === null ? null : loadDeviceProfile(profilePath);
   const directory = await mkdtemp(join(tmpdir(), 'odmoe-paper-'));
@@ -134,9 +134,7 @@ async function run(flags: PaperFlags, signal: AbortSignal): Promise<void> {
     const conditions = { profile: profile?.name ?? null, workers: flags.workers, prompts: flags.prompts };
     const { precision, quantize, wall } = flags;
     const report = { ...conditions, precision, quantize, wall, tokensLimit: flags.tokens };
-    standardOutput.write(
-      flags.json ? `${printableJson(reportJson(result, report))}\n` : paperReportText(result, report),
-    );
+    run.print(reportJson(result, report), flags.json, () => paperReportText(result, report));
   } finally {
     await rm(directory, { recursive: true, force: true });
   }

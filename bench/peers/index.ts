@@ -19,11 +19,11 @@ import {
   type PeerSystem,
   type Server,
 } from './systems.js';
-import { standardError, standardOutput } from '../../shared/base/text/text-output.js';
-import { printableJson } from '../../shared/base/text/printable-text.js';
+import { standardError } from '../../shared/base/text/text-output.js';
 import { spawnSync } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { RunningProcess } from './running-process.js';
+import type { MeasuredRun } from '../history/measured-run.js';
 
 const MOST_WORKERS = 16;
 const MOST_TOKENS = 4096;
@@ -48,7 +48,7 @@ interface Row {
 }
 
 /** Adds `odmoe bench peers`. */
-export function registerBenchPeers(bench: Command): void {
+export function registerBenchPeers(bench: Command, run: MeasuredRun): void {
   bench
     .command('peers')
     .description(
@@ -74,7 +74,7 @@ export function registerBenchPeers(bench: Command): void {
     .option('--round-trip <us>', 'of the network, in microseconds', upTo(MOST_ROUND_TRIP_US), 200)
     .option('--json', 'one JSON object on stdout', false)
     .action(async (flags: PeersFlags) => {
-      await withInterrupt((signal) => run(flags, signal));
+      await withInterrupt((signal) => benchPeers(flags, run, signal));
     });
 }
 
@@ -86,12 +86,12 @@ function upTo(most: number): (value: string) => number {
   };
 }
 
-async function run(flags: PeersFlags, signal: AbortSignal): Promise<void> {
+async function benchPeers(flags: PeersFlags, run: MeasuredRun, signal: AbortSignal): Promise<void> {
   requireWhole(flags);
   await requireGivenFiles(flags, Math.max(...promptIds(flags.promptTokens)), flags.promptTokens + flags.tokens);
   const directory = await mkdtemp(join(tmpdir(), 'odmoe-peers-'));
   try {
-    await measureOnLan(flags, directory, signal);
+    await measureOnLan(flags, directory, run, signal);
   } catch (thrown) {
     if (!signal.aborted) throw thrown;
     throw new OdmoeError('CANCELLED', 'interrupted: what was started has ended; nothing measured so far is kept', {
@@ -102,7 +102,12 @@ async function run(flags: PeersFlags, signal: AbortSignal): Promise<void> {
   }
 }
 
-async function measureOnLan(flags: PeersFlags, directory: string, signal: AbortSignal): Promise<void> {
+async function measureOnLan(
+  flags: PeersFlags,
+  directory: string,
+  run: MeasuredRun,
+  signal: AbortSignal,
+): Promise<void> {
   const lan = await EmulatedLan.start(
     { hosts: flags.workers + 1, rateMbitPerS: flags.rate, roundTripUs: flags.roundTrip, directory },
     signal,
@@ -110,7 +115,7 @@ async function measureOnLan(flags: PeersFlags, directory: string, signal: AbortS
   try {
     const pingUs = lan.pingUs();
     const rows = await measureInTurns(systemsOf(flags, lan.hosts), flags.rounds, signal);
-    standardOutput.write(flags.json ? asJson(rows, flags, pingUs) : asText(rows, flags, pingUs));
+    run.print(asJson(rows, flags, pingUs), flags.json, () => asText(rows, flags, pingUs));
   } finally {
     await lan.stop();
   }
@@ -160,14 +165,14 @@ function asJson(
   rows: readonly Row[],
   { rate, roundTrip, workers, threads }: PeersFlags,
   pingUs: number | null,
-): string {
+): unknown {
   const systems = rows.map((row) => ({
     ...row,
     decodeMedian: median(decodeOf(row)),
     prefillMedian: median(prefillOf(row)),
   }));
   const conditions = { rateMbitPerS: rate, roundTripUs: roundTrip, pingUs, workers, threads };
-  return `${printableJson(snakeCaseKeys({ ...conditions, systems }))}\n`;
+  return snakeCaseKeys({ ...conditions, systems });
 }
 
 function asText(rows: readonly Row[], flags: PeersFlags, pingUs: number | null): string {

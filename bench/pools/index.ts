@@ -24,8 +24,7 @@ import { measureAnswers, type PoolsBenchSetting, promptsNeeded, type TracedMachi
 import { type PoolsCell, statementsOf } from './pools-figures.js';
 import { poolsCsv, poolsPlot, poolsText } from './pools-report.js';
 import { PopularTrace } from './popular-trace.js';
-import { standardOutput } from '../../shared/base/text/text-output.js';
-import { printableJson } from '../../shared/base/text/printable-text.js';
+import type { MeasuredRun } from '../history/measured-run.js';
 
 interface PoolsFlags {
   profile: string;
@@ -53,7 +52,7 @@ const MOST_ANSWERS = 256;
 const MOST_SKEW = 10;
 
 /** `odmoe bench pools`: measures the gain of a worker's cache in whole answers, by policy and memory. */
-export function registerBenchPools(bench: Command): void {
+export function registerBenchPools(bench: Command, run: MeasuredRun): void {
   const answers = wholeNumberFlag(1, MOST_ANSWERS);
   bench
     .command('pools')
@@ -88,10 +87,10 @@ Examples:
   odmoe bench pools --svg pools.svg --csv pools.csv
   odmoe bench pools --models mixtral-8x7b --budgets 0.25,0.5 --policies planned,lru,none --batches 1`,
     )
-    .action(run);
+    .action((flags: PoolsFlags) => benchPools(flags, run));
 }
 
-async function run(flags: PoolsFlags): Promise<void> {
+async function benchPools(flags: PoolsFlags, run: MeasuredRun): Promise<void> {
   giveYoungObjectsRoom();
   for (const path of [flags.svg, flags.csv]) if (path !== undefined) requireWritableFile(path);
   const setting = settingOf(flags);
@@ -112,10 +111,9 @@ async function run(flags: PoolsFlags): Promise<void> {
   }
   if (flags.svg !== undefined) await write(flags.svg, poolsPlot(cells));
   if (flags.csv !== undefined) await write(flags.csv, poolsCsv(cells));
-  const text = flags.json
-    ? printableJson(snakeCaseKeys({ profile: profile.name, setting, cells, statements: statementsOf(cells) }))
-    : `${poolsText(cells)}\n\n(emulated: ${profile.name}, experts stored as ${flags.expertStorage}, on a virtual clock)`;
-  standardOutput.write(`${text}\n`);
+  const figures = { profile: profile.name, setting, cells, statements: statementsOf(cells) };
+  const how = `(emulated: ${profile.name}, experts stored as ${flags.expertStorage}, on a virtual clock)`;
+  run.print(snakeCaseKeys(figures), flags.json, () => `${poolsText(cells)}\n\n${how}\n`);
 }
 
 function settingOf(flags: PoolsFlags): PoolsBenchSetting {

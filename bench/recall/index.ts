@@ -16,8 +16,8 @@ import { demoPrompts, MOST_PROMPTS } from './demo-prompts.js';
 import { measureRecall, type RecallProgress } from './measure-recall.js';
 import { recallJson, recallPlot, recallTable, sourceJson, sourceTable } from './recall-report.js';
 import { chooseSetUps, RECALL_PRECISIONS, type RecallFigure } from './set-ups.js';
-import { standardError, standardOutput } from '../../shared/base/text/text-output.js';
-import { printableJson } from '../../shared/base/text/printable-text.js';
+import { standardError } from '../../shared/base/text/text-output.js';
+import type { MeasuredRun } from '../history/measured-run.js';
 
 const MOST_ITERATIONS = 65_536;
 
@@ -40,7 +40,7 @@ interface RecallFlags {
 }
 
 /** Adds `odmoe bench recall`. */
-export function registerBenchRecall(bench: Command): void {
+export function registerBenchRecall(bench: Command, run: MeasuredRun): void {
   const demoModel = join(packageRoot(), 'models', 'demo');
   bench
     .command('recall')
@@ -86,11 +86,11 @@ Examples:
       if (flags.figure !== undefined && flags.align !== undefined) {
         command.error('error: --align takes the place of a figure: give one of --align and --figure');
       }
-      await run(flags);
+      await benchRecall(flags, run);
     });
 }
 
-async function run(flags: RecallFlags): Promise<void> {
+async function benchRecall(flags: RecallFlags, run: MeasuredRun): Promise<void> {
   const { model, prompts, tokens, stopAtEnd, threads, plot } = flags;
   if (plot !== undefined) requireWritableFile(plot);
   const sampling = samplingFrom(flags);
@@ -117,13 +117,12 @@ async function run(flags: RecallFlags): Promise<void> {
     if (flags.sources) {
       const compared = await compareSources(common, onProgress);
       bar?.stop();
-      standardOutput.write(`${flags.json ? printableJson(sourceJson(compared)) : sourceTable(compared, setting)}\n`);
+      run.print(sourceJson(compared), flags.json, () => `${sourceTable(compared, setting)}\n`);
       return;
     }
     const report = await measureRecall(options, onProgress);
     bar?.stop();
-    const text = flags.json ? printableJson(recallJson(report, setting)) : recallTable(report, setting);
-    standardOutput.write(`${text}\n`);
+    run.print(recallJson(report, setting), flags.json, () => `${recallTable(report, setting)}\n`);
     if (plot !== undefined) await writePlot(plot, recallPlot(report));
   } finally {
     bar?.stop();

@@ -4,8 +4,7 @@ import { wholeNumberFlag } from '../../shared/settings/whole-number-flag.js';
 import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { tableLines } from '../../cli/output/table.js';
 import { measureSchedules, type ScheduleBenchResult } from './measure-schedules.js';
-import { standardOutput } from '../../shared/base/text/text-output.js';
-import { printableJson } from '../../shared/base/text/printable-text.js';
+import type { MeasuredRun } from '../history/measured-run.js';
 
 const MOST_INSTANCES = 10_000_000;
 
@@ -17,7 +16,7 @@ interface ScheduleFlags {
 }
 
 /** `odmoe bench schedule`: compares the block scheduler with a lower bound for all schedules, and with FIFO order. */
-export function registerBenchSchedule(bench: Command): void {
+export function registerBenchSchedule(bench: Command, run: MeasuredRun): void {
   bench
     .command('schedule')
     .description('compare the block scheduler with a lower bound and with FIFO order, on random instances')
@@ -33,7 +32,7 @@ decompression, in one operation, is what odmoe's loader does.`,
     )
     .action((flags: ScheduleFlags) => {
       const results = measureSchedules(flags, () => performance.now());
-      standardOutput.write(`${flags.json ? printableJson(snakeCaseKeys(results)) : asTable(results)}\n`);
+      run.print(snakeCaseKeys(results), flags.json, () => `${asTable(results)}\n`);
     });
 }
 

@@ -9,8 +9,7 @@ import { snakeCaseKeys } from '../../shared/base/json/snake-case.js';
 import { type ChatTurn, DemoService, type DemoServing } from './serve-demo.js';
 import { percentiles, type ServeRow } from './serve-figures.js';
 import { serveSimulated } from './serve-simulated.js';
-import { standardOutput } from '../../shared/base/text/text-output.js';
-import { printableJson } from '../../shared/base/text/printable-text.js';
+import type { MeasuredRun } from '../history/measured-run.js';
 
 interface BenchServeFlags {
   users: number[];
@@ -31,7 +30,7 @@ const MOST_ANSWERS = 1000;
 const MOST_WORKERS = 64;
 
 /** Adds `odmoe bench serve`. */
-export function registerBenchServe(bench: Command): void {
+export function registerBenchServe(bench: Command, run: MeasuredRun): void {
   bench
     .command('serve')
     .description('what several users at a time get, with batching and without')
@@ -71,7 +70,7 @@ Examples:
     )
     .action(async (flags: BenchServeFlags) => {
       const report = flags.simulated ? { rows: await simulated(flags), chat: [] } : await demo(flags);
-      standardOutput.write(flags.json ? `${printableJson(asJson(report))}\n` : asText(report));
+      run.print(asJson(report), flags.json, () => asText(report));
     });
 }
 

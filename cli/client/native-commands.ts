@@ -41,6 +41,7 @@ const NEEDS: Readonly<Record<string, Need>> = {
   'odmoe bench schedule': false,
   'odmoe bench serve': true,
   'odmoe bench synth': false,
+  'odmoe bench tables': false,
   'odmoe bench trace': true,
 };
 

@@ -46,6 +46,7 @@ const WITHOUT: readonly string[][] = [
   ['bench', 'hop', '--help'],
   ['bench', 'schedule', '--instances', '1'],
   ['bench', 'synth', '--help'],
+  ['bench', 'tables', '--help'],
 ];
 
 interface Ended {
